@@ -1,0 +1,17 @@
+/* Writes pictures: 8-bit RGB PNG, not compressed.  Enough to look at what a model draws. */
+#ifndef EXAMPLES_PNG_H
+#define EXAMPLES_PNG_H
+
+#include <stdint.h>
+
+/* rgb is [height][width][3].  Returns 0 or a negative errno. */
+int png_write(const char *path, int width, int height, const uint8_t *rgb);
+
+/*
+ * Writes a clip [frames][height][width][3] as one strip: the frames side by side with a gap of one
+ * white pixel, every pixel drawn zoom x zoom.  Returns 0 or a negative errno.
+ */
+int png_write_strip(const char *path, int frames, int height, int width, const uint8_t *rgb,
+                    int zoom);
+
+#endif

@@ -1,0 +1,142 @@
+/* Batches: rows of the data and the random draws of a step. */
+#include <stdlib.h>
+#include <string.h>
+#include "run.h"
+#include "schedule.h"
+
+int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t size)
+{
+    const struct stdit_geometry *g = &r->data.geometry;
+    size_t n = (size_t)size, z = n * (size_t)stdit_data_z(&r->data);
+    size_t y = n * (size_t)stdit_data_y(&r->data);
+
+    *b = (struct stdit_batch){.size = size};
+    b->z = malloc(z * sizeof *b->z);
+    b->eps = r->data.eps ? malloc(z * sizeof *b->eps) : NULL;
+    b->y = malloc(y * sizeof *b->y);
+    b->y_bf16 = malloc(y * sizeof *b->y_bf16);
+    b->t = malloc(n * sizeof *b->t);
+    b->u = malloc(n * sizeof *b->u);
+    b->fps = malloc(n * sizeof *b->fps);
+    b->mask = malloc(n * (size_t)g->tokens * sizeof *b->mask);
+    b->x_mask = malloc(n * (size_t)g->frames * sizeof *b->x_mask);
+    b->drop = calloc(n, sizeof *b->drop);
+    if (b->z && (b->eps || !r->data.eps) && b->y && b->y_bf16 && b->t && b->u && b->fps &&
+        b->mask && b->x_mask && b->drop)
+        return 0;
+    stdit_batch_free(b);
+    return stdit_fail("no memory for a batch of %lld samples", (long long)size);
+}
+
+void stdit_batch_free(struct stdit_batch *b)
+{
+    free(b->z);
+    free(b->eps);
+    free(b->y);
+    free(b->y_bf16);
+    free(b->t);
+    free(b->u);
+    free(b->fps);
+    free(b->mask);
+    free(b->x_mask);
+    free(b->drop);
+    *b = (struct stdit_batch){0};
+}
+
+static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64_t row)
+{
+    memcpy((char *)dst + to * row, (const char *)src + from * row, (size_t)row);
+}
+
+/* When there are fewer rows than the batch is large they come round again. */
+static void copy_rows(struct stdit_batch *b, const struct stdit_data *d, int64_t first)
+{
+    int64_t z = stdit_data_z(d) * 4, y = stdit_data_y(d) * 4;
+
+    for (int64_t i = 0; i < b->size; i++) {
+        int64_t row = (first + i) % d->rows;
+        copy_row(b->z, i, d->z, row, z);
+        if (d->eps)
+            copy_row(b->eps, i, d->eps, row, z);
+        copy_row(b->y, i, d->y, row, y);
+        copy_row(b->mask, i, d->mask, row, d->geometry.tokens * 4);
+        copy_row(b->fps, i, d->fps, row, 4);
+        if (d->t)
+            copy_row(b->t, i, d->t, row, 4);
+        if (d->x_mask)
+            copy_row(b->x_mask, i, d->x_mask, row, d->geometry.frames * 4);
+    }
+    ckpt_to_bf16(b->y, b->y_bf16, b->size * y / 4);
+}
+
+int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
+{
+    const struct stdit_data *d = &r->data;
+    uint64_t seed = (uint64_t)r->options.library.seed;
+
+    copy_rows(b, d, step * b->size);
+    if (!d->t)
+        stdit_draw_times(seed, step, r->shift, b->size, b->u);
+    for (int64_t i = 0; i < b->size; i++) {
+        if (d->t)
+            b->u[i] = b->t[i] / 1000.f;
+        else
+            b->t[i] = b->u[i] * 1000.f;
+    }
+    if (r->drops)
+        stdit_draw_drops(seed, step, b->size, b->drop);
+    if (r->masked && !d->x_mask &&
+        stdit_draw_masks(seed, step, r->options.mask_stage, b->size, d->geometry.frames, b->x_mask))
+        return stdit_fail("no memory for frame masks");
+    return 0;
+}
+
+int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,
+                     bool drop)
+{
+    int64_t n = b->size, y = n * stdit_data_y(&r->data);
+    bool bf16 = r->model.config.dtype == CKPT_BF16;
+    int rc = ckpt_feed(p, "z", b->z, n * stdit_data_z(&r->data) * 4);
+
+    if (!rc)
+        rc = ckpt_feed(p, "t", b->t, n * 4);
+    if (!rc)
+        rc = bf16 ? ckpt_feed(p, "y", b->y_bf16, y * 2) : ckpt_feed(p, "y", b->y, y * 4);
+    if (!rc)
+        rc = ckpt_feed(p, "mask", b->mask, n * r->data.geometry.tokens * 4);
+    if (!rc)
+        rc = ckpt_feed(p, "fps", b->fps, n * 4);
+    if (!rc && drop)
+        rc = ckpt_feed(p, "drop", b->drop, n * 4);
+    return rc;
+}
+
+int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_run *r,
+                              ckpt_program *p)
+{
+    int rc = ckpt_feed(p, "u", b->u, b->size * 4);
+
+    if (!rc && r->data.eps)
+        rc = ckpt_feed(p, "eps", b->eps, b->size * stdit_data_z(&r->data) * 4);
+    if (!rc && r->masked)
+        rc = ckpt_feed(p, "x_mask", b->x_mask, b->size * r->data.geometry.frames * 4);
+    return rc;
+}
+
+struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, ckpt_tape *t, int64_t batch,
+                                        bool drop)
+{
+    const struct stdit_geometry *g = &r->data.geometry;
+    int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
+    int64_t y[] = {batch, g->tokens, r->data.caption_channels};
+    struct stdit_inputs in = {0};
+
+    in.x = ckpt_input(t, "z", CKPT_F32, 5, z);
+    in.t = ckpt_input(t, "t", CKPT_F32, 1, &batch);
+    in.y = ckpt_input(t, "y", r->model.config.dtype, 3, y);
+    in.mask = ckpt_input(t, "mask", CKPT_I32, 2, (int64_t[]){batch, g->tokens});
+    in.fps = ckpt_input(t, "fps", CKPT_F32, 1, &batch);
+    if (drop)
+        in.drop = ckpt_input(t, "drop", CKPT_I32, 1, &batch);
+    return in;
+}

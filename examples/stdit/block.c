@@ -1,0 +1,104 @@
+/*
+ * One block.  Spatial and temporal blocks differ in the axis of their self-attention and in the
+ * rotary embedding; nothing is moved in memory for either.
+ *
+ *     x += gate_a SelfAttn(LN(x) (1 + scale_a) + shift_a)
+ *     x += CrossAttn(x, y)
+ *     x += gate_m MLP(LN(x) (1 + scale_m) + shift_m)
+ */
+#include <math.h>
+#include "model.h"
+
+enum { SHIFT_A, SCALE_A, GATE_A, SHIFT_M, SCALE_M, GATE_M };
+
+/*
+ * The six modulation rows of this block.  Without a frame mask [B, 1, 1, C] each; with one
+ * [B, T, 1, C], chosen per frame: choosing the rows gives the same values as choosing between the
+ * two modulated tensors, element by element.
+ */
+static void modulation(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
+                       const struct stdit_condition *c, ckpt_tensor row[6])
+{
+    int64_t batch = ckpt_desc_of(t, c->t6).shape[0];
+    int64_t width = m->config.hidden, shape[] = {batch, 1, 6, width};
+    ckpt_tensor table = ckpt_reshape(t, b->scale_shift_table, 3, (int64_t[]){1, 6, width});
+    ckpt_tensor rows = ckpt_reshape(t, ckpt_add(t, table, c->t6), 4, shape);
+
+    if (c->frame_mask.id) {
+        ckpt_tensor rows0 = ckpt_reshape(t, ckpt_add(t, table, c->t06), 4, shape);
+        rows = ckpt_where(t, c->frame_mask, rows, rows0);
+    }
+    ckpt_split(t, rows, 2, 6, row);
+}
+
+/* Channels i C .. (i + 1) C of a projection, as [..., H, D]: a view. */
+static ckpt_tensor heads(const struct stdit *m, ckpt_tape *t, ckpt_tensor x, int i)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int last = d.ndim - 1;
+    int64_t shape[CKPT_MAX_DIMS], width = m->config.hidden;
+
+    if (last < 0)
+        return CKPT_NONE;
+    for (int axis = 0; axis < last; axis++)
+        shape[axis] = d.shape[axis];
+    shape[last] = m->config.heads;
+    shape[last + 1] = width / m->config.heads;
+    return ckpt_reshape(t, ckpt_slice(t, x, last, i * width, (i + 1) * width), last + 2, shape);
+}
+
+static float attention_scale(const struct stdit *m)
+{
+    return 1.f / sqrtf((float)(m->config.hidden / m->config.heads));
+}
+
+/* u [B, T, S, C].  Temporal attention sees [B, S, T, H, D] through permuted views. */
+static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
+                                  const struct stdit_condition *c, ckpt_tensor u, bool temporal)
+{
+    static const int swap[] = {0, 2, 1, 3, 4};
+    struct ckpt_desc d = ckpt_desc_of(t, u);
+    ckpt_tensor qkv = stdit_apply(t, &b->qkv, u);
+    ckpt_tensor q = ckpt_rms_norm(t, heads(m, t, qkv, 0), b->q_norm, 1e-6f);
+    ckpt_tensor k = ckpt_rms_norm(t, heads(m, t, qkv, 1), b->k_norm, 1e-6f);
+    ckpt_tensor v = heads(m, t, qkv, 2), a;
+
+    if (temporal) {
+        q = ckpt_permute(t, ckpt_rope(t, q, c->rope, 1), swap);
+        k = ckpt_permute(t, ckpt_rope(t, k, c->rope, 1), swap);
+        v = ckpt_permute(t, v, swap);
+    }
+    a = ckpt_attention(t, q, k, v, attention_scale(m));
+    if (temporal)
+        a = ckpt_permute(t, a, swap);
+    return stdit_apply(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
+}
+
+/* x [B, T, S, C] on the packed text; queries of a sample see its own tokens only. */
+static ckpt_tensor cross_attention(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
+                                   const struct stdit_condition *c, ckpt_tensor x)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int64_t width = m->config.hidden, flat[] = {d.shape[0], d.shape[1] * d.shape[2], width};
+    ckpt_tensor q = stdit_apply(t, &b->cross_q, ckpt_reshape(t, x, 3, flat));
+    ckpt_tensor kv = stdit_apply(t, &b->cross_kv, c->y);
+    ckpt_tensor a = ckpt_cross_attention(t, heads(m, t, q, 0), heads(m, t, kv, 0),
+                                         heads(m, t, kv, 1), c->lens, attention_scale(m));
+
+    return stdit_apply(t, &b->cross_proj, ckpt_reshape(t, a, d.ndim, d.shape));
+}
+
+ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
+                                const struct stdit_condition *c, ckpt_tensor x, bool temporal)
+{
+    ckpt_tensor row[6], u, a;
+
+    modulation(m, b, t, c, row);
+    u = ckpt_modulate(t, ckpt_layer_norm(t, x, 1e-6f), row[SHIFT_A], row[SCALE_A]);
+    a = self_attention(m, b, t, c, u, temporal);
+    x = ckpt_gated_residual(t, x, row[GATE_A], a);
+    x = ckpt_add(t, x, cross_attention(m, b, t, c, x));
+    u = ckpt_modulate(t, ckpt_layer_norm(t, x, 1e-6f), row[SHIFT_M], row[SCALE_M]);
+    a = stdit_apply(t, &b->fc2, ckpt_gelu(t, stdit_apply(t, &b->fc1, u)));
+    return ckpt_gated_residual(t, x, row[GATE_M], a);
+}

@@ -1,0 +1,24 @@
+/* Frames of a video file, brought to one size: decoded by FFmpeg's libraries, or read raw. */
+#ifndef STDIT_CLIP_H
+#define STDIT_CLIP_H
+
+#include <stdint.h>
+
+struct clip {
+    int64_t width, height, frames; /* asked for */
+    int64_t stride;                /* every stride-th frame of the file */
+    double fps;                    /* found: of the file */
+    uint8_t *rgb;                  /* [frames][height][width][3], malloc'ed */
+};
+
+/* Both fill fps and rgb.  Return 0, or -1 after printing a sentence. */
+int clip_decode(struct clip *c, const char *path);
+int clip_read_raw(struct clip *c, const char *path);
+
+/* Whether the file begins as our raw format does; see examples/data/README. */
+int clip_is_raw(const char *path);
+
+/* Prints how many frames path has and how many were asked for; returns -1. */
+int clip_too_short(const struct clip *c, const char *path, int64_t found);
+
+#endif

@@ -1,0 +1,187 @@
+/* What is trained on: clips in pixel space, precomputed features, or noise of a given shape. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "clip.h"
+#include "dataset.h"
+#include "schedule.h"
+
+#ifndef STDIT_DATA_DIR
+#define STDIT_DATA_DIR "examples/data"
+#endif
+
+/* A clip has no text encoder: all see one fixed caption of one token and this width. */
+enum { CLIP_CAPTION = 64 };
+
+int64_t stdit_data_z(const struct stdit_data *d)
+{
+    const struct stdit_geometry *g = &d->geometry;
+    return d->channels * g->frames * g->height * g->width;
+}
+
+int64_t stdit_data_y(const struct stdit_data *d)
+{
+    return d->geometry.tokens * d->caption_channels;
+}
+
+/* One caption, the same for all rows, with every token counted. */
+static int fixed_text(struct stdit_data *d, uint64_t seed, float fps)
+{
+    int64_t row = stdit_data_y(d), tokens = d->rows * d->geometry.tokens;
+
+    d->y = malloc((size_t)(d->rows * row) * sizeof *d->y);
+    d->mask = malloc((size_t)tokens * sizeof *d->mask);
+    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
+    if (!d->y || !d->mask || !d->fps)
+        return stdit_fail("no memory for the text features");
+    for (int64_t i = 0; i < d->rows; i++) {
+        ckpt_fill_normal(seed, 0, STREAM_DATA, d->y + i * row, row);
+        d->fps[i] = fps;
+    }
+    for (int64_t i = 0; i < tokens; i++)
+        d->mask[i] = 1;
+    return 0;
+}
+
+/* ---- clips --------------------------------------------------------------------------------- */
+
+/* [clips][T][H][W][3] bytes -> [clips][3][T][H][W] in [-1, 1]. */
+static int clip_to_values(struct stdit_data *d, const struct clip *c)
+{
+    const struct stdit_geometry *g = &d->geometry;
+    int64_t plane = g->height * g->width, frames = g->frames;
+
+    d->z = malloc((size_t)(d->rows * stdit_data_z(d)) * sizeof *d->z);
+    if (!d->z)
+        return stdit_fail("no memory for the clips");
+    for (int64_t f = 0; f < d->rows * frames; f++)
+        for (int64_t p = 0; p < plane; p++)
+            for (int64_t channel = 0; channel < 3; channel++) {
+                int64_t at = ((f / frames * 3 + channel) * frames + f % frames) * plane + p;
+                d->z[at] = (float)c->rgb[(f * plane + p) * 3 + channel] / 127.5f - 1.f;
+            }
+    return 0;
+}
+
+/* The clip that ships: where one works in the source tree, else where it was installed. */
+static const char *shipped_clip(void)
+{
+    static const char *const clips[] = {
+#ifdef HAVE_FFMPEG
+        "examples/data/bunny.mp4",
+        STDIT_DATA_DIR "/bunny.mp4",
+#endif
+        "examples/data/bunny.rgb",
+        STDIT_DATA_DIR "/bunny.rgb",
+    };
+    size_t n = sizeof clips / sizeof *clips, i = 0;
+
+    while (i + 1 < n && access(clips[i], R_OK))
+        i++;
+    return clips[i];
+}
+
+/*
+ * A pixel takes the place of a latent cell, so the sizes that the model and the schedule know are
+ * those of a video eight times as large on each side, as if an autoencoder had made the clip.
+ */
+int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
+{
+    bool shipped = !*o->video;
+    const char *path = shipped ? shipped_clip() : o->video;
+    int64_t frames = o->frames ? o->frames : 8, width = o->width ? o->width : 40;
+    int64_t height = o->height ? o->height : 24, stride = o->stride ? o->stride : 1 + shipped;
+    struct clip c = {.width = width, .height = height, .stride = stride};
+
+    d->pixels = true;
+    d->rows = o->clips ? o->clips : 1;
+    d->channels = 3;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->geometry = (struct stdit_geometry){
+        frames, height, width, 1, 8.0 * (double)height, 8.0 * (double)width};
+    if (o->in_channels && o->in_channels != 3)
+        return stdit_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
+    c.frames = frames * d->rows;
+    int rc = clip_is_raw(path) ? clip_read_raw(&c, path) : clip_decode(&c, path);
+    if (!rc)
+        rc = clip_to_values(d, &c);
+    free(c.rgb);
+    if (rc)
+        return -1;
+    double fps = frames == 1 ? 120 : floor(c.fps / (double)stride + 1e-6);
+    snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld, %g a second",
+             path, (long long)d->rows, (long long)frames, (long long)width, (long long)height, fps);
+    return fixed_text(d, (uint64_t)o->library.seed, (float)fps);
+}
+
+/* ---- noise --------------------------------------------------------------------------------- */
+
+int stdit_data_noise(struct stdit_data *d, const struct stdit_options *o)
+{
+    const char *text = o->latent;
+    struct stdit_geometry *g = &d->geometry;
+
+    d->rows = o->batch;
+    d->channels = o->in_channels ? o->in_channels : 4;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    *g = (struct stdit_geometry){o->latent_frames,
+                                 o->latent_height,
+                                 o->latent_width,
+                                 o->text_tokens ? o->text_tokens : 1,
+                                 8.0 * (double)o->latent_height,
+                                 8.0 * (double)o->latent_width};
+    int64_t n = d->rows * stdit_data_z(d);
+    d->z = malloc((size_t)n * sizeof *d->z);
+    if (!d->z)
+        return stdit_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
+    ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z, n);
+    snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
+             (long long)d->rows);
+    return fixed_text(d, (uint64_t)o->library.seed, 24);
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+/* The options are filled in from the data; what they fix must agree. */
+static int agree(const char *option, int64_t *value, int64_t data)
+{
+    if (!*value)
+        *value = data;
+    if (*value == data)
+        return 0;
+    return stdit_fail("--%s (or the preset) says %lld, the data %lld", option, (long long)*value,
+                      (long long)data);
+}
+
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
+{
+    int rc;
+
+    *d = (struct stdit_data){0};
+    if (o->features)
+        rc = stdit_data_features(d, o->features);
+    else
+        rc = o->video ? stdit_data_clip(d, o) : stdit_data_noise(d, o);
+    if (rc || agree("in-channels", &o->in_channels, d->channels) ||
+        agree("caption-channels", &o->caption_channels, d->caption_channels))
+        return -1;
+    if (!o->text_tokens)
+        o->text_tokens = d->geometry.tokens;
+    if (o->text_tokens < d->geometry.tokens)
+        return stdit_fail("the text has %lld tokens, the null caption %lld; raise --text-tokens",
+                          (long long)d->geometry.tokens, (long long)o->text_tokens);
+    return 0;
+}
+
+void stdit_data_close(struct stdit_data *d)
+{
+    free(d->z);
+    free(d->y);
+    free(d->mask);
+    free(d->fps);
+    free(d->t);
+    free(d->eps);
+    free(d->x_mask);
+    *d = (struct stdit_data){0};
+}

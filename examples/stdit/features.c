@@ -1,0 +1,182 @@
+/* Precomputed features from a safetensors file: z, y, mask, fps, and what replaces random draws. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataset.h"
+
+static bool is_float(const char *dtype)
+{
+    return dtype[0] == 'F' || dtype[0] == 'B'; /* F64, F32, F16, BF16; BOOL counts as one too */
+}
+
+static void shape_text(char *dst, size_t size, int ndim, const int64_t *shape)
+{
+    size_t at = 0;
+
+    dst[0] = 0;
+    for (int i = 0; i < ndim && at < size; i++)
+        at += (size_t)snprintf(dst + at, size - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+}
+
+/* Finds a tensor and checks its shape; a size of -1 fits any.  Returns its index, or -1. */
+static int find(ckpt_file *f, const char *path, const char *name, int ndim, const int64_t *shape,
+                struct ckpt_file_entry *e)
+{
+    char found[128], wanted[128];
+    int i = ckpt_file_find(f, name);
+
+    if (i < 0 || ckpt_file_entry(f, i, e))
+        return stdit_fail("%s: has no tensor \"%s\"", path, name);
+    bool fits = e->ndim == ndim;
+    for (int axis = 0; fits && axis < ndim; axis++)
+        fits = shape[axis] < 0 ? e->shape[axis] > 0 : e->shape[axis] == shape[axis];
+    if (fits)
+        return i;
+    shape_text(found, sizeof found, e->ndim, e->shape);
+    shape_text(wanted, sizeof wanted, ndim, shape);
+    return stdit_fail("%s: \"%s\" is [%s]; [%s] is expected (-1: any size)", path, name, found,
+                      wanted);
+}
+
+static void *read_as_int(ckpt_file *f, int i, int64_t n)
+{
+    int32_t *x = malloc((size_t)n * sizeof *x);
+
+    if (x && ckpt_file_read_i32(f, i, x, n)) {
+        free(x);
+        return NULL;
+    }
+    return x;
+}
+
+static void *read_as_float(ckpt_file *f, int i, int64_t n)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+
+    if (x && ckpt_file_read_f32(f, i, x, n)) {
+        free(x);
+        return NULL;
+    }
+    return x;
+}
+
+/* Whole numbers may be stored as floats and the other way round. */
+static void *convert(void *from, int64_t n, bool to_float)
+{
+    for (int64_t i = 0; from && i < n; i++) {
+        if (to_float)
+            ((float *)from)[i] = (float)((int32_t *)from)[i];
+        else
+            ((int32_t *)from)[i] = ((float *)from)[i] != 0;
+    }
+    return from;
+}
+
+static void *load(ckpt_file *f, const char *path, const char *name, int ndim, const int64_t *shape,
+                  bool as_float)
+{
+    struct ckpt_file_entry e;
+    int i = find(f, path, name, ndim, shape, &e);
+    void *x;
+
+    if (i < 0)
+        return NULL;
+    bool stored_float = is_float(e.dtype) && strcmp(e.dtype, "BOOL");
+    x = stored_float ? read_as_float(f, i, e.numel) : read_as_int(f, i, e.numel);
+    if (!x)
+        stdit_fail("%s: \"%s\" cannot be read: %s", path, name, ckpt_error(NULL));
+    else if (stored_float != as_float)
+        convert(x, e.numel, as_float);
+    return x;
+}
+
+static bool has(const ckpt_file *f, const char *name)
+{
+    return ckpt_file_find(f, name) >= 0;
+}
+
+static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
+{
+    struct ckpt_file_entry z, y;
+    struct stdit_geometry *g = &d->geometry;
+
+    if (find(f, path, "z", 5, (int64_t[]){-1, -1, -1, -1, -1}, &z) < 0 ||
+        find(f, path, "y", 3, (int64_t[]){-1, -1, -1}, &y) < 0)
+        return -1;
+    d->rows = z.shape[0];
+    d->channels = z.shape[1];
+    *g = (struct stdit_geometry){z.shape[2],
+                                 z.shape[3],
+                                 z.shape[4],
+                                 y.shape[1],
+                                 8.0 * (double)z.shape[3],
+                                 8.0 * (double)z.shape[4]};
+    d->caption_channels = y.shape[2];
+    d->z = load(f, path, "z", 5, z.shape, true);
+    d->y = load(f, path, "y", 3, (int64_t[]){d->rows, g->tokens, y.shape[2]}, true);
+    d->mask = load(f, path, "mask", 2, (int64_t[]){d->rows, g->tokens}, false);
+    d->fps = load(f, path, "fps", 1, &d->rows, true);
+    return d->z && d->y && d->mask && d->fps ? 0 : -1;
+}
+
+/* As in Open-Sora the first sample's size holds for the position table of all. */
+static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const char *name,
+                     double *value)
+{
+    if (!has(f, name))
+        return 0;
+    float *size = load(f, path, name, 1, &d->rows, true);
+    if (!size)
+        return -1;
+    *value = size[0];
+    free(size);
+    return *value >= 1 ? 0 : stdit_fail("%s: \"%s\" must be at least 1 pixel", path, name);
+}
+
+static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
+{
+    struct stdit_geometry *g = &d->geometry;
+
+    if (has(f, "t") && !(d->t = load(f, path, "t", 1, &d->rows, true)))
+        return -1;
+    if (has(f, "eps") &&
+        !(d->eps = load(f, path, "eps", 5,
+                        (int64_t[]){d->rows, d->channels, g->frames, g->height, g->width}, true)))
+        return -1;
+    if (has(f, "x_mask") &&
+        !(d->x_mask = load(f, path, "x_mask", 2, (int64_t[]){d->rows, g->frames}, false)))
+        return -1;
+    return load_size(d, f, path, "height", &g->pixel_height) ||
+                   load_size(d, f, path, "width", &g->pixel_width)
+               ? -1
+               : 0;
+}
+
+static void report_unknown(const ckpt_file *f, const char *path)
+{
+    static const char known[] = " z y mask fps t eps x_mask height width ";
+    struct ckpt_file_entry e;
+
+    for (int i = 0; i < ckpt_file_count(f); i++) {
+        char word[80];
+        if (ckpt_file_entry(f, i, &e))
+            continue;
+        snprintf(word, sizeof word, " %s ", e.name);
+        if (!strstr(known, word))
+            fprintf(stderr, "stdit-train: %s: \"%s\" is not used\n", path, e.name);
+    }
+}
+
+int stdit_data_features(struct stdit_data *d, const char *path)
+{
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return stdit_fail("%s", ckpt_error(NULL));
+    int rc = load_required(d, f, path);
+    if (!rc)
+        rc = load_optional(d, f, path);
+    report_unknown(f, path);
+    ckpt_file_close(f);
+    snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path, (long long)d->rows);
+    return rc;
+}

@@ -1,0 +1,242 @@
+/* The command line of stdit-train: its own table next to the library's, and the model presets. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "options.h"
+
+#define ROW(name, type, field, metavar, help)                                                      \
+    {                                                                                              \
+        name, CKPT_OPT_##type, offsetof(struct stdit_options, field), metavar, help                \
+    }
+
+static const struct ckpt_option table[] = {
+    ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
+    ROW("hidden", INT, hidden, "N", "width of the model instead of the preset's"),
+    ROW("heads", INT, heads, "N", "attention heads"),
+    ROW("depth", INT, depth, "N", "pairs of a spatial and a temporal block"),
+    ROW("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model"),
+    ROW("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)"),
+    ROW("caption-channels", INT, caption_channels, "N", "width of the text features"),
+    ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption"),
+    ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
+    ROW("exact-timestep", FLAG, exact_timestep, NULL,
+        "do not round the timestep to bf16 (Open-Sora 1.2 does)"),
+    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
+    ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
+    ROW("size", STRING, size, "WxH", "size the clip is brought to"),
+    ROW("frames", INT, frames, "N", "frames of a clip"),
+    ROW("stride", INT, stride, "N", "take every N-th frame"),
+    ROW("clips", INT, clips, "N", "cut N clips, one after the other, from the file (default 1)"),
+    ROW("features", STRING, features, "FILE",
+        "train on z, y, mask, fps and the like from a safetensors file"),
+    ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
+    ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),
+    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    ROW("save", STRING, save, "FILE", "write the weights at the end"),
+    ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),
+    ROW("batch", INT, batch, "N", "samples of a step"),
+    ROW("steps", INT, steps, "N", "training steps"),
+    ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up"),
+    ROW("warmup", INT, warmup, "N", "steps of the warm-up"),
+    ROW("clip-norm", FLOAT, clip_norm, "X", "clip the gradient's norm to this (default 1, 0: off)"),
+    ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)"),
+    ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)"),
+    ROW("mask-stage", STRING, mask_stage, "STAGE",
+        "frame masks as in training stage 1, 3 or adapt (default none)"),
+    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
+    ROW("dump", STRING, dump, "FILE", "write loss, prediction and gradients of the first step"),
+    ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
+    ROW("sample-steps", INT, sample_steps, "N",
+        "Euler steps of sampling (default 30 on a video, 0 else)"),
+    ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
+    ROW("guidance", FLOAT, guidance, "X", "classifier-free guidance of sampling"),
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+struct preset {
+    const char *name;
+    int64_t hidden, heads, depth, in_channels, caption_channels, text_tokens;
+    int64_t batch, steps, warmup;
+    double lr, guidance;
+};
+
+/* XL/2 and 3B/2 are Open-Sora 1.2's; tiny learns the clip that ships with the example. */
+static const struct preset presets[] = {
+    {"tiny", 96, 4, 2, 0, 0, 0, 2, 400, 20, 2e-3, 1.0},
+    {"XL/2", 1152, 16, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
+    {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
+};
+
+int stdit_fail(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("stdit-train: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return -1;
+}
+
+static void help(void)
+{
+    printf("Usage: stdit-train [OPTION]...\n\n"
+           "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
+           "budget.  Without options: a tiny one on the clip that comes along.\n\nOptions:\n");
+    ckpt_option_table_help(table, stdout);
+    printf("\nOptions of the library:\n");
+    ckpt_option_table_help(ckpt_options_table(), stdout);
+}
+
+static void take(int64_t *value, int64_t preset, int64_t unset)
+{
+    if (*value == unset)
+        *value = preset;
+}
+
+static int fill_preset(struct stdit_options *o)
+{
+    const struct preset *p = NULL;
+
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (!strcmp(o->model, presets[i].name))
+            p = &presets[i];
+    if (!p)
+        return stdit_fail("--model %s: no such preset; there are tiny, XL/2 and 3B/2", o->model);
+    take(&o->hidden, p->hidden, 0);
+    take(&o->heads, p->heads, 0);
+    take(&o->depth, p->depth, 0);
+    if (!o->video)
+        take(&o->in_channels, p->in_channels, 0);
+    if (!o->video)
+        take(&o->caption_channels, p->caption_channels, 0);
+    if (!o->video)
+        take(&o->text_tokens, p->text_tokens, 0);
+    take(&o->batch, p->batch, 0);
+    take(&o->steps, p->steps, -1);
+    take(&o->warmup, p->warmup, -1);
+    o->lr = o->lr < 0 ? p->lr : o->lr;
+    o->guidance = o->guidance < 0 ? p->guidance : o->guidance;
+    return 0;
+}
+
+/* n numbers of at least 1 with an x between, as 40x24 or 15x45x80. */
+static int parse_sizes(const char *option, const char *text, int n, int64_t **value)
+{
+    const char *at = text;
+
+    for (int i = 0; i < n; i++) {
+        char *end;
+        long v = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (v < 1 || v > 65536 || *end != (i + 1 < n ? 'x' : 0))
+            return stdit_fail("--%s %s: give %s", option, text,
+                              n == 2 ? "a width and a height, as 40x24"
+                                     : "frames, height and width, as 15x45x80");
+        *value[i] = v;
+        at = end + 1;
+    }
+    return 0;
+}
+
+static int check_data(struct stdit_options *o)
+{
+    bool clip_options = o->size || o->frames || o->stride || o->clips;
+
+    if (!!o->video + !!o->features + !!o->latent > 1)
+        return stdit_fail("--video, --features and --latent exclude each other; give one");
+    if ((o->features || o->latent) && clip_options)
+        return stdit_fail("--size, --frames, --stride and --clips shape a video; the shape of "
+                          "%s is given already",
+                          o->features ? "features" : "latents");
+    if (o->frames < 0 || o->stride < 0 || o->clips < 0)
+        return stdit_fail("--frames, --stride and --clips must be at least 1");
+    if (o->size && parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}))
+        return -1;
+    if (o->latent &&
+        parse_sizes("latent", o->latent, 3,
+                    (int64_t *[]){&o->latent_frames, &o->latent_height, &o->latent_width}))
+        return -1;
+    return 0;
+}
+
+static int check_model(const struct stdit_options *o)
+{
+    if (strcmp(o->dtype, "fp32") && strcmp(o->dtype, "bf16"))
+        return stdit_fail("--dtype %s: give fp32 or bf16", o->dtype);
+    if (o->hidden < 4 || o->heads < 1 || o->depth < 1 || o->mlp_ratio <= 0)
+        return stdit_fail("--hidden, --heads, --depth and --mlp-ratio must be positive");
+    if (o->hidden % 4)
+        return stdit_fail("--hidden %lld: the position table needs a multiple of 4",
+                          (long long)o->hidden);
+    if (o->hidden % (2 * o->heads))
+        return stdit_fail("--hidden %lld with --heads %lld: each head needs an even whole width",
+                          (long long)o->hidden, (long long)o->heads);
+    if (o->in_channels < 0 || o->caption_channels < 0 || o->text_tokens < 0)
+        return stdit_fail("--in-channels, --caption-channels and --text-tokens must be positive");
+    return 0;
+}
+
+static int check_training(const struct stdit_options *o)
+{
+    const char *stages[] = {"none", "1", "2", "3", "adapt"};
+    bool known = false;
+
+    for (int i = 0; i < 5; i++)
+        known |= !strcmp(o->mask_stage, stages[i]);
+    if (!known)
+        return stdit_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
+    if (o->batch < 1 || o->steps < 0 || o->warmup < 0)
+        return stdit_fail("--batch must be at least 1, --steps and --warmup at least 0");
+    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
+        return stdit_fail("--micro-batch %lld does not divide --batch %lld",
+                          (long long)o->library.micro_batch, (long long)o->batch);
+    if (o->ema_decay < 0 || o->ema_decay >= 1 || o->clip_norm < 0 || o->weight_decay < 0)
+        return stdit_fail(
+            "--ema-decay must be in [0, 1), --clip-norm and --weight-decay at least 0");
+    return 0;
+}
+
+/* Without any data asked for, the small model takes the clip that ships, the big ones noise. */
+static void default_data(struct stdit_options *o)
+{
+    if (o->video || o->features || o->latent)
+        return;
+    if (strcmp(o->model, "tiny"))
+        o->latent = "15x45x80";
+    else
+        o->video = "";
+}
+
+int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct stdit_options){.model = "tiny",
+                                .dtype = "fp32",
+                                .mlp_ratio = 4,
+                                .mask_stage = "none",
+                                .steps = -1,
+                                .warmup = -1,
+                                .lr = -1,
+                                .clip_norm = 1,
+                                .ema_decay = 0.99,
+                                .out = "stdit-out",
+                                .sample_steps = -1,
+                                .guidance = -1,
+                                .library = CKPT_OPTIONS_INIT};
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return stdit_fail("%s", ckpt_error(NULL));
+    if (o->help) {
+        help();
+        return 1;
+    }
+    default_data(o);
+    if (fill_preset(o) || check_data(o) || check_model(o) || check_training(o))
+        return -1;
+    take(&o->sample_steps, o->video ? 30 : 0, -1);
+    return o->sample_steps < 0 ? stdit_fail("--sample-steps must be at least 0") : 0;
+}

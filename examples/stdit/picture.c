@@ -1,0 +1,114 @@
+/* Pictures of clips: one PNG a frame, one strip a clip, and the same strip of the data. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "../png.h"
+#include "run.h"
+
+/* What is black and what is white. */
+struct range {
+    float low, high;
+};
+
+/* Clips lie in [-1, 1]; of latents the first channels are shown, two deviations each way. */
+static struct range range_of(const struct stdit_data *d)
+{
+    double sum = 0, squares = 0;
+    int64_t n = stdit_data_z(d);
+
+    if (d->pixels)
+        return (struct range){-1, 1};
+    for (int64_t i = 0; i < n; i++) {
+        sum += d->z[i];
+        squares += (double)d->z[i] * d->z[i];
+    }
+    double mean = sum / (double)n,
+           spread = 2 * sqrt(fmax(squares / (double)n - mean * mean, 1e-12));
+    return (struct range){(float)(mean - spread), (float)(mean + spread)};
+}
+
+/* [C, T, H, W] -> [T][H][W][3]; with fewer than three channels the first serves for all. */
+static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, struct range range)
+{
+    const struct stdit_geometry *g = &d->geometry;
+    int64_t volume = g->frames * g->height * g->width;
+
+    for (int64_t p = 0; p < volume; p++)
+        for (int64_t channel = 0; channel < 3; channel++) {
+            float v = z[(d->channels < 3 ? 0 : channel) * volume + p];
+            float share = (v - range.low) / (range.high - range.low);
+            rgb[p * 3 + channel] = (uint8_t)lrintf(255.f * fminf(fmaxf(share, 0.f), 1.f));
+        }
+}
+
+/* Frames are drawn about this wide, so that a person sees something. */
+static int zoom_of(const struct stdit_geometry *g)
+{
+    int64_t zoom = 240 / g->width;
+    return zoom > 1 ? (int)zoom : 1;
+}
+
+static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
+{
+    const struct stdit_geometry *g = &r->data.geometry;
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
+    int rc = png_write_strip(path, (int)g->frames, (int)g->height, (int)g->width, rgb,
+                             zoom_of(g) > 4 ? 4 : zoom_of(g));
+    return rc ? stdit_fail("%s: %s", path, strerror(-rc)) : 0;
+}
+
+static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
+{
+    const struct stdit_geometry *g = &r->data.geometry;
+    char path[4096];
+
+    for (int64_t frame = 0; frame < g->frames; frame++) {
+        snprintf(path, sizeof path, "%s/frame-%03d.png", r->options.out, (int)frame);
+        int rc = png_write_strip(path, 1, (int)g->height, (int)g->width,
+                                 rgb + frame * g->height * g->width * 3, zoom_of(g));
+        if (rc)
+            return stdit_fail("%s: %s", path, strerror(-rc));
+    }
+    return 0;
+}
+
+static int write_clips(const struct stdit_run *r, const float *z, int64_t n, uint8_t *rgb)
+{
+    struct range range = range_of(&r->data);
+    int64_t row = stdit_data_z(&r->data);
+    char name[32];
+
+    to_rgb(rgb, r->data.z, &r->data, range);
+    if (write_strip(r, "clip", rgb))
+        return -1;
+    for (int64_t i = 0; i < n; i++) {
+        to_rgb(rgb, z + i * row, &r->data, range);
+        snprintf(name, sizeof name, i ? "sample-%d" : "sample", (int)i);
+        if (write_strip(r, name, rgb) || (i == 0 && write_frames(r, rgb)))
+            return -1;
+    }
+    return 0;
+}
+
+int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n)
+{
+    const struct stdit_geometry *g = &r->data.geometry;
+    const char *out = r->options.out;
+    uint8_t *rgb;
+
+    if (mkdir(out, 0777) && errno != EEXIST)
+        return stdit_fail("--out %s: %s", out, strerror(errno));
+    rgb = malloc((size_t)(g->frames * g->height * g->width * 3));
+    if (!rgb)
+        return stdit_fail("no memory for pictures");
+    int rc = write_clips(r, z, n, rgb);
+    free(rgb);
+    if (!rc)
+        printf("sampled: %s/sample.png (the data: %s/clip.png), its frames: %s/frame-000.png ...\n",
+               out, out, out);
+    return rc;
+}

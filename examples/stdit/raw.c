@@ -1,0 +1,113 @@
+/*
+ * The raw clip format, for machines without FFmpeg: one line "RGBCLIP width height frames fps",
+ * then the frames as 8-bit RGB.  Frames are brought to the asked size by averaging over areas.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "clip.h"
+#include "options.h"
+
+struct raw {
+    int width, height, frames;
+    double fps;
+};
+
+int clip_is_raw(const char *path)
+{
+    char magic[8] = {0};
+    FILE *f = fopen(path, "rb");
+
+    if (!f)
+        return 0;
+    size_t n = fread(magic, 1, sizeof magic, f);
+    fclose(f);
+    return n == sizeof magic && !memcmp(magic, "RGBCLIP ", sizeof magic);
+}
+
+int clip_too_short(const struct clip *c, const char *path, int64_t found)
+{
+    return stdit_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", path,
+                      (long long)found, (long long)((c->frames - 1) * c->stride + 1));
+}
+
+static int read_header(FILE *f, struct raw *r)
+{
+    char line[128];
+
+    if (!fgets(line, sizeof line, f))
+        return -1;
+    if (sscanf(line, "RGBCLIP %d %d %d %lf", &r->width, &r->height, &r->frames, &r->fps) != 4)
+        return -1;
+    if (r->width < 1 || r->height < 1 || r->frames < 1 || r->width > 8192 || r->height > 8192)
+        return -1;
+    return r->fps > 0 && r->fps < 1000 ? 0 : -1;
+}
+
+/* The mean of one channel over the area that target pixel (row, column) covers. */
+static double area_mean(const uint8_t *from, const struct raw *r, const struct clip *c, int64_t row,
+                        int64_t column, int channel)
+{
+    double top = (double)row * r->height / (double)c->height, sum = 0;
+    double bottom = (double)(row + 1) * r->height / (double)c->height;
+    double left = (double)column * r->width / (double)c->width;
+    double right = (double)(column + 1) * r->width / (double)c->width;
+
+    for (int y = (int)top; y < r->height && y < bottom; y++) {
+        double tall = fmin(bottom, y + 1) - fmax(top, y);
+        for (int x = (int)left; x < r->width && x < right; x++)
+            sum += tall * (fmin(right, x + 1) - fmax(left, x)) *
+                   from[((int64_t)y * r->width + x) * 3 + channel];
+    }
+    return sum / ((bottom - top) * (right - left));
+}
+
+static void resize(uint8_t *to, const uint8_t *from, const struct raw *r, const struct clip *c)
+{
+    for (int64_t row = 0; row < c->height; row++)
+        for (int64_t column = 0; column < c->width; column++)
+            for (int channel = 0; channel < 3; channel++)
+                *to++ = (uint8_t)lrint(area_mean(from, r, c, row, column, channel));
+}
+
+static int read_frames(FILE *f, const struct raw *r, struct clip *c, const char *path)
+{
+    size_t source = (size_t)r->width * (size_t)r->height * 3;
+    size_t target = (size_t)(c->width * c->height * 3);
+    uint8_t *frame = malloc(source);
+    int64_t taken = 0;
+
+    for (int64_t i = 0; frame && taken < c->frames && i < r->frames; i++) {
+        if (fread(frame, 1, source, f) != source)
+            break;
+        if (i % c->stride == 0)
+            resize(c->rgb + target * (size_t)taken++, frame, r, c);
+    }
+    free(frame);
+    if (!frame)
+        return stdit_fail("%s: no memory for a frame", path);
+    return taken < c->frames ? stdit_fail("%s: the file ends in the middle of a frame", path) : 0;
+}
+
+int clip_read_raw(struct clip *c, const char *path)
+{
+    struct raw r;
+    FILE *f = fopen(path, "rb");
+    int rc = -1;
+
+    if (!f)
+        return stdit_fail("%s: cannot be opened", path);
+    c->rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
+    if (!c->rgb)
+        stdit_fail("%s: no memory for %lld frames", path, (long long)c->frames);
+    else if (read_header(f, &r))
+        stdit_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
+    else if ((c->frames - 1) * c->stride + 1 > r.frames)
+        clip_too_short(c, path, r.frames);
+    else
+        rc = read_frames(f, &r, c, path);
+    c->fps = rc ? 0 : r.fps;
+    fclose(f);
+    return rc;
+}

@@ -1,0 +1,79 @@
+/* One run of stdit-train: what its parts share. */
+#ifndef STDIT_RUN_H
+#define STDIT_RUN_H
+
+#include "dataset.h"
+#include "model.h"
+#include "options.h"
+
+struct stdit_run {
+    struct stdit_options options;
+    struct stdit_data data;
+    struct stdit model;
+    ckpt *context;
+    ckpt_program *training; /* owned by the context */
+    int64_t trainable;      /* parameters that are trained */
+    double shift;           /* r of the resolution shift */
+    bool masked;            /* frame masks are fed */
+    bool drops;             /* captions are dropped at random */
+    FILE *log;
+};
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+/* Compiles the training program.  Returns 0, or -1 after printing a sentence. */
+int stdit_compile(struct stdit_run *r);
+
+/* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
+int stdit_train(struct stdit_run *r);
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* Host memory of what one step is fed. */
+struct stdit_batch {
+    float *z, *t, *u, *y, *fps, *eps;
+    uint16_t *y_bf16;
+    int32_t *mask, *x_mask, *drop;
+    int64_t size;
+};
+
+int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t size);
+void stdit_batch_free(struct stdit_batch *b);
+
+/* The rows of a step, then its draws: times, frame masks, dropped captions. */
+int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step);
+
+/* Feeds the rows that training and sampling share: z, t, y, mask, fps and, if any, drop. */
+int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,
+                     bool drop);
+/* Feeds what only training takes. */
+int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_run *r,
+                              ckpt_program *p);
+
+/* Records the inputs that stdit_batch_feed feeds. */
+struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, ckpt_tape *t, int64_t batch,
+                                        bool drop);
+
+/* ---- what comes out ------------------------------------------------------------------------ */
+
+/* Samples from the moving average and writes pictures.  Returns 0 or -1. */
+int stdit_sample(struct stdit_run *r);
+
+/* Writes n clips, shaped as the data's rows, and the clips of the data next to them. */
+int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n);
+
+/* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
+int stdit_log_open(struct stdit_run *r);
+void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double lr, double ms);
+void stdit_log_close(struct stdit_run *r);
+
+/* Resident memory of this process in bytes. */
+int64_t stdit_rss(void);
+
+/* Writes loss, prediction and gradients of the step that was just run. */
+int stdit_dump(const struct stdit_run *r, float loss);
+
+/* "12.5 MiB" into dst. */
+const char *stdit_bytes(char dst[32], int64_t bytes);
+
+#endif

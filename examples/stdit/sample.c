@@ -1,0 +1,150 @@
+/*
+ * Sampling: Euler steps of the learned flow from noise (u = 1) to a clip (u = 0), with
+ * classifier-free guidance, from the moving average of the weights.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "run.h"
+#include "schedule.h"
+
+struct sampler {
+    struct stdit_run *run;
+    ckpt_program *program;
+    struct stdit_batch batch; /* with guidance: the clips with their captions, then again without */
+    int64_t clips;
+    bool guided;
+    float *v; /* [batch.size, ...] */
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct stdit_run *r = user;
+    struct stdit_inputs in = stdit_record_inputs(r, t, batch, true);
+    ckpt_tensor both = stdit_forward(&r->model, t, &r->data.geometry, &in);
+    ckpt_tensor v = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
+
+    ckpt_output(t, "v", v);
+    return v;
+}
+
+/* The training is over and saved: the moving average takes the place of the weights. */
+static int use_average(const struct stdit_run *r)
+{
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        struct ckpt_param_info info;
+        ckpt_tensor w = ckpt_param_at(r->context, i);
+        if (ckpt_param_info(r->context, w, &info) || !info.trainable)
+            continue;
+        float *x = malloc((size_t)info.numel * sizeof *x);
+        int rc = x ? ckpt_param_get(r->context, w, CKPT_EMA, x, info.numel) : CKPT_ENOMEM;
+        if (!rc)
+            rc = ckpt_param_set(r->context, w, CKPT_VALUE, x, info.numel);
+        free(x);
+        if (rc)
+            return stdit_fail("the moving average of %s cannot be used: %s", info.name,
+                              ckpt_error(r->context));
+    }
+    return 0;
+}
+
+/* The unguided half has the text mask and frame rate of the guided one, and the null caption. */
+static void repeat_text(struct sampler *s)
+{
+    struct stdit_batch *b = &s->batch;
+    size_t tokens = (size_t)(s->clips * s->run->data.geometry.tokens);
+
+    for (int64_t i = s->clips; i < b->size; i++) {
+        b->drop[i] = 1;
+        b->fps[i] = b->fps[i - s->clips];
+    }
+    memcpy(b->mask + tokens, b->mask, tokens * sizeof *b->mask);
+}
+
+/* Rows of the data for their text; noise in place of their clips. */
+static int start(struct sampler *s)
+{
+    struct stdit_run *r = s->run;
+    int64_t row = stdit_data_z(&r->data);
+    bool drops = r->drops;
+
+    r->drops = false;
+    int rc = stdit_batch_fill(&s->batch, r, 0);
+    r->drops = drops;
+    if (s->guided)
+        repeat_text(s);
+    ckpt_fill_normal((uint64_t)r->options.sample_seed, 0, STREAM_SAMPLE, s->batch.z,
+                     s->clips * row);
+    return rc;
+}
+
+/* The flow at noise level u for every clip, in s->v. */
+static int flow(struct sampler *s, double u)
+{
+    struct stdit_run *r = s->run;
+    int64_t n = s->clips * stdit_data_z(&r->data), whole = s->batch.size * stdit_data_z(&r->data);
+
+    for (int64_t i = 0; i < s->batch.size; i++)
+        s->batch.t[i] = (float)(1000 * u);
+    if (s->guided)
+        memcpy(s->batch.z + n, s->batch.z, (size_t)n * sizeof *s->batch.z);
+    if (stdit_batch_feed(&s->batch, r, s->program, true) || ckpt_step(s->program, NULL) ||
+        ckpt_fetch(s->program, "v", s->v, whole * 4))
+        return stdit_fail("%s", ckpt_error(r->context));
+    for (int64_t i = 0; s->guided && i < n; i++)
+        s->v[i] = s->v[n + i] + (float)r->options.guidance * (s->v[i] - s->v[n + i]);
+    return 0;
+}
+
+static int integrate(struct sampler *s)
+{
+    struct stdit_run *r = s->run;
+    int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data);
+    ckpt_progress *progress = ckpt_progress_open(stderr, "sample", steps);
+    struct ckpt_program_info info;
+    int rc = 0;
+
+    ckpt_program_info(s->program, &info);
+    for (int64_t i = 0; i < steps && !rc; i++) {
+        double u = stdit_shifted(r->shift, 1 - (double)i / (double)steps);
+        double next = stdit_shifted(r->shift, 1 - (double)(i + 1) / (double)steps);
+        rc = flow(s, u);
+        for (int64_t k = 0; k < n && !rc; k++)
+            s->batch.z[k] += s->v[k] * (float)(u - next);
+        if (progress)
+            ckpt_progress_step(progress, i + 1, NAN, info.arena_bytes);
+    }
+    if (progress)
+        ckpt_progress_close(progress);
+    return rc;
+}
+
+static int sample(struct sampler *s)
+{
+    struct stdit_run *r = s->run;
+
+    s->v = malloc((size_t)(s->batch.size * stdit_data_z(&r->data)) * sizeof *s->v);
+    if (!s->v)
+        return stdit_fail("no memory for sampling");
+    if (ckpt_compile(r->context, record, r, NULL, s->batch.size, &s->program))
+        return stdit_fail("sampling: %s", ckpt_error(r->context));
+    if (start(s) || integrate(s))
+        return -1;
+    return stdit_write_pictures(r, s->batch.z, s->clips);
+}
+
+int stdit_sample(struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+    struct sampler s = {.run = r, .guided = o->guidance != 1};
+
+    s.clips = o->library.micro_batch ? o->library.micro_batch : o->batch;
+    if (r->training && o->ema_decay > 0 && use_average(r))
+        return -1;
+    if (stdit_batch_create(&s.batch, r, s.guided ? 2 * s.clips : s.clips))
+        return -1;
+    int rc = sample(&s);
+    free(s.v);
+    stdit_batch_free(&s.batch);
+    return rc;
+}

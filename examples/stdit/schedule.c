@@ -1,0 +1,182 @@
+/* Rectified flow: times, the shift for resolution and length, frame masks, warm-up. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "schedule.h"
+
+static double to_bf16(double value)
+{
+    float f = (float)value;
+    uint16_t h;
+
+    ckpt_to_bf16(&f, &h, 1);
+    ckpt_from_bf16(&h, &f, 1);
+    return f;
+}
+
+/*
+ * Open-Sora's trainer hands height, width and the number of frames over as bf16, so 854 counts as
+ * 856.  17 frames of video make 5 latent frames; clips shorter than that count as one.
+ */
+double stdit_shift(double pixel_height, double pixel_width, int64_t latent_frames)
+{
+    double frames = to_bf16((double)(latent_frames * 17 / 5)), length = 5 * floor(frames / 17);
+    double area = to_bf16(pixel_height) * to_bf16(pixel_width);
+
+    if (latent_frames == 1 || length < 1)
+        length = 1;
+    return sqrt(area / (512.0 * 512.0)) * sqrt(length);
+}
+
+double stdit_shifted(double r, double u)
+{
+    return r * u / (1 + (r - 1) * u);
+}
+
+void stdit_draw_times(uint64_t seed, int64_t step, double r, int64_t batch, float *u)
+{
+    ckpt_fill_normal(seed, (uint64_t)step, STREAM_TIME, u, batch);
+    for (int64_t b = 0; b < batch; b++)
+        u[b] = (float)stdit_shifted(r, 1 / (1 + exp(-(double)u[b])));
+}
+
+void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop)
+{
+    for (int64_t b = 0; b < batch; b++) {
+        float u[4];
+        ckpt_fill_uniform(seed, (uint64_t)(step * batch + b), STREAM_DROP, u, 4);
+        drop[b] = u[0] < 0.1f;
+    }
+}
+
+double stdit_warmup(double lr, int64_t step, int64_t warmup)
+{
+    return step < warmup ? lr * (double)(step + 1) / (double)(warmup + 1) : lr;
+}
+
+/* ---- frame masks --------------------------------------------------------------------------- */
+
+enum mask_type {
+    IDENTITY,
+    RANDOM,
+    INTERPOLATE,
+    QUARTER_RANDOM,
+    QUARTER_HEAD,
+    QUARTER_TAIL,
+    QUARTER_HEAD_TAIL,
+    IMAGE_RANDOM,
+    IMAGE_HEAD,
+    IMAGE_TAIL,
+    IMAGE_HEAD_TAIL,
+    MASK_TYPES
+};
+
+/* Probabilities in thousandths, in the order above; stage 1 serves for stage 2. */
+static const struct {
+    const char *stage;
+    int weight[MASK_TYPES];
+} stages[] = {
+    {"1", {800, 50, 5, 5, 5, 5, 5, 25, 50, 25, 25}},
+    {"2", {800, 50, 5, 5, 5, 5, 5, 25, 50, 25, 25}},
+    {"3", {750, 10, 2, 2, 2, 2, 2, 0, 220, 5, 5}},
+    {"adapt", {500, 200, 10, 10, 10, 10, 10, 50, 100, 50, 50}},
+};
+
+static enum mask_type choose(const char *stage, float u)
+{
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        if (strcmp(stage, stages[i].stage))
+            continue;
+        double sum = 0;
+        for (int type = 0; type < MASK_TYPES; type++) {
+            sum += stages[i].weight[type] / 1000.0;
+            if (u < sum)
+                return type;
+        }
+    }
+    return IDENTITY;
+}
+
+static void clean(int32_t *mask, int64_t first, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        mask[first + i] = 0;
+}
+
+static int64_t pick(float u, int64_t n)
+{
+    int64_t i = (int64_t)(u * (float)n);
+    return i < n ? i : n - 1;
+}
+
+/* Each frame clean with a probability that is itself drawn; one frame stays noised. */
+static void mask_random(int32_t *mask, int64_t frames, const float *u)
+{
+    double p = 0.1 + 0.8 * u[1];
+    bool any = false;
+
+    for (int64_t i = 0; i < frames; i++) {
+        mask[i] = u[4 + i] >= p;
+        any |= mask[i];
+    }
+    if (!any)
+        mask[pick(u[2], frames)] = 1;
+}
+
+/* A run of 1 .. frames/4 clean frames at the head, the tail, both, or anywhere. */
+static void mask_quarter(int32_t *mask, int64_t frames, enum mask_type type, const float *u)
+{
+    int64_t run = 1 + pick(u[1], frames / 4);
+
+    if (type == QUARTER_RANDOM)
+        clean(mask, pick(u[2], frames - run + 1), run);
+    if (type == QUARTER_HEAD || type == QUARTER_HEAD_TAIL)
+        clean(mask, 0, run);
+    if (type == QUARTER_TAIL || type == QUARTER_HEAD_TAIL)
+        clean(mask, frames - run, run);
+}
+
+static void mask_image(int32_t *mask, int64_t frames, enum mask_type type, const float *u)
+{
+    if (type == IMAGE_RANDOM)
+        mask[pick(u[1], frames)] = 0;
+    if (type == IMAGE_HEAD || type == IMAGE_HEAD_TAIL)
+        mask[0] = 0;
+    if (type == IMAGE_TAIL || (type == IMAGE_HEAD_TAIL && frames > 2))
+        mask[frames - 1] = 0;
+}
+
+/* u holds four uniform numbers and one a frame.  Images are never masked. */
+static void draw_mask(int32_t *mask, int64_t frames, const char *stage, const float *u)
+{
+    enum mask_type type = choose(stage, u[0]);
+
+    for (int64_t i = 0; i < frames; i++)
+        mask[i] = 1;
+    if (frames == 1)
+        return;
+    if (type == RANDOM)
+        mask_random(mask, frames, u);
+    else if (type == INTERPOLATE)
+        for (int64_t i = pick(u[1], 2); i < frames; i += 2)
+            mask[i] = 0;
+    else if (type >= QUARTER_RANDOM && type <= QUARTER_HEAD_TAIL && frames >= 4)
+        mask_quarter(mask, frames, type, u);
+    else if (type >= IMAGE_RANDOM)
+        mask_image(mask, frames, type, u);
+}
+
+int stdit_draw_masks(uint64_t seed, int64_t step, const char *stage, int64_t batch, int64_t frames,
+                     int32_t *mask)
+{
+    float *u = malloc((size_t)(frames + 4) * sizeof *u);
+
+    if (!u)
+        return CKPT_ENOMEM;
+    for (int64_t b = 0; b < batch; b++) {
+        ckpt_fill_uniform(seed, (uint64_t)(step * batch + b), STREAM_MASK, u, frames + 4);
+        draw_mask(mask + b * frames, frames, stage, u);
+    }
+    free(u);
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* Rectified flow: times, the shift for resolution and length, frame masks, warm-up. */
+#ifndef STDIT_SCHEDULE_H
+#define STDIT_SCHEDULE_H
+
+#include "ckpt.h"
+
+/* The random streams of the program, apart from those of the ops of a tape. */
+enum stdit_stream {
+    STREAM_TIME = 0x57440001,
+    STREAM_MASK,
+    STREAM_DROP,
+    STREAM_SAMPLE,
+    STREAM_DATA
+};
+
+/* r = sqrt(h w / 512^2) sqrt(L) of a latent clip that stands for height x width pixels. */
+double stdit_shift(double pixel_height, double pixel_width, int64_t latent_frames);
+
+/* u' = r u / (1 + (r - 1) u): more noise for larger clips. */
+double stdit_shifted(double r, double u);
+
+/* The noise level u' in (0, 1) of each sample of a step. */
+void stdit_draw_times(uint64_t seed, int64_t step, double r, int64_t batch, float *u);
+
+/* Which captions are replaced by the null caption (1 in 10). */
+void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop);
+
+/* Frame masks [batch, frames], 1 where a frame is noised.  stage: "none", "1", "2", "3", "adapt".
+ * Returns 0 or CKPT_ENOMEM. */
+int stdit_draw_masks(uint64_t seed, int64_t step, const char *stage, int64_t batch, int64_t frames,
+                     int32_t *mask);
+
+/* lr (step + 1) / (warmup + 1) while step < warmup, then lr. */
+double stdit_warmup(double lr, int64_t step, int64_t warmup);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * Training: rectified flow (Liu et al. 2022) with logit-normal times.
+ *
+ *     x_u = (1 - u) x0 + u eps;  the network predicts v = x0 - eps;  loss = mean (pred - v)^2
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "run.h"
+#include "schedule.h"
+
+/* ---- recording ----------------------------------------------------------------------------- */
+
+/* For --dump: the prediction and the gradient of every parameter that is trained. */
+static void record_dump(const struct stdit_run *r, ckpt_tape *t, ckpt_tensor pred)
+{
+    ckpt_output(t, "pred", pred);
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        struct ckpt_param_info info;
+        ckpt_tensor w = ckpt_param_at(r->context, i);
+        char name[160];
+        if (ckpt_param_info(r->context, w, &info) || !info.trainable)
+            continue;
+        snprintf(name, sizeof name, "grad.%s", info.name);
+        ckpt_output_gradient(t, name, w);
+    }
+}
+
+/* (1 - u) x0 + u eps; frames that are not noised stay x0. */
+static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tensor u,
+                       ckpt_tensor x_mask)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x0);
+    int64_t batch = d.shape[0], frames = d.shape[2];
+    ckpt_tensor level = ckpt_reshape(t, u, 5, (int64_t[]){batch, 1, 1, 1, 1});
+    ckpt_tensor x =
+        ckpt_add(t, ckpt_mul(t, x0, ckpt_affine(t, level, -1.f, 1.f)), ckpt_mul(t, eps, level));
+
+    if (!x_mask.id)
+        return x;
+    return ckpt_where(t, ckpt_reshape(t, x_mask, 5, (int64_t[]){batch, 1, frames, 1, 1}), x, x0);
+}
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct stdit_run *r = user;
+    const struct stdit_geometry *g = &r->data.geometry;
+    int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
+
+    ckpt_label(t, "noise");
+    struct stdit_inputs in = stdit_record_inputs(r, t, batch, r->drops);
+    ckpt_tensor x0 = in.x, u = ckpt_input(t, "u", CKPT_F32, 1, &batch);
+    if (r->masked)
+        in.x_mask = ckpt_input(t, "x_mask", CKPT_I32, 2, (int64_t[]){batch, g->frames});
+    ckpt_tensor eps =
+        r->data.eps ? ckpt_input(t, "eps", CKPT_F32, 5, z) : ckpt_randn(t, CKPT_F32, 5, z);
+    in.x = mix(t, x0, eps, u, in.x_mask);
+    ckpt_tensor both = stdit_forward(&r->model, t, g, &in);
+    ckpt_label(t, "loss");
+    ckpt_tensor pred = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
+    if (r->options.dump)
+        record_dump(r, t, pred);
+    return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
+}
+
+int stdit_compile(struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+
+    adamw.lr = (float)o->lr;
+    adamw.eps = 1e-15f;
+    adamw.weight_decay = (float)o->weight_decay;
+    adamw.clip_norm = (float)o->clip_norm;
+    adamw.ema_decay = (float)o->ema_decay;
+    if (ckpt_compile(r->context, record, r, &adamw, o->batch, &r->training))
+        return stdit_fail("%s", ckpt_error(r->context));
+    return 0;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+static double milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+/* Feeds and runs one step; -1 after a sentence. */
+static int one_step(struct stdit_run *r, struct stdit_batch *b, int64_t step, float *loss)
+{
+    double start = milliseconds(), lr = stdit_warmup(r->options.lr, step, r->options.warmup);
+
+    if (stdit_batch_fill(b, r, step))
+        return -1;
+    ckpt_set_lr(r->training, (float)lr);
+    int rc = stdit_batch_feed(b, r, r->training, r->drops);
+    if (!rc)
+        rc = stdit_batch_feed_training(b, r, r->training);
+    if (!rc)
+        rc = ckpt_step(r->training, loss);
+    if (!rc || rc == CKPT_ENAN)
+        stdit_log_step(r, step + 1, *loss, lr, milliseconds() - start);
+    return rc ? stdit_fail("%s", ckpt_error(r->context)) : 0;
+}
+
+/* What is said of the loss: the mean of the first and of the last few steps. */
+struct summary {
+    double first, last;
+    int64_t n;
+};
+
+enum { FEW = 10 };
+
+static void summarise(struct summary *s, double loss)
+{
+    s->n++;
+    if (s->n <= FEW)
+        s->first += (loss - s->first) / (double)s->n;
+    s->last += (loss - s->last) / (double)(s->n < FEW ? s->n : FEW);
+}
+
+static int steps(struct stdit_run *r, struct stdit_batch *b, struct summary *s)
+{
+    ckpt_progress *progress = ckpt_progress_open(stderr, "train", r->options.steps);
+    struct ckpt_program_info info;
+    int rc = 0;
+
+    ckpt_program_info(r->training, &info);
+    for (int64_t step = 0; step < r->options.steps && !interrupted && !rc; step++) {
+        float loss = NAN;
+        rc = one_step(r, b, step, &loss);
+        if (rc)
+            break;
+        summarise(s, loss);
+        if (progress)
+            ckpt_progress_step(progress, step + 1, loss, info.arena_bytes);
+        if (step == 0 && r->options.dump)
+            rc = stdit_dump(r, loss);
+    }
+    if (progress)
+        ckpt_progress_close(progress);
+    return rc;
+}
+
+/* After a failed step the weights are those of the last good one: they are saved all the same. */
+static int save(const struct stdit_run *r, const char *path, enum ckpt_slot slot, const char *what)
+{
+    if (!path)
+        return 0;
+    if (ckpt_save(r->context, path, slot))
+        return stdit_fail("%s", ckpt_error(r->context));
+    printf("%s: %s\n", what, path);
+    return 0;
+}
+
+static void report(const struct stdit_run *r, const struct summary *s)
+{
+    struct ckpt_program_info info;
+    char planned[32], actual[32], rss[32];
+
+    ckpt_program_info(r->training, &info);
+    if (interrupted)
+        printf("stopped after %lld of %lld steps\n", (long long)s->n, (long long)r->options.steps);
+    if (s->n > FEW)
+        printf("loss: %.4f over the first %d steps, %.4f over the last %d\n", s->first, FEW,
+               s->last, FEW);
+    printf("memory: peak planned %s, actual %s; resident set of the process %s\n",
+           stdit_bytes(planned, info.planned_peak), stdit_bytes(actual, info.arena_bytes),
+           stdit_bytes(rss, stdit_rss()));
+}
+
+int stdit_train(struct stdit_run *r)
+{
+    struct stdit_batch batch;
+    struct summary summary = {0};
+    int rc;
+
+    if (stdit_batch_create(&batch, r, r->options.batch))
+        return -1;
+    signal(SIGINT, interrupt);
+    rc = steps(r, &batch, &summary);
+    signal(SIGINT, SIG_DFL);
+    stdit_batch_free(&batch);
+    report(r, &summary);
+    const char *what = rc ? "weights of the last good step" : "weights";
+    if (save(r, r->options.save, CKPT_VALUE, what) ||
+        (r->options.ema_decay > 0 &&
+         save(r, r->options.save_ema, CKPT_EMA, "moving average of the weights")))
+        return -1;
+    return rc;
+}

@@ -1,0 +1,98 @@
+# CKPT_CC_FLAG(FLAG, VARIABLE)
+# Appends FLAG to VARIABLE if the compiler takes it without a warning.
+AC_DEFUN([CKPT_CC_FLAG], [
+  AS_VAR_PUSHDEF([cache], [ckpt_cv_flag_$1])
+  AC_CACHE_CHECK([whether $CC takes $1], [cache], [
+    ckpt_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -Werror $1"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM], [AS_VAR_SET([cache], [yes])],
+      [AS_VAR_SET([cache], [no])])
+    CFLAGS=$ckpt_save_CFLAGS])
+  AS_VAR_IF([cache], [yes], [AS_VAR_APPEND([$2], [" $1"])])
+  AS_VAR_POPDEF([cache])
+])
+
+# CKPT_OPENMP
+# --with-openmp.  Sets OPENMP_CFLAGS: -fopenmp, or what still gives "omp simd" without a run-time
+# library.  ThreadSanitizer does not see the locks inside OpenMP's library, so it turns it off.
+AC_DEFUN([CKPT_OPENMP], [
+  CKPT_WITH([openmp], [several threads per kernel])
+  have_openmp=no
+  found_openmp=no
+  AS_CASE([,$enable_sanitizers,], [*,thread,*],
+    [AS_IF([test "$with_openmp" = yes],
+       [AC_MSG_ERROR([--with-openmp and --enable-sanitizers=thread exclude each other])])
+     with_openmp=no
+     found_openmp="no (ThreadSanitizer)"])
+  AS_IF([test "$with_openmp" != no], [
+    AC_CACHE_CHECK([whether $CC compiles and links OpenMP], [ckpt_cv_openmp], [
+      ckpt_save_CFLAGS=$CFLAGS
+      CFLAGS="$CFLAGS -fopenmp"
+      AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <omp.h>]],
+          [[return omp_get_max_threads() < 1;]])],
+        [ckpt_cv_openmp=yes], [ckpt_cv_openmp=no])
+      CFLAGS=$ckpt_save_CFLAGS])
+    have_openmp=$ckpt_cv_openmp
+    found_openmp=$have_openmp
+    AS_IF([test "$have_openmp" = no],
+      [found_openmp="no (kernels use one thread; clang needs libomp-dev)"
+       AS_IF([test "$with_openmp" = yes],
+         [AC_MSG_ERROR([--with-openmp was asked for, but $CC cannot link it])])])
+  ])
+  OPENMP_CFLAGS=
+  AS_IF([test "$have_openmp" = yes], [OPENMP_CFLAGS=-fopenmp],
+    [CKPT_CC_FLAG([-fopenmp-simd], [OPENMP_CFLAGS])
+     CKPT_CC_FLAG([-Wno-unknown-pragmas], [OPENMP_CFLAGS])])
+  AC_SUBST([OPENMP_CFLAGS])
+])
+
+# CKPT_TARGET_CLONES
+# Whether a function can be built for several instruction sets and chosen at load time.  Defines
+# CKPT_HAVE_TARGET_CLONES.  Sanitizers cannot run the code that chooses, so they leave it out.
+AC_DEFUN([CKPT_TARGET_CLONES], [
+  AC_CACHE_CHECK([whether $CC builds functions for several instruction sets],
+    [ckpt_cv_target_clones], [
+    ckpt_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -Werror -fPIC -fvisibility=hidden"
+    AC_LINK_IFELSE([AC_LANG_SOURCE([[
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+CLONES float sum_all(const float *x, int n)
+{
+    float s = 0;
+    for (int i = 0; i < n; i++)
+        s += x[i];
+    return s;
+}
+CLONES static void twice(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] *= 2;
+}
+int main(int argc, char **argv)
+{
+    float x[4] = {1, 2, 3, (float)argc};
+    (void)argv;
+    twice(x, 4);
+    return sum_all(x, 4) < 0;
+}]])], [ckpt_cv_target_clones=yes], [ckpt_cv_target_clones=no])
+    CFLAGS=$ckpt_save_CFLAGS])
+  found_clones=$ckpt_cv_target_clones
+  AS_IF([test "x$enable_sanitizers" != xno], [found_clones="no (sanitizers)"])
+  AS_IF([test "$found_clones" = yes],
+    [AC_DEFINE([CKPT_HAVE_TARGET_CLONES], [1], [The compiler has usable target_clones.])])
+  AS_IF([test "x$enable_sanitizers" != xno],
+    [AC_DEFINE([CKPT_CLONES], [], [Empty: one instruction set, for the sanitizers.])])
+])
+
+# CKPT_VERSION_SCRIPT
+# Whether the linker takes a version script.
+AC_DEFUN([CKPT_VERSION_SCRIPT], [
+  AC_CACHE_CHECK([whether the linker takes a version script], [ckpt_cv_version_script], [
+    echo 'T_1 { global: main; local: *; };' >conftest.map
+    ckpt_save_LDFLAGS=$LDFLAGS
+    LDFLAGS="$LDFLAGS -Wl,--version-script=conftest.map"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM], [ckpt_cv_version_script=yes], [ckpt_cv_version_script=no])
+    LDFLAGS=$ckpt_save_LDFLAGS
+    rm -f conftest.map])
+  AM_CONDITIONAL([HAVE_VERSION_SCRIPT], [test "$ckpt_cv_version_script" = yes])
+])

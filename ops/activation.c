@@ -1,0 +1,84 @@
+/* Activations: GELU by its tanh formula and SiLU, and their derivatives. */
+#include "ops.h"
+#include "cpu/kernels.h"
+
+static int shape_activation(struct ckpt_call *call)
+{
+    call_like(call, 0, 0);
+    return call_float(call, 0);
+}
+
+/* {dy, x} -> dx of the dtype of x; dy may be wider. */
+static int shape_activation_dx(struct ckpt_call *call)
+{
+    if (!desc_same_shape(&call->in[0], &call->in[1]))
+        return ckpt_call_fail(call, "the gradient differs in shape from the input");
+    call_like(call, 0, 1);
+    return call_float(call, 0) ? CKPT_ESHAPE : call_float(call, 1);
+}
+
+/* An exponential and a division, in operations of their polynomials. */
+static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = 24.0 * (double)desc_numel(&call->out[0]);
+}
+
+ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x)
+{
+    return ops_record1(t, &op_gelu, 1, &x, NULL, 0);
+}
+
+static void grad_gelu(struct ckpt_grad *g)
+{
+    g->din[0] =
+        ops_record1(g->tape, &op_gelu_dx, 2, (ckpt_tensor[]){g->dout[0], g->in[0]}, NULL, 0);
+}
+
+const struct ckpt_op_def op_gelu = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "gelu",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_activation,
+    .grad = grad_gelu,
+    .cost = cost_activation,
+    .cpu = cpu_gelu,
+};
+
+const struct ckpt_op_def op_gelu_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "gelu_dx",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_activation_dx,
+    .cost = cost_activation,
+    .cpu = cpu_gelu_dx,
+};
+
+ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x)
+{
+    return ops_record1(t, &op_silu, 1, &x, NULL, 0);
+}
+
+static void grad_silu(struct ckpt_grad *g)
+{
+    g->din[0] =
+        ops_record1(g->tape, &op_silu_dx, 2, (ckpt_tensor[]){g->dout[0], g->in[0]}, NULL, 0);
+}
+
+const struct ckpt_op_def op_silu = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "silu",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_activation,
+    .grad = grad_silu,
+    .cost = cost_activation,
+    .cpu = cpu_silu,
+};
+
+const struct ckpt_op_def op_silu_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "silu_dx",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_activation_dx,
+    .cost = cost_activation,
+    .cpu = cpu_silu_dx,
+};

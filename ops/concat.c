@@ -1,0 +1,120 @@
+/*
+ * Concat.  Where every producer can write its part straight into the result (join) no bytes are
+ * copied; else a kernel copies them.
+ */
+#include <string.h>
+#include "cpu/kernels.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+static int concat_shape(struct ckpt_call *call)
+{
+    int axis = *(const int *)call->attr;
+    struct ckpt_desc *out = &call->out[0];
+    *out = call->in[0];
+    out->offset = 0;
+    if (axis < 0 || axis >= out->ndim)
+        return ckpt_call_fail(call, "there is no axis %d", axis);
+    for (int i = 1; i < call->n_in; i++) {
+        struct ckpt_desc d = call->in[i];
+        int64_t size = d.ndim == out->ndim ? d.shape[axis] : 0;
+        d.shape[axis] = out->shape[axis];
+        if (!desc_same_shape(&d, out) || d.dtype != out->dtype)
+            return ckpt_call_fail(call, "operand %d differs in more than axis %d", i, axis);
+        out->shape[axis] += size;
+    }
+    desc_dense(out);
+    return 0;
+}
+
+static void concat_grad(struct ckpt_grad *g)
+{
+    int axis = *(const int *)g->attr;
+    int64_t at = 0;
+    for (int i = 0; i < g->n_in; i++) {
+        int64_t size = ckpt_desc_of(g->tape, g->in[i]).shape[axis];
+        if (g->need[i])
+            g->din[i] = ckpt_slice(g->tape, g->dout[0], axis, at, at + size);
+        at += size;
+    }
+}
+
+const struct ckpt_op_def op_concat = {.size = sizeof(struct ckpt_op_def),
+                                      .name = "concat",
+                                      .shape = concat_shape,
+                                      .grad = concat_grad,
+                                      .cpu = cpu_concat};
+
+const struct ckpt_op_def op_join = {.size = sizeof(struct ckpt_op_def),
+                                    .name = "concat",
+                                    .flags = CKPT_OP_VIEW,
+                                    .shape = concat_shape,
+                                    .grad = concat_grad};
+
+/* Where part i stands inside the whole, as a view of it. */
+static struct ckpt_desc part_of(const struct ckpt_desc *whole, const struct ckpt_desc *part,
+                                int axis, int64_t at)
+{
+    struct ckpt_desc d = *part;
+    memcpy(d.stride, whole->stride, sizeof d.stride);
+    d.offset = at * whole->stride[axis];
+    return d;
+}
+
+/* The shape of the result if every part can be written in place. */
+static bool can_join(ckpt_tape *t, int axis, int n, const ckpt_tensor *x, struct ckpt_desc *whole)
+{
+    struct ckpt_desc in[CKPT_MAX_PARTS];
+    char reason[64];
+    for (int i = 0; i < n; i++) {
+        in[i] = ckpt_desc_of(t, x[i]);
+        if (x[i].id <= 0 || in[i].ndim < 0)
+            return false;
+        for (int k = 0; k < i; k++)
+            if (x[k].id == x[i].id)
+                return false;
+    }
+    struct ckpt_call call = {.n_in = n,
+                             .n_out = 1,
+                             .in = in,
+                             .out = whole,
+                             .attr = &axis,
+                             .message = reason,
+                             .message_size = sizeof reason};
+    if (concat_shape(&call))
+        return false;
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        struct ckpt_desc as = part_of(whole, &in[i], axis, at);
+        if (!tape_can_rehome(t, x[i], &as))
+            return false;
+        at += in[i].shape[axis];
+    }
+    return true;
+}
+
+static ckpt_tensor join(ckpt_tape *t, int axis, int n, const ckpt_tensor *x,
+                        const struct ckpt_desc *whole)
+{
+    bool forward = t->phase == PHASE_FORWARD;
+    ckpt_tensor onto = tape_new_tensor(t, whole, forward ? STORAGE_ACTIVATION : STORAGE_TEMPORARY);
+    int64_t at = 0;
+    for (int i = 0; i < n && onto.id; i++) {
+        struct ckpt_desc d = ckpt_desc_of(t, x[i]), as = part_of(whole, &d, axis, at);
+        tape_rehome(t, x[i], onto, &as);
+        at += d.shape[axis];
+    }
+    return ops_record1(t, &op_join, n, x, &axis, sizeof axis);
+}
+
+ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x)
+{
+    if (!t->error && (n < 1 || n > CKPT_MAX_PARTS))
+        tape_fail(t, CKPT_ESHAPE, "concat: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
+    if (t->error)
+        return CKPT_NONE;
+    struct ckpt_desc whole;
+    if (can_join(t, axis, n, x, &whole))
+        return join(t, axis, n, x, &whole);
+    return ops_record1(t, &op_concat, n, x, &axis, sizeof axis);
+}

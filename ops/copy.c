@@ -1,0 +1,90 @@
+/* Ops that move values: copy (dense from any strides), cast, pad. */
+#include "ops.h"
+#include "attr.h"
+#include "cpu/kernels.h"
+
+ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    if (d.ndim >= 0 && desc_is_dense(&d))
+        return x;
+    return ops_record1(t, &op_copy, 1, &x, NULL, 0);
+}
+
+static int shape_copy(struct ckpt_call *call)
+{
+    call_like(call, 0, 0);
+    return CKPT_OK;
+}
+
+static void grad_same(struct ckpt_grad *g)
+{
+    g->din[0] = g->dout[0];
+}
+
+const struct ckpt_op_def op_copy = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "copy",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_copy,
+    .grad = grad_same,
+    .cpu = cpu_copy,
+};
+
+ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    struct cast_attr attr = {(int32_t)dtype};
+    if (d.ndim >= 0 && d.dtype == dtype)
+        return x;
+    return ops_record1(t, &op_cast, 1, &x, &attr, sizeof attr);
+}
+
+static int shape_cast(struct ckpt_call *call)
+{
+    int32_t dtype = ((const struct cast_attr *)call->attr)->dtype;
+    if (dtype != CKPT_F32 && dtype != CKPT_BF16)
+        return ckpt_call_fail(call, "the new dtype must be fp32 or bf16");
+    call_like(call, 0, 0);
+    call->out[0].dtype = (enum ckpt_dtype)dtype;
+    return call_float(call, 0);
+}
+
+/* A gradient may stay fp32; what was rounded is widened again where the input is fp32. */
+static void grad_cast(struct ckpt_grad *g)
+{
+    bool wide = ckpt_desc_of(g->tape, g->in[0]).dtype == CKPT_F32;
+    g->din[0] = wide ? ckpt_cast(g->tape, g->dout[0], CKPT_F32) : g->dout[0];
+}
+
+const struct ckpt_op_def op_cast = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cast",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_cast,
+    .grad = grad_cast,
+    .cpu = cpu_cast,
+};
+
+static int shape_pad(struct ckpt_call *call)
+{
+    const struct pad_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[0];
+    if (attr->axis < 0 || attr->axis >= x->ndim)
+        return ckpt_call_fail(call, "there is no axis %d", attr->axis);
+    if (attr->begin < 0 || attr->size - attr->begin < x->shape[attr->axis])
+        return ckpt_call_fail(call, "the operand does not fit at %lld in an axis of size %lld",
+                              (long long)attr->begin, (long long)attr->size);
+    call_like(call, 0, 0);
+    call->out[0].shape[attr->axis] = attr->size;
+    desc_dense(&call->out[0]);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_pad = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "pad",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_pad,
+    .cpu = cpu_pad,
+};

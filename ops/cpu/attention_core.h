@@ -1,0 +1,45 @@
+/*
+ * Attention of many heads, forward and backward, tile by tile: the score matrix of a head never
+ * exists as a whole.  Self attention and cross attention say where the rows of each head are.
+ */
+#ifndef CKPT_CPU_ATTENTION_CORE_H
+#define CKPT_CPU_ATTENTION_CORE_H
+
+#include "ckpt.h"
+
+/* Rows of one head: dense vectors, stride elements apart. */
+struct attention_rows {
+    void *data;
+    enum ckpt_dtype dtype;
+    int64_t stride;
+};
+
+/* One head of one sequence.  The last four are used going backward only. */
+struct attention_head {
+    int64_t n_queries, n_keys;
+    struct attention_rows q, k, v, o;
+    float *lse; /* log of the sum of exp(score), one per query */
+    struct attention_rows d_o, dq, dk, dv;
+};
+
+struct attention_job {
+    int64_t n_heads;           /* over all sequences */
+    int64_t n_queries, n_keys; /* of each head, at most */
+    int64_t width;             /* D */
+    float scale;
+    enum ckpt_dtype dtype; /* of q, k, v and their gradients */
+    void (*locate)(const struct ckpt_kernel_args *a, int64_t head, struct attention_head *h);
+    const struct ckpt_kernel_args *args;
+};
+
+/* Scratch bytes; they follow from the sizes and the dtype of the job. */
+int64_t attention_forward_workspace(const struct attention_job *job);
+int64_t attention_backward_workspace(const struct attention_job *job);
+
+/* o and lse from q, k, v. */
+void attention_forward(const struct attention_job *job, void *workspace);
+
+/* dq, dk, dv from q, k, v, o, lse and d_o.  One head is the work of one thread, in one order. */
+void attention_backward(const struct attention_job *job, void *workspace);
+
+#endif

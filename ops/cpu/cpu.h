@@ -1,0 +1,58 @@
+/* What CPU kernels share: typed element access, loops over views, vector maths, workspaces. */
+#ifndef CKPT_CPU_H
+#define CKPT_CPU_H
+
+#include <math.h>
+#include <string.h>
+#include "ops.h"
+
+/*
+ * Functions with hot loops are built for several instruction sets and chosen at load time.
+ * Sanitizers cannot run the resolvers, so configure leaves CKPT_CLONES empty there.
+ */
+#ifndef CKPT_CLONES
+#if defined(CKPT_HAVE_TARGET_CLONES)
+#define CKPT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CKPT_CLONES
+#endif
+#endif
+
+/* fp32 of a bf16, and back to nearest even (NaN stays NaN). */
+static inline float bf16_load(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static inline uint16_t bf16_round(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    uint32_t nan = (u >> 16) | 0x40;
+    return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+/* Rows of n values between a float buffer and memory of a floating dtype. */
+void cpu_load(float *dst, const void *src, enum ckpt_dtype dtype, int64_t n);
+void cpu_store(void *dst, const float *src, enum ckpt_dtype dtype, int64_t n);
+
+/*
+ * Work is cut into chunks whose number and size depend on the shape alone, never on the number of
+ * threads, and partial sums are added in chunk order: results do not depend on the machine's cores.
+ */
+
+/*
+ * Slots of scratch for n units of work of so many multiply-adds in all; a slot walks its share of
+ * the units in order.  Little work gets few slots: its scratch should not shape a plan.
+ */
+static inline int64_t cpu_slots(int64_t n, double macs)
+{
+    int64_t worth = macs < 0x1p24 ? 2 + (int64_t)(macs / 0x1p20) : 16;
+    return min_i64(n, min_i64(worth, 16));
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* Kernels: add, sub, mul, affine, where, accumulate, broadcast, cast and fill. */
+#include "attr.h"
+#include "kernels.h"
+#include "loops.h"
+
+CKPT_CLONES static void map_add(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *a = x[0], *b = x[1];
+    (void)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+CKPT_CLONES static void map_sub(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *a = x[0], *b = x[1];
+    (void)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] - b[i];
+}
+
+CKPT_CLONES static void map_mul(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *a = x[0], *b = x[1];
+    (void)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] * b[i];
+}
+
+CKPT_CLONES static void map_affine(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const struct affine_attr *attr = ctx;
+    const float *u = x[0], a = attr->a, b = attr->b;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a * u[i] + b;
+}
+
+CKPT_CLONES static void map_where(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *cond = x[0], *a = x[1], *b = x[2];
+    (void)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = cond[i] != 0.f ? a[i] : b[i];
+}
+
+CKPT_CLONES static void map_scale(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *u = x[0], scale = *(const float *)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = scale * u[i];
+}
+
+static void map_copy(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    (void)ctx;
+    memcpy(y, x[0], (size_t)n * sizeof *y);
+}
+
+CKPT_CLONES static void map_fill(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float value = *(const float *)ctx;
+    (void)x;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = value;
+}
+
+int cpu_add(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 2, a->in, map_add, NULL);
+    return CKPT_OK;
+}
+
+int cpu_sub(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 2, a->in, map_sub, NULL);
+    return CKPT_OK;
+}
+
+int cpu_mul(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 2, a->in, map_mul, NULL);
+    return CKPT_OK;
+}
+
+int cpu_affine(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 1, a->in, map_affine, a->attr);
+    return CKPT_OK;
+}
+
+int cpu_where(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 3, a->in, map_where, NULL);
+    return CKPT_OK;
+}
+
+/* The first contribution sets the sum, so that nothing has to clear it before. */
+int cpu_accumulate(const struct ckpt_kernel_args *a)
+{
+    if (a->accumulate)
+        cpu_map(&a->out[0], 2, a->in, map_add, NULL);
+    else
+        cpu_map(&a->out[0], 1, &a->in[1], map_copy, NULL);
+    return CKPT_OK;
+}
+
+int cpu_broadcast(const struct ckpt_kernel_args *a)
+{
+    const struct broadcast_attr *attr = a->attr;
+    cpu_map(&a->out[0], 1, a->in, map_scale, &attr->scale);
+    return CKPT_OK;
+}
+
+int cpu_cast(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 1, a->in, map_copy, NULL);
+    return CKPT_OK;
+}
+
+int cpu_fill(const struct ckpt_kernel_args *a)
+{
+    const struct make_attr *attr = a->attr;
+    cpu_map(&a->out[0], 0, NULL, map_fill, &attr->value);
+    return CKPT_OK;
+}

@@ -1,0 +1,140 @@
+/*
+ * Matrix products for the linear family.
+ *
+ * The result is cut into tiles that depend on the shape alone.  fp32 operands go to OpenBLAS as
+ * they stand.  bf16 operands are converted block by block into a slot of the workspace; a slot
+ * walks its tiles in order, so neither the scratch nor the order of any sum depends on the number
+ * of threads.
+ */
+#include <cblas.h>
+#include "cpu.h"
+#include "gemm.h"
+
+enum {
+    TILE = 256, /* rows and columns of a tile, at most */
+    TILE_LEAST = 64,
+    TILES_WANTED = 8, /* tiles are halved until there are so many */
+    INNER = 256,      /* length of a converted block along the summed axis */
+};
+
+struct layout {
+    int64_t tile_rows, tile_cols, inner; /* sizes of a tile and of a step along the summed axis */
+    int64_t down, across;                /* number of tiles */
+    int64_t slots;
+    int64_t a_floats, b_floats, c_floats; /* parts of a slot */
+};
+
+static int64_t tile_count(int64_t n, int64_t tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+/* Tiles of nearly equal size, so that no thread is left with a thin one. */
+static int64_t even_tile(int64_t n, int64_t tile)
+{
+    int64_t even = (n + tile_count(n, tile) - 1) / tile_count(n, tile);
+    return min_i64(round_up(even, 16), n);
+}
+
+static struct layout layout_of(const struct gemm *g)
+{
+    bool a = g->a.dtype != CKPT_F32, b = g->b.dtype != CKPT_F32, c = g->c_dtype != CKPT_F32;
+    struct layout l = {.tile_rows = TILE, .tile_cols = TILE};
+    while (tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < TILES_WANTED) {
+        int64_t *longer = min_i64(g->rows, l.tile_rows) > min_i64(g->cols, l.tile_cols)
+                              ? &l.tile_rows
+                              : &l.tile_cols;
+        if (*longer <= TILE_LEAST)
+            break;
+        *longer /= 2;
+    }
+    l.tile_rows = even_tile(g->rows, l.tile_rows);
+    l.tile_cols = even_tile(g->cols, l.tile_cols);
+    l.inner = a || b ? even_tile(g->inner, INNER) : g->inner;
+    l.down = tile_count(g->rows, l.tile_rows);
+    l.across = tile_count(g->cols, l.tile_cols);
+    l.slots = l.down * l.across;
+    if (a || b || c)
+        l.slots = cpu_slots(l.slots, (double)g->rows * (double)g->cols * (double)g->inner);
+    l.a_floats = a ? round_up(l.tile_rows * l.inner, 16) : 0;
+    l.b_floats = b ? round_up(l.tile_cols * l.inner, 16) : 0;
+    l.c_floats = c ? round_up(l.tile_rows * l.tile_cols, 16) : 0;
+    return l;
+}
+
+int64_t gemm_workspace(const struct gemm *g)
+{
+    struct layout l = layout_of(g);
+    return l.slots * (l.a_floats + l.b_floats + l.c_floats) * (int64_t)sizeof(float);
+}
+
+struct block {
+    const float *data;
+    int64_t ld;
+};
+
+/* The stored block of n_rows x n_cols at (row, col) of a matrix of ld columns, as fp32. */
+static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t row, int64_t col,
+                             int64_t n_rows, int64_t n_cols, float *scratch)
+{
+    if (m->dtype == CKPT_F32)
+        return (struct block){(const float *)m->data + row * ld + col, ld};
+    const uint16_t *src = (const uint16_t *)m->data + row * ld + col;
+    for (int64_t i = 0; i < n_rows; i++)
+        cpu_load(scratch + i * n_cols, src + i * ld, m->dtype, n_cols);
+    return (struct block){scratch, n_cols};
+}
+
+/* A block by its logical place, whichever way the matrix is stored. */
+static struct block block_at(const struct gemm_operand *m, int64_t rows, int64_t cols, int64_t row,
+                             int64_t col, int64_t n_rows, int64_t n_cols, float *scratch)
+{
+    if (m->transposed)
+        return block_of(m, rows, col, row, n_cols, n_rows, scratch);
+    return block_of(m, cols, row, col, n_rows, n_cols, scratch);
+}
+
+static void fill_bias(const struct gemm *g, int64_t col, int64_t n_rows, int64_t n_cols, float *c,
+                      int64_t ldc)
+{
+    const char *bias = (const char *)g->bias + col * ckpt_dtype_size(g->a.dtype);
+    cpu_load(c, bias, g->a.dtype, n_cols);
+    for (int64_t i = 1; i < n_rows; i++)
+        memcpy(c + i * ldc, c, (size_t)n_cols * sizeof *c);
+}
+
+static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile, float *slot)
+{
+    int64_t row = tile / l->across * l->tile_rows, col = tile % l->across * l->tile_cols;
+    int64_t n_rows = min_i64(l->tile_rows, g->rows - row);
+    int64_t n_cols = min_i64(l->tile_cols, g->cols - col);
+    float *a_scratch = slot, *b_scratch = slot + l->a_floats;
+    bool direct = g->c_dtype == CKPT_F32;
+    float *c = direct ? (float *)g->c + row * g->cols + col : b_scratch + l->b_floats;
+    int64_t ldc = direct ? g->cols : n_cols;
+    if (g->bias)
+        fill_bias(g, col, n_rows, n_cols, c, ldc);
+    for (int64_t k = 0; k < g->inner; k += l->inner) {
+        int64_t n_k = min_i64(l->inner, g->inner - k);
+        struct block a = block_at(&g->a, g->rows, g->inner, row, k, n_rows, n_k, a_scratch);
+        struct block b = block_at(&g->b, g->inner, g->cols, k, col, n_k, n_cols, b_scratch);
+        cblas_sgemm(CblasRowMajor, g->a.transposed ? CblasTrans : CblasNoTrans,
+                    g->b.transposed ? CblasTrans : CblasNoTrans, (blasint)n_rows, (blasint)n_cols,
+                    (blasint)n_k, 1.f, a.data, (blasint)a.ld, b.data, (blasint)b.ld,
+                    k || g->bias || g->accumulate ? 1.f : 0.f, c, (blasint)ldc);
+    }
+    for (int64_t i = 0; !direct && i < n_rows; i++)
+        cpu_store((uint16_t *)g->c + (row + i) * g->cols + col, c + i * ldc, g->c_dtype, n_cols);
+}
+
+void gemm_run(const struct gemm *g, void *workspace)
+{
+    const struct layout l = layout_of(g);
+    const int64_t tiles = l.down * l.across, stride = l.a_floats + l.b_floats + l.c_floats;
+#pragma omp parallel for schedule(static)
+    for (int64_t s = 0; s < l.slots; s++) {
+        float *slot = stride ? (float *)workspace + s * stride : NULL;
+        for (int64_t i = s * tiles / l.slots; i < (s + 1) * tiles / l.slots; i++)
+            run_tile(g, &l, i, slot);
+    }
+}

@@ -1,0 +1,63 @@
+/* The CPU kernels, one per op that computes something; ops/<family>.c points at them. */
+#ifndef CKPT_CPU_KERNELS_H
+#define CKPT_CPU_KERNELS_H
+
+#include "ckpt.h"
+
+int cpu_linear(const struct ckpt_kernel_args *a);
+int cpu_linear_dx(const struct ckpt_kernel_args *a);
+int cpu_linear_dw(const struct ckpt_kernel_args *a);
+int cpu_column_sum(const struct ckpt_kernel_args *a);
+
+int cpu_add(const struct ckpt_kernel_args *a);
+int cpu_sub(const struct ckpt_kernel_args *a);
+int cpu_mul(const struct ckpt_kernel_args *a);
+int cpu_affine(const struct ckpt_kernel_args *a);
+int cpu_where(const struct ckpt_kernel_args *a);
+int cpu_sum_to(const struct ckpt_kernel_args *a);
+int cpu_accumulate(const struct ckpt_kernel_args *a);
+int cpu_gelu(const struct ckpt_kernel_args *a);
+int cpu_gelu_dx(const struct ckpt_kernel_args *a);
+int cpu_silu(const struct ckpt_kernel_args *a);
+int cpu_silu_dx(const struct ckpt_kernel_args *a);
+
+int cpu_layer_norm(const struct ckpt_kernel_args *a);
+int cpu_layer_norm_dx(const struct ckpt_kernel_args *a);
+int cpu_rms_norm(const struct ckpt_kernel_args *a);
+int cpu_rms_norm_dx(const struct ckpt_kernel_args *a);
+int cpu_modulate(const struct ckpt_kernel_args *a);
+int cpu_modulate_dx(const struct ckpt_kernel_args *a);
+int cpu_gated_residual(const struct ckpt_kernel_args *a);
+int cpu_gated_residual_dx(const struct ckpt_kernel_args *a);
+int cpu_rope(const struct ckpt_kernel_args *a);
+
+int cpu_attention(const struct ckpt_kernel_args *a);
+int cpu_attention_dx(const struct ckpt_kernel_args *a);
+int cpu_cross_attention(const struct ckpt_kernel_args *a);
+int cpu_cross_attention_dx(const struct ckpt_kernel_args *a);
+int cpu_pack(const struct ckpt_kernel_args *a);
+int cpu_unpack(const struct ckpt_kernel_args *a);
+
+int cpu_timestep_embedding(const struct ckpt_kernel_args *a);
+int cpu_patchify(const struct ckpt_kernel_args *a);
+int cpu_unpatchify(const struct ckpt_kernel_args *a);
+
+int cpu_concat(const struct ckpt_kernel_args *a);
+int cpu_copy(const struct ckpt_kernel_args *a);
+int cpu_pad(const struct ckpt_kernel_args *a);
+int cpu_cast(const struct ckpt_kernel_args *a);
+int cpu_sum(const struct ckpt_kernel_args *a);
+int cpu_broadcast(const struct ckpt_kernel_args *a);
+int cpu_randn(const struct ckpt_kernel_args *a);
+int cpu_fill(const struct ckpt_kernel_args *a);
+
+int cpu_mse(const struct ckpt_kernel_args *a);
+int cpu_mse_dx(const struct ckpt_kernel_args *a);
+int cpu_cross_entropy(const struct ckpt_kernel_args *a);
+int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a);
+
+int cpu_sum_squares(const struct ckpt_kernel_args *a);
+int cpu_clip_coefficient(const struct ckpt_kernel_args *a);
+int cpu_adamw(const struct ckpt_kernel_args *a);
+
+#endif

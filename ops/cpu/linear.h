@@ -1,0 +1,18 @@
+/* The matrix products of the linear family, for shape rules (scratch) and kernels alike. */
+#ifndef CKPT_CPU_LINEAR_H
+#define CKPT_CPU_LINEAR_H
+
+#include "gemm.h"
+
+/* Rows of a tensor seen as a matrix: the product of all axes but the last. */
+int64_t linear_rows(const struct ckpt_desc *x);
+
+/* The products without their data. */
+struct gemm linear_gemm(const struct ckpt_desc *x, const struct ckpt_desc *w);
+struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w);
+struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x);
+
+/* Scratch of column_sum on [rows, cols]. */
+int64_t column_sum_workspace(int64_t rows, int64_t cols);
+
+#endif

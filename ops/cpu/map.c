@@ -1,0 +1,163 @@
+/*
+ * Element-wise maps: the loops are cut into tiles of at most TILE elements, two axes deep, that
+ * stand in the first-level cache as floats.  A dense fp32 operand is used where it lies.
+ */
+#include "loops.h"
+
+#define TILE 1024
+
+/* A tile of one operand: rows x cols elements of a dtype, strides in elements. */
+struct tile {
+    char *data;
+    enum ckpt_dtype dtype;
+    int64_t rows, cols, row_stride, col_stride;
+};
+
+static bool tile_dense(const struct tile *t)
+{
+    return (t->cols == 1 || t->col_stride == 1) && (t->rows == 1 || t->row_stride == t->cols);
+}
+
+static float load_one(const char *p, enum ckpt_dtype dtype)
+{
+    if (dtype == CKPT_BF16)
+        return bf16_load(*(const uint16_t *)p);
+    return dtype == CKPT_F32 ? *(const float *)p : (float)*(const int32_t *)p;
+}
+
+static void store_one(char *p, enum ckpt_dtype dtype, float v)
+{
+    if (dtype == CKPT_BF16)
+        *(uint16_t *)p = bf16_round(v);
+    else if (dtype == CKPT_F32)
+        *(float *)p = v;
+    else
+        *(int32_t *)p = (int32_t)v;
+}
+
+static void load_row(float *dst, const char *src, enum ckpt_dtype dtype, int64_t stride, int64_t n)
+{
+    int64_t step = stride * ckpt_dtype_size(dtype);
+    if (stride == 1 && dtype != CKPT_I32) {
+        cpu_load(dst, src, dtype, n);
+    } else if (stride == 0) {
+        float v = load_one(src, dtype);
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = v;
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = load_one(src + i * step, dtype);
+    }
+}
+
+static void store_row(char *dst, const float *src, enum ckpt_dtype dtype, int64_t stride, int64_t n)
+{
+    int64_t step = stride * ckpt_dtype_size(dtype);
+    if (stride == 1 && dtype != CKPT_I32) {
+        cpu_store(dst, src, dtype, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        store_one(dst + i * step, dtype, src[i]);
+}
+
+/* The tile as dense floats: the operand itself where it is that already, else a copy in buffer. */
+static const float *tile_load(const struct tile *t, float *buffer)
+{
+    int64_t step = t->row_stride * ckpt_dtype_size(t->dtype);
+    bool dense = tile_dense(t);
+    if (dense && t->dtype == CKPT_F32)
+        return (const float *)t->data;
+    if (dense) {
+        load_row(buffer, t->data, t->dtype, 1, t->rows * t->cols);
+        return buffer;
+    }
+    for (int64_t r = 0; r < t->rows; r++)
+        if (r > 0 && step == 0)
+            memcpy(buffer + r * t->cols, buffer, (size_t)t->cols * sizeof *buffer);
+        else
+            load_row(buffer + r * t->cols, t->data + r * step, t->dtype, t->col_stride, t->cols);
+    return buffer;
+}
+
+static void tile_store(const struct tile *t, const float *buffer)
+{
+    int64_t step = t->row_stride * ckpt_dtype_size(t->dtype);
+    if (tile_dense(t)) {
+        store_row(t->data, buffer, t->dtype, 1, t->rows * t->cols);
+        return;
+    }
+    for (int64_t r = 0; r < t->rows; r++)
+        store_row(t->data + r * step, buffer + r * t->cols, t->dtype, t->col_stride, t->cols);
+}
+
+static void tile_map(const struct tile *t, int n_in, map_fn fn, const void *ctx)
+{
+    _Alignas(64) float buffer[LOOPS_OPERANDS][TILE];
+    const float *x[LOOPS_OPERANDS - 1] = {NULL};
+    bool in_place = t->dtype == CKPT_F32 && tile_dense(t);
+    for (int k = 0; k < n_in; k++)
+        x[k] = tile_load(&t[k + 1], buffer[k + 1]);
+    fn(in_place ? (float *)t->data : buffer[0], x, t->rows * t->cols, ctx);
+    if (!in_place)
+        tile_store(t, buffer[0]);
+}
+
+/* How the loops are cut: the last two axes into tiles, the others element by element. */
+struct cut {
+    int64_t outer, rows, cols;    /* sizes */
+    int64_t tile_rows, tile_cols; /* of a full tile */
+    int64_t across, down;         /* tiles along cols and rows */
+};
+
+static struct cut cut_tiles(const struct loops *l)
+{
+    struct cut c = {.cols = l->shape[l->ndim - 1], .rows = l->ndim > 1 ? l->shape[l->ndim - 2] : 1};
+    c.outer = loops_count(l, 0, l->ndim - 2);
+    c.tile_cols = max_i64(1, min_i64(c.cols, TILE));
+    c.tile_rows = max_i64(1, min_i64(c.rows, TILE / c.tile_cols));
+    c.across = (c.cols + c.tile_cols - 1) / c.tile_cols;
+    c.down = (c.rows + c.tile_rows - 1) / c.tile_rows;
+    return c;
+}
+
+static void find_tile(const struct loops *l, const struct cut *c, int64_t i,
+                      const struct ckpt_view *const *v, struct tile *t)
+{
+    int64_t offset[LOOPS_OPERANDS] = {0};
+    int64_t col = i % c->across * c->tile_cols, row = i / c->across % c->down * c->tile_rows;
+    int last = l->ndim - 1;
+    loops_seek(l, l->ndim - 2, i / c->across / c->down, offset);
+    for (int k = 0; k < l->n; k++) {
+        int64_t row_stride = last > 0 ? l->stride[k][last - 1] : 0;
+        int64_t at = offset[k] + row * row_stride + col * l->stride[k][last];
+        t[k] = (struct tile){.data = (char *)v[k]->data + at * ckpt_dtype_size(v[k]->desc.dtype),
+                             .dtype = v[k]->desc.dtype,
+                             .rows = min_i64(c->tile_rows, c->rows - row),
+                             .cols = min_i64(c->tile_cols, c->cols - col),
+                             .row_stride = row_stride,
+                             .col_stride = l->stride[k][last]};
+    }
+}
+
+void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
+             const void *ctx)
+{
+    const struct ckpt_view *view[LOOPS_OPERANDS] = {y};
+    const struct ckpt_desc *desc[LOOPS_OPERANDS] = {&y->desc};
+    struct loops l;
+    for (int k = 0; k < n_in; k++) {
+        view[k + 1] = &x[k];
+        desc[k + 1] = &x[k].desc;
+    }
+    loops_init(&l, n_in + 1, desc);
+    struct cut c = cut_tiles(&l);
+    int64_t n = c.outer * c.down * c.across;
+#pragma omp parallel for schedule(static) if (loops_parallel(n * TILE))
+    for (int64_t i = 0; i < n; i++) {
+        struct tile t[LOOPS_OPERANDS];
+        find_tile(&l, &c, i, view, t);
+        tile_map(t, n_in, fn, ctx);
+    }
+}

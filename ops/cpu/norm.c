@@ -1,0 +1,281 @@
+/*
+ * Layer norm and RMS norm over dense rows.  Statistics and sums are fp32; a row fits the cache, so
+ * mean and variance take a pass each.
+ */
+#include "kernels.h"
+#include "norm.h"
+#include "rows.h"
+
+/* A leaf function works through one run of rows. */
+typedef void (*norm_leaf)(const struct row_run *run, int64_t c, const void *extra);
+
+static void for_all_rows(const struct rows *r, int64_t c, norm_leaf leaf, const void *extra)
+{
+    int64_t per = rows_per_chunk(c), chunks = (r->count + per - 1) / per;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < chunks; i++) {
+        struct row_run run;
+        int64_t end = min_i64(r->count, (i + 1) * per);
+        for (int64_t row = i * per; row < end; row += run.n) {
+            rows_run(r, row, end, &run);
+            leaf(&run, c, extra);
+        }
+    }
+}
+
+static int64_t last_axis(const struct ckpt_view *v)
+{
+    return v->desc.shape[v->desc.ndim - 1];
+}
+
+/* run: x, y, stats */
+ROWS_INLINE void layer_norm_rows(const struct row_run *run, int64_t c, float eps, bool half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        void *restrict y = run->at[1] + i * run->step[1];
+        float *stats = (float *)(run->at[2] + i * run->step[2]);
+        float sum = 0.f, squares = 0.f;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < c; j++)
+            sum += row_get(x, j, half);
+        float mean = sum / (float)c;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(x, j, half) - mean;
+            squares += d * d;
+        }
+        float rstd = 1.f / sqrtf(squares / (float)c + eps);
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++)
+            row_put(y, j, (row_get(x, j, half) - mean) * rstd, half);
+        stats[0] = mean;
+        stats[1] = rstd;
+    }
+}
+
+CKPT_CLONES static void layer_norm_bf16(const struct row_run *run, int64_t c, const void *eps)
+{
+    layer_norm_rows(run, c, *(const float *)eps, true);
+}
+
+CKPT_CLONES static void layer_norm_f32(const struct row_run *run, int64_t c, const void *eps)
+{
+    layer_norm_rows(run, c, *(const float *)eps, false);
+}
+
+int cpu_layer_norm(const struct ckpt_kernel_args *a)
+{
+    const struct norm_attr *attr = a->attr;
+    struct rows r;
+    rows_begin(&r, &a->in[0]);
+    rows_operand(&r, &a->out[0]);
+    rows_operand(&r, &a->out[1]);
+    rows_finish(&r);
+    for_all_rows(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? layer_norm_bf16 : layer_norm_f32,
+                 &attr->eps);
+    return CKPT_OK;
+}
+
+/*
+ * run: x, dy, stats, dx.  With n = (x - mean) rstd:
+ *   dx = rstd (dy - mean(dy) - n mean(dy n))
+ */
+ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool half, bool dy_half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        const void *restrict dy = run->at[1] + i * run->step[1];
+        const float *stats = (const float *)(run->at[2] + i * run->step[2]);
+        void *restrict dx = run->at[3] + i * run->step[3];
+        float mean = stats[0], rstd = stats[1], sum = 0.f, dot = 0.f;
+#pragma omp simd reduction(+ : sum, dot)
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(dy, j, dy_half);
+            sum += d;
+            dot += d * (row_get(x, j, half) - mean);
+        }
+        float shift = sum / (float)c, slope = dot * rstd * rstd / (float)c;
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(dy, j, dy_half) - shift;
+            row_put(dx, j, rstd * (d - (row_get(x, j, half) - mean) * slope), half);
+        }
+    }
+}
+
+CKPT_CLONES static void layer_norm_dx_bf16(const struct row_run *run, int64_t c, const void *dy_half)
+{
+    if (*(const bool *)dy_half)
+        layer_norm_dx_rows(run, c, true, true);
+    else
+        layer_norm_dx_rows(run, c, true, false);
+}
+
+CKPT_CLONES static void layer_norm_dx_f32(const struct row_run *run, int64_t c, const void *dy_half)
+{
+    if (*(const bool *)dy_half)
+        layer_norm_dx_rows(run, c, false, true);
+    else
+        layer_norm_dx_rows(run, c, false, false);
+}
+
+int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_view *x = &a->in[1];
+    bool dy_half = view_half(&a->in[0]);
+    struct rows r;
+    rows_begin(&r, x);
+    rows_operand(&r, &a->in[0]);
+    rows_operand(&r, &a->in[2]);
+    rows_operand(&r, &a->out[0]);
+    rows_finish(&r);
+    for_all_rows(&r, last_axis(x), view_half(x) ? layer_norm_dx_bf16 : layer_norm_dx_f32, &dy_half);
+    return CKPT_OK;
+}
+
+struct rms_norm {
+    const void *w;
+    float eps;
+};
+
+/* x rstd, rounded as the forward pass rounds it. */
+ROWS_INLINE float rms_normalized(float x, float rstd, bool half)
+{
+    return half ? bf16_load(bf16_round(x * rstd)) : x * rstd;
+}
+
+/* run: x, y, rstd */
+ROWS_INLINE void rms_norm_rows(const struct row_run *run, int64_t c, const struct rms_norm *p,
+                               bool half)
+{
+    const void *restrict w = p->w;
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        void *restrict y = run->at[1] + i * run->step[1];
+        float squares = 0.f;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t j = 0; j < c; j++)
+            squares += row_get(x, j, half) * row_get(x, j, half);
+        float rstd = 1.f / sqrtf(squares / (float)c + p->eps);
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float n = rms_normalized(row_get(x, j, half), rstd, half);
+            row_put(y, j, n * row_get(w, j, half), half);
+        }
+        *(float *)(run->at[2] + i * run->step[2]) = rstd;
+    }
+}
+
+CKPT_CLONES static void rms_norm_bf16(const struct row_run *run, int64_t c, const void *p)
+{
+    rms_norm_rows(run, c, p, true);
+}
+
+CKPT_CLONES static void rms_norm_f32(const struct row_run *run, int64_t c, const void *p)
+{
+    rms_norm_rows(run, c, p, false);
+}
+
+int cpu_rms_norm(const struct ckpt_kernel_args *a)
+{
+    const struct norm_attr *attr = a->attr;
+    struct rms_norm p = {.w = a->in[1].data, .eps = attr->eps};
+    struct rows r;
+    rows_begin(&r, &a->in[0]);
+    rows_operand(&r, &a->out[0]);
+    rows_operand(&r, &a->out[1]);
+    rows_finish(&r);
+    for_all_rows(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? rms_norm_bf16 : rms_norm_f32, &p);
+    return CKPT_OK;
+}
+
+/*
+ * run: x, dy, rstd, dx.  With n = x rstd and g = dy w:
+ *   dx = rstd (g - n mean(g n)), dw += dy n
+ * Rounding of the normalised value counts as the identity, as automatic differentiation has it.
+ */
+ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
+                                  float *restrict dw, bool half, bool dy_half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        const void *restrict dy = run->at[1] + i * run->step[1];
+        float rstd = *(const float *)(run->at[2] + i * run->step[2]);
+        void *restrict dx = run->at[3] + i * run->step[3];
+        float dot = 0.f;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t j = 0; j < c; j++)
+            dot += row_get(dy, j, dy_half) * row_get(w, j, half) * row_get(x, j, half);
+        float slope = dot * rstd * rstd / (float)c;
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(dy, j, dy_half), v = row_get(x, j, half);
+            row_put(dx, j, rstd * (d * row_get(w, j, half) - v * slope), half);
+            dw[j] += d * rms_normalized(v, rstd, half);
+        }
+    }
+}
+
+CKPT_CLONES static void rms_norm_dx_bf16(const struct row_run *run, int64_t c, const void *w,
+                                         float *dw, bool dy_half)
+{
+    if (dy_half)
+        rms_norm_dx_rows(run, c, w, dw, true, true);
+    else
+        rms_norm_dx_rows(run, c, w, dw, true, false);
+}
+
+CKPT_CLONES static void rms_norm_dx_f32(const struct row_run *run, int64_t c, const void *w,
+                                        float *dw, bool dy_half)
+{
+    if (dy_half)
+        rms_norm_dx_rows(run, c, w, dw, false, true);
+    else
+        rms_norm_dx_rows(run, c, w, dw, false, false);
+}
+
+/* Rows [row, end) in blocks of at most 64: long sums lose less in two levels. */
+static void rms_norm_dx_chunk(const struct ckpt_kernel_args *a, const struct rows *r, int64_t row,
+                              int64_t end, float *total)
+{
+    int64_t c = last_axis(&a->in[1]);
+    float *block = total + c;
+    bool dy_half = view_half(&a->in[0]);
+    struct row_run run;
+    memset(total, 0, (size_t)c * sizeof *total);
+    for (; row < end; row += run.n) {
+        rows_run(r, row, min_i64(end, row + 64), &run);
+        memset(block, 0, (size_t)c * sizeof *block);
+        if (view_half(&a->in[1]))
+            rms_norm_dx_bf16(&run, c, a->in[2].data, block, dy_half);
+        else
+            rms_norm_dx_f32(&run, c, a->in[2].data, block, dy_half);
+        for (int64_t j = 0; j < c; j++)
+            total[j] += block[j];
+    }
+}
+
+int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_view *x = &a->in[1];
+    int64_t c = last_axis(x);
+    float *partial = a->workspace, *dw = a->out[1].data;
+    struct rows r;
+    rows_begin(&r, x);
+    rows_operand(&r, &a->in[0]);
+    rows_operand(&r, &a->in[3]);
+    rows_operand(&r, &a->out[0]);
+    rows_finish(&r);
+    int64_t chunks = rows_sum_chunks(r.count), per = (r.count + chunks - 1) / chunks;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < chunks; i++)
+        rms_norm_dx_chunk(a, &r, i * per, min_i64(r.count, (i + 1) * per), partial + i * 2 * c);
+    for (int64_t j = 0; j < c; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < chunks; i++)
+            sum += partial[i * 2 * c + j];
+        dw[j] = (float)sum;
+    }
+    return CKPT_OK;
+}

@@ -1,0 +1,242 @@
+/*
+ * Kernels: sum and sum_to.  The axes of x are sorted into kept ones and reduced ones; the reduced
+ * range is cut into parts.  A task sums one part for a block of results in fp64; where there are
+ * several parts they meet in the workspace and are added in order.  Blocks and parts follow from
+ * the shape alone.
+ */
+#include "attr.h"
+#include "kernels.h"
+#include "loops.h"
+#include "reduce.h"
+
+#define BLOCK 4096  /* results per task, at most */
+#define ROWS  4     /* added to the sums in one pass */
+#define WORK  65536 /* elements that are worth a task of their own */
+#define PARTS 64    /* at most */
+#define LANES 16    /* running sums along a dense row */
+
+struct reduction {
+    struct loops kept, reduced;   /* over x alone */
+    int64_t results, length;      /* products of their shapes */
+    int64_t blocks, parts, block; /* results per block, but for the last */
+    bool columns; /* the last kept axis is the denser one in x: add rows to rows of sums */
+    const char *x;
+    enum ckpt_dtype dtype;
+};
+
+/* x without the axes that are (reduced) or are not (kept) summed away. */
+static struct ckpt_desc select_axes(const struct ckpt_desc *x, const struct ckpt_desc *y, bool kept)
+{
+    struct ckpt_desc d = {.dtype = x->dtype};
+    for (int i = 0; i < x->ndim; i++) {
+        int axis = i - (x->ndim - y->ndim);
+        if ((axis >= 0 && y->shape[axis] == x->shape[i]) != kept)
+            continue;
+        d.shape[d.ndim] = x->shape[i];
+        d.stride[d.ndim++] = x->stride[i];
+    }
+    return d;
+}
+
+/* Kept axes stay in the order of the results, so only neighbours merge; reduced axes are free. */
+static void kept_init(struct loops *l, const struct ckpt_desc *x)
+{
+    struct ckpt_desc order = *x;
+    desc_dense(&order);
+    loops_init(l, 2, (const struct ckpt_desc *[]){&order, x});
+}
+
+static struct reduction plan_reduction(const struct ckpt_desc *x, const struct ckpt_desc *y)
+{
+    struct reduction r = {.dtype = x->dtype};
+    struct ckpt_desc kept = select_axes(x, y, true), reduced = select_axes(x, y, false);
+    kept_init(&r.kept, &kept);
+    loops_init(&r.reduced, 1, (const struct ckpt_desc *[]){&reduced});
+    r.results = desc_numel(&kept);
+    r.length = desc_numel(&reduced);
+    int64_t kept_step = r.kept.stride[1][r.kept.ndim - 1];
+    int64_t reduced_step = r.reduced.stride[0][r.reduced.ndim - 1];
+    r.columns = r.length == 1 || (r.results > 1 && kept_step < reduced_step);
+    int64_t most = r.columns ? BLOCK : max_i64(1, min_i64(BLOCK, WORK / r.length));
+    r.blocks = (r.results + most - 1) / most;
+    r.block = (r.results + r.blocks - 1) / r.blocks;
+    r.parts = r.results * r.length / WORK / r.blocks;
+    r.parts = max_i64(1, min_i64(min_i64(r.parts, PARTS), r.length));
+    return r;
+}
+
+int64_t cpu_reduce_workspace(const struct ckpt_desc *x, const struct ckpt_desc *y)
+{
+    struct reduction r = plan_reduction(x, y);
+    return r.parts > 1 ? r.parts * r.results * (int64_t)sizeof(double) : 0;
+}
+
+static inline float element(const struct reduction *r, int64_t i)
+{
+    if (r->dtype == CKPT_BF16)
+        return bf16_load(((const uint16_t *)r->x)[i]);
+    return ((const float *)r->x)[i];
+}
+
+CKPT_CLONES static void add_rows_f32(double *sum, const float *x, int64_t stride, int64_t n)
+{
+    const float *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += ((double)x[i] + (double)x1[i]) + ((double)x2[i] + (double)x3[i]);
+}
+
+CKPT_CLONES static void add_rows_bf16(double *sum, const uint16_t *x, int64_t stride, int64_t n)
+{
+    const uint16_t *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += ((double)bf16_load(x[i]) + (double)bf16_load(x1[i])) +
+                  ((double)bf16_load(x2[i]) + (double)bf16_load(x3[i]));
+}
+
+/* sum[i] += x[at + i step] for all rows, `stride` apart; ROWS at a time where they are dense. */
+static void add_rows(const struct reduction *r, double *sum, int64_t at, int64_t stride,
+                     int64_t rows, int64_t step, int64_t n)
+{
+    int64_t row = 0;
+    for (; step == 1 && row + ROWS <= rows; row += ROWS)
+        if (r->dtype == CKPT_F32)
+            add_rows_f32(sum, (const float *)r->x + at + row * stride, stride, n);
+        else
+            add_rows_bf16(sum, (const uint16_t *)r->x + at + row * stride, stride, n);
+    for (; row < rows; row++)
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += (double)element(r, at + row * stride + i * step);
+}
+
+/* lane[i mod LANES] += x[i], n a multiple of LANES. */
+CKPT_CLONES static void add_lanes_f32(double *lane, const float *x, int64_t n)
+{
+    double sum[LANES] = {0};
+    for (int64_t i = 0; i < n; i += LANES)
+#pragma omp simd
+        for (int k = 0; k < LANES; k++)
+            sum[k] += (double)x[i + k];
+    for (int k = 0; k < LANES; k++)
+        lane[k] += sum[k];
+}
+
+CKPT_CLONES static void add_lanes_bf16(double *lane, const uint16_t *x, int64_t n)
+{
+    double sum[LANES] = {0};
+    for (int64_t i = 0; i < n; i += LANES)
+#pragma omp simd
+        for (int k = 0; k < LANES; k++)
+            sum[k] += (double)bf16_load(x[i + k]);
+    for (int k = 0; k < LANES; k++)
+        lane[k] += sum[k];
+}
+
+/* The sum of n elements that are step apart: element i goes to running sum i mod LANES. */
+static double sum_run(const struct reduction *r, int64_t at, int64_t step, int64_t n)
+{
+    double lane[LANES] = {0};
+    int64_t i = step == 1 ? n / LANES * LANES : 0;
+    if (i && r->dtype == CKPT_F32)
+        add_lanes_f32(lane, (const float *)r->x + at, i);
+    else if (i)
+        add_lanes_bf16(lane, (const uint16_t *)r->x + at, i);
+    for (; i < n; i++)
+        lane[i % LANES] += (double)element(r, at + i * step);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            lane[k] += lane[k + half];
+    return lane[0];
+}
+
+/* sum[0 .. n - 1]: results from `first` on, over the reduced positions [from, to). */
+static void sum_rows(const struct reduction *r, double *sum, int64_t first, int64_t n, int64_t from,
+                     int64_t to)
+{
+    int last = r->reduced.ndim - 1;
+    int64_t width = r->reduced.shape[last], step = r->reduced.stride[0][last], base[2], at;
+    for (int64_t m = 0; m < n; m++) {
+        sum[m] = 0;
+        loops_seek(&r->kept, r->kept.ndim, first + m, base);
+        for (int64_t i = from, run; i < to; i += run) {
+            run = min_i64(width - i % width, to - i);
+            loops_seek(&r->reduced, r->reduced.ndim, i, &at);
+            sum[m] += sum_run(r, base[1] + at, step, run);
+        }
+    }
+}
+
+/* The same where results lie side by side: stretches of the last kept axis are added as rows. */
+static void sum_columns(const struct reduction *r, double *sum, int64_t first, int64_t n,
+                        int64_t from, int64_t to)
+{
+    int last = r->kept.ndim - 1, down = r->reduced.ndim - 1;
+    int64_t width = r->kept.shape[last], height = r->reduced.shape[down], base[2], at;
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    for (int64_t m = 0, cols; m < n; m += cols) {
+        cols = min_i64(width - (first + m) % width, n - m);
+        loops_seek(&r->kept, r->kept.ndim, first + m, base);
+        for (int64_t i = from, rows; i < to; i += rows) {
+            rows = min_i64(height - i % height, to - i);
+            loops_seek(&r->reduced, r->reduced.ndim, i, &at);
+            add_rows(r, sum + m, base[1] + at, r->reduced.stride[0][down], rows,
+                     r->kept.stride[1][last], cols);
+        }
+    }
+}
+
+static void sum_task(const struct reduction *r, double *sum, int64_t first, int64_t n, int64_t part)
+{
+    int64_t from = r->length * part / r->parts, to = r->length * (part + 1) / r->parts;
+    if (r->columns)
+        sum_columns(r, sum, first, n, from, to);
+    else
+        sum_rows(r, sum, first, n, from, to);
+}
+
+/* A block of results from its partial sums, `stride` apart. */
+static void finish(float *y, const double *sum, int64_t n, int64_t parts, int64_t stride,
+                   double scale, bool accumulate)
+{
+    for (int64_t m = 0; m < n; m++) {
+        double total = 0;
+        for (int64_t part = 0; part < parts; part++)
+            total += sum[part * stride + m];
+        y[m] = (float)((accumulate ? (double)y[m] : 0.0) + scale * total);
+    }
+}
+
+static void reduce(const struct ckpt_kernel_args *a, double scale)
+{
+    struct reduction r = plan_reduction(&a->in[0].desc, &a->out[0].desc);
+    r.x = a->in[0].data;
+    float *y = a->out[0].data;
+    double *partial = a->workspace;
+    int64_t tasks = r.blocks * r.parts;
+#pragma omp parallel for schedule(static) if (loops_parallel(r.results * r.length))
+    for (int64_t i = 0; i < tasks; i++) {
+        _Alignas(64) double sum[BLOCK];
+        int64_t block = i / r.parts, part = i % r.parts;
+        int64_t first = block * r.block, n = min_i64(r.block, r.results - first);
+        sum_task(&r, sum, first, n, part);
+        if (r.parts == 1)
+            finish(y + first, sum, n, 1, 0, scale, a->accumulate);
+        else
+            memcpy(partial + part * r.results + first, sum, (size_t)n * sizeof *sum);
+    }
+    if (r.parts > 1)
+        finish(y, partial, r.results, r.parts, r.results, scale, a->accumulate);
+}
+
+int cpu_sum(const struct ckpt_kernel_args *a)
+{
+    reduce(a, (double)((const struct sum_attr *)a->attr)->scale);
+    return CKPT_OK;
+}
+
+int cpu_sum_to(const struct ckpt_kernel_args *a)
+{
+    reduce(a, 1.0);
+    return CKPT_OK;
+}

@@ -1,0 +1,84 @@
+/* Rotary embedding: each pair of neighbours is turned by the angle of its position. */
+#include "kernels.h"
+#include "rope.h"
+#include "rows.h"
+
+/* A bf16 pair is loaded and stored as one word: both halves widen without moving lanes. */
+ROWS_INLINE void rope_row_bf16(const char *restrict x, const float *restrict table,
+                               char *restrict y, int64_t pairs, float sign)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < pairs; k++) {
+        uint32_t in, low, high;
+        memcpy(&in, x + 4 * k, sizeof in);
+        float a = bf16_load((uint16_t)in), b = bf16_load((uint16_t)(in >> 16));
+        float c = table[2 * k], s = sign * table[2 * k + 1];
+        low = bf16_round(a * c - b * s);
+        high = bf16_round(b * c + a * s);
+        in = low | high << 16;
+        memcpy(y + 4 * k, &in, sizeof in);
+    }
+}
+
+ROWS_INLINE void rope_row_f32(const float *restrict x, const float *restrict table,
+                              float *restrict y, int64_t pairs, float sign)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < pairs; k++) {
+        float a = x[2 * k], b = x[2 * k + 1];
+        float c = table[2 * k], s = sign * table[2 * k + 1];
+        y[2 * k] = a * c - b * s;
+        y[2 * k + 1] = b * c + a * s;
+    }
+}
+
+/* run: x, y, table */
+CKPT_CLONES static void rope_rows(const struct row_run *run, int64_t pairs, float sign, bool half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const char *x = run->at[0] + i * run->step[0];
+        char *y = run->at[1] + i * run->step[1];
+        const float *table = (const float *)(run->at[2] + i * run->step[2]);
+        if (half)
+            rope_row_bf16(x, table, y, pairs, sign);
+        else
+            rope_row_f32((const float *)x, table, (float *)y, pairs, sign);
+    }
+}
+
+/* The table as an operand that moves along one axis of x only. */
+static struct ckpt_view table_rows(const struct ckpt_kernel_args *a, int axis)
+{
+    struct ckpt_view v = a->in[1];
+    int64_t d = v.desc.shape[1] * v.desc.shape[2];
+    v.desc.ndim = a->in[0].desc.ndim;
+    for (int i = 0; i < v.desc.ndim; i++) {
+        v.desc.shape[i] = i == axis ? a->in[0].desc.shape[i] : 1;
+        v.desc.stride[i] = d;
+    }
+    return v;
+}
+
+int cpu_rope(const struct ckpt_kernel_args *a)
+{
+    const struct rope_attr *attr = a->attr;
+    const struct ckpt_view *x = &a->in[0];
+    int64_t d = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(d);
+    struct ckpt_view table = table_rows(a, attr->axis);
+    struct rows r;
+    rows_begin(&r, x);
+    rows_operand(&r, &a->out[0]);
+    rows_operand(&r, &table);
+    rows_finish(&r);
+    int64_t chunks = (r.count + per - 1) / per;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < chunks; i++) {
+        struct row_run run;
+        int64_t end = min_i64(r.count, (i + 1) * per);
+        for (int64_t row = i * per; row < end; row += run.n) {
+            rows_run(&r, row, end, &run);
+            rope_rows(&run, d / 2, attr->inverse ? -1.f : 1.f, view_half(x));
+        }
+    }
+    return CKPT_OK;
+}

@@ -1,0 +1,93 @@
+/*
+ * Kernels that work row by row: the last axis is dense, the other axes have any strides.
+ *
+ * A struct rows walks the outer axes of several operands together.  Axes are put in the memory
+ * order of the first operand and merged where every operand allows it, so that a leaf function gets
+ * long runs of rows with one constant step per operand.
+ */
+#ifndef CKPT_CPU_ROWS_H
+#define CKPT_CPU_ROWS_H
+
+#include "cpu.h"
+
+#define ROWS_OPERANDS 6
+#define ROWS_INLINE   static inline __attribute__((always_inline))
+
+struct rows {
+    int ndim, n; /* axes, operands */
+    int64_t count; /* of rows */
+    int64_t size[CKPT_MAX_DIMS];
+    int64_t step[ROWS_OPERANDS][CKPT_MAX_DIMS]; /* bytes */
+    char *base[ROWS_OPERANDS];
+};
+
+/* n rows; row i of operand k starts at at[k] + i * step[k]. */
+struct row_run {
+    int64_t n;
+    char *at[ROWS_OPERANDS];
+    int64_t step[ROWS_OPERANDS];
+};
+
+/* Every axis of x but the last; x becomes operand 0. */
+void rows_begin(struct rows *r, const struct ckpt_view *x);
+
+/* Adds an operand with the same outer axes; where its size is 1 it stands still.  Returns its
+ * number. */
+int rows_operand(struct rows *r, const struct ckpt_view *v);
+
+/* Sorts and merges the axes. */
+void rows_finish(struct rows *r);
+
+/* The same, but axes on which operand k stands still come last.  Returns how many consecutive rows
+ * share one row of operand k. */
+int64_t rows_finish_reduction(struct rows *r, int k);
+
+/* Finds rows row, row + 1, ... as far as one step per operand reaches them, at most up to end. */
+void rows_run(const struct rows *r, int64_t row, int64_t end, struct row_run *run);
+
+/* Rows of one parallel chunk, for rows of c elements. */
+static inline int64_t rows_per_chunk(int64_t c)
+{
+    return max_i64(1, 16384 / c);
+}
+
+/* Number of chunks of a sum over rows, few enough that partial sums stay small. */
+static inline int64_t rows_sum_chunks(int64_t rows)
+{
+    return min_i64(64, (rows + 15) / 16);
+}
+
+/* The same where the sum is made for each of k vectors: chunks per vector. */
+static inline int64_t rows_vector_chunks(int64_t k, int64_t rows)
+{
+    return k >= 32 ? 1 : min_i64((rows + 15) / 16, (32 + k - 1) / k);
+}
+
+/* Scratch for n sums, of the shape of v, over the rows of x; none where one chunk does each. */
+static inline int64_t rows_partial_bytes(const struct ckpt_desc *x, const struct ckpt_desc *v, int n)
+{
+    int64_t c = x->shape[x->ndim - 1], k = desc_numel(v) / c, rows = desc_numel(x) / c;
+    int64_t chunks = rows_vector_chunks(k, rows / k);
+    return chunks == 1 ? 0 : k * chunks * n * c * (int64_t)sizeof(float);
+}
+
+/* Element i of a row; half says bf16 and is a constant after inlining. */
+ROWS_INLINE float row_get(const void *p, int64_t i, bool half)
+{
+    return half ? bf16_load(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+ROWS_INLINE void row_put(void *p, int64_t i, float f, bool half)
+{
+    if (half)
+        ((uint16_t *)p)[i] = bf16_round(f);
+    else
+        ((float *)p)[i] = f;
+}
+
+static inline bool view_half(const struct ckpt_view *v)
+{
+    return v->desc.dtype == CKPT_BF16;
+}
+
+#endif

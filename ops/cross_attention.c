@@ -1,0 +1,94 @@
+/* Cross attention on packed text: shapes, gradients and costs. */
+#include "attention.h"
+#include "cpu/attention.h"
+#include "cpu/kernels.h"
+
+static int check_lens(struct ckpt_call *call)
+{
+    const struct ckpt_desc *q = &call->in[0], *lens = &call->in[3];
+    if (lens->dtype != CKPT_I32 || lens->ndim != 1 || lens->shape[0] != q->shape[0])
+        return ckpt_call_fail(call, "lens must be i32 with one axis of size %lld, the samples of q",
+                              (long long)q->shape[0]);
+    return CKPT_OK;
+}
+
+static int cross_attention_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
+    if (attention_check(call, 4, 3) || check_lens(call))
+        return CKPT_ESHAPE;
+    if (q->shape[2] != k->shape[1] || q->shape[3] != k->shape[2])
+        return ckpt_call_fail(call, "q has %lld heads of width %lld, k %lld of %lld",
+                              (long long)q->shape[2], (long long)q->shape[3],
+                              (long long)k->shape[1], (long long)k->shape[2]);
+    attention_like(call, 0, 0);
+    attention_lse(call, 1);
+    struct attention_job job = cross_attention_job_of(q, k);
+    call->workspace = attention_forward_workspace(&job);
+    return CKPT_OK;
+}
+
+static int cross_attention_dx_shape(struct ckpt_call *call)
+{
+    for (int i = 0; i < 3; i++)
+        attention_like(call, i, i);
+    struct attention_job job = cross_attention_job_of(&call->in[0], &call->in[1]);
+    call->workspace = attention_backward_workspace(&job);
+    return CKPT_OK;
+}
+
+static void cross_attention_grad(struct ckpt_grad *grad)
+{
+    ckpt_tensor in[] = {grad->in[0],
+                        grad->in[1],
+                        grad->in[2],
+                        grad->in[3],
+                        grad->out[0],
+                        grad->out[1],
+                        attention_rows_dense(grad->tape, grad->dout[0])};
+    ckpt_tensor out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    ckpt_record(grad->tape, &op_cross_attention_dx, 7, in, 3, out, grad->attr, sizeof(float));
+    for (int i = 0; i < 3; i++)
+        grad->din[i] = grad->need[i] ? out[i] : CKPT_NONE;
+}
+
+/* As if every packed row were used: each meets the queries of its own sample only. */
+static double score_macs(const struct ckpt_call *call)
+{
+    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
+    return (double)desc_numel(k) * (double)q->shape[1];
+}
+
+static void cross_attention_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = 2 * 2 * score_macs(call);
+}
+
+static void cross_attention_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = 2 * 5 * score_macs(call);
+}
+
+const struct ckpt_op_def op_cross_attention = {.size = sizeof(struct ckpt_op_def),
+                                               .name = "cross_attention",
+                                               .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+                                               .shape = cross_attention_shape,
+                                               .grad = cross_attention_grad,
+                                               .cost = cross_attention_cost,
+                                               .cpu = cpu_cross_attention};
+
+const struct ckpt_op_def op_cross_attention_dx = {.size = sizeof(struct ckpt_op_def),
+                                                  .name = "cross_attention_dx",
+                                                  .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+                                                  .shape = cross_attention_dx_shape,
+                                                  .cost = cross_attention_dx_cost,
+                                                  .cpu = cpu_cross_attention_dx};
+
+ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                 ckpt_tensor lens, float scale)
+{
+    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_record(t, &op_cross_attention, 4, (ckpt_tensor[]){q, k, v, lens}, 2, out, &scale,
+                sizeof scale);
+    return out[0];
+}

@@ -1,0 +1,173 @@
+/* Element-wise ops: add, sub, mul, affine, where, and the sum of gradient contributions. */
+#include "ops.h"
+#include "attr.h"
+#include "cpu/kernels.h"
+
+/* The gradient of an operand that broadcasting spread out is summed back to its shape. */
+static ckpt_tensor unbroadcast(const struct ckpt_grad *g, int operand, ckpt_tensor d)
+{
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[operand]), have = ckpt_desc_of(g->tape, d);
+    return desc_same_shape(&x, &have) ? d : ops_sum_to(g->tape, d, &x);
+}
+
+static int shape_binary(struct ckpt_call *call)
+{
+    return call_broadcast(call, 0, 0, 1);
+}
+
+ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    return ops_record1(t, &op_add, 2, (ckpt_tensor[]){a, b}, NULL, 0);
+}
+
+static void grad_add(struct ckpt_grad *g)
+{
+    for (int i = 0; i < 2; i++)
+        if (g->need[i])
+            g->din[i] = unbroadcast(g, i, g->dout[0]);
+}
+
+const struct ckpt_op_def op_add = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "add",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_binary,
+    .grad = grad_add,
+    .cpu = cpu_add,
+};
+
+ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    return ops_record1(t, &op_sub, 2, (ckpt_tensor[]){a, b}, NULL, 0);
+}
+
+/* The sum is taken before the sign is changed: it is the smaller tensor. */
+static void grad_sub(struct ckpt_grad *g)
+{
+    if (g->need[0])
+        g->din[0] = unbroadcast(g, 0, g->dout[0]);
+    if (g->need[1])
+        g->din[1] = ckpt_affine(g->tape, unbroadcast(g, 1, g->dout[0]), -1.f, 0.f);
+}
+
+const struct ckpt_op_def op_sub = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "sub",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_binary,
+    .grad = grad_sub,
+    .cpu = cpu_sub,
+};
+
+ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
+{
+    return ops_record1(t, &op_mul, 2, (ckpt_tensor[]){a, b}, NULL, 0);
+}
+
+static void grad_mul(struct ckpt_grad *g)
+{
+    for (int i = 0; i < 2; i++)
+        if (g->need[i])
+            g->din[i] = unbroadcast(g, i, ckpt_mul(g->tape, g->dout[0], g->in[1 - i]));
+}
+
+const struct ckpt_op_def op_mul = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "mul",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_binary,
+    .grad = grad_mul,
+    .cpu = cpu_mul,
+};
+
+ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b)
+{
+    struct affine_attr attr = {a, b};
+    return ops_record1(t, &op_affine, 1, &x, &attr, sizeof attr);
+}
+
+static int shape_affine(struct ckpt_call *call)
+{
+    call_like(call, 0, 0);
+    return call_float(call, 0);
+}
+
+static void grad_affine(struct ckpt_grad *g)
+{
+    float a = ((const struct affine_attr *)g->attr)->a;
+    g->din[0] = a == 1.f ? g->dout[0] : ckpt_affine(g->tape, g->dout[0], a, 0.f);
+}
+
+const struct ckpt_op_def op_affine = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "affine",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_affine,
+    .grad = grad_affine,
+    .cpu = cpu_affine,
+};
+
+ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b)
+{
+    return ops_record1(t, &op_where, 3, (ckpt_tensor[]){cond, a, b}, NULL, 0);
+}
+
+/* Spreads out[0] over the condition too: broadcasting is associative. */
+static int shape_where(struct ckpt_call *call)
+{
+    if (call->in[0].dtype != CKPT_I32)
+        return ckpt_call_fail(call, "the condition must be i32");
+    if (call->in[1].dtype != call->in[2].dtype)
+        return ckpt_call_fail(call, "the two choices have different dtypes; use ckpt_cast");
+    if (call_broadcast(call, 0, 1, 2))
+        return CKPT_ESHAPE;
+    struct ckpt_desc in[2] = {call->out[0], call->in[0]};
+    in[1].dtype = in[0].dtype;
+    struct ckpt_call both = *call;
+    both.n_in = 2;
+    both.in = in;
+    return call_broadcast(&both, 0, 0, 1);
+}
+
+/*
+ * Where an operand was not chosen its gradient is 0, by choice and not by a product: 0 times an
+ * infinite gradient would be NaN.
+ */
+static void grad_where(struct ckpt_grad *g)
+{
+    if (!g->need[1] && !g->need[2])
+        return;
+    enum ckpt_dtype dtype = ckpt_desc_of(g->tape, g->dout[0]).dtype;
+    ckpt_tensor zero = ops_fill(g->tape, 0.f, dtype, 0, NULL), d = g->dout[0];
+    if (g->need[1])
+        g->din[1] = unbroadcast(g, 1, ckpt_where(g->tape, g->in[0], d, zero));
+    if (g->need[2])
+        g->din[2] = unbroadcast(g, 2, ckpt_where(g->tape, g->in[0], zero, d));
+}
+
+const struct ckpt_op_def op_where = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "where",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_where,
+    .grad = grad_where,
+    .cpu = cpu_where,
+};
+
+static int shape_accumulate(struct ckpt_call *call)
+{
+    if (call->in[0].dtype != CKPT_F32)
+        return ckpt_call_fail(call, "the accumulator must be fp32");
+    if (!desc_same_shape(&call->in[0], &call->in[1]))
+        return ckpt_call_fail(call, "the accumulator and its addend differ in shape");
+    call->out[0] = call->in[0];
+    return call_float(call, 1);
+}
+
+const struct ckpt_op_def op_accumulate = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "accumulate",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
+    .shape = shape_accumulate,
+    .cpu = cpu_accumulate,
+};

@@ -1,0 +1,141 @@
+/* Linear layers: shapes, gradients and costs of y = x w^T + b. */
+#include "ops.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+
+static int64_t last_size(const struct ckpt_desc *d)
+{
+    return d->shape[d->ndim - 1];
+}
+
+/* d as in, but for its last axis and dtype. */
+static void like_but_last(struct ckpt_desc *d, const struct ckpt_desc *in, int64_t last,
+                          enum ckpt_dtype dtype)
+{
+    *d = *in;
+    d->dtype = dtype;
+    d->offset = 0;
+    d->shape[d->ndim - 1] = last;
+    desc_dense(d);
+}
+
+static int check_bias(struct ckpt_call *call)
+{
+    const struct ckpt_desc *w = &call->in[1], *b = &call->in[2];
+    if (b->ndim < 0)
+        return CKPT_OK;
+    if (b->ndim != 1 || b->shape[0] != w->shape[0])
+        return ckpt_call_fail(call, "the bias must have one axis of size %lld, the rows of w",
+                              (long long)w->shape[0]);
+    if (b->dtype != w->dtype)
+        return ckpt_call_fail(call, "bias and w must have the same dtype");
+    return CKPT_OK;
+}
+
+static int linear_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[0], *w = &call->in[1];
+    if (call_float(call, 0) || call_float(call, 1))
+        return CKPT_ESHAPE;
+    if (x->dtype != w->dtype)
+        return ckpt_call_fail(call, "x and w must have the same dtype; ckpt_cast one of them");
+    if (x->ndim < 1 || w->ndim != 2)
+        return ckpt_call_fail(call, "x must be [..., K] and w [N, K]");
+    if (last_size(x) != w->shape[1])
+        return ckpt_call_fail(call, "the last axis of x has size %lld, that of w %lld",
+                              (long long)last_size(x), (long long)w->shape[1]);
+    if (check_bias(call))
+        return CKPT_ESHAPE;
+    like_but_last(&call->out[0], x, w->shape[0], x->dtype);
+    struct gemm g = linear_gemm(x, w);
+    call->workspace = gemm_workspace(&g);
+    return CKPT_OK;
+}
+
+static int linear_dx_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *dy = &call->in[0], *w = &call->in[1];
+    like_but_last(&call->out[0], dy, w->shape[1], w->dtype);
+    struct gemm g = linear_dx_gemm(dy, w);
+    call->workspace = gemm_workspace(&g);
+    return CKPT_OK;
+}
+
+static int linear_dw_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *dy = &call->in[0], *x = &call->in[1];
+    call->out[0] =
+        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 2, .shape = {last_size(dy), last_size(x)}};
+    desc_dense(&call->out[0]);
+    struct gemm g = linear_dw_gemm(dy, x);
+    call->workspace = gemm_workspace(&g);
+    return CKPT_OK;
+}
+
+static int column_sum_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *dy = &call->in[0];
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {last_size(dy)}};
+    desc_dense(&call->out[0]);
+    call->workspace = column_sum_workspace(linear_rows(dy), last_size(dy));
+    return CKPT_OK;
+}
+
+static void linear_grad(struct ckpt_grad *grad)
+{
+    ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
+    if (grad->need[0])
+        grad->din[0] = ops_record1(grad->tape, &op_linear_dx, 2, (ckpt_tensor[]){dy, w}, NULL, 0);
+    if (grad->need[1])
+        grad->din[1] = ops_record1(grad->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, x}, NULL, 0);
+    if (grad->need[2])
+        grad->din[2] = ops_record1(grad->tape, &op_column_sum, 1, &dy, NULL, 0);
+}
+
+/* Two flops per multiply-add: rows of the first operand times the size of the weight. */
+static void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = 2. * (double)desc_numel(&call->in[0]) * (double)last_size(&call->out[0]);
+}
+
+static void linear_dw_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = 2. * (double)desc_numel(&call->in[0]) * (double)last_size(&call->in[1]);
+}
+
+static void column_sum_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = (double)desc_numel(&call->in[0]);
+}
+
+const struct ckpt_op_def op_linear = {.size = sizeof(struct ckpt_op_def),
+                                      .name = "linear",
+                                      .shape = linear_shape,
+                                      .grad = linear_grad,
+                                      .cost = linear_cost,
+                                      .cpu = cpu_linear};
+
+const struct ckpt_op_def op_linear_dx = {.size = sizeof(struct ckpt_op_def),
+                                         .name = "linear_dx",
+                                         .shape = linear_dx_shape,
+                                         .cost = linear_cost,
+                                         .cpu = cpu_linear_dx};
+
+const struct ckpt_op_def op_linear_dw = {.size = sizeof(struct ckpt_op_def),
+                                         .name = "linear_dw",
+                                         .flags = CKPT_OP_ACCUMULATE,
+                                         .shape = linear_dw_shape,
+                                         .cost = linear_dw_cost,
+                                         .cpu = cpu_linear_dw};
+
+const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
+                                          .name = "column_sum",
+                                          .flags = CKPT_OP_ACCUMULATE,
+                                          .shape = column_sum_shape,
+                                          .cost = column_sum_cost,
+                                          .cpu = cpu_column_sum};
+
+ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
+{
+    return ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
+}

@@ -1,0 +1,142 @@
+/* Losses: mean squared error with a frame mask, and softmax cross-entropy. */
+#include "cpu/kernels.h"
+#include "cpu/loss.h"
+#include "ops.h"
+
+static void scalar(struct ckpt_call *call, int out)
+{
+    call->out[out] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+}
+
+/* pred, target and mask stand at first, first + 1 and first + 2. */
+static int check_mse(struct ckpt_call *call, int first)
+{
+    const struct ckpt_desc *pred = &call->in[first], *mask = &call->in[first + 2];
+    if (call_float(call, first) || call_float(call, first + 1))
+        return CKPT_ESHAPE;
+    if (pred->ndim < 1 || !desc_same_shape(pred, &call->in[first + 1]))
+        return ckpt_call_fail(call, "prediction and target must have the same shape [B, C, T, ...]");
+    if (mask->ndim < 0)
+        return CKPT_OK;
+    if (pred->ndim < 3 || mask->dtype != CKPT_I32 || mask->ndim != 2 ||
+        mask->shape[0] != pred->shape[0] || mask->shape[1] != pred->shape[2])
+        return ckpt_call_fail(call, "the mask must be i32 [B, T] of a prediction [B, C, T, ...]");
+    return CKPT_OK;
+}
+
+static int mse_shape(struct ckpt_call *call)
+{
+    if (check_mse(call, 0))
+        return CKPT_ESHAPE;
+    scalar(call, 0);
+    call->workspace = call->in[0].shape[0] * mse_chunks(&call->in[0]) * (int64_t)sizeof(double);
+    return CKPT_OK;
+}
+
+static void mse_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor pred = g->in[0], target = g->in[1], mask = g->in[2];
+    if (g->need[0])
+        g->din[0] =
+            OPS_RECORD(g->tape, &op_mse_dx, (const char *)NULL, g->dout[0], pred, target, mask);
+    if (g->need[1])
+        g->din[1] =
+            OPS_RECORD(g->tape, &op_mse_dx, (const char *)NULL, g->dout[0], target, pred, mask);
+}
+
+static void mse_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 3.0 * (double)desc_numel(&call->in[1])};
+}
+
+const struct ckpt_op_def op_mse = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "mse",
+    .shape = mse_shape,
+    .grad = mse_grad,
+    .cost = mse_cost,
+    .cpu = cpu_mse,
+};
+
+static int mse_dx_shape(struct ckpt_call *call)
+{
+    if (check_mse(call, 1))
+        return CKPT_ESHAPE;
+    call_like(call, 0, 1);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_mse_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "mse_dx",
+    .shape = mse_dx_shape,
+    .cost = mse_cost,
+    .cpu = cpu_mse_dx,
+};
+
+ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask)
+{
+    return OPS_RECORD(t, &op_mse, (const char *)NULL, pred, target, mask);
+}
+
+static int check_cross_entropy(struct ckpt_call *call, int first)
+{
+    const struct ckpt_desc *x = &call->in[first], *label = &call->in[first + 1];
+    if (call_float(call, first))
+        return CKPT_ESHAPE;
+    if (x->ndim != 2 || label->ndim != 1 || label->dtype != CKPT_I32 ||
+        label->shape[0] != x->shape[0])
+        return ckpt_call_fail(call, "x must be [B, V] and the label i32 [B]");
+    return CKPT_OK;
+}
+
+static int cross_entropy_shape(struct ckpt_call *call)
+{
+    if (check_cross_entropy(call, 0))
+        return CKPT_ESHAPE;
+    scalar(call, 0);
+    call->workspace = call->in[0].shape[0] * (int64_t)sizeof(double);
+    return CKPT_OK;
+}
+
+static void cross_entropy_grad(struct ckpt_grad *g)
+{
+    g->din[0] = OPS_RECORD(g->tape, &op_cross_entropy_dx, (const char *)NULL, g->dout[0], g->in[0],
+                           g->in[1]);
+}
+
+static void cross_entropy_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    const struct ckpt_desc *x = &call->in[call->n_in - 2];
+    *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(x)};
+}
+
+const struct ckpt_op_def op_cross_entropy = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cross_entropy",
+    .shape = cross_entropy_shape,
+    .grad = cross_entropy_grad,
+    .cost = cross_entropy_cost,
+    .cpu = cpu_cross_entropy,
+};
+
+static int cross_entropy_dx_shape(struct ckpt_call *call)
+{
+    if (check_cross_entropy(call, 1))
+        return CKPT_ESHAPE;
+    call_like(call, 0, 1);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_cross_entropy_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cross_entropy_dx",
+    .shape = cross_entropy_dx_shape,
+    .cost = cross_entropy_cost,
+    .cpu = cpu_cross_entropy_dx,
+};
+
+ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label)
+{
+    return OPS_RECORD(t, &op_cross_entropy, (const char *)NULL, x, label);
+}

@@ -1,0 +1,159 @@
+/*
+ * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate a.
+ * shift, scale and gate stand still along the axes on which their size is 1.
+ */
+#include "cpu/kernels.h"
+#include "cpu/rows.h"
+
+/* Checks that operand i has the rank and dtype of operand x, its last axis, and elsewhere its size
+ * or 1. */
+static int check_vector(struct ckpt_call *call, int i, int x)
+{
+    const struct ckpt_desc *v = &call->in[i], *d = &call->in[x];
+    if (call_dense_rows(call, i))
+        return CKPT_ESHAPE;
+    if (v->ndim != d->ndim || v->dtype != d->dtype)
+        return ckpt_call_fail(call, "operand %d must have the rank and the dtype of operand %d", i,
+                              x);
+    for (int k = 0; k < d->ndim; k++) {
+        bool last = k == d->ndim - 1;
+        if (v->shape[k] == d->shape[k] || (v->shape[k] == 1 && !last))
+            continue;
+        return ckpt_call_fail(call, "axis %d of operand %d is %lld and must be %lld%s", k, i,
+                              (long long)v->shape[k], (long long)d->shape[k], last ? "" : " or 1");
+    }
+    return CKPT_OK;
+}
+
+static int check_rows(struct ckpt_call *call, int i)
+{
+    return call_float(call, i) || call_dense_rows(call, i) ? CKPT_ESHAPE : CKPT_OK;
+}
+
+/* out[out] is fp32, dense, of the shape of operand in: a gradient summed over the other axes. */
+static void sum_like(struct ckpt_call *call, int out, int in)
+{
+    call_like(call, out, in);
+    call->out[out].dtype = CKPT_F32;
+}
+
+static void pointwise_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 2.0 * (double)desc_numel(&call->in[0])};
+}
+
+static int modulate_shape(struct ckpt_call *call)
+{
+    if (check_rows(call, 0) || check_vector(call, 1, 0) || check_vector(call, 2, 0))
+        return CKPT_ESHAPE;
+    call_like_memory(call, 0, 0);
+    return CKPT_OK;
+}
+
+static void modulate_grad(struct ckpt_grad *g)
+{
+    struct ckpt_desc shift = ckpt_desc_of(g->tape, g->in[1]);
+    struct ckpt_desc scale = ckpt_desc_of(g->tape, g->in[2]);
+    ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
+    ckpt_tensor in[] = {dy, g->in[0], g->in[2]};
+    ckpt_record(g->tape, &op_modulate_dx, 3, in, 3, g->din, NULL, 0);
+    if (!desc_same_shape(&shift, &scale) && g->need[1])
+        g->din[1] = ops_sum_to(g->tape, dy, &shift);
+}
+
+const struct ckpt_op_def op_modulate = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "modulate",
+    .flags = CKPT_OP_STRIDED,
+    .shape = modulate_shape,
+    .grad = modulate_grad,
+    .cost = pointwise_cost,
+    .cpu = cpu_modulate,
+};
+
+static int modulate_dx_shape(struct ckpt_call *call)
+{
+    if (check_rows(call, 0) || check_rows(call, 1) || check_vector(call, 2, 1))
+        return CKPT_ESHAPE;
+    call_like_memory(call, 0, 1);
+    sum_like(call, 1, 2);
+    sum_like(call, 2, 2);
+    call->workspace = rows_partial_bytes(&call->in[1], &call->in[2], 2);
+    return CKPT_OK;
+}
+
+static void modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 5.0 * (double)desc_numel(&call->in[0])};
+}
+
+const struct ckpt_op_def op_modulate_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "modulate_dx",
+    .flags = CKPT_OP_STRIDED,
+    .shape = modulate_dx_shape,
+    .cost = modulate_dx_cost,
+    .cpu = cpu_modulate_dx,
+};
+
+ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift, ckpt_tensor scale)
+{
+    return OPS_RECORD(t, &op_modulate, (const char *)NULL, ops_dense_rows(t, x),
+                      ops_dense_rows(t, shift), ops_dense_rows(t, scale));
+}
+
+static int gated_residual_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[0], *a = &call->in[2];
+    if (check_rows(call, 0) || check_vector(call, 1, 0) || check_rows(call, 2))
+        return CKPT_ESHAPE;
+    if (a->dtype != x->dtype || !desc_same_shape(a, x))
+        return ckpt_call_fail(call, "x and a must have the same shape and dtype");
+    call_like_memory(call, 0, 0);
+    return CKPT_OK;
+}
+
+static void gated_residual_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor in[] = {ops_dense_rows(g->tape, g->dout[0]), g->in[1], g->in[2]};
+    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
+    g->din[0] = g->dout[0];
+    g->din[1] = out[1];
+    g->din[2] = out[0];
+}
+
+const struct ckpt_op_def op_gated_residual = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "gated_residual",
+    .flags = CKPT_OP_STRIDED,
+    .shape = gated_residual_shape,
+    .grad = gated_residual_grad,
+    .cost = pointwise_cost,
+    .cpu = cpu_gated_residual,
+};
+
+static int gated_residual_dx_shape(struct ckpt_call *call)
+{
+    if (check_rows(call, 0) || check_vector(call, 1, 2) || check_rows(call, 2))
+        return CKPT_ESHAPE;
+    call_like_memory(call, 0, 2);
+    sum_like(call, 1, 1);
+    call->workspace = rows_partial_bytes(&call->in[2], &call->in[1], 1);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_gated_residual_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "gated_residual_dx",
+    .flags = CKPT_OP_STRIDED,
+    .shape = gated_residual_dx_shape,
+    .cost = modulate_dx_cost,
+    .cpu = cpu_gated_residual_dx,
+};
+
+ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate, ckpt_tensor a)
+{
+    return OPS_RECORD(t, &op_gated_residual, (const char *)NULL, ops_dense_rows(t, x),
+                      ops_dense_rows(t, gate), ops_dense_rows(t, a));
+}

@@ -1,0 +1,73 @@
+/* The op table, and what shape rules and gradient rules of every family share. */
+#include "ops.h"
+
+#define X(name) &op_##name,
+const struct ckpt_op_def *const ops_table[] = {OPS(X) NULL};
+#undef X
+
+ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
+                        const ckpt_tensor *in, const void *attr, size_t attr_size)
+{
+    ckpt_tensor out = CKPT_NONE;
+    if (ckpt_record(t, def, n_in, in, 1, &out, attr, attr_size))
+        return CKPT_NONE;
+    return out;
+}
+
+void call_like(struct ckpt_call *call, int out, int in)
+{
+    call->out[out] = call->in[in];
+    call->out[out].offset = 0;
+    desc_dense(&call->out[out]);
+}
+
+int call_float(struct ckpt_call *call, int in)
+{
+    enum ckpt_dtype dtype = call->in[in].dtype;
+    if (dtype == CKPT_F32 || dtype == CKPT_BF16)
+        return CKPT_OK;
+    return ckpt_call_fail(call, "operand %d is i32 and must be fp32 or bf16", in);
+}
+
+/* Size of d on an axis counted from the last one, 1 where d has no such axis. */
+static int64_t size_from_end(const struct ckpt_desc *d, int axis)
+{
+    return axis < d->ndim ? d->shape[d->ndim - 1 - axis] : 1;
+}
+
+int call_broadcast(struct ckpt_call *call, int out, int a, int b)
+{
+    const struct ckpt_desc *x = &call->in[a], *y = &call->in[b];
+    struct ckpt_desc d = {.ndim = x->ndim > y->ndim ? x->ndim : y->ndim};
+    if (call_float(call, a) || call_float(call, b))
+        return CKPT_ESHAPE;
+    d.dtype = x->dtype == y->dtype ? x->dtype : CKPT_F32;
+    for (int i = 0; i < d.ndim; i++) {
+        int64_t m = size_from_end(x, i), n = size_from_end(y, i);
+        if (m != n && m != 1 && n != 1)
+            return ckpt_call_fail(call,
+                                  "operands %d and %d do not broadcast: axis %d has sizes "
+                                  "%lld and %lld; they must be equal or one of them 1",
+                                  a, b, d.ndim - 1 - i, (long long)m, (long long)n);
+        d.shape[d.ndim - 1 - i] = m == 1 ? n : m;
+    }
+    desc_dense(&d);
+    call->out[out] = d;
+    return CKPT_OK;
+}
+
+void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order)
+{
+    int axes[CKPT_MAX_DIMS];
+    for (int i = 0; i < d->ndim; i++) { /* insertion sort: outermost first, ties keep their order */
+        int j = i;
+        for (; j > 0 && order->stride[axes[j - 1]] < order->stride[i]; j--)
+            axes[j] = axes[j - 1];
+        axes[j] = i;
+    }
+    int64_t stride = 1;
+    for (int i = d->ndim - 1; i >= 0; i--) {
+        d->stride[axes[i]] = stride;
+        stride *= d->shape[axes[i]];
+    }
+}

@@ -1,0 +1,67 @@
+/* The op table: every op of the library, for its gradient rules and for the bench tool. */
+#ifndef CKPT_OPS_H
+#define CKPT_OPS_H
+
+#include "base.h"
+
+/* One op_<name> per op; one file per family in ops/, kernels in ops/cpu and ops/cuda. */
+#define OPS(X)                                                                                     \
+    X(linear) X(linear_dx) X(linear_dw) X(column_sum)                                              \
+    X(add) X(sub) X(mul) X(affine) X(where) X(sum_to) X(accumulate)                                \
+    X(gelu) X(gelu_dx) X(silu) X(silu_dx)                                                          \
+    X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx)                                      \
+    X(modulate) X(modulate_dx) X(gated_residual) X(gated_residual_dx)                              \
+    X(rope)                                                                                        \
+    X(attention) X(attention_dx) X(cross_attention) X(cross_attention_dx)                          \
+    X(pack) X(unpack) X(timestep_embedding)                                                        \
+    X(patchify) X(unpatchify)                                                                      \
+    X(reshape) X(permute) X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast)                       \
+    X(sum) X(broadcast) X(randn) X(fill)                                                           \
+    X(mse) X(mse_dx) X(cross_entropy) X(cross_entropy_dx)                                          \
+    X(sum_squares) X(clip_coefficient) X(adamw)                                                    \
+    X(feed) X(fetch)
+
+#define X(name) extern const struct ckpt_op_def op_##name;
+OPS(X)
+#undef X
+
+/* Every op above, ended by NULL. */
+extern const struct ckpt_op_def *const ops_table[];
+
+/* Records a call with one output, keeping the caller's place.  For ops/ and tape/. */
+ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
+                        const ckpt_tensor *in, const void *attr, size_t attr_size);
+#define OPS_RECORD(t, def, attr, ...)                                                              \
+    ops_record1((t), (def), (int)(sizeof((ckpt_tensor[]){__VA_ARGS__}) / sizeof(ckpt_tensor)),     \
+                (ckpt_tensor[]){__VA_ARGS__}, (attr), ops_attr_size((attr), sizeof(*(attr))))
+
+static inline size_t ops_attr_size(const void *attr, size_t size)
+{
+    return attr ? size : 0;
+}
+
+/* Shape-rule helpers: out[i] as in[j]; check a dtype is floating; NumPy broadcasting. */
+void call_like(struct ckpt_call *call, int out, int in);
+int call_float(struct ckpt_call *call, int in);
+int call_broadcast(struct ckpt_call *call, int out, int a, int b);
+
+/* Dense strides for d whose axes lie in memory in the order of those of `order` (same rank). */
+void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order);
+
+/* Rows: out[i] as in[j] with the memory order of its axes kept; check that the last axis is dense;
+ * a copy of x if its last axis is not. */
+void call_like_memory(struct ckpt_call *call, int out, int in);
+int call_dense_rows(struct ckpt_call *call, int in);
+ckpt_tensor ops_dense_rows(ckpt_tape *t, ckpt_tensor x);
+
+/* Attributes of pad: zeros of `size` along axis with x placed at begin; the gradient of slice. */
+struct pad_attr {
+    int axis;
+    int64_t begin, size;
+};
+
+/* Recorded by gradient rules. */
+ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */
+ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim, const int64_t *shape);
+
+#endif

@@ -1,0 +1,68 @@
+/* Ops that make values out of nothing: fill and randn. */
+#include "ops.h"
+#include "attr.h"
+#include "cpu/kernels.h"
+
+static ckpt_tensor record_make(ckpt_tape *t, const struct ckpt_op_def *def, float value,
+                               enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct make_attr attr = {.dtype = (int32_t)dtype, .value = value, .ndim = ndim};
+    for (int i = 0; i < ndim && i < CKPT_MAX_DIMS; i++)
+        attr.shape[i] = shape[i];
+    return ops_record1(t, def, 0, NULL, &attr, sizeof attr);
+}
+
+static int shape_make(struct ckpt_call *call)
+{
+    const struct make_attr *attr = call->attr;
+    struct ckpt_desc d = {.dtype = (enum ckpt_dtype)attr->dtype, .ndim = (int)attr->ndim};
+    if (attr->ndim < 0 || attr->ndim > CKPT_MAX_DIMS)
+        return ckpt_call_fail(call, "a tensor has 0 to %d axes, not %lld", CKPT_MAX_DIMS,
+                              (long long)attr->ndim);
+    for (int i = 0; i < d.ndim; i++)
+        d.shape[i] = attr->shape[i];
+    desc_dense(&d);
+    call->out[0] = d;
+    return CKPT_OK;
+}
+
+ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
+                     const int64_t *shape)
+{
+    return record_make(t, &op_fill, value, dtype, ndim, shape);
+}
+
+const struct ckpt_op_def op_fill = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "fill",
+    .flags = CKPT_OP_STRIDED_OUT,
+    .shape = shape_make,
+    .cpu = cpu_fill,
+};
+
+ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    return record_make(t, &op_randn, 0.f, dtype, ndim, shape);
+}
+
+static int shape_randn(struct ckpt_call *call)
+{
+    int32_t dtype = ((const struct make_attr *)call->attr)->dtype;
+    if (dtype != CKPT_F32 && dtype != CKPT_BF16)
+        return ckpt_call_fail(call, "the dtype must be fp32 or bf16");
+    return shape_make(call);
+}
+
+/* Ten rounds of Philox, a logarithm, a square root and a sine or cosine per value. */
+static void cost_randn(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost->flops = 60.0 * (double)desc_numel(&call->out[0]);
+}
+
+const struct ckpt_op_def op_randn = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "randn",
+    .shape = shape_randn,
+    .cost = cost_randn,
+    .cpu = cpu_randn,
+};

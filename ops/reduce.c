@@ -1,0 +1,128 @@
+/* Reductions and their opposite: sum, mean, sum_to (the adjoint of broadcasting), broadcast. */
+#include "ops.h"
+#include "attr.h"
+#include "cpu/kernels.h"
+#include "cpu/reduce.h"
+
+static ckpt_tensor record_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask, float scale)
+{
+    struct sum_attr attr = {mask, scale};
+    return ops_record1(t, &op_sum, 1, &x, &attr, sizeof attr);
+}
+
+ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask)
+{
+    return record_sum(t, x, mask, 1.f);
+}
+
+ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    double n = 1;
+    for (int i = 0; i < d.ndim; i++)
+        n *= mask >> i & 1 ? (double)d.shape[i] : 1;
+    return record_sum(t, x, mask, (float)(1 / n));
+}
+
+static int shape_sum(struct ckpt_call *call)
+{
+    const struct sum_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[0];
+    if (attr->mask >> x->ndim)
+        return ckpt_call_fail(call, "the mask 0x%x names axes that are not there", attr->mask);
+    call_like(call, 0, 0);
+    call->out[0].dtype = CKPT_F32;
+    for (int i = 0; i < x->ndim; i++)
+        if (attr->mask >> i & 1)
+            call->out[0].shape[i] = 1;
+    desc_dense(&call->out[0]);
+    call->workspace = cpu_reduce_workspace(x, &call->out[0]);
+    return call_float(call, 0);
+}
+
+static ckpt_tensor record_broadcast(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *to,
+                                    float scale)
+{
+    struct broadcast_attr attr = {.dtype = to->dtype, .scale = scale, .ndim = to->ndim};
+    for (int i = 0; i < to->ndim; i++)
+        attr.shape[i] = to->shape[i];
+    return ops_record1(t, &op_broadcast, 1, &x, &attr, sizeof attr);
+}
+
+static void grad_sum(struct ckpt_grad *g)
+{
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[0]);
+    g->din[0] =
+        record_broadcast(g->tape, g->dout[0], &x, ((const struct sum_attr *)g->attr)->scale);
+}
+
+const struct ckpt_op_def op_sum = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "sum",
+    .flags = CKPT_OP_STRIDED,
+    .shape = shape_sum,
+    .grad = grad_sum,
+    .cpu = cpu_sum,
+};
+
+ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like)
+{
+    struct sum_to_attr attr = {.ndim = like->ndim};
+    for (int i = 0; i < like->ndim; i++)
+        attr.shape[i] = like->shape[i];
+    return ops_record1(t, &op_sum_to, 1, &x, &attr, sizeof attr);
+}
+
+static int shape_sum_to(struct ckpt_call *call)
+{
+    const struct sum_to_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[0];
+    struct ckpt_desc d = {.dtype = CKPT_F32, .ndim = (int)attr->ndim};
+    if (d.ndim > x->ndim)
+        return ckpt_call_fail(call, "the result cannot have more axes than the operand");
+    for (int i = 0; i < d.ndim; i++) {
+        d.shape[i] = attr->shape[i];
+        if (d.shape[i] != 1 && d.shape[i] != x->shape[x->ndim - d.ndim + i])
+            return ckpt_call_fail(call, "axis %d of the result must have size 1 or %lld", i,
+                                  (long long)x->shape[x->ndim - d.ndim + i]);
+    }
+    desc_dense(&d);
+    call->out[0] = d;
+    call->workspace = cpu_reduce_workspace(x, &d);
+    return call_float(call, 0);
+}
+
+const struct ckpt_op_def op_sum_to = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "sum_to",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_ACCUMULATE,
+    .shape = shape_sum_to,
+    .cpu = cpu_sum_to,
+};
+
+static int shape_broadcast(struct ckpt_call *call)
+{
+    const struct broadcast_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[0];
+    struct ckpt_desc d = {.dtype = (enum ckpt_dtype)attr->dtype, .ndim = (int)attr->ndim};
+    for (int i = 0; i < d.ndim; i++) {
+        int axis = i - (d.ndim - x->ndim);
+        d.shape[i] = attr->shape[i];
+        if (axis >= 0 && x->shape[axis] != 1 && x->shape[axis] != d.shape[i])
+            return ckpt_call_fail(call, "axis %d cannot be spread to size %lld", axis,
+                                  (long long)d.shape[i]);
+    }
+    if (x->ndim > d.ndim)
+        return ckpt_call_fail(call, "the operand has more axes than the result");
+    desc_dense(&d);
+    call->out[0] = d;
+    return call_float(call, 0);
+}
+
+const struct ckpt_op_def op_broadcast = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "broadcast",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
+    .shape = shape_broadcast,
+    .cpu = cpu_broadcast,
+};

@@ -1,0 +1,55 @@
+/*
+ * Rotary embedding of interleaved pairs (Su et al. 2021) from a table of cosines and sines.  A
+ * rotation is orthogonal, so the gradient is the rotation by the opposite angle.
+ */
+#include "cpu/kernels.h"
+#include "ops.h"
+#include "rope.h"
+
+static int rope_shape(struct ckpt_call *call)
+{
+    const struct rope_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[0], *table = &call->in[1];
+    if (call_float(call, 0) || call_dense_rows(call, 0))
+        return CKPT_ESHAPE;
+    if (attr->axis < 0 || attr->axis >= x->ndim - 1)
+        return ckpt_call_fail(call, "axis %d must be one of x before its last", (int)attr->axis);
+    int64_t n = x->shape[attr->axis], d = x->shape[x->ndim - 1];
+    if (d % 2)
+        return ckpt_call_fail(call, "the last axis holds pairs: its size %lld must be even",
+                              (long long)d);
+    if (table->dtype != CKPT_F32 || table->ndim != 3 || table->shape[0] != n ||
+        table->shape[1] != d / 2 || table->shape[2] != 2 || !desc_is_dense(table))
+        return ckpt_call_fail(call, "the table must be dense fp32 [%lld, %lld, 2]", (long long)n,
+                              (long long)(d / 2));
+    call_like_memory(call, 0, 0);
+    return CKPT_OK;
+}
+
+static void rope_grad(struct ckpt_grad *g)
+{
+    struct rope_attr attr = *(const struct rope_attr *)g->attr;
+    attr.inverse = !attr.inverse;
+    g->din[0] = OPS_RECORD(g->tape, &op_rope, &attr, ops_dense_rows(g->tape, g->dout[0]), g->in[1]);
+}
+
+static void rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 3.0 * (double)desc_numel(&call->in[0])};
+}
+
+const struct ckpt_op_def op_rope = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "rope",
+    .flags = CKPT_OP_STRIDED,
+    .shape = rope_shape,
+    .grad = rope_grad,
+    .cost = rope_cost,
+    .cpu = cpu_rope,
+};
+
+ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
+{
+    struct rope_attr attr = {.axis = axis};
+    return OPS_RECORD(t, &op_rope, &attr, ops_dense_rows(t, x), ckpt_contiguous(t, table));
+}

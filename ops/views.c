@@ -1,0 +1,246 @@
+/* Views: reshape, permute, slice, split.  No kernels; only shapes, strides and offsets change. */
+#include <string.h>
+#include "ops.h"
+#include "tape/tape.h"
+
+struct reshape_attr {
+    int ndim;
+    int64_t shape[CKPT_MAX_DIMS];
+};
+
+struct permute_attr {
+    int axes[CKPT_MAX_DIMS];
+};
+
+struct slice_attr {
+    int axis;
+    int64_t begin, end;
+};
+
+/* ---- reshape ---- */
+
+/*
+ * Strides of d seen as another shape, axis group by axis group: a group of old axes and a group of
+ * new ones of the same size; the old ones must be mergeable.  Returns false where they are not.
+ */
+static bool reshape_strides(const struct ckpt_desc *d, struct ckpt_desc *to)
+{
+    int64_t shape[CKPT_MAX_DIMS], stride[CKPT_MAX_DIMS];
+    int n = 0;
+    for (int i = 0; i < d->ndim; i++) {
+        if (d->shape[i] == 1)
+            continue;
+        if (n && stride[n - 1] == d->stride[i] * d->shape[i]) {
+            shape[n - 1] *= d->shape[i];
+            stride[n - 1] = d->stride[i];
+        } else {
+            shape[n] = d->shape[i];
+            stride[n++] = d->stride[i];
+        }
+    }
+    /* Every new axis must fit into one merged old axis, from the right. */
+    int64_t left = n ? shape[n - 1] : 1, step = n ? stride[n - 1] : 1;
+    for (int i = to->ndim - 1; i >= 0; i--) {
+        if (to->shape[i] == 1) {
+            to->stride[i] = step;
+            continue;
+        }
+        if (left == 1 && --n > 0) {
+            left = shape[n - 1];
+            step = stride[n - 1];
+        }
+        if (left % to->shape[i])
+            return false;
+        to->stride[i] = step;
+        step *= to->shape[i];
+        left /= to->shape[i];
+    }
+    return true;
+}
+
+static int reshape_shape(struct ckpt_call *call)
+{
+    const struct reshape_attr *a = call->attr;
+    struct ckpt_desc *out = &call->out[0];
+    *out = (struct ckpt_desc){
+        .dtype = call->in[0].dtype, .ndim = a->ndim, .offset = call->in[0].offset};
+    memcpy(out->shape, a->shape, sizeof out->shape);
+    if (desc_numel(out) != desc_numel(&call->in[0]))
+        return ckpt_call_fail(call, "%lld elements cannot become %lld",
+                              (long long)desc_numel(&call->in[0]), (long long)desc_numel(out));
+    if (!reshape_strides(&call->in[0], out))
+        return ckpt_call_fail(call, "these strides cannot be merged");
+    return 0;
+}
+
+static void reshape_grad(struct ckpt_grad *g)
+{
+    struct ckpt_desc d = ckpt_desc_of(g->tape, g->in[0]);
+    g->din[0] = ckpt_reshape(g->tape, g->dout[0], d.ndim, d.shape);
+}
+
+const struct ckpt_op_def op_reshape = {.size = sizeof(struct ckpt_op_def),
+                                       .name = "reshape",
+                                       .flags = CKPT_OP_VIEW,
+                                       .shape = reshape_shape,
+                                       .grad = reshape_grad};
+
+/* Replaces one -1 by what is left. */
+static void infer_axis(struct reshape_attr *a, int64_t numel)
+{
+    int64_t known = 1;
+    int open = -1;
+    for (int i = 0; i < a->ndim; i++) {
+        if (a->shape[i] == -1 && open < 0)
+            open = i;
+        else
+            known *= a->shape[i];
+    }
+    if (open >= 0 && known > 0 && numel % known == 0)
+        a->shape[open] = numel / known;
+}
+
+ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape)
+{
+    struct reshape_attr a = {.ndim = ndim};
+    if (!t->error && (ndim < 0 || ndim > CKPT_MAX_DIMS))
+        tape_fail(t, CKPT_ESHAPE, "reshape: %d axes; at most %d are possible", ndim, CKPT_MAX_DIMS);
+    const struct tensor *v = tape_tensor(t, x);
+    if (!v)
+        return CKPT_NONE;
+    memcpy(a.shape, shape, sizeof *shape * (size_t)ndim);
+    infer_axis(&a, desc_numel(&v->desc));
+    struct ckpt_desc as = {.ndim = ndim};
+    memcpy(as.shape, a.shape, sizeof as.shape);
+    if (desc_numel(&as) == desc_numel(&v->desc) && !reshape_strides(&v->desc, &as))
+        x = ckpt_contiguous(t, x);
+    return OPS_RECORD(t, &op_reshape, &a, x);
+}
+
+/* ---- permute ---- */
+
+static int permute_shape(struct ckpt_call *call)
+{
+    const struct permute_attr *a = call->attr;
+    const struct ckpt_desc *in = &call->in[0];
+    struct ckpt_desc *out = &call->out[0];
+    unsigned seen = 0;
+    *out = *in;
+    for (int i = 0; i < in->ndim; i++) {
+        if (a->axes[i] < 0 || a->axes[i] >= in->ndim || (seen & 1u << a->axes[i]))
+            return ckpt_call_fail(call, "axis list is not a permutation of 0..%d", in->ndim - 1);
+        seen |= 1u << a->axes[i];
+        out->shape[i] = in->shape[a->axes[i]];
+        out->stride[i] = in->stride[a->axes[i]];
+    }
+    return 0;
+}
+
+static void permute_grad(struct ckpt_grad *g)
+{
+    const struct permute_attr *a = g->attr;
+    int back[CKPT_MAX_DIMS] = {0};
+    int n = ckpt_desc_of(g->tape, g->in[0]).ndim;
+    for (int i = 0; i < n; i++)
+        back[a->axes[i]] = i;
+    g->din[0] = ckpt_permute(g->tape, g->dout[0], back);
+}
+
+const struct ckpt_op_def op_permute = {.size = sizeof(struct ckpt_op_def),
+                                       .name = "permute",
+                                       .flags = CKPT_OP_VIEW,
+                                       .shape = permute_shape,
+                                       .grad = permute_grad};
+
+ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes)
+{
+    struct permute_attr a = {{0}};
+    const struct tensor *v = tape_tensor(t, x);
+    if (!v)
+        return CKPT_NONE;
+    memcpy(a.axes, axes, sizeof *axes * (size_t)v->desc.ndim);
+    return OPS_RECORD(t, &op_permute, &a, x);
+}
+
+/* ---- slice ---- */
+
+static int slice_shape(struct ckpt_call *call)
+{
+    const struct slice_attr *a = call->attr;
+    const struct ckpt_desc *in = &call->in[0];
+    if (a->axis < 0 || a->axis >= in->ndim)
+        return ckpt_call_fail(call, "there is no axis %d", a->axis);
+    if (a->begin < 0 || a->end <= a->begin || a->end > in->shape[a->axis])
+        return ckpt_call_fail(call, "[%lld, %lld) is not inside axis %d", (long long)a->begin,
+                              (long long)a->end, a->axis);
+    call->out[0] = *in;
+    call->out[0].shape[a->axis] = a->end - a->begin;
+    call->out[0].offset += a->begin * in->stride[a->axis];
+    return 0;
+}
+
+static void slice_grad(struct ckpt_grad *g)
+{
+    const struct slice_attr *a = g->attr;
+    struct pad_attr pad = {
+        a->axis, a->begin, ckpt_desc_of(g->tape, g->in[0]).shape[a->axis]};
+    g->din[0] = OPS_RECORD(g->tape, &op_pad, &pad, g->dout[0]);
+}
+
+const struct ckpt_op_def op_slice = {.size = sizeof(struct ckpt_op_def),
+                                     .name = "slice",
+                                     .flags = CKPT_OP_VIEW,
+                                     .shape = slice_shape,
+                                     .grad = slice_grad};
+
+ckpt_tensor ckpt_slice(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end)
+{
+    struct slice_attr a = {axis, begin, end};
+    return OPS_RECORD(t, &op_slice, &a, x);
+}
+
+/* ---- split ---- */
+
+static int split_shape(struct ckpt_call *call)
+{
+    int axis = *(const int *)call->attr;
+    const struct ckpt_desc *in = &call->in[0];
+    if (axis < 0 || axis >= in->ndim)
+        return ckpt_call_fail(call, "there is no axis %d", axis);
+    if (in->shape[axis] % call->n_out)
+        return ckpt_call_fail(call, "axis %d does not divide into %d equal parts", axis,
+                              call->n_out);
+    int64_t part = in->shape[axis] / call->n_out;
+    for (int i = 0; i < call->n_out; i++) {
+        call->out[i] = *in;
+        call->out[i].shape[axis] = part;
+        call->out[i].offset += i * part * in->stride[axis];
+    }
+    return 0;
+}
+
+static void split_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor part[CKPT_MAX_PARTS];
+    for (int i = 0; i < g->n_out; i++) {
+        struct ckpt_desc d = ckpt_desc_of(g->tape, g->out[i]);
+        part[i] = g->dout[i].id ? g->dout[i] : ops_fill(g->tape, 0.f, d.dtype, d.ndim, d.shape);
+    }
+    g->din[0] = ckpt_concat(g->tape, *(const int *)g->attr, g->n_out, part);
+}
+
+const struct ckpt_op_def op_split = {.size = sizeof(struct ckpt_op_def),
+                                     .name = "split",
+                                     .flags = CKPT_OP_VIEW,
+                                     .shape = split_shape,
+                                     .grad = split_grad};
+
+void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
+{
+    if (!t->error && (n < 1 || n > CKPT_MAX_PARTS))
+        tape_fail(t, CKPT_ESHAPE, "split: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
+    if (t->error)
+        memset(out, 0, n > 0 ? sizeof *out * (size_t)n : 0);
+    else
+        ckpt_record(t, &op_split, 1, &x, n, out, &axis, sizeof axis);
+}

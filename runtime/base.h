@@ -1,0 +1,51 @@
+/* Small things every room uses: growing arrays, error text, integer helpers. */
+#ifndef CKPT_BASE_H
+#define CKPT_BASE_H
+
+#include <stdarg.h>
+#include "ckpt.h"
+
+#define CKPT_ALIGN   512 /* of every address in the arena */
+#define CKPT_MESSAGE 1024
+
+static inline int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/*
+ * Makes room for one more element in a growing array: a pointer, a count and a capacity.  Returns 0
+ * or CKPT_ENOMEM; the array is then unchanged.
+ */
+int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element);
+#define ARRAY_RESERVE(a, n) array_reserve((void **)&(a)->data, &(a)->capacity, (n), sizeof(*(a)->data))
+
+/* The sentence kept per thread for calls without a context.  Both return code. */
+int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
+int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
+const char *error_get(void);
+
+/* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */
+const char *human_bytes(int64_t bytes);
+
+/* "fp32 [2, 3, 4]" into dst. */
+void desc_format(char *dst, size_t size, const struct ckpt_desc *d);
+
+/* Fills dense row-major strides; number of elements; whether it is dense row-major. */
+void desc_dense(struct ckpt_desc *d);
+int64_t desc_numel(const struct ckpt_desc *d);
+int64_t desc_bytes(const struct ckpt_desc *d);
+bool desc_is_dense(const struct ckpt_desc *d);
+bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b);
+
+#endif

@@ -1,0 +1,12 @@
+/* Arrays between fp32 and bf16. */
+#include "cpu.h"
+
+void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n)
+{
+    cpu_store(dst, src, CKPT_BF16, n);
+}
+
+void ckpt_from_bf16(const uint16_t *src, float *dst, int64_t n)
+{
+    cpu_load(dst, src, CKPT_BF16, n);
+}

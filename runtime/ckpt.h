@@ -1,0 +1,692 @@
+/*
+ * libckpt: train under a memory budget.
+ *
+ * A program records its model on a tape; the library differentiates the tape, plans what stays
+ * in device memory, what is computed again and what is parked elsewhere, and then runs steps in
+ * exactly the memory it planned.  The life of a program:
+ *
+ *     ckpt_options_parse -> ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_feed, ckpt_step ...
+ *
+ * Conventions of every call below
+ *   - A call that can fail returns 0 or a negative CKPT_E... code; ckpt_error() holds the sentence.
+ *   - Recording calls (those that take a ckpt_tape) return a tensor and never fail visibly: the
+ *     first error sticks to the tape with the op, the shapes and the caller's file and line, later
+ *     calls do nothing, and ckpt_compile() returns it.
+ *   - The library never aborts, and prints only where a FILE is given.
+ *   - Shapes are row-major, sizes in elements unless the name says bytes.
+ *   - A handle may be used by one thread at a time.
+ */
+#ifndef CKPT_H
+#define CKPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CKPT_API           __attribute__((visibility("default")))
+#define CKPT_PRINTF(f, a)  __attribute__((format(printf, f, a)))
+#else
+#define CKPT_API
+#define CKPT_PRINTF(f, a)
+#endif
+
+#define CKPT_VERSION_MAJOR 0
+#define CKPT_VERSION_MINOR 1
+#define CKPT_VERSION_PATCH 0
+
+/* The version of the library that is running, as "0.1.0". */
+CKPT_API const char *ckpt_version(void);
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+enum {
+    CKPT_OK = 0,
+    CKPT_EINVAL = -1,  /* an argument or option is wrong */
+    CKPT_ENOMEM = -2,  /* the host has no memory for bookkeeping or for the arena */
+    CKPT_ESHAPE = -3,  /* shapes or dtypes do not fit; found while recording */
+    CKPT_EBUDGET = -4, /* no plan fits the budget; nothing was run */
+    CKPT_EIO = -5,     /* a file cannot be read or written */
+    CKPT_EFORMAT = -6, /* a file was read and is not what it should be */
+    CKPT_ENAN = -7,    /* the loss or a gradient is not finite; the weights were left alone */
+    CKPT_EDEVICE = -8, /* the device is missing or failed */
+    CKPT_EPLAN = -9,   /* a plan does not belong to this program, or fails its check */
+    CKPT_ENAME = -10   /* no such parameter, input or output */
+};
+
+typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
+typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
+typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructions */
+
+/*
+ * The sentence of the last failed call on c: what failed, where, and what to do.  c may be NULL for
+ * calls that have no context (ckpt_options_parse, ckpt_open, ckpt_file_...); that sentence is kept
+ * per thread.  Never NULL; valid until the next call.
+ */
+CKPT_API const char *ckpt_error(const ckpt *c);
+
+/* The name of an error code, as "CKPT_EBUDGET". */
+CKPT_API const char *ckpt_error_name(int code);
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+enum ckpt_option_type {
+    CKPT_OPT_FLAG,   /* bool:        --name                          */
+    CKPT_OPT_INT,    /* int64_t:     --name 12                       */
+    CKPT_OPT_FLOAT,  /* double:      --name 1e-4                     */
+    CKPT_OPT_STRING, /* const char*: --name TEXT                     */
+    CKPT_OPT_SIZE    /* int64_t:     --name 24G, 512M, 80%, 4096     */
+};
+
+/*
+ * One row of an option table.  The table feeds the command line ("--micro-batch 4" or
+ * "--micro-batch=4"), the environment (CKPT_MICRO_BATCH), the help text and the man page.
+ * The command line wins over the environment, the environment over the value already in dest.
+ * A table ends with a row whose name is NULL.
+ */
+struct ckpt_option {
+    const char *name; /* long name without the dashes */
+    enum ckpt_option_type type;
+    size_t offset;       /* offsetof the field in the destination struct */
+    const char *metavar; /* what the help calls the value, e.g. "SIZE" */
+    const char *help;    /* one sentence, no full stop */
+};
+
+/*
+ * Takes every option of the table out of argv (argc and argv shrink), storing values in dest.
+ * What it does not know stays, for the next table; see ckpt_options_reject.  Everything after a
+ * "--" is left alone.  A CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%.
+ * Returns 0, or CKPT_EINVAL with the option and the value in ckpt_error(NULL).
+ */
+CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc,
+                                     char **argv);
+
+/* Writes one aligned line per row. */
+CKPT_API void ckpt_option_table_help(const struct ckpt_option *table, FILE *f);
+
+/* Returns 0 if only argv[0] is left, else CKPT_EINVAL naming the first stray argument and, where
+ * one is near, the option it may have meant (tables: up to n tables to look in). */
+CKPT_API int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables);
+
+/*
+ * Parses a size: digits with an optional fraction and one of K M G T (powers of 1024), an optional
+ * B or iB after it, or a percentage ("80%", stored as -80).  Returns 0 or CKPT_EINVAL.
+ */
+CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
+
+/* The options of the library itself.  Fields are added at the end; size says how many are there. */
+struct ckpt_options {
+    size_t size;
+    int64_t vram;         /* device budget in bytes; 0: no limit; negative: per cent of the device */
+    int64_t host;         /* host tier budget in bytes (planned, not used yet) */
+    const char *nvme;     /* DIR:SIZE of the NVMe tier (planned, not used yet) */
+    const char *device;   /* "auto", "cpu" */
+    int64_t micro_batch;  /* samples per micro-step; 0: the whole batch */
+    int64_t seed;         /* of initial values and of random ops */
+    int64_t threads;      /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in;  /* run this plan instead of searching one */
+    const char *plan_out; /* write the plan here */
+    bool plan_only;       /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
+    bool verify;          /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
+};
+
+#define CKPT_OPTIONS_INIT                                                                          \
+    {                                                                                              \
+        .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42                          \
+    }
+
+/* The table behind struct ckpt_options, for help texts and man pages. */
+CKPT_API const struct ckpt_option *ckpt_options_table(void);
+
+/* ckpt_option_table_parse on that table. */
+CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv);
+
+/* ---- context ------------------------------------------------------------------------------- */
+
+/*
+ * Opens the device and reserves (does not take) the budget.  opt may be NULL: defaults.
+ * On the CPU device this sets OpenBLAS to one thread per call; libckpt's own threads divide the
+ * work.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EDEVICE, the sentence in ckpt_error(NULL).
+ */
+CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
+
+/* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */
+CKPT_API void ckpt_close(ckpt *c);
+
+/* ---- tensors and parameters ---------------------------------------------------------------- */
+
+enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32 };
+
+/* Bytes of one element. */
+CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype);
+
+#define CKPT_MAX_DIMS  8
+#define CKPT_MAX_PARTS 64 /* of one split or concat */
+
+/* A tensor of a tape, or a parameter of a context.  id 0 is "no tensor". */
+typedef struct ckpt_tensor {
+    int32_t id;
+} ckpt_tensor;
+
+#define CKPT_NONE ((ckpt_tensor){0})
+
+/* dtype, shape and strides (in elements) of a tensor; offset is from the start of its storage. */
+struct ckpt_desc {
+    enum ckpt_dtype dtype;
+    int ndim; /* -1: no tensor */
+    int64_t shape[CKPT_MAX_DIMS];
+    int64_t stride[CKPT_MAX_DIMS];
+    int64_t offset;
+};
+
+enum ckpt_init_kind {
+    CKPT_INIT_ZEROS,
+    CKPT_INIT_ONES,
+    CKPT_INIT_NORMAL,        /* N(0, a) */
+    CKPT_INIT_UNIFORM,       /* U(-a, a) */
+    CKPT_INIT_XAVIER_UNIFORM /* U(-b, b), b = sqrt(6 / (fan_in + fan_out)); Glorot & Bengio 2010 */
+};
+
+struct ckpt_init {
+    enum ckpt_init_kind kind;
+    float a;
+};
+
+#define CKPT_ZEROS     ((struct ckpt_init){CKPT_INIT_ZEROS, 0.f})
+#define CKPT_ONES      ((struct ckpt_init){CKPT_INIT_ONES, 0.f})
+#define CKPT_NORMAL(s) ((struct ckpt_init){CKPT_INIT_NORMAL, (s)})
+#define CKPT_UNIFORM(b) ((struct ckpt_init){CKPT_INIT_UNIFORM, (b)})
+#define CKPT_XAVIER    ((struct ckpt_init){CKPT_INIT_XAVIER_UNIFORM, 0.f})
+
+/*
+ * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
+ * value follows from (seed, name) alone.  trainable = false makes a buffer: saved and loaded, never
+ * updated.  A parameter of dtype bf16 gets an fp32 master copy when it is trained.
+ * For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.
+ * The tensor may be used in every tape of this context.  Errors (a name used twice, a bad shape)
+ * stick to the context and are returned by ckpt_compile; the result is then CKPT_NONE.
+ */
+CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                                const int64_t *shape, struct ckpt_init init, bool trainable);
+
+struct ckpt_param_info {
+    const char *name;
+    struct ckpt_desc desc;
+    int64_t numel;
+    bool trainable;
+};
+
+/* Number of parameters, and the i-th in order of creation. */
+CKPT_API int ckpt_param_count(const ckpt *c);
+CKPT_API ckpt_tensor ckpt_param_at(const ckpt *c, int i);
+/* Returns 0 or CKPT_ENAME. */
+CKPT_API int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param);
+CKPT_API int ckpt_param_info(const ckpt *c, ckpt_tensor param, struct ckpt_param_info *info);
+
+/* What is kept for a trained parameter. */
+enum ckpt_slot {
+    CKPT_VALUE,      /* the value: the fp32 master where there is one */
+    CKPT_EXP_AVG,    /* first moment of AdamW */
+    CKPT_EXP_AVG_SQ, /* second moment of AdamW */
+    CKPT_EMA         /* exponential moving average of the master */
+};
+
+/*
+ * Copies a slot out as fp32, or in.  n must be the number of elements.  Setting CKPT_VALUE sets the
+ * master and its rounded copy, and restarts the EMA from it if no step was run yet.
+ * Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such parameter or slot).
+ */
+CKPT_API int ckpt_param_get(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, float *dst, int64_t n);
+CKPT_API int ckpt_param_set(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, const float *src,
+                            int64_t n);
+
+/* ---- recording: inputs and outputs --------------------------------------------------------- */
+
+/* Remembers where the next recording call stands; the macros below use it. */
+CKPT_API ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line);
+#define CKPT_AT(t) ckpt_tape_at((t), __FILE__, __LINE__)
+
+/* A label for what is recorded next ("spatial_blocks.3"), shown in plans and messages. */
+CKPT_API void ckpt_label(ckpt_tape *t, const char *fmt, ...) CKPT_PRINTF(2, 3);
+
+/* dtype and shape of a tensor of this tape; ndim is -1 if the tape has an error. */
+CKPT_API struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x);
+
+/* An error of the recorder's own; it sticks as any other. */
+CKPT_API void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+
+/*
+ * An input fed by name before a step.  shape[0] is the micro-batch: ckpt_feed takes the whole batch
+ * and the library hands each micro-step its rows.
+ */
+CKPT_API ckpt_tensor ckpt_input(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
+                                const int64_t *shape);
+
+/* A constant table; data (row-major, of dtype) is copied at once. */
+CKPT_API ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
+                                   const int64_t *shape, const void *data);
+
+/* Makes x readable by ckpt_fetch after a step.  The rows of all micro-steps follow each other. */
+CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
+
+/*
+ * Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32, summed
+ * over the micro-steps, before clipping.
+ */
+CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w);
+
+/* ---- recording: ops ------------------------------------------------------------------------ */
+/*
+ * Floating dtypes of one call must agree unless said otherwise.  All arithmetic is fp32 inside;
+ * results are rounded once, to nearest even.
+ */
+
+/* y[..., n] = sum_k x[..., k] w[n, k] + b[n].  x [..., K], w [N, K], b [N] or CKPT_NONE. */
+CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
+
+/* Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32. */
+CKPT_API ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+
+/* y = a x + b with constants. */
+CKPT_API ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b);
+
+/* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient. */
+CKPT_API ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b);
+
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016. */
+CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
+/* x / (1 + exp(-x)). */
+CKPT_API ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x);
+
+/* (x - mean) / sqrt(var + eps) over the last axis, biased variance, no affine; Ba et al. 2016. */
+CKPT_API ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps);
+
+/* round(x / sqrt(mean(x^2) + eps)) w over the last axis, w [D]; Zhang & Sennrich 2019.  The
+ * normalised value is rounded to the dtype of x before the product with w. */
+CKPT_API ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps);
+
+/* x (1 + scale) + shift.  shift and scale have the rank of x, its last axis, and on every other
+ * axis its size or 1 (adaptive layer norm; Peebles & Xie 2023). */
+CKPT_API ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
+                                   ckpt_tensor scale);
+
+/* x + gate a.  gate has the rank of x, its last axis, and on every other axis its size or 1. */
+CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate,
+                                         ckpt_tensor a);
+
+/*
+ * Rotary embedding of interleaved pairs (Su et al. 2021): with p the index on axis `axis`,
+ * (a, b) = x[..., 2k], x[..., 2k+1] becomes (a cos - b sin, b cos + a sin).
+ * table fp32 [shape[axis], D/2, 2] holds (cos, sin).
+ */
+CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
+
+/*
+ * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes equal;
+ * any strides as long as the last axis is dense, so a permuted view attends over another axis
+ * without a copy.  The result has the shape of q and the memory order of q's axes.
+ */
+CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                    float scale);
+
+/*
+ * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
+ * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the sum
+ * are ignored and get zero gradient.  A sample with no rows gets zeros.
+ */
+CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                          ckpt_tensor lens, float scale);
+
+/* Moves the rows of x [B, L, C] whose mask (i32 [B, L]) is not 0 to the front of the result
+ * [B L, C], in order, and fills the rest with zeros; *lens becomes i32 [B]. */
+CKPT_API ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens);
+
+/* [cos(x f_0..), sin(x f_0..)], f_i = max_period^(-i / (dim/2)); x fp32 [B] -> [B, dim] of dtype.
+ * dim is even.  No gradient. */
+CKPT_API ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_t dim,
+                                             float max_period, enum ckpt_dtype dtype);
+
+/* x [B, C, T, H, W] -> [B, ceil(T/pt), ceil(H/ph) ceil(W/pw), C pt ph pw], zero-padded at the end;
+ * inside a patch the order is (c, t, h, w), that of a convolution's weight. */
+CKPT_API ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw);
+
+/* The way back, cropped to [B, C, T, H, W]; inside a patch the order is (t, h, w, c). */
+CKPT_API ckpt_tensor ckpt_unpatchify(ckpt_tape *t, ckpt_tensor x, int64_t channels, int64_t frames,
+                                     int64_t height, int64_t width, int64_t pt, int64_t ph,
+                                     int64_t pw);
+
+/* Views: no bytes move, except where reshape meets strides that cannot be merged (then it copies).
+ * One size of a reshape may be -1: what is left. */
+CKPT_API ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
+CKPT_API ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes);
+CKPT_API ckpt_tensor ckpt_slice(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);
+/* n equal parts of an axis, which keeps its place; out has room for n. */
+CKPT_API void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out);
+
+/* Joins n tensors along an axis.  Where their producers can write in place no bytes are copied. */
+CKPT_API ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x);
+
+/* A dense row-major copy; x itself if it is one already. */
+CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
+
+/* Converts between fp32 and bf16; x itself if nothing changes. */
+CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
+
+/* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
+CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+
+/* N(0,1) values that follow from (seed, step, this call, sample, element) alone: computing them
+ * again gives the same bits, whatever the micro-batch.  shape[0] is the micro-batch. */
+CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
+                                const int64_t *shape);
+
+/*
+ * Mean over the batch of each sample's mean squared error, fp32 scalar (ndim 0).  pred and target
+ * [B, C, T, ...], any float dtypes.  With mask (i32 [B, T]) only frames whose mask is not 0 count:
+ * sum / (frames C ...).  A sample with no frame counts 0.
+ */
+CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask);
+
+/* Mean over rows of -log softmax(x)[label]; x [B, V], label i32 [B]; fp32 scalar. */
+CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label);
+
+/* ---- ops of your own ----------------------------------------------------------------------- */
+
+/* What a rule sees of one recorded call. */
+struct ckpt_call {
+    int n_in, n_out;
+    const struct ckpt_desc *in; /* ndim -1 where an optional input is absent */
+    struct ckpt_desc *out;      /* the shape rule fills dtype, ndim, shape; strides if not dense */
+    const void *attr;           /* the op's attributes, as given to ckpt_record */
+    int64_t workspace;          /* the shape rule may ask for this many scratch bytes */
+    char *message;              /* written by ckpt_call_fail */
+    size_t message_size;
+};
+
+/* For shape rules: stores the reason and returns CKPT_ESHAPE. */
+CKPT_API int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...) CKPT_PRINTF(2, 3);
+
+/* What a gradient rule sees: it records ops and sets din[i] where need[i]. */
+struct ckpt_grad {
+    ckpt_tape *tape;
+    int n_in, n_out;
+    const ckpt_tensor *in, *out;
+    const ckpt_tensor *dout; /* CKPT_NONE where an output got no gradient */
+    const bool *need;
+    ckpt_tensor *din; /* may be fp32 or of the input's dtype; CKPT_NONE: no gradient */
+    const void *attr;
+};
+
+struct ckpt_cost {
+    double flops;
+    double bytes; /* read and written in device memory; 0: the sum of the operands */
+};
+
+/* One operand of a kernel. */
+struct ckpt_view {
+    void *data; /* first element; NULL where an optional operand is absent */
+    struct ckpt_desc desc;
+};
+
+/* What is fixed for one step, and what moves from step to step. */
+struct ckpt_run {
+    uint64_t seed;
+    int64_t step;        /* 0, 1, 2, ... */
+    int32_t micro;       /* micro-step, 0 .. n_micro - 1 */
+    int32_t n_micro;
+    float lr;
+    int64_t opt_step;    /* updates done before this one */
+};
+
+struct ckpt_kernel_args {
+    int n_in, n_out;
+    const struct ckpt_view *in;
+    const struct ckpt_view *out;
+    const void *attr;
+    void *workspace; /* aligned to 64 bytes; undefined contents */
+    int64_t workspace_bytes;
+    bool accumulate; /* add to out[0] instead of setting it (only with CKPT_OP_ACCUMULATE) */
+    int32_t op;      /* position on the tape: the stream of a random op */
+    const struct ckpt_run *run;
+    void *stream; /* of a GPU device */
+};
+
+/* Returns 0 or a negative code.  Must give the same bits whenever inputs and run are the same. */
+typedef int (*ckpt_kernel)(const struct ckpt_kernel_args *a);
+
+enum {
+    CKPT_OP_STRIDED = 1,     /* inputs may have any strides; without it they arrive dense */
+    CKPT_OP_STRIDED_OUT = 2, /* the kernel can write outputs of any strides */
+    CKPT_OP_ACCUMULATE = 4,  /* the kernel honours args.accumulate for out[0], which is fp32 */
+    CKPT_OP_INPLACE = 8,     /* out[i] is in[i], changed */
+    CKPT_OP_VIEW = 16,       /* out[i] is a view of in[0]; there is no kernel */
+    CKPT_OP_ONCE = 32        /* never computed again (reads a clock, has a side effect, ...) */
+};
+
+/* An op: all the library knows of it. */
+struct ckpt_op_def {
+    size_t size; /* sizeof(struct ckpt_op_def) */
+    const char *name;
+    unsigned flags;
+    int (*shape)(struct ckpt_call *call);     /* 0, or ckpt_call_fail(...) */
+    void (*grad)(struct ckpt_grad *grad);     /* NULL: not differentiable, treated as a constant */
+    void (*cost)(const struct ckpt_call *call, struct ckpt_cost *cost); /* NULL: bytes only */
+    ckpt_kernel cpu;
+    ckpt_kernel cuda;
+};
+
+/*
+ * Records a call.  attr_size bytes of attr are copied.  The outputs go to out (n_out of them).
+ * def must outlive the context.  Returns 0 or the tape's error.
+ */
+CKPT_API int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
+                         const ckpt_tensor *in, int n_out, ckpt_tensor *out, const void *attr,
+                         size_t attr_size);
+
+/* ---- the caller's place --------------------------------------------------------------------- */
+/*
+ * Each recording call notes where it stands, so that an error can name the line of the model.
+ * C leaves the order of arguments open: where an operand is recorded inside the argument list, by a
+ * function of your own, the line may be that of the operand.
+ * The library itself, and gradient rules that should keep the caller's place, compile with
+ * CKPT_NO_AT.
+ */
+#ifndef CKPT_NO_AT
+#define ckpt_input(t, ...) ckpt_input(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_constant(t, ...) ckpt_constant(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output(t, ...) ckpt_output(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output_gradient(t, ...) ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear(t, ...) ckpt_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_add(t, ...) ckpt_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sub(t, ...) ckpt_sub(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mul(t, ...) ckpt_mul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_affine(t, ...) ckpt_affine(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_where(t, ...) ckpt_where(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu(t, ...) ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_silu(t, ...) ckpt_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm(t, ...) ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm(t, ...) ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_modulate(t, ...) ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gated_residual(t, ...) ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rope(t, ...) ckpt_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_attention(t, ...) ckpt_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_attention(t, ...) ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pack(t, ...) ckpt_pack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_timestep_embedding(t, ...) ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_patchify(t, ...) ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unpatchify(t, ...) ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_reshape(t, ...) ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_permute(t, ...) ckpt_permute(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_slice(t, ...) ckpt_slice(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_split(t, ...) ckpt_split(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_concat(t, ...) ckpt_concat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_contiguous(t, ...) ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cast(t, ...) ckpt_cast(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sum(t, ...) ckpt_sum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mean(t, ...) ckpt_mean(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_randn(t, ...) ckpt_randn(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mse(t, ...) ckpt_mse(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_entropy(t, ...) ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_record(t, ...) ckpt_record(CKPT_AT(t), __VA_ARGS__)
+#endif
+
+/* ---- compile and run ----------------------------------------------------------------------- */
+
+/* Records one micro-batch and returns its loss: a scalar to train, anything to run forward only. */
+typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *user);
+
+/*
+ * AdamW (Loshchilov & Hutter 2019) on fp32 master weights, moments fp32, after clipping by the
+ * global L2 norm of all gradients:
+ *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
+ *   ema = ema_decay ema + (1 - ema_decay) w
+ */
+struct ckpt_adamw {
+    size_t size;
+    float lr, beta1, beta2, eps, weight_decay;
+    float clip_norm; /* 0: no clipping */
+    float ema_decay; /* 0: no EMA is kept */
+};
+
+#define CKPT_ADAMW_INIT                                                                            \
+    {                                                                                              \
+        .size = sizeof(struct ckpt_adamw), .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f,            \
+        .eps = 1e-8f                                                                               \
+    }
+
+/*
+ * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
+ * samples a step takes; options.micro_batch must divide it.  Everything a step needs is taken here,
+ * nothing later.
+ * Returns 0; the tape's error; CKPT_EBUDGET when no plan fits, the sentence then names the smallest
+ * budget that does, the op at the peak, and what more memory would buy; CKPT_EPLAN for a plan file
+ * of another program; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
+ */
+CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
+                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
+CKPT_API void ckpt_program_free(ckpt_program *p);
+
+/* Copies one batch of an input in: bytes must be its whole size.  Returns 0, CKPT_ENAME,
+ * CKPT_EINVAL. */
+CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
+
+/*
+ * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over micro-steps.
+ * Every input must have been fed once; an input keeps its value until it is fed again.
+ * Returns 0, CKPT_EINVAL (an input was never fed), or CKPT_ENAN: loss or gradient norm not finite;
+ * the sentence names the step and the first op whose result was not finite, and the weights are
+ * those of the last good step.
+ */
+CKPT_API int ckpt_step(ckpt_program *p, float *loss);
+
+/* Copies an output out, in its dtype.  Returns 0, CKPT_ENAME, CKPT_EINVAL (bytes). */
+CKPT_API int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes);
+
+/* dtype and shape (of the whole batch) of an input or output.  Returns 0 or CKPT_ENAME. */
+CKPT_API int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc);
+
+/* The learning rate of the following steps. */
+CKPT_API void ckpt_set_lr(ckpt_program *p, float lr);
+
+struct ckpt_program_info {
+    bool plan_only;            /* compiled with --plan-only: there is nothing to run */
+    int64_t batch, micro_batch, n_micro;
+    int64_t steps;             /* run so far */
+    double grad_norm;          /* of the last step, before clipping; NaN without optimizer */
+    int64_t budget;            /* bytes; INT64_MAX without one */
+    int64_t planned_peak;      /* device bytes, exact */
+    int64_t arena_bytes;       /* device bytes mapped now */
+    int64_t min_budget;        /* the smallest budget that would have been accepted */
+    int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t kept_bytes;        /* activations that stay from forward to backward */
+    int64_t recomputed_bytes;  /* activations that are computed again */
+    int64_t workspace_bytes;   /* largest scratch of one op */
+    double step_seconds;       /* predicted */
+    double recompute_seconds;  /* predicted, part of step_seconds */
+    int ops, recomputed_ops;
+};
+
+CKPT_API void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);
+
+/* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
+CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
+
+/* ---- files: safetensors -------------------------------------------------------------------- */
+
+/* A tensor file that was opened and whose header was checked against the format and file size. */
+typedef struct ckpt_file ckpt_file;
+
+struct ckpt_file_entry {
+    const char *name;
+    const char *dtype; /* as the file names it: "F32", "BF16", "I64", ... */
+    int ndim;
+    int64_t shape[CKPT_MAX_DIMS];
+    int64_t numel;
+};
+
+/* Returns 0, CKPT_EIO or CKPT_EFORMAT; the sentence is in ckpt_error(NULL). */
+CKPT_API int ckpt_file_open(ckpt_file **f, const char *path);
+CKPT_API void ckpt_file_close(ckpt_file *f);
+CKPT_API int ckpt_file_count(const ckpt_file *f);
+CKPT_API int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e);
+/* Returns the index of a name, or CKPT_ENAME. */
+CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);
+/* Reads entry i as fp32 (from F32, BF16, F16, F64) or as i32 (from I32, I64, U8, BOOL); n must be
+ * its number of elements.  Returns 0, CKPT_EINVAL, CKPT_EIO, CKPT_EFORMAT (dtype). */
+CKPT_API int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n);
+CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
+
+/* A file being written: add tensors, then close it, which writes a temporary file, syncs it and
+ * renames it over path.  Data is borrowed until then. */
+typedef struct ckpt_file_writer ckpt_file_writer;
+CKPT_API int ckpt_file_create(ckpt_file_writer **w, const char *path);
+CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
+                           const int64_t *shape, const void *data);
+CKPT_API int ckpt_file_commit(ckpt_file_writer *w);  /* writes and frees w */
+CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing */
+
+/* Called for each name that does not fit: what is "missing" (in the file) or "unexpected". */
+typedef void (*ckpt_name_report)(void *user, const char *what, const char *name);
+
+/*
+ * Loads parameters by name.  Shapes must agree: a difference is an error.  Names that are missing
+ * from the file or unexpected in it are reported, and counted in *unmatched (may be NULL).
+ * Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ESHAPE.
+ */
+CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
+                       int *unmatched);
+
+/* Saves a slot of every parameter that has it as fp32 (the value where a buffer has no such slot),
+ * atomically. */
+CKPT_API int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot);
+
+/* ---- helpers for trainers ------------------------------------------------------------------ */
+
+/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index). */
+CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst, int64_t n);
+CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
+                                int64_t n); /* in [0, 1) */
+
+/* fp32 <-> bf16, round to nearest even. */
+CKPT_API void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n);
+CKPT_API void ckpt_from_bf16(const uint16_t *src, float *dst, int64_t n);
+
+/* One progress line on a terminal (at most 10 a second), plain lines elsewhere. */
+typedef struct ckpt_progress ckpt_progress;
+CKPT_API ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total);
+CKPT_API void ckpt_progress_step(ckpt_progress *pr, int64_t done, double loss, int64_t bytes);
+CKPT_API void ckpt_progress_close(ckpt_progress *pr);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

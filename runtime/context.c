@@ -1,0 +1,103 @@
+/* Opening and closing a context; its error text; the budget. */
+#include <stdlib.h>
+#include <string.h>
+#include "context.h"
+#include "exec/program.h"
+
+#define STRING(x)  #x
+#define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
+
+const char *ckpt_version(void)
+{
+    return VERSION(CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR, CKPT_VERSION_PATCH);
+}
+
+const char *ckpt_error(const ckpt *c)
+{
+    return c ? c->message : error_get();
+}
+
+int context_fail(ckpt *c, int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    error_vset(c->message, sizeof c->message, code, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+/* Options of an older caller are shorter; what they lack keeps its default. */
+static int copy_options(ckpt *c, const struct ckpt_options *opt)
+{
+    c->options = (struct ckpt_options)CKPT_OPTIONS_INIT;
+    if (!opt)
+        return 0;
+    if (opt->size < offsetof(struct ckpt_options, verify) || opt->size > sizeof *opt)
+        return error_set(CKPT_EINVAL, "options of %zu bytes: set them with CKPT_OPTIONS_INIT",
+                         opt->size);
+    memcpy(&c->options, opt, opt->size);
+    return 0;
+}
+
+static int check_options(const struct ckpt_options *o)
+{
+    if (o->micro_batch < 0)
+        return error_set(CKPT_EINVAL, "--micro-batch %lld: give a number of samples, or 0 for all",
+                         (long long)o->micro_batch);
+    if (o->threads < 0 || o->threads > 4096)
+        return error_set(CKPT_EINVAL, "--threads %lld: give 0 to 4096", (long long)o->threads);
+    if (o->vram < -100)
+        return error_set(CKPT_EINVAL, "--vram %lld%%: more than the whole device",
+                         (long long)-o->vram);
+    if (o->host || o->nvme)
+        return error_set(CKPT_EINVAL, "%s: this version keeps nothing outside the device yet",
+                         o->host ? "--host" : "--nvme");
+    if (o->device && strcmp(o->device, "auto") && strcmp(o->device, "cpu"))
+        return error_set(CKPT_EDEVICE, "--device %s: this build has 'cpu' (and 'auto')", o->device);
+    return 0;
+}
+
+static void set_budget(ckpt *c)
+{
+    int64_t have = c->device->ops->available(c->device);
+    int64_t asked = c->options.vram;
+    if (asked < 0)
+        asked = (int64_t)((double)have * (double)-asked / 100.);
+    c->budget = asked ? min_i64(asked, have) : INT64_MAX;
+}
+
+int ckpt_open(ckpt **out, const struct ckpt_options *opt)
+{
+    *out = NULL;
+    ckpt *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(CKPT_ENOMEM, "no memory for a context");
+    int rc = copy_options(c, opt);
+    if (!rc)
+        rc = check_options(&c->options);
+    if (!rc)
+        rc = device_open_cpu(&c->device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
+                             c->options.threads);
+    if (rc) {
+        free(c);
+        return rc;
+    }
+    set_budget(c);
+    *out = c;
+    return 0;
+}
+
+void ckpt_close(ckpt *c)
+{
+    if (!c)
+        return;
+    while (c->programs)
+        ckpt_program_free(c->programs);
+    for (int32_t i = 0; i < c->n_params; i++) {
+        free(c->params.data[i].name);
+        free(c->params.data[i].initial);
+    }
+    free(c->params.data);
+    c->device->ops->close(c->device);
+    free(c);
+}

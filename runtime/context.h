@@ -1,0 +1,57 @@
+/* The context: options, device, parameters and where their bytes are. */
+#ifndef CKPT_CONTEXT_H
+#define CKPT_CONTEXT_H
+
+#include "base.h"
+#include "device/device.h"
+
+enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
+
+struct param {
+    char *name;
+    struct ckpt_desc desc;
+    struct ckpt_init init;
+    bool trainable;
+    float *initial; /* the value set on the host, kept until an fp32 copy is on the device */
+    int64_t offset[SLOT_COUNT]; /* in the arena, or -1 */
+    bool filled[SLOT_COUNT];    /* its bytes hold a value */
+};
+
+struct ckpt {
+    struct ckpt_options options;
+    int64_t budget; /* bytes; INT64_MAX: none */
+    struct device *device;
+    struct { struct param *data; int64_t capacity; } params;
+    int32_t n_params;
+    int64_t persistent; /* bytes at the bottom of the arena that hold parameters */
+    struct ckpt_program *programs; /* list */
+    int64_t updates;    /* optimizer steps so far */
+    int error;          /* sticky: a failed ckpt_param */
+    char message[CKPT_MESSAGE];
+};
+
+/* Waits for the device and copies n bytes between it and the host, on a copy queue. */
+int context_download(ckpt *c, void *dst, int64_t offset, int64_t bytes);
+int context_upload(ckpt *c, int64_t offset, const void *src, int64_t bytes);
+
+/* Gives a slot its place at the end of the persistent region, if it has none.  context_fill_slots
+ * writes the values of the slots placed since the last call, once the arena is mapped. */
+void context_place_slot(ckpt *c, int32_t param, int slot);
+int context_fill_slots(ckpt *c);
+
+/* The arena must hold this many bytes: the persistent region and the largest program. */
+int64_t context_arena_bytes(const ckpt *c);
+
+/* Stores the sentence and returns code. */
+int context_fail(ckpt *c, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+
+/* The parameter behind a handle, or NULL. */
+struct param *context_param(const ckpt *c, ckpt_tensor x);
+
+/* Bytes of a slot: VALUE in its dtype, the others fp32. */
+int64_t param_slot_bytes(const struct param *p, int slot);
+
+/* Fills n values that follow from (seed, name, init). */
+void param_initialize(const struct param *p, uint64_t seed, float *dst);
+
+#endif

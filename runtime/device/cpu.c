@@ -1,0 +1,185 @@
+/*
+ * The CPU device.  Its memory is one mapping inside an address range that was reserved at open; its
+ * queues are threads, so that a missing event is a data race a sanitizer can see.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cblas.h>
+#include "device/cpu_queue.h"
+
+struct cpu_device {
+    struct device device;
+    char *base;
+    int64_t reserved; /* bytes of address space */
+    int64_t mapped;   /* of them readable and writable, in whole pages */
+    struct cpu_shared shared;
+    struct cpu_queue queues[QUEUE_COUNT];
+};
+
+static struct cpu_device *cpu(struct device *d)
+{
+    return (struct cpu_device *)d;
+}
+
+static int64_t page_size(void)
+{
+    return sysconf(_SC_PAGESIZE);
+}
+
+static int64_t cpu_available(struct device *d)
+{
+    (void)d;
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * page_size();
+}
+
+static char *cpu_base(struct device *d)
+{
+    return cpu(d)->base;
+}
+
+static int cpu_map(struct device *d, int64_t bytes)
+{
+    struct cpu_device *c = cpu(d);
+    int64_t want = round_up(bytes, page_size());
+    if (want > c->reserved)
+        return CKPT_ENOMEM;
+    if (want > c->mapped) {
+        size_t more = (size_t)(want - c->mapped);
+        if (mprotect(c->base + c->mapped, more, PROT_READ | PROT_WRITE))
+            return CKPT_ENOMEM;
+        madvise(c->base + c->mapped, more, MADV_HUGEPAGE);
+    } else if (want < c->mapped) {
+        size_t less = (size_t)(c->mapped - want);
+        madvise(c->base + want, less, MADV_DONTNEED);
+        mprotect(c->base + want, less, PROT_NONE);
+    }
+    c->mapped = want;
+    return 0;
+}
+
+static void cpu_compute(struct device *d, enum queue q, ckpt_kernel fn,
+                        const struct ckpt_kernel_args *args)
+{
+    struct command c = {.kind = COMMAND_COMPUTE, .kernel = fn, .args = *args};
+    cpu_queue_submit(&cpu(d)->queues[q], &c);
+}
+
+static void cpu_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
+{
+    struct command c = {.kind = COMMAND_COPY, .dst = dst, .src = src, .bytes = bytes};
+    cpu_queue_submit(&cpu(d)->queues[q], &c);
+}
+
+static void cpu_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
+{
+    struct command c = {.kind = COMMAND_FILL, .dst = dst, .byte = byte, .bytes = bytes};
+    cpu_queue_submit(&cpu(d)->queues[q], &c);
+}
+
+static void cpu_record(struct device *d, enum queue q, int32_t event)
+{
+    struct cpu_shared *s = &cpu(d)->shared;
+    s->events[event].recorded++;
+    struct command c = {.kind = COMMAND_RECORD, .event = event};
+    cpu_queue_submit(&cpu(d)->queues[q], &c);
+}
+
+static void cpu_wait(struct device *d, enum queue q, int32_t event)
+{
+    struct command c = {.kind = COMMAND_WAIT,
+                        .event = event,
+                        .target = cpu(d)->shared.events[event].recorded};
+    cpu_queue_submit(&cpu(d)->queues[q], &c);
+}
+
+static int cpu_sync(struct device *d)
+{
+    struct cpu_device *c = cpu(d);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        cpu_queue_drain(&c->queues[q]);
+    int rc = c->shared.failure;
+    d->failed_op = c->shared.failed_op;
+    c->shared.failure = 0;
+    return rc;
+}
+
+static int cpu_events(struct device *d, int32_t n)
+{
+    struct cpu_shared *s = &cpu(d)->shared;
+    if (n <= s->n_events)
+        return 0;
+    struct cpu_event *grown = realloc(s->events, (size_t)n * sizeof *grown);
+    if (!grown)
+        return CKPT_ENOMEM;
+    memset(grown + s->n_events, 0, (size_t)(n - s->n_events) * sizeof *grown);
+    s->events = grown;
+    s->n_events = n;
+    return 0;
+}
+
+static void cpu_close(struct device *d)
+{
+    struct cpu_device *c = cpu(d);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        cpu_queue_stop(&c->queues[q]);
+    if (c->base)
+        munmap(c->base, (size_t)c->reserved);
+    pthread_cond_destroy(&c->shared.reached);
+    pthread_mutex_destroy(&c->shared.lock);
+    free(c->shared.events);
+    free(c);
+}
+
+static const struct device_ops cpu_ops = {.name = "cpu",
+                                          .available = cpu_available,
+                                          .map = cpu_map,
+                                          .base = cpu_base,
+                                          .compute = cpu_compute,
+                                          .copy = cpu_copy,
+                                          .fill = cpu_fill,
+                                          .record = cpu_record,
+                                          .wait = cpu_wait,
+                                          .sync = cpu_sync,
+                                          .events = cpu_events,
+                                          .close = cpu_close};
+
+static int reserve(struct cpu_device *c, int64_t budget)
+{
+    /* Without a budget: what the machine has. */
+    int64_t bytes = min_i64(budget, cpu_available(&c->device));
+    c->reserved = round_up(bytes, page_size());
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *p = mmap(NULL, (size_t)c->reserved, PROT_NONE, flags, -1, 0);
+    if (p == MAP_FAILED)
+        return error_set(CKPT_ENOMEM, "cannot reserve %s of address space: %s; lower --vram",
+                         human_bytes(c->reserved), strerror(errno));
+    c->base = p;
+    return 0;
+}
+
+int device_open_cpu(struct device **d, int64_t budget, int64_t threads)
+{
+    struct cpu_device *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(CKPT_ENOMEM, "no memory to open the CPU device");
+    c->device.ops = &cpu_ops;
+    pthread_mutex_init(&c->shared.lock, NULL);
+    pthread_cond_init(&c->shared.reached, NULL);
+    /* Our threads divide the work; BLAS threads under them would fight for the same cores. */
+    openblas_set_num_threads(1);
+    int rc = reserve(c, budget);
+    for (int q = 0; q < QUEUE_COUNT && !rc; q++) {
+        rc = cpu_queue_start(&c->queues[q], &c->shared, q == QUEUE_COMPUTE ? (int)threads : 1);
+        if (rc)
+            error_set(rc, "cannot start the threads of the CPU device: %s", strerror(errno));
+    }
+    if (rc) {
+        cpu_close(&c->device);
+        return rc;
+    }
+    *d = &c->device;
+    return 0;
+}

@@ -1,0 +1,288 @@
+/* Compiling: record, differentiate, plan, map, lower.  What a step needs is taken here. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "exec/program.h"
+#include "optim/optim.h"
+
+#define LOSS "ckpt.loss"
+#define NORM "ckpt.grad_norm" /* recorded by optim_append */
+
+/* Replaces the context's sentence by one of the tape's or planner's. */
+static int fail_with(ckpt *c, int code, const char *sentence)
+{
+    return context_fail(c, code, "%s", sentence);
+}
+
+static int check_batch(ckpt *c, int64_t batch, int64_t *micro)
+{
+    *micro = c->options.micro_batch ? c->options.micro_batch : batch;
+    if (batch < 1)
+        return context_fail(c, CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
+    if (batch % *micro || batch / *micro > INT32_MAX)
+        return context_fail(c, CKPT_EINVAL,
+                            "--micro-batch %lld does not divide the batch of %lld samples",
+                            (long long)*micro, (long long)batch);
+    return 0;
+}
+
+static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro,
+                       const struct ckpt_adamw *opt)
+{
+    ckpt *c = p->c;
+    if (tape_new(&p->tape, c, micro, (int32_t)(p->batch / micro)))
+        return context_fail(c, CKPT_ENOMEM, "no memory for a tape");
+    ckpt_tape *t = p->tape;
+    ckpt_tensor loss = record(t, micro, user);
+    if (c->n_params != t->n_params)
+        return context_fail(c, CKPT_EINVAL, "the recorder made a parameter: make them before");
+    if (opt && !t->error && !tape_differentiate(t, loss)) {
+        tape_fetch_gradients(t);
+        optim_append(t, opt);
+    }
+    return t->error ? fail_with(c, t->error, t->message) : 0;
+}
+
+/* Records the loss as an output before the tape is differentiated, whatever the model returns. */
+struct wrapped {
+    ckpt_recorder record;
+    void *user;
+};
+
+static ckpt_tensor record_with_loss(ckpt_tape *t, int64_t micro, void *user)
+{
+    const struct wrapped *w = user;
+    ckpt_tensor loss = w->record(t, micro, w->user);
+    struct ckpt_desc d = loss.id ? ckpt_desc_of(t, loss) : (struct ckpt_desc){.ndim = -1};
+    if (d.ndim >= 0 && d.dtype == CKPT_F32 && desc_numel(&d) == 1)
+        ckpt_output(t, LOSS, loss);
+    return loss;
+}
+
+static bool is_persistent(enum storage_kind kind)
+{
+    return kind >= STORAGE_VALUE && kind <= STORAGE_EMA;
+}
+
+/* Bytes the program's persistent storages take, and of them those not placed yet. */
+static void persistent_bytes(const struct ckpt_program *p, int64_t *all, int64_t *unplaced)
+{
+    *all = *unplaced = 0;
+    for (int32_t i = 0; i < p->tape->n_storages; i++) {
+        const struct storage *s = &p->tape->storages.data[i];
+        if (!is_persistent(s->kind))
+            continue;
+        int64_t bytes = round_up(s->bytes, CKPT_ALIGN);
+        *all += bytes;
+        if (p->c->params.data[s->param].offset[s->kind - STORAGE_VALUE] < 0)
+            *unplaced += bytes;
+    }
+}
+
+/* The transient bytes of programs compiled before must still fit above a larger bottom. */
+static int check_others(ckpt *c, int64_t persistent)
+{
+    for (const struct ckpt_program *o = c->programs; o; o = o->next)
+        if (persistent > c->budget - o->plan->transient)
+            return context_fail(c, CKPT_EBUDGET,
+                                "with this program's parameters another program would need %s, "
+                                "over the budget of %s; raise --vram",
+                                human_bytes(persistent + o->plan->transient),
+                                human_bytes(c->budget));
+    return 0;
+}
+
+static int read_plan(struct ckpt_program *p, int64_t reserved, char *message)
+{
+    ckpt *c = p->c;
+    int rc = plan_read(p->graph, c->options.plan_in, &p->plan, message);
+    if (!rc)
+        rc = plan_check(p->graph, p->plan, message);
+    if (rc)
+        return fail_with(c, rc, message);
+    int64_t needs = reserved + p->plan->persistent + p->plan->transient;
+    if (needs > c->budget)
+        return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
+                            c->options.plan_in, human_bytes(needs), human_bytes(c->budget));
+    return 0;
+}
+
+static int make_plan(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    char message[CKPT_MESSAGE] = "";
+    int64_t all, unplaced;
+    if (graph_from_tape(p->tape, &machine_cpu, &p->graph))
+        return context_fail(c, CKPT_ENOMEM, "no memory for the graph");
+    persistent_bytes(p, &all, &unplaced);
+    int64_t reserved = c->persistent + unplaced - all;
+    /* A plan file belongs to the program that trains: sampling beside it is planned anew. */
+    int rc;
+    if (c->options.plan_in && p->trains) {
+        rc = read_plan(p, reserved, message);
+        if (rc)
+            return rc;
+    } else {
+        rc = plan_make(p->graph, c->budget, reserved, &p->plan, message);
+        if (!rc && c->options.verify)
+            rc = plan_check(p->graph, p->plan, message);
+        if (rc)
+            return fail_with(c, rc, message);
+    }
+    if (c->options.plan_out && p->trains) {
+        rc = plan_write(p->graph, p->plan, c->options.plan_out, message);
+        if (rc)
+            return fail_with(c, rc, message);
+    }
+    return check_others(c, c->persistent + unplaced);
+}
+
+static int check_kernels(struct ckpt_program *p)
+{
+    for (int32_t i = 0; i < p->tape->n_ops; i++) {
+        const struct op *o = &p->tape->ops.data[i];
+        char name[256];
+        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || o->def->cpu)
+            continue;
+        tape_op_name(p->tape, i, name, sizeof name);
+        return context_fail(p->c, CKPT_EDEVICE, "%s has no kernel for the CPU device", name);
+    }
+    return 0;
+}
+
+static int make_port(struct port *port, const ckpt_tape *t, int32_t tensor, int64_t times)
+{
+    port->slice = desc_bytes(&t->tensors.data[tensor].desc);
+    port->bytes = port->slice * times;
+    port->data = calloc(1, (size_t)port->bytes);
+    return port->data ? 0 : CKPT_ENOMEM;
+}
+
+static int make_ports(struct ckpt_program *p)
+{
+    const ckpt_tape *t = p->tape;
+    p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
+    p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
+    p->runs = calloc((size_t)t->n_micro, sizeof *p->runs);
+    int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
+        const struct feed *f = &t->feeds.data[i];
+        rc = make_port(&p->feeds[i], t, f->tensor, f->constant ? 1 : t->n_micro);
+        if (!rc && f->constant)
+            memcpy(p->feeds[i].data, f->constant, (size_t)p->feeds[i].bytes);
+        p->feeds[i].fed = f->constant || !f->used;
+    }
+    /* What the update fetches is fetched once; the body's outputs once per micro-step. */
+    for (int32_t i = 0; i < t->n_ops && !rc; i++) {
+        const struct op *o = &t->ops.data[i];
+        if (o->fetch >= 0)
+            rc = make_port(&p->fetches[o->fetch], t, op_in(t, o, 0),
+                           o->phase == PHASE_UPDATE ? 1 : t->n_micro);
+    }
+    return rc ? context_fail(p->c, rc, "no host memory to stage inputs and outputs") : 0;
+}
+
+/* Takes the memory: places the parameters, maps the arena, writes their values. */
+static int take_memory(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    int64_t before = c->persistent;
+    for (int32_t i = 0; i < p->tape->n_storages; i++) {
+        const struct storage *s = &p->tape->storages.data[i];
+        if (is_persistent(s->kind))
+            context_place_slot(c, s->param, s->kind - STORAGE_VALUE);
+    }
+    if (c->device->ops->map(c->device, context_arena_bytes(c)))
+        return context_fail(c, CKPT_ENOMEM, "the host has no %s for the device arena",
+                            human_bytes(context_arena_bytes(c)));
+    int rc = context_fill_slots(c);
+    /* A larger bottom moves what stands above it. */
+    for (struct ckpt_program *o = c->programs; o && !rc; o = o->next)
+        if (o == p || before != c->persistent)
+            rc = program_lower(o);
+    return rc == CKPT_ENOMEM ? context_fail(c, rc, "no memory for the instructions") : rc;
+}
+
+static int32_t find_fetch(const ckpt_tape *t, const char *name)
+{
+    for (int32_t i = 0; i < t->n_fetches; i++)
+        if (!strcmp(t->fetches.data[i].name, name))
+            return i;
+    return -1;
+}
+
+static int compile(struct ckpt_program *p, struct wrapped *model, const struct ckpt_adamw *opt)
+{
+    int64_t micro;
+    int rc = check_batch(p->c, p->batch, &micro);
+    if (!rc)
+        rc = record_tape(p, record_with_loss, model, micro, opt);
+    if (!rc)
+        rc = make_plan(p);
+    if (rc)
+        return rc;
+    p->next = p->c->programs;
+    p->c->programs = p;
+    if (p->c->options.plan_only)
+        return 0;
+    p->loss = find_fetch(p->tape, LOSS);
+    p->norm = find_fetch(p->tape, NORM);
+    rc = check_kernels(p);
+    if (!rc)
+        rc = make_ports(p);
+    return rc ? rc : take_memory(p);
+}
+
+int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_adamw *optimizer,
+                 int64_t batch, ckpt_program **out)
+{
+    *out = NULL;
+    if (c->error)
+        return c->error;
+    if (!record || (optimizer && optimizer->size != sizeof *optimizer))
+        return context_fail(c, CKPT_EINVAL, "ckpt_compile: no recorder, or an optimizer that was "
+                                            "not set with CKPT_ADAMW_INIT");
+    struct ckpt_program *p = calloc(1, sizeof *p);
+    if (!p)
+        return context_fail(c, CKPT_ENOMEM, "no memory for a program");
+    *p = (struct ckpt_program){.c = c,
+                               .batch = batch,
+                               .trains = optimizer != NULL,
+                               .lr = optimizer ? optimizer->lr : 0.f,
+                               .grad_norm = NAN,
+                               .loss = -1,
+                               .norm = -1};
+    int rc = compile(p, &(struct wrapped){record, user}, optimizer);
+    if (rc)
+        ckpt_program_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+static void free_ports(struct port *ports, int32_t n)
+{
+    for (int32_t i = 0; ports && i < n; i++)
+        free(ports[i].data);
+    free(ports);
+}
+
+void ckpt_program_free(ckpt_program *p)
+{
+    if (!p)
+        return;
+    for (struct ckpt_program **at = &p->c->programs; *at; at = &(*at)->next) {
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
+    }
+    lowered_free(&p->lowered);
+    free_ports(p->feeds, p->tape ? p->tape->n_feeds : 0);
+    free_ports(p->fetches, p->tape ? p->tape->n_fetches : 0);
+    free(p->runs);
+    plan_free(p->plan);
+    graph_free(p->graph);
+    tape_free(p->tape);
+    free(p);
+}

@@ -1,0 +1,132 @@
+/* Walking the instructions of a step: nothing is decided and nothing is allocated here. */
+#include <math.h>
+#include <stdlib.h>
+#include "exec/program.h"
+
+static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
+                                           int32_t micro)
+{
+    const struct op *o = &p->tape->ops.data[i->op];
+    bool adds = o->accumulate == ACCUMULATE_ALWAYS ||
+                (o->accumulate == ACCUMULATE_LATER_MICRO && micro > 0);
+    return (struct ckpt_kernel_args){.n_in = o->n_in,
+                                     .n_out = o->n_out,
+                                     .in = p->lowered.views.data + i->first,
+                                     .out = p->lowered.views.data + i->first + o->n_in,
+                                     .attr = o->attr,
+                                     .workspace = i->device,
+                                     .workspace_bytes = i->bytes,
+                                     .accumulate = adds,
+                                     .op = i->op,
+                                     .run = &p->runs[micro]};
+}
+
+static void walk_instr(struct ckpt_program *p, const struct instr *i, int32_t micro)
+{
+    struct device *d = p->c->device;
+    switch (i->kind) {
+    case INSTR_COMPUTE: {
+        struct ckpt_kernel_args args = kernel_args(p, i, micro);
+        d->ops->compute(d, i->queue, p->tape->ops.data[i->op].def->cpu, &args);
+        break;
+    }
+    case INSTR_COPY_IN: {
+        const struct port *port = &p->feeds[i->port];
+        int64_t at = port->bytes > port->slice ? port->slice * micro : 0; /* constants have one */
+        d->ops->copy(d, i->queue, i->device, port->data + at, i->bytes);
+        break;
+    }
+    case INSTR_COPY_OUT: {
+        const struct port *port = &p->fetches[i->port];
+        int64_t at = port->bytes > port->slice ? port->slice * micro : 0;
+        d->ops->copy(d, i->queue, port->data + at, i->device, i->bytes);
+        break;
+    }
+    case INSTR_RECORD:
+        d->ops->record(d, i->queue, i->event);
+        break;
+    case INSTR_WAIT:
+        d->ops->wait(d, i->queue, i->event);
+        break;
+    case INSTR_POISON: /* 0xff everywhere is a NaN in fp32 and bf16 */
+        d->ops->fill(d, i->queue, i->device, 0xff, i->bytes);
+        break;
+    }
+}
+
+int program_walk(struct ckpt_program *p)
+{
+    const struct instr *instrs = p->lowered.instrs.data;
+    for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
+        for (int32_t i = 0; i < p->lowered.n_body; i++)
+            walk_instr(p, &instrs[i], micro);
+    for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++)
+        walk_instr(p, &instrs[i], 0);
+    return p->c->device->ops->sync(p->c->device);
+}
+
+static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = d->dtype == CKPT_BF16 ? (uint32_t)((const uint16_t *)data)[i] << 16
+                                              : ((const uint32_t *)data)[i];
+        if ((bits & 0x7f800000) == 0x7f800000)
+            return false;
+    }
+    return true;
+}
+
+/* Looks at the elements themselves: a strided output shares its storage with others. */
+static bool view_is_finite(struct ckpt_program *p, const struct ckpt_view *v, char *host)
+{
+    if (!v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
+        return true;
+    struct device *d = p->c->device;
+    d->ops->copy(d, QUEUE_COPY_OUT, host, v->data, desc_bytes(&v->desc));
+    d->ops->sync(d);
+    return bytes_are_finite(host, &v->desc, desc_numel(&v->desc));
+}
+
+static bool instr_is_finite(struct ckpt_program *p, const struct instr *i, char *host)
+{
+    const struct op *o = &p->tape->ops.data[i->op];
+    for (int32_t k = 0; k < o->n_out; k++)
+        if (!view_is_finite(p, &p->lowered.views.data[i->first + o->n_in + k], host))
+            return false;
+    return true;
+}
+
+static int32_t find_input(const struct ckpt_program *p)
+{
+    for (int32_t i = 0; i < p->tape->n_feeds; i++) {
+        const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
+        const struct port *port = &p->feeds[i];
+        if (d->dtype != CKPT_I32 && port->data &&
+            !bytes_are_finite(port->data, d, port->bytes / ckpt_dtype_size(d->dtype)))
+            return i;
+    }
+    return -1;
+}
+
+int32_t program_find_nan(struct ckpt_program *p, int32_t *feed)
+{
+    int64_t largest = 1;
+    for (int32_t i = 0; i < p->tape->n_storages; i++)
+        largest = max_i64(largest, p->tape->storages.data[i].bytes);
+    *feed = find_input(p);
+    char *host = *feed < 0 ? malloc((size_t)largest) : NULL;
+    if (!host)
+        return -1;
+    int32_t found = -1;
+    for (int32_t micro = 0; micro < p->tape->n_micro && found < 0; micro++) {
+        for (int32_t i = 0; i < p->lowered.n_body && found < 0; i++) {
+            const struct instr *instr = &p->lowered.instrs.data[i];
+            walk_instr(p, instr, micro);
+            p->c->device->ops->sync(p->c->device);
+            if (instr->kind == INSTR_COMPUTE && !instr_is_finite(p, instr, host))
+                found = instr->op;
+        }
+    }
+    free(host);
+    return found;
+}

@@ -1,0 +1,282 @@
+/* Parameters: descriptions, their places in the arena, values in and out. */
+#include <stdlib.h>
+#include <string.h>
+#include "context.h"
+#include "exec/program.h"
+
+/* Makes the first failure of ckpt_param stick to the context. */
+static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
+{
+    if (!c->error)
+        c->error = context_fail(c, code, "parameter '%s': %s", name ? name : "", why);
+    return CKPT_NONE;
+}
+
+static int param_desc(struct ckpt_desc *d, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    *d = (struct ckpt_desc){.dtype = dtype, .ndim = ndim};
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        d->shape[i] = shape[i];
+        if (shape[i] <= 0 || __builtin_mul_overflow(n, shape[i], &n) || n > INT64_MAX / 64)
+            return CKPT_ESHAPE;
+    }
+    desc_dense(d);
+    return 0;
+}
+
+ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                       const int64_t *shape, struct ckpt_init init, bool trainable)
+{
+    ckpt_tensor same;
+    struct param p = {.init = init, .trainable = trainable};
+    if (c->error)
+        return CKPT_NONE;
+    if (!name || !*name)
+        return param_fail(c, CKPT_EINVAL, name, "it needs a name");
+    if (!ckpt_param_find(c, name, &same))
+        return param_fail(c, CKPT_EINVAL, name, "the name is used twice");
+    if (dtype != CKPT_F32 && dtype != CKPT_BF16)
+        return param_fail(c, CKPT_EINVAL, name, "its dtype must be fp32 or bf16");
+    if (ndim < 0 || ndim > CKPT_MAX_DIMS || param_desc(&p.desc, dtype, ndim, shape))
+        return param_fail(c, CKPT_ESHAPE, name, "its shape has too many axes, or an empty one");
+    for (int s = 0; s < SLOT_COUNT; s++)
+        p.offset[s] = -1;
+    p.name = strdup(name);
+    if (!p.name || ARRAY_RESERVE(&c->params, c->n_params)) {
+        free(p.name);
+        return param_fail(c, CKPT_ENOMEM, name, "no memory");
+    }
+    c->params.data[c->n_params++] = p;
+    return (ckpt_tensor){-c->n_params};
+}
+
+struct param *context_param(const ckpt *c, ckpt_tensor x)
+{
+    int32_t i = -x.id - 1;
+    return x.id < 0 && i < c->n_params ? &c->params.data[i] : NULL;
+}
+
+int ckpt_param_count(const ckpt *c)
+{
+    return c->n_params;
+}
+
+ckpt_tensor ckpt_param_at(const ckpt *c, int i)
+{
+    return i >= 0 && i < c->n_params ? (ckpt_tensor){-i - 1} : CKPT_NONE;
+}
+
+int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
+{
+    for (int32_t i = 0; i < c->n_params; i++) {
+        if (!strcmp(c->params.data[i].name, name)) {
+            *param = (ckpt_tensor){-i - 1};
+            return 0;
+        }
+    }
+    return CKPT_ENAME;
+}
+
+int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
+{
+    const struct param *p = context_param(c, x);
+    if (!p)
+        return CKPT_ENAME;
+    *info = (struct ckpt_param_info){
+        .name = p->name, .desc = p->desc, .numel = desc_numel(&p->desc), .trainable = p->trainable};
+    return 0;
+}
+
+int64_t param_slot_bytes(const struct param *p, int slot)
+{
+    int64_t size = slot == SLOT_VALUE ? ckpt_dtype_size(p->desc.dtype) : 4;
+    return desc_numel(&p->desc) * size;
+}
+
+int context_download(ckpt *c, void *dst, int64_t offset, int64_t bytes)
+{
+    struct device *d = c->device;
+    d->ops->copy(d, QUEUE_COPY_OUT, dst, d->ops->base(d) + offset, bytes);
+    return d->ops->sync(d);
+}
+
+int context_upload(ckpt *c, int64_t offset, const void *src, int64_t bytes)
+{
+    struct device *d = c->device;
+    d->ops->copy(d, QUEUE_COPY_IN, d->ops->base(d) + offset, src, bytes);
+    return d->ops->sync(d);
+}
+
+void context_place_slot(ckpt *c, int32_t param, int slot)
+{
+    struct param *p = &c->params.data[param];
+    if (p->offset[slot] >= 0)
+        return;
+    p->offset[slot] = c->persistent;
+    c->persistent += round_up(param_slot_bytes(p, slot), CKPT_ALIGN);
+}
+
+int64_t context_arena_bytes(const ckpt *c)
+{
+    int64_t transient = 0;
+    for (const struct ckpt_program *p = c->programs; p; p = p->next)
+        transient = max_i64(transient, p->plan->transient);
+    return c->persistent + transient;
+}
+
+/* Writes fp32 values into a slot, rounding where the slot is bf16. */
+static int write_slot(ckpt *c, struct param *p, int slot, const float *src)
+{
+    int64_t n = desc_numel(&p->desc);
+    p->filled[slot] = true;
+    if (slot != SLOT_VALUE || p->desc.dtype == CKPT_F32)
+        return context_upload(c, p->offset[slot], src, n * 4);
+    uint16_t *half = malloc((size_t)n * 2);
+    if (!half)
+        return context_fail(c, CKPT_ENOMEM, "no memory to round parameter '%s'", p->name);
+    ckpt_to_bf16(src, half, n);
+    int rc = context_upload(c, p->offset[slot], half, n * 2);
+    free(half);
+    return rc;
+}
+
+static int read_slot(ckpt *c, const struct param *p, int slot, float *dst)
+{
+    int64_t n = desc_numel(&p->desc);
+    if (slot != SLOT_VALUE || p->desc.dtype == CKPT_F32)
+        return context_download(c, dst, p->offset[slot], n * 4);
+    uint16_t *half = malloc((size_t)n * 2);
+    if (!half)
+        return context_fail(c, CKPT_ENOMEM, "no memory to read parameter '%s'", p->name);
+    int rc = context_download(c, half, p->offset[slot], n * 2);
+    ckpt_from_bf16(half, dst, n);
+    free(half);
+    return rc;
+}
+
+/* The slot that holds the value in fp32, or SLOT_COUNT while only the host has it. */
+static int exact_slot(const struct param *p)
+{
+    if (p->filled[SLOT_MASTER])
+        return SLOT_MASTER;
+    if (p->initial || !p->filled[SLOT_VALUE])
+        return SLOT_COUNT;
+    return SLOT_VALUE;
+}
+
+static int read_value(ckpt *c, const struct param *p, float *dst)
+{
+    int slot = exact_slot(p);
+    if (slot != SLOT_COUNT)
+        return read_slot(c, p, slot, dst);
+    if (p->initial)
+        memcpy(dst, p->initial, (size_t)desc_numel(&p->desc) * 4);
+    else
+        param_initialize(p, (uint64_t)c->options.seed, dst);
+    return 0;
+}
+
+static bool is_full(const struct param *p)
+{
+    for (int s = 0; s < SLOT_COUNT; s++)
+        if (p->offset[s] >= 0 && !p->filled[s])
+            return false;
+    return true;
+}
+
+static int fill_param(ckpt *c, struct param *p, float *value)
+{
+    if (is_full(p))
+        return 0;
+    int rc = read_value(c, p, value);
+    for (int s = 0; s < SLOT_COUNT && !rc; s++) {
+        if (p->offset[s] < 0 || p->filled[s] || s == SLOT_EXP_AVG || s == SLOT_EXP_AVG_SQ)
+            continue;
+        rc = write_slot(c, p, s, value); /* the EMA starts as the value */
+    }
+    memset(value, 0, (size_t)desc_numel(&p->desc) * 4);
+    for (int s = SLOT_EXP_AVG; s <= SLOT_EXP_AVG_SQ && !rc; s++)
+        if (p->offset[s] >= 0 && !p->filled[s])
+            rc = write_slot(c, p, s, value);
+    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32;
+    if (!rc && exact && p->filled[SLOT_VALUE]) {
+        free(p->initial);
+        p->initial = NULL;
+    }
+    return rc;
+}
+
+int context_fill_slots(ckpt *c)
+{
+    int64_t largest = 1;
+    for (int32_t i = 0; i < c->n_params; i++)
+        largest = max_i64(largest, desc_numel(&c->params.data[i].desc));
+    float *value = malloc((size_t)largest * 4);
+    if (!value)
+        return context_fail(c, CKPT_ENOMEM, "no memory to set up the parameters");
+    int rc = 0;
+    for (int32_t i = 0; i < c->n_params && !rc; i++)
+        rc = fill_param(c, &c->params.data[i], value);
+    free(value);
+    return rc;
+}
+
+static const int slot_of[] = {SLOT_VALUE, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA};
+
+/* The parameter, if it exists, has n elements, and the slot is one. */
+static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, struct param **p)
+{
+    *p = context_param(c, x);
+    if (!*p || slot < CKPT_VALUE || slot > CKPT_EMA)
+        return context_fail(c, CKPT_ENAME, "no such parameter or slot");
+    if (slot != CKPT_VALUE && !(*p)->filled[slot_of[slot]])
+        return context_fail(c, CKPT_ENAME, "parameter '%s' keeps no such state: no program trains it",
+                            (*p)->name);
+    if (n != desc_numel(&(*p)->desc))
+        return context_fail(c, CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld", (*p)->name,
+                            (long long)desc_numel(&(*p)->desc), (long long)n);
+    return 0;
+}
+
+int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int64_t n)
+{
+    struct param *p;
+    int rc = find_slot(c, x, slot, n, &p);
+    if (rc)
+        return rc;
+    return slot == CKPT_VALUE ? read_value(c, p, dst) : read_slot(c, p, slot_of[slot], dst);
+}
+
+/* Keeps the fp32 value on the host until the device has an fp32 copy. */
+static int set_initial(ckpt *c, struct param *p, const float *src)
+{
+    size_t bytes = (size_t)desc_numel(&p->desc) * 4;
+    if (!p->initial)
+        p->initial = malloc(bytes);
+    if (!p->initial)
+        return context_fail(c, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+    memcpy(p->initial, src, bytes);
+    return 0;
+}
+
+static int set_value(ckpt *c, struct param *p, const float *src)
+{
+    int rc = exact_slot(p) == SLOT_COUNT ? set_initial(c, p, src) : 0;
+    if (!rc && p->filled[SLOT_VALUE])
+        rc = write_slot(c, p, SLOT_VALUE, src);
+    if (!rc && p->filled[SLOT_MASTER])
+        rc = write_slot(c, p, SLOT_MASTER, src);
+    if (!rc && p->filled[SLOT_EMA] && c->updates == 0)
+        rc = write_slot(c, p, SLOT_EMA, src);
+    return rc;
+}
+
+int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src, int64_t n)
+{
+    struct param *p;
+    int rc = find_slot(c, x, slot, n, &p);
+    if (rc)
+        return rc;
+    return slot == CKPT_VALUE ? set_value(c, p, src) : write_slot(c, p, slot_of[slot], src);
+}

@@ -1,0 +1,98 @@
+/*
+ * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
+ * What follows "  # " on a line is for people.
+ *
+ *     libckpt-plan 1
+ *     signature 00f1...        of the graph it was made for, 16 hex digits
+ *     budget N | none          then the other totals, one a line, in a fixed order
+ *     steps N, body N, instances N
+ *     run OP | again OP        one line a step
+ *     storage S FIRST LAST OFFSET | workspace STEP OFFSET    one line an instance
+ *     end
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <string.h>
+#include "plan/plan.h"
+
+/* A name without control characters, so that a line stays a line. */
+static void put_name(FILE *f, const char *name)
+{
+    fputs("  # ", f);
+    for (const char *c = name ? name : "unnamed"; *c; c++)
+        fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, f);
+    fputc('\n', f);
+}
+
+static void put_totals(FILE *f, const struct plan *p)
+{
+    fprintf(f, "libckpt-plan 1\nsignature %016" PRIx64 "\n", p->signature);
+    if (p->budget == INT64_MAX)
+        fputs("budget none\n", f);
+    else
+        fprintf(f, "budget %" PRId64 "\n", p->budget);
+    fprintf(f, "persistent %" PRId64 "\n", p->persistent);
+    fprintf(f, "transient %" PRId64 "\n", p->transient);
+    fprintf(f, "load %" PRId64 "\n", p->load);
+    fprintf(f, "peak_step %" PRId32 "\n", p->peak_step);
+    fprintf(f, "min_budget %" PRId64 "\n", p->min_budget);
+    fprintf(f, "min_peak_op %" PRId32 "\n", p->min_peak_op);
+    fprintf(f, "seconds %.17g\n", p->seconds);
+    fprintf(f, "recompute_seconds %.17g\n", p->recompute_seconds);
+    fprintf(f, "next_budget %" PRId64 "\n", p->next_budget);
+    fprintf(f, "next_seconds %.17g\n", p->next_seconds);
+    fprintf(f, "steps %" PRId32 "\nbody %" PRId32 "\n", p->n_steps, p->n_body);
+    fprintf(f, "instances %" PRId32 "\n", p->n_instances);
+}
+
+static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
+{
+    put_totals(f, p);
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        fprintf(f, "%s %" PRId32, p->steps[k].again ? "again" : "run", p->steps[k].op);
+        put_name(f, g->ops[p->steps[k].op].name);
+    }
+    for (int32_t n = 0; n < p->n_instances; n++) {
+        const struct plan_instance *i = &p->instances[n];
+        if (i->storage < 0) {
+            fprintf(f, "workspace %" PRId32 " %" PRId64 "\n", i->first, i->offset);
+            continue;
+        }
+        fprintf(f, "storage %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64, i->storage, i->first,
+                i->last, i->offset);
+        put_name(f, g->storages[i->storage].name);
+    }
+    fputs("end\n", f);
+}
+
+static int io_error(const char *path, char *message)
+{
+    snprintf(message, CKPT_MESSAGE, "plan file %.300s cannot be written: %s", path,
+             strerror(errno));
+    return CKPT_EIO;
+}
+
+int plan_write(const struct graph *g, const struct plan *p, const char *path,
+               char message[CKPT_MESSAGE])
+{
+    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (!plain) {
+        snprintf(message, CKPT_MESSAGE, "out of host memory");
+        return CKPT_ENOMEM;
+    }
+    message[0] = '\0';
+    errno = 0;
+    FILE *f = fopen(path, "w");
+    int rc = f ? 0 : io_error(path, message);
+    if (f) {
+        locale_t before = uselocale(plain);
+        put_plan(f, g, p);
+        uselocale(before);
+        bool failed = ferror(f);
+        if (fclose(f) || failed)
+            rc = io_error(path, message);
+    }
+    freelocale(plain);
+    return rc;
+}

@@ -1,0 +1,195 @@
+/* From tape to graph: which storages each op reads and writes, what it costs, what it may not do. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/plan.h"
+#include "tape/tape.h"
+#include "context.h"
+
+const struct machine machine_cpu = {
+    .name = "cpu", .flops = 60e9, .bandwidth = 15e9, .link = 8e9, .overhead = 3e-6};
+
+struct builder {
+    const ckpt_tape *t;
+    const struct machine *m;
+    struct graph *g;
+    int32_t *index; /* per tape storage: its graph storage, or -1 */
+};
+
+static enum graph_kind kind_of(enum storage_kind kind)
+{
+    switch (kind) {
+    case STORAGE_INPUT:
+    case STORAGE_CONSTANT:
+        return KIND_INPUT;
+    case STORAGE_VALUE:
+        return KIND_PARAMETER;
+    case STORAGE_GRADIENT:
+        return KIND_GRADIENT;
+    case STORAGE_ACTIVATION:
+        return KIND_ACTIVATION;
+    case STORAGE_TEMPORARY:
+        return KIND_TEMPORARY;
+    default:
+        return KIND_OPTIMIZER;
+    }
+}
+
+/* The parameter's or input's own name, or that of the op which makes it. */
+static char *storage_name(const ckpt_tape *t, const struct storage *s)
+{
+    char text[256];
+    if (s->param >= 0)
+        return strdup(t->context->params.data[s->param].name);
+    if (s->feed >= 0)
+        return strdup(t->feeds.data[s->feed].name);
+    int32_t op = t->tensors.data[s->tensor].op;
+    if (op < 0)
+        return strdup("accumulator");
+    tape_op_name(t, op, text, sizeof text);
+    return strdup(text);
+}
+
+/* The graph storage behind a tensor, made on first sight.  -1 without memory. */
+static int32_t graph_storage_of(struct builder *b, int32_t tensor)
+{
+    int32_t s = b->t->tensors.data[tensor].storage;
+    if (b->index[s] >= 0)
+        return b->index[s];
+    const struct storage *from = &b->t->storages.data[s];
+    enum graph_kind kind = kind_of(from->kind);
+    char *name = storage_name(b->t, from);
+    if (!name)
+        return -1;
+    b->g->storages[b->g->n_storages] = (struct graph_storage){
+        .bytes = round_up(max_i64(1, from->bytes), CKPT_ALIGN),
+        .kind = kind,
+        .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
+        .carried = from->carried,
+        .tape_storage = s,
+        .name = name};
+    b->index[s] = b->g->n_storages++;
+    return b->index[s];
+}
+
+/* Adds a storage to the list that starts at refs[first], once.  Returns 0 or CKPT_ENOMEM. */
+static int add_ref(struct builder *b, int32_t first, int32_t tensor)
+{
+    int32_t s = graph_storage_of(b, tensor);
+    if (s < 0)
+        return CKPT_ENOMEM;
+    for (int32_t i = first; i < b->g->n_refs; i++)
+        if (b->g->refs[i] == s)
+            return 0;
+    b->g->refs[b->g->n_refs++] = s;
+    return 0;
+}
+
+/* An accumulator that is set, not added to, is not read. */
+static bool reads_operand(const struct op *o, int i)
+{
+    bool sets = (o->def->flags & CKPT_OP_INPLACE) && (o->def->flags & CKPT_OP_ACCUMULATE) &&
+                o->accumulate == ACCUMULATE_NEVER;
+    return !(sets && i == 0);
+}
+
+static int add_refs(struct builder *b, const struct op *o, struct graph_op *to)
+{
+    int rc = 0;
+    to->reads = b->g->n_refs;
+    for (int i = 0; i < o->n_in && !rc; i++)
+        if (op_in(b->t, o, i) > 0 && reads_operand(o, i))
+            rc = add_ref(b, to->reads, op_in(b->t, o, i));
+    if (o->accumulate != ACCUMULATE_NEVER && o->n_out && !rc)
+        rc = add_ref(b, to->reads, op_out(b->t, o, 0));
+    to->n_reads = b->g->n_refs - to->reads;
+    to->writes = b->g->n_refs;
+    for (int i = 0; i < o->n_out && !rc; i++)
+        if (op_out(b->t, o, i) > 0)
+            rc = add_ref(b, to->writes, op_out(b->t, o, i));
+    to->n_writes = b->g->n_refs - to->writes;
+    return rc;
+}
+
+static double operand_bytes(const struct ckpt_call *call)
+{
+    double bytes = 0;
+    for (int i = 0; i < call->n_in; i++)
+        bytes += call->in[i].ndim >= 0 ? (double)desc_bytes(&call->in[i]) : 0;
+    for (int i = 0; i < call->n_out; i++)
+        bytes += call->out[i].ndim >= 0 ? (double)desc_bytes(&call->out[i]) : 0;
+    return bytes;
+}
+
+/* Roofline: the slower of arithmetic and memory, and a constant per op. */
+static int estimate(struct builder *b, const struct op *o, double *seconds)
+{
+    size_t n = (size_t)(o->n_in + o->n_out + 1);
+    struct ckpt_desc *descs = calloc(n, sizeof *descs);
+    if (!descs)
+        return CKPT_ENOMEM;
+    struct ckpt_call call;
+    struct ckpt_cost cost = {0};
+    tape_call(b->t, o, &call, descs, descs + o->n_in);
+    if (o->def->cost)
+        o->def->cost(&call, &cost);
+    double bytes = cost.bytes > 0 ? cost.bytes : operand_bytes(&call);
+    double rate = o->feed >= 0 || o->fetch >= 0 ? b->m->link : b->m->bandwidth;
+    double by_flops = cost.flops / b->m->flops, by_bytes = bytes / rate;
+    *seconds = (by_flops > by_bytes ? by_flops : by_bytes) + b->m->overhead;
+    free(descs);
+    return 0;
+}
+
+static bool is_rerunnable(const struct op *o)
+{
+    return o->phase == PHASE_FORWARD && o->fetch < 0 && o->accumulate == ACCUMULATE_NEVER &&
+           !(o->def->flags & (CKPT_OP_ONCE | CKPT_OP_INPLACE));
+}
+
+static int add_op(struct builder *b, int32_t i)
+{
+    static const enum graph_phase phases[] = {GRAPH_FORWARD, GRAPH_BACKWARD, GRAPH_UPDATE};
+    const struct op *o = &b->t->ops.data[i];
+    if (o->def->flags & CKPT_OP_VIEW)
+        return 0;
+    char name[256];
+    tape_op_name(b->t, i, name, sizeof name);
+    struct graph_op *to = &b->g->ops[b->g->n_ops];
+    *to = (struct graph_op){.workspace = round_up(o->workspace, CKPT_ALIGN),
+                            .phase = phases[o->phase],
+                            .rerunnable = is_rerunnable(o),
+                            .tape_op = i,
+                            .name = strdup(name)};
+    b->g->n_ops++;
+    if (o->phase != PHASE_UPDATE)
+        b->g->n_body = b->g->n_ops;
+    if (!to->name || add_refs(b, o, to))
+        return CKPT_ENOMEM;
+    return estimate(b, o, &to->seconds);
+}
+
+int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **out)
+{
+    struct graph *g = calloc(1, sizeof *g);
+    struct builder b = {.t = t, .m = m, .g = g};
+    size_t storages = (size_t)t->n_storages + 1, ops = (size_t)t->n_ops + 1;
+    b.index = malloc(storages * sizeof *b.index);
+    int rc = g && b.index ? 0 : CKPT_ENOMEM;
+    if (!rc) {
+        g->storages = calloc(storages, sizeof *g->storages);
+        g->ops = calloc(ops, sizeof *g->ops);
+        /* Each operand once, and the accumulated output once more. */
+        g->refs = calloc((size_t)t->n_operands + ops, sizeof *g->refs);
+        g->n_micro = t->n_micro;
+        memset(b.index, -1, storages * sizeof *b.index);
+        rc = g->storages && g->ops && g->refs ? 0 : CKPT_ENOMEM;
+    }
+    for (int32_t i = 0; i < t->n_ops && !rc; i++)
+        rc = add_op(&b, i);
+    free(b.index);
+    if (rc && g)
+        graph_free(g);
+    else
+        *out = g;
+    return rc;
+}

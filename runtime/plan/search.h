@@ -1,0 +1,143 @@
+/*
+ * Inside the planner: what the search, the simulation and the placement share.
+ *
+ * A schedule follows from one number per storage, its hold.  The backward pass walks the forward
+ * positions from the end to the start; a storage that is made while the walk stands at or below
+ * its hold stays until its last use, one that is made earlier is freed as soon as the op that asked
+ * for it has run.  HOLD_ALWAYS keeps a storage from the forward pass on, a segment of recompute is
+ * a set of storages that hold to the end of the segment, and nested segments are nothing new.
+ */
+#ifndef CKPT_PLAN_SEARCH_H
+#define CKPT_PLAN_SEARCH_H
+
+#include "plan/plan.h"
+
+#define HOLD_ALWAYS INT32_MAX
+#define HOLD_NEVER  (-1)
+
+/* Facts of a graph that no decision changes. */
+struct program {
+    const struct graph *g;
+    /* per storage */
+    int32_t *writer_start, *writers; /* writers[writer_start[s] .. writer_start[s + 1]) in order */
+    int32_t *position;               /* its first writer, or -1 */
+    int32_t *forward_last;           /* its last use by a forward op, or -1 */
+    int32_t *last_use;               /* or -1 */
+    bool *droppable;                 /* can be freed and made again */
+    bool *needed;                    /* a later op than the forward pass reads it */
+    /* per op */
+    bool *rerun;      /* can run again in the body and give the same bytes */
+    int32_t *context; /* the forward position the backward pass still needs at this op, or -1 */
+    int64_t persistent;
+    double seconds; /* of a whole step without recompute */
+};
+
+int program_build(const struct graph *g, struct program **p);
+void program_free(struct program *p);
+
+static inline bool storage_placed(const struct graph *g, int32_t s)
+{
+    return !g->storages[s].persistent;
+}
+
+/* What a simulation gives: the steps, the stretches of residence (without workspaces and
+ * addresses) and the exact peak. */
+struct schedule {
+    struct {
+        struct plan_step *data;
+        int64_t capacity;
+    } steps;
+    struct {
+        struct plan_instance *data;
+        int64_t capacity;
+    } instances;
+    int32_t n_steps, n_body, n_instances;
+    int64_t load;
+    int32_t peak_step;
+    double recompute_seconds; /* of a whole step */
+};
+
+struct simulator;
+int simulator_new(const struct program *p, struct simulator **m);
+void simulator_free(struct simulator *m);
+
+/*
+ * Plays the program under hold[] (one entry a storage; HOLD_ALWAYS for all that is not droppable).
+ * Returns 0, CKPT_ENOMEM, or SIMULATE_TOO_LONG when recompute runs away.  The result belongs to the
+ * simulator and lasts until its next run.
+ */
+enum { SIMULATE_TOO_LONG = 1 };
+int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
+/* Steps simulated since the simulator was made: the measure of planning work. */
+int64_t simulator_work(const struct simulator *m);
+
+/* An interval of time that needs bytes somewhere. */
+struct place_item {
+    int32_t first, last;
+    int64_t bytes, offset;
+};
+
+/* Gives every item an offset; *peak is the end of the highest.  load is the lower bound of it. */
+int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak);
+
+/* Forward cuts where little is alive, and what to hold for a nesting of them. */
+struct cuts {
+    const struct program *p;
+    int64_t *crossing; /* per op: droppable bytes alive behind it */
+    int64_t *produced; /* per op: droppable bytes the backward pass needs, made up to it */
+    int32_t *narrow;   /* the ops behind which little is alive, in order */
+    int16_t *level;    /* per op: 0, or the depth of the boundary behind it, 1 the coarsest */
+    int32_t n_narrow;
+};
+
+int cuts_build(const struct program *p, struct cuts **c);
+void cuts_free(struct cuts *c);
+/* Boundaries for a nesting: segments[0] segments, each cut again in segments[1], ... */
+void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth);
+/* Cuts in arity parts again and again until a part has at most leaf narrow cuts inside. */
+void cuts_recurse(struct cuts *c, int32_t arity, int32_t leaf);
+/* One layer of segments, the earlier the larger. */
+void cuts_slope(struct cuts *c, int32_t segments);
+/* The binomial nesting for so many checkpoints, down to parts of at most leaf narrow cuts. */
+void cuts_revolve(struct cuts *c, int32_t slots, int32_t leaf);
+void cuts_hold(const struct cuts *c, int32_t *hold);
+
+/* Orders in which storages are given up, cheapest seconds per byte first. */
+enum { ORDER_CHAIN, ORDER_OWN, ORDER_POSITION, ORDER_COUNT };
+struct order {
+    int32_t *storages;
+    int32_t n;
+    int64_t bytes;
+};
+int order_build(const struct program *p, int kind, struct order *o);
+
+/* A schedule worth knowing: no other needs both less memory and less time. */
+struct option {
+    int64_t load, placed; /* placed is -1 until it is asked for */
+    double seconds;
+    int32_t *hold;
+};
+
+struct portfolio {
+    struct program *p;
+    struct simulator *sim;
+    struct {
+        struct option *data;
+        int64_t capacity;
+    } options; /* load ascending, seconds descending */
+    int32_t n;
+};
+
+/* Every schedule the search knows, whatever the budget. */
+int portfolio_build(const struct graph *g, struct portfolio **pf);
+void portfolio_free(struct portfolio *pf);
+/* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
+int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
+/* Families of schedules, see families.c and improve.c.  Return 0 or CKPT_ENOMEM. */
+int portfolio_families(struct portfolio *pf, int64_t work);
+int portfolio_improve(struct portfolio *pf, int64_t work);
+
+/* The placed schedule of an option, as a plan without budgets. */
+int option_plan(struct portfolio *pf, const struct option *o, struct plan **plan);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * Random numbers from a counter: every value follows from (seed, step, stream, index) alone, so it
+ * can be drawn again, in any order, by any number of threads.
+ */
+#ifndef CKPT_RANDOM_H
+#define CKPT_RANDOM_H
+
+#include "ckpt.h"
+
+/* One block of Philox 4x32 with 10 rounds: four words from a counter and a key. */
+void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* Where in the endless sequences of one seed a draw stands. */
+struct random_stream {
+    uint64_t seed;
+    uint64_t step; /* below 2^52 */
+    uint32_t stream;
+};
+
+/* Values first .. first + n - 1 of a stream; first + n is below 2^42. */
+void random_normal(const struct random_stream *s, int64_t first, float *dst, int64_t n);
+void random_uniform(const struct random_stream *s, int64_t first, float *dst, int64_t n);
+
+#endif

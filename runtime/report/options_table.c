@@ -1,0 +1,60 @@
+/* The options of the library itself. */
+#include "base.h"
+
+#define FIELD(member) offsetof(struct ckpt_options, member)
+
+static const struct ckpt_option library_table[] = {
+    {"vram", CKPT_OPT_SIZE, FIELD(vram), "SIZE",
+     "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"},
+    {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE", "host memory for the second tier (not used yet)"},
+    {"nvme", CKPT_OPT_STRING, FIELD(nvme), "DIR:SIZE", "NVMe directory and size (not used yet)"},
+    {"device", CKPT_OPT_STRING, FIELD(device), "NAME", "where to compute: auto or cpu"},
+    {"micro-batch", CKPT_OPT_INT, FIELD(micro_batch), "N",
+     "samples per micro-step; 0 is the whole batch"},
+    {"seed", CKPT_OPT_INT, FIELD(seed), "N", "seed of initial values and of random ops"},
+    {"threads", CKPT_OPT_INT, FIELD(threads), "N",
+     "kernel threads of the CPU device; 0 is one per core"},
+    {"plan-in", CKPT_OPT_STRING, FIELD(plan_in), "FILE", "run this plan instead of searching one"},
+    {"plan-out", CKPT_OPT_STRING, FIELD(plan_out), "FILE", "write the plan to this file"},
+    {"plan-only", CKPT_OPT_FLAG, FIELD(plan_only), NULL, "stop after the plan"},
+    {"verify", CKPT_OPT_FLAG, FIELD(verify), NULL,
+     "check every plan and poison freed bytes with NaN"},
+    {0},
+};
+
+#define LIBRARY_ROWS (sizeof(library_table) / sizeof(library_table[0]))
+
+const struct ckpt_option *ckpt_options_table(void)
+{
+    return library_table;
+}
+
+static size_t field_end(const struct ckpt_option *row)
+{
+    static const size_t sizes[] = {
+        [CKPT_OPT_FLAG] = sizeof(bool),    [CKPT_OPT_INT] = sizeof(int64_t),
+        [CKPT_OPT_FLOAT] = sizeof(double), [CKPT_OPT_STRING] = sizeof(const char *),
+        [CKPT_OPT_SIZE] = sizeof(int64_t),
+    };
+
+    return row->offset + sizes[row->type];
+}
+
+/* A program built against an older header has a shorter struct: its missing fields are skipped. */
+int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
+{
+    struct ckpt_option rows[LIBRARY_ROWS];
+    size_t n = 0;
+
+    if (opt->size < FIELD(vram) + sizeof(opt->vram))
+        return error_set(CKPT_EINVAL,
+                         "ckpt_options_parse: options.size is %zu; start from "
+                         "CKPT_OPTIONS_INIT",
+                         opt->size);
+    for (const struct ckpt_option *row = library_table; row->name; row++) {
+        if (field_end(row) <= opt->size)
+            rows[n++] = *row;
+    }
+    rows[n] = (struct ckpt_option){0};
+    return ckpt_option_table_parse(rows, opt, argc, argv);
+}

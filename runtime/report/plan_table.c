@@ -1,0 +1,66 @@
+/* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
+#include "exec/program.h"
+
+void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
+{
+    const struct plan *plan = p->plan;
+    struct plan_summary s;
+    plan_summarize(p->graph, plan, &s);
+    /* What other programs of the context keep on the device counts too. */
+    int64_t persistent = max_i64(p->c->persistent, plan->persistent);
+    *info = (struct ckpt_program_info){
+        .plan_only = p->c->options.plan_only,
+        .batch = p->batch,
+        .micro_batch = p->tape->micro_batch,
+        .n_micro = p->tape->n_micro,
+        .steps = p->steps,
+        .grad_norm = p->grad_norm,
+        .budget = p->c->budget,
+        .planned_peak = persistent + plan->transient,
+        .arena_bytes = p->c->options.plan_only ? 0 : context_arena_bytes(p->c),
+        .min_budget = plan->min_budget + persistent - plan->persistent,
+        .parameter_bytes = s.parameters,
+        .gradient_bytes = s.gradients,
+        .optimizer_bytes = s.optimizer,
+        .kept_bytes = s.kept,
+        .recomputed_bytes = s.recomputed,
+        .workspace_bytes = s.workspace,
+        .step_seconds = plan->seconds,
+        .recompute_seconds = plan->recompute_seconds,
+        .ops = p->graph->n_ops,
+        .recomputed_ops = s.recomputed_ops,
+    };
+}
+
+static void row(FILE *f, const char *what, int64_t bytes, const char *note)
+{
+    if (bytes)
+        fprintf(f, "  %-24s %12s  %s\n", what, human_bytes(bytes), note);
+}
+
+void ckpt_plan_print(const ckpt_program *p, FILE *f)
+{
+    struct ckpt_program_info i;
+    ckpt_program_info(p, &i);
+    const struct plan *plan = p->plan;
+    fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops,
+            (long long)i.batch, (long long)i.n_micro, i.n_micro == 1 ? "" : "s",
+            (long long)i.micro_batch);
+    row(f, "parameters", i.parameter_bytes, "");
+    row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
+    row(f, "gradients", i.gradient_bytes, "fp32");
+    row(f, "activations kept", i.kept_bytes, "from forward to backward");
+    row(f, "activations recomputed", i.recomputed_bytes, "");
+    row(f, "workspace", i.workspace_bytes, "largest of one op");
+    fprintf(f, "  %-24s %12s  exact; reached in %s\n", "peak", human_bytes(i.planned_peak),
+            p->graph->ops[plan->steps[plan->peak_step].op].name);
+    fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
+            i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
+    double base = i.step_seconds - i.recompute_seconds;
+    fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
+            base > 0 ? 100. * i.recompute_seconds / base : 0., i.recomputed_ops);
+    if (plan->next_budget)
+        fprintf(f, "  with %s the step would be %.1f%% faster\n",
+                human_bytes(plan->next_budget + i.planned_peak - plan->persistent - plan->transient),
+                100. * (1. - plan->next_seconds / plan->seconds));
+}

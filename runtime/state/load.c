@@ -1,0 +1,127 @@
+/* Loads parameters from a file by name: everything is checked before anything is changed. */
+#include <stdlib.h>
+#include <string.h>
+#include "context.h"
+#include "state/safetensors.h"
+
+/* A load on its way: which entry of the file each parameter gets. */
+struct load {
+    ckpt *c;
+    ckpt_file *f;
+    int n_params;
+    int *entry; /* per parameter: index in the file, or -1 */
+    bool *used; /* per entry of the file */
+};
+
+static int check_fit(const ckpt_file *f, const struct ckpt_param_info *p, int entry)
+{
+    const struct file_tensor *e = &f->tensors[entry];
+    char have[200], want[200];
+
+    if (e->ndim != p->desc.ndim ||
+        memcmp(e->shape, p->desc.shape, (size_t)e->ndim * sizeof(e->shape[0]))) {
+        shape_format(have, sizeof(have), e->ndim, e->shape);
+        shape_format(want, sizeof(want), p->desc.ndim, p->desc.shape);
+        return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
+                         f->path, e->name, have, want);
+    }
+    if (!e->dtype->to_f32)
+        return file_bad(f, "tensor '%s' is %s and cannot be read as fp32", e->name, e->dtype->name);
+    return 0;
+}
+
+/* Finds and checks the entry of every parameter; *largest is their largest number of elements. */
+static int match_parameters(struct load *l, int64_t *largest)
+{
+    *largest = 0;
+    for (int i = 0; i < l->n_params; i++) {
+        struct ckpt_param_info p;
+        ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);
+        l->entry[i] = ckpt_file_find(l->f, p.name);
+        if (l->entry[i] < 0)
+            continue;
+        int rc = check_fit(l->f, &p, l->entry[i]);
+        if (rc)
+            return rc;
+        l->used[l->entry[i]] = true;
+        *largest = max_i64(*largest, p.numel);
+    }
+    return 0;
+}
+
+static int report_unmatched(const struct load *l, ckpt_name_report report, void *user)
+{
+    int unmatched = 0;
+
+    for (int i = 0; i < l->n_params; i++) {
+        struct ckpt_param_info p;
+        if (l->entry[i] >= 0)
+            continue;
+        unmatched++;
+        ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);
+        if (report)
+            report(user, "missing", p.name);
+    }
+    for (int i = 0; i < l->f->count; i++) {
+        if (l->used[i])
+            continue;
+        unmatched++;
+        if (report)
+            report(user, "unexpected", l->f->tensors[i].name);
+    }
+    return unmatched;
+}
+
+static int copy_values(const struct load *l, float *buffer)
+{
+    for (int i = 0; i < l->n_params; i++) {
+        if (l->entry[i] < 0)
+            continue;
+        int64_t n = l->f->tensors[l->entry[i]].numel;
+        int rc = ckpt_file_read_f32(l->f, l->entry[i], buffer, n);
+        if (rc)
+            return rc;
+        rc = ckpt_param_set(l->c, ckpt_param_at(l->c, i), CKPT_VALUE, buffer, n);
+        if (rc)
+            return error_set(rc, "%s: %s", l->f->path, ckpt_error(l->c));
+    }
+    return 0;
+}
+
+static int load_parameters(struct load *l, ckpt_name_report report, void *user, int *unmatched)
+{
+    int64_t largest;
+    int rc = match_parameters(l, &largest);
+
+    if (rc)
+        return rc;
+    float *buffer = malloc((size_t)largest * sizeof(float) + 1);
+    if (!buffer)
+        return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", l->f->path,
+                         human_bytes(largest * (int64_t)sizeof(float)));
+    int n = report_unmatched(l, report, user);
+    if (unmatched)
+        *unmatched = n;
+    rc = copy_values(l, buffer);
+    free(buffer);
+    return rc;
+}
+
+int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)
+{
+    struct load l = {.c = c, .n_params = ckpt_param_count(c)};
+    int rc = ckpt_file_open(&l.f, path);
+
+    if (rc)
+        return context_fail(c, rc, "%s", error_get());
+    l.entry = calloc((size_t)l.n_params + 1, sizeof(l.entry[0]));
+    l.used = calloc((size_t)l.f->count + 1, sizeof(l.used[0]));
+    if (l.entry && l.used)
+        rc = load_parameters(&l, report, user, unmatched);
+    else
+        rc = error_set(CKPT_ENOMEM, "%s: no memory to match its names", path);
+    free(l.entry);
+    free(l.used);
+    ckpt_file_close(l.f);
+    return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+}

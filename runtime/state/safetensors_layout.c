@@ -1,0 +1,130 @@
+/* The header that a writer puts in front of its tensors. */
+#include <stdlib.h>
+#include <string.h>
+#include "state/safetensors.h"
+
+#define PAGE 4096 /* the data begins on a page, for direct I/O and mmap */
+
+static const char *dtype_name(enum ckpt_dtype dtype)
+{
+    static const char *const names[] = {
+        [CKPT_F32] = "F32", [CKPT_BF16] = "BF16", [CKPT_I32] = "I32"};
+
+    return names[dtype];
+}
+
+/* A string of JSON.  The text is UTF-8 already, so only three kinds of characters are escaped. */
+static void put_string(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (; *text; text++) {
+        unsigned char ch = (unsigned char)*text;
+        if (ch < 0x20)
+            fprintf(f, "\\u%04x", ch);
+        else if (ch == '"' || ch == '\\')
+            fprintf(f, "\\%c", ch);
+        else
+            fputc(ch, f);
+    }
+    fputc('"', f);
+}
+
+static void put_entry(FILE *f, const struct pending *e, int64_t begin)
+{
+    fputc(',', f);
+    put_string(f, e->name);
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(e->dtype));
+    for (int i = 0; i < e->ndim; i++)
+        fprintf(f, "%s%lld", i ? "," : "", (long long)e->shape[i]);
+    fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)(begin + e->bytes));
+}
+
+/* Readers of other projects look for the format in the metadata. */
+static void put_json(FILE *f, const ckpt_file_writer *w)
+{
+    int64_t begin = 0;
+
+    fputs("{\"__metadata__\":{\"format\":\"pt\"}", f);
+    for (int64_t i = 0; i < w->count; i++) {
+        put_entry(f, &w->tensors.data[i], begin);
+        begin += w->tensors.data[i].bytes;
+    }
+    fputc('}', f);
+}
+
+/*
+ * The text is written by hand: the JSON library loses the key of an entry, without telling, when
+ * memory runs out while it writes.
+ */
+static char *make_json(const ckpt_file_writer *w)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return NULL;
+    put_json(f, w);
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_unique(const ckpt_file_writer *w)
+{
+    const char **names = calloc((size_t)w->count + 1, sizeof(names[0]));
+    int rc = 0;
+
+    if (!names)
+        return error_set(CKPT_ENOMEM, "%s: no memory for the header", w->path);
+    for (int64_t i = 0; i < w->count; i++)
+        names[i] = w->tensors.data[i].name;
+    qsort(names, (size_t)w->count, sizeof(names[0]), compare_names);
+    for (int64_t i = 1; i < w->count && !rc; i++) {
+        if (!strcmp(names[i - 1], names[i]))
+            rc = error_set(CKPT_EINVAL, "%s: tensor '%s' was added twice", w->path, names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+/* Length, JSON and spaces up to the next page. */
+static int pad_header(const ckpt_file_writer *w, const char *json, char **text, int64_t *size)
+{
+    int64_t n = (int64_t)strlen(json);
+    uint64_t length = (uint64_t)(round_up(8 + n, PAGE) - 8);
+
+    if ((int64_t)length > HEADER_MAX)
+        return error_set(CKPT_EINVAL, "%s: the header of %lld tensors is too long for the format",
+                         w->path, (long long)w->count);
+    *size = 8 + (int64_t)length;
+    *text = malloc((size_t)*size);
+    if (!*text)
+        return error_set(CKPT_ENOMEM, "%s: no memory for the header", w->path);
+    memset(*text, ' ', (size_t)*size);
+    memcpy(*text, &length, sizeof(length));
+    memcpy(*text + 8, json, (size_t)n);
+    return 0;
+}
+
+int file_make_header(const ckpt_file_writer *w, char **text, int64_t *size)
+{
+    int rc = check_unique(w);
+
+    if (rc)
+        return rc;
+    char *json = make_json(w);
+    if (!json)
+        return error_set(CKPT_ENOMEM, "%s: no memory for the header", w->path);
+    rc = pad_header(w, json, text, size);
+    free(json);
+    return rc;
+}

@@ -1,0 +1,213 @@
+/* Writing safetensors files. */
+#include <stdlib.h>
+#include <string.h>
+#include "state/safetensors.h"
+
+int ckpt_file_create(ckpt_file_writer **out, const char *path)
+{
+    ckpt_file_writer *w = calloc(1, sizeof(*w));
+
+    *out = NULL;
+    if (w)
+        w->path = strdup(path);
+    if (!w || !w->path) {
+        free(w);
+        return error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
+    }
+    *out = w;
+    return 0;
+}
+
+void ckpt_file_abandon(ckpt_file_writer *w)
+{
+    if (!w)
+        return;
+    for (int64_t i = 0; i < w->count; i++)
+        free(w->tensors.data[i].name);
+    free(w->tensors.data);
+    free(w->path);
+    free(w);
+}
+
+/* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */
+static int utf8_tail(unsigned char first)
+{
+    if (first < 0x80)
+        return 0;
+    if (first < 0xc2 || first > 0xf4) /* a continuation byte, a long form, beyond U+10FFFF */
+        return -1;
+    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+}
+
+/* Surrogates and the long forms of three and four bytes are told by the second byte. */
+static bool utf8_second_fits(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xe0:
+        return second >= 0xa0;
+    case 0xed:
+        return second < 0xa0;
+    case 0xf0:
+        return second >= 0x90;
+    case 0xf4:
+        return second < 0x90;
+    default:
+        return true;
+    }
+}
+
+static bool is_utf8(const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        unsigned char first = *s;
+        int tail = utf8_tail(first);
+        if (tail < 0 || (tail && !utf8_second_fits(first, s[1])))
+            return false;
+        for (; tail > 0; tail--) {
+            if ((*++s & 0xc0) != 0x80)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* The format stores names as JSON strings, and keeps one of them for itself. */
+static int check_name(const ckpt_file_writer *w, const char *name)
+{
+    if (!is_utf8(name))
+        return error_set(CKPT_EINVAL, "%s: the tensor name '%s' is not UTF-8", w->path, name);
+    if (!strcmp(name, "__metadata__"))
+        return error_set(CKPT_EINVAL, "%s: a tensor cannot be called __metadata__", w->path);
+    return 0;
+}
+
+static int check_shape(const ckpt_file_writer *w, struct pending *e)
+{
+    if (e->dtype != CKPT_F32 && e->dtype != CKPT_BF16 && e->dtype != CKPT_I32)
+        return error_set(CKPT_EINVAL, "%s: tensor '%s' has no such dtype as %d", w->path, e->name,
+                         (int)e->dtype);
+    if (e->ndim < 0 || e->ndim > CKPT_MAX_DIMS)
+        return error_set(CKPT_EINVAL, "%s: tensor '%s' has %d axes; 0 to %d can be written",
+                         w->path, e->name, e->ndim, CKPT_MAX_DIMS);
+    e->bytes = ckpt_dtype_size(e->dtype);
+    for (int i = 0; i < e->ndim; i++) {
+        if (e->shape[i] < 0 || __builtin_mul_overflow(e->bytes, e->shape[i], &e->bytes))
+            return error_set(CKPT_EINVAL, "%s: tensor '%s' has size %lld on axis %d", w->path,
+                             e->name, (long long)e->shape[i], i);
+    }
+    if (e->bytes && !e->data && !e->source)
+        return error_set(CKPT_EINVAL, "%s: tensor '%s' has no data", w->path, e->name);
+    return 0;
+}
+
+/* Takes e, whose name is still the caller's. */
+static int add(ckpt_file_writer *w, struct pending *e, const int64_t *shape)
+{
+    int rc = check_name(w, e->name);
+
+    if (!rc && e->ndim > 0 && e->ndim <= CKPT_MAX_DIMS)
+        memcpy(e->shape, shape, (size_t)e->ndim * sizeof(shape[0]));
+    if (!rc)
+        rc = check_shape(w, e);
+    if (!rc && (ARRAY_RESERVE(&w->tensors, w->count) || !(e->name = strdup(e->name))))
+        rc = error_set(CKPT_ENOMEM, "%s: no memory to add a tensor", w->path);
+    if (rc)
+        return w->error = rc;
+    w->tensors.data[w->count++] = *e;
+    return 0;
+}
+
+int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
+                  const int64_t *shape, const void *data)
+{
+    struct pending e = {.name = (char *)name, .dtype = dtype, .ndim = ndim, .data = data};
+
+    return add(w, &e, shape);
+}
+
+int file_add_source(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
+                    const int64_t *shape, tensor_source source, void *user)
+{
+    struct pending e = {
+        .name = (char *)name, .dtype = dtype, .ndim = ndim, .source = source, .user = user};
+
+    return add(w, &e, shape);
+}
+
+/* Wide elements first keep every tensor aligned; then by name, so equal contents are equal files.
+ */
+static int by_alignment_and_name(const void *a, const void *b)
+{
+    const struct pending *x = a, *y = b;
+    int64_t sx = ckpt_dtype_size(x->dtype), sy = ckpt_dtype_size(y->dtype);
+
+    if (sx != sy)
+        return sx > sy ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+struct writing {
+    const ckpt_file_writer *w;
+    char *header;
+    int64_t header_bytes;
+    void *buffer; /* for the largest tensor that comes from a source */
+};
+
+static int write_tensor(const struct writing *x, const struct pending *e, int fd)
+{
+    const void *data = e->data;
+
+    if (e->source && e->bytes) {
+        int rc = e->source(e->user, x->buffer, e->bytes);
+        if (rc)
+            return rc;
+        data = x->buffer;
+    }
+    return file_write_all(x->w->path, fd, data, e->bytes);
+}
+
+static int write_contents(void *user, int fd)
+{
+    const struct writing *x = user;
+    int rc = file_write_all(x->w->path, fd, x->header, x->header_bytes);
+
+    for (int64_t i = 0; i < x->w->count && !rc; i++)
+        rc = write_tensor(x, &x->w->tensors.data[i], fd);
+    return rc;
+}
+
+static int make_buffer(struct writing *x)
+{
+    int64_t largest = 0;
+
+    for (int64_t i = 0; i < x->w->count; i++) {
+        const struct pending *e = &x->w->tensors.data[i];
+        largest = max_i64(largest, e->source ? e->bytes : 0);
+    }
+    x->buffer = malloc((size_t)largest + 1);
+    if (!x->buffer)
+        return error_set(CKPT_ENOMEM, "%s: no memory for a tensor of %s", x->w->path,
+                         human_bytes(largest));
+    return 0;
+}
+
+int ckpt_file_commit(ckpt_file_writer *w)
+{
+    struct writing x = {.w = w};
+    int rc = w->error;
+
+    if (rc)
+        error_set(rc, "%s: was not written, because a tensor could not be added", w->path);
+    if (!rc && w->count)
+        qsort(w->tensors.data, (size_t)w->count, sizeof(w->tensors.data[0]), by_alignment_and_name);
+    if (!rc)
+        rc = file_make_header(w, &x.header, &x.header_bytes);
+    if (!rc)
+        rc = make_buffer(&x);
+    if (!rc)
+        rc = file_replace(w->path, write_contents, &x);
+    free(x.buffer);
+    free(x.header);
+    ckpt_file_abandon(w);
+    return rc;
+}

@@ -1,0 +1,58 @@
+/* Saves a slot of every parameter to a file. */
+#include <stdlib.h>
+#include "context.h"
+#include "state/safetensors.h"
+
+struct save_tensor {
+    ckpt *c;
+    ckpt_tensor param;
+    enum ckpt_slot slot;
+};
+
+/* Called while the file is written, so that only one parameter at a time stands on the host. */
+static int read_slot(void *user, void *dst, int64_t bytes)
+{
+    const struct save_tensor *s = user;
+    int rc = ckpt_param_get(s->c, s->param, s->slot, dst, bytes / (int64_t)sizeof(float));
+
+    return rc ? error_set(rc, "%s", ckpt_error(s->c)) : 0;
+}
+
+static int add_all(ckpt_file_writer *w, struct save_tensor *tensors, ckpt *c, enum ckpt_slot slot)
+{
+    for (int i = 0; i < ckpt_param_count(c); i++) {
+        struct ckpt_param_info p;
+        ckpt_tensor param = ckpt_param_at(c, i);
+        ckpt_param_info(c, param, &p);
+        tensors[i] = (struct save_tensor){c, param, p.trainable ? slot : CKPT_VALUE};
+        int rc =
+            file_add_source(w, p.name, CKPT_F32, p.desc.ndim, p.desc.shape, read_slot, &tensors[i]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int save_to(ckpt_file_writer *w, ckpt *c, const char *path, enum ckpt_slot slot)
+{
+    struct save_tensor *tensors = calloc((size_t)ckpt_param_count(c) + 1, sizeof(tensors[0]));
+    int rc = tensors ? add_all(w, tensors, c, slot)
+                     : error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
+
+    if (rc)
+        ckpt_file_abandon(w);
+    else
+        rc = ckpt_file_commit(w);
+    free(tensors);
+    return rc;
+}
+
+int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
+{
+    ckpt_file_writer *w;
+    int rc = ckpt_file_create(&w, path);
+
+    if (!rc)
+        rc = save_to(w, c, path, slot);
+    return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+}

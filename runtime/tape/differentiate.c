@@ -1,0 +1,278 @@
+/*
+ * Reverse mode: appends, to the same tape, the ops that compute the gradient of the loss.
+ *
+ * A tensor used n times gets n contributions, in the reverse order of its uses.  Two are added at
+ * once; more are summed in an fp32 accumulator in place.  A parameter's gradient is one fp32
+ * storage that every contribution and every micro-step is summed into, directly by the op that
+ * makes the contribution where its kernel can add.
+ */
+#include <stdlib.h>
+#include "ops.h"
+#include "tape/tape.h"
+
+struct reverse {
+    ckpt_tape *t;
+    int32_t *gradient; /* per tensor: what was summed so far, or 0 */
+    int32_t *uses;     /* per tensor: contributions to expect at most */
+    int32_t *done;     /* per tensor: contributions so far */
+    bool *live;        /* per tensor: the loss depends on it */
+    int32_t n;         /* tensors of the forward pass */
+    int32_t n_ops;     /* ops of the forward pass */
+};
+
+static void mark_live(struct reverse *r, ckpt_tensor loss)
+{
+    const ckpt_tape *t = r->t;
+    r->live[loss.id] = true;
+    for (int32_t i = r->n_ops - 1; i >= 0; i--) {
+        const struct op *o = &t->ops.data[i];
+        bool live = false;
+        for (int k = 0; k < o->n_out && o->def->grad; k++)
+            live |= op_out(t, o, k) > 0 && r->live[op_out(t, o, k)];
+        for (int k = 0; k < o->n_in && live; k++) {
+            int32_t x = op_in(t, o, k);
+            if (x > 0 && t->tensors.data[x].needs_grad) {
+                r->live[x] = true;
+                r->uses[x]++;
+            }
+        }
+    }
+}
+
+static ckpt_tensor accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode)
+{
+    ckpt_tensor out = ops_record1(t, &op_accumulate, 2, (ckpt_tensor[]){sum, g}, NULL, 0);
+    if (out.id)
+        t->ops.data[t->tensors.data[out.id].op].accumulate = mode;
+    return out;
+}
+
+static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g)
+{
+    ckpt_tape *t = r->t;
+    ckpt_tensor sum = {r->gradient[x]};
+    if (!sum.id) {
+        sum = g;
+    } else if (r->uses[x] <= 2) {
+        sum = ckpt_add(t, sum, g);
+    } else if (r->done[x] == 1) {
+        bool wide = t->tensors.data[sum.id].desc.dtype == CKPT_F32;
+        sum = wide ? ckpt_add(t, sum, g)
+                   : accumulate(t, ckpt_cast(t, sum, CKPT_F32), g, ACCUMULATE_ALWAYS);
+    } else {
+        sum = accumulate(t, sum, g, ACCUMULATE_ALWAYS);
+    }
+    r->gradient[x] = sum.id;
+    r->done[x]++;
+}
+
+/*
+ * Whether g can become the parameter's gradient storage as it is: made by this very gradient rule,
+ * for nobody else, alone on a storage of its own.
+ */
+static bool is_own(const ckpt_tape *t, ckpt_tensor g, int32_t first_op)
+{
+    const struct tensor *v = &t->tensors.data[g.id];
+    if (v->op < first_op || v->desc.offset || !desc_is_dense(&v->desc))
+        return false;
+    const struct op *o = &t->ops.data[v->op];
+    if (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE) || o->accumulate != ACCUMULATE_NEVER)
+        return false;
+    for (int32_t i = t->n_tensors - 1; i > g.id; i--)
+        if (t->tensors.data[i].storage == v->storage)
+            return false;
+    return true;
+}
+
+static bool can_add(const ckpt_tape *t, ckpt_tensor g)
+{
+    const struct tensor *v = &t->tensors.data[g.id];
+    return v->index == 0 && (t->ops.data[v->op].def->flags & CKPT_OP_ACCUMULATE);
+}
+
+static ckpt_tensor new_gradient(ckpt_tape *t, const struct ckpt_desc *like)
+{
+    struct ckpt_desc d = *like;
+    d.dtype = CKPT_F32;
+    desc_dense(&d);
+    return tape_new_tensor(t, &d, STORAGE_TEMPORARY);
+}
+
+static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ckpt_tensor g,
+                                      bool own)
+{
+    enum accumulate mode = t->n_micro > 1 ? ACCUMULATE_LATER_MICRO : ACCUMULATE_NEVER;
+    if (own && (mode == ACCUMULATE_NEVER || can_add(t, g))) {
+        t->ops.data[t->tensors.data[g.id].op].accumulate = mode;
+    } else {
+        ckpt_tensor sum = new_gradient(t, &t->tensors.data[x].desc);
+        g = accumulate(t, sum, g, mode);
+    }
+    if (t->error)
+        return CKPT_NONE;
+    struct storage *s = &t->storages.data[t->tensors.data[g.id].storage];
+    s->kind = STORAGE_GRADIENT;
+    s->param = param;
+    s->carried = t->n_micro > 1;
+    return g;
+}
+
+static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
+{
+    ckpt_tape *t = r->t;
+    int32_t param = t->storages.data[t->tensors.data[x].storage].param;
+    ckpt_tensor sum = {t->param_gradient[param]};
+    own = own && t->tensors.data[g.id].desc.dtype == CKPT_F32;
+    if (!sum.id) {
+        sum = first_contribution(t, x, param, g, own);
+    } else if (own && can_add(t, g) &&
+               tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
+        tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
+        t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
+        sum = g;
+    } else {
+        sum = accumulate(t, sum, g, ACCUMULATE_ALWAYS);
+    }
+    t->param_gradient[param] = sum.id;
+}
+
+static bool is_repeated(const ckpt_tensor *din, int n, int i)
+{
+    for (int k = 0; k < n; k++)
+        if (k != i && din[k].id == din[i].id)
+            return true;
+    return false;
+}
+
+static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
+{
+    ckpt_tape *t = r->t;
+    const struct tensor *v = &t->tensors.data[x];
+    const struct ckpt_desc *d = &t->tensors.data[g.id].desc;
+    if (!desc_same_shape(&v->desc, d) || d->dtype == CKPT_I32) {
+        char want[128], got[128];
+        desc_format(want, sizeof want, &v->desc);
+        desc_format(got, sizeof got, d);
+        return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
+    }
+    if (t->storages.data[v->storage].kind == STORAGE_VALUE && v->op < 0)
+        contribute_parameter(r, x, g, own);
+    else
+        contribute_activation(r, x, g);
+    return t->error;
+}
+
+/* The complete gradient of an output, in its dtype. */
+static ckpt_tensor finish(struct reverse *r, int32_t x)
+{
+    if (x <= 0 || !r->gradient[x])
+        return CKPT_NONE;
+    return ckpt_cast(r->t, (ckpt_tensor){r->gradient[x]}, r->t->tensors.data[x].desc.dtype);
+}
+
+static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool *need)
+{
+    ckpt_tape *t = r->t;
+    int n_in = o->n_in, n_out = o->n_out;
+    struct ckpt_grad g = {.tape = t, .n_in = n_in, .n_out = n_out, .attr = o->attr, .need = need};
+    ckpt_tensor *in = x, *out = x + n_in, *dout = out + n_out, *din = dout + n_out;
+    bool any = false;
+    for (int k = 0; k < n_in; k++) {
+        in[k].id = (int32_t)max_i64(0, op_in(t, o, k));
+        need[k] = t->tensors.data[in[k].id].needs_grad;
+    }
+    for (int k = 0; k < n_out; k++) {
+        out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
+        dout[k] = finish(r, out[k].id);
+        any |= dout[k].id != 0;
+    }
+    if (!any || t->error)
+        return t->error;
+    g.in = in, g.out = out, g.dout = dout, g.din = din;
+    int32_t first_op = t->n_ops;
+    o->def->grad(&g);
+    for (int k = 0; k < n_in && !t->error; k++) {
+        din[k] = tape_resolve(t, din[k]);
+        if (need[k] && din[k].id)
+            contribute(r, in[k].id, din[k],
+                       is_own(t, din[k], first_op) && !is_repeated(din, n_in, k));
+    }
+    return t->error;
+}
+
+static int reverse_op(struct reverse *r, int32_t i)
+{
+    ckpt_tape *t = r->t;
+    struct op o = t->ops.data[i]; /* a copy: the array grows under the rule */
+    bool live = false;
+    for (int k = 0; k < o.n_out; k++)
+        live |= op_out(t, &o, k) > 0 && r->gradient[op_out(t, &o, k)] != 0;
+    if (!live || !o.def->grad)
+        return 0;
+    size_t n = (size_t)(2 * (o.n_in + o.n_out) + 1);
+    ckpt_tensor *x = calloc(n, sizeof *x);
+    bool *need = calloc(n, sizeof *need);
+    int rc = x && need ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to differentiate");
+    t->file = o.file;
+    t->line = o.line;
+    t->label = o.label;
+    if (!rc)
+        rc = call_rule(r, &o, x, need);
+    free(x);
+    free(need);
+    return rc;
+}
+
+static int check_loss(ckpt_tape *t, ckpt_tensor loss)
+{
+    const struct tensor *v = tape_tensor(t, loss);
+    if (t->error)
+        return t->error;
+    if (!v)
+        return tape_fail(t, CKPT_EINVAL, "the recorder returned no loss");
+    if (v->desc.dtype != CKPT_F32 || desc_numel(&v->desc) != 1) {
+        char got[128];
+        desc_format(got, sizeof got, &v->desc);
+        return tape_fail(t, CKPT_ESHAPE, "the loss must be one fp32 value; got %s", got);
+    }
+    if (!v->needs_grad)
+        return tape_fail(t, CKPT_EINVAL, "no trainable parameter takes part in the loss");
+    return 0;
+}
+
+static int reverse_all(struct reverse *r, ckpt_tensor loss)
+{
+    ckpt_tape *t = r->t;
+    struct ckpt_desc d = t->tensors.data[loss.id].desc;
+    mark_live(r, loss);
+    /* The loss of a step is the mean over its micro-steps. */
+    r->gradient[loss.id] = ops_fill(t, 1.f / (float)t->n_micro, CKPT_F32, d.ndim, d.shape).id;
+    r->done[loss.id] = 1;
+    for (int32_t i = r->n_ops - 1; i >= 0 && !t->error; i--)
+        reverse_op(r, i);
+    return t->error;
+}
+
+int tape_differentiate(ckpt_tape *t, ckpt_tensor loss)
+{
+    if (check_loss(t, loss))
+        return t->error;
+    loss = tape_resolve(t, loss);
+    struct reverse r = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
+    size_t n = (size_t)r.n;
+    r.gradient = calloc(n, sizeof *r.gradient);
+    r.uses = calloc(n, sizeof *r.uses);
+    r.done = calloc(n, sizeof *r.done);
+    r.live = calloc(n, sizeof *r.live);
+    t->phase = PHASE_BACKWARD;
+    if (!r.gradient || !r.uses || !r.done || !r.live)
+        tape_fail(t, CKPT_ENOMEM, "no memory to differentiate %d ops", r.n_ops);
+    else
+        reverse_all(&r, loss);
+    t->phase = PHASE_UPDATE;
+    free(r.gradient);
+    free(r.uses);
+    free(r.done);
+    free(r.live);
+    return t->error;
+}

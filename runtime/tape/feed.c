@@ -1,0 +1,173 @@
+/* Inputs, constants and outputs: where host bytes enter and leave the tape. */
+#include <stdlib.h>
+#include <string.h>
+#include "context.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+static bool name_is_taken(const ckpt_tape *t, const char *name, bool fetches)
+{
+    int32_t n = fetches ? t->n_fetches : t->n_feeds;
+    for (int32_t i = 0; i < n; i++)
+        if (!strcmp(fetches ? t->fetches.data[i].name : t->feeds.data[i].name, name))
+            return true;
+    return false;
+}
+
+static int make_desc(ckpt_tape *t, const char *what, const char *name, enum ckpt_dtype dtype,
+                     int ndim, const int64_t *shape, struct ckpt_desc *d)
+{
+    if (!name || !*name)
+        return tape_fail(t, CKPT_EINVAL, "%s: it needs a name", what);
+    if (ndim < 0 || ndim > CKPT_MAX_DIMS)
+        return tape_fail(t, CKPT_ESHAPE, "%s '%s': %d axes; at most %d are possible", what, name,
+                         ndim, CKPT_MAX_DIMS);
+    *d = (struct ckpt_desc){.dtype = dtype, .ndim = ndim};
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        d->shape[i] = shape[i];
+        if (shape[i] <= 0 || __builtin_mul_overflow(n, shape[i], &n) || n > INT64_MAX / 64)
+            return tape_fail(t, CKPT_ESHAPE, "%s '%s': axis %d has size %lld", what, name, i,
+                             (long long)shape[i]);
+    }
+    desc_dense(d);
+    return 0;
+}
+
+static ckpt_tensor add_feed(ckpt_tape *t, const char *what, const char *name,
+                            const struct ckpt_desc *d, const void *constant)
+{
+    if (name_is_taken(t, name, false)) {
+        tape_fail(t, CKPT_EINVAL, "%s '%s': the name is used twice", what, name);
+        return CKPT_NONE;
+    }
+    size_t bytes = (size_t)desc_bytes(d);
+    char *copy = strdup(name);
+    void *data = constant ? malloc(bytes) : NULL;
+    if (!copy || (constant && !data) || ARRAY_RESERVE(&t->feeds, t->n_feeds)) {
+        free(copy);
+        free(data);
+        tape_fail(t, CKPT_ENOMEM, "%s '%s': no memory", what, name);
+        return CKPT_NONE;
+    }
+    if (data)
+        memcpy(data, constant, bytes);
+    ckpt_tensor x = tape_new_tensor(t, d, constant ? STORAGE_CONSTANT : STORAGE_INPUT);
+    t->feeds.data[t->n_feeds] = (struct feed){.name = copy, .tensor = x.id, .constant = data};
+    if (x.id)
+        t->storages.data[t->tensors.data[x.id].storage].feed = t->n_feeds;
+    t->n_feeds++;
+    return x;
+}
+
+ckpt_tensor ckpt_input(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
+                       const int64_t *shape)
+{
+    struct ckpt_desc d;
+    if (t->error || make_desc(t, "input", name, dtype, ndim, shape, &d))
+        return CKPT_NONE;
+    if (ndim < 1 || shape[0] != t->micro_batch) {
+        tape_fail(t, CKPT_ESHAPE, "input '%s': axis 0 must be the micro-batch, %lld", name,
+                  (long long)t->micro_batch);
+        return CKPT_NONE;
+    }
+    return add_feed(t, "input", name, &d, NULL);
+}
+
+ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
+                          const int64_t *shape, const void *data)
+{
+    struct ckpt_desc d;
+    if (t->error || make_desc(t, "constant", name, dtype, ndim, shape, &d))
+        return CKPT_NONE;
+    if (!data) {
+        tape_fail(t, CKPT_EINVAL, "constant '%s': no data", name);
+        return CKPT_NONE;
+    }
+    return add_feed(t, "constant", name, &d, data);
+}
+
+void tape_use_feed(ckpt_tape *t, int32_t feed)
+{
+    struct feed *f = &t->feeds.data[feed];
+    if (f->used)
+        return;
+    f->used = true;
+    int32_t o = tape_append(t, &op_feed, 0, NULL, 1, &(ckpt_tensor){f->tensor});
+    if (o >= 0)
+        t->ops.data[o].feed = feed;
+}
+
+/* Reserves a fetch; its index, or -1. */
+static int32_t add_fetch(ckpt_tape *t, const char *name)
+{
+    if (t->error)
+        return -1;
+    if (!name || !*name || name_is_taken(t, name, true)) {
+        tape_fail(t, CKPT_EINVAL, "output '%s': it needs a name that is not used yet",
+                  name ? name : "");
+        return -1;
+    }
+    char *copy = strdup(name);
+    if (!copy || ARRAY_RESERVE(&t->fetches, t->n_fetches)) {
+        free(copy);
+        tape_fail(t, CKPT_ENOMEM, "output '%s': no memory", name);
+        return -1;
+    }
+    t->fetches.data[t->n_fetches] = (struct fetch){.name = copy, .param = -1};
+    return t->n_fetches++;
+}
+
+static void record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x)
+{
+    x = ckpt_contiguous(t, x);
+    x = tape_resolve(t, x);
+    if (t->error)
+        return;
+    int32_t feed = t->storages.data[t->tensors.data[x.id].storage].feed;
+    if (feed >= 0)
+        tape_use_feed(t, feed);
+    int32_t o = tape_append(t, &op_fetch, 1, &x, 0, NULL);
+    if (o >= 0)
+        t->ops.data[o].fetch = fetch;
+    t->fetches.data[fetch].tensor = x.id;
+}
+
+void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
+{
+    if (!t->error && !x.id) {
+        tape_fail(t, CKPT_EINVAL, "output '%s': no tensor", name ? name : "");
+        return;
+    }
+    int32_t f = add_fetch(t, name);
+    if (f >= 0)
+        record_fetch(t, f, x);
+}
+
+void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
+{
+    int32_t param = -w.id - 1;
+    if (!t->error && (w.id >= 0 || param >= t->n_params ||
+                      !t->context->params.data[param].trainable)) {
+        tape_fail(t, CKPT_EINVAL, "output '%s': only a trainable parameter has a gradient here",
+                  name ? name : "");
+        return;
+    }
+    int32_t f = add_fetch(t, name);
+    if (f >= 0)
+        t->fetches.data[f].param = param;
+}
+
+void tape_fetch_gradients(ckpt_tape *t)
+{
+    for (int32_t i = 0; i < t->n_fetches && !t->error; i++) {
+        int32_t param = t->fetches.data[i].param;
+        if (param < 0)
+            continue;
+        ckpt_tensor g = {t->param_gradient[param]};
+        const struct ckpt_desc *d = &t->context->params.data[param].desc;
+        if (!g.id) /* the loss does not depend on it */
+            g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);
+        record_fetch(t, i, g);
+    }
+}

@@ -1,0 +1,183 @@
+/* Recording a call: operands, the shape rule, outputs, the op itself. */
+#include <stdlib.h>
+#include <string.h>
+#include "ops.h"
+#include "tape/tape.h"
+
+int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(call->message, call->message_size, fmt, ap);
+    va_end(ap);
+    return CKPT_ESHAPE;
+}
+
+/* The sentence of a refused call: op, reason, operands. */
+static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct ckpt_call *call,
+                     int code)
+{
+    char operands[CKPT_MESSAGE / 2] = "";
+    size_t n = 0;
+    for (int i = 0; i < call->n_in && n + 1 < sizeof operands; i++) {
+        char one[128];
+        desc_format(one, sizeof one, &call->in[i]);
+        int w = snprintf(operands + n, sizeof operands - n, "%s%s", i ? ", " : "", one);
+        n += (size_t)max_i64(0, w);
+    }
+    return tape_fail(t, code, "%s: %s; got %s", def->name, call->message, operands);
+}
+
+/* Resolves handles, feeds inputs, and makes dense what the kernel wants dense. */
+static int take_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n, const ckpt_tensor *x,
+                         ckpt_tensor *in, struct ckpt_desc *descs)
+{
+    for (int i = 0; i < n; i++) {
+        in[i] = tape_resolve(t, x[i]);
+        const struct tensor *v = &t->tensors.data[in[i].id];
+        if (in[i].id && t->storages.data[v->storage].feed >= 0)
+            tape_use_feed(t, t->storages.data[v->storage].feed);
+        if (in[i].id && !(def->flags & (CKPT_OP_STRIDED | CKPT_OP_VIEW)))
+            in[i] = ckpt_contiguous(t, in[i]);
+        if (t->error)
+            return t->error;
+        descs[i] = t->tensors.data[in[i].id].desc;
+    }
+    return 0;
+}
+
+static bool shape_is_sane(const struct ckpt_desc *d)
+{
+    if (d->ndim < 0 || d->ndim > CKPT_MAX_DIMS)
+        return false;
+    int64_t n = 1;
+    for (int i = 0; i < d->ndim; i++)
+        if (d->shape[i] <= 0 || __builtin_mul_overflow(n, d->shape[i], &n) || n > INT64_MAX / 64)
+            return false;
+    return true;
+}
+
+static bool strides_unset(const struct ckpt_desc *d)
+{
+    for (int i = 0; i < d->ndim; i++)
+        if (d->stride[i])
+            return false;
+    return true;
+}
+
+static int run_shape_rule(ckpt_tape *t, const struct ckpt_op_def *def, struct ckpt_call *call)
+{
+    char reason[CKPT_MESSAGE / 4] = "shapes do not fit";
+    call->message = reason;
+    call->message_size = sizeof reason;
+    int rc = def->shape(call);
+    for (int i = 0; i < call->n_out && !rc; i++) {
+        if (call->out[i].ndim == -1 && (def->flags & CKPT_OP_INPLACE))
+            continue;
+        if (!shape_is_sane(&call->out[i]))
+            rc = ckpt_call_fail(call, "output %d would be empty or too large", i);
+        else if (strides_unset(&call->out[i]))
+            desc_dense(&call->out[i]);
+    }
+    return rc ? fail_call(t, def, call, rc) : 0;
+}
+
+int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
+                    int n_out, const ckpt_tensor *out)
+{
+    if (t->error)
+        return -1;
+    if (ARRAY_RESERVE(&t->ops, t->n_ops) || ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for op %d", t->n_ops);
+        return -1;
+    }
+    struct op *o = &t->ops.data[t->n_ops];
+    *o = (struct op){.def = def, .operands = t->n_operands, .n_in = n_in, .n_out = n_out};
+    o->phase = t->phase;
+    o->feed = o->fetch = -1;
+    o->label = t->label;
+    o->file = t->file;
+    o->line = t->line;
+    for (int i = 0; i < n_in; i++)
+        t->operands.data[t->n_operands++] = in[i].id ? in[i].id : -1;
+    for (int i = 0; i < n_out; i++) {
+        t->operands.data[t->n_operands++] = out[i].id ? out[i].id : -1;
+        t->tensors.data[out[i].id].op = t->n_ops;
+        t->tensors.data[out[i].id].index = i;
+    }
+    return t->n_ops++;
+}
+
+static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, const ckpt_tensor *in,
+                               int n_in, int i, const struct ckpt_desc *d)
+{
+    if (def->flags & CKPT_OP_VIEW)
+        return tape_view_tensor(t, in[0], d);
+    if ((def->flags & CKPT_OP_INPLACE) && i < n_in)
+        return in[i].id ? tape_view_tensor(t, in[i], &t->tensors.data[in[i].id].desc) : CKPT_NONE;
+    return tape_new_tensor(t, d, t->phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY);
+}
+
+static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (t->tensors.data[in[i].id].needs_grad)
+            return true;
+    return false;
+}
+
+static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct ckpt_call *call,
+                       const ckpt_tensor *in, ckpt_tensor *out, size_t attr_size)
+{
+    bool needs = t->phase == PHASE_FORWARD && def->grad && any_needs_grad(t, in, call->n_in);
+    void *attr = NULL;
+    if (attr_size) {
+        attr = malloc(attr_size);
+        if (!attr)
+            return tape_fail(t, CKPT_ENOMEM, "no memory for the attributes of %s", def->name);
+        memcpy(attr, call->attr, attr_size);
+    }
+    for (int i = 0; i < call->n_out; i++) {
+        out[i] = make_output(t, def, in, call->n_in, i, &call->out[i]);
+        if (out[i].id)
+            t->tensors.data[out[i].id].needs_grad = needs && call->out[i].dtype != CKPT_I32;
+    }
+    int32_t o = tape_append(t, def, call->n_in, in, call->n_out, out);
+    if (o < 0) {
+        free(attr);
+        return t->error;
+    }
+    t->ops.data[o].attr = attr;
+    t->ops.data[o].attr_size = attr_size;
+    t->ops.data[o].workspace = call->workspace;
+    if (def->flags & CKPT_OP_INPLACE && def->flags & CKPT_OP_ACCUMULATE)
+        t->ops.data[o].accumulate = ACCUMULATE_ALWAYS;
+    return 0;
+}
+
+int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *x,
+                int n_out, ckpt_tensor *out, const void *attr, size_t attr_size)
+{
+    for (int i = 0; i < n_out; i++)
+        out[i] = CKPT_NONE;
+    if (t->error)
+        return t->error;
+    if (!def || def->size < sizeof *def || !def->shape || n_in < 0 || n_out < 0)
+        return tape_fail(t, CKPT_EINVAL, "an op without size, name or shape rule was recorded");
+    size_t n = (size_t)(n_in + n_out + 1);
+    ckpt_tensor *in = calloc(n, sizeof *in);
+    struct ckpt_desc *descs = calloc(n, sizeof *descs);
+    int rc = in && descs ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to record %s", def->name);
+    if (!rc)
+        rc = take_operands(t, def, n_in, x, in, descs);
+    if (!rc) {
+        struct ckpt_call call = {
+            .n_in = n_in, .n_out = n_out, .in = descs, .out = descs + n_in, .attr = attr};
+        rc = run_shape_rule(t, def, &call);
+        if (!rc)
+            rc = append_call(t, def, &call, in, out, attr_size);
+    }
+    free(in);
+    free(descs);
+    return rc;
+}

@@ -1,0 +1,306 @@
+/* The tape's bookkeeping: storages, tensors, labels, the sticky error. */
+#include <stdlib.h>
+#include <string.h>
+#include "context.h"
+#include "tape/tape.h"
+
+int tape_new(ckpt_tape **out, struct ckpt *context, int64_t micro_batch, int32_t n_micro)
+{
+    ckpt_tape *t = calloc(1, sizeof *t);
+    if (!t)
+        return CKPT_ENOMEM;
+    t->context = context;
+    t->micro_batch = micro_batch;
+    t->n_micro = n_micro;
+    t->n_params = context->n_params;
+    size_t n = (size_t)max_i64(1, t->n_params);
+    t->param_tensor = calloc(n, sizeof *t->param_tensor);
+    t->param_gradient = calloc(n, sizeof *t->param_gradient);
+    int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
+    char *none = strdup("");
+    if (rc || !t->param_tensor || !t->param_gradient || !none) {
+        free(none);
+        tape_free(t);
+        return CKPT_ENOMEM;
+    }
+    memset(&t->tensors.data[0], 0, sizeof *t->tensors.data);
+    t->tensors.data[0].desc.ndim = -1;
+    t->n_tensors = 1;
+    t->labels.data[0] = none;
+    t->n_labels = 1;
+    *out = t;
+    return 0;
+}
+
+void tape_free(ckpt_tape *t)
+{
+    if (!t)
+        return;
+    for (int32_t i = 0; i < t->n_ops; i++)
+        free(t->ops.data[i].attr);
+    for (int32_t i = 0; i < t->n_feeds; i++) {
+        free(t->feeds.data[i].name);
+        free(t->feeds.data[i].constant);
+    }
+    for (int32_t i = 0; i < t->n_fetches; i++)
+        free(t->fetches.data[i].name);
+    for (int32_t i = 0; i < t->n_labels; i++)
+        free(t->labels.data[i]);
+    free(t->storages.data);
+    free(t->tensors.data);
+    free(t->ops.data);
+    free(t->operands.data);
+    free(t->feeds.data);
+    free(t->fetches.data);
+    free(t->labels.data);
+    free(t->param_tensor);
+    free(t->param_gradient);
+    free(t);
+}
+
+int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
+{
+    if (t->error)
+        return t->error;
+    int n = 0;
+    if (t->file)
+        n = snprintf(t->message, sizeof t->message, "%s:%d: ", t->file, t->line);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(t->message + n, sizeof t->message - (size_t)n, fmt, ap);
+    va_end(ap);
+    t->error = code;
+    return code;
+}
+
+void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
+{
+    char text[CKPT_MESSAGE / 2];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    tape_fail(t, code < 0 ? code : CKPT_EINVAL, "%s", text);
+}
+
+ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line)
+{
+    if (!t->error) {
+        t->file = file;
+        t->line = line;
+    }
+    return t;
+}
+
+void ckpt_label(ckpt_tape *t, const char *fmt, ...)
+{
+    char text[160];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (t->error)
+        return;
+    char *copy = strdup(text);
+    if (!copy || ARRAY_RESERVE(&t->labels, t->n_labels)) {
+        free(copy);
+        tape_fail(t, CKPT_ENOMEM, "no memory for a label");
+        return;
+    }
+    t->labels.data[t->n_labels] = copy;
+    t->label = t->n_labels++;
+}
+
+/* Appends a tensor; its id, or 0 with the tape's error set. */
+static int32_t add_tensor(ckpt_tape *t, int32_t storage, const struct ckpt_desc *d, int32_t op,
+                          int32_t index, bool needs_grad)
+{
+    struct ckpt_desc desc = *d; /* d may stand in the array that grows */
+    if (ARRAY_RESERVE(&t->tensors, t->n_tensors)) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for tensor %d", t->n_tensors);
+        return 0;
+    }
+    t->tensors.data[t->n_tensors] = (struct tensor){
+        .storage = storage, .desc = desc, .op = op, .index = index, .needs_grad = needs_grad};
+    return t->n_tensors++;
+}
+
+static int32_t add_storage(ckpt_tape *t, int64_t bytes, enum storage_kind kind, int32_t param)
+{
+    if (ARRAY_RESERVE(&t->storages, t->n_storages)) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for storage %d", t->n_storages);
+        return -1;
+    }
+    t->storages.data[t->n_storages] = (struct storage){
+        .bytes = bytes, .kind = kind, .param = param, .feed = -1, .tensor = t->n_tensors};
+    return t->n_storages++;
+}
+
+/* Elements from the first to the last of a tensor, for the size of its storage. */
+static int64_t desc_span(const struct ckpt_desc *d)
+{
+    int64_t span = 1;
+    for (int i = 0; i < d->ndim; i++)
+        span += (d->shape[i] - 1) * d->stride[i];
+    return span;
+}
+
+ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storage_kind kind)
+{
+    if (t->error)
+        return CKPT_NONE;
+    struct ckpt_desc own = *d;
+    own.offset = 0;
+    int32_t s = add_storage(t, desc_span(&own) * ckpt_dtype_size(own.dtype), kind, -1);
+    return s < 0 ? CKPT_NONE : (ckpt_tensor){add_tensor(t, s, &own, -1, 0, false)};
+}
+
+ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d)
+{
+    if (t->error)
+        return CKPT_NONE;
+    return (ckpt_tensor){add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false)};
+}
+
+ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
+{
+    const struct param *p = &t->context->params.data[param];
+    if (t->error)
+        return CKPT_NONE;
+    if (kind == STORAGE_VALUE && t->param_tensor[param])
+        return (ckpt_tensor){t->param_tensor[param]};
+    struct ckpt_desc d = p->desc;
+    if (kind != STORAGE_VALUE)
+        d.dtype = CKPT_F32;
+    int32_t s = add_storage(t, desc_bytes(&d), kind, param);
+    if (s < 0)
+        return CKPT_NONE;
+    int32_t id = add_tensor(t, s, &d, -1, 0, kind == STORAGE_VALUE && p->trainable);
+    if (kind == STORAGE_VALUE)
+        t->param_tensor[param] = id;
+    return (ckpt_tensor){id};
+}
+
+ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
+{
+    if (t->error || x.id == 0)
+        return CKPT_NONE;
+    if (x.id > 0 && x.id < t->n_tensors)
+        return x;
+    int32_t param = -x.id - 1;
+    if (x.id < 0 && param < t->n_params)
+        return tape_slot(t, param, STORAGE_VALUE);
+    tape_fail(t, CKPT_EINVAL, "a tensor does not belong to this tape");
+    return CKPT_NONE;
+}
+
+struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x)
+{
+    x = tape_resolve(t, x);
+    return x.id ? &t->tensors.data[x.id] : NULL;
+}
+
+struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x)
+{
+    const struct tensor *v = tape_tensor(t, x);
+    return v ? v->desc : (struct ckpt_desc){.ndim = -1};
+}
+
+/* Copies the axes of from that are not 1 onto those of to; false if their sizes differ. */
+static bool match_axes(const struct ckpt_desc *from, struct ckpt_desc *to)
+{
+    int k = 0;
+    for (int i = 0; i < to->ndim; i++) {
+        if (to->shape[i] == 1)
+            continue;
+        while (k < from->ndim && from->shape[k] == 1)
+            k++;
+        if (k == from->ndim || from->shape[k] != to->shape[i])
+            return false;
+        to->stride[i] = from->stride[k++];
+    }
+    while (k < from->ndim && from->shape[k] == 1)
+        k++;
+    to->offset = from->offset;
+    return k == from->ndim;
+}
+
+/* The tensor that x only renames: x itself, or what it is a reshape of but for axes of size 1. */
+static int32_t renamed(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    const struct op *o = &t->ops.data[v->op];
+    if (!(o->def->flags & CKPT_OP_VIEW) || o->n_in != 1)
+        return x;
+    struct ckpt_desc d = t->tensors.data[op_in(t, o, 0)].desc;
+    return match_axes(&v->desc, &d) ? op_in(t, o, 0) : x;
+}
+
+/* Made by its op for nobody but x: no other tensor on the storage, no other reader. */
+static bool is_fresh(const ckpt_tape *t, int32_t root, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[root];
+    const struct op *o = &t->ops.data[v->op];
+    for (int32_t i = t->n_tensors - 1; i > root; i--)
+        if (i != x && t->tensors.data[i].storage == v->storage)
+            return false;
+    int readers = 0;
+    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
+        readers += t->operands.data[i] == root || (x != root && t->operands.data[i] == x);
+    return readers == (x != root ? 2 : 0); /* the reshape reads root and makes x */
+}
+
+bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as)
+{
+    if (t->tensors.data[x.id].op < 0)
+        return false;
+    int32_t root = renamed(t, x.id);
+    const struct tensor *v = &t->tensors.data[root];
+    if (v->op < 0)
+        return false;
+    const struct op *o = &t->ops.data[v->op];
+    if (o->feed >= 0 || o->accumulate != ACCUMULATE_NEVER ||
+        (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) ||
+        (!desc_is_dense(as) && !(o->def->flags & CKPT_OP_STRIDED_OUT)))
+        return false;
+    return is_fresh(t, root, x.id);
+}
+
+void tape_rehome(ckpt_tape *t, ckpt_tensor x, ckpt_tensor onto, const struct ckpt_desc *as)
+{
+    int32_t root = renamed(t, x.id);
+    int32_t storage = t->tensors.data[onto.id].storage;
+    if (root != x.id) {
+        match_axes(as, &t->tensors.data[root].desc);
+        t->tensors.data[root].storage = storage;
+    }
+    t->tensors.data[x.id].storage = storage;
+    t->tensors.data[x.id].desc = *as;
+}
+
+void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, struct ckpt_desc *in,
+               struct ckpt_desc *out)
+{
+    for (int i = 0; i < o->n_in; i++)
+        in[i] = t->tensors.data[max_i64(0, op_in(t, o, i))].desc;
+    for (int i = 0; i < o->n_out; i++)
+        out[i] = t->tensors.data[max_i64(0, op_out(t, o, i))].desc;
+    *call = (struct ckpt_call){.n_in = o->n_in,
+                               .n_out = o->n_out,
+                               .in = in,
+                               .out = out,
+                               .attr = o->attr,
+                               .workspace = o->workspace};
+}
+
+void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size)
+{
+    const struct op *o = &t->ops.data[op];
+    const char *label = t->labels.data[o->label];
+    const char *file = o->file ? strrchr(o->file, '/') : NULL;
+    int n = snprintf(dst, size, "%s", o->def->name);
+    if (*label && n < (int)size)
+        n += snprintf(dst + n, size - (size_t)n, " in %s", label);
+    if (o->file && n < (int)size)
+        snprintf(dst + n, size - (size_t)n, " (%s:%d)", file ? file + 1 : o->file, o->line);
+}

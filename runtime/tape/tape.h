@@ -1,0 +1,157 @@
+/*
+ * The tape: storages (blocks of bytes), tensors (views of storages) and ops, in order.
+ *
+ * SSA: a tensor is made by one op.  An in-place op makes a new tensor on the same storage.  The
+ * tape knows nothing of plans, devices or files.
+ */
+#ifndef CKPT_TAPE_H
+#define CKPT_TAPE_H
+
+#include "base.h"
+
+enum storage_kind {
+    STORAGE_INPUT,    /* fed before a step; its bytes also stand on the host */
+    STORAGE_CONSTANT, /* the same, fed once */
+    STORAGE_VALUE,    /* persistent: a parameter as the model reads it */
+    STORAGE_MASTER,   /* persistent: its fp32 master */
+    STORAGE_EXP_AVG,
+    STORAGE_EXP_AVG_SQ,
+    STORAGE_EMA,
+    STORAGE_GRADIENT,   /* of a parameter, summed over the micro-steps */
+    STORAGE_ACTIVATION, /* made by the forward pass */
+    STORAGE_TEMPORARY   /* made by the backward pass or the update */
+};
+
+struct storage {
+    int64_t bytes;
+    enum storage_kind kind;
+    int32_t param;  /* index in the context for persistent kinds and gradients, else -1 */
+    bool carried;   /* keeps its bytes from one micro-step to the next */
+    int32_t feed;   /* index in tape.feeds for inputs and constants, else -1 */
+    int32_t tensor; /* the tensor that made it, for names in messages */
+};
+
+struct tensor {
+    int32_t storage;
+    struct ckpt_desc desc; /* desc.offset counts elements from the start of the storage */
+    int32_t op;            /* producer, or -1 */
+    int32_t index;         /* which output of it */
+    bool needs_grad;       /* a trainable parameter takes part in it */
+};
+
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE };
+
+/* When an op adds to out[0] instead of setting it. */
+enum accumulate { ACCUMULATE_NEVER, ACCUMULATE_ALWAYS, ACCUMULATE_LATER_MICRO };
+
+struct op {
+    const struct ckpt_op_def *def;
+    int32_t operands; /* tape.operands[operands ..]: n_in inputs, then n_out outputs; -1 is absent */
+    int32_t n_in, n_out;
+    void *attr;
+    size_t attr_size;
+    int64_t workspace;
+    enum phase phase;
+    enum accumulate accumulate;
+    int32_t feed;  /* >= 0: copies this feed in (def is op_feed) */
+    int32_t fetch; /* >= 0: copies this fetch out (def is op_fetch) */
+    int32_t label;
+    const char *file;
+    int line;
+};
+
+/* An input or constant: host bytes that a feed op copies to the device. */
+struct feed {
+    char *name;
+    int32_t tensor;
+    void *constant; /* the bytes of a constant; NULL for an input */
+    bool used;      /* its op is on the tape: it is recorded just before the first use */
+};
+
+struct fetch {
+    char *name;
+    int32_t tensor;
+    int32_t param; /* >= 0: the gradient of this parameter, filled in by tape_differentiate */
+};
+
+struct ckpt_tape {
+    struct ckpt *context;
+    int64_t micro_batch;
+    int32_t n_micro;
+    enum phase phase;
+
+    struct { struct storage *data; int64_t capacity; } storages;
+    struct { struct tensor *data; int64_t capacity; } tensors;
+    struct { struct op *data; int64_t capacity; } ops;
+    struct { int32_t *data; int64_t capacity; } operands;
+    struct { struct feed *data; int64_t capacity; } feeds;
+    struct { struct fetch *data; int64_t capacity; } fetches;
+    struct { char **data; int64_t capacity; } labels;
+    int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels;
+
+    int32_t *param_tensor;    /* per parameter of the context: its tensor here, or 0 */
+    int32_t *param_gradient;  /* per parameter: the tensor of its summed gradient, or 0 */
+    int32_t n_params;
+
+    int32_t label;    /* of what is recorded now */
+    const char *file; /* where the caller stands */
+    int line;
+    int error; /* sticky code, 0 while all is well */
+    char message[CKPT_MESSAGE];
+};
+
+/* The tensor with index 0 is reserved, so that id 0 is "none". */
+int tape_new(ckpt_tape **t, struct ckpt *context, int64_t micro_batch, int32_t n_micro);
+void tape_free(ckpt_tape *t);
+
+/* Sets the sticky error (the first one wins) with the caller's place in front. Returns the code. */
+int tape_fail(ckpt_tape *t, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+
+/* The tensor behind a handle: parameters are imported on first use.  NULL if it is none of ours. */
+struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x);
+
+/* The tensor a handle stands for on this tape: parameters become one on first use. */
+ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x);
+
+/* A new tensor on a new storage of its own, and one on the storage of another. */
+ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storage_kind kind);
+ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d);
+/* A persistent storage of a parameter (master, moments, EMA) as a tensor. */
+ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind);
+
+/* Whether a tensor, fresh from its producer and seen by nobody else, can be written elsewhere with
+ * these strides; and the move onto the storage of another tensor. */
+bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as);
+void tape_rehome(ckpt_tape *t, ckpt_tensor x, ckpt_tensor onto, const struct ckpt_desc *as);
+
+/* Records the copy-in of an input or constant, unless it was recorded. */
+void tape_use_feed(ckpt_tape *t, int32_t feed);
+
+/* Appends an op without looking at its def's rules.  Returns its index, or -1. */
+int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
+                    int n_out, const ckpt_tensor *out);
+
+/* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete. */
+void tape_fetch_gradients(ckpt_tape *t);
+
+/* Appends the reverse of everything that leads to loss; fills param_gradient. */
+int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);
+
+/* Inputs (in = true) and outputs of an op as a public call description; arrays have room. */
+void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, struct ckpt_desc *in,
+               struct ckpt_desc *out);
+
+static inline int32_t op_in(const ckpt_tape *t, const struct op *o, int i)
+{
+    return t->operands.data[o->operands + i];
+}
+
+static inline int32_t op_out(const ckpt_tape *t, const struct op *o, int i)
+{
+    return t->operands.data[o->operands + o->n_in + i];
+}
+
+/* "linear in spatial_blocks.3 (model.c:120)" */
+void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size);
+
+#endif

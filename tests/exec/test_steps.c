@@ -1,0 +1,274 @@
+/* The calls of a running program: feeding, stepping, fetching, several programs in one context. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ckpt.h"
+
+struct line {
+    ckpt_tensor w, b, unused;
+    int64_t rows; /* of the auxiliary output, to make programs of different sizes */
+};
+
+static ckpt_tensor predict(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct line *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3});
+    ckpt_tensor y = ckpt_linear(t, x, m->w, m->b);
+    ckpt_output(t, "y", y);
+    return y;
+}
+
+static ckpt_tensor train(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor y = predict(t, batch, user);
+    ckpt_tensor target = ckpt_input(t, "target", CKPT_F32, 2, (int64_t[]){batch, 2});
+    ckpt_output_gradient(t, "dw", ((struct line *)user)->w);
+    ckpt_output_gradient(t, "dunused", ((struct line *)user)->unused);
+    return ckpt_mse(t, y, target, CKPT_NONE);
+}
+
+static ckpt *open_line(struct line *m, enum ckpt_dtype dtype, const struct ckpt_options *opt)
+{
+    ckpt *c;
+    assert_int_equal(ckpt_open(&c, opt), 0);
+    m->w = ckpt_param(c, "w", dtype, 2, (int64_t[]){2, 3}, CKPT_NORMAL(1), true);
+    m->b = ckpt_param(c, "b", dtype, 1, (int64_t[]){2}, CKPT_ZEROS, true);
+    m->unused = ckpt_param(c, "unused", dtype, 1, (int64_t[]){5}, CKPT_ONES, true);
+    return c;
+}
+
+static const float batch_x[4][3] = {{1, 2, 3}, {-1, 0.5f, 2}, {0, 0, 1}, {3, -2, 1}};
+static const float batch_target[4][2] = {{1, 0}, {0, 1}, {2, 2}, {-1, 3}};
+
+static void feed_line(ckpt_program *p)
+{
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_feed(p, "target", batch_target, sizeof batch_target), 0);
+}
+
+/* The gradient by hand: dW = 2/(B 2) sum (y - target) x^T. */
+static void test_gradient_by_hand(void **state)
+{
+    (void)state;
+    for (int64_t micro = 1; micro <= 4; micro *= 2) {
+        struct line m = {0};
+        struct ckpt_options o = CKPT_OPTIONS_INIT;
+        struct ckpt_adamw a = CKPT_ADAMW_INIT;
+        ckpt_program *p;
+        float w[6], dw[6], y[8], unused[5];
+        o.micro_batch = micro;
+        ckpt *c = open_line(&m, CKPT_F32, &o);
+        assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w, 6), 0);
+        assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+        feed_line(p);
+        assert_int_equal(ckpt_step(p, NULL), 0);
+        assert_int_equal(ckpt_fetch(p, "dw", dw, sizeof dw), 0);
+        assert_int_equal(ckpt_fetch(p, "y", y, sizeof y), 0);
+        assert_int_equal(ckpt_fetch(p, "dunused", unused, sizeof unused), 0);
+        for (int n = 0; n < 2; n++) {
+            for (int k = 0; k < 3; k++) {
+                double sum = 0;
+                for (int b = 0; b < 4; b++)
+                    sum += 2. / 8 * (y[b * 2 + n] - batch_target[b][n]) * batch_x[b][k];
+                assert_true(fabs(sum - dw[n * 3 + k]) < 1e-5);
+            }
+        }
+        for (int i = 0; i < 5; i++)
+            assert_true(unused[i] == 0.f);
+        ckpt_close(c);
+    }
+}
+
+static void test_feed_errors(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    float loss, y[8];
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_step(p, &loss), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "never fed"));
+    assert_int_equal(ckpt_feed(p, "nothing", batch_x, sizeof batch_x), CKPT_ENAME);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x - 4), CKPT_EINVAL);
+    assert_int_equal(ckpt_fetch(p, "y", y, sizeof y), CKPT_EINVAL); /* before any step */
+    feed_line(p);
+    assert_int_equal(ckpt_step(p, &loss), 0);
+    assert_int_equal(ckpt_fetch(p, "y", y, sizeof y - 4), CKPT_EINVAL);
+    assert_int_equal(ckpt_fetch(p, "z", y, sizeof y), CKPT_ENAME);
+    struct ckpt_desc d;
+    assert_int_equal(ckpt_program_desc(p, "y", &d), 0);
+    assert_true(d.ndim == 2 && d.shape[0] == 4 && d.shape[1] == 2);
+    ckpt_close(c);
+}
+
+/* Training first or predicting first: both see the same weights, whatever was compiled when. */
+static void test_two_programs(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *before, *p, *after;
+    float y[8], z[8];
+    a.lr = 0.05f;
+    a.ema_decay = 0.5f;
+    ckpt *c = open_line(&m, CKPT_BF16, NULL);
+    float w[6], master[6];
+    for (int i = 0; i < 6; i++)
+        w[i] = 0.1f + 0.001f * (float)i; /* none is a bf16 value */
+    assert_int_equal(ckpt_param_set(c, m.w, CKPT_VALUE, w, 6), 0);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &before), CKPT_ESHAPE);
+    assert_non_null(strstr(ckpt_error(c), "test_steps.c:")); /* fp32 x with bf16 w */
+    ckpt_close(c);
+
+    c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_param_set(c, m.w, CKPT_VALUE, w, 6), 0);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &before), 0);
+    assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(before, NULL), 0);
+    assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_step(before, NULL), 0); /* its arena moved: it still runs */
+    assert_int_equal(ckpt_fetch(before, "y", z, sizeof z), 0);
+    assert_memory_equal(y, z, sizeof y);
+    feed_line(p);
+    for (int s = 0; s < 20; s++)
+        assert_int_equal(ckpt_step(p, NULL), 0);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &after), 0);
+    assert_int_equal(ckpt_feed(after, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(before, NULL), 0);
+    assert_int_equal(ckpt_step(after, NULL), 0);
+    assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
+    assert_int_equal(ckpt_fetch(after, "y", z, sizeof z), 0);
+    assert_memory_equal(y, z, sizeof y);
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, master, 6), 0);
+    assert_memory_not_equal(master, w, sizeof w);
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_EMA, master, 6), 0);
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_EMA, master, 5), CKPT_EINVAL);
+    ckpt_close(c);
+}
+
+static ckpt_tensor overflow(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct line *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3});
+    ckpt_label(t, "head");
+    ckpt_tensor y = ckpt_mul(t, x, x);
+    return ckpt_mse(t, ckpt_linear(t, y, m->w, m->b), ckpt_slice(t, x, 1, 0, 2), CKPT_NONE);
+}
+
+/* A step that is not finite names the op, and the weights and moments stay as they were. */
+static void test_nan_keeps_weights(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    float x[4][3], w[6], v[6], loss;
+    a.lr = 0.1f;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(p, &loss), 0);
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w, 6), 0);
+    memcpy(x, batch_x, sizeof x);
+    x[2][1] = 1e30f; /* its square overflows */
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+    assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "step 1"));
+    assert_non_null(strstr(ckpt_error(c), "mul in head"));
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
+    assert_memory_equal(w, v, sizeof w);
+    x[2][1] = NAN;
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+    assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "input 'x'"));
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(p, &loss), 0); /* and it goes on */
+    ckpt_close(c);
+}
+
+/* The loss overflows while every gradient is finite: the update must not happen either. */
+static ckpt_tensor far_away(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct line *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3});
+    return ckpt_mse(t, ckpt_linear(t, x, m->w, m->b),
+                    ckpt_input(t, "target", CKPT_F32, 2, (int64_t[]){batch, 2}), CKPT_NONE);
+}
+
+static void test_infinite_loss_keeps_weights(void **state)
+{
+    (void)state;
+    for (int64_t micro = 1; micro <= 4; micro *= 4) {
+        struct line m = {0};
+        struct ckpt_options o = CKPT_OPTIONS_INIT;
+        struct ckpt_adamw a = CKPT_ADAMW_INIT;
+        ckpt_program *p;
+        float target[4][2] = {{1e25f}}, w[6], v[6], loss;
+        o.micro_batch = micro;
+        ckpt *c = open_line(&m, CKPT_F32, &o);
+        assert_int_equal(ckpt_compile(c, far_away, &m, &a, 4, &p), 0);
+        assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+        assert_int_equal(ckpt_feed(p, "target", target, sizeof target), 0);
+        assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w, 6), 0);
+        assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
+        assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
+        assert_memory_equal(w, v, sizeof w);
+        ckpt_close(c);
+    }
+}
+
+static void test_plan_only(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    struct ckpt_program_info info;
+    ckpt_program *p;
+    o.plan_only = true;
+    ckpt *c = open_line(&m, CKPT_F32, &o);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    ckpt_program_info(p, &info);
+    assert_true(info.plan_only && info.planned_peak > 0 && info.arena_bytes == 0);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), CKPT_EINVAL);
+    assert_int_equal(ckpt_step(p, NULL), CKPT_EINVAL);
+    ckpt_close(c);
+}
+
+static void test_bad_parameters(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    ckpt_param(c, "w", CKPT_F32, 1, (int64_t[]){2}, CKPT_ZEROS, true);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "'w'"));
+    assert_null(p);
+    ckpt_close(c);
+    c = open_line(&m, CKPT_F32, NULL);
+    ckpt_param(c, "empty", CKPT_F32, 2, (int64_t[]){2, 0}, CKPT_ZEROS, true);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ESHAPE);
+    ckpt_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradient_by_hand),
+        cmocka_unit_test(test_feed_errors),
+        cmocka_unit_test(test_two_programs),
+        cmocka_unit_test(test_nan_keeps_weights),
+        cmocka_unit_test(test_infinite_loss_keeps_weights),
+        cmocka_unit_test(test_plan_only),
+        cmocka_unit_test(test_bad_parameters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,458 @@
+/* The harness of the op tests; see harness.h. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Allowed distances from the reference, by dtype. */
+static const struct {
+    double forward, gradient;
+} tolerance[] = {[CKPT_F32] = {2e-6, 1e-5}, [CKPT_BF16] = {1e-2, 2e-2}};
+
+/* ---- random numbers ------------------------------------------------------------------------- */
+
+uint64_t rng_next(struct rng *r)
+{
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+int64_t rng_range(struct rng *r, int64_t low, int64_t high)
+{
+    return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
+}
+
+double rng_normal(struct rng *r)
+{
+    double u = ((double)(rng_next(r) >> 11) + 1) / 9007199254740993.0;
+    double v = (double)(rng_next(r) >> 11) / 9007199254740992.0;
+    return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
+}
+
+int64_t rng_dim(struct rng *r, int64_t high)
+{
+    return rng_range(r, 0, 4) == 0 ? 1 : rng_range(r, 1, high);
+}
+
+double relative_error(const double *a, const double *b, int64_t n, double floor)
+{
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        error += (a[i] - b[i]) * (a[i] - b[i]);
+        norm += b[i] * b[i];
+    }
+    return sqrt(error) / fmax(sqrt(norm), floor);
+}
+
+/* ---- operands ------------------------------------------------------------------------------- */
+
+struct operand *case_add(struct op_case *c, struct rng *r, enum role role, int ndim,
+                         const int64_t *shape)
+{
+    struct operand *o = &c->in[c->n_in++];
+    o->role = role;
+    array_init(&o->value, ndim, shape);
+    for (int64_t i = 0; role != ROLE_INDEX && i < o->value.n; i++)
+        o->value.x[i] = rng_normal(r);
+    return o;
+}
+
+void case_add_absent(struct op_case *c)
+{
+    c->in[c->n_in++].value.ndim = -1;
+}
+
+static void case_free(struct op_case *c)
+{
+    for (int k = 0; k < c->n_in; k++) {
+        array_free(&c->in[k].value);
+        array_free(&c->in[k].map);
+    }
+    array_free(&c->weight);
+}
+
+/* Values that the dtype can hold, so that only the op itself is judged. */
+static void round_values(struct operand *o, enum ckpt_dtype dtype)
+{
+    for (int64_t i = 0; i < o->value.n; i++) {
+        float x = (float)o->value.x[i];
+        uint16_t bits;
+        if (dtype == CKPT_BF16 && !o->keep_f32 && o->role == ROLE_PARAM) {
+            ckpt_to_bf16(&x, &bits, 1);
+            ckpt_from_bf16(&bits, &x, 1);
+        }
+        o->value.x[i] = x;
+    }
+}
+
+static void shuffle(struct rng *r, int *axes, int n)
+{
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)rng_range(r, 0, i), swap = axes[i];
+        axes[i] = axes[j];
+        axes[j] = swap;
+    }
+}
+
+/* Chooses how the parameter becomes the operand, and the parameter's shape. */
+static void draw_view(struct operand *o, struct rng *r)
+{
+    int64_t cut[CKPT_MAX_DIMS];
+    int ndim = o->value.ndim;
+    memcpy(cut, o->value.shape, sizeof(cut));
+    for (int i = 0; i < CKPT_MAX_DIMS; i++)
+        o->axes[i] = i;
+    o->permuted = o->role == ROLE_PARAM && ndim > 1 && rng_range(r, 0, 2) == 0;
+    o->sliced = o->role == ROLE_PARAM && ndim > 0 && rng_range(r, 0, 2) == 0;
+    if (o->permuted)
+        shuffle(r, o->axes, ndim - (o->keep_last ? 1 : 0));
+    if (o->sliced) {
+        o->axis = (int)rng_range(r, 0, ndim - 1);
+        o->begin = rng_range(r, 0, 2);
+        cut[o->axis] += o->begin + rng_range(r, 0, 2);
+    }
+    o->base_ndim = ndim;
+    for (int i = 0; i < ndim; i++)
+        o->base_shape[o->axes[i]] = cut[i];
+}
+
+/* Sends the places 0, 1, 2 ... of the parameter through the same permutation and slice. */
+static void map_view(struct operand *o)
+{
+    struct array base, permuted;
+    struct op_attr attr = {.axis = o->axis, .begin = o->begin};
+    array_init(&base, o->base_ndim, o->base_shape);
+    for (int64_t i = 0; i < base.n; i++)
+        base.x[i] = (double)i;
+    memcpy(attr.axes, o->axes, sizeof(attr.axes));
+    ref_permute(&base, &permuted, &attr);
+    attr.end = o->begin + (o->sliced ? o->value.shape[o->axis] : 0);
+    (o->sliced ? ref_slice : ref_identity)(&permuted, &o->map, &attr);
+    o->base_n = base.n;
+    array_free(&base);
+    array_free(&permuted);
+}
+
+/* ---- the library's side --------------------------------------------------------------------- */
+
+struct trial {
+    const struct op_case *c;
+    const struct array *expected;
+    ckpt_tensor param[MAX_OPERANDS];
+};
+
+static ckpt_tensor record_constant(ckpt_tape *t, const char *name, const struct operand *o)
+{
+    size_t n = (size_t)o->value.n;
+    union {
+        float f;
+        int32_t i;
+    } *data = calloc(n ? n : 1, sizeof(*data));
+    enum ckpt_dtype dtype = o->role == ROLE_INDEX ? CKPT_I32 : CKPT_F32;
+    if (!data)
+        exit(99);
+    for (size_t i = 0; i < n; i++) {
+        if (dtype == CKPT_I32)
+            data[i].i = (int32_t)o->value.x[i];
+        else
+            data[i].f = (float)o->value.x[i];
+    }
+    ckpt_tensor x = ckpt_constant(t, name, dtype, o->value.ndim, o->value.shape, data);
+    free(data);
+    return x;
+}
+
+static ckpt_tensor record_operand(ckpt_tape *t, const struct trial *trial, int k)
+{
+    const struct operand *o = &trial->c->in[k];
+    char name[16];
+    snprintf(name, sizeof(name), "in%d", k);
+    if (o->role == ROLE_ABSENT)
+        return CKPT_NONE;
+    if (o->role != ROLE_PARAM)
+        return record_constant(t, name, o);
+    ckpt_output_gradient(t, name, trial->param[k]);
+    ckpt_tensor x = trial->param[k];
+    if (o->permuted)
+        x = ckpt_permute(t, x, o->axes);
+    if (o->sliced)
+        x = ckpt_slice(t, x, o->axis, o->begin, o->begin + o->value.shape[o->axis]);
+    return x;
+}
+
+static void check_shape(ckpt_tape *t, ckpt_tensor y, const struct array *expected)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, y);
+    bool same = d.ndim == expected->ndim;
+    for (int i = 0; same && i < d.ndim; i++)
+        same = d.shape[i] == expected->shape[i];
+    if (d.ndim >= 0 && !same)
+        ckpt_tape_fail(t, CKPT_ESHAPE, "the result has %d axes, or other sizes than the reference",
+                       d.ndim);
+}
+
+static ckpt_tensor record_trial(ckpt_tape *t, int64_t micro_batch, void *user)
+{
+    struct trial *trial = user;
+    const struct op_case *c = trial->c;
+    ckpt_tensor in[MAX_OPERANDS] = {CKPT_NONE};
+    struct operand weight = {.role = ROLE_FIXED, .value = c->weight};
+    (void)micro_batch;
+    for (int k = 0; k < c->n_in; k++)
+        in[k] = record_operand(t, trial, k);
+    ckpt_tensor y = c->record(t, in, c);
+    check_shape(t, y, trial->expected);
+    if (trial->expected->ndim == 0)
+        y = ckpt_reshape(t, y, 1, (int64_t[]){1});
+    ckpt_output(t, "out", y);
+    ckpt_tensor product = ckpt_mul(t, y, record_constant(t, "weight", &weight));
+    return ckpt_reshape(t, ckpt_sum(t, product, ~(~0u << c->weight.ndim)), 0, NULL);
+}
+
+/* Reads an output as fp64, whatever its dtype. */
+static int fetch_values(ckpt_program *p, const char *name, int64_t n, double *x)
+{
+    struct ckpt_desc d;
+    int e = ckpt_program_desc(p, name, &d);
+    if (e)
+        return e;
+    int64_t bytes = n * ckpt_dtype_size(d.dtype);
+    float *raw = calloc((size_t)n + 1, sizeof(*raw)), *values = calloc((size_t)n + 1, sizeof(*raw));
+    if (!raw || !values)
+        exit(99);
+    e = ckpt_fetch(p, name, raw, bytes);
+    if (d.dtype == CKPT_BF16)
+        ckpt_from_bf16((uint16_t *)raw, values, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = d.dtype == CKPT_BF16 ? values[i] : raw[i];
+    free(raw);
+    free(values);
+    return e;
+}
+
+static int create_params(ckpt *context, struct trial *trial, bool *trained)
+{
+    for (int k = 0; k < trial->c->n_in; k++) {
+        const struct operand *o = &trial->c->in[k];
+        char name[16];
+        snprintf(name, sizeof(name), "p%d", k);
+        if (o->role != ROLE_PARAM)
+            continue;
+        float *value = calloc((size_t)o->base_n + 1, sizeof(*value));
+        if (!value)
+            exit(99);
+        for (int64_t i = 0; i < o->value.n; i++)
+            value[(int64_t)o->map.x[i]] = (float)o->value.x[i];
+        trial->param[k] = ckpt_param(context, name, o->keep_f32 ? CKPT_F32 : trial->c->dtype,
+                                     o->base_ndim, o->base_shape, CKPT_ZEROS, true);
+        int e = ckpt_param_set(context, trial->param[k], CKPT_VALUE, value, o->base_n);
+        free(value);
+        if (e)
+            return e;
+        *trained = true;
+    }
+    return 0;
+}
+
+/* Compiles and runs the case; out and gradient[k] get the library's values. */
+static int run_library(struct trial *trial, ckpt *context, struct array *out,
+                       struct array *gradient)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *p = NULL;
+    bool trained = false;
+    adamw.lr = 0;
+    int e = create_params(context, trial, &trained);
+    if (!e)
+        e = ckpt_compile(context, record_trial, trial, trained ? &adamw : NULL, 1, &p);
+    if (!e)
+        e = ckpt_step(p, NULL);
+    if (!e)
+        e = fetch_values(p, "out", out->n, out->x);
+    for (int k = 0; !e && k < trial->c->n_in; k++) {
+        char name[16];
+        snprintf(name, sizeof(name), "in%d", k);
+        if (trial->c->in[k].role == ROLE_PARAM)
+            e = fetch_values(p, name, gradient[k].n, gradient[k].x);
+    }
+    ckpt_program_free(p);
+    return e;
+}
+
+/* ---- the reference's side ------------------------------------------------------------------- */
+
+static void evaluate(const struct op_case *c, struct array *out)
+{
+    struct array in[MAX_OPERANDS];
+    for (int k = 0; k < c->n_in; k++)
+        in[k] = c->in[k].value;
+    c->reference(in, out, &c->attr);
+}
+
+static double evaluate_loss(const struct op_case *c)
+{
+    struct array out;
+    double loss = 0;
+    evaluate(c, &out);
+    for (int64_t i = 0; i < out.n; i++)
+        loss += out.x[i] * c->weight.x[i];
+    array_free(&out);
+    return loss;
+}
+
+/* Central differences for every element; what the view does not show has no gradient. */
+static void difference(struct op_case *c, int k, double *gradient)
+{
+    const double h = 1e-5;
+    struct operand *o = &c->in[k];
+    for (int64_t i = 0; i < o->value.n; i++) {
+        double x = o->value.x[i];
+        o->value.x[i] = x + h;
+        double above = evaluate_loss(c);
+        o->value.x[i] = x - h;
+        double below = evaluate_loss(c);
+        o->value.x[i] = x;
+        gradient[(int64_t)o->map.x[i]] = (above - below) / (2 * h);
+    }
+}
+
+/* ---- one trial ------------------------------------------------------------------------------ */
+
+static void print_case(const struct op_case *c)
+{
+    for (int k = 0; k < c->n_in; k++) {
+        const struct operand *o = &c->in[k];
+        printf(" in%d", k);
+        if (o->role == ROLE_ABSENT)
+            printf(" absent");
+        for (int i = 0; i < o->value.ndim; i++)
+            printf("%c%lld", i ? 'x' : ' ', (long long)o->value.shape[i]);
+        printf("%s%s%s", o->permuted ? " permuted" : "", o->sliced ? " sliced" : "",
+               o->keep_f32 ? " f32" : "");
+        printf(k + 1 < c->n_in ? ";" : "\n");
+    }
+}
+
+static int report(const struct op_case *c, int trial, const char *what, double error, double limit)
+{
+    if (error <= limit)
+        return 0;
+    printf("FAIL %s trial %d %s: %s is off by %.2e, allowed %.0e:", c->name, trial,
+           c->dtype == CKPT_BF16 ? "bf16" : "f32", what, error, limit);
+    print_case(c);
+    return 1;
+}
+
+/* Errors of a gradient are measured against r as well: where softmax saturates the true gradient
+ * is next to zero and fp32 rounding of the terms that cancel is all that is left. */
+static int compare_gradient(struct op_case *c, int trial, int k, const struct array *gradient,
+                            double *worst)
+{
+    char what[32];
+    double *expected = calloc((size_t)gradient->n + 1, sizeof(*expected)), scale = 0;
+    if (!expected)
+        exit(99);
+    difference(c, k, expected);
+    for (int64_t i = 0; i < c->weight.n; i++)
+        scale += c->weight.x[i] * c->weight.x[i];
+    double error = relative_error(gradient->x, expected, gradient->n, 0.03 * sqrt(scale));
+    free(expected);
+    *worst = fmax(*worst, error);
+    snprintf(what, sizeof(what), "gradient of in%d", k);
+    return report(c, trial, what, error, tolerance[c->dtype].gradient);
+}
+
+struct worst {
+    double forward, gradient;
+};
+
+static int check_case(struct op_case *c, int trial, struct worst *worst)
+{
+    struct array expected, out, gradient[MAX_OPERANDS] = {0};
+    struct trial run = {.c = c, .expected = &expected};
+    struct ckpt_options options = CKPT_OPTIONS_INIT;
+    ckpt *context = NULL;
+    int failed = 0;
+
+    evaluate(c, &expected);
+    array_init(&out, expected.ndim, expected.shape);
+    for (int k = 0; k < c->n_in; k++)
+        if (c->in[k].role == ROLE_PARAM)
+            array_init(&gradient[k], c->in[k].base_ndim, c->in[k].base_shape);
+    options.device = "cpu";
+    options.verify = true;
+    int e = ckpt_open(&context, &options);
+    if (!e)
+        e = run_library(&run, context, &out, gradient);
+    if (e) {
+        printf("FAIL %s trial %d %s: %s: %s:", c->name, trial,
+               c->dtype == CKPT_BF16 ? "bf16" : "f32", ckpt_error_name(e), ckpt_error(context));
+        print_case(c);
+        failed = 1;
+    } else {
+        double error = relative_error(out.x, expected.x, out.n, 1e-3);
+        worst->forward = fmax(worst->forward, error);
+        failed += report(c, trial, "result", error, tolerance[c->dtype].forward);
+        for (int k = 0; k < c->n_in; k++)
+            if (c->in[k].role == ROLE_PARAM)
+                failed += compare_gradient(c, trial, k, &gradient[k], &worst->gradient);
+    }
+    ckpt_close(context);
+    for (int k = 0; k < c->n_in; k++)
+        array_free(&gradient[k]);
+    array_free(&expected);
+    array_free(&out);
+    return failed;
+}
+
+/* fmax drops NaN, but report() does not: a NaN error is never within its limit. */
+static int run_trial(const struct op_row *row, int trial, enum ckpt_dtype dtype,
+                     struct worst *worst)
+{
+    struct op_case c = {.name = row->name, .record = row->record, .reference = row->reference};
+    struct rng r = {.state = (uint64_t)trial * 7919 + 1};
+    struct array shape;
+    for (const char *s = row->name; *s; s++)
+        r.state = r.state * 31 + (unsigned char)*s;
+    c.dtype = dtype;
+    row->draw(&c, &r, trial);
+    for (int k = 0; k < c.n_in; k++) {
+        if (c.in[k].role == ROLE_ABSENT)
+            continue;
+        round_values(&c.in[k], dtype);
+        draw_view(&c.in[k], &r);
+        map_view(&c.in[k]);
+    }
+    evaluate(&c, &shape);
+    array_init(&c.weight, shape.ndim ? shape.ndim : 1, shape.ndim ? shape.shape : (int64_t[]){1});
+    for (int64_t i = 0; i < c.weight.n; i++)
+        c.weight.x[i] = (float)rng_normal(&r);
+    array_free(&shape);
+    int failed = check_case(&c, trial, worst);
+    case_free(&c);
+    return failed;
+}
+
+int harness_main(int argc, char **argv, const struct op_row *rows)
+{
+    int failures = 0, ran = 0;
+    for (const struct op_row *row = rows; row->name; row++) {
+        struct worst worst[2] = {{0, 0}, {0, 0}};
+        int failed = 0;
+        if (argc > 1 && strcmp(argv[1], row->name) != 0)
+            continue;
+        for (int trial = 0; trial < TRIALS; trial++)
+            for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++)
+                failed += run_trial(row, trial, (enum ckpt_dtype)dtype, &worst[dtype]);
+        printf("%-4s %-22s f32 %.1e / %.1e  bf16 %.1e / %.1e (forward / gradient)\n",
+               failed ? "FAIL" : "ok", row->name, worst[0].forward, worst[0].gradient,
+               worst[1].forward, worst[1].gradient);
+        fflush(stdout);
+        failures += failed;
+        ran++;
+    }
+    return failures || !ran ? 1 : 0;
+}

@@ -1,0 +1,308 @@
+/*
+ * Tensors and parameters that are used several times, through views and through several ops: their
+ * gradients add up.  Same harness as test_gradients.
+ */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Applies a reference op to up to three arrays; the caller frees the result. */
+static struct array apply(reference_op op, const struct op_attr *a, int n, const struct array **x)
+{
+    struct array in[4] = {{.ndim = -1}, {.ndim = -1}, {.ndim = -1}, {.ndim = -1}}, out;
+    for (int i = 0; i < n; i++)
+        in[i] = *x[i];
+    op(in, &out, a);
+    return out;
+}
+
+#define APPLY(op, attr, ...)                                                                       \
+    apply((op), (attr), (int)(sizeof((const struct array *[]){__VA_ARGS__}) / sizeof(void *)),     \
+          (const struct array *[]){__VA_ARGS__})
+
+static void draw_matrix(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t n = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 7);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, n});
+}
+
+/* ---- x x + x -------------------------------------------------------------------------------- */
+
+static ckpt_tensor record_three_uses(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    return ckpt_add(t, ckpt_mul(t, in[0], in[0]), in[0]);
+}
+
+static void ref_three_uses(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array square = APPLY(ref_mul, a, &in[0], &in[0]);
+    *out = APPLY(ref_add, a, &square, &in[0]);
+    array_free(&square);
+}
+
+/* ---- gelu(x) + silu(x) + layer_norm(x) + x: four gradients of several producers ------------- */
+
+static void draw_rows(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t rows = trial == TRIAL_TINY ? 1 : rng_range(r, 1, 6);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){rows, rng_range(r, 3, 9)});
+    c->attr.eps = (float)1e-6;
+}
+
+static ckpt_tensor record_fan_out(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor x = ckpt_affine(t, in[0], 0.5f, 0.f); /* an activation, not the parameter itself */
+    ckpt_tensor sum = ckpt_add(t, ckpt_gelu(t, x), ckpt_silu(t, x));
+    sum = ckpt_add(t, sum, ckpt_layer_norm(t, x, (float)c->attr.eps));
+    return ckpt_add(t, sum, x);
+}
+
+static void ref_fan_out(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr half = {.a = 0.5};
+    struct array x = APPLY(ref_affine, &half, &in[0]);
+    struct array part[3] = {APPLY(ref_gelu, a, &x), APPLY(ref_silu, a, &x),
+                            APPLY(ref_layer_norm, a, &x)};
+    *out = x;
+    for (int k = 0; k < 3; k++) {
+        for (int64_t i = 0; i < x.n; i++)
+            out->x[i] += part[k].x[i];
+        array_free(&part[k]);
+    }
+}
+
+/* ---- one weight in two layers --------------------------------------------------------------- */
+
+static void draw_shared_weight(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t n = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 7), m = rng_dim(r, 5);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){m, n});
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, n});
+    case_add(c, r, ROLE_PARAM, 1, &n);
+}
+
+static ckpt_tensor record_shared_weight(ckpt_tape *t, const ckpt_tensor *in,
+                                        const struct op_case *c)
+{
+    (void)c;
+    ckpt_tensor h = ckpt_silu(t, ckpt_linear(t, in[0], in[1], in[2]));
+    return ckpt_linear(t, h, in[1], in[2]);
+}
+
+static void ref_shared_weight(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array y = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    struct array h = APPLY(ref_silu, a, &y);
+    *out = APPLY(ref_linear, a, &h, &in[1], &in[2]);
+    array_free(&y);
+    array_free(&h);
+}
+
+/* ---- x + transpose(x), and slices that overlap ---------------------------------------------- */
+
+static ckpt_tensor record_transpose(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    return ckpt_mul(t, in[0], ckpt_permute(t, in[0], (int[]){1, 0}));
+}
+
+static void ref_transpose(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr swap = {.axes = {1, 0}};
+    struct array turned = APPLY(ref_permute, &swap, &in[0]);
+    *out = APPLY(ref_mul, a, &in[0], &turned);
+    array_free(&turned);
+}
+
+static void draw_overlap(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[2] = {rng_range(r, 2, 6), rng_range(r, 1, 4)};
+    case_add(c, r, ROLE_PARAM, 2, shape);
+    c->attr.size[0] = shape[0];
+    (void)trial;
+}
+
+static ckpt_tensor record_overlap(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    int64_t n = c->attr.size[0];
+    ckpt_tensor x = ckpt_silu(t, in[0]);
+    return ckpt_mul(t, ckpt_slice(t, x, 0, 0, n - 1), ckpt_slice(t, x, 0, 1, n));
+}
+
+static void ref_overlap(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr low = {.begin = 0, .end = a->size[0] - 1},
+                   high = {.begin = 1, .end = a->size[0]};
+    struct array x = APPLY(ref_silu, a, &in[0]);
+    struct array first = APPLY(ref_slice, &low, &x), second = APPLY(ref_slice, &high, &x);
+    *out = APPLY(ref_mul, a, &first, &second);
+    array_free(&x);
+    array_free(&first);
+    array_free(&second);
+}
+
+/* ---- parts of a split, joined in another order and one of them twice ------------------------ */
+
+static void draw_reorder(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t part = rng_dim(r, 3), rows = rng_dim(r, 4);
+    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){rows, 3 * part, 2});
+    c->attr.size[0] = part;
+    (void)trial;
+}
+
+static ckpt_tensor record_reorder(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor part[3];
+    (void)c;
+    ckpt_split(t, in[0], 1, 3, part);
+    return ckpt_concat(t, 1, 3, (ckpt_tensor[]){part[2], ckpt_gelu(t, part[0]), part[2]});
+}
+
+static void ref_reorder(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    int64_t n = a->size[0];
+    struct op_attr cut[2] = {{.axis = 1, .begin = 0, .end = n},
+                             {.axis = 1, .begin = 2 * n, .end = 3 * n}};
+    struct op_attr join = {.axis = 1};
+    struct array first = APPLY(ref_slice, &cut[0], &in[0]);
+    struct array last = APPLY(ref_slice, &cut[1], &in[0]);
+    struct array middle = APPLY(ref_gelu, a, &first);
+    *out = APPLY(ref_concat, &join, &last, &middle, &last);
+    array_free(&first);
+    array_free(&middle);
+    array_free(&last);
+}
+
+/* ---- attention on three thirds of one linear layer, spatial or temporal --------------------- */
+
+enum { HEADS = 2, HEAD_DIM = 4, WIDTH = HEADS * HEAD_DIM };
+
+/* x [B, T, S, C]; axis 1 attends over T, axis 2 over S. */
+static void draw_self_attention(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t *s = c->attr.size;
+    for (int i = 0; i < 3; i++)
+        s[i] = trial == TRIAL_TINY ? 1 : rng_dim(r, 3);
+    c->attr.axis = 1 + trial % 2;
+    c->attr.scale = 0.5;
+    case_add(c, r, ROLE_PARAM, 4, (int64_t[]){s[0], s[1], s[2], WIDTH});
+    struct operand *w = case_add(c, r, ROLE_PARAM, 2, (int64_t[]){3 * WIDTH, WIDTH});
+    for (int64_t i = 0; i < w->value.n; i++)
+        w->value.x[i] *= 0.3;
+}
+
+static ckpt_tensor record_self_attention(ckpt_tape *t, const ckpt_tensor *in,
+                                         const struct op_case *c)
+{
+    const int64_t *s = c->attr.size;
+    const int swap[] = {0, 2, 1, 3, 4};
+    ckpt_tensor part[3];
+    ckpt_split(t, ckpt_linear(t, in[0], in[1], CKPT_NONE), 3, 3, part);
+    for (int i = 0; i < 3; i++) {
+        part[i] = ckpt_reshape(t, part[i], 5, (int64_t[]){s[0], s[1], s[2], HEADS, HEAD_DIM});
+        if (c->attr.axis == 1)
+            part[i] = ckpt_permute(t, part[i], swap);
+    }
+    ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], (float)c->attr.scale);
+    if (c->attr.axis == 1)
+        o = ckpt_permute(t, o, swap);
+    return ckpt_reshape(t, o, 4, (int64_t[]){s[0], s[1], s[2], WIDTH});
+}
+
+static void ref_self_attention(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    const int64_t *s = a->size;
+    struct op_attr split = {.n_size = 5, .size = {s[0], s[1], s[2], HEADS, HEAD_DIM}};
+    struct op_attr swap = {.axes = {0, a->axis == 1 ? 2 : 1, a->axis == 1 ? 1 : 2, 3, 4}};
+    struct op_attr merge = {.n_size = 4, .size = {s[0], s[1], s[2], WIDTH}};
+    struct array none = {.ndim = -1}, qkv = APPLY(ref_linear, a, &in[0], &in[1], &none), part[3];
+    for (int i = 0; i < 3; i++) {
+        struct op_attr cut = {.axis = 3, .begin = i * WIDTH, .end = (i + 1) * WIDTH};
+        struct array third = APPLY(ref_slice, &cut, &qkv);
+        struct array heads = APPLY(ref_reshape, &split, &third);
+        part[i] = APPLY(ref_permute, &swap, &heads);
+        array_free(&third);
+        array_free(&heads);
+    }
+    struct array o = APPLY(ref_attention, a, &part[0], &part[1], &part[2]);
+    struct array back = APPLY(ref_permute, &swap, &o);
+    *out = APPLY(ref_reshape, &merge, &back);
+    array_free(&qkv);
+    array_free(&o);
+    array_free(&back);
+    for (int i = 0; i < 3; i++)
+        array_free(&part[i]);
+}
+
+/* ---- packed text as keys and values at once ------------------------------------------------- */
+
+static void draw_text(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t B = rng_dim(r, 3), Q = rng_dim(r, 4), L = trial == TRIAL_TINY ? 1 : rng_dim(r, 5);
+    case_add(c, r, ROLE_PARAM, 4, (int64_t[]){B, Q, HEADS, HEAD_DIM})->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){B, L, WIDTH});
+    struct operand *mask = case_add(c, r, ROLE_INDEX, 2, (int64_t[]){B, L});
+    for (int64_t i = 0; i < B * L; i++)
+        mask->value.x[i] = rng_range(r, 0, 2) > 0;
+    c->attr.size[0] = B * L;
+    c->attr.scale = 0.5;
+}
+
+static ckpt_tensor record_text(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor lens, packed = ckpt_pack(t, in[1], in[2], &lens);
+    packed = ckpt_reshape(t, packed, 3, (int64_t[]){c->attr.size[0], HEADS, HEAD_DIM});
+    return ckpt_cross_attention(t, in[0], packed, packed, lens, (float)c->attr.scale);
+}
+
+static void ref_text(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr heads = {.n_size = 3, .size = {a->size[0], HEADS, HEAD_DIM}};
+    struct op_attr count = {.mask = 2};
+    struct array flat = APPLY(ref_pack, a, &in[1], &in[2]);
+    struct array packed = APPLY(ref_reshape, &heads, &flat);
+    struct array lens = APPLY(ref_sum, &count, &in[2]);
+    *out = APPLY(ref_cross_attention, a, &in[0], &packed, &packed, &lens);
+    array_free(&flat);
+    array_free(&packed);
+    array_free(&lens);
+}
+
+/* ---- one tensor as x and a of a gated residual, and as what sets the gate ------------------- */
+
+static ckpt_tensor record_self_gated(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    ckpt_tensor gate = ckpt_mean(t, in[0], 1);
+    return ckpt_gated_residual(t, in[0], ckpt_cast(t, gate, c->dtype), in[0]);
+}
+
+static void ref_self_gated(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr rows = {.mask = 1};
+    struct array gate = APPLY(ref_mean, &rows, &in[0]);
+    *out = APPLY(ref_gated_residual, a, &in[0], &gate, &in[0]);
+    array_free(&gate);
+}
+
+static const struct op_row rows[] = {
+    {"three_uses", draw_matrix, record_three_uses, ref_three_uses},
+    {"fan_out", draw_rows, record_fan_out, ref_fan_out},
+    {"shared_weight", draw_shared_weight, record_shared_weight, ref_shared_weight},
+    {"transpose", draw_matrix, record_transpose, ref_transpose},
+    {"overlap", draw_overlap, record_overlap, ref_overlap},
+    {"reorder", draw_reorder, record_reorder, ref_reorder},
+    {"self_attention", draw_self_attention, record_self_attention, ref_self_attention},
+    {"text", draw_text, record_text, ref_text},
+    {"self_gated", draw_rows, record_self_gated, ref_self_gated},
+    {NULL, NULL, NULL, NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return harness_main(argc, argv, rows);
+}

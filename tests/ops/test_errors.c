@@ -1,0 +1,221 @@
+/*
+ * Every op with shapes or dtypes that do not fit: compiling must fail with CKPT_ESHAPE (CKPT_EINVAL
+ * for an argument that is no shape), and the sentence must name the op, the offending shape and the
+ * line of this file.
+ */
+#include "ckpt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The case being recorded, counted through the lists below. */
+struct bad {
+    int wanted, index;
+    const char *op, *mentions;
+    int line;
+    ckpt_tensor result;
+};
+
+/* Operands are recorded inside the argument list of the call that is tested.  C leaves open whether
+ * that comes before or after the call notes its own place, so it is noted here again. */
+static ckpt_tensor zeros(ckpt_tape *t, int line, enum ckpt_dtype dtype, int ndim,
+                         const int64_t *shape)
+{
+    static const int32_t data[4096];
+    static int count;
+    char name[16];
+    snprintf(name, sizeof(name), "zeros%d", count++);
+    ckpt_tensor x = ckpt_constant(t, name, dtype, ndim, shape, data);
+    ckpt_tape_at(t, __FILE__, line);
+    return x;
+}
+
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define F(...)       zeros(t, __LINE__, CKPT_F32, SHAPE(__VA_ARGS__))
+#define H(...)       zeros(t, __LINE__, CKPT_BF16, SHAPE(__VA_ARGS__))
+#define I(...)       zeros(t, __LINE__, CKPT_I32, SHAPE(__VA_ARGS__))
+#define NONE         CKPT_NONE
+#define AXES(...)    ((int[]){__VA_ARGS__})
+#define TENSORS(...) ((ckpt_tensor[]){__VA_ARGS__})
+
+/* One case: `call` must be refused, naming op and `shape`. */
+#define BAD(name, shape, call)                                                                     \
+    if (b->index++ == b->wanted) {                                                                 \
+        b->op = (name);                                                                            \
+        b->mentions = (shape);                                                                     \
+        b->line = __LINE__;                                                                        \
+        b->result = (call);                                                                        \
+    }
+
+/* clang-format off */
+static void bad_arithmetic(ckpt_tape *t, struct bad *b)
+{
+    BAD("linear", "[3, 5]", ckpt_linear(t, F(2, 4), F(3, 5), NONE))
+    BAD("linear", "[4]", ckpt_linear(t, F(2, 5), F(3, 5), F(4)))
+    BAD("linear", "[3, 5, 1]", ckpt_linear(t, F(2, 5), F(3, 5, 1), NONE))
+    BAD("linear", "bf16 [3, 5]", ckpt_linear(t, F(2, 5), H(3, 5), NONE))
+    BAD("linear", "i32 [2, 5]", ckpt_linear(t, I(2, 5), I(3, 5), NONE))
+    BAD("linear", "none", ckpt_linear(t, F(2, 5), NONE, NONE))
+    BAD("add", "[2, 3]", ckpt_add(t, F(2, 3), F(2, 4)))
+    BAD("add", "i32", ckpt_add(t, F(2, 3), I(2, 3)))
+    BAD("sub", "[4, 3]", ckpt_sub(t, F(2, 3), F(4, 3)))
+    BAD("sub", "i32", ckpt_sub(t, I(2, 3), F(2, 3)))
+    BAD("mul", "[3, 2, 3]", ckpt_mul(t, F(2, 2, 3), F(3, 2, 3)))
+    BAD("mul", "i32", ckpt_mul(t, I(2, 3), I(2, 3)))
+    BAD("affine", "i32 [2, 3]", ckpt_affine(t, I(2, 3), 1, 0))
+    BAD("where", "[3]", ckpt_where(t, I(3), F(2, 4), F(2, 4)))
+    BAD("where", "fp32 [2, 1]", ckpt_where(t, F(2, 1), F(2, 4), F(2, 4)))
+    BAD("where", "i32 [2, 4]", ckpt_where(t, I(2, 1), I(2, 4), F(2, 4)))
+    BAD("gelu", "i32", ckpt_gelu(t, I(2, 3)))
+    BAD("silu", "i32", ckpt_silu(t, I(2, 3)))
+    BAD("silu", "none", ckpt_silu(t, NONE))
+}
+
+static void bad_norms(ckpt_tape *t, struct bad *b)
+{
+    BAD("layer_norm", "i32", ckpt_layer_norm(t, I(2, 3), 1e-6f))
+    BAD("rms_norm", "[4]", ckpt_rms_norm(t, F(2, 3), F(4), 1e-6f))
+    BAD("rms_norm", "[1, 3]", ckpt_rms_norm(t, F(2, 3), F(1, 3), 1e-6f))
+    BAD("rms_norm", "bf16 [3]", ckpt_rms_norm(t, F(2, 3), H(3), 1e-6f))
+    BAD("modulate", "[3, 1, 5]", ckpt_modulate(t, F(2, 4, 5), F(3, 1, 5), F(2, 1, 5)))
+    BAD("modulate", "[2, 5]", ckpt_modulate(t, F(2, 4, 5), F(2, 5), F(2, 5)))
+    BAD("modulate", "[2, 1, 1]", ckpt_modulate(t, F(2, 4, 5), F(2, 1, 5), F(2, 1, 1)))
+    BAD("gated_residual", "[2, 3, 5]", ckpt_gated_residual(t, F(2, 4, 5), F(2, 3, 5), F(2, 4, 5)))
+    BAD("gated_residual", "[2, 4, 1]", ckpt_gated_residual(t, F(2, 4, 5), F(2, 4, 5), F(2, 4, 1)))
+    BAD("gated_residual", "i32", ckpt_gated_residual(t, F(2, 4), I(2, 4), F(2, 4)))
+}
+
+static void bad_attention(ckpt_tape *t, struct bad *b)
+{
+    ckpt_tensor q = F(2, 4, 2, 8), k = F(5, 2, 8), lens;
+    BAD("rope", "[2, 3, 5]", ckpt_rope(t, F(2, 3, 5), F(3, 2, 2), 1))
+    BAD("rope", "[4, 3, 2]", ckpt_rope(t, F(2, 3, 6), F(4, 3, 2), 1))
+    BAD("rope", "[2, 3, 6]", ckpt_rope(t, F(2, 3, 6), F(3, 3, 2), 3))
+    BAD("rope", "bf16", ckpt_rope(t, F(2, 3, 6), H(3, 3, 2), 1))
+    BAD("attention", "[4, 2, 6]", ckpt_attention(t, F(4, 2, 8), F(4, 2, 6), F(4, 2, 6), 1))
+    BAD("attention", "[5, 2, 8]", ckpt_attention(t, F(4, 2, 8), F(4, 2, 8), k, 1))
+    BAD("attention", "[4, 3, 8]", ckpt_attention(t, F(4, 2, 8), F(4, 3, 8), F(4, 3, 8), 1))
+    BAD("attention", "[3, 4, 2, 8]", ckpt_attention(t, q, F(3, 4, 2, 8), F(3, 4, 2, 8), 1))
+    BAD("attention", "[2, 8]", ckpt_attention(t, F(2, 8), F(2, 8), F(2, 8), 1))
+    BAD("attention", "bf16", ckpt_attention(t, F(4, 2, 8), H(4, 2, 8), F(4, 2, 8), 1))
+    BAD("cross_attention", "[3]", ckpt_cross_attention(t, q, k, k, I(3), 1))
+    BAD("cross_attention", "[5, 3, 8]", ckpt_cross_attention(t, q, F(5, 3, 8), F(5, 3, 8), I(2), 1))
+    BAD("cross_attention", "[6, 2, 8]", ckpt_cross_attention(t, q, k, F(6, 2, 8), I(2), 1))
+    BAD("cross_attention", "[4, 2, 8]", ckpt_cross_attention(t, F(4, 2, 8), k, k, I(4), 1))
+    BAD("cross_attention", "fp32 [2]", ckpt_cross_attention(t, q, k, k, F(2), 1))
+    BAD("pack", "[2, 4]", ckpt_pack(t, F(2, 3, 5), I(2, 4), &lens))
+    BAD("pack", "[2, 3]", ckpt_pack(t, F(2, 3), I(2, 3), &lens))
+    BAD("pack", "fp32 [2, 3]", ckpt_pack(t, F(2, 3, 5), F(2, 3), &lens))
+}
+
+static void bad_embeddings(ckpt_tape *t, struct bad *b)
+{
+    BAD("timestep_embedding", "[2]", ckpt_timestep_embedding(t, F(2), 7, 10000, CKPT_F32))
+    BAD("timestep_embedding", "[2, 2]", ckpt_timestep_embedding(t, F(2, 2), 8, 10000, CKPT_F32))
+    BAD("timestep_embedding", "i32", ckpt_timestep_embedding(t, I(2), 8, 10000, CKPT_F32))
+    BAD("patchify", "[2, 3, 4, 5]", ckpt_patchify(t, F(2, 3, 4, 5), 1, 2, 2))
+    BAD("patchify", "[1, 2, 3, 4, 5]", ckpt_patchify(t, F(1, 2, 3, 4, 5), 1, 0, 2))
+    BAD("unpatchify", "[2, 3, 6, 8]", ckpt_unpatchify(t, F(2, 3, 6, 8), 3, 3, 4, 6, 1, 2, 2))
+    BAD("unpatchify", "[2, 3, 5, 8]", ckpt_unpatchify(t, F(2, 3, 5, 8), 2, 3, 4, 6, 1, 2, 2))
+    BAD("unpatchify", "[2, 4, 6, 8]", ckpt_unpatchify(t, F(2, 4, 6, 8), 2, 3, 4, 6, 1, 2, 2))
+}
+
+static void bad_views(ckpt_tape *t, struct bad *b)
+{
+    ckpt_tensor part[3] = {NONE, NONE, NONE};
+    BAD("reshape", "[2, 6]", ckpt_reshape(t, F(2, 6), SHAPE(5, 2)))
+    BAD("reshape", "[2, 6]", ckpt_reshape(t, F(2, 6), SHAPE(-3, -4)))
+    BAD("permute", "[2, 3, 4]", ckpt_permute(t, F(2, 3, 4), AXES(0, 1, 1)))
+    BAD("permute", "[2, 3, 4]", ckpt_permute(t, F(2, 3, 4), AXES(0, 1, 3)))
+    BAD("slice", "[2, 6]", ckpt_slice(t, F(2, 6), 1, 2, 7))
+    BAD("slice", "[2, 6]", ckpt_slice(t, F(2, 6), 1, 4, 4))
+    BAD("slice", "[2, 6]", ckpt_slice(t, F(2, 6), 2, 0, 1))
+    BAD("slice", "[2, 6]", ckpt_slice(t, F(2, 6), 0, -1, 1))
+    BAD("split", "[2, 5]", (ckpt_split(t, F(2, 5), 1, 3, part), part[0]))
+    BAD("split", "[2, 6]", (ckpt_split(t, F(2, 6), 2, 3, part), part[0]))
+    BAD("concat", "[3, 4]", ckpt_concat(t, 1, 2, TENSORS(F(2, 4), F(3, 4))))
+    BAD("concat", "[2, 4, 1]", ckpt_concat(t, 1, 2, TENSORS(F(2, 4), F(2, 4, 1))))
+    BAD("concat", "bf16", ckpt_concat(t, 1, 2, TENSORS(F(2, 4), H(2, 4))))
+    BAD("concat", "[2, 4]", ckpt_concat(t, 2, 2, TENSORS(F(2, 4), F(2, 4))))
+    BAD("cast", "i32", ckpt_cast(t, I(2, 4), CKPT_F32))
+}
+
+static void bad_reductions(ckpt_tape *t, struct bad *b)
+{
+    BAD("sum", "[2, 4]", ckpt_sum(t, F(2, 4), 4))
+    BAD("sum", "i32", ckpt_sum(t, I(2, 4), 1))
+    BAD("sum", "[2, 4]", ckpt_mean(t, F(2, 4), 8))
+    BAD("mse", "[2, 3, 5]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 5), NONE))
+    BAD("mse", "[2, 3]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 4), I(2, 3)))
+    BAD("mse", "fp32 [2, 4]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 4), F(2, 4)))
+    BAD("mse", "i32", ckpt_mse(t, I(2, 3, 4), F(2, 3, 4), NONE))
+    BAD("cross_entropy", "[3]", ckpt_cross_entropy(t, F(2, 5), I(3)))
+    BAD("cross_entropy", "[2, 5, 1]", ckpt_cross_entropy(t, F(2, 5, 1), I(2)))
+    BAD("cross_entropy", "fp32 [2]", ckpt_cross_entropy(t, F(2, 5), F(2)))
+}
+/* clang-format on */
+
+static ckpt_tensor record_bad(ckpt_tape *t, int64_t micro_batch, void *user)
+{
+    struct bad *b = user;
+    (void)micro_batch;
+    bad_arithmetic(t, b);
+    bad_norms(t, b);
+    bad_attention(t, b);
+    bad_embeddings(t, b);
+    bad_views(t, b);
+    bad_reductions(t, b);
+    /* The error sticks: what follows neither helps nor hides it. */
+    return ckpt_add(t, b->result, F(7, 7, 7));
+}
+
+static int complain(const struct bad *b, const char *what, int code, const char *message)
+{
+    printf("FAIL line %d, %s: %s (%s: %s)\n", b->line, b->op, what, ckpt_error_name(code), message);
+    return 1;
+}
+
+static int judge(const struct bad *b, int code, const char *message)
+{
+    char place[64];
+    snprintf(place, sizeof(place), "test_errors.c:%d:", b->line);
+    if (code != CKPT_ESHAPE && code != CKPT_EINVAL)
+        return complain(b, "was not refused as a shape", code, message);
+    if (!strstr(message, b->op))
+        return complain(b, "the message does not name the op", code, message);
+    if (!strstr(message, b->mentions))
+        return complain(b, "the message does not name the shape", code, message);
+    if (!strstr(message, place))
+        return complain(b, "the message does not name the line", code, message);
+    return 0;
+}
+
+int main(void)
+{
+    int failures = 0;
+    struct bad b = {.wanted = 0};
+    for (;; b.wanted++) {
+        ckpt *c = NULL;
+        ckpt_program *p = NULL;
+        b.index = 0;
+        b.op = NULL;
+        b.result = CKPT_NONE;
+        if (ckpt_open(&c, NULL)) {
+            printf("FAIL ckpt_open: %s\n", ckpt_error(NULL));
+            return 1;
+        }
+        int code = ckpt_compile(c, record_bad, &b, NULL, 1, &p);
+        if (b.op)
+            failures += judge(&b, code, ckpt_error(c));
+        ckpt_program_free(p);
+        ckpt_close(c);
+        if (!b.op)
+            break;
+    }
+    printf("%d refused calls, %d failures\n", b.wanted, failures);
+    return failures || b.wanted < 80 ? 1 : 0;
+}

@@ -1,0 +1,60 @@
+/* Small programs for the planner's tests: forward ops are added one by one, the rest follows. */
+#ifndef TESTS_PLAN_GRAPHS_H
+#define TESTS_PLAN_GRAPHS_H
+
+#include "plan/plan.h"
+
+#define MOST_OPERANDS 8
+
+/* A program being written down: a graph that grows, and the gradient of every storage. */
+struct sketch {
+    struct graph *g;
+    int32_t storage_room, op_room, ref_room;
+    int32_t *gradient; /* per storage: its gradient, or -1 */
+    struct forward *forward;
+    int32_t n_forward;
+};
+
+/* A forward op.  What its gradient reads besides the gradients of its outputs: bit i of needs is
+ * input i, bit n_in + i output i. */
+struct forward {
+    const char *name;
+    int32_t n_in, in[MOST_OPERANDS], n_out, out[MOST_OPERANDS];
+    int64_t out_bytes[MOST_OPERANDS], weight, workspace;
+    unsigned needs;
+    unsigned constant_outputs; /* bit i: output i has no gradient */
+    double seconds;
+    bool once;       /* must not run again */
+    int32_t onto;    /* > 0: writes a part of this storage instead of out[0] */
+    int32_t changes; /* > 0: changes this storage in place */
+    int32_t w, dw;   /* filled in */
+};
+
+struct sketch *sketch_new(void);
+int32_t sketch_storage(struct sketch *k, int64_t bytes, enum graph_kind kind, const char *name);
+int32_t sketch_op(struct sketch *k, enum graph_phase phase, const char *name, int32_t n_reads,
+                  const int32_t *reads, int32_t n_writes, const int32_t *writes, double seconds);
+/* Adds a forward op; storages of its outputs are made and returned in f->out. */
+void sketch_forward(struct sketch *k, struct forward *f);
+/* y = op(x) of as many bytes, whose gradient reads what needs says. */
+int32_t sketch_unary(struct sketch *k, const char *name, int32_t x, int64_t bytes, int64_t weight,
+                     unsigned needs, double seconds);
+int32_t sketch_input(struct sketch *k, int64_t bytes);
+/* Appends the loss, the backward pass and the update; frees k. */
+struct graph *sketch_finish(struct sketch *k, int32_t loss_of, int32_t n_micro);
+
+/* n layers of bytes each; the backward op of a layer reads its input, its output and a gradient. */
+struct graph *graph_chain(int32_t n, int64_t bytes);
+/* Blocks of 13 ops as in a diffusion transformer; unit is one activation of the residual stream. */
+struct graph *graph_transformer(int32_t blocks, int64_t unit, int32_t n_micro);
+/* Down and up again, with a skip connection on every level. */
+struct graph *graph_unet(int32_t levels, int64_t bytes);
+/* Random connections, several outputs, parts, changes in place, ops that run once. */
+struct graph *graph_random(uint32_t seed, int32_t n);
+
+/* Most bytes of a plan, and what makes tests short. */
+int64_t plan_peak(const struct plan *p);
+/* Plans, checks the plan, and returns it; fails the test otherwise. */
+struct plan *plan_checked(const struct graph *g, int64_t budget);
+
+#endif

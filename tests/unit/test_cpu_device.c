@@ -1,0 +1,141 @@
+/* The CPU device alone: order within a queue, events between queues, the arena, failures. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+#include "device/device.h"
+
+enum { MIB = 1 << 20 };
+
+static struct device *open_device(int64_t budget)
+{
+    struct device *d = NULL;
+    assert_int_equal(device_open_cpu(&d, budget, 1), 0);
+    return d;
+}
+
+/* Adds out[0] += attr, slowly enough that a missing event shows. */
+static int add_kernel(const struct ckpt_kernel_args *a)
+{
+    volatile int64_t *value = a->out[0].data;
+    int64_t v = *value;
+    for (volatile int i = 0; i < 200; i++)
+        ;
+    *value = v + *(const int64_t *)a->attr;
+    return 0;
+}
+
+static int failing_kernel(const struct ckpt_kernel_args *a)
+{
+    (void)a;
+    return CKPT_EDEVICE;
+}
+
+static void test_order_within_a_queue(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    int64_t *value = (int64_t *)d->ops->base(d), one = 1;
+    struct ckpt_view out = {.data = value};
+    struct ckpt_kernel_args args = {.n_out = 1, .out = &out, .attr = &one};
+    *value = 0;
+    for (int i = 0; i < 1000; i++) /* more than the ring holds */
+        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args);
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_int_equal(*value, 1000);
+    d->ops->close(d);
+}
+
+/* A value goes round copy-in, compute and copy-out; every hop is ordered by an event. */
+static void test_events_between_queues(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    assert_int_equal(d->ops->events(d, 3), 0);
+    int64_t *value = (int64_t *)d->ops->base(d), in = 0, back = 0, three = 3;
+    struct ckpt_view out = {.data = value};
+    struct ckpt_kernel_args args = {.n_out = 1, .out = &out, .attr = &three};
+    for (int round = 0; round < 500; round++) {
+        if (round)
+            d->ops->wait(d, QUEUE_COPY_IN, 2);
+        d->ops->copy(d, QUEUE_COPY_IN, value, round ? &back : &in, sizeof in);
+        d->ops->record(d, QUEUE_COPY_IN, 0);
+        d->ops->wait(d, QUEUE_COMPUTE, 0);
+        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args);
+        d->ops->record(d, QUEUE_COMPUTE, 1);
+        d->ops->wait(d, QUEUE_COPY_OUT, 1);
+        d->ops->copy(d, QUEUE_COPY_OUT, &back, value, sizeof back);
+        d->ops->record(d, QUEUE_COPY_OUT, 2);
+    }
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_int_equal(back, 1500);
+    d->ops->close(d);
+}
+
+static void test_arena_keeps_its_base_and_contents(void **state)
+{
+    (void)state;
+    struct device *d = open_device(8 * MIB);
+    char *base = d->ops->base(d);
+    assert_int_equal(d->ops->map(d, 1000), 0);
+    memset(base, 7, 1000);
+    assert_int_equal(d->ops->map(d, 8 * MIB), 0);
+    assert_ptr_equal(base, d->ops->base(d));
+    assert_int_equal(base[999], 7);
+    base[8 * MIB - 1] = 1;
+    assert_int_equal(d->ops->map(d, 9 * MIB), CKPT_ENOMEM); /* beyond what was reserved */
+    assert_int_equal(d->ops->map(d, 4096), 0);
+    assert_int_equal(base[999], 7);
+    assert_int_equal(d->ops->map(d, 8 * MIB), 0);
+    assert_int_equal(base[8 * MIB - 1], 0); /* what was unmapped is gone */
+    d->ops->close(d);
+}
+
+static void test_failure_is_kept_and_stops_kernels(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    int64_t *value = (int64_t *)d->ops->base(d), one = 1;
+    struct ckpt_view out = {.data = value};
+    struct ckpt_kernel_args add = {.n_out = 1, .out = &out, .attr = &one, .op = 4};
+    struct ckpt_kernel_args fail = {.op = 17};
+    *value = 0;
+    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add);
+    d->ops->compute(d, QUEUE_COMPUTE, failing_kernel, &fail);
+    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add);
+    assert_int_equal(d->ops->sync(d), CKPT_EDEVICE);
+    assert_int_equal(d->failed_op, 17);
+    assert_int_equal(*value, 1);
+    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add);
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_int_equal(*value, 2);
+    d->ops->close(d);
+}
+
+static void test_fill(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    d->ops->fill(d, QUEUE_COMPUTE, d->ops->base(d), 0xff, 4);
+    assert_int_equal(d->ops->sync(d), 0);
+    float f;
+    memcpy(&f, d->ops->base(d), sizeof f);
+    assert_true(f != f);
+    d->ops->close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_within_a_queue),
+        cmocka_unit_test(test_events_between_queues),
+        cmocka_unit_test(test_arena_keeps_its_base_and_contents),
+        cmocka_unit_test(test_failure_is_kept_and_stops_kernels),
+        cmocka_unit_test(test_fill),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

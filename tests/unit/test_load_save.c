@@ -1,0 +1,313 @@
+/* Parameters saved to a file and loaded from one: by name, exactly, all or nothing. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt.h"
+
+static char path[] = "test_load_save.tmp.safetensors";
+
+enum { BATCH = 4, IN = 3, OUT = 2 };
+
+/* A linear layer, with a bf16 parameter and a buffer beside the fp32 one. */
+struct model {
+    ckpt *c;
+    ckpt_tensor weight, bias, table;
+};
+
+static struct model open_model(int64_t seed)
+{
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct model m;
+
+    opt.seed = seed;
+    opt.threads = 1;
+    if (ckpt_open(&m.c, &opt))
+        fail_msg("%s", ckpt_error(NULL));
+    m.weight =
+        ckpt_param(m.c, "weight", CKPT_BF16, 2, (int64_t[]){OUT, IN}, CKPT_NORMAL(1.f), true);
+    m.bias = ckpt_param(m.c, "bias", CKPT_F32, 1, (int64_t[]){OUT}, CKPT_NORMAL(1.f), true);
+    m.table = ckpt_param(m.c, "table", CKPT_F32, 1, (int64_t[]){OUT}, CKPT_NORMAL(1.f), false);
+    return m;
+}
+
+/* All values one after the other: weight, bias, table. */
+enum { N_WEIGHT = OUT * IN, N_ALL = N_WEIGHT + OUT + OUT };
+
+static void get_all(const struct model *m, enum ckpt_slot slot, float all[N_ALL])
+{
+    assert_int_equal(ckpt_param_get(m->c, m->weight, slot, all, N_WEIGHT), 0);
+    assert_int_equal(ckpt_param_get(m->c, m->bias, slot, all + N_WEIGHT, OUT), 0);
+    assert_int_equal(ckpt_param_get(m->c, m->table, CKPT_VALUE, all + N_WEIGHT + OUT, OUT), 0);
+}
+
+static void check_file(const float want[N_ALL])
+{
+    ckpt_file *f;
+    float all[N_ALL];
+
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_count(f), 3);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "weight"), all, N_WEIGHT), 0);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "bias"), all + N_WEIGHT, OUT), 0);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "table"), all + N_WEIGHT + OUT, OUT),
+                     0);
+    for (int i = 0; i < 3; i++) {
+        struct ckpt_file_entry e;
+        assert_int_equal(ckpt_file_entry(f, i, &e), 0);
+        assert_string_equal(e.dtype, "F32");
+        assert_int_equal(e.ndim, strcmp(e.name, "weight") ? 1 : 2);
+    }
+    ckpt_file_close(f);
+    assert_memory_equal(all, want, sizeof(all));
+}
+
+static void count_report(void *user, const char *what, const char *name)
+{
+    char *text = user;
+
+    strcat(strcat(strcat(strcat(text, what), " "), name), "; ");
+}
+
+static void test_before_training(void **state)
+{
+    struct model a = open_model(1), b = open_model(2);
+    float of_a[N_ALL], of_b[N_ALL];
+    char report[200] = "";
+    int unmatched = -1;
+
+    (void)state;
+    get_all(&a, CKPT_VALUE, of_a);
+    get_all(&b, CKPT_VALUE, of_b);
+    assert_memory_not_equal(of_a, of_b, sizeof(of_a));
+    assert_int_equal(ckpt_save(a.c, path, CKPT_VALUE), 0);
+    check_file(of_a);
+    assert_int_equal(ckpt_load(b.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(unmatched, 0);
+    assert_string_equal(report, "");
+    get_all(&b, CKPT_VALUE, of_b);
+    assert_memory_equal(of_a, of_b, sizeof(of_a));
+    ckpt_close(a.c);
+    ckpt_close(b.c);
+    unlink(path);
+}
+
+/* ---- files that do not fit ---- */
+
+struct tensor_to_write {
+    const char *name;
+    enum ckpt_dtype dtype;
+    int ndim;
+    int64_t shape[3];
+};
+
+static const float data[N_WEIGHT] = {1, 2, 3, 4, 5, 6};
+
+static void write_file(const struct tensor_to_write *t)
+{
+    ckpt_file_writer *w;
+
+    assert_int_equal(ckpt_file_create(&w, path), 0);
+    for (; t->name; t++)
+        assert_int_equal(ckpt_file_add(w, t->name, t->dtype, t->ndim, t->shape, data), 0);
+    assert_int_equal(ckpt_file_commit(w), 0);
+}
+
+/* The load fails, says both, and every value is what it was. */
+static void check_refused(const struct tensor_to_write *t, int code, const char *expect)
+{
+    struct model m = open_model(1);
+    float before[N_ALL], after[N_ALL];
+    char report[200] = "";
+
+    write_file(t);
+    get_all(&m, CKPT_VALUE, before);
+    assert_int_equal(ckpt_load(m.c, path, count_report, report, NULL), code);
+    if (!strstr(ckpt_error(m.c), expect) || !strstr(ckpt_error(m.c), path))
+        fail_msg("the sentence is '%s', without '%s'", ckpt_error(m.c), expect);
+    assert_string_equal(report, "");
+    get_all(&m, CKPT_VALUE, after);
+    assert_memory_equal(before, after, sizeof(before));
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+static void test_wrong_shape(void **state)
+{
+    (void)state;
+    check_refused(
+        (struct tensor_to_write[]){
+            {"bias", CKPT_F32, 1, {OUT}}, {"weight", CKPT_F32, 2, {IN, OUT}}, {0}},
+        CKPT_ESHAPE, "tensor 'weight' has shape [3, 2] but the parameter has shape [2, 3]");
+    check_refused((struct tensor_to_write[]){{"weight", CKPT_F32, 3, {OUT, IN, 1}}, {0}},
+                  CKPT_ESHAPE, "shape [2, 3, 1] but the parameter has shape [2, 3]");
+    check_refused((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {OUT, IN}},
+                                             {"table", CKPT_F32, 0, {0}},
+                                             {0}},
+                  CKPT_ESHAPE, "shape [] but the parameter has shape [2]");
+}
+
+static void test_wrong_dtype(void **state)
+{
+    (void)state;
+    check_refused((struct tensor_to_write[]){{"bias", CKPT_F32, 1, {OUT}},
+                                             {"weight", CKPT_I32, 2, {OUT, IN}},
+                                             {0}},
+                  CKPT_EFORMAT, "'weight' is I32");
+}
+
+static void test_unmatched(void **state)
+{
+    struct model m = open_model(1);
+    float before[N_ALL], after[N_ALL];
+    char report[200] = "";
+    int unmatched = -1;
+
+    (void)state;
+    write_file((struct tensor_to_write[]){
+        {"rope.freqs", CKPT_I32, 1, {2}}, {"weight", CKPT_F32, 2, {OUT, IN}}, {0}});
+    get_all(&m, CKPT_VALUE, before);
+    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(unmatched, 3);
+    assert_string_equal(report, "missing bias; missing table; unexpected rope.freqs; ");
+    get_all(&m, CKPT_VALUE, after);
+    assert_memory_equal(after, data, sizeof(data));
+    assert_memory_equal(after + N_WEIGHT, before + N_WEIGHT, (OUT + OUT) * sizeof(float));
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+static void test_bad_file(void **state)
+{
+    struct model m = open_model(1);
+    FILE *f = fopen(path, "wb");
+
+    (void)state;
+    assert_non_null(f);
+    fputs("not a tensor file", f);
+    fclose(f);
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_non_null(strstr(ckpt_error(m.c), "no safetensors file"));
+    unlink(path);
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_EIO);
+    assert_non_null(strstr(ckpt_error(m.c), "No such file"));
+    assert_int_equal(ckpt_save(m.c, "no-such-directory/x", CKPT_VALUE), CKPT_EIO);
+    assert_non_null(strstr(ckpt_error(m.c), "no-such-directory/x"));
+    ckpt_close(m.c);
+}
+
+/* A slot that is not kept is refused, and the file that stands there is left alone. */
+static void test_no_such_slot(void **state)
+{
+    struct model m = open_model(1);
+    float values[N_ALL];
+
+    (void)state;
+    get_all(&m, CKPT_VALUE, values);
+    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save(m.c, path, CKPT_EMA), CKPT_ENAME);
+    assert_non_null(strstr(ckpt_error(m.c), "parameter 'bias' keeps no such state"));
+    check_file(values);
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+/* ---- after steps ---- */
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct model *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_BF16, 2, (int64_t[]){batch, IN});
+    ckpt_tensor want = ckpt_input(t, "want", CKPT_F32, 2, (int64_t[]){batch, OUT});
+    ckpt_tensor y = ckpt_cast(t, ckpt_linear(t, x, m->weight, CKPT_NONE), CKPT_F32);
+
+    y = ckpt_mul(t, ckpt_add(t, y, m->bias), m->table);
+    return ckpt_mse(t, y, want, CKPT_NONE);
+}
+
+static ckpt_program *compile(struct model *m, float ema_decay)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    uint16_t x[BATCH * IN];
+    float want[BATCH * OUT], values[BATCH * IN];
+
+    adamw.lr = 0.01f;
+    adamw.ema_decay = ema_decay;
+    if (ckpt_compile(m->c, record, m, &adamw, BATCH, &p))
+        fail_msg("%s", ckpt_error(m->c));
+    ckpt_fill_normal(1, 0, 0, values, BATCH * IN);
+    ckpt_to_bf16(values, x, BATCH * IN);
+    ckpt_fill_normal(1, 0, 1, want, BATCH * OUT);
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof(x)), 0);
+    assert_int_equal(ckpt_feed(p, "want", want, sizeof(want)), 0);
+    return p;
+}
+
+static float step(struct model *m, ckpt_program *p)
+{
+    float loss;
+
+    if (ckpt_step(p, &loss))
+        fail_msg("%s", ckpt_error(m->c));
+    return loss;
+}
+
+static void test_slots_after_steps(void **state)
+{
+    static const enum ckpt_slot slots[] = {CKPT_VALUE, CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, CKPT_EMA};
+    struct model m = open_model(1);
+    ckpt_program *p = compile(&m, 0.9f);
+    float all[4][N_ALL];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        step(&m, p);
+    for (int i = 0; i < 4; i++) {
+        get_all(&m, slots[i], all[i]);
+        assert_int_equal(ckpt_save(m.c, path, slots[i]), 0);
+        check_file(all[i]);
+        for (int k = 0; k < i; k++)
+            assert_memory_not_equal(all[i], all[k], N_WEIGHT * sizeof(float));
+    }
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+/* What was trained and saved gives, loaded into a fresh compiled model, the same loss. */
+static void test_trained_values_return(void **state)
+{
+    struct model a = open_model(1), b = open_model(2);
+    ckpt_program *pa = compile(&a, 0), *pb = compile(&b, 0);
+    float of_a[N_ALL], of_b[N_ALL];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        step(&a, pa);
+    assert_int_equal(ckpt_save(a.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_load(b.c, path, NULL, NULL, NULL), 0);
+    get_all(&a, CKPT_VALUE, of_a);
+    get_all(&b, CKPT_VALUE, of_b);
+    assert_memory_equal(of_a, of_b, sizeof(of_a));
+    float loss_a = step(&a, pa), loss_b = step(&b, pb);
+    assert_memory_equal(&loss_a, &loss_b, sizeof(loss_a));
+    ckpt_close(a.c);
+    ckpt_close(b.c);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_before_training),   cmocka_unit_test(test_wrong_shape),
+        cmocka_unit_test(test_wrong_dtype),       cmocka_unit_test(test_unmatched),
+        cmocka_unit_test(test_bad_file),          cmocka_unit_test(test_no_such_slot),
+        cmocka_unit_test(test_slots_after_steps), cmocka_unit_test(test_trained_values_return),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}

@@ -1,0 +1,328 @@
+/* Option tables: command line, environment, help, the complaint about leftovers. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base.h"
+
+struct values {
+    bool fast;
+    int64_t steps, room;
+    double lr;
+    const char *data;
+};
+
+#define FIELD(m) offsetof(struct values, m)
+
+static const struct ckpt_option table[] = {
+    {"fast", CKPT_OPT_FLAG, FIELD(fast), NULL, "go fast"},
+    {"test-steps", CKPT_OPT_INT, FIELD(steps), "N", "number of steps"},
+    {"room", CKPT_OPT_SIZE, FIELD(room), "SIZE", "how much room"},
+    {"test-lr", CKPT_OPT_FLOAT, FIELD(lr), "RATE", "learning rate"},
+    {"test-data", CKPT_OPT_STRING, FIELD(data), "FILE", "where the data is"},
+    {0},
+};
+
+#define ARGS 16
+
+/* Arguments in the form of main: a, b, c after the program's name. */
+struct arguments {
+    int argc;
+    char *argv[ARGS];
+};
+
+static struct arguments arguments(const char *const *words)
+{
+    struct arguments a = {.argc = 1, .argv = {(char *)"program"}};
+
+    for (; *words; words++)
+        a.argv[a.argc++] = (char *)*words;
+    return a;
+}
+
+#define WORDS(...) arguments((const char *const[]){__VA_ARGS__, NULL})
+
+static int parse(struct values *v, struct arguments *a)
+{
+    return ckpt_option_table_parse(table, v, &a->argc, a->argv);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    struct values v = {.steps = 5};
+    struct arguments a = WORDS("--fast", "--test-steps", "-12", "--room=1.5G", "--test-lr", "1e-4",
+                               "--test-data=a=b");
+
+    assert_int_equal(parse(&v, &a), 0);
+    assert_true(v.fast);
+    assert_int_equal(v.steps, -12);
+    assert_int_equal(v.room, (int64_t)3 << 29);
+    assert_true(v.lr == 1e-4);
+    assert_string_equal(v.data, "a=b");
+    assert_int_equal(a.argc, 1);
+    assert_null(a.argv[1]);
+}
+
+static void test_both_spellings(void **state)
+{
+    (void)state;
+    struct values v = {0};
+    struct arguments apart = WORDS("--room", "24G"), joined = WORDS("--room=24G");
+
+    assert_int_equal(parse(&v, &apart), 0);
+    assert_int_equal(v.room, (int64_t)24 << 30);
+    v.room = 0;
+    assert_int_equal(parse(&v, &joined), 0);
+    assert_int_equal(v.room, (int64_t)24 << 30);
+    assert_int_equal(joined.argc, 1);
+}
+
+static void test_flags(void **state)
+{
+    static const struct {
+        const char *word;
+        bool before, after;
+    } cases[] = {
+        {"--fast", false, true},     {"--no-fast", true, false},    {"--fast=no", true, false},
+        {"--fast=0", true, false},   {"--fast=FALSE", true, false}, {"--fast=1", false, true},
+        {"--fast=yes", false, true}, {"--fast=true", false, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct values v = {.fast = cases[i].before};
+        struct arguments a = WORDS(cases[i].word, "rest");
+        assert_int_equal(parse(&v, &a), 0);
+        assert_int_equal(v.fast, cases[i].after);
+        assert_int_equal(a.argc, 2);
+        assert_string_equal(a.argv[1], "rest");
+    }
+}
+
+static void test_last_wins(void **state)
+{
+    (void)state;
+    struct values v = {0};
+    struct arguments a = WORDS("--test-steps=1", "--test-steps=2");
+
+    assert_int_equal(parse(&v, &a), 0);
+    assert_int_equal(v.steps, 2);
+}
+
+static void test_leaves_the_rest(void **state)
+{
+    (void)state;
+    struct values v = {0};
+    struct arguments a = WORDS("file", "--other", "--test-steps", "3", "-x", "--room-x=1", "--",
+                               "--test-steps", "4");
+    static const char *const rest[] = {"program",    "file", "--other",      "-x",
+                                       "--room-x=1", "--",   "--test-steps", "4"};
+
+    assert_int_equal(parse(&v, &a), 0);
+    assert_int_equal(v.steps, 3);
+    assert_int_equal(a.argc, 8);
+    for (int i = 0; i < a.argc; i++)
+        assert_string_equal(a.argv[i], rest[i]);
+    assert_null(a.argv[8]);
+}
+
+static void check_refused(struct arguments a, const char *option, const char *expect)
+{
+    struct values v = {.steps = 5, .room = 6, .lr = 7, .data = "8"};
+    int argc = a.argc;
+
+    if (parse(&v, &a) != CKPT_EINVAL)
+        fail_msg("taken: %s %s", a.argv[1], a.argv[2] ? a.argv[2] : "");
+    if (!strstr(error_get(), option) || !strstr(error_get(), expect))
+        fail_msg("%s should name %s and say '%s'", error_get(), option, expect);
+    assert_int_equal(v.steps, 5);
+    assert_int_equal(v.room, 6);
+    assert_true(v.lr == 7);
+    assert_string_equal(v.data, "8");
+    assert_int_equal(a.argc, argc);
+    assert_null(a.argv[argc]);
+}
+
+static void test_bad_values(void **state)
+{
+    (void)state;
+    check_refused(WORDS("--test-steps", "12x"), "--test-steps", "'12x' is not a whole number");
+    check_refused(WORDS("--test-steps=1.5"), "--test-steps", "'1.5'");
+    check_refused(WORDS("--test-steps= 1"), "--test-steps", "' 1'");
+    check_refused(WORDS("--test-steps="), "--test-steps", "empty");
+    check_refused(WORDS("--test-steps", ""), "--test-steps", "empty");
+    check_refused(WORDS("--test-steps=9223372036854775808"), "--test-steps", "64 bits");
+    check_refused(WORDS("--test-steps=-9223372036854775809"), "--test-steps", "64 bits");
+    check_refused(WORDS("--test-lr=fast"), "--test-lr", "'fast' is not a number");
+    check_refused(WORDS("--test-lr=1e-4x"), "--test-lr", "'1e-4x'");
+    check_refused(WORDS("--test-lr=nan"), "--test-lr", "finite");
+    check_refused(WORDS("--test-lr=inf"), "--test-lr", "finite");
+    check_refused(WORDS("--test-lr=1e999"), "--test-lr", "finite");
+    check_refused(WORDS("--room=24X"), "--room", "'24X' is not a size");
+    check_refused(WORDS("--room=0%"), "--room", "percentage");
+    check_refused(WORDS("--fast=maybe"), "--fast", "'maybe'");
+    check_refused(WORDS("--no-fast=yes"), "--no-fast", "no value");
+}
+
+static void test_missing_value(void **state)
+{
+    (void)state;
+    check_refused(WORDS("--room"), "--room", "needs a value");
+    check_refused(WORDS("--test-data", "--fast"), "--test-data", "needs a value");
+    check_refused(WORDS("--test-data", "--"), "--test-data", "needs a value");
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    struct values v = {.steps = 1, .lr = 2};
+    struct arguments none = WORDS("x"), one = WORDS("--test-steps=30");
+
+    setenv("CKPT_TEST_STEPS", "20", 1);
+    setenv("CKPT_FAST", "true", 1);
+    setenv("CKPT_TEST_LR", "", 1);
+    assert_int_equal(parse(&v, &none), 0);
+    assert_int_equal(v.steps, 20);
+    assert_true(v.fast);
+    assert_true(v.lr == 2);
+    assert_int_equal(parse(&v, &one), 0);
+    assert_int_equal(v.steps, 30);
+    setenv("CKPT_TEST_STEPS", "many", 1);
+    check_refused(WORDS("x"), "CKPT_TEST_STEPS", "'many'");
+    unsetenv("CKPT_TEST_STEPS");
+    unsetenv("CKPT_FAST");
+    unsetenv("CKPT_TEST_LR");
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    assert_non_null(f);
+    ckpt_option_table_help(table, f);
+    fclose(f);
+    assert_string_equal(text, "  --fast            go fast\n"
+                              "  --test-steps N    number of steps\n"
+                              "  --room SIZE       how much room\n"
+                              "  --test-lr RATE    learning rate\n"
+                              "  --test-data FILE  where the data is\n");
+    free(text);
+}
+
+static void check_reject(struct arguments a, const char *sentence)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    assert_int_equal(ckpt_options_reject(a.argc, a.argv, 2, tables), CKPT_EINVAL);
+    assert_string_equal(error_get(), sentence);
+}
+
+static void test_reject(void **state)
+{
+    (void)state;
+    struct arguments none = {.argc = 1, .argv = {(char *)"program"}};
+
+    assert_int_equal(ckpt_options_reject(none.argc, none.argv, 0, NULL), 0);
+    check_reject(WORDS("file"), "unexpected argument 'file'");
+    check_reject(WORDS("--"), "unexpected argument '--'");
+    check_reject(WORDS("--vrma=24G"), "unknown option '--vrma=24G'; did you mean --vram?");
+    check_reject(WORDS("-vram"), "unknown option '-vram'; did you mean --vram?");
+    check_reject(WORDS("--test-step"), "unknown option '--test-step'; did you mean --test-steps?");
+    check_reject(WORDS("--no-fats"), "unknown option '--no-fats'; did you mean --fast?");
+    check_reject(WORDS("--micro_batch"), "unknown option '--micro_batch'; did you mean "
+                                         "--micro-batch?");
+    check_reject(WORDS("--quite-another-thing"), "unknown option '--quite-another-thing'");
+    check_reject(WORDS("-"), "unknown option '-'");
+    char longest[200] = "--";
+    memset(longest + 2, 'a', 150);
+    struct arguments a = WORDS(longest);
+    assert_int_equal(ckpt_options_reject(a.argc, a.argv, 1, (const struct ckpt_option *[]){table}),
+                     CKPT_EINVAL);
+}
+
+static void test_library_options(void **state)
+{
+    (void)state;
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct arguments a = WORDS("--vram=80%", "--host", "64G", "--micro-batch", "4", "--verify",
+                               "--plan-only", "--device=cpu", "--seed=7", "--threads=2",
+                               "--nvme=/x:1G", "--plan-in=a", "--plan-out=b");
+
+    assert_int_equal(ckpt_options_parse(&opt, &a.argc, a.argv), 0);
+    assert_int_equal(a.argc, 1);
+    assert_int_equal(opt.vram, -80);
+    assert_int_equal(opt.host, (int64_t)64 << 30);
+    assert_int_equal(opt.micro_batch, 4);
+    assert_int_equal(opt.seed, 7);
+    assert_int_equal(opt.threads, 2);
+    assert_true(opt.verify && opt.plan_only);
+    assert_string_equal(opt.device, "cpu");
+    assert_string_equal(opt.nvme, "/x:1G");
+    assert_string_equal(opt.plan_in, "a");
+    assert_string_equal(opt.plan_out, "b");
+}
+
+/* A program built against a header whose struct ended before plan_only. */
+static void test_shorter_struct(void **state)
+{
+    (void)state;
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct arguments a = WORDS("--seed=7", "--plan-only");
+
+    opt.size = offsetof(struct ckpt_options, plan_only);
+    assert_int_equal(ckpt_options_parse(&opt, &a.argc, a.argv), 0);
+    assert_int_equal(opt.seed, 7);
+    assert_false(opt.plan_only);
+    assert_string_equal(a.argv[1], "--plan-only");
+    opt.size = 0;
+    assert_int_equal(ckpt_options_parse(&opt, &a.argc, a.argv), CKPT_EINVAL);
+}
+
+static void test_error_names(void **state)
+{
+    (void)state;
+    assert_string_equal(ckpt_error_name(0), "CKPT_OK");
+    assert_string_equal(ckpt_error_name(CKPT_EBUDGET), "CKPT_EBUDGET");
+    assert_string_equal(ckpt_error_name(CKPT_ENAN), "CKPT_ENAN");
+    assert_string_equal(ckpt_error_name(CKPT_ENAME), "CKPT_ENAME");
+    assert_string_equal(ckpt_error_name(-99), "unknown error code");
+    assert_string_equal(ckpt_error_name(1), "unknown error code");
+}
+
+/* A sentence may be wrapped in another, and a terminal never sees control characters of a file. */
+static void test_error_text(void **state)
+{
+    (void)state;
+    assert_int_equal(error_set(CKPT_EIO, "inner \033[31m %d", 3), CKPT_EIO);
+    assert_string_equal(error_get(), "inner ?[31m 3");
+    assert_int_equal(error_set(CKPT_EINVAL, "outer: %s", error_get()), CKPT_EINVAL);
+    assert_string_equal(error_get(), "outer: inner ?[31m 3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_both_spellings),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_last_wins),
+        cmocka_unit_test(test_leaves_the_rest),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_missing_value),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_reject),
+        cmocka_unit_test(test_library_options),
+        cmocka_unit_test(test_shorter_struct),
+        cmocka_unit_test(test_error_names),
+        cmocka_unit_test(test_error_text),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}
