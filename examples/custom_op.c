@@ -2,9 +2,9 @@
  * custom_op: an op of your own, made outside the library with the public header alone.
  *
  * The op is softplus with a sharpness, y = log(1 + exp(s x)) / s.  It brings a shape rule, a
- * gradient rule (which records a second op of ours), a cost and CPU kernels, so the planner may keep
- * it, drop it and compute it again like any other.  The program then compares its gradient with
- * finite differences.
+ * gradient rule (which records a second op of ours), a cost and CPU kernels, so the planner may
+ * keep it, drop it and compute it again like any other.  The program then compares its gradient
+ * with finite differences.
  */
 #include <math.h>
 #include <stdio.h>

@@ -2,14 +2,14 @@
  * mlp: the library's face.  A two-layer perceptron learns to tell ten drawn patterns apart, inside
  * whatever budget is asked for:
  *
- *     mlp --vram 3M --micro-batch 16
+ *     mlp --vram 2700K
  *
  * The data are made here: ten smooth random templates of 16 x 16 pixels, shifted and noised.
  */
 #include <stdio.h>
 #include "ckpt.h"
 
-enum { SIDE = 16, PIXELS = SIDE * SIDE, CLASSES = 10, HIDDEN = 256, BATCH = 64, STEPS = 300 };
+enum { SIDE = 16, PIXELS = SIDE * SIDE, CLASSES = 10, HIDDEN = 256, BATCH = 256, STEPS = 200 };
 
 struct mlp {
     ckpt_tensor w1, b1, w2, b2, w3, b3;
@@ -28,11 +28,14 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 static void create(struct mlp *m, ckpt *c)
 {
-    m->w1 = ckpt_param(c, "fc1.weight", CKPT_F32, 2, (int64_t[]){HIDDEN, PIXELS}, CKPT_XAVIER, true);
+    m->w1 =
+        ckpt_param(c, "fc1.weight", CKPT_F32, 2, (int64_t[]){HIDDEN, PIXELS}, CKPT_XAVIER, true);
     m->b1 = ckpt_param(c, "fc1.bias", CKPT_F32, 1, (int64_t[]){HIDDEN}, CKPT_ZEROS, true);
-    m->w2 = ckpt_param(c, "fc2.weight", CKPT_F32, 2, (int64_t[]){HIDDEN, HIDDEN}, CKPT_XAVIER, true);
+    m->w2 =
+        ckpt_param(c, "fc2.weight", CKPT_F32, 2, (int64_t[]){HIDDEN, HIDDEN}, CKPT_XAVIER, true);
     m->b2 = ckpt_param(c, "fc2.bias", CKPT_F32, 1, (int64_t[]){HIDDEN}, CKPT_ZEROS, true);
-    m->w3 = ckpt_param(c, "fc3.weight", CKPT_F32, 2, (int64_t[]){CLASSES, HIDDEN}, CKPT_XAVIER, true);
+    m->w3 =
+        ckpt_param(c, "fc3.weight", CKPT_F32, 2, (int64_t[]){CLASSES, HIDDEN}, CKPT_XAVIER, true);
     m->b3 = ckpt_param(c, "fc3.bias", CKPT_F32, 1, (int64_t[]){CLASSES}, CKPT_ZEROS, true);
 }
 
@@ -49,7 +52,7 @@ static void draw(uint64_t seed, uint64_t step, float x[BATCH][PIXELS], int32_t l
         int down = (int)(place[b][1] * 3), right = (int)(place[b][2] * 3);
         for (int p = 0; p < PIXELS; p++) {
             int row = (p / SIDE + down) % SIDE / 4 * 4, column = (p + right) % SIDE / 4 * 4;
-            x[b][p] = pattern[label[b]][row * SIDE + column] + 0.5f * x[b][p];
+            x[b][p] = 0.3f * pattern[label[b]][row * SIDE + column] + x[b][p];
         }
     }
 }
@@ -65,7 +68,7 @@ static int train(ckpt_program *p, uint64_t seed)
         if (ckpt_feed(p, "x", x, sizeof x) || ckpt_feed(p, "label", label, sizeof label) ||
             ckpt_step(p, &loss))
             return -1;
-        if (step % 30 == 0 || step == STEPS - 1)
+        if (step % 20 == 0 || step == STEPS - 1)
             printf("step %3d  loss %.4f\n", step + 1, loss);
     }
     return 0;
@@ -87,7 +90,8 @@ int main(int argc, char **argv)
     }
     create(&model, c);
     adamw.lr = 1e-3f;
-    int failed = ckpt_compile(c, record, &model, &adamw, BATCH, &program); /* refuses here, or never */
+    int failed =
+        ckpt_compile(c, record, &model, &adamw, BATCH, &program); /* refuses here, or never */
     if (!failed) {
         ckpt_plan_print(program, stdout);
         failed = opt.plan_only ? 0 : train(program, (uint64_t)opt.seed);

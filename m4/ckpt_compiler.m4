@@ -48,40 +48,49 @@ AC_DEFUN([CKPT_OPENMP], [
 
 # CKPT_TARGET_CLONES
 # Whether a function can be built for several instruction sets and chosen at load time.  Defines
-# CKPT_HAVE_TARGET_CLONES.  Sanitizers cannot run the code that chooses, so they leave it out.
+# CKPT_HAVE_TARGET_CLONES.  Two files with a static function of one name are linked: some compilers
+# let the code that chooses clash.  Sanitizers cannot run that code, so they leave it out.
 AC_DEFUN([CKPT_TARGET_CLONES], [
   AC_CACHE_CHECK([whether $CC builds functions for several instruction sets],
     [ckpt_cv_target_clones], [
+    ckpt_cv_target_clones=no
     ckpt_save_CFLAGS=$CFLAGS
+    ckpt_save_LIBS=$LIBS
     CFLAGS="$CFLAGS -Werror -fPIC -fvisibility=hidden"
-    AC_LINK_IFELSE([AC_LANG_SOURCE([[
+    m4_define([CKPT_CLONES_SOURCE], [[
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-CLONES float sum_all(const float *x, int n)
-{
-    float s = 0;
-    for (int i = 0; i < n; i++)
-        s += x[i];
-    return s;
-}
+float other(float *x, int n);
 CLONES static void twice(float *x, int n)
 {
     for (int i = 0; i < n; i++)
         x[i] *= 2;
 }
+]])
+    AC_COMPILE_IFELSE([AC_LANG_SOURCE(CKPT_CLONES_SOURCE [[
+CLONES float other(float *x, int n)
+{
+    twice(x, n);
+    return x[0];
+}]])], [
+      cp conftest.$ac_objext ckpt_other.$ac_objext
+      LIBS="ckpt_other.$ac_objext $LIBS"
+      AC_LINK_IFELSE([AC_LANG_SOURCE(CKPT_CLONES_SOURCE [[
 int main(int argc, char **argv)
 {
     float x[4] = {1, 2, 3, (float)argc};
     (void)argv;
     twice(x, 4);
-    return sum_all(x, 4) < 0;
-}]])], [ckpt_cv_target_clones=yes], [ckpt_cv_target_clones=no])
-    CFLAGS=$ckpt_save_CFLAGS])
+    return other(x, 4) < 0;
+}]])], [ckpt_cv_target_clones=yes])
+      rm -f ckpt_other.$ac_objext])
+    CFLAGS=$ckpt_save_CFLAGS
+    LIBS=$ckpt_save_LIBS])
   found_clones=$ckpt_cv_target_clones
-  AS_IF([test "x$enable_sanitizers" != xno], [found_clones="no (sanitizers)"])
-  AS_IF([test "$found_clones" = yes],
-    [AC_DEFINE([CKPT_HAVE_TARGET_CLONES], [1], [The compiler has usable target_clones.])])
   AS_IF([test "x$enable_sanitizers" != xno],
-    [AC_DEFINE([CKPT_CLONES], [], [Empty: one instruction set, for the sanitizers.])])
+    [found_clones="no (sanitizers)"
+     AC_DEFINE([CKPT_CLONES], [], [Empty: one instruction set, for the sanitizers.])],
+    [test "$found_clones" = yes],
+    [AC_DEFINE([CKPT_HAVE_TARGET_CLONES], [1], [The compiler has usable target_clones.])])
 ])
 
 # CKPT_VERSION_SCRIPT

@@ -115,7 +115,7 @@ ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tenso
 /* Spreads out[0] over the condition too: broadcasting is associative. */
 static int shape_where(struct ckpt_call *call)
 {
-    if (call->in[0].dtype != CKPT_I32)
+    if (call->in[0].ndim < 0 || call->in[0].dtype != CKPT_I32)
         return ckpt_call_fail(call, "the condition must be i32");
     if (call->in[1].dtype != call->in[2].dtype)
         return ckpt_call_fail(call, "the two choices have different dtypes; use ckpt_cast");

@@ -1,4 +1,5 @@
-/* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines first, then sines. */
+/* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines first, then sines.
+ */
 #include "cpu/kernels.h"
 #include "embedding.h"
 #include "ops.h"
@@ -17,9 +18,8 @@ static int timestep_embedding_shape(struct ckpt_call *call)
                               (double)attr->max_period);
     if (attr->dtype != CKPT_F32 && attr->dtype != CKPT_BF16)
         return ckpt_call_fail(call, "the result must be fp32 or bf16");
-    call->out[0] = (struct ckpt_desc){.dtype = (enum ckpt_dtype)attr->dtype,
-                                      .ndim = 2,
-                                      .shape = {x->shape[0], attr->dim}};
+    call->out[0] = (struct ckpt_desc){
+        .dtype = (enum ckpt_dtype)attr->dtype, .ndim = 2, .shape = {x->shape[0], attr->dim}};
     desc_dense(&call->out[0]);
     return CKPT_OK;
 }

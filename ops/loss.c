@@ -15,7 +15,8 @@ static int check_mse(struct ckpt_call *call, int first)
     if (call_float(call, first) || call_float(call, first + 1))
         return CKPT_ESHAPE;
     if (pred->ndim < 1 || !desc_same_shape(pred, &call->in[first + 1]))
-        return ckpt_call_fail(call, "prediction and target must have the same shape [B, C, T, ...]");
+        return ckpt_call_fail(call,
+                              "prediction and target must have the same shape [B, C, T, ...]");
     if (mask->ndim < 0)
         return CKPT_OK;
     if (pred->ndim < 3 || mask->dtype != CKPT_I32 || mask->ndim != 2 ||

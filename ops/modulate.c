@@ -1,6 +1,6 @@
 /*
- * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate a.
- * shift, scale and gate stand still along the axes on which their size is 1.
+ * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate
+ * a. shift, scale and gate stand still along the axes on which their size is 1.
  */
 #include "cpu/kernels.h"
 #include "cpu/rows.h"

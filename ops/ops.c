@@ -24,6 +24,8 @@ void call_like(struct ckpt_call *call, int out, int in)
 int call_float(struct ckpt_call *call, int in)
 {
     enum ckpt_dtype dtype = call->in[in].dtype;
+    if (call->in[in].ndim < 0)
+        return ckpt_call_fail(call, "operand %d is missing", in);
     if (dtype == CKPT_F32 || dtype == CKPT_BF16)
         return CKPT_OK;
     return ckpt_call_fail(call, "operand %d is i32 and must be fp32 or bf16", in);

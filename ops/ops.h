@@ -6,20 +6,16 @@
 
 /* One op_<name> per op; one file per family in ops/, kernels in ops/cpu and ops/cuda. */
 #define OPS(X)                                                                                     \
-    X(linear) X(linear_dx) X(linear_dw) X(column_sum)                                              \
-    X(add) X(sub) X(mul) X(affine) X(where) X(sum_to) X(accumulate)                                \
-    X(gelu) X(gelu_dx) X(silu) X(silu_dx)                                                          \
-    X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx)                                      \
-    X(modulate) X(modulate_dx) X(gated_residual) X(gated_residual_dx)                              \
-    X(rope)                                                                                        \
-    X(attention) X(attention_dx) X(cross_attention) X(cross_attention_dx)                          \
-    X(pack) X(unpack) X(timestep_embedding)                                                        \
-    X(patchify) X(unpatchify)                                                                      \
-    X(reshape) X(permute) X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast)                       \
-    X(sum) X(broadcast) X(randn) X(fill)                                                           \
-    X(mse) X(mse_dx) X(cross_entropy) X(cross_entropy_dx)                                          \
-    X(sum_squares) X(clip_coefficient) X(adamw)                                                    \
-    X(feed) X(fetch)
+    X(linear)                                                                                      \
+    X(linear_dx) X(linear_dw) X(column_sum) X(add) X(sub) X(mul) X(affine) X(where) X(sum_to)      \
+        X(accumulate) X(gelu) X(gelu_dx) X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx)         \
+            X(rms_norm) X(rms_norm_dx) X(modulate) X(modulate_dx) X(gated_residual)                \
+                X(gated_residual_dx) X(rope) X(attention) X(attention_dx) X(cross_attention)       \
+                    X(cross_attention_dx) X(pack) X(unpack) X(timestep_embedding) X(patchify)      \
+                        X(unpatchify) X(reshape) X(permute) X(slice) X(split) X(concat) X(join)    \
+                            X(copy) X(pad) X(cast) X(sum) X(broadcast) X(randn) X(fill) X(mse)     \
+                                X(mse_dx) X(cross_entropy) X(cross_entropy_dx) X(sum_squares)      \
+                                    X(clip_coefficient) X(adamw) X(feed) X(fetch)
 
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)
@@ -62,6 +58,7 @@ struct pad_attr {
 
 /* Recorded by gradient rules. */
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */
-ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim, const int64_t *shape);
+ckpt_tensor ops_fill(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
+                     const int64_t *shape);
 
 #endif

@@ -40,12 +40,12 @@ static int patchify_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "x must be [B, C, T, H, W]");
     if (check_sizes(call))
         return CKPT_ESHAPE;
-    call->out[0] = (struct ckpt_desc){
-        .dtype = x->dtype,
-        .ndim = 4,
-        .shape = {x->shape[0], patch_count(a->frames, a->pt),
-                  patch_count(a->height, a->ph) * patch_count(a->width, a->pw),
-                  a->channels * a->pt * a->ph * a->pw}};
+    call->out[0] =
+        (struct ckpt_desc){.dtype = x->dtype,
+                           .ndim = 4,
+                           .shape = {x->shape[0], patch_count(a->frames, a->pt),
+                                     patch_count(a->height, a->ph) * patch_count(a->width, a->pw),
+                                     a->channels * a->pt * a->ph * a->pw}};
     desc_dense(&call->out[0]);
     return CKPT_OK;
 }

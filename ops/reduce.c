@@ -28,6 +28,8 @@ static int shape_sum(struct ckpt_call *call)
 {
     const struct sum_attr *attr = call->attr;
     const struct ckpt_desc *x = &call->in[0];
+    if (call_float(call, 0))
+        return CKPT_ESHAPE;
     if (attr->mask >> x->ndim)
         return ckpt_call_fail(call, "the mask 0x%x names axes that are not there", attr->mask);
     call_like(call, 0, 0);
@@ -37,7 +39,7 @@ static int shape_sum(struct ckpt_call *call)
             call->out[0].shape[i] = 1;
     desc_dense(&call->out[0]);
     call->workspace = cpu_reduce_workspace(x, &call->out[0]);
-    return call_float(call, 0);
+    return CKPT_OK;
 }
 
 static ckpt_tensor record_broadcast(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *to,

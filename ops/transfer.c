@@ -9,7 +9,5 @@ static int no_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_feed = {
     .size = sizeof(struct ckpt_op_def), .name = "feed", .shape = no_shape};
 
-const struct ckpt_op_def op_fetch = {.size = sizeof(struct ckpt_op_def),
-                                     .name = "fetch",
-                                     .flags = CKPT_OP_ONCE,
-                                     .shape = no_shape};
+const struct ckpt_op_def op_fetch = {
+    .size = sizeof(struct ckpt_op_def), .name = "fetch", .flags = CKPT_OP_ONCE, .shape = no_shape};

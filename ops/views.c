@@ -108,7 +108,8 @@ ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *s
     const struct tensor *v = tape_tensor(t, x);
     if (!v)
         return CKPT_NONE;
-    memcpy(a.shape, shape, sizeof *shape * (size_t)ndim);
+    if (ndim > 0)
+        memcpy(a.shape, shape, sizeof *shape * (size_t)ndim);
     infer_axis(&a, desc_numel(&v->desc));
     struct ckpt_desc as = {.ndim = ndim};
     memcpy(as.shape, a.shape, sizeof as.shape);
@@ -182,8 +183,7 @@ static int slice_shape(struct ckpt_call *call)
 static void slice_grad(struct ckpt_grad *g)
 {
     const struct slice_attr *a = g->attr;
-    struct pad_attr pad = {
-        a->axis, a->begin, ckpt_desc_of(g->tape, g->in[0]).shape[a->axis]};
+    struct pad_attr pad = {a->axis, a->begin, ckpt_desc_of(g->tape, g->in[0]).shape[a->axis]};
     g->din[0] = OPS_RECORD(g->tape, &op_pad, &pad, g->dout[0]);
 }
 

@@ -29,8 +29,8 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define CKPT_API           __attribute__((visibility("default")))
-#define CKPT_PRINTF(f, a)  __attribute__((format(printf, f, a)))
+#define CKPT_API          __attribute__((visibility("default")))
+#define CKPT_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define CKPT_API
 #define CKPT_PRINTF(f, a)
@@ -122,14 +122,14 @@ CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 /* The options of the library itself.  Fields are added at the end; size says how many are there. */
 struct ckpt_options {
     size_t size;
-    int64_t vram;         /* device budget in bytes; 0: no limit; negative: per cent of the device */
-    int64_t host;         /* host tier budget in bytes (planned, not used yet) */
-    const char *nvme;     /* DIR:SIZE of the NVMe tier (planned, not used yet) */
-    const char *device;   /* "auto", "cpu" */
-    int64_t micro_batch;  /* samples per micro-step; 0: the whole batch */
-    int64_t seed;         /* of initial values and of random ops */
-    int64_t threads;      /* kernel threads of the CPU device; 0: one per core */
-    const char *plan_in;  /* run this plan instead of searching one */
+    int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
+    int64_t host;        /* host tier budget in bytes (planned, not used yet) */
+    const char *nvme;    /* DIR:SIZE of the NVMe tier (planned, not used yet) */
+    const char *device;  /* "auto", "cpu" */
+    int64_t micro_batch; /* samples per micro-step; 0: the whole batch */
+    int64_t seed;        /* of initial values and of random ops */
+    int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in; /* run this plan instead of searching one */
     const char *plan_out; /* write the plan here */
     bool plan_only;       /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
     bool verify;          /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
@@ -197,11 +197,11 @@ struct ckpt_init {
     float a;
 };
 
-#define CKPT_ZEROS     ((struct ckpt_init){CKPT_INIT_ZEROS, 0.f})
-#define CKPT_ONES      ((struct ckpt_init){CKPT_INIT_ONES, 0.f})
-#define CKPT_NORMAL(s) ((struct ckpt_init){CKPT_INIT_NORMAL, (s)})
+#define CKPT_ZEROS      ((struct ckpt_init){CKPT_INIT_ZEROS, 0.f})
+#define CKPT_ONES       ((struct ckpt_init){CKPT_INIT_ONES, 0.f})
+#define CKPT_NORMAL(s)  ((struct ckpt_init){CKPT_INIT_NORMAL, (s)})
 #define CKPT_UNIFORM(b) ((struct ckpt_init){CKPT_INIT_UNIFORM, (b)})
-#define CKPT_XAVIER    ((struct ckpt_init){CKPT_INIT_XAVIER_UNIFORM, 0.f})
+#define CKPT_XAVIER     ((struct ckpt_init){CKPT_INIT_XAVIER_UNIFORM, 0.f})
 
 /*
  * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
@@ -275,8 +275,8 @@ CKPT_API ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dty
 CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
 
 /*
- * Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32, summed
- * over the micro-steps, before clipping.
+ * Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32,
+ * summed over the micro-steps, before clipping.
  */
 CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w);
 
@@ -329,17 +329,17 @@ CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tenso
 CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
 
 /*
- * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes equal;
- * any strides as long as the last axis is dense, so a permuted view attends over another axis
- * without a copy.  The result has the shape of q and the memory order of q's axes.
+ * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
+ * equal; any strides as long as the last axis is dense, so a permuted view attends over another
+ * axis without a copy.  The result has the shape of q and the memory order of q's axes.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                     float scale);
 
 /*
  * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
- * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the sum
- * are ignored and get zero gradient.  A sample with no rows gets zeros.
+ * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the
+ * sum are ignored and get zero gradient.  A sample with no rows gets zeros.
  */
 CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                           ckpt_tensor lens, float scale);
@@ -439,11 +439,11 @@ struct ckpt_view {
 /* What is fixed for one step, and what moves from step to step. */
 struct ckpt_run {
     uint64_t seed;
-    int64_t step;        /* 0, 1, 2, ... */
-    int32_t micro;       /* micro-step, 0 .. n_micro - 1 */
+    int64_t step;  /* 0, 1, 2, ... */
+    int32_t micro; /* micro-step, 0 .. n_micro - 1 */
     int32_t n_micro;
     float lr;
-    int64_t opt_step;    /* updates done before this one */
+    int64_t opt_step; /* updates done before this one */
 };
 
 struct ckpt_kernel_args {
@@ -476,8 +476,8 @@ struct ckpt_op_def {
     size_t size; /* sizeof(struct ckpt_op_def) */
     const char *name;
     unsigned flags;
-    int (*shape)(struct ckpt_call *call);     /* 0, or ckpt_call_fail(...) */
-    void (*grad)(struct ckpt_grad *grad);     /* NULL: not differentiable, treated as a constant */
+    int (*shape)(struct ckpt_call *call); /* 0, or ckpt_call_fail(...) */
+    void (*grad)(struct ckpt_grad *grad); /* NULL: not differentiable, treated as a constant */
     void (*cost)(const struct ckpt_call *call, struct ckpt_cost *cost); /* NULL: bytes only */
     ckpt_kernel cpu;
     ckpt_kernel cuda;
@@ -500,42 +500,42 @@ CKPT_API int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
  * CKPT_NO_AT.
  */
 #ifndef CKPT_NO_AT
-#define ckpt_input(t, ...) ckpt_input(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_constant(t, ...) ckpt_constant(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output(t, ...) ckpt_output(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output_gradient(t, ...) ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_linear(t, ...) ckpt_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_add(t, ...) ckpt_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sub(t, ...) ckpt_sub(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mul(t, ...) ckpt_mul(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_affine(t, ...) ckpt_affine(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_where(t, ...) ckpt_where(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gelu(t, ...) ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_silu(t, ...) ckpt_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_layer_norm(t, ...) ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rms_norm(t, ...) ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_modulate(t, ...) ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gated_residual(t, ...) ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rope(t, ...) ckpt_rope(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_attention(t, ...) ckpt_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_attention(t, ...) ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pack(t, ...) ckpt_pack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_input(t, ...)              ckpt_input(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_constant(t, ...)           ckpt_constant(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output(t, ...)             ckpt_output(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output_gradient(t, ...)    ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear(t, ...)             ckpt_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_add(t, ...)                ckpt_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sub(t, ...)                ckpt_sub(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mul(t, ...)                ckpt_mul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_affine(t, ...)             ckpt_affine(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_where(t, ...)              ckpt_where(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu(t, ...)               ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_silu(t, ...)               ckpt_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm(t, ...)         ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm(t, ...)           ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_modulate(t, ...)           ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gated_residual(t, ...)     ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rope(t, ...)               ckpt_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_attention(t, ...)          ckpt_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_attention(t, ...)    ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pack(t, ...)               ckpt_pack(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_timestep_embedding(t, ...) ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_patchify(t, ...) ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_unpatchify(t, ...) ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_reshape(t, ...) ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_permute(t, ...) ckpt_permute(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_slice(t, ...) ckpt_slice(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_split(t, ...) ckpt_split(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_concat(t, ...) ckpt_concat(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_contiguous(t, ...) ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cast(t, ...) ckpt_cast(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sum(t, ...) ckpt_sum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mean(t, ...) ckpt_mean(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_randn(t, ...) ckpt_randn(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mse(t, ...) ckpt_mse(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_entropy(t, ...) ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_record(t, ...) ckpt_record(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_patchify(t, ...)           ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unpatchify(t, ...)         ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_reshape(t, ...)            ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_permute(t, ...)            ckpt_permute(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_slice(t, ...)              ckpt_slice(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_split(t, ...)              ckpt_split(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_concat(t, ...)             ckpt_concat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_contiguous(t, ...)         ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cast(t, ...)               ckpt_cast(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sum(t, ...)                ckpt_sum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mean(t, ...)               ckpt_mean(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_randn(t, ...)              ckpt_randn(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mse(t, ...)                ckpt_mse(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_entropy(t, ...)      ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_record(t, ...)             ckpt_record(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 /* ---- compile and run ----------------------------------------------------------------------- */
@@ -580,8 +580,8 @@ CKPT_API void ckpt_program_free(ckpt_program *p);
 CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
 
 /*
- * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over micro-steps.
- * Every input must have been fed once; an input keeps its value until it is fed again.
+ * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
+ * micro-steps. Every input must have been fed once; an input keeps its value until it is fed again.
  * Returns 0, CKPT_EINVAL (an input was never fed), or CKPT_ENAN: loss or gradient norm not finite;
  * the sentence names the step and the first op whose result was not finite, and the weights are
  * those of the last good step.
@@ -598,20 +598,20 @@ CKPT_API int ckpt_program_desc(const ckpt_program *p, const char *name, struct c
 CKPT_API void ckpt_set_lr(ckpt_program *p, float lr);
 
 struct ckpt_program_info {
-    bool plan_only;            /* compiled with --plan-only: there is nothing to run */
+    bool plan_only; /* compiled with --plan-only: there is nothing to run */
     int64_t batch, micro_batch, n_micro;
-    int64_t steps;             /* run so far */
-    double grad_norm;          /* of the last step, before clipping; NaN without optimizer */
-    int64_t budget;            /* bytes; INT64_MAX without one */
-    int64_t planned_peak;      /* device bytes, exact */
-    int64_t arena_bytes;       /* device bytes mapped now */
-    int64_t min_budget;        /* the smallest budget that would have been accepted */
+    int64_t steps;        /* run so far */
+    double grad_norm;     /* of the last step, before clipping; NaN without optimizer */
+    int64_t budget;       /* bytes; INT64_MAX without one */
+    int64_t planned_peak; /* device bytes, exact */
+    int64_t arena_bytes;  /* device bytes mapped now */
+    int64_t min_budget;   /* the smallest budget that would have been accepted */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t kept_bytes;        /* activations that stay from forward to backward */
-    int64_t recomputed_bytes;  /* activations that are computed again */
-    int64_t workspace_bytes;   /* largest scratch of one op */
-    double step_seconds;       /* predicted */
-    double recompute_seconds;  /* predicted, part of step_seconds */
+    int64_t kept_bytes;       /* activations that stay from forward to backward */
+    int64_t recomputed_bytes; /* activations that are computed again */
+    int64_t workspace_bytes;  /* largest scratch of one op */
+    double step_seconds;      /* predicted */
+    double recompute_seconds; /* predicted, part of step_seconds */
     int ops, recomputed_ops;
 };
 
@@ -651,7 +651,7 @@ typedef struct ckpt_file_writer ckpt_file_writer;
 CKPT_API int ckpt_file_create(ckpt_file_writer **w, const char *path);
 CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
                            const int64_t *shape, const void *data);
-CKPT_API int ckpt_file_commit(ckpt_file_writer *w);  /* writes and frees w */
+CKPT_API int ckpt_file_commit(ckpt_file_writer *w);   /* writes and frees w */
 CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing */
 
 /* Called for each name that does not fit: what is "missing" (in the file) or "unexpected". */
@@ -671,8 +671,11 @@ CKPT_API int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot);
 
 /* ---- helpers for trainers ------------------------------------------------------------------ */
 
-/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index). */
-CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst, int64_t n);
+/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), the same
+ * bits on every machine.  step is below 2^52.  Streams below 2^31 are the caller's own; ckpt_randn
+ * draws from those above. */
+CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
+                               int64_t n);
 CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
                                 int64_t n); /* in [0, 1) */
 

@@ -4,7 +4,7 @@
 #include "context.h"
 #include "exec/program.h"
 
-#define STRING(x)  #x
+#define STRING(x)        #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
 
 const char *ckpt_version(void)
@@ -63,7 +63,12 @@ static void set_budget(ckpt *c)
     int64_t asked = c->options.vram;
     if (asked < 0)
         asked = (int64_t)((double)have * (double)-asked / 100.);
-    c->budget = asked ? min_i64(asked, have) : INT64_MAX;
+    c->budget = asked ? asked : INT64_MAX;
+    /* A plan that will not run here may be for a larger device. */
+    if (!asked || asked <= have || c->options.plan_only)
+        return;
+    c->asked = asked;
+    c->budget = have;
 }
 
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)

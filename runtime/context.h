@@ -20,13 +20,17 @@ struct param {
 struct ckpt {
     struct ckpt_options options;
     int64_t budget; /* bytes; INT64_MAX: none */
+    int64_t asked;  /* what was asked for, if the device has less; else 0 */
     struct device *device;
-    struct { struct param *data; int64_t capacity; } params;
+    struct {
+        struct param *data;
+        int64_t capacity;
+    } params;
     int32_t n_params;
-    int64_t persistent; /* bytes at the bottom of the arena that hold parameters */
+    int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */
     struct ckpt_program *programs; /* list */
-    int64_t updates;    /* optimizer steps so far */
-    int error;          /* sticky: a failed ckpt_param */
+    int64_t updates;               /* optimizer steps so far */
+    int error;                     /* sticky: a failed ckpt_param */
     char message[CKPT_MESSAGE];
 };
 

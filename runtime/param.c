@@ -231,11 +231,11 @@ static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, str
     if (!*p || slot < CKPT_VALUE || slot > CKPT_EMA)
         return context_fail(c, CKPT_ENAME, "no such parameter or slot");
     if (slot != CKPT_VALUE && !(*p)->filled[slot_of[slot]])
-        return context_fail(c, CKPT_ENAME, "parameter '%s' keeps no such state: no program trains it",
-                            (*p)->name);
+        return context_fail(c, CKPT_ENAME,
+                            "parameter '%s' keeps no such state: no program trains it", (*p)->name);
     if (n != desc_numel(&(*p)->desc))
-        return context_fail(c, CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld", (*p)->name,
-                            (long long)desc_numel(&(*p)->desc), (long long)n);
+        return context_fail(c, CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld",
+                            (*p)->name, (long long)desc_numel(&(*p)->desc), (long long)n);
     return 0;
 }
 

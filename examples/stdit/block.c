@@ -31,20 +31,19 @@ static void modulation(const struct stdit *m, const struct stdit_block *b, ckpt_
     ckpt_split(t, rows, 2, 6, row);
 }
 
-/* Channels i C .. (i + 1) C of a projection, as [..., H, D]: a view. */
-static ckpt_tensor heads(const struct stdit *m, ckpt_tape *t, ckpt_tensor x, int i)
+/* A projection [..., n C] as n views [..., H, D]: queries, keys, values. */
+static void heads(const struct stdit *m, ckpt_tape *t, ckpt_tensor x, int n, ckpt_tensor *part)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int last = d.ndim - 1;
-    int64_t shape[CKPT_MAX_DIMS], width = m->config.hidden;
 
     if (last < 0)
-        return CKPT_NONE;
-    for (int axis = 0; axis < last; axis++)
-        shape[axis] = d.shape[axis];
-    shape[last] = m->config.heads;
-    shape[last + 1] = width / m->config.heads;
-    return ckpt_reshape(t, ckpt_slice(t, x, last, i * width, (i + 1) * width), last + 2, shape);
+        return;
+    ckpt_split(t, x, last, n, part);
+    d.shape[last] = m->config.heads;
+    d.shape[last + 1] = m->config.hidden / m->config.heads;
+    for (int i = 0; i < n; i++)
+        part[i] = ckpt_reshape(t, part[i], last + 2, d.shape);
 }
 
 static float attention_scale(const struct stdit *m)
@@ -58,11 +57,12 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
 {
     static const int swap[] = {0, 2, 1, 3, 4};
     struct ckpt_desc d = ckpt_desc_of(t, u);
-    ckpt_tensor qkv = stdit_apply(t, &b->qkv, u);
-    ckpt_tensor q = ckpt_rms_norm(t, heads(m, t, qkv, 0), b->q_norm, 1e-6f);
-    ckpt_tensor k = ckpt_rms_norm(t, heads(m, t, qkv, 1), b->k_norm, 1e-6f);
-    ckpt_tensor v = heads(m, t, qkv, 2), a;
+    ckpt_tensor qkv[3] = {CKPT_NONE};
 
+    heads(m, t, stdit_apply(t, &b->qkv, u), 3, qkv);
+    ckpt_tensor q = ckpt_rms_norm(t, qkv[0], b->q_norm, 1e-6f);
+    ckpt_tensor k = ckpt_rms_norm(t, qkv[1], b->k_norm, 1e-6f);
+    ckpt_tensor v = qkv[2], a;
     if (temporal) {
         q = ckpt_permute(t, ckpt_rope(t, q, c->rope, 1), swap);
         k = ckpt_permute(t, ckpt_rope(t, k, c->rope, 1), swap);
@@ -80,11 +80,11 @@ static ckpt_tensor cross_attention(const struct stdit *m, const struct stdit_blo
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t width = m->config.hidden, flat[] = {d.shape[0], d.shape[1] * d.shape[2], width};
-    ckpt_tensor q = stdit_apply(t, &b->cross_q, ckpt_reshape(t, x, 3, flat));
-    ckpt_tensor kv = stdit_apply(t, &b->cross_kv, c->y);
-    ckpt_tensor a = ckpt_cross_attention(t, heads(m, t, q, 0), heads(m, t, kv, 0),
-                                         heads(m, t, kv, 1), c->lens, attention_scale(m));
+    ckpt_tensor q = CKPT_NONE, kv[2] = {CKPT_NONE};
 
+    heads(m, t, stdit_apply(t, &b->cross_q, ckpt_reshape(t, x, 3, flat)), 1, &q);
+    heads(m, t, stdit_apply(t, &b->cross_kv, c->y), 2, kv);
+    ckpt_tensor a = ckpt_cross_attention(t, q, kv[0], kv[1], c->lens, attention_scale(m));
     return stdit_apply(t, &b->cross_proj, ckpt_reshape(t, a, d.ndim, d.shape));
 }
 

@@ -65,21 +65,20 @@ static int clip_to_values(struct stdit_data *d, const struct clip *c)
 }
 
 /* The clip that ships: where one works in the source tree, else where it was installed. */
+/* The clip that ships: in the source tree or where it was installed; raw without FFmpeg. */
 static const char *shipped_clip(void)
 {
-    static const char *const clips[] = {
+    static const char *const places[] = {
 #ifdef HAVE_FFMPEG
-        "examples/data/bunny.mp4",
-        STDIT_DATA_DIR "/bunny.mp4",
+        "examples/data/bunny.mp4", STDIT_DATA_DIR "/bunny.mp4",
 #endif
-        "examples/data/bunny.rgb",
-        STDIT_DATA_DIR "/bunny.rgb",
-    };
-    size_t n = sizeof clips / sizeof *clips, i = 0;
+        "examples/data/bunny.rgb", STDIT_DATA_DIR "/bunny.rgb"};
+    size_t n = sizeof places / sizeof *places;
 
-    while (i + 1 < n && access(clips[i], R_OK))
-        i++;
-    return clips[i];
+    for (size_t i = 0; i < n; i++)
+        if (!access(places[i], R_OK))
+            return places[i];
+    return places[n - 1];
 }
 
 /*
@@ -90,8 +89,9 @@ int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
 {
     bool shipped = !*o->video;
     const char *path = shipped ? shipped_clip() : o->video;
-    int64_t frames = o->frames ? o->frames : 8, width = o->width ? o->width : 40;
-    int64_t height = o->height ? o->height : 24, stride = o->stride ? o->stride : 1 + shipped;
+    int64_t frames = o->frames ? o->frames : 6, width = o->width ? o->width : 32;
+    int64_t height = o->height ? o->height : 20;
+    int64_t stride = o->stride ? o->stride : shipped ? 3 : 1;
     struct clip c = {.width = width, .height = height, .stride = stride};
 
     d->pixels = true;

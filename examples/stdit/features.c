@@ -175,7 +175,8 @@ int stdit_data_features(struct stdit_data *d, const char *path)
     int rc = load_required(d, f, path);
     if (!rc)
         rc = load_optional(d, f, path);
-    report_unknown(f, path);
+    if (!rc)
+        report_unknown(f, path);
     ckpt_file_close(f);
     snprintf(d->title, sizeof d->title, "features: %s, %lld samples", path, (long long)d->rows);
     return rc;

@@ -2,7 +2,10 @@
  * stdit-train: trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory
  * budget, on a video file or on precomputed features, and samples from what it learned.
  */
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "run.h"
 #include "schedule.h"
 
@@ -47,7 +50,7 @@ static int load(struct stdit_run *r)
     return 0;
 }
 
-/* ---- the run ------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------- */
 
 static int create_model(struct stdit_run *r)
 {
@@ -99,7 +102,40 @@ static void introduce(const struct stdit_run *r)
            r->options.model, grouped(count, r->trainable), (long long)c->hidden,
            (long long)c->heads, (long long)c->depth, r->options.dtype);
     printf("%s\n", r->data.title);
+    if (r->options.demo_budget)
+        printf("budget: half of what it would take without one; --vram SIZE sets another\n");
 }
+
+/* ---- places to write to -------------------------------------------------------------------- */
+
+/* Whether a file can be made at path, asked before hours are spent on what it shall hold. */
+static int check_writable(const char *option, const char *path)
+{
+    char directory[4096] = ".";
+    const char *slash = path ? strrchr(path, '/') : NULL;
+
+    if (!path)
+        return 0;
+    if (slash)
+        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path + 1), path);
+    if (access(directory, W_OK))
+        return stdit_fail("--%s %s: %s: %s", option, path, directory, strerror(errno));
+    return 0;
+}
+
+static int check_outputs(const struct stdit_options *o)
+{
+    if (o->library.plan_only)
+        return 0;
+    if (check_writable("save", o->save) || check_writable("save-ema", o->save_ema) ||
+        check_writable("dump", o->dump))
+        return -1;
+    if (o->sample_steps > 0 && mkdir(o->out, 0777) && errno != EEXIST)
+        return stdit_fail("--out %s: %s", o->out, strerror(errno));
+    return 0;
+}
+
+/* ---- the run ------------------------------------------------------------------------------- */
 
 static int train(struct stdit_run *r)
 {
@@ -121,7 +157,7 @@ static int go(struct stdit_run *r)
     const struct stdit_options *o = &r->options;
     const struct stdit_geometry *g = &r->data.geometry;
 
-    if (stdit_data_open(&r->data, &r->options))
+    if (check_outputs(o) || stdit_data_open(&r->data, &r->options))
         return -1;
     r->shift = stdit_shift(g->pixel_height, g->pixel_width, g->frames);
     r->masked = r->data.x_mask || (strcmp(o->mask_stage, "none") && g->frames > 1);

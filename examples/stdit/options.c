@@ -63,7 +63,7 @@ struct preset {
 
 /* XL/2 and 3B/2 are Open-Sora 1.2's; tiny learns the clip that ships with the example. */
 static const struct preset presets[] = {
-    {"tiny", 96, 4, 2, 0, 0, 0, 2, 400, 20, 2e-3, 1.0},
+    {"tiny", 96, 4, 2, 0, 0, 0, 1, 1200, 20, 2e-3, 1.0},
     {"XL/2", 1152, 16, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
     {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
 };
@@ -198,15 +198,37 @@ static int check_training(const struct stdit_options *o)
     return 0;
 }
 
+/*
+ * The demo has a budget even when none is given: about half of what keeping every activation takes.
+ * It fits the demo as it is and is not used once a size was changed.
+ */
+enum { DEMO_VRAM = 24 << 20 };
+
+#define NO_VRAM INT64_MIN /* tells an option that was not given from any value */
+
+static bool is_demo(const struct stdit_options *o)
+{
+    return !o->hidden && !o->heads && !o->depth && !o->caption_channels && !o->text_tokens &&
+           !o->batch && !o->size && !o->frames && !o->clips && !o->stride && !o->dump;
+}
+
 /* Without any data asked for, the small model takes the clip that ships, the big ones noise. */
 static void default_data(struct stdit_options *o)
 {
-    if (o->video || o->features || o->latent)
+    bool given = o->library.vram != NO_VRAM, asked = o->video || o->features || o->latent;
+
+    if (!given)
+        o->library.vram = 0;
+    if (asked)
         return;
-    if (strcmp(o->model, "tiny"))
+    if (strcmp(o->model, "tiny")) {
         o->latent = "15x45x80";
-    else
-        o->video = "";
+        return;
+    }
+    o->video = "";
+    o->demo_budget = !given && is_demo(o);
+    if (o->demo_budget)
+        o->library.vram = DEMO_VRAM;
 }
 
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
@@ -226,6 +248,7 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
                                 .sample_steps = -1,
                                 .guidance = -1,
                                 .library = CKPT_OPTIONS_INIT};
+    o->library.vram = NO_VRAM;
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))

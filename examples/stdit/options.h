@@ -26,6 +26,7 @@ struct stdit_options {
     int64_t sample_steps, sample_seed;
     double guidance;
     bool help;
+    bool demo_budget; /* library.vram is the demo's, not one that was asked for */
     struct ckpt_options library;
 };
 

@@ -1,9 +1,7 @@
 /* Pictures of clips: one PNG a frame, one strip a clip, and the same strip of the data. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "../png.h"
 #include "run.h"
 
@@ -43,11 +41,10 @@ static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, str
         }
 }
 
-/* Frames are drawn about this wide, so that a person sees something. */
-static int zoom_of(const struct stdit_geometry *g)
+/* Small frames are drawn larger, so that a person sees something. */
+static int zoom_to(int64_t pixels, int64_t width)
 {
-    int64_t zoom = 240 / g->width;
-    return zoom > 1 ? (int)zoom : 1;
+    return pixels > 2 * width ? (int)(pixels / width) : 1;
 }
 
 static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
@@ -57,7 +54,7 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
 
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
     int rc = png_write_strip(path, (int)g->frames, (int)g->height, (int)g->width, rgb,
-                             zoom_of(g) > 4 ? 4 : zoom_of(g));
+                             zoom_to(1920, g->frames * g->width));
     return rc ? stdit_fail("%s: %s", path, strerror(-rc)) : 0;
 }
 
@@ -69,7 +66,7 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
     for (int64_t frame = 0; frame < g->frames; frame++) {
         snprintf(path, sizeof path, "%s/frame-%03d.png", r->options.out, (int)frame);
         int rc = png_write_strip(path, 1, (int)g->height, (int)g->width,
-                                 rgb + frame * g->height * g->width * 3, zoom_of(g));
+                                 rgb + frame * g->height * g->width * 3, zoom_to(240, g->width));
         if (rc)
             return stdit_fail("%s: %s", path, strerror(-rc));
     }
@@ -100,8 +97,6 @@ int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n)
     const char *out = r->options.out;
     uint8_t *rgb;
 
-    if (mkdir(out, 0777) && errno != EEXIST)
-        return stdit_fail("--out %s: %s", out, strerror(errno));
     rgb = malloc((size_t)(g->frames * g->height * g->width * 3));
     if (!rgb)
         return stdit_fail("no memory for pictures");

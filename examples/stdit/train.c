@@ -169,7 +169,7 @@ static int save(const struct stdit_run *r, const char *path, enum ckpt_slot slot
 static void report(const struct stdit_run *r, const struct summary *s)
 {
     struct ckpt_program_info info;
-    char planned[32], actual[32], rss[32];
+    char planned[32], actual[32], budget[32], rss[32];
 
     ckpt_program_info(r->training, &info);
     if (interrupted)
@@ -177,8 +177,9 @@ static void report(const struct stdit_run *r, const struct summary *s)
     if (s->n > FEW)
         printf("loss: %.4f over the first %d steps, %.4f over the last %d\n", s->first, FEW,
                s->last, FEW);
-    printf("memory: peak planned %s, actual %s; resident set of the process %s\n",
+    printf("memory: peak planned %s, actual %s, budget %s; resident set of the process %s\n",
            stdit_bytes(planned, info.planned_peak), stdit_bytes(actual, info.arena_bytes),
+           info.budget == INT64_MAX ? "none" : stdit_bytes(budget, info.budget),
            stdit_bytes(rss, stdit_rss()));
 }
 

@@ -238,7 +238,7 @@ void attention_forward(const struct attention_job *job, void *workspace)
     const struct layout l = layout_of(job);
     const int64_t units = forward_units(job, &l), tiles = tile_count(job->n_queries, l.queries);
     const int64_t slots = slots_of(job, units);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (slots > 1)
     for (int64_t s = 0; s < slots; s++)
         for (int64_t i = s * units / slots; i < (s + 1) * units / slots; i++) {
             struct attention_head h;
@@ -357,7 +357,7 @@ void attention_backward(const struct attention_job *job, void *workspace)
 {
     const struct layout l = layout_of(job);
     const int64_t heads = job->n_heads, slots = slots_of(job, heads);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (slots > 1)
     for (int64_t s = 0; s < slots; s++)
         for (int64_t i = s * heads / slots; i < (s + 1) * heads / slots; i++) {
             struct attention_head h;

@@ -14,7 +14,7 @@ int cpu_concat(const struct ckpt_kernel_args *a)
         int64_t part = desc_numel(&a->in[i].desc) / outer * element;
         const char *src = a->in[i].data;
         char *dst = (char *)a->out[0].data + at;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (outer * part > 65536)
         for (int64_t r = 0; r < outer; r++)
             memcpy(dst + r * row, src + r * part, (size_t)part);
         at += part;

@@ -1,12 +1,12 @@
 /*
  * Kernels: copy and pad.  Bits move as they are.  Where both sides run along the same axis rows are
- * copied whole; otherwise blocks of 32 x 32 turn round in a small buffer, so that both sides touch
+ * copied whole; otherwise blocks of 64 x 64 turn round in a small buffer, so that both sides touch
  * whole cache lines.
  */
 #include "kernels.h"
 #include "loops.h"
 
-#define SIDE 32   /* of a turned block */
+#define SIDE 64   /* of a turned block */
 #define RUN  8192 /* elements per task where rows are copied */
 
 static void turn4(uint32_t *dst, int64_t dst_step, const uint32_t *src, int64_t src_step, int64_t n,
@@ -89,7 +89,8 @@ static void copy_rows(const struct loops *l, char *dst, const char *src, size_t 
     }
 }
 
-/* dst is dense along the last axis, src along the one before it. */
+/* dst is dense along the last axis, src along the one before it; blocks follow src, whose rows are
+ * then read to their end. */
 static void copy_turned(const struct loops *l, char *dst, const char *src, size_t size)
 {
     int p = l->ndim - 2, q = l->ndim - 1;
@@ -97,7 +98,7 @@ static void copy_turned(const struct loops *l, char *dst, const char *src, size_
     int64_t tasks = loops_count(l, 0, p) * down * across;
 #pragma omp parallel for schedule(static) if (loops_parallel(tasks * SIDE * SIDE))
     for (int64_t task = 0; task < tasks; task++) {
-        int64_t i = task / across % down * SIDE, j = task % across * SIDE, at[2];
+        int64_t i = task % down * SIDE, j = task / down % across * SIDE, at[2];
         int64_t n = min_i64(SIDE, l->shape[p] - i), m = min_i64(SIDE, l->shape[q] - j);
         loops_seek(l, p, task / across / down, at);
         char *to = dst + (at[0] + i * l->stride[0][p] + j) * (int64_t)size;

@@ -51,7 +51,7 @@ void cpu_store(void *dst, const float *src, enum ckpt_dtype dtype, int64_t n);
  */
 static inline int64_t cpu_slots(int64_t n, double macs)
 {
-    int64_t worth = macs < 0x1p24 ? 2 + (int64_t)(macs / 0x1p20) : 16;
+    int64_t worth = macs < 0x1p24 ? 1 + (int64_t)(macs / 0x1p18) : 16;
     return min_i64(n, min_i64(worth, 16));
 }
 

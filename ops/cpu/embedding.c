@@ -24,7 +24,6 @@ int cpu_timestep_embedding(const struct ckpt_kernel_args *a)
     char *y = a->out[0].data;
     bool half = view_half(&a->out[0]);
     int64_t row = attr->dim * ckpt_dtype_size(a->out[0].desc.dtype);
-#pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < a->in[0].desc.shape[0]; b++)
         embed(x[b], attr, y + b * row, half);
     return CKPT_OK;

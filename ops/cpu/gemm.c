@@ -14,7 +14,7 @@ enum {
     TILE = 256, /* rows and columns of a tile, at most */
     TILE_LEAST = 64,
     TILES_WANTED = 8, /* tiles are halved until there are so many */
-    INNER = 256,      /* length of a converted block along the summed axis */
+    INNER = 256       /* length of a converted block along the summed axis */
 };
 
 struct layout {
@@ -131,7 +131,7 @@ void gemm_run(const struct gemm *g, void *workspace)
 {
     const struct layout l = layout_of(g);
     const int64_t tiles = l.down * l.across, stride = l.a_floats + l.b_floats + l.c_floats;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (l.slots > 1)
     for (int64_t s = 0; s < l.slots; s++) {
         float *slot = stride ? (float *)workspace + s * stride : NULL;
         for (int64_t i = s * tiles / l.slots; i < (s + 1) * tiles / l.slots; i++)

@@ -127,7 +127,7 @@ int cpu_column_sum(const struct ckpt_kernel_args *a)
     const int64_t rows = linear_rows(&x->desc), cols = x->desc.shape[x->desc.ndim - 1];
     const int64_t chunks = chunk_count(rows);
     float *partial = a->workspace, *out = a->out[0].data;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows * cols > 32768)
     for (int64_t c = 0; c < chunks; c++)
         sum_rows(partial + c * cols, x, c * rows / chunks, (c + 1) * rows / chunks, cols);
     add_rows_f32(partial, partial + cols, cols, chunks - 1, cols);

@@ -68,9 +68,9 @@ static double mse_chunk(const struct frames *f, int64_t b, int64_t begin, int64_
     for (int64_t i = begin; i < end; i = stop) {
         stop = end;
         if (frame_at(f, b, i, &stop))
-            sum += squared_error_leaf(f->pred->data, f->target->data, b * f->sample + i,
-                                      b * f->sample + stop, view_half(f->pred),
-                                      view_half(f->target));
+            sum +=
+                squared_error_leaf(f->pred->data, f->target->data, b * f->sample + i,
+                                   b * f->sample + stop, view_half(f->pred), view_half(f->target));
     }
     return sum;
 }
@@ -80,7 +80,7 @@ int cpu_mse(const struct ckpt_kernel_args *a)
     struct frames f = frames_of(&a->in[0], &a->in[1], &a->in[2]);
     int64_t chunks = mse_chunks(&a->in[0].desc);
     double *partial = a->workspace, loss = 0;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (f.batch * f.sample > ROWS_CHUNK)
     for (int64_t i = 0; i < f.batch * chunks; i++) {
         int64_t begin = i % chunks * MSE_CHUNK;
         partial[i] = mse_chunk(&f, i / chunks, begin, min_i64(f.sample, begin + MSE_CHUNK));
@@ -137,7 +137,7 @@ int cpu_mse_dx(const struct ckpt_kernel_args *a)
     struct frames f = frames_of(&a->in[1], &a->in[2], &a->in[3]);
     double dloss = *(const float *)a->in[0].data;
     int64_t chunks = mse_chunks(&a->in[1].desc);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (f.batch * f.sample > ROWS_CHUNK)
     for (int64_t i = 0; i < f.batch * chunks; i++) {
         int64_t b = i / chunks, begin = i % chunks * MSE_CHUNK;
         double slope = 2.0 * dloss * sample_weight(&f, b) / (double)f.batch;
@@ -170,18 +170,20 @@ ROWS_INLINE float largest_of(const void *x, int64_t n, bool half)
     return top;
 }
 
-/* Largest value of a row, and the sum of exp(x - largest). */
-ROWS_INLINE float softmax_row(const void *x, int64_t n, bool half, float *largest)
+/* Largest value of a row, and the sum of exp(x - largest): double, as near 1 a small loss is all in
+ * the digits behind the point. */
+ROWS_INLINE double softmax_row(const void *x, int64_t n, bool half, float *largest)
 {
-    float top = largest_of(x, n, half), sum = 0.f;
+    float top = largest_of(x, n, half);
+    double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < n; j++)
-        sum += vexp(row_get(x, j, half) - top);
+        sum += (double)vexp(row_get(x, j, half) - top);
     *largest = top;
     return sum;
 }
 
-CKPT_CLONES static float softmax_leaf(const void *x, int64_t n, bool half, float *largest)
+CKPT_CLONES static double softmax_leaf(const void *x, int64_t n, bool half, float *largest)
 {
     return half ? softmax_row(x, n, true, largest) : softmax_row(x, n, false, largest);
 }
@@ -189,10 +191,11 @@ CKPT_CLONES static float softmax_leaf(const void *x, int64_t n, bool half, float
 /* A label outside [0, n) makes the loss NaN: the step is then refused and the weights are kept. */
 static double row_loss(const void *x, int64_t n, bool half, int32_t label)
 {
-    float largest, sum = softmax_leaf(x, n, half, &largest);
+    float largest;
+    double sum = softmax_leaf(x, n, half, &largest);
     if (label < 0 || label >= n)
         return NAN;
-    return log((double)sum) + (double)largest - (double)row_get(x, label, half);
+    return log(sum) + ((double)largest - (double)row_get(x, label, half));
 }
 
 int cpu_cross_entropy(const struct ckpt_kernel_args *a)
@@ -202,7 +205,7 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
     int64_t batch = x->desc.shape[0], n = x->desc.shape[1];
     int64_t step = n * ckpt_dtype_size(x->desc.dtype);
     double *each = a->workspace, loss = 0;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (batch * n > ROWS_CHUNK)
     for (int64_t b = 0; b < batch; b++)
         each[b] = row_loss((const char *)x->data + b * step, n, view_half(x), label[b]);
     for (int64_t b = 0; b < batch; b++)
@@ -215,7 +218,7 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
 ROWS_INLINE void cross_entropy_dx_row(const void *restrict x, void *restrict dx, int64_t n,
                                       int32_t label, float slope, bool half)
 {
-    float largest, sum = softmax_row(x, n, half, &largest);
+    float largest, sum = (float)softmax_row(x, n, half, &largest);
     if (label < 0 || label >= n)
         slope = NAN;
 #pragma omp simd
@@ -241,7 +244,7 @@ int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
     int64_t batch = x->desc.shape[0], n = x->desc.shape[1];
     int64_t step = n * ckpt_dtype_size(x->desc.dtype);
     float slope = *(const float *)a->in[0].data / (float)batch;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (batch * n > ROWS_CHUNK)
     for (int64_t b = 0; b < batch; b++)
         cross_entropy_dx_leaf((const char *)x->data + b * step, (char *)a->out[0].data + b * step,
                               n, label[b], slope, view_half(x));

@@ -13,7 +13,7 @@ typedef void (*forward_leaf)(const struct row_run *run, int64_t c, bool half);
 static void for_all_rows(const struct rows *r, int64_t c, bool half, forward_leaf leaf)
 {
     int64_t per = rows_per_chunk(c), chunks = (r->count + per - 1) / per;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (chunks > 1)
     for (int64_t i = 0; i < chunks; i++) {
         struct row_run run;
         int64_t end = min_i64(r->count, (i + 1) * per);
@@ -77,8 +77,7 @@ ROWS_INLINE void gated_residual_rows(const struct row_run *run, int64_t c, bool 
         void *restrict y = run->at[3] + i * run->step[3];
 #pragma omp simd
         for (int64_t j = 0; j < c; j++)
-            row_put(y, j,
-                    row_get(x, j, half) + row_get(gate, j, half) * row_get(a, j, half), half);
+            row_put(y, j, row_get(x, j, half) + row_get(gate, j, half) * row_get(a, j, half), half);
     }
 }
 
@@ -231,7 +230,7 @@ static void add_partials(const struct backward *b, int64_t vector, const float *
 static void backward_run(const struct backward *b, float *partial)
 {
     int64_t per = (b->rows_each + b->chunks - 1) / b->chunks;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (b->r.count * b->c > ROWS_CHUNK)
     for (int64_t i = 0; i < b->vectors * b->chunks; i++) {
         int64_t vector = i / b->chunks, chunk = i % b->chunks, base = vector * b->rows_each;
         float *sum[2];
@@ -243,7 +242,7 @@ static void backward_run(const struct backward *b, float *partial)
     }
     if (b->chunks == 1)
         return;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (b->vectors * b->chunks * b->c > ROWS_CHUNK)
     for (int64_t v = 0; v < b->vectors; v++)
         add_partials(b, v, partial);
 }

@@ -12,7 +12,7 @@ typedef void (*norm_leaf)(const struct row_run *run, int64_t c, const void *extr
 static void for_all_rows(const struct rows *r, int64_t c, norm_leaf leaf, const void *extra)
 {
     int64_t per = rows_per_chunk(c), chunks = (r->count + per - 1) / per;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (chunks > 1)
     for (int64_t i = 0; i < chunks; i++) {
         struct row_run run;
         int64_t end = min_i64(r->count, (i + 1) * per);
@@ -104,7 +104,8 @@ ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool h
     }
 }
 
-CKPT_CLONES static void layer_norm_dx_bf16(const struct row_run *run, int64_t c, const void *dy_half)
+CKPT_CLONES static void layer_norm_dx_bf16(const struct row_run *run, int64_t c,
+                                           const void *dy_half)
 {
     if (*(const bool *)dy_half)
         layer_norm_dx_rows(run, c, true, true);
@@ -268,7 +269,7 @@ int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[0]);
     rows_finish(&r);
     int64_t chunks = rows_sum_chunks(r.count), per = (r.count + chunks - 1) / chunks;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (r.count * c > ROWS_CHUNK)
     for (int64_t i = 0; i < chunks; i++)
         rms_norm_dx_chunk(a, &r, i * per, min_i64(r.count, (i + 1) * per), partial + i * 2 * c);
     for (int64_t j = 0; j < c; j++) {

@@ -17,7 +17,7 @@ int cpu_sum_squares(const struct ckpt_kernel_args *a)
     const float *g = a->in[0].data;
     int64_t n = desc_numel(&a->in[0].desc), chunks = (n + OPTIM_CHUNK - 1) / OPTIM_CHUNK;
     double *partial = a->workspace, sum = 0;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (chunks > 1)
     for (int64_t i = 0; i < chunks; i++)
         partial[i] =
             sum_squares_leaf(g + i * OPTIM_CHUNK, min_i64(OPTIM_CHUNK, n - i * OPTIM_CHUNK));
@@ -31,8 +31,8 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
 {
     const struct clip_attr *attr = a->attr;
     float *out = a->out[0].data;
-    double sum = 0;
-    for (int i = 0; i < a->n_in; i++)
+    double sum = isfinite(*(const float *)a->in[0].data) ? 0 : NAN; /* the loss */
+    for (int i = 1; i < a->n_in; i++)
         sum += *(const float *)a->in[i].data;
     double norm = sqrt(sum), factor = attr->clip_norm / (norm + 1e-6);
     out[0] = (float)norm;
@@ -131,7 +131,7 @@ int cpu_adamw(const struct ckpt_kernel_args *a)
     if (!isfinite(clip[0]))
         return CKPT_OK;
     struct adamw p = adamw_constants(a->attr, a->run, clip[1]);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (n > OPTIM_CHUNK)
     for (int64_t i = 0; i < n; i += OPTIM_CHUNK) {
         struct adamw_rows rows = adamw_at(a, i);
         adamw_leaf(&p, &rows, min_i64(OPTIM_CHUNK, n - i));

@@ -1,7 +1,7 @@
 /* Video to tokens and back: one walk over the patches, copying in either direction. */
-#include "cpu.h"
 #include "kernels.h"
 #include "patchify.h"
+#include "rows.h"
 
 struct patches {
     const struct patch_attr *a;
@@ -46,7 +46,7 @@ static void move(const struct patches *p, int64_t batch)
     const struct patch_attr *a = p->a;
     int64_t nt = patch_count(a->frames, a->pt), nh = patch_count(a->height, a->ph);
     int64_t nw = patch_count(a->width, a->pw), size = a->channels * a->pt * a->ph * a->pw;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (batch * nt * nh * nw * size > ROWS_CHUNK)
     for (int64_t i = 0; i < batch * nt * nh; i++) {
         int64_t h = i % nh, t = i / nh % nt, b = i / nh / nt;
         for (int64_t w = 0; w < nw; w++)

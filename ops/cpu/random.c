@@ -6,13 +6,14 @@
 #define CHUNK 4096
 
 /*
- * The stream is the op; values are numbered over the whole batch, sample by sample, so that a
- * sample's noise is the same whatever the micro-batch.
+ * The stream is the op, in the half of all streams that ckpt.h keeps for us; values are numbered
+ * over the whole batch, sample by sample, so that a sample's noise is the same whatever the
+ * micro-batch.
  */
 int cpu_randn(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *y = &a->out[0];
-    struct random_stream s = {a->run->seed, (uint64_t)a->run->step, (uint32_t)a->op};
+    struct random_stream s = {a->run->seed, (uint64_t)a->run->step, (uint32_t)a->op | 1u << 31};
     int64_t n = desc_numel(&y->desc), before = a->run->micro * n;
     int64_t size = ckpt_dtype_size(y->desc.dtype);
 #pragma omp parallel for schedule(static) if (loops_parallel(n))

@@ -71,7 +71,7 @@ int cpu_rope(const struct ckpt_kernel_args *a)
     rows_operand(&r, &table);
     rows_finish(&r);
     int64_t chunks = (r.count + per - 1) / per;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (chunks > 1)
     for (int64_t i = 0; i < chunks; i++) {
         struct row_run run;
         int64_t end = min_i64(r.count, (i + 1) * per);

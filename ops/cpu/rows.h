@@ -14,7 +14,7 @@
 #define ROWS_INLINE   static inline __attribute__((always_inline))
 
 struct rows {
-    int ndim, n; /* axes, operands */
+    int ndim, n;   /* axes, operands */
     int64_t count; /* of rows */
     int64_t size[CKPT_MAX_DIMS];
     int64_t step[ROWS_OPERANDS][CKPT_MAX_DIMS]; /* bytes */
@@ -45,10 +45,12 @@ int64_t rows_finish_reduction(struct rows *r, int k);
 /* Finds rows row, row + 1, ... as far as one step per operand reaches them, at most up to end. */
 void rows_run(const struct rows *r, int64_t row, int64_t end, struct row_run *run);
 
+#define ROWS_CHUNK 16384 /* elements; on fewer, a second thread costs more than it saves */
+
 /* Rows of one parallel chunk, for rows of c elements. */
 static inline int64_t rows_per_chunk(int64_t c)
 {
-    return max_i64(1, 16384 / c);
+    return max_i64(1, ROWS_CHUNK / c);
 }
 
 /* Number of chunks of a sum over rows, few enough that partial sums stay small. */
@@ -64,7 +66,8 @@ static inline int64_t rows_vector_chunks(int64_t k, int64_t rows)
 }
 
 /* Scratch for n sums, of the shape of v, over the rows of x; none where one chunk does each. */
-static inline int64_t rows_partial_bytes(const struct ckpt_desc *x, const struct ckpt_desc *v, int n)
+static inline int64_t rows_partial_bytes(const struct ckpt_desc *x, const struct ckpt_desc *v,
+                                         int n)
 {
     int64_t c = x->shape[x->ndim - 1], k = desc_numel(v) / c, rows = desc_numel(x) / c;
     int64_t chunks = rows_vector_chunks(k, rows / k);

@@ -89,9 +89,8 @@ static void cpu_record(struct device *d, enum queue q, int32_t event)
 
 static void cpu_wait(struct device *d, enum queue q, int32_t event)
 {
-    struct command c = {.kind = COMMAND_WAIT,
-                        .event = event,
-                        .target = cpu(d)->shared.events[event].recorded};
+    struct command c = {
+        .kind = COMMAND_WAIT, .event = event, .target = cpu(d)->shared.events[event].recorded};
     cpu_queue_submit(&cpu(d)->queues[q], &c);
 }
 

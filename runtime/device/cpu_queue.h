@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include "device/device.h"
 
-/* An event is a pair of counters: how often it was recorded by the caller, and reached by a queue. */
+/* An event is a pair of counters: how often it was recorded by the caller, and reached by a queue.
+ */
 struct cpu_event {
     int64_t recorded;
     int64_t reached;

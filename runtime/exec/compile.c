@@ -11,6 +11,9 @@
 /* Replaces the context's sentence by one of the tape's or planner's. */
 static int fail_with(ckpt *c, int code, const char *sentence)
 {
+    if (code == CKPT_EBUDGET && c->asked)
+        return context_fail(c, code, "%s asked for, but the device has %s: %s",
+                            human_bytes(c->asked), human_bytes(c->budget), sentence);
     return context_fail(c, code, "%s", sentence);
 }
 
@@ -240,8 +243,9 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_ad
     if (c->error)
         return c->error;
     if (!record || (optimizer && optimizer->size != sizeof *optimizer))
-        return context_fail(c, CKPT_EINVAL, "ckpt_compile: no recorder, or an optimizer that was "
-                                            "not set with CKPT_ADAMW_INIT");
+        return context_fail(c, CKPT_EINVAL,
+                            "ckpt_compile: no recorder, or an optimizer that was "
+                            "not set with CKPT_ADAMW_INIT");
     struct ckpt_program *p = calloc(1, sizeof *p);
     if (!p)
         return context_fail(c, CKPT_ENOMEM, "no memory for a program");

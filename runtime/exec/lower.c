@@ -21,12 +21,12 @@ struct lowering {
     struct lowered *l;
     struct death *deaths; /* instances ordered by last step */
     struct instr nowhere; /* written to when memory ran out */
-    int64_t *offset;    /* per graph storage: where its bytes are now */
-    int32_t *arriving;  /* per graph storage: event of a copy-in nobody waited for, or NONE */
-    int32_t *leaving;   /* the same for copies out */
-    int32_t *storage;   /* per tape storage: graph storage */
-    int64_t workspace;  /* of the step at hand */
-    int32_t born, dead; /* instances seen so far */
+    int64_t *offset;      /* per graph storage: where its bytes are now */
+    int32_t *arriving;    /* per graph storage: event of a copy-in nobody waited for, or NONE */
+    int32_t *leaving;     /* the same for copies out */
+    int32_t *storage;     /* per tape storage: graph storage */
+    int64_t workspace;    /* of the step at hand */
+    int32_t born, dead;   /* instances seen so far */
     bool failed;
 };
 
@@ -124,8 +124,7 @@ static void lower_compute(struct lowering *w, const struct graph_op *g, const st
     i->bytes = o->workspace;
     i->device = w->p->c->device->ops->base(w->p->c->device) + w->workspace;
     for (int32_t k = 0; k < n; k++)
-        w->l->views.data[w->l->n_views++] =
-            view_of(w, w->p->tape->operands.data[o->operands + k]);
+        w->l->views.data[w->l->n_views++] = view_of(w, w->p->tape->operands.data[o->operands + k]);
 }
 
 /* Instances that begin at this step get their address. */
@@ -141,7 +140,8 @@ static void bear(struct lowering *w, int32_t step)
     }
 }
 
-/* Instances that end at this step: nobody may still be copying, and under verify nobody can read. */
+/* Instances that end at this step: nobody may still be copying, and under verify nobody can read.
+ */
 static void bury(struct lowering *w, int32_t step)
 {
     const struct plan *plan = w->p->plan;
@@ -157,8 +157,7 @@ static void bury(struct lowering *w, int32_t step)
         int32_t owner = plan->steps[s >= 0 ? 0 : -1 - s].op;
         struct instr *poison = emit(w, INSTR_POISON, QUEUE_COMPUTE);
         poison->device = w->p->c->device->ops->base(w->p->c->device) + w->l->base + i->offset;
-        poison->bytes =
-            s >= 0 ? w->p->graph->storages[s].bytes : w->p->graph->ops[owner].workspace;
+        poison->bytes = s >= 0 ? w->p->graph->storages[s].bytes : w->p->graph->ops[owner].workspace;
     }
 }
 

@@ -9,7 +9,14 @@
 #include "plan/plan.h"
 #include "tape/tape.h"
 
-enum instr_kind { INSTR_COMPUTE, INSTR_COPY_IN, INSTR_COPY_OUT, INSTR_RECORD, INSTR_WAIT, INSTR_POISON };
+enum instr_kind {
+    INSTR_COMPUTE,
+    INSTR_COPY_IN,
+    INSTR_COPY_OUT,
+    INSTR_RECORD,
+    INSTR_WAIT,
+    INSTR_POISON
+};
 
 struct instr {
     enum instr_kind kind;
@@ -23,8 +30,14 @@ struct instr {
 };
 
 struct lowered {
-    struct { struct instr *data; int64_t capacity; } instrs;
-    struct { struct ckpt_view *data; int64_t capacity; } views;
+    struct {
+        struct instr *data;
+        int64_t capacity;
+    } instrs;
+    struct {
+        struct ckpt_view *data;
+        int64_t capacity;
+    } views;
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views, n_events;
     int64_t base; /* of the transient region when this was made */

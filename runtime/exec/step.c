@@ -32,8 +32,8 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
     if (i < 0)
         return context_fail(p->c, CKPT_ENAME, "there is no input '%s'", name);
     if (bytes != p->feeds[i].bytes)
-        return context_fail(p->c, CKPT_EINVAL, "input '%s' takes %lld bytes a batch, not %lld", name,
-                            (long long)p->feeds[i].bytes, (long long)bytes);
+        return context_fail(p->c, CKPT_EINVAL, "input '%s' takes %lld bytes a batch, not %lld",
+                            name, (long long)p->feeds[i].bytes, (long long)bytes);
     memcpy(p->feeds[i].data, data, (size_t)bytes);
     p->feeds[i].fed = true;
     return 0;
@@ -63,8 +63,9 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
         i = find_fetch(p, name);
     if (i < 0)
         return context_fail(p->c, CKPT_ENAME, "there is no input or output '%s'", name);
-    const struct tensor *v = &p->tape->tensors.data[in ? p->tape->feeds.data[i].tensor
-                                                       : p->tape->fetches.data[i].tensor];
+    const struct tensor *v =
+        &p->tape->tensors
+             .data[in ? p->tape->feeds.data[i].tensor : p->tape->fetches.data[i].tensor];
     *desc = v->desc;
     desc->offset = 0;
     const struct port *port = p->feeds ? (in ? &p->feeds[i] : &p->fetches[i]) : NULL;
@@ -118,7 +119,7 @@ static int report_device(struct ckpt_program *p, int rc)
 {
     char name[256];
     tape_op_name(p->tape, p->c->device->failed_op, name, sizeof name);
-    return context_fail(p->c, rc, "step %lld: %s failed with %s", (long long)p->steps, name,
+    return context_fail(p->c, rc, "step %lld: %s failed with %s", (long long)p->steps + 1, name,
                         ckpt_error_name(rc));
 }
 
@@ -133,7 +134,7 @@ static int report_nan(struct ckpt_program *p, float loss)
     return context_fail(p->c, CKPT_ENAN,
                         "step %lld: loss %g, gradient norm %g; the first value that is not finite "
                         "comes from %s; the weights are those of the step before",
-                        (long long)p->steps, (double)loss, p->grad_norm, where);
+                        (long long)p->steps + 1, (double)loss, p->grad_norm, where);
 }
 
 int ckpt_step(ckpt_program *p, float *loss)

@@ -32,7 +32,7 @@ static int clip_coefficient_shape(struct ckpt_call *call)
     const struct clip_attr *attr = call->attr;
     for (int i = 0; i < call->n_in; i++)
         if (call->in[i].dtype != CKPT_F32 || desc_numel(&call->in[i]) != 1)
-            return ckpt_call_fail(call, "operand %d must be one fp32 sum of squares", i);
+            return ckpt_call_fail(call, "operand %d must be one fp32 value", i);
     if (!(attr->clip_norm >= 0.f))
         return ckpt_call_fail(call, "clip_norm is %g and must be 0 or more",
                               (double)attr->clip_norm);
@@ -51,11 +51,12 @@ ckpt_tensor optim_clip(ckpt_tape *t, float clip_norm)
 {
     struct clip_attr attr = {.clip_norm = clip_norm};
     ckpt_tensor *sums = calloc((size_t)t->n_params + 1, sizeof *sums);
-    int n = 0;
+    int n = 1;
     if (!sums) {
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
         return CKPT_NONE;
     }
+    sums[0].id = t->loss;
     for (int32_t i = 0; i < t->n_params; i++)
         if (t->param_gradient[i])
             sums[n++] = OPS_RECORD(t, &op_sum_squares, (const char *)NULL,

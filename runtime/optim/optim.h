@@ -20,7 +20,8 @@ struct clip_attr {
  */
 int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt);
 
-/* [norm of all gradients, factor that clips them]. */
+/* [norm of all gradients, factor that clips them].  Operand 0 of the op is the loss: where it is
+ * not finite the norm is made NaN, so that nothing is updated. */
 ckpt_tensor optim_clip(ckpt_tape *t, float clip_norm);
 
 #endif

@@ -88,7 +88,8 @@ static int32_t nearest(const struct cuts *c, int32_t lo, int32_t hi, double targ
     double best_score = 0;
     for (int32_t n = lo + 1; n < hi; n++) {
         double away = made_before(c, n) - target;
-        double score = (double)c->crossing[c->narrow[n]] / part + 2 * (away < 0 ? -away : away) / part;
+        double score =
+            (double)c->crossing[c->narrow[n]] / part + 2 * (away < 0 ? -away : away) / part;
         if (c->level[c->narrow[n]] == 0 && (best < 0 || score < best_score)) {
             best = n;
             best_score = score;
@@ -232,6 +233,6 @@ void cuts_hold(const struct cuts *c, int32_t *hold)
 {
     const struct program *p = c->p;
     for (int32_t s = 0; s < p->g->n_storages; s++)
-        hold[s] = p->droppable[s] ? segment_end(c, p->position[s], coarsest_crossed(c, s))
-                                  : HOLD_ALWAYS;
+        hold[s] =
+            p->droppable[s] ? segment_end(c, p->position[s], coarsest_crossed(c, s)) : HOLD_ALWAYS;
 }

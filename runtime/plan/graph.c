@@ -1,4 +1,5 @@
-/* From tape to graph: which storages each op reads and writes, what it costs, what it may not do. */
+/* From tape to graph: which storages each op reads and writes, what it costs, what it may not do.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/plan.h"
@@ -60,13 +61,13 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
     char *name = storage_name(b->t, from);
     if (!name)
         return -1;
-    b->g->storages[b->g->n_storages] = (struct graph_storage){
-        .bytes = round_up(max_i64(1, from->bytes), CKPT_ALIGN),
-        .kind = kind,
-        .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
-        .carried = from->carried,
-        .tape_storage = s,
-        .name = name};
+    b->g->storages[b->g->n_storages] =
+        (struct graph_storage){.bytes = round_up(max_i64(1, from->bytes), CKPT_ALIGN),
+                               .kind = kind,
+                               .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
+                               .carried = from->carried,
+                               .tape_storage = s,
+                               .name = name};
     b->index[s] = b->g->n_storages++;
     return b->index[s];
 }

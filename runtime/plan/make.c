@@ -1,4 +1,4 @@
-/* plan_make: the fastest schedule of the portfolio that fits, or the sentence that says why not. */
+/* The fastest schedule of the portfolio that fits, or the sentence that says why none does. */
 #include <math.h>
 #include <stdlib.h>
 #include "plan/search.h"
@@ -152,11 +152,21 @@ struct request {
     const struct option *smallest;
 };
 
+/* The smallest size that ends in a letter and is not below bytes, as the command line takes it. */
+static const char *option_size(int64_t bytes, char *text, size_t size)
+{
+    int64_t unit = bytes < GIB ? 1 << 10 : 1 << 20;
+    snprintf(text, size, "%lld%c", (long long)(round_up(bytes, unit) / unit),
+             bytes < GIB ? 'K' : 'M');
+    return text;
+}
+
 static int refuse(struct portfolio *pf, const struct request *q, int32_t peak_op, char *message)
 {
     const struct graph *g = pf->p->g;
     int64_t least = q->fixed + q->smallest->placed;
     const struct option *more, *all;
+    char size[32];
     int rc = fastest_within(pf, q->smallest->placed + GIB, &more);
     if (!rc)
         rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12), &all);
@@ -164,10 +174,10 @@ static int refuse(struct portfolio *pf, const struct request *q, int32_t peak_op
         return rc;
     int n = snprintf(message, CKPT_MESSAGE,
                      "no plan fits %s (%lld bytes): this program needs at least %lld bytes (%s), "
-                     "--vram %lldK, %lld of them for parameters and the like; the peak is reached "
+                     "--vram %s, %lld of them for parameters and the like; the peak is reached "
                      "in %.200s; a step then takes %.4g s, %.0f %% of it recompute",
                      human_bytes(q->budget), (long long)q->budget, (long long)least,
-                     human_bytes(least), (long long)(round_up(least, 1024) / 1024),
+                     human_bytes(least), option_size(least, size, sizeof(size)),
                      (long long)q->fixed, peak_op >= 0 ? g->ops[peak_op].name : "no op",
                      q->smallest->seconds, recompute_percent(pf, q->smallest));
     if (more != q->smallest && n > 0 && n < CKPT_MESSAGE)
@@ -216,22 +226,30 @@ static int choose(struct portfolio *pf, const struct request *q, struct plan **o
     return 0;
 }
 
+int portfolio_plan(struct portfolio *pf, int64_t budget, int64_t reserved, struct plan **p,
+                   char message[CKPT_MESSAGE])
+{
+    struct request q = {.budget = budget, .fixed = pf->p->persistent + reserved};
+    *p = NULL;
+    message[0] = '\0';
+    int rc = smallest_faster(pf, INFINITY, &q.smallest);
+    if (!rc)
+        rc = choose(pf, &q, p, message);
+    if (rc == CKPT_ENOMEM)
+        snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
+    return rc;
+}
+
 int plan_make(const struct graph *g, int64_t budget, int64_t reserved, struct plan **p,
               char message[CKPT_MESSAGE])
 {
     struct portfolio *pf;
-    struct request q = {.budget = budget};
     *p = NULL;
-    message[0] = '\0';
+    snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
     int rc = portfolio_build(g, &pf);
-    if (!rc) {
-        q.fixed = pf->p->persistent + reserved;
-        rc = smallest_faster(pf, INFINITY, &q.smallest);
-        if (!rc)
-            rc = choose(pf, &q, p, message);
-        portfolio_free(pf);
-    }
-    if (rc == CKPT_ENOMEM)
-        snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
+    if (rc)
+        return rc;
+    rc = portfolio_plan(pf, budget, reserved, p, message);
+    portfolio_free(pf);
     return rc;
 }

@@ -55,20 +55,20 @@ static bool next_line(struct parser *k)
     return true;
 }
 
-/* Takes a word and the blank behind it. */
+/* Takes a word that a blank follows. */
 static bool take(struct parser *k, const char *word)
 {
     size_t n = strlen(word);
-    if (strncmp(k->at, word, n) || (k->at[n] != ' ' && k->at[n] != '\0'))
+    if (strncmp(k->at, word, n) || k->at[n] != ' ')
         return false;
-    k->at += n + (k->at[n] == ' ');
+    k->at += n;
     return true;
 }
 
-/* Decimal, no sign but one minus, no leading zeros: as it is written. */
+/* Takes a blank and a number: decimal, no sign but one minus, no leading zeros. */
 static int64_t take_number(struct parser *k, int64_t least, int64_t most)
 {
-    const char *c = k->at;
+    const char *c = k->at + (*k->at == ' ');
     bool negative = *c == '-';
     int64_t value = 0;
     c += negative;
@@ -83,13 +83,13 @@ static int64_t take_number(struct parser *k, int64_t least, int64_t most)
         expected(k, text);
         return least;
     }
-    k->at = (char *)c + (*c == ' ');
+    k->at += c - k->at;
     return value;
 }
 
 static void end_of_line(struct parser *k, bool comment)
 {
-    if (comment ? strncmp(k->at, " # ", 3) != 0 : *k->at != '\0')
+    if (comment ? strncmp(k->at, "  # ", 4) != 0 : *k->at != '\0')
         expected(k, comment ? "\"  # \" and a name" : "the end of the line");
 }
 
@@ -111,9 +111,9 @@ static double get_seconds(struct parser *k, const char *key)
     if (!next_line(k))
         return 0;
     char *end = k->at;
-    double value = take(k, key) ? strtod(k->at, &end) : -1;
-    if (end == k->at || *end != '\0' || *k->at < '0' || *k->at > '9' || !(value >= 0) ||
-        isinf(value)) {
+    bool digits = take(k, key) && k->at[1] >= '0' && k->at[1] <= '9';
+    double value = digits ? strtod(k->at + 1, &end) : -1;
+    if (*end != '\0' || !(value >= 0) || isinf(value)) {
         char text[64];
         snprintf(text, sizeof(text), "%s and a time in seconds", key);
         expected(k, text);
@@ -127,15 +127,16 @@ static void get_header(struct parser *k)
         fail(k, CKPT_EFORMAT, "this is no plan file of version 1, which begins \"libckpt-plan 1\"");
     if (!next_line(k))
         return;
-    if (!take(k, "signature") || strlen(k->at) != 16 ||
-        strspn(k->at, "0123456789abcdef") != 16) {
+    if (!take(k, "signature") || strlen(k->at) != 17 ||
+        strspn(k->at + 1, "0123456789abcdef") != 16) {
         expected(k, "signature and 16 hex digits");
         return;
     }
     k->p->signature = strtoull(k->at, NULL, 16);
     if (k->p->signature != graph_signature(k->g))
-        fail(k, CKPT_EPLAN, "the plan was made for another program, batch or version; make it "
-                            "again with --plan-out");
+        fail(k, CKPT_EPLAN,
+             "the plan was made for another program, batch or version; make it "
+             "again with --plan-out");
 }
 
 static void get_budget(struct parser *k)
@@ -171,7 +172,10 @@ static void get_totals(struct parser *k)
 
 static void get_steps(struct parser *k, int32_t count)
 {
-    struct { struct plan_step *data; int64_t capacity; } steps = {0};
+    struct {
+        struct plan_step *data;
+        int64_t capacity;
+    } steps = {0};
     for (int32_t i = 0; i < count && next_line(k); i++) {
         bool again = take(k, "again");
         if (!again && !take(k, "run"))
@@ -210,7 +214,10 @@ static struct plan_instance get_instance(struct parser *k)
 
 static void get_instances(struct parser *k, int32_t count)
 {
-    struct { struct plan_instance *data; int64_t capacity; } all = {0};
+    struct {
+        struct plan_instance *data;
+        int64_t capacity;
+    } all = {0};
     for (int32_t n = 0; n < count && next_line(k); n++) {
         struct plan_instance i = get_instance(k);
         if (ARRAY_RESERVE(&all, n)) {

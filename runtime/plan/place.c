@@ -29,7 +29,7 @@ struct packing {
     int32_t *order, *best_order; /* items in the order of placement */
 };
 
-enum { BY_LIFE, BY_SIZE, BY_AREA, BY_START, BY_CLASS, BY_END, BY_COUNT };
+enum { BY_CLASS, BY_LIFE, BY_AREA, BY_SIZE_START, BY_SIZE, BY_START, BY_COUNT };
 
 static double log_class(int64_t bytes)
 {
@@ -54,7 +54,7 @@ static struct key make_key(const struct place_item *it, int32_t i, int by)
     case BY_CLASS:
         return (struct key){-log_class(it->bytes), it->first, i};
     default:
-        return (struct key){-(double)it->last, -life, i};
+        return (struct key){-size, it->first, i};
     }
 }
 
@@ -103,8 +103,9 @@ static void insert_slot(struct packing *k, const struct place_item *it, int64_t 
     k->n_slots++;
 }
 
-/* Packs in k->order.  Returns whether that was better than the best so far. */
-static bool attempt(struct packing *k, bool tightest)
+/* Packs in k->order.  Returns -1 if that was better than the best so far, else where in the order
+ * it turned out that it is not. */
+static int32_t attempt(struct packing *k, bool tightest)
 {
     int64_t peak = 0;
     k->n_slots = 0;
@@ -113,14 +114,14 @@ static bool attempt(struct packing *k, bool tightest)
         int64_t at = find_hole(k, &k->items[i], tightest);
         peak = max_i64(peak, at + k->items[i].bytes);
         if (peak >= k->best_peak)
-            return false;
+            return j;
         k->offsets[i] = at;
         insert_slot(k, &k->items[i], at);
     }
     k->best_peak = peak;
     memcpy(k->best, k->offsets, (size_t)k->n * sizeof(*k->best));
     memcpy(k->best_order, k->order, (size_t)k->n * sizeof(*k->best_order));
-    return true;
+    return -1;
 }
 
 static void sort_order(struct packing *k, int by)
@@ -132,25 +133,33 @@ static void sort_order(struct packing *k, int by)
         k->order[i] = k->keys[i].item;
 }
 
-static void move_to_front(int32_t *order, int32_t j)
+static void move_forward(int32_t *order, int32_t from, int32_t to)
 {
-    int32_t item = order[j];
-    memmove(order + 1, order, (size_t)j * sizeof(*order));
-    order[0] = item;
+    int32_t item = order[from];
+    memmove(order + to + 1, order + to, (size_t)(from - to) * sizeof(*order));
+    order[to] = item;
 }
 
-/* The item that ended highest goes first, as long as that helps. */
+/* Where in the best order the item stands that ended highest. */
+static int32_t highest(const struct packing *k)
+{
+    int32_t j = 0;
+    while (k->best[k->best_order[j]] + k->items[k->best_order[j]].bytes < k->best_peak)
+        j++;
+    return j;
+}
+
+/* The item that stood in the way goes earlier, again and again. */
 static void repair(struct packing *k, int64_t load)
 {
-    for (int round = 0; round < 16 && k->best_peak > load; round++) {
-        int32_t highest = 0;
-        memcpy(k->order, k->best_order, (size_t)k->n * sizeof(*k->order));
-        for (int32_t j = 0; j < k->n; j++)
-            if (k->best[k->order[j]] + k->items[k->order[j]].bytes == k->best_peak)
-                highest = j;
-        move_to_front(k->order, highest);
-        if (!attempt(k, false))
-            break;
+    int64_t rounds = max_i64(4, min_i64(60, 30000 / k->n));
+    memcpy(k->order, k->best_order, (size_t)k->n * sizeof(*k->order));
+    int32_t j = highest(k);
+    for (int64_t r = 0; r < rounds && k->best_peak > load; r++) {
+        move_forward(k->order, j, r % 2 ? 0 : j / 2);
+        j = attempt(k, false);
+        if (j < 0)
+            j = highest(k);
     }
 }
 

@@ -17,7 +17,7 @@ struct ckpt_tape;
 enum graph_phase { GRAPH_FORWARD, GRAPH_BACKWARD, GRAPH_UPDATE };
 
 enum graph_kind {
-    KIND_INPUT,     /* made by a feed, which can run again */
+    KIND_INPUT, /* made by a feed, which can run again */
     KIND_ACTIVATION,
     KIND_TEMPORARY,
     KIND_GRADIENT,  /* of a parameter */
@@ -31,7 +31,7 @@ struct graph_storage {
     bool persistent; /* lives before and after the step; never dropped */
     bool carried;    /* must be resident from step 0 of the body to its last use */
     int32_t tape_storage;
-    char *name;      /* for tables and messages; owned */
+    char *name; /* for tables and messages; owned */
 };
 
 struct graph_op {
@@ -98,18 +98,18 @@ struct plan_instance {
 
 struct plan {
     uint64_t signature;
-    int64_t budget;     /* it was made for; INT64_MAX for none */
-    int64_t persistent; /* bytes of persistent storages, at the bottom of the arena */
-    int64_t transient;  /* bytes above them */
-    int64_t load;       /* most transient bytes alive at one step: the lower bound of transient */
-    int32_t peak_step;  /* where load is reached */
-    int64_t min_budget; /* of the smallest plan the search knows */
+    int64_t budget;      /* it was made for; INT64_MAX for none */
+    int64_t persistent;  /* bytes of persistent storages, at the bottom of the arena */
+    int64_t transient;   /* bytes above them */
+    int64_t load;        /* most transient bytes alive at one step: the lower bound of transient */
+    int32_t peak_step;   /* where load is reached */
+    int64_t min_budget;  /* of the smallest plan the search knows */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
     double seconds, recompute_seconds; /* one whole step: n_micro bodies and the tail */
-    int64_t next_budget;  /* the next larger budget that would be faster; 0 if none */
-    double next_seconds;  /* and its time */
+    int64_t next_budget;               /* the next larger budget that would be faster; 0 if none */
+    double next_seconds;               /* and its time */
     struct plan_step *steps;
-    int32_t n_steps, n_body; /* steps of the body come first */
+    int32_t n_steps, n_body;         /* steps of the body come first */
     struct plan_instance *instances; /* ordered by first, then storage */
     int32_t n_instances;
 };
@@ -134,7 +134,8 @@ int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_ME
 
 /* Plan files: text, one fact a line, diffable; the same plan gives the same bytes.
  * Return 0, CKPT_EIO, CKPT_EFORMAT, CKPT_EPLAN (another signature), CKPT_ENOMEM. */
-int plan_write(const struct graph *g, const struct plan *p, const char *path, char message[CKPT_MESSAGE]);
+int plan_write(const struct graph *g, const struct plan *p, const char *path,
+               char message[CKPT_MESSAGE]);
 int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE]);
 
 /* Every gap of a plan with its fate, in order of storage and step.  *gaps is malloc'ed. */

@@ -137,6 +137,9 @@ int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedu
 int portfolio_families(struct portfolio *pf, int64_t work);
 int portfolio_improve(struct portfolio *pf, int64_t work);
 
+/* plan_make for a portfolio that is there already: one search answers every budget. */
+int portfolio_plan(struct portfolio *pf, int64_t budget, int64_t reserved, struct plan **p,
+                   char message[CKPT_MESSAGE]);
 /* The placed schedule of an option, as a plan without budgets. */
 int option_plan(struct portfolio *pf, const struct option *o, struct plan **plan);
 

@@ -41,7 +41,7 @@ struct simulator {
     struct {
         int64_t *data;
         int64_t capacity;
-    } alive; /* per step: bytes */
+    } alive;     /* per step: bytes */
     bool failed; /* out of memory */
 };
 
@@ -329,7 +329,7 @@ static void measure(struct simulator *m)
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result)
 {
     const struct graph *g = m->p->g;
-    int64_t longest = 24 * (int64_t)g->n_ops + 256;
+    int64_t longest = 12 * (int64_t)g->n_ops + 1024;
     m->hold = hold;
     start(m);
     for (int32_t b = 0; b < g->n_ops && !m->failed && m->out.n_steps <= longest; b++) {

@@ -43,9 +43,8 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     struct ckpt_program_info i;
     ckpt_program_info(p, &i);
     const struct plan *plan = p->plan;
-    fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops,
-            (long long)i.batch, (long long)i.n_micro, i.n_micro == 1 ? "" : "s",
-            (long long)i.micro_batch);
+    fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops, (long long)i.batch,
+            (long long)i.n_micro, i.n_micro == 1 ? "" : "s", (long long)i.micro_batch);
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
     row(f, "gradients", i.gradient_bytes, "fp32");
@@ -56,11 +55,14 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             p->graph->ops[plan->steps[plan->peak_step].op].name);
     fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
+    if (p->c->asked)
+        fprintf(f, "  %-24s %12s  asked for; the device has less\n", "", human_bytes(p->c->asked));
     double base = i.step_seconds - i.recompute_seconds;
     fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
             base > 0 ? 100. * i.recompute_seconds / base : 0., i.recomputed_ops);
     if (plan->next_budget)
-        fprintf(f, "  with %s the step would be %.1f%% faster\n",
-                human_bytes(plan->next_budget + i.planned_peak - plan->persistent - plan->transient),
-                100. * (1. - plan->next_seconds / plan->seconds));
+        fprintf(
+            f, "  with %s the step would be %.1f%% faster\n",
+            human_bytes(plan->next_budget + i.planned_peak - plan->persistent - plan->transient),
+            100. * (1. - plan->next_seconds / plan->seconds));
 }

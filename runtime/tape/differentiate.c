@@ -125,8 +125,7 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
     own = own && t->tensors.data[g.id].desc.dtype == CKPT_F32;
     if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
-    } else if (own && can_add(t, g) &&
-               tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
+    } else if (own && can_add(t, g) && tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
         sum = g;
@@ -240,11 +239,25 @@ static int check_loss(ckpt_tape *t, ckpt_tensor loss)
     return 0;
 }
 
+/* Keeps the loss until the update, which must not happen if any micro-step's is not finite. */
+static void keep_loss(ckpt_tape *t, ckpt_tensor loss)
+{
+    t->loss = loss.id;
+    if (t->n_micro == 1)
+        return;
+    ckpt_tensor sum = tape_new_tensor(t, &t->tensors.data[loss.id].desc, STORAGE_TEMPORARY);
+    if (!sum.id)
+        return;
+    t->storages.data[t->tensors.data[sum.id].storage].carried = true;
+    t->loss = accumulate(t, sum, loss, ACCUMULATE_LATER_MICRO).id;
+}
+
 static int reverse_all(struct reverse *r, ckpt_tensor loss)
 {
     ckpt_tape *t = r->t;
     struct ckpt_desc d = t->tensors.data[loss.id].desc;
     mark_live(r, loss);
+    keep_loss(t, loss);
     /* The loss of a step is the mean over its micro-steps. */
     r->gradient[loss.id] = ops_fill(t, 1.f / (float)t->n_micro, CKPT_F32, d.ndim, d.shape).id;
     r->done[loss.id] = 1;

@@ -147,8 +147,8 @@ void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
 {
     int32_t param = -w.id - 1;
-    if (!t->error && (w.id >= 0 || param >= t->n_params ||
-                      !t->context->params.data[param].trainable)) {
+    if (!t->error &&
+        (w.id >= 0 || param >= t->n_params || !t->context->params.data[param].trainable)) {
         tape_fail(t, CKPT_EINVAL, "output '%s': only a trainable parameter has a gradient here",
                   name ? name : "");
         return;

@@ -87,7 +87,8 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
 {
     if (t->error)
         return -1;
-    if (ARRAY_RESERVE(&t->ops, t->n_ops) || ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
+    if (ARRAY_RESERVE(&t->ops, t->n_ops) ||
+        ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
         tape_fail(t, CKPT_ENOMEM, "no memory for op %d", t->n_ops);
         return -1;
     }
@@ -115,7 +116,8 @@ static ckpt_tensor make_output(ckpt_tape *t, const struct ckpt_op_def *def, cons
         return tape_view_tensor(t, in[0], d);
     if ((def->flags & CKPT_OP_INPLACE) && i < n_in)
         return in[i].id ? tape_view_tensor(t, in[i], &t->tensors.data[in[i].id].desc) : CKPT_NONE;
-    return tape_new_tensor(t, d, t->phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY);
+    return tape_new_tensor(t, d,
+                           t->phase == PHASE_FORWARD ? STORAGE_ACTIVATION : STORAGE_TEMPORARY);
 }
 
 static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)

@@ -46,7 +46,8 @@ enum accumulate { ACCUMULATE_NEVER, ACCUMULATE_ALWAYS, ACCUMULATE_LATER_MICRO };
 
 struct op {
     const struct ckpt_op_def *def;
-    int32_t operands; /* tape.operands[operands ..]: n_in inputs, then n_out outputs; -1 is absent */
+    int32_t
+        operands; /* tape.operands[operands ..]: n_in inputs, then n_out outputs; -1 is absent */
     int32_t n_in, n_out;
     void *attr;
     size_t attr_size;
@@ -80,18 +81,40 @@ struct ckpt_tape {
     int32_t n_micro;
     enum phase phase;
 
-    struct { struct storage *data; int64_t capacity; } storages;
-    struct { struct tensor *data; int64_t capacity; } tensors;
-    struct { struct op *data; int64_t capacity; } ops;
-    struct { int32_t *data; int64_t capacity; } operands;
-    struct { struct feed *data; int64_t capacity; } feeds;
-    struct { struct fetch *data; int64_t capacity; } fetches;
-    struct { char **data; int64_t capacity; } labels;
+    struct {
+        struct storage *data;
+        int64_t capacity;
+    } storages;
+    struct {
+        struct tensor *data;
+        int64_t capacity;
+    } tensors;
+    struct {
+        struct op *data;
+        int64_t capacity;
+    } ops;
+    struct {
+        int32_t *data;
+        int64_t capacity;
+    } operands;
+    struct {
+        struct feed *data;
+        int64_t capacity;
+    } feeds;
+    struct {
+        struct fetch *data;
+        int64_t capacity;
+    } fetches;
+    struct {
+        char **data;
+        int64_t capacity;
+    } labels;
     int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels;
 
-    int32_t *param_tensor;    /* per parameter of the context: its tensor here, or 0 */
-    int32_t *param_gradient;  /* per parameter: the tensor of its summed gradient, or 0 */
+    int32_t *param_tensor;   /* per parameter of the context: its tensor here, or 0 */
+    int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t n_params;
+    int32_t loss;            /* tensor: the loss, summed over the micro-steps so far */
 
     int32_t label;    /* of what is recorded now */
     const char *file; /* where the caller stands */
@@ -134,7 +157,7 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
 /* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete. */
 void tape_fetch_gradients(ckpt_tape *t);
 
-/* Appends the reverse of everything that leads to loss; fills param_gradient. */
+/* Appends the reverse of everything that leads to loss; fills param_gradient and loss. */
 int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);
 
 /* Inputs (in = true) and outputs of an op as a public call description; arrays have room. */

@@ -171,9 +171,12 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32),        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_fp32_micro_steps), cmocka_unit_test(test_bf16_micro_steps),
-        cmocka_unit_test(test_refusal),     cmocka_unit_test(test_micro_batch),
+        cmocka_unit_test(test_fp32),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_fp32_micro_steps),
+        cmocka_unit_test(test_bf16_micro_steps),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_micro_batch),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

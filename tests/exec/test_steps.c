@@ -179,7 +179,7 @@ static void test_nan_keeps_weights(void **state)
     x[2][1] = 1e30f; /* its square overflows */
     assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
     assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
-    assert_non_null(strstr(ckpt_error(c), "step 1"));
+    assert_non_null(strstr(ckpt_error(c), "step 2"));
     assert_non_null(strstr(ckpt_error(c), "mul in head"));
     assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
     assert_memory_equal(w, v, sizeof w);
@@ -209,11 +209,13 @@ static void test_infinite_loss_keeps_weights(void **state)
         struct ckpt_options o = CKPT_OPTIONS_INIT;
         struct ckpt_adamw a = CKPT_ADAMW_INIT;
         ckpt_program *p;
-        float target[4][2] = {{1e25f}}, w[6], v[6], loss;
+        /* (6e19)^2 / 8 is beyond fp32; the bias gradient, 6e19 / 4, and its square are not. */
+        float target[4][2] = {{6e19f}}, w[6], v[6], loss;
+        float x[4][3] = {{1e-3f}};
         o.micro_batch = micro;
         ckpt *c = open_line(&m, CKPT_F32, &o);
         assert_int_equal(ckpt_compile(c, far_away, &m, &a, 4, &p), 0);
-        assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+        assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
         assert_int_equal(ckpt_feed(p, "target", target, sizeof target), 0);
         assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w, 6), 0);
         assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
@@ -238,6 +240,18 @@ static void test_plan_only(void **state)
     assert_true(info.plan_only && info.planned_peak > 0 && info.arena_bytes == 0);
     assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), CKPT_EINVAL);
     assert_int_equal(ckpt_step(p, NULL), CKPT_EINVAL);
+    ckpt_close(c);
+    o.vram = INT64_C(1) << 50; /* a plan for a larger machine is not clipped to this one */
+    c = open_line(&m, CKPT_F32, &o);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    ckpt_program_info(p, &info);
+    assert_true(info.budget == o.vram);
+    ckpt_close(c);
+    o.plan_only = false; /* a run is */
+    c = open_line(&m, CKPT_F32, &o);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    ckpt_program_info(p, &info);
+    assert_true(info.budget < o.vram);
     ckpt_close(c);
 }
 

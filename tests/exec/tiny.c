@@ -70,8 +70,8 @@ ckpt_tensor tiny_record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor c = ckpt_input(t, "c", CKPT_F32, 2, (int64_t[]){batch, w});
     ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 3, shape);
     ckpt_tensor h = ckpt_cast(t, ckpt_add(t, x, ckpt_affine(t, noise, 0.1f, 0.f)), m->dtype);
-    ckpt_tensor cond = ckpt_linear(t, ckpt_silu(t, ckpt_cast(t, c, m->dtype)), m->param[3],
-                                   CKPT_NONE);
+    ckpt_tensor cond =
+        ckpt_linear(t, ckpt_silu(t, ckpt_cast(t, c, m->dtype)), m->param[3], CKPT_NONE);
     cond = ckpt_reshape(t, cond, 3, (int64_t[]){batch, 1, w});
     h = ckpt_linear(t, h, m->param[0], m->param[1]);
     for (int b = 0; b < TINY_BLOCKS; b++)

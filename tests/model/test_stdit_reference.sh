@@ -4,8 +4,8 @@
 # hole, an odd latent height and the per-frame choice of modulations are all in it.
 #
 # fp32: 1e-5 for the loss, the prediction, all gradients as one vector and each gradient alone.
-# bf16: 2e-2 for the same; a gradient with less than 0.2 % of the whole norm (those of q_norm and
-# k_norm: what is left when softmax terms cancel) is measured against 0.2 %.
+# bf16: 2e-2 for the same; a gradient with less than 1 % of the whole norm (those of q_norm, k_norm
+# and the cross attention's q_linear: what is left when softmax terms cancel) is measured against 1 %.
 set -eu
 
 here=${srcdir:-.}/tests/model
@@ -31,4 +31,8 @@ run() {
 
 run fp32 fp32 1e-5 0
 run fp32-micro fp32 1e-5 0 --micro-batch 1
-run bf16 bf16 2e-2 2e-3
+# Once more in the least memory that the plan of the first run names: much is computed again.
+least=$(awk '{ for (i = 1; i < NF; i++) if ($i == "possible") print $(i + 1) + 0.01 substr($(i + 2), 1, 1) }' \
+    "$work/fp32.log")
+run fp32-least fp32 1e-5 0 --vram "$least"
+run bf16 bf16 2e-2 1e-2

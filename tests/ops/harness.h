@@ -14,12 +14,13 @@
 
 struct rng {
     uint64_t state;
+    int64_t scale; /* of the sizes that rng_dim draws */
 };
 
 uint64_t rng_next(struct rng *r);
 int64_t rng_range(struct rng *r, int64_t low, int64_t high); /* both included */
 double rng_normal(struct rng *r);
-/* A size from 1 to high; often 1. */
+/* A size from 1 to high times the scale; often 1. */
 int64_t rng_dim(struct rng *r, int64_t high);
 
 enum role {
@@ -58,12 +59,14 @@ struct op_case {
     struct array weight; /* r */
 };
 
-/* Draws operands and attributes; trial 0 has the smallest shapes, the last one larger ones. */
+/*
+ * Draws operands and attributes.  Trial 0 has the smallest shapes.  From TRIAL_LARGE on they are so
+ * large that kernels work in several tiles and chunks; gradients are then compared along random
+ * directions, not element by element.
+ */
 typedef void (*draw_case)(struct op_case *c, struct rng *r, int trial);
 
-#define TRIALS     12
-#define TRIAL_TINY 0
-#define TRIAL_BIG  (TRIALS - 1)
+enum { TRIAL_TINY = 0, TRIAL_LARGE = 12, TRIALS = 14 };
 
 struct op_row {
     const char *name;
@@ -76,6 +79,20 @@ struct op_row {
 struct operand *case_add(struct op_case *c, struct rng *r, enum role role, int ndim,
                          const int64_t *shape);
 void case_add_absent(struct op_case *c);
+
+/* Sizes for ndim axes, all 1 in the first trial; a number of axes; one operand of 1 to 4 axes. */
+void draw_shape(struct rng *r, int trial, int ndim, int64_t high, int64_t *shape);
+int draw_rank(struct rng *r, int low, int high);
+struct operand *draw_one(struct op_case *c, struct rng *r, int trial);
+/* Adds an operand that broadcasts to shape: axes of size 1, leading axes left out. */
+void draw_broadcast(struct op_case *c, struct rng *r, enum role role, int ndim,
+                    const int64_t *shape);
+/* Fills with zeros and ones, ones more often. */
+void draw_mask(struct operand *o, struct rng *r);
+
+/* Rounds the values to what their dtype can hold and chooses the parameters behind the operands. */
+void case_prepare(struct op_case *c, struct rng *r);
+void case_free(struct op_case *c);
 
 /* Runs every row in every trial and both dtypes, or only rows named argv[1].  Returns main's
  * result. */

@@ -26,11 +26,11 @@ int32_t sketch_storage(struct sketch *k, int64_t bytes, enum graph_kind kind, co
 {
     struct graph *g = k->g;
     assert_true(g->n_storages < ROOM);
-    g->storages[g->n_storages] = (struct graph_storage){
-        .bytes = round_up(bytes, CKPT_ALIGN),
-        .kind = kind,
-        .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
-        .name = strdup(name)};
+    g->storages[g->n_storages] =
+        (struct graph_storage){.bytes = round_up(bytes, CKPT_ALIGN),
+                               .kind = kind,
+                               .persistent = kind == KIND_PARAMETER || kind == KIND_OPTIMIZER,
+                               .name = strdup(name)};
     k->gradient[g->n_storages] = -1;
     return g->n_storages++;
 }
@@ -122,7 +122,7 @@ static void contribute(struct sketch *k, const struct forward *f, int32_t x, int
     sketch_op(k, GRAPH_BACKWARD, f->name, n, all, 1, &k->gradient[x], f->seconds);
 }
 
-static void backward_of(struct sketch *k, const struct forward *f)
+static void backward_of(struct sketch *k, struct forward *f)
 {
     int32_t reads[3 * MOST_OPERANDS], n = 0;
     for (int32_t i = 0; i < f->n_out; i++)
@@ -138,6 +138,7 @@ static void backward_of(struct sketch *k, const struct forward *f)
         int32_t write = f->dw;
         bool add = k->g->storages[f->dw].carried;
         reads[n] = f->dw;
+        f->trained = true;
         sketch_op(k, GRAPH_BACKWARD, "linear_dw", n + add, reads, 1, &write, f->seconds);
         n = gradients;
         reads[n++] = f->w;
@@ -149,6 +150,8 @@ static void backward_of(struct sketch *k, const struct forward *f)
 
 static void update_of(struct sketch *k, const struct forward *f)
 {
+    if (!f->trained)
+        return;
     int32_t moment = sketch_storage(k, 2 * f->weight, KIND_OPTIMIZER, "moments");
     int32_t reads[] = {f->dw, f->w, moment}, writes[] = {f->w, moment};
     sketch_op(k, GRAPH_UPDATE, "adamw", 3, reads, 2, writes, 1e-5);
@@ -233,7 +236,8 @@ static int32_t attention(struct sketch *k, int32_t qkv, int32_t qk, int64_t unit
 
 struct graph *graph_transformer(int32_t blocks, int64_t unit, int32_t n_micro)
 {
-    /* Seconds of an elementwise op on a unit; a matrix product of unit by [d, d] takes 8 of them. */
+    /* Seconds of an elementwise op on a unit; a matrix product of unit by [d, d] takes 8 of them.
+     */
     double t = 1e-9 * (double)unit;
     int64_t w = unit / 4;
     struct sketch *k = sketch_new();
@@ -345,15 +349,24 @@ int64_t plan_peak(const struct plan *p)
     return p->persistent + p->transient;
 }
 
-struct plan *plan_checked(const struct graph *g, int64_t budget)
+struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
 {
     char message[CKPT_MESSAGE];
     struct plan *p;
-    if (plan_make(g, budget, 0, &p, message))
-        fail_msg("plan_make: %s", message);
-    if (plan_check(g, p, message))
+    if (portfolio_plan(pf, budget, 0, &p, message))
+        fail_msg("no plan: %s", message);
+    if (plan_check(pf->p->g, p, message))
         fail_msg("plan_check: %s", message);
     assert_true(p->transient >= p->load);
     assert_true(plan_peak(p) <= budget);
+    return p;
+}
+
+struct plan *plan_checked(const struct graph *g, int64_t budget)
+{
+    struct portfolio *pf;
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    struct plan *p = portfolio_checked(pf, budget);
+    portfolio_free(pf);
     return p;
 }

@@ -2,7 +2,7 @@
 #ifndef TESTS_PLAN_GRAPHS_H
 #define TESTS_PLAN_GRAPHS_H
 
-#include "plan/plan.h"
+#include "plan/search.h"
 
 #define MOST_OPERANDS 8
 
@@ -27,7 +27,8 @@ struct forward {
     bool once;       /* must not run again */
     int32_t onto;    /* > 0: writes a part of this storage instead of out[0] */
     int32_t changes; /* > 0: changes this storage in place */
-    int32_t w, dw;   /* filled in */
+    int32_t w, dw;   /* filled in: the weight, its gradient, */
+    bool trained;    /* whether the loss depends on it */
 };
 
 struct sketch *sketch_new(void);
@@ -56,5 +57,7 @@ struct graph *graph_random(uint32_t seed, int32_t n);
 int64_t plan_peak(const struct plan *p);
 /* Plans, checks the plan, and returns it; fails the test otherwise. */
 struct plan *plan_checked(const struct graph *g, int64_t budget);
+/* The same with the search done before. */
+struct plan *portfolio_checked(struct portfolio *pf, int64_t budget);
 
 #endif

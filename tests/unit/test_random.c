@@ -261,7 +261,7 @@ static void test_micro_batches(void **state)
             run_randn(CKPT_F32, n, i, parts + i * n * COLS);
         assert_memory_equal(parts, whole, sizeof whole);
     }
-    ckpt_fill_normal(5, 11, 17, parts, ROWS * COLS);
+    ckpt_fill_normal(5, 11, 1u << 31 | 17, parts, ROWS * COLS);
     assert_memory_equal(parts, whole, sizeof whole);
     ckpt_to_bf16(whole, rounded, ROWS * COLS);
     run_randn(CKPT_BF16, ROWS, 0, narrow);

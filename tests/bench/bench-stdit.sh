@@ -1,0 +1,92 @@
+#!/bin/sh
+# The price of memory on a whole model: stdit-train --model tiny on the clip that ships, at shares of
+# what keeping everything needs and at the smallest budget there is.  The runs take turns, several
+# rounds of a few steps; the first step of each is not timed.
+#
+# usage: bench-stdit.sh [STEPS [ROUNDS]]
+set -eu
+
+train=${STDIT_TRAIN:-./stdit-train}
+video=${srcdir:-.}/examples/data/bunny.rgb
+steps=${1:-5} rounds=${2:-3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    printf 'bench: %s\n' "$1" >&2
+    [ ! -f "$work/out" ] || cat "$work/out" >&2
+    exit 1
+}
+
+# stdit OPTION...
+stdit() {
+    "$train" --model tiny --video "$video" --sample-steps 0 --out "$work/pictures" "$@" \
+        >"$work/out" 2>&1
+}
+
+# The bytes that the refusal of a hopeless budget names after these words.
+refusal_bytes() {
+    sed -n "s/.*$1 \([0-9]*\) bytes.*/\1/p" "$work/out"
+}
+
+# run NAME BUDGET: appends the times of all steps but the first to NAME.ms; NAME.loss has all losses,
+# with enough digits for every bit of an fp32.
+run() {
+    rm -f "$work/log"
+    stdit --steps "$steps" --vram "$2" --log "$work/log" || fail "--vram $2 failed"
+    sed -n 's/.*"step": .*"ms": \([^,]*\),.*/\1/p' "$work/log" | tail -n +2 >>"$work/$1.ms"
+    sed -n 's/.*"step": .*"loss": \([^,]*\),.*/\1/p' "$work/log" >>"$work/$1.loss"
+    sed -n 's/.*"planned_peak": \([0-9]*\), "arena_bytes": \([0-9]*\),.*/\1 \2/p' "$work/log" |
+        tail -n 1 >"$work/$1.bytes"
+    sed -n 's/ *cost of recompute *\([0-9.]*\)%.*/\1/p' "$work/out" >"$work/$1.predicted"
+}
+
+median() {
+    sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
+}
+
+# row NAME BUDGET TITLE
+row() {
+    same=same
+    cmp -s "$work/$1.loss" "$work/100.loss" || same=DIFFER
+    awk -v title="$3" -v budget="$2" -v bytes="$(cat "$work/$1.bytes")" -v same="$same" \
+        -v predicted="$(cat "$work/$1.predicted")" -v ms="$(median "$work/$1.ms")" \
+        -v base="$(median "$work/100.ms")" 'BEGIN {
+            split(bytes, b, " ")
+            mib = 1024 * 1024
+            limit = budget + 0 ? sprintf("%.2f", budget / mib) : "none"
+            printf "%-8s %11s %13.2f %11.2f %9.1f %% %11.1f %7.1f %% %7s\n", title, limit,
+                b[1] / mib, b[2] / mib, predicted, ms, 100 * (ms / base - 1), same }'
+    [ "$same" = same ]
+}
+
+if stdit --vram 1; then
+    fail "--vram 1 was not refused"
+fi
+smallest=$(refusal_bytes 'needs at least') peak=$(refusal_bytes 'fastest plan needs')
+if [ -z "$smallest" ] || [ -z "$peak" ]; then
+    fail "the refusal of --vram 1 names no budgets"
+fi
+
+printf 'Recompute on STDiT tiny, the clip of examples/data, batch 2, fp32; median of %d steps, the ' \
+    $((rounds * (steps - 1)))
+printf 'runs in turn.\npredicted and measured: time over that of the first row.\n\n'
+round=0
+while [ $round -lt "$rounds" ]; do
+    run 100 0
+    for share in 70 50 35; do
+        run $share $((peak * share / 100))
+    done
+    run smallest "$smallest"
+    round=$((round + 1))
+done
+
+printf '%-8s %11s %13s %11s %11s %11s %9s %7s\n' share 'budget MiB' 'planned peak' arena predicted \
+    'ms a step' measured losses
+failed=0
+row 100 0 '100 %' || failed=1
+for share in 70 50 35; do
+    row $share $((peak * share / 100)) "$share %" || failed=1
+done
+row smallest "$smallest" smallest || failed=1
+exit $failed

@@ -1,0 +1,229 @@
+/*
+ * The price of memory on a chain: 24 residual layers trained at shares of what keeping everything
+ * needs, and at the smallest budget there is.  The runs take turns step by step, so that whatever
+ * else the machine does falls on all of them alike.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "ckpt.h"
+
+enum { LAYERS = 24, WIDTH = 256, TOKENS = 256, BATCH = 8, POINTS = 5, STEPS_MOST = 100 };
+
+struct chain {
+    ckpt_tensor weight[LAYERS], bias[LAYERS];
+};
+
+/* One budget: a context with its program, and what its steps gave. */
+struct point {
+    const char *share;
+    int64_t budget;
+    struct chain chain;
+    ckpt *context;
+    ckpt_program *program;
+    struct ckpt_program_info info;
+    float loss[STEPS_MOST];
+    double ms[STEPS_MOST];
+};
+
+struct bench_options {
+    int64_t steps;
+};
+
+static const struct ckpt_option table[] = {
+    {"steps", CKPT_OPT_INT, offsetof(struct bench_options, steps), "N",
+     "steps of every run, the first not timed (default 8)"},
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static void create(struct chain *m, ckpt *c)
+{
+    for (int i = 0; i < LAYERS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "layers.%d.weight", i);
+        m->weight[i] =
+            ckpt_param(c, name, CKPT_F32, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, true);
+        snprintf(name, sizeof name, "layers.%d.bias", i);
+        m->bias[i] = ckpt_param(c, name, CKPT_F32, 1, (int64_t[]){WIDTH}, CKPT_ZEROS, true);
+    }
+}
+
+/* x += gelu(linear(layer_norm(x))), 24 times, towards a random target. */
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct chain *m = user;
+    int64_t shape[] = {batch, TOKENS, WIDTH};
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, shape);
+    ckpt_tensor target = ckpt_input(t, "target", CKPT_F32, 3, shape);
+    for (int i = 0; i < LAYERS; i++) {
+        ckpt_label(t, "layers.%d", i);
+        ckpt_tensor h = ckpt_linear(t, ckpt_layer_norm(t, x, 1e-6f), m->weight[i], m->bias[i]);
+        x = ckpt_add(t, x, ckpt_gelu(t, h));
+    }
+    return ckpt_mse(t, x, target, CKPT_NONE);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static double milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int feed(ckpt_program *p)
+{
+    const int64_t n = BATCH * TOKENS * WIDTH, bytes = n * (int64_t)sizeof(float);
+    float *x = malloc((size_t)bytes);
+    int rc = x ? 0 : CKPT_ENOMEM;
+    if (!rc) {
+        ckpt_fill_normal(1, 0, 1, x, n);
+        rc = ckpt_feed(p, "x", x, bytes);
+    }
+    if (!rc) {
+        ckpt_fill_normal(1, 0, 2, x, n);
+        rc = ckpt_feed(p, "target", x, bytes);
+    }
+    free(x);
+    return rc;
+}
+
+static int fail(const struct point *p)
+{
+    fprintf(stderr, "bench: %s: %s\n", p->share, ckpt_error(p->context));
+    return -1;
+}
+
+static int open_point(struct point *p, struct ckpt_options opt)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    opt.vram = p->budget;
+    adamw.clip_norm = 1.f;
+    if (ckpt_open(&p->context, &opt))
+        return fail(p);
+    create(&p->chain, p->context);
+    if (ckpt_compile(p->context, record, &p->chain, &adamw, BATCH, &p->program) || feed(p->program))
+        return fail(p);
+    ckpt_program_info(p->program, &p->info);
+    return 0;
+}
+
+/* The first without a limit; the others follow from what it needs and what it could do with. */
+static int open_points(struct point *p, const struct ckpt_options *opt)
+{
+    static const struct {
+        const char *text;
+        int percent;
+    } share[POINTS] = {{"100 %", 100}, {"70 %", 70}, {"50 %", 50}, {"35 %", 35}, {"smallest", 0}};
+    for (int i = 0; i < POINTS; i++) {
+        p[i].share = share[i].text;
+        if (i)
+            p[i].budget = share[i].percent ? p[0].info.planned_peak / 100 * share[i].percent
+                                           : p[0].info.min_budget;
+        if (open_point(&p[i], *opt))
+            return -1;
+    }
+    return 0;
+}
+
+static int run_steps(struct point *p, int steps)
+{
+    for (int s = 0; s < steps; s++) {
+        for (int i = 0; i < POINTS; i++) {
+            double start = milliseconds();
+            if (ckpt_step(p[i].program, &p[i].loss[s]))
+                return fail(&p[i]);
+            p[i].ms[s] = milliseconds() - start;
+        }
+    }
+    return 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the steps after the first. */
+static double median(const double *ms, int steps)
+{
+    double sorted[STEPS_MOST];
+    int n = steps - 1;
+    memcpy(sorted, ms + 1, (size_t)n * sizeof *ms);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+static double mib(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void print_table(const struct point *p, int steps)
+{
+    printf("%-8s %11s %13s %11s %11s %11s %9s %7s\n", "share", "budget MiB", "planned peak",
+           "arena", "predicted", "ms a step", "measured", "losses");
+    for (int i = 0; i < POINTS; i++) {
+        const struct ckpt_program_info *info = &p[i].info;
+        double kept = info->step_seconds - info->recompute_seconds;
+        double ms = median(p[i].ms, steps), base = median(p[0].ms, steps);
+        bool same = !memcmp(p[i].loss, p[0].loss, sizeof *p->loss * (size_t)steps);
+        char budget[32] = "none";
+        if (p[i].budget)
+            snprintf(budget, sizeof budget, "%.2f", mib(p[i].budget));
+        printf("%-8s %11s %13.2f %11.2f %9.1f %% %11.1f %7.1f %% %7s\n", p[i].share, budget,
+               mib(info->planned_peak), mib(info->arena_bytes),
+               100 * info->recompute_seconds / kept, ms, 100 * (ms / base - 1),
+               same ? "same" : "DIFFER");
+    }
+}
+
+static bool all_same(const struct point *p, int steps)
+{
+    bool same = true;
+    for (int i = 1; i < POINTS; i++)
+        same &= !memcmp(p[i].loss, p[0].loss, sizeof *p->loss * (size_t)steps);
+    return same;
+}
+
+static int bench(struct point *p, const struct ckpt_options *opt, int steps)
+{
+    printf("Recompute on a chain of %d residual layers, %d x %d tokens of width %d, fp32;\n"
+           "median of %d steps, the runs in turn.  predicted and measured: time over that of the "
+           "first row.\n\n",
+           LAYERS, BATCH, TOKENS, WIDTH, steps - 1);
+    fflush(stdout);
+    if (open_points(p, opt) || run_steps(p, steps))
+        return 1;
+    print_table(p, steps);
+    return all_same(p, steps) ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    static struct point points[POINTS];
+    struct bench_options o = {.steps = 8};
+    struct ckpt_options library = CKPT_OPTIONS_INIT;
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    if (ckpt_options_parse(&library, &argc, argv) ||
+        ckpt_option_table_parse(table, &o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables)) {
+        fprintf(stderr, "bench: %s\n", ckpt_error(NULL));
+        return 2;
+    }
+    if (o.steps < 2 || o.steps > STEPS_MOST) {
+        fprintf(stderr, "bench: --steps must be 2 to %d\n", STEPS_MOST);
+        return 2;
+    }
+    int rc = bench(points, &library, (int)o.steps);
+    for (int i = 0; i < POINTS; i++)
+        ckpt_close(points[i].context);
+    return rc;
+}

@@ -1,0 +1,344 @@
+/*
+ * What the op table times.  Operands are tensors without a producer; the table gives them bytes.
+ * Heads are cut out of their projections as the model does it, without a copy.
+ */
+#include <string.h>
+#include "bench.h"
+#include "ops.h"
+#include "attr.h"
+#include "optim/optim.h"
+
+enum {
+    WIDTH = 1152,
+    MLP = 4 * WIDTH,
+    HEADS = 16,
+    HEAD = WIDTH / HEADS,
+    ROWS = 2048, /* of matrix products */
+    BATCH = 2,
+    FRAMES = 15,
+    PLACES = 136, /* of a frame, where all frames take part */
+    SPATIAL_FRAMES = 4,
+    SPATIAL_PLACES = 920, /* of a frame in spatial attention */
+    TEXT = 300,
+    TIMESTEPS = 64,
+    CHANNELS = 4,
+    HEIGHT = 90,
+    LATENT_WIDTH = 160,
+};
+
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static struct ckpt_desc dense(enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct ckpt_desc d = {.dtype = dtype, .ndim = ndim};
+    memcpy(d.shape, shape, (size_t)ndim * sizeof *shape);
+    desc_dense(&d);
+    return d;
+}
+
+static ckpt_tensor operand_of(ckpt_tape *t, const struct ckpt_desc *d, bool needs_grad)
+{
+    ckpt_tensor x = tape_new_tensor(t, d, STORAGE_ACTIVATION);
+    if (x.id)
+        t->tensors.data[x.id].needs_grad = needs_grad;
+    return x;
+}
+
+static ckpt_tensor operand(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct ckpt_desc d = dense(dtype, ndim, shape);
+    return operand_of(t, &d, true);
+}
+
+/* Integers on which a mask, a choice or a label can be made: 1 in two places of three. */
+static ckpt_tensor choice(ckpt_tape *t, int ndim, const int64_t *shape)
+{
+    int32_t value[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        value[i] = i % 3 != 0;
+    return ckpt_constant(t, "choice", CKPT_I32, ndim, shape, value);
+}
+
+/* ---- matrix products and attention ---------------------------------------------------------- */
+
+static ckpt_tensor record_linear(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_linear(t, operand(t, dtype, SHAPE(ROWS, WIDTH)),
+                       operand(t, dtype, SHAPE(WIDTH, WIDTH)), operand(t, dtype, SHAPE(WIDTH)));
+}
+
+static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_linear(t, operand(t, dtype, SHAPE(ROWS, WIDTH)),
+                       operand(t, dtype, SHAPE(MLP, WIDTH)), CKPT_NONE);
+}
+
+/* One of `parts` groups of heads in a projection [..., parts WIDTH]; shape is what stands before.
+ */
+static ckpt_tensor heads(ckpt_tape *t, enum ckpt_dtype dtype, int parts, int ndim,
+                         const int64_t *shape)
+{
+    struct ckpt_desc d = dense(dtype, ndim, shape);
+    for (int i = 0; i < ndim; i++)
+        d.stride[i] *= parts * WIDTH;
+    d.shape[ndim] = HEADS;
+    d.stride[ndim] = HEAD;
+    d.shape[ndim + 1] = HEAD;
+    d.stride[ndim + 1] = 1;
+    d.ndim += 2;
+    return operand_of(t, &d, true);
+}
+
+static ckpt_tensor swap_time(ckpt_tape *t, ckpt_tensor x)
+{
+    return ckpt_permute(t, x, (int[]){0, 2, 1, 3, 4});
+}
+
+static ckpt_tensor record_spatial(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = heads(t, dtype, 3, SHAPE(1, SPATIAL_FRAMES, SPATIAL_PLACES));
+    return ckpt_attention(t, x[0], x[1], x[2], 0.1f);
+}
+
+static ckpt_tensor record_temporal(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = swap_time(t, heads(t, dtype, 3, SHAPE(1, FRAMES, PLACES)));
+    return swap_time(t, ckpt_attention(t, x[0], x[1], x[2], 0.1f));
+}
+
+static ckpt_tensor record_cross(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    static const int32_t lens[BATCH] = {TEXT, TEXT - 100};
+    ckpt_tensor q = heads(t, dtype, 1, SHAPE(BATCH, ROWS / BATCH));
+    ckpt_tensor k = heads(t, dtype, 2, SHAPE(BATCH * TEXT));
+    ckpt_tensor v = heads(t, dtype, 2, SHAPE(BATCH * TEXT));
+    return ckpt_cross_attention(t, q, k, v, ckpt_constant(t, "lens", CKPT_I32, SHAPE(BATCH), lens),
+                                0.1f);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static ckpt_tensor tokens(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return operand(t, dtype, SHAPE(BATCH, FRAMES, PLACES, WIDTH));
+}
+
+/* One row a sample, as the timestep's modulation. */
+static ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return operand(t, dtype, SHAPE(BATCH, 1, 1, WIDTH));
+}
+
+static ckpt_tensor record_layer_norm(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_layer_norm(t, tokens(t, dtype), 1e-6f);
+}
+
+static ckpt_tensor record_rms_norm(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_rms_norm(t, heads(t, dtype, 3, SHAPE(BATCH, FRAMES, PLACES)),
+                         operand(t, dtype, SHAPE(HEAD)), 1e-6f);
+}
+
+static ckpt_tensor record_rope(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    struct ckpt_desc table = dense(CKPT_F32, SHAPE(FRAMES, HEAD / 2, 2));
+    return ckpt_rope(t, heads(t, dtype, 1, SHAPE(BATCH, FRAMES, PLACES)),
+                     operand_of(t, &table, false), 1);
+}
+
+static ckpt_tensor record_modulate(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_modulate(t, tokens(t, dtype), sample_row(t, dtype), sample_row(t, dtype));
+}
+
+static ckpt_tensor record_gated_residual(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_gated_residual(t, tokens(t, dtype), sample_row(t, dtype), tokens(t, dtype));
+}
+
+/* ---- element by element --------------------------------------------------------------------- */
+
+static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_gelu(t, operand(t, dtype, SHAPE(ROWS, MLP)));
+}
+
+static ckpt_tensor record_silu(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_silu(t, operand(t, dtype, SHAPE(ROWS, MLP)));
+}
+
+/* The gradient of the row is a sum_to. */
+static ckpt_tensor record_add(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor x = ckpt_add(t, tokens(t, dtype), tokens(t, dtype));
+    return ckpt_add(t, x, sample_row(t, dtype));
+}
+
+static ckpt_tensor record_mul(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_mul(t, tokens(t, dtype), tokens(t, dtype));
+}
+
+static ckpt_tensor record_affine(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor x = ckpt_sub(t, tokens(t, dtype), tokens(t, dtype));
+    return ckpt_affine(t, x, 2.f, 1.f);
+}
+
+static ckpt_tensor record_where(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_where(t, choice(t, SHAPE(BATCH, FRAMES, 1, 1)), tokens(t, dtype), tokens(t, dtype));
+}
+
+static ckpt_tensor record_accumulate(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    OPS_RECORD(t, &op_accumulate, (const char *)NULL, tokens(t, CKPT_F32), tokens(t, dtype));
+    return CKPT_NONE;
+}
+
+/* ---- movement and reduction ----------------------------------------------------------------- */
+
+static ckpt_tensor record_copy(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_contiguous(
+        t, ckpt_permute(t, operand(t, dtype, SHAPE(FRAMES, PLACES, WIDTH)), (int[]){1, 0, 2}));
+}
+
+/* Neither operand has a producer that could write in place, so bytes are copied. */
+static ckpt_tensor record_concat(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor part[] = {operand(t, dtype, SHAPE(ROWS, WIDTH)),
+                          operand(t, dtype, SHAPE(ROWS, WIDTH))};
+    return ckpt_concat(t, 1, 2, part);
+}
+
+/* The gradient of a slice is a pad. */
+static ckpt_tensor record_slice(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_slice(t, operand(t, dtype, SHAPE(ROWS, 2 * WIDTH)), 1, 0, WIDTH);
+}
+
+static ckpt_tensor record_cast(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_cast(t, tokens(t, dtype), dtype == CKPT_F32 ? CKPT_BF16 : CKPT_F32);
+}
+
+static ckpt_tensor record_sum(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_sum(t, tokens(t, dtype), 0xf);
+}
+
+/* Over the tokens of each frame, and back. */
+static ckpt_tensor record_mean(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_mean(t, tokens(t, dtype), 0x4);
+}
+
+static ckpt_tensor record_make(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    const int64_t shape[] = {t->micro_batch, FRAMES, PLACES, WIDTH};
+    ops_fill(t, 1.f, dtype, 4, shape);
+    ckpt_randn(t, dtype, 4, shape);
+    return CKPT_NONE;
+}
+
+/* ---- the ends of the model ------------------------------------------------------------------ */
+
+static ckpt_tensor record_patchify(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, CHANNELS, FRAMES, HEIGHT, LATENT_WIDTH));
+    return ckpt_patchify(t, x, 1, 2, 2);
+}
+
+static ckpt_tensor record_unpatchify(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    int64_t places = HEIGHT / 2 * (LATENT_WIDTH / 2);
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, FRAMES, places, CHANNELS * 4));
+    return ckpt_unpatchify(t, x, CHANNELS, FRAMES, HEIGHT, LATENT_WIDTH, 1, 2, 2);
+}
+
+static ckpt_tensor record_timestep(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_timestep_embedding(t, operand(t, CKPT_F32, SHAPE(TIMESTEPS)), 256, 10000.f, dtype);
+    return CKPT_NONE;
+}
+
+static ckpt_tensor record_pack(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor lens;
+    return ckpt_pack(t, operand(t, dtype, SHAPE(BATCH, TEXT, WIDTH)), choice(t, SHAPE(BATCH, TEXT)),
+                     &lens);
+}
+
+static ckpt_tensor record_mse(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    const int64_t shape[] = {BATCH, CHANNELS, FRAMES, HEIGHT, LATENT_WIDTH};
+    return ckpt_mse(t, operand(t, dtype, 5, shape), operand(t, dtype, 5, shape),
+                    choice(t, SHAPE(BATCH, FRAMES)));
+}
+
+static ckpt_tensor record_cross_entropy(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(ROWS, WIDTH)), choice(t, SHAPE(ROWS)));
+}
+
+/* The update of one weight: value, fp32 master where there is one, moments, EMA, gradient. */
+static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct clip_attr clip = {.clip_norm = 1.f};
+    ckpt_tensor in[7] = {CKPT_NONE}, out[5];
+    for (int i = 0; i < 6; i++)
+        if (i != 1 || dtype == CKPT_BF16)
+            in[i] = operand(t, i ? CKPT_F32 : dtype, SHAPE(MLP, WIDTH));
+    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
+    in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    adamw.ema_decay = 0.99f;
+    ckpt_record(t, &op_adamw, 7, in, 5, out, &adamw, sizeof adamw);
+    return CKPT_NONE;
+}
+
+const struct bench_case bench_cases[] = {
+    {"linear", record_linear},
+    {"linear, MLP", record_mlp},
+    {"attention, spatial", record_spatial},
+    {"attention, temporal", record_temporal},
+    {"cross attention", record_cross},
+    {"layer norm", record_layer_norm},
+    {"RMS norm", record_rms_norm},
+    {"rotary embedding", record_rope},
+    {"modulate", record_modulate},
+    {"gated residual", record_gated_residual},
+    {"GELU", record_gelu},
+    {"SiLU", record_silu},
+    {"add", record_add},
+    {"multiply", record_mul},
+    {"affine", record_affine},
+    {"choice", record_where},
+    {"gradient sum", record_accumulate},
+    {"copy", record_copy},
+    {"concat", record_concat},
+    {"slice", record_slice},
+    {"cast", record_cast},
+    {"sum", record_sum},
+    {"mean", record_mean},
+    {"fill", record_make},
+    {"patchify", record_patchify},
+    {"unpatchify", record_unpatchify},
+    {"timestep embedding", record_timestep},
+    {"pack", record_pack},
+    {"frame-masked MSE", record_mse},
+    {"cross entropy", record_cross_entropy},
+    {"update", record_update},
+    {NULL, NULL},
+};

@@ -1,0 +1,134 @@
+#!/bin/sh
+# stdit-train as a person or a script uses it: the budget changes no number, saved weights come back,
+# interrupted and failing runs lose nothing, and bad input gets one sentence and a non-zero exit.
+set -u
+
+root=${srcdir:-.}
+train=${STDIT_TRAIN:-./stdit-train}
+features=$root/tests/model/stdit_features.safetensors
+weights=$root/tests/model/stdit_weights.safetensors
+clip=$root/examples/data/bunny.rgb
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+small="--hidden 16 --heads 2 --depth 1 --frames 4 --size 8x8 --batch 2 --steps 4 --sample-steps 0"
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# on_clip OPTION...: a short run on the raw clip.
+on_clip() {
+    "$train" $small --video "$clip" "$@" >"$work/out" 2>"$work/err"
+}
+
+# refuses STATUS TEXT COMMAND...: it must fail with that status and a sentence with TEXT, and never
+# die of a signal.
+refuses() {
+    status=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
+    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
+}
+
+# losses LOG: what the steps computed, without times and memory.
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+
+# ---- the budget changes no number -----------------------------------------------------------------
+
+on_clip --mask-stage adapt --log "$work/free.log" --save "$work/free" || fail "no budget: $(cat "$work/err")"
+[ "$(losses "$work/free.log" | wc -l)" = 4 ] || fail "the log has not one line a step"
+refuses 1 "needs at least" "$train" $small --video "$clip" --mask-stage adapt --vram 64K
+smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+refuses 1 "needs at least" "$train" $small --video "$clip" --mask-stage adapt --vram $((smallest - 1))
+on_clip --mask-stage adapt --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
+    fail "smallest budget: $(cat "$work/err")"
+[ "$(losses "$work/free.log")" = "$(losses "$work/tight.log")" ] || fail "the budget changed the losses"
+cmp -s "$work/free" "$work/tight" || fail "the budget changed the weights"
+peak=$(sed -n '$s/.*"planned_peak": \([0-9]*\), "arena_bytes": \([0-9]*\),.*/\1 \2/p' "$work/tight.log")
+[ "$peak" = "$smallest $smallest" ] || fail "planned peak and arena are $peak, not twice $smallest"
+
+on_clip --mask-stage adapt --vram "$smallest" --plan-out "$work/plan" || fail "--plan-out"
+on_clip --mask-stage adapt --plan-in "$work/plan" --sample-steps 1 --out "$work/planned" \
+    --log "$work/planned.log" || fail "--plan-in: $(cat "$work/err")"
+[ "$(losses "$work/free.log")" = "$(losses "$work/planned.log")" ] || fail "a plan file changed the losses"
+refuses 1 "plan" "$train" $small --video "$clip" --plan-in "$work/plan"
+
+# ---- weights --------------------------------------------------------------------------------------
+
+on_clip --load "$work/free" --steps 1 --lr 0 --save "$work/again" || fail "load: $(cat "$work/err")"
+cmp -s "$work/free" "$work/again" || fail "weights that were loaded and saved differ"
+refuses 1 "are missing" "$train" $small --video "$clip" --load "$features"
+grep -q "unexpected: z" "$work/err" || fail "unexpected names are not reported"
+grep -q "missing: t_block.1.weight" "$work/err" || fail "missing names are not reported"
+on_clip --load "$features" --partial || fail "--partial: $(cat "$work/err")"
+refuses 1 "hidden\|shape\|\[" "$train" $small --video "$clip" --hidden 32 --load "$work/free"
+
+# NaN: the run stops, and the weights of the last good step are saved.
+refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --save "$work/nan"
+[ -s "$work/nan" ] || fail "no weights after NaN"
+on_clip --load "$work/nan" --steps 0 || fail "weights after NaN do not load: $(cat "$work/err")"
+
+# Interrupted: it stops after a step and saves.
+"$train" $small --video "$clip" --steps 1000000 --save "$work/stopped" --log "$work/stopped.log" \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+tries=0
+until [ "$(losses "$work/stopped.log" 2>/dev/null | wc -l)" -gt 2 ] || [ $tries -gt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid || fail "an interrupted run failed: $(cat "$work/err")"
+grep -q "stopped after" "$work/out" || fail "an interrupted run does not say so"
+on_clip --load "$work/stopped" --steps 0 || fail "weights of an interrupted run do not load"
+
+# ---- sampling -------------------------------------------------------------------------------------
+
+for guidance in 1 3; do
+    on_clip --sample-steps 2 --guidance $guidance --out "$work/frames$guidance" ||
+        fail "sampling: $(cat "$work/err")"
+    [ -s "$work/frames$guidance/sample.png" ] && [ -s "$work/frames$guidance/clip.png" ] &&
+        [ -s "$work/frames$guidance/frame-003.png" ] || fail "frames are missing"
+done
+
+# ---- bad input ------------------------------------------------------------------------------------
+
+refuses 2 "did you mean --vram" "$train" --vrm 2G
+refuses 2 "not a size" "$train" --vram 12Q
+refuses 2 "as 40x24" "$train" --size 40by24
+refuses 2 "as 15x45x80" "$train" --latent 15x45
+refuses 2 "exclude each other" "$train" --latent 4x8x8 --video "$clip"
+refuses 2 "fp32 or bf16" "$train" --dtype fp16
+refuses 2 "no such preset" "$train" --model big
+refuses 2 "even whole width" "$train" --hidden 36 --heads 12
+refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
+refuses 2 "mask-stage" "$train" --mask-stage 7
+refuses 2 "unexpected argument" "$train" clip.mp4
+refuses 1 "says 5, the data 4" "$train" --in-channels 5 --features "$features"
+refuses 1 "raise --text-tokens" "$train" --text-tokens 5 --features "$features"
+refuses 1 "has 16 frames" "$train" $small --video "$clip" --frames 40
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --save /nonexistent/weights
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --dump /nonexistent/dump
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --log /nonexistent/log
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --sample-steps 2 --out /nonexistent/frames
+refuses 1 "nothing-here" "$train" $small --video "$work/nothing-here"
+refuses 1 "nothing-here" "$train" --features "$work/nothing-here"
+refuses 1 'no tensor "z"' "$train" --features "$weights"
+head -c 50000 "$clip" >"$work/short.rgb"
+refuses 1 "middle of a frame" "$train" $small --frames 16 --video "$work/short.rgb"
+head -c 5000 "$features" >"$work/noise.mp4"
+refuses 1 "noise.mp4" "$train" $small --video "$work/noise.mp4"
+head -c 3000 "$features" >"$work/cut.safetensors"
+refuses 1 "cut.safetensors" "$train" --features "$work/cut.safetensors"
+{ printf '\377\377\377\377\377\377\377\177' && tail -c +9 "$features"; } >"$work/lie.safetensors"
+refuses 1 "lie.safetensors" "$train" --features "$work/lie.safetensors"
+
+[ "$failures" = 0 ] && echo "ok" && exit 0
+exit 1

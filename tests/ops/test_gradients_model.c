@@ -1,0 +1,313 @@
+/*
+ * The ops of transformers on random shapes: norms, attention, embeddings, losses.  As
+ * test_gradients.
+ */
+#include "harness.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- norms and modulation ------------------------------------------------------------------- */
+
+static void draw_norm(struct op_case *c, struct rng *r, int trial, int *ndim, int64_t *shape)
+{
+    *ndim = draw_rank(r, 1, 4);
+    draw_shape(r, trial, *ndim, 4, shape);
+    shape[*ndim - 1] = trial < TRIAL_LARGE ? rng_range(r, 3, 11) : rng_range(r, 600, 1200);
+    c->attr.eps = (float)(trial % 2 ? 1e-6 : 1e-5);
+    struct operand *o = case_add(c, r, ROLE_PARAM, *ndim, shape);
+    for (int64_t i = 0; trial % 3 == 0 && i < o->value.n; i++)
+        o->value.x[i] += 3;
+}
+
+/* Two channels would become +-1 whatever they were; one becomes 0, with gradient 0. */
+static void draw_layer_norm(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim;
+    if (trial == TRIAL_TINY)
+        case_add(c, r, ROLE_PARAM, 2, (int64_t[]){3, 1});
+    else
+        draw_norm(c, r, trial, &ndim, shape);
+    c->attr.eps = (float)1e-6;
+}
+
+static ckpt_tensor record_layer_norm(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_layer_norm(t, in[0], (float)c->attr.eps);
+}
+
+static void draw_rms_norm(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim;
+    draw_norm(c, r, trial, &ndim, shape);
+    case_add(c, r, ROLE_PARAM, 1, &shape[ndim - 1]);
+}
+
+static ckpt_tensor record_rms_norm(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_rms_norm(t, in[0], in[1], (float)c->attr.eps);
+}
+
+/* The shape of a shift, scale or gate: each axis but the last may be 1. */
+static void draw_condition(struct rng *r, int ndim, const int64_t *shape, int64_t *own)
+{
+    for (int i = 0; i < ndim; i++)
+        own[i] = i + 1 < ndim && rng_range(r, 0, 1) ? 1 : shape[i];
+}
+
+static void draw_modulate(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS], own[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 1, 4);
+    draw_shape(r, trial, ndim, 5, shape);
+    if (trial == TRIAL_LARGE)
+        shape[ndim - 1] = 1201;
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    draw_condition(r, ndim, shape, own);
+    case_add(c, r, ROLE_PARAM, ndim, own);
+    if (trial % 4 == 3) /* shift and scale need not be shaped alike */
+        draw_condition(r, ndim, shape, own);
+    case_add(c, r, ROLE_PARAM, ndim, own);
+}
+
+static ckpt_tensor record_modulate(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    return ckpt_modulate(t, in[0], in[1], in[2]);
+}
+
+static void draw_gated_residual(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS], own[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 2, 4);
+    draw_shape(r, trial, ndim, 5, shape);
+    if (trial == TRIAL_LARGE)
+        shape[ndim - 1] = 1201;
+    draw_condition(r, ndim, shape, own);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    case_add(c, r, ROLE_PARAM, ndim, own);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+}
+
+static ckpt_tensor record_gated_residual(ckpt_tape *t, const ckpt_tensor *in,
+                                         const struct op_case *c)
+{
+    (void)c;
+    return ckpt_gated_residual(t, in[0], in[1], in[2]);
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+static void draw_rope(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 2, 5);
+    draw_shape(r, trial, ndim, 4, shape);
+    shape[ndim - 1] = trial == TRIAL_LARGE ? 150 : 2 * rng_range(r, 1, 5);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    c->attr.axis = (int)rng_range(r, 0, ndim - 2);
+    int64_t positions = shape[c->attr.axis], pairs = shape[ndim - 1] / 2;
+    struct operand *table = case_add(c, r, ROLE_FIXED, 3, (int64_t[]){positions, pairs, 2});
+    for (int64_t i = 0; i < table->value.n; i += 2) {
+        double angle = 3 * rng_normal(r);
+        table->value.x[i] = cos(angle);
+        table->value.x[i + 1] = sin(angle);
+    }
+}
+
+static ckpt_tensor record_rope(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_rope(t, in[0], in[1], c->attr.axis);
+}
+
+static void draw_attention(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t q[CKPT_MAX_DIMS], k[CKPT_MAX_DIMS];
+    int ndim = trial < TRIAL_LARGE ? draw_rank(r, 3, 5) : 4;
+    draw_shape(r, trial, ndim, 4, q);
+    if (trial == TRIAL_LARGE) /* many keys */
+        memcpy(q, (int64_t[]){2, 219, 2, 40}, 4 * sizeof(*q));
+    else if (trial > TRIAL_LARGE) /* many short sequences, the heads of the real model */
+        memcpy(q, (int64_t[]){50, 7, 2, 72}, 4 * sizeof(*q));
+    else if (trial % 3 == 2)
+        q[ndim - 1] = rng_range(r, 5, 12);
+    memcpy(k, q, sizeof(k));
+    k[ndim - 3] = trial == TRIAL_LARGE ? 277 : trial == TRIAL_TINY ? 1 : rng_dim(r, 6);
+    case_add(c, r, ROLE_PARAM, ndim, q)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, ndim, k)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, ndim, k)->keep_last = true;
+    c->attr.scale = (float)(1 / sqrt((double)q[ndim - 1]));
+}
+
+static ckpt_tensor record_attention(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_attention(t, in[0], in[1], in[2], (float)c->attr.scale);
+}
+
+/* Some samples have no text, and some rows belong to nobody. */
+static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t B = rng_dim(r, 4), L = rng_dim(r, 5), H = rng_dim(r, 3), D = rng_dim(r, 7), R = 0;
+    int64_t text = trial < TRIAL_LARGE ? 5 : 150;
+    if (trial == TRIAL_LARGE)
+        L = 300;
+    case_add(c, r, ROLE_PARAM, 4, (int64_t[]){B, L, H, D})->keep_last = true;
+    int64_t lens[16];
+    for (int64_t b = 0; b < B; b++)
+        R += lens[b] = trial == TRIAL_TINY ? 1 : rng_range(r, 0, text);
+    R += trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3);
+    R += R == 0;
+    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){R, H, D})->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){R, H, D})->keep_last = true;
+    struct operand *o = case_add(c, r, ROLE_INDEX, 1, &B);
+    for (int64_t b = 0; b < B; b++)
+        o->value.x[b] = (double)lens[b];
+    c->attr.scale = (float)(1 / sqrt((double)D));
+}
+
+static ckpt_tensor record_cross_attention(ckpt_tape *t, const ckpt_tensor *in,
+                                          const struct op_case *c)
+{
+    return ckpt_cross_attention(t, in[0], in[1], in[2], in[3], (float)c->attr.scale);
+}
+
+static void draw_pack(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[3];
+    draw_shape(r, trial, 3, 6, shape);
+    case_add(c, r, ROLE_PARAM, 3, shape);
+    draw_mask(case_add(c, r, ROLE_INDEX, 2, shape), r);
+}
+
+static ckpt_tensor record_pack(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    ckpt_tensor lens;
+    (void)c;
+    return ckpt_pack(t, in[0], in[1], &lens);
+}
+
+/* ---- embeddings and patches ----------------------------------------------------------------- */
+
+static void draw_timestep_embedding(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t B = trial == TRIAL_TINY ? 1 : rng_dim(r, 5);
+    struct operand *o = case_add(c, r, ROLE_FIXED, 1, &B);
+    for (int64_t i = 0; i < B; i++)
+        o->value.x[i] = trial == 1 ? 0 : (double)rng_range(r, 0, 20000) / 20;
+    c->attr.size[0] = trial == TRIAL_TINY    ? 2
+                      : trial >= TRIAL_LARGE ? 256
+                                             : 2 * rng_range(r, 1, 20);
+    c->attr.a = 10000;
+}
+
+static ckpt_tensor record_timestep_embedding(ckpt_tape *t, const ckpt_tensor *in,
+                                             const struct op_case *c)
+{
+    return ckpt_timestep_embedding(t, in[0], c->attr.size[0], (float)c->attr.a, c->dtype);
+}
+
+static void draw_patch(struct op_case *c, struct rng *r, int trial)
+{
+    for (int i = 0; i < 3; i++)
+        c->attr.size[i] = trial == TRIAL_TINY ? 1 : rng_range(r, 1, 3);
+}
+
+static void draw_patchify(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[5];
+    draw_patch(c, r, trial);
+    draw_shape(r, trial, 5, 5, shape);
+    case_add(c, r, ROLE_PARAM, 5, shape);
+}
+
+static ckpt_tensor record_patchify(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    const int64_t *s = c->attr.size;
+    return ckpt_patchify(t, in[0], s[0], s[1], s[2]);
+}
+
+static int64_t ceil_div(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to;
+}
+
+static void draw_unpatchify(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t *s = c->attr.size, B = rng_dim(r, 3);
+    draw_patch(c, r, trial);
+    draw_shape(r, trial, 4, 5, s + 3);
+    int64_t grid = ceil_div(s[5], s[1]) * ceil_div(s[6], s[2]);
+    int64_t tokens[] = {B, ceil_div(s[4], s[0]), grid, s[0] * s[1] * s[2] * s[3]};
+    case_add(c, r, ROLE_PARAM, 4, tokens);
+}
+
+static ckpt_tensor record_unpatchify(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    const int64_t *s = c->attr.size;
+    return ckpt_unpatchify(t, in[0], s[3], s[4], s[5], s[6], s[0], s[1], s[2]);
+}
+
+/* ---- losses -----------------------------------------------------------------------------------
+ */
+
+/* The target may have another dtype than pred; a sample may have no frame that counts. */
+static void draw_mse(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 3, 5);
+    draw_shape(r, trial, ndim, 4, shape);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    case_add(c, r, ROLE_PARAM, ndim, shape)->keep_f32 = trial % 2;
+    if (trial % 4 == 1)
+        case_add_absent(c);
+    else
+        draw_mask(case_add(c, r, ROLE_INDEX, 2, (int64_t[]){shape[0], shape[2]}), r);
+}
+
+static ckpt_tensor record_mse(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    return ckpt_mse(t, in[0], in[1], in[2]);
+}
+
+static void draw_cross_entropy(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t B = trial == TRIAL_TINY ? 1 : rng_dim(r, 6),
+            V = trial == TRIAL_LARGE ? 1003 : rng_dim(r, 9);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){B, V});
+    struct operand *label = case_add(c, r, ROLE_INDEX, 1, &B);
+    for (int64_t b = 0; b < B; b++)
+        label->value.x[b] = (double)rng_range(r, 0, V - 1);
+}
+
+static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in,
+                                        const struct op_case *c)
+{
+    (void)c;
+    return ckpt_cross_entropy(t, in[0], in[1]);
+}
+
+static const struct op_row rows[] = {
+    {"layer_norm", draw_layer_norm, record_layer_norm, ref_layer_norm},
+    {"rms_norm", draw_rms_norm, record_rms_norm, ref_rms_norm},
+    {"modulate", draw_modulate, record_modulate, ref_modulate},
+    {"gated_residual", draw_gated_residual, record_gated_residual, ref_gated_residual},
+    {"rope", draw_rope, record_rope, ref_rope},
+    {"attention", draw_attention, record_attention, ref_attention},
+    {"cross_attention", draw_cross_attention, record_cross_attention, ref_cross_attention},
+    {"pack", draw_pack, record_pack, ref_pack},
+    {"timestep_embedding", draw_timestep_embedding, record_timestep_embedding,
+     ref_timestep_embedding},
+    {"patchify", draw_patchify, record_patchify, ref_patchify},
+    {"unpatchify", draw_unpatchify, record_unpatchify, ref_unpatchify},
+    {"mse", draw_mse, record_mse, ref_mse},
+    {"cross_entropy", draw_cross_entropy, record_cross_entropy, ref_cross_entropy},
+    {NULL, NULL, NULL, NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return harness_main(argc, argv, rows);
+}

@@ -1,0 +1,214 @@
+/* Plan files: the same bytes after a round trip, clear words for damage, and no damage that passes
+ * unseen and unsound. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "graphs.h"
+
+#define MOST 400000
+
+static char path[64];
+
+static size_t slurp(char *text)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(text, 1, MOST - 1, f);
+    text[n] = '\0';
+    fclose(f);
+    return n;
+}
+
+static void spill(const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Writes the smallest plan of g to path and text. */
+static size_t write_smallest(const struct graph *g, char *text)
+{
+    char message[CKPT_MESSAGE];
+    struct plan *all = plan_checked(g, INT64_MAX), *p = plan_checked(g, all->min_budget);
+    assert_int_equal(plan_write(g, p, path, message), 0);
+    plan_free(all);
+    plan_free(p);
+    return slurp(text);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    char *before = malloc(MOST), *after = malloc(MOST), message[CKPT_MESSAGE];
+    for (int i = 0; i < 3; i++) {
+        struct graph *g = i == 0   ? graph_chain(8, 1 << 12)
+                          : i == 1 ? graph_transformer(1, 1 << 14, 2)
+                                   : graph_random(12, 20);
+        g->storages[1].name[0] = '\n'; /* a name cannot break a line */
+        struct plan *p;
+        write_smallest(g, before);
+        assert_int_equal(plan_read(g, path, &p, message), 0);
+        assert_int_equal(plan_check(g, p, message), 0);
+        assert_int_equal(plan_write(g, p, path, message), 0);
+        slurp(after);
+        assert_string_equal(before, after);
+        p->budget = INT64_MAX;
+        assert_int_equal(plan_write(g, p, path, message), 0);
+        plan_free(p);
+        assert_int_equal(plan_read(g, path, &p, message), 0);
+        assert_true(p->budget == INT64_MAX);
+        plan_free(p);
+        graph_free(g);
+    }
+    free(before);
+    free(after);
+}
+
+/* Replaces the first old by new in text and expects an error that says what. */
+static void expect_error(const struct graph *g, const char *text, const char *old,
+                         const char *replacement, int code, const char *what)
+{
+    char *damaged = malloc(MOST), message[CKPT_MESSAGE];
+    const char *at = strstr(text, old);
+    assert_non_null(at);
+    snprintf(damaged, MOST, "%.*s%s%s", (int)(at - text), text, replacement, at + strlen(old));
+    spill(damaged, strlen(damaged));
+    struct plan *p;
+    assert_int_equal(plan_read(g, path, &p, message), code);
+    assert_null(p);
+    if (!strstr(message, what))
+        fail_msg("expected \"%s\" in \"%s\"", what, message);
+    free(damaged);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(8, 1 << 12), *other = graph_chain(9, 1 << 12);
+    char *text = malloc(MOST);
+    write_smallest(g, text);
+    const char *number = "line 4: expected a number from 0 to";
+    expect_error(g, text, "plan 1\n", "plan 2\n", CKPT_EFORMAT, "line 1: this is no plan file");
+    expect_error(g, text, "signature ", "signature x", CKPT_EFORMAT, "16 hex digits");
+    expect_error(g, text, "budget ", "budget -", CKPT_EFORMAT, "line 3: expected a number");
+    expect_error(g, text, "persistent 0", "persistent 00", CKPT_EFORMAT, number);
+    expect_error(g, text, "persistent 0", "persistent 0 ", CKPT_EFORMAT, "the end of the line");
+    expect_error(g, text, "persistent 0", "persistent -0", CKPT_EFORMAT, number);
+    expect_error(g, text, "persistent 0", "persistent 9223372036854775808", CKPT_EFORMAT, number);
+    expect_error(g, text, "persistent 0", "persistent 99999999999999999999", CKPT_EFORMAT, number);
+    expect_error(g, text, "persistent 0", "persistent", CKPT_EFORMAT, "expected persistent");
+    expect_error(g, text, "transient", "transients", CKPT_EFORMAT, "line 5: expected transient");
+    expect_error(g, text, "\nseconds 0", "\nseconds nan0", CKPT_EFORMAT, "a time in seconds");
+    expect_error(g, text, "\nseconds 0", "\nseconds -0", CKPT_EFORMAT, "a time in seconds");
+    expect_error(g, text, "\nseconds 0", "\nseconds 1e9990", CKPT_EFORMAT, "a time in seconds");
+    expect_error(g, text, "run 0", "walk 0", CKPT_EFORMAT, "line 17: expected run or again");
+    expect_error(g, text, "run 0", "run 17", CKPT_EFORMAT, "line 17: expected a number");
+    expect_error(g, text, "run 0  #", "run 0 #", CKPT_EFORMAT, "and a name");
+    expect_error(g, text, "\nend\n", "\n", CKPT_EFORMAT, "the file ends too early");
+    expect_error(g, text, "\nend\n", "\nend", CKPT_EFORMAT, "expected a line of text");
+    expect_error(g, text, "\nend\n", "\nend\n\n", CKPT_EFORMAT, "something follows the end");
+    expect_error(other, text, "end", "end", CKPT_EPLAN, "another program");
+    free(text);
+    graph_free(g);
+    graph_free(other);
+}
+
+static void test_no_file(void **state)
+{
+    (void)state;
+    char message[CKPT_MESSAGE];
+    struct graph *g = graph_chain(2, 1 << 12);
+    struct plan *p = plan_checked(g, INT64_MAX), *q;
+    assert_int_equal(plan_read(g, "/nonexistent/plan", &q, message), CKPT_EIO);
+    assert_non_null(strstr(message, "/nonexistent/plan"));
+    assert_int_equal(plan_read(g, "/", &q, message), CKPT_EIO);
+    assert_int_equal(plan_write(g, p, "/nonexistent/plan", message), CKPT_EIO);
+    assert_non_null(strstr(message, "/nonexistent/plan"));
+    if (!access("/dev/full", W_OK))
+        assert_int_equal(plan_write(g, p, "/dev/full", message), CKPT_EIO);
+    plan_free(p);
+    graph_free(g);
+}
+
+static void test_truncated(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(4, 1 << 12);
+    char *text = malloc(MOST), message[CKPT_MESSAGE];
+    size_t n = write_smallest(g, text);
+    for (size_t cut = 0; cut < n; cut += 3) {
+        struct plan *p;
+        spill(text, cut);
+        assert_int_equal(plan_read(g, path, &p, message), CKPT_EFORMAT);
+    }
+    free(text);
+    graph_free(g);
+}
+
+/* A damaged plan is refused by the reader or the checker, or is still a plan. */
+static void try_damaged(const struct graph *g, int *seen, int *sound)
+{
+    char message[CKPT_MESSAGE];
+    struct plan *p;
+    int rc = plan_read(g, path, &p, message);
+    if (rc) {
+        assert_true(rc == CKPT_EFORMAT || rc == CKPT_EPLAN);
+        assert_true(message[0] != '\0');
+        ++*seen;
+        return;
+    }
+    rc = plan_check(g, p, message);
+    assert_true(rc == 0 || rc == CKPT_EPLAN);
+    *seen += rc != 0;
+    *sound += rc == 0;
+    plan_free(p);
+}
+
+static uint32_t draw(uint32_t *state, uint32_t n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % n;
+}
+
+static void test_mutations(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(6, 1 << 12);
+    char *text = malloc(MOST), *damaged = malloc(MOST);
+    size_t n = write_smallest(g, text);
+    uint32_t x = 7;
+    int seen = 0, sound = 0;
+    for (int i = 0; i < 2000; i++) {
+        memcpy(damaged, text, n);
+        for (uint32_t k = draw(&x, 2) + 1; k > 0; k--) {
+            size_t at = draw(&x, (uint32_t)n);
+            damaged[at] =
+                draw(&x, 2) ? (char)('0' + draw(&x, 10)) : (char)(damaged[at] ^ (1 << draw(&x, 8)));
+        }
+        spill(damaged, n);
+        try_damaged(g, &seen, &sound);
+    }
+    assert_true(seen > 500 && sound > 50); /* names, seconds and the like may change */
+    free(text);
+    free(damaged);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_no_file),    cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_mutations),
+    };
+    snprintf(path, sizeof(path), "test_plan_file.%ld", (long)getpid());
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove(path);
+    return failed;
+}

@@ -1,0 +1,312 @@
+/*
+ * What the planner promises: a plan under every budget from the smallest on, never slower with
+ * more, refused one byte below; the same plan for the same question; every plan proved.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "graphs.h"
+
+#define POINTS 100
+
+static void sweep(struct graph *g)
+{
+    struct portfolio *pf;
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    struct plan *all = portfolio_checked(pf, INT64_MAX);
+    int64_t least = all->min_budget, most = plan_peak(all);
+    double slower = INFINITY;
+    assert_true(least <= most);
+    assert_true(all->recompute_seconds == 0 && all->next_budget == 0);
+    for (int i = 0; i <= POINTS; i++) {
+        struct plan *p = portfolio_checked(pf, least + (most - least) / POINTS * i);
+        assert_true(p->seconds <= slower);
+        assert_true(p->min_budget == least);
+        assert_true(p->seconds >= all->seconds);
+        slower = p->seconds;
+        plan_free(p);
+    }
+    plan_free(all);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
+static void test_sweep_chain(void **state)
+{
+    (void)state;
+    sweep(graph_chain(24, 1 << 20));
+}
+
+static void test_sweep_transformer(void **state)
+{
+    (void)state;
+    sweep(graph_transformer(3, 1 << 16, 1));
+    sweep(graph_transformer(2, 1 << 16, 4));
+}
+
+static void test_sweep_unet(void **state)
+{
+    (void)state;
+    sweep(graph_unet(5, 1 << 20));
+}
+
+static void test_sweep_random(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 4; seed++)
+        sweep(graph_random(seed, 20));
+}
+
+/* Many random programs, a few budgets each. */
+static void test_random_programs(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 100; seed < 160; seed++) {
+        struct graph *g = graph_random(seed, 6 + (int32_t)(seed % 30));
+        struct portfolio *pf;
+        assert_int_equal(portfolio_build(g, &pf), 0);
+        struct plan *all = portfolio_checked(pf, INT64_MAX);
+        struct plan *middle = portfolio_checked(pf, (all->min_budget + plan_peak(all)) / 2);
+        struct plan *least = portfolio_checked(pf, all->min_budget);
+        assert_true(least->seconds >= middle->seconds && middle->seconds >= all->seconds);
+        plan_free(all);
+        plan_free(middle);
+        plan_free(least);
+        portfolio_free(pf);
+        graph_free(g);
+    }
+}
+
+static void test_refusal_is_exact(void **state)
+{
+    (void)state;
+    struct graph *g = graph_transformer(2, 1 << 16, 1);
+    struct plan *all = plan_checked(g, INT64_MAX), *p;
+    char message[CKPT_MESSAGE], bytes[32];
+    int64_t least = all->min_budget;
+    assert_int_equal(plan_make(g, least, 0, &p, message), 0);
+    assert_true(plan_peak(p) <= least);
+    plan_free(p);
+    assert_int_equal(plan_make(g, least - 1, 0, &p, message), CKPT_EBUDGET);
+    assert_null(p);
+    snprintf(bytes, sizeof(bytes), "%lld bytes", (long long)least);
+    assert_non_null(strstr(message, bytes));
+    assert_non_null(strstr(message, g->ops[all->min_peak_op].name));
+    assert_non_null(strstr(message, "with 1 GiB more"));
+    assert_int_equal(plan_make(g, 0, 0, &p, message), CKPT_EBUDGET);
+    plan_free(all);
+    graph_free(g);
+}
+
+/* Reserved bytes count against the budget like any others. */
+static void test_reserved(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(8, 1 << 16);
+    struct plan *all = plan_checked(g, INT64_MAX), *p;
+    char message[CKPT_MESSAGE];
+    int64_t reserved = 12345;
+    assert_int_equal(plan_make(g, all->min_budget + reserved - 1, reserved, &p, message),
+                     CKPT_EBUDGET);
+    assert_int_equal(plan_make(g, all->min_budget + reserved, reserved, &p, message), 0);
+    assert_true(p->min_budget == all->min_budget + reserved);
+    assert_true(plan_peak(p) + reserved <= p->budget);
+    plan_free(p);
+    plan_free(all);
+    graph_free(g);
+}
+
+/* The next budget that the plan names does what it says. */
+static void test_next_budget(void **state)
+{
+    (void)state;
+    struct graph *g = graph_transformer(3, 1 << 16, 1);
+    struct portfolio *pf;
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    struct plan *all = portfolio_checked(pf, INT64_MAX);
+    int64_t budget = all->min_budget;
+    int steps = 0;
+    for (;;) {
+        struct plan *p = portfolio_checked(pf, budget);
+        if (p->next_budget == 0) {
+            assert_true(p->seconds == all->seconds);
+            plan_free(p);
+            break;
+        }
+        assert_true(p->next_budget > budget && p->next_seconds < p->seconds);
+        struct plan *below = portfolio_checked(pf, p->next_budget - 1);
+        struct plan *there = portfolio_checked(pf, p->next_budget);
+        assert_true(below->seconds == p->seconds);
+        assert_true(there->seconds == p->next_seconds);
+        budget = p->next_budget;
+        steps++;
+        plan_free(p);
+        plan_free(below);
+        plan_free(there);
+        budget += (plan_peak(all) - all->min_budget) / 12;
+    }
+    assert_true(steps > 3);
+    plan_free(all);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
+static void test_same_question_same_plan(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct graph *g = i ? graph_random(9, 40) : graph_transformer(2, 1 << 16, 2);
+        struct plan *all = plan_checked(g, INT64_MAX);
+        int64_t budget = (all->min_budget + plan_peak(all)) / 2;
+        struct plan *a = plan_checked(g, budget), *b = plan_checked(g, budget);
+        assert_int_equal(a->n_steps, b->n_steps);
+        assert_int_equal(a->n_instances, b->n_instances);
+        for (int32_t k = 0; k < a->n_steps; k++)
+            assert_true(a->steps[k].op == b->steps[k].op && a->steps[k].again == b->steps[k].again);
+        for (int32_t k = 0; k < a->n_instances; k++) {
+            struct plan_instance x = a->instances[k], y = b->instances[k];
+            assert_true(x.storage == y.storage && x.offset == y.offset);
+            assert_true(x.first == y.first && x.last == y.last);
+        }
+        assert_true(a->transient == b->transient && a->seconds == b->seconds);
+        plan_free(a);
+        plan_free(b);
+        plan_free(all);
+        graph_free(g);
+    }
+}
+
+/* Near half of the memory of a uniform chain costs each dropped layer once; the smallest plan of a
+ * long chain takes far less than the square root of it. */
+static void test_curve_of_a_chain(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(64, 1 << 20);
+    struct plan *all = plan_checked(g, INT64_MAX);
+    struct plan *half = plan_checked(g, plan_peak(all) / 2);
+    struct plan *third = plan_checked(g, plan_peak(all) / 3);
+    assert_true(half->seconds <= 1.30 * all->seconds);
+    assert_true(third->seconds <= 1.42 * all->seconds);
+    assert_true(all->min_budget <= 8 << 20);
+    plan_free(all);
+    plan_free(half);
+    plan_free(third);
+    graph_free(g);
+}
+
+/* The cheap outputs go first: a transformer gives back a third for a few per cent of time. */
+static void test_curve_of_a_transformer(void **state)
+{
+    (void)state;
+    struct graph *g = graph_transformer(6, 1 << 18, 1);
+    struct plan *all = plan_checked(g, INT64_MAX);
+    struct plan *p = plan_checked(g, all->persistent + all->transient * 7 / 10);
+    assert_true(p->seconds <= 1.05 * all->seconds);
+    plan_free(all);
+    plan_free(p);
+    graph_free(g);
+}
+
+static void test_gaps(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(12, 1 << 16);
+    struct plan *all = plan_checked(g, INT64_MAX), *least = plan_checked(g, all->min_budget);
+    struct gap *gaps;
+    int32_t n, dropped = 0;
+    assert_int_equal(plan_gaps(g, all, &gaps, &n), 0);
+    assert_true(n > 0);
+    for (int32_t i = 0; i < n; i++)
+        assert_int_equal(gaps[i].fate, FATE_STAY);
+    free(gaps);
+    assert_int_equal(plan_gaps(g, least, &gaps, &n), 0);
+    for (int32_t i = 0; i < n; i++) {
+        assert_true(gaps[i].from < gaps[i].to);
+        assert_true(i == 0 || gaps[i - 1].storage < gaps[i].storage ||
+                    gaps[i - 1].to <= gaps[i].from);
+        dropped += gaps[i].fate == FATE_DROP;
+        if (gaps[i].fate == FATE_DROP)
+            assert_true(least->steps[gaps[i].to].again);
+    }
+    assert_true(dropped > 0);
+    free(gaps);
+    plan_free(all);
+    plan_free(least);
+    graph_free(g);
+}
+
+static void test_summary(void **state)
+{
+    (void)state;
+    struct graph *g = graph_transformer(2, 1 << 16, 1);
+    struct plan *all = plan_checked(g, INT64_MAX), *least = plan_checked(g, all->min_budget);
+    struct plan_summary a, b;
+    plan_summarize(g, all, &a);
+    plan_summarize(g, least, &b);
+    assert_true(a.parameters + a.optimizer == all->persistent);
+    assert_true(a.gradients == 2 * a.parameters && a.optimizer == 2 * a.parameters);
+    assert_true(a.workspace == 1 << 14);
+    assert_int_equal(a.recomputed_ops, 0);
+    assert_true(a.recomputed == 0 && a.kept > 0);
+    assert_true(b.recomputed_ops > 0 && b.recomputed > 0 && b.kept < a.kept);
+    plan_free(all);
+    plan_free(least);
+    graph_free(g);
+}
+
+/* A change of anything that matters changes the signature; seconds and names do not. */
+static void test_signature(void **state)
+{
+    (void)state;
+    struct graph *g = graph_chain(4, 1 << 12);
+    uint64_t was = graph_signature(g);
+    g->ops[2].seconds *= 2;
+    g->ops[2].name[0] = '?';
+    assert_true(graph_signature(g) == was);
+    g->storages[2].bytes += CKPT_ALIGN;
+    assert_true(graph_signature(g) != was);
+    g->storages[2].bytes -= CKPT_ALIGN;
+    g->n_micro++;
+    assert_true(graph_signature(g) != was);
+    g->n_micro--;
+    g->refs[g->ops[3].reads] ^= 1;
+    assert_true(graph_signature(g) != was);
+    graph_free(g);
+}
+
+static void test_empty_program(void **state)
+{
+    (void)state;
+    struct graph *g = calloc(1, sizeof(*g));
+    g->n_micro = 1;
+    struct plan *p = plan_checked(g, 0);
+    assert_true(p->transient == 0 && p->n_steps == 0);
+    plan_free(p);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sweep_chain),
+        cmocka_unit_test(test_sweep_transformer),
+        cmocka_unit_test(test_sweep_unet),
+        cmocka_unit_test(test_sweep_random),
+        cmocka_unit_test(test_random_programs),
+        cmocka_unit_test(test_refusal_is_exact),
+        cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_next_budget),
+        cmocka_unit_test(test_same_question_same_plan),
+        cmocka_unit_test(test_curve_of_a_chain),
+        cmocka_unit_test(test_curve_of_a_transformer),
+        cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_signature),
+        cmocka_unit_test(test_empty_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
