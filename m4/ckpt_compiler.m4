@@ -57,7 +57,7 @@ AC_DEFUN([CKPT_TARGET_CLONES], [
     ckpt_save_CFLAGS=$CFLAGS
     ckpt_save_LIBS=$LIBS
     CFLAGS="$CFLAGS -Werror -fPIC -fvisibility=hidden"
-    m4_define([CKPT_CLONES_SOURCE], [[
+    m4_define([CKPT_CLONES_SOURCE], [[[
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 float other(float *x, int n);
 CLONES static void twice(float *x, int n)
@@ -65,7 +65,7 @@ CLONES static void twice(float *x, int n)
     for (int i = 0; i < n; i++)
         x[i] *= 2;
 }
-]])
+]]])
     AC_COMPILE_IFELSE([AC_LANG_SOURCE(CKPT_CLONES_SOURCE [[
 CLONES float other(float *x, int n)
 {

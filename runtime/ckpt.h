@@ -683,7 +683,11 @@ CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, f
 CKPT_API void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n);
 CKPT_API void ckpt_from_bf16(const uint16_t *src, float *dst, int64_t n);
 
-/* One progress line on a terminal (at most 10 a second), plain lines elsewhere. */
+/*
+ * One progress line on a terminal (at most 10 a second), plain lines elsewhere: what, steps done of
+ * total, time left, rate, loss (NaN: none is shown) and bytes of memory (0: none shown).  open
+ * returns NULL without memory; step and close allow NULL.
+ */
 typedef struct ckpt_progress ckpt_progress;
 CKPT_API ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total);
 CKPT_API void ckpt_progress_step(ckpt_progress *pr, int64_t done, double loss, int64_t bytes);

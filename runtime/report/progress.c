@@ -116,7 +116,8 @@ static void append_details(char *line, const ckpt_progress *pr, double now)
         append(line, ", %.2f steps/s", rate);
     else if (rate > 0)
         append(line, ", %.2f s/step", 1 / rate);
-    append(line, ", loss %.4g", pr->loss);
+    if (!isnan(pr->loss))
+        append(line, ", loss %.4g", pr->loss);
     if (pr->bytes > 0)
         append(line, ", %s", human_bytes(pr->bytes));
     append(line, "]");

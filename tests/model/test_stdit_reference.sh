@@ -32,7 +32,10 @@ run() {
 run fp32 fp32 1e-5 0
 run fp32-micro fp32 1e-5 0 --micro-batch 1
 # Once more in the least memory that the plan of the first run names: much is computed again.
-least=$(awk '{ for (i = 1; i < NF; i++) if ($i == "possible") print $(i + 1) + 0.01 substr($(i + 2), 1, 1) }' \
-    "$work/fp32.log")
+least=$(awk '{
+    for (i = 1; i < NF; i++)
+        if ($i == "possible")
+            print $(i + 1) + 0.01 substr($(i + 2), 1, 1)
+}' "$work/fp32.log")
 run fp32-least fp32 1e-5 0 --vram "$least"
 run bf16 bf16 2e-2 1e-2

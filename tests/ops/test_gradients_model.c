@@ -63,7 +63,7 @@ static void draw_modulate(struct op_case *c, struct rng *r, int trial)
     int ndim = draw_rank(r, 1, 4);
     draw_shape(r, trial, ndim, 5, shape);
     if (trial == TRIAL_LARGE)
-        shape[ndim - 1] = 1201;
+        shape[ndim - 1] = 2501;
     case_add(c, r, ROLE_PARAM, ndim, shape);
     draw_condition(r, ndim, shape, own);
     case_add(c, r, ROLE_PARAM, ndim, own);
@@ -84,7 +84,7 @@ static void draw_gated_residual(struct op_case *c, struct rng *r, int trial)
     int ndim = draw_rank(r, 2, 4);
     draw_shape(r, trial, ndim, 5, shape);
     if (trial == TRIAL_LARGE)
-        shape[ndim - 1] = 1201;
+        shape[ndim - 1] = 2501;
     draw_condition(r, ndim, shape, own);
     case_add(c, r, ROLE_PARAM, ndim, shape);
     case_add(c, r, ROLE_PARAM, ndim, own);
