@@ -30,6 +30,8 @@ static void rope_grad(struct ckpt_grad *g)
 {
     struct rope_attr attr = *(const struct rope_attr *)g->attr;
     attr.inverse = !attr.inverse;
+    if (g->need[1])
+        ckpt_tape_fail(g->tape, CKPT_EINVAL, "rope: the table of angles cannot be trained");
     g->din[0] = OPS_RECORD(g->tape, &op_rope, &attr, ops_dense_rows(g->tape, g->dout[0]), g->in[1]);
 }
 

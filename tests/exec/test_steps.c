@@ -273,6 +273,34 @@ static void test_bad_parameters(void **state)
     ckpt_close(c);
 }
 
+static ckpt_tensor trained_angles(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct line *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 4});
+    ckpt_tensor table = ckpt_reshape(t, ckpt_slice(t, m->w, 0, 0, 1), 3, (int64_t[]){1, 1, 3});
+    table = ckpt_reshape(
+        t,
+        ckpt_concat(t, 2, 2,
+                    (ckpt_tensor[]){ckpt_slice(t, table, 2, 0, 2), ckpt_slice(t, table, 2, 1, 3)}),
+        3, (int64_t[]){1, 2, 2});
+    ckpt_tensor y = ckpt_rope(t, ckpt_reshape(t, x, 3, (int64_t[]){batch, 1, 4}), table, 1);
+    return ckpt_reshape(t, ckpt_mean(t, y, 7), 0, NULL);
+}
+
+/* What has no gradient says so instead of training nothing. */
+static void test_untrainable_operand(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, trained_angles, &m, &a, 4, &p), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "rope"));
+    assert_non_null(strstr(ckpt_error(c), "test_steps.c:"));
+    ckpt_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_infinite_loss_keeps_weights),
         cmocka_unit_test(test_plan_only),
         cmocka_unit_test(test_bad_parameters),
+        cmocka_unit_test(test_untrainable_operand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
