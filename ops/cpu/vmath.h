@@ -108,7 +108,7 @@ static inline float vlog(float x)
     int tiny = x < 0x1p-126f;
     float lifted = x * vmath_select(tiny, 0x1p23f, 1.f);
     /* lifted = 2^n m with sqrt(1/2) <= m < sqrt(2) */
-    int32_t above = vmath_bits(lifted) - 0x3f3504f3;
+    int32_t above = (int32_t)((uint32_t)vmath_bits(lifted) - 0x3f3504f3u);
     float k = (float)((above >> 23) - 23 * tiny);
     float f = vmath_float((above & 0x7fffff) + 0x3f3504f3) - 1.f;
     /* log(1+f) = 2 atanh(s) = 2s + s tail, written so that f enters exactly */

@@ -51,7 +51,7 @@ static void put(const struct ckpt_view *v, int64_t i, double x)
 static struct ckpt_view make_view(enum ckpt_dtype dtype, int ndim, const int64_t *shape, bool any)
 {
     struct ckpt_view v = {.desc = {.dtype = dtype, .ndim = ndim}};
-    int order[CKPT_MAX_DIMS];
+    int order[CKPT_MAX_DIMS] = {0};
     int64_t stride = 1;
     for (int i = 0; i < ndim; i++) {
         int k = any ? (int)random_in(0, i) : i;
