@@ -69,7 +69,6 @@ typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructi
  * per thread.  Never NULL; valid until the next call.
  */
 CKPT_API const char *ckpt_error(const ckpt *c);
-
 /* The name of an error code, as "CKPT_EBUDGET". */
 CKPT_API const char *ckpt_error_name(int code);
 
@@ -123,16 +122,19 @@ CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 struct ckpt_options {
     size_t size;
     int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
-    int64_t host;        /* host tier budget in bytes (planned, not used yet) */
-    const char *nvme;    /* DIR:SIZE of the NVMe tier (planned, not used yet) */
+    int64_t host;        /* bytes of host memory as a second tier; this version only plans it */
+    const char *nvme;    /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
     const char *device;  /* "auto", "cpu" */
     int64_t micro_batch; /* samples per micro-step; 0: the whole batch */
     int64_t seed;        /* of initial values and of random ops */
     int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
     const char *plan_in; /* run this plan instead of searching one */
-    const char *plan_out; /* write the plan here */
-    bool plan_only;       /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
-    bool verify;          /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
+    const char *plan_out;  /* write the plan here */
+    bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
+    bool verify;           /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
+    const char *machine;   /* file, or name of a shipped one, with the rates to plan with */
+    const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
+    const char *machine_out; /* write the machine with the measured times of ops after some steps */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
@@ -142,7 +144,6 @@ struct ckpt_options {
 
 /* The table behind struct ckpt_options, for help texts and man pages. */
 CKPT_API const struct ckpt_option *ckpt_options_table(void);
-
 /* ckpt_option_table_parse on that table. */
 CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv);
 

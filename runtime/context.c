@@ -3,6 +3,7 @@
 #include <string.h>
 #include "context.h"
 #include "exec/program.h"
+#include "report/options.h"
 
 #define STRING(x)        #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -49,17 +50,40 @@ static int check_options(const struct ckpt_options *o)
     if (o->vram < -100)
         return error_set(CKPT_EINVAL, "--vram %lld%%: more than the whole device",
                          (long long)-o->vram);
-    if (o->host || o->nvme)
-        return error_set(CKPT_EINVAL, "%s: this version keeps nothing outside the device yet",
+    if ((o->host || o->nvme) && !o->plan_only)
+        return error_set(CKPT_EINVAL,
+                         "%s: this version plans what it would keep outside the device, but cannot "
+                         "run it yet: add --plan-only",
                          o->host ? "--host" : "--nvme");
+    if (o->host < 0)
+        return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
+                         (long long)-o->host);
     if (o->device && strcmp(o->device, "auto") && strcmp(o->device, "cpu"))
         return error_set(CKPT_EDEVICE, "--device %s: this build has 'cpu' (and 'auto')", o->device);
     return 0;
 }
 
+/* What the options name and the planner needs. */
+static int read_options(ckpt *c)
+{
+    char message[CKPT_MESSAGE];
+    const char *machine = c->options.machine;
+    if (c->options.nvme && *c->options.nvme) {
+        int rc = option_nvme(c->options.nvme, &c->nvme);
+        if (rc)
+            return rc;
+    }
+    c->machine = machine_cpu;
+    int rc = machine && *machine ? machine_read(machine, &c->machine, message) : 0;
+    return rc ? error_set(rc, "%s", message) : 0;
+}
+
 static void set_budget(ckpt *c)
 {
     int64_t have = c->device->ops->available(c->device);
+    /* Another machine's memory counts where a plan is made for it. */
+    if (c->options.plan_only && c->options.machine && *c->options.machine)
+        have = c->machine.memory;
     int64_t asked = c->options.vram;
     if (asked < 0)
         asked = (int64_t)((double)have * (double)-asked / 100.);
@@ -81,9 +105,12 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = check_options(&c->options);
     if (!rc)
+        rc = read_options(c);
+    if (!rc)
         rc = device_open_cpu(&c->device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
                              c->options.threads);
     if (rc) {
+        machine_free(&c->machine);
         free(c);
         return rc;
     }
@@ -103,6 +130,7 @@ void ckpt_close(ckpt *c)
         free(c->params.data[i].initial);
     }
     free(c->params.data);
+    machine_free(&c->machine);
     c->device->ops->close(c->device);
     free(c);
 }

@@ -4,6 +4,7 @@
 
 #include "base.h"
 #include "device/device.h"
+#include "plan/machine.h"
 
 enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
 
@@ -19,8 +20,10 @@ struct param {
 
 struct ckpt {
     struct ckpt_options options;
-    int64_t budget; /* bytes; INT64_MAX: none */
-    int64_t asked;  /* what was asked for, if the device has less; else 0 */
+    int64_t budget;         /* bytes; INT64_MAX: none */
+    int64_t asked;          /* what was asked for, if the device has less; else 0 */
+    int64_t nvme;           /* bytes of options.nvme */
+    struct machine machine; /* to plan with */
     struct device *device;
     struct {
         struct param *data;

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "exec/program.h"
+#include "exec/timing.h"
 #include "optim/optim.h"
+#include "plan/graph_file.h"
 
 #define LOSS "ckpt.loss"
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
@@ -103,6 +105,11 @@ static int read_plan(struct ckpt_program *p, int64_t reserved, char *message)
         rc = plan_check(p->graph, p->plan, message);
     if (rc)
         return fail_with(c, rc, message);
+    if (p->plan->n_parks && !c->options.plan_only)
+        return context_fail(c, CKPT_EPLAN,
+                            "%s parks storages in host memory or on NVMe, which this version only "
+                            "plans: add --plan-only, or plan without --host and --nvme",
+                            c->options.plan_in);
     int64_t needs = reserved + p->plan->persistent + p->plan->transient;
     if (needs > c->budget)
         return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
@@ -115,8 +122,13 @@ static int make_plan(struct ckpt_program *p)
     ckpt *c = p->c;
     char message[CKPT_MESSAGE] = "";
     int64_t all, unplaced;
-    if (graph_from_tape(p->tape, &machine_cpu, &p->graph))
+    if (graph_from_tape(p->tape, &c->machine, &p->graph))
         return context_fail(c, CKPT_ENOMEM, "no memory for the graph");
+    if (c->options.graph_out && p->trains) {
+        int failed = graph_write(p->graph, c->options.graph_out, message);
+        if (failed)
+            return fail_with(c, failed, message);
+    }
     persistent_bytes(p, &all, &unplaced);
     int64_t reserved = c->persistent + unplaced - all;
     /* A plan file belongs to the program that trains: sampling beside it is planned anew. */
@@ -126,7 +138,9 @@ static int make_plan(struct ckpt_program *p)
         if (rc)
             return rc;
     } else {
-        rc = plan_make(p->graph, c->budget, reserved, &p->plan, message);
+        /* Both are 0 unless the plan is all that is asked for: nothing carries parked bytes yet. */
+        struct budgets budgets = {c->budget, c->options.host, c->nvme};
+        rc = plan_make(p->graph, &c->machine, &budgets, reserved, &p->plan, message);
         if (!rc && c->options.verify)
             rc = plan_check(p->graph, p->plan, message);
         if (rc)
@@ -233,6 +247,8 @@ static int compile(struct ckpt_program *p, struct wrapped *model, const struct c
     rc = check_kernels(p);
     if (!rc)
         rc = make_ports(p);
+    if (!rc && p->c->options.machine_out && p->trains && timing_new(&p->timing, p))
+        rc = context_fail(p->c, CKPT_ENOMEM, "no memory for the times of ops");
     return rc ? rc : take_memory(p);
 }
 
@@ -282,6 +298,7 @@ void ckpt_program_free(ckpt_program *p)
         }
     }
     lowered_free(&p->lowered);
+    timing_free(p->timing);
     free_ports(p->feeds, p->tape ? p->tape->n_feeds : 0);
     free_ports(p->fetches, p->tape ? p->tape->n_fetches : 0);
     free(p->runs);

@@ -58,6 +58,7 @@ struct ckpt_program {
     struct graph *graph;
     struct plan *plan;
     struct lowered lowered;
+    struct timing *timing; /* NULL unless the ops are timed */
     struct port *feeds, *fetches; /* per tape feed and fetch */
     struct ckpt_run *runs;        /* per micro-step */
     int64_t batch, steps;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "exec/program.h"
+#include "exec/timing.h"
 
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
 {
@@ -157,5 +158,7 @@ int ckpt_step(ckpt_program *p, float *loss)
         return report_nan(p, value);
     p->steps++;
     p->c->updates += p->trains;
-    return 0;
+    char message[CKPT_MESSAGE];
+    rc = p->timing ? timing_step(p->timing, p, message) : 0;
+    return rc ? context_fail(p->c, rc, "%s", message) : 0;
 }

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "exec/program.h"
+#include "exec/timing.h"
 
 static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
                                            int32_t micro)
@@ -27,7 +28,10 @@ static void walk_instr(struct ckpt_program *p, const struct instr *i, int32_t mi
     switch (i->kind) {
     case INSTR_COMPUTE: {
         struct ckpt_kernel_args args = kernel_args(p, i, micro);
-        d->ops->compute(d, i->queue, p->tape->ops.data[i->op].def->cpu, &args);
+        ckpt_kernel kernel = p->tape->ops.data[i->op].def->cpu;
+        if (p->timing)
+            kernel = timing_wrap(p->timing, &args, micro);
+        d->ops->compute(d, i->queue, kernel, &args);
         break;
     }
     case INSTR_COPY_IN: {

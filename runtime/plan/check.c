@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/plan.h"
+#include "plan/check.h"
 
 struct checker {
     const struct graph *g;
@@ -20,6 +20,8 @@ struct checker {
     int32_t *written; /* how many of its writers wrote the live instance */
     int32_t *latest;  /* the highest of them, by rank, or -1 */
     int32_t *last_base_use;
+    int32_t *origin; /* the instance that its bytes were made in, whatever carried them since */
+    bool *parked;
     /* per ref */
     int32_t *rank;         /* how many base writers of this storage stand before this op */
     int32_t *rank_written; /* the instance this writer last wrote */
@@ -128,7 +130,7 @@ static int check_instance(struct checker *c, int32_t n)
         int rc = check_workspace(c, i, n);
         if (rc)
             return rc;
-    } else if (c->g->storages[i->storage].persistent) {
+    } else if (c->g->storages[i->storage].persistent && !c->parked[i->storage]) {
         return violation(c, "instance %d: %.200s is persistent and has no place here", (int)n,
                          storage_name(c, i->storage));
     }
@@ -224,9 +226,9 @@ static int check_memory(struct checker *c)
     if (load != p->load || at_peak != load)
         return violation(c, "the most bytes alive at one step are %lld, the plan says %lld",
                          (long long)load, (long long)p->load);
-    if (p->transient > p->budget || p->persistent > p->budget - p->transient)
+    if (p->transient > p->budgets.device || p->persistent > p->budgets.device - p->transient)
         return violation(c, "the peak of %lld bytes is over the budget of %lld",
-                         (long long)(p->persistent + p->transient), (long long)p->budget);
+                         (long long)(p->persistent + p->transient), (long long)p->budgets.device);
     return 0;
 }
 
@@ -265,7 +267,7 @@ static void rank_refs(struct checker *c)
 static int check_version(struct checker *c, int32_t k, int32_t s, int32_t rank)
 {
     const struct graph_storage *t = &c->g->storages[s];
-    if (!t->persistent && c->live[s] < 0)
+    if ((!t->persistent || c->parked[s]) && c->live[s] < 0)
         return violation(c, "step %d: %.200s reads %.200s, which is not there", (int)k,
                          op_name(c, k), storage_name(c, s));
     if (c->written[s] == 0 && !t->persistent && !t->carried)
@@ -286,12 +288,12 @@ static int replay_write(struct checker *c, int32_t k, int32_t ref)
     if (c->p->steps[k].again && (t->persistent || t->carried || c->changed_in_place[s]))
         return violation(c, "step %d: %.200s runs again and would change %.200s", (int)k,
                          op_name(c, k), storage_name(c, s));
-    if (!t->persistent && c->live[s] < 0)
+    if ((!t->persistent || c->parked[s]) && c->live[s] < 0)
         return violation(c, "step %d: %.200s writes %.200s, which has no place", (int)k,
                          op_name(c, k), storage_name(c, s));
-    if (c->rank_written[ref] == c->live[s])
+    if (c->rank_written[ref] == c->origin[s])
         return 0; /* the same bytes once more */
-    c->rank_written[ref] = c->live[s];
+    c->rank_written[ref] = c->origin[s];
     c->written[s]++;
     if (c->latest[s] < c->rank[ref])
         c->latest[s] = c->rank[ref];
@@ -322,6 +324,10 @@ static int begin_instance(struct checker *c, int32_t n)
         return violation(c, "%.200s is carried but comes only at step %d", storage_name(c, s),
                          (int)i->first);
     c->live[s] = n;
+    /* What is copied back has the bytes that went out; of persistent storages that is always so. */
+    if (c->g->storages[s].persistent || (c->parked[s] && parks_return(c->p, s, i->first)))
+        return 0;
+    c->origin[s] = n;
     c->written[s] = 0;
     c->latest[s] = -1;
     return 0;
@@ -392,8 +398,11 @@ static int check_replay(struct checker *c)
 static int check_totals(struct checker *c)
 {
     int64_t persistent = 0;
+    for (int32_t n = 0; n < c->p->n_parks; n++)
+        if (c->p->parks[n].storage >= 0 && c->p->parks[n].storage < c->g->n_storages)
+            c->parked[c->p->parks[n].storage] = true;
     for (int32_t s = 0; s < c->g->n_storages; s++)
-        persistent += c->g->storages[s].persistent ? c->g->storages[s].bytes : 0;
+        persistent += c->g->storages[s].persistent && !c->parked[s] ? c->g->storages[s].bytes : 0;
     if (c->p->signature != graph_signature(c->g))
         return violation(c, "the plan was made for another program");
     if (c->p->persistent != persistent)
@@ -413,6 +422,8 @@ static void checker_free(struct checker *c)
     free(c->written);
     free(c->latest);
     free(c->last_base_use);
+    free(c->origin);
+    free(c->parked);
     free(c->rank);
     free(c->rank_written);
     free(c->workspaces);
@@ -427,15 +438,17 @@ static int checker_alloc(struct checker *c)
     c->written = calloc(n, sizeof(*c->written));
     c->latest = calloc(n, sizeof(*c->latest));
     c->last_base_use = calloc(n, sizeof(*c->last_base_use));
+    c->origin = calloc(n, sizeof(*c->origin));
+    c->parked = calloc(n, sizeof(*c->parked));
     c->rank = calloc(refs, sizeof(*c->rank));
     c->rank_written = calloc(refs, sizeof(*c->rank_written));
     c->workspaces = calloc((size_t)c->p->n_steps + 1, sizeof(*c->workspaces));
     c->active = calloc((size_t)c->p->n_instances + 1, sizeof(*c->active));
     if (!c->changed_in_place || !c->live || !c->written || !c->latest || !c->last_base_use ||
-        !c->rank || !c->rank_written || !c->workspaces || !c->active)
+        !c->origin || !c->parked || !c->rank || !c->rank_written || !c->workspaces || !c->active)
         return CKPT_ENOMEM;
     for (size_t i = 0; i < n; i++)
-        c->live[i] = c->latest[i] = c->last_base_use[i] = -1;
+        c->live[i] = c->latest[i] = c->last_base_use[i] = c->origin[i] = -1;
     for (size_t i = 0; i < refs; i++)
         c->rank_written[i] = -2;
     return 0;
@@ -445,13 +458,16 @@ int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_ME
 {
     struct checker c = {.g = g, .p = p, .message = message};
     message[0] = '\0';
-    int rc = check_totals(&c);
+    int rc = p->n_steps < 0 || p->n_instances < 0 ? violation(&c, "the plan has a negative size")
+                                                  : checker_alloc(&c);
+    if (!rc)
+        rc = check_totals(&c);
     if (!rc)
         rc = check_steps(&c);
     if (!rc)
-        rc = checker_alloc(&c);
-    if (!rc)
         rc = check_instances(&c);
+    if (!rc)
+        rc = check_parks(g, p, message);
     if (!rc)
         rc = check_memory(&c);
     if (!rc)

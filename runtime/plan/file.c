@@ -2,12 +2,14 @@
  * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
  * What follows "  # " on a line is for people.
  *
- *     libckpt-plan 1
+ *     libckpt-plan 2
  *     signature 00f1...        of the graph it was made for, 16 hex digits
- *     budget N | none          then the other totals, one a line, in a fixed order
- *     steps N, body N, instances N
+ *     budget N | none          of the device; then host N, nvme N and the other totals, one a line
+ *     steps N, body N, instances N, parks N
  *     run OP | again OP        one line a step
  *     storage S FIRST LAST OFFSET | workspace STEP OFFSET    one line an instance
+ *     park host|nvme S OUT FREE IN USE OFFSET    one line a park, then its times
+ *     times OUT_START OUT_END IN_START IN_END
  *     end
  */
 #include <errno.h>
@@ -27,23 +29,36 @@ static void put_name(FILE *f, const char *name)
 
 static void put_totals(FILE *f, const struct plan *p)
 {
-    fprintf(f, "libckpt-plan 1\nsignature %016" PRIx64 "\n", p->signature);
-    if (p->budget == INT64_MAX)
+    fprintf(f, "libckpt-plan 2\nsignature %016" PRIx64 "\n", p->signature);
+    if (p->budgets.device == INT64_MAX)
         fputs("budget none\n", f);
     else
-        fprintf(f, "budget %" PRId64 "\n", p->budget);
+        fprintf(f, "budget %" PRId64 "\n", p->budgets.device);
+    fprintf(f, "host %" PRId64 "\nnvme %" PRId64 "\n", p->budgets.host, p->budgets.nvme);
     fprintf(f, "persistent %" PRId64 "\n", p->persistent);
     fprintf(f, "transient %" PRId64 "\n", p->transient);
     fprintf(f, "load %" PRId64 "\n", p->load);
     fprintf(f, "peak_step %" PRId32 "\n", p->peak_step);
     fprintf(f, "min_budget %" PRId64 "\n", p->min_budget);
     fprintf(f, "min_peak_op %" PRId32 "\n", p->min_peak_op);
+    fprintf(f, "host_bytes %" PRId64 "\nnvme_bytes %" PRId64 "\n", p->host_bytes, p->nvme_bytes);
     fprintf(f, "seconds %.17g\n", p->seconds);
     fprintf(f, "recompute_seconds %.17g\n", p->recompute_seconds);
+    fprintf(f, "exposed_seconds %.17g\n", p->exposed_seconds);
+    fprintf(f, "bound_seconds %.17g\n", p->bound_seconds);
     fprintf(f, "next_budget %" PRId64 "\n", p->next_budget);
     fprintf(f, "next_seconds %.17g\n", p->next_seconds);
     fprintf(f, "steps %" PRId32 "\nbody %" PRId32 "\n", p->n_steps, p->n_body);
-    fprintf(f, "instances %" PRId32 "\n", p->n_instances);
+    fprintf(f, "instances %" PRId32 "\nparks %" PRId32 "\n", p->n_instances, p->n_parks);
+}
+
+static void put_park(FILE *f, const struct graph *g, const struct plan_park *k)
+{
+    fprintf(f, "park %s %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64,
+            k->tier == FATE_PARK_NVME ? "nvme" : "host", k->storage, k->out_step, k->free_step,
+            k->in_step, k->use_step, k->tier_offset);
+    put_name(f, g->storages[k->storage].name);
+    fprintf(f, "times %.17g %.17g %.17g %.17g\n", k->out_start, k->out_end, k->in_start, k->in_end);
 }
 
 static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
@@ -63,6 +78,8 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
                 i->last, i->offset);
         put_name(f, g->storages[i->storage].name);
     }
+    for (int32_t k = 0; k < p->n_parks; k++)
+        put_park(f, g, &p->parks[k]);
     fputs("end\n", f);
 }
 

@@ -13,10 +13,29 @@ struct walk {
     int32_t n;
 };
 
-static int walk_use(struct walk *w, const struct graph *g, int32_t s, int32_t step)
+/* The park that begins after step from, or NULL. */
+static const struct plan_park *park_after(const struct plan *p, int32_t s, int32_t from)
+{
+    for (int32_t i = 0; i < p->n_parks; i++)
+        if (p->parks[i].storage == s && p->parks[i].out_step == from)
+            return &p->parks[i];
+    return NULL;
+}
+
+static enum fate fate_of(const struct walk *w, const struct graph *g, const struct plan *p,
+                         int32_t s, int32_t to)
+{
+    const struct plan_park *park = park_after(p, s, w->used[s]);
+    if (park)
+        return park->tier;
+    return g->storages[s].persistent || w->ends[s] >= to ? FATE_STAY : FATE_DROP;
+}
+
+static int walk_use(struct walk *w, const struct graph *g, const struct plan *p, int32_t s,
+                    int32_t step)
 {
     if (w->used[s] >= 0 && w->used[s] < step) {
-        enum fate fate = g->storages[s].persistent || w->ends[s] >= step ? FATE_STAY : FATE_DROP;
+        enum fate fate = fate_of(w, g, p, s, step);
         if (ARRAY_RESERVE(&w->gaps, w->n))
             return CKPT_ENOMEM;
         w->gaps.data[w->n++] = (struct gap){s, w->used[s], step, fate};
@@ -31,12 +50,22 @@ static int walk_steps(struct walk *w, const struct graph *g, const struct plan *
     for (int32_t k = 0, n = 0; k < p->n_steps && !rc; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         for (int32_t j = 0; j < o->n_reads && !rc; j++)
-            rc = walk_use(w, g, g->refs[o->reads + j], k);
+            rc = walk_use(w, g, p, g->refs[o->reads + j], k);
         for (int32_t j = 0; j < o->n_writes && !rc; j++)
-            rc = walk_use(w, g, g->refs[o->writes + j], k);
+            rc = walk_use(w, g, p, g->refs[o->writes + j], k);
         for (; n < p->n_instances && p->instances[n].first == k; n++)
             if (p->instances[n].storage >= 0)
                 w->ends[p->instances[n].storage] = p->instances[n].last;
+    }
+    /* Gaps that wrap round to the next step. */
+    for (int32_t i = 0; i < p->n_parks && !rc; i++) {
+        const struct plan_park *k = &p->parks[i];
+        if (k->use_step > k->out_step)
+            continue;
+        rc = ARRAY_RESERVE(&w->gaps, w->n);
+        if (!rc)
+            w->gaps.data[w->n++] =
+                (struct gap){k->storage, k->out_step, k->use_step + p->n_steps, k->tier};
     }
     return rc;
 }

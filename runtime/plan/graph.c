@@ -1,17 +1,12 @@
-/* From tape to graph: which storages each op reads and writes, what it costs, what it may not do.
- */
+/* From tape to graph: which storages each op reads and writes, its work, what it may not do. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/plan.h"
 #include "tape/tape.h"
 #include "context.h"
 
-const struct machine machine_cpu = {
-    .name = "cpu", .flops = 60e9, .bandwidth = 15e9, .link = 8e9, .overhead = 3e-6};
-
 struct builder {
     const ckpt_tape *t;
-    const struct machine *m;
     struct graph *g;
     int32_t *index; /* per tape storage: its graph storage, or -1 */
 };
@@ -35,12 +30,21 @@ static enum graph_kind kind_of(enum storage_kind kind)
     }
 }
 
-/* The parameter's or input's own name, or that of the op which makes it. */
+/* The parameter's or input's own name, "w (exp_avg)", or that of the op which makes it. */
 static char *storage_name(const ckpt_tape *t, const struct storage *s)
 {
     char text[256];
-    if (s->param >= 0)
-        return strdup(t->context->params.data[s->param].name);
+    static const char *const slots[] = {[STORAGE_MASTER] = "master",
+                                        [STORAGE_EXP_AVG] = "exp_avg",
+                                        [STORAGE_EXP_AVG_SQ] = "exp_avg_sq",
+                                        [STORAGE_EMA] = "ema",
+                                        [STORAGE_GRADIENT] = "gradient"};
+    if (s->param >= 0) {
+        const char *name = t->context->params.data[s->param].name;
+        const char *slot = s->kind <= STORAGE_GRADIENT ? slots[s->kind] : NULL;
+        snprintf(text, sizeof text, slot ? "%.200s (%s)" : "%.200s", name, slot);
+        return strdup(text);
+    }
     if (s->feed >= 0)
         return strdup(t->feeds.data[s->feed].name);
     int32_t op = t->tensors.data[s->tensor].op;
@@ -121,8 +125,40 @@ static double operand_bytes(const struct ckpt_call *call)
     return bytes;
 }
 
-/* Roofline: the slower of arithmetic and memory, and a constant per op. */
-static int estimate(struct builder *b, const struct op *o, double *seconds)
+/* FNV-1a over the bytes of a number, lowest first, so that every machine agrees. */
+static uint64_t mix(uint64_t h, int64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        h = (h ^ (((uint64_t)value >> (8 * i)) & 0xff)) * UINT64_C(1099511628211);
+    return h;
+}
+
+static uint64_t mix_desc(uint64_t h, const struct ckpt_desc *d)
+{
+    h = mix(h, d->ndim);
+    if (d->ndim < 0)
+        return h;
+    h = mix(h, d->dtype);
+    for (int i = 0; i < d->ndim; i++)
+        h = mix(h, d->shape[i]);
+    return mix(h, desc_is_dense(d));
+}
+
+/* Under this key the measured time of an op stands in machine files. */
+static uint64_t cost_key(const struct op *o, const struct ckpt_call *call)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (const char *c = o->def->name; *c; c++)
+        h = mix(h, (unsigned char)*c);
+    h = mix(h, call->n_in);
+    for (int i = 0; i < call->n_in; i++)
+        h = mix_desc(h, &call->in[i]);
+    for (int i = 0; i < call->n_out; i++)
+        h = mix_desc(h, &call->out[i]);
+    return h;
+}
+
+static int add_work(const struct builder *b, const struct op *o, struct graph_op *to)
 {
     size_t n = (size_t)(o->n_in + o->n_out + 1);
     struct ckpt_desc *descs = calloc(n, sizeof *descs);
@@ -133,10 +169,9 @@ static int estimate(struct builder *b, const struct op *o, double *seconds)
     tape_call(b->t, o, &call, descs, descs + o->n_in);
     if (o->def->cost)
         o->def->cost(&call, &cost);
-    double bytes = cost.bytes > 0 ? cost.bytes : operand_bytes(&call);
-    double rate = o->feed >= 0 || o->fetch >= 0 ? b->m->link : b->m->bandwidth;
-    double by_flops = cost.flops / b->m->flops, by_bytes = bytes / rate;
-    *seconds = (by_flops > by_bytes ? by_flops : by_bytes) + b->m->overhead;
+    to->flops = cost.flops;
+    to->bytes = cost.bytes > 0 ? cost.bytes : operand_bytes(&call);
+    to->cost_key = cost_key(o, &call);
     free(descs);
     return 0;
 }
@@ -166,13 +201,13 @@ static int add_op(struct builder *b, int32_t i)
         b->g->n_body = b->g->n_ops;
     if (!to->name || add_refs(b, o, to))
         return CKPT_ENOMEM;
-    return estimate(b, o, &to->seconds);
+    return add_work(b, o, to);
 }
 
 int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **out)
 {
     struct graph *g = calloc(1, sizeof *g);
-    struct builder b = {.t = t, .m = m, .g = g};
+    struct builder b = {.t = t, .g = g};
     size_t storages = (size_t)t->n_storages + 1, ops = (size_t)t->n_ops + 1;
     b.index = malloc(storages * sizeof *b.index);
     int rc = g && b.index ? 0 : CKPT_ENOMEM;
@@ -188,9 +223,11 @@ int graph_from_tape(const ckpt_tape *t, const struct machine *m, struct graph **
     for (int32_t i = 0; i < t->n_ops && !rc; i++)
         rc = add_op(&b, i);
     free(b.index);
-    if (rc && g)
+    if (rc) {
         graph_free(g);
-    else
-        *out = g;
+        return rc;
+    }
+    graph_price(g, m);
+    *out = g;
     return rc;
 }

@@ -1,6 +1,7 @@
 /* The fastest schedule of the portfolio that fits, or the sentence that says why none does. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "plan/search.h"
 
 #define GIB (INT64_C(1) << 30)
@@ -11,10 +12,11 @@ void plan_free(struct plan *p)
         return;
     free(p->steps);
     free(p->instances);
+    free(p->parks);
     free(p);
 }
 
-static int compare_instances(const void *a, const void *b)
+int compare_instances(const void *a, const void *b)
 {
     const struct plan_instance *x = a, *y = b;
     if (x->first != y->first)
@@ -22,12 +24,11 @@ static int compare_instances(const void *a, const void *b)
     return (x->storage > y->storage) - (x->storage < y->storage);
 }
 
-static int64_t instance_bytes(const struct graph *g, const struct schedule *s,
-                              const struct plan_instance *i)
+int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i)
 {
     if (i->storage >= 0)
         return g->storages[i->storage].bytes;
-    return g->ops[s->steps.data[-1 - i->storage].op].workspace;
+    return g->ops[p->steps[i->first].op].workspace;
 }
 
 /* Copies a schedule, with an instance for every workspace. */
@@ -51,23 +52,23 @@ static int copy_schedule(const struct graph *g, const struct schedule *s, struct
     return 0;
 }
 
-static int place_plan(const struct graph *g, const struct schedule *s, struct plan *p)
+static int place_plan(const struct graph *g, struct plan *p)
 {
     struct place_item *items = malloc(((size_t)p->n_instances + 1) * sizeof(*items));
     if (!items)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < p->n_instances; i++) {
         const struct plan_instance *t = &p->instances[i];
-        items[i] = (struct place_item){t->first, t->last, instance_bytes(g, s, t), 0};
+        items[i] = (struct place_item){t->first, t->last, instance_bytes(g, p, t), 0};
     }
-    int rc = place_items(items, p->n_instances, s->load, &p->transient);
+    int rc = place_items(items, p->n_instances, p->load, &p->transient);
     for (int32_t i = 0; i < p->n_instances; i++)
         p->instances[i].offset = items[i].offset;
     free(items);
     return rc;
 }
 
-int option_plan(struct portfolio *pf, const struct option *o, struct plan **out)
+int option_steps(struct portfolio *pf, const struct option *o, struct plan **out)
 {
     const struct graph *g = pf->p->g;
     const struct schedule *s;
@@ -75,8 +76,6 @@ int option_plan(struct portfolio *pf, const struct option *o, struct plan **out)
     int rc = p ? simulate(pf->sim, o->hold, &s) : CKPT_ENOMEM;
     if (!rc)
         rc = copy_schedule(g, s, p);
-    if (!rc)
-        rc = place_plan(g, s, p);
     if (rc) {
         plan_free(p);
         return rc;
@@ -94,38 +93,69 @@ int option_plan(struct portfolio *pf, const struct option *o, struct plan **out)
 /* Finds out what an option takes with addresses. */
 static int settle(struct portfolio *pf, struct option *o)
 {
-    struct plan *p;
-    if (o->placed >= 0)
+    if (o->plan)
         return 0;
-    int rc = option_plan(pf, o, &p);
+    struct plan *p;
+    int rc = option_steps(pf, o, &p);
     if (rc)
         return rc;
+    rc = place_plan(pf->p->g, p);
+    if (rc) {
+        plan_free(p);
+        return rc;
+    }
+    o->plan = p;
     o->placed = p->transient;
-    plan_free(p);
+    return 0;
+}
+
+static void *copy_of(const void *data, int64_t n, size_t element)
+{
+    void *copy = malloc(((size_t)n + 1) * element);
+    if (copy)
+        memcpy(copy, data, (size_t)n * element);
+    return copy;
+}
+
+int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
+{
+    int rc = settle(pf, o);
+    if (rc)
+        return rc;
+    struct plan *p = copy_of(o->plan, 1, sizeof(*p));
+    if (!p)
+        return CKPT_ENOMEM;
+    p->steps = copy_of(p->steps, p->n_steps, sizeof(*p->steps));
+    p->instances = copy_of(p->instances, p->n_instances, sizeof(*p->instances));
+    if (!p->steps || !p->instances) {
+        plan_free(p);
+        return CKPT_ENOMEM;
+    }
+    *out = p;
     return 0;
 }
 
 /* The option that takes least among those faster than seconds. */
-static int smallest_faster(struct portfolio *pf, double seconds, const struct option **best)
+static int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
 {
     *best = NULL;
     for (int32_t i = 0; i < pf->n; i++) {
         struct option *o = &pf->options.data[i];
-        if (*best && o->load >= (*best)->placed)
+        if (*best && o->load > (*best)->placed)
             break;
         if (o->seconds >= seconds)
             continue;
         int rc = settle(pf, o);
         if (rc)
             return rc;
-        if (!*best || o->placed < (*best)->placed)
+        if (!*best || o->placed <= (*best)->placed)
             *best = o;
     }
     return 0;
 }
 
 /* The fastest option that fits. */
-static int fastest_within(struct portfolio *pf, int64_t bytes, const struct option **best)
+static int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
 {
     *best = NULL;
     for (int32_t i = pf->n - 1; i >= 0 && !*best; i--) {
@@ -148,8 +178,10 @@ static double recompute_percent(const struct portfolio *pf, const struct option 
 
 /* What was asked for, and what else takes of it. */
 struct request {
-    int64_t budget, fixed; /* fixed: persistent and reserved bytes */
-    const struct option *smallest;
+    const struct machine *m;
+    struct budgets budgets;
+    int64_t reserved, fixed; /* fixed: persistent and reserved bytes */
+    struct option *smallest;
 };
 
 /* The smallest size that ends in a letter and is not below bytes, as the command line takes it. */
@@ -165,7 +197,7 @@ static int refuse(struct portfolio *pf, const struct request *q, int32_t peak_op
 {
     const struct graph *g = pf->p->g;
     int64_t least = q->fixed + q->smallest->placed;
-    const struct option *more, *all;
+    struct option *more, *all;
     char size[32];
     int rc = fastest_within(pf, q->smallest->placed + GIB, &more);
     if (!rc)
@@ -176,7 +208,7 @@ static int refuse(struct portfolio *pf, const struct request *q, int32_t peak_op
                      "no plan fits %s (%lld bytes): this program needs at least %lld bytes (%s), "
                      "--vram %s, %lld of them for parameters and the like; the peak is reached "
                      "in %.200s; a step then takes %.4g s, %.0f %% of it recompute",
-                     human_bytes(q->budget), (long long)q->budget, (long long)least,
+                     human_bytes(q->budgets.device), (long long)q->budgets.device, (long long)least,
                      human_bytes(least), option_size(least, size, sizeof(size)),
                      (long long)q->fixed, peak_op >= 0 ? g->ops[peak_op].name : "no op",
                      q->smallest->seconds, recompute_percent(pf, q->smallest));
@@ -202,34 +234,70 @@ static int peak_op_of(struct portfolio *pf, const struct option *o, int32_t *op)
     return rc;
 }
 
+/* Bytes that can be out by the time of the peak: what the link carries while the forward pass and
+ * the update run. */
+static double reach(const struct portfolio *pf, const struct request *q)
+{
+    const struct graph *g = pf->p->g;
+    double seconds = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].phase != GRAPH_BACKWARD)
+            seconds += g->ops[i].seconds;
+    return 1.25 * seconds * q->m->d2h_both;
+}
+
+/* With tiers to park in, the fastest option that fits so and is faster than o, which may be NULL.
+ */
+static int choose_parked(struct portfolio *pf, const struct request *q, const struct option *o,
+                         struct plan **out)
+{
+    int32_t least = o ? (int32_t)(o - pf->options.data) + 1 : 0;
+    int64_t device = q->budgets.device - q->reserved;
+    double most = (double)device + reach(pf, q);
+    int rc = 0;
+    for (int32_t i = pf->n - 1; i >= least && !rc && !*out; i--) {
+        const struct option *a = &pf->options.data[i];
+        if ((double)(a->load + pf->p->persistent) <= most)
+            rc = option_parked(pf, a, q->m, &q->budgets, device, out);
+    }
+    return rc;
+}
+
 static int choose(struct portfolio *pf, const struct request *q, struct plan **out, char *message)
 {
-    const struct option *o, *next;
+    struct option *o, *next;
     int32_t peak_op = -1;
+    struct budgets transient = q->budgets;
+    transient.device -= q->fixed;
     int rc = peak_op_of(pf, q->smallest, &peak_op);
     if (!rc)
-        rc = fastest_within(pf, q->budget - q->fixed, &o);
-    if (rc)
-        return rc;
-    if (!o)
+        rc = fastest_within(pf, transient.device, &o);
+    if (!rc && q->budgets.host + q->budgets.nvme > 0)
+        rc = choose_parked(pf, q, o, out);
+    if (!rc && !*out && !o)
         return refuse(pf, q, peak_op, message);
-    rc = smallest_faster(pf, o->seconds, &next);
-    if (!rc)
+    if (!rc && !*out)
         rc = option_plan(pf, o, out);
+    if (!rc)
+        rc = smallest_faster(pf, (*out)->seconds, &next);
+    if (!rc)
+        rc = bound_seconds(pf, q->m, &transient, &(*out)->bound_seconds);
     if (rc)
         return rc;
-    (*out)->budget = q->budget;
-    (*out)->min_budget = q->fixed + q->smallest->placed;
+    (*out)->budgets = q->budgets;
+    (*out)->min_budget = min_i64(q->fixed + q->smallest->placed,
+                                 q->reserved + (*out)->persistent + (*out)->transient);
     (*out)->min_peak_op = peak_op;
     (*out)->next_budget = next ? q->fixed + next->placed : 0;
     (*out)->next_seconds = next ? next->seconds : 0;
     return 0;
 }
 
-int portfolio_plan(struct portfolio *pf, int64_t budget, int64_t reserved, struct plan **p,
-                   char message[CKPT_MESSAGE])
+int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, struct plan **p, char message[CKPT_MESSAGE])
 {
-    struct request q = {.budget = budget, .fixed = pf->p->persistent + reserved};
+    struct request q = {
+        .m = m, .budgets = *b, .reserved = reserved, .fixed = pf->p->persistent + reserved};
     *p = NULL;
     message[0] = '\0';
     int rc = smallest_faster(pf, INFINITY, &q.smallest);
@@ -240,8 +308,8 @@ int portfolio_plan(struct portfolio *pf, int64_t budget, int64_t reserved, struc
     return rc;
 }
 
-int plan_make(const struct graph *g, int64_t budget, int64_t reserved, struct plan **p,
-              char message[CKPT_MESSAGE])
+int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
+              int64_t reserved, struct plan **p, char message[CKPT_MESSAGE])
 {
     struct portfolio *pf;
     *p = NULL;
@@ -249,7 +317,26 @@ int plan_make(const struct graph *g, int64_t budget, int64_t reserved, struct pl
     int rc = portfolio_build(g, &pf);
     if (rc)
         return rc;
-    rc = portfolio_plan(pf, budget, reserved, p, message);
+    rc = portfolio_plan(pf, m, b, reserved, p, message);
+    portfolio_free(pf);
+    return rc;
+}
+
+int plan_sweep(const struct graph *g, const struct machine *m, const struct budgets *b,
+               const int64_t *device, int32_t n, struct plan **plans)
+{
+    struct portfolio *pf;
+    char message[CKPT_MESSAGE];
+    for (int32_t i = 0; i < n; i++)
+        plans[i] = NULL;
+    int rc = portfolio_build(g, &pf);
+    if (rc)
+        return rc;
+    for (int32_t i = 0; i < n && !rc; i++) {
+        rc = portfolio_plan(pf, m, &(struct budgets){device[i], b->host, b->nvme}, 0, &plans[i],
+                            message);
+        rc = rc == CKPT_EBUDGET ? 0 : rc;
+    }
     portfolio_free(pf);
     return rc;
 }

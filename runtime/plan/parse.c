@@ -106,14 +106,24 @@ static int64_t get_number(struct parser *k, const char *key, int64_t least, int6
     return value;
 }
 
+/* Takes a blank and a time; -1 if there is none. */
+static double take_seconds(struct parser *k)
+{
+    char *end = k->at;
+    bool digits = k->at[0] == ' ' && k->at[1] >= '0' && k->at[1] <= '9';
+    double value = digits ? strtod(k->at + 1, &end) : -1;
+    if (end == k->at || (*end != ' ' && *end != '\0') || !(value >= 0) || isinf(value))
+        return -1;
+    k->at = end;
+    return value;
+}
+
 static double get_seconds(struct parser *k, const char *key)
 {
     if (!next_line(k))
         return 0;
-    char *end = k->at;
-    bool digits = take(k, key) && k->at[1] >= '0' && k->at[1] <= '9';
-    double value = digits ? strtod(k->at + 1, &end) : -1;
-    if (*end != '\0' || !(value >= 0) || isinf(value)) {
+    double value = take(k, key) ? take_seconds(k) : -1;
+    if (*k->at != '\0' || value < 0) {
         char text[64];
         snprintf(text, sizeof(text), "%s and a time in seconds", key);
         expected(k, text);
@@ -123,8 +133,8 @@ static double get_seconds(struct parser *k, const char *key)
 
 static void get_header(struct parser *k)
 {
-    if (next_line(k) && strcmp(k->line, "libckpt-plan 1"))
-        fail(k, CKPT_EFORMAT, "this is no plan file of version 1, which begins \"libckpt-plan 1\"");
+    if (next_line(k) && strcmp(k->line, "libckpt-plan 2"))
+        fail(k, CKPT_EFORMAT, "this is no plan file of version 2, which begins \"libckpt-plan 2\"");
     if (!next_line(k))
         return;
     if (!take(k, "signature") || strlen(k->at) != 17 ||
@@ -144,9 +154,9 @@ static void get_budget(struct parser *k)
     if (!next_line(k))
         return;
     if (!strcmp(k->line, "budget none")) {
-        k->p->budget = INT64_MAX;
+        k->p->budgets.device = INT64_MAX;
     } else if (take(k, "budget")) {
-        k->p->budget = take_number(k, 0, INT64_MAX - 1);
+        k->p->budgets.device = take_number(k, 0, INT64_MAX - 1);
         end_of_line(k, false);
     } else {
         expected(k, "budget");
@@ -158,14 +168,20 @@ static void get_totals(struct parser *k)
     struct plan *p = k->p;
     get_header(k);
     get_budget(k);
+    p->budgets.host = get_number(k, "host", 0, INT64_MAX - 1);
+    p->budgets.nvme = get_number(k, "nvme", 0, INT64_MAX - 1);
     p->persistent = get_number(k, "persistent", 0, INT64_MAX / 4);
     p->transient = get_number(k, "transient", 0, INT64_MAX / 4);
     p->load = get_number(k, "load", 0, INT64_MAX / 4);
     p->peak_step = (int32_t)get_number(k, "peak_step", 0, INT32_MAX - 1);
     p->min_budget = get_number(k, "min_budget", 0, INT64_MAX - 1);
     p->min_peak_op = (int32_t)get_number(k, "min_peak_op", -1, k->g->n_ops - 1);
+    p->host_bytes = get_number(k, "host_bytes", 0, INT64_MAX / 4);
+    p->nvme_bytes = get_number(k, "nvme_bytes", 0, INT64_MAX / 4);
     p->seconds = get_seconds(k, "seconds");
     p->recompute_seconds = get_seconds(k, "recompute_seconds");
+    p->exposed_seconds = get_seconds(k, "exposed_seconds");
+    p->bound_seconds = get_seconds(k, "bound_seconds");
     p->next_budget = get_number(k, "next_budget", 0, INT64_MAX - 1);
     p->next_seconds = get_seconds(k, "next_seconds");
 }
@@ -229,16 +245,69 @@ static void get_instances(struct parser *k, int32_t count)
     k->p->instances = all.data;
 }
 
+static void get_times(struct parser *k, struct plan_park *park)
+{
+    double *times[] = {&park->out_start, &park->out_end, &park->in_start, &park->in_end};
+    bool good = next_line(k) && take(k, "times");
+    for (int i = 0; i < 4 && good; i++) {
+        *times[i] = take_seconds(k);
+        good = *times[i] >= 0;
+    }
+    if (!good || *k->at != '\0')
+        expected(k, "times and four times in seconds");
+}
+
+static struct plan_park get_park(struct parser *k)
+{
+    struct plan_park park = {0};
+    int32_t last = k->p->n_steps - 1;
+    bool nvme = false;
+    if (!take(k, "park") || k->at++[0] != ' ' || (!(nvme = take(k, "nvme")) && !take(k, "host"))) {
+        expected(k, "park host or park nvme");
+        return park;
+    }
+    park.tier = nvme ? FATE_PARK_NVME : FATE_PARK_HOST;
+    park.storage = (int32_t)take_number(k, 0, k->g->n_storages - 1);
+    park.out_step = (int32_t)take_number(k, 0, last);
+    park.free_step = (int32_t)take_number(k, 0, last);
+    park.in_step = (int32_t)take_number(k, 0, last);
+    park.use_step = (int32_t)take_number(k, 0, last);
+    park.tier_offset = take_number(k, 0, INT64_MAX / 4);
+    end_of_line(k, true);
+    get_times(k, &park);
+    return park;
+}
+
+static void get_parks(struct parser *k, int32_t count)
+{
+    struct {
+        struct plan_park *data;
+        int64_t capacity;
+    } all = {0};
+    for (int32_t n = 0; n < count && next_line(k); n++) {
+        struct plan_park park = get_park(k);
+        if (ARRAY_RESERVE(&all, n)) {
+            fail(k, CKPT_ENOMEM, "out of host memory");
+            break;
+        }
+        all.data[n] = park;
+    }
+    k->p->parks = all.data;
+}
+
 static void get_plan(struct parser *k)
 {
     get_totals(k);
     k->p->n_steps = (int32_t)get_number(k, "steps", 0, INT32_MAX / 4);
     k->p->n_body = (int32_t)get_number(k, "body", 0, k->p->n_steps);
     k->p->n_instances = (int32_t)get_number(k, "instances", 0, INT32_MAX / 4);
+    k->p->n_parks = (int32_t)get_number(k, "parks", 0, INT32_MAX / 4);
     if (!k->rc)
         get_steps(k, k->p->n_steps);
     if (!k->rc)
         get_instances(k, k->p->n_instances);
+    if (!k->rc)
+        get_parks(k, k->p->n_parks);
     if (next_line(k) && strcmp(k->line, "end"))
         expected(k, "end");
     if (!k->rc && fgetc(k->f) != EOF)

@@ -1,35 +1,49 @@
 /*
- * Static addresses: intervals of time that need bytes are packed one by one into the lowest or the
- * tightest hole.  No single order wins everywhere, so a few are tried and the best is kept; an
- * attempt ends early once it cannot win, and the search ends when the lower bound is met.
+ * Quick placement.  No order of items is best everywhere, so a portfolio is tried and the best
+ * kept; then the items that stood in the way go earlier, again and again; last, a small set is
+ * given to the tree search.  An attempt ends once it cannot win, and everything ends when the lower
+ * bound is met.  Work is counted, so a placement is the same on every machine.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search.h"
+#include "plan/place_pack.h"
+#include "plan/place_tree.h"
+
+#define ORDERS_WORK                                                                                \
+    60000000 /* placed items looked at: some 60 ms; orders left over are not tried */
+#define REPAIR_WORK 20000000
+#define STUBBORN    60 /* attempts in a row without a gain before an order is given up */
+#define TREE_ITEMS  600
+#define TREE_WORK   10000000
+
+enum { BY_CLASS, BY_LIFE, BY_AREA, BY_SIZE_START, BY_SIZE, BY_WEIGHT, BY_PEAK, BY_START, BY_COUNT };
 
 struct key {
     double major, minor;
     int32_t item;
 };
 
-/* A placed item; the array is sorted by offset. */
-struct slot {
-    int32_t first, last;
-    int64_t offset, end;
+struct placer {
+    struct sections sections;
+    struct packing pack;
+    int64_t *bytes;
+    struct key *keys;
+    double *loads; /* per section: bytes alive */
+    int64_t goal;  /* a peak that needs no improvement */
+    int64_t *best, best_peak;
+    struct {
+        int32_t *order;
+        int32_t reached; /* items placed before the first attempt with it ended */
+    } orders[BY_COUNT];
+    uint32_t random;
 };
 
-struct packing {
-    const struct place_item *items;
-    int32_t n;
-    struct key *keys; /* the order of the running attempt */
-    struct slot *slots;
-    int32_t n_slots;
-    int64_t *offsets;            /* of the running attempt */
-    int64_t *best, best_peak;    /* of the best one */
-    int32_t *order, *best_order; /* items in the order of placement */
-};
-
-enum { BY_CLASS, BY_LIFE, BY_AREA, BY_SIZE_START, BY_SIZE, BY_START, BY_COUNT };
+static uint32_t draw(struct placer *p, uint32_t n)
+{
+    p->random = p->random * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(p->random >> 8) * n >> 24);
+}
 
 static double log_class(int64_t bytes)
 {
@@ -39,22 +53,38 @@ static double log_class(int64_t bytes)
     return c;
 }
 
-static struct key make_key(const struct place_item *it, int32_t i, int by)
+/* The highest load in the item's life, looked at in a few of its sections. */
+static double crowd(const struct placer *p, int32_t i)
 {
-    double size = (double)it->bytes, life = (double)it->last - it->first + 1;
+    int32_t lower = p->sections.lower[i], upper = p->sections.upper[i];
+    int32_t stride = (upper - lower) / 32 + 1;
+    double most = 0;
+    for (int32_t k = lower; k < upper; k += stride)
+        most = fmax(most, p->loads[k]);
+    return most;
+}
+
+static struct key make_key(const struct placer *p, int32_t i, int by)
+{
+    double start = p->sections.lower[i], life = p->sections.upper[i] - start;
+    double size = (double)p->bytes[i];
     switch (by) {
-    case BY_LIFE:
-        return (struct key){-life, -size, i};
     case BY_SIZE:
         return (struct key){-size, -life, i};
+    case BY_LIFE:
+        return (struct key){-life, -size, i};
+    case BY_WEIGHT:
+        return (struct key){-size * sqrt(sqrt(life)), start, i};
     case BY_AREA:
-        return (struct key){-size * life, it->first, i};
-    case BY_START:
-        return (struct key){it->first, -size * life, i};
+        return (struct key){-size * life, start, i};
     case BY_CLASS:
-        return (struct key){-log_class(it->bytes), it->first, i};
+        return (struct key){-log_class(p->bytes[i]), start, i};
+    case BY_PEAK:
+        return (struct key){-crowd(p, i), -life, i};
+    case BY_START:
+        return (struct key){start, -size * life, i};
     default:
-        return (struct key){-size, it->first, i};
+        return (struct key){-size, start, i};
     }
 }
 
@@ -68,69 +98,57 @@ static int compare_keys(const void *a, const void *b)
     return (x->item > y->item) - (x->item < y->item);
 }
 
-/* The lowest hole that fits, or the tightest one. */
-static int64_t find_hole(const struct packing *k, const struct place_item *it, bool tightest)
+static void sort_order(struct placer *p, int by, int32_t *order)
 {
-    int64_t cursor = 0, best = -1, best_gap = INT64_MAX;
-    for (int32_t j = 0; j < k->n_slots; j++) {
-        const struct slot *s = &k->slots[j];
-        if (s->last < it->first || s->first > it->last)
-            continue;
-        int64_t gap = s->offset - cursor;
-        if (gap >= it->bytes && gap < best_gap) {
-            best = cursor;
-            best_gap = gap;
-            if (!tightest)
-                break;
+    int32_t n = p->sections.n_items;
+    for (int32_t i = 0; i < n; i++)
+        p->keys[i] = make_key(p, i, by);
+    qsort(p->keys, (size_t)n, sizeof(*p->keys), compare_keys);
+    for (int32_t i = 0; i < n; i++)
+        order[i] = p->keys[i].item;
+}
+
+/* Packs p->pack.order; true if that is the best so far.  *stop is where it failed. */
+static bool attempt(struct placer *p, int32_t kept, int32_t *stop)
+{
+    int64_t peak;
+    *stop = packing_run(&p->pack, kept, p->best_peak - 1, &peak);
+    if (*stop < p->sections.n_items)
+        return false;
+    p->best_peak = peak;
+    memcpy(p->best, p->pack.offsets, (size_t)p->sections.n_items * sizeof(*p->best));
+    return true;
+}
+
+static bool done(const struct placer *p)
+{
+    return p->best_peak <= p->goal;
+}
+
+static void try_orders(struct placer *p)
+{
+    size_t size = (size_t)p->sections.n_items * sizeof(int32_t);
+    for (int by = 0; by < BY_COUNT && !done(p) && p->pack.work < ORDERS_WORK; by++) {
+        sort_order(p, by, p->orders[by].order);
+        memcpy(p->pack.order, p->orders[by].order, size);
+        for (int fit = 0; fit < FIT_COUNT && !done(p); fit++) {
+            p->pack.fit = (enum fit)fit;
+            int32_t stop;
+            attempt(p, 0, &stop);
+            if (stop > p->orders[by].reached)
+                p->orders[by].reached = stop;
         }
-        cursor = max_i64(cursor, s->end);
     }
-    return best >= 0 ? best : cursor;
 }
 
-static void insert_slot(struct packing *k, const struct place_item *it, int64_t offset)
+/* The place in the order of the item that ends highest in the finished packing. */
+static int32_t highest(const struct placer *p)
 {
-    int32_t lo = 0, hi = k->n_slots;
-    while (lo < hi) {
-        int32_t mid = lo + (hi - lo) / 2;
-        if (k->slots[mid].offset < offset)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    memmove(k->slots + lo + 1, k->slots + lo, (size_t)(k->n_slots - lo) * sizeof(*k->slots));
-    k->slots[lo] = (struct slot){it->first, it->last, offset, offset + it->bytes};
-    k->n_slots++;
-}
-
-/* Packs in k->order.  Returns -1 if that was better than the best so far, else where in the order
- * it turned out that it is not. */
-static int32_t attempt(struct packing *k, bool tightest)
-{
-    int64_t peak = 0;
-    k->n_slots = 0;
-    for (int32_t j = 0; j < k->n; j++) {
-        int32_t i = k->order[j];
-        int64_t at = find_hole(k, &k->items[i], tightest);
-        peak = max_i64(peak, at + k->items[i].bytes);
-        if (peak >= k->best_peak)
-            return j;
-        k->offsets[i] = at;
-        insert_slot(k, &k->items[i], at);
-    }
-    k->best_peak = peak;
-    memcpy(k->best, k->offsets, (size_t)k->n * sizeof(*k->best));
-    memcpy(k->best_order, k->order, (size_t)k->n * sizeof(*k->best_order));
-    return -1;
-}
-
-static void sort_order(struct packing *k, int by)
-{
-    for (int32_t i = 0; i < k->n; i++)
-        k->keys[i] = make_key(&k->items[i], i, by);
-    qsort(k->keys, (size_t)k->n, sizeof(*k->keys), compare_keys);
-    for (int32_t i = 0; i < k->n; i++)
-        k->order[i] = k->keys[i].item;
+    int32_t top = 0;
+    for (int32_t j = 1; j < p->pack.n; j++)
+        if (p->pack.end[j] > p->pack.end[top])
+            top = j;
+    return p->pack.rank[top];
 }
 
 static void move_forward(int32_t *order, int32_t from, int32_t to)
@@ -140,70 +158,142 @@ static void move_forward(int32_t *order, int32_t from, int32_t to)
     order[to] = item;
 }
 
-/* Where in the best order the item stands that ended highest. */
-static int32_t highest(const struct packing *k)
+/* Where to: at the front, half way, anywhere, or just a little earlier. */
+static int32_t earlier(struct placer *p, int32_t from)
 {
-    int32_t j = 0;
-    while (k->best[k->best_order[j]] + k->items[k->best_order[j]].bytes < k->best_peak)
-        j++;
-    return j;
-}
-
-/* The item that stood in the way goes earlier, again and again. */
-static void repair(struct packing *k, int64_t load)
-{
-    int64_t rounds = max_i64(4, min_i64(60, 30000 / k->n));
-    memcpy(k->order, k->best_order, (size_t)k->n * sizeof(*k->order));
-    int32_t j = highest(k);
-    for (int64_t r = 0; r < rounds && k->best_peak > load; r++) {
-        move_forward(k->order, j, r % 2 ? 0 : j / 2);
-        j = attempt(k, false);
-        if (j < 0)
-            j = highest(k);
+    switch (draw(p, 4)) {
+    case 0:
+        return 0;
+    case 1:
+        return from / 2;
+    case 2:
+        return (int32_t)draw(p, (uint32_t)from);
+    default:
+        return from - 1 - (int32_t)draw(p, (uint32_t)from / 8 + 1);
     }
 }
 
-static void pack(struct packing *k, int64_t load)
+/* The item that stood in the way goes earlier, until that has not helped for long. */
+static void repair_order(struct placer *p, const int32_t *order, enum fit fit, int64_t until)
 {
-    for (int by = 0; by < BY_COUNT && k->best_peak > load; by++) {
-        sort_order(k, by);
-        attempt(k, false);
-        if (k->best_peak > load)
-            attempt(k, true);
+    int32_t kept = 0, stop;
+    memcpy(p->pack.order, order, (size_t)p->sections.n_items * sizeof(*order));
+    p->pack.fit = fit;
+    for (int failed = 0; failed < STUBBORN && !done(p); failed++) {
+        if (attempt(p, kept, &stop)) {
+            failed = 0;
+            stop = highest(p);
+        }
+        if (stop == 0 || p->pack.work > until)
+            return;
+        kept = earlier(p, stop);
+        move_forward(p->pack.order, stop, kept);
     }
-    repair(k, load);
 }
 
-static void packing_free(struct packing *k)
+static int compare_reached(const struct placer *p, int a, int b)
 {
-    free(k->keys);
-    free(k->slots);
-    free(k->offsets);
-    free(k->best);
-    free(k->order);
-    free(k->best_order);
+    return p->orders[a].reached > p->orders[b].reached;
+}
+
+static void repair(struct placer *p)
+{
+    int64_t start = p->pack.work;
+    int by[BY_COUNT];
+    for (int j = 0; j < BY_COUNT; j++) {
+        int q = j;
+        for (; q > 0 && compare_reached(p, j, by[q - 1]); q--)
+            by[q] = by[q - 1];
+        by[q] = j;
+    }
+    for (int r = 0; !done(p) && p->pack.work - start < REPAIR_WORK; r++) {
+        p->random += 1;
+        repair_order(p, p->orders[by[r / 2 % BY_COUNT]].order, (enum fit)(r % FIT_COUNT),
+                     start + REPAIR_WORK);
+    }
+}
+
+/* Asks the tree search for a peak. */
+static int ask(struct placer *p, int64_t capacity)
+{
+    struct place_limit limit = {TREE_WORK, 0};
+    if (p->best_peak <= capacity)
+        return 0;
+    enum tree_answer answer =
+        hot_search(&p->sections, p->bytes, capacity, TREE_ITEMS, &limit, p->pack.offsets);
+    if (answer == TREE_NO_MEMORY)
+        return CKPT_ENOMEM;
+    if (answer != TREE_FOUND)
+        return 0;
+    memcpy(p->best, p->pack.offsets, (size_t)p->sections.n_items * sizeof(*p->best));
+    p->best_peak = 0;
+    for (int32_t i = 0; i < p->sections.n_items; i++)
+        p->best_peak = max_i64(p->best_peak, p->best[i] + p->bytes[i]);
+    return 0;
+}
+
+static void sum_loads(struct placer *p)
+{
+    const struct sections *s = &p->sections;
+    for (int32_t i = 0; i < s->n_items; i++) {
+        p->loads[s->lower[i]] += (double)p->bytes[i];
+        p->loads[s->upper[i]] -= (double)p->bytes[i];
+    }
+    for (int32_t k = 1; k < s->n; k++)
+        p->loads[k] += p->loads[k - 1];
+}
+
+static int placer_init(struct placer *p, const struct place_item *items, int32_t n)
+{
+    size_t m = (size_t)n + 1;
+    int rc = sections_build(items, n, &p->sections);
+    p->bytes = calloc(m, sizeof(*p->bytes));
+    p->keys = calloc(m, sizeof(*p->keys));
+    p->loads = calloc(m, sizeof(*p->loads));
+    p->best = calloc(m, sizeof(*p->best));
+    for (int by = 0; by < BY_COUNT; by++) {
+        p->orders[by].order = calloc(m, sizeof(int32_t));
+        rc = p->orders[by].order ? rc : CKPT_ENOMEM;
+    }
+    if (rc || !p->bytes || !p->keys || !p->loads || !p->best)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++)
+        p->bytes[i] = items[i].bytes;
+    sum_loads(p);
+    return packing_init(&p->pack, &p->sections, p->bytes);
+}
+
+static void placer_free(struct placer *p)
+{
+    for (int by = 0; by < BY_COUNT; by++)
+        free(p->orders[by].order);
+    free(p->bytes);
+    free(p->keys);
+    free(p->loads);
+    free(p->best);
+    packing_free(&p->pack);
+    sections_free(&p->sections);
 }
 
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak)
 {
-    struct packing k = {.items = items, .n = n, .best_peak = INT64_MAX};
-    size_t m = (size_t)n + 1;
-    int rc = CKPT_ENOMEM;
+    struct placer p = {.best_peak = INT64_MAX, .random = 1};
     *peak = 0;
-    k.keys = calloc(m, sizeof(*k.keys));
-    k.slots = calloc(m, sizeof(*k.slots));
-    k.offsets = calloc(m, sizeof(*k.offsets));
-    k.best = calloc(m, sizeof(*k.best));
-    k.order = calloc(m, sizeof(*k.order));
-    k.best_order = calloc(m, sizeof(*k.best_order));
-    if (k.keys && k.slots && k.offsets && k.best && k.order && k.best_order) {
-        if (n > 0)
-            pack(&k, load);
-        for (int32_t i = 0; i < n; i++)
-            items[i].offset = k.best[i];
-        *peak = n > 0 ? k.best_peak : 0;
-        rc = 0;
+    if (n == 0)
+        return 0;
+    int rc = placer_init(&p, items, n);
+    if (!rc) {
+        p.goal = max_i64(load, p.sections.load);
+        try_orders(&p);
+        repair(&p);
+        rc = ask(&p, p.goal + p.goal / 600);
+        if (!rc)
+            rc = ask(&p, p.goal);
     }
-    packing_free(&k);
+    for (int32_t i = 0; !rc && i < n; i++)
+        items[i].offset = p.best[i];
+    if (!rc)
+        *peak = p.best_peak;
+    placer_free(&p);
     return rc;
 }

@@ -11,6 +11,7 @@
 #define CKPT_PLAN_H
 
 #include "base.h"
+#include "plan/machine.h"
 
 struct ckpt_tape;
 
@@ -39,6 +40,8 @@ struct graph_op {
     int32_t writes, n_writes; /* storages written; one that is both is changed in place */
     int64_t workspace;        /* scratch bytes while it runs, a multiple of CKPT_ALIGN */
     double seconds;           /* estimated or measured */
+    double flops, bytes;      /* work: arithmetic, and device memory read and written */
+    uint64_t cost_key;        /* of its measured cost: op name, dtypes, shapes */
     enum graph_phase phase;
     bool rerunnable; /* pure: the same inputs give the same outputs, any number of times */
     bool view_only;  /* reserved: ops without kernel never get here */
@@ -59,19 +62,11 @@ struct graph {
     int32_t n_storages, n_ops, n_body, n_refs, n_micro;
 };
 
-/* What the planner knows of the machine: rates for ops that were not measured. */
-struct machine {
-    const char *name;
-    double flops;     /* matrix rate, FLOP/s */
-    double bandwidth; /* device memory, B/s, read and write together */
-    double link;      /* host to device copies, B/s */
-    double overhead;  /* seconds per op */
-};
-extern const struct machine machine_cpu; /* a plain CPU, an estimate */
-
 /* Builds the graph of a finished tape.  Returns 0 or CKPT_ENOMEM. */
 int graph_from_tape(const struct ckpt_tape *t, const struct machine *m, struct graph **g);
 void graph_free(struct graph *g);
+/* Sets the seconds of every op for machine m. */
+void graph_price(struct graph *g, const struct machine *m);
 /* 64-bit hash of everything in the graph but names and seconds: the signature of a plan. */
 uint64_t graph_signature(const struct graph *g);
 
@@ -80,7 +75,8 @@ enum fate { FATE_STAY, FATE_DROP, FATE_PARK_HOST, FATE_PARK_NVME };
 /* A stretch between two uses of a storage, in positions of the plan's steps. */
 struct gap {
     int32_t storage;
-    int32_t from, to; /* the steps of the two uses; nothing between them touches the storage */
+    int32_t from, to; /* the steps of the two uses, nothing between them touches the storage; a gap
+                         that wraps round to the next step has n_steps added to the second one */
     enum fate fate;
 };
 
@@ -89,39 +85,73 @@ struct plan_step {
     bool again; /* a recomputation */
 };
 
-/* One stretch of residence: from the step that makes it to the step after which it is freed. */
+/* One stretch of residence: from the step that makes it to the step after which it is freed.
+ * Persistent storages have none here unless they are parked. */
 struct plan_instance {
     int32_t storage; /* >= 0; or -1 - s: the workspace of step s */
     int32_t first, last;
-    int64_t offset; /* from the start of the transient region; persistent storages have none here */
+    int64_t offset; /* from the start of the transient region */
+};
+
+/*
+ * A storage that leaves the device: copied out after step out_step has ended, gone from the device
+ * after step free_step (the copy is complete by then), its room taken again from step in_step on,
+ * its bytes back before step use_step starts.  A persistent storage's gap wraps round to the next
+ * step: use_step <= out_step.  Then it may also be freed in the next step (free_step < out_step):
+ * its residence is two instances at one offset, to the last step and from step 0 on.
+ */
+struct plan_park {
+    int32_t storage;
+    enum fate tier; /* FATE_PARK_HOST or FATE_PARK_NVME */
+    int32_t out_step, free_step, in_step, use_step;
+    int64_t tier_offset;
+    /* When the copies run, in seconds from the start of the step they are planned in; a copy out
+     * that is still under way when the next step begins ends later than that.  The copies of a
+     * direction never overlap. */
+    double out_start, out_end, in_start, in_end;
+};
+
+/* Bytes of the three tiers.  device: INT64_MAX without a limit; host, nvme: 0 for no such tier. */
+struct budgets {
+    int64_t device, host, nvme;
 };
 
 struct plan {
     uint64_t signature;
-    int64_t budget;      /* it was made for; INT64_MAX for none */
-    int64_t persistent;  /* bytes of persistent storages, at the bottom of the arena */
-    int64_t transient;   /* bytes above them */
+    struct budgets budgets; /* it was made for */
+    int64_t persistent;     /* bytes of persistent storages never parked, at the arena's bottom */
+    int64_t transient;      /* bytes above them */
     int64_t load;        /* most transient bytes alive at one step: the lower bound of transient */
     int32_t peak_step;   /* where load is reached */
     int64_t min_budget;  /* of the smallest plan the search knows */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
-    double seconds, recompute_seconds; /* one whole step: n_micro bodies and the tail */
-    int64_t next_budget;               /* the next larger budget that would be faster; 0 if none */
-    double next_seconds;               /* and its time */
+    int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included */
+    double seconds;           /* one whole step: n_micro bodies and the tail, with all waiting */
+    double recompute_seconds; /* of it: ops that run again */
+    double exposed_seconds;   /* of it: waiting for copies */
+    double bound_seconds;     /* no plan under these budgets can be faster than this */
+    int64_t next_budget;      /* the next larger budget that would be faster; 0 if none */
+    double next_seconds;      /* and its time */
     struct plan_step *steps;
     int32_t n_steps, n_body;         /* steps of the body come first */
     struct plan_instance *instances; /* ordered by first, then storage */
     int32_t n_instances;
+    struct plan_park *parks; /* ordered by out_step, then storage */
+    int32_t n_parks;
 };
 
 /*
- * Plans g under budget bytes (persistent and transient together); reserved bytes of the budget are
- * taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the sentence in message; the
- * sentence is complete: smallest feasible budget, the op at the peak, what more memory buys.
- * A larger budget never gives a slower plan.
+ * Plans g for machine m under budgets b (persistent and transient bytes together); reserved bytes
+ * of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the
+ * sentence in message; the sentence is complete: smallest feasible budget, the op at the peak, what
+ * more memory buys. A larger budget never gives a slower plan.
  */
-int plan_make(const struct graph *g, int64_t budget, int64_t reserved, struct plan **p,
-              char message[CKPT_MESSAGE]);
+int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
+              int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
+/* The plans for n device budgets, from one search; plans[i] is NULL where none fits.  Returns 0 or
+ * CKPT_ENOMEM. */
+int plan_sweep(const struct graph *g, const struct machine *m, const struct budgets *b,
+               const int64_t *device, int32_t n, struct plan **plans);
 void plan_free(struct plan *p);
 
 /*

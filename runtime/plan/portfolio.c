@@ -7,18 +7,25 @@
 #include <string.h>
 #include "plan/search.h"
 
-/* Steps to simulate: about half a second for 2,000 ops, two seconds for 8,000. */
+#define SMALL 80   /* ops: the search ends by itself soon after this much work */
+#define LARGE 2000 /* addresses take half of the time */
+
+/* Steps to simulate: a second of a plain core is about 20 million. */
 static int64_t work_limit(const struct graph *g)
 {
-    return min_i64(12000 * (int64_t)g->n_ops, 8000000 + 3000 * (int64_t)g->n_ops);
+    if (g->n_ops <= SMALL)
+        return 80000 * (int64_t)g->n_ops;
+    return g->n_ops <= LARGE ? min_i64(60000 * (int64_t)g->n_ops, 16000000) : 8000000;
 }
 
 void portfolio_free(struct portfolio *pf)
 {
     if (!pf)
         return;
-    for (int32_t i = 0; i < pf->n; i++)
+    for (int32_t i = 0; i < pf->n; i++) {
         free(pf->options.data[i].hold);
+        plan_free(pf->options.data[i].plan);
+    }
     free(pf->options.data);
     simulator_free(pf->sim);
     program_free(pf->p);
@@ -61,7 +68,7 @@ static int keep(struct portfolio *pf, const int32_t *hold, int64_t load, double 
     int32_t i = above(pf, load);
     if (i > 0 && pf->options.data[i - 1].seconds <= seconds)
         return 0;
-    struct option o = {load, -1, seconds, malloc((n + 1) * sizeof(int32_t))};
+    struct option o = {load, -1, seconds, false, malloc((n + 1) * sizeof(int32_t)), NULL};
     if (!o.hold || ARRAY_RESERVE(&pf->options, pf->n)) {
         free(o.hold);
         return CKPT_ENOMEM;
@@ -124,9 +131,15 @@ static int fill(struct portfolio *pf, const struct graph *g)
     if (!rc)
         rc = keep_all(pf);
     if (!rc)
-        rc = portfolio_families(pf, limit / 2);
+        rc = portfolio_families(pf, limit / 8);
     if (!rc)
-        rc = portfolio_improve(pf, limit);
+        rc = portfolio_chain(pf, limit / 3);
+    if (!rc)
+        rc = portfolio_squeeze(pf, limit / 2);
+    if (!rc)
+        rc = portfolio_improve(pf, limit * 9 / 16);
+    if (!rc)
+        rc = portfolio_explore(pf, limit);
     if (!rc)
         thin(pf);
     return rc;

@@ -44,11 +44,23 @@ static int scan_new(struct scan *k, int32_t n)
     return 0;
 }
 
+/* A use by op ends an idle stretch that may be the longest so far. */
+static void end_stretch(int32_t *last, int32_t *from, int32_t *to, int32_t op)
+{
+    if (*last >= 0 && op - *last > *to - *from) {
+        *from = *last;
+        *to = op;
+    }
+    *last = op;
+}
+
 static void scan_use(struct program *p, int32_t op, int32_t s)
 {
     p->last_use[s] = op;
     if (p->g->ops[op].phase == GRAPH_FORWARD)
-        p->forward_last[s] = op;
+        end_stretch(&p->forward_last[s], &p->skip_from[s], &p->skip_to[s], op);
+    else
+        end_stretch(&p->backward_last[s], &p->break_from[s], &p->break_to[s], op);
 }
 
 static void scan_op(struct program *p, struct scan *k, int32_t i)
@@ -159,7 +171,7 @@ static void derive(struct program *p, const struct scan *k)
     for (int32_t i = g->n_body - 1; i >= 0; i--) {
         if (g->ops[i].phase != GRAPH_FORWARD && highest_read(p, i) > high)
             high = highest_read(p, i);
-        p->context[i] = high;
+        p->context[i] = g->ops[i].phase == GRAPH_FORWARD ? g->n_body : high;
     }
 }
 
@@ -170,16 +182,27 @@ static int program_alloc(struct program *p)
     p->position = new_array(n, sizeof(int32_t));
     p->forward_last = new_array(n, sizeof(int32_t));
     p->last_use = new_array(n, sizeof(int32_t));
+    p->skip_from = new_array(n, sizeof(int32_t));
+    p->skip_to = new_array(n, sizeof(int32_t));
+    p->break_from = new_array(n, sizeof(int32_t));
+    p->break_to = new_array(n, sizeof(int32_t));
+    p->backward_last = new_array(n, sizeof(int32_t));
     p->droppable = new_array(n, sizeof(bool));
     p->needed = new_array(n, sizeof(bool));
     p->rerun = new_array(p->g->n_ops, sizeof(bool));
     p->context = new_array(p->g->n_ops, sizeof(int32_t));
-    if (!p->writer_start || !p->position || !p->forward_last || !p->last_use || !p->droppable ||
+    if (!p->writer_start || !p->position || !p->forward_last || !p->last_use || !p->skip_from ||
+        !p->skip_to || !p->break_from || !p->break_to || !p->backward_last || !p->droppable ||
         !p->needed || !p->rerun || !p->context)
         return CKPT_ENOMEM;
     fill(p->position, n, -1);
     fill(p->forward_last, n, -1);
     fill(p->last_use, n, -1);
+    fill(p->skip_from, n, -1);
+    fill(p->skip_to, n, -1);
+    fill(p->break_from, n, -1);
+    fill(p->break_to, n, -1);
+    fill(p->backward_last, n, -1);
     fill(p->context, p->g->n_ops, -1);
     return 0;
 }
@@ -225,6 +248,11 @@ void program_free(struct program *p)
     free(p->position);
     free(p->forward_last);
     free(p->last_use);
+    free(p->skip_from);
+    free(p->skip_to);
+    free(p->break_from);
+    free(p->break_to);
+    free(p->backward_last);
     free(p->droppable);
     free(p->needed);
     free(p->rerun);

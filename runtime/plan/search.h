@@ -10,10 +10,29 @@
 #ifndef CKPT_PLAN_SEARCH_H
 #define CKPT_PLAN_SEARCH_H
 
+#include "plan/place.h"
 #include "plan/plan.h"
 
 #define HOLD_ALWAYS INT32_MAX
 #define HOLD_NEVER  (-1)
+/* Added to a hold that is not HOLD_ALWAYS; either, both or none. */
+#define HOLD_SKIP  (INT32_C(1) << 30)
+#define HOLD_BREAK (INT32_C(1) << 28)
+
+static inline bool hold_skips(int32_t hold)
+{
+    return hold != HOLD_ALWAYS && hold + 1 >= HOLD_SKIP;
+}
+
+static inline bool hold_breaks(int32_t hold)
+{
+    return hold != HOLD_ALWAYS && hold + 1 - (hold_skips(hold) ? HOLD_SKIP : 0) >= HOLD_BREAK;
+}
+
+static inline int32_t hold_level(int32_t hold)
+{
+    return hold - (hold_skips(hold) ? HOLD_SKIP : 0) - (hold_breaks(hold) ? HOLD_BREAK : 0);
+}
 
 /* Facts of a graph that no decision changes. */
 struct program {
@@ -23,11 +42,15 @@ struct program {
     int32_t *position;               /* its first writer, or -1 */
     int32_t *forward_last;           /* its last use by a forward op, or -1 */
     int32_t *last_use;               /* or -1 */
+    int32_t *skip_from, *skip_to;    /* the forward uses around its longest idle stretch there */
+    int32_t *break_from, *break_to;  /* the same of the backward pass */
+    int32_t *backward_last;          /* its last use by another op, or -1 */
     bool *droppable;                 /* can be freed and made again */
     bool *needed;                    /* a later op than the forward pass reads it */
     /* per op */
     bool *rerun;      /* can run again in the body and give the same bytes */
-    int32_t *context; /* the forward position the backward pass still needs at this op, or -1 */
+    int32_t *context; /* the forward position the backward pass still needs at this op, or -1; of
+                         forward ops n_body, above all holds but HOLD_ALWAYS */
     int64_t persistent;
     double seconds; /* of a whole step without recompute */
 };
@@ -51,6 +74,10 @@ struct schedule {
         struct plan_instance *data;
         int64_t capacity;
     } instances;
+    struct {
+        int64_t *data;
+        int64_t capacity;
+    } alive; /* per step: bytes */
     int32_t n_steps, n_body, n_instances;
     int64_t load;
     int32_t peak_step;
@@ -70,15 +97,6 @@ enum { SIMULATE_TOO_LONG = 1 };
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
 /* Steps simulated since the simulator was made: the measure of planning work. */
 int64_t simulator_work(const struct simulator *m);
-
-/* An interval of time that needs bytes somewhere. */
-struct place_item {
-    int32_t first, last;
-    int64_t bytes, offset;
-};
-
-/* Gives every item an offset; *peak is the end of the highest.  load is the lower bound of it. */
-int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak);
 
 /* Forward cuts where little is alive, and what to hold for a nesting of them. */
 struct cuts {
@@ -111,11 +129,22 @@ struct order {
 };
 int order_build(const struct program *p, int kind, struct order *o);
 
+/* Per storage: the holds worth trying, holds[start[s] .. start[s + 1]), HOLD_ALWAYS first. */
+#define MOST_LEVELS 16
+struct levels {
+    int32_t *start, *holds;
+    int32_t n;
+};
+int levels_build(const struct program *p, struct levels *l);
+void levels_free(struct levels *l);
+
 /* A schedule worth knowing: no other needs both less memory and less time. */
 struct option {
     int64_t load, placed; /* placed is -1 until it is asked for */
     double seconds;
+    bool explored;
     int32_t *hold;
+    struct plan *plan; /* with addresses, once it was asked for */
 };
 
 struct portfolio {
@@ -133,14 +162,32 @@ int portfolio_build(const struct graph *g, struct portfolio **pf);
 void portfolio_free(struct portfolio *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
-/* Families of schedules, see families.c and improve.c.  Return 0 or CKPT_ENOMEM. */
+/* Ways to find schedules, each in the file of its name; they end when the simulator has done so
+ * much work.  Return 0 or CKPT_ENOMEM. */
 int portfolio_families(struct portfolio *pf, int64_t work);
 int portfolio_improve(struct portfolio *pf, int64_t work);
+int portfolio_chain(struct portfolio *pf, int64_t work);
+int portfolio_squeeze(struct portfolio *pf, int64_t work);
+int portfolio_explore(struct portfolio *pf, int64_t work);
+
+/*
+ * Seconds below which no step can be under these budgets (device: without persistent and reserved
+ * bytes).  At the op where most is alive when everything is kept, enough of it must be gone: made
+ * again later, or copied out at the rate of the link.
+ */
+int bound_seconds(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                  double *seconds);
 
 /* plan_make for a portfolio that is there already: one search answers every budget. */
-int portfolio_plan(struct portfolio *pf, int64_t budget, int64_t reserved, struct plan **p,
-                   char message[CKPT_MESSAGE]);
-/* The placed schedule of an option, as a plan without budgets. */
-int option_plan(struct portfolio *pf, const struct option *o, struct plan **plan);
+int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
+/* The schedule of an option without addresses; with them, as a plan without budgets; and with parks
+ * within device bytes, *plan NULL if that fails. */
+int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
+int option_parked(struct portfolio *pf, const struct option *o, const struct machine *m,
+                  const struct budgets *b, int64_t device, struct plan **plan);
+int option_plan(struct portfolio *pf, struct option *o, struct plan **plan);
+int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i);
+int compare_instances(const void *a, const void *b);
 
 #endif

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search.h"
+#include "plan/chain.h"
 
 /* A second write of bytes that were still held. */
 struct rewrite {
@@ -38,10 +38,6 @@ struct simulator {
         int64_t capacity;
     } rewrites;
     int32_t n_rewrites;
-    struct {
-        int64_t *data;
-        int64_t capacity;
-    } alive;     /* per step: bytes */
     bool failed; /* out of memory */
 };
 
@@ -59,7 +55,7 @@ void simulator_free(struct simulator *m)
     free(m->stack.data);
     free(m->list.data);
     free(m->rewrites.data);
-    free(m->alive.data);
+    free(m->out.alive.data);
     free(m);
 }
 
@@ -132,8 +128,13 @@ static bool missing(const struct simulator *m, int32_t s)
 static void release(struct simulator *m, int32_t s, int32_t b)
 {
     const struct program *p = m->p;
-    if (p->droppable[s] && m->exists[s] && !m->pins[s] && m->hold[s] < p->context[b] &&
-        b >= p->forward_last[s]) {
+    if (!p->droppable[s] || !m->exists[s] || m->pins[s])
+        return;
+    bool idles = b >= p->forward_last[s] ? hold_level(m->hold[s]) < p->context[b]
+                                         : b == p->skip_from[s] && hold_skips(m->hold[s]);
+    if (b == p->break_from[s] && hold_breaks(m->hold[s]))
+        idles = true;
+    if (idles) {
         m->exists[s] = false;
         m->open[s] = -1;
     }
@@ -201,7 +202,8 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
         m->exists[s] = true;
     } else if (m->open[s] >= 0) {
         rewrite(m, s);
-    } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 && m->hold[s] >= p->context[b]) {
+    } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
+               hold_level(m->hold[s]) >= p->context[b]) {
         touch(m, s);
         m->exists[s] = true;
     } else {
@@ -303,11 +305,11 @@ static void measure(struct simulator *m)
 {
     const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
-    if (ARRAY_RESERVE(&m->alive, out->n_steps)) {
+    if (ARRAY_RESERVE(&out->alive, out->n_steps)) {
         m->failed = true;
         return;
     }
-    int64_t *alive = m->alive.data, now = 0;
+    int64_t *alive = out->alive.data, now = 0;
     memset(alive, 0, ((size_t)out->n_steps + 1) * sizeof(*alive));
     for (int32_t j = 0; j < out->n_instances; j++) {
         const struct plan_instance *i = &out->instances.data[j];
@@ -319,6 +321,7 @@ static void measure(struct simulator *m)
     for (int32_t k = 0; k < out->n_steps; k++) {
         now += alive[k];
         int64_t with = now + g->ops[out->steps.data[k].op].workspace;
+        alive[k] = with;
         if (with > out->load) {
             out->load = with;
             out->peak_step = k;
@@ -348,5 +351,82 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
     if (!m->failed)
         measure(m);
     *result = &m->out;
+    return m->failed ? CKPT_ENOMEM : 0;
+}
+
+/* As if the program up to the block had run and kept everything, which costs nothing here. */
+static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
+{
+    const struct program *p = m->p;
+    for (int32_t i = from; i < to; i++) {
+        const struct graph_op *o = &p->g->ops[i];
+        const int32_t *refs = p->g->refs;
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+            int32_t s = j < o->n_reads ? refs[o->reads + j] : refs[o->writes + j - o->n_reads];
+            m->exists[s] = p->position[s] < b->forward || p->position[s] >= b->forward_end;
+            m->pins[s] = 0;
+            m->open[s] = -1;
+        }
+    }
+}
+
+/* What is counted as the block's: all but what other blocks keep for it. */
+static bool is_own(const struct program *p, const struct block *b, int32_t s)
+{
+    return !p->droppable[s] || (p->position[s] >= b->forward && p->position[s] < b->forward_end);
+}
+
+static void measure_block(struct simulator *m, const struct block *b, int32_t turn,
+                          struct block_cost *cost)
+{
+    struct schedule *out = &m->out;
+    int64_t now = 0;
+    if (ARRAY_RESERVE(&out->alive, out->n_steps)) {
+        m->failed = true;
+        return;
+    }
+    memset(out->alive.data, 0, ((size_t)out->n_steps + 1) * sizeof(*out->alive.data));
+    for (int32_t j = 0; j < out->n_instances; j++) {
+        const struct plan_instance *i = &out->instances.data[j];
+        int64_t bytes = m->p->g->storages[i->storage].bytes;
+        if (!is_own(m->p, b, i->storage))
+            continue;
+        out->alive.data[i->first] += bytes;
+        out->alive.data[i->last + 1] -= bytes;
+        if (m->p->droppable[i->storage] && i->first < turn && i->last >= turn)
+            cost->kept += bytes;
+    }
+    for (int32_t k = 0; k < out->n_steps; k++) {
+        now += out->alive.data[k];
+        int64_t with = now + m->p->g->ops[out->steps.data[k].op].workspace;
+        int64_t *most = k < turn ? &cost->forward : &cost->backward;
+        *most = max_i64(*most, with);
+    }
+}
+
+int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
+                   struct block_cost *cost)
+{
+    struct schedule *out = &m->out;
+    int32_t longest = 12 * (b->forward_end - b->forward + b->backward_end - b->backward) + 64;
+    *cost = (struct block_cost){0};
+    m->hold = hold;
+    m->failed = false;
+    out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
+    out->recompute_seconds = 0;
+    start_block(m, b, b->forward, b->forward_end);
+    start_block(m, b, b->backward, b->backward_end);
+    for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)
+        run_base(m, i);
+    int32_t turn = out->n_steps;
+    for (int32_t i = b->backward; i < b->backward_end && !m->failed && out->n_steps <= longest; i++)
+        run_base(m, i);
+    m->work += out->n_steps;
+    if (!m->failed && out->n_steps > longest)
+        return SIMULATE_TOO_LONG;
+    settle_rewrites(m);
+    if (!m->failed)
+        measure_block(m, b, turn, cost);
+    cost->seconds = out->recompute_seconds * m->p->g->n_micro;
     return m->failed ? CKPT_ENOMEM : 0;
 }

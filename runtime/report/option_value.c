@@ -89,3 +89,15 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
     }
     return error_set(CKPT_EINVAL, "%s: the option table names a type that does not exist", where);
 }
+
+int option_nvme(const char *text, int64_t *bytes)
+{
+    const char *colon = strrchr(text, ':');
+    int rc = ckpt_parse_size(colon ? colon + 1 : text, bytes);
+
+    if (rc)
+        return error_set(rc, "--nvme %s: %s", text, error_get());
+    if (*bytes < 0)
+        return error_set(CKPT_EINVAL, "--nvme %s: give it in bytes, as 200G", text);
+    return 0;
+}

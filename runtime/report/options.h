@@ -10,4 +10,7 @@
  */
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
 
+/* The bytes of --nvme: a SIZE, or DIR:SIZE.  Returns 0, or CKPT_EINVAL with the sentence. */
+int option_nvme(const char *text, int64_t *bytes);
+
 #endif

@@ -6,8 +6,10 @@
 static const struct ckpt_option library_table[] = {
     {"vram", CKPT_OPT_SIZE, FIELD(vram), "SIZE",
      "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"},
-    {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE", "host memory for the second tier (not used yet)"},
-    {"nvme", CKPT_OPT_STRING, FIELD(nvme), "DIR:SIZE", "NVMe directory and size (not used yet)"},
+    {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE",
+     "host memory as a second tier; so far only with --plan-only"},
+    {"nvme", CKPT_OPT_STRING, FIELD(nvme), "DIR:SIZE",
+     "directory and size of a third tier; so far only with --plan-only"},
     {"device", CKPT_OPT_STRING, FIELD(device), "NAME", "where to compute: auto or cpu"},
     {"micro-batch", CKPT_OPT_INT, FIELD(micro_batch), "N",
      "samples per micro-step; 0 is the whole batch"},
@@ -19,6 +21,12 @@ static const struct ckpt_option library_table[] = {
     {"plan-only", CKPT_OPT_FLAG, FIELD(plan_only), NULL, "stop after the plan"},
     {"verify", CKPT_OPT_FLAG, FIELD(verify), NULL,
      "check every plan and poison freed bytes with NaN"},
+    {"machine", CKPT_OPT_STRING, FIELD(machine), "FILE",
+     "plan with the rates in this machine file, or of a shipped one as h200-141"},
+    {"graph-out", CKPT_OPT_STRING, FIELD(graph_out), "FILE",
+     "write the graph of the step, for ckpt plan"},
+    {"machine-out", CKPT_OPT_STRING, FIELD(machine_out), "FILE",
+     "write the machine with the times that the ops of the first steps took"},
     {0},
 };
 

@@ -124,7 +124,8 @@ static int open_points(struct point *p, const struct ckpt_options *opt)
         if (i)
             p[i].budget = share[i].percent ? p[0].info.planned_peak / 100 * share[i].percent
                                            : p[0].info.min_budget;
-        if (open_point(&p[i], *opt))
+        bool feasible = !p[i].budget || p[i].budget >= p[0].info.min_budget;
+        if (feasible && open_point(&p[i], *opt))
             return -1;
     }
     return 0;
@@ -135,6 +136,8 @@ static int run_steps(struct point *p, int steps)
     for (int s = 0; s < steps; s++) {
         for (int i = 0; i < POINTS; i++) {
             double start = milliseconds();
+            if (!p[i].program)
+                continue;
             if (ckpt_step(p[i].program, &p[i].loss[s]))
                 return fail(&p[i]);
             p[i].ms[s] = milliseconds() - start;
@@ -166,44 +169,52 @@ static double mib(int64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void print_table(const struct point *p, int steps)
+static bool is_same(const struct point *p, const struct point *base, int steps)
 {
+    return !memcmp(p->loss, base->loss, sizeof *p->loss * (size_t)steps);
+}
+
+static void print_row(const struct point *p, const struct point *base, int steps)
+{
+    const struct ckpt_program_info *info = &p->info;
+    double kept = info->step_seconds - info->recompute_seconds;
+    double ms = median(p->ms, steps);
+    char budget[32] = "none";
+    if (p->budget)
+        snprintf(budget, sizeof budget, "%.2f", mib(p->budget));
+    printf("%-8s %11s %13.2f %11.2f %9.1f %% %11.1f %7.1f %% %7s\n", p->share, budget,
+           mib(info->planned_peak), mib(info->arena_bytes), 100 * info->recompute_seconds / kept,
+           ms, 100 * (ms / median(base->ms, steps) - 1),
+           is_same(p, base, steps) ? "same" : "DIFFER");
+}
+
+/* Returns 0 if every run gave the losses of the first, bit by bit. */
+static int print_table(const struct point *p, int steps)
+{
+    int differ = 0;
     printf("%-8s %11s %13s %11s %11s %11s %9s %7s\n", "share", "budget MiB", "planned peak",
            "arena", "predicted", "ms a step", "measured", "losses");
     for (int i = 0; i < POINTS; i++) {
-        const struct ckpt_program_info *info = &p[i].info;
-        double kept = info->step_seconds - info->recompute_seconds;
-        double ms = median(p[i].ms, steps), base = median(p[0].ms, steps);
-        bool same = !memcmp(p[i].loss, p[0].loss, sizeof *p->loss * (size_t)steps);
-        char budget[32] = "none";
-        if (p[i].budget)
-            snprintf(budget, sizeof budget, "%.2f", mib(p[i].budget));
-        printf("%-8s %11s %13.2f %11.2f %9.1f %% %11.1f %7.1f %% %7s\n", p[i].share, budget,
-               mib(info->planned_peak), mib(info->arena_bytes),
-               100 * info->recompute_seconds / kept, ms, 100 * (ms / base - 1),
-               same ? "same" : "DIFFER");
+        if (!p[i].program) {
+            printf("%-8s no plan: it is below the smallest budget\n", p[i].share);
+            continue;
+        }
+        print_row(&p[i], &p[0], steps);
+        differ |= !is_same(&p[i], &p[0], steps);
     }
-}
-
-static bool all_same(const struct point *p, int steps)
-{
-    bool same = true;
-    for (int i = 1; i < POINTS; i++)
-        same &= !memcmp(p[i].loss, p[0].loss, sizeof *p->loss * (size_t)steps);
-    return same;
+    return differ;
 }
 
 static int bench(struct point *p, const struct ckpt_options *opt, int steps)
 {
-    printf("Recompute on a chain of %d residual layers, %d x %d tokens of width %d, fp32;\n"
+    printf("\nRecompute on a chain of %d residual layers, %d x %d tokens of width %d, fp32;\n"
            "median of %d steps, the runs in turn.  predicted and measured: time over that of the "
            "first row.\n\n",
            LAYERS, BATCH, TOKENS, WIDTH, steps - 1);
     fflush(stdout);
     if (open_points(p, opt) || run_steps(p, steps))
         return 1;
-    print_table(p, steps);
-    return all_same(p, steps) ? 0 : 1;
+    return print_table(p, steps);
 }
 
 int main(int argc, char **argv)

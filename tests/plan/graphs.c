@@ -353,7 +353,7 @@ struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
 {
     char message[CKPT_MESSAGE];
     struct plan *p;
-    if (portfolio_plan(pf, budget, 0, &p, message))
+    if (portfolio_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p, message))
         fail_msg("no plan: %s", message);
     if (plan_check(pf->p->g, p, message))
         fail_msg("plan_check: %s", message);

@@ -210,7 +210,7 @@ static void test_over_budget(void **state)
 {
     (void)state;
     struct fixture f = smallest(graph_transformer(1, 1 << 14, 1));
-    f.p->budget = plan_peak(f.p) - 1;
+    f.p->budgets.device = plan_peak(f.p) - 1;
     expect_fault(&f, "over the budget");
     done(&f);
 }
@@ -349,7 +349,7 @@ static struct plan *by_hand(struct graph *g, const int32_t *steps, int32_t n_ste
 {
     struct plan *p = calloc(1, sizeof(*p));
     p->signature = graph_signature(g);
-    p->budget = INT64_MAX;
+    p->budgets.device = INT64_MAX;
     p->n_steps = p->n_body = n_steps;
     p->steps = calloc((size_t)n_steps, sizeof(*p->steps));
     for (int32_t k = 0; k < n_steps; k++)

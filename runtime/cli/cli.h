@@ -1,0 +1,64 @@
+/* The ckpt command: what its files share.  One file holds one subcommand. */
+#ifndef CKPT_CLI_H
+#define CKPT_CLI_H
+
+#include "plan/plan.h"
+
+enum { EXIT_USAGE = 2 }; /* a mistake on the command line; 1 is any other failure */
+
+/* Prints "ckpt: ..." on standard error and returns 1, or 2 for a mistake on the command line. */
+int cli_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
+int cli_usage(const char *fmt, ...) CKPT_PRINTF(1, 2);
+
+/*
+ * Takes the options of a subcommand.  Returns 0; -1 when --help was asked for and printed; or an
+ * exit status.  help points at the flag in dest.
+ */
+int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int argc, char **argv,
+              const char *synopsis);
+
+/* The subcommands: argv[0] is the name of the subcommand.  They return an exit status. */
+int cli_plan(int argc, char **argv);
+int cli_machine(int argc, char **argv);
+int cli_info(int argc, char **argv);
+
+/* ---- ckpt plan ------------------------------------------------------------------------------ */
+
+struct plan_options {
+    const char *graph, *machine, *plan_in, *out, *svg, *explain, *timeline, *nvme;
+    int64_t vram, host;
+    bool sweep;
+    int64_t points;
+    /* of --place */
+    const char *place; /* a CSV file */
+    int64_t capacity;  /* bytes to reach; 0: as low as can be */
+    double seconds;    /* stop searching after this time; 0: by work done, the same everywhere */
+    bool help;
+};
+
+/* ckpt plan --place FILE.csv: gives buffers addresses.  Offsets are written to o->out. */
+int cli_place(const struct plan_options *o);
+
+/* A graph, the machine and budgets to plan it for, and the plan. */
+struct plan_job {
+    const struct plan_options *o;
+    struct graph *graph;
+    struct machine machine;
+    struct budgets budgets;
+    int64_t asked; /* device bytes asked for, where the machine has less */
+    struct plan *plan;
+};
+
+void cli_print_plan(const struct plan_job *job, FILE *f);
+/* The whole curve, budget against time; drawn too where o->svg is given. */
+int cli_sweep(const struct plan_job *job);
+int cli_explain(const struct plan_job *job, const char *name);
+
+/* ---- ckpt machine --------------------------------------------------------------------------- */
+
+/* Measures this computer.  Each returns 0 or a code, the sentence in message. */
+int measure_cpu(struct machine *m, char message[CKPT_MESSAGE]);
+/* Reads and writes a temporary file in dir past the page cache; leaves 0 where that cannot be. */
+int measure_disk(struct machine *m, const char *dir, char message[CKPT_MESSAGE]);
+
+#endif

@@ -1,0 +1,275 @@
+/* ckpt plan --explain NAME: the gaps of a storage, the fate of each, and what another would cost.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli.h"
+
+#define MOST_MATCHES 12 /* more are counted, not shown */
+#define MOST_NAMES   4  /* of ops that run again for one gap */
+
+struct explainer {
+    const struct plan_job *job;
+    const struct graph *g;
+    const struct plan *p;
+    double *start; /* per step: seconds before it, every body step once; and the end */
+    int64_t *load; /* per step: device bytes alive */
+    bool *wanted;  /* per storage: scratch of remake */
+    struct gap *gaps;
+    int32_t n_gaps;
+};
+
+static const char *const kind_names[] = {
+    [KIND_INPUT] = "input",         [KIND_ACTIVATION] = "activation",
+    [KIND_TEMPORARY] = "temporary", [KIND_GRADIENT] = "gradient",
+    [KIND_PARAMETER] = "parameter", [KIND_OPTIMIZER] = "optimizer state"};
+static const char *const fate_names[] = {[FATE_STAY] = "stays",
+                                         [FATE_DROP] = "is dropped",
+                                         [FATE_PARK_HOST] = "is parked in host memory",
+                                         [FATE_PARK_NVME] = "is parked on NVMe"};
+
+static const struct graph_op *op_at(const struct explainer *e, int32_t step)
+{
+    return &e->g->ops[e->p->steps[step].op];
+}
+
+static bool op_lists(const struct graph *g, int32_t first, int32_t n, int32_t s)
+{
+    for (int32_t j = 0; j < n; j++)
+        if (g->refs[first + j] == s)
+            return true;
+    return false;
+}
+
+static bool writes(const struct explainer *e, const struct graph_op *o, int32_t s)
+{
+    return op_lists(e->g, o->writes, o->n_writes, s);
+}
+
+/* ---- what holds of the whole plan ------------------------------------------------------------ */
+
+static int64_t instance_bytes(const struct explainer *e, const struct plan_instance *i)
+{
+    return i->storage >= 0 ? e->g->storages[i->storage].bytes : op_at(e, i->first)->workspace;
+}
+
+static int explainer_fill(struct explainer *e)
+{
+    size_t steps = (size_t)e->p->n_steps + 1;
+    e->start = calloc(steps, sizeof(*e->start));
+    e->load = calloc(steps + 1, sizeof(*e->load));
+    e->wanted = calloc((size_t)e->g->n_storages + 1, sizeof(*e->wanted));
+    if (!e->start || !e->load || !e->wanted)
+        return CKPT_ENOMEM;
+    for (int32_t k = 0; k < e->p->n_steps; k++)
+        e->start[k + 1] = e->start[k] + op_at(e, k)->seconds;
+    for (int32_t i = 0; i < e->p->n_instances; i++) {
+        const struct plan_instance *t = &e->p->instances[i];
+        e->load[t->first] += instance_bytes(e, t);
+        e->load[t->last + 1] -= instance_bytes(e, t);
+    }
+    for (int32_t k = 0; k < e->p->n_steps; k++)
+        e->load[k + 1] += e->load[k];
+    return plan_gaps(e->g, e->p, &e->gaps, &e->n_gaps);
+}
+
+static void explainer_free(struct explainer *e)
+{
+    free(e->start);
+    free(e->load);
+    free(e->wanted);
+    free(e->gaps);
+}
+
+/* ---- one gap --------------------------------------------------------------------------------- */
+
+/* The ops that run again for the sake of the use at the end of a gap: walks back over what was
+ * asked for. */
+static double remake(struct explainer *e, int32_t s, const struct gap *gap, int32_t *n,
+                     int32_t names[MOST_NAMES])
+{
+    double seconds = 0;
+    *n = 0;
+    memset(e->wanted, 0, (size_t)e->g->n_storages * sizeof(*e->wanted));
+    e->wanted[s] = true;
+    for (int32_t k = gap->to; k > gap->from; k--) {
+        const struct graph_op *o = op_at(e, k);
+        bool asked = false;
+        for (int32_t j = 0; j < o->n_writes && e->p->steps[k].again; j++)
+            asked |= e->wanted[e->g->refs[o->writes + j]];
+        if (!asked)
+            continue;
+        for (int32_t j = 0; j < o->n_writes; j++)
+            e->wanted[e->g->refs[o->writes + j]] = false;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            e->wanted[e->g->refs[o->reads + j]] = true;
+        if (*n < MOST_NAMES)
+            names[*n] = k;
+        ++*n;
+        seconds += o->seconds;
+    }
+    return seconds;
+}
+
+static void print_remake(struct explainer *e, const struct gap *gap)
+{
+    int32_t n, names[MOST_NAMES];
+    double seconds = remake(e, gap->storage, gap, &n, names);
+    printf("      %d op%s run%s again for it, %.4g ms:", (int)n, n == 1 ? "" : "s",
+           n == 1 ? "s" : "", 1e3 * seconds);
+    for (int32_t i = min_i64(n, MOST_NAMES) - 1; i >= 0; i--)
+        printf(" %s%s", op_at(e, names[i])->name, i ? "," : "");
+    puts(n > MOST_NAMES ? " and what they read" : "");
+}
+
+/* Copies out and back, against the time there is. */
+static void print_link(const struct explainer *e, const struct gap *gap)
+{
+    const struct machine *m = &e->job->machine;
+    double bytes = (double)e->g->storages[gap->storage].bytes;
+    double out = bytes / m->d2h_both, in = bytes / m->h2d_both;
+    double room = e->start[gap->to] - e->start[gap->from + 1];
+    printf("      parking it takes %.4g ms out and %.4g ms back; the gap lasts %.4g ms%s\n",
+           1e3 * out, 1e3 * in, 1e3 * room, out + in > room ? ", which is too short" : "");
+}
+
+/* The most that is alive at a step inside the gap where the storage is not. */
+static void print_keeping(const struct explainer *e, const struct gap *gap)
+{
+    int64_t bytes = e->g->storages[gap->storage].bytes, budget = e->job->budgets.device;
+    int32_t high = gap->from + 1;
+    for (int32_t k = high; k < gap->to; k++)
+        if (e->load[k] > e->load[high])
+            high = k;
+    int64_t alive = e->p->persistent + e->load[high];
+    printf("      keeping it would need %s beside the %s alive at step %d (%s)", human_bytes(bytes),
+           human_bytes(alive), (int)high, op_at(e, high)->name);
+    if (budget == INT64_MAX)
+        puts("");
+    else if (alive > budget - bytes)
+        printf(": %s over the budget\n", human_bytes(alive + bytes - budget));
+    else
+        printf(": %s would stay free; other storages were worth more there\n",
+               human_bytes(budget - alive - bytes));
+}
+
+/* What a stay saves: its producers would have to run again. */
+static void print_stay(const struct explainer *e, const struct gap *gap)
+{
+    double seconds = 0;
+    int32_t n = 0;
+    bool again = !e->g->storages[gap->storage].persistent;
+    for (int32_t i = 0; i < e->g->n_ops; i++)
+        if (writes(e, &e->g->ops[i], gap->storage)) {
+            again &= e->g->ops[i].rerunnable && e->g->ops[i].phase == GRAPH_FORWARD;
+            seconds += e->g->ops[i].seconds;
+            n++;
+        }
+    if (!again)
+        puts("      it cannot be made again");
+    else
+        printf("      dropping it would run %d op%s again, %.4g ms, and keep what they read\n",
+               (int)n, n == 1 ? "" : "s", 1e3 * seconds);
+}
+
+static void print_park(const struct explainer *e, const struct gap *gap)
+{
+    for (int32_t i = 0; i < e->p->n_parks; i++) {
+        const struct plan_park *k = &e->p->parks[i];
+        if (k->storage != gap->storage || k->use_step != gap->to)
+            continue;
+        printf("      copied out after step %d, gone after step %d; room again from step %d, back "
+               "before step %d\n",
+               (int)k->out_step, (int)k->free_step, (int)k->in_step, (int)k->use_step);
+        printf("      the copies run from %.4g to %.4g ms and from %.4g to %.4g ms of the step\n",
+               1e3 * k->out_start, 1e3 * k->out_end, 1e3 * k->in_start, 1e3 * k->in_end);
+    }
+}
+
+static void print_gap(struct explainer *e, const struct gap *gap)
+{
+    bool wraps = gap->to <= gap->from;
+    if (!wraps && gap->to - gap->from < 2)
+        return;
+    printf("    step %d to %d%s: %s\n", (int)gap->from, (int)gap->to,
+           wraps ? " of the next step" : "", fate_names[gap->fate]);
+    if (gap->fate == FATE_DROP)
+        print_remake(e, gap);
+    if (gap->fate == FATE_PARK_HOST || gap->fate == FATE_PARK_NVME)
+        print_park(e, gap);
+    if (wraps)
+        return;
+    if (gap->fate == FATE_STAY)
+        print_stay(e, gap);
+    else
+        print_keeping(e, gap);
+    if (gap->fate == FATE_DROP || gap->fate == FATE_STAY)
+        print_link(e, gap);
+}
+
+/* ---- one storage ----------------------------------------------------------------------------- */
+
+static void print_uses(const struct explainer *e, int32_t s)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < e->p->n_steps; k++) {
+        const struct graph_op *o = op_at(e, k);
+        bool made = writes(e, o, s);
+        if (!made && !op_lists(e->g, o->reads, o->n_reads, s))
+            continue;
+        if (n++ < 24)
+            printf("    step %-6d %-10s %s%s\n", (int)k, made ? "written by" : "read by", o->name,
+                   e->p->steps[k].again ? " (again)" : "");
+    }
+    if (n > 24)
+        printf("    and %d more\n", (int)n - 24);
+}
+
+static void print_storage(struct explainer *e, int32_t s)
+{
+    const struct graph_storage *t = &e->g->storages[s];
+    printf("storage #%d: %s\n  %s of %s%s\n  uses\n", (int)s, t->name, kind_names[t->kind],
+           human_bytes(t->bytes),
+           t->persistent ? ", persistent: it may be parked, never dropped"
+           : t->carried  ? ", carried from one micro-step to the next: it stays"
+                         : "");
+    print_uses(e, s);
+    puts("  gaps");
+    for (int32_t i = 0; i < e->n_gaps; i++)
+        if (e->gaps[i].storage == s)
+            print_gap(e, &e->gaps[i]);
+}
+
+/* "#12" is a number; else the exact name counts, and if there is none, a part of it. */
+static int match(const struct graph *g, const char *name, bool part, int32_t s)
+{
+    char *end;
+    if (name[0] == '#')
+        return strtol(name + 1, &end, 10) == s && end > name + 1 && !*end;
+    return part ? strstr(g->storages[s].name, name) != NULL : !strcmp(g->storages[s].name, name);
+}
+
+static int32_t explain_matches(struct explainer *e, const char *name, bool part)
+{
+    int32_t n = 0;
+    for (int32_t s = 0; s < e->g->n_storages; s++)
+        if (match(e->g, name, part, s) && n++ < MOST_MATCHES)
+            print_storage(e, s);
+    if (n > MOST_MATCHES)
+        printf("and %d more storages of this name; give more of it, or a number\n",
+               (int)n - MOST_MATCHES);
+    return n;
+}
+
+int cli_explain(const struct plan_job *job, const char *name)
+{
+    struct explainer e = {.job = job, .g = job->graph, .p = job->plan};
+    int rc = explainer_fill(&e);
+    if (rc)
+        rc = cli_fail("out of host memory");
+    else if (!*name || (!explain_matches(&e, name, false) && !explain_matches(&e, name, true)))
+        rc = cli_fail("--explain %s: no storage has this name; names are of parameters, inputs and "
+                      "of the ops that make a storage",
+                      name);
+    explainer_free(&e);
+    return rc;
+}

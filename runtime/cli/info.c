@@ -1,0 +1,60 @@
+/* ckpt info: the version, what is built in, and the machine files that can be named. */
+#include <stdlib.h>
+#include <unistd.h>
+#include "cli/cli.h"
+
+struct info_options {
+    bool help;
+};
+
+static const struct ckpt_option info_table[] = {
+    {"help", CKPT_OPT_FLAG, offsetof(struct info_options, help), NULL, "print this text"},
+    {0},
+};
+
+static const char *yes_no(bool yes)
+{
+    return yes ? "yes" : "no";
+}
+
+static void print_machine(const char *path)
+{
+    struct machine m;
+    char message[CKPT_MESSAGE];
+    if (machine_read(path, &m, message)) {
+        printf("  %-10s %s\n", path, message);
+        return;
+    }
+    printf("  %-10s %-20s %11s  %6.1f TFLOP/s  %7.0f GB/s  links %3.0f GB/s%s\n", path, m.name,
+           human_bytes(m.memory), m.flops / 1e12, m.bandwidth / 1e9, m.h2d / 1e9,
+           m.estimate ? "  (estimate)" : "");
+    machine_free(&m);
+}
+
+int cli_info(int argc, char **argv)
+{
+    static const char *const shipped[] = {"rtx4090", "a100-40",  "a100-80",
+                                          "h100-80", "h200-141", "cpu"};
+    struct info_options o = {0};
+    int rc = cli_parse(info_table, &o, &o.help, argc, argv, "info");
+    if (rc)
+        return rc < 0 ? 0 : rc;
+#ifdef _OPENMP
+    bool openmp = true;
+#else
+    bool openmp = false;
+#endif
+#ifdef CKPT_HAVE_TARGET_CLONES
+    bool clones = true;
+#else
+    bool clones = false;
+#endif
+    printf("libckpt %s\n", ckpt_version());
+    printf("  devices     cpu (%ld cores)\n", sysconf(_SC_NPROCESSORS_ONLN));
+    printf("  OpenMP      %s\n", yes_no(openmp));
+    printf("  SIMD clones %s\n", yes_no(clones));
+    printf("machines for --machine\n");
+    for (size_t i = 0; i < sizeof(shipped) / sizeof(shipped[0]); i++)
+        print_machine(shipped[i]);
+    return 0;
+}

@@ -1,0 +1,66 @@
+/* ckpt machine: measures this computer and writes a machine file. */
+#include <string.h>
+#include <unistd.h>
+#include "cli/cli.h"
+
+struct machine_options {
+    const char *out, *dir, *name;
+    bool help;
+};
+
+#define FIELD(member) offsetof(struct machine_options, member)
+
+static const struct ckpt_option machine_table[] = {
+    {"out", CKPT_OPT_STRING, FIELD(out), "FILE", "where to write (default machine.json)"},
+    {"dir", CKPT_OPT_STRING, FIELD(dir), "DIR",
+     "measure the disk of this directory too: 256 MiB are written, read and removed"},
+    {"name", CKPT_OPT_STRING, FIELD(name), "NAME",
+     "what to call the machine (default its host name)"},
+    {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
+    {0},
+};
+
+static void row(const char *what, double value, double unit, const char *name)
+{
+    printf("  %-32s %10.4g %s\n", what, value / unit, name);
+}
+
+static void print_machine(const struct machine *m, bool disk)
+{
+    printf("%s: %s of memory\n", m->name, human_bytes(m->memory));
+    row("matrix product, fp32", m->flops, 1e9, "GFLOP/s");
+    row("memory, read and write", m->bandwidth, 1e9, "GB/s");
+    row("an op, empty", m->overhead, 1e-6, "us");
+    row("copy out of the arena", m->d2h, 1e9, "GB/s");
+    row("copy into the arena", m->h2d, 1e9, "GB/s");
+    row("both at once, each", m->d2h_both, 1e9, "GB/s");
+    if (disk && m->nvme_read > 0) {
+        row("disk, read", m->nvme_read, 1e9, "GB/s");
+        row("disk, write", m->nvme_write, 1e9, "GB/s");
+    }
+}
+
+int cli_machine(int argc, char **argv)
+{
+    struct machine_options o = {.out = "machine.json"};
+    struct machine m = {.source = "measured by ckpt machine"};
+    char message[CKPT_MESSAGE] = "";
+    int rc = cli_parse(machine_table, &o, &o.help, argc, argv, "machine [option]...");
+    if (rc)
+        return rc < 0 ? 0 : rc;
+    if (o.name && (!*o.name || strlen(o.name) >= sizeof(m.name)))
+        return cli_usage("--name '%s': give 1 to %zu characters", o.name, sizeof(m.name) - 1);
+    if (o.name)
+        snprintf(m.name, sizeof(m.name), "%s", o.name);
+    else if (gethostname(m.name, sizeof(m.name) - 1) || !*m.name)
+        snprintf(m.name, sizeof(m.name), "this computer");
+    if (measure_cpu(&m, message) || (o.dir && measure_disk(&m, o.dir, message)))
+        return cli_fail("%s", message);
+    print_machine(&m, o.dir != NULL);
+    if (*message)
+        printf("  %s\n", message);
+    if (machine_write(&m, o.out, message))
+        return cli_fail("%s", message);
+    printf("written to %s\n", o.out);
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* ckpt: plans, measures and tells what is built in, without running a model. */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli.h"
+
+static const struct subcommand {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} subcommands[] = {
+    {"plan", cli_plan, "plan the step in a graph file for any machine and budget"},
+    {"machine", cli_machine, "measure this computer and write a machine file"},
+    {"info", cli_info, "version, what is built in, machine files that came along"},
+};
+#define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+
+static void complain(const char *fmt, va_list ap)
+{
+    fflush(stdout);
+    fputs("ckpt: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+int cli_fail(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+    return EXIT_FAILURE;
+}
+
+int cli_usage(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+    return EXIT_USAGE;
+}
+
+int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int argc, char **argv,
+              const char *synopsis)
+{
+    if (ckpt_option_table_parse(table, dest, &argc, argv) ||
+        (!*help && ckpt_options_reject(argc, argv, 1, &table)))
+        return cli_usage("%s", ckpt_error(NULL));
+    if (!*help)
+        return 0;
+    printf("usage: ckpt %s\n\n", synopsis);
+    ckpt_option_table_help(table, stdout);
+    return -1;
+}
+
+static void print_help(FILE *f)
+{
+    fputs("usage: ckpt COMMAND [option]...\n\n", f);
+    for (size_t i = 0; i < N_SUBCOMMANDS; i++)
+        fprintf(f, "  %-8s %s\n", subcommands[i].name, subcommands[i].help);
+    fputs("\n\"ckpt COMMAND --help\" lists the options of a command.\n", f);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
+        print_help(stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("ckpt %s\n", ckpt_version());
+        return 0;
+    }
+    for (size_t i = 0; i < N_SUBCOMMANDS; i++)
+        if (!strcmp(argv[1], subcommands[i].name))
+            return subcommands[i].run(argc - 1, argv + 1);
+    return cli_usage("there is no command '%s'; the commands are plan, machine and info", argv[1]);
+}

@@ -1,0 +1,145 @@
+/* ckpt plan: a plan for the step in a graph file, on a machine that need not be here. */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli.h"
+#include "plan/graph_file.h"
+#include "report/options.h"
+#include "report/timeline.h"
+
+#define FIELD(member) offsetof(struct plan_options, member)
+
+static const struct ckpt_option plan_table[] = {
+    {"graph", CKPT_OPT_STRING, FIELD(graph), "FILE",
+     "the step to plan, as a program writes it with --graph-out"},
+    {"machine", CKPT_OPT_STRING, FIELD(machine), "FILE",
+     "rates of the machine, or the name of a shipped one as h200-141"},
+    {"vram", CKPT_OPT_SIZE, FIELD(vram), "SIZE",
+     "device memory: bytes, 24G, 512M or a share as 80%; default: all the machine has"},
+    {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE", "host memory as a second tier (default none)"},
+    {"nvme", CKPT_OPT_STRING, FIELD(nvme), "SIZE", "NVMe as a third tier (default none)"},
+    {"out", CKPT_OPT_STRING, FIELD(out), "FILE", "write the plan, or with --place the offsets"},
+    {"plan-in", CKPT_OPT_STRING, FIELD(plan_in), "FILE", "show this plan instead of searching one"},
+    {"explain", CKPT_OPT_STRING, FIELD(explain), "NAME",
+     "say why the storages of this name, or number as #12, got their fate"},
+    {"timeline", CKPT_OPT_STRING, FIELD(timeline), "FILE",
+     "write the memory over the step as an HTML page"},
+    {"sweep", CKPT_OPT_FLAG, FIELD(sweep), NULL, "print step time against device budget"},
+    {"points", CKPT_OPT_INT, FIELD(points), "N", "budgets of a sweep, 2 to 1000 (default 24)"},
+    {"svg", CKPT_OPT_STRING, FIELD(svg), "FILE", "draw the sweep"},
+    {"place", CKPT_OPT_STRING, FIELD(place), "FILE",
+     "only give the buffers of a CSV file (id,lower,upper,size) addresses"},
+    {"capacity", CKPT_OPT_SIZE, FIELD(capacity), "SIZE",
+     "with --place: stop when this many bytes are enough"},
+    {"seconds", CKPT_OPT_FLOAT, FIELD(seconds), "S",
+     "with --place: stop searching after this time"},
+    {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
+    {0},
+};
+
+static int check_options(const struct plan_options *o)
+{
+    if (o->place && (o->graph || o->sweep || o->explain || o->timeline))
+        return cli_usage("--place works on its own: leave out --graph and what goes with it");
+    if (o->place)
+        return o->capacity < 0 ? cli_usage("--capacity: give it in bytes, as 512M") : 0;
+    if (!o->graph)
+        return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
+    if (!o->vram)
+        return cli_usage("--vram 0: a plan needs device memory; leave --vram out for no limit");
+    if (o->host < 0)
+        return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
+    if (o->vram < 0 && !o->machine)
+        return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
+    if (o->points < 2 || o->points > 1000)
+        return cli_usage("--points %lld: give 2 to 1000", (long long)o->points);
+    if (o->svg && !o->sweep)
+        return cli_usage("--svg draws a sweep: add --sweep");
+    if (o->plan_in && (o->sweep || o->out))
+        return cli_usage("--plan-in shows a plan that is there: leave out --sweep and --out");
+    return 0;
+}
+
+static int read_budgets(struct plan_job *job)
+{
+    const struct plan_options *o = job->o;
+    job->budgets = (struct budgets){o->vram, o->host, 0};
+    if (o->nvme && *o->nvme && option_nvme(o->nvme, &job->budgets.nvme))
+        return cli_usage("%s", ckpt_error(NULL));
+    if (!o->machine)
+        return 0;
+    int64_t memory = job->machine.memory;
+    if (o->vram < 0)
+        job->budgets.device = (int64_t)((double)memory * (double)-o->vram / 100.);
+    if (job->budgets.device > memory) {
+        job->asked = o->vram == INT64_MAX ? 0 : o->vram;
+        job->budgets.device = memory;
+    }
+    return 0;
+}
+
+static int read_job(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    job->machine = machine_cpu;
+    if (job->o->machine && machine_read(job->o->machine, &job->machine, message))
+        return cli_fail("%s", message);
+    int rc = read_budgets(job);
+    if (rc)
+        return rc;
+    if (graph_read(job->o->graph, &job->graph, message))
+        return cli_fail("%s", message);
+    if (job->o->machine)
+        graph_price(job->graph, &job->machine);
+    return 0;
+}
+
+static int make_plan(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    const char *from = job->o->plan_in;
+    int rc = from ? plan_read(job->graph, from, &job->plan, message)
+                  : plan_make(job->graph, &job->machine, &job->budgets, 0, &job->plan, message);
+    if (!rc)
+        rc = plan_check(job->graph, job->plan, message);
+    if (!rc && job->o->out)
+        rc = plan_write(job->graph, job->plan, job->o->out, message);
+    if (!rc && from)
+        job->budgets = job->plan->budgets;
+    return rc ? cli_fail("%s", message) : 0;
+}
+
+static int show_plan(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    int rc = make_plan(job);
+    if (rc)
+        return rc;
+    if (job->o->timeline &&
+        timeline_write(job->graph, job->plan, job->machine.name, job->o->timeline, message))
+        return cli_fail("%s", message);
+    if (job->o->explain)
+        return cli_explain(job, job->o->explain);
+    cli_print_plan(job, stdout);
+    return 0;
+}
+
+int cli_plan(int argc, char **argv)
+{
+    struct plan_options o = {.vram = INT64_MAX, .points = 24};
+    struct plan_job job = {.o = &o};
+    int rc = cli_parse(plan_table, &o, &o.help, argc, argv,
+                       "plan --graph FILE [option]...\n       ckpt plan --place FILE [option]...");
+    if (rc)
+        return rc < 0 ? 0 : rc;
+    rc = check_options(&o);
+    if (!rc && o.place)
+        return cli_place(&o);
+    if (!rc)
+        rc = read_job(&job);
+    if (!rc)
+        rc = o.sweep ? cli_sweep(&job) : show_plan(&job);
+    plan_free(job.plan);
+    graph_free(job.graph);
+    machine_free(&job.machine);
+    return rc;
+}

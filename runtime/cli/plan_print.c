@@ -1,0 +1,190 @@
+/* The table of ckpt plan: tiers, time, the peak, and what a little more or less memory does. */
+#include "cli/cli.h"
+
+#define GIB (INT64_C(1) << 30)
+enum { N_KINDS = KIND_OPTIMIZER + 1 };
+
+static int64_t peak_of(const struct plan *p)
+{
+    return p->persistent + p->transient;
+}
+
+static void tier(FILE *f, const char *name, int64_t bytes, int64_t budget)
+{
+    if (!bytes && !budget)
+        return;
+    fprintf(f, "  %-26s %12s", name, human_bytes(bytes));
+    if (budget == INT64_MAX)
+        fputs("   no limit\n", f);
+    else
+        fprintf(f, "   of %s\n", human_bytes(budget));
+}
+
+static void part(FILE *f, const char *name, int64_t bytes)
+{
+    if (bytes)
+        fprintf(f, "    %-24s %12s\n", name, human_bytes(bytes));
+}
+
+/* Bytes of each kind that are parked in a tier at some time. */
+static void parked_bytes(const struct plan_job *job, enum fate tier, int64_t bytes[N_KINDS])
+{
+    const struct plan *p = job->plan;
+    for (int k = 0; k < N_KINDS; k++)
+        bytes[k] = 0;
+    for (int32_t i = 0; i < p->n_parks; i++) {
+        const struct graph_storage *t = &job->graph->storages[p->parks[i].storage];
+        if (p->parks[i].tier == tier)
+            bytes[t->kind] += t->bytes;
+    }
+}
+
+static void print_lower_tier(FILE *f, const char *name, const int64_t parked[N_KINDS],
+                             int64_t bytes, int64_t budget)
+{
+    static const char *const names[N_KINDS] = {
+        [KIND_INPUT] = "inputs",          [KIND_ACTIVATION] = "activations",
+        [KIND_TEMPORARY] = "temporaries", [KIND_GRADIENT] = "gradients",
+        [KIND_PARAMETER] = "parameters",  [KIND_OPTIMIZER] = "optimizer state"};
+    tier(f, name, bytes, budget);
+    for (int k = 0; k < N_KINDS; k++)
+        part(f, names[k], parked[k]);
+}
+
+/* What parks is listed where it parks: on the device it is a guest. */
+static void print_tiers(FILE *f, const struct plan_job *job)
+{
+    const struct plan *p = job->plan;
+    struct plan_summary s;
+    int64_t host[N_KINDS], nvme[N_KINDS];
+    plan_summarize(job->graph, p, &s);
+    parked_bytes(job, FATE_PARK_HOST, host);
+    parked_bytes(job, FATE_PARK_NVME, nvme);
+    tier(f, "device", peak_of(p), job->budgets.device);
+    part(f, "parameters", s.parameters - host[KIND_PARAMETER] - nvme[KIND_PARAMETER]);
+    part(f, "optimizer state", s.optimizer - host[KIND_OPTIMIZER] - nvme[KIND_OPTIMIZER]);
+    part(f, "gradients", s.gradients);
+    part(f, "activations kept", s.kept);
+    part(f, "activations recomputed", s.recomputed);
+    part(f, "workspace", s.workspace);
+    print_lower_tier(f, "host", host, p->host_bytes, job->budgets.host);
+    print_lower_tier(f, "nvme", nvme, p->nvme_bytes, job->budgets.nvme);
+}
+
+/* "12.3 ms" and the like. */
+static const char *human_seconds(char dst[32], double seconds)
+{
+    if (seconds >= 1 || seconds == 0)
+        snprintf(dst, 32, "%.4g s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(dst, 32, "%.4g ms", 1e3 * seconds);
+    else
+        snprintf(dst, 32, "%.4g us", 1e6 * seconds);
+    return dst;
+}
+
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100. * part / whole : 0.;
+}
+
+static void time_row(FILE *f, const char *name, double seconds)
+{
+    char text[32];
+    fprintf(f, "  %-26s %12s", name, human_seconds(text, seconds));
+}
+
+static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
+{
+    double compute = p->seconds - p->recompute_seconds - p->exposed_seconds;
+    time_row(f, "predicted step", p->seconds);
+    fputc('\n', f);
+    time_row(f, "  compute", compute);
+    fputc('\n', f);
+    time_row(f, "  recompute", p->recompute_seconds);
+    fprintf(f, "   +%.1f%%, %d ops run again\n", percent(p->recompute_seconds, compute),
+            (int)recomputed);
+    time_row(f, "  exposed copies", p->exposed_seconds);
+    fprintf(f, "   +%.1f%%, %d storages parked\n", percent(p->exposed_seconds, compute),
+            (int)p->n_parks);
+}
+
+static void print_bound(FILE *f, const struct plan *p)
+{
+    char text[32];
+    if (p->bound_seconds <= 0)
+        return;
+    fprintf(f, "  %-26s %12s   this plan is at most %.2f%% above the best\n", "lower bound",
+            human_seconds(text, p->bound_seconds),
+            percent(p->seconds - p->bound_seconds, p->bound_seconds));
+}
+
+static void print_neighbour(FILE *f, const struct plan *p, const struct plan *other,
+                            const char *what, int64_t budget)
+{
+    char text[32];
+    if (!other) {
+        fprintf(f, "  %-26s %12s   does not fit\n", what, human_bytes(budget));
+        return;
+    }
+    fprintf(f, "  %-26s %12s", what, human_seconds(text, other->seconds));
+    if (other->seconds == p->seconds)
+        fputs("   no change\n", f);
+    else
+        fprintf(f, "   %+.1f%%\n", percent(other->seconds - p->seconds, p->seconds));
+}
+
+/* Around the budget, or around the peak where there is none. */
+static void print_neighbours(FILE *f, const struct plan_job *job)
+{
+    const struct plan *p = job->plan;
+    int64_t at = job->budgets.device == INT64_MAX ? peak_of(p) : job->budgets.device;
+    int64_t around[2] = {max_i64(at - GIB, 1), at > INT64_MAX - GIB ? INT64_MAX : at + GIB};
+    struct plan *plans[2] = {0};
+    if (plan_sweep(job->graph, &job->machine, &job->budgets, around, 2, plans))
+        return;
+    if (at > GIB)
+        print_neighbour(f, p, plans[0], "with one GiB less", around[0]);
+    print_neighbour(f, p, plans[1], "with one GiB more", around[1]);
+    plan_free(plans[0]);
+    plan_free(plans[1]);
+}
+
+static void print_smallest(FILE *f, const struct plan_job *job)
+{
+    const struct plan *p = job->plan;
+    const struct graph *g = job->graph;
+    fprintf(f, "  %-26s %12s", "smallest feasible budget", human_bytes(p->min_budget));
+    if (p->min_peak_op >= 0 && p->min_peak_op < g->n_ops)
+        fprintf(f, "   its peak is in %s", g->ops[p->min_peak_op].name);
+    fputc('\n', f);
+}
+
+void cli_print_plan(const struct plan_job *job, FILE *f)
+{
+    const struct graph *g = job->graph;
+    const struct plan *p = job->plan;
+    struct plan_summary s;
+    plan_summarize(g, p, &s);
+    fprintf(f, "plan of %s: %d ops, %d storages", job->o->graph, (int)g->n_ops, (int)g->n_storages);
+    if (g->n_micro > 1)
+        fprintf(f, ", %d micro-steps", (int)g->n_micro);
+    fputc('\n', f);
+    if (job->o->machine)
+        fprintf(f, "  %-26s %s%s\n", "machine", job->machine.name,
+                job->machine.estimate ? " (an estimate, not measured)" : "");
+    else
+        fprintf(f, "  %-26s op times as in the graph file; --machine prices them anew\n",
+                "machine");
+    if (job->asked)
+        fprintf(f, "  %-26s %12s   asked for; the machine has less\n", "", human_bytes(job->asked));
+    print_tiers(f, job);
+    if (p->n_steps)
+        fprintf(f, "  %-26s %12s   in %s\n", "peak of live bytes",
+                human_bytes(p->persistent + p->load), g->ops[p->steps[p->peak_step].op].name);
+    print_time(f, p, s.recomputed_ops);
+    print_bound(f, p);
+    print_smallest(f, job);
+    if (!job->o->plan_in)
+        print_neighbours(f, job);
+}

@@ -1,0 +1,152 @@
+/* Times of ops: see timing.h. */
+#include <stdlib.h>
+#include <time.h>
+#include "exec/timing.h"
+
+enum { SAMPLES = 16 }; /* kept of an op: the first is warm-up */
+
+struct samples {
+    double seconds[SAMPLES];
+    int32_t n;
+};
+
+/* The run of a micro-step, which kernels see, with the way back to the times behind it. */
+struct timed_run {
+    struct ckpt_run run; /* first, so that its address is that of the whole */
+    struct timing *timing;
+};
+
+struct timing {
+    const ckpt_tape *tape;
+    const struct ckpt_run *runs; /* per micro-step, of the program */
+    struct timed_run *timed;     /* per micro-step */
+    struct samples *ops;         /* per op of the tape */
+};
+
+int timing_new(struct timing **out, const struct ckpt_program *p)
+{
+    struct timing *t = calloc(1, sizeof *t);
+    if (!t)
+        return CKPT_ENOMEM;
+    *t = (struct timing){.tape = p->tape,
+                         .runs = p->runs,
+                         .timed = calloc((size_t)p->tape->n_micro, sizeof *t->timed),
+                         .ops = calloc((size_t)p->tape->n_ops + 1, sizeof *t->ops)};
+    if (!t->timed || !t->ops) {
+        timing_free(t);
+        return CKPT_ENOMEM;
+    }
+    *out = t;
+    return 0;
+}
+
+void timing_free(struct timing *t)
+{
+    if (!t)
+        return;
+    free(t->timed);
+    free(t->ops);
+    free(t);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int run_timed(const struct ckpt_kernel_args *a)
+{
+    struct timing *t = ((const struct timed_run *)a->run)->timing;
+    struct samples *s = &t->ops[a->op];
+    double before = now();
+    int rc = t->tape->ops.data[a->op].def->cpu(a);
+    if (s->n < SAMPLES)
+        s->seconds[s->n++] = now() - before;
+    return rc;
+}
+
+ckpt_kernel timing_wrap(struct timing *t, struct ckpt_kernel_args *args, int32_t micro)
+{
+    t->timed[micro] = (struct timed_run){t->runs[micro], t};
+    args->run = &t->timed[micro].run;
+    return run_timed;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int compare_costs(const void *a, const void *b)
+{
+    const struct machine_cost *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return compare_reals(&x->seconds, &y->seconds);
+}
+
+static double median(const struct samples *s)
+{
+    double sorted[SAMPLES];
+    int32_t skip = s->n > 1, n = s->n - skip;
+    for (int32_t i = 0; i < n; i++)
+        sorted[i] = s->seconds[i + skip];
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_reals);
+    return sorted[n / 2];
+}
+
+/* One entry a key: the middle one of those that ops of this key got. */
+static int32_t merge(struct machine_cost *costs, int32_t n)
+{
+    int32_t kept = 0;
+    qsort(costs, (size_t)n, sizeof *costs, compare_costs);
+    for (int32_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && costs[end].key == costs[i].key; end++)
+            ;
+        costs[kept++] = costs[i + (end - i) / 2];
+    }
+    return kept;
+}
+
+/* The costs of the machine that no op here has, and the times of those that ran. */
+static int32_t collect(const struct timing *t, const struct ckpt_program *p,
+                       struct machine_cost *costs)
+{
+    struct machine measured = {.costs = costs};
+    double seconds;
+    for (int32_t i = 0; i < p->graph->n_ops; i++) {
+        const struct graph_op *o = &p->graph->ops[i];
+        if (t->ops[o->tape_op].n)
+            costs[measured.n_costs++] =
+                (struct machine_cost){o->cost_key, median(&t->ops[o->tape_op])};
+    }
+    measured.n_costs = merge(costs, measured.n_costs);
+    int32_t n = measured.n_costs;
+    for (int32_t i = 0; i < p->c->machine.n_costs; i++)
+        if (!machine_cost(&measured, p->c->machine.costs[i].key, &seconds))
+            costs[n++] = p->c->machine.costs[i];
+    qsort(costs, (size_t)n, sizeof *costs, compare_costs);
+    return n;
+}
+
+int timing_step(const struct timing *t, const struct ckpt_program *p, char message[CKPT_MESSAGE])
+{
+    struct machine m = p->c->machine;
+    size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
+    if (p->steps > SAMPLES || (p->steps & (p->steps - 1)))
+        return 0;
+    m.costs = calloc(most, sizeof *m.costs);
+    if (!m.costs) {
+        snprintf(message, CKPT_MESSAGE, "no memory for the times of ops");
+        return CKPT_ENOMEM;
+    }
+    m.n_costs = collect(t, p, m.costs);
+    int rc = machine_write(&m, p->c->options.machine_out, message);
+    free(m.costs);
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* What the ops of a graph take on a machine: measured where it was, a roofline estimate else. */
+#include "plan/plan.h"
+
+/* A feed reads nothing and fills an input. */
+static bool is_feed(const struct graph *g, const struct graph_op *o)
+{
+    return !o->n_reads && o->n_writes == 1 && g->storages[g->refs[o->writes]].kind == KIND_INPUT;
+}
+
+/* Host memory is the other end of feeds and fetches: the link is their rate. */
+static double transfer_rate(const struct graph *g, const struct graph_op *o,
+                            const struct machine *m)
+{
+    if (is_feed(g, o))
+        return m->h2d;
+    return o->n_writes ? m->bandwidth : m->d2h;
+}
+
+void graph_price(struct graph *g, const struct machine *m)
+{
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        if (o->cost_key && machine_cost(m, o->cost_key, &o->seconds))
+            continue;
+        double by_flops = o->flops / m->flops, by_bytes = o->bytes / transfer_rate(g, o, m);
+        o->seconds = (by_flops > by_bytes ? by_flops : by_bytes) + m->overhead;
+    }
+}

@@ -1,0 +1,319 @@
+/*
+ * Machine files: one JSON object, every member required, none unknown.  A member is a row of one
+ * table, which both the reader and the writer walk, so that files come out in one order.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+#include "plan/lines.h"
+#include "plan/machine.h"
+
+#define FORMAT "libckpt-machine 1"
+
+#ifndef CKPT_MACHINE_DIR
+#define CKPT_MACHINE_DIR "machines"
+#endif
+
+const struct machine machine_cpu = {.name = "cpu",
+                                    .estimate = true,
+                                    .memory = INT64_C(16) << 30,
+                                    .flops = 60e9,
+                                    .bandwidth = 15e9,
+                                    .overhead = 3e-6,
+                                    .d2h = 8e9,
+                                    .h2d = 8e9,
+                                    .d2h_both = 5e9,
+                                    .h2d_both = 5e9,
+                                    .host_bandwidth = 15e9,
+                                    .nvme_read = 2e9,
+                                    .nvme_write = 1e9,
+                                    .source = "a plain computer with a few cores"};
+
+enum member_type { MEMBER_BYTES, MEMBER_RATE, MEMBER_OPTIONAL_RATE, MEMBER_TIME };
+
+static const struct member {
+    const char *name;
+    enum member_type type;
+    size_t offset;
+} members[] = {
+#define ROW(name, type)                                                                            \
+    {                                                                                              \
+#name, type, offsetof(struct machine, name)                                                \
+    }
+    ROW(memory, MEMBER_BYTES),
+    ROW(flops, MEMBER_RATE),
+    ROW(bandwidth, MEMBER_RATE),
+    ROW(overhead, MEMBER_TIME),
+    ROW(d2h, MEMBER_RATE),
+    ROW(h2d, MEMBER_RATE),
+    ROW(d2h_both, MEMBER_RATE),
+    ROW(h2d_both, MEMBER_RATE),
+    ROW(host_bandwidth, MEMBER_RATE),
+    ROW(nvme_read, MEMBER_OPTIONAL_RATE),
+    ROW(nvme_write, MEMBER_OPTIONAL_RATE),
+    ROW(nvme_endurance, MEMBER_OPTIONAL_RATE),
+#undef ROW
+};
+#define N_MEMBERS (sizeof(members) / sizeof(members[0]))
+
+struct reader {
+    const char *path;
+    char *message;
+    int rc; /* the first error */
+};
+
+static void CKPT_PRINTF(3, 4) fail(struct reader *r, int code, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    if (r->rc)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    r->rc = code;
+    snprintf(r->message, CKPT_MESSAGE, "machine file %.300s: %s", r->path, text);
+}
+
+static json_t *get(struct reader *r, const json_t *root, const char *name)
+{
+    json_t *value = json_object_get(root, name);
+    if (!value)
+        fail(r, CKPT_EFORMAT, "\"%s\" is missing", name);
+    return r->rc ? NULL : value;
+}
+
+/* A text without control characters that has room in dst; the name of a machine is not empty. */
+static void get_text(struct reader *r, const json_t *root, const char *name, char *dst, size_t size)
+{
+    const json_t *value = get(r, root, name);
+    const char *text = json_string_value(value);
+    if (!value)
+        return;
+    bool plain = text && strlen(text) == json_string_length(value);
+    for (const char *c = text; plain && *c; c++)
+        plain = (unsigned char)*c >= 0x20 && *c != 0x7f;
+    if (!plain || !*text || strlen(text) >= size)
+        fail(r, CKPT_EFORMAT, "\"%s\" must be a text of 1 to %zu plain characters", name, size - 1);
+    else
+        memcpy(dst, text, strlen(text) + 1);
+}
+
+static void get_bytes(struct reader *r, const struct member *row, const json_t *value, int64_t *dst)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+        json_integer_value(value) > INT64_MAX / 4)
+        fail(r, CKPT_EFORMAT, "\"%s\" must be a whole number of bytes from 1 to %" PRId64,
+             row->name, INT64_MAX / 4);
+    else
+        *dst = json_integer_value(value);
+}
+
+static const struct range {
+    double least, most;
+    const char *what;
+} ranges[] = {
+    [MEMBER_RATE] = {1, 1e21, "a number from 1 to 1e21"},
+    [MEMBER_OPTIONAL_RATE] = {0, 1e21, "a number from 0 to 1e21; 0 stands for none"},
+    [MEMBER_TIME] = {0, 1e9, "a time from 0 to 1e9 seconds"},
+};
+
+static void get_member(struct reader *r, const json_t *root, const struct member *row, void *m)
+{
+    const json_t *value = get(r, root, row->name);
+    void *field = (char *)m + row->offset;
+    if (!value)
+        return;
+    if (row->type == MEMBER_BYTES) {
+        get_bytes(r, row, value, field);
+        return;
+    }
+    const struct range *range = &ranges[row->type];
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    if (!(number >= range->least && number <= range->most))
+        fail(r, CKPT_EFORMAT, "\"%s\" must be %s", row->name, range->what);
+    else
+        *(double *)field = number;
+}
+
+static int compare_costs(const void *a, const void *b)
+{
+    const struct machine_cost *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+/* A name out of the file, fit for a sentence: a terminal must not obey what is written in it. */
+static const char *shown(const char *name, char dst[64])
+{
+    int n = 0;
+    for (; name[n] && n < 63; n++)
+        dst[n] = (unsigned char)name[n] < 0x20 || name[n] == 0x7f ? '?' : name[n];
+    dst[n] = 0;
+    return dst;
+}
+
+/* {"00f1...": seconds, ...} */
+static void get_costs(struct reader *r, const json_t *root, struct machine *m)
+{
+    json_t *costs = get(r, root, "costs");
+    if (!costs)
+        return;
+    if (!json_is_object(costs)) {
+        fail(r, CKPT_EFORMAT, "\"costs\" must be an object of op keys and seconds");
+        return;
+    }
+    m->costs = calloc(json_object_size(costs) + 1, sizeof(*m->costs));
+    if (!m->costs)
+        fail(r, CKPT_ENOMEM, "out of host memory");
+    for (void *at = json_object_iter(costs); at && !r->rc; at = json_object_iter_next(costs, at)) {
+        const char *key = json_object_iter_key(at);
+        const json_t *value = json_object_iter_value(at);
+        char text[64];
+        double seconds = json_is_number(value) ? json_number_value(value) : NAN;
+        if (strlen(key) != 16 || strspn(key, "0123456789abcdef") != 16)
+            fail(r, CKPT_EFORMAT, "\"costs\" has the key \"%s\", expected 16 hex digits",
+                 shown(key, text));
+        else if (!(seconds >= 0 && seconds <= 1e9))
+            fail(r, CKPT_EFORMAT, "the cost of op %s must be a time from 0 to 1e9 seconds", key);
+        else
+            m->costs[m->n_costs++] = (struct machine_cost){strtoull(key, NULL, 16), seconds};
+    }
+    if (m->costs)
+        qsort(m->costs, (size_t)m->n_costs, sizeof(*m->costs), compare_costs);
+}
+
+static bool is_known(const char *name)
+{
+    static const char *const others[] = {"format", "name", "estimate", "source", "costs"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (!strcmp(name, others[i]))
+            return true;
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (!strcmp(name, members[i].name))
+            return true;
+    return false;
+}
+
+static void get_machine(struct reader *r, json_t *root, struct machine *m)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    char text[64];
+    if (!format || strcmp(format, FORMAT)) {
+        fail(r, CKPT_EFORMAT, "this is no machine file of version 1: \"format\" must be \"%s\"",
+             FORMAT);
+        return;
+    }
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
+        if (!is_known(json_object_iter_key(at)))
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"", shown(json_object_iter_key(at), text));
+    get_text(r, root, "name", m->name, sizeof(m->name));
+    get_text(r, root, "source", m->source, sizeof(m->source));
+    const json_t *estimate = get(r, root, "estimate");
+    if (estimate && !json_is_boolean(estimate))
+        fail(r, CKPT_EFORMAT, "\"estimate\" must be true or false");
+    m->estimate = json_is_true(estimate);
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        get_member(r, root, &members[i], m);
+    get_costs(r, root, m);
+}
+
+/* The path of a file that came with the library, if that is what is asked for. */
+static const char *find_file(const char *path, char *dst, size_t size)
+{
+    const char *dir = getenv("CKPT_MACHINE_DIR");
+    if (strpbrk(path, "/.") || !*path)
+        return path;
+    snprintf(dst, size, "%s/%s.json", dir && *dir ? dir : CKPT_MACHINE_DIR, path);
+    return dst;
+}
+
+int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+{
+    char found[4096];
+    struct reader r = {.path = find_file(path, found, sizeof(found)), .message = message};
+    json_error_t error;
+    *m = (struct machine){.n_costs = 0};
+    message[0] = '\0';
+    FILE *f = fopen(r.path, "r");
+    if (!f) {
+        fail(&r, CKPT_EIO, "cannot be opened: %s", strerror(errno));
+        return r.rc;
+    }
+    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
+    fclose(f);
+    if (!root)
+        fail(&r, CKPT_EFORMAT, "line %d is not JSON: %.160s", error.line, error.text);
+    else
+        get_machine(&r, root, m);
+    json_decref(root);
+    if (r.rc)
+        machine_free(m);
+    return r.rc;
+}
+
+void machine_free(struct machine *m)
+{
+    free(m->costs);
+    *m = (struct machine){.n_costs = 0};
+}
+
+/* A JSON string; what JSON cannot hold is left out. */
+static void put_text(FILE *f, const char *name, const char *text)
+{
+    fprintf(f, "  \"%s\": \"", name);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if (*c >= 0x20 && *c != 0x7f)
+            fputc(*c, f);
+    fputs("\",\n", f);
+}
+
+static void put_machine(FILE *f, const void *user)
+{
+    const struct machine *m = user;
+    char text[LINES_REAL];
+    fputs("{\n", f);
+    put_text(f, "format", FORMAT);
+    put_text(f, "name", m->name);
+    fprintf(f, "  \"estimate\": %s,\n", m->estimate ? "true" : "false");
+    put_text(f, "source", m->source);
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        const void *field = (const char *)m + members[i].offset;
+        if (members[i].type == MEMBER_BYTES)
+            snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
+        else
+            lines_format_real(text, *(const double *)field);
+        fprintf(f, "  \"%s\": %s,\n", members[i].name, text);
+    }
+    fputs("  \"costs\": {", f);
+    for (int32_t i = 0; i < m->n_costs; i++) {
+        lines_format_real(text, m->costs[i].seconds);
+        fprintf(f, "%s\n    \"%016" PRIx64 "\": %s", i ? "," : "", m->costs[i].key, text);
+    }
+    fputs(m->n_costs ? "\n  }\n}\n" : "}\n}\n", f);
+}
+
+int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE])
+{
+    return lines_write("machine file", path, put_machine, m, message);
+}
+
+bool machine_cost(const struct machine *m, uint64_t key, double *seconds)
+{
+    int32_t low = 0, high = m->n_costs;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (m->costs[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == m->n_costs || m->costs[low].key != key)
+        return false;
+    *seconds = m->costs[low].seconds;
+    return true;
+}

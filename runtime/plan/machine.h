@@ -1,0 +1,48 @@
+/*
+ * What the planner knows of a machine, and the files that hold it: JSON, one number a line.  Rates
+ * are in bytes or operations per second, times in seconds.
+ */
+#ifndef CKPT_PLAN_MACHINE_H
+#define CKPT_PLAN_MACHINE_H
+
+#include "base.h"
+
+/* The median seconds of an op that was timed; key is graph_op.cost_key. */
+struct machine_cost {
+    uint64_t key;
+    double seconds;
+};
+
+struct machine {
+    char name[64];
+    bool estimate;                     /* from public figures, not measured */
+    int64_t memory;                    /* device bytes, for --vram 80% */
+    double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
+    double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
+    double d2h_both, h2d_both;         /* and while the other one runs too */
+    double host_bandwidth;             /* host memory, B/s (read + write) */
+    double nvme_read, nvme_write;      /* 0: none */
+    double nvme_endurance;             /* bytes that may be written in its life, 0 unknown */
+    struct machine_cost *costs;        /* sorted by key, each key once */
+    int32_t n_costs;
+    char source[512]; /* where the figures come from */
+};
+
+extern const struct machine machine_cpu; /* a plain CPU, an estimate */
+
+/*
+ * Reads a machine file.  A path without '/' and '.' is the name of one that came with the library
+ * ("h200-141").  Returns 0, CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in message;
+ * m then holds nothing to free.
+ */
+int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+
+/* The same machine gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE]);
+
+void machine_free(struct machine *m);
+
+/* The measured seconds of an op; false if it was not measured here. */
+bool machine_cost(const struct machine *m, uint64_t key, double *seconds);
+
+#endif

@@ -1,0 +1,130 @@
+/* Packing in a given order: what most of the time of a placement goes into. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place_pack.h"
+
+int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
+{
+    size_t m = (size_t)s->n_items + 1;
+    *k = (struct packing){.s = s, .bytes = bytes};
+    k->order = calloc(m, sizeof(*k->order));
+    k->lower = calloc(m, sizeof(*k->lower));
+    k->upper = calloc(m, sizeof(*k->upper));
+    k->rank = calloc(m, sizeof(*k->rank));
+    k->begin = calloc(m, sizeof(*k->begin));
+    k->end = calloc(m, sizeof(*k->end));
+    k->offsets = calloc(m, sizeof(*k->offsets));
+    if (k->order && k->lower && k->upper && k->rank && k->begin && k->end && k->offsets)
+        return 0;
+    packing_free(k);
+    return CKPT_ENOMEM;
+}
+
+void packing_free(struct packing *k)
+{
+    free(k->order);
+    free(k->lower);
+    free(k->upper);
+    free(k->rank);
+    free(k->begin);
+    free(k->end);
+    free(k->offsets);
+}
+
+static void move_slot(struct packing *k, int32_t to, int32_t from)
+{
+    k->lower[to] = k->lower[from];
+    k->upper[to] = k->upper[from];
+    k->rank[to] = k->rank[from];
+    k->begin[to] = k->begin[from];
+    k->end[to] = k->end[from];
+}
+
+/* Forgets all but the first kept items of the order. */
+static void keep(struct packing *k, int32_t kept)
+{
+    int32_t n = 0;
+    for (int32_t j = 0; j < k->n; j++)
+        if (k->rank[j] < kept)
+            move_slot(k, n++, j);
+    k->n = n;
+}
+
+/* Lists which of the slots [from, to) share time with an item; without a branch to guess. */
+static int32_t list_overlaps(const struct packing *k, int32_t item, int32_t from, int32_t to,
+                             int32_t *list)
+{
+    int32_t lower = k->s->lower[item], upper = k->s->upper[item], n = 0;
+    for (int32_t j = from; j < to; j++) {
+        list[n] = j;
+        n += (k->upper[j] > lower) & (k->lower[j] < upper);
+    }
+    return n;
+}
+
+static int64_t find_hole(struct packing *k, int32_t item)
+{
+    enum { CHUNK = 256 };
+    int32_t list[CHUNK];
+    int64_t bytes = k->bytes[item], cursor = 0, best = -1, best_gap = INT64_MAX;
+    for (int32_t from = 0; from < k->n && (best < 0 || k->fit == FIT_TIGHTEST); from += CHUNK) {
+        int32_t to = from + CHUNK < k->n ? from + CHUNK : k->n;
+        int32_t n = list_overlaps(k, item, from, to, list);
+        k->work += to - from;
+        for (int32_t q = 0; q < n && (best < 0 || k->fit == FIT_TIGHTEST); q++) {
+            int64_t gap = k->begin[list[q]] - cursor;
+            if (gap >= bytes && gap < best_gap) {
+                best = cursor;
+                best_gap = gap;
+            }
+            cursor = max_i64(cursor, k->end[list[q]]);
+        }
+    }
+    return best >= 0 ? best : cursor;
+}
+
+static void open_slot(struct packing *k, int32_t at)
+{
+    size_t behind = (size_t)(k->n - at);
+    memmove(k->lower + at + 1, k->lower + at, behind * sizeof(*k->lower));
+    memmove(k->upper + at + 1, k->upper + at, behind * sizeof(*k->upper));
+    memmove(k->rank + at + 1, k->rank + at, behind * sizeof(*k->rank));
+    memmove(k->begin + at + 1, k->begin + at, behind * sizeof(*k->begin));
+    memmove(k->end + at + 1, k->end + at, behind * sizeof(*k->end));
+    k->n++;
+}
+
+void packing_put(struct packing *k, int32_t rank, int64_t offset)
+{
+    int32_t item = k->order[rank], lo = 0, hi = k->n;
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (k->begin[mid] < offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    open_slot(k, lo);
+    k->lower[lo] = k->s->lower[item];
+    k->upper[lo] = k->s->upper[item];
+    k->rank[lo] = rank;
+    k->begin[lo] = offset;
+    k->end[lo] = offset + k->bytes[item];
+    k->offsets[item] = offset;
+}
+
+int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *peak)
+{
+    keep(k, kept);
+    for (int32_t j = kept; j < k->s->n_items; j++) {
+        int32_t item = k->order[j];
+        int64_t offset = find_hole(k, item);
+        if (offset > limit - k->bytes[item])
+            return j;
+        packing_put(k, j, offset);
+    }
+    *peak = 0;
+    for (int32_t j = 0; j < k->n; j++)
+        *peak = max_i64(*peak, k->end[j]);
+    return k->s->n_items;
+}

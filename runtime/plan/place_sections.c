@@ -1,0 +1,116 @@
+/* Sections of time: one sweep over the starts and the ends of the items. */
+#include <stdlib.h>
+#include "plan/place_sections.h"
+
+struct event {
+    int32_t step, item;
+};
+
+static int compare_events(const void *a, const void *b)
+{
+    const struct event *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->item > y->item) - (x->item < y->item);
+}
+
+/* A section ends before the first start that lies behind an end. */
+static void sweep(const struct place_item *items, const struct event *starts,
+                  const struct event *ends, struct sections *s)
+{
+    int32_t n = s->n_items, i = 0, j = 0;
+    int64_t alive = 0;
+    while (i < n) {
+        for (; i < n && starts[i].step <= ends[j].step; i++) {
+            s->lower[starts[i].item] = s->n;
+            alive += items[starts[i].item].bytes;
+        }
+        s->load = max_i64(s->load, alive);
+        s->n++;
+        for (; j < n && (i == n || ends[j].step < starts[i].step); j++) {
+            s->upper[ends[j].item] = s->n;
+            alive -= items[ends[j].item].bytes;
+        }
+    }
+}
+
+int sections_build(const struct place_item *items, int32_t n, struct sections *s)
+{
+    size_t m = (size_t)n + 1;
+    struct event *starts = calloc(m, sizeof(*starts)), *ends = calloc(m, sizeof(*ends));
+    *s = (struct sections){.n_items = n};
+    s->lower = calloc(m, sizeof(*s->lower));
+    s->upper = calloc(m, sizeof(*s->upper));
+    int rc = starts && ends && s->lower && s->upper ? 0 : CKPT_ENOMEM;
+    if (!rc) {
+        for (int32_t i = 0; i < n; i++) {
+            starts[i] = (struct event){items[i].first, i};
+            ends[i] = (struct event){items[i].last, i};
+        }
+        qsort(starts, (size_t)n, sizeof(*starts), compare_events);
+        qsort(ends, (size_t)n, sizeof(*ends), compare_events);
+        sweep(items, starts, ends, s);
+    } else {
+        sections_free(s);
+    }
+    free(starts);
+    free(ends);
+    return rc;
+}
+
+void sections_free(struct sections *s)
+{
+    free(s->lower);
+    free(s->upper);
+    *s = (struct sections){0};
+}
+
+void rows_free(struct rows *r)
+{
+    free(r->start);
+    free(r->data);
+    *r = (struct rows){0};
+}
+
+/* Item i stands in rows [from(i), to(i)). */
+static int fill_rows(struct rows *r, int32_t n_rows, int32_t n, const int32_t *from,
+                     const int32_t *to, int32_t add)
+{
+    int64_t total = 0;
+    for (int32_t i = 0; i < n; i++)
+        total += to ? to[i] - from[i] : 1;
+    *r = (struct rows){calloc((size_t)n_rows + 2, sizeof(*r->start)),
+                       total < INT32_MAX ? malloc(((size_t)total + 1) * sizeof(*r->data)) : NULL};
+    if (!r->start || !r->data) {
+        rows_free(r);
+        return CKPT_ENOMEM;
+    }
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t t = from[i] + add, e = to ? to[i] : t + 1; t < e; t++)
+            r->start[t + 1]++;
+    for (int32_t t = 0; t < n_rows; t++)
+        r->start[t + 1] += r->start[t];
+    /* Filled from behind, every start moves down to its row's beginning. */
+    for (int32_t i = n - 1; i >= 0; i--)
+        for (int32_t t = from[i] + add, e = to ? to[i] : t + 1; t < e; t++)
+            r->data[--r->start[t + 1]] = i;
+    for (int32_t t = 0; t < n_rows; t++)
+        r->start[t] = r->start[t + 1];
+    r->start[n_rows] = (int32_t)total;
+    return 0;
+}
+
+int sections_alive(const struct sections *s, struct rows *r)
+{
+    return fill_rows(r, s->n, s->n_items, s->lower, s->upper, 0);
+}
+
+int sections_starting(const struct sections *s, struct rows *r)
+{
+    return fill_rows(r, s->n, s->n_items, s->lower, NULL, 0);
+}
+
+int sections_ending(const struct sections *s, struct rows *r)
+{
+    return fill_rows(r, s->n, s->n_items, s->upper, NULL, -1);
+}

@@ -1,0 +1,30 @@
+/*
+ * Time cut into sections: the largest sets of items that are alive together.  Two items overlap if
+ * and only if they share a section, so nothing else of time matters to placement.
+ */
+#ifndef CKPT_PLAN_PLACE_SECTIONS_H
+#define CKPT_PLAN_PLACE_SECTIONS_H
+
+#include "plan/place.h"
+
+/* Rows of numbers: row r is data[start[r] .. start[r + 1]). */
+struct rows {
+    int32_t *start, *data;
+};
+
+struct sections {
+    int32_t n_items, n;
+    int32_t *lower, *upper; /* per item: alive in sections [lower, upper) */
+    int64_t load;
+};
+
+int sections_build(const struct place_item *items, int32_t n, struct sections *s);
+void sections_free(struct sections *s);
+
+/* Items by section: those alive in it, those whose first it is, those whose end it is. */
+int sections_alive(const struct sections *s, struct rows *r);
+int sections_starting(const struct sections *s, struct rows *r);
+int sections_ending(const struct sections *s, struct rows *r);
+void rows_free(struct rows *r);
+
+#endif

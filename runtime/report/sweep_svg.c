@@ -1,0 +1,225 @@
+/*
+ * The drawing of a sweep: compute, recompute and exposed copies stacked over the device budget.
+ * One file without outside resources, for a browser or a page.
+ */
+#include <math.h>
+#include "plan/lines.h"
+#include "report/sweep_svg.h"
+
+#define WIDTH  860
+#define HEIGHT 480
+#define LEFT   76
+#define RIGHT  828
+#define TOP    84
+#define BOTTOM 412
+
+struct drawing {
+    const struct sweep *s;
+    FILE *f;
+    double x0, x1, y0, y1; /* in the units of the axes */
+    double byte_unit, second_unit;
+    const char *byte_name, *second_name;
+};
+
+/* Parts of a step's time from the bottom; each is drawn from the sum of those below it. */
+enum part { PART_COMPUTE, PART_RECOMPUTE, PART_EXPOSED, PART_COUNT };
+static const char *const part_names[] = {"compute", "recompute", "exposed copies"};
+static const char *const part_colours[] = {"#5b8fd9", "#e8a33d", "#c8553d"};
+
+/* Seconds up to the top of a part. */
+static double top_of(const struct plan *p, int part)
+{
+    double seconds = p->seconds - p->recompute_seconds - p->exposed_seconds;
+    if (part >= PART_RECOMPUTE)
+        seconds += p->recompute_seconds;
+    return part >= PART_EXPOSED ? seconds + p->exposed_seconds : seconds;
+}
+
+static double x_of(const struct drawing *d, double bytes)
+{
+    return LEFT + (bytes / d->byte_unit - d->x0) / (d->x1 - d->x0) * (RIGHT - LEFT);
+}
+
+static double y_of(const struct drawing *d, double seconds)
+{
+    return BOTTOM - (seconds / d->second_unit - d->y0) / (d->y1 - d->y0) * (BOTTOM - TOP);
+}
+
+static void put_escaped(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<' || *text == '>' || *text == '&' || *text == '"')
+            fprintf(f, "&#%d;", *text);
+        else if ((unsigned char)*text >= 0x20)
+            fputc(*text, f);
+    }
+}
+
+static void set_ranges(struct drawing *d)
+{
+    const struct sweep *s = d->s;
+    double most = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->plans[i])
+            most = fmax(most, s->plans[i]->seconds);
+    double bytes = (double)s->budgets[s->n - 1];
+    d->byte_unit = bytes >= 0x1p30 ? 0x1p30 : bytes >= 0x1p20 ? 0x1p20 : 0x1p10;
+    d->byte_name = bytes >= 0x1p30 ? "GiB" : bytes >= 0x1p20 ? "MiB" : "KiB";
+    d->second_unit = most >= 1 ? 1 : most >= 1e-3 ? 1e-3 : 1e-6;
+    d->second_name = most >= 1 ? "seconds" : most >= 1e-3 ? "ms" : "us";
+    d->x0 = (double)s->budgets[0] / d->byte_unit;
+    d->x1 = bytes / d->byte_unit;
+    double margin = fmax(.04 * (d->x1 - d->x0), 1e-9);
+    d->x0 = fmax(0, d->x0 - margin);
+    d->x1 += margin;
+    d->y0 = 0;
+    d->y1 = most > 0 ? 1.08 * most / d->second_unit : 1;
+}
+
+/* A round step that gives about n ticks. */
+static double tick_step(double range, int n)
+{
+    double step = pow(10, floor(log10(range / n)));
+    double rest = range / n / step;
+    return step * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
+}
+
+static void put_axes(const struct drawing *d)
+{
+    double step = tick_step(d->y1 - d->y0, 6), pixels = (BOTTOM - TOP) / (d->y1 - d->y0);
+    for (int i = 0; i * step <= d->y1; i++)
+        fprintf(d->f,
+                "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
+                "text-anchor=\"end\">%g</text>\n",
+                LEFT, BOTTOM - i * step * pixels, RIGHT, LEFT - 10, BOTTOM - i * step * pixels + 4,
+                i * step);
+    step = tick_step(d->x1 - d->x0, 9);
+    for (double i = ceil(d->x0 / step); i * step <= d->x1; i++)
+        fprintf(d->f,
+                "<path class=\"axis\" d=\"M%.1f %dv6\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
+                "text-anchor=\"middle\">%g</text>\n",
+                x_of(d, i * step * d->byte_unit), BOTTOM, x_of(d, i * step * d->byte_unit),
+                BOTTOM + 22, i * step);
+    fprintf(d->f, "<path class=\"axis\" d=\"M%d %dH%d\"/>\n", LEFT, BOTTOM, RIGHT);
+    fprintf(d->f,
+            "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">device budget, "
+            "%s</text>\n",
+            (LEFT + RIGHT) / 2, BOTTOM + 48, d->byte_name);
+    fprintf(d->f, "<text class=\"label\" x=\"%d\" y=\"%d\">%s a step</text>\n", LEFT - 46, TOP - 16,
+            d->second_name);
+}
+
+/* The band of one part, from the sum below it to its own. */
+static void put_part(const struct drawing *d, int part)
+{
+    const struct sweep *s = d->s;
+    char command = 'M';
+    fprintf(d->f, "<path fill=\"%s\" d=\"", part_colours[part]);
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->plans[i]) {
+            fprintf(d->f, "%c%.1f %.1f", command, x_of(d, (double)s->budgets[i]),
+                    y_of(d, top_of(s->plans[i], part)));
+            command = 'L';
+        }
+    for (int32_t i = s->n - 1; i >= 0; i--)
+        if (s->plans[i])
+            fprintf(d->f, "L%.1f %.1f", x_of(d, (double)s->budgets[i]),
+                    part ? y_of(d, top_of(s->plans[i], part - 1)) : BOTTOM);
+    fputs("Z\"/>\n", d->f);
+}
+
+static void put_points(const struct drawing *d)
+{
+    const struct sweep *s = d->s;
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct plan *p = s->plans[i];
+        if (!p)
+            continue;
+        double base = top_of(p, PART_COMPUTE);
+        fprintf(d->f,
+                "<circle class=\"point\" cx=\"%.1f\" cy=\"%.1f\" r=\"%g\"><title>%s: %.4g s "
+                "(+%.1f%%)</title></circle>\n",
+                x_of(d, (double)s->budgets[i]), y_of(d, p->seconds), s->n > 60 ? 1.6 : 3.,
+                human_bytes(s->budgets[i]), p->seconds,
+                base > 0 ? 100 * (p->seconds / base - 1) : 0.);
+    }
+}
+
+static void put_bound(const struct drawing *d)
+{
+    const struct sweep *s = d->s;
+    char command = 'M';
+    fputs("<path class=\"bound\" d=\"", d->f);
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->plans[i] && s->plans[i]->bound_seconds > 0) {
+            fprintf(d->f, "%c%.1f %.1f", command, x_of(d, (double)s->budgets[i]),
+                    y_of(d, s->plans[i]->bound_seconds));
+            command = 'L';
+        }
+    fputs("\"/>\n", d->f);
+}
+
+static void put_mark(const struct drawing *d)
+{
+    double mark = (double)d->s->mark / d->byte_unit;
+    if (!d->s->mark || mark < d->x0 || mark > d->x1)
+        return;
+    double x = x_of(d, (double)d->s->mark);
+    bool left = x > (LEFT + RIGHT) / 2;
+    fprintf(d->f,
+            "<path class=\"mark\" d=\"M%.1f %dV%d\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
+            "text-anchor=\"%s\">--vram %.4g %s</text>\n",
+            x, TOP, BOTTOM, left ? x - 6 : x + 6, TOP + 14, left ? "end" : "start", mark,
+            d->byte_name);
+}
+
+static void put_legend(const struct drawing *d)
+{
+    static const int at[] = {RIGHT - 440, RIGHT - 342, RIGHT - 236};
+    for (int part = 0; part < PART_COUNT; part++)
+        fprintf(d->f,
+                "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>"
+                "<text class=\"tick\" x=\"%d\" y=\"%d\">%s</text>\n",
+                at[part], TOP - 28, part_colours[part], at[part] + 18, TOP - 18, part_names[part]);
+    fprintf(d->f,
+            "<path class=\"bound\" d=\"M%d %dh22\"/><text class=\"tick\" x=\"%d\" "
+            "y=\"%d\">lower bound</text>\n",
+            RIGHT - 104, TOP - 22, RIGHT - 76, TOP - 18);
+}
+
+static void put_svg(FILE *f, const void *user)
+{
+    struct drawing d = {.s = user, .f = f};
+    set_ranges(&d);
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"system-ui, sans-serif\" role=\"img\">\n<title>",
+            WIDTH, HEIGHT);
+    put_escaped(f, d.s->title);
+    fputs("</title>\n<style>\n"
+          ".grid{stroke:#e3e6ea}.axis{stroke:#59636e;fill:none}\n"
+          ".bound{stroke:#1f2328;fill:none;stroke-dasharray:5 4;stroke-width:1.4}\n"
+          ".mark{stroke:#b3261e;stroke-width:1.6}.point{fill:#1f2328}\n"
+          ".tick{font-size:13px;fill:#3d444d}.label{font-size:14px;fill:#1f2328}\n"
+          ".title{font-size:17px;font-weight:600;fill:#1f2328}\n</style>\n",
+          f);
+    fprintf(f, "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", WIDTH, HEIGHT);
+    fprintf(f, "<text class=\"title\" x=\"%d\" y=\"32\">", LEFT - 46);
+    put_escaped(f, d.s->title);
+    fputs("<tspan font-weight=\"400\" fill=\"#59636e\" dx=\"10\">", f);
+    put_escaped(f, d.s->machine);
+    fputs("</tspan></text>\n", f);
+    put_axes(&d);
+    for (int part = 0; part < PART_COUNT; part++)
+        put_part(&d, part);
+    put_bound(&d);
+    put_points(&d);
+    put_mark(&d);
+    put_legend(&d);
+    fputs("</svg>\n", f);
+}
+
+int sweep_svg_write(const struct sweep *s, const char *path, char message[CKPT_MESSAGE])
+{
+    return lines_write("drawing", path, put_svg, s, message);
+}

@@ -1,0 +1,18 @@
+/* The curve of a sweep, step time against device budget, as an SVG drawing. */
+#ifndef CKPT_REPORT_SWEEP_SVG_H
+#define CKPT_REPORT_SWEEP_SVG_H
+
+#include "plan/plan.h"
+
+struct sweep {
+    const char *title, *machine;
+    const int64_t *budgets;    /* ascending */
+    struct plan *const *plans; /* NULL where nothing fits */
+    int32_t n;
+    int64_t mark; /* a budget to mark, or 0 */
+};
+
+/* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+int sweep_svg_write(const struct sweep *s, const char *path, char message[CKPT_MESSAGE]);
+
+#endif

@@ -1,0 +1,146 @@
+/* Fills the page of timeline.html with a plan: arrays of numbers and names as JSON. */
+#include <inttypes.h>
+#include <string.h>
+#include "plan/lines.h"
+#include "report/timeline.h"
+
+/* In the page: where the script goes; in the script: where the data goes. */
+#define SCRIPT "<script src=\"timeline.js\"></script>"
+#define DATA   "/*DATA*/null"
+
+struct timeline {
+    const struct graph *g;
+    const struct plan *p;
+    const char *machine;
+};
+
+/* A JSON string that may stand in a script: no end tag can form. */
+static void put_text(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++)
+        if (*c < 0x20 || *c == '<' || *c == '"' || *c == '\\' || *c == 0x7f)
+            fprintf(f, "\\u%04x", *c);
+        else
+            fputc(*c, f);
+    fputc('"', f);
+}
+
+static void put_real(FILE *f, double value)
+{
+    char text[LINES_REAL];
+    lines_format_real(text, value);
+    fputs(text, f);
+}
+
+static void put_total(FILE *f, const char *name, double value)
+{
+    fprintf(f, "\"%s\":", name);
+    put_real(f, value);
+    fputs(",\n", f);
+}
+
+static void put_totals(FILE *f, const struct timeline *t)
+{
+    const struct plan *p = t->p;
+    bool limited = p->budgets.device != INT64_MAX;
+    fputs("{\"machine\":", f);
+    put_text(f, t->machine);
+    fputs(",\n", f);
+    put_total(f, "budget", limited ? (double)p->budgets.device : 0);
+    put_total(f, "persistent", (double)p->persistent);
+    put_total(f, "transient", (double)p->transient);
+    put_total(f, "host_bytes", (double)p->host_bytes);
+    put_total(f, "nvme_bytes", (double)p->nvme_bytes);
+    put_total(f, "seconds", p->seconds);
+    put_total(f, "recompute", p->recompute_seconds);
+    put_total(f, "exposed", p->exposed_seconds);
+    put_total(f, "micro", t->g->n_micro);
+}
+
+/* [name, phase, seconds, workspace] and [name, kind, bytes, persistent] */
+static void put_graph(FILE *f, const struct graph *g)
+{
+    fputs("\"ops\":[", f);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        fputs(i ? ",\n[" : "[", f);
+        put_text(f, o->name);
+        fprintf(f, ",%d,", (int)o->phase);
+        put_real(f, o->seconds);
+        fprintf(f, ",%" PRId64 "]", o->workspace);
+    }
+    fputs("],\n\"storages\":[", f);
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        const struct graph_storage *t = &g->storages[s];
+        fputs(s ? ",\n[" : "[", f);
+        put_text(f, t->name);
+        fprintf(f, ",%d,%" PRId64 ",%d]", (int)t->kind, t->bytes, t->persistent);
+    }
+    fputs("],\n", f);
+}
+
+/* [op, again], [storage, first, last, offset] and [storage, tier, out, free, in, use, offset, and
+ * the times of the two copies] */
+static void put_plan(FILE *f, const struct plan *p)
+{
+    fputs("\"steps\":[", f);
+    for (int32_t k = 0; k < p->n_steps; k++)
+        fprintf(f, "%s[%" PRId32 ",%d]%s", k ? "," : "", p->steps[k].op, p->steps[k].again,
+                k % 16 == 15 ? "\n" : "");
+    fputs("],\n\"instances\":[", f);
+    for (int32_t i = 0; i < p->n_instances; i++) {
+        const struct plan_instance *t = &p->instances[i];
+        fprintf(f, "%s[%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64 "]%s", i ? "," : "",
+                t->storage, t->first, t->last, t->offset, i % 8 == 7 ? "\n" : "");
+    }
+    fputs("],\n\"parks\":[", f);
+    for (int32_t i = 0; i < p->n_parks; i++) {
+        const struct plan_park *k = &p->parks[i];
+        fprintf(f, "%s[%" PRId32 ",%d,%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64,
+                i ? ",\n" : "", k->storage, (int)k->tier, k->out_step, k->free_step, k->in_step,
+                k->use_step, k->tier_offset);
+        const double times[] = {k->out_start, k->out_end, k->in_start, k->in_end};
+        for (int j = 0; j < 4; j++) {
+            fputc(',', f);
+            put_real(f, times[j]);
+        }
+        fputc(']', f);
+    }
+    fputs("]}", f);
+}
+
+/* The script, with the data in the place of its mark. */
+static void put_script(FILE *f, const struct timeline *t)
+{
+    for (const char *const *line = timeline_script; *line; line++) {
+        const char *mark = strstr(*line, DATA);
+        if (mark) {
+            fwrite(*line, 1, (size_t)(mark - *line), f);
+            put_totals(f, t);
+            put_graph(f, t->g);
+            put_plan(f, t->p);
+        }
+        fprintf(f, "%s\n", mark ? mark + strlen(DATA) : *line);
+    }
+}
+
+static void put_page(FILE *f, const void *user)
+{
+    for (const char *const *line = timeline_page; *line; line++) {
+        if (strcmp(*line, SCRIPT)) {
+            fprintf(f, "%s\n", *line);
+            continue;
+        }
+        fputs("<script>\n", f);
+        put_script(f, user);
+        fputs("</script>\n", f);
+    }
+}
+
+int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
+                   const char *path, char message[CKPT_MESSAGE])
+{
+    struct timeline t = {g, p, machine};
+    return lines_write("timeline", path, put_page, &t, message);
+}

@@ -1,0 +1,15 @@
+/* The memory of a plan over the step, as a page that a browser opens without anything else. */
+#ifndef CKPT_REPORT_TIMELINE_H
+#define CKPT_REPORT_TIMELINE_H
+
+#include "plan/plan.h"
+
+/* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
+                   const char *path, char message[CKPT_MESSAGE]);
+
+/* timeline.html and timeline.js, line by line, ended by NULL: written by build-aux/embed. */
+extern const char *const timeline_page[];
+extern const char *const timeline_script[];
+
+#endif

@@ -1,0 +1,613 @@
+'use strict';
+const D = /*DATA*/null;
+const errors = [];
+window.onerror = (m) => { errors.push(String(m)); };
+
+// ---- categories: the kinds of storages, and what is made again ---------------------------------
+const KIND = ['input', 'activation', 'temporary', 'gradient', 'parameter', 'optimizer'];
+const CATEGORY = [
+  ['parameters', '#3b6fb6'], ['optimizer state', '#8fb0dd'], ['gradients', '#8a63b8'],
+  ['inputs', '#2f9c96'], ['activations', '#57a55a'], ['recomputed', '#ef8e2c'],
+  ['temporaries', '#dfc03a'], ['workspace', '#a0745c']];
+const OF_KIND = [3, 4, 6, 2, 0, 1];
+const PHASE = ['forward', 'backward', 'update'];
+const PHASE_COLOUR = ['#57a55a', '#3b6fb6', '#8a63b8'];
+const AGAIN = '#ef8e2c';
+const NS = D.steps.length;
+
+function category(storage, first) {
+  if (storage < 0) return 7;
+  const c = OF_KIND[D.storages[storage][1]];
+  return (c === 3 || c === 4) && D.steps[first][1] ? 5 : c;
+}
+
+// ---- times: when each step starts; copies that are waited for delay it ---------------------------
+const start = new Float64Array(NS + 1);
+{
+  const due = new Float64Array(NS + 1);
+  for (const p of D.parks) {
+    due[p[5]] = Math.max(due[p[5]], p[10]);
+    if (p[2] <= p[3]) due[p[3] + 1] = Math.max(due[p[3] + 1], p[8]);
+  }
+  let t = 0;
+  for (let k = 0; k < NS; k++) {
+    t = Math.max(t, due[k]);
+    start[k] = t;
+    t += D.ops[D.steps[k][0]][2];
+  }
+  start[NS] = t;
+}
+
+// ---- what stands where ---------------------------------------------------------------------------
+// A block: storage, first step, last step, offset, bytes, category.  Persistent storages that never
+// leave stand below the others for the whole step.
+const device = [], host = [], nvme = [];
+{
+  const placed = new Set(D.instances.filter((i) => i[0] >= 0).map((i) => i[0]));
+  let at = 0;
+  D.storages.forEach((s, i) => {
+    if (!s[3] || placed.has(i)) return;
+    device.push([i, 0, NS - 1, at, s[2], category(i, 0)]);
+    at += s[2];
+  });
+  for (const [s, first, last, offset] of D.instances) {
+    const bytes = s < 0 ? D.ops[D.steps[first][0]][3] : D.storages[s][2];
+    device.push([s, first, last, D.persistent + offset, bytes, category(s, first)]);
+  }
+  for (const [s, tier, out, , , use, offset] of D.parks) {
+    const to = tier === 2 ? host : nvme, bytes = D.storages[s][2], c = category(s, 0);
+    if (use > out) to.push([s, out, use, offset, bytes, c]);
+    else if (use === out) to.push([s, 0, NS - 1, offset, bytes, c]);
+    else to.push([s, out, NS - 1, offset, bytes, c], [s, 0, use, offset, bytes, c]);
+  }
+}
+
+function totals(blocks) { // per category and step
+  const sums = CATEGORY.map(() => new Float64Array(NS + 1));
+  for (const b of blocks) {
+    sums[b[5]][b[1]] += b[4];
+    sums[b[5]][b[2] + 1] -= b[4];
+  }
+  for (const s of sums) for (let k = 1; k <= NS; k++) s[k] += s[k - 1];
+  return sums;
+}
+
+function tier(name, blocks, top, budget, height) {
+  const sums = totals(blocks), all = new Float64Array(NS);
+  for (let k = 0; k < NS; k++) for (const s of sums) all[k] += s[k];
+  const peak = all.reduce((a, b) => Math.max(a, b), 0);
+  const most = Math.max(top, peak, 1), high = 1.06 * (budget < 1.6 * most ? Math.max(most, budget) : most);
+  return {name, blocks, sums, all, peak, budget, height, base: 0, top: high, span: high};
+}
+const tiers = [tier('device', device, D.persistent + D.transient, D.budget, 340)];
+if (host.length) tiers.push(tier('host', host, D.host_bytes, 0, 110));
+if (nvme.length) tiers.push(tier('nvme', nvme, D.nvme_bytes, 0, 110));
+
+// ---- text ----------------------------------------------------------------------------------------
+function bytes(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let u = 0;
+  while (n >= 1023.995 && u < 4) { n /= 1024; u++; }
+  return (u ? n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0) : n) + ' ' + units[u];
+}
+function seconds(s) {
+  if (!s) return '0 s';
+  if (s >= 1) return s.toPrecision(4) + ' s';
+  if (s >= 1e-3) return (s * 1e3).toPrecision(4) + ' ms';
+  return (s * 1e6).toPrecision(3) + ' \u00b5s';
+}
+function escape(text) {
+  return text.replace(/[&<>"]/g, (c) => '&#' + c.charCodeAt(0) + ';');
+}
+function storageName(s, step) {
+  return s < 0 ? 'workspace of ' + D.ops[D.steps[step][0]][0] : D.storages[s][0];
+}
+
+// ---- the head ------------------------------------------------------------------------------------
+{
+  const compute = D.seconds - D.recompute - D.exposed;
+  const percent = (x) => compute > 0 ? '+' + (100 * x / compute).toFixed(1) + ' %' : '';
+  const facts = [
+    ['predicted step', seconds(D.seconds), D.micro > 1 ? D.micro + ' micro-steps' : ''],
+    ['recompute', seconds(D.recompute), percent(D.recompute)],
+    ['exposed copies', seconds(D.exposed), percent(D.exposed)],
+    ['device peak', bytes(D.persistent + D.transient), ''],
+    ['device budget', D.budget ? bytes(D.budget) : 'none', '']];
+  if (host.length) facts.push(['host', bytes(D.host_bytes), '']);
+  if (nvme.length) facts.push(['nvme', bytes(D.nvme_bytes), '']);
+  document.getElementById('facts').innerHTML = facts.map(([name, value, note]) =>
+    `<div><dt>${name}</dt><dd>${value} <small>${note}</small></dd></div>`).join('');
+  document.getElementById('sub').textContent =
+    `${D.machine}: ${NS.toLocaleString('en')} steps, ` +
+    `${D.steps.filter((s) => s[1]).length.toLocaleString('en')} of them recompute` +
+    (D.micro > 1 ? '; the body is drawn once' : '');
+  const used = CATEGORY.filter((c, i) => tiers.some((t) => t.sums[i].some((v) => v > 0)));
+  document.getElementById('legend').innerHTML = used.map(([name, colour]) =>
+    `<span><i style="background:${colour}"></i>${name}</span>`).join('');
+  const phases = PHASE.map((name, i) => [name, PHASE_COLOUR[i]]);
+  document.getElementById('phases').innerHTML = 'ops:' + [...phases, ['run again', AGAIN]].map(
+    ([name, colour]) => `<span><i style="background:${colour}"></i>${name}</span>`).join('');
+}
+
+// ---- the picture ---------------------------------------------------------------------------------
+const canvas = document.getElementById('plot'), c = canvas.getContext('2d');
+const tip = document.getElementById('tip');
+const LEFT = 82, RIGHT = 14, GAP = 34, OPS = 30, LANE = 13;
+let view = 'kind', axis = 'time', marked = -1, query = '', panels = [];
+let from = 0, to = 1; // of what is shown, in units of the axis
+let width = 0, height = 0;
+
+const end = () => axis === 'time' ? start[NS] || 1 : NS;
+const at = (k) => axis === 'time' ? start[k] : k;
+const toX = (v) => LEFT + (v - from) / (to - from) * (width - LEFT - RIGHT);
+const toV = (x) => from + (x - LEFT) / (width - LEFT - RIGHT) * (to - from);
+const duration = (k) => D.ops[D.steps[k][0]][2];
+const endOf = (k) => axis === 'time' ? start[k] + duration(k) : k + 1;
+
+function stepAt(v) { // the last step that starts at or before v
+  let low = 0, high = NS;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (at(middle) <= v) low = middle; else high = middle;
+  }
+  return low;
+}
+
+function layout() {
+  let y = 26;
+  panels = tiers.map((t) => {
+    const p = {tier: t, y, height: t.height};
+    y += t.height + GAP;
+    return p;
+  });
+  if (D.parks.length) {
+    panels.push({lanes: true, y, height: 2 * LANE + 4});
+    y += 2 * LANE + 4 + 10;
+  }
+  panels.push({ops: true, y, height: OPS});
+  y += OPS + 30;
+  const ratio = window.devicePixelRatio || 1;
+  width = canvas.parentElement.clientWidth - 16;
+  height = y;
+  canvas.style.height = height + 'px';
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  c.setTransform(ratio, 0, 0, ratio, 0, 0);
+}
+
+let ink = {};
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of ['card', 'ink', 'soft', 'line', 'empty', 'limit'])
+    ink[name] = style.getPropertyValue('--' + name).trim();
+}
+
+const toY = (p, v) => p.y + p.height * (1 - (v - p.tier.base) / p.tier.span);
+
+function niceStep(range, n) {
+  const power = Math.pow(10, Math.floor(Math.log10(range / n))), rest = range / n / power;
+  return power * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
+}
+
+function drawScale(p) {
+  const t = p.tier, unit = Math.pow(1024, Math.min(4, Math.floor(Math.log(t.span) / Math.log(1024))));
+  const step = niceStep(t.span / unit, p.height / 48) * unit;
+  c.fillStyle = ink.empty;
+  c.fillRect(LEFT, p.y, width - LEFT - RIGHT, p.height);
+  c.font = '12px system-ui, sans-serif';
+  c.textAlign = 'right';
+  c.textBaseline = 'middle';
+  for (let v = Math.ceil(t.base / step) * step; v <= t.base + t.span; v += step) {
+    const y = toY(p, v);
+    c.strokeStyle = ink.line;
+    c.lineWidth = 1;
+    c.beginPath();
+    c.moveTo(LEFT, y);
+    c.lineTo(width - RIGHT, y);
+    c.stroke();
+    c.fillStyle = ink.soft;
+    c.fillText(v ? bytes(v).replace(/\.0+ /, ' ') : '0', LEFT - 8, y);
+  }
+}
+
+// By kind: one column a pixel, the fullest step in it.
+function drawKinds(p) {
+  const t = p.tier, x1 = width - RIGHT;
+  let k = stepAt(toV(LEFT));
+  for (let x = LEFT; x < x1; x++) {
+    const limit = toV(x + 1);
+    let best = k;
+    for (; k + 1 < NS && at(k + 1) < limit; k++) if (t.all[k + 1] > t.all[best]) best = k + 1;
+    if (at(best) >= limit || toV(x) >= end()) continue;
+    let sum = 0;
+    for (let i = 0; i < CATEGORY.length; i++) {
+      const v = t.sums[i][best];
+      if (v <= 0) continue;
+      const y0 = toY(p, sum + v), y1 = toY(p, sum);
+      c.fillStyle = CATEGORY[i][1];
+      c.fillRect(x, y0, 1.5, y1 - y0 + .3);
+      sum += v;
+    }
+  }
+}
+
+function drawBlock(p, b, strong) {
+  const x0 = Math.max(LEFT, toX(at(b[1]))), x1 = Math.min(width - RIGHT, toX(endOf(b[2])));
+  if (x1 <= LEFT || x0 >= width - RIGHT) return;
+  const y = toY(p, b[3] + b[4]), h = b[4] / p.tier.span * p.height;
+  if (y > p.y + p.height) return;
+  const w = Math.max(x1 - x0, .6), gap = w > 3 && h > 3 ? .7 : 0;
+  c.globalAlpha = strong === false ? .18 : .8 + .2 * ((b[0] * 7 & 15) / 15);
+  c.fillStyle = CATEGORY[b[5]][1];
+  c.fillRect(x0, y, w - gap, Math.max(h - gap, .4));
+  c.globalAlpha = 1;
+  if (strong && w > 4 && h > 4) {
+    c.strokeStyle = ink.ink;
+    c.lineWidth = 1.5;
+    c.strokeRect(x0, y, w, Math.max(h, 1));
+  }
+  if (w > 70 && h > 13) {
+    c.save();
+    c.beginPath();
+    c.rect(x0, y, w - 6, h);
+    c.clip();
+    c.fillStyle = strong === false ? ink.soft : '#fff';
+    c.font = '11px system-ui, sans-serif';
+    c.textAlign = 'left';
+    c.textBaseline = 'middle';
+    c.fillText(storageName(b[0], b[1]), x0 + 5, y + h / 2 + .5);
+    c.restore();
+  }
+}
+
+function wanted(b) { // true: highlighted, false: faded, undefined: nothing is asked for
+  if (marked >= 0) return b[0] === marked;
+  if (query) return storageName(b[0], b[1]).toLowerCase().includes(query);
+  return undefined;
+}
+
+function drawAddresses(p) {
+  const later = [];
+  for (const b of p.tier.blocks) {
+    const w = wanted(b);
+    if (w) later.push(b); else drawBlock(p, b, w);
+  }
+  for (const b of later) drawBlock(p, b, true);
+}
+
+function drawLimit(p) {
+  const t = p.tier;
+  c.textBaseline = 'bottom';
+  c.textAlign = 'left';
+  c.font = '600 12.5px system-ui, sans-serif';
+  c.fillStyle = ink.ink;
+  c.fillText(t.name, LEFT + 2, p.y - 1);
+  if (!t.budget) return;
+  const y = toY(p, t.budget);
+  c.strokeStyle = c.fillStyle = ink.limit;
+  c.textAlign = 'right';
+  if (t.budget > t.base + t.span) { // far above what is used
+    c.fillText('budget ' + bytes(t.budget) + ' \u2191', width - RIGHT - 4, p.y - 1);
+    return;
+  }
+  c.lineWidth = 1.6;
+  c.setLineDash([7, 4]);
+  c.beginPath();
+  c.moveTo(LEFT, y);
+  c.lineTo(width - RIGHT, y);
+  c.stroke();
+  c.setLineDash([]);
+  c.fillText('budget ' + bytes(t.budget), width - RIGHT - 4, y - 2);
+}
+
+function drawLanes(p) { // copies, each over the time it runs
+  c.font = '12px system-ui, sans-serif';
+  c.textBaseline = 'middle';
+  c.textAlign = 'right';
+  c.fillStyle = ink.soft;
+  c.fillText('copy out', LEFT - 8, p.y + LANE / 2);
+  c.fillText('copy in', LEFT - 8, p.y + 4 + 1.5 * LANE);
+  c.fillStyle = ink.empty;
+  c.fillRect(LEFT, p.y, width - LEFT - RIGHT, LANE);
+  c.fillRect(LEFT, p.y + LANE + 4, width - LEFT - RIGHT, LANE);
+  for (const q of D.parks) {
+    const spans = axis === 'time' ? [[q[7], q[8]], [q[9], q[10]]]
+      : [[q[2] + 1, q[3] + 1], [q[4], q[5]]];
+    spans.forEach(([a, b], i) => {
+      const x0 = Math.max(LEFT, toX(a)), x1 = Math.min(width - RIGHT, toX(b));
+      if (x1 <= x0) return;
+      c.fillStyle = CATEGORY[category(q[0], 0)][1];
+      c.fillRect(x0, p.y + i * (LANE + 4), Math.max(x1 - x0 - .5, .5), LANE);
+    });
+  }
+}
+
+function drawOps(p) {
+  c.font = '12px system-ui, sans-serif';
+  c.textAlign = 'right';
+  c.textBaseline = 'middle';
+  c.fillStyle = ink.soft;
+  c.fillText('ops', LEFT - 8, p.y + p.height / 2);
+  c.fillStyle = ink.empty;
+  c.fillRect(LEFT, p.y, width - LEFT - RIGHT, p.height);
+  for (let k = stepAt(from); k < NS && at(k) < to; k++) {
+    const x0 = Math.max(LEFT, toX(at(k))), x1 = Math.min(width - RIGHT, toX(endOf(k)));
+    const w = x1 - x0, [op, again] = D.steps[k];
+    if (w <= 0) continue;
+    c.fillStyle = again ? AGAIN : PHASE_COLOUR[D.ops[op][1]];
+    c.fillRect(x0, p.y, Math.max(w > 2.5 ? w - .7 : w, .5), p.height);
+    if (w < 46) continue;
+    c.save();
+    c.beginPath();
+    c.rect(x0, p.y, w - 4, p.height);
+    c.clip();
+    c.fillStyle = '#fff';
+    c.font = '11px system-ui, sans-serif';
+    c.textAlign = 'left';
+    c.fillText(D.ops[op][0], x0 + 4, p.y + p.height / 2);
+    c.restore();
+  }
+}
+
+function drawAxis() {
+  const y = height - 26, step = niceStep(to - from, Math.max(2, width / 130));
+  c.font = '12px system-ui, sans-serif';
+  c.textBaseline = 'top';
+  c.textAlign = 'center';
+  for (let i = Math.ceil(from / step); i * step <= to * (1 + 1e-12); i++) {
+    const v = i * step, x = toX(v);
+    if (axis !== 'time' && step < 1 && v % 1) continue;
+    c.strokeStyle = ink.line;
+    c.lineWidth = 1;
+    c.beginPath();
+    c.moveTo(x, y);
+    c.lineTo(x, y + 5);
+    c.stroke();
+    c.fillStyle = ink.soft;
+    c.textAlign = x > width - 36 ? 'right' : 'center';
+    c.fillText(axis !== 'time' ? v.toLocaleString('en') : tickText(v, step), Math.min(x, width - 2), y + 8);
+  }
+}
+function tickText(v, step) {
+  const [unit, name] = end() >= 1 && step >= 1e-3 ? [1, ' s'] : step >= 1e-6 * 50 ? [1e-3, ' ms']
+    : [1e-6, ' \u00b5s'];
+  return (v / unit).toFixed(Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9))) + name;
+}
+
+function draw() {
+  c.clearRect(0, 0, width, height);
+  for (const p of panels) {
+    if (p.ops) drawOps(p);
+    else if (p.lanes) drawLanes(p);
+    else {
+      drawScale(p);
+      c.save();
+      c.beginPath();
+      c.rect(LEFT, p.y, width - LEFT - RIGHT, p.height);
+      c.clip();
+      if (view === 'kind') drawKinds(p); else drawAddresses(p);
+      c.restore();
+      drawLimit(p);
+    }
+  }
+  drawAxis();
+}
+let waiting = false;
+function redraw() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; draw(); });
+}
+
+// ---- hovering ------------------------------------------------------------------------------------
+function row(name, value, colour) {
+  const mark = colour ? `<i style="background:${colour}"></i>` : '';
+  return `<tr><td>${mark}${escape(name)}</td><td>${escape(value)}</td></tr>`;
+}
+function blockAt(p, k, y) {
+  const offset = p.tier.base + (p.y + p.height - y) / p.height * p.tier.span;
+  return p.tier.blocks.find((b) => b[1] <= k && k <= b[2] && b[3] <= offset && offset < b[3] + b[4]);
+}
+function describeOp(k) {
+  const [op, again] = D.steps[k], o = D.ops[op];
+  return `<b>${escape(o[0])}</b><table>` +
+    row('step ' + k, again ? 'recompute' : PHASE[o[1]], again ? AGAIN : PHASE_COLOUR[o[1]]) +
+    row('takes', seconds(o[2])) + (o[3] ? row('workspace', bytes(o[3])) : '') +
+    row('device bytes alive', bytes(tiers[0].all[k])) + '</table>';
+}
+function describeBlock(p, b, k) {
+  return `<b>${escape(storageName(b[0], b[1]))}</b><table>` +
+    row(CATEGORY[b[5]][0], bytes(b[4]), CATEGORY[b[5]][1]) +
+    (b[0] >= 0 ? row('storage', '#' + b[0]) : '') +
+    row('in ' + p.tier.name, `steps ${b[1]} to ${b[2]}`) + row('for', seconds(start[b[2] + 1] - start[b[1]])) +
+    row('at offset', bytes(b[3])) + row('now', 'step ' + k) + '</table>';
+}
+function describeKinds(p, k) {
+  let rows = '';
+  CATEGORY.forEach(([name, colour], i) => {
+    if (p.tier.sums[i][k] > 0) rows = row(name, bytes(p.tier.sums[i][k]), colour) + rows;
+  });
+  return `<b>${escape(D.ops[D.steps[k][0]][0])}</b><table>` + row('step ' + k, seconds(start[k])) +
+    rows + row(p.tier.name + ', alive', bytes(p.tier.all[k])) + '</table>';
+}
+function describeLane(p, x, y) {
+  const i = y < p.y + LANE + 2 ? 0 : 1, v = toV(x);
+  const q = D.parks.find((r) => axis === 'time' ? r[7 + 2 * i] <= v && v < r[8 + 2 * i]
+    : i ? r[4] <= v && v < r[5] : r[2] + 1 <= v && v < r[3] + 1);
+  if (!q) return '';
+  return `<b>${escape(D.storages[q[0]][0])}</b><table>` + row('copied ' + (i ? 'in' : 'out'), bytes(D.storages[q[0]][2])) +
+    row('tier', q[1] === 2 ? 'host' : 'nvme') + row('takes', seconds(q[8 + 2 * i] - q[7 + 2 * i])) + '</table>';
+}
+function describe(x, y) {
+  const p = panels.find((q) => y >= q.y && y < q.y + q.height);
+  if (!p || x < LEFT || x > width - RIGHT || !NS) return '';
+  const k = Math.min(NS - 1, stepAt(toV(x)));
+  if (p.ops) return describeOp(k);
+  if (p.lanes) return describeLane(p, x, y);
+  if (view === 'kind') return describeKinds(p, k);
+  const b = blockAt(p, k, y);
+  return b ? describeBlock(p, b, k) : '';
+}
+function place(e) {
+  const text = describe(e.offsetX, e.offsetY);
+  tip.hidden = !text;
+  if (!text) return;
+  tip.innerHTML = text;
+  const r = tip.getBoundingClientRect(), margin = 14;
+  let x = e.clientX + margin, y = e.clientY + margin;
+  if (x + r.width > innerWidth - 6) x = Math.max(6, e.clientX - margin - r.width);
+  if (y + r.height > innerHeight - 6) y = Math.max(6, e.clientY - margin - r.height);
+  tip.style.left = x + 'px';
+  tip.style.top = y + 'px';
+}
+
+// ---- moving --------------------------------------------------------------------------------------
+function show(a, b) {
+  const least = axis === 'time' ? end() / 1e7 : 4, w = Math.min(end(), Math.max(least, b - a));
+  from = Math.max(0, Math.min(end() - w, a + (b - a - w) / 2));
+  to = from + w;
+  redraw();
+}
+function zoom(v, factor) { show(v - (v - from) * factor, v + (to - v) * factor); }
+
+let drag = null;
+canvas.addEventListener('wheel', (e) => {
+  e.preventDefault();
+  if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
+    const d = e.deltaX / (width - LEFT - RIGHT) * (to - from);
+    show(from + d, to + d);
+  } else zoom(toV(Math.max(LEFT, e.offsetX)), Math.exp(Math.max(-1, Math.min(1, e.deltaY / 300))));
+  place(e);
+}, {passive: false});
+canvas.addEventListener('pointerdown', (e) => {
+  drag = {x: e.offsetX, from, to, moved: false};
+  try { canvas.setPointerCapture(e.pointerId); } catch (_) { /* an event of a script */ }
+});
+canvas.addEventListener('pointermove', (e) => {
+  if (!drag) return place(e);
+  const d = (drag.x - e.offsetX) / (width - LEFT - RIGHT) * (drag.to - drag.from);
+  drag.moved = drag.moved || Math.abs(drag.x - e.offsetX) > 3;
+  if (drag.moved) {
+    tip.hidden = true;
+    show(drag.from + d, drag.to + d);
+  }
+});
+canvas.addEventListener('pointerup', (e) => {
+  const click = drag && !drag.moved;
+  drag = null;
+  if (!click || view !== 'address') return;
+  const p = panels.find((q) => q.tier && e.offsetY >= q.y && e.offsetY < q.y + q.height);
+  const b = p && blockAt(p, Math.min(NS - 1, stepAt(toV(e.offsetX))), e.offsetY);
+  marked = b && b[0] >= 0 && b[0] !== marked ? b[0] : -1;
+  redraw();
+});
+canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
+canvas.addEventListener('dblclick', () => show(0, end()));
+canvas.addEventListener('keydown', (e) => {
+  const w = to - from, middle = (from + to) / 2;
+  const moves = {'+': () => zoom(middle, .7), '=': () => zoom(middle, .7), '-': () => zoom(middle, 1.4),
+    ArrowLeft: () => show(from - w / 6, to - w / 6), ArrowRight: () => show(from + w / 6, to + w / 6),
+    '0': () => show(0, end())};
+  if (!moves[e.key]) return;
+  e.preventDefault();
+  moves[e.key]();
+});
+function choose(pair, on, set) {
+  for (const id of pair)
+    document.getElementById(id).setAttribute('aria-pressed', String(id === on));
+  set();
+  redraw();
+}
+const VIEWS = ['by-kind', 'by-address'], AXES = ['in-time', 'in-steps'];
+const RANGES = ['all-bytes', 'moving-bytes'];
+for (const id of RANGES)
+  document.getElementById(id).onclick = () => choose(RANGES, id, () => {
+    const t = tiers[0];
+    t.base = id === 'all-bytes' ? 0 : Math.min(D.persistent, .99 * t.top);
+    t.span = t.top - t.base;
+    if (t.base) t.span = 1.06 * (t.top / 1.06 - t.base);
+  });
+for (const id of VIEWS)
+  document.getElementById(id).onclick = () => choose(VIEWS, id, () => { view = id.slice(3); });
+for (const id of AXES)
+  document.getElementById(id).onclick = () => choose(AXES, id, () => {
+    const a = stepAt(from), b = Math.min(NS, stepAt(to) + 1), whole = from <= 0 && to >= end() * .999;
+    axis = id.slice(3);
+    if (whole) show(0, end()); else show(at(a), at(b));
+  });
+document.getElementById('find').addEventListener('input', (e) => {
+  query = e.target.value.trim().toLowerCase();
+  marked = -1;
+  if (query && view === 'kind') document.getElementById('by-address').click();
+  redraw();
+});
+new ResizeObserver(() => { layout(); draw(); }).observe(canvas.parentElement);
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { readColours(); draw(); });
+readColours();
+to = end();
+layout();
+draw();
+
+// ---- #selftest: what a person would do, with the outcome in the title ------------------------------
+function fire(type, x, y, more) {
+  const r = canvas.getBoundingClientRect();
+  const make = type === 'wheel' ? WheelEvent : PointerEvent;
+  canvas.dispatchEvent(new make(type, Object.assign({clientX: r.left + x, clientY: r.top + y,
+    bubbles: true, cancelable: true}, more)));
+}
+function colours(p) { // colours of categories that can be seen in a panel
+  const ratio = canvas.width / width, seen = new Set();
+  const copy = document.createElement('canvas'), into = copy.getContext('2d', {willReadFrequently: true});
+  copy.width = Math.floor((width - LEFT - RIGHT) * ratio);
+  copy.height = Math.floor(p.height * ratio);
+  into.drawImage(canvas, -LEFT * ratio, -p.y * ratio);
+  const data = into.getImageData(0, 0, copy.width, copy.height).data;
+  for (let i = 0; i < data.length; i += 4) seen.add((data[i] << 16) + (data[i + 1] << 8) + data[i + 2]);
+  return seen;
+}
+function selftest() {
+  const failed = [], check = (ok, what) => { if (!ok) failed.push(what); };
+  const big = tiers[0].blocks.reduce((a, b) => a[4] * (a[2] - a[1] + 1) > b[4] * (b[2] - b[1] + 1) ? a : b);
+  panels.filter((p) => p.tier).forEach((p) => {
+    const seen = colours(p);
+    CATEGORY.forEach(([name, colour], i) => {
+      const share = p.tier.sums[i].reduce((a, b) => Math.max(a, b), 0) / p.tier.span * p.height;
+      check(share < 3 || seen.has(parseInt(colour.slice(1), 16)), `no ${name} is drawn in ${p.tier.name}`);
+    });
+  });
+  check(colours(panels[panels.length - 1]).size > 1, 'no ops are drawn');
+  const p = panels[0], k = (big[1] + big[2]) >> 1;
+  const x = toX((at(k) + endOf(k)) / 2), y = toY(p, big[3] + big[4] / 2);
+  fire('pointermove', x, p.y + p.height - 4);
+  check(!tip.hidden && tip.textContent.includes('alive'), 'no tip over the kinds');
+  document.getElementById('by-address').click();
+  draw();
+  fire('pointermove', x, y);
+  check(!tip.hidden && tip.textContent.includes(storageName(big[0], big[1])), 'no tip over a block');
+  fire('pointermove', x, panels[panels.length - 1].y + 3);
+  check(!tip.hidden && /forward|backward|update|recompute/.test(tip.textContent), 'no tip over the ops');
+  fire('pointermove', 2, 2);
+  check(tip.hidden, 'a tip outside');
+  const before = to - from;
+  fire('wheel', (LEFT + width) / 2, y, {deltaY: -300});
+  check(to - from < before, 'the wheel does not zoom');
+  const left = from;
+  fire('pointerdown', width / 2, y, {pointerId: 1});
+  fire('pointermove', width / 2 - 60, y, {pointerId: 1});
+  fire('pointerup', width / 2 - 60, y, {pointerId: 1});
+  check(from > left, 'dragging does not move');
+  document.getElementById('moving-bytes').click();
+  check(p.tier.base > 0 || !D.persistent, 'what stays is still shown');
+  document.getElementById('all-bytes').click();
+  document.getElementById('in-steps').click();
+  fire('dblclick', x, y);
+  check(from === 0 && to === NS, 'a double click does not show all');
+  draw();
+  check(!errors.length, errors.join('; '));
+  return failed;
+}
+if (location.hash === '#selftest') {
+  const failed = selftest();
+  document.title = failed.length ? 'selftest failed: ' + failed.join(', ') : 'selftest ok';
+  document.documentElement.dataset.blocks = device.length;
+}

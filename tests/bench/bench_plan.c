@@ -1,0 +1,273 @@
+/*
+ * The planner's numbers, one table: what is promised, what is reached.  Seconds of planning are
+ * processor seconds, so that a busy machine does not count.
+ *
+ * usage: bench_plan [PART]      PART: place, optima, size, stdit, conv or sweep
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "plan/models.h"
+#include "plan/optima.h"
+#include "bench_plan.h"
+
+static int misses;
+
+void bench_row(const char *what, const char *target, bool pass, const char *reached, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, reached);
+    vsnprintf(text, sizeof(text), reached, ap);
+    va_end(ap);
+    printf("%-40s %-26s %-44s %s\n", what, target, text, pass ? "pass" : "MISS");
+    fflush(stdout);
+    misses += !pass;
+}
+
+double bench_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *what, const char *message)
+{
+    fprintf(stderr, "%s: %s\n", what, message);
+    exit(1);
+}
+
+static struct machine read_machine(void)
+{
+    struct machine m;
+    char path[4096], message[CKPT_MESSAGE];
+    const char *srcdir = getenv("srcdir");
+    snprintf(path, sizeof(path), "%s/machines/h200-141.json", srcdir ? srcdir : ".");
+    if (machine_read(path, &m, message))
+        fail(path, message);
+    return m;
+}
+
+/* A checked plan, or NULL. */
+static struct plan *plan_at(const struct graph *g, const struct machine *m, int64_t device,
+                            int64_t host)
+{
+    struct budgets b = {device, host, 0};
+    char message[CKPT_MESSAGE];
+    struct plan *p;
+    int rc = plan_make(g, m, &b, 0, &p, message);
+    if (rc == CKPT_EBUDGET)
+        return NULL;
+    if (rc || plan_check(g, p, message))
+        fail("planning", message);
+    return p;
+}
+
+/* ---- optimality ----------------------------------------------------------------------------- */
+
+static void bench_optima(void)
+{
+    struct optima_result r;
+    if (optima_compare(NULL, &r))
+        fail("optima", "the comparison failed");
+    bench_row("optima: geometric mean of step seconds", "<= 1.01 x", r.mean <= 1.01,
+              "%.4f x over %d budgets", r.mean, r.n);
+    bench_row("optima: worst", "<= 1.05 x", r.worst <= 1.05, "%.4f x, %s", r.worst, r.worst_name);
+    bench_row("optima: infeasible where one exists", "0", r.refused == 0, "%d", r.refused);
+}
+
+/* ---- size ----------------------------------------------------------------------------------- */
+
+static int64_t resident_peak(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return 1024 * (int64_t)u.ru_maxrss;
+}
+
+enum { PATIENCE = 60 };
+
+struct measured {
+    double seconds;
+    int64_t bytes;
+    int32_t ops;
+};
+
+static struct measured measure(struct graph *g, const struct machine *m, int64_t device)
+{
+    struct measured r = {.ops = g->n_ops};
+    int64_t before = resident_peak();
+    struct budgets b = {device, 0, 0};
+    char message[CKPT_MESSAGE];
+    struct plan *p;
+    double start = bench_seconds();
+    int rc = plan_make(g, m, &b, 0, &p, message);
+    r.seconds = bench_seconds() - start;
+    r.bytes = resident_peak() - before;
+    if (rc)
+        fail("planning", message);
+    plan_free(p);
+    return r;
+}
+
+/* In a process of its own, whose peak of resident memory is the planner's. */
+static void bench_size(const char *what, struct graph *g, const struct machine *m, int64_t device)
+{
+    struct measured r;
+    int fd[2], status;
+    if (pipe(fd))
+        fail(what, "no pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(PATIENCE);
+        r = measure(g, m, device);
+        _exit(write(fd[1], &r, sizeof(r)) != sizeof(r));
+    }
+    close(fd[1]);
+    bool measured = child > 0 && read(fd[0], &r, sizeof(r)) == sizeof(r);
+    if (child < 0 || waitpid(child, &status, 0) < 0)
+        fail(what, "no process");
+    close(fd[0]);
+    if (!measured)
+        bench_row(what, "< 1 s, < 200 MB", false, "no plan in %d s", PATIENCE);
+    else
+        bench_row(what, "< 1 s, < 200 MB", r.seconds < 1 && r.bytes < 200000000,
+                  "%.2f s, %.0f MB, %d ops", r.seconds, 1e-6 * (double)r.bytes, (int)r.ops);
+    graph_free(g);
+}
+
+static int64_t transient_share(const struct graph *g, double share)
+{
+    struct plan *p = plan_at(g, &machine_cpu, INT64_MAX, 0);
+    int64_t bytes = p->persistent + (int64_t)(share * (double)p->transient);
+    plan_free(p);
+    return bytes;
+}
+
+static void bench_sizes(const struct machine *m)
+{
+    struct graph *g = model_synthetic(20000);
+    bench_size("STDiT3-XL/2 step, 26G", model_stdit(28, true, m), m, INT64_C(26) << 30);
+    bench_size("STDiT3 step of depth 95, 80G", model_stdit(95, false, m), m, INT64_C(80) << 30);
+    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5));
+}
+
+/* ---- models --------------------------------------------------------------------------------- */
+
+static void bench_ratio(const char *what, const struct graph *g, const struct machine *m,
+                        int64_t device, int64_t host, double target)
+{
+    struct plan *all = plan_at(g, m, INT64_MAX, 0), *p = plan_at(g, m, device, host);
+    char limit[32];
+    snprintf(limit, sizeof(limit), "<= %.3f x keep-all", target);
+    if (p)
+        bench_row(what, limit, p->seconds <= target * all->seconds,
+                  "%.4f x, proved bound %.4f x, %d parks", p->seconds / all->seconds,
+                  p->bound_seconds / all->seconds, (int)p->n_parks);
+    else
+        bench_row(what, limit, false, "refused");
+    plan_free(all);
+    plan_free(p);
+}
+
+static void bench_stdit(const struct machine *m)
+{
+    const int64_t gib = INT64_C(1) << 30;
+    struct graph *g = model_stdit(28, true, m), *plain = model_stdit(28, false, m);
+    bench_ratio("XL/2, 26G", g, m, 26 * gib, 0, 1.15);
+    bench_ratio("XL/2, 24G and 64G of host memory", g, m, 24 * gib, 64 * gib, 1.15);
+    bench_ratio("XL/2 without EMA, 26G", plain, m, 26 * gib, 0, 1.15);
+    bench_ratio("XL/2 without EMA, 24G and 64G of host", plain, m, 24 * gib, 64 * gib, 1.15);
+    graph_free(g);
+    graph_free(plain);
+}
+
+/* Half and a third of all that keep-all takes. */
+static void bench_conv(const char *name, struct graph *g)
+{
+    struct plan *all = plan_at(g, &machine_fp32, INT64_MAX, 0);
+    int64_t bytes = all->persistent + all->transient;
+    char what[64];
+    snprintf(what, sizeof(what), "%s, half", name);
+    bench_ratio(what, g, &machine_fp32, bytes / 2, 0, 1.056);
+    snprintf(what, sizeof(what), "%s, a third", name);
+    bench_ratio(what, g, &machine_fp32, bytes / 3, 0, 1.12);
+    plan_free(all);
+    graph_free(g);
+}
+
+/* ---- more never hurts ----------------------------------------------------------------------- */
+
+enum { POINTS = 100 };
+
+static void bench_sweep(const char *what, struct graph *g, const struct machine *m, int64_t host)
+{
+    struct plan *all = plan_at(g, m, INT64_MAX, 0), *plans[POINTS];
+    struct budgets b = {INT64_MAX, host, 0};
+    int64_t device[POINTS], low = all->min_budget, high = all->persistent + all->transient;
+    int slower = 0, refused = 0, feasible = 0;
+    double before = INFINITY;
+    char message[CKPT_MESSAGE];
+    for (int i = 0; i < POINTS; i++)
+        device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
+    if (plan_sweep(g, m, &b, device, POINTS, plans))
+        fail(what, "no sweep");
+    for (int i = 0; i < POINTS; i++) {
+        struct plan *p = plans[i];
+        refused += !p && feasible > 0;
+        if (!p)
+            continue;
+        if (plan_check(g, p, message) || p->persistent + p->transient > device[i])
+            fail(what, message);
+        slower += p->seconds > before;
+        before = p->seconds;
+        feasible++;
+        plan_free(p);
+    }
+    bench_row(what, "0 slower with more", slower + refused == 0, "%d slower, %d of %d feasible",
+              slower + refused, feasible, POINTS);
+    plan_free(all);
+    graph_free(g);
+}
+
+static void bench_sweeps(const struct machine *m)
+{
+    bench_sweep("sweep of XL/2", model_stdit(28, false, m), m, 0);
+    bench_sweep("sweep of XL/2 with 64G of host", model_stdit(28, true, m), m, INT64_C(64) << 30);
+    bench_sweep("sweep of U-Net", model_unet(11, &machine_fp32), &machine_fp32, 0);
+    bench_sweep("sweep of a VAE", model_vae(16, &machine_fp32), &machine_fp32, 0);
+    bench_sweep("sweep of two towers", model_two_tower(m), m, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const char *part = argc > 1 ? argv[1] : "";
+    struct machine m = read_machine();
+    bool all = !*part;
+    printf("%-40s %-26s %-44s\n", "what", "target", "reached");
+    if (all || !strcmp(part, "size"))
+        bench_sizes(&m);
+    if (all || !strcmp(part, "place"))
+        bench_place(&m);
+    if (all || !strcmp(part, "optima"))
+        bench_optima();
+    if (all || !strcmp(part, "stdit"))
+        bench_stdit(&m);
+    if (all || !strcmp(part, "conv")) {
+        bench_conv("ResNet-50, batch 184", model_resnet50(184, &machine_fp32));
+        bench_conv("U-Net, batch 11", model_unet(11, &machine_fp32));
+    }
+    if (all || !strcmp(part, "sweep"))
+        bench_sweeps(&m);
+    machine_free(&m);
+    if (misses)
+        printf("%d targets missed\n", misses);
+    return misses > 0;
+}

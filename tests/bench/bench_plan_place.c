@@ -1,0 +1,119 @@
+/* The planner's numbers: addresses of hard instances, of our own step graphs and of traces. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/models.h"
+#include "bench_plan.h"
+
+struct worst {
+    double ratio, seconds;
+    int n;
+};
+
+/* Places items; ratio is the peak over the most bytes alive at once. */
+static void place_timed(struct worst *w, struct place_item *items, int32_t n, int64_t load)
+{
+    int64_t peak;
+    double start = bench_seconds();
+    if (place_items(items, n, load, &peak))
+        exit(1);
+    double seconds = bench_seconds() - start, ratio = (double)peak / (double)load;
+    w->ratio = ratio > w->ratio ? ratio : w->ratio;
+    w->seconds = seconds > w->seconds ? seconds : w->seconds;
+    w->n++;
+}
+
+static void report(const char *what, const struct worst *w)
+{
+    bench_row(what, "<= 1.003 x load, < 2 s", w->ratio <= 1.003 && w->seconds < 2,
+              "%.4f x, %.2f s, the worst of %d", w->ratio, w->seconds, w->n);
+}
+
+/* The instances of a plan once more. */
+static void place_plan(struct worst *w, const struct graph *g, const struct machine *m,
+                       int64_t device)
+{
+    struct budgets b = {device, 0, 0};
+    char message[CKPT_MESSAGE];
+    struct plan *p;
+    if (plan_make(g, m, &b, 0, &p, message))
+        return;
+    struct place_item *items = calloc((size_t)p->n_instances + 1, sizeof(*items));
+    for (int32_t i = 0; items && i < p->n_instances; i++) {
+        const struct plan_instance *t = &p->instances[i];
+        int64_t bytes = t->storage >= 0 ? g->storages[t->storage].bytes
+                                        : g->ops[p->steps[-1 - t->storage].op].workspace;
+        items[i] = (struct place_item){.first = t->first, .last = t->last, .bytes = bytes};
+    }
+    if (items)
+        place_timed(w, items, p->n_instances, p->load);
+    free(items);
+    plan_free(p);
+}
+
+static void place_model(struct worst *w, struct graph *g, const struct machine *m)
+{
+    struct budgets b = {INT64_MAX, 0, 0};
+    char message[CKPT_MESSAGE];
+    struct plan *p;
+    if (plan_make(g, m, &b, 0, &p, message))
+        exit(1);
+    place_plan(w, g, m, INT64_MAX);
+    place_plan(w, g, m, p->persistent + p->transient / 2);
+    plan_free(p);
+    graph_free(g);
+}
+
+static bool place_instance(const char *path, double *slowest)
+{
+    struct place_request request = {.capacity = 1048576};
+    struct place_result result;
+    struct place_file file;
+    char message[CKPT_MESSAGE];
+    if (place_file_read(path, &file, message)) {
+        fprintf(stderr, "%s\n", message);
+        return false;
+    }
+    double start = bench_seconds();
+    int rc = plan_place(file.items, file.n, &request, &result);
+    double seconds = bench_seconds() - start;
+    *slowest = seconds > *slowest ? seconds : *slowest;
+    place_file_free(&file);
+    return rc == 0 && result.peak <= request.capacity;
+}
+
+static void bench_instances(void)
+{
+    const char *srcdir = getenv("srcdir");
+    double slowest = 0;
+    int placed = 0;
+    for (char name = 'A'; name <= 'F'; name++) {
+        char path[4096];
+        snprintf(path, sizeof(path), "%s/tests/data/minimalloc/%c.1048576.csv",
+                 srcdir ? srcdir : ".", name);
+        placed += place_instance(path, &slowest);
+    }
+    bench_row("minimalloc, six instances", "6 at 1048576, each < 7 s", placed == 6 && slowest < 7,
+              "%d placed, the slowest in %.2f s", placed, slowest);
+}
+
+void bench_place(const struct machine *m)
+{
+    static const int32_t sizes[] = {1000, 3000, 10000, 30000};
+    struct worst own = {0}, traces = {0};
+    bench_instances();
+    place_model(&own, model_stdit(28, true, m), m);
+    place_model(&own, model_resnet50(184, &machine_fp32), &machine_fp32);
+    place_model(&own, model_unet(11, &machine_fp32), &machine_fp32);
+    place_model(&own, model_two_tower(m), m);
+    report("addresses of step graphs", &own);
+    for (int i = 0; i < 4; i++)
+        for (uint32_t seed = 0; seed < 3; seed++) {
+            struct place_item *items = calloc((size_t)sizes[i], sizeof(*items));
+            if (!items)
+                exit(1);
+            int64_t load = model_trace(seed, sizes[i], items);
+            place_timed(&traces, items, sizes[i], load);
+            free(items);
+        }
+    report("addresses of traces, 1k to 30k", &traces);
+}

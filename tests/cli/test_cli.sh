@@ -1,0 +1,137 @@
+#!/bin/sh
+# The ckpt command from outside: a recorded graph is planned, swept, explained and drawn, plans are
+# the same bytes every time, and wrong input gets one sentence and the right exit status.
+set -eu
+
+ckpt=${CKPT_COMMAND:-./ckpt}
+mlp=${EXAMPLES:-./examples}/mlp
+case $ckpt in /*) ;; *) ckpt=$PWD/$ckpt ;; esac
+case $mlp in /*) ;; *) mlp=$PWD/$mlp ;; esac
+[ -x "$ckpt" ] && [ -x "$mlp" ] || exit 77
+case ${CKPT_MACHINE_DIR-} in /*) ;; *) CKPT_MACHINE_DIR=$(cd "${srcdir:-.}/machines" && pwd) ;; esac
+export CKPT_MACHINE_DIR
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# run STATUS COMMAND...: the output is in out, what went to standard error in err.
+run() {
+    expected=$1
+    shift
+    status=0
+    "$@" >out 2>err || status=$?
+    [ "$status" = "$expected" ] || fail "$*: status $status, not $expected: $(cat err)"
+}
+
+# refuse STATUS PATTERN COMMAND...: one sentence that fits the pattern, and nothing else.
+refuse() {
+    expected=$1
+    pattern=$2
+    shift 2
+    run "$expected" "$@"
+    grep -q "$pattern" err || fail "$*: said '$(cat err)', not '$pattern'"
+    [ "$(wc -l <err)" = 1 ] || fail "$*: not one line: $(cat err)"
+}
+
+# ---- help and info ---------------------------------------------------------------------------------
+run 0 "$ckpt" --help
+grep -q "plan the step" out || fail "--help: $(cat out)"
+run 0 "$ckpt" plan --help
+grep -q -- "--sweep" out || fail "plan --help: $(cat out)"
+run 0 "$ckpt" info
+grep -q "h200-141 .*estimate" out || fail "info: $(cat out)"
+run 2 "$ckpt"
+refuse 2 "no command 'plane'" "$ckpt" plane
+
+# ---- a graph, planned for another machine ----------------------------------------------------------
+"$mlp" --plan-only --graph-out mlp.graph >/dev/null 2>err || fail "mlp --graph-out: $(cat err)"
+"$mlp" --plan-only --machine h200-141 --graph-out again.graph >/dev/null || fail "mlp --machine"
+run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --out free.plan
+for words in "H200" "predicted step" "recompute" "exposed copies" "smallest feasible budget" \
+    "peak of live bytes" "with one GiB more"; do
+    grep -q "$words" out || fail "the table has no '$words': $(cat out)"
+done
+smallest=$(sed -n 's/^min_budget //p' free.plan)
+[ "$smallest" -gt 0 ] || fail "no smallest budget in $(head -20 free.plan)"
+
+run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --vram "$smallest" --out a.plan
+run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --vram "$smallest" --out b.plan
+cmp a.plan b.plan || fail "the same inputs gave two plans"
+run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --plan-in a.plan
+grep -q "predicted step" out || fail "--plan-in: $(cat out)"
+refuse 1 "needs at least $smallest bytes" "$ckpt" plan --graph mlp.graph --machine h200-141 \
+    --vram $((smallest - 1))
+
+# What the program itself plans for that machine is the same plan.
+"$mlp" --plan-only --machine h200-141 --vram "$smallest" --plan-out c.plan >/dev/null 2>err ||
+    fail "mlp --plan-out: $(cat err)"
+cmp a.plan c.plan || fail "program and command plan differently"
+
+# ---- sweep, picture, explanation, page ---------------------------------------------------------------
+run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --sweep --points 9 --svg sweep.svg
+[ "$(wc -l <out)" = 10 ] || fail "--points 9: $(cat out)"
+awk 'NR > 1 { if (last && $5 > last) exit 1; last = $5 }' out || fail "a larger budget is slower: $(cat out)"
+grep -q "</svg>" sweep.svg || fail "the drawing is not complete"
+! grep -qi "nan\|inf[^o]" sweep.svg || fail "a number of the drawing is not finite"
+run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain fc1.weight
+grep -q "persistent: it may be parked, never dropped" out || fail "--explain fc1.weight: $(cat out)"
+run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain '#1'
+grep -q "storage #1:" out || fail "--explain #1: $(cat out)"
+refuse 1 "no storage has this name" "$ckpt" plan --graph mlp.graph --explain nobody
+run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --timeline page.html
+grep -q "</html>" page.html || fail "the page is not complete"
+! grep -q "https*://\|src=" page.html || fail "the page needs something outside of it"
+
+# ---- mistakes on the command line ---------------------------------------------------------------------
+refuse 2 "graph FILE is missing" "$ckpt" plan
+refuse 2 "unknown option '--grahp'; did you mean --graph" "$ckpt" plan --grahp mlp.graph
+refuse 2 "vram 0: a plan needs device memory" "$ckpt" plan --graph mlp.graph --vram 0
+refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 9223372036854775808
+refuse 2 "too large" "$ckpt" plan --graph mlp.graph --vram 8388608T
+refuse 2 "too large" "$ckpt" plan --graph mlp.graph --host 99999999999999999999
+refuse 2 "not a size" "$ckpt" plan --graph mlp.graph --vram -1
+refuse 2 "not a size" "$ckpt" plan --graph mlp.graph --nvme much
+refuse 2 "of which machine" "$ckpt" plan --graph mlp.graph --vram 80%
+refuse 2 "give it in bytes" "$ckpt" plan --graph mlp.graph --host 80%
+refuse 2 "give 2 to 1000" "$ckpt" plan --graph mlp.graph --sweep --points 1
+refuse 2 "add --sweep" "$ckpt" plan --graph mlp.graph --svg x.svg
+refuse 2 "works on its own" "$ckpt" plan --graph mlp.graph --place x.csv
+
+# ---- files that are wrong -----------------------------------------------------------------------------
+refuse 1 "cannot be opened" "$ckpt" plan --graph nothing.graph
+refuse 1 "cannot be opened" "$ckpt" plan --graph mlp.graph --machine h300
+refuse 1 "is not JSON" "$ckpt" plan --graph mlp.graph --machine ./mlp.graph
+refuse 1 "this is no graph file" "$ckpt" plan --graph free.plan
+refuse 1 "this is no plan file" "$ckpt" plan --graph mlp.graph --plan-in mlp.graph
+sed '/^storage activation/s/ [0-9][0-9]*/ 9223372036854775808/' mlp.graph >huge.graph
+refuse 1 "line [0-9]*: expected the bytes of a storage" "$ckpt" plan --graph huge.graph
+sed '/^storage activation/s/ [0-9][0-9]*/ -512/' mlp.graph >negative.graph
+refuse 1 "line [0-9]*: expected the bytes of a storage" "$ckpt" plan --graph negative.graph
+awk '/^op forward/ && !moved { held = $0; moved = 1; next } { print }
+     held && /^op forward/ { print held; held = "" }' mlp.graph >cycle.graph
+refuse 1 "out of order or form a cycle" "$ckpt" plan --graph cycle.graph
+sed 's/^micro 1$/micro 2/' mlp.graph >other.graph
+refuse 1 "another program" "$ckpt" plan --graph other.graph --plan-in a.plan
+sed '$d' a.plan >short.plan
+refuse 1 "ends too early" "$ckpt" plan --graph mlp.graph --plan-in short.plan
+refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --out no/such/file
+refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --timeline no/such/file
+refuse 2 "cannot run it yet: add --plan-only" "$mlp" --host 1G
+
+# ---- this computer ---------------------------------------------------------------------------------------
+run 0 "$ckpt" machine --out here.json --name here --dir .
+run 0 "$ckpt" plan --graph mlp.graph --machine ./here.json
+! grep -q "estimate" out || fail "a measured machine is called an estimate"
+[ "$(find . -name 'ckpt-machine.tmp*')" = "" ] || fail "a temporary file is left"
+"$mlp" --machine ./here.json --machine-out timed.json >/dev/null 2>err || fail "--machine-out: $(cat err)"
+[ "$(grep -c '^    "[0-9a-f]*": ' timed.json)" -gt 5 ] || fail "no times of ops: $(cat timed.json)"
+run 0 "$ckpt" plan --graph mlp.graph --machine ./here.json --out rates.plan
+run 0 "$ckpt" plan --graph mlp.graph --machine ./timed.json --out timed.plan
+! cmp -s rates.plan timed.plan || fail "measured times change nothing"
+refuse 1 "no/such/dir: cannot create" "$ckpt" machine --out here.json --dir no/such/dir
+echo ok

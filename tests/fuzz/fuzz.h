@@ -1,0 +1,23 @@
+/*
+ * What the fuzz targets of file parsers share: one file in memory for all inputs, and a main that
+ * repeats findings.
+ *
+ * With libFuzzer:   clang -fsanitize=fuzzer,address,undefined -DWITH_LIBFUZZER ...
+ * Without:          the program runs the files named on its command line, and all files of a
+ *                   directory that is named there.
+ */
+#ifndef TESTS_FUZZ_H
+#define TESTS_FUZZ_H
+
+#include "base.h"
+
+/* The target.  It aborts when a parser breaks its contract. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The path of a file that holds data until the next call. */
+const char *fuzz_file(const uint8_t *data, size_t size);
+
+/* A refusal has its sentence: one line, not empty.  Aborts otherwise. */
+void fuzz_sentence(int rc, const char *message);
+
+#endif

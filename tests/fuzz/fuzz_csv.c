@@ -1,0 +1,38 @@
+/* Fuzz target of the reader of placement instances: what it accepts can be placed. */
+#include <stdlib.h>
+#include "fuzz/fuzz.h"
+#include "plan/place.h"
+
+/* No two items that share a step share bytes. */
+static void check_offsets(const struct place_item *items, int32_t n, int64_t peak)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const struct place_item *a = &items[i];
+        if (a->offset < 0 || a->bytes > peak - a->offset)
+            abort();
+        for (int32_t j = 0; j < i; j++) {
+            const struct place_item *b = &items[j];
+            bool together = a->first <= b->last && b->first <= a->last;
+            if (together && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+                abort();
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char message[CKPT_MESSAGE];
+    struct place_file file;
+    int rc = place_file_read(fuzz_file(data, size), &file, message);
+    if (rc) {
+        fuzz_sentence(rc, message);
+        return 0;
+    }
+    int64_t load, peak;
+    if (place_load(file.items, file.n, &load) || place_items(file.items, file.n, load, &peak) ||
+        peak < load)
+        abort();
+    check_offsets(file.items, file.n, peak);
+    place_file_free(&file);
+    return 0;
+}

@@ -1,0 +1,42 @@
+/*
+ * The programs and traces that the planner's numbers are measured on.  Sizes and flops are those of
+ * the real models, seconds those of machine m; graphs that are made up come with their seconds.
+ */
+#ifndef TESTS_PLAN_MODELS_H
+#define TESTS_PLAN_MODELS_H
+
+#include "plan/search.h"
+#include "net.h"
+
+/* A training step of STDiT3 of width 1152 on 15 x 23 x 40 tokens in bf16, op by op as the trainer
+ * records it; depth 28 is XL/2.  ema: AdamW keeps an average of the weights too. */
+struct graph *model_stdit(int32_t depth, bool ema, const struct machine *m);
+
+/* A card of 2017 to 2020 without tensor cores: the published curves of convolutional nets. */
+extern const struct machine machine_fp32;
+
+/* fp32, 224 x 224 pictures.  Convolutional nets have batch norm and relu in one op, and the
+ * gradient of a weight before that of the input. */
+struct graph *model_resnet50(int32_t batch, const struct machine *m);
+/* fp32, 416 x 608 pictures, 64 channels at the top, skips by concatenation. */
+struct graph *model_unet(int32_t batch, const struct machine *m);
+/* fp32 encoder and decoder, 256 x 256 pictures, three halvings, with a latent that both read. */
+struct graph *model_vae(int32_t batch, const struct machine *m);
+/* Two transformers of other widths whose last outputs meet in one loss. */
+struct graph *model_two_tower(const struct machine *m);
+
+/* At most 60 ops, every one with a single output; see tests/plan/oracle. */
+struct graph *model_chain(uint32_t seed, int32_t n, bool uniform);
+struct graph *model_random(uint32_t seed, int32_t n);
+struct graph *model_small_unet(uint32_t seed, int32_t levels);
+/* By the name of an instance of the oracle, such as "random-7"; NULL for an unknown one. */
+struct graph *model_small(const char *name);
+
+/* About n ops in blocks of which no two are alike, some with skips over a few blocks. */
+struct graph *model_synthetic(int32_t n);
+
+/* Lifetimes as training leaves them: what forward makes backward frees, with short-lived buffers
+ * between.  Fills n items; returns the most bytes alive at once. */
+int64_t model_trace(uint32_t seed, int32_t n, struct place_item *items);
+
+#endif

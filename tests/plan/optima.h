@@ -1,0 +1,18 @@
+/* The planner against the proved optima of tests/plan/oracle/optima.json. */
+#ifndef TESTS_PLAN_OPTIMA_H
+#define TESTS_PLAN_OPTIMA_H
+
+#include <stdio.h>
+
+struct optima_result {
+    int n;              /* budgets that were proved feasible */
+    int refused;        /* of them: where the planner found nothing */
+    double mean, worst; /* planned over optimal seconds of a step: geometric mean, largest */
+    char worst_name[64];
+};
+
+/* Compares everything; a line for each budget to table unless that is NULL.  Returns 0, 1 after an
+ * error, or 77 where the data file cannot be found. */
+int optima_compare(FILE *table, struct optima_result *r);
+
+#endif

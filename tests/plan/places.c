@@ -1,0 +1,65 @@
+/* An independent judge of placements. */
+#include "places.h"
+
+uint32_t places_draw(uint32_t *state, uint32_t n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 10) % n;
+}
+
+int64_t places_load(const struct place_item *items, int32_t n)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t now = 0;
+        for (int32_t j = 0; j < n; j++)
+            if (items[j].first <= items[i].first && items[i].first <= items[j].last)
+                now += items[j].bytes;
+        most = max_i64(most, now);
+    }
+    return most;
+}
+
+static bool apart(const struct place_item *a, const struct place_item *b)
+{
+    return a->last < b->first || b->last < a->first || a->offset + a->bytes <= b->offset ||
+           b->offset + b->bytes <= a->offset;
+}
+
+bool places_valid(const struct place_item *items, int32_t n, int64_t peak)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (items[i].offset < 0)
+            return false;
+        end = max_i64(end, items[i].offset + items[i].bytes);
+        for (int32_t j = 0; j < i; j++)
+            if (!apart(&items[i], &items[j]))
+                return false;
+    }
+    return end == peak;
+}
+
+/* Tries every offset for one item after the other. */
+static bool fits(struct place_item *items, int32_t n, int32_t i, int64_t capacity)
+{
+    if (i == n)
+        return true;
+    for (int64_t at = 0; at + items[i].bytes <= capacity; at++) {
+        bool clear = true;
+        items[i].offset = at;
+        for (int32_t j = 0; j < i && clear; j++)
+            clear = apart(&items[i], &items[j]);
+        if (clear && fits(items, n, i + 1, capacity))
+            return true;
+    }
+    return false;
+}
+
+int64_t places_lowest(struct place_item *items, int32_t n)
+{
+    int64_t capacity = places_load(items, n);
+    while (!fits(items, n, 0, capacity))
+        capacity++;
+    return capacity;
+}

@@ -1,0 +1,20 @@
+/* What the tests of placement share. */
+#ifndef TESTS_PLAN_PLACES_H
+#define TESTS_PLAN_PLACES_H
+
+#include "plan/place.h"
+
+/* The same numbers everywhere. */
+uint32_t places_draw(uint32_t *state, uint32_t n);
+
+/* Most bytes alive at one step, counted step by step. */
+int64_t places_load(const struct place_item *items, int32_t n);
+
+/* Looks at every pair: no two share a step and a byte, nothing is below 0, the highest end is
+ * peak. */
+bool places_valid(const struct place_item *items, int32_t n, int64_t peak);
+
+/* The lowest peak there is, by trying every offset; for few items of few bytes, best by start. */
+int64_t places_lowest(struct place_item *items, int32_t n);
+
+#endif

@@ -1,0 +1,235 @@
+/* Graph files: what is written reads back, and every kind of mistake is named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "graphs.h"
+#include "plan/graph_file.h"
+
+static char file[] = "test_graph_file.tmp-XXXXXX";
+static char message[CKPT_MESSAGE];
+
+/* A parameter, an input, what is made of them, and a gradient that is carried. */
+static const char *const good[] = {
+    "libckpt-graph 1",
+    "micro 2",
+    "storages 4",
+    "ops 4",
+    "body 3",
+    "refs 8",
+    "storage parameter 1024 persistent  # w",
+    "storage input 512  # x",
+    "storage activation 2048  # linear (m.c:1)",
+    "storage gradient 1024 carried  # w (gradient)",
+    "op forward 0 0 0 512 0000000000000000 1e-06 rerun reads writes 1  # feed",
+    "op forward 1 512 1e+09 3584 00f100000000abcd 0.25 rerun reads 0 1 writes 2  # linear (m.c:1)",
+    "op backward 2 0 2e+09 4096 0000000000000001 0.5 reads 2 3 writes 3  # linear_dw (m.c:1)",
+    "op update 3 0 0 3072 0000000000000002 0.125 reads 3 writes  # fetch",
+    "end",
+};
+#define LINES ((int)(sizeof(good) / sizeof(good[0])))
+
+static void write_text(const char *text)
+{
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The good file with one line replaced, or left out where by is NULL; more is put at the end. */
+static void write_lines(int line, const char *by, const char *more)
+{
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    for (int i = 0; i < LINES; i++) {
+        const char *text = i == line ? by : good[i];
+        if (text)
+            fprintf(f, "%s\n", text);
+    }
+    fputs(more, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static char *read_text(void)
+{
+    FILE *f = fopen(file, "r");
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+static void test_round_trip(void **state)
+{
+    struct graph *g;
+    (void)state;
+    write_lines(-1, NULL, "");
+    char *before = read_text();
+    assert_int_equal(graph_read(file, &g, message), 0);
+    assert_int_equal(g->n_micro, 2);
+    assert_int_equal(g->n_body, 3);
+    assert_int_equal(g->ops[1].cost_key, UINT64_C(0x00f100000000abcd));
+    assert_true(g->ops[1].seconds == 0.25 && g->ops[1].flops == 1e9 && g->ops[1].bytes == 3584);
+    assert_true(g->ops[1].rerunnable && !g->ops[2].rerunnable);
+    assert_true(g->storages[0].persistent && g->storages[3].carried);
+    assert_string_equal(g->storages[2].name, "linear (m.c:1)");
+    assert_int_equal(graph_write(g, file, message), 0);
+    char *after = read_text();
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    graph_free(g);
+}
+
+static void same_graph(struct graph *from)
+{
+    struct graph *g;
+    assert_int_equal(graph_write(from, file, message), 0);
+    if (graph_read(file, &g, message))
+        fail_msg("%s", message);
+    assert_true(graph_signature(g) == graph_signature(from));
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        assert_true(g->ops[i].seconds == from->ops[i].seconds);
+        assert_string_equal(g->ops[i].name, from->ops[i].name);
+    }
+    graph_free(g);
+    graph_free(from);
+}
+
+/* Programs of the planner's tests keep their signature and their times. */
+static void test_signature(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < 40; seed++)
+        same_graph(graph_random(seed, 25));
+    same_graph(graph_unet(4, 1 << 20));
+    same_graph(graph_transformer(3, 1 << 20, 4));
+}
+
+static const struct mistake {
+    int line;
+    const char *by, *says;
+} mistakes[] = {
+    {0, "libckpt-graph 2", "line 1: this is no graph file of version 1"},
+    {0, "", "line 1: this is no graph file"},
+    {1, "micro 0", "line 2: expected micro, a number from 1"},
+    {1, "micro 2 3", "line 2: expected the end of the line"},
+    {2, "storages -1", "line 3: expected storages, a number from 0"},
+    {2, "storages 99999999999999999999", "line 3: expected storages"},
+    {2, "storages 5", "line 11: expected \"storage\""},
+    {2, "storages 3", "line 10: expected \"op\""},
+    {3, "ops 5", "line 15: expected \"op\""},
+    {3, "ops 3", "line 14: expected \"end\""},
+    {4, "body 5", "line 5: expected body, a number from 1 to 4"},
+    {4, "body 2", "line 13: op 2 is a backward op, but the body has 2 ops"},
+    {5, "refs 7", "the ops have 8 operands, not 7"},
+    {6, "storage weights 1024  # w", "line 7: expected the kind of a storage"},
+    {6, "storage parameter 1000 persistent  # w", "line 7: the bytes of a storage must be a"},
+    {6, "storage parameter -512 persistent  # w", "line 7: expected the bytes of a storage"},
+    {6, "storage parameter 0 persistent  # w", "line 7: expected the bytes of a storage"},
+    {6, "storage parameter 9223372036854775808  # w", "line 7: expected the bytes of a storage"},
+    {6, "storage parameter 1024 persistent", "line 7: expected \"  # \" and a name"},
+    {6, "storage parameter 1024 forever  # w", "line 7: expected \"  # \" and a name"},
+    {6, "storage parameter 1024  # w", "line 12: op 1 reads storage 0, which no op before it"},
+    {7, "storage input 2305843009213693440  # x", "line 8: the storages together pass"},
+    {7, "storage input 512  # x\x1b[2J", "line 8: a name with a control character"},
+    {10, NULL, "line 11: op 0 reads storage 1, which no op before it writes"},
+    {11, "op forward 1 512 1e9 1 00 1 rerun reads 0 1 writes 2  # a", "the key of a cost"},
+    {11, "op forward 1 512 -1 1 0000000000000000 1 reads 0 writes 2  # a", "the arithmetic"},
+    {11, "op forward 1 512 1 nan 0000000000000000 1 reads 0 writes 2  # a", "the bytes an op"},
+    {11, "op forward 1 512 1 1 0000000000000000 inf reads 0 writes 2  # a", "the seconds of an op"},
+    {11, "op forward 1 100 1 1 0000000000000000 1 reads 0 writes 2  # a", "the bytes of workspace"},
+    {11, "op forward 1 512 1 1 0000000000000000 1 reads 4 writes 2  # a", "expected a storage"},
+    {11, "op forward 1 512 1 1 0000000000000000 1 reads -1 writes 2  # a", "expected a storage"},
+    {11, "op forward 1 512 1 1 0000000000000000 1 reads 2 writes 2  # a", "form a cycle"},
+    {11, "op forward 1 512 1 1 0000000000000000 1 reads 0 0 writes 2  # a", "twice in \"reads\""},
+    {11, "op forward 1 512 1 1 0000000000000000 1 reads 0 writes 2 2  # a", "twice in \"writes\""},
+    {11, "op sideways 1 512 1 1 0000000000000000 1 reads 0 writes 2  # a", "expected a phase"},
+    {11, "op backward 1 512 1 1 0000000000000000 1 rerun reads 0 1 writes 2  # a",
+     "line 12: a rerunnable op is a forward op"},
+    {12, "op forward 2 0 1 1 0000000000000000 1 reads 2 3 writes 3  # a", NULL},
+    {14, "fin", "line 15: expected \"end\""},
+    {14, NULL, "line 15: the file ends too early"},
+};
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        struct graph *g = NULL;
+        const struct mistake *m = &mistakes[i];
+        write_lines(m->line, m->by, "");
+        int rc = graph_read(file, &g, message);
+        if (m->says && (rc != CKPT_EFORMAT || !strstr(message, m->says)))
+            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, message, m->says);
+        assert_true(m->says ? g == NULL : rc == 0);
+        graph_free(g);
+    }
+}
+
+static void test_other_mistakes(void **state)
+{
+    struct graph *g;
+    (void)state;
+    write_lines(-1, NULL, "more\n");
+    assert_int_equal(graph_read(file, &g, message), CKPT_EFORMAT);
+    assert_non_null(strstr(message, "line 16: something follows the end"));
+    write_text("");
+    assert_int_equal(graph_read(file, &g, message), CKPT_EFORMAT);
+    assert_non_null(strstr(message, "line 1: the file ends too early"));
+    assert_int_equal(graph_read("no/such/file", &g, message), CKPT_EIO);
+    assert_non_null(strstr(message, "graph file no/such/file cannot be opened"));
+    assert_int_equal(graph_read(".", &g, message), CKPT_EIO);
+    write_lines(-1, NULL, "");
+    assert_int_equal(graph_read(file, &g, message), 0);
+    assert_int_equal(graph_write(g, "no/such/file", message), CKPT_EIO);
+    assert_non_null(strstr(message, "cannot be written"));
+    graph_free(g);
+}
+
+/* Rates of a machine give the times; a measured cost wins; feeds and fetches pay the link. */
+static void test_price(void **state)
+{
+    struct machine_cost cost = {UINT64_C(0x00f100000000abcd), 42};
+    struct machine m = {.flops = 1e9,
+                        .bandwidth = 1024,
+                        .overhead = 1,
+                        .d2h = 512,
+                        .h2d = 256,
+                        .costs = &cost,
+                        .n_costs = 1};
+    struct graph *g;
+    (void)state;
+    write_lines(-1, NULL, "");
+    assert_int_equal(graph_read(file, &g, message), 0);
+    graph_price(g, &m);
+    assert_true(g->ops[0].seconds == 512. / 256 + 1);
+    assert_true(g->ops[1].seconds == 42);
+    assert_true(g->ops[2].seconds == 4096. / 1024 + 1);
+    assert_true(g->ops[3].seconds == 3072. / 512 + 1);
+    m.bandwidth = 1e9;
+    graph_price(g, &m);
+    assert_true(g->ops[2].seconds == 2 + 1);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_signature),
+        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_other_mistakes),
+        cmocka_unit_test(test_price),
+    };
+    int fd = mkstemp(file);
+    if (fd < 0)
+        return 1;
+    close(fd);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(file);
+    return failed;
+}

@@ -1,0 +1,173 @@
+/* Machine files: the shipped ones are canonical, what is written reads back, mistakes are named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "plan/machine.h"
+
+static char file[] = "test_machine.tmp-XXXXXX";
+static char message[CKPT_MESSAGE];
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 16);
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 16) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+static void write_text(const char *text)
+{
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_shipped(void **state)
+{
+    static const char *const names[] = {"rtx4090", "a100-40",  "a100-80",
+                                        "h100-80", "h200-141", "cpu"};
+    const char *srcdir = getenv("srcdir");
+    char path[4096];
+    (void)state;
+    snprintf(path, sizeof(path), "%s/machines", srcdir ? srcdir : ".");
+    assert_int_equal(setenv("CKPT_MACHINE_DIR", path, 1), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct machine m;
+        if (machine_read(names[i], &m, message))
+            fail_msg("%s", message);
+        assert_true(m.estimate);
+        assert_true(m.d2h_both <= m.d2h && m.h2d_both <= m.h2d && m.nvme_read < m.h2d);
+        assert_int_equal(machine_write(&m, file, message), 0);
+        machine_free(&m);
+        snprintf(path, sizeof(path), "%s/machines/%s.json", srcdir ? srcdir : ".", names[i]);
+        char *shipped = read_text(path), *written = read_text(file);
+        assert_string_equal(shipped, written);
+        free(shipped);
+        free(written);
+    }
+}
+
+/* The machine that is planned with by default is the shipped one of that name. */
+static void test_default(void **state)
+{
+    struct machine m;
+    (void)state;
+    assert_int_equal(machine_read("cpu", &m, message), 0);
+    assert_true(m.flops == machine_cpu.flops && m.bandwidth == machine_cpu.bandwidth &&
+                m.overhead == machine_cpu.overhead && m.d2h == machine_cpu.d2h &&
+                m.h2d == machine_cpu.h2d);
+    machine_free(&m);
+}
+
+static void test_round_trip(void **state)
+{
+    struct machine_cost costs[] = {{1, 1e-6 / 3}, {UINT64_C(0xfedcba9876543210), 0}};
+    struct machine m = machine_cpu, back;
+    double seconds;
+    (void)state;
+    snprintf(m.name, sizeof(m.name), "a \"quoted\" \\ name");
+    m.flops = 1e12 / 3;
+    m.costs = costs;
+    m.n_costs = 2;
+    assert_int_equal(machine_write(&m, file, message), 0);
+    char *before = read_text(file);
+    if (machine_read(file, &back, message))
+        fail_msg("%s", message);
+    assert_string_equal(back.name, m.name);
+    assert_true(back.flops == m.flops);
+    assert_true(machine_cost(&back, 1, &seconds) && seconds == 1e-6 / 3);
+    assert_true(machine_cost(&back, UINT64_C(0xfedcba9876543210), &seconds) && seconds == 0);
+    assert_false(machine_cost(&back, 2, &seconds));
+    assert_false(machine_cost(&back, UINT64_MAX, &seconds));
+    assert_int_equal(machine_write(&back, file, message), 0);
+    char *after = read_text(file);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    machine_free(&back);
+}
+
+static const struct mistake {
+    const char *find, *by, *says;
+} mistakes[] = {
+    {"libckpt-machine 1", "libckpt-machine 9", "no machine file of version 1"},
+    {"{", "[", "is not JSON"},
+    {"\"flops\": 6e+10,", "", "\"flops\" is missing"},
+    {"\"flops\": 6e+10", "\"flops\": -1", "\"flops\" must be a number from 1"},
+    {"\"flops\": 6e+10", "\"flops\": 0", "\"flops\" must be a number from 1"},
+    {"\"flops\": 6e+10", "\"flops\": 1e400", "is not JSON"},
+    {"\"flops\": 6e+10", "\"flops\": \"fast\"", "\"flops\" must be a number from 1"},
+    {"\"flops\": 6e+10", "\"flops\": 6e10, \"flops\": 6e10", "is not JSON: duplicate"},
+    {"\"flops\": 6e+10", "\"flops\": 6e10, \"speed\": 1", "unknown member \"speed\""},
+    {"\"flops\": 6e+10", "\"flops\": 6e10, \"a\\nb\": 1", "unknown member \"a?b\""},
+    {"\"memory\": 17179869184", "\"memory\": 0", "\"memory\" must be a whole number of bytes"},
+    {"\"memory\": 17179869184", "\"memory\": 1.5", "\"memory\" must be a whole number of bytes"},
+    {"\"memory\": 17179869184", "\"memory\": 9223372036854775807", "\"memory\" must be"},
+    {"\"memory\": 17179869184", "\"memory\": 9223372036854775808", "is not JSON: too big"},
+    {"\"overhead\": 3e-06", "\"overhead\": -1", "\"overhead\" must be a time"},
+    {"\"estimate\": true", "\"estimate\": 1", "\"estimate\" must be true or false"},
+    {"\"name\": \"cpu\"", "\"name\": \"\"", "\"name\" must be a text"},
+    {"\"name\": \"cpu\"", "\"name\": \"a\\u001b[2J\"", "\"name\" must be a text"},
+    {"\"costs\": {}", "\"costs\": []", "\"costs\" must be an object"},
+    {"\"costs\": {}", "\"costs\": {\"12\": 1}", "expected 16 hex digits"},
+    {"\"costs\": {}", "\"costs\": {\"0000000000000001\": -1}", "must be a time"},
+    {"\"costs\": {}\n}", "\"costs\": {}\n} {}", "is not JSON"},
+};
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        const struct mistake *w = &mistakes[i];
+        struct machine m;
+        char text[8192];
+        assert_int_equal(machine_write(&machine_cpu, file, message), 0);
+        char *good = read_text(file), *at = strstr(good, w->find);
+        if (!at)
+            fail_msg("mistake %d: \"%s\" is not in the file", (int)i, w->find);
+        snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - good), good, w->by,
+                 at + strlen(w->find));
+        free(good);
+        write_text(text);
+        int rc = machine_read(file, &m, message);
+        if (rc != CKPT_EFORMAT || !strstr(message, w->says))
+            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, message, w->says);
+        assert_null(m.costs);
+    }
+}
+
+static void test_missing(void **state)
+{
+    struct machine m;
+    (void)state;
+    assert_int_equal(machine_read("no/such/file", &m, message), CKPT_EIO);
+    assert_non_null(strstr(message, "no/such/file: cannot be opened"));
+    assert_int_equal(machine_read("h300", &m, message), CKPT_EIO);
+    assert_int_equal(machine_read("", &m, message), CKPT_EIO);
+    assert_int_equal(machine_write(&machine_cpu, "no/such/file", message), CKPT_EIO);
+    assert_non_null(strstr(message, "cannot be written"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shipped),    cmocka_unit_test(test_default),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_missing),
+    };
+    int fd = mkstemp(file);
+    if (fd < 0)
+        return 1;
+    close(fd);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(file);
+    return failed;
+}

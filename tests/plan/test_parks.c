@@ -1,0 +1,347 @@
+/*
+ * Parking: a program that needs more than the device has gets by with a lower tier at no cost, the
+ * plan is proved, written and read back; and the checker sees every way in which parks can be
+ * wrong.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "graphs.h"
+
+#define UNIT (INT64_C(1) << 22)
+
+/* A unit takes 4 ms to copy, as long as an elementwise op on it. */
+static const struct machine machine = {.name = "test",
+                                       .d2h = 1.1e9,
+                                       .h2d = 1.1e9,
+                                       .d2h_both = 1e9,
+                                       .h2d_both = 1e9,
+                                       .nvme_read = 5e8,
+                                       .nvme_write = 4e8};
+
+struct fixture {
+    struct graph *g;
+    struct plan *p;
+    int64_t least, most; /* device bytes without parks */
+};
+
+static struct plan *make(const struct graph *g, int64_t device, int64_t host, int64_t nvme)
+{
+    char message[CKPT_MESSAGE];
+    struct budgets b = {device, host, nvme};
+    struct plan *p;
+    if (plan_make(g, &machine, &b, 0, &p, message))
+        fail_msg("no plan: %s", message);
+    if (plan_check(g, p, message))
+        fail_msg("plan_check: %s", message);
+    assert_true(p->persistent + p->transient <= device);
+    assert_true(p->host_bytes <= host && p->nvme_bytes <= nvme);
+    assert_true(p->bound_seconds <= p->seconds * (1 + 1e-12));
+    return p;
+}
+
+static struct fixture fixture(int64_t host, int64_t nvme)
+{
+    static int64_t least, most; /* searched for once */
+    struct fixture f = {.g = graph_transformer(2, UNIT, 1)};
+    if (!most) {
+        struct plan *all = make(f.g, INT64_MAX, 0, 0);
+        least = all->min_budget;
+        most = plan_peak(all);
+        plan_free(all);
+    }
+    f.least = least;
+    f.most = most;
+    f.p = make(f.g, f.least + (f.most - f.least) / 3, host, nvme);
+    assert_true(f.p->n_parks > 0);
+    return f;
+}
+
+static void done(struct fixture *f)
+{
+    plan_free(f->p);
+    graph_free(f->g);
+}
+
+static void expect_fault(struct fixture *f, const char *what)
+{
+    char message[CKPT_MESSAGE];
+    assert_int_equal(plan_check(f->g, f->p, message), CKPT_EPLAN);
+    if (!strstr(message, what))
+        fail_msg("expected \"%s\", got \"%s\"", what, message);
+    done(f);
+}
+
+/* A park of an activation, or of what wraps round the end of the step. */
+static struct plan_park *find_park(const struct fixture *f, bool wraps)
+{
+    for (int32_t i = 0; i < f->p->n_parks; i++)
+        if ((f->p->parks[i].use_step <= f->p->parks[i].out_step) == wraps)
+            return &f->p->parks[i];
+    fail_msg("no such park");
+    return NULL;
+}
+
+static struct plan_instance *find_instance(const struct fixture *f, int32_t s, int32_t first)
+{
+    for (int32_t i = 0; i < f->p->n_instances; i++)
+        if (f->p->instances[i].storage == s && f->p->instances[i].first == first)
+            return &f->p->instances[i];
+    fail_msg("no such instance");
+    return NULL;
+}
+
+static void test_pays(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan *without = make(f.g, f.least + (f.most - f.least) / 3, 0, 0);
+    assert_int_equal(without->n_parks, 0);
+    /* What recompute costs falls by a third at least. */
+    assert_true(f.p->recompute_seconds <= without->recompute_seconds * 2 / 3);
+    plan_free(without);
+    done(&f);
+}
+
+static void test_declines(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan *p = make(f.g, f.most, INT64_C(1) << 40, INT64_C(1) << 40);
+    assert_int_equal(p->n_parks, 0);
+    plan_free(p);
+    done(&f);
+}
+
+static void test_tiers(void **state)
+{
+    (void)state;
+    struct fixture host = fixture(INT64_C(1) << 40, 0);
+    struct fixture both = fixture(2 * UNIT, INT64_C(1) << 40);
+    assert_true(both.p->host_bytes <= 2 * UNIT && both.p->nvme_bytes > 0);
+    assert_true(both.p->seconds >= host.p->seconds);
+    done(&host);
+    done(&both);
+}
+
+static void test_sweep(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan *plans[100];
+    int64_t device[100];
+    char message[CKPT_MESSAGE];
+    double slower = 1e300;
+    for (int i = 0; i < 100; i++)
+        device[i] = f.least + (f.most - f.least) * i / 99;
+    assert_int_equal(plan_sweep(f.g, &machine, &f.p->budgets, device, 100, plans), 0);
+    for (int i = 0; i < 100; i++) {
+        assert_non_null(plans[i]);
+        assert_int_equal(plan_check(f.g, plans[i], message), 0);
+        assert_true(plans[i]->seconds <= slower);
+        slower = plans[i]->seconds;
+        plan_free(plans[i]);
+    }
+    done(&f);
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    char path[] = "/tmp/ckpt-parks-XXXXXX", again[] = "/tmp/ckpt-parks-XXXXXX";
+    char message[CKPT_MESSAGE], command[128];
+    struct plan *p;
+    close(mkstemp(path));
+    close(mkstemp(again));
+    assert_int_equal(plan_write(f.g, f.p, path, message), 0);
+    assert_int_equal(plan_read(f.g, path, &p, message), 0);
+    assert_int_equal(plan_check(f.g, p, message), 0);
+    assert_int_equal(plan_write(f.g, p, again, message), 0);
+    snprintf(command, sizeof(command), "cmp %s %s", path, again);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(p->n_parks, f.p->n_parks);
+    plan_free(p);
+    unlink(path);
+    unlink(again);
+    done(&f);
+}
+
+static void test_used_before_complete(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    k->in_end = f.p->seconds;
+    expect_fault(&f, "before its copy is complete");
+}
+
+static void test_used_while_away(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    k->use_step++;
+    expect_fault(&f, "before its copy is complete");
+}
+
+static void test_freed_too_early(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    k->out_end = k->in_start;
+    expect_fault(&f, "before its copy is out");
+}
+
+static void test_goes_too_early(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    find_park(&f, false)->out_start = 0;
+    expect_fault(&f, "goes out while step");
+}
+
+static void test_no_room(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    k->in_start = k->out_end;
+    expect_fault(&f, "before it has room");
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    k->free_step = k->in_step;
+    expect_fault(&f, "not in this order");
+}
+
+static void test_residence(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    find_instance(&f, k->storage, k->in_step)->last++;
+    k->free_step--;
+    expect_fault(&f, "no instance of");
+}
+
+static void test_one_address(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    for (int32_t i = 0; i < f.p->n_parks; i++) {
+        struct plan_park *k = &f.p->parks[i];
+        if (k->use_step > k->out_step || k->free_step >= k->out_step)
+            continue;
+        struct plan_instance *t = find_instance(&f, k->storage, 0);
+        t->offset = f.p->transient;
+        f.p->transient += f.g->storages[k->storage].bytes;
+        f.p->budgets.device = INT64_MAX;
+        expect_fault(&f, "one address");
+        return;
+    }
+    fail_msg("nothing wraps round the end of the step");
+}
+
+/* The times of a machine with other costs are not compared, but the order of the queues is. */
+static void test_busy_queue(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    f.g->ops[0].seconds *= 2;
+    struct plan_park *k = find_park(&f, true);
+    assert_ptr_not_equal(k + 1, f.p->parks + f.p->n_parks);
+    k->out_end += (k->out_end - k->out_start) * 2;
+    expect_fault(&f, "while the queue is busy");
+}
+
+/* Two copies change places in a queue: the first then waits for a step behind the one that waits
+ * for the second. */
+static void test_event_cycle(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *first = NULL, *last = NULL;
+    f.g->ops[0].seconds *= 2;
+    for (int32_t i = 0; i < f.p->n_parks; i++) {
+        struct plan_park *k = &f.p->parks[i];
+        if (!first || k->in_start < first->in_start)
+            first = k;
+        if (k->use_step <= k->out_step && (!last || k->in_start > last->in_start))
+            last = k;
+    }
+    assert_true(first && last && first != last);
+    double start = first->in_start, end = first->in_end;
+    first->in_start = last->in_start;
+    first->in_end = last->in_end;
+    last->in_start = start;
+    last->in_end = end;
+    expect_fault(&f, "wait for each other");
+}
+
+static void test_tier_overflow(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    f.p->budgets.host = f.p->host_bytes - 1;
+    expect_fault(&f, "over its budget");
+    f = fixture(INT64_C(1) << 40, 0);
+    f.p->host_bytes -= CKPT_ALIGN;
+    expect_fault(&f, "leaves the");
+}
+
+static void test_tier_overlap(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    assert_true(f.p->n_parks > 1);
+    f.p->parks[1].tier_offset = f.p->parks[0].tier_offset;
+    expect_fault(&f, "overlap in their tier");
+}
+
+static void test_cannot_leave(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct plan_park *k = find_park(&f, false);
+    f.g->storages[k->storage].carried = true;
+    f.p->signature = graph_signature(f.g);
+    expect_fault(&f, "cannot leave there");
+    f = fixture(INT64_C(1) << 40, 0);
+    f.p->parks[0].tier = FATE_DROP;
+    expect_fault(&f, "goes to no tier");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pays),
+        cmocka_unit_test(test_declines),
+        cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_used_before_complete),
+        cmocka_unit_test(test_used_while_away),
+        cmocka_unit_test(test_freed_too_early),
+        cmocka_unit_test(test_goes_too_early),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_residence),
+        cmocka_unit_test(test_one_address),
+        cmocka_unit_test(test_busy_queue),
+        cmocka_unit_test(test_event_cycle),
+        cmocka_unit_test(test_tier_overflow),
+        cmocka_unit_test(test_tier_overlap),
+        cmocka_unit_test(test_cannot_leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

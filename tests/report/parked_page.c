@@ -1,0 +1,85 @@
+/* Writes the page of a small step that parks an activation in host memory and an optimizer state,
+ * over the end of the step, on NVMe: for test_timeline.sh. */
+#include <stdio.h>
+#include "report/timeline.h"
+
+#define MIB (INT64_C(1) << 20)
+
+enum { X, ACTIVATION, GRADIENT, WEIGHT, MOMENT, N_STORAGES };
+
+static struct graph_storage storages[N_STORAGES] = {
+    {.bytes = 8 * MIB, .kind = KIND_INPUT, .name = "x"},
+    {.bytes = 16 * MIB, .kind = KIND_ACTIVATION, .name = "linear </script> \"in\" a\\b"},
+    {.bytes = 4 * MIB, .kind = KIND_GRADIENT, .name = "w (gradient)"},
+    {.bytes = 4 * MIB, .kind = KIND_PARAMETER, .persistent = true, .name = "w"},
+    {.bytes = 12 * MIB, .kind = KIND_OPTIMIZER, .persistent = true, .name = "w (exp_avg)"},
+};
+
+static int32_t refs[] = {X, X, WEIGHT, ACTIVATION, ACTIVATION, GRADIENT, GRADIENT, MOMENT, WEIGHT};
+
+static struct graph_op ops[] = {
+    {.writes = 0, .n_writes = 1, .seconds = 1e-3, .name = "feed"},
+    {.reads = 1,
+     .n_reads = 2,
+     .writes = 3,
+     .n_writes = 1,
+     .seconds = 2e-3,
+     .workspace = MIB,
+     .name = "linear"},
+    {.seconds = 4e-3, .name = "loss"},
+    {.reads = 4,
+     .n_reads = 1,
+     .writes = 5,
+     .n_writes = 1,
+     .phase = GRAPH_BACKWARD,
+     .seconds = 3e-3,
+     .name = "linear_dw"},
+    {.reads = 6,
+     .n_reads = 2,
+     .writes = 8,
+     .n_writes = 1,
+     .phase = GRAPH_UPDATE,
+     .seconds = 1e-3,
+     .name = "adamw"},
+};
+
+int main(int argc, char **argv)
+{
+    struct plan_step steps[] = {{0, false}, {1, false}, {2, false}, {3, false}, {4, false}};
+    struct plan_instance instances[] = {
+        {X, 0, 1, 0},          {ACTIVATION, 1, 1, 8 * MIB}, {-2, 1, 1, 24 * MIB},
+        {ACTIVATION, 3, 3, 0}, {GRADIENT, 3, 4, 16 * MIB},  {MOMENT, 4, 4, 0},
+    };
+    struct plan_park parks[] = {
+        {ACTIVATION, FATE_PARK_HOST, 1, 1, 3, 3, 0, 3e-3, 3.4e-3, 6e-3, 7e-3},
+        {MOMENT, FATE_PARK_NVME, 4, 4, 4, 4, 0, 1.0e-2, 1.1e-2, 8e-3, 9.5e-3},
+    };
+    struct graph g = {.storages = storages,
+                      .ops = ops,
+                      .refs = refs,
+                      .n_storages = N_STORAGES,
+                      .n_ops = 5,
+                      .n_body = 4,
+                      .n_refs = 9,
+                      .n_micro = 1};
+    struct plan p = {.budgets = {32 * MIB, 64 * MIB, 64 * MIB},
+                     .persistent = 4 * MIB,
+                     .transient = 25 * MIB,
+                     .load = 25 * MIB,
+                     .host_bytes = 16 * MIB,
+                     .nvme_bytes = 12 * MIB,
+                     .seconds = 11e-3,
+                     .steps = steps,
+                     .n_steps = 5,
+                     .n_body = 4,
+                     .instances = instances,
+                     .n_instances = 6,
+                     .parks = parks,
+                     .n_parks = 2};
+    char message[CKPT_MESSAGE];
+    if (argc != 2 || timeline_write(&g, &p, "a machine", argv[1], message)) {
+        fprintf(stderr, "%s\n", argc == 2 ? message : "usage: parked_page FILE");
+        return 1;
+    }
+    return 0;
+}

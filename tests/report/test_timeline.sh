@@ -1,0 +1,58 @@
+#!/bin/sh
+# The page of a plan in a real browser: it loads without errors, draws every kind of bytes, answers
+# hovering, zooms and moves.  The page tests itself when its address ends in #selftest and leaves
+# the outcome in its title.  Skipped where there is no Chromium.
+set -eu
+
+ckpt=${CKPT_COMMAND:-./ckpt}
+mlp=${EXAMPLES:-./examples}/mlp
+srcdir=${srcdir:-.}
+[ -x "$ckpt" ] && [ -x "$mlp" ] || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# The strings in the library are those of the page.
+report=$srcdir/runtime/report
+"$srcdir/build-aux/embed" "$report/timeline.html" timeline_page | cmp - "$report/timeline_page.c" ||
+    fail "timeline.html was changed: run make embed"
+"$srcdir/build-aux/embed" "$report/timeline.js" timeline_script |
+    cmp - "$report/timeline_script.c" || fail "timeline.js was changed: run make embed"
+
+browser=
+for name in chromium chromium-browser google-chrome; do
+    [ -n "$browser" ] || browser=$(command -v $name || true)
+done
+[ -n "$browser" ] || exit 77
+
+# load PAGE: the document after its scripts ran is in dom, what the console said in log.
+load() {
+    timeout 120 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr --v=0 \
+        --user-data-dir="$work/profile" --virtual-time-budget=5000 --dump-dom \
+        "file://$1#selftest" >"$work/dom" 2>"$work/log" || fail "the browser failed: $(tail -3 "$work/log")"
+    ! grep "CONSOLE" "$work/log" || fail "the console is not empty"
+}
+
+"$mlp" --plan-only --graph-out "$work/mlp.graph" --plan-out "$work/mlp.plan" >/dev/null
+smallest=$(sed -n 's/^min_budget //p' "$work/mlp.plan")
+for budget in "$smallest" 1G; do
+    "$ckpt" plan --graph "$work/mlp.graph" --vram "$budget" --timeline "$work/page.html" >/dev/null
+    load "$work/page.html"
+    grep -q "<title>selftest ok</title>" "$work/dom" || fail "$(grep '<title>' "$work/dom")"
+done
+
+# Host and NVMe tiers, copies, and names that could break out of the page.
+parked=${PARKED_PAGE:-./tests/report/parked_page}
+"$parked" "$work/parked.html"
+load "$work/parked.html"
+grep -q "<title>selftest ok</title>" "$work/dom" || fail "parked: $(grep '<title>' "$work/dom")"
+
+# A page without what it should draw must not pass.
+sed 's/c.fillRect(x, y0, 1.5, y1 - y0 + .3);//' "$work/page.html" >"$work/broken.html"
+load "$work/broken.html"
+grep -q "<title>selftest failed: no .* is drawn" "$work/dom" || fail "an empty page passed"
+echo ok
