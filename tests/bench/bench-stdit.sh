@@ -8,7 +8,7 @@ set -eu
 
 train=${STDIT_TRAIN:-./stdit-train}
 video=${srcdir:-.}/examples/data/bunny.rgb
-steps=${1:-5} rounds=${2:-3}
+steps=${1:-4} rounds=${2:-6}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -33,7 +33,7 @@ struct bench_options {
 
 static const struct ckpt_option table[] = {
     {"steps", CKPT_OPT_INT, offsetof(struct bench_options, steps), "N",
-     "steps of every run, the first not timed (default 8)"},
+     "steps of every run, the first not timed (default 16)"},
     {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
 };
 
@@ -220,7 +220,7 @@ static int bench(struct point *p, const struct ckpt_options *opt, int steps)
 int main(int argc, char **argv)
 {
     static struct point points[POINTS];
-    struct bench_options o = {.steps = 8};
+    struct bench_options o = {.steps = 16};
     struct ckpt_options library = CKPT_OPTIONS_INIT;
     const struct ckpt_option *tables[] = {table, ckpt_options_table()};
     if (ckpt_options_parse(&library, &argc, argv) ||
