@@ -1,6 +1,7 @@
-/* Growing arrays and tensor descriptions. */
+/* Growing arrays, the clock, and tensor descriptions. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base.h"
 
 int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
@@ -14,6 +15,13 @@ int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
     *data = grown;
     *capacity = want;
     return 0;
+}
+
+double clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int64_t ckpt_dtype_size(enum ckpt_dtype dtype)

@@ -36,6 +36,9 @@ int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
 const char *error_get(void);
 
+/* Seconds of a clock that only goes forward; where it starts means nothing. */
+double clock_seconds(void);
+
 /* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */
 const char *human_bytes(int64_t bytes);
 

@@ -4,7 +4,6 @@
  * one down.
  */
 #include <stdlib.h>
-#include <time.h>
 #include "cli/cli.h"
 #include "cpu/gemm.h"
 #include "device/device.h"
@@ -17,13 +16,6 @@ struct bench {
     struct device *device;
     char *host; /* BYTES and BYTES */
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -82,40 +74,40 @@ static void compute(struct bench *b, ckpt_kernel kernel, const int64_t offset[3]
 static double round_gemm(struct bench *b)
 {
     int64_t bytes = SIDE * SIDE * 4, offset[3] = {0, bytes, 2 * bytes};
-    double before = now();
+    double before = clock_seconds();
     compute(b, run_gemm, offset, 3 * bytes);
-    return now() - before;
+    return clock_seconds() - before;
 }
 
 static double round_scale(struct bench *b)
 {
     int64_t offset[3] = {0, 0, BYTES};
-    double before = now();
+    double before = clock_seconds();
     compute(b, run_scale, offset, 0);
-    return now() - before;
+    return clock_seconds() - before;
 }
 
 static double round_nothing(struct bench *b)
 {
     struct ckpt_kernel_args args = {.n_in = 0};
-    double before = now();
+    double before = clock_seconds();
     for (int i = 0; i < EMPTY_OPS; i++)
         b->device->ops->compute(b->device, QUEUE_COMPUTE, run_nothing, &args);
     b->device->ops->sync(b->device);
-    return (now() - before) / EMPTY_OPS;
+    return (clock_seconds() - before) / EMPTY_OPS;
 }
 
 static double round_copy(struct bench *b, bool out, bool in)
 {
     const struct device_ops *ops = b->device->ops;
     char *base = ops->base(b->device);
-    double before = now();
+    double before = clock_seconds();
     if (out)
         ops->copy(b->device, QUEUE_COPY_OUT, b->host, base, BYTES);
     if (in)
         ops->copy(b->device, QUEUE_COPY_IN, base + BYTES, b->host + BYTES, BYTES);
     ops->sync(b->device);
-    return now() - before;
+    return clock_seconds() - before;
 }
 
 static double round_out(struct bench *b)

@@ -3,20 +3,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "cli/cli.h"
 
 #define PIECE     (INT64_C(8) << 20) /* of one request */
 #define PIECES    32                 /* of the file */
 #define ALIGNMENT 4096               /* of O_DIRECT buffers */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Bytes that are not all alike, so that no drive makes them less. */
 static void fill(char *buffer)
@@ -33,7 +25,7 @@ static void fill(char *buffer)
 /* Moves the whole file.  Returns B/s, or -1 with errno. */
 static double transfer(int fd, char *buffer, bool write)
 {
-    double before = now();
+    double before = clock_seconds();
     for (int64_t i = 0; i < PIECES; i++) {
         ssize_t n = write ? pwrite(fd, buffer, (size_t)PIECE, i * PIECE)
                           : pread(fd, buffer, (size_t)PIECE, i * PIECE);
@@ -48,7 +40,7 @@ static double transfer(int fd, char *buffer, bool write)
     }
     if (write && fdatasync(fd))
         return -1;
-    return (double)(PIECE * PIECES) / (now() - before);
+    return (double)(PIECE * PIECES) / (clock_seconds() - before);
 }
 
 static int fail(char *message, const char *dir, const char *what)

@@ -1,16 +1,8 @@
 /* ckpt plan --place: gives the buffers of a list addresses. */
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 #include "cli/cli.h"
 #include "plan/place.h"
-
-static double clock_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void print_result(const struct place_file *file, const struct place_result *r,
                          int64_t capacity, double seconds)
@@ -56,9 +48,6 @@ int cli_place(const struct plan_options *o)
 {
     struct place_file file;
     char message[CKPT_MESSAGE];
-    if (o->capacity < 0)
-        return cli_usage("option --capacity is a number of bytes; a share of the device's memory "
-                         "means nothing with --place");
     if (!isfinite(o->seconds) || o->seconds < 0)
         return cli_usage("option --seconds is a time of 0 or more");
     if (place_file_read(o->place, &file, message))

@@ -1,6 +1,5 @@
 /* Times of ops: see timing.h. */
 #include <stdlib.h>
-#include <time.h>
 #include "exec/timing.h"
 
 enum { SAMPLES = 16 }; /* kept of an op: the first is warm-up */
@@ -49,21 +48,14 @@ void timing_free(struct timing *t)
     free(t);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int run_timed(const struct ckpt_kernel_args *a)
 {
     struct timing *t = ((const struct timed_run *)a->run)->timing;
     struct samples *s = &t->ops[a->op];
-    double before = now();
+    double before = clock_seconds();
     int rc = t->tape->ops.data[a->op].def->cpu(a);
     if (s->n < SAMPLES)
-        s->seconds[s->n++] = now() - before;
+        s->seconds[s->n++] = clock_seconds() - before;
     return rc;
 }
 

@@ -125,32 +125,24 @@ static double operand_bytes(const struct ckpt_call *call)
     return bytes;
 }
 
-/* FNV-1a over the bytes of a number, lowest first, so that every machine agrees. */
-static uint64_t mix(uint64_t h, int64_t value)
-{
-    for (int i = 0; i < 8; i++)
-        h = (h ^ (((uint64_t)value >> (8 * i)) & 0xff)) * UINT64_C(1099511628211);
-    return h;
-}
-
 static uint64_t mix_desc(uint64_t h, const struct ckpt_desc *d)
 {
-    h = mix(h, d->ndim);
+    h = hash_mix(h, d->ndim);
     if (d->ndim < 0)
         return h;
-    h = mix(h, d->dtype);
+    h = hash_mix(h, d->dtype);
     for (int i = 0; i < d->ndim; i++)
-        h = mix(h, d->shape[i]);
-    return mix(h, desc_is_dense(d));
+        h = hash_mix(h, d->shape[i]);
+    return hash_mix(h, desc_is_dense(d));
 }
 
 /* Under this key the measured time of an op stands in machine files. */
 static uint64_t cost_key(const struct op *o, const struct ckpt_call *call)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
+    uint64_t h = HASH_START;
     for (const char *c = o->def->name; *c; c++)
-        h = mix(h, (unsigned char)*c);
-    h = mix(h, call->n_in);
+        h = hash_mix(h, (unsigned char)*c);
+    h = hash_mix(h, call->n_in);
     for (int i = 0; i < call->n_in; i++)
         h = mix_desc(h, &call->in[i]);
     for (int i = 0; i < call->n_out; i++)

@@ -16,8 +16,7 @@ void graph_free(struct graph *g)
     free(g);
 }
 
-/* FNV-1a over the bytes of a number, lowest first, so that every machine agrees. */
-static uint64_t mix(uint64_t h, int64_t value)
+uint64_t hash_mix(uint64_t h, int64_t value)
 {
     for (int i = 0; i < 8; i++)
         h = (h ^ (((uint64_t)value >> (8 * i)) & 0xff)) * UINT64_C(1099511628211);
@@ -26,32 +25,32 @@ static uint64_t mix(uint64_t h, int64_t value)
 
 static uint64_t mix_storage(uint64_t h, const struct graph_storage *s)
 {
-    h = mix(h, s->bytes);
-    h = mix(h, s->kind);
-    return mix(h, s->persistent | s->carried << 1);
+    h = hash_mix(h, s->bytes);
+    h = hash_mix(h, s->kind);
+    return hash_mix(h, s->persistent | s->carried << 1);
 }
 
 static uint64_t mix_op(uint64_t h, const struct graph *g, const struct graph_op *o)
 {
-    h = mix(h, o->n_reads);
+    h = hash_mix(h, o->n_reads);
     for (int32_t j = 0; j < o->n_reads; j++)
-        h = mix(h, g->refs[o->reads + j]);
-    h = mix(h, o->n_writes);
+        h = hash_mix(h, g->refs[o->reads + j]);
+    h = hash_mix(h, o->n_writes);
     for (int32_t j = 0; j < o->n_writes; j++)
-        h = mix(h, g->refs[o->writes + j]);
-    h = mix(h, o->workspace);
-    h = mix(h, o->phase);
-    h = mix(h, o->rerunnable);
-    return mix(h, o->tape_op);
+        h = hash_mix(h, g->refs[o->writes + j]);
+    h = hash_mix(h, o->workspace);
+    h = hash_mix(h, o->phase);
+    h = hash_mix(h, o->rerunnable);
+    return hash_mix(h, o->tape_op);
 }
 
 uint64_t graph_signature(const struct graph *g)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    h = mix(h, g->n_storages);
-    h = mix(h, g->n_ops);
-    h = mix(h, g->n_body);
-    h = mix(h, g->n_micro);
+    uint64_t h = HASH_START;
+    h = hash_mix(h, g->n_storages);
+    h = hash_mix(h, g->n_ops);
+    h = hash_mix(h, g->n_body);
+    h = hash_mix(h, g->n_micro);
     for (int32_t s = 0; s < g->n_storages; s++)
         h = mix_storage(h, &g->storages[s]);
     for (int32_t i = 0; i < g->n_ops; i++)

@@ -19,16 +19,11 @@
 
 enum { BY_CLASS, BY_LIFE, BY_AREA, BY_SIZE_START, BY_SIZE, BY_WEIGHT, BY_PEAK, BY_START, BY_COUNT };
 
-struct key {
-    double major, minor;
-    int32_t item;
-};
-
 struct placer {
     struct sections sections;
     struct packing pack;
     int64_t *bytes;
-    struct key *keys;
+    struct place_key *keys;
     double *loads; /* per section: bytes alive */
     int64_t goal;  /* a peak that needs no improvement */
     int64_t *best, best_peak;
@@ -64,33 +59,33 @@ static double crowd(const struct placer *p, int32_t i)
     return most;
 }
 
-static struct key make_key(const struct placer *p, int32_t i, int by)
+static struct place_key make_key(const struct placer *p, int32_t i, int by)
 {
     double start = p->sections.lower[i], life = p->sections.upper[i] - start;
     double size = (double)p->bytes[i];
     switch (by) {
     case BY_SIZE:
-        return (struct key){-size, -life, i};
+        return (struct place_key){-size, -life, i};
     case BY_LIFE:
-        return (struct key){-life, -size, i};
+        return (struct place_key){-life, -size, i};
     case BY_WEIGHT:
-        return (struct key){-size * sqrt(sqrt(life)), start, i};
+        return (struct place_key){-size * sqrt(sqrt(life)), start, i};
     case BY_AREA:
-        return (struct key){-size * life, start, i};
+        return (struct place_key){-size * life, start, i};
     case BY_CLASS:
-        return (struct key){-log_class(p->bytes[i]), start, i};
+        return (struct place_key){-log_class(p->bytes[i]), start, i};
     case BY_PEAK:
-        return (struct key){-crowd(p, i), -life, i};
+        return (struct place_key){-crowd(p, i), -life, i};
     case BY_START:
-        return (struct key){start, -size * life, i};
+        return (struct place_key){start, -size * life, i};
     default:
-        return (struct key){-size, start, i};
+        return (struct place_key){-size, start, i};
     }
 }
 
-static int compare_keys(const void *a, const void *b)
+int place_compare_keys(const void *a, const void *b)
 {
-    const struct key *x = a, *y = b;
+    const struct place_key *x = a, *y = b;
     if (x->major != y->major)
         return x->major < y->major ? -1 : 1;
     if (x->minor != y->minor)
@@ -103,7 +98,7 @@ static void sort_order(struct placer *p, int by, int32_t *order)
     int32_t n = p->sections.n_items;
     for (int32_t i = 0; i < n; i++)
         p->keys[i] = make_key(p, i, by);
-    qsort(p->keys, (size_t)n, sizeof(*p->keys), compare_keys);
+    qsort(p->keys, (size_t)n, sizeof(*p->keys), place_compare_keys);
     for (int32_t i = 0; i < n; i++)
         order[i] = p->keys[i].item;
 }

@@ -13,6 +13,13 @@ struct place_item {
     int64_t bytes, offset;
 };
 
+/* Where an item stands in an order to pack in; ties end at the lower item. */
+struct place_key {
+    double major, minor;
+    int32_t item;
+};
+int place_compare_keys(const void *a, const void *b);
+
 /*
  * Gives every item an offset; *peak is the end of the highest.  load is the lower bound where to
  * stop.  Quick, for use inside the planner.  Returns 0 or CKPT_ENOMEM.

@@ -6,29 +6,14 @@
 #include <string.h>
 #include "plan/transfer.h"
 
-struct key {
-    double major;
-    int32_t minor, item;
-};
-
 struct packing {
     struct place_item *items;
     const int32_t *wrapped;
     int32_t n, n_done;
-    struct key *keys;
+    struct place_key *keys;
     int32_t *done; /* placed items by offset */
     int64_t *best;
 };
-
-static int compare_keys(const void *a, const void *b)
-{
-    const struct key *x = a, *y = b;
-    if (x->major != y->major)
-        return x->major < y->major ? -1 : 1;
-    if (x->minor != y->minor)
-        return x->minor < y->minor ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
-}
 
 static bool meet(const struct place_item *a, const struct place_item *b)
 {
@@ -88,9 +73,9 @@ static void sort_keys(struct packing *k, int by)
         if (k->wrapped[i] >= 0)
             life = (double)INT32_MAX; /* what has two lives is hardest to place */
         double major = by == BY_SIZE ? -bytes : by == BY_LIFE ? -life : -bytes * life;
-        k->keys[i] = (struct key){major, a->first, i};
+        k->keys[i] = (struct place_key){major, a->first, i};
     }
-    qsort(k->keys, (size_t)k->n, sizeof(*k->keys), compare_keys);
+    qsort(k->keys, (size_t)k->n, sizeof(*k->keys), place_compare_keys);
 }
 
 int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, int64_t *peak)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 #include "base.h"
 
@@ -31,14 +30,6 @@ struct ckpt_progress {
     int shown_length;   /* characters on the terminal's line */
 };
 
-static double seconds_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static bool is_terminal(FILE *f)
 {
     const char *term = getenv("TERM");
@@ -57,7 +48,7 @@ ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total)
     pr->terminal = is_terminal(f);
     snprintf(pr->what, sizeof(pr->what), "%s", what ? what : "");
     pr->total = total;
-    pr->start = pr->shown_time = seconds_now();
+    pr->start = pr->shown_time = clock_seconds();
     pr->shown_done = -1;
     return pr;
 }
@@ -198,7 +189,7 @@ void ckpt_progress_step(ckpt_progress *pr, int64_t done, double loss, int64_t by
 {
     if (!pr)
         return;
-    double now = seconds_now();
+    double now = clock_seconds();
     pr->done = done;
     pr->loss = loss;
     pr->bytes = bytes;
@@ -217,7 +208,7 @@ void ckpt_progress_close(ckpt_progress *pr)
     if (!pr)
         return;
     if (pr->reported && pr->shown_done != pr->done)
-        show(pr, seconds_now());
+        show(pr, clock_seconds());
     if (pr->terminal && pr->reported) {
         fputc('\n', pr->f);
         fflush(pr->f);

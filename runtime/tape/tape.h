@@ -46,8 +46,7 @@ enum accumulate { ACCUMULATE_NEVER, ACCUMULATE_ALWAYS, ACCUMULATE_LATER_MICRO };
 
 struct op {
     const struct ckpt_op_def *def;
-    int32_t
-        operands; /* tape.operands[operands ..]: n_in inputs, then n_out outputs; -1 is absent */
+    int32_t operands; /* from here in tape.operands: n_in inputs, n_out outputs; -1 is absent */
     int32_t n_in, n_out;
     void *attr;
     size_t attr_size;
