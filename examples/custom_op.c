@@ -8,7 +8,7 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include "ckpt.h"
+#include "ckpt_op.h"
 
 enum { ROWS = 4, COLUMNS = 8, N = ROWS * COLUMNS };
 

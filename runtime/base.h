@@ -3,7 +3,7 @@
 #define CKPT_BASE_H
 
 #include <stdarg.h>
-#include "ckpt.h"
+#include "ckpt_op.h"
 
 #define CKPT_ALIGN   512 /* of every address in the arena */
 #define CKPT_MESSAGE 1024

@@ -20,10 +20,11 @@ struct param {
 
 struct ckpt {
     struct ckpt_options options;
-    int64_t budget;         /* bytes; INT64_MAX: none */
-    int64_t asked;          /* what was asked for, if the device has less; else 0 */
-    int64_t nvme;           /* bytes of options.nvme */
-    struct machine machine; /* to plan with */
+    enum ckpt_backend backend; /* whose kernels programs run, or would run */
+    int64_t budget;            /* bytes; INT64_MAX: none */
+    int64_t asked;             /* what was asked for, if the device has less; else 0 */
+    int64_t nvme;              /* bytes of options.nvme */
+    struct machine machine;    /* to plan with */
     struct device *device;
     struct {
         struct param *data;

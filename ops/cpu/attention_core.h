@@ -5,7 +5,7 @@
 #ifndef CKPT_CPU_ATTENTION_CORE_H
 #define CKPT_CPU_ATTENTION_CORE_H
 
-#include "ckpt.h"
+#include "ckpt_op.h"
 
 /* Rows of one head: dense vectors, stride elements apart. */
 struct attention_rows {

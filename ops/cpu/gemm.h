@@ -2,7 +2,7 @@
 #ifndef CKPT_CPU_GEMM_H
 #define CKPT_CPU_GEMM_H
 
-#include "ckpt.h"
+#include "ckpt_op.h"
 
 /* A row-major matrix; transposed: it is stored the other way round. */
 struct gemm_operand {

@@ -2,7 +2,7 @@
 #ifndef CKPT_CPU_KERNELS_H
 #define CKPT_CPU_KERNELS_H
 
-#include "ckpt.h"
+#include "ckpt_op.h"
 
 int cpu_linear(const struct ckpt_kernel_args *a);
 int cpu_linear_dx(const struct ckpt_kernel_args *a);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
+#include "context.h"
 #include "tape/tape.h"
 
 int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
@@ -173,8 +174,12 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
     if (!rc)
         rc = take_operands(t, def, n_in, x, in, descs);
     if (!rc) {
-        struct ckpt_call call = {
-            .n_in = n_in, .n_out = n_out, .in = descs, .out = descs + n_in, .attr = attr};
+        struct ckpt_call call = {.n_in = n_in,
+                                 .n_out = n_out,
+                                 .in = descs,
+                                 .out = descs + n_in,
+                                 .attr = attr,
+                                 .backend = t->context->backend};
         rc = run_shape_rule(t, def, &call);
         if (!rc)
             rc = append_call(t, def, &call, in, out, attr_size);

@@ -290,6 +290,7 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .in = in,
                                .out = out,
                                .attr = o->attr,
+                               .backend = t->context->backend,
                                .workspace = o->workspace};
 }
 

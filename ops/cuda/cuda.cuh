@@ -1,0 +1,114 @@
+/* What CUDA kernels share: element access, vectors of 16 bytes, sums in a fixed order, launching.
+ */
+#ifndef CKPT_CUDA_CUH
+#define CKPT_CUDA_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include "ckpt_op.h"
+
+typedef __nv_bfloat16 bf16;
+
+__device__ __forceinline__ float to_float(float x)
+{
+    return x;
+}
+
+__device__ __forceinline__ float to_float(bf16 x)
+{
+    return __bfloat162float(x);
+}
+
+template <typename T> __device__ __forceinline__ T from_float(float x);
+
+template <> __device__ __forceinline__ float from_float<float>(float x)
+{
+    return x;
+}
+
+/* To nearest even, as everywhere. */
+template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+
+/* N elements that are read and written in one access; the address must be a multiple of its size.
+ */
+template <typename T, int N> struct alignas(sizeof(T) * N) vec {
+    T at[N];
+};
+
+/* Elements of T in 16 bytes. */
+template <typename T> struct wide {
+    static constexpr int n = 16 / (int)sizeof(T);
+};
+
+template <typename T, int N>
+__device__ __forceinline__ void load_floats(float (&dst)[N], const T *src)
+{
+    vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(src);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        dst[i] = to_float(v.at[i]);
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void store_floats(T *dst, const float (&src)[N])
+{
+    vec<T, N> v;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v.at[i] = from_float<T>(src[i]);
+    *reinterpret_cast<vec<T, N> *>(dst) = v;
+}
+
+/* The sum over the lanes of a warp, in every lane; the order is fixed. */
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
+__device__ __forceinline__ double warp_sum(double x)
+{
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
+/* The sum over the threads of a block (a multiple of 32, at most 1024), in every thread; the order
+ * is fixed.  All threads must come here; it may be called again at once. */
+template <typename T> __device__ __forceinline__ T block_sum(T x)
+{
+    __shared__ T part[32];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
+    x = warp_sum(x);
+    __syncthreads();
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    return warp_sum(lane < warps ? part[lane] : T(0));
+}
+
+static inline cudaStream_t stream_of(const struct ckpt_kernel_args *a)
+{
+    return (cudaStream_t)a->stream;
+}
+
+/* A kernel's result: whether its launches were accepted.  The device asks CUDA for the reason. */
+static inline int launched(void)
+{
+    return cudaPeekAtLastError() == cudaSuccess ? CKPT_OK : CKPT_EDEVICE;
+}
+
+/* Is every one of these bytes counts or addresses a multiple of 16? */
+static inline bool aligned16(const void *p)
+{
+    return ((uintptr_t)p & 15) == 0;
+}
+
+#endif

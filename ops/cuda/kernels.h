@@ -1,0 +1,28 @@
+/*
+ * The CUDA kernels, one per op that computes something; ops/<family>.c points at them.  Without the
+ * toolkit there are none: the slots are NULL.
+ */
+#ifndef CKPT_CUDA_KERNELS_H
+#define CKPT_CUDA_KERNELS_H
+
+#include "ckpt_op.h"
+
+#ifdef HAVE_CUDA
+#define CUDA_KERNEL(fn) (fn)
+#else
+#define CUDA_KERNEL(fn) NULL
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cuda_gelu(const struct ckpt_kernel_args *a);
+int cuda_gelu_dx(const struct ckpt_kernel_args *a);
+int cuda_silu(const struct ckpt_kernel_args *a);
+int cuda_silu_dx(const struct ckpt_kernel_args *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,45 @@
+/*
+ * What the library kernels of one device share: the handles of cuBLASLt and cuDNN, and the calls
+ * that were prepared for a shape (descriptors, chosen algorithm, compiled plan), found again by
+ * key.  args->device points at it.  Preparing may allocate and compile; it happens when a kernel
+ * runs for the first time, which is before the first step.
+ */
+#ifndef CKPT_CUDA_LIBS_H
+#define CKPT_CUDA_LIBS_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_libs;
+
+/* Returns 0 or CKPT_ENOMEM.  The handles themselves are made when first asked for. */
+int cuda_libs_open(struct cuda_libs **libs);
+void cuda_libs_close(struct cuda_libs *libs);
+
+/* The cublasLtHandle_t or cudnnHandle_t (its stream set), or NULL if the library refuses. */
+void *cuda_libs_cublaslt(struct cuda_libs *libs);
+void *cuda_libs_cudnn(struct cuda_libs *libs, void *stream);
+
+/* Use the deterministic variant where a library has a faster one that is not. */
+void cuda_libs_set_deterministic(struct cuda_libs *libs, bool deterministic);
+bool cuda_libs_deterministic(const struct cuda_libs *libs);
+
+/* The call prepared under this key, or NULL. */
+void *cuda_libs_find(const struct cuda_libs *libs, uint64_t key);
+
+/* Keeps a prepared call until the device is closed, when release frees it.  Returns 0 or
+ * CKPT_ENOMEM, having released it. */
+int cuda_libs_keep(struct cuda_libs *libs, uint64_t key, void *call, void (*release)(void *));
+
+/* Stores the reason why a library refused a call, once until it is read; returns CKPT_EDEVICE. */
+int cuda_libs_fail(struct cuda_libs *libs, const char *fmt, ...) CKPT_PRINTF(2, 3);
+/* That reason, or "". */
+const char *cuda_libs_reason(struct cuda_libs *libs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

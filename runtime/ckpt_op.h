@@ -1,0 +1,125 @@
+/*
+ * libckpt: ops of your own.  An op is a struct of rules (shape, gradient, cost) and a kernel per
+ * device; ckpt_record puts a call of it on a tape.  See examples/custom_op.c.
+ */
+#ifndef CKPT_OP_H
+#define CKPT_OP_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whose kernels a program runs. */
+enum ckpt_backend { CKPT_ON_CPU, CKPT_ON_CUDA };
+
+/* What a rule sees of one recorded call. */
+struct ckpt_call {
+    int n_in, n_out;
+    const struct ckpt_desc *in; /* ndim -1 where an optional input is absent */
+    struct ckpt_desc *out;      /* the shape rule fills dtype, ndim, shape; strides if not dense */
+    const void *attr;           /* the op's attributes, as given to ckpt_record */
+    enum ckpt_backend backend;  /* whose kernel will run; the workspace may depend on it */
+    int64_t workspace;          /* the shape rule may ask for this many scratch bytes */
+    char *message;              /* written by ckpt_call_fail */
+    size_t message_size;
+};
+
+/* For shape rules: stores the reason and returns CKPT_ESHAPE. */
+CKPT_API int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...) CKPT_PRINTF(2, 3);
+
+/* What a gradient rule sees: it records ops and sets din[i] where need[i]. */
+struct ckpt_grad {
+    ckpt_tape *tape;
+    int n_in, n_out;
+    const ckpt_tensor *in, *out;
+    const ckpt_tensor *dout; /* CKPT_NONE where an output got no gradient */
+    const bool *need;
+    ckpt_tensor *din; /* may be fp32 or of the input's dtype; CKPT_NONE: no gradient */
+    const void *attr;
+};
+
+struct ckpt_cost {
+    double flops;
+    double bytes; /* read and written in device memory; 0: the sum of the operands */
+};
+
+/* One operand of a kernel. */
+struct ckpt_view {
+    void *data; /* first element; NULL where an optional operand is absent */
+    struct ckpt_desc desc;
+};
+
+/*
+ * What is fixed for one step, and what moves from step to step.  A CUDA kernel is launched once and
+ * replayed with every step: what moves (step, lr, opt_step) it reads on the device, from
+ * run_device.
+ */
+struct ckpt_run {
+    uint64_t seed;
+    int64_t step;  /* 0, 1, 2, ... */
+    int32_t micro; /* micro-step, 0 .. n_micro - 1 */
+    int32_t n_micro;
+    float lr;
+    int64_t opt_step; /* updates done before this one */
+};
+
+struct ckpt_kernel_args {
+    int n_in, n_out;
+    const struct ckpt_view *in;
+    const struct ckpt_view *out;
+    const void *attr;
+    void *workspace; /* aligned to 64 bytes; undefined contents */
+    int64_t workspace_bytes;
+    bool accumulate; /* add to out[0] instead of setting it (only with CKPT_OP_ACCUMULATE) */
+    int32_t op;      /* position on the tape: the stream of a random op */
+    const struct ckpt_run *run;
+    const struct ckpt_run *run_device; /* CUDA: its copy in device memory, but for micro */
+    void *stream;                      /* CUDA: the cudaStream_t to launch on */
+    void *device;                      /* the library's own kernels: handles and what they keep */
+};
+
+/*
+ * Returns 0 or a negative code.  Must give the same bits whenever inputs and run are the same.  A
+ * CUDA kernel launches on args->stream and returns; it allocates nothing and waits for nothing.
+ */
+typedef int (*ckpt_kernel)(const struct ckpt_kernel_args *a);
+
+enum {
+    CKPT_OP_STRIDED = 1,     /* inputs may have any strides; without it they arrive dense */
+    CKPT_OP_STRIDED_OUT = 2, /* the kernel can write outputs of any strides */
+    CKPT_OP_ACCUMULATE = 4,  /* the kernel honours args.accumulate for out[0], which is fp32 */
+    CKPT_OP_INPLACE = 8,     /* out[i] is in[i], changed */
+    CKPT_OP_VIEW = 16,       /* out[i] is a view of in[0]; there is no kernel */
+    CKPT_OP_ONCE = 32        /* never computed again (reads a clock, has a side effect, ...) */
+};
+
+/* An op: all the library knows of it. */
+struct ckpt_op_def {
+    size_t size; /* sizeof(struct ckpt_op_def) */
+    const char *name;
+    unsigned flags;
+    int (*shape)(struct ckpt_call *call); /* 0, or ckpt_call_fail(...) */
+    void (*grad)(struct ckpt_grad *grad); /* NULL: not differentiable, treated as a constant */
+    void (*cost)(const struct ckpt_call *call, struct ckpt_cost *cost); /* NULL: bytes only */
+    ckpt_kernel cpu;
+    ckpt_kernel cuda;
+};
+
+/*
+ * Records a call.  attr_size bytes of attr are copied.  The outputs go to out (n_out of them).
+ * def must outlive the context.  Returns 0 or the tape's error.
+ */
+CKPT_API int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
+                         const ckpt_tensor *in, int n_out, ckpt_tensor *out, const void *attr,
+                         size_t attr_size);
+
+#ifndef CKPT_NO_AT
+#define ckpt_record(t, ...) ckpt_record(CKPT_AT(t), __VA_ARGS__)
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif
