@@ -124,7 +124,7 @@ struct ckpt_options {
     int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
     int64_t host;        /* bytes of host memory as a second tier; this version only plans it */
     const char *nvme;    /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
-    const char *device;  /* "auto", "cpu" */
+    const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
     int64_t micro_batch; /* samples per micro-step; 0: the whole batch */
     int64_t seed;        /* of initial values and of random ops */
     int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
@@ -495,7 +495,17 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 
-/* Copies an output out, in its dtype.  Returns 0, CKPT_ENAME, CKPT_EINVAL (bytes). */
+/*
+ * The two halves of ckpt_step, to keep the device busy: ckpt_submit hands a step over and returns;
+ * ckpt_wait waits for the oldest step not yet waited for, sets *loss (may be NULL) and returns what
+ * ckpt_step would.  Two steps may be under way: feed and submit the next, then wait for the one
+ * before.  After an error nothing that was under way counts.  Both return CKPT_EINVAL out of turn.
+ */
+CKPT_API int ckpt_submit(ckpt_program *p);
+CKPT_API int ckpt_wait(ckpt_program *p, float *loss);
+
+/* Copies an output of the last step that was waited for, in its dtype.  Returns 0, CKPT_ENAME,
+ * CKPT_EINVAL (bytes). */
 CKPT_API int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes);
 
 /* dtype and shape (of the whole batch) of an input or output.  Returns 0 or CKPT_ENAME. */
@@ -507,12 +517,13 @@ CKPT_API void ckpt_set_lr(ckpt_program *p, float lr);
 struct ckpt_program_info {
     bool plan_only; /* compiled with --plan-only: there is nothing to run */
     int64_t batch, micro_batch, n_micro;
-    int64_t steps;        /* run so far */
-    double grad_norm;     /* of the last step, before clipping; NaN without optimizer */
-    int64_t budget;       /* bytes; INT64_MAX without one */
-    int64_t planned_peak; /* device bytes, exact */
-    int64_t arena_bytes;  /* device bytes mapped now */
-    int64_t min_budget;   /* the smallest budget that would have been accepted */
+    int64_t steps;          /* run so far */
+    double grad_norm;       /* of the last step, before clipping; NaN without optimizer */
+    int64_t budget;         /* bytes; INT64_MAX without one */
+    int64_t planned_peak;   /* bytes of the arena, exact */
+    int64_t arena_bytes;    /* mapped now */
+    int64_t overhead_bytes; /* of the budget, outside the arena: context, libraries (GPU only) */
+    int64_t min_budget;     /* the smallest budget that would have been accepted */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t kept_bytes;       /* activations that stay from forward to backward */
     int64_t recomputed_bytes; /* activations that are computed again */

@@ -58,8 +58,10 @@ static int check_options(const struct ckpt_options *o)
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);
-    if (o->device && strcmp(o->device, "auto") && strcmp(o->device, "cpu"))
-        return error_set(CKPT_EDEVICE, "--device %s: this build has 'cpu' (and 'auto')", o->device);
+    if (o->device && strcmp(o->device, "auto") && strcmp(o->device, "cpu") &&
+        strcmp(o->device, "cuda"))
+        return error_set(CKPT_EDEVICE, "--device %s: there are 'auto', 'cpu' and 'cuda'",
+                         o->device);
     return 0;
 }
 
@@ -78,16 +80,48 @@ static int read_options(ckpt *c)
     return rc ? error_set(rc, "%s", message) : 0;
 }
 
+/* A plan for another machine needs no device but one to hold the context together. */
+static bool plans_for_another(const ckpt *c)
+{
+    return c->options.plan_only && c->options.machine && *c->options.machine;
+}
+
+static int open_cpu(ckpt *c)
+{
+    return device_open_cpu(&c->device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
+                           c->options.threads);
+}
+
+static int open_device(ckpt *c)
+{
+    const char *name = c->options.device ? c->options.device : "auto";
+    if (plans_for_another(c)) {
+        c->backend = c->machine.backend;
+        c->overhead = c->machine.process;
+        return open_cpu(c);
+    }
+    int rc = strcmp(name, "cpu") ? device_open_cuda(&c->device) : 0;
+    if (rc && !strcmp(name, "cuda"))
+        return rc;
+    if (rc)
+        snprintf(c->no_gpu, sizeof c->no_gpu, "%s", error_get());
+    if (!c->device)
+        rc = open_cpu(c);
+    if (!rc)
+        c->backend = c->device->ops->backend;
+    return rc;
+}
+
 static void set_budget(ckpt *c)
 {
     int64_t have = c->device->ops->available(c->device);
     /* Another machine's memory counts where a plan is made for it. */
-    if (c->options.plan_only && c->options.machine && *c->options.machine)
+    if (plans_for_another(c))
         have = c->machine.memory;
     int64_t asked = c->options.vram;
     if (asked < 0)
         asked = (int64_t)((double)have * (double)-asked / 100.);
-    c->budget = asked ? asked : INT64_MAX;
+    c->budget = asked ? asked : c->backend == CKPT_ON_CUDA ? have : INT64_MAX;
     /* A plan that will not run here may be for a larger device. */
     if (!asked || asked <= have || c->options.plan_only)
         return;
@@ -107,8 +141,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = read_options(c);
     if (!rc)
-        rc = device_open_cpu(&c->device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
-                             c->options.threads);
+        rc = open_device(c);
     if (rc) {
         machine_free(&c->machine);
         free(c);
@@ -130,6 +163,7 @@ void ckpt_close(ckpt *c)
         free(c->params.data[i].initial);
     }
     free(c->params.data);
+    free(c->warm.data);
     machine_free(&c->machine);
     c->device->ops->close(c->device);
     free(c);

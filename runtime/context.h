@@ -22,10 +22,17 @@ struct ckpt {
     struct ckpt_options options;
     enum ckpt_backend backend; /* whose kernels programs run, or would run */
     int64_t budget;            /* bytes; INT64_MAX: none */
-    int64_t asked;             /* what was asked for, if the device has less; else 0 */
-    int64_t nvme;              /* bytes of options.nvme */
-    struct machine machine;    /* to plan with */
+    int64_t overhead;       /* device bytes of the process outside the arena, inside the budget */
+    int64_t asked;          /* what was asked for, if the device has less; else 0 */
+    int64_t nvme;           /* bytes of options.nvme */
+    struct machine machine; /* to plan with */
     struct device *device;
+    char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
+    struct {
+        uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
+        int64_t capacity;
+    } warm;
+    int32_t n_warm;
     struct {
         struct param *data;
         int64_t capacity;

@@ -67,7 +67,7 @@ static void compute(struct bench *b, ckpt_kernel kernel, const int64_t offset[3]
                                     .out = &out,
                                     .workspace = base + workspace,
                                     .run = &(struct ckpt_run){.n_micro = 1}};
-    b->device->ops->compute(b->device, QUEUE_COMPUTE, kernel, &args);
+    b->device->ops->compute(b->device, QUEUE_COMPUTE, kernel, &args, NULL);
     b->device->ops->sync(b->device);
 }
 
@@ -92,7 +92,7 @@ static double round_nothing(struct bench *b)
     struct ckpt_kernel_args args = {.n_in = 0};
     double before = clock_seconds();
     for (int i = 0; i < EMPTY_OPS; i++)
-        b->device->ops->compute(b->device, QUEUE_COMPUTE, run_nothing, &args);
+        b->device->ops->compute(b->device, QUEUE_COMPUTE, run_nothing, &args, NULL);
     b->device->ops->sync(b->device);
     return (clock_seconds() - before) / EMPTY_OPS;
 }

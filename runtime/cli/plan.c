@@ -98,7 +98,8 @@ static int make_plan(struct plan_job *job)
     char message[CKPT_MESSAGE];
     const char *from = job->o->plan_in;
     int rc = from ? plan_read(job->graph, from, &job->plan, message)
-                  : plan_make(job->graph, &job->machine, &job->budgets, 0, &job->plan, message);
+                  : plan_make(job->graph, &job->machine, &job->budgets, job->machine.process,
+                              &job->plan, message);
     if (!rc)
         rc = plan_check(job->graph, job->plan, message);
     if (!rc && job->o->out)

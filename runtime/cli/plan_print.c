@@ -4,9 +4,10 @@
 #define GIB (INT64_C(1) << 30)
 enum { N_KINDS = KIND_OPTIMIZER + 1 };
 
-static int64_t peak_of(const struct plan *p)
+/* Device bytes, those of the process outside the arena included. */
+static int64_t peak_of(const struct plan_job *job, const struct plan *p)
 {
-    return p->persistent + p->transient;
+    return p->persistent + p->transient + job->machine.process;
 }
 
 static void tier(FILE *f, const char *name, int64_t bytes, int64_t budget)
@@ -60,7 +61,8 @@ static void print_tiers(FILE *f, const struct plan_job *job)
     plan_summarize(job->graph, p, &s);
     parked_bytes(job, FATE_PARK_HOST, host);
     parked_bytes(job, FATE_PARK_NVME, nvme);
-    tier(f, "device", peak_of(p), job->budgets.device);
+    tier(f, "device", peak_of(job, p), job->budgets.device);
+    part(f, "context, libraries", job->machine.process);
     part(f, "parameters", s.parameters - host[KIND_PARAMETER] - nvme[KIND_PARAMETER]);
     part(f, "optimizer state", s.optimizer - host[KIND_OPTIMIZER] - nvme[KIND_OPTIMIZER]);
     part(f, "gradients", s.gradients);
@@ -138,10 +140,10 @@ static void print_neighbour(FILE *f, const struct plan *p, const struct plan *ot
 static void print_neighbours(FILE *f, const struct plan_job *job)
 {
     const struct plan *p = job->plan;
-    int64_t at = job->budgets.device == INT64_MAX ? peak_of(p) : job->budgets.device;
+    int64_t at = job->budgets.device == INT64_MAX ? peak_of(job, p) : job->budgets.device;
     int64_t around[2] = {max_i64(at - GIB, 1), at > INT64_MAX - GIB ? INT64_MAX : at + GIB};
     struct plan *plans[2] = {0};
-    if (plan_sweep(job->graph, &job->machine, &job->budgets, around, 2, plans))
+    if (cli_plan_budgets(job, around, 2, plans))
         return;
     if (at > GIB)
         print_neighbour(f, p, plans[0], "with one GiB less", around[0]);

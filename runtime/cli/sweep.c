@@ -10,12 +10,25 @@ static int find_range(const struct plan_job *job, int64_t *least, int64_t *most)
     struct budgets all = job->budgets;
     struct plan *p;
     all.device = INT64_MAX;
-    if (plan_make(job->graph, &job->machine, &all, 0, &p, message))
+    if (plan_make(job->graph, &job->machine, &all, job->machine.process, &p, message))
         return cli_fail("%s", message);
     *least = p->min_budget;
-    *most = max_i64(p->persistent + p->transient, p->min_budget);
+    *most = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
     plan_free(p);
     return 0;
+}
+
+int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
+                     struct plan **plans)
+{
+    int64_t *arena = calloc((size_t)n, sizeof(*arena));
+    if (!arena)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++)
+        arena[i] = max_i64(1, budgets[i] - job->machine.process);
+    int rc = plan_sweep(job->graph, &job->machine, &job->budgets, arena, n, plans);
+    free(arena);
+    return rc;
 }
 
 static void print_row(int64_t budget, const struct plan *p)
@@ -66,7 +79,7 @@ int cli_sweep(const struct plan_job *job)
     }
     for (int32_t i = 0; i < n; i++)
         budgets[i] = i == n - 1 ? most : least + (most - least) / (n - 1) * i;
-    if (plan_sweep(job->graph, &job->machine, &job->budgets, budgets, n, plans)) {
+    if (cli_plan_budgets(job, budgets, n, plans)) {
         rc = cli_fail("out of host memory");
     } else {
         printf("%12s %12s %11s %9s %11s %11s %8s\n", "budget", "peak", "step, s", "overhead",

@@ -17,6 +17,7 @@ struct cpu_device {
     int64_t mapped;   /* of them readable and writable, in whole pages */
     struct cpu_shared shared;
     struct cpu_queue queues[QUEUE_COUNT];
+    int64_t marks[DEVICE_FLIGHTS][QUEUE_COUNT]; /* tails of the queues */
 };
 
 static struct cpu_device *cpu(struct device *d)
@@ -33,6 +34,24 @@ static int64_t cpu_available(struct device *d)
 {
     (void)d;
     return (int64_t)sysconf(_SC_PHYS_PAGES) * page_size();
+}
+
+static int64_t cpu_overhead(struct device *d)
+{
+    (void)d;
+    return 0;
+}
+
+static void *cpu_host_alloc(struct device *d, int64_t bytes)
+{
+    (void)d;
+    return calloc(1, (size_t)bytes);
+}
+
+static void cpu_host_free(struct device *d, void *p)
+{
+    (void)d;
+    free(p);
 }
 
 static char *cpu_base(struct device *d)
@@ -61,9 +80,9 @@ static int cpu_map(struct device *d, int64_t bytes)
 }
 
 static void cpu_compute(struct device *d, enum queue q, ckpt_kernel fn,
-                        const struct ckpt_kernel_args *args)
+                        const struct ckpt_kernel_args *args, double *seconds)
 {
-    struct command c = {.kind = COMMAND_COMPUTE, .kernel = fn, .args = *args};
+    struct command c = {.kind = COMMAND_COMPUTE, .kernel = fn, .args = *args, .seconds = seconds};
     cpu_queue_submit(&cpu(d)->queues[q], &c);
 }
 
@@ -94,15 +113,37 @@ static void cpu_wait(struct device *d, enum queue q, int32_t event)
     cpu_queue_submit(&cpu(d)->queues[q], &c);
 }
 
+static int take_failure(struct cpu_device *c)
+{
+    pthread_mutex_lock(&c->shared.lock);
+    int rc = c->shared.failure;
+    c->device.failed_op = c->shared.failed_op;
+    c->shared.failure = 0;
+    pthread_mutex_unlock(&c->shared.lock);
+    return rc;
+}
+
 static int cpu_sync(struct device *d)
 {
     struct cpu_device *c = cpu(d);
     for (int q = 0; q < QUEUE_COUNT; q++)
-        cpu_queue_drain(&c->queues[q]);
-    int rc = c->shared.failure;
-    d->failed_op = c->shared.failed_op;
-    c->shared.failure = 0;
-    return rc;
+        cpu_queue_drain(&c->queues[q], c->queues[q].tail);
+    return take_failure(c);
+}
+
+static void cpu_mark(struct device *d, int flight)
+{
+    struct cpu_device *c = cpu(d);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        c->marks[flight][q] = c->queues[q].tail;
+}
+
+static int cpu_reach(struct device *d, int flight)
+{
+    struct cpu_device *c = cpu(d);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        cpu_queue_drain(&c->queues[q], c->marks[flight][q]);
+    return take_failure(c);
 }
 
 static int cpu_events(struct device *d, int32_t n)
@@ -133,7 +174,11 @@ static void cpu_close(struct device *d)
 }
 
 static const struct device_ops cpu_ops = {.name = "cpu",
+                                          .backend = CKPT_ON_CPU,
                                           .available = cpu_available,
+                                          .overhead = cpu_overhead,
+                                          .host_alloc = cpu_host_alloc,
+                                          .host_free = cpu_host_free,
                                           .map = cpu_map,
                                           .base = cpu_base,
                                           .compute = cpu_compute,
@@ -142,6 +187,8 @@ static const struct device_ops cpu_ops = {.name = "cpu",
                                           .record = cpu_record,
                                           .wait = cpu_wait,
                                           .sync = cpu_sync,
+                                          .mark = cpu_mark,
+                                          .reach = cpu_reach,
                                           .events = cpu_events,
                                           .close = cpu_close};
 
@@ -165,6 +212,7 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads)
     if (!c)
         return error_set(CKPT_ENOMEM, "no memory to open the CPU device");
     c->device.ops = &cpu_ops;
+    snprintf(c->device.name, sizeof c->device.name, "cpu");
     pthread_mutex_init(&c->shared.lock, NULL);
     pthread_cond_init(&c->shared.reached, NULL);
     /* Our threads divide the work; BLAS threads under them would fight for the same cores. */

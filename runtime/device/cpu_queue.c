@@ -36,7 +36,10 @@ static void compute(struct cpu_shared *s, const struct command *c)
     pthread_mutex_lock(&s->lock);
     bool failed = s->failure != 0;
     pthread_mutex_unlock(&s->lock);
+    double before = c->seconds ? clock_seconds() : 0;
     int rc = failed ? 0 : c->kernel(&c->args);
+    if (c->seconds)
+        *c->seconds = clock_seconds() - before;
     if (!rc)
         return;
     pthread_mutex_lock(&s->lock);
@@ -85,9 +88,7 @@ static void *queue_main(void *arg)
         pthread_mutex_unlock(&q->lock);
         execute(q->shared, c);
         pthread_mutex_lock(&q->lock);
-        q->head++;
-        int64_t left = q->tail - q->head;
-        if (left == 0 || left == CPU_QUEUE_DEPTH / 2)
+        if (++q->head == q->awaited)
             pthread_cond_signal(&q->room);
     }
     pthread_mutex_unlock(&q->lock);
@@ -105,11 +106,19 @@ int cpu_queue_start(struct cpu_queue *q, struct cpu_shared *shared, int threads)
     return q->started ? 0 : CKPT_ENOMEM;
 }
 
+/* The caller holds the lock. */
+static void await_done(struct cpu_queue *q, int64_t done)
+{
+    q->awaited = done;
+    while (q->head < done)
+        pthread_cond_wait(&q->room, &q->lock);
+}
+
 void cpu_queue_submit(struct cpu_queue *q, const struct command *c)
 {
     pthread_mutex_lock(&q->lock);
-    while (q->tail - q->head == CPU_QUEUE_DEPTH)
-        pthread_cond_wait(&q->room, &q->lock);
+    if (q->tail - q->head == CPU_QUEUE_DEPTH)
+        await_done(q, q->tail - CPU_QUEUE_DEPTH / 2);
     q->ring[q->tail % CPU_QUEUE_DEPTH] = *c;
     q->tail++;
     if (q->sleeping)
@@ -117,11 +126,10 @@ void cpu_queue_submit(struct cpu_queue *q, const struct command *c)
     pthread_mutex_unlock(&q->lock);
 }
 
-void cpu_queue_drain(struct cpu_queue *q)
+void cpu_queue_drain(struct cpu_queue *q, int64_t done)
 {
     pthread_mutex_lock(&q->lock);
-    while (q->head != q->tail)
-        pthread_cond_wait(&q->room, &q->lock);
+    await_done(q, done);
     pthread_mutex_unlock(&q->lock);
 }
 

@@ -28,6 +28,7 @@ struct command {
     enum command_kind kind;
     ckpt_kernel kernel;
     struct ckpt_kernel_args args;
+    double *seconds; /* NULL, or where the kernel's time goes */
     void *dst;
     const void *src;
     int64_t bytes;
@@ -45,7 +46,8 @@ struct cpu_queue {
     int threads; /* kernel threads of this queue */
     pthread_mutex_t lock;
     pthread_cond_t work; /* for the thread: there is a command, or stop */
-    pthread_cond_t room; /* for the caller: the ring is empty, or half empty */
+    pthread_cond_t room; /* for the caller: what it awaits is done */
+    int64_t awaited;     /* done commands at which room is signalled */
     bool sleeping;       /* the thread waits for work */
     struct command ring[CPU_QUEUE_DEPTH];
     int64_t head, tail; /* done, submitted */
@@ -54,7 +56,8 @@ struct cpu_queue {
 
 int cpu_queue_start(struct cpu_queue *q, struct cpu_shared *shared, int threads);
 void cpu_queue_submit(struct cpu_queue *q, const struct command *c);
-void cpu_queue_drain(struct cpu_queue *q);
+/* Waits until this many commands are done. */
+void cpu_queue_drain(struct cpu_queue *q, int64_t done);
 void cpu_queue_stop(struct cpu_queue *q);
 
 #endif

@@ -12,24 +12,46 @@ enum queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_COUNT };
 
 struct device;
 
+/* A whole step, recorded once to be handed over in one call. */
+struct device_step;
+
+enum { DEVICE_FLIGHTS = 2 }; /* steps that may be under way at once */
+
 struct device_ops {
     const char *name;
-    /* Bytes of device memory that could be had now. */
+    enum ckpt_backend backend;
+    /* Bytes of device memory this process could have in all, what it has now included. */
     int64_t (*available)(struct device *d);
+    /* Bytes it has now outside the arena: context, code, what libraries keep. */
+    int64_t (*overhead)(struct device *d);
     /* Makes the arena exactly this many bytes long (0 unmaps it); contents below the smaller of the
      * two sizes stay.  Only while the queues are idle.  Returns 0 or CKPT_ENOMEM. */
     int (*map)(struct device *d, int64_t bytes);
     /* Base of the arena; constant from open to close. */
     char *(*base)(struct device *d);
-    /* Queue commands.  All return at once; a failure is kept and returned by sync. */
+    /* Zeroed host memory that copies reach at full speed, or NULL; NULL may be freed. */
+    void *(*host_alloc)(struct device *d, int64_t bytes);
+    void (*host_free)(struct device *d, void *p);
+    /* Queue commands.  All return at once; a failure is kept and returned by sync. seconds: NULL,
+     * or where the time of the kernel stands after the next sync. */
     void (*compute)(struct device *d, enum queue q, ckpt_kernel fn,
-                    const struct ckpt_kernel_args *args);
+                    const struct ckpt_kernel_args *args, double *seconds);
     void (*copy)(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes);
     void (*fill)(struct device *d, enum queue q, void *dst, int byte, int64_t bytes);
     void (*record)(struct device *d, enum queue q, int32_t event);
     void (*wait)(struct device *d, enum queue q, int32_t event); /* for the last record so far */
     /* Waits until every queue is empty; returns the first failure since the last sync. */
     int (*sync)(struct device *d);
+    /* Marks the end of all that was handed over so far; reach waits until all queues came there and
+     * returns the first failure so far, like sync. */
+    void (*mark)(struct device *d, int flight);
+    int (*reach)(struct device *d, int flight);
+    /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
+     * NULL on a device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
+    void (*begin)(struct device *d);
+    int (*end)(struct device *d, struct device_step **step);
+    void (*replay)(struct device *d, struct device_step *step);
+    void (*forget)(struct device *d, struct device_step *step);
     /* Events 0 .. n-1 exist after this.  Only while idle. */
     int (*events)(struct device *d, int32_t n);
     void (*close)(struct device *d);
@@ -37,10 +59,17 @@ struct device_ops {
 
 struct device {
     const struct device_ops *ops;
-    int32_t failed_op; /* args.op of the kernel behind the failure that sync returned */
+    char name[64];        /* of the hardware */
+    struct ckpt_run *run; /* device memory behind args.run_device, or NULL */
+    int32_t failed_op;    /* args.op of the kernel behind the failure that sync returned, or -1 */
+    char reason[256];     /* what the hardware or a library said of it, or "" */
 };
 
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
+
+/* The first CUDA device.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one that the
+ * kernels were not built for, a build without CUDA), the sentence in error_get(). */
+int device_open_cuda(struct device **d);
 
 #endif

@@ -88,16 +88,16 @@ static void persistent_bytes(const struct ckpt_program *p, int64_t *all, int64_t
 static int check_others(ckpt *c, int64_t persistent)
 {
     for (const struct ckpt_program *o = c->programs; o; o = o->next)
-        if (persistent > c->budget - o->plan->transient)
+        if (persistent > c->budget - c->overhead - o->plan->transient)
             return context_fail(c, CKPT_EBUDGET,
                                 "with this program's parameters another program would need %s, "
                                 "over the budget of %s; raise --vram",
-                                human_bytes(persistent + o->plan->transient),
+                                human_bytes(persistent + c->overhead + o->plan->transient),
                                 human_bytes(c->budget));
     return 0;
 }
 
-static int read_plan(struct ckpt_program *p, int64_t reserved, char *message)
+static int read_plan(struct ckpt_program *p, char *message)
 {
     ckpt *c = p->c;
     int rc = plan_read(p->graph, c->options.plan_in, &p->plan, message);
@@ -110,7 +110,7 @@ static int read_plan(struct ckpt_program *p, int64_t reserved, char *message)
                             "%s parks storages in host memory or on NVMe, which this version only "
                             "plans: add --plan-only, or plan without --host and --nvme",
                             c->options.plan_in);
-    int64_t needs = reserved + p->plan->persistent + p->plan->transient;
+    int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
     if (needs > c->budget)
         return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
                             c->options.plan_in, human_bytes(needs), human_bytes(c->budget));
@@ -129,18 +129,20 @@ static int make_plan(struct ckpt_program *p)
         if (failed)
             return fail_with(c, failed, message);
     }
+    int rc = program_warm(p);
+    if (rc)
+        return rc;
     persistent_bytes(p, &all, &unplaced);
-    int64_t reserved = c->persistent + unplaced - all;
+    p->reserved = c->overhead + c->persistent + unplaced - all;
     /* A plan file belongs to the program that trains: sampling beside it is planned anew. */
-    int rc;
     if (c->options.plan_in && p->trains) {
-        rc = read_plan(p, reserved, message);
+        rc = read_plan(p, message);
         if (rc)
             return rc;
     } else {
         /* Both are 0 unless the plan is all that is asked for: nothing carries parked bytes yet. */
         struct budgets budgets = {c->budget, c->options.host, c->nvme};
-        rc = plan_make(p->graph, &c->machine, &budgets, reserved, &p->plan, message);
+        rc = plan_make(p->graph, &c->machine, &budgets, p->reserved, &p->plan, message);
         if (!rc && c->options.verify)
             rc = plan_check(p->graph, p->plan, message);
         if (rc)
@@ -159,44 +161,62 @@ static int check_kernels(struct ckpt_program *p)
     for (int32_t i = 0; i < p->tape->n_ops; i++) {
         const struct op *o = &p->tape->ops.data[i];
         char name[256];
-        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || o->def->cpu)
+        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || program_kernel(p, i))
             continue;
         tape_op_name(p->tape, i, name, sizeof name);
-        return context_fail(p->c, CKPT_EDEVICE, "%s has no kernel for the CPU device", name);
+        return context_fail(p->c, CKPT_EDEVICE, "%s has no kernel for --device %s", name,
+                            p->c->device->ops->name);
     }
     return 0;
 }
 
-static int make_port(struct port *port, const ckpt_tape *t, int32_t tensor, int64_t times)
+static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, int64_t times,
+                     int sets)
 {
-    port->slice = desc_bytes(&t->tensors.data[tensor].desc);
+    struct device *d = p->c->device;
+    port->slice = desc_bytes(&p->tape->tensors.data[tensor].desc);
     port->bytes = port->slice * times;
-    port->data = calloc(1, (size_t)port->bytes);
-    return port->data ? 0 : CKPT_ENOMEM;
+    for (int i = 0; i < DEVICE_FLIGHTS; i++) {
+        port->data[i] = i < sets ? d->ops->host_alloc(d, port->bytes) : port->data[0];
+        if (!port->data[i])
+            return CKPT_ENOMEM;
+    }
+    return 0;
 }
 
 static int make_ports(struct ckpt_program *p)
 {
     const ckpt_tape *t = p->tape;
+    struct device *d = p->c->device;
     p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
     p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
-    p->runs = calloc((size_t)t->n_micro, sizeof *p->runs);
+    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * t->n_micro * DEVICE_FLIGHTS);
     int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
     for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
         const struct feed *f = &t->feeds.data[i];
-        rc = make_port(&p->feeds[i], t, f->tensor, f->constant ? 1 : t->n_micro);
+        rc = make_port(p, &p->feeds[i], f->tensor, f->constant ? 1 : t->n_micro,
+                       f->constant ? 1 : DEVICE_FLIGHTS);
         if (!rc && f->constant)
-            memcpy(p->feeds[i].data, f->constant, (size_t)p->feeds[i].bytes);
+            memcpy(p->feeds[i].data[0], f->constant, (size_t)p->feeds[i].bytes);
         p->feeds[i].fed = f->constant || !f->used;
     }
     /* What the update fetches is fetched once; the body's outputs once per micro-step. */
     for (int32_t i = 0; i < t->n_ops && !rc; i++) {
         const struct op *o = &t->ops.data[i];
         if (o->fetch >= 0)
-            rc = make_port(&p->fetches[o->fetch], t, op_in(t, o, 0),
-                           o->phase == PHASE_UPDATE ? 1 : t->n_micro);
+            rc = make_port(p, &p->fetches[o->fetch], op_in(t, o, 0),
+                           o->phase == PHASE_UPDATE ? 1 : t->n_micro, DEVICE_FLIGHTS);
     }
     return rc ? context_fail(p->c, rc, "no host memory to stage inputs and outputs") : 0;
+}
+
+static int lower_and_record(struct ckpt_program *p)
+{
+    struct device *d = p->c->device;
+    if (program_lower(p))
+        return context_fail(p->c, CKPT_ENOMEM, "no memory for the instructions");
+    int rc = program_record(p);
+    return rc ? context_fail(p->c, rc, "the device cannot record the step: %s", d->reason) : 0;
 }
 
 /* Takes the memory: places the parameters, maps the arena, writes their values. */
@@ -210,14 +230,14 @@ static int take_memory(struct ckpt_program *p)
             context_place_slot(c, s->param, s->kind - STORAGE_VALUE);
     }
     if (c->device->ops->map(c->device, context_arena_bytes(c)))
-        return context_fail(c, CKPT_ENOMEM, "the host has no %s for the device arena",
-                            human_bytes(context_arena_bytes(c)));
+        return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+                            human_bytes(context_arena_bytes(c)), c->device->ops->name);
     int rc = context_fill_slots(c);
     /* A larger bottom moves what stands above it. */
     for (struct ckpt_program *o = c->programs; o && !rc; o = o->next)
         if (o == p || before != c->persistent)
-            rc = program_lower(o);
-    return rc == CKPT_ENOMEM ? context_fail(c, rc, "no memory for the instructions") : rc;
+            rc = lower_and_record(o);
+    return rc;
 }
 
 static int32_t find_fetch(const ckpt_tape *t, const char *name)
@@ -280,10 +300,14 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_ad
     return rc;
 }
 
-static void free_ports(struct port *ports, int32_t n)
+static void free_ports(struct device *d, struct port *ports, int32_t n)
 {
-    for (int32_t i = 0; ports && i < n; i++)
-        free(ports[i].data);
+    for (int32_t i = 0; ports && i < n; i++) {
+        for (int k = 1; k < DEVICE_FLIGHTS; k++)
+            if (ports[i].data[k] != ports[i].data[0])
+                d->ops->host_free(d, ports[i].data[k]);
+        d->ops->host_free(d, ports[i].data[0]);
+    }
     free(ports);
 }
 
@@ -297,11 +321,14 @@ void ckpt_program_free(ckpt_program *p)
             break;
         }
     }
+    struct device *d = p->c->device;
+    d->ops->sync(d);
+    program_forget(p);
     lowered_free(&p->lowered);
     timing_free(p->timing);
-    free_ports(p->feeds, p->tape ? p->tape->n_feeds : 0);
-    free_ports(p->fetches, p->tape ? p->tape->n_fetches : 0);
-    free(p->runs);
+    free_ports(d, p->feeds, p->tape ? p->tape->n_feeds : 0);
+    free_ports(d, p->fetches, p->tape ? p->tape->n_fetches : 0);
+    d->ops->host_free(d, p->runs);
     plan_free(p->plan);
     graph_free(p->graph);
     tape_free(p->tape);

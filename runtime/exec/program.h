@@ -43,12 +43,13 @@ struct lowered {
     int64_t base; /* of the transient region when this was made */
 };
 
-/* Host bytes of an input or output: one slice per micro-step. */
+/* Host bytes of an input or output: one slice per micro-step, and a set for each step under way. */
 struct port {
-    char *data;
-    int64_t slice; /* bytes of one micro-step */
-    int64_t bytes; /* of all */
+    char *data[DEVICE_FLIGHTS]; /* a constant has one for all */
+    int64_t slice;              /* bytes of one micro-step */
+    int64_t bytes;              /* of all */
     bool fed;
+    bool stale[DEVICE_FLIGHTS]; /* an input that was fed again for the other step */
 };
 
 struct ckpt_program {
@@ -58,10 +59,13 @@ struct ckpt_program {
     struct graph *graph;
     struct plan *plan;
     struct lowered lowered;
-    struct timing *timing; /* NULL unless the ops are timed */
-    struct port *feeds, *fetches; /* per tape feed and fetch */
-    struct ckpt_run *runs;        /* per micro-step */
-    int64_t batch, steps;
+    struct timing *timing;                        /* NULL unless the ops are timed */
+    struct port *feeds, *fetches;                 /* per tape feed and fetch */
+    struct ckpt_run *runs;                        /* per step under way and micro-step */
+    struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
+    int64_t batch;
+    int64_t reserved;         /* bytes of the budget that others took when the plan was made */
+    int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
     float lr;
     bool trains;
     double grad_norm;
@@ -72,11 +76,27 @@ struct ckpt_program {
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
 
-/* Hands all instructions of one step to the device and waits.  Returns the device's code. */
-int program_walk(struct ckpt_program *p);
+/* Runs every kind of op of the program on scratch bytes of the arena: libraries load their code and
+ * choose their algorithms before the budget is divided, and the context's machine gets the times of
+ * ops it has none for.  Does nothing on the CPU.  Returns 0, CKPT_ENOMEM or the device's code. */
+int program_warm(struct ckpt_program *p);
 
-/* Walks the body of the last step again, op by op, up to the first result that is not finite.
- * Its tape op, or -1; *feed is set to an input that was not finite to begin with, or -1. */
-int32_t program_find_nan(struct ckpt_program *p, int32_t *feed);
+/* Has the device record the step of each flight, where it can.  Returns 0 or the device's code. */
+int program_record(struct ckpt_program *p);
+void program_forget(struct ckpt_program *p);
+
+/* Hands all instructions of one step to the device and marks their end. */
+void program_walk(struct ckpt_program *p, int flight);
+
+/* Walks the body of the step of this flight again, op by op, up to the first result that is not
+ * finite. Its tape op, or -1; *feed is set to an input that was not finite to begin with, or -1. */
+int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed);
+
+/* The kernel that runs an op on the device of this program, or NULL. */
+static inline ckpt_kernel program_kernel(const struct ckpt_program *p, int32_t op)
+{
+    const struct ckpt_op_def *def = p->tape->ops.data[op].def;
+    return p->c->backend == CKPT_ON_CUDA ? def->cuda : def->cpu;
+}
 
 #endif

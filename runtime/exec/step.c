@@ -25,6 +25,19 @@ static int refuse_plan_only(struct ckpt_program *p)
     return context_fail(p->c, CKPT_EINVAL, "this program was only planned (--plan-only)");
 }
 
+static int flight_of(int64_t step)
+{
+    return (int)(step % DEVICE_FLIGHTS);
+}
+
+static void feed_port(struct port *port, int flight, const void *data)
+{
+    memcpy(port->data[flight], data, (size_t)port->bytes);
+    for (int other = 0; other < DEVICE_FLIGHTS; other++)
+        port->stale[other] = other != flight;
+    port->fed = true;
+}
+
 int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes)
 {
     if (!p->feeds)
@@ -35,8 +48,9 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
     if (bytes != p->feeds[i].bytes)
         return context_fail(p->c, CKPT_EINVAL, "input '%s' takes %lld bytes a batch, not %lld",
                             name, (long long)p->feeds[i].bytes, (long long)bytes);
-    memcpy(p->feeds[i].data, data, (size_t)bytes);
-    p->feeds[i].fed = true;
+    if (p->submitted - p->steps == DEVICE_FLIGHTS) /* it still reads what stands there */
+        p->c->device->ops->reach(p->c->device, flight_of(p->submitted));
+    feed_port(&p->feeds[i], flight_of(p->submitted), data);
     return 0;
 }
 
@@ -50,9 +64,11 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
     if (bytes != p->fetches[i].bytes)
         return context_fail(p->c, CKPT_EINVAL, "output '%s' has %lld bytes, not %lld", name,
                             (long long)p->fetches[i].bytes, (long long)bytes);
-    if (!p->steps)
-        return context_fail(p->c, CKPT_EINVAL, "output '%s': no step was run yet", name);
-    memcpy(dst, p->fetches[i].data, (size_t)bytes);
+    if (!p->steps || p->submitted - p->steps == DEVICE_FLIGHTS)
+        return context_fail(p->c, CKPT_EINVAL, "output '%s': %s", name,
+                            p->steps ? "two steps are under way: fetch before the second"
+                                     : "no step was run yet");
+    memcpy(dst, p->fetches[i].data[flight_of(p->steps - 1)], (size_t)bytes);
     return 0;
 }
 
@@ -93,24 +109,37 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
-static void set_runs(struct ckpt_program *p)
+static void set_runs(struct ckpt_program *p, int flight)
 {
     for (int32_t m = 0; m < p->tape->n_micro; m++)
-        p->runs[m] = (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
-                                       .step = p->steps,
-                                       .micro = m,
-                                       .n_micro = p->tape->n_micro,
-                                       .lr = p->lr,
-                                       .opt_step = p->c->updates};
+        p->runs[flight * p->tape->n_micro + m] =
+            (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
+                              .step = p->submitted,
+                              .micro = m,
+                              .n_micro = p->tape->n_micro,
+                              .lr = p->lr,
+                              .opt_step = p->c->updates + (p->submitted - p->steps)};
+}
+
+/* Inputs that were not fed again keep their value: this flight gets it from the other one. */
+static void refresh_feeds(struct ckpt_program *p, int flight)
+{
+    for (int32_t i = 0; i < p->tape->n_feeds; i++) {
+        struct port *port = &p->feeds[i];
+        if (!port->stale[flight])
+            continue;
+        memcpy(port->data[flight], port->data[!flight], (size_t)port->bytes);
+        port->stale[flight] = false;
+    }
 }
 
 /* The mean over the micro-steps, in order. */
-static float read_loss(const struct ckpt_program *p)
+static float read_loss(const struct ckpt_program *p, int flight)
 {
     double sum = 0;
     if (p->loss < 0)
         return NAN;
-    const float *loss = (const float *)p->fetches[p->loss].data;
+    const float *loss = (const float *)p->fetches[p->loss].data[flight];
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
     return (float)(sum / p->tape->n_micro);
@@ -118,15 +147,17 @@ static float read_loss(const struct ckpt_program *p)
 
 static int report_device(struct ckpt_program *p, int rc)
 {
-    char name[256];
-    tape_op_name(p->tape, p->c->device->failed_op, name, sizeof name);
-    return context_fail(p->c, rc, "step %lld: %s failed with %s", (long long)p->steps + 1, name,
-                        ckpt_error_name(rc));
+    char name[256] = "a copy";
+    const struct device *d = p->c->device;
+    if (d->failed_op >= 0)
+        tape_op_name(p->tape, d->failed_op, name, sizeof name);
+    return context_fail(p->c, rc, "step %lld: %s failed with %s%s%s", (long long)p->steps + 1, name,
+                        ckpt_error_name(rc), *d->reason ? ": " : "", d->reason);
 }
 
-static int report_nan(struct ckpt_program *p, float loss)
+static int report_nan(struct ckpt_program *p, int flight, float loss)
 {
-    int32_t feed, op = program_find_nan(p, &feed);
+    int32_t feed, op = program_find_nan(p, flight, &feed);
     char where[300] = "the update";
     if (feed >= 0)
         snprintf(where, sizeof where, "the input '%s'", p->tape->feeds.data[feed].name);
@@ -138,27 +169,68 @@ static int report_nan(struct ckpt_program *p, float loss)
                         (long long)p->steps + 1, (double)loss, p->grad_norm, where);
 }
 
-int ckpt_step(ckpt_program *p, float *loss)
+int ckpt_submit(ckpt_program *p)
 {
     if (!p->feeds)
         return refuse_plan_only(p);
+    if (p->submitted - p->steps == DEVICE_FLIGHTS)
+        return context_fail(p->c, CKPT_EINVAL,
+                            "%d steps are under way: call ckpt_wait before the next",
+                            (int)DEVICE_FLIGHTS);
     int rc = check_fed(p);
     if (rc)
         return rc;
-    set_runs(p);
-    rc = program_walk(p);
-    if (rc)
-        return report_device(p, rc);
-    float value = read_loss(p);
-    if (loss)
-        *loss = value;
+    int flight = flight_of(p->submitted);
+    refresh_feeds(p, flight);
+    set_runs(p, flight);
+    program_walk(p, flight);
+    p->submitted++;
+    return 0;
+}
+
+/* After a failure nothing of what was under way counts. */
+static int abandon(struct ckpt_program *p, int rc)
+{
+    p->submitted = p->steps;
+    return rc;
+}
+
+static int finish_step(struct ckpt_program *p, int flight, float value)
+{
     if (p->norm >= 0)
-        p->grad_norm = ((const float *)p->fetches[p->norm].data)[0];
-    if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
-        return report_nan(p, value);
+        p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
+    if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm))) {
+        p->c->device->ops->sync(p->c->device);
+        return abandon(p, report_nan(p, flight, value));
+    }
     p->steps++;
     p->c->updates += p->trains;
     char message[CKPT_MESSAGE];
-    rc = p->timing ? timing_step(p->timing, p, message) : 0;
+    int rc = p->timing ? timing_step(p->timing, p, message) : 0;
     return rc ? context_fail(p->c, rc, "%s", message) : 0;
+}
+
+int ckpt_wait(ckpt_program *p, float *loss)
+{
+    struct device *d = p->c->device;
+    int flight = flight_of(p->steps);
+    if (p->submitted == p->steps)
+        return context_fail(p->c, CKPT_EINVAL, "no step is under way");
+    int rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, flight);
+    if (rc)
+        return abandon(p, report_device(p, rc));
+    float value = read_loss(p, flight);
+    if (loss)
+        *loss = value;
+    return finish_step(p, flight, value);
+}
+
+int ckpt_step(ckpt_program *p, float *loss)
+{
+    int rc = 0;
+    while (p->submitted > p->steps && !rc)
+        rc = ckpt_wait(p, NULL);
+    if (!rc)
+        rc = ckpt_submit(p);
+    return rc ? rc : ckpt_wait(p, loss);
 }

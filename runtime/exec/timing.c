@@ -9,17 +9,8 @@ struct samples {
     int32_t n;
 };
 
-/* The run of a micro-step, which kernels see, with the way back to the times behind it. */
-struct timed_run {
-    struct ckpt_run run; /* first, so that its address is that of the whole */
-    struct timing *timing;
-};
-
 struct timing {
-    const ckpt_tape *tape;
-    const struct ckpt_run *runs; /* per micro-step, of the program */
-    struct timed_run *timed;     /* per micro-step */
-    struct samples *ops;         /* per op of the tape */
+    struct samples *ops; /* per op of the tape */
 };
 
 int timing_new(struct timing **out, const struct ckpt_program *p)
@@ -27,11 +18,8 @@ int timing_new(struct timing **out, const struct ckpt_program *p)
     struct timing *t = calloc(1, sizeof *t);
     if (!t)
         return CKPT_ENOMEM;
-    *t = (struct timing){.tape = p->tape,
-                         .runs = p->runs,
-                         .timed = calloc((size_t)p->tape->n_micro, sizeof *t->timed),
-                         .ops = calloc((size_t)p->tape->n_ops + 1, sizeof *t->ops)};
-    if (!t->timed || !t->ops) {
+    t->ops = calloc((size_t)p->tape->n_ops + 1, sizeof *t->ops);
+    if (!t->ops) {
         timing_free(t);
         return CKPT_ENOMEM;
     }
@@ -43,27 +31,14 @@ void timing_free(struct timing *t)
 {
     if (!t)
         return;
-    free(t->timed);
     free(t->ops);
     free(t);
 }
 
-static int run_timed(const struct ckpt_kernel_args *a)
+double *timing_slot(struct timing *t, int32_t op)
 {
-    struct timing *t = ((const struct timed_run *)a->run)->timing;
-    struct samples *s = &t->ops[a->op];
-    double before = clock_seconds();
-    int rc = t->tape->ops.data[a->op].def->cpu(a);
-    if (s->n < SAMPLES)
-        s->seconds[s->n++] = clock_seconds() - before;
-    return rc;
-}
-
-ckpt_kernel timing_wrap(struct timing *t, struct ckpt_kernel_args *args, int32_t micro)
-{
-    t->timed[micro] = (struct timed_run){t->runs[micro], t};
-    args->run = &t->timed[micro].run;
-    return run_timed;
+    struct samples *s = &t->ops[op];
+    return s->n < SAMPLES ? &s->seconds[s->n++] : NULL;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

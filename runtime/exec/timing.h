@@ -14,8 +14,8 @@ struct timing;
 int timing_new(struct timing **t, const struct ckpt_program *p);
 void timing_free(struct timing *t);
 
-/* A kernel to run instead of that of args, which then hold what it needs. */
-ckpt_kernel timing_wrap(struct timing *t, struct ckpt_kernel_args *args, int32_t micro);
+/* Where the device puts the time of the next run of a tape op; NULL: enough was seen of it. */
+double *timing_slot(struct timing *t, int32_t op);
 
 /* After the device is idle: writes the machine of the context with the times so far, on steps 1, 2,
  * 4, 8 and 16; later ones change nothing.  Returns 0 or a code, the sentence in message. */

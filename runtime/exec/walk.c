@@ -4,12 +4,18 @@
 #include "exec/program.h"
 #include "exec/timing.h"
 
+/* The slot of a step and a micro-step. */
+struct moment {
+    int flight;
+    int32_t micro;
+};
+
 static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
-                                           int32_t micro)
+                                           struct moment at)
 {
     const struct op *o = &p->tape->ops.data[i->op];
     bool adds = o->accumulate == ACCUMULATE_ALWAYS ||
-                (o->accumulate == ACCUMULATE_LATER_MICRO && micro > 0);
+                (o->accumulate == ACCUMULATE_LATER_MICRO && at.micro > 0);
     return (struct ckpt_kernel_args){.n_in = o->n_in,
                                      .n_out = o->n_out,
                                      .in = p->lowered.views.data + i->first,
@@ -19,33 +25,32 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .workspace_bytes = i->bytes,
                                      .accumulate = adds,
                                      .op = i->op,
-                                     .run = &p->runs[micro]};
+                                     .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
+                                     .run_device = p->c->device->run};
 }
 
-static void walk_instr(struct ckpt_program *p, const struct instr *i, int32_t micro)
+/* The bytes of a port at this moment; constants have one slice. */
+static char *port_bytes(const struct port *port, struct moment at)
+{
+    return port->data[at.flight] + (port->bytes > port->slice ? port->slice * at.micro : 0);
+}
+
+static void walk_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
     struct device *d = p->c->device;
     switch (i->kind) {
     case INSTR_COMPUTE: {
-        struct ckpt_kernel_args args = kernel_args(p, i, micro);
-        ckpt_kernel kernel = p->tape->ops.data[i->op].def->cpu;
-        if (p->timing)
-            kernel = timing_wrap(p->timing, &args, micro);
-        d->ops->compute(d, i->queue, kernel, &args);
+        struct ckpt_kernel_args args = kernel_args(p, i, at);
+        double *seconds = p->timing ? timing_slot(p->timing, i->op) : NULL;
+        d->ops->compute(d, i->queue, program_kernel(p, i->op), &args, seconds);
         break;
     }
-    case INSTR_COPY_IN: {
-        const struct port *port = &p->feeds[i->port];
-        int64_t at = port->bytes > port->slice ? port->slice * micro : 0; /* constants have one */
-        d->ops->copy(d, i->queue, i->device, port->data + at, i->bytes);
+    case INSTR_COPY_IN:
+        d->ops->copy(d, i->queue, i->device, port_bytes(&p->feeds[i->port], at), i->bytes);
         break;
-    }
-    case INSTR_COPY_OUT: {
-        const struct port *port = &p->fetches[i->port];
-        int64_t at = port->bytes > port->slice ? port->slice * micro : 0;
-        d->ops->copy(d, i->queue, port->data + at, i->device, i->bytes);
+    case INSTR_COPY_OUT:
+        d->ops->copy(d, i->queue, port_bytes(&p->fetches[i->port], at), i->device, i->bytes);
         break;
-    }
     case INSTR_RECORD:
         d->ops->record(d, i->queue, i->event);
         break;
@@ -58,15 +63,57 @@ static void walk_instr(struct ckpt_program *p, const struct instr *i, int32_t mi
     }
 }
 
-int program_walk(struct ckpt_program *p)
+static void upload_run(struct ckpt_program *p, int flight)
+{
+    struct device *d = p->c->device;
+    if (d->run)
+        d->ops->copy(d, QUEUE_COMPUTE, d->run, &p->runs[flight * p->tape->n_micro], sizeof *d->run);
+}
+
+static void walk(struct ckpt_program *p, int flight)
 {
     const struct instr *instrs = p->lowered.instrs.data;
+    upload_run(p, flight);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
         for (int32_t i = 0; i < p->lowered.n_body; i++)
-            walk_instr(p, &instrs[i], micro);
+            walk_instr(p, &instrs[i], (struct moment){flight, micro});
     for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++)
-        walk_instr(p, &instrs[i], 0);
-    return p->c->device->ops->sync(p->c->device);
+        walk_instr(p, &instrs[i], (struct moment){flight, 0});
+}
+
+int program_record(struct ckpt_program *p)
+{
+    struct device *d = p->c->device;
+    int rc = 0;
+    program_forget(p);
+    if (!d->ops->begin || p->timing)
+        return 0;
+    for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++) {
+        d->ops->begin(d);
+        walk(p, flight);
+        rc = d->ops->end(d, &p->recorded[flight]);
+    }
+    return rc;
+}
+
+void program_forget(struct ckpt_program *p)
+{
+    struct device *d = p->c->device;
+    for (int flight = 0; flight < DEVICE_FLIGHTS; flight++) {
+        if (p->recorded[flight])
+            d->ops->forget(d, p->recorded[flight]);
+        p->recorded[flight] = NULL;
+    }
+}
+
+void program_walk(struct ckpt_program *p, int flight)
+{
+    struct device *d = p->c->device;
+    if (p->recorded[flight])
+        d->ops->replay(d, p->recorded[flight]);
+    else
+        walk(p, flight);
+    d->ops->mark(d, flight);
 }
 
 static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_t n)
@@ -100,32 +147,33 @@ static bool instr_is_finite(struct ckpt_program *p, const struct instr *i, char 
     return true;
 }
 
-static int32_t find_input(const struct ckpt_program *p)
+static int32_t find_input(const struct ckpt_program *p, int flight)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++) {
         const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
         const struct port *port = &p->feeds[i];
-        if (d->dtype != CKPT_I32 && port->data &&
-            !bytes_are_finite(port->data, d, port->bytes / ckpt_dtype_size(d->dtype)))
+        if (d->dtype != CKPT_I32 && port->data[flight] &&
+            !bytes_are_finite(port->data[flight], d, port->bytes / ckpt_dtype_size(d->dtype)))
             return i;
     }
     return -1;
 }
 
-int32_t program_find_nan(struct ckpt_program *p, int32_t *feed)
+int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed)
 {
     int64_t largest = 1;
     for (int32_t i = 0; i < p->tape->n_storages; i++)
         largest = max_i64(largest, p->tape->storages.data[i].bytes);
-    *feed = find_input(p);
+    *feed = find_input(p, flight);
     char *host = *feed < 0 ? malloc((size_t)largest) : NULL;
     if (!host)
         return -1;
     int32_t found = -1;
+    upload_run(p, flight);
     for (int32_t micro = 0; micro < p->tape->n_micro && found < 0; micro++) {
         for (int32_t i = 0; i < p->lowered.n_body && found < 0; i++) {
             const struct instr *instr = &p->lowered.instrs.data[i];
-            walk_instr(p, instr, micro);
+            walk_instr(p, instr, (struct moment){flight, micro});
             p->c->device->ops->sync(p->c->device);
             if (instr->kind == INSTR_COMPUTE && !instr_is_finite(p, instr, host))
                 found = instr->op;

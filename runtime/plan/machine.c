@@ -32,7 +32,13 @@ const struct machine machine_cpu = {.name = "cpu",
                                     .nvme_write = 1e9,
                                     .source = "a plain computer with a few cores"};
 
-enum member_type { MEMBER_BYTES, MEMBER_RATE, MEMBER_OPTIONAL_RATE, MEMBER_TIME };
+enum member_type {
+    MEMBER_BYTES,
+    MEMBER_OPTIONAL_BYTES,
+    MEMBER_RATE,
+    MEMBER_OPTIONAL_RATE,
+    MEMBER_TIME
+};
 
 static const struct member {
     const char *name;
@@ -44,6 +50,7 @@ static const struct member {
 #name, type, offsetof(struct machine, name)                                                \
     }
     ROW(memory, MEMBER_BYTES),
+    ROW(process, MEMBER_OPTIONAL_BYTES),
     ROW(flops, MEMBER_RATE),
     ROW(bandwidth, MEMBER_RATE),
     ROW(overhead, MEMBER_TIME),
@@ -102,12 +109,18 @@ static void get_text(struct reader *r, const json_t *root, const char *name, cha
         memcpy(dst, text, strlen(text) + 1);
 }
 
+static bool is_bytes(const struct member *row)
+{
+    return row->type == MEMBER_BYTES || row->type == MEMBER_OPTIONAL_BYTES;
+}
+
 static void get_bytes(struct reader *r, const struct member *row, const json_t *value, int64_t *dst)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+    int64_t least = row->type == MEMBER_BYTES;
+    if (!json_is_integer(value) || json_integer_value(value) < least ||
         json_integer_value(value) > INT64_MAX / 4)
-        fail(r, CKPT_EFORMAT, "\"%s\" must be a whole number of bytes from 1 to %" PRId64,
-             row->name, INT64_MAX / 4);
+        fail(r, CKPT_EFORMAT, "\"%s\" must be a whole number of bytes from %" PRId64 " to %" PRId64,
+             row->name, least, INT64_MAX / 4);
     else
         *dst = json_integer_value(value);
 }
@@ -127,7 +140,7 @@ static void get_member(struct reader *r, const json_t *root, const struct member
     void *field = (char *)m + row->offset;
     if (!value)
         return;
-    if (row->type == MEMBER_BYTES) {
+    if (is_bytes(row)) {
         get_bytes(r, row, value, field);
         return;
     }
@@ -185,9 +198,23 @@ static void get_costs(struct reader *r, const json_t *root, struct machine *m)
         qsort(m->costs, (size_t)m->n_costs, sizeof(*m->costs), compare_costs);
 }
 
+static const char *const backends[] = {[CKPT_ON_CPU] = "cpu", [CKPT_ON_CUDA] = "cuda"};
+
+static void get_backend(struct reader *r, const json_t *root, struct machine *m)
+{
+    const json_t *value = get(r, root, "backend");
+    const char *text = json_string_value(value);
+    if (!value)
+        return;
+    m->backend = text && !strcmp(text, backends[CKPT_ON_CUDA]) ? CKPT_ON_CUDA : CKPT_ON_CPU;
+    if (!text || strcmp(text, backends[m->backend]))
+        fail(r, CKPT_EFORMAT, "\"backend\" must be \"cpu\" or \"cuda\"");
+}
+
 static bool is_known(const char *name)
 {
-    static const char *const others[] = {"format", "name", "estimate", "source", "costs"};
+    static const char *const others[] = {"format", "name",    "estimate",
+                                         "source", "backend", "costs"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (!strcmp(name, others[i]))
             return true;
@@ -215,6 +242,7 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
     if (estimate && !json_is_boolean(estimate))
         fail(r, CKPT_EFORMAT, "\"estimate\" must be true or false");
     m->estimate = json_is_true(estimate);
+    get_backend(r, root, m);
     for (size_t i = 0; i < N_MEMBERS; i++)
         get_member(r, root, &members[i], m);
     get_costs(r, root, m);
@@ -281,9 +309,10 @@ static void put_machine(FILE *f, const void *user)
     put_text(f, "name", m->name);
     fprintf(f, "  \"estimate\": %s,\n", m->estimate ? "true" : "false");
     put_text(f, "source", m->source);
+    put_text(f, "backend", backends[m->backend]);
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const void *field = (const char *)m + members[i].offset;
-        if (members[i].type == MEMBER_BYTES)
+        if (is_bytes(&members[i]))
             snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
         else
             lines_format_real(text, *(const double *)field);

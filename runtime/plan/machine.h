@@ -16,7 +16,9 @@ struct machine_cost {
 struct machine {
     char name[64];
     bool estimate;                     /* from public figures, not measured */
+    enum ckpt_backend backend;         /* whose kernels it runs */
     int64_t memory;                    /* device bytes, for --vram 80% */
+    int64_t process;                   /* of them what a process takes beside its arena */
     double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
     double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
     double d2h_both, h2d_both;         /* and while the other one runs too */

@@ -18,7 +18,9 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .budget = p->c->budget,
         .planned_peak = persistent + plan->transient,
         .arena_bytes = p->c->options.plan_only ? 0 : context_arena_bytes(p->c),
-        .min_budget = plan->min_budget + persistent - plan->persistent,
+        .overhead_bytes = p->c->overhead,
+        .min_budget =
+            plan->min_budget - p->reserved + p->c->overhead + persistent - plan->persistent,
         .parameter_bytes = s.parameters,
         .gradient_bytes = s.gradients,
         .optimizer_bytes = s.optimizer,
@@ -45,6 +47,10 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     const struct plan *plan = p->plan;
     fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops, (long long)i.batch,
             (long long)i.n_micro, i.n_micro == 1 ? "" : "s", (long long)i.micro_batch);
+    const struct device *d = p->c->device;
+    if (!i.plan_only)
+        fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,
+                *p->c->no_gpu ? p->c->no_gpu : d->name);
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
     row(f, "gradients", i.gradient_bytes, "fp32");
@@ -53,6 +59,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     row(f, "workspace", i.workspace_bytes, "largest of one op");
     fprintf(f, "  %-24s %12s  exact; reached in %s\n", "peak", human_bytes(i.planned_peak),
             p->graph->ops[plan->steps[plan->peak_step].op].name);
+    row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
     fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
     if (p->c->asked)
@@ -61,8 +68,8 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
             base > 0 ? 100. * i.recompute_seconds / base : 0., i.recomputed_ops);
     if (plan->next_budget)
-        fprintf(
-            f, "  with %s the step would be %.1f%% faster\n",
-            human_bytes(plan->next_budget + i.planned_peak - plan->persistent - plan->transient),
-            100. * (1. - plan->next_seconds / plan->seconds));
+        fprintf(f, "  with %s the step would be %.1f%% faster\n",
+                human_bytes(plan->next_budget - p->reserved + p->c->overhead + i.planned_peak -
+                            plan->persistent - plan->transient),
+                100. * (1. - plan->next_seconds / plan->seconds));
 }

@@ -194,7 +194,7 @@ static int run_job(void *user, int n)
 {
     struct job *j = user;
     for (int i = 0; i < n; i++)
-        j->device->ops->compute(j->device, QUEUE_COMPUTE, j->kernel, &j->args);
+        j->device->ops->compute(j->device, QUEUE_COMPUTE, j->kernel, &j->args, NULL);
     return j->device->ops->sync(j->device);
 }
 

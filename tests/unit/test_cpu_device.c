@@ -41,7 +41,7 @@ static void test_order_within_a_queue(void **state)
     struct ckpt_kernel_args args = {.n_out = 1, .out = &out, .attr = &one};
     *value = 0;
     for (int i = 0; i < 1000; i++) /* more than the ring holds */
-        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args);
+        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args, NULL);
     assert_int_equal(d->ops->sync(d), 0);
     assert_int_equal(*value, 1000);
     d->ops->close(d);
@@ -63,7 +63,7 @@ static void test_events_between_queues(void **state)
         d->ops->copy(d, QUEUE_COPY_IN, value, round ? &back : &in, sizeof in);
         d->ops->record(d, QUEUE_COPY_IN, 0);
         d->ops->wait(d, QUEUE_COMPUTE, 0);
-        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args);
+        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args, NULL);
         d->ops->record(d, QUEUE_COMPUTE, 1);
         d->ops->wait(d, QUEUE_COPY_OUT, 1);
         d->ops->copy(d, QUEUE_COPY_OUT, &back, value, sizeof back);
@@ -103,13 +103,13 @@ static void test_failure_is_kept_and_stops_kernels(void **state)
     struct ckpt_kernel_args add = {.n_out = 1, .out = &out, .attr = &one, .op = 4};
     struct ckpt_kernel_args fail = {.op = 17};
     *value = 0;
-    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add);
-    d->ops->compute(d, QUEUE_COMPUTE, failing_kernel, &fail);
-    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add);
+    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add, NULL);
+    d->ops->compute(d, QUEUE_COMPUTE, failing_kernel, &fail, NULL);
+    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add, NULL);
     assert_int_equal(d->ops->sync(d), CKPT_EDEVICE);
     assert_int_equal(d->failed_op, 17);
     assert_int_equal(*value, 1);
-    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add);
+    d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &add, NULL);
     assert_int_equal(d->ops->sync(d), 0);
     assert_int_equal(*value, 2);
     d->ops->close(d);

@@ -1,0 +1,425 @@
+/*
+ * The CUDA device: queues are streams, events are CUDA events, a recorded step is a CUDA graph.  A
+ * call that CUDA refuses is kept with its reason until the next sync; commands after it are
+ * dropped.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <cuda_runtime_api.h>
+#include "cuda/libs.h"
+#include "cuda/probe.h"
+#include "device/cuda_arena.h"
+#include "device/cuda_nvml.h"
+#include "device/device.h"
+
+/* A kernel whose time is wanted. */
+struct timed {
+    cudaEvent_t begin, end;
+    double *seconds;
+};
+
+struct cuda_device {
+    struct device device;
+    struct cuda_arena *arena;
+    struct cuda_nvml *nvml; /* NULL: the driver's own count of the whole device must do */
+    struct cuda_libs *libs;
+    cudaStream_t queues[QUEUE_COUNT];
+    cudaEvent_t marks[DEVICE_FLIGHTS][QUEUE_COUNT];
+    struct {
+        cudaEvent_t *data;
+        int64_t capacity;
+    } events;
+    int32_t n_events;
+    struct {
+        struct timed *data; /* made when first needed, kept */
+        int64_t capacity;
+    } timed;
+    int64_t n_timed, timed_made;
+    int failure; /* the first since the last sync */
+};
+
+struct device_step {
+    cudaGraphExec_t exec;
+};
+
+static struct cuda_device *cuda(struct device *d)
+{
+    return (struct cuda_device *)d;
+}
+
+static void keep_failure(struct cuda_device *c, int rc, int32_t op, const char *reason)
+{
+    if (c->failure)
+        return;
+    c->failure = rc;
+    c->device.failed_op = op;
+    snprintf(c->device.reason, sizeof c->device.reason, "%s", reason);
+}
+
+/* Was the call accepted?  If not, keeps why. */
+static bool accepted(struct cuda_device *c, cudaError_t e)
+{
+    if (e == cudaSuccess)
+        return true;
+    keep_failure(c, CKPT_EDEVICE, -1, cudaGetErrorString(e));
+    cudaGetLastError();
+    return false;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Bytes of the device this process takes; without NVML what everybody takes. */
+static int64_t process_bytes(struct cuda_device *c)
+{
+    size_t unused = 0, total = 0;
+    int64_t bytes = cuda_nvml_process_bytes(c->nvml);
+    if (bytes >= 0)
+        return bytes;
+    accepted(c, cudaMemGetInfo(&unused, &total));
+    return (int64_t)(total - unused);
+}
+
+static int64_t cuda_available(struct device *d)
+{
+    size_t unused = 0, total = 0;
+    accepted(cuda(d), cudaMemGetInfo(&unused, &total));
+    return (int64_t)unused + process_bytes(cuda(d));
+}
+
+static int64_t cuda_overhead(struct device *d)
+{
+    return process_bytes(cuda(d)) - cuda_arena_mapped(cuda(d)->arena);
+}
+
+static int cuda_map(struct device *d, int64_t bytes)
+{
+    return cuda_arena_map(cuda(d)->arena, bytes);
+}
+
+static char *cuda_base(struct device *d)
+{
+    return cuda_arena_base(cuda(d)->arena);
+}
+
+static void *cuda_host_alloc(struct device *d, int64_t bytes)
+{
+    void *p = NULL;
+    (void)d;
+    if (cudaHostAlloc(&p, (size_t)max_i64(1, bytes), cudaHostAllocDefault) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return memset(p, 0, (size_t)max_i64(1, bytes));
+}
+
+static void cuda_host_free(struct device *d, void *p)
+{
+    (void)d;
+    cudaFreeHost(p);
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* The events of one more kernel that is timed, or NULL. */
+static struct timed *next_timed(struct cuda_device *c, double *seconds)
+{
+    if (c->n_timed == c->timed_made) {
+        if (ARRAY_RESERVE(&c->timed, c->n_timed))
+            return NULL;
+        struct timed *made = &c->timed.data[c->n_timed];
+        if (!accepted(c, cudaEventCreate(&made->begin)) ||
+            !accepted(c, cudaEventCreate(&made->end)))
+            return NULL;
+        c->timed_made++;
+    }
+    struct timed *t = &c->timed.data[c->n_timed++];
+    t->seconds = seconds;
+    return t;
+}
+
+static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
+                         const struct ckpt_kernel_args *args, double *seconds)
+{
+    struct cuda_device *c = cuda(d);
+    struct ckpt_kernel_args a = *args;
+    if (c->failure)
+        return;
+    struct timed *t = seconds ? next_timed(c, seconds) : NULL;
+    a.stream = c->queues[q];
+    a.device = c->libs;
+    if (t)
+        accepted(c, cudaEventRecord(t->begin, c->queues[q]));
+    int rc = fn(&a);
+    if (t)
+        accepted(c, cudaEventRecord(t->end, c->queues[q]));
+    cudaError_t e = cudaGetLastError();
+    if (!rc && e != cudaSuccess)
+        rc = CKPT_EDEVICE;
+    if (rc)
+        keep_failure(c, rc, args->op,
+                     e != cudaSuccess ? cudaGetErrorString(e) : cuda_libs_reason(c->libs));
+}
+
+static void cuda_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, c->queues[q]));
+}
+
+static void cuda_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaMemsetAsync(dst, byte, (size_t)bytes, c->queues[q]));
+}
+
+static void cuda_record(struct device *d, enum queue q, int32_t event)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaEventRecord(c->events.data[event], c->queues[q]));
+}
+
+static void cuda_wait(struct device *d, enum queue q, int32_t event)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaStreamWaitEvent(c->queues[q], c->events.data[event], 0));
+}
+
+static void take_times(struct cuda_device *c)
+{
+    for (int64_t i = 0; i < c->n_timed; i++) {
+        float ms = 0;
+        if (cudaEventElapsedTime(&ms, c->timed.data[i].begin, c->timed.data[i].end) == cudaSuccess)
+            *c->timed.data[i].seconds = (double)ms * 1e-3;
+    }
+    c->n_timed = 0;
+}
+
+static int take_failure(struct cuda_device *c)
+{
+    int rc = c->failure;
+    if (!rc) {
+        c->device.failed_op = -1;
+        *c->device.reason = '\0';
+    }
+    c->failure = 0;
+    return rc;
+}
+
+static int cuda_sync(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        accepted(c, cudaStreamSynchronize(c->queues[q]));
+    take_times(c);
+    return take_failure(c);
+}
+
+static void cuda_mark(struct device *d, int flight)
+{
+    struct cuda_device *c = cuda(d);
+    for (int q = 0; q < QUEUE_COUNT && !c->failure; q++)
+        accepted(c, cudaEventRecord(c->marks[flight][q], c->queues[q]));
+}
+
+static int cuda_reach(struct device *d, int flight)
+{
+    struct cuda_device *c = cuda(d);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        accepted(c, cudaEventSynchronize(c->marks[flight][q]));
+    return take_failure(c);
+}
+
+static int cuda_events(struct device *d, int32_t n)
+{
+    struct cuda_device *c = cuda(d);
+    for (; c->n_events < n; c->n_events++) {
+        if (ARRAY_RESERVE(&c->events, c->n_events))
+            return CKPT_ENOMEM;
+        cudaEvent_t *made = &c->events.data[c->n_events];
+        if (cudaEventCreateWithFlags(made, cudaEventDisableTiming) != cudaSuccess)
+            return CKPT_ENOMEM;
+    }
+    return 0;
+}
+
+/* ---- recorded steps -------------------------------------------------------------------------- */
+
+static void cuda_begin(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    accepted(c, cudaStreamBeginCapture(c->queues[QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal));
+}
+
+/* Queues that joined the recording by an event must end in the one it began on. */
+static void join_queues(struct cuda_device *c)
+{
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        accepted(c, cudaStreamIsCapturing(c->queues[q], &status));
+        if (q == QUEUE_COMPUTE || status != cudaStreamCaptureStatusActive)
+            continue;
+        accepted(c, cudaEventRecord(c->marks[0][q], c->queues[q]));
+        accepted(c, cudaStreamWaitEvent(c->queues[QUEUE_COMPUTE], c->marks[0][q], 0));
+    }
+}
+
+static int cuda_end(struct device *d, struct device_step **out)
+{
+    struct cuda_device *c = cuda(d);
+    struct device_step *step = calloc(1, sizeof *step);
+    cudaGraph_t graph = NULL;
+    join_queues(c);
+    accepted(c, cudaStreamEndCapture(c->queues[QUEUE_COMPUTE], &graph));
+    if (!step)
+        keep_failure(c, CKPT_ENOMEM, -1, "no memory to record a step");
+    if (!c->failure && accepted(c, cudaGraphInstantiate(&step->exec, graph, 0)) &&
+        accepted(c, cudaGraphUpload(step->exec, c->queues[QUEUE_COMPUTE])))
+        accepted(c, cudaStreamSynchronize(c->queues[QUEUE_COMPUTE]));
+    if (graph)
+        cudaGraphDestroy(graph);
+    int rc = take_failure(c);
+    if (rc)
+        free(step);
+    else
+        *out = step;
+    return rc;
+}
+
+static void cuda_replay(struct device *d, struct device_step *step)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaGraphLaunch(step->exec, c->queues[QUEUE_COMPUTE]));
+}
+
+static void cuda_forget(struct device *d, struct device_step *step)
+{
+    (void)d;
+    cudaGraphExecDestroy(step->exec);
+    free(step);
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static void cuda_close(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    cudaDeviceSynchronize();
+    cuda_libs_close(c->libs);
+    for (int64_t i = 0; i < c->timed_made; i++) {
+        cudaEventDestroy(c->timed.data[i].begin);
+        cudaEventDestroy(c->timed.data[i].end);
+    }
+    for (int32_t i = 0; i < c->n_events; i++)
+        cudaEventDestroy(c->events.data[i]);
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        for (int flight = 0; flight < DEVICE_FLIGHTS; flight++)
+            if (c->marks[flight][q])
+                cudaEventDestroy(c->marks[flight][q]);
+        if (c->queues[q])
+            cudaStreamDestroy(c->queues[q]);
+    }
+    cudaFree(c->device.run);
+    cuda_arena_close(c->arena);
+    cuda_nvml_close(c->nvml);
+    free(c->timed.data);
+    free(c->events.data);
+    free(c);
+}
+
+static const struct device_ops cuda_ops = {.name = "cuda",
+                                           .backend = CKPT_ON_CUDA,
+                                           .available = cuda_available,
+                                           .overhead = cuda_overhead,
+                                           .map = cuda_map,
+                                           .base = cuda_base,
+                                           .host_alloc = cuda_host_alloc,
+                                           .host_free = cuda_host_free,
+                                           .compute = cuda_compute,
+                                           .copy = cuda_copy,
+                                           .fill = cuda_fill,
+                                           .record = cuda_record,
+                                           .wait = cuda_wait,
+                                           .sync = cuda_sync,
+                                           .mark = cuda_mark,
+                                           .reach = cuda_reach,
+                                           .events = cuda_events,
+                                           .begin = cuda_begin,
+                                           .end = cuda_end,
+                                           .replay = cuda_replay,
+                                           .forget = cuda_forget,
+                                           .close = cuda_close};
+
+/* The first device, with its context made, that the kernels were built for. */
+static int find_device(struct cuda_device *c, int64_t *memory)
+{
+    struct cudaDeviceProp prop;
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e != cudaSuccess || n < 1)
+        return error_set(CKPT_EDEVICE, "--device cuda: %s",
+                         e == cudaErrorInsufficientDriver
+                             ? "there is no NVIDIA driver, or it is older than the CUDA toolkit "
+                               "that libckpt was built with"
+                         : e != cudaSuccess ? cudaGetErrorString(e)
+                                            : "there is no GPU");
+    e = cudaGetDeviceProperties(&prop, 0);
+    if (e == cudaSuccess)
+        e = cudaSetDevice(0);
+    if (e != cudaSuccess)
+        return error_set(CKPT_EDEVICE, "--device cuda: %s", cudaGetErrorString(e));
+    snprintf(c->device.name, sizeof c->device.name, "%.63s", prop.name);
+    if (cuda_probe())
+        return error_set(CKPT_EDEVICE,
+                         "--device cuda: %s has compute capability %d.%d, for which the kernels "
+                         "were not built; configure with --with-cuda-arch=%d%d",
+                         prop.name, prop.major, prop.minor, prop.major, prop.minor);
+    *memory = (int64_t)prop.totalGlobalMem;
+    return 0;
+}
+
+static int make_queues(struct cuda_device *c)
+{
+    bool ok = true;
+    for (int q = 0; q < QUEUE_COUNT && ok; q++) {
+        ok = cudaStreamCreateWithFlags(&c->queues[q], cudaStreamNonBlocking) == cudaSuccess;
+        for (int flight = 0; flight < DEVICE_FLIGHTS && ok; flight++)
+            ok = cudaEventCreateWithFlags(&c->marks[flight][q], cudaEventDisableTiming) ==
+                 cudaSuccess;
+    }
+    if (ok)
+        ok = cudaMalloc((void **)&c->device.run, sizeof *c->device.run) == cudaSuccess;
+    return ok ? 0
+              : error_set(CKPT_EDEVICE, "cannot open the CUDA device: %s",
+                          cudaGetErrorString(cudaGetLastError()));
+}
+
+int device_open_cuda(struct device **d)
+{
+    char bus_id[32] = "";
+    int64_t memory = 0;
+    struct cuda_device *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(CKPT_ENOMEM, "no memory to open the CUDA device");
+    c->device.ops = &cuda_ops;
+    c->device.failed_op = -1;
+    int rc = find_device(c, &memory);
+    if (!rc && cudaDeviceGetPCIBusId(bus_id, (int)sizeof bus_id, 0) == cudaSuccess)
+        c->nvml = cuda_nvml_open(bus_id);
+    if (!rc)
+        rc = cuda_arena_open(&c->arena, 0, memory);
+    if (!rc)
+        rc = make_queues(c);
+    if (!rc && cuda_libs_open(&c->libs))
+        rc = error_set(CKPT_ENOMEM, "no memory to open the CUDA device");
+    if (rc) {
+        cuda_close(&c->device);
+        return rc;
+    }
+    *d = &c->device;
+    return 0;
+}

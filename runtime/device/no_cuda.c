@@ -1,0 +1,9 @@
+/* In a build without the CUDA toolkit there is no CUDA device. */
+#include "device/device.h"
+
+int device_open_cuda(struct device **d)
+{
+    (void)d;
+    return error_set(CKPT_EDEVICE, "--device cuda: this libckpt was built without CUDA; "
+                                   "configure says why");
+}

@@ -1,0 +1,287 @@
+/*
+ * The first run of every kind of op, on scratch bytes.  Libraries load code, compile and choose
+ * algorithms when a kernel first runs; here they do it before the budget is divided, so that a step
+ * takes nothing.  The same runs give the planner the times of ops that no machine file has.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/program.h"
+
+enum {
+    REPEATS = 5,
+    PATTERN = 1 << 20, /* bytes of random numbers on the host */
+    FLUSH = 192 << 20, /* bytes written between two runs: more than a cache holds */
+    SLACK = 64 << 20   /* for what recording a step takes */
+};
+
+struct warmer {
+    struct ckpt_program *p;
+    struct device *d;
+    char *base;              /* of the scratch bytes */
+    int64_t bytes;           /* of them */
+    int64_t flush;           /* bytes after them */
+    struct ckpt_run *run;    /* on the host; the device reads its own copy */
+    struct ckpt_view *views; /* of the operands of one op, and their places */
+    int64_t *at;
+    int32_t *host; /* values of an i32 operand */
+    struct machine_cost *costs;
+    int32_t n_costs;
+    bool failed;
+};
+
+static const struct op *tape_op(const struct warmer *w, int32_t i)
+{
+    return &w->p->tape->ops.data[w->p->graph->ops[i].tape_op];
+}
+
+static const struct tensor *operand(const struct warmer *w, const struct op *o, int32_t k)
+{
+    int32_t id = w->p->tape->operands.data[o->operands + k];
+    return id > 0 ? &w->p->tape->tensors.data[id] : NULL;
+}
+
+static int64_t storage_bytes(const struct warmer *w, const struct tensor *v)
+{
+    return round_up(max_i64(1, w->p->tape->storages.data[v->storage].bytes), CKPT_ALIGN);
+}
+
+static bool is_kernel(const struct op *o)
+{
+    return o->feed < 0 && o->fetch < 0;
+}
+
+/* Gives each storage of an op scratch bytes, one after the other and round again where there is not
+ * enough; returns what they take in all.  views may be NULL. */
+static int64_t lay_out(const struct warmer *w, const struct op *o, struct ckpt_view *views)
+{
+    int64_t total = 0, *at = w->at;
+    for (int32_t k = 0; k < o->n_in + o->n_out; k++) {
+        const struct tensor *v = operand(w, o, k), *same = NULL;
+        int32_t j = 0;
+        if (views)
+            views[k] = (struct ckpt_view){.desc = {.ndim = -1}};
+        if (!v)
+            continue;
+        for (; j < k && !same; j += !same)
+            if (operand(w, o, j) && operand(w, o, j)->storage == v->storage)
+                same = operand(w, o, j);
+        int64_t bytes = storage_bytes(w, v);
+        at[k] = same ? at[j] : total;
+        total += same ? 0 : bytes;
+        if (views) {
+            int64_t start = at[k] + bytes > w->bytes ? 0 : at[k];
+            int64_t offset = v->desc.offset * ckpt_dtype_size(v->desc.dtype);
+            views[k] = (struct ckpt_view){w->base + start + offset, v->desc};
+        }
+    }
+    return total + round_up(o->workspace, CKPT_ALIGN);
+}
+
+/* Whole numbers choose, count or index: each is the rows before it over its own, at least 1. */
+static void set_integers(struct warmer *w, const struct op *o)
+{
+    for (int32_t k = 0; k < o->n_in; k++) {
+        const struct ckpt_desc *d = &w->views[k].desc;
+        if (d->ndim < 0 || d->dtype != CKPT_I32)
+            continue;
+        int64_t n = desc_numel(d),
+                rows = k && w->views[k - 1].desc.ndim > 0 ? w->views[k - 1].desc.shape[0] : n;
+        for (int64_t i = 0; i < min_i64(n, PATTERN / 4); i++)
+            w->host[i] = (int32_t)max_i64(1, rows / max_i64(1, n));
+        for (int64_t i = 0; i < n; i += PATTERN / 4)
+            w->d->ops->copy(w->d, QUEUE_COMPUTE, (int32_t *)w->views[k].data + i, w->host,
+                            min_i64(n - i, PATTERN / 4) * 4);
+        w->d->ops->sync(w->d);
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median seconds of an op on cold caches; a negative code where it fails. */
+static double run_op(struct warmer *w, int32_t i, bool timed)
+{
+    const struct op *o = tape_op(w, i);
+    double seconds[REPEATS] = {0};
+    int64_t operands = lay_out(w, o, w->views) - round_up(o->workspace, CKPT_ALIGN);
+    int32_t op = w->p->graph->ops[i].tape_op;
+    struct ckpt_kernel_args args = {
+        .n_in = o->n_in,
+        .n_out = o->n_out,
+        .in = w->views,
+        .out = w->views + o->n_in,
+        .attr = o->attr,
+        .workspace = w->base + (operands + o->workspace > w->bytes ? 0 : operands),
+        .workspace_bytes = o->workspace,
+        .accumulate = o->accumulate != ACCUMULATE_NEVER,
+        .op = op,
+        .run = w->run,
+        .run_device = w->d->run};
+    set_integers(w, o);
+    w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, NULL);
+    for (int k = 0; k < REPEATS && timed; k++) {
+        if (w->flush)
+            w->d->ops->fill(w->d, QUEUE_COMPUTE, w->base + w->bytes, 0, w->flush);
+        w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, &seconds[k]);
+    }
+    int rc = w->d->ops->sync(w->d);
+    if (rc)
+        return rc;
+    qsort(seconds, REPEATS, sizeof *seconds, by_value);
+    return seconds[REPEATS / 2];
+}
+
+static bool is_warm(const ckpt *c, uint64_t key)
+{
+    for (int32_t i = 0; i < c->n_warm; i++)
+        if (c->warm.data[i] == key)
+            return true;
+    return false;
+}
+
+static int report(struct warmer *w, int32_t i, int rc)
+{
+    char name[256];
+    tape_op_name(w->p->tape, w->p->graph->ops[i].tape_op, name, sizeof name);
+    return context_fail(w->p->c, rc, "%s does not run on %s: %s%s%s", name, w->d->name,
+                        ckpt_error_name(rc), *w->d->reason ? ": " : "", w->d->reason);
+}
+
+static int warm_op(struct warmer *w, int32_t i)
+{
+    ckpt *c = w->p->c;
+    const struct graph_op *o = &w->p->graph->ops[i];
+    double known;
+    if (!is_kernel(tape_op(w, i)) || is_warm(c, o->cost_key))
+        return 0;
+    if (ARRAY_RESERVE(&c->warm, c->n_warm))
+        return context_fail(c, CKPT_ENOMEM, "no memory for the times of ops");
+    bool timed = !machine_cost(&c->machine, o->cost_key, &known);
+    double seconds = run_op(w, i, timed);
+    if (seconds < 0)
+        return report(w, i, (int)seconds);
+    c->warm.data[c->n_warm++] = o->cost_key;
+    if (timed)
+        w->costs[w->n_costs++] = (struct machine_cost){o->cost_key, seconds};
+    return 0;
+}
+
+/* Scratch bytes for the largest op and for a flush, as far as the budget has room for them. */
+static int take_scratch(struct warmer *w)
+{
+    ckpt *c = w->p->c;
+    int64_t need = PATTERN, largest = 0;
+    for (int32_t i = 0; i < w->p->graph->n_ops; i++) {
+        const struct op *o = tape_op(w, i);
+        if (!is_kernel(o))
+            continue;
+        need = max_i64(need, lay_out(w, o, NULL));
+        for (int32_t k = 0; k < o->n_in + o->n_out; k++)
+            if (operand(w, o, k))
+                largest = max_i64(largest, storage_bytes(w, operand(w, o, k)));
+    }
+    int64_t room = c->budget - c->device->ops->overhead(w->d) - c->persistent;
+    if (room < max_i64(largest, PATTERN)) /* no plan can fit either; the planner says so better */
+        return CKPT_EBUDGET;
+    w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
+    w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
+    int64_t end = max_i64(c->persistent + w->bytes + w->flush, context_arena_bytes(c));
+    if (w->d->ops->map(w->d, end))
+        return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+                            human_bytes(end), w->d->ops->name);
+    w->base = w->d->ops->base(w->d) + c->persistent;
+    return 0;
+}
+
+/* Random numbers everywhere: timed on zeros, matrix products look faster than they are. */
+static int fill_scratch(struct warmer *w)
+{
+    enum { N = PATTERN / 4 };
+    float *values = malloc(N * sizeof *values);
+    uint16_t *half = (uint16_t *)w->host;
+    if (!values)
+        return CKPT_ENOMEM;
+    for (int i = 0; i < 2; i++) {
+        ckpt_fill_normal(1, 0, (uint32_t)i, values, N);
+        ckpt_to_bf16(values, half + (int64_t)i * N, N);
+    }
+    free(values);
+    w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base, w->host, min_i64(PATTERN, w->bytes));
+    for (int64_t n = PATTERN; n < w->bytes; n *= 2)
+        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + n, w->base, min_i64(n, w->bytes - n));
+    if (w->d->run)
+        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->d->run, w->run, sizeof *w->run);
+    return w->d->ops->sync(w->d);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct machine_cost *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+/* Puts the new times among those of the machine and prices the graph again. */
+static void take_costs(struct warmer *w)
+{
+    struct machine *m = &w->p->c->machine;
+    memcpy(w->costs + w->n_costs, m->costs, (size_t)m->n_costs * sizeof *m->costs);
+    free(m->costs);
+    m->costs = w->costs;
+    m->n_costs += w->n_costs;
+    w->costs = NULL;
+    qsort(m->costs, (size_t)m->n_costs, sizeof *m->costs, by_key);
+    graph_price(w->p->graph, m);
+}
+
+static int warm_ops(struct warmer *w)
+{
+    int rc = fill_scratch(w);
+    for (int32_t i = 0; i < w->p->graph->n_ops && !rc; i++)
+        rc = warm_op(w, i);
+    if (!rc)
+        take_costs(w);
+    return rc;
+}
+
+static int prepare(struct warmer *w)
+{
+    size_t n = (size_t)w->p->graph->n_ops + (size_t)w->p->c->machine.n_costs + 1;
+    size_t most = 1; /* operands of one op */
+    for (int32_t i = 0; i < w->p->tape->n_ops; i++) {
+        const struct op *o = &w->p->tape->ops.data[i];
+        most = (size_t)max_i64((int64_t)most, o->n_in + o->n_out);
+    }
+    w->views = calloc(most, sizeof *w->views);
+    w->at = calloc(most, sizeof *w->at);
+    w->host = w->d->ops->host_alloc(w->d, PATTERN);
+    w->run = w->d->ops->host_alloc(w->d, sizeof *w->run);
+    w->costs = calloc(n, sizeof *w->costs);
+    if (!w->views || !w->at || !w->host || !w->run || !w->costs)
+        return context_fail(w->p->c, CKPT_ENOMEM, "no memory for the first run of the kernels");
+    *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
+    return 0;
+}
+
+int program_warm(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    struct warmer w = {.p = p, .d = c->device};
+    if (c->device->ops->backend == CKPT_ON_CPU)
+        return 0;
+    int rc = prepare(&w);
+    if (!rc)
+        rc = take_scratch(&w);
+    if (!rc)
+        rc = warm_ops(&w);
+    w.d->ops->map(w.d, context_arena_bytes(c));
+    c->overhead = w.d->ops->overhead(w.d) + SLACK;
+    w.d->ops->host_free(w.d, w.host);
+    w.d->ops->host_free(w.d, w.run);
+    free(w.views);
+    free(w.at);
+    free(w.costs);
+    return rc == CKPT_EBUDGET ? 0 : rc;
+}
