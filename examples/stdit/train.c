@@ -98,24 +98,6 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Feeds and runs one step; -1 after a sentence. */
-static int one_step(struct stdit_run *r, struct stdit_batch *b, int64_t step, float *loss)
-{
-    double start = milliseconds(), lr = stdit_warmup(r->options.lr, step, r->options.warmup);
-
-    if (stdit_batch_fill(b, r, step))
-        return -1;
-    ckpt_set_lr(r->training, (float)lr);
-    int rc = stdit_batch_feed(b, r, r->training, r->drops);
-    if (!rc)
-        rc = stdit_batch_feed_training(b, r, r->training);
-    if (!rc)
-        rc = ckpt_step(r->training, loss);
-    if (!rc || rc == CKPT_ENAN)
-        stdit_log_step(r, step + 1, *loss, lr, milliseconds() - start);
-    return rc ? stdit_fail("%s", ckpt_error(r->context)) : 0;
-}
-
 /* What is said of the loss: the mean of the first and of the last few steps. */
 struct summary {
     double first, last;
@@ -132,26 +114,77 @@ static void summarise(struct summary *s, double loss)
     s->last += (loss - s->last) / (double)(s->n < FEW ? s->n : FEW);
 }
 
+/* The steps under way and what becomes of them. */
+struct course {
+    struct stdit_run *run;
+    struct summary *summary;
+    ckpt_progress *progress;
+    int64_t bytes;            /* of the arena, for the progress line */
+    int64_t submitted, ended; /* steps */
+    double last;              /* when the last one ended */
+};
+
+static double rate(const struct stdit_run *r, int64_t step)
+{
+    return stdit_warmup(r->options.lr, step, r->options.warmup);
+}
+
+/* Feeds the next step and hands it over; -1 after a sentence. */
+static int submit(struct course *c, struct stdit_batch *b)
+{
+    struct stdit_run *r = c->run;
+    int64_t step = c->submitted;
+
+    if (stdit_batch_fill(b, r, step))
+        return -1;
+    ckpt_set_lr(r->training, (float)rate(r, step));
+    if (stdit_batch_feed(b, r, r->training, r->drops) ||
+        stdit_batch_feed_training(b, r, r->training) || ckpt_submit(r->training))
+        return stdit_fail("%s", ckpt_error(r->context));
+    c->submitted++;
+    return 0;
+}
+
+/* Waits for the oldest step under way. */
+static int end(struct course *c)
+{
+    struct stdit_run *r = c->run;
+    float loss = NAN;
+    int rc = ckpt_wait(r->training, &loss);
+    double now = milliseconds();
+
+    if (!rc || rc == CKPT_ENAN)
+        stdit_log_step(r, c->ended + 1, loss, rate(r, c->ended), now - c->last);
+    c->last = now;
+    if (rc)
+        return stdit_fail("%s", ckpt_error(r->context));
+    summarise(c->summary, loss);
+    c->ended++;
+    if (c->progress)
+        ckpt_progress_step(c->progress, c->ended, loss, c->bytes);
+    return c->ended == 1 && r->options.dump ? stdit_dump(r, loss) : 0;
+}
+
+/* While a step runs the next one is prepared; a dump looks at the first one alone. */
 static int steps(struct stdit_run *r, struct stdit_batch *b, struct summary *s)
 {
-    ckpt_progress *progress = ckpt_progress_open(stderr, "train", r->options.steps);
     struct ckpt_program_info info;
+    struct course c = {.run = r, .summary = s, .last = milliseconds()};
+    int64_t ahead = r->options.dump ? 0 : 1;
     int rc = 0;
 
+    c.progress = ckpt_progress_open(stderr, "train", r->options.steps);
     ckpt_program_info(r->training, &info);
-    for (int64_t step = 0; step < r->options.steps && !interrupted && !rc; step++) {
-        float loss = NAN;
-        rc = one_step(r, b, step, &loss);
-        if (rc)
-            break;
-        summarise(s, loss);
-        if (progress)
-            ckpt_progress_step(progress, step + 1, loss, info.arena_bytes);
-        if (step == 0 && r->options.dump)
-            rc = stdit_dump(r, loss);
+    c.bytes = info.arena_bytes;
+    while (c.submitted < r->options.steps && !interrupted && !rc) {
+        rc = submit(&c, b);
+        if (!rc && c.submitted - c.ended > ahead)
+            rc = end(&c);
     }
-    if (progress)
-        ckpt_progress_close(progress);
+    while (c.ended < c.submitted && !rc)
+        rc = end(&c);
+    if (c.progress)
+        ckpt_progress_close(c.progress);
     return rc;
 }
 
