@@ -135,6 +135,8 @@ struct ckpt_options {
     const char *machine;   /* file, or name of a shipped one, with the rates to plan with */
     const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
     const char *machine_out; /* write the machine with the measured times of ops after some steps */
+    bool deterministic;      /* GPU kernels that give the same bits every time, where a faster one
+                                would not; the CPU's always do */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
@@ -523,6 +525,7 @@ struct ckpt_program_info {
     int64_t planned_peak;   /* bytes of the arena, exact */
     int64_t arena_bytes;    /* mapped now */
     int64_t overhead_bytes; /* of the budget, outside the arena: context, libraries (GPU only) */
+    int64_t process_bytes;  /* of the device that this process takes now, all in all (GPU only) */
     int64_t min_budget;     /* the smallest budget that would have been accepted */
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t kept_bytes;       /* activations that stay from forward to backward */

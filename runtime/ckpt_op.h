@@ -21,6 +21,7 @@ struct ckpt_call {
     struct ckpt_desc *out;      /* the shape rule fills dtype, ndim, shape; strides if not dense */
     const void *attr;           /* the op's attributes, as given to ckpt_record */
     enum ckpt_backend backend;  /* whose kernel will run; the workspace may depend on it */
+    bool deterministic;         /* kernels must give the same bits every time */
     int64_t workspace;          /* the shape rule may ask for this many scratch bytes */
     char *message;              /* written by ckpt_call_fail */
     size_t message_size;

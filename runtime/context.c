@@ -100,16 +100,21 @@ static int open_device(ckpt *c)
         c->overhead = c->machine.process;
         return open_cpu(c);
     }
-    int rc = strcmp(name, "cpu") ? device_open_cuda(&c->device) : 0;
+    int rc = strcmp(name, "cpu") ? device_open_cuda(&c->device, c->options.deterministic) : 0;
     if (rc && !strcmp(name, "cuda"))
         return rc;
     if (rc)
         snprintf(c->no_gpu, sizeof c->no_gpu, "%s", error_get());
     if (!c->device)
         rc = open_cpu(c);
-    if (!rc)
-        c->backend = c->device->ops->backend;
-    return rc;
+    if (rc)
+        return rc;
+    c->backend = c->device->ops->backend;
+    if (c->backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine)) {
+        c->machine = machine_cuda;
+        snprintf(c->machine.name, sizeof c->machine.name, "%s", c->device->name);
+    }
+    return 0;
 }
 
 static void set_budget(ckpt *c)

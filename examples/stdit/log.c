@@ -131,6 +131,8 @@ void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double
     put_float(r->log, "ms", ms, ", ");
     put_int(r->log, "planned_peak", info.planned_peak);
     put_int(r->log, "arena_bytes", info.arena_bytes);
+    put_int(r->log, "process_bytes", info.process_bytes);
+    put_float(r->log, "predicted_ms", info.step_seconds * 1e3, ", ");
     fprintf(r->log, "\"rss\": %lld}\n", (long long)stdit_rss());
     fflush(r->log);
 }

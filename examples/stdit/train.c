@@ -202,7 +202,7 @@ static int save(const struct stdit_run *r, const char *path, enum ckpt_slot slot
 static void report(const struct stdit_run *r, const struct summary *s)
 {
     struct ckpt_program_info info;
-    char planned[32], actual[32], budget[32], rss[32];
+    char planned[32], actual[32], budget[32], rss[32], process[32];
 
     ckpt_program_info(r->training, &info);
     if (interrupted)
@@ -214,6 +214,8 @@ static void report(const struct stdit_run *r, const struct summary *s)
            stdit_bytes(planned, info.planned_peak), stdit_bytes(actual, info.arena_bytes),
            info.budget == INT64_MAX ? "none" : stdit_bytes(budget, info.budget),
            stdit_bytes(rss, stdit_rss()));
+    if (info.process_bytes)
+        printf("device: the process takes %s of it\n", stdit_bytes(process, info.process_bytes));
 }
 
 int stdit_train(struct stdit_run *r)

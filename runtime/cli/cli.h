@@ -61,7 +61,8 @@ int cli_explain(const struct plan_job *job, const char *name);
 /* ---- ckpt machine --------------------------------------------------------------------------- */
 
 /* Measures this computer.  Each returns 0 or a code, the sentence in message. */
-int measure_cpu(struct machine *m, char message[CKPT_MESSAGE]);
+struct device;
+int measure_device(struct device *d, struct machine *m, char message[CKPT_MESSAGE]);
 /* Reads and writes a temporary file in dir past the page cache; leaves 0 where that cannot be. */
 int measure_disk(struct machine *m, const char *dir, char message[CKPT_MESSAGE]);
 

@@ -2,9 +2,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/cli.h"
+#include "device/device.h"
 
 struct machine_options {
-    const char *out, *dir, *name;
+    const char *out, *dir, *name, *device;
     bool help;
 };
 
@@ -15,7 +16,9 @@ static const struct ckpt_option machine_table[] = {
     {"dir", CKPT_OPT_STRING, FIELD(dir), "DIR",
      "measure the disk of this directory too: 256 MiB are written, read and removed"},
     {"name", CKPT_OPT_STRING, FIELD(name), "NAME",
-     "what to call the machine (default its host name)"},
+     "what to call the machine (default its host name, or that of the GPU)"},
+    {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
+     "what to measure: auto (a GPU if there is one), cpu or cuda"},
     {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
     {0},
 };
@@ -28,7 +31,8 @@ static void row(const char *what, double value, double unit, const char *name)
 static void print_machine(const struct machine *m, bool disk)
 {
     printf("%s: %s of memory\n", m->name, human_bytes(m->memory));
-    row("matrix product, fp32", m->flops, 1e9, "GFLOP/s");
+    row(m->backend == CKPT_ON_CUDA ? "matrix product, bf16" : "matrix product, fp32", m->flops, 1e9,
+        "GFLOP/s");
     row("memory, read and write", m->bandwidth, 1e9, "GB/s");
     row("an op, empty", m->overhead, 1e-6, "us");
     row("copy out of the arena", m->d2h, 1e9, "GB/s");
@@ -40,21 +44,45 @@ static void print_machine(const struct machine *m, bool disk)
     }
 }
 
+/* Opens what was asked for and names the machine; a code after a sentence. */
+static int open_device(const struct machine_options *o, struct device **d, struct machine *m)
+{
+    bool automatic = !strcmp(o->device, "auto");
+    int rc = CKPT_EDEVICE;
+    if (!automatic && strcmp(o->device, "cpu") && strcmp(o->device, "cuda"))
+        return cli_usage("--device %s: there are 'auto', 'cpu' and 'cuda'", o->device);
+    if (strcmp(o->device, "cpu"))
+        rc = device_open_cuda(d, false);
+    if (rc && (automatic || !strcmp(o->device, "cpu")))
+        rc = device_open_cpu(d, INT64_MAX, 0);
+    if (rc)
+        return cli_fail("%s", error_get());
+    if (o->name)
+        snprintf(m->name, sizeof(m->name), "%s", o->name);
+    else if ((*d)->ops->backend == CKPT_ON_CUDA)
+        snprintf(m->name, sizeof(m->name), "%s", (*d)->name);
+    else if (gethostname(m->name, sizeof(m->name) - 1) || !*m->name)
+        snprintf(m->name, sizeof(m->name), "this computer");
+    return 0;
+}
+
 int cli_machine(int argc, char **argv)
 {
-    struct machine_options o = {.out = "machine.json"};
+    struct machine_options o = {.out = "machine.json", .device = "auto"};
     struct machine m = {.source = "measured by ckpt machine"};
+    struct device *d = NULL;
     char message[CKPT_MESSAGE] = "";
     int rc = cli_parse(machine_table, &o, &o.help, argc, argv, "machine [option]...");
     if (rc)
         return rc < 0 ? 0 : rc;
     if (o.name && (!*o.name || strlen(o.name) >= sizeof(m.name)))
         return cli_usage("--name '%s': give 1 to %zu characters", o.name, sizeof(m.name) - 1);
-    if (o.name)
-        snprintf(m.name, sizeof(m.name), "%s", o.name);
-    else if (gethostname(m.name, sizeof(m.name) - 1) || !*m.name)
-        snprintf(m.name, sizeof(m.name), "this computer");
-    if (measure_cpu(&m, message) || (o.dir && measure_disk(&m, o.dir, message)))
+    rc = open_device(&o, &d, &m);
+    if (rc)
+        return rc;
+    rc = measure_device(d, &m, message);
+    d->ops->close(d);
+    if (rc || (o.dir && measure_disk(&m, o.dir, message)))
         return cli_fail("%s", message);
     print_machine(&m, o.dir != NULL);
     if (*message)

@@ -1,49 +1,94 @@
 /*
- * Rates of the CPU device as a step meets them: kernels run through its compute queue, copies
- * through its copy queues.  Each figure is the best of a few rounds, for other programs only slow
- * one down.
+ * Rates of a device as a step meets them: kernels run through its compute queue, copies through its
+ * copy queues.  Each figure is the best of a few rounds, for other programs only slow one down.
  */
 #include <stdlib.h>
+#include <string.h>
+#include "attr.h"
 #include "cli/cli.h"
-#include "cpu/gemm.h"
 #include "device/device.h"
+#include "ops.h"
 
 enum { ROUNDS = 5, EMPTY_OPS = 4000 };
-#define SIDE  INT64_C(1024)       /* of the matrices */
-#define BYTES (INT64_C(64) << 20) /* of a copy: more than caches hold */
+#define WORKSPACE (INT64_C(64) << 20) /* of a matrix product, at most */
+
+/* Sizes that keep a device busy: enough for what it is, and no more than it takes to say so. */
+struct sizes {
+    enum ckpt_dtype dtype; /* of the matrices */
+    int64_t side, bytes;   /* of a matrix; of a copy: more than caches hold */
+};
+
+static const struct sizes sizes[] = {
+    [CKPT_ON_CPU] = {CKPT_F32, 1024, INT64_C(64) << 20},
+    [CKPT_ON_CUDA] = {CKPT_BF16, 8192, INT64_C(1) << 30},
+};
 
 struct bench {
     struct device *device;
-    char *host; /* BYTES and BYTES */
+    struct sizes size;
+    char *host;     /* two copies' bytes */
+    double seconds; /* that the last kernel took */
 };
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static int run_gemm(const struct ckpt_kernel_args *a)
+static int64_t matrix_bytes(const struct bench *b)
 {
-    struct gemm g = {.rows = SIDE,
-                     .cols = SIDE,
-                     .inner = SIDE,
-                     .a = {a->in[0].data, CKPT_F32, false},
-                     .b = {a->in[1].data, CKPT_F32, true},
-                     .c = a->out[0].data,
-                     .c_dtype = CKPT_F32};
-    gemm_run(&g, a->workspace);
-    return 0;
+    return b->size.side * b->size.side * ckpt_dtype_size(b->size.dtype);
+}
+
+static struct ckpt_view view(const struct bench *b, int64_t offset, enum ckpt_dtype dtype, int ndim,
+                             int64_t size)
+{
+    struct ckpt_view v = {.data = b->device->ops->base(b->device) + offset,
+                          .desc = {.dtype = dtype, .ndim = ndim, .shape = {size, size}}};
+    desc_dense(&v.desc);
+    return v;
+}
+
+static void compute(struct bench *b, ckpt_kernel kernel, int n_in, const struct ckpt_view *v,
+                    const void *attr)
+{
+    struct ckpt_run run = {.n_micro = 1};
+    struct ckpt_kernel_args args = {.n_in = n_in,
+                                    .n_out = 1,
+                                    .in = v,
+                                    .out = v + n_in,
+                                    .attr = attr,
+                                    .workspace = b->device->ops->base(b->device),
+                                    .workspace_bytes = WORKSPACE,
+                                    .run = &run};
+    b->device->ops->compute(b->device, QUEUE_COMPUTE, kernel, &args, &b->seconds);
+    b->device->ops->sync(b->device);
+}
+
+static ckpt_kernel kernel_of(const struct bench *b, const struct ckpt_op_def *def)
+{
+    return b->device->ops->backend == CKPT_ON_CUDA ? def->cuda : def->cpu;
+}
+
+static double round_gemm(struct bench *b)
+{
+    int64_t bytes = matrix_bytes(b);
+    struct ckpt_view v[4];
+    for (int i = 0; i < 3; i++)
+        v[i == 2 ? 3 : i] = view(b, WORKSPACE + i * bytes, b->size.dtype, 2, b->size.side);
+    v[2] = (struct ckpt_view){.desc = {.ndim = -1}}; /* no bias */
+    compute(b, kernel_of(b, &op_linear), 3, v, NULL);
+    return b->seconds;
 }
 
 /* y = a x: reads and writes as most element-wise ops do. */
-static int run_scale(const struct ckpt_kernel_args *a)
+static double round_scale(struct bench *b)
 {
-    const float *restrict x = a->in[0].data;
-    float *restrict y = a->out[0].data;
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < BYTES / 4; i++)
-        y[i] = 1.0001f * x[i];
-    return 0;
+    struct affine_attr attr = {1.0001f, 0.f};
+    int64_t n = b->size.bytes / 4;
+    struct ckpt_view v[2] = {view(b, 0, CKPT_F32, 1, n), view(b, b->size.bytes, CKPT_F32, 1, n)};
+    compute(b, kernel_of(b, &op_affine), 1, v, &attr);
+    return b->seconds;
 }
 
-/* What every kernel pays: the queue, and waking the threads. */
+/* What every kernel of the CPU pays beside the queue: waking the threads. */
 static int run_nothing(const struct ckpt_kernel_args *a)
 {
     int32_t sum = 0;
@@ -53,59 +98,32 @@ static int run_nothing(const struct ckpt_kernel_args *a)
     return sum;
 }
 
-/* ---- rounds: seconds of one, on buffers at the bottom of the arena ----------------------------
- */
-
-static void compute(struct bench *b, ckpt_kernel kernel, const int64_t offset[3], int64_t workspace)
-{
-    char *base = b->device->ops->base(b->device);
-    struct ckpt_view in[2] = {{.data = base + offset[0]}, {.data = base + offset[1]}};
-    struct ckpt_view out = {.data = base + offset[2]};
-    struct ckpt_kernel_args args = {.n_in = 2,
-                                    .n_out = 1,
-                                    .in = in,
-                                    .out = &out,
-                                    .workspace = base + workspace,
-                                    .run = &(struct ckpt_run){.n_micro = 1}};
-    b->device->ops->compute(b->device, QUEUE_COMPUTE, kernel, &args, NULL);
-    b->device->ops->sync(b->device);
-}
-
-static double round_gemm(struct bench *b)
-{
-    int64_t bytes = SIDE * SIDE * 4, offset[3] = {0, bytes, 2 * bytes};
-    double before = clock_seconds();
-    compute(b, run_gemm, offset, 3 * bytes);
-    return clock_seconds() - before;
-}
-
-static double round_scale(struct bench *b)
-{
-    int64_t offset[3] = {0, 0, BYTES};
-    double before = clock_seconds();
-    compute(b, run_scale, offset, 0);
-    return clock_seconds() - before;
-}
-
 static double round_nothing(struct bench *b)
 {
-    struct ckpt_kernel_args args = {.n_in = 0};
+    struct affine_attr attr = {1.f, 0.f};
+    struct ckpt_view v[2] = {view(b, 0, CKPT_F32, 1, 64), view(b, 512, CKPT_F32, 1, 64)};
+    struct ckpt_kernel_args args = {.n_in = 1, .n_out = 1, .in = v, .out = v + 1, .attr = &attr};
+    bool gpu = b->device->ops->backend == CKPT_ON_CUDA;
     double before = clock_seconds();
     for (int i = 0; i < EMPTY_OPS; i++)
-        b->device->ops->compute(b->device, QUEUE_COMPUTE, run_nothing, &args, NULL);
+        b->device->ops->compute(b->device, QUEUE_COMPUTE, gpu ? op_affine.cuda : run_nothing, &args,
+                                NULL);
     b->device->ops->sync(b->device);
     return (clock_seconds() - before) / EMPTY_OPS;
 }
+
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static double round_copy(struct bench *b, bool out, bool in)
 {
     const struct device_ops *ops = b->device->ops;
     char *base = ops->base(b->device);
+    int64_t n = b->size.bytes;
     double before = clock_seconds();
     if (out)
-        ops->copy(b->device, QUEUE_COPY_OUT, b->host, base, BYTES);
+        ops->copy(b->device, QUEUE_COPY_OUT, b->host, base, n);
     if (in)
-        ops->copy(b->device, QUEUE_COPY_IN, base + BYTES, b->host + BYTES, BYTES);
+        ops->copy(b->device, QUEUE_COPY_IN, base + n, b->host + n, n);
     ops->sync(b->device);
     return clock_seconds() - before;
 }
@@ -125,6 +143,18 @@ static double round_both(struct bench *b)
     return round_copy(b, true, true);
 }
 
+/* Host memory itself, whatever the device is. */
+static double round_host(struct bench *b)
+{
+    const float *restrict x = (const float *)b->host;
+    float *restrict y = (float *)(b->host + b->size.bytes);
+    double before = clock_seconds();
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < b->size.bytes / 4; i++)
+        y[i] = 1.0001f * x[i];
+    return clock_seconds() - before;
+}
+
 /* The first round touches the memory and is not counted. */
 static double best(struct bench *b, double (*round)(struct bench *b))
 {
@@ -138,32 +168,53 @@ static double best(struct bench *b, double (*round)(struct bench *b))
     return least;
 }
 
-static void measure(struct bench *b, struct machine *m)
+/* Random numbers: on zeros a GPU multiplies faster than it will in training. */
+static void fill(struct bench *b)
 {
-    m->flops = 2. * SIDE * SIDE * SIDE / best(b, round_gemm);
-    m->bandwidth = m->host_bandwidth = 2. * BYTES / best(b, round_scale);
-    m->overhead = best(b, round_nothing);
-    m->d2h = BYTES / best(b, round_out);
-    m->h2d = BYTES / best(b, round_in);
-    m->d2h_both = m->h2d_both = BYTES / best(b, round_both);
+    const struct device_ops *ops = b->device->ops;
+    int64_t n = 1 << 18, bytes = n * 4, all = WORKSPACE + 3 * matrix_bytes(b);
+    char *base = ops->base(b->device);
+    float *values = (float *)b->host;
+    ckpt_fill_normal(1, 0, 1, values, n);
+    if (b->size.dtype == CKPT_BF16)
+        for (int64_t i = 0; i < n; i += 2)
+            ckpt_to_bf16(values + i, (uint16_t *)b->host + i, 2);
+    ops->copy(b->device, QUEUE_COMPUTE, base, b->host, bytes / 2);
+    for (bytes /= 2; bytes < all; bytes *= 2)
+        ops->copy(b->device, QUEUE_COMPUTE, base + bytes, base, min_i64(bytes, all - bytes));
+    ops->sync(b->device);
 }
 
-int measure_cpu(struct machine *m, char message[CKPT_MESSAGE])
+static void measure(struct bench *b, struct machine *m)
 {
-    struct gemm shape = {.rows = SIDE, .cols = SIDE, .inner = SIDE, .c_dtype = CKPT_F32};
-    int64_t arena = max_i64(2 * BYTES, 3 * SIDE * SIDE * 4 + gemm_workspace(&shape));
-    struct bench b = {.host = calloc(2, (size_t)BYTES)};
-    int rc = b.host ? device_open_cpu(&b.device, arena, 0) : CKPT_ENOMEM;
+    double side = (double)b->size.side, bytes = (double)b->size.bytes;
+    fill(b);
+    m->flops = 2. * side * side * side / best(b, round_gemm);
+    m->bandwidth = 2. * bytes / best(b, round_scale);
+    m->host_bandwidth = 2. * bytes / best(b, round_host);
+    m->overhead = best(b, round_nothing);
+    m->d2h = bytes / best(b, round_out);
+    m->h2d = bytes / best(b, round_in);
+    m->d2h_both = m->h2d_both = bytes / best(b, round_both);
+}
+
+int measure_device(struct device *d, struct machine *m, char message[CKPT_MESSAGE])
+{
+    const struct device_ops *ops = d->ops;
+    struct bench b = {.device = d, .size = sizes[ops->backend]};
+    int64_t arena = max_i64(2 * b.size.bytes, WORKSPACE + 3 * matrix_bytes(&b));
+    m->backend = ops->backend;
+    m->memory = ops->available(d);
+    b.host = ops->host_alloc(d, 2 * b.size.bytes);
+    int rc = b.host ? ops->map(d, arena) : CKPT_ENOMEM;
     if (!rc) {
-        rc = b.device->ops->map(b.device, arena);
-        m->memory = b.device->ops->available(b.device);
-        if (!rc)
-            measure(&b, m);
-        b.device->ops->close(b.device);
+        measure(&b, m);
+        m->process = ops->overhead(d);
+        rc = ops->sync(d);
     }
     if (rc)
-        snprintf(message, CKPT_MESSAGE, "the CPU device cannot be measured: it needs %s of memory",
-                 human_bytes(arena + 2 * BYTES));
-    free(b.host);
+        snprintf(message, CKPT_MESSAGE, "--device %s cannot be measured: it needs %s of memory %s",
+                 ops->name, human_bytes(arena + 2 * b.size.bytes), d->reason);
+    ops->host_free(d, b.host);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 #include "cuda/libs.h"
 #include "cuda/probe.h"
 #include "device/cuda_arena.h"
@@ -303,6 +304,15 @@ static void cuda_forget(struct device *d, struct device_step *step)
     free(step);
 }
 
+static void cuda_range(struct device *d, const char *name)
+{
+    (void)d;
+    if (name)
+        nvtxRangePushA(name);
+    else
+        nvtxRangePop();
+}
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static void cuda_close(struct device *d)
@@ -352,6 +362,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .end = cuda_end,
                                            .replay = cuda_replay,
                                            .forget = cuda_forget,
+                                           .range = cuda_range,
                                            .close = cuda_close};
 
 /* The first device, with its context made, that the kernels were built for. */
@@ -398,7 +409,7 @@ static int make_queues(struct cuda_device *c)
                           cudaGetErrorString(cudaGetLastError()));
 }
 
-int device_open_cuda(struct device **d)
+int device_open_cuda(struct device **d, bool deterministic)
 {
     char bus_id[32] = "";
     int64_t memory = 0;
@@ -420,6 +431,7 @@ int device_open_cuda(struct device **d)
         cuda_close(&c->device);
         return rc;
     }
+    cuda_libs_set_deterministic(c->libs, deterministic);
     *d = &c->device;
     return 0;
 }

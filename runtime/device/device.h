@@ -54,6 +54,9 @@ struct device_ops {
     void (*forget)(struct device *d, struct device_step *step);
     /* Events 0 .. n-1 exist after this.  Only while idle. */
     int (*events)(struct device *d, int32_t n);
+    /* Names what is handed over from here on in a profiler's timeline, until NULL ends it.  NULL on
+     * a device without this. */
+    void (*range)(struct device *d, const char *name);
     void (*close)(struct device *d);
 };
 
@@ -68,8 +71,9 @@ struct device {
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
 
-/* The first CUDA device.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one that the
- * kernels were not built for, a build without CUDA), the sentence in error_get(). */
-int device_open_cuda(struct device **d);
+/* The first CUDA device; deterministic: kernels must give the same bits every time.  Returns 0,
+ * CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one that the kernels were not built for, a build
+ * without CUDA), the sentence in error_get(). */
+int device_open_cuda(struct device **d, bool deterministic);
 
 #endif

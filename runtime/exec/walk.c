@@ -35,16 +35,28 @@ static char *port_bytes(const struct port *port, struct moment at)
     return port->data[at.flight] + (port->bytes > port->slice ? port->slice * at.micro : 0);
 }
 
+static void walk_compute(struct ckpt_program *p, const struct instr *i, struct moment at)
+{
+    struct device *d = p->c->device;
+    struct ckpt_kernel_args args = kernel_args(p, i, at);
+    double *seconds = p->timing ? timing_slot(p->timing, i->op) : NULL;
+    char name[256];
+    if (d->ops->range) {
+        tape_op_name(p->tape, i->op, name, sizeof name);
+        d->ops->range(d, name);
+    }
+    d->ops->compute(d, i->queue, program_kernel(p, i->op), &args, seconds);
+    if (d->ops->range)
+        d->ops->range(d, NULL);
+}
+
 static void walk_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
     struct device *d = p->c->device;
     switch (i->kind) {
-    case INSTR_COMPUTE: {
-        struct ckpt_kernel_args args = kernel_args(p, i, at);
-        double *seconds = p->timing ? timing_slot(p->timing, i->op) : NULL;
-        d->ops->compute(d, i->queue, program_kernel(p, i->op), &args, seconds);
+    case INSTR_COMPUTE:
+        walk_compute(p, i, at);
         break;
-    }
     case INSTR_COPY_IN:
         d->ops->copy(d, i->queue, i->device, port_bytes(&p->feeds[i->port], at), i->bytes);
         break;

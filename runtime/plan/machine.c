@@ -32,6 +32,24 @@ const struct machine machine_cpu = {.name = "cpu",
                                     .nvme_write = 1e9,
                                     .source = "a plain computer with a few cores"};
 
+/* Ops are timed where they run; what is left to guess are the links. */
+const struct machine machine_cuda = {.name = "a GPU",
+                                     .estimate = true,
+                                     .backend = CKPT_ON_CUDA,
+                                     .memory = INT64_C(80) << 30,
+                                     .process = INT64_C(600) << 20,
+                                     .flops = 3e14,
+                                     .bandwidth = 1.5e12,
+                                     .overhead = 2e-6,
+                                     .d2h = 2.5e10,
+                                     .h2d = 2.5e10,
+                                     .d2h_both = 2e10,
+                                     .h2d_both = 2e10,
+                                     .host_bandwidth = 1e11,
+                                     .nvme_read = 3e9,
+                                     .nvme_write = 2e9,
+                                     .source = "figures any data centre GPU reaches"};
+
 enum member_type {
     MEMBER_BYTES,
     MEMBER_OPTIONAL_BYTES,

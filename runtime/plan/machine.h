@@ -30,7 +30,8 @@ struct machine {
     char source[512]; /* where the figures come from */
 };
 
-extern const struct machine machine_cpu; /* a plain CPU, an estimate */
+extern const struct machine machine_cpu;  /* a plain CPU, an estimate */
+extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
 
 /*
  * Reads a machine file.  A path without '/' and '.' is the name of one that came with the library

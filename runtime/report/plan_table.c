@@ -1,6 +1,12 @@
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
 #include "exec/program.h"
 
+static int64_t process_bytes(const ckpt *c)
+{
+    struct device *d = c->device;
+    return d->ops->backend == CKPT_ON_CUDA ? d->ops->overhead(d) + context_arena_bytes(c) : 0;
+}
+
 void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
 {
     const struct plan *plan = p->plan;
@@ -19,6 +25,7 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .planned_peak = persistent + plan->transient,
         .arena_bytes = p->c->options.plan_only ? 0 : context_arena_bytes(p->c),
         .overhead_bytes = p->c->overhead,
+        .process_bytes = process_bytes(p->c),
         .min_budget =
             plan->min_budget - p->reserved + p->c->overhead + persistent - plan->persistent,
         .parameter_bytes = s.parameters,

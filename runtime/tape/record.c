@@ -179,7 +179,8 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                                  .in = descs,
                                  .out = descs + n_in,
                                  .attr = attr,
-                                 .backend = t->context->backend};
+                                 .backend = t->context->backend,
+                                 .deterministic = t->context->options.deterministic};
         rc = run_shape_rule(t, def, &call);
         if (!rc)
             rc = append_call(t, def, &call, in, out, attr_size);

@@ -291,6 +291,7 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .out = out,
                                .attr = o->attr,
                                .backend = t->context->backend,
+                               .deterministic = t->context->options.deterministic,
                                .workspace = o->workspace};
 }
 

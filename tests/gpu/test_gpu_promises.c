@@ -1,0 +1,173 @@
+/*
+ * The promises on a GPU, with a small transformer: whatever the budget, the numbers are the same;
+ * what the process takes of the device stays below it and is the same from the first step on.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "context.h"
+#include "exec/tiny.h"
+
+enum { STEPS = 10, BUDGETS = 6, LONG = 200, MIB = 1 << 20 };
+
+static const struct tiny shape = {.batch = 8, .length = 1024, .width = 512, .heads = 8};
+
+static struct ckpt_adamw optimizer(void)
+{
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    a.lr = 1e-3f;
+    a.clip_norm = 0.5f;
+    a.ema_decay = 0.9f;
+    a.weight_decay = 0.01f;
+    return a;
+}
+
+static struct ckpt_options options(int64_t vram, int64_t micro)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    o.device = "cuda";
+    o.vram = vram;
+    o.micro_batch = micro;
+    o.deterministic = true;
+    return o;
+}
+
+static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro, struct tiny_result *r)
+{
+    char message[1024];
+    struct ckpt_adamw a = optimizer();
+    struct ckpt_options o = options(vram, micro);
+    if (tiny_train(*m, &o, &a, STEPS, r, message))
+        fail_msg("--vram %lld: %s", (long long)vram, message);
+}
+
+static void sweep(enum ckpt_dtype dtype, int64_t micro)
+{
+    struct tiny m = shape;
+    m.dtype = dtype;
+    struct tiny_result free_run, r;
+    train_or_fail(&m, 0, micro, &free_run);
+    int64_t high = free_run.info.planned_peak + free_run.info.overhead_bytes;
+    /* Libraries may keep a little more with every context of one process. */
+    int64_t low = free_run.info.min_budget + 32 * MIB;
+    int recomputed = 0;
+    assert_true(low < high);
+    for (int i = 0; i < BUDGETS; i++) {
+        int64_t vram = low + (high - low) * i / (BUDGETS - 1);
+        train_or_fail(&m, vram, micro, &r);
+        assert_true(r.info.planned_peak + r.info.overhead_bytes <= vram);
+        assert_true(tiny_same(&free_run, &r));
+        recomputed += r.info.recomputed_ops > 0;
+        tiny_result_free(&r);
+    }
+    assert_true(recomputed >= BUDGETS / 2);
+    tiny_result_free(&free_run);
+}
+
+static void test_fp32(void **state)
+{
+    (void)state;
+    sweep(CKPT_F32, 0);
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    sweep(CKPT_BF16, 0);
+}
+
+static void test_bf16_micro_steps(void **state)
+{
+    (void)state;
+    sweep(CKPT_BF16, 2);
+}
+
+/* What nvidia-smi shows of this process. */
+static int64_t process_bytes(const ckpt *c)
+{
+    return c->device->ops->overhead(c->device) + context_arena_bytes(c);
+}
+
+static void test_memory_is_constant(void **state)
+{
+    (void)state;
+    struct tiny m = shape;
+    ckpt_program *p;
+    ckpt *c;
+    m.dtype = CKPT_BF16;
+    struct ckpt_adamw a = optimizer();
+    struct ckpt_options o = options(INT64_C(2) << 30, 0);
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    tiny_create(&m, c);
+    assert_int_equal(ckpt_compile(c, tiny_record, &m, &a, m.batch, &p), 0);
+    int64_t n = m.batch * m.length * m.width, first = 0;
+    float *x = calloc((size_t)n, sizeof *x), loss;
+    assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);
+    assert_int_equal(ckpt_feed(p, "c", x, m.batch * m.width * 4), 0);
+    for (int step = 0; step < LONG; step++) {
+        assert_int_equal(ckpt_step(p, &loss), 0);
+        int64_t now = process_bytes(c);
+        assert_true(now <= o.vram);
+        first = step ? first : now;
+        assert_int_equal(now, first);
+    }
+    free(x);
+    ckpt_close(c);
+}
+
+/* A step handed over while another is under way reads its own inputs and leaves its own loss. */
+static void test_two_steps_under_way(void **state)
+{
+    (void)state;
+    float one_by_one[6], ahead[6];
+    for (int pass = 0; pass < 2; pass++) {
+        struct tiny m = shape;
+        ckpt_program *p;
+        ckpt *c;
+        struct ckpt_adamw a = optimizer();
+        struct ckpt_options o = options(0, 0);
+        assert_int_equal(ckpt_open(&c, &o), 0);
+        tiny_create(&m, c);
+        assert_int_equal(ckpt_compile(c, tiny_record, &m, &a, m.batch, &p), 0);
+        int64_t n = m.batch * m.length * m.width;
+        float *x = malloc((size_t)n * sizeof *x);
+        for (int step = 0; step < 6; step++) {
+            ckpt_fill_normal(3, (uint64_t)step, 1, x, n);
+            assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);
+            assert_int_equal(ckpt_feed(p, "c", x, m.batch * m.width * 4), 0);
+            if (!pass) {
+                assert_int_equal(ckpt_step(p, &one_by_one[step]), 0);
+                continue;
+            }
+            assert_int_equal(ckpt_submit(p), 0);
+            if (step)
+                assert_int_equal(ckpt_wait(p, &ahead[step - 1]), 0);
+        }
+        if (pass)
+            assert_int_equal(ckpt_wait(p, &ahead[5]), 0);
+        free(x);
+        ckpt_close(c);
+    }
+    assert_memory_equal(one_by_one, ahead, sizeof ahead);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fp32),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bf16_micro_steps),
+        cmocka_unit_test(test_memory_is_constant),
+        cmocka_unit_test(test_two_steps_under_way),
+    };
+    ckpt *c;
+    struct ckpt_options o = options(0, 0);
+    if (ckpt_open(&c, &o)) {
+        printf("skipped: %s\n", ckpt_error(NULL));
+        return 77;
+    }
+    ckpt_close(c);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
