@@ -8,4 +8,90 @@
 
 #include "base.h"
 
+/*
+ * Our own attention (attention_core.h).  Going forward it needs no scratch; going backward the
+ * tensor core kernels keep two floats per query and, where the keys alone would leave most of the
+ * device idle, partial sums of dk and dv per chunk of queries.
+ */
+enum {
+    CUDA_ATTENTION_WIDTH = 128,   /* the widest head of the tensor core kernels */
+    CUDA_ATTENTION_SHORT = 32,    /* up to so many queries and keys a warp does a head alone */
+    CUDA_ATTENTION_KEYS = 64,     /* of one block of the kernel for dk and dv */
+    CUDA_ATTENTION_BLOCKS = 1100, /* that fill a device a few times over */
+    CUDA_ATTENTION_CHUNK = 256    /* the fewest queries worth a chunk */
+};
+
+struct cuda_attention_sizes {
+    enum ckpt_dtype dtype;
+    int64_t n_sequences, n_heads, n_queries, width;
+    int64_t n_keys; /* of a sequence, or all packed rows */
+    bool packed;
+};
+
+static inline struct cuda_attention_sizes
+cuda_attention_sizes_of(const struct ckpt_desc *q, const struct ckpt_desc *k, bool packed)
+{
+    struct cuda_attention_sizes s;
+    s.dtype = q->dtype;
+    s.n_heads = q->shape[q->ndim - 2];
+    s.n_queries = q->shape[q->ndim - 3];
+    s.width = q->shape[q->ndim - 1];
+    s.n_keys = k->shape[k->ndim - 3];
+    s.n_sequences = 1;
+    s.packed = packed;
+    for (int i = 0; i < q->ndim - 3; i++)
+        s.n_sequences *= q->shape[i];
+    return s;
+}
+
+/* Do the tensor core kernels take it, and is it short? */
+static inline bool cuda_attention_on_tensor_cores(const struct cuda_attention_sizes *s)
+{
+    return s->dtype == CKPT_BF16 && s->width <= CUDA_ATTENTION_WIDTH;
+}
+
+static inline bool cuda_attention_is_short(const struct cuda_attention_sizes *s)
+{
+    return cuda_attention_on_tensor_cores(s) && !s->packed &&
+           s->n_queries <= CUDA_ATTENTION_SHORT && s->n_keys <= CUDA_ATTENTION_SHORT;
+}
+
+/* Tiles of `tile` keys that all sequences fall into, at most: packed sequences begin anywhere. */
+static inline int64_t cuda_attention_key_tiles(const struct cuda_attention_sizes *s, int64_t tile)
+{
+    if (s->packed)
+        return s->n_keys / tile + s->n_sequences;
+    return s->n_sequences * ((s->n_keys + tile - 1) / tile);
+}
+
+/* Chunks that the queries of a sequence are cut into for dk and dv. */
+static inline int64_t cuda_attention_chunks(const struct cuda_attention_sizes *s)
+{
+    int64_t blocks = s->n_heads * cuda_attention_key_tiles(s, CUDA_ATTENTION_KEYS);
+    int64_t most = s->n_queries / CUDA_ATTENTION_CHUNK;
+    return max_i64(1, min_i64(most, CUDA_ATTENTION_BLOCKS / max_i64(blocks, 1)));
+}
+
+static inline int64_t cuda_attention_statistics_bytes(const struct cuda_attention_sizes *s)
+{
+    return round_up(s->n_sequences * s->n_heads * s->n_queries * 8, 256);
+}
+
+/* Packed dk and dv are summed up even of one chunk: that pass also clears the rows of nobody. */
+static inline int64_t cuda_attention_partial_bytes(const struct cuda_attention_sizes *s)
+{
+    int64_t chunks = cuda_attention_chunks(s), rows = s->n_keys * (s->packed ? 1 : s->n_sequences);
+    return chunks > 1 || s->packed ? chunks * 2 * rows * s->n_heads * s->width * 4 : 0;
+}
+
+/* The scratch of cuda_attention_own_dx, or packed that of cuda_cross_attention_own_dx. */
+static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
+                                                      const struct ckpt_desc *k, bool packed)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, packed);
+    if (!cuda_attention_on_tensor_cores(&s) || cuda_attention_is_short(&s))
+        return 0;
+    return cuda_attention_statistics_bytes(&s) + cuda_attention_partial_bytes(&s);
+}
+
 #endif

@@ -1,0 +1,195 @@
+/* What our attention kernels are told, and how a block finds its rows. */
+#ifndef CKPT_CUDA_ATTENTION_ARGS_CUH
+#define CKPT_CUDA_ATTENTION_ARGS_CUH
+
+#include "cuda/cuda.cuh"
+
+constexpr int ATTENTION_LEAD = CKPT_MAX_DIMS - 3;
+
+/* One operand.  Strides are in elements; that of an axis of size 1 is 0. */
+struct attention_operand {
+    void *data;
+    int64_t row, head, lead[ATTENTION_LEAD];
+    bool vectors; /* bf16 whose rows can be moved in pieces of 16 bytes */
+    bool f32;
+};
+
+struct attention_args {
+    struct attention_operand q, k, v, o, lse, d_o, dq, dk, dv;
+    int n_lead; /* axes that number the sequences; at least 1 */
+    int64_t lead[ATTENTION_LEAD];
+    int64_t n_sequences, n_heads, n_queries;
+    int64_t n_keys;      /* of a sequence, or all packed rows */
+    const int32_t *lens; /* keys per sequence where they are packed, else NULL */
+    int64_t lens_stride;
+    int width;
+    float scale;
+    float2 *statistics; /* scratch [sequences, heads, queries]: lse in base 2, delta */
+    float *partial;     /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
+    int64_t n_chunks, chunk;
+};
+
+/* The kernels, by family; all launch on the stream. */
+void attention_short_forward(const struct attention_args &a, cudaStream_t stream);
+void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
+void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);
+void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream);
+void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
+void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
+
+/* Launches kernel(args, first unit) with a block for each unit. */
+template <typename K>
+static void attention_launch(K kernel, int64_t units, int threads, size_t shared,
+                             cudaStream_t stream, const struct attention_args &a)
+{
+    const int64_t most = 0x7fffffff;
+    if (shared > 48 * 1024)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    for (int64_t first = 0; first < units; first += most) {
+        int64_t n = units - first < most ? units - first : most;
+        kernel<<<(unsigned)n, threads, shared, stream>>>(a, first);
+    }
+}
+
+static inline int64_t attention_tile_count(int64_t n, int64_t tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+/* index mod n; index becomes the quotient. */
+__device__ __forceinline__ int64_t take_index(int64_t &index, int64_t n)
+{
+    int64_t whole = ((index | n) >> 32) == 0 ? (uint32_t)index / (uint32_t)n : index / n;
+    int64_t rest = index - whole * n;
+    index = whole;
+    return rest;
+}
+
+/* One sequence's index along the leading axes. */
+struct attention_place {
+    int64_t at[ATTENTION_LEAD];
+};
+
+__device__ __forceinline__ struct attention_place attention_place_of(const struct attention_args &a,
+                                                                     int64_t sequence)
+{
+    struct attention_place p;
+#pragma unroll
+    for (int i = ATTENTION_LEAD - 1; i > 0; i--)
+        p.at[i] = i < a.n_lead ? take_index(sequence, a.lead[i]) : 0;
+    p.at[0] = sequence;
+    return p;
+}
+
+/* Elements from the start of x to the first row of a head. */
+__device__ __forceinline__ int64_t attention_offset(const struct attention_operand &x,
+                                                    const struct attention_place &p, int64_t head)
+{
+    int64_t offset = head * x.head;
+#pragma unroll
+    for (int i = 0; i < ATTENTION_LEAD; i++)
+        offset += p.at[i] * x.lead[i];
+    return offset;
+}
+
+/* Rows of one head, or of several side by side. */
+struct attention_rows {
+    void *data;
+    int64_t row;
+    bool vectors, f32;
+};
+
+/* From row `first` on. */
+__device__ __forceinline__ struct attention_rows
+attention_rows_at(const struct attention_operand &x, const struct attention_place &p, int64_t head,
+                  int64_t first)
+{
+    int64_t offset = attention_offset(x, p, head) + first * x.row;
+    struct attention_rows r = {(char *)x.data + offset * (x.f32 ? 4 : 2), x.row, x.vectors, x.f32};
+    return r;
+}
+
+__device__ __forceinline__ float attention_element(const struct attention_rows &r, int64_t at)
+{
+    return r.f32 ? ((const float *)r.data)[at] : to_float(((const bf16 *)r.data)[at]);
+}
+
+__device__ __forceinline__ void attention_set_element(const struct attention_rows &r, int64_t at,
+                                                      float x)
+{
+    if (r.f32)
+        ((float *)r.data)[at] = x;
+    else
+        ((bf16 *)r.data)[at] = from_float<bf16>(x);
+}
+
+__device__ __forceinline__ float *attention_lse_at(const struct attention_args &a,
+                                                   const struct attention_place &p, int64_t head)
+{
+    return (float *)a.lse.data + attention_offset(a.lse, p, head);
+}
+
+/* Where the keys of a sequence begin among the packed rows, and how many there are. */
+struct attention_keys {
+    int64_t first, n;
+};
+
+__device__ __forceinline__ int64_t attention_length(const struct attention_args &a, int64_t i,
+                                                    int64_t first)
+{
+    int64_t n = a.lens[i * a.lens_stride];
+    n = n < 0 ? 0 : n;
+    return n < a.n_keys - first ? n : a.n_keys - first;
+}
+
+__device__ __forceinline__ struct attention_keys attention_keys_of(const struct attention_args &a,
+                                                                   int64_t sequence)
+{
+    struct attention_keys k = {0, a.n_keys};
+    if (!a.lens)
+        return k;
+    for (int64_t i = 0; i < sequence; i++)
+        k.first += attention_length(a, i, k.first);
+    k.n = attention_length(a, sequence, k.first);
+    return k;
+}
+
+/* Packed rows that belong to somebody. */
+__device__ __forceinline__ int64_t attention_packed_rows(const struct attention_args &a)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < a.n_sequences; i++)
+        sum += attention_length(a, i, sum);
+    return sum;
+}
+
+/* Tile number `tile` of all tiles of `size` keys, sequence after sequence. */
+struct attention_key_tile {
+    int64_t sequence; /* negative: there are not so many tiles */
+    struct attention_keys keys;
+    int64_t first; /* within the sequence */
+};
+
+__device__ __forceinline__ struct attention_key_tile
+attention_key_tile_of(const struct attention_args &a, int64_t tile, int64_t size)
+{
+    struct attention_key_tile t = {0, {0, a.n_keys}, 0};
+    if (!a.lens) {
+        t.first = take_index(tile, (a.n_keys + size - 1) / size) * size;
+        t.sequence = tile;
+        return t;
+    }
+    for (; t.sequence < a.n_sequences; t.sequence++) {
+        t.keys.n = attention_length(a, t.sequence, t.keys.first);
+        if (tile * size < t.keys.n) {
+            t.first = tile * size;
+            return t;
+        }
+        tile -= (t.keys.n + size - 1) / size;
+        t.keys.first += t.keys.n;
+    }
+    t.sequence = -1;
+    return t;
+}
+
+#endif
