@@ -1,0 +1,267 @@
+/*
+ * From a described graph to a plan that runs: cuDNN's heuristics offer configurations of engines,
+ * best first; the first that keeps the limits and compiles is taken.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "cuda/cudnn_descriptor.h"
+
+enum { OFFERS = 32, NOTES = 16 };
+
+struct cudnn_plan {
+    struct descriptors d; /* of the compiled plan; or why the graph was refused */
+    cudnnBackendDescriptor_t compiled;
+    int64_t workspace;
+};
+
+/* What is being compiled, and for what. */
+struct request {
+    cudnnBackendDescriptor_t graph;
+    cudnnBackendDescriptor_t device; /* a device that is described, */
+    cudnnHandle_t handle;            /* or the current one */
+    const struct cudnn_limits *limits;
+};
+
+/* Later versions of cuDNN call the handle deprecated, but take it; earlier ones want it. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static const cudnnBackendAttributeName_t graph_handle = CUDNN_ATTR_OPERATIONGRAPH_HANDLE;
+static const cudnnBackendAttributeName_t plan_handle = CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
+#pragma GCC diagnostic pop
+
+static void set_handle(const struct request *r, struct descriptors *d, cudnnBackendDescriptor_t x,
+                       cudnnBackendAttributeName_t name)
+{
+    if (r->handle)
+        descriptor_set(d, x, name, CUDNN_TYPE_HANDLE, 1, &r->handle);
+}
+
+static void set_device(const struct request *r, struct descriptors *d, cudnnBackendDescriptor_t x,
+                       cudnnBackendAttributeName_t name)
+{
+    if (r->device)
+        descriptor_set(d, x, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &r->device);
+}
+
+/* ---- choosing ------------------------------------------------------------------------------ */
+
+static bool read_attribute(cudnnBackendDescriptor_t x, cudnnBackendAttributeName_t name,
+                           cudnnBackendAttributeType_t type, int64_t room, int64_t *n, void *values)
+{
+    return cudnnBackendGetAttribute(x, name, type, room, n, values) == CUDNN_STATUS_SUCCESS;
+}
+
+/* The configurations that one mode of the heuristics offers. */
+static int64_t ask(const struct request *r, struct descriptors *d, cudnnBackendHeurMode_t mode,
+                   cudnnBackendDescriptor_t offer[OFFERS])
+{
+    int64_t n = 0;
+    cudnnBackendDescriptor_t h = descriptor_make(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    descriptor_set(d, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                   &r->graph);
+    descriptor_set(d, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    set_device(r, d, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+    descriptor_finish(d, h, "heuristics");
+    for (int i = 0; i < OFFERS; i++)
+        offer[i] = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (d->rc || !read_attribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 OFFERS, &n, offer))
+        return 0;
+    return min_i64(n, OFFERS);
+}
+
+/* Whether the engine behind an offer rounds the same way every time, and as little as asked. */
+static bool notes_fit(const struct cudnn_limits *limits, struct descriptors *d,
+                      cudnnBackendDescriptor_t offer)
+{
+    cudnnBackendNumericalNote_t note[NOTES];
+    int64_t n = 0;
+    cudnnBackendDescriptor_t engine = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (d->rc ||
+        !read_attribute(offer, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                        &engine) ||
+        !read_attribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, NOTES,
+                        &n, note))
+        return false;
+    for (int i = 0; i < min_i64(n, NOTES); i++)
+        if ((limits->deterministic && note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
+            (limits->exact && (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
+                               note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)))
+            return false;
+    return true;
+}
+
+/* Compiles an offer if it keeps the limits; else says why not. */
+static void compile(const struct request *r, cudnnBackendDescriptor_t offer,
+                    struct cudnn_plan *plan)
+{
+    struct descriptors *d = &plan->d;
+    int64_t n = 0, bytes = 0;
+    descriptors_free(d);
+    d->rc = CKPT_OK;
+    if (!notes_fit(r->limits, d, offer))
+        descriptors_refuse(d, "no engine computes as asked");
+    cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    set_handle(r, d, x, plan_handle);
+    descriptor_set(d, x, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                   &offer);
+    set_device(r, d, x, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+    if (!d->rc &&
+        read_attribute(offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+                       &bytes) &&
+        bytes > r->limits->workspace)
+        descriptors_refuse(d, "no engine has room in the workspace");
+    descriptor_finish(d, x, "plan");
+    if (!d->rc && (!read_attribute(x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                   &n, &bytes) ||
+                   bytes > r->limits->workspace))
+        descriptors_refuse(d, "no engine has room in the workspace");
+    plan->compiled = d->rc ? NULL : x;
+    plan->workspace = d->rc ? 0 : bytes;
+}
+
+/* Compiles the first offer of a mode that can be. */
+static void choose(const struct request *r, cudnnBackendHeurMode_t mode, struct cudnn_plan *plan)
+{
+    struct descriptors d = {.n = 0};
+    cudnnBackendDescriptor_t offer[OFFERS];
+    int64_t n = ask(r, &d, mode, offer);
+    for (int64_t i = 0; i < n && !plan->compiled && plan->d.rc != CKPT_ENOMEM; i++)
+        compile(r, offer[i], plan);
+    if (n == 0 && !plan->d.rc)
+        descriptors_refuse(&plan->d, d.rc ? d.reason : "no engine is offered");
+    descriptors_free(&d);
+}
+
+static cudnnBackendDescriptor_t describe_device(struct descriptors *d, const char *json)
+{
+    if (!json)
+        return NULL;
+    cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    descriptor_set(d, x, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                   (int64_t)strlen(json) + 1, json);
+    descriptor_finish(d, x, "device");
+    return x;
+}
+
+static void make(struct cudnn_graph *g, struct request *r, const char *device,
+                 struct cudnn_plan *plan)
+{
+    r->device = describe_device(&g->d, device);
+    r->graph = descriptor_make(&g->d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    descriptor_set(&g->d, r->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                   g->n_operations, g->operation);
+    set_handle(r, &g->d, r->graph, graph_handle);
+    descriptor_finish(&g->d, r->graph, "graph");
+    if (!g->d.rc)
+        choose(r, CUDNN_HEUR_MODE_A, plan);
+    if (!g->d.rc && !plan->compiled)
+        choose(r, CUDNN_HEUR_MODE_FALLBACK, plan);
+    if (g->d.rc) {
+        plan->d.rc = g->d.rc;
+        memcpy(plan->d.reason, g->d.reason, sizeof plan->d.reason);
+    }
+}
+
+struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
+                                   const char *device)
+{
+    struct request r = {.handle = handle, .limits = &recipe->limits};
+    struct cudnn_plan *plan = calloc(1, sizeof *plan);
+    struct cudnn_graph *g = calloc(1, sizeof *g);
+    if (plan && g) {
+        recipe->describe(g, recipe->spec);
+        make(g, &r, device, plan);
+        descriptors_free(&g->d);
+    }
+    if (!plan || !g || plan->d.rc == CKPT_ENOMEM) {
+        cudnn_plan_free(plan);
+        plan = NULL;
+    }
+    free(g);
+    return plan;
+}
+
+void cudnn_plan_free(void *plan)
+{
+    if (plan)
+        descriptors_free(&((struct cudnn_plan *)plan)->d);
+    free(plan);
+}
+
+bool cudnn_plan_accepted(const struct cudnn_plan *plan)
+{
+    return plan->compiled != NULL;
+}
+
+int64_t cudnn_plan_workspace(const struct cudnn_plan *plan)
+{
+    return plan->workspace;
+}
+
+const char *cudnn_plan_reason(const struct cudnn_plan *plan)
+{
+    return plan->compiled ? "" : plan->d.reason;
+}
+
+/* ---- keeping and running ------------------------------------------------------------------- */
+
+/* FNV-1a. */
+static uint64_t mix(uint64_t h, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ ((const unsigned char *)bytes)[i]) * UINT64_C(1099511628211);
+    return h;
+}
+
+static uint64_t key_of(const struct cudnn_recipe *recipe)
+{
+    const struct cudnn_limits *l = &recipe->limits;
+    const int64_t limits[] = {l->workspace, l->deterministic, l->exact};
+    uint64_t h = UINT64_C(14695981039346656037);
+    h = mix(h, &recipe->describe, sizeof recipe->describe);
+    h = mix(h, limits, sizeof limits);
+    return mix(h, recipe->spec, recipe->spec_size);
+}
+
+int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_recipe *recipe,
+                   const struct cudnn_plan **plan)
+{
+    const uint64_t key = key_of(recipe);
+    struct cudnn_plan *found = cuda_libs_find(libs, key);
+    *plan = found;
+    if (found)
+        return CKPT_OK;
+    void *handle = cuda_libs_cudnn(libs, stream);
+    if (!handle)
+        return CKPT_EDEVICE;
+    found = cudnn_plan_make(recipe, handle, NULL);
+    if (!found || cuda_libs_keep(libs, key, found, cudnn_plan_free))
+        return CKPT_ENOMEM;
+    *plan = found;
+    return CKPT_OK;
+}
+
+int cudnn_plan_run(struct cuda_libs *libs, void *stream, const struct cudnn_plan *plan, int n,
+                   const int64_t *uids, void *const *pointers, void *workspace)
+{
+    void *handle = cuda_libs_cudnn(libs, stream);
+    struct descriptors d = {.n = 0};
+    if (!handle)
+        return CKPT_EDEVICE;
+    if (!plan->compiled)
+        return cuda_libs_fail(libs, "%s", plan->d.reason);
+    cudnnBackendDescriptor_t pack = descriptor_make(&d, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    descriptor_set(&d, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uids);
+    descriptor_set(&d, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n,
+                   pointers);
+    descriptor_set(&d, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    descriptor_finish(&d, pack, "pack");
+    descriptor_check(
+        &d, d.rc ? CUDNN_STATUS_SUCCESS : cudnnBackendExecute(handle, plan->compiled, pack),
+        "execution");
+    descriptors_free(&d);
+    if (d.rc == CKPT_EDEVICE)
+        cuda_libs_fail(libs, "%s", d.reason);
+    return d.rc;
+}
