@@ -3,6 +3,8 @@
 #include "attention.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 
 static bool last_axis_dense(const struct ckpt_desc *d)
 {
@@ -66,16 +68,19 @@ static int attention_shape(struct ckpt_call *call)
     attention_like(call, 0, 0);
     attention_lse(call, 1);
     struct attention_job job = attention_job_of(q, k);
-    call->workspace = attention_forward_workspace(&job);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_workspace(q, k)
+                                                    : attention_forward_workspace(&job);
     return CKPT_OK;
 }
 
 static int attention_dx_shape(struct ckpt_call *call)
 {
+    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
     for (int i = 0; i < 3; i++)
         attention_like(call, i, i);
-    struct attention_job job = attention_job_of(&call->in[0], &call->in[1]);
-    call->workspace = attention_backward_workspace(&job);
+    struct attention_job job = attention_job_of(q, k);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_dx_workspace(q, k)
+                                                    : attention_backward_workspace(&job);
     return CKPT_OK;
 }
 
@@ -113,14 +118,16 @@ const struct ckpt_op_def op_attention = {.size = sizeof(struct ckpt_op_def),
                                          .shape = attention_shape,
                                          .grad = attention_grad,
                                          .cost = attention_cost,
-                                         .cpu = cpu_attention};
+                                         .cpu = cpu_attention,
+                                         .cuda = CUDA_KERNEL(cuda_attention)};
 
 const struct ckpt_op_def op_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                             .name = "attention_dx",
                                             .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                             .shape = attention_dx_shape,
                                             .cost = attention_dx_cost,
-                                            .cpu = cpu_attention_dx};
+                                            .cpu = cpu_attention_dx,
+                                            .cuda = CUDA_KERNEL(cuda_attention_dx)};
 
 ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v, float scale)
 {

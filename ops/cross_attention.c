@@ -2,6 +2,8 @@
 #include "attention.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 
 static int check_lens(struct ckpt_call *call)
 {
@@ -24,16 +26,18 @@ static int cross_attention_shape(struct ckpt_call *call)
     attention_like(call, 0, 0);
     attention_lse(call, 1);
     struct attention_job job = cross_attention_job_of(q, k);
-    call->workspace = attention_forward_workspace(&job);
+    call->workspace = call->backend == CKPT_ON_CUDA ? 0 : attention_forward_workspace(&job);
     return CKPT_OK;
 }
 
 static int cross_attention_dx_shape(struct ckpt_call *call)
 {
+    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
     for (int i = 0; i < 3; i++)
         attention_like(call, i, i);
-    struct attention_job job = cross_attention_job_of(&call->in[0], &call->in[1]);
-    call->workspace = attention_backward_workspace(&job);
+    struct attention_job job = cross_attention_job_of(q, k);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_attention_own_dx_workspace(q, k, true)
+                                                    : attention_backward_workspace(&job);
     return CKPT_OK;
 }
 
@@ -75,14 +79,16 @@ const struct ckpt_op_def op_cross_attention = {.size = sizeof(struct ckpt_op_def
                                                .shape = cross_attention_shape,
                                                .grad = cross_attention_grad,
                                                .cost = cross_attention_cost,
-                                               .cpu = cpu_cross_attention};
+                                               .cpu = cpu_cross_attention,
+                                               .cuda = CUDA_KERNEL(cuda_cross_attention)};
 
 const struct ckpt_op_def op_cross_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                                   .name = "cross_attention_dx",
                                                   .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
                                                   .shape = cross_attention_dx_shape,
                                                   .cost = cross_attention_dx_cost,
-                                                  .cpu = cpu_cross_attention_dx};
+                                                  .cpu = cpu_cross_attention_dx,
+                                                  .cuda = CUDA_KERNEL(cuda_cross_attention_dx)};
 
 ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                  ckpt_tensor lens, float scale)

@@ -10,6 +10,7 @@ void descriptor_check(struct descriptors *d, cudnnStatus_t status, const char *w
         return;
     cudnnGetLastErrorString(last, sizeof last);
     d->rc = CKPT_EDEVICE;
+    d->broken = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_EXECUTION_FAILED;
     snprintf(d->reason, sizeof d->reason, "cuDNN, %s: %s%s%s", what, cudnnGetErrorString(status),
              *last ? ": " : "", last);
 }
@@ -56,6 +57,5 @@ void descriptors_free(struct descriptors *d)
     while (d->n)
         cudnnBackendDestroyDescriptor(d->data[--d->n]);
     free(d->data);
-    d->data = NULL;
-    d->capacity = 0;
+    *d = (struct descriptors){.n = 0};
 }

@@ -10,7 +10,8 @@ enum { CUDNN_GRAPH_TENSORS = 64, CUDNN_GRAPH_OPERATIONS = 48 };
 struct descriptors {
     cudnnBackendDescriptor_t *data;
     int64_t capacity, n;
-    int rc; /* CKPT_ENOMEM; CKPT_EDEVICE: cuDNN refuses, for this reason */
+    int rc;      /* CKPT_ENOMEM; CKPT_EDEVICE: for this reason */
+    bool broken; /* it is not that cuDNN refuses, the device does not work */
     char reason[512];
 };
 

@@ -94,9 +94,9 @@ struct cudnn_recipe {
 };
 
 /*
- * The plan of a recipe, compiled now if it was not before.  Returns 0 or CKPT_ENOMEM.  That cuDNN
- * has no engine for it is remembered as well: cudnn_plan_accepted tells, and running such a plan
- * fails with cuDNN's reason.
+ * The plan of a recipe, compiled now if it was not before.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE
+ * if the device does not work.  That cuDNN has no engine for it is not a failure yet, but
+ * remembered: cudnn_plan_accepted tells, and running such a plan fails with cuDNN's reason.
  */
 int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_recipe *recipe,
                    const struct cudnn_plan **plan);
@@ -114,8 +114,10 @@ int cudnn_plan_run(struct cuda_libs *libs, void *stream, const struct cudnn_plan
  */
 struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
                                    const char *device);
-void cudnn_plan_free(void *plan);
-/* Bytes of scratch, 0 if refused; why it was refused, or "". */
+void cudnn_plan_free(void *call);
+/* An engine was found, but the device could not load it. */
+bool cudnn_plan_broken(const struct cudnn_plan *plan);
+/* Bytes of scratch, unless it was refused; why it does not run, or "". */
 int64_t cudnn_plan_workspace(const struct cudnn_plan *plan);
 const char *cudnn_plan_reason(const struct cudnn_plan *plan);
 

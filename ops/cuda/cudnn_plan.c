@@ -4,15 +4,25 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <cuda_runtime_api.h>
 #include "cuda/cudnn_descriptor.h"
 
 enum { OFFERS = 32, NOTES = 16 };
 
 struct cudnn_plan {
-    struct descriptors d; /* of the compiled plan; or why the graph was refused */
+    struct descriptors d;      /* of the compiled plan; or why the graph was refused */
+    struct descriptors offers; /* among them what it was compiled from */
     cudnnBackendDescriptor_t compiled;
     int64_t workspace;
 };
+
+/* The plan fails for the reason that something it is made from did. */
+static void blame(struct cudnn_plan *plan, const struct descriptors *d)
+{
+    plan->d.rc = d->rc;
+    plan->d.broken = d->broken;
+    memcpy(plan->d.reason, d->reason, sizeof plan->d.reason);
+}
 
 /* What is being compiled, and for what. */
 struct request {
@@ -55,40 +65,57 @@ static bool read_attribute(cudnnBackendDescriptor_t x, cudnnBackendAttributeName
 static int64_t ask(const struct request *r, struct descriptors *d, cudnnBackendHeurMode_t mode,
                    cudnnBackendDescriptor_t offer[OFFERS])
 {
-    int64_t n = 0;
+    int64_t n = 0, got = 0;
     cudnnBackendDescriptor_t h = descriptor_make(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     descriptor_set(d, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                    &r->graph);
     descriptor_set(d, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     set_device(r, d, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
     descriptor_finish(d, h, "heuristics");
-    for (int i = 0; i < OFFERS; i++)
-        offer[i] = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (d->rc || !read_attribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 OFFERS, &n, offer))
+    if (d->rc || !read_attribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
+                                 &n, NULL))
         return 0;
-    return min_i64(n, OFFERS);
+    n = min_i64(n, OFFERS);
+    for (int64_t i = 0; i < n; i++)
+        offer[i] = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (d->rc || !read_attribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n,
+                                 &got, offer))
+        return 0;
+    return min_i64(n, got);
 }
 
-/* Whether the engine behind an offer rounds the same way every time, and as little as asked. */
-static bool notes_fit(const struct cudnn_limits *limits, struct descriptors *d,
-                      cudnnBackendDescriptor_t offer)
+/* The engine behind an offer must round the same way every time, and as little, as asked. */
+static void check_notes(const struct cudnn_limits *limits, struct descriptors *d,
+                        cudnnBackendDescriptor_t offer)
 {
     cudnnBackendNumericalNote_t note[NOTES];
     int64_t n = 0;
     cudnnBackendDescriptor_t engine = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    if (d->rc ||
-        !read_attribute(offer, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+    if (d->rc)
+        return;
+    if (!read_attribute(offer, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
                         &engine) ||
         !read_attribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, NOTES,
                         &n, note))
-        return false;
-    for (int i = 0; i < min_i64(n, NOTES); i++)
+        descriptors_refuse(d, "an engine does not tell how it computes");
+    for (int64_t i = 0; i < min_i64(n, NOTES); i++)
         if ((limits->deterministic && note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
             (limits->exact && (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
                                note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)))
-            return false;
-    return true;
+            descriptors_refuse(d, "no engine computes as asked");
+}
+
+static void limit_workspace(const struct request *r, struct cudnn_plan *plan,
+                            cudnnBackendDescriptor_t x, cudnnBackendAttributeName_t name)
+{
+    int64_t n = 0;
+    if (plan->d.rc)
+        return;
+    if (!read_attribute(x, name, CUDNN_TYPE_INT64, 1, &n, &plan->workspace) ||
+        plan->workspace > r->limits->workspace) {
+        descriptors_refuse(&plan->d, "no engine has room in the workspace");
+        plan->workspace = 0;
+    }
 }
 
 /* Compiles an offer if it keeps the limits; else says why not. */
@@ -96,41 +123,38 @@ static void compile(const struct request *r, cudnnBackendDescriptor_t offer,
                     struct cudnn_plan *plan)
 {
     struct descriptors *d = &plan->d;
-    int64_t n = 0, bytes = 0;
     descriptors_free(d);
-    d->rc = CKPT_OK;
-    if (!notes_fit(r->limits, d, offer))
-        descriptors_refuse(d, "no engine computes as asked");
+    check_notes(r->limits, d, offer);
+    limit_workspace(r, plan, offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
     cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set_handle(r, d, x, plan_handle);
     descriptor_set(d, x, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                    &offer);
     set_device(r, d, x, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
-    if (!d->rc &&
-        read_attribute(offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
-                       &bytes) &&
-        bytes > r->limits->workspace)
-        descriptors_refuse(d, "no engine has room in the workspace");
     descriptor_finish(d, x, "plan");
-    if (!d->rc && (!read_attribute(x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                   &n, &bytes) ||
-                   bytes > r->limits->workspace))
-        descriptors_refuse(d, "no engine has room in the workspace");
+    limit_workspace(r, plan, x, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
     plan->compiled = d->rc ? NULL : x;
-    plan->workspace = d->rc ? 0 : bytes;
+}
+
+/* Another offer may do where one is refused. */
+static bool undecided(const struct cudnn_plan *plan)
+{
+    return !plan->compiled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
 }
 
 /* Compiles the first offer of a mode that can be. */
 static void choose(const struct request *r, cudnnBackendHeurMode_t mode, struct cudnn_plan *plan)
 {
-    struct descriptors d = {.n = 0};
+    struct descriptors *d = &plan->offers;
     cudnnBackendDescriptor_t offer[OFFERS];
-    int64_t n = ask(r, &d, mode, offer);
-    for (int64_t i = 0; i < n && !plan->compiled && plan->d.rc != CKPT_ENOMEM; i++)
+    descriptors_free(d);
+    int64_t n = ask(r, d, mode, offer);
+    for (int64_t i = 0; i < n && undecided(plan); i++)
         compile(r, offer[i], plan);
-    if (n == 0 && !plan->d.rc)
-        descriptors_refuse(&plan->d, d.rc ? d.reason : "no engine is offered");
-    descriptors_free(&d);
+    if (d->rc && !plan->d.rc)
+        blame(plan, d);
+    else if (n == 0)
+        descriptors_refuse(&plan->d, "no engine is offered");
 }
 
 static cudnnBackendDescriptor_t describe_device(struct descriptors *d, const char *json)
@@ -155,12 +179,10 @@ static void make(struct cudnn_graph *g, struct request *r, const char *device,
     descriptor_finish(&g->d, r->graph, "graph");
     if (!g->d.rc)
         choose(r, CUDNN_HEUR_MODE_A, plan);
-    if (!g->d.rc && !plan->compiled)
+    if (!g->d.rc && undecided(plan))
         choose(r, CUDNN_HEUR_MODE_FALLBACK, plan);
-    if (g->d.rc) {
-        plan->d.rc = g->d.rc;
-        memcpy(plan->d.reason, g->d.reason, sizeof plan->d.reason);
-    }
+    if (g->d.rc)
+        blame(plan, &g->d);
 }
 
 struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
@@ -182,16 +204,24 @@ struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *hand
     return plan;
 }
 
-void cudnn_plan_free(void *plan)
+void cudnn_plan_free(void *call)
 {
-    if (plan)
-        descriptors_free(&((struct cudnn_plan *)plan)->d);
+    struct cudnn_plan *plan = call;
+    if (!plan)
+        return;
+    descriptors_free(&plan->d);
+    descriptors_free(&plan->offers);
     free(plan);
 }
 
 bool cudnn_plan_accepted(const struct cudnn_plan *plan)
 {
     return plan->compiled != NULL;
+}
+
+bool cudnn_plan_broken(const struct cudnn_plan *plan)
+{
+    return plan->d.broken;
 }
 
 int64_t cudnn_plan_workspace(const struct cudnn_plan *plan)
@@ -236,10 +266,16 @@ int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_reci
     if (!handle)
         return CKPT_EDEVICE;
     found = cudnn_plan_make(recipe, handle, NULL);
-    if (!found || cuda_libs_keep(libs, key, found, cudnn_plan_free))
+    cudaGetLastError(); /* engines that were tried in vain may leave an error behind */
+    if (!found)
         return CKPT_ENOMEM;
+    if (cudnn_plan_broken(found)) {
+        int rc = cuda_libs_fail(libs, "%s", cudnn_plan_reason(found));
+        cudnn_plan_free(found);
+        return rc;
+    }
     *plan = found;
-    return CKPT_OK;
+    return cuda_libs_keep(libs, key, found, cudnn_plan_free);
 }
 
 int cudnn_plan_run(struct cuda_libs *libs, void *stream, const struct cudnn_plan *plan, int n,
@@ -257,11 +293,11 @@ int cudnn_plan_run(struct cuda_libs *libs, void *stream, const struct cudnn_plan
                    pointers);
     descriptor_set(&d, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     descriptor_finish(&d, pack, "pack");
-    descriptor_check(
-        &d, d.rc ? CUDNN_STATUS_SUCCESS : cudnnBackendExecute(handle, plan->compiled, pack),
-        "execution");
-    descriptors_free(&d);
-    if (d.rc == CKPT_EDEVICE)
+    if (!d.rc)
+        descriptor_check(&d, cudnnBackendExecute(handle, plan->compiled, pack), "execution");
+    int rc = d.rc;
+    if (rc == CKPT_EDEVICE)
         cuda_libs_fail(libs, "%s", d.reason);
-    return d.rc;
+    descriptors_free(&d);
+    return rc;
 }

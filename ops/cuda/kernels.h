@@ -22,6 +22,11 @@ int cuda_gelu_dx(const struct ckpt_kernel_args *a);
 int cuda_silu(const struct ckpt_kernel_args *a);
 int cuda_silu_dx(const struct ckpt_kernel_args *a);
 
+int cuda_attention(const struct ckpt_kernel_args *a);
+int cuda_attention_dx(const struct ckpt_kernel_args *a);
+int cuda_cross_attention(const struct ckpt_kernel_args *a);
+int cuda_cross_attention_dx(const struct ckpt_kernel_args *a);
+
 #ifdef __cplusplus
 }
 #endif

@@ -94,4 +94,52 @@ static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
     return cuda_attention_statistics_bytes(&s) + cuda_attention_partial_bytes(&s);
 }
 
+/*
+ * Self attention: cuDNN where it is fast (attention.c), our kernels elsewhere and where cuDNN
+ * refuses, which is known on the device only: so room for both.  Going backward cuDNN sums dq up in
+ * fp32; it gets no more scratch of its own than CUDA_ATTENTION_CUDNN, which Hopper and Blackwell
+ * are content with.
+ */
+enum {
+    CUDA_ATTENTION_LONG = 129, /* queries or keys from which on cuDNN is asked */
+    CUDA_ATTENTION_CUDNN = 65536,
+    CUDA_ATTENTION_CUDNN_WIDTH = 256,
+    CUDA_ATTENTION_CUDNN_ALIGN = 256
+};
+
+static inline bool cuda_attention_in_cudnn(const struct ckpt_desc *q, const struct ckpt_desc *k)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
+    return s.dtype == CKPT_BF16 && max_i64(s.n_queries, s.n_keys) >= CUDA_ATTENTION_LONG &&
+           s.width % 8 == 0 && s.width <= CUDA_ATTENTION_CUDNN_WIDTH;
+}
+
+static inline int64_t cuda_attention_workspace(const struct ckpt_desc *q, const struct ckpt_desc *k)
+{
+    return cuda_attention_in_cudnn(q, k) ? CUDA_ATTENTION_CUDNN + CUDA_ATTENTION_CUDNN_ALIGN : 0;
+}
+
+/* The first two parts of cuDNN's scratch going backward: the sums of dq, and delta. */
+static inline int64_t cuda_attention_dq_bytes(int64_t n_rows, int64_t width)
+{
+    return round_up(n_rows * width * 4, CUDA_ATTENTION_CUDNN_ALIGN);
+}
+
+static inline int64_t cuda_attention_delta_bytes(int64_t n_rows)
+{
+    return round_up(n_rows * 4, CUDA_ATTENTION_CUDNN_ALIGN);
+}
+
+static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
+                                                  const struct ckpt_desc *k)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
+    int64_t own = cuda_attention_own_dx_workspace(q, k, false);
+    int64_t n_rows = s.n_sequences * s.n_heads * s.n_queries;
+    if (!cuda_attention_in_cudnn(q, k))
+        return own;
+    return max_i64(own, cuda_attention_dq_bytes(n_rows, s.width) +
+                            cuda_attention_delta_bytes(n_rows) + cuda_attention_workspace(q, k));
+}
+
 #endif

@@ -1,0 +1,42 @@
+/* Attention as cuDNN graphs: what describes them, and the names of their tensors. */
+#ifndef CKPT_CUDA_CUDNN_ATTENTION_H
+#define CKPT_CUDA_CUDNN_ATTENTION_H
+
+#include "cuda/cudnn_graph.h"
+
+/* The tensors of the graphs; the names by which they are bound are one higher. */
+enum cudnn_attention_tensor {
+    CUDNN_ATTENTION_Q, /* the operands of the op */
+    CUDNN_ATTENTION_K,
+    CUDNN_ATTENTION_V,
+    CUDNN_ATTENTION_O,
+    CUDNN_ATTENTION_LSE,
+    CUDNN_ATTENTION_D_O, /* from here on going backward only */
+    CUDNN_ATTENTION_DQ,
+    CUDNN_ATTENTION_DK,
+    CUDNN_ATTENTION_DV,
+    CUDNN_ATTENTION_OPERANDS,
+    CUDNN_ATTENTION_SCALE = CUDNN_ATTENTION_OPERANDS, /* a scalar */
+    CUDNN_ATTENTION_ONE,                              /* a scalar, 1 */
+    CUDNN_ATTENTION_DELTA,                            /* scratch: fp32 [batch, heads, queries] */
+    CUDNN_ATTENTION_DQ_SUM,                           /* scratch: fp32, and [..., width] */
+    CUDNN_ATTENTION_TENSORS
+};
+
+/*
+ * bf16 q [batch, queries, heads, width], k and v [batch, keys, heads, width], fp32 lse [batch,
+ * heads, queries], the others like what they belong to.  stride: elements per step along batch,
+ * heads and rows; the width is dense, and so are the rows of lse.
+ */
+struct cudnn_attention_spec {
+    int64_t batch, heads, queries, keys, width;
+    struct {
+        int64_t batch, head, row;
+    } stride[CUDNN_ATTENTION_OPERANDS];
+};
+
+/* For struct cudnn_recipe; spec is a struct cudnn_attention_spec. */
+void cudnn_attention_forward(struct cudnn_graph *g, const void *spec);
+void cudnn_attention_backward(struct cudnn_graph *g, const void *spec);
+
+#endif
