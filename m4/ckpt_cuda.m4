@@ -2,7 +2,7 @@
 # --with-cuda=yes|no|auto|DIR and --with-cuda-arch=LIST.  Looks for the toolkit (nvcc, the runtime,
 # cuBLASLt and cuDNN) in DIR or $CUDA_HOME, else by nvcc in PATH and the default prefix.  Sets
 # have_cuda and found_cuda, CUDA_CFLAGS, CUDA_LIBS and NVCC_FLAGS, the automake condition HAVE_CUDA
-# and the macro of that name.
+# and the macro of that name; CUDA_DIR is the prefix of the toolkit.
 AC_DEFUN([CKPT_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=yes|no|auto|DIR],
@@ -34,6 +34,7 @@ AC_DEFUN([CKPT_CUDA], [
   ])
   AM_CONDITIONAL([HAVE_CUDA], [test "$have_cuda" = yes])
   AC_SUBST([CUDA_CFLAGS])
+  AC_SUBST([CUDA_DIR], [$ckpt_cuda_dir])
   AC_SUBST([CUDA_LIBS])
   AC_SUBST([NVCC_FLAGS])
 ])

@@ -179,15 +179,18 @@ static void ref_reorder(const struct array *in, struct array *out, const struct 
 
 /* ---- attention on three thirds of one linear layer, spatial or temporal --------------------- */
 
-enum { HEADS = 2, HEAD_DIM = 4, WIDTH = HEADS * HEAD_DIM };
+enum { HEADS = 2, HEAD_DIM = 8, WIDTH = HEADS * HEAD_DIM };
 
-/* x [B, T, S, C]; axis 1 attends over T, axis 2 over S. */
+/* x [B, T, S, C]; axis 1 attends over T, axis 2 over S.  The large trials have sequences so long
+ * that on CUDA a library takes them; over T their leading axes do not merge. */
 static void draw_self_attention(struct op_case *c, struct rng *r, int trial)
 {
     int64_t *s = c->attr.size;
-    for (int i = 0; i < 3; i++)
-        s[i] = trial == TRIAL_TINY ? 1 : rng_dim(r, 3);
     c->attr.axis = 1 + trial % 2;
+    for (int i = 0; i < 3; i++)
+        s[i] = trial == TRIAL_TINY ? 1 : trial < TRIAL_LARGE ? rng_dim(r, 3) : i + 2;
+    if (trial >= TRIAL_LARGE)
+        s[c->attr.axis] = 140;
     c->attr.scale = 0.5;
     case_add(c, r, ROLE_PARAM, 4, (int64_t[]){s[0], s[1], s[2], WIDTH});
     struct operand *w = case_add(c, r, ROLE_PARAM, 2, (int64_t[]){3 * WIDTH, WIDTH});

@@ -128,7 +128,7 @@ static void draw_attention(struct op_case *c, struct rng *r, int trial)
     int ndim = trial < TRIAL_LARGE ? draw_rank(r, 3, 5) : 4;
     draw_shape(r, trial, ndim, 4, q);
     if (trial == TRIAL_LARGE) /* many keys */
-        memcpy(q, (int64_t[]){2, 219, 2, 40}, 4 * sizeof(*q));
+        memcpy(q, (int64_t[]){2, 219, 2, 72}, 4 * sizeof(*q));
     else if (trial > TRIAL_LARGE) /* many short sequences, the heads of the real model */
         memcpy(q, (int64_t[]){50, 7, 2, 72}, 4 * sizeof(*q));
     else if (trial % 3 == 2)
