@@ -1,4 +1,4 @@
-/* Growing arrays, the clock, and tensor descriptions. */
+/* Growing arrays, the hash, the clock, and tensor descriptions. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +15,13 @@ int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
     *data = grown;
     *capacity = want;
     return 0;
+}
+
+uint64_t hash_mix(uint64_t h, int64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        h = (h ^ (((uint64_t)value >> (8 * i)) & 0xff)) * UINT64_C(1099511628211);
+    return h;
 }
 
 double clock_seconds(void)

@@ -36,6 +36,11 @@ int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
 const char *error_get(void);
 
+/* FNV-1a over the bytes of a number, lowest first, so that every machine agrees; where it starts.
+ */
+#define HASH_START UINT64_C(14695981039346656037)
+uint64_t hash_mix(uint64_t h, int64_t value);
+
 /* Seconds of a clock that only goes forward; where it starts means nothing. */
 double clock_seconds(void);
 

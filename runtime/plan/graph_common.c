@@ -16,13 +16,6 @@ void graph_free(struct graph *g)
     free(g);
 }
 
-uint64_t hash_mix(uint64_t h, int64_t value)
-{
-    for (int i = 0; i < 8; i++)
-        h = (h ^ (((uint64_t)value >> (8 * i)) & 0xff)) * UINT64_C(1099511628211);
-    return h;
-}
-
 static uint64_t mix_storage(uint64_t h, const struct graph_storage *s)
 {
     h = hash_mix(h, s->bytes);

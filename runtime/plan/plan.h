@@ -70,11 +70,6 @@ void graph_price(struct graph *g, const struct machine *m);
 /* 64-bit hash of everything in the graph but names and seconds: the signature of a plan. */
 uint64_t graph_signature(const struct graph *g);
 
-/* FNV-1a over the bytes of a number, lowest first, so that every machine agrees; where it starts.
- */
-#define HASH_START UINT64_C(14695981039346656037)
-uint64_t hash_mix(uint64_t h, int64_t value);
-
 enum fate { FATE_STAY, FATE_DROP, FATE_PARK_HOST, FATE_PARK_NVME };
 
 /* A stretch between two uses of a storage, in positions of the plan's steps. */
