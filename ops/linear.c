@@ -2,6 +2,8 @@
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 
 static int64_t last_size(const struct ckpt_desc *d)
 {
@@ -17,6 +19,12 @@ static void like_but_last(struct ckpt_desc *d, const struct ckpt_desc *in, int64
     d->offset = 0;
     d->shape[d->ndim - 1] = last;
     desc_dense(d);
+}
+
+static int64_t product_workspace(const struct ckpt_call *call, const struct gemm *g)
+{
+    return call->backend == CKPT_ON_CUDA ? cuda_gemm_workspace(g->rows, g->cols)
+                                         : gemm_workspace(g);
 }
 
 static int check_bias(struct ckpt_call *call)
@@ -48,7 +56,7 @@ static int linear_shape(struct ckpt_call *call)
         return CKPT_ESHAPE;
     like_but_last(&call->out[0], x, w->shape[0], x->dtype);
     struct gemm g = linear_gemm(x, w);
-    call->workspace = gemm_workspace(&g);
+    call->workspace = product_workspace(call, &g);
     return CKPT_OK;
 }
 
@@ -57,7 +65,7 @@ static int linear_dx_shape(struct ckpt_call *call)
     const struct ckpt_desc *dy = &call->in[0], *w = &call->in[1];
     like_but_last(&call->out[0], dy, w->shape[1], w->dtype);
     struct gemm g = linear_dx_gemm(dy, w);
-    call->workspace = gemm_workspace(&g);
+    call->workspace = product_workspace(call, &g);
     return CKPT_OK;
 }
 
@@ -68,28 +76,32 @@ static int linear_dw_shape(struct ckpt_call *call)
         (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 2, .shape = {last_size(dy), last_size(x)}};
     desc_dense(&call->out[0]);
     struct gemm g = linear_dw_gemm(dy, x);
-    call->workspace = gemm_workspace(&g);
+    call->workspace = product_workspace(call, &g);
     return CKPT_OK;
 }
 
 static int column_sum_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *dy = &call->in[0];
-    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {last_size(dy)}};
+    const int64_t rows = linear_rows(dy), cols = last_size(dy);
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {cols}};
     desc_dense(&call->out[0]);
-    call->workspace = column_sum_workspace(linear_rows(dy), last_size(dy));
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols)
+                                                    : column_sum_workspace(rows, cols);
     return CKPT_OK;
 }
 
+/* The bias comes first: it has no arithmetic to wait for, and what made dy has just left it in the
+ * cache. */
 static void linear_grad(struct ckpt_grad *grad)
 {
     ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
+    if (grad->need[2])
+        grad->din[2] = ops_record1(grad->tape, &op_column_sum, 1, &dy, NULL, 0);
     if (grad->need[0])
         grad->din[0] = ops_record1(grad->tape, &op_linear_dx, 2, (ckpt_tensor[]){dy, w}, NULL, 0);
     if (grad->need[1])
         grad->din[1] = ops_record1(grad->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, x}, NULL, 0);
-    if (grad->need[2])
-        grad->din[2] = ops_record1(grad->tape, &op_column_sum, 1, &dy, NULL, 0);
 }
 
 /* Two flops per multiply-add: rows of the first operand times the size of the weight. */
@@ -113,27 +125,31 @@ const struct ckpt_op_def op_linear = {.size = sizeof(struct ckpt_op_def),
                                       .shape = linear_shape,
                                       .grad = linear_grad,
                                       .cost = linear_cost,
-                                      .cpu = cpu_linear};
+                                      .cpu = cpu_linear,
+                                      .cuda = CUDA_KERNEL(cuda_linear)};
 
 const struct ckpt_op_def op_linear_dx = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dx",
                                          .shape = linear_dx_shape,
                                          .cost = linear_cost,
-                                         .cpu = cpu_linear_dx};
+                                         .cpu = cpu_linear_dx,
+                                         .cuda = CUDA_KERNEL(cuda_linear_dx)};
 
 const struct ckpt_op_def op_linear_dw = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dw",
                                          .flags = CKPT_OP_ACCUMULATE,
                                          .shape = linear_dw_shape,
                                          .cost = linear_dw_cost,
-                                         .cpu = cpu_linear_dw};
+                                         .cpu = cpu_linear_dw,
+                                         .cuda = CUDA_KERNEL(cuda_linear_dw)};
 
 const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
                                           .name = "column_sum",
                                           .flags = CKPT_OP_ACCUMULATE,
                                           .shape = column_sum_shape,
                                           .cost = column_sum_cost,
-                                          .cpu = cpu_column_sum};
+                                          .cpu = cpu_column_sum,
+                                          .cuda = CUDA_KERNEL(cuda_column_sum)};
 
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {

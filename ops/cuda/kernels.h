@@ -17,6 +17,11 @@
 extern "C" {
 #endif
 
+int cuda_linear(const struct ckpt_kernel_args *a);
+int cuda_linear_dx(const struct ckpt_kernel_args *a);
+int cuda_linear_dw(const struct ckpt_kernel_args *a);
+int cuda_column_sum(const struct ckpt_kernel_args *a);
+
 int cuda_gelu(const struct ckpt_kernel_args *a);
 int cuda_gelu_dx(const struct ckpt_kernel_args *a);
 int cuda_silu(const struct ckpt_kernel_args *a);

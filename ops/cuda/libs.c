@@ -13,7 +13,8 @@ struct prepared {
 struct cuda_libs {
     cublasLtHandle_t cublaslt;
     cudnnHandle_t cudnn;
-    bool deterministic;
+    bool deterministic, measuring;
+    struct pins pins;
     struct {
         struct prepared *data; /* in the order of their making: there are some hundred at most */
         int64_t capacity;
@@ -35,6 +36,7 @@ void cuda_libs_close(struct cuda_libs *libs)
     for (int64_t i = 0; i < libs->n_prepared; i++)
         libs->prepared.data[i].release(libs->prepared.data[i].call);
     free(libs->prepared.data);
+    pins_free(&libs->pins);
     if (libs->cublaslt)
         cublasLtDestroy(libs->cublaslt);
     if (libs->cudnn)
@@ -73,6 +75,21 @@ void cuda_libs_set_deterministic(struct cuda_libs *libs, bool deterministic)
 bool cuda_libs_deterministic(const struct cuda_libs *libs)
 {
     return libs->deterministic;
+}
+
+struct pins *cuda_libs_pins(struct cuda_libs *libs)
+{
+    return &libs->pins;
+}
+
+void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring)
+{
+    libs->measuring = measuring;
+}
+
+bool cuda_libs_measuring(const struct cuda_libs *libs)
+{
+    return libs->measuring;
 }
 
 void *cuda_libs_find(const struct cuda_libs *libs, uint64_t key)

@@ -7,7 +7,7 @@
 #ifndef CKPT_CUDA_LIBS_H
 #define CKPT_CUDA_LIBS_H
 
-#include "base.h"
+#include "pins.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +26,21 @@ void *cuda_libs_cudnn(struct cuda_libs *libs, void *stream);
 /* Use the deterministic variant where a library has a faster one that is not. */
 void cuda_libs_set_deterministic(struct cuda_libs *libs, bool deterministic);
 bool cuda_libs_deterministic(const struct cuda_libs *libs);
+
+/*
+ * The algorithms that prepared calls use.  Whoever prepares one takes the pin of its key where it
+ * fits, and leaves there what it chose: read pins before the first kernel runs, write them out when
+ * all calls are prepared.
+ */
+struct pins *cuda_libs_pins(struct cuda_libs *libs);
+
+/*
+ * While measuring, a call without a fitting pin is prepared by timing what the library proposes on
+ * the operands of its first run, instead of trusting the first proposal.  That waits for the device
+ * and runs the call many times: a call that adds to its output leaves garbage there.
+ */
+void cuda_libs_set_measuring(struct cuda_libs *libs, bool measuring);
+bool cuda_libs_measuring(const struct cuda_libs *libs);
 
 /* The call prepared under this key, or NULL. */
 void *cuda_libs_find(const struct cuda_libs *libs, uint64_t key);

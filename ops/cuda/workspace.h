@@ -142,4 +142,30 @@ static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
                             cuda_attention_delta_bytes(n_rows) + cuda_attention_workspace(q, k));
 }
 
+/*
+ * Matrix products: room for the partial results of eight splits of the summed axis in fp32, which
+ * is as far as cuBLASLt goes for results that are too small to fill the chip, up to the 32 MiB that
+ * its kernels are made for on Hopper.
+ */
+static inline int64_t cuda_gemm_workspace(int64_t rows, int64_t cols)
+{
+    const int64_t most = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
+    if (rows >= most / each || cols >= most / each)
+        return most;
+    return min_i64(most, round_up(rows * cols * each, 4096));
+}
+
+/* column_sum: chunks of rows whose partial sums are added afterwards; one chunk needs no scratch.
+ */
+static inline int64_t cuda_column_sum_chunks(int64_t rows)
+{
+    return min_i64(512, (rows + 255) / 256);
+}
+
+static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
+{
+    int64_t chunks = cuda_column_sum_chunks(rows);
+    return chunks > 1 ? chunks * cols * (int64_t)sizeof(float) : 0;
+}
+
 #endif

@@ -79,6 +79,8 @@ static void ref_fan_out(const struct array *in, struct array *out, const struct 
 static void draw_shared_weight(struct op_case *c, struct rng *r, int trial)
 {
     int64_t n = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 7), m = rng_dim(r, 5);
+    if (trial > TRIAL_LARGE) /* several chunks of rows are added to what is there */
+        m = 700, n = 24;
     case_add(c, r, ROLE_PARAM, 2, (int64_t[]){m, n});
     case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, n});
     case_add(c, r, ROLE_PARAM, 1, &n);

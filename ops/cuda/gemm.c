@@ -1,0 +1,149 @@
+/* Preparing and running matrix products: see gemm.h. */
+#include <stdlib.h>
+#include "cuda/gemm.h"
+
+static cudaDataType_t type_of(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* Everything that the choice of an algorithm may depend on. */
+static uint64_t key_of(const struct gemm *g, int64_t workspace, bool spread_bias)
+{
+    const int64_t parts[] = {'g',
+                             g->rows,
+                             g->cols,
+                             g->inner,
+                             g->a.dtype,
+                             g->a.transposed,
+                             g->b.dtype,
+                             g->b.transposed,
+                             g->c_dtype,
+                             g->accumulate,
+                             g->bias != NULL,
+                             spread_bias,
+                             gemm_alignment(g->a.data),
+                             gemm_alignment(g->b.data),
+                             gemm_alignment(g->c),
+                             gemm_alignment(g->bias),
+                             workspace};
+    uint64_t h = HASH_START;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        h = hash_mix(h, parts[i]);
+    return h;
+}
+
+/* A dense row-major matrix as cuBLASLt sees it. */
+static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, enum ckpt_dtype dtype,
+                                      int64_t rows, int64_t cols)
+{
+    return cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)cols, (uint64_t)rows, cols);
+}
+
+static cublasStatus_t describe_operand(cublasLtMatrixLayout_t layout, const struct gemm_operand *m,
+                                       int64_t rows, int64_t cols)
+{
+    return m->transposed ? describe_matrix(layout, m->dtype, cols, rows)
+                         : describe_matrix(layout, m->dtype, rows, cols);
+}
+
+static cublasStatus_t set_task(struct product *p, cublasLtMatmulDescAttributes_t attribute,
+                               int32_t value)
+{
+    return cublasLtMatmulDescSetAttribute(&p->task, attribute, &value, sizeof value);
+}
+
+/* The algorithms differ by how well the bias is aligned, so its address is set before the choice.
+ */
+static cublasStatus_t set_bias(struct product *p, const void *bias)
+{
+    return cublasLtMatmulDescSetAttribute(&p->task, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                          sizeof bias);
+}
+
+static cublasStatus_t describe(struct product *p, const struct gemm *g)
+{
+    const bool adds_bias = g->bias && !p->spread_bias;
+    cublasStatus_t s = cublasLtMatmulDescInit(&p->task, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    s = s ? s
+          : set_task(p, CUBLASLT_MATMUL_DESC_TRANSA, g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    s = s ? s
+          : set_task(p, CUBLASLT_MATMUL_DESC_TRANSB, g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    s = s ? s
+          : set_task(p, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                     adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+    if (adds_bias)
+        s = s ? s : set_bias(p, g->bias);
+    s = s ? s : describe_operand(&p->a, &g->b, g->inner, g->cols);
+    s = s ? s : describe_operand(&p->b, &g->a, g->rows, g->inner);
+    return s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols);
+}
+
+cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
+                           const struct ckpt_kernel_args *a)
+{
+    const float alpha = 1.f, beta = g->accumulate || p->spread_bias ? 1.f : 0.f;
+    return cublasLtMatmul(handle, &p->task, &alpha, g->b.data, &p->a, g->a.data, &p->b, &beta, g->c,
+                          &p->c, g->c, &p->c, &p->algo, a->workspace, p->workspace,
+                          (cudaStream_t)a->stream);
+}
+
+static int fail(struct cuda_libs *libs, const struct gemm *g, const char *reason)
+{
+    return cuda_libs_fail(libs, "cuBLASLt: product of %lld x %lld x %lld (%s to %s): %s",
+                          (long long)g->rows, (long long)g->inner, (long long)g->cols,
+                          g->a.dtype == CKPT_BF16 ? "bf16" : "fp32",
+                          g->c_dtype == CKPT_BF16 ? "bf16" : "fp32", reason);
+}
+
+static int prepare(struct cuda_libs *libs, cublasLtHandle_t handle, struct product *p,
+                   const struct gemm *g, const struct ckpt_kernel_args *a)
+{
+    for (int spread = 0; spread <= (g->bias != NULL); spread++) {
+        *p = (struct product){.spread_bias = spread};
+        p->key = key_of(g, a->workspace_bytes, spread);
+        cublasStatus_t s = describe(p, g);
+        if (s != CUBLAS_STATUS_SUCCESS)
+            return fail(libs, g, cublasLtGetStatusString(s));
+        if (gemm_choose(handle, p, g, a))
+            return 0;
+    }
+    return fail(libs, g, "no algorithm");
+}
+
+static struct product *prepared(struct cuda_libs *libs, cublasLtHandle_t handle,
+                                const struct gemm *g, const struct ckpt_kernel_args *a)
+{
+    uint64_t key = key_of(g, a->workspace_bytes, false);
+    struct product *p = cuda_libs_find(libs, key);
+    if (p)
+        return p;
+    p = malloc(sizeof *p);
+    if (!p) {
+        fail(libs, g, "no memory");
+        return NULL;
+    }
+    if (prepare(libs, handle, p, g, a)) {
+        free(p);
+        return NULL;
+    }
+    return cuda_libs_keep(libs, key, p, free) ? NULL : p;
+}
+
+int cuda_gemm(const struct ckpt_kernel_args *a, const struct gemm *g)
+{
+    struct cuda_libs *libs = a->device;
+    cublasLtHandle_t handle = cuda_libs_cublaslt(libs);
+    struct product *p = handle ? prepared(libs, handle, g, a) : NULL;
+    if (!p)
+        return CKPT_EDEVICE;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (p->spread_bias) {
+        if (cuda_spread_row(g->c, g->bias, g->rows, g->cols, g->c_dtype, a->stream))
+            return fail(libs, g, "the bias cannot be copied");
+    } else if (g->bias) {
+        s = set_bias(p, g->bias);
+    }
+    s = s ? s : gemm_launch(handle, p, g, a);
+    return s == CUBLAS_STATUS_SUCCESS ? 0 : fail(libs, g, cublasLtGetStatusString(s));
+}

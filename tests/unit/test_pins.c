@@ -1,0 +1,106 @@
+/* Pins: written in the order of their keys, read back the same, and what is refused. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "pins.h"
+
+static char *text_of(const struct pins *p)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    assert_int_equal(pins_write(p, f), 0);
+    fclose(f);
+    return text;
+}
+
+static void test_order(void **state)
+{
+    static const char expected[] = "pin 0000000000000001 one\n"
+                                   "pin 0000000000000007 seven, again\n"
+                                   "pin ffffffffffffffff last\n";
+    struct pins p = {0};
+    (void)state;
+    assert_null(pins_get(&p, 7));
+    assert_int_equal(pins_set(&p, 7, "seven"), 0);
+    assert_int_equal(pins_set(&p, UINT64_MAX, "last"), 0);
+    assert_int_equal(pins_set(&p, 1, "one"), 0);
+    assert_int_equal(pins_set(&p, 7, "seven, again"), 0);
+    assert_int_equal(p.n, 3);
+    assert_string_equal(pins_get(&p, 1), "one");
+    assert_string_equal(pins_get(&p, 7), "seven, again");
+    assert_string_equal(pins_get(&p, UINT64_MAX), "last");
+    assert_null(pins_get(&p, 6));
+    assert_null(pins_get(&p, 8));
+    char *text = text_of(&p);
+    assert_string_equal(text, expected);
+    free(text);
+    pins_free(&p);
+    assert_int_equal(p.n, 0);
+}
+
+/* As many as make the array grow twice, set in an order that is not theirs. */
+static void test_many(void **state)
+{
+    struct pins p = {0}, q = {0};
+    (void)state;
+    for (uint64_t i = 0; i < 61; i++) {
+        char choice[32];
+        snprintf(choice, sizeof choice, "choice %d", (int)i);
+        assert_int_equal(pins_set(&p, (i * 37 % 61) << 40, choice), 0);
+    }
+    char *text = text_of(&p), *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        bool is_pin = false;
+        assert_int_equal(pins_read(&q, line, &is_pin), 0);
+        assert_true(is_pin);
+    }
+    free(text);
+    assert_int_equal(q.n, 61);
+    for (uint64_t i = 0; i < 61; i++)
+        assert_string_equal(pins_get(&q, i << 40), pins_get(&p, i << 40));
+    pins_free(&p);
+    pins_free(&q);
+}
+
+static void test_lines(void **state)
+{
+    static const char *const bad[] = {"pin ",
+                                      "pin 0123456789abcdef",
+                                      "pin 0123456789abcdef ",
+                                      "pin 123 choice",
+                                      "pin 0123456789abcdefg choice",
+                                      "pin 0123456789abcdef0 choice",
+                                      "pin 0123456789ABCDEF c"};
+    static const char *const others[] = {"", "pi", "pins 0123456789abcdef c", "gap 1 2 3"};
+    struct pins p = {0};
+    bool is_pin;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(pins_read(&p, bad[i], &is_pin), CKPT_EFORMAT);
+        assert_true(is_pin);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(pins_read(&p, others[i], &is_pin), 0);
+        assert_false(is_pin);
+    }
+    assert_int_equal(p.n, 0);
+    assert_int_equal(pins_read(&p, "pin 0123456789abcdef a b  c \r\n", &is_pin), 0);
+    assert_true(is_pin);
+    assert_string_equal(pins_get(&p, 0x0123456789abcdef), "a b  c");
+    pins_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
