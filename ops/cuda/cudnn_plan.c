@@ -236,22 +236,16 @@ const char *cudnn_plan_reason(const struct cudnn_plan *plan)
 
 /* ---- keeping and running ------------------------------------------------------------------- */
 
-/* FNV-1a. */
-static uint64_t mix(uint64_t h, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ ((const unsigned char *)bytes)[i]) * UINT64_C(1099511628211);
-    return h;
-}
-
 static uint64_t key_of(const struct cudnn_recipe *recipe)
 {
-    const struct cudnn_limits *l = &recipe->limits;
-    const int64_t limits[] = {l->workspace, l->deterministic, l->exact};
-    uint64_t h = UINT64_C(14695981039346656037);
-    h = mix(h, &recipe->describe, sizeof recipe->describe);
-    h = mix(h, limits, sizeof limits);
-    return mix(h, recipe->spec, recipe->spec_size);
+    const unsigned char *spec = recipe->spec;
+    uint64_t h = hash_mix(HASH_START, (int64_t)(intptr_t)recipe->describe);
+    h = hash_mix(h, recipe->limits.workspace);
+    h = hash_mix(h, recipe->limits.deterministic);
+    h = hash_mix(h, recipe->limits.exact);
+    for (size_t i = 0; i < recipe->spec_size; i++)
+        h = hash_mix(h, spec[i]);
+    return h;
 }
 
 int cudnn_plan_get(struct cuda_libs *libs, void *stream, const struct cudnn_recipe *recipe,
