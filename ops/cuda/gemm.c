@@ -7,7 +7,8 @@ static cudaDataType_t type_of(enum ckpt_dtype dtype)
     return dtype == CKPT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* Everything that the choice of an algorithm may depend on. */
+/* Everything that the choice of an algorithm may depend on.  Adding to c is not among it: a step
+ * that sets in its first micro-step and adds in the next uses one product. */
 static uint64_t key_of(const struct gemm *g, int64_t workspace, bool spread_bias)
 {
     const int64_t parts[] = {'g',
@@ -19,7 +20,6 @@ static uint64_t key_of(const struct gemm *g, int64_t workspace, bool spread_bias
                              g->b.dtype,
                              g->b.transposed,
                              g->c_dtype,
-                             g->accumulate,
                              g->bias != NULL,
                              spread_bias,
                              gemm_alignment(g->a.data),

@@ -172,6 +172,15 @@ static int measure(cublasLtHandle_t handle, struct product *p, const struct gemm
     return at;
 }
 
+/* A step that is being recorded cannot be waited for. */
+static bool may_measure(struct cuda_libs *libs, const struct ckpt_kernel_args *a)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cuda_libs_measuring(libs) &&
+           cudaStreamIsCapturing((cudaStream_t)a->stream, &status) == cudaSuccess &&
+           status == cudaStreamCaptureStatusNone;
+}
+
 bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                  const struct ckpt_kernel_args *a)
 {
@@ -184,7 +193,7 @@ bool gemm_choose(cublasLtHandle_t handle, struct product *p, const struct gemm *
     int n = propose(handle, p, g, a, found);
     if (!n)
         return false;
-    take(p, &found[cuda_libs_measuring(libs) ? measure(handle, p, g, a, found, n) : 0]);
+    take(p, &found[may_measure(libs, a) ? measure(handle, p, g, a, found, n) : 0]);
     write_choice(choice, sizeof choice, &p->algo);
     pins_set(pins, p->key, choice); /* without memory for it the choice is only not written down */
     return true;

@@ -116,12 +116,17 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
         .attr = o->attr,
         .workspace = w->base + (operands + o->workspace > w->bytes ? 0 : operands),
         .workspace_bytes = o->workspace,
-        .accumulate = o->accumulate != ACCUMULATE_NEVER,
         .op = op,
         .run = w->run,
         .run_device = w->d->run};
     set_integers(w, o);
     w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, NULL);
+    /* What adds in a later micro-step, or for another layer, may be other code than what sets. */
+    if (o->def->flags & CKPT_OP_ACCUMULATE) {
+        args.accumulate = true;
+        w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, NULL);
+        args.accumulate = o->accumulate != ACCUMULATE_NEVER;
+    }
     for (int k = 0; k < REPEATS && timed; k++) {
         if (w->flush)
             w->d->ops->fill(w->d, QUEUE_COMPUTE, w->base + w->bytes, 0, w->flush);
