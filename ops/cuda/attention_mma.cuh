@@ -23,7 +23,7 @@ template <int DP> struct tile_shape {
     static constexpr bool k8 = units % 2 == 1;
 
     /* Elements of a tile of n rows. */
-    static constexpr int rows(int n)
+    __host__ __device__ static constexpr int rows(int n)
     {
         return n * pitch;
     }
@@ -37,17 +37,17 @@ __device__ __forceinline__ uint32_t shared_address(const void *p)
 }
 
 /* Copies 16 bytes to shared memory in the background, or clears them. */
-__device__ __forceinline__ void copy16(void *dst, const void *src, bool valid)
+__device__ __forceinline__ void copy16(uint32_t dst, const void *src, bool valid)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)),
-                 "l"(src), "r"(valid ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
+                 "r"(valid ? 16 : 0)
                  : "memory");
 }
 
-__device__ __forceinline__ void copy8(void *dst, const void *src, bool valid)
+__device__ __forceinline__ void copy8(uint32_t dst, const void *src, bool valid)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(dst)),
-                 "l"(src), "r"(valid ? 8 : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src),
+                 "r"(valid ? 8 : 0)
                  : "memory");
 }
 
@@ -334,16 +334,24 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
             load_elements<ROWS>(tile, x, apart, n, n_heads, width);
             return;
         }
-        const bool inside = head < n_heads && column < width;
-        const bf16 *base = (const bf16 *)x.data;
-        const bf16 *from = base + (inside ? row * x.row + head * apart + column : 0);
-        bf16 *to = tile + (head * ROWS + row) * shape::pitch + column;
+        const char *from = (const char *)x.data + 2 * (row * x.row + head * apart + column);
+        copy<ROWS>(shared_address(tile) + 2 * ((head * ROWS + row) * shape::pitch + column), from,
+                   x.row, n, head < n_heads && column < width);
+    }
+
+    /* The thread's pieces: `from` is that in its first row.  Addresses of what is not there are
+     * made but not read. */
+    template <int ROWS>
+    __device__ __forceinline__ void copy(uint32_t to, const char *from, int64_t stride, int n,
+                                         bool inside) const
+    {
+        if (row >= ROWS)
+            return;
 #pragma unroll
-        for (int i = 0; i < (ROWS + step - 1) / step; i++, to += step * shape::pitch) {
-            bool valid = inside && row + i * step < n;
-            if (row + i * step < ROWS)
-                copy16(to, valid ? from + i * step * x.row : base, valid);
-        }
+        for (int i = 0; i < (ROWS + step - 1) / step; i++)
+            if ((i + 1) * step <= ROWS || row + i * step < ROWS)
+                copy16(to + i * step * shape::pitch * 2, from + i * step * 2 * stride,
+                       inside && row + i * step < n);
     }
 
     /* Any strides, any type; not inlined, since it is rare. */
@@ -388,6 +396,41 @@ template <int DP, int THREADS, int HEADS = 1> struct tile_mover {
                 attention_set_element(x, r * x.row + h * apart + d,
                                       to_float(tile[(h * ROWS + r) * shape::pitch + d]));
         }
+    }
+};
+
+/*
+ * The rows of one operand, coming in tile after tile into two tiles of ROWS rows in turn.  A thread
+ * keeps one address, to which each tile only adds.
+ */
+template <int DP, int THREADS, int ROWS> struct tile_stream {
+    attention_rows x; /* from the next tile on */
+    const char *from; /* the thread's first piece of it */
+    bf16 *tiles;
+    bool inside;
+
+    __device__ __forceinline__ void open(const tile_mover<DP, THREADS> &mover,
+                                         const attention_rows &rows, int width, bf16 *to)
+    {
+        x = rows;
+        tiles = to;
+        from = (const char *)x.data + 2 * (mover.row * x.row + mover.column);
+        inside = mover.column < width;
+    }
+
+    /* The next tile, n rows of which are there, into tile `which`. */
+    __device__ __forceinline__ void load(const tile_mover<DP, THREADS> &mover, int which, int n,
+                                         int width)
+    {
+        bf16 *to = tiles + which * tile_shape<DP>::rows(ROWS);
+        if (x.vectors)
+            mover.template copy<ROWS>(shared_address(to) +
+                                          2 * (mover.row * tile_shape<DP>::pitch + mover.column),
+                                      from, x.row, n, inside);
+        else
+            mover.template load_elements<ROWS>(to, x, 0, n, 1, width);
+        from += 2 * ROWS * x.row;
+        x.data = (char *)x.data + (x.f32 ? 4 : 2) * ROWS * x.row;
     }
 };
 

@@ -20,7 +20,8 @@ template <int DP> constexpr int warp_tiles = DP <= 72 ? 2 : 1;
 template <int DP> constexpr int block_rows = warp_tiles<DP> * 16 * WARPS;
 template <int DP> constexpr int key_tile = tile_shape<DP>::rows(KEYS);
 
-/* The state of a warp's rows: maximum (of scores in base 2) and each lane's share of the sum. */
+/* The state of a warp's rows: maximum (of scores not scaled yet) and each lane's share of the sum.
+ */
 template <int DP> struct running {
     static constexpr int M = warp_tiles<DP>;
     float o[M][tile_shape<DP>::units][4], maximum[M][2], sum[M][2];
@@ -38,24 +39,25 @@ template <int DP> __device__ __forceinline__ void running_open(running<DP> &r)
         }
 }
 
-/* Half of the rows of scores s to exp(score - maximum); what was summed before is brought to the
- * new maximum. */
+/* Half of the rows of products s to exp(score - maximum), scale being that of scores in base 2;
+ * what was summed before is brought to the new maximum. */
 template <int DP>
-__device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8][4], int m,
-                                             int half)
+__device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8][4], float scale,
+                                             int m, int half)
 {
     float top = r.maximum[m][half];
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
         top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
     top = quad_maximum(top);
-    float factor = power2(r.maximum[m][half] - top), sum = r.sum[m][half] * factor;
+    float factor = power2((r.maximum[m][half] - top) * scale), sum = r.sum[m][half] * factor;
+    const float shift = top * scale;
     r.maximum[m][half] = top;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; i++) {
-            s[n][i] = power2(s[n][i] - top);
+            s[n][i] = power2(s[n][i] * scale - shift);
             sum += s[n][i];
         }
     r.sum[m][half] = sum;
@@ -63,6 +65,21 @@ __device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8
     for (int n = 0; n < tile_shape<DP>::units; n++) {
         r.o[m][n][2 * half] *= factor;
         r.o[m][n][2 * half + 1] *= factor;
+    }
+}
+
+template <int DP, int M> __device__ __forceinline__ void negate_fragments(row_fragment<DP> (&f)[M])
+{
+    const uint32_t signs = 0x80008000u;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int i = 0; i < 4 * tile_shape<DP>::k16; i++)
+            f[m].k16[i / 4][i % 4] ^= signs;
+        if constexpr (tile_shape<DP>::k8) {
+            f[m].k8[0] ^= signs;
+            f[m].k8[1] ^= signs;
+        }
     }
 }
 
@@ -77,13 +94,6 @@ __device__ __forceinline__ void forward_step(running<DP> &r,
     uint32_t p[M][KEYS / 16][4];
     clear_accumulators(s);
     multiply_transposed(s, q, k);
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                s[m][n][i] *= scale;
     if (n_keys < KEYS) {
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -96,8 +106,8 @@ __device__ __forceinline__ void forward_step(running<DP> &r,
     }
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        softmax_rows<DP>(r, s[m], m, 0);
-        softmax_rows<DP>(r, s[m], m, 1);
+        softmax_rows<DP>(r, s[m], scale, m, 0);
+        softmax_rows<DP>(r, s[m], scale, m, 1);
     }
     pack_accumulators(p, s);
     multiply_rows<DP>(r.o, p, v);
@@ -106,7 +116,7 @@ __device__ __forceinline__ void forward_step(running<DP> &r,
 /* o into the warp's rows of a tile, lse to where it belongs.  Without keys both are zero. */
 template <int DP>
 __device__ __forceinline__ void forward_finish(running<DP> &r, bf16 *tile, float *lse,
-                                               int64_t lse_row, int n_rows, bool any)
+                                               int64_t lse_row, int n_rows, float scale, bool any)
 {
     constexpr int M = warp_tiles<DP>;
     const int lane = threadIdx.x & 31;
@@ -117,7 +127,7 @@ __device__ __forceinline__ void forward_finish(running<DP> &r, bf16 *tile, float
             float sum = quad_sum(r.sum[m][half]);
             int row = m * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && row < n_rows)
-                lse[row * lse_row] = any ? r.maximum[m][half] * LN2 + logf(sum) : 0.f;
+                lse[row * lse_row] = any ? r.maximum[m][half] * scale * LN2 + logf(sum) : 0.f;
             r.sum[m][half] = any ? 1.f / sum : 0.f;
         }
     put_accumulators<DP, M>(tile, r.o, r.sum);
@@ -134,48 +144,50 @@ __global__ void __launch_bounds__(THREADS, 2)
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
     const struct attention_place place = attention_place_of(a, unit);
     const struct attention_keys keys = attention_keys_of(a, unit);
-    const struct attention_rows k = attention_rows_at(a.k, place, head, keys.first);
-    const struct attention_rows v = attention_rows_at(a.v, place, head, keys.first);
+    const struct attention_rows o = attention_rows_at(a.o, place, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
+    /* Positive, so that the largest product has the largest score. */
+    const float scale = fmaxf(fabsf(a.scale) * LOG2E, 1e-30f);
     const tile_mover<DP, THREADS> mover;
+    float *lse = attention_lse_at(a, place, head) + (first + row) * a.lse.row;
+    tile_stream<DP, THREADS, KEYS> k, v;
     row_fragment<DP> q[M];
     running<DP> r;
 
-    auto load_keys = [&](int64_t j) {
-        int n = keys.n - j < KEYS ? (int)(keys.n - j) : KEYS, stage = j / KEYS % 2;
-        attention_rows kj = {(bf16 *)k.data + j * k.row, k.row, k.vectors, false};
-        attention_rows vj = {(bf16 *)v.data + j * v.row, v.row, v.vectors, false};
-        mover.template load<KEYS>(k_tile + stage * key_tile<DP>, kj, 0, n, 1, a.width);
-        mover.template load<KEYS>(v_tile + stage * key_tile<DP>, vj, 0, n, 1, a.width);
-    };
+    k.open(mover, attention_rows_at(a.k, place, head, keys.first), a.width, k_tile);
+    v.open(mover, attention_rows_at(a.v, place, head, keys.first), a.width, v_tile);
     mover.template load<ROWS>(q_tile, attention_rows_at(a.q, place, head, first), 0, n_rows, 1,
                               a.width);
-    if (keys.n)
-        load_keys(0);
+    int n = keys.n < KEYS ? (int)keys.n : KEYS, stage = 0;
+    k.load(mover, 0, n, a.width);
+    v.load(mover, 0, n, a.width);
     copies_wait();
     __syncthreads();
 #pragma unroll
     for (int m = 0; m < M; m++)
         load_fragment(q[m], q_tile + (row + m * 16) * tile_shape<DP>::pitch);
+    if (a.scale < 0)
+        negate_fragments(q);
     running_open(r);
-    for (int64_t j = 0; j < keys.n; j += KEYS) {
+    for (int64_t left = keys.n; left > 0; left -= KEYS, stage ^= 1) {
+        int now = n;
+        n = left - KEYS < KEYS ? (int)(left - KEYS) : KEYS;
         copies_wait();
-        __syncthreads(); /* tile j has come; nobody works on the one before */
-        if (j + KEYS < keys.n)
-            load_keys(j + KEYS);
-        int stage = j / KEYS % 2, n = keys.n - j < KEYS ? (int)(keys.n - j) : KEYS;
+        __syncthreads(); /* this tile has come; nobody works on the one before */
+        if (n > 0) {
+            k.load(mover, stage ^ 1, n, a.width);
+            v.load(mover, stage ^ 1, n, a.width);
+        }
         if (row < n_rows)
             forward_step<DP>(r, q, k_tile + stage * key_tile<DP>, v_tile + stage * key_tile<DP>,
-                             a.scale * LOG2E, n);
+                             scale, now);
     }
     __syncwarp();
-    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch,
-                       attention_lse_at(a, place, head) + (first + row) * a.lse.row, a.lse.row,
-                       n_rows - row, keys.n > 0);
+    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, n_rows - row, scale,
+                       keys.n > 0);
     __syncthreads();
-    mover.template store<ROWS>(attention_rows_at(a.o, place, head, first), 0, n_rows, 1, a.width,
-                               q_tile);
+    mover.template store<ROWS>(o, 0, n_rows, 1, a.width, q_tile);
 }
 
 template <int DP> static void launch_forward(const struct attention_args &a, cudaStream_t stream)

@@ -121,20 +121,15 @@ __global__ void __launch_bounds__(THREADS, 2)
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
     const struct attention_place place = attention_place_of(a, unit);
     const struct attention_keys keys = attention_keys_of(a, unit);
-    const struct attention_rows k = attention_rows_at(a.k, place, head, keys.first);
-    const struct attention_rows v = attention_rows_at(a.v, place, head, keys.first);
+    const struct attention_rows dq = attention_rows_at(a.dq, place, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
     const tile_mover<DP, THREADS> mover;
+    tile_stream<DP, THREADS, STEP> k, v;
     query_rows<DP> r;
 
-    auto load_keys = [&](int64_t j) {
-        int n = keys.n - j < STEP ? (int)(keys.n - j) : STEP, stage = j / STEP % 2;
-        attention_rows kj = {(bf16 *)k.data + j * k.row, k.row, k.vectors, false};
-        attention_rows vj = {(bf16 *)v.data + j * v.row, v.row, v.vectors, false};
-        mover.template load<STEP>(k_tile + stage * step_tile<DP>, kj, 0, n, 1, a.width);
-        mover.template load<STEP>(v_tile + stage * step_tile<DP>, vj, 0, n, 1, a.width);
-    };
+    k.open(mover, attention_rows_at(a.k, place, head, keys.first), a.width, k_tile);
+    v.open(mover, attention_rows_at(a.v, place, head, keys.first), a.width, v_tile);
     /* o is needed only now: it stands where keys and values come later. */
     static_assert(4 * STEP >= ROWS, "o does not fit");
     mover.template load<ROWS>(q_tile, attention_rows_at(a.q, place, head, first), 0, n_rows, 1,
@@ -149,24 +144,29 @@ __global__ void __launch_bounds__(THREADS, 2)
                         a.statistics + (unit * a.n_heads + head) * a.n_queries + first, statistics,
                         k_tile, d_o_tile, n_rows);
     __syncthreads();
-    if (keys.n)
-        load_keys(0);
+    int n = keys.n < STEP ? (int)keys.n : STEP, stage = 0;
+    if (n > 0) {
+        k.load(mover, 0, n, a.width);
+        v.load(mover, 0, n, a.width);
+    }
     open_queries<DP>(r, q_tile + row * pitch, d_o_tile + row * pitch, statistics + row);
-    for (int64_t j = 0; j < keys.n; j += STEP) {
+    for (int64_t left = keys.n; left > 0; left -= STEP, stage ^= 1) {
+        int now = n;
+        n = left - STEP < STEP ? (int)(left - STEP) : STEP;
         copies_wait();
-        __syncthreads(); /* tile j has come; nobody works on the one before */
-        if (j + STEP < keys.n)
-            load_keys(j + STEP);
-        int stage = j / STEP % 2, n = keys.n - j < STEP ? (int)(keys.n - j) : STEP;
+        __syncthreads(); /* this tile has come; nobody works on the one before */
+        if (n > 0) {
+            k.load(mover, stage ^ 1, n, a.width);
+            v.load(mover, stage ^ 1, n, a.width);
+        }
         if (row < n_rows)
             query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>,
-                           a.scale * LOG2E, n);
+                           a.scale * LOG2E, now);
     }
     __syncwarp();
     put_accumulators<DP, M>(q_tile + row * pitch, r.dq, a.scale);
     __syncthreads();
-    mover.template store<ROWS>(attention_rows_at(a.dq, place, head, first), 0, n_rows, 1, a.width,
-                               q_tile);
+    mover.template store<ROWS>(dq, 0, n_rows, 1, a.width, q_tile);
 }
 
 /* ---- dk and dv ------------------------------------------------------------------------------ */
@@ -240,24 +240,21 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
     const int n_rows = left < ROWS ? (int)left : ROWS, row = threadIdx.x / 32 * 16;
     const int64_t begin = chunk * a.chunk;
     const int64_t end = begin + a.chunk < a.n_queries ? begin + a.chunk : a.n_queries;
-    const struct attention_rows q = attention_rows_at(a.q, place, head, 0);
-    const struct attention_rows d_o = attention_rows_at(a.d_o, place, head, 0);
-    const float2 *all = a.statistics + (tile.sequence * a.n_heads + head) * a.n_queries;
+    const float2 *from = a.statistics + (tile.sequence * a.n_heads + head) * a.n_queries + begin;
     const tile_mover<DP, THREADS> mover;
+    tile_stream<DP, THREADS, STEP> q, d_o;
     key_rows<DP> r;
 
-    auto load_queries = [&](int64_t i) {
-        int n = end - i < STEP ? (int)(end - i) : STEP, stage = (i - begin) / STEP % 2;
-        attention_rows qi = {(bf16 *)q.data + i * q.row, q.row, q.vectors, false};
-        attention_rows d_oi = {(char *)d_o.data + i * d_o.row * (d_o.f32 ? 4 : 2), d_o.row,
-                               d_o.vectors, d_o.f32};
-        mover.template load<STEP>(q_tile + stage * step_tile<DP>, qi, 0, n, 1, a.width);
-        mover.template load<STEP>(d_o_tile + stage * step_tile<DP>, d_oi, 0, n, 1, a.width);
-        if (threadIdx.x < STEP) {
-            bool valid = (int)threadIdx.x < n;
-            copy8(statistics + stage * STEP + threadIdx.x, all + (valid ? i + threadIdx.x : 0),
-                  valid);
-        }
+    from += threadIdx.x;
+    q.open(mover, attention_rows_at(a.q, place, head, begin), a.width, q_tile);
+    d_o.open(mover, attention_rows_at(a.d_o, place, head, begin), a.width, d_o_tile);
+    auto load_queries = [&](int stage, int n) {
+        q.load(mover, stage, n, a.width);
+        d_o.load(mover, stage, n, a.width);
+        if (threadIdx.x < STEP)
+            copy8(shared_address(statistics + stage * STEP + threadIdx.x), from,
+                  (int)threadIdx.x < n);
+        from += STEP;
     };
     mover.template load<ROWS>(q_tile, attention_rows_at(a.k, place, head, first_key), 0, n_rows, 1,
                               a.width);
@@ -270,13 +267,15 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
     clear_accumulators(r.dk);
     clear_accumulators(r.dv);
     __syncthreads();
-    load_queries(begin);
-    for (int64_t i = begin; i < end; i += STEP) {
+    int stage = 0;
+    if (begin < end)
+        load_queries(0, end - begin < STEP ? (int)(end - begin) : STEP);
+    for (int64_t left = end - begin; left > 0; left -= STEP, stage ^= 1) {
+        int next = left - STEP < STEP ? (int)(left - STEP) : STEP;
         copies_wait();
-        __syncthreads(); /* tile i has come; nobody works on the one before */
-        if (i + STEP < end)
-            load_queries(i + STEP);
-        int stage = (i - begin) / STEP % 2;
+        __syncthreads(); /* this tile has come; nobody works on the one before */
+        if (next > 0)
+            load_queries(stage ^ 1, next);
         if (row < n_rows)
             key_step<DP>(r, q_tile + stage * step_tile<DP>, d_o_tile + stage * step_tile<DP>,
                          statistics + stage * STEP, a.scale * LOG2E);

@@ -131,10 +131,16 @@ static void draw_attention(struct op_case *c, struct rng *r, int trial)
         memcpy(q, (int64_t[]){2, 219, 2, 72}, 4 * sizeof(*q));
     else if (trial > TRIAL_LARGE) /* many short sequences, the heads of the real model */
         memcpy(q, (int64_t[]){50, 7, 2, 72}, 4 * sizeof(*q));
+    else if (trial == 9) /* a very wide head */
+        q[ndim - 1] = 136;
     else if (trial % 3 == 2)
         q[ndim - 1] = rng_range(r, 5, 12);
     memcpy(k, q, sizeof(k));
     k[ndim - 3] = trial == TRIAL_LARGE ? 277 : trial == TRIAL_TINY ? 1 : rng_dim(r, 6);
+    if (trial == 4) { /* not long, and not short */
+        q[ndim - 3] = rng_range(r, 17, 32);
+        k[ndim - 3] = rng_range(r, 17, 32);
+    }
     case_add(c, r, ROLE_PARAM, ndim, q)->keep_last = true;
     case_add(c, r, ROLE_PARAM, ndim, k)->keep_last = true;
     case_add(c, r, ROLE_PARAM, ndim, k)->keep_last = true;
@@ -153,6 +159,12 @@ static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
     int64_t text = trial < TRIAL_LARGE ? 5 : 150;
     if (trial == TRIAL_LARGE)
         L = 300;
+    else if (trial > TRIAL_LARGE) { /* many queries, the heads of the real model */
+        B = 1;
+        L = 520;
+        H = 2;
+        D = 72;
+    }
     case_add(c, r, ROLE_PARAM, 4, (int64_t[]){B, L, H, D})->keep_last = true;
     int64_t lens[16];
     for (int64_t b = 0; b < B; b++)
