@@ -4,37 +4,12 @@
  */
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
-
-/* Checks that operand i has the rank and dtype of operand x, its last axis, and elsewhere its size
- * or 1. */
-static int check_vector(struct ckpt_call *call, int i, int x)
-{
-    const struct ckpt_desc *v = &call->in[i], *d = &call->in[x];
-    if (call_dense_rows(call, i))
-        return CKPT_ESHAPE;
-    if (v->ndim != d->ndim || v->dtype != d->dtype)
-        return ckpt_call_fail(call, "operand %d must have the rank and the dtype of operand %d", i,
-                              x);
-    for (int k = 0; k < d->ndim; k++) {
-        bool last = k == d->ndim - 1;
-        if (v->shape[k] == d->shape[k] || (v->shape[k] == 1 && !last))
-            continue;
-        return ckpt_call_fail(call, "axis %d of operand %d is %lld and must be %lld%s", k, i,
-                              (long long)v->shape[k], (long long)d->shape[k], last ? "" : " or 1");
-    }
-    return CKPT_OK;
-}
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 
 static int check_rows(struct ckpt_call *call, int i)
 {
     return call_float(call, i) || call_dense_rows(call, i) ? CKPT_ESHAPE : CKPT_OK;
-}
-
-/* out[out] is fp32, dense, of the shape of operand in: a gradient summed over the other axes. */
-static void sum_like(struct ckpt_call *call, int out, int in)
-{
-    call_like(call, out, in);
-    call->out[out].dtype = CKPT_F32;
 }
 
 static void pointwise_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -44,7 +19,7 @@ static void pointwise_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 
 static int modulate_shape(struct ckpt_call *call)
 {
-    if (check_rows(call, 0) || check_vector(call, 1, 0) || check_vector(call, 2, 0))
+    if (check_rows(call, 0) || call_row_vector(call, 1, 0) || call_row_vector(call, 2, 0))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     return CKPT_OK;
@@ -69,16 +44,19 @@ const struct ckpt_op_def op_modulate = {
     .grad = modulate_grad,
     .cost = pointwise_cost,
     .cpu = cpu_modulate,
+    .cuda = CUDA_KERNEL(cuda_modulate),
 };
 
 static int modulate_dx_shape(struct ckpt_call *call)
 {
-    if (check_rows(call, 0) || check_rows(call, 1) || check_vector(call, 2, 1))
+    if (check_rows(call, 0) || check_rows(call, 1) || call_row_vector(call, 2, 1))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 1);
-    sum_like(call, 1, 2);
-    sum_like(call, 2, 2);
-    call->workspace = rows_partial_bytes(&call->in[1], &call->in[2], 2);
+    call_sum_like(call, 1, 2);
+    call_sum_like(call, 2, 2);
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? cuda_row_sums_workspace(&call->in[1], &call->in[2], 2)
+                          : rows_partial_bytes(&call->in[1], &call->in[2], 2);
     return CKPT_OK;
 }
 
@@ -94,6 +72,7 @@ const struct ckpt_op_def op_modulate_dx = {
     .shape = modulate_dx_shape,
     .cost = modulate_dx_cost,
     .cpu = cpu_modulate_dx,
+    .cuda = CUDA_KERNEL(cuda_modulate_dx),
 };
 
 ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift, ckpt_tensor scale)
@@ -105,7 +84,7 @@ ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift, ckpt_t
 static int gated_residual_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0], *a = &call->in[2];
-    if (check_rows(call, 0) || check_vector(call, 1, 0) || check_rows(call, 2))
+    if (check_rows(call, 0) || call_row_vector(call, 1, 0) || check_rows(call, 2))
         return CKPT_ESHAPE;
     if (a->dtype != x->dtype || !desc_same_shape(a, x))
         return ckpt_call_fail(call, "x and a must have the same shape and dtype");
@@ -131,15 +110,18 @@ const struct ckpt_op_def op_gated_residual = {
     .grad = gated_residual_grad,
     .cost = pointwise_cost,
     .cpu = cpu_gated_residual,
+    .cuda = CUDA_KERNEL(cuda_gated_residual),
 };
 
 static int gated_residual_dx_shape(struct ckpt_call *call)
 {
-    if (check_rows(call, 0) || check_vector(call, 1, 2) || check_rows(call, 2))
+    if (check_rows(call, 0) || call_row_vector(call, 1, 2) || check_rows(call, 2))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 2);
-    sum_like(call, 1, 1);
-    call->workspace = rows_partial_bytes(&call->in[2], &call->in[1], 1);
+    call_sum_like(call, 1, 1);
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? cuda_row_sums_workspace(&call->in[2], &call->in[1], 1)
+                          : rows_partial_bytes(&call->in[2], &call->in[1], 1);
     return CKPT_OK;
 }
 
@@ -150,6 +132,7 @@ const struct ckpt_op_def op_gated_residual_dx = {
     .shape = gated_residual_dx_shape,
     .cost = modulate_dx_cost,
     .cpu = cpu_gated_residual_dx,
+    .cuda = CUDA_KERNEL(cuda_gated_residual_dx),
 };
 
 ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate, ckpt_tensor a)

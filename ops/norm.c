@@ -4,10 +4,11 @@
  */
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 #include "norm.h"
 
-/* out[out] as fp32 with the axes of x but the last, and then n > 0 values a row. */
-static void rows_shape(struct ckpt_call *call, int out, int in, int64_t n)
+void norm_stats_shape(struct ckpt_call *call, int out, int in, int64_t n)
 {
     struct ckpt_desc d = call->in[in];
     d.dtype = CKPT_F32;
@@ -19,21 +20,32 @@ static void rows_shape(struct ckpt_call *call, int out, int in, int64_t n)
     call->out[out] = d;
 }
 
-static int check_eps(struct ckpt_call *call)
+int norm_check_eps(struct ckpt_call *call, float eps)
 {
-    const struct norm_attr *attr = call->attr;
-    if (attr->eps >= 0.f && isfinite(attr->eps))
+    if (eps >= 0.f && isfinite(eps))
         return CKPT_OK;
-    return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more",
-                          (double)attr->eps);
+    return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more", (double)eps);
+}
+
+int norm_check_weight(struct ckpt_call *call, int w, int x)
+{
+    const struct ckpt_desc *d = &call->in[x], *weight = &call->in[w];
+    if (call_dense_rows(call, w))
+        return CKPT_ESHAPE;
+    if (weight->ndim != 1 || weight->shape[0] != d->shape[d->ndim - 1])
+        return ckpt_call_fail(call, "the weight must have one axis, of the size of the last of x");
+    if (weight->dtype != d->dtype)
+        return ckpt_call_fail(call, "x and the weight must have the same dtype");
+    return CKPT_OK;
 }
 
 static int layer_norm_shape(struct ckpt_call *call)
 {
-    if (call_float(call, 0) || call_dense_rows(call, 0) || check_eps(call))
+    const struct norm_attr *attr = call->attr;
+    if (call_float(call, 0) || call_dense_rows(call, 0) || norm_check_eps(call, attr->eps))
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
-    rows_shape(call, 1, 0, 2);
+    norm_stats_shape(call, 1, 0, 2);
     return CKPT_OK;
 }
 
@@ -56,6 +68,7 @@ const struct ckpt_op_def op_layer_norm = {
     .grad = layer_norm_grad,
     .cost = norm_cost,
     .cpu = cpu_layer_norm,
+    .cuda = CUDA_KERNEL(cuda_layer_norm),
 };
 
 static int layer_norm_dx_shape(struct ckpt_call *call)
@@ -73,6 +86,7 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .shape = layer_norm_dx_shape,
     .cost = norm_cost,
     .cpu = cpu_layer_norm_dx,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
 };
 
 ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps)
@@ -85,16 +99,12 @@ ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps)
 
 static int rms_norm_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *x = &call->in[0], *w = &call->in[1];
-    if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
-        check_eps(call))
+    const struct norm_attr *attr = call->attr;
+    if (call_float(call, 0) || call_dense_rows(call, 0) || norm_check_weight(call, 1, 0) ||
+        norm_check_eps(call, attr->eps))
         return CKPT_ESHAPE;
-    if (w->ndim != 1 || w->shape[0] != x->shape[x->ndim - 1])
-        return ckpt_call_fail(call, "the weight must have one axis, of the size of the last of x");
-    if (w->dtype != x->dtype)
-        return ckpt_call_fail(call, "x and the weight must have the same dtype");
     call_like_memory(call, 0, 0);
-    rows_shape(call, 1, 0, 0);
+    norm_stats_shape(call, 1, 0, 0);
     return CKPT_OK;
 }
 
@@ -113,19 +123,26 @@ const struct ckpt_op_def op_rms_norm = {
     .grad = rms_norm_grad,
     .cost = norm_cost,
     .cpu = cpu_rms_norm,
+    .cuda = CUDA_KERNEL(cuda_rms_norm),
 };
+
+void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
+{
+    const struct ckpt_desc *d = &call->in[x];
+    int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
+    call_like_memory(call, 0, x);
+    call_sum_like(call, 1, w);
+    /* dw on the CPU: a total and a block sum per chunk of rows */
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? cuda_weight_sums_workspace(rows, c)
+                          : rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
+}
 
 static int rms_norm_dx_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *x = &call->in[1];
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
         return CKPT_ESHAPE;
-    call_like_memory(call, 0, 1);
-    call_like(call, 1, 2);
-    call->out[1].dtype = CKPT_F32;
-    /* dw: a total and a block sum per chunk of rows */
-    int64_t c = x->shape[x->ndim - 1];
-    call->workspace = rows_sum_chunks(desc_numel(x) / c) * 2 * c * (int64_t)sizeof(float);
+    norm_weight_dx_shape(call, 1, 2);
     return CKPT_OK;
 }
 
@@ -136,6 +153,7 @@ const struct ckpt_op_def op_rms_norm_dx = {
     .shape = rms_norm_dx_shape,
     .cost = norm_cost,
     .cpu = cpu_rms_norm_dx,
+    .cuda = CUDA_KERNEL(cuda_rms_norm_dx),
 };
 
 ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps)

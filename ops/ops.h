@@ -10,6 +10,8 @@
     X(linear_dx) X(linear_dw) X(column_sum) X(add) X(sub) X(mul) X(affine) X(where) X(sum_to)      \
         X(accumulate) X(gelu) X(gelu_dx) X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx)         \
             X(rms_norm) X(rms_norm_dx) X(modulate) X(modulate_dx) X(gated_residual)                \
+            X(layer_norm_modulate) X(layer_norm_modulate_dx) X(rms_norm_rope)                      \
+                X(rms_norm_rope_dx)                                                                \
                 X(gated_residual_dx) X(rope) X(attention) X(attention_dx) X(cross_attention)       \
                     X(cross_attention_dx) X(pack) X(unpack) X(timestep_embedding) X(patchify)      \
                         X(unpatchify) X(reshape) X(permute) X(slice) X(split) X(concat) X(join)    \
@@ -49,6 +51,11 @@ void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order);
 void call_like_memory(struct ckpt_call *call, int out, int in);
 int call_dense_rows(struct ckpt_call *call, int in);
 ckpt_tensor ops_dense_rows(ckpt_tape *t, ckpt_tensor x);
+
+/* Row vectors of x (a shift, a scale, a gate): check that operand v has the rank and dtype of
+ * operand x, its last axis, and elsewhere its size or 1; out[i] as the gradient of in[v], fp32. */
+int call_row_vector(struct ckpt_call *call, int v, int x);
+void call_sum_like(struct ckpt_call *call, int out, int v);
 
 /* Attributes of pad: zeros of `size` along axis with x placed at begin; the gradient of slice. */
 struct pad_attr {

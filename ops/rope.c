@@ -3,25 +3,43 @@
  * rotation is orthogonal, so the gradient is the rotation by the opposite angle.
  */
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 #include "ops.h"
 #include "rope.h"
+
+int rope_check(struct ckpt_call *call, int table, int axis)
+{
+    const struct ckpt_desc *x = &call->in[0], *angles = &call->in[table];
+    if (axis < 0 || axis >= x->ndim - 1)
+        return ckpt_call_fail(call, "axis %d must be one of x before its last", axis);
+    int64_t n = x->shape[axis], d = x->shape[x->ndim - 1];
+    if (d % 2)
+        return ckpt_call_fail(call, "the last axis holds pairs: its size %lld must be even",
+                              (long long)d);
+    if (angles->dtype != CKPT_F32 || angles->ndim != 3 || angles->shape[0] != n ||
+        angles->shape[1] != d / 2 || angles->shape[2] != 2 || !desc_is_dense(angles))
+        return ckpt_call_fail(call, "the table must be dense fp32 [%lld, %lld, 2]", (long long)n,
+                              (long long)(d / 2));
+    return CKPT_OK;
+}
+
+struct ckpt_view rope_table_rows(const struct ckpt_view *table, const struct ckpt_desc *x, int axis)
+{
+    struct ckpt_view v = *table;
+    int64_t d = v.desc.shape[1] * v.desc.shape[2];
+    v.desc.ndim = x->ndim;
+    for (int i = 0; i < v.desc.ndim; i++) {
+        v.desc.shape[i] = i == axis ? x->shape[i] : 1;
+        v.desc.stride[i] = d;
+    }
+    return v;
+}
 
 static int rope_shape(struct ckpt_call *call)
 {
     const struct rope_attr *attr = call->attr;
-    const struct ckpt_desc *x = &call->in[0], *table = &call->in[1];
-    if (call_float(call, 0) || call_dense_rows(call, 0))
+    if (call_float(call, 0) || call_dense_rows(call, 0) || rope_check(call, 1, attr->axis))
         return CKPT_ESHAPE;
-    if (attr->axis < 0 || attr->axis >= x->ndim - 1)
-        return ckpt_call_fail(call, "axis %d must be one of x before its last", (int)attr->axis);
-    int64_t n = x->shape[attr->axis], d = x->shape[x->ndim - 1];
-    if (d % 2)
-        return ckpt_call_fail(call, "the last axis holds pairs: its size %lld must be even",
-                              (long long)d);
-    if (table->dtype != CKPT_F32 || table->ndim != 3 || table->shape[0] != n ||
-        table->shape[1] != d / 2 || table->shape[2] != 2 || !desc_is_dense(table))
-        return ckpt_call_fail(call, "the table must be dense fp32 [%lld, %lld, 2]", (long long)n,
-                              (long long)(d / 2));
     call_like_memory(call, 0, 0);
     return CKPT_OK;
 }
@@ -48,6 +66,7 @@ const struct ckpt_op_def op_rope = {
     .grad = rope_grad,
     .cost = rope_cost,
     .cpu = cpu_rope,
+    .cuda = CUDA_KERNEL(cuda_rope),
 };
 
 ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)

@@ -1,12 +1,32 @@
-/* Attributes of the rotary embedding. */
+/* Rotary embedding: attributes and the table of angles. */
 #ifndef CKPT_OPS_ROPE_H
 #define CKPT_OPS_ROPE_H
 
-#include <stdint.h>
+#include "ckpt_op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct rope_attr {
     int32_t axis;
     int32_t inverse; /* 1: turn back */
 };
 
+/* Attributes of rms_norm_rope. */
+struct rms_norm_rope_attr {
+    float eps;
+    int32_t axis;
+};
+
+/* Checks axis, the last axis of in[0] and the table in[table]. */
+int rope_check(struct ckpt_call *call, int table, int axis);
+
+/* The table [n, D/2, 2] as rows of D that move along one axis of x only. */
+struct ckpt_view rope_table_rows(const struct ckpt_view *table, const struct ckpt_desc *x,
+                                 int axis);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

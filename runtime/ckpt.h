@@ -320,6 +320,14 @@ CKPT_API ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, f
 CKPT_API ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
                                    ckpt_tensor scale);
 
+/*
+ * layer_norm(x) (1 + scale) + shift in one pass; shift and scale as for ckpt_modulate.  The
+ * normalised value is neither rounded nor stored: only mean and 1 / sqrt(var + eps) of each row are
+ * kept for the gradient.
+ */
+CKPT_API ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
+                                              ckpt_tensor scale, float eps);
+
 /* x + gate a.  gate has the rank of x, its last axis, and on every other axis its size or 1. */
 CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate,
                                          ckpt_tensor a);
@@ -330,6 +338,11 @@ CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tenso
  * table fp32 [shape[axis], D/2, 2] holds (cos, sin).
  */
 CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
+
+/* rope(rms_norm(x, w, eps), table, axis) in one pass.  The normalised value is rounded to the dtype
+ * of x, as in ckpt_rms_norm; its product with w is not rounded before it is turned. */
+CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps,
+                                        ckpt_tensor table, int axis);
 
 /*
  * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
@@ -410,41 +423,43 @@ CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
  * CKPT_NO_AT.
  */
 #ifndef CKPT_NO_AT
-#define ckpt_input(t, ...)              ckpt_input(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_constant(t, ...)           ckpt_constant(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output(t, ...)             ckpt_output(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output_gradient(t, ...)    ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_linear(t, ...)             ckpt_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_add(t, ...)                ckpt_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sub(t, ...)                ckpt_sub(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mul(t, ...)                ckpt_mul(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_affine(t, ...)             ckpt_affine(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_where(t, ...)              ckpt_where(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gelu(t, ...)               ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_silu(t, ...)               ckpt_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_layer_norm(t, ...)         ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rms_norm(t, ...)           ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_modulate(t, ...)           ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gated_residual(t, ...)     ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rope(t, ...)               ckpt_rope(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_attention(t, ...)          ckpt_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_attention(t, ...)    ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pack(t, ...)               ckpt_pack(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_timestep_embedding(t, ...) ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_patchify(t, ...)           ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_unpatchify(t, ...)         ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_reshape(t, ...)            ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_permute(t, ...)            ckpt_permute(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_slice(t, ...)              ckpt_slice(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_split(t, ...)              ckpt_split(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_concat(t, ...)             ckpt_concat(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_contiguous(t, ...)         ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cast(t, ...)               ckpt_cast(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sum(t, ...)                ckpt_sum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mean(t, ...)               ckpt_mean(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_randn(t, ...)              ckpt_randn(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mse(t, ...)                ckpt_mse(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_entropy(t, ...)      ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_input(t, ...)               ckpt_input(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_constant(t, ...)            ckpt_constant(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output(t, ...)              ckpt_output(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output_gradient(t, ...)     ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear(t, ...)              ckpt_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_add(t, ...)                 ckpt_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sub(t, ...)                 ckpt_sub(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mul(t, ...)                 ckpt_mul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_affine(t, ...)              ckpt_affine(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_where(t, ...)               ckpt_where(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu(t, ...)                ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_silu(t, ...)                ckpt_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm(t, ...)          ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm(t, ...)            ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_modulate(t, ...)            ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm_modulate(t, ...) ckpt_layer_norm_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gated_residual(t, ...)      ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rope(t, ...)                ckpt_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm_rope(t, ...)       ckpt_rms_norm_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_attention(t, ...)           ckpt_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_attention(t, ...)     ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pack(t, ...)                ckpt_pack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_timestep_embedding(t, ...)  ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_patchify(t, ...)            ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unpatchify(t, ...)          ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_reshape(t, ...)             ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_permute(t, ...)             ckpt_permute(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_slice(t, ...)               ckpt_slice(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_split(t, ...)               ckpt_split(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_concat(t, ...)              ckpt_concat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_contiguous(t, ...)          ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cast(t, ...)                ckpt_cast(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sum(t, ...)                 ckpt_sum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mean(t, ...)                ckpt_mean(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_randn(t, ...)               ckpt_randn(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mse(t, ...)                 ckpt_mse(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_entropy(t, ...)       ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 /* ---- compile and run ----------------------------------------------------------------------- */

@@ -27,9 +27,13 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a);
 int cpu_rms_norm_dx(const struct ckpt_kernel_args *a);
 int cpu_modulate(const struct ckpt_kernel_args *a);
 int cpu_modulate_dx(const struct ckpt_kernel_args *a);
+int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a);
+int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a);
 int cpu_gated_residual(const struct ckpt_kernel_args *a);
 int cpu_gated_residual_dx(const struct ckpt_kernel_args *a);
 int cpu_rope(const struct ckpt_kernel_args *a);
+int cpu_rms_norm_rope(const struct ckpt_kernel_args *a);
+int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a);
 
 int cpu_attention(const struct ckpt_kernel_args *a);
 int cpu_attention_dx(const struct ckpt_kernel_args *a);

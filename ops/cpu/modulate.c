@@ -1,12 +1,9 @@
 /*
  * x (1 + scale) + shift and x + gate a, with the gradients.  The gradients of shift, scale and gate
- * are sums over the axes on which they stand still: fixed chunks of rows, added in order.
+ * are sums over the axes on which they stand still (row_sums.h).
  */
 #include "kernels.h"
-#include "rows.h"
-
-#define TILE  2048 /* columns whose sums a leaf keeps in the first-level cache */
-#define BLOCK 64   /* rows added in fp32 before the sum moves to the next level */
+#include "row_sums.h"
 
 typedef void (*forward_leaf)(const struct row_run *run, int64_t c, bool half);
 
@@ -94,20 +91,9 @@ int cpu_gated_residual(const struct ckpt_kernel_args *a)
     return forward(a, gated_residual_leaf);
 }
 
-/*
- * Sums of a leaf over the rows of one run, c <= TILE columns from a first one.
- * run: x, dy, the vector (scale or gate), dx, and the sums of vector 0 and 1.
- */
-struct sums {
-    float *first, *second; /* += sum dy, += sum dy x (modulate); += sum dy a, unused (gate) */
-};
-
-typedef void (*backward_leaf)(const struct row_run *run, int64_t column, int64_t c, bool half,
-                              bool dy_half, const struct sums *sums);
-
 /* dx = dy (1 + scale), dshift += dy, dscale += dy x */
 ROWS_INLINE void modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c, bool half,
-                                  bool dy_half, const struct sums *sums)
+                                  bool dy_half, const struct row_sums *sums)
 {
     float *restrict dshift = sums->first, *restrict dscale = sums->second;
     int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
@@ -127,7 +113,7 @@ ROWS_INLINE void modulate_dx_rows(const struct row_run *run, int64_t column, int
 }
 
 CKPT_CLONES static void modulate_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
-                                         bool half, bool dy_half, const struct sums *sums)
+                                         bool half, bool dy_half, const struct row_sums *sums)
 {
     if (half && dy_half)
         modulate_dx_rows(run, column, c, true, true, sums);
@@ -141,7 +127,7 @@ CKPT_CLONES static void modulate_dx_leaf(const struct row_run *run, int64_t colu
 
 /* da = dy gate, dgate += dy a */
 ROWS_INLINE void gated_residual_dx_rows(const struct row_run *run, int64_t column, int64_t c,
-                                        bool half, bool dy_half, const struct sums *sums)
+                                        bool half, bool dy_half, const struct row_sums *sums)
 {
     float *restrict dgate = sums->first;
     int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
@@ -160,7 +146,7 @@ ROWS_INLINE void gated_residual_dx_rows(const struct row_run *run, int64_t colum
 }
 
 CKPT_CLONES static void gated_residual_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
-                                               bool half, bool dy_half, const struct sums *sums)
+                                               bool half, bool dy_half, const struct row_sums *sums)
 {
     if (half && dy_half)
         gated_residual_dx_rows(run, column, c, true, true, sums);
@@ -172,109 +158,12 @@ CKPT_CLONES static void gated_residual_dx_leaf(const struct row_run *run, int64_
         gated_residual_dx_rows(run, column, c, false, false, sums);
 }
 
-/* A gradient kernel: its rows, its sums and how they are cut. */
-struct backward {
-    struct rows r;
-    backward_leaf leaf;
-    bool half, dy_half;
-    int n_sums;
-    int64_t c, vectors, rows_each, chunks; /* rows_each rows to a vector, in chunks */
-};
-
-/* Sums rows [row, end), which share a vector, into sum[n_sums][c]. */
-static void backward_chunk(const struct backward *b, int64_t row, int64_t end, float *const *sum)
-{
-    float block[2][TILE];
-    struct sums sums = {.first = block[0], .second = block[1]};
-    for (int s = 0; s < b->n_sums; s++)
-        memset(sum[s], 0, (size_t)b->c * sizeof *sum[s]);
-    for (int64_t column = 0; column < b->c; column += TILE) {
-        int64_t n = min_i64(TILE, b->c - column);
-        struct row_run run;
-        for (int64_t first = row; first < end; first += run.n) {
-            rows_run(&b->r, first, min_i64(end, first + BLOCK), &run);
-            for (int s = 0; s < b->n_sums; s++)
-                memset(block[s], 0, (size_t)n * sizeof block[s][0]);
-            b->leaf(&run, column, n, b->half, b->dy_half, &sums);
-            for (int s = 0; s < b->n_sums; s++)
-                for (int64_t j = 0; j < n; j++)
-                    sum[s][column + j] += block[s][j];
-        }
-    }
-}
-
-/* The place of a vector in the gradients: operands 4 and 5 follow the vector. */
-static void gradient_rows(const struct backward *b, int64_t vector, float **sum)
-{
-    struct row_run run;
-    int64_t row = vector * b->rows_each;
-    rows_run(&b->r, row, row + 1, &run);
-    for (int s = 0; s < b->n_sums; s++)
-        sum[s] = (float *)run.at[4 + s];
-}
-
-/* Adds the chunks of one vector, in order. */
-static void add_partials(const struct backward *b, int64_t vector, const float *partial)
-{
-    float *sum[2];
-    gradient_rows(b, vector, sum);
-    for (int s = 0; s < b->n_sums; s++)
-        for (int64_t j = 0; j < b->c; j++) {
-            float total = 0.f;
-            for (int64_t i = 0; i < b->chunks; i++)
-                total += partial[((vector * b->chunks + i) * b->n_sums + s) * b->c + j];
-            sum[s][j] = total;
-        }
-}
-
-static void backward_run(const struct backward *b, float *partial)
-{
-    int64_t per = (b->rows_each + b->chunks - 1) / b->chunks;
-#pragma omp parallel for schedule(static) if (b->r.count * b->c > ROWS_CHUNK)
-    for (int64_t i = 0; i < b->vectors * b->chunks; i++) {
-        int64_t vector = i / b->chunks, chunk = i % b->chunks, base = vector * b->rows_each;
-        float *sum[2];
-        if (b->chunks == 1)
-            gradient_rows(b, vector, sum);
-        for (int s = 0; s < b->n_sums && b->chunks > 1; s++)
-            sum[s] = partial + (i * b->n_sums + s) * b->c;
-        backward_chunk(b, base + chunk * per, base + min_i64(b->rows_each, (chunk + 1) * per), sum);
-    }
-    if (b->chunks == 1)
-        return;
-#pragma omp parallel for schedule(static) if (b->vectors * b->chunks * b->c > ROWS_CHUNK)
-    for (int64_t v = 0; v < b->vectors; v++)
-        add_partials(b, v, partial);
-}
-
-/* x: the operand of dx; v: the vector; out[0] is dx, the sums follow. */
-static int backward(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
-                    const struct ckpt_view *v, int n_sums, backward_leaf leaf)
-{
-    struct backward b = {.leaf = leaf,
-                         .half = view_half(x),
-                         .dy_half = view_half(&a->in[0]),
-                         .n_sums = n_sums,
-                         .c = x->desc.shape[x->desc.ndim - 1]};
-    rows_begin(&b.r, x);
-    rows_operand(&b.r, &a->in[0]);
-    rows_operand(&b.r, v);
-    rows_operand(&b.r, &a->out[0]);
-    for (int s = 0; s < n_sums; s++)
-        rows_operand(&b.r, &a->out[1 + s]);
-    b.rows_each = rows_finish_reduction(&b.r, 4);
-    b.vectors = b.r.count / b.rows_each;
-    b.chunks = rows_vector_chunks(b.vectors, b.rows_each);
-    backward_run(&b, a->workspace);
-    return CKPT_OK;
-}
-
 int cpu_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return backward(a, &a->in[1], &a->in[2], 2, modulate_dx_leaf);
+    return row_sums_backward(a, &a->in[1], &a->in[2], NULL, 2, modulate_dx_leaf);
 }
 
 int cpu_gated_residual_dx(const struct ckpt_kernel_args *a)
 {
-    return backward(a, &a->in[2], &a->in[1], 1, gated_residual_dx_leaf);
+    return row_sums_backward(a, &a->in[2], &a->in[1], NULL, 1, gated_residual_dx_leaf);
 }

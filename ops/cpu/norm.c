@@ -3,8 +3,7 @@
  * mean and variance take a pass each.
  */
 #include "kernels.h"
-#include "norm.h"
-#include "rows.h"
+#include "rms_norm.h"
 
 /* A leaf function works through one run of rows. */
 typedef void (*norm_leaf)(const struct row_run *run, int64_t c, const void *extra);
@@ -140,12 +139,6 @@ struct rms_norm {
     float eps;
 };
 
-/* x rstd, rounded as the forward pass rounds it. */
-ROWS_INLINE float rms_normalized(float x, float rstd, bool half)
-{
-    return half ? bf16_load(bf16_round(x * rstd)) : x * rstd;
-}
-
 /* run: x, y, rstd */
 ROWS_INLINE void rms_norm_rows(const struct row_run *run, int64_t c, const struct rms_norm *p,
                                bool half)
@@ -218,46 +211,38 @@ ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const vo
     }
 }
 
-CKPT_CLONES static void rms_norm_dx_bf16(const struct row_run *run, int64_t c, const void *w,
-                                         float *dw, bool dy_half)
+CKPT_CLONES static void rms_norm_dx_leaf(const struct row_run *run, int64_t c, const void *w,
+                                         float *dw, bool half, bool dy_half)
 {
-    if (dy_half)
+    if (half && dy_half)
         rms_norm_dx_rows(run, c, w, dw, true, true);
-    else
+    else if (half)
         rms_norm_dx_rows(run, c, w, dw, true, false);
-}
-
-CKPT_CLONES static void rms_norm_dx_f32(const struct row_run *run, int64_t c, const void *w,
-                                        float *dw, bool dy_half)
-{
-    if (dy_half)
+    else if (dy_half)
         rms_norm_dx_rows(run, c, w, dw, false, true);
     else
         rms_norm_dx_rows(run, c, w, dw, false, false);
 }
 
 /* Rows [row, end) in blocks of at most 64: long sums lose less in two levels. */
-static void rms_norm_dx_chunk(const struct ckpt_kernel_args *a, const struct rows *r, int64_t row,
-                              int64_t end, float *total)
+static void rms_norm_chunk(const struct ckpt_kernel_args *a, const struct rows *r, int64_t row,
+                           int64_t end, rms_norm_leaf leaf, float *total)
 {
     int64_t c = last_axis(&a->in[1]);
     float *block = total + c;
-    bool dy_half = view_half(&a->in[0]);
     struct row_run run;
     memset(total, 0, (size_t)c * sizeof *total);
     for (; row < end; row += run.n) {
         rows_run(r, row, min_i64(end, row + 64), &run);
         memset(block, 0, (size_t)c * sizeof *block);
-        if (view_half(&a->in[1]))
-            rms_norm_dx_bf16(&run, c, a->in[2].data, block, dy_half);
-        else
-            rms_norm_dx_f32(&run, c, a->in[2].data, block, dy_half);
+        leaf(&run, c, a->in[2].data, block, view_half(&a->in[1]), view_half(&a->in[0]));
         for (int64_t j = 0; j < c; j++)
             total[j] += block[j];
     }
 }
 
-int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
+int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *table,
+                      rms_norm_leaf leaf)
 {
     const struct ckpt_view *x = &a->in[1];
     int64_t c = last_axis(x);
@@ -267,11 +252,13 @@ int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->in[0]);
     rows_operand(&r, &a->in[3]);
     rows_operand(&r, &a->out[0]);
+    if (table)
+        rows_operand(&r, table);
     rows_finish(&r);
     int64_t chunks = rows_sum_chunks(r.count), per = (r.count + chunks - 1) / chunks;
 #pragma omp parallel for schedule(static) if (r.count * c > ROWS_CHUNK)
     for (int64_t i = 0; i < chunks; i++)
-        rms_norm_dx_chunk(a, &r, i * per, min_i64(r.count, (i + 1) * per), partial + i * 2 * c);
+        rms_norm_chunk(a, &r, i * per, min_i64(r.count, (i + 1) * per), leaf, partial + i * 2 * c);
     for (int64_t j = 0; j < c; j++) {
         double sum = 0;
         for (int64_t i = 0; i < chunks; i++)
@@ -279,4 +266,9 @@ int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
         dw[j] = (float)sum;
     }
     return CKPT_OK;
+}
+
+int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
+{
+    return rms_norm_backward(a, NULL, rms_norm_dx_leaf);
 }

@@ -46,25 +46,12 @@ CKPT_CLONES static void rope_rows(const struct row_run *run, int64_t pairs, floa
     }
 }
 
-/* The table as an operand that moves along one axis of x only. */
-static struct ckpt_view table_rows(const struct ckpt_kernel_args *a, int axis)
-{
-    struct ckpt_view v = a->in[1];
-    int64_t d = v.desc.shape[1] * v.desc.shape[2];
-    v.desc.ndim = a->in[0].desc.ndim;
-    for (int i = 0; i < v.desc.ndim; i++) {
-        v.desc.shape[i] = i == axis ? a->in[0].desc.shape[i] : 1;
-        v.desc.stride[i] = d;
-    }
-    return v;
-}
-
 int cpu_rope(const struct ckpt_kernel_args *a)
 {
     const struct rope_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
     int64_t d = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(d);
-    struct ckpt_view table = table_rows(a, attr->axis);
+    struct ckpt_view table = rope_table_rows(&a->in[1], &x->desc, attr->axis);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);

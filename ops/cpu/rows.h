@@ -1,49 +1,11 @@
-/*
- * Kernels that work row by row: the last axis is dense, the other axes have any strides.
- *
- * A struct rows walks the outer axes of several operands together.  Axes are put in the memory
- * order of the first operand and merged where every operand allows it, so that a leaf function gets
- * long runs of rows with one constant step per operand.
- */
+/* Rows on the CPU: how work on them is cut, and their elements. */
 #ifndef CKPT_CPU_ROWS_H
 #define CKPT_CPU_ROWS_H
 
 #include "cpu.h"
+#include "ops/rows.h"
 
-#define ROWS_OPERANDS 6
-#define ROWS_INLINE   static inline __attribute__((always_inline))
-
-struct rows {
-    int ndim, n;   /* axes, operands */
-    int64_t count; /* of rows */
-    int64_t size[CKPT_MAX_DIMS];
-    int64_t step[ROWS_OPERANDS][CKPT_MAX_DIMS]; /* bytes */
-    char *base[ROWS_OPERANDS];
-};
-
-/* n rows; row i of operand k starts at at[k] + i * step[k]. */
-struct row_run {
-    int64_t n;
-    char *at[ROWS_OPERANDS];
-    int64_t step[ROWS_OPERANDS];
-};
-
-/* Every axis of x but the last; x becomes operand 0. */
-void rows_begin(struct rows *r, const struct ckpt_view *x);
-
-/* Adds an operand with the same outer axes; where its size is 1 it stands still.  Returns its
- * number. */
-int rows_operand(struct rows *r, const struct ckpt_view *v);
-
-/* Sorts and merges the axes. */
-void rows_finish(struct rows *r);
-
-/* The same, but axes on which operand k stands still come last.  Returns how many consecutive rows
- * share one row of operand k. */
-int64_t rows_finish_reduction(struct rows *r, int k);
-
-/* Finds rows row, row + 1, ... as far as one step per operand reaches them, at most up to end. */
-void rows_run(const struct rows *r, int64_t row, int64_t end, struct row_run *run);
+#define ROWS_INLINE static inline __attribute__((always_inline))
 
 #define ROWS_CHUNK 16384 /* elements; on fewer, a second thread costs more than it saves */
 

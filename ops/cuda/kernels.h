@@ -31,6 +31,19 @@ int cuda_attention(const struct ckpt_kernel_args *a);
 int cuda_attention_dx(const struct ckpt_kernel_args *a);
 int cuda_cross_attention(const struct ckpt_kernel_args *a);
 int cuda_cross_attention_dx(const struct ckpt_kernel_args *a);
+int cuda_layer_norm(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_dx(const struct ckpt_kernel_args *a);
+int cuda_rms_norm(const struct ckpt_kernel_args *a);
+int cuda_rms_norm_dx(const struct ckpt_kernel_args *a);
+int cuda_modulate(const struct ckpt_kernel_args *a);
+int cuda_modulate_dx(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a);
+int cuda_layer_norm_modulate_dx(const struct ckpt_kernel_args *a);
+int cuda_gated_residual(const struct ckpt_kernel_args *a);
+int cuda_gated_residual_dx(const struct ckpt_kernel_args *a);
+int cuda_rope(const struct ckpt_kernel_args *a);
+int cuda_rms_norm_rope(const struct ckpt_kernel_args *a);
+int cuda_rms_norm_rope_dx(const struct ckpt_kernel_args *a);
 
 #ifdef __cplusplus
 }

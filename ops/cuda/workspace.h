@@ -168,4 +168,41 @@ static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
     return chunks > 1 ? chunks * cols * (int64_t)sizeof(float) : 0;
 }
 
+/*
+ * Sums over rows: how many chunks the rows that share one of `vectors` vectors are cut into.  All
+ * chunks together are one wave of blocks on a large device; a chunk has at least 4 rows, one a
+ * warp, and so few that fp32 sums lose nothing that counts.  Chunks of row_chunk rows leave none
+ * empty.
+ */
+static inline int64_t cuda_row_chunk(int64_t vectors, int64_t rows)
+{
+    int64_t wave = max_i64(1, 396 / vectors);
+    return min_i64(1024, max_i64(4, (rows + wave - 1) / wave));
+}
+
+static inline int64_t cuda_row_chunks(int64_t vectors, int64_t rows)
+{
+    int64_t each = cuda_row_chunk(vectors, rows);
+    return (rows + each - 1) / each;
+}
+
+/* n sums of the shape of v over the rows of x: a partial sum per chunk, none for a single one. */
+static inline int64_t cuda_row_sums_workspace(const struct ckpt_desc *x, const struct ckpt_desc *v,
+                                              int n)
+{
+    int64_t c = x->shape[x->ndim - 1], vectors = 1, rows = 1;
+    for (int i = 0; i < x->ndim - 1; i++) {
+        vectors *= v->shape[i];
+        rows *= x->shape[i];
+    }
+    int64_t chunks = cuda_row_chunks(vectors, rows / vectors);
+    return chunks == 1 ? 0 : vectors * chunks * n * c * (int64_t)sizeof(float);
+}
+
+/* The sum of one vector of c over all rows. */
+static inline int64_t cuda_weight_sums_workspace(int64_t rows, int64_t c)
+{
+    return cuda_row_chunks(1, rows) * c * (int64_t)sizeof(float);
+}
+
 #endif

@@ -160,6 +160,20 @@ static ckpt_tensor record_modulate(ckpt_tape *t, enum ckpt_dtype dtype)
     return ckpt_modulate(t, tokens(t, dtype), sample_row(t, dtype), sample_row(t, dtype));
 }
 
+static ckpt_tensor record_norm_modulate(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_layer_norm_modulate(t, tokens(t, dtype), sample_row(t, dtype), sample_row(t, dtype),
+                                    1e-6f);
+}
+
+static ckpt_tensor record_norm_rope(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    struct ckpt_desc table = dense(CKPT_F32, SHAPE(FRAMES, HEAD / 2, 2));
+    return ckpt_rms_norm_rope(t, heads(t, dtype, 3, SHAPE(BATCH, FRAMES, PLACES)),
+                              operand(t, dtype, SHAPE(HEAD)), 1e-6f, operand_of(t, &table, false),
+                              1);
+}
+
 static ckpt_tensor record_gated_residual(ckpt_tape *t, enum ckpt_dtype dtype)
 {
     return ckpt_gated_residual(t, tokens(t, dtype), sample_row(t, dtype), tokens(t, dtype));
@@ -318,6 +332,8 @@ const struct bench_case bench_cases[] = {
     {"RMS norm", record_rms_norm},
     {"rotary embedding", record_rope},
     {"modulate", record_modulate},
+    {"layer norm, modulate", record_norm_modulate},
+    {"RMS norm, rotary", record_norm_rope},
     {"gated residual", record_gated_residual},
     {"GELU", record_gelu},
     {"SiLU", record_silu},

@@ -54,8 +54,10 @@ void ref_mean(const struct array *in, struct array *out, const struct op_attr *a
 void ref_layer_norm(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_rms_norm(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_modulate(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_layer_norm_modulate(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_gated_residual(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_rope(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_rms_norm_rope(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_attention(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_cross_attention(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_pack(const struct array *in, struct array *out, const struct op_attr *a);

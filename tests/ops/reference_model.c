@@ -49,6 +49,14 @@ void ref_modulate(const struct array *in, struct array *out, const struct op_att
                     in[1].x[array_broadcast(out, &in[1], i)];
 }
 
+void ref_layer_norm_modulate(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array normal[3] = {{0}, in[1], in[2]};
+    ref_layer_norm(in, &normal[0], a);
+    ref_modulate(normal, out, a);
+    array_free(&normal[0]);
+}
+
 void ref_gated_residual(const struct array *in, struct array *out, const struct op_attr *a)
 {
     (void)a;
@@ -70,6 +78,14 @@ void ref_rope(const struct array *in, struct array *out, const struct op_attr *a
         out->x[i] = x->x[i] * angle[0] - x->x[i + 1] * angle[1];
         out->x[i + 1] = x->x[i + 1] * angle[0] + x->x[i] * angle[1];
     }
+}
+
+void ref_rms_norm_rope(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array normal[2] = {{0}, in[2]};
+    ref_rms_norm(in, &normal[0], a);
+    ref_rope(normal, out, a);
+    array_free(&normal[0]);
 }
 
 /* One query against M keys, `stride` apart: o = softmax(scale q k^T) v; M may be 0. */

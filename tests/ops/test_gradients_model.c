@@ -78,6 +78,34 @@ static ckpt_tensor record_modulate(ckpt_tape *t, const ckpt_tensor *in, const st
     return ckpt_modulate(t, in[0], in[1], in[2]);
 }
 
+/* From the large trials on, rows of the real width: kernels keep those in registers. */
+static void draw_layer_norm_modulate(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS], own[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 2, 4);
+    draw_shape(r, trial, ndim, 4, shape);
+    shape[ndim - 1] = trial == TRIAL_TINY ? 3 : trial % 2 ? 8 * rng_range(r, 1, 3) : 11;
+    if (trial >= TRIAL_LARGE)
+        memcpy(shape, (int64_t[]){2, 1, 1 + 60 * (trial % 2), trial % 2 ? 1152 : 2503},
+               4 * sizeof *shape);
+    ndim = trial >= TRIAL_LARGE ? 4 : ndim;
+    struct operand *x = case_add(c, r, ROLE_PARAM, ndim, shape);
+    for (int64_t i = 0; trial % 3 == 0 && i < x->value.n; i++)
+        x->value.x[i] += 3;
+    draw_condition(r, ndim, shape, own);
+    case_add(c, r, ROLE_PARAM, ndim, own);
+    if (trial % 4 == 3)
+        draw_condition(r, ndim, shape, own);
+    case_add(c, r, ROLE_PARAM, ndim, own);
+    c->attr.eps = (float)1e-6;
+}
+
+static ckpt_tensor record_layer_norm_modulate(ckpt_tape *t, const ckpt_tensor *in,
+                                              const struct op_case *c)
+{
+    return ckpt_layer_norm_modulate(t, in[0], in[1], in[2], (float)c->attr.eps);
+}
+
 static void draw_gated_residual(struct op_case *c, struct rng *r, int trial)
 {
     int64_t shape[CKPT_MAX_DIMS], own[CKPT_MAX_DIMS];
@@ -100,13 +128,9 @@ static ckpt_tensor record_gated_residual(ckpt_tape *t, const ckpt_tensor *in,
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-static void draw_rope(struct op_case *c, struct rng *r, int trial)
+/* A table for x [.., D] along attr.axis. */
+static void draw_table(struct op_case *c, struct rng *r, int ndim, const int64_t *shape)
 {
-    int64_t shape[CKPT_MAX_DIMS];
-    int ndim = draw_rank(r, 2, 5);
-    draw_shape(r, trial, ndim, 4, shape);
-    shape[ndim - 1] = trial == TRIAL_LARGE ? 150 : 2 * rng_range(r, 1, 5);
-    case_add(c, r, ROLE_PARAM, ndim, shape);
     c->attr.axis = (int)rng_range(r, 0, ndim - 2);
     int64_t positions = shape[c->attr.axis], pairs = shape[ndim - 1] / 2;
     struct operand *table = case_add(c, r, ROLE_FIXED, 3, (int64_t[]){positions, pairs, 2});
@@ -117,9 +141,41 @@ static void draw_rope(struct op_case *c, struct rng *r, int trial)
     }
 }
 
+static void draw_rope(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 2, 5);
+    draw_shape(r, trial, ndim, 4, shape);
+    shape[ndim - 1] = trial == TRIAL_LARGE ? 150 : 2 * rng_range(r, 1, 5);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    draw_table(c, r, ndim, shape);
+}
+
 static ckpt_tensor record_rope(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     return ckpt_rope(t, in[0], in[1], c->attr.axis);
+}
+
+/* From the large trials on, the heads of the real model, or rows for a warp each. */
+static void draw_rms_norm_rope(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 2, 5);
+    draw_shape(r, trial, ndim, 4, shape);
+    shape[ndim - 1] = trial % 2 ? 8 * rng_range(r, 1, 3) : 2 * rng_range(r, 2, 6);
+    if (trial >= TRIAL_LARGE)
+        memcpy(shape, (int64_t[]){3, 5, 21, trial % 2 ? 72 : 302},
+               (size_t)(ndim = 4) * sizeof *shape);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    case_add(c, r, ROLE_PARAM, 1, &shape[ndim - 1]);
+    draw_table(c, r, ndim, shape);
+    c->attr.eps = (float)1e-5;
+}
+
+static ckpt_tensor record_rms_norm_rope(ckpt_tape *t, const ckpt_tensor *in,
+                                        const struct op_case *c)
+{
+    return ckpt_rms_norm_rope(t, in[0], in[1], (float)c->attr.eps, in[2], c->attr.axis);
 }
 
 static void draw_attention(struct op_case *c, struct rng *r, int trial)
@@ -305,8 +361,11 @@ static const struct op_row rows[] = {
     {"layer_norm", draw_layer_norm, record_layer_norm, ref_layer_norm},
     {"rms_norm", draw_rms_norm, record_rms_norm, ref_rms_norm},
     {"modulate", draw_modulate, record_modulate, ref_modulate},
+    {"layer_norm_modulate", draw_layer_norm_modulate, record_layer_norm_modulate,
+     ref_layer_norm_modulate},
     {"gated_residual", draw_gated_residual, record_gated_residual, ref_gated_residual},
     {"rope", draw_rope, record_rope, ref_rope},
+    {"rms_norm_rope", draw_rms_norm_rope, record_rms_norm_rope, ref_rms_norm_rope},
     {"attention", draw_attention, record_attention, ref_attention},
     {"cross_attention", draw_cross_attention, record_cross_attention, ref_cross_attention},
     {"pack", draw_pack, record_pack, ref_pack},

@@ -1,4 +1,5 @@
 /* Walks the outer axes of several operands together; see rows.h. */
+#include <string.h>
 #include "rows.h"
 
 void rows_begin(struct rows *r, const struct ckpt_view *x)

@@ -1,0 +1,137 @@
+/*
+ * Layer norm and modulation in one pass.  The normalised value lives in a register: it is not
+ * rounded before it is scaled, and the way back makes it again from x and the statistics.
+ */
+#include "kernels.h"
+#include "norm.h"
+#include "row_sums.h"
+
+/* run: x, y, stats, shift, scale */
+ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c, float eps, bool half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        void *restrict y = run->at[1] + i * run->step[1];
+        float *stats = (float *)(run->at[2] + i * run->step[2]);
+        const void *restrict shift = run->at[3] + i * run->step[3];
+        const void *restrict scale = run->at[4] + i * run->step[4];
+        float sum = 0.f, squares = 0.f;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < c; j++)
+            sum += row_get(x, j, half);
+        float mean = sum / (float)c;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(x, j, half) - mean;
+            squares += d * d;
+        }
+        float rstd = 1.f / sqrtf(squares / (float)c + eps);
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float n = (row_get(x, j, half) - mean) * rstd;
+            row_put(y, j, n * (1.f + row_get(scale, j, half)) + row_get(shift, j, half), half);
+        }
+        stats[0] = mean;
+        stats[1] = rstd;
+    }
+}
+
+CKPT_CLONES static void norm_modulate_leaf(const struct row_run *run, int64_t c, float eps,
+                                           bool half)
+{
+    if (half)
+        norm_modulate_rows(run, c, eps, true);
+    else
+        norm_modulate_rows(run, c, eps, false);
+}
+
+int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
+{
+    const struct norm_attr *attr = a->attr;
+    const struct ckpt_view *x = &a->in[0];
+    int64_t c = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(c);
+    struct rows r;
+    rows_begin(&r, x);
+    rows_operand(&r, &a->out[0]);
+    rows_operand(&r, &a->out[1]);
+    rows_operand(&r, &a->in[1]);
+    rows_operand(&r, &a->in[2]);
+    rows_finish(&r);
+    int64_t chunks = (r.count + per - 1) / per;
+#pragma omp parallel for schedule(static) if (chunks > 1)
+    for (int64_t i = 0; i < chunks; i++) {
+        struct row_run run;
+        int64_t end = min_i64(r.count, (i + 1) * per);
+        for (int64_t row = i * per; row < end; row += run.n) {
+            rows_run(&r, row, end, &run);
+            norm_modulate_leaf(&run, c, attr->eps, view_half(x));
+        }
+    }
+    return CKPT_OK;
+}
+
+/* mean(g) and mean(g n) of one row, with g = dy (1 + scale) and n = (x - mean) rstd. */
+struct row_means {
+    float g, gn;
+};
+
+ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *restrict dy,
+                                          const void *restrict scale, const float *stats, int64_t c,
+                                          bool half, bool dy_half)
+{
+    float mean = stats[0], sum = 0.f, dot = 0.f;
+#pragma omp simd reduction(+ : sum, dot)
+    for (int64_t j = 0; j < c; j++) {
+        float g = row_get(dy, j, dy_half) * (1.f + row_get(scale, j, half));
+        sum += g;
+        dot += g * (row_get(x, j, half) - mean);
+    }
+    return (struct row_means){.g = sum / (float)c, .gn = dot * stats[1] / (float)c};
+}
+
+/*
+ * run: x, dy, scale, dx, the sums, stats.
+ *   dx = rstd (g - mean(g) - n mean(g n)), dshift += dy, dscale += dy n
+ */
+ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,
+                                       bool half, bool dy_half, const struct row_sums *sums)
+{
+    float *restrict dshift = sums->first, *restrict dscale = sums->second;
+    int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
+    for (int64_t i = 0; i < run->n; i++) {
+        const char *x = run->at[0] + i * run->step[0], *dy = run->at[1] + i * run->step[1];
+        const char *scale = run->at[2] + i * run->step[2];
+        const float *stats = (const float *)(run->at[6] + i * run->step[6]);
+        struct row_means m = row_means_of(x, dy, scale, stats, sums->width, half, dy_half);
+        const void *restrict x1 = x + skip, *restrict dy1 = dy + dy_skip;
+        const void *restrict scale1 = scale + skip;
+        void *restrict dx = run->at[3] + i * run->step[3] + skip;
+        float mean = stats[0], rstd = stats[1];
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(dy1, j, dy_half), n = (row_get(x1, j, half) - mean) * rstd;
+            float g = d * (1.f + row_get(scale1, j, half));
+            row_put(dx, j, rstd * (g - m.g - n * m.gn), half);
+            dshift[j] += d;
+            dscale[j] += d * n;
+        }
+    }
+}
+
+CKPT_CLONES static void norm_modulate_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
+                                              bool half, bool dy_half, const struct row_sums *sums)
+{
+    if (half && dy_half)
+        norm_modulate_dx_rows(run, column, c, true, true, sums);
+    else if (half)
+        norm_modulate_dx_rows(run, column, c, true, false, sums);
+    else if (dy_half)
+        norm_modulate_dx_rows(run, column, c, false, true, sums);
+    else
+        norm_modulate_dx_rows(run, column, c, false, false, sums);
+}
+
+int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
+{
+    return row_sums_backward(a, &a->in[1], &a->in[2], &a->in[3], 2, norm_modulate_dx_leaf);
+}

@@ -1,0 +1,23 @@
+/* What the kernels of RMS norm share. */
+#ifndef CKPT_CPU_RMS_NORM_H
+#define CKPT_CPU_RMS_NORM_H
+
+#include "norm.h"
+#include "rows.h"
+
+/* x rstd, rounded as the forward pass rounds it. */
+ROWS_INLINE float rms_normalized(float x, float rstd, bool half)
+{
+    return half ? bf16_load(bf16_round(x * rstd)) : x * rstd;
+}
+
+/* Sets dx on one run of rows and adds to dw[c].  run: x, dy, rstd, dx and, if there is one, the
+ * table. */
+typedef void (*rms_norm_leaf)(const struct row_run *run, int64_t c, const void *w, float *dw,
+                              bool half, bool dy_half);
+
+/* in: dy, x, w, rstd; out: dx and dw, a sum over fixed chunks of rows.  table may be NULL. */
+int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *table,
+                      rms_norm_leaf leaf);
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * RMS norm and rotary embedding in one pass.  The normalised value is rounded as rms_norm rounds
+ * it; its product with the weight is turned before it is rounded.
+ */
+#include "kernels.h"
+#include "rms_norm.h"
+#include "rope.h"
+
+/* Pair k of the normalised row times the weight, turned by the angle of its table entry. */
+ROWS_INLINE void norm_rope_pair(const void *restrict x, const void *restrict w,
+                                const float *restrict table, void *restrict y, int64_t k,
+                                float rstd, bool half)
+{
+    float cosine = table[2 * k], sine = table[2 * k + 1];
+    float a = rms_normalized(row_get(x, 2 * k, half), rstd, half) * row_get(w, 2 * k, half);
+    float b = rms_normalized(row_get(x, 2 * k + 1, half), rstd, half) * row_get(w, 2 * k + 1, half);
+    row_put(y, 2 * k, a * cosine - b * sine, half);
+    row_put(y, 2 * k + 1, b * cosine + a * sine, half);
+}
+
+/* run: x, y, rstd, table */
+ROWS_INLINE void norm_rope_rows(const struct row_run *run, int64_t c, const void *w, float eps,
+                                bool half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        void *restrict y = run->at[1] + i * run->step[1];
+        const float *table = (const float *)(run->at[3] + i * run->step[3]);
+        float squares = 0.f;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t j = 0; j < c; j++)
+            squares += row_get(x, j, half) * row_get(x, j, half);
+        float rstd = 1.f / sqrtf(squares / (float)c + eps);
+#pragma omp simd
+        for (int64_t k = 0; k < c / 2; k++)
+            norm_rope_pair(x, w, table, y, k, rstd, half);
+        *(float *)(run->at[2] + i * run->step[2]) = rstd;
+    }
+}
+
+CKPT_CLONES static void norm_rope_leaf(const struct row_run *run, int64_t c, const void *w,
+                                       float eps, bool half)
+{
+    if (half)
+        norm_rope_rows(run, c, w, eps, true);
+    else
+        norm_rope_rows(run, c, w, eps, false);
+}
+
+int cpu_rms_norm_rope(const struct ckpt_kernel_args *a)
+{
+    const struct rms_norm_rope_attr *attr = a->attr;
+    const struct ckpt_view *x = &a->in[0];
+    int64_t c = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(c);
+    struct ckpt_view table = rope_table_rows(&a->in[2], &x->desc, attr->axis);
+    struct rows r;
+    rows_begin(&r, x);
+    rows_operand(&r, &a->out[0]);
+    rows_operand(&r, &a->out[1]);
+    rows_operand(&r, &table);
+    rows_finish(&r);
+    int64_t chunks = (r.count + per - 1) / per;
+#pragma omp parallel for schedule(static) if (chunks > 1)
+    for (int64_t i = 0; i < chunks; i++) {
+        struct row_run run;
+        int64_t end = min_i64(r.count, (i + 1) * per);
+        for (int64_t row = i * per; row < end; row += run.n) {
+            rows_run(&r, row, end, &run);
+            norm_rope_leaf(&run, c, a->in[1].data, attr->eps, view_half(x));
+        }
+    }
+    return CKPT_OK;
+}
+
+/* A pair of dy turned back: the gradient of what was turned. */
+struct pair {
+    float a, b;
+};
+
+ROWS_INLINE struct pair turned_back(const void *restrict dy, const float *restrict table, int64_t k,
+                                    bool dy_half)
+{
+    float cosine = table[2 * k], sine = table[2 * k + 1];
+    float a = row_get(dy, 2 * k, dy_half), b = row_get(dy, 2 * k + 1, dy_half);
+    return (struct pair){.a = a * cosine + b * sine, .b = b * cosine - a * sine};
+}
+
+/* run: x, dy, rstd, dx, table.  As rms_norm_dx, with dy turned back first. */
+ROWS_INLINE void norm_rope_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
+                                   float *restrict dw, bool half, bool dy_half)
+{
+    for (int64_t i = 0; i < run->n; i++) {
+        const void *restrict x = run->at[0] + i * run->step[0];
+        const void *restrict dy = run->at[1] + i * run->step[1];
+        float rstd = *(const float *)(run->at[2] + i * run->step[2]);
+        void *restrict dx = run->at[3] + i * run->step[3];
+        const float *restrict table = (const float *)(run->at[4] + i * run->step[4]);
+        float dot = 0.f;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t k = 0; k < c / 2; k++) {
+            struct pair d = turned_back(dy, table, k, dy_half);
+            dot += d.a * row_get(w, 2 * k, half) * row_get(x, 2 * k, half) +
+                   d.b * row_get(w, 2 * k + 1, half) * row_get(x, 2 * k + 1, half);
+        }
+        float slope = dot * rstd * rstd / (float)c;
+#pragma omp simd
+        for (int64_t k = 0; k < c / 2; k++) {
+            struct pair d = turned_back(dy, table, k, dy_half);
+            float a = row_get(x, 2 * k, half), b = row_get(x, 2 * k + 1, half);
+            row_put(dx, 2 * k, rstd * (d.a * row_get(w, 2 * k, half) - a * slope), half);
+            row_put(dx, 2 * k + 1, rstd * (d.b * row_get(w, 2 * k + 1, half) - b * slope), half);
+            dw[2 * k] += d.a * rms_normalized(a, rstd, half);
+            dw[2 * k + 1] += d.b * rms_normalized(b, rstd, half);
+        }
+    }
+}
+
+CKPT_CLONES static void norm_rope_dx_leaf(const struct row_run *run, int64_t c, const void *w,
+                                          float *dw, bool half, bool dy_half)
+{
+    if (half && dy_half)
+        norm_rope_dx_rows(run, c, w, dw, true, true);
+    else if (half)
+        norm_rope_dx_rows(run, c, w, dw, true, false);
+    else if (dy_half)
+        norm_rope_dx_rows(run, c, w, dw, false, true);
+    else
+        norm_rope_dx_rows(run, c, w, dw, false, false);
+}
+
+int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
+{
+    const struct rms_norm_rope_attr *attr = a->attr;
+    struct ckpt_view table = rope_table_rows(&a->in[4], &a->in[1].desc, attr->axis);
+    return rms_norm_backward(a, &table, norm_rope_dx_leaf);
+}

@@ -1,0 +1,135 @@
+/* Layer norm, alone and with the modulation that follows it (see ops/norm.c, norm_modulate.c). */
+#include "cuda/kernels.h"
+#include "cuda/rows.cuh"
+#include "norm.h"
+
+/* Operands: x, y, with modulation shift and scale, and last the statistics. */
+template <bool MODULATE> static constexpr int norm_operands = MODULATE ? 5 : 3;
+
+/*
+ * W warps to a row, one (WARPS rows a block) or WIDE: each row is read once, kept in registers for
+ * mean, variance and result, and written once.
+ */
+template <typename T, int W, bool MODULATE>
+static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
+    layer_norm_rows(const __grid_constant__ struct rows r, int n, float eps)
+{
+    constexpr int LANES = 32 * W, N = piece<T>::n;
+    int rank = (int)threadIdx.x % LANES;
+    int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
+    float c = (float)(n * N);
+    for (; row < r.count; row += gridDim.x * per) {
+        char *at[norm_operands<MODULATE>];
+        rows_seek(r, row, at);
+        piece<T> x[PIECES], shift[PIECES], scale[PIECES];
+        row_load<T, LANES>(x, at[0], rank, n);
+        if constexpr (MODULATE) {
+            row_load<T, LANES>(shift, at[2], rank, n);
+            row_load<T, LANES>(scale, at[3], rank, n);
+        }
+        float sum = 0.f, squares = 0.f;
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                sum += x[i].at(j);
+        float mean = row_sum<W>(sum) / c;
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            if (rank + i * LANES >= n)
+                continue;
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                squares += (x[i].at(j) - mean) * (x[i].at(j) - mean);
+        }
+        float rstd = 1.f / sqrtf(row_sum<W>(squares) / c + eps);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            float y[N];
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                y[j] = (x[i].at(j) - mean) * rstd;
+                if constexpr (MODULATE)
+                    y[j] = y[j] * (1.f + scale[i].at(j)) + shift[i].at(j);
+            }
+            if (rank + i * LANES < n)
+                piece_store<T>(at[1], rank + i * LANES, y);
+        }
+        if (rank == 0)
+            *reinterpret_cast<float2 *>(at[norm_operands<MODULATE> - 1]) = make_float2(mean, rstd);
+    }
+}
+
+/* Rows of any width and place: a warp to a row, which it reads three times. */
+template <bool MODULATE>
+static __global__ void __launch_bounds__(32 * WARPS)
+    layer_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, float eps)
+{
+    int lane = threadIdx.x & 31;
+    int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
+        char *at[norm_operands<MODULATE>];
+        rows_seek(r, row, at);
+        float sum = 0.f, squares = 0.f;
+        for (int64_t j = lane; j < c; j += 32)
+            sum += row_get(at[0], j, half);
+        float mean = warp_sum(sum) / (float)c;
+        for (int64_t j = lane; j < c; j += 32) {
+            float d = row_get(at[0], j, half) - mean;
+            squares += d * d;
+        }
+        float rstd = 1.f / sqrtf(warp_sum(squares) / (float)c + eps);
+        for (int64_t j = lane; j < c; j += 32) {
+            float y = (row_get(at[0], j, half) - mean) * rstd;
+            if constexpr (MODULATE)
+                y = y * (1.f + row_get(at[3], j, half)) + row_get(at[2], j, half);
+            row_put(at[1], j, y, half);
+        }
+        if (lane == 0)
+            *reinterpret_cast<float2 *>(at[norm_operands<MODULATE> - 1]) = make_float2(mean, rstd);
+    }
+}
+
+template <typename T, int W, bool MODULATE>
+static int launch_rows(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps)
+{
+    constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
+    layer_norm_rows<T, W, MODULATE>
+        <<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(*r, (int)n, eps);
+    return launched();
+}
+
+template <bool MODULATE> static int layer_norm(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_view *x = &a->in[0];
+    float eps = ((const struct norm_attr *)a->attr)->eps;
+    bool half = view_half(x);
+    int64_t c = row_width(x), n = c / (half ? 8 : 4);
+    struct rows r;
+    rows_begin(&r, x);
+    rows_operand(&r, &a->out[0]);
+    for (int i = 1; MODULATE && i < 3; i++)
+        rows_operand(&r, &a->in[i]);
+    rows_operand(&r, &a->out[1]);
+    rows_finish(&r);
+    bool pieces = rows_in_pieces(&r, r.n - 1, c, half);
+    if (pieces && n <= 32 * PIECES)
+        return half ? launch_rows<bf16, 1, MODULATE>(a, &r, n, eps)
+                    : launch_rows<float, 1, MODULATE>(a, &r, n, eps);
+    if (pieces && n <= 32 * WIDE * PIECES)
+        return half ? launch_rows<bf16, WIDE, MODULATE>(a, &r, n, eps)
+                    : launch_rows<float, WIDE, MODULATE>(a, &r, n, eps);
+    layer_norm_elements<MODULATE>
+        <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, eps);
+    return launched();
+}
+
+int cuda_layer_norm(const struct ckpt_kernel_args *a)
+{
+    return layer_norm<false>(a);
+}
+
+int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a)
+{
+    return layer_norm<true>(a);
+}

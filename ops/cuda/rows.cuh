@@ -1,0 +1,211 @@
+/*
+ * Rows on the device: where they start, and their elements in pieces of 16 bytes.
+ *
+ * The fast kernels keep a row in registers, PIECES pieces a lane: lane i has pieces i, i + lanes,
+ * i + 2 lanes, ...  They need rows of whole pieces at multiples of 16 bytes; whatever else there is
+ * goes element by element.
+ */
+#ifndef CKPT_CUDA_ROWS_CUH
+#define CKPT_CUDA_ROWS_CUH
+
+#include "cuda/cuda.cuh"
+#include "rows.h"
+
+constexpr int PIECES = 5;         /* 32 lanes hold 1280 bf16; the 1152 of STDiT-XL are 4.5 a lane */
+constexpr int WARPS = 4;          /* of the blocks in which a warp has a row of its own */
+constexpr int WIDE = 8;           /* warps that share a row too long for one */
+constexpr int64_t GRID = 1 << 30; /* blocks at most; further work is done in turns */
+
+/* n / by; in 32 bits where that is enough, as nearly always. */
+__device__ __forceinline__ int64_t quotient(int64_t n, int64_t by)
+{
+    if (((uint64_t)n | (uint64_t)by) >> 32)
+        return n / by;
+    return (int64_t)((uint32_t)n / (uint32_t)by);
+}
+
+/* Where row `row` of the first N operands starts. */
+template <int N>
+__device__ __forceinline__ void rows_seek(const struct rows &r, int64_t row, char *(&at)[N])
+{
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        at[k] = r.base[k];
+    for (int i = r.ndim - 1; i >= 0; i--) {
+        int64_t rest = i ? quotient(row, r.size[i]) : 0, index = row - rest * r.size[i];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            at[k] += index * r.step[k][i];
+        row = rest;
+    }
+}
+
+/* The same for operand k. */
+__device__ __forceinline__ char *rows_seek_one(const struct rows &r, int64_t row, int k)
+{
+    char *at = r.base[k];
+    for (int i = r.ndim - 1; i >= 0; i--) {
+        int64_t rest = i ? quotient(row, r.size[i]) : 0;
+        at += (row - rest * r.size[i]) * r.step[k][i];
+        row = rest;
+    }
+    return at;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* 16 bytes of a row as they lie in memory; n elements. */
+template <typename T> struct alignas(16) piece {
+    static constexpr int n = 16 / (int)sizeof(T);
+    uint32_t word[4];
+
+    /* Element i; i is a constant after unrolling. */
+    __device__ __forceinline__ float at(int i) const;
+    __device__ __forceinline__ void set(const float (&f)[n]);
+};
+
+template <> __device__ __forceinline__ float piece<float>::at(int i) const
+{
+    return __uint_as_float(word[i]);
+}
+
+template <> __device__ __forceinline__ float piece<bf16>::at(int i) const
+{
+    return __uint_as_float(i & 1 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+}
+
+template <> __device__ __forceinline__ void piece<float>::set(const float (&f)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        word[i] = __float_as_uint(f[i]);
+}
+
+/* Two floats rounded to nearest even, the first in the low half. */
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high)
+{
+    __nv_bfloat162 h = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&h);
+}
+
+template <> __device__ __forceinline__ void piece<bf16>::set(const float (&f)[8])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        word[i] = bf16_pair(f[2 * i], f[2 * i + 1]);
+}
+
+template <typename T> __device__ __forceinline__ piece<T> piece_load(const char *row, int i)
+{
+    uint4 u = reinterpret_cast<const uint4 *>(row)[i];
+    return piece<T>{{u.x, u.y, u.z, u.w}};
+}
+
+template <typename T>
+__device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[piece<T>::n])
+{
+    piece<T> p;
+    p.set(f);
+    reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
+}
+
+/* This lane's pieces of a row of n; zeros past its end. */
+template <typename T, int LANES>
+__device__ __forceinline__ void row_load(piece<T> (&p)[PIECES], const char *row, int rank, int n)
+{
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        int at = rank + i * LANES;
+        p[i] = at < n ? piece_load<T>(row, at) : piece<T>{{0, 0, 0, 0}};
+    }
+}
+
+/* Keeps packed what is unpacked more than once: unpacked early, it would not fit the registers. */
+template <typename T> __device__ __forceinline__ void keep_packed(piece<T> (&p)[PIECES])
+{
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            asm volatile("" : "+r"(p[i].word[j]));
+}
+
+/* N floats, a multiple of 4, at a multiple of 16 bytes. */
+template <int N> __device__ __forceinline__ void floats_load(float (&f)[N], const float *p)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        float4 v = *reinterpret_cast<const float4 *>(p + i);
+        f[i] = v.x, f[i + 1] = v.y, f[i + 2] = v.z, f[i + 3] = v.w;
+    }
+}
+
+template <int N> __device__ __forceinline__ void floats_store(float *p, const float (&f)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+        *reinterpret_cast<float4 *>(p + i) = make_float4(f[i], f[i + 1], f[i + 2], f[i + 3]);
+}
+
+/* The sum over the lanes that share a row: W warps, which are a block if they are several. */
+template <int W> __device__ __forceinline__ float row_sum(float x)
+{
+    if constexpr (W == 1)
+        return warp_sum(x);
+    else
+        return block_sum(x);
+}
+
+/* ---- elements of rows that are not made of pieces -------------------------------------------- */
+
+__device__ __forceinline__ float row_get(const char *row, int64_t i, bool half)
+{
+    if (half)
+        return to_float(reinterpret_cast<const bf16 *>(row)[i]);
+    return reinterpret_cast<const float *>(row)[i];
+}
+
+__device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half)
+{
+    if (half)
+        reinterpret_cast<bf16 *>(row)[i] = from_float<bf16>(x);
+    else
+        reinterpret_cast<float *>(row)[i] = x;
+}
+
+/* x as a bf16 result would keep it. */
+__device__ __forceinline__ float rounded(float x, bool half)
+{
+    return half ? to_float(from_float<bf16>(x)) : x;
+}
+
+/* ---- the host's choices ---------------------------------------------------------------------- */
+
+static inline int64_t row_width(const struct ckpt_view *v)
+{
+    return v->desc.shape[v->desc.ndim - 1];
+}
+
+static inline bool view_half(const struct ckpt_view *v)
+{
+    return v->desc.dtype == CKPT_BF16;
+}
+
+/* Do rows of c elements of the first n operands consist of whole pieces? */
+static inline bool rows_in_pieces(const struct rows *r, int n, int64_t c, bool half)
+{
+    bool whole = c % (half ? 8 : 4) == 0;
+    for (int k = 0; k < n; k++) {
+        whole = whole && aligned16(r->base[k]);
+        for (int i = 0; i < r->ndim; i++)
+            whole = whole && r->step[k][i] % 16 == 0;
+    }
+    return whole;
+}
+
+static inline unsigned grid_for(int64_t work, int64_t per_block)
+{
+    return (unsigned)min_i64(GRID, (work + per_block - 1) / per_block);
+}
+
+#endif

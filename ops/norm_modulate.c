@@ -1,0 +1,87 @@
+/*
+ * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  Only the statistics are kept
+ * for the way back; the normalised value is made again from them.
+ */
+#include "cpu/kernels.h"
+#include "cpu/rows.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
+#include "norm.h"
+
+static int norm_modulate_shape(struct ckpt_call *call)
+{
+    const struct norm_attr *attr = call->attr;
+    if (call_float(call, 0) || call_dense_rows(call, 0) || call_row_vector(call, 1, 0) ||
+        call_row_vector(call, 2, 0) || norm_check_eps(call, attr->eps))
+        return CKPT_ESHAPE;
+    call_like_memory(call, 0, 0);
+    norm_stats_shape(call, 1, 0, 2);
+    return CKPT_OK;
+}
+
+static void norm_modulate_grad(struct ckpt_grad *g)
+{
+    struct ckpt_desc shift = ckpt_desc_of(g->tape, g->in[1]);
+    struct ckpt_desc scale = ckpt_desc_of(g->tape, g->in[2]);
+    ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
+    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1]};
+    ckpt_record(g->tape, &op_layer_norm_modulate_dx, 4, in, 3, g->din, NULL, 0);
+    if (!desc_same_shape(&shift, &scale) && g->need[1])
+        g->din[1] = ops_sum_to(g->tape, dy, &shift);
+}
+
+static void norm_modulate_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[0])};
+}
+
+const struct ckpt_op_def op_layer_norm_modulate = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "layer_norm_modulate",
+    .flags = CKPT_OP_STRIDED,
+    .shape = norm_modulate_shape,
+    .grad = norm_modulate_grad,
+    .cost = norm_modulate_cost,
+    .cpu = cpu_layer_norm_modulate,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_modulate),
+};
+
+/* dy, x, scale, stats -> dx, dshift, dscale */
+static int norm_modulate_dx_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[1], *scale = &call->in[2];
+    if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
+        call_row_vector(call, 2, 1))
+        return CKPT_ESHAPE;
+    call_like_memory(call, 0, 1);
+    call_sum_like(call, 1, 2);
+    call_sum_like(call, 2, 2);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, scale, 2)
+                                                    : rows_partial_bytes(x, scale, 2);
+    return CKPT_OK;
+}
+
+static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 16.0 * (double)desc_numel(&call->in[0])};
+}
+
+const struct ckpt_op_def op_layer_norm_modulate_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "layer_norm_modulate_dx",
+    .flags = CKPT_OP_STRIDED,
+    .shape = norm_modulate_dx_shape,
+    .cost = norm_modulate_dx_cost,
+    .cpu = cpu_layer_norm_modulate_dx,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_modulate_dx),
+};
+
+ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
+                                     ckpt_tensor scale, float eps)
+{
+    struct norm_attr attr = {.eps = eps};
+    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_tensor in[] = {ops_dense_rows(t, x), ops_dense_rows(t, shift), ops_dense_rows(t, scale)};
+    ckpt_record(t, &op_layer_norm_modulate, 3, in, 2, out, &attr, sizeof attr);
+    return out[0];
+}
