@@ -60,13 +60,16 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
     ckpt_tensor qkv[3] = {CKPT_NONE};
 
     heads(m, t, stdit_apply(t, &b->qkv, u), 3, qkv);
-    ckpt_tensor q = ckpt_rms_norm(t, qkv[0], b->q_norm, 1e-6f);
-    ckpt_tensor k = ckpt_rms_norm(t, qkv[1], b->k_norm, 1e-6f);
-    ckpt_tensor v = qkv[2], a;
+    ckpt_tensor q, k, v = qkv[2], a;
     if (temporal) {
-        q = ckpt_permute(t, ckpt_rope(t, q, c->rope, 1), swap);
-        k = ckpt_permute(t, ckpt_rope(t, k, c->rope, 1), swap);
+        q = ckpt_rms_norm_rope(t, qkv[0], b->q_norm, 1e-6f, c->rope, 1);
+        k = ckpt_rms_norm_rope(t, qkv[1], b->k_norm, 1e-6f, c->rope, 1);
+        q = ckpt_permute(t, q, swap);
+        k = ckpt_permute(t, k, swap);
         v = ckpt_permute(t, v, swap);
+    } else {
+        q = ckpt_rms_norm(t, qkv[0], b->q_norm, 1e-6f);
+        k = ckpt_rms_norm(t, qkv[1], b->k_norm, 1e-6f);
     }
     a = ckpt_attention(t, q, k, v, attention_scale(m));
     if (temporal)
@@ -94,11 +97,11 @@ ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block 
     ckpt_tensor row[6], u, a;
 
     modulation(m, b, t, c, row);
-    u = ckpt_modulate(t, ckpt_layer_norm(t, x, 1e-6f), row[SHIFT_A], row[SCALE_A]);
+    u = ckpt_layer_norm_modulate(t, x, row[SHIFT_A], row[SCALE_A], 1e-6f);
     a = self_attention(m, b, t, c, u, temporal);
     x = ckpt_gated_residual(t, x, row[GATE_A], a);
     x = ckpt_add(t, x, cross_attention(m, b, t, c, x));
-    u = ckpt_modulate(t, ckpt_layer_norm(t, x, 1e-6f), row[SHIFT_M], row[SCALE_M]);
+    u = ckpt_layer_norm_modulate(t, x, row[SHIFT_M], row[SCALE_M], 1e-6f);
     a = stdit_apply(t, &b->fc2, ckpt_gelu(t, stdit_apply(t, &b->fc1, u)));
     return ckpt_gated_residual(t, x, row[GATE_M], a);
 }

@@ -150,7 +150,7 @@ static ckpt_tensor final_modulate(const struct stdit *m, ckpt_tape *t, ckpt_tens
     ckpt_tensor both = ckpt_add(t, table, row);
 
     ckpt_split(t, ckpt_reshape(t, both, 4, (int64_t[]){batch, 1, 2, width}), 2, 2, part);
-    return ckpt_modulate(t, ckpt_layer_norm(t, x, 1e-6f), part[0], part[1]);
+    return ckpt_layer_norm_modulate(t, x, part[0], part[1], 1e-6f);
 }
 
 /*
