@@ -1,6 +1,7 @@
 /* Activations: GELU by its tanh formula and SiLU, and their derivatives. */
 #include "ops.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 
 static int shape_activation(struct ckpt_call *call)
 {
@@ -42,6 +43,7 @@ const struct ckpt_op_def op_gelu = {
     .grad = grad_gelu,
     .cost = cost_activation,
     .cpu = cpu_gelu,
+    .cuda = CUDA_KERNEL(cuda_gelu),
 };
 
 const struct ckpt_op_def op_gelu_dx = {
@@ -51,6 +53,7 @@ const struct ckpt_op_def op_gelu_dx = {
     .shape = shape_activation_dx,
     .cost = cost_activation,
     .cpu = cpu_gelu_dx,
+    .cuda = CUDA_KERNEL(cuda_gelu_dx),
 };
 
 ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x)
@@ -72,6 +75,7 @@ const struct ckpt_op_def op_silu = {
     .grad = grad_silu,
     .cost = cost_activation,
     .cpu = cpu_silu,
+    .cuda = CUDA_KERNEL(cuda_silu),
 };
 
 const struct ckpt_op_def op_silu_dx = {
@@ -81,4 +85,5 @@ const struct ckpt_op_def op_silu_dx = {
     .shape = shape_activation_dx,
     .cost = cost_activation,
     .cpu = cpu_silu_dx,
+    .cuda = CUDA_KERNEL(cuda_silu_dx),
 };

@@ -35,6 +35,11 @@ struct cast_attr {
     int32_t dtype;
 };
 
+/* clip_coefficient. */
+struct clip_attr {
+    float clip_norm; /* 0: no clipping */
+};
+
 /* fill and randn: what to make; randn has no value. */
 struct make_attr {
     int32_t dtype;

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -43,7 +44,8 @@ const struct ckpt_op_def op_concat = {.size = sizeof(struct ckpt_op_def),
                                       .name = "concat",
                                       .shape = concat_shape,
                                       .grad = concat_grad,
-                                      .cpu = cpu_concat};
+                                      .cpu = cpu_concat,
+                                      .cuda = CUDA_KERNEL(cuda_concat)};
 
 const struct ckpt_op_def op_join = {.size = sizeof(struct ckpt_op_def),
                                     .name = "concat",

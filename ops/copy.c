@@ -2,6 +2,7 @@
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 
 ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x)
 {
@@ -29,6 +30,7 @@ const struct ckpt_op_def op_copy = {
     .shape = shape_copy,
     .grad = grad_same,
     .cpu = cpu_copy,
+    .cuda = CUDA_KERNEL(cuda_copy),
 };
 
 ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype)
@@ -64,6 +66,7 @@ const struct ckpt_op_def op_cast = {
     .shape = shape_cast,
     .grad = grad_cast,
     .cpu = cpu_cast,
+    .cuda = CUDA_KERNEL(cuda_cast),
 };
 
 static int shape_pad(struct ckpt_call *call)
@@ -87,4 +90,5 @@ const struct ckpt_op_def op_pad = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_pad,
     .cpu = cpu_pad,
+    .cuda = CUDA_KERNEL(cuda_pad),
 };

@@ -2,6 +2,7 @@
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 
 /* The gradient of an operand that broadcasting spread out is summed back to its shape. */
 static ckpt_tensor unbroadcast(const struct ckpt_grad *g, int operand, ckpt_tensor d)
@@ -34,6 +35,7 @@ const struct ckpt_op_def op_add = {
     .shape = shape_binary,
     .grad = grad_add,
     .cpu = cpu_add,
+    .cuda = CUDA_KERNEL(cuda_add),
 };
 
 ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
@@ -57,6 +59,7 @@ const struct ckpt_op_def op_sub = {
     .shape = shape_binary,
     .grad = grad_sub,
     .cpu = cpu_sub,
+    .cuda = CUDA_KERNEL(cuda_sub),
 };
 
 ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b)
@@ -78,6 +81,7 @@ const struct ckpt_op_def op_mul = {
     .shape = shape_binary,
     .grad = grad_mul,
     .cpu = cpu_mul,
+    .cuda = CUDA_KERNEL(cuda_mul),
 };
 
 ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b)
@@ -105,6 +109,7 @@ const struct ckpt_op_def op_affine = {
     .shape = shape_affine,
     .grad = grad_affine,
     .cpu = cpu_affine,
+    .cuda = CUDA_KERNEL(cuda_affine),
 };
 
 ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b)
@@ -152,6 +157,7 @@ const struct ckpt_op_def op_where = {
     .shape = shape_where,
     .grad = grad_where,
     .cpu = cpu_where,
+    .cuda = CUDA_KERNEL(cuda_where),
 };
 
 static int shape_accumulate(struct ckpt_call *call)
@@ -170,4 +176,5 @@ const struct ckpt_op_def op_accumulate = {
     .flags = CKPT_OP_STRIDED | CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
     .shape = shape_accumulate,
     .cpu = cpu_accumulate,
+    .cuda = CUDA_KERNEL(cuda_accumulate),
 };

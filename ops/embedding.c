@@ -1,6 +1,7 @@
 /* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines first, then sines.
  */
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 #include "embedding.h"
 #include "ops.h"
 
@@ -35,6 +36,7 @@ const struct ckpt_op_def op_timestep_embedding = {
     .shape = timestep_embedding_shape,
     .cost = timestep_embedding_cost,
     .cpu = cpu_timestep_embedding,
+    .cuda = CUDA_KERNEL(cuda_timestep_embedding),
 };
 
 ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_t dim, float max_period,

@@ -1,5 +1,7 @@
 /* Losses: mean squared error with a frame mask, and softmax cross-entropy. */
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 #include "cpu/loss.h"
 #include "ops.h"
 
@@ -30,7 +32,8 @@ static int mse_shape(struct ckpt_call *call)
     if (check_mse(call, 0))
         return CKPT_ESHAPE;
     scalar(call, 0);
-    call->workspace = call->in[0].shape[0] * mse_chunks(&call->in[0]) * (int64_t)sizeof(double);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_mse_workspace(&call->in[0])
+                                                    : cpu_mse_workspace(&call->in[0]);
     return CKPT_OK;
 }
 
@@ -57,6 +60,7 @@ const struct ckpt_op_def op_mse = {
     .grad = mse_grad,
     .cost = mse_cost,
     .cpu = cpu_mse,
+    .cuda = CUDA_KERNEL(cuda_mse),
 };
 
 static int mse_dx_shape(struct ckpt_call *call)
@@ -73,6 +77,7 @@ const struct ckpt_op_def op_mse_dx = {
     .shape = mse_dx_shape,
     .cost = mse_cost,
     .cpu = cpu_mse_dx,
+    .cuda = CUDA_KERNEL(cuda_mse_dx),
 };
 
 ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask)
@@ -96,7 +101,7 @@ static int cross_entropy_shape(struct ckpt_call *call)
     if (check_cross_entropy(call, 0))
         return CKPT_ESHAPE;
     scalar(call, 0);
-    call->workspace = call->in[0].shape[0] * (int64_t)sizeof(double);
+    call->workspace = call->in[0].shape[0] * (int64_t)sizeof(double); /* a loss for each row */
     return CKPT_OK;
 }
 
@@ -119,6 +124,7 @@ const struct ckpt_op_def op_cross_entropy = {
     .grad = cross_entropy_grad,
     .cost = cross_entropy_cost,
     .cpu = cpu_cross_entropy,
+    .cuda = CUDA_KERNEL(cuda_cross_entropy),
 };
 
 static int cross_entropy_dx_shape(struct ckpt_call *call)
@@ -135,6 +141,7 @@ const struct ckpt_op_def op_cross_entropy_dx = {
     .shape = cross_entropy_dx_shape,
     .cost = cross_entropy_cost,
     .cpu = cpu_cross_entropy_dx,
+    .cuda = CUDA_KERNEL(cuda_cross_entropy_dx),
 };
 
 ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label)

@@ -1,6 +1,8 @@
 /* Packing of masked rows to the front, and the way back, which is its gradient. */
 #include "ops.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
 
 static int check_mask(struct ckpt_call *call, int64_t batch, int64_t length)
 {
@@ -10,6 +12,12 @@ static int check_mask(struct ckpt_call *call, int64_t batch, int64_t length)
         return ckpt_call_fail(call, "the mask must be i32 [%lld, %lld]", (long long)batch,
                               (long long)length);
     return CKPT_OK;
+}
+
+static void ask_workspace(struct ckpt_call *call)
+{
+    if (call->backend == CKPT_ON_CUDA)
+        call->workspace = cuda_pack_workspace(desc_numel(&call->in[1]));
 }
 
 static int pack_shape(struct ckpt_call *call)
@@ -24,6 +32,7 @@ static int pack_shape(struct ckpt_call *call)
     call->out[1] = (struct ckpt_desc){.dtype = CKPT_I32, .ndim = 1, .shape = {x->shape[0]}};
     desc_dense(&call->out[0]);
     desc_dense(&call->out[1]);
+    ask_workspace(call);
     return CKPT_OK;
 }
 
@@ -34,6 +43,7 @@ static int unpack_shape(struct ckpt_call *call)
                                       .ndim = 3,
                                       .shape = {mask->shape[0], mask->shape[1], packed->shape[1]}};
     desc_dense(&call->out[0]);
+    ask_workspace(call);
     return CKPT_OK;
 }
 
@@ -48,10 +58,16 @@ const struct ckpt_op_def op_pack = {.size = sizeof(struct ckpt_op_def),
                                     .name = "pack",
                                     .shape = pack_shape,
                                     .grad = pack_grad,
-                                    .cpu = cpu_pack};
+                                    .cpu = cpu_pack,
+                                    .cuda = CUDA_KERNEL(cuda_pack)};
 
 const struct ckpt_op_def op_unpack = {
-    .size = sizeof(struct ckpt_op_def), .name = "unpack", .shape = unpack_shape, .cpu = cpu_unpack};
+    .size = sizeof(struct ckpt_op_def),
+    .name = "unpack",
+    .shape = unpack_shape,
+    .cpu = cpu_unpack,
+    .cuda = CUDA_KERNEL(cuda_unpack),
+};
 
 ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens)
 {

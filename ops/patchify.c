@@ -3,6 +3,7 @@
  * so each is the gradient of the other: what padding adds, cropping drops.
  */
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 #include "ops.h"
 #include "patchify.h"
 
@@ -61,6 +62,7 @@ const struct ckpt_op_def op_patchify = {
     .shape = patchify_shape,
     .grad = patchify_grad,
     .cpu = cpu_patchify,
+    .cuda = CUDA_KERNEL(cuda_patchify),
 };
 
 static int unpatchify_shape(struct ckpt_call *call)
@@ -94,6 +96,7 @@ const struct ckpt_op_def op_unpatchify = {
     .shape = unpatchify_shape,
     .grad = unpatchify_grad,
     .cpu = cpu_unpatchify,
+    .cuda = CUDA_KERNEL(cuda_unpatchify),
 };
 
 ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw)

@@ -2,6 +2,7 @@
 #include "ops.h"
 #include "attr.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 
 static ckpt_tensor record_make(ckpt_tape *t, const struct ckpt_op_def *def, float value,
                                enum ckpt_dtype dtype, int ndim, const int64_t *shape)
@@ -38,6 +39,7 @@ const struct ckpt_op_def op_fill = {
     .flags = CKPT_OP_STRIDED_OUT,
     .shape = shape_make,
     .cpu = cpu_fill,
+    .cuda = CUDA_KERNEL(cuda_fill),
 };
 
 ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
@@ -65,4 +67,5 @@ const struct ckpt_op_def op_randn = {
     .shape = shape_randn,
     .cost = cost_randn,
     .cpu = cpu_randn,
+    .cuda = CUDA_KERNEL(cuda_randn),
 };

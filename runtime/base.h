@@ -5,6 +5,10 @@
 #include <stdarg.h>
 #include "ckpt_op.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CKPT_ALIGN   512 /* of every address in the arena */
 #define CKPT_MESSAGE 1024
 
@@ -57,4 +61,7 @@ int64_t desc_bytes(const struct ckpt_desc *d);
 bool desc_is_dense(const struct ckpt_desc *d);
 bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

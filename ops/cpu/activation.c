@@ -1,6 +1,6 @@
 /* Kernels: GELU (tanh), SiLU and their derivatives. */
 #include "kernels.h"
-#include "loops.h"
+#include "map.h"
 #include "vmath.h"
 
 /* tanh(u) = 2 sigmoid(2u) - 1, so x/2 (1 + tanh(u)) = x sigmoid(2u), which keeps its precision

@@ -5,6 +5,7 @@
  */
 #include "kernels.h"
 #include "loops.h"
+#include "map.h"
 
 #define SIDE 64   /* of a turned block */
 #define RUN  8192 /* elements per task where rows are copied */
@@ -110,40 +111,17 @@ static void copy_turned(const struct loops *l, char *dst, const char *src, size_
     }
 }
 
-/* The axis along which src is dense, or -1. */
-static int dense_axis(const struct loops *l)
-{
-    for (int i = l->ndim - 1; i >= 0; i--)
-        if (l->stride[1][i] == 1)
-            return i;
-    return -1;
-}
-
-/* Makes axis i the last but one; the order of the others stays. */
-static void move_axis(struct loops *l, int i)
-{
-    struct loops old = *l;
-    for (int to = i; to < l->ndim - 2; to++) {
-        l->shape[to] = old.shape[to + 1];
-        for (int k = 0; k < l->n; k++)
-            l->stride[k][to] = old.stride[k][to + 1];
-    }
-    l->shape[l->ndim - 2] = old.shape[i];
-    for (int k = 0; k < l->n; k++)
-        l->stride[k][l->ndim - 2] = old.stride[k][i];
-}
-
 static void copy_view(const struct ckpt_view *y, const struct ckpt_view *x)
 {
     struct loops l;
     loops_init(&l, 2, (const struct ckpt_desc *[]){&y->desc, &x->desc});
-    int axis = dense_axis(&l);
+    int axis = loops_dense_axis(&l, 1);
     size_t size = (size_t)ckpt_dtype_size(y->desc.dtype);
     if (axis < 0 || axis == l.ndim - 1 || l.stride[0][l.ndim - 1] != 1) {
         copy_rows(&l, y->data, x->data, size);
         return;
     }
-    move_axis(&l, axis);
+    loops_move_axis(&l, axis);
     copy_turned(&l, y->data, x->data, size);
 }
 

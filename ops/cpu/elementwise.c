@@ -1,7 +1,7 @@
 /* Kernels: add, sub, mul, affine, where, accumulate, broadcast, cast and fill. */
 #include "attr.h"
 #include "kernels.h"
-#include "loops.h"
+#include "map.h"
 
 CKPT_CLONES static void map_add(float *y, const float *const *x, int64_t n, const void *ctx)
 {

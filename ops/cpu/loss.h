@@ -12,4 +12,9 @@ static inline int64_t mse_chunks(const struct ckpt_desc *pred)
     return (desc_numel(pred) / pred->shape[0] + MSE_CHUNK - 1) / MSE_CHUNK;
 }
 
+static inline int64_t cpu_mse_workspace(const struct ckpt_desc *pred)
+{
+    return pred->shape[0] * mse_chunks(pred) * (int64_t)sizeof(double);
+}
+
 #endif

@@ -3,6 +3,7 @@
  * stand in the first-level cache as floats.  A dense fp32 operand is used where it lies.
  */
 #include "loops.h"
+#include "map.h"
 
 #define TILE 1024
 

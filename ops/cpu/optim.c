@@ -1,4 +1,5 @@
 /* The optimizer's kernels: sums of squares, the clip factor and the fused AdamW update. */
+#include "attr.h"
 #include "kernels.h"
 #include "optim/optim.h"
 #include "rows.h"
@@ -12,17 +13,26 @@ CKPT_CLONES static double sum_squares_leaf(const float *g, int64_t n)
     return sum;
 }
 
-int cpu_sum_squares(const struct ckpt_kernel_args *a)
+/* The sum over one tensor. */
+static double sum_squares_of(const struct ckpt_view *v, double *partial)
 {
-    const float *g = a->in[0].data;
-    int64_t n = desc_numel(&a->in[0].desc), chunks = (n + OPTIM_CHUNK - 1) / OPTIM_CHUNK;
-    double *partial = a->workspace, sum = 0;
+    const float *g = v->data;
+    int64_t n = desc_numel(&v->desc), chunks = optim_chunks(&v->desc);
+    double sum = 0;
 #pragma omp parallel for schedule(static) if (chunks > 1)
     for (int64_t i = 0; i < chunks; i++)
         partial[i] =
             sum_squares_leaf(g + i * OPTIM_CHUNK, min_i64(OPTIM_CHUNK, n - i * OPTIM_CHUNK));
     for (int64_t i = 0; i < chunks; i++)
         sum += partial[i];
+    return sum;
+}
+
+int cpu_sum_squares(const struct ckpt_kernel_args *a)
+{
+    double sum = 0;
+    for (int i = 0; i < a->n_in; i++)
+        sum += sum_squares_of(&a->in[i], a->workspace);
     *(float *)a->out[0].data = (float)sum;
     return CKPT_OK;
 }

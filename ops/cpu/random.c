@@ -1,6 +1,6 @@
 /* Kernel: randn. */
 #include "kernels.h"
-#include "loops.h"
+#include "map.h"
 #include "random.h"
 
 #define CHUNK 4096

@@ -6,8 +6,9 @@
  */
 #include "attr.h"
 #include "kernels.h"
-#include "loops.h"
+#include "map.h"
 #include "reduce.h"
+#include "reduction.h"
 
 #define BLOCK 4096  /* results per task, at most */
 #define ROWS  4     /* added to the sums in one pass */
@@ -15,67 +16,38 @@
 #define PARTS 64    /* at most */
 #define LANES 16    /* running sums along a dense row */
 
-struct reduction {
-    struct loops kept, reduced;   /* over x alone */
-    int64_t results, length;      /* products of their shapes */
+/* A reduction, and how it is cut into tasks. */
+struct task_plan {
+    struct reduction r;
     int64_t blocks, parts, block; /* results per block, but for the last */
-    bool columns; /* the last kept axis is the denser one in x: add rows to rows of sums */
     const char *x;
     enum ckpt_dtype dtype;
 };
 
-/* x without the axes that are (reduced) or are not (kept) summed away. */
-static struct ckpt_desc select_axes(const struct ckpt_desc *x, const struct ckpt_desc *y, bool kept)
+static struct task_plan plan_tasks(const struct ckpt_desc *x, const struct ckpt_desc *y)
 {
-    struct ckpt_desc d = {.dtype = x->dtype};
-    for (int i = 0; i < x->ndim; i++) {
-        int axis = i - (x->ndim - y->ndim);
-        if ((axis >= 0 && y->shape[axis] == x->shape[i]) != kept)
-            continue;
-        d.shape[d.ndim] = x->shape[i];
-        d.stride[d.ndim++] = x->stride[i];
-    }
-    return d;
-}
-
-/* Kept axes stay in the order of the results, so only neighbours merge; reduced axes are free. */
-static void kept_init(struct loops *l, const struct ckpt_desc *x)
-{
-    struct ckpt_desc order = *x;
-    desc_dense(&order);
-    loops_init(l, 2, (const struct ckpt_desc *[]){&order, x});
-}
-
-static struct reduction plan_reduction(const struct ckpt_desc *x, const struct ckpt_desc *y)
-{
-    struct reduction r = {.dtype = x->dtype};
-    struct ckpt_desc kept = select_axes(x, y, true), reduced = select_axes(x, y, false);
-    kept_init(&r.kept, &kept);
-    loops_init(&r.reduced, 1, (const struct ckpt_desc *[]){&reduced});
-    r.results = desc_numel(&kept);
-    r.length = desc_numel(&reduced);
-    int64_t kept_step = r.kept.stride[1][r.kept.ndim - 1];
-    int64_t reduced_step = r.reduced.stride[0][r.reduced.ndim - 1];
-    r.columns = r.length == 1 || (r.results > 1 && kept_step < reduced_step);
-    int64_t most = r.columns ? BLOCK : max_i64(1, min_i64(BLOCK, WORK / r.length));
-    r.blocks = (r.results + most - 1) / most;
-    r.block = (r.results + r.blocks - 1) / r.blocks;
-    r.parts = r.results * r.length / WORK / r.blocks;
-    r.parts = max_i64(1, min_i64(min_i64(r.parts, PARTS), r.length));
-    return r;
+    struct task_plan p = {.dtype = x->dtype};
+    reduction_init(&p.r, x, y);
+    int64_t results = p.r.results, length = p.r.length;
+    int64_t most = p.r.columns ? BLOCK : max_i64(1, min_i64(BLOCK, WORK / length));
+    p.blocks = (results + most - 1) / most;
+    p.block = (results + p.blocks - 1) / p.blocks;
+    p.parts = results * length / WORK / p.blocks;
+    p.parts = max_i64(1, min_i64(min_i64(p.parts, PARTS), length));
+    return p;
 }
 
 int64_t cpu_reduce_workspace(const struct ckpt_desc *x, const struct ckpt_desc *y)
 {
-    struct reduction r = plan_reduction(x, y);
-    return r.parts > 1 ? r.parts * r.results * (int64_t)sizeof(double) : 0;
+    struct task_plan p = plan_tasks(x, y);
+    return p.parts > 1 ? p.parts * p.r.results * (int64_t)sizeof(double) : 0;
 }
 
-static inline float element(const struct reduction *r, int64_t i)
+static inline float element(const struct task_plan *p, int64_t i)
 {
-    if (r->dtype == CKPT_BF16)
-        return bf16_load(((const uint16_t *)r->x)[i]);
-    return ((const float *)r->x)[i];
+    if (p->dtype == CKPT_BF16)
+        return bf16_load(((const uint16_t *)p->x)[i]);
+    return ((const float *)p->x)[i];
 }
 
 CKPT_CLONES static void add_rows_f32(double *sum, const float *x, int64_t stride, int64_t n)
@@ -96,18 +68,18 @@ CKPT_CLONES static void add_rows_bf16(double *sum, const uint16_t *x, int64_t st
 }
 
 /* sum[i] += x[at + i step] for all rows, `stride` apart; ROWS at a time where they are dense. */
-static void add_rows(const struct reduction *r, double *sum, int64_t at, int64_t stride,
+static void add_rows(const struct task_plan *p, double *sum, int64_t at, int64_t stride,
                      int64_t rows, int64_t step, int64_t n)
 {
     int64_t row = 0;
     for (; step == 1 && row + ROWS <= rows; row += ROWS)
-        if (r->dtype == CKPT_F32)
-            add_rows_f32(sum, (const float *)r->x + at + row * stride, stride, n);
+        if (p->dtype == CKPT_F32)
+            add_rows_f32(sum, (const float *)p->x + at + row * stride, stride, n);
         else
-            add_rows_bf16(sum, (const uint16_t *)r->x + at + row * stride, stride, n);
+            add_rows_bf16(sum, (const uint16_t *)p->x + at + row * stride, stride, n);
     for (; row < rows; row++)
         for (int64_t i = 0; i < n; i++)
-            sum[i] += (double)element(r, at + row * stride + i * step);
+            sum[i] += (double)element(p, at + row * stride + i * step);
 }
 
 /* lane[i mod LANES] += x[i], n a multiple of LANES. */
@@ -134,16 +106,16 @@ CKPT_CLONES static void add_lanes_bf16(double *lane, const uint16_t *x, int64_t 
 }
 
 /* The sum of n elements that are step apart: element i goes to running sum i mod LANES. */
-static double sum_run(const struct reduction *r, int64_t at, int64_t step, int64_t n)
+static double sum_run(const struct task_plan *p, int64_t at, int64_t step, int64_t n)
 {
     double lane[LANES] = {0};
     int64_t i = step == 1 ? n / LANES * LANES : 0;
-    if (i && r->dtype == CKPT_F32)
-        add_lanes_f32(lane, (const float *)r->x + at, i);
+    if (i && p->dtype == CKPT_F32)
+        add_lanes_f32(lane, (const float *)p->x + at, i);
     else if (i)
-        add_lanes_bf16(lane, (const uint16_t *)r->x + at, i);
+        add_lanes_bf16(lane, (const uint16_t *)p->x + at, i);
     for (; i < n; i++)
-        lane[i % LANES] += (double)element(r, at + i * step);
+        lane[i % LANES] += (double)element(p, at + i * step);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
             lane[k] += lane[k + half];
@@ -151,48 +123,48 @@ static double sum_run(const struct reduction *r, int64_t at, int64_t step, int64
 }
 
 /* sum[0 .. n - 1]: results from `first` on, over the reduced positions [from, to). */
-static void sum_rows(const struct reduction *r, double *sum, int64_t first, int64_t n, int64_t from,
+static void sum_rows(const struct task_plan *p, double *sum, int64_t first, int64_t n, int64_t from,
                      int64_t to)
 {
-    int last = r->reduced.ndim - 1;
-    int64_t width = r->reduced.shape[last], step = r->reduced.stride[0][last], base[2], at;
+    int last = p->r.reduced.ndim - 1;
+    int64_t width = p->r.reduced.shape[last], step = p->r.reduced.stride[0][last], base[2], at;
     for (int64_t m = 0; m < n; m++) {
         sum[m] = 0;
-        loops_seek(&r->kept, r->kept.ndim, first + m, base);
+        loops_seek(&p->r.kept, p->r.kept.ndim, first + m, base);
         for (int64_t i = from, run; i < to; i += run) {
             run = min_i64(width - i % width, to - i);
-            loops_seek(&r->reduced, r->reduced.ndim, i, &at);
-            sum[m] += sum_run(r, base[1] + at, step, run);
+            loops_seek(&p->r.reduced, p->r.reduced.ndim, i, &at);
+            sum[m] += sum_run(p, base[1] + at, step, run);
         }
     }
 }
 
 /* The same where results lie side by side: stretches of the last kept axis are added as rows. */
-static void sum_columns(const struct reduction *r, double *sum, int64_t first, int64_t n,
+static void sum_columns(const struct task_plan *p, double *sum, int64_t first, int64_t n,
                         int64_t from, int64_t to)
 {
-    int last = r->kept.ndim - 1, down = r->reduced.ndim - 1;
-    int64_t width = r->kept.shape[last], height = r->reduced.shape[down], base[2], at;
+    int last = p->r.kept.ndim - 1, down = p->r.reduced.ndim - 1;
+    int64_t width = p->r.kept.shape[last], height = p->r.reduced.shape[down], base[2], at;
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t m = 0, cols; m < n; m += cols) {
         cols = min_i64(width - (first + m) % width, n - m);
-        loops_seek(&r->kept, r->kept.ndim, first + m, base);
+        loops_seek(&p->r.kept, p->r.kept.ndim, first + m, base);
         for (int64_t i = from, rows; i < to; i += rows) {
             rows = min_i64(height - i % height, to - i);
-            loops_seek(&r->reduced, r->reduced.ndim, i, &at);
-            add_rows(r, sum + m, base[1] + at, r->reduced.stride[0][down], rows,
-                     r->kept.stride[1][last], cols);
+            loops_seek(&p->r.reduced, p->r.reduced.ndim, i, &at);
+            add_rows(p, sum + m, base[1] + at, p->r.reduced.stride[0][down], rows,
+                     p->r.kept.stride[1][last], cols);
         }
     }
 }
 
-static void sum_task(const struct reduction *r, double *sum, int64_t first, int64_t n, int64_t part)
+static void sum_task(const struct task_plan *p, double *sum, int64_t first, int64_t n, int64_t part)
 {
-    int64_t from = r->length * part / r->parts, to = r->length * (part + 1) / r->parts;
-    if (r->columns)
-        sum_columns(r, sum, first, n, from, to);
+    int64_t from = p->r.length * part / p->parts, to = p->r.length * (part + 1) / p->parts;
+    if (p->r.columns)
+        sum_columns(p, sum, first, n, from, to);
     else
-        sum_rows(r, sum, first, n, from, to);
+        sum_rows(p, sum, first, n, from, to);
 }
 
 /* A block of results from its partial sums, `stride` apart. */
@@ -209,24 +181,24 @@ static void finish(float *y, const double *sum, int64_t n, int64_t parts, int64_
 
 static void reduce(const struct ckpt_kernel_args *a, double scale)
 {
-    struct reduction r = plan_reduction(&a->in[0].desc, &a->out[0].desc);
-    r.x = a->in[0].data;
+    struct task_plan p = plan_tasks(&a->in[0].desc, &a->out[0].desc);
+    p.x = a->in[0].data;
     float *y = a->out[0].data;
     double *partial = a->workspace;
-    int64_t tasks = r.blocks * r.parts;
-#pragma omp parallel for schedule(static) if (loops_parallel(r.results * r.length))
+    int64_t tasks = p.blocks * p.parts;
+#pragma omp parallel for schedule(static) if (loops_parallel(p.r.results * p.r.length))
     for (int64_t i = 0; i < tasks; i++) {
         _Alignas(64) double sum[BLOCK];
-        int64_t block = i / r.parts, part = i % r.parts;
-        int64_t first = block * r.block, n = min_i64(r.block, r.results - first);
-        sum_task(&r, sum, first, n, part);
-        if (r.parts == 1)
+        int64_t block = i / p.parts, part = i % p.parts;
+        int64_t first = block * p.block, n = min_i64(p.block, p.r.results - first);
+        sum_task(&p, sum, first, n, part);
+        if (p.parts == 1)
             finish(y + first, sum, n, 1, 0, scale, a->accumulate);
         else
-            memcpy(partial + part * r.results + first, sum, (size_t)n * sizeof *sum);
+            memcpy(partial + part * p.r.results + first, sum, (size_t)n * sizeof *sum);
     }
-    if (r.parts > 1)
-        finish(y, partial, r.results, r.parts, r.results, scale, a->accumulate);
+    if (p.parts > 1)
+        finish(y, partial, p.r.results, p.parts, p.r.results, scale, a->accumulate);
 }
 
 int cpu_sum(const struct ckpt_kernel_args *a)

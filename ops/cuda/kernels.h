@@ -22,6 +22,13 @@ int cuda_linear_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_dw(const struct ckpt_kernel_args *a);
 int cuda_column_sum(const struct ckpt_kernel_args *a);
 
+int cuda_add(const struct ckpt_kernel_args *a);
+int cuda_sub(const struct ckpt_kernel_args *a);
+int cuda_mul(const struct ckpt_kernel_args *a);
+int cuda_affine(const struct ckpt_kernel_args *a);
+int cuda_where(const struct ckpt_kernel_args *a);
+int cuda_sum_to(const struct ckpt_kernel_args *a);
+int cuda_accumulate(const struct ckpt_kernel_args *a);
 int cuda_gelu(const struct ckpt_kernel_args *a);
 int cuda_gelu_dx(const struct ckpt_kernel_args *a);
 int cuda_silu(const struct ckpt_kernel_args *a);
@@ -44,6 +51,30 @@ int cuda_gated_residual_dx(const struct ckpt_kernel_args *a);
 int cuda_rope(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_rope(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_rope_dx(const struct ckpt_kernel_args *a);
+int cuda_pack(const struct ckpt_kernel_args *a);
+int cuda_unpack(const struct ckpt_kernel_args *a);
+
+int cuda_timestep_embedding(const struct ckpt_kernel_args *a);
+int cuda_patchify(const struct ckpt_kernel_args *a);
+int cuda_unpatchify(const struct ckpt_kernel_args *a);
+
+int cuda_concat(const struct ckpt_kernel_args *a);
+int cuda_copy(const struct ckpt_kernel_args *a);
+int cuda_pad(const struct ckpt_kernel_args *a);
+int cuda_cast(const struct ckpt_kernel_args *a);
+int cuda_sum(const struct ckpt_kernel_args *a);
+int cuda_broadcast(const struct ckpt_kernel_args *a);
+int cuda_randn(const struct ckpt_kernel_args *a);
+int cuda_fill(const struct ckpt_kernel_args *a);
+
+int cuda_mse(const struct ckpt_kernel_args *a);
+int cuda_mse_dx(const struct ckpt_kernel_args *a);
+int cuda_cross_entropy(const struct ckpt_kernel_args *a);
+int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a);
+
+int cuda_sum_squares(const struct ckpt_kernel_args *a);
+int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
+int cuda_adamw(const struct ckpt_kernel_args *a);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,93 @@
 /*
  * Scratch bytes of the CUDA kernels: functions of the shapes alone, so that a plan made on a
  * machine without a GPU holds on one that has it.  Shape rules ask where call->backend is
- * CKPT_ON_CUDA.
+ * CKPT_ON_CUDA.  Here too stands how a kernel cuts its work, where its scratch follows from that.
  */
 #ifndef CKPT_CUDA_WORKSPACE_H
 #define CKPT_CUDA_WORKSPACE_H
 
 #include "base.h"
+#include "reduction.h"
+
+/* ---- sum, sum_to ---------------------------------------------------------------------------- */
+
+/* Threads that share a result whose elements lie side by side: a power of 2 up to 256. */
+static inline int64_t cuda_reduce_lanes(const struct reduction *r)
+{
+    int64_t lanes = 1;
+    while (lanes < 256 && lanes * 16 <= r->length)
+        lanes *= 2;
+    return lanes;
+}
+
+/* Parts of the reduced range: enough thread blocks to fill any GPU, none with next to nothing. */
+static inline int64_t cuda_reduce_parts(const struct reduction *r)
+{
+    int64_t blocks, worth;
+    if (r->columns) {
+        blocks = (r->results + 127) / 128;
+        worth = r->length / 32;
+    } else {
+        blocks = (r->results * cuda_reduce_lanes(r) + 255) / 256;
+        worth = r->length / 2048;
+    }
+    return max_i64(1, min_i64(worth, 1024 / blocks));
+}
+
+static inline int64_t cuda_reduce_workspace(const struct ckpt_desc *x, const struct ckpt_desc *y)
+{
+    struct reduction r;
+    reduction_init(&r, x, y);
+    int64_t parts = cuda_reduce_parts(&r);
+    return parts > 1 ? parts * r.results * (int64_t)sizeof(double) : 0;
+}
+
+/* ---- losses --------------------------------------------------------------------------------- */
+
+#define CUDA_MSE_CHUNK 2048 /* elements of one partial sum */
+
+/* Chunks of one sample of pred [B, ...]. */
+static inline int64_t cuda_mse_chunks(const struct ckpt_desc *pred)
+{
+    return (desc_numel(pred) / pred->shape[0] + CUDA_MSE_CHUNK - 1) / CUDA_MSE_CHUNK;
+}
+
+static inline int64_t cuda_mse_workspace(const struct ckpt_desc *pred)
+{
+    return pred->shape[0] * cuda_mse_chunks(pred) * (int64_t)sizeof(double);
+}
+
+/* ---- pack, unpack --------------------------------------------------------------------------- */
+
+#define CUDA_PACK_ROWS 32 /* of one count */
+
+static inline int64_t cuda_pack_workspace(int64_t rows)
+{
+    return (rows + CUDA_PACK_ROWS - 1) / CUDA_PACK_ROWS * (int64_t)sizeof(int32_t);
+}
+
+/* ---- optimizer ------------------------------------------------------------------------------ */
+
+#define CUDA_SQUARES_CHUNK 16384 /* elements of one partial sum */
+
+static inline int64_t cuda_squares_chunks(const struct ckpt_desc *g)
+{
+    return (desc_numel(g) + CUDA_SQUARES_CHUNK - 1) / CUDA_SQUARES_CHUNK;
+}
+
+static inline int64_t cuda_sum_squares_workspace(const struct ckpt_desc *in, int n_in)
+{
+    int64_t chunks = 0;
+    for (int i = 0; i < n_in; i++)
+        chunks += cuda_squares_chunks(&in[i]);
+    return chunks * (int64_t)sizeof(double);
+}
+
+/* The sum over the operands so far, where one launch cannot take them all. */
+static inline int64_t cuda_clip_workspace(void)
+{
+    return (int64_t)sizeof(double);
+}
 
 /*
  * Our own attention (attention_core.h).  Going forward it needs no scratch; going backward the

@@ -1,5 +1,6 @@
 /* AdamW (Loshchilov & Hutter 2019) as an op that changes a parameter and its state in place. */
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 #include "context.h"
 #include "ops.h"
 #include "optim/optim.h"
@@ -39,6 +40,7 @@ const struct ckpt_op_def op_adamw = {
     .shape = adamw_shape,
     .cost = adamw_cost,
     .cpu = cpu_adamw,
+    .cuda = CUDA_KERNEL(cuda_adamw),
 };
 
 static void append_update(ckpt_tape *t, int32_t param, const struct ckpt_adamw *opt,

@@ -1,22 +1,38 @@
 /* The global norm of all gradients, and the factor that clips them to it. */
 #include <stdlib.h>
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
+#include "attr.h"
 #include "ops.h"
 #include "optim/optim.h"
 
+/* One tensor after the other uses the same scratch on the CPU. */
+static int64_t sum_squares_workspace(const struct ckpt_call *call)
+{
+    int64_t chunks = 0;
+    if (call->backend == CKPT_ON_CUDA)
+        return cuda_sum_squares_workspace(call->in, call->n_in);
+    for (int i = 0; i < call->n_in; i++)
+        chunks = max_i64(chunks, optim_chunks(&call->in[i]));
+    return chunks * (int64_t)sizeof(double);
+}
+
 static int sum_squares_shape(struct ckpt_call *call)
 {
-    int64_t n = desc_numel(&call->in[0]);
-    if (call->in[0].dtype != CKPT_F32)
-        return ckpt_call_fail(call, "a gradient must be fp32");
+    for (int i = 0; i < call->n_in; i++)
+        if (call->in[i].ndim < 0 || call->in[i].dtype != CKPT_F32)
+            return ckpt_call_fail(call, "a gradient must be fp32");
     call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {1}, .stride = {1}};
-    call->workspace = (n + OPTIM_CHUNK - 1) / OPTIM_CHUNK * (int64_t)sizeof(double);
+    call->workspace = sum_squares_workspace(call);
     return CKPT_OK;
 }
 
 static void sum_squares_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    *cost = (struct ckpt_cost){.flops = 2.0 * (double)desc_numel(&call->in[0])};
+    *cost = (struct ckpt_cost){0};
+    for (int i = 0; i < call->n_in; i++)
+        cost->flops += 2.0 * (double)desc_numel(&call->in[i]);
 }
 
 const struct ckpt_op_def op_sum_squares = {
@@ -25,6 +41,7 @@ const struct ckpt_op_def op_sum_squares = {
     .shape = sum_squares_shape,
     .cost = sum_squares_cost,
     .cpu = cpu_sum_squares,
+    .cuda = CUDA_KERNEL(cuda_sum_squares),
 };
 
 static int clip_coefficient_shape(struct ckpt_call *call)
@@ -37,6 +54,7 @@ static int clip_coefficient_shape(struct ckpt_call *call)
         return ckpt_call_fail(call, "clip_norm is %g and must be 0 or more",
                               (double)attr->clip_norm);
     call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {2}, .stride = {1}};
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_clip_workspace() : 0;
     return CKPT_OK;
 }
 
@@ -45,22 +63,62 @@ const struct ckpt_op_def op_clip_coefficient = {
     .name = "clip_coefficient",
     .shape = clip_coefficient_shape,
     .cpu = cpu_clip_coefficient,
+    .cuda = CUDA_KERNEL(cuda_clip_coefficient),
 };
+
+/*
+ * Gradients of one sum_squares.  Most parameters of a model are small: one by one, their launches
+ * would cost more than their bytes.  A group stays small enough that not much has to be in memory
+ * together.
+ */
+#define GROUP_TENSORS 64
+#define GROUP_NUMEL   ((int64_t)1 << 26)
+
+struct group {
+    int n;
+    int64_t numel;
+    ckpt_tensor gradient[GROUP_TENSORS];
+};
+
+static ckpt_tensor close_group(ckpt_tape *t, struct group *g)
+{
+    ckpt_tensor sum = ops_record1(t, &op_sum_squares, g->n, g->gradient, NULL, 0);
+    g->n = 0;
+    g->numel = 0;
+    return sum;
+}
+
+/* Records the sums of all gradients; returns how many there are. */
+static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
+{
+    struct group g = {0};
+    int n = 0;
+    for (int32_t i = 0; i < t->n_params; i++) {
+        ckpt_tensor gradient = {t->param_gradient[i]};
+        if (!gradient.id)
+            continue;
+        struct ckpt_desc d = ckpt_desc_of(t, gradient);
+        int64_t numel = desc_numel(&d);
+        if (g.n == GROUP_TENSORS || (g.n && g.numel + numel > GROUP_NUMEL))
+            sums[n++] = close_group(t, &g);
+        g.gradient[g.n++] = gradient;
+        g.numel += numel;
+    }
+    if (g.n)
+        sums[n++] = close_group(t, &g);
+    return n;
+}
 
 ckpt_tensor optim_clip(ckpt_tape *t, float clip_norm)
 {
     struct clip_attr attr = {.clip_norm = clip_norm};
     ckpt_tensor *sums = calloc((size_t)t->n_params + 1, sizeof *sums);
-    int n = 1;
     if (!sums) {
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
         return CKPT_NONE;
     }
     sums[0].id = t->loss;
-    for (int32_t i = 0; i < t->n_params; i++)
-        if (t->param_gradient[i])
-            sums[n++] = OPS_RECORD(t, &op_sum_squares, (const char *)NULL,
-                                   ((ckpt_tensor){t->param_gradient[i]}));
+    int n = 1 + record_sums(t, sums + 1);
     ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, sums, &attr, sizeof attr);
     free(sums);
     return clip;

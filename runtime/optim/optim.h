@@ -4,19 +4,19 @@
 
 #include "tape/tape.h"
 
-/* Attributes of sum_squares' reader; those of adamw are struct ckpt_adamw itself. */
-struct clip_attr {
-    float clip_norm; /* 0: no clipping */
-};
-
 /* Elements of one partial sum of squares, and of one parallel piece of an update. */
 #define OPTIM_CHUNK 16384
 
+static inline int64_t optim_chunks(const struct ckpt_desc *d)
+{
+    return (desc_numel(d) + OPTIM_CHUNK - 1) / OPTIM_CHUNK;
+}
+
 /*
- * Records, for every parameter with a gradient and in the order of creation, the sum of squares of
- * the gradient; then the clip coefficient of all of them, [norm, factor], which becomes the output
- * "ckpt.grad_norm"; then an AdamW update per parameter.  Where the norm is not finite the update
- * changes nothing.  t->phase must be PHASE_UPDATE.  Returns 0 or the tape's error.
+ * Records the sums of squares of all gradients, a group of parameters at a time and in the order of
+ * their creation; then the clip coefficient of all of them, [norm, factor], which becomes the
+ * output "ckpt.grad_norm"; then an AdamW update per parameter.  Where the norm is not finite the
+ * update changes nothing.  t->phase must be PHASE_UPDATE.  Returns 0 or the tape's error.
  */
 int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt);
 

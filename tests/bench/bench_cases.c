@@ -6,7 +6,6 @@
 #include "bench.h"
 #include "ops.h"
 #include "attr.h"
-#include "optim/optim.h"
 
 enum {
     WIDTH = 1152,

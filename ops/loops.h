@@ -1,8 +1,12 @@
-/* Loops over views of any strides: which axes to walk, and element-wise maps in float tiles. */
-#ifndef CKPT_CPU_LOOPS_H
-#define CKPT_CPU_LOOPS_H
+/* Loops over views of any strides: which axes to walk, and where.  Host side of both devices. */
+#ifndef CKPT_LOOPS_H
+#define CKPT_LOOPS_H
 
-#include "cpu.h"
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define LOOPS_OPERANDS 4
 
@@ -29,20 +33,13 @@ void loops_seek(const struct loops *l, int axes, int64_t i, int64_t *offset);
 /* Product of shape[from .. to - 1]. */
 int64_t loops_count(const struct loops *l, int from, int to);
 
-/* A stretch of n results from n values of each input; y may be one of the inputs. */
-typedef void (*map_fn)(float *y, const float *const *x, int64_t n, const void *ctx);
+/* The last axis along which operand k is dense, or -1. */
+int loops_dense_axis(const struct loops *l, int k);
 
-/*
- * y = fn(x...) element by element with broadcasting, computed in fp32 and rounded once.  Inputs of
- * dtype i32 arrive as floats that are 0 exactly where the integer is.
- */
-void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
-             const void *ctx);
+/* Makes axis i the last but one; the order of the others stays.  i is not the last. */
+void loops_move_axis(struct loops *l, int i);
 
-/* Is the work worth several threads? */
-static inline bool loops_parallel(int64_t elements)
-{
-    return elements >= 32768;
+#ifdef __cplusplus
 }
-
+#endif
 #endif

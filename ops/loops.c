@@ -78,3 +78,24 @@ int64_t loops_count(const struct loops *l, int from, int to)
         n *= l->shape[i];
     return n;
 }
+
+int loops_dense_axis(const struct loops *l, int k)
+{
+    for (int i = l->ndim - 1; i >= 0; i--)
+        if (l->stride[k][i] == 1)
+            return i;
+    return -1;
+}
+
+void loops_move_axis(struct loops *l, int i)
+{
+    struct loops old = *l;
+    for (int to = i; to < l->ndim - 2; to++) {
+        l->shape[to] = old.shape[to + 1];
+        for (int k = 0; k < l->n; k++)
+            l->stride[k][to] = old.stride[k][to + 1];
+    }
+    l->shape[l->ndim - 2] = old.shape[i];
+    for (int k = 0; k < l->n; k++)
+        l->stride[k][l->ndim - 2] = old.stride[k][i];
+}

@@ -1,0 +1,24 @@
+/* Element-wise maps in float tiles. */
+#ifndef CKPT_CPU_MAP_H
+#define CKPT_CPU_MAP_H
+
+#include "cpu.h"
+
+/* A stretch of n results from n values of each input; y may be one of the inputs. */
+typedef void (*map_fn)(float *y, const float *const *x, int64_t n, const void *ctx);
+
+/*
+ * y = fn(x...) element by element with broadcasting, computed in fp32 and rounded once.  Inputs of
+ * dtype i32 arrive as floats that are 0 exactly where the integer is.  There are at most
+ * LOOPS_OPERANDS - 1 inputs.
+ */
+void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
+             const void *ctx);
+
+/* Is the work worth several threads? */
+static inline bool loops_parallel(int64_t elements)
+{
+    return elements >= 32768;
+}
+
+#endif
