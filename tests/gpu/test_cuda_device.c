@@ -1,0 +1,142 @@
+/* The CUDA device alone: the arena, order between queues, failures, recorded steps. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "cuda/kernels.h"
+#include "device/device.h"
+
+enum { MIB = 1 << 20, N = 1 << 20 };
+
+static struct device *device; /* NULL: there is no GPU here */
+
+/* y = gelu(x) on n floats; what it does does not matter, that it runs in order does. */
+static void gelu(enum queue q, float *y, float *x)
+{
+    struct ckpt_desc d = {.ndim = 1, .shape = {N}, .stride = {1}};
+    struct ckpt_view in = {x, d}, out = {y, d};
+    struct ckpt_kernel_args a = {.n_in = 1, .n_out = 1, .in = &in, .out = &out, .op = 3};
+    device->ops->compute(device, q, cuda_gelu, &a, NULL);
+}
+
+static int refuse(const struct ckpt_kernel_args *a)
+{
+    (void)a;
+    return CKPT_EINVAL;
+}
+
+static void test_arena_keeps_its_base_and_contents(void **state)
+{
+    (void)state;
+    const struct device_ops *ops = device->ops;
+    char *base = ops->base(device), *host = ops->host_alloc(device, MIB);
+    assert_non_null(host);
+    assert_int_equal(ops->map(device, MIB), 0);
+    int64_t outside = ops->overhead(device);
+    memset(host, 7, MIB);
+    ops->copy(device, QUEUE_COPY_IN, base, host, MIB);
+    assert_int_equal(ops->sync(device), 0);
+    assert_int_equal(ops->map(device, 512 * MIB), 0);
+    assert_ptr_equal(ops->base(device), base);
+    assert_int_equal(ops->overhead(device), outside); /* the arena is not counted */
+    ops->fill(device, QUEUE_COMPUTE, base + 511 * (int64_t)MIB, 1, MIB);
+    memset(host, 0, MIB);
+    ops->copy(device, QUEUE_COMPUTE, host, base, MIB);
+    assert_int_equal(ops->sync(device), 0);
+    assert_true(host[0] == 7 && host[MIB - 1] == 7);
+    assert_int_equal(ops->map(device, INT64_MAX / 2), CKPT_ENOMEM);
+    assert_int_equal(ops->map(device, 0), 0);
+    ops->host_free(device, host);
+}
+
+/* A value goes round copy-in, compute and copy-out; every hop is ordered by an event. */
+static void hand_over(float *in, float *out, float *host)
+{
+    const struct device_ops *ops = device->ops;
+    ops->record(device, QUEUE_COMPUTE, 0);
+    ops->wait(device, QUEUE_COPY_IN, 0);
+    ops->copy(device, QUEUE_COPY_IN, in, host, N * 4);
+    ops->record(device, QUEUE_COPY_IN, 1);
+    ops->wait(device, QUEUE_COMPUTE, 1);
+    gelu(QUEUE_COMPUTE, out, in);
+    gelu(QUEUE_COMPUTE, in, out);
+    ops->record(device, QUEUE_COMPUTE, 2);
+    ops->wait(device, QUEUE_COPY_OUT, 2);
+    ops->copy(device, QUEUE_COPY_OUT, host + N, in, N * 4);
+    ops->record(device, QUEUE_COPY_OUT, 3);
+    ops->wait(device, QUEUE_COMPUTE, 3);
+}
+
+static void test_recorded_step_does_the_same(void **state)
+{
+    (void)state;
+    const struct device_ops *ops = device->ops;
+    struct device_step *step = NULL;
+    assert_int_equal(ops->map(device, 64 * MIB), 0);
+    assert_int_equal(ops->events(device, 4), 0);
+    float *in = (float *)ops->base(device), *out = in + N;
+    float *host = ops->host_alloc(device, 2 * N * 4), *kept = malloc(N * 4);
+    for (int i = 0; i < N; i++)
+        host[i] = (float)(i % 1000) * 0.01f - 5.f;
+    hand_over(in, out, host);
+    ops->mark(device, 0);
+    assert_int_equal(ops->reach(device, 0), 0);
+    memcpy(kept, host + N, N * 4);
+    assert_true(kept[0] != 0 && kept[999] > 4);
+    ops->begin(device);
+    hand_over(in, out, host);
+    assert_int_equal(ops->end(device, &step), 0);
+    for (int round = 0; round < 20; round++) {
+        memset(host + N, 0, N * 4);
+        ops->replay(device, step);
+        ops->mark(device, round % 2);
+        assert_int_equal(ops->reach(device, round % 2), 0);
+        assert_memory_equal(kept, host + N, N * 4);
+    }
+    ops->forget(device, step);
+    ops->host_free(device, host);
+    free(kept);
+}
+
+static void test_failure_is_kept_until_sync(void **state)
+{
+    (void)state;
+    const struct device_ops *ops = device->ops;
+    struct ckpt_kernel_args a = {.op = 17};
+    ops->compute(device, QUEUE_COMPUTE, refuse, &a, NULL);
+    assert_int_equal(ops->sync(device), CKPT_EINVAL);
+    assert_int_equal(device->failed_op, 17);
+    assert_int_equal(ops->sync(device), 0);
+}
+
+static void test_kernel_is_timed(void **state)
+{
+    (void)state;
+    double seconds = -1;
+    assert_int_equal(device->ops->map(device, 64 * MIB), 0);
+    float *in = (float *)device->ops->base(device);
+    struct ckpt_desc d = {.ndim = 1, .shape = {N}, .stride = {1}};
+    struct ckpt_view x = {in, d}, y = {in + N, d};
+    struct ckpt_kernel_args a = {.n_in = 1, .n_out = 1, .in = &x, .out = &y};
+    device->ops->compute(device, QUEUE_COMPUTE, cuda_gelu, &a, &seconds);
+    assert_int_equal(device->ops->sync(device), 0);
+    assert_true(seconds > 0 && seconds < 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arena_keeps_its_base_and_contents),
+        cmocka_unit_test(test_recorded_step_does_the_same),
+        cmocka_unit_test(test_failure_is_kept_until_sync),
+        cmocka_unit_test(test_kernel_is_timed),
+    };
+    if (device_open_cuda(&device, true)) {
+        printf("skipped: %s\n", error_get());
+        return 77;
+    }
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    device->ops->close(device);
+    return rc;
+}
