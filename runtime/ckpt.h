@@ -135,6 +135,7 @@ struct ckpt_options {
     const char *machine;   /* file, or name of a shipped one, with the rates to plan with */
     const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
     const char *machine_out; /* write the machine with the measured times of ops after some steps */
+    bool profile;            /* time every op, for ckpt_profile_print; steps get a little slower */
     bool deterministic;      /* GPU kernels that give the same bits every time, where a faster one
                                 would not; the CPU's always do */
 };
@@ -555,6 +556,11 @@ CKPT_API void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info 
 
 /* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
+
+/* Writes where the time of a step goes, by kind of op, as the steps so far took it
+ * (options.profile): runs a step, milliseconds, arithmetic and memory rates, and the share of what
+ * the rates of the machine file would allow. */
+CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
 /* ---- files: safetensors -------------------------------------------------------------------- */
 

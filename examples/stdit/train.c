@@ -214,6 +214,7 @@ static void report(const struct stdit_run *r, const struct summary *s)
            stdit_bytes(planned, info.planned_peak), stdit_bytes(actual, info.arena_bytes),
            info.budget == INT64_MAX ? "none" : stdit_bytes(budget, info.budget),
            stdit_bytes(rss, stdit_rss()));
+    ckpt_profile_print(r->training, stdout);
     if (info.process_bytes)
         printf("device: the process takes %s of it\n", stdit_bytes(process, info.process_bytes));
 }

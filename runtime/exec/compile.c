@@ -267,7 +267,8 @@ static int compile(struct ckpt_program *p, struct wrapped *model, const struct c
     rc = check_kernels(p);
     if (!rc)
         rc = make_ports(p);
-    if (!rc && p->c->options.machine_out && p->trains && timing_new(&p->timing, p))
+    if (!rc && (p->c->options.machine_out || p->c->options.profile) && p->trains &&
+        timing_new(&p->timing, p))
         rc = context_fail(p->c, CKPT_ENOMEM, "no memory for the times of ops");
     return rc ? rc : take_memory(p);
 }

@@ -57,9 +57,12 @@ static int compare_costs(const void *a, const void *b)
     return compare_reals(&x->seconds, &y->seconds);
 }
 
-static double median(const struct samples *s)
+double timing_median(const struct timing *t, int32_t op)
 {
+    const struct samples *s = &t->ops[op];
     double sorted[SAMPLES];
+    if (!s->n)
+        return 0;
     int32_t skip = s->n > 1, n = s->n - skip;
     for (int32_t i = 0; i < n; i++)
         sorted[i] = s->seconds[i + skip];
@@ -90,7 +93,7 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
         const struct graph_op *o = &p->graph->ops[i];
         if (t->ops[o->tape_op].n)
             costs[measured.n_costs++] =
-                (struct machine_cost){o->cost_key, median(&t->ops[o->tape_op])};
+                (struct machine_cost){o->cost_key, timing_median(t, o->tape_op)};
     }
     measured.n_costs = merge(costs, measured.n_costs);
     int32_t n = measured.n_costs;
@@ -105,7 +108,7 @@ int timing_step(const struct timing *t, const struct ckpt_program *p, char messa
 {
     struct machine m = p->c->machine;
     size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
-    if (p->steps > SAMPLES || (p->steps & (p->steps - 1)))
+    if (!p->c->options.machine_out || p->steps > SAMPLES || (p->steps & (p->steps - 1)))
         return 0;
     m.costs = calloc(most, sizeof *m.costs);
     if (!m.costs) {

@@ -17,6 +17,9 @@ void timing_free(struct timing *t);
 /* Where the device puts the time of the next run of a tape op; NULL: enough was seen of it. */
 double *timing_slot(struct timing *t, int32_t op);
 
+/* The median seconds of a tape op; 0 if it was not seen. */
+double timing_median(const struct timing *t, int32_t op);
+
 /* After the device is idle: writes the machine of the context with the times so far, on steps 1, 2,
  * 4, 8 and 16; later ones change nothing.  Returns 0 or a code, the sentence in message. */
 int timing_step(const struct timing *t, const struct ckpt_program *p, char message[CKPT_MESSAGE]);

@@ -28,6 +28,8 @@ static const struct ckpt_option library_table[] = {
      "write the graph of the step, for ckpt plan"},
     {"machine-out", CKPT_OPT_STRING, FIELD(machine_out), "FILE",
      "write the machine with the times that the ops of the first steps took"},
+    {"profile", CKPT_OPT_FLAG, FIELD(profile), NULL,
+     "time every op and print where the time of a step goes"},
     {"deterministic", CKPT_OPT_FLAG, FIELD(deterministic), NULL,
      "GPU kernels that give the same bits every time, where a faster one would not"},
     {0},

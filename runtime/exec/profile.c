@@ -1,0 +1,80 @@
+/* Where the time of a step goes, by kind of op, from the times of the ops as they ran. */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/timing.h"
+
+struct kind {
+    const char *name; /* of the op */
+    int64_t runs;     /* in a step */
+    double seconds, flops, bytes;
+};
+
+struct kinds {
+    struct kind *data; /* at most one per op of the graph */
+    int32_t n;
+};
+
+static struct kind *kind_of(struct kinds *k, const char *name)
+{
+    for (int32_t i = 0; i < k->n; i++)
+        if (!strcmp(k->data[i].name, name))
+            return &k->data[i];
+    k->data[k->n] = (struct kind){.name = name};
+    return &k->data[k->n++];
+}
+
+static void collect(struct kinds *k, const struct ckpt_program *p)
+{
+    for (int32_t s = 0; s < p->plan->n_steps; s++) {
+        const struct graph_op *o = &p->graph->ops[p->plan->steps[s].op];
+        double seconds = timing_median(p->timing, o->tape_op);
+        int64_t runs = s < p->plan->n_body ? p->tape->n_micro : 1;
+        if (seconds <= 0)
+            continue;
+        struct kind *to = kind_of(k, p->tape->ops.data[o->tape_op].def->name);
+        to->runs += runs;
+        to->seconds += seconds * (double)runs;
+        to->flops += o->flops * (double)runs;
+        to->bytes += o->bytes * (double)runs;
+    }
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = ((const struct kind *)a)->seconds, y = ((const struct kind *)b)->seconds;
+    return (x < y) - (x > y);
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static void print_kind(FILE *f, const struct kind *k, double all, const struct machine *m)
+{
+    double least = larger(k->flops / m->flops, k->bytes / m->bandwidth);
+    fprintf(f, "  %-24s %6lld %10.3f %6.1f%% %10.4g %10.4g %8.0f%%\n", k->name, (long long)k->runs,
+            1e3 * k->seconds, 100 * k->seconds / all, 1e-12 * k->flops / k->seconds,
+            1e-9 * k->bytes / k->seconds, 100 * least / k->seconds);
+}
+
+void ckpt_profile_print(const ckpt_program *p, FILE *f)
+{
+    struct kinds k = {0};
+    double all = 0;
+    if (!p->timing || !p->plan->n_steps)
+        return;
+    k.data = calloc((size_t)p->graph->n_ops + 1, sizeof *k.data);
+    if (!k.data)
+        return;
+    collect(&k, p);
+    qsort(k.data, (size_t)k.n, sizeof *k.data, by_seconds);
+    for (int32_t i = 0; i < k.n; i++)
+        all += k.data[i].seconds;
+    fprintf(f, "  %-24s %6s %10s %7s %10s %10s %9s\n", "profile: op", "runs", "ms", "share",
+            "TFLOP/s", "GB/s", "roofline");
+    for (int32_t i = 0; i < k.n; i++)
+        print_kind(f, &k.data[i], all, &p->c->machine);
+    fprintf(f, "  %-24s %6s %10.3f\n", "all", "", 1e3 * all);
+    free(k.data);
+}
