@@ -16,7 +16,7 @@ struct attention_operand {
 
 struct attention_args {
     struct attention_operand q, k, v, o, lse, d_o, dq, dk, dv;
-    int n_lead; /* axes that number the sequences; at least 1 */
+    int n_lead; /* axes that number the sequences, but those of size 1 */
     int64_t lead[ATTENTION_LEAD];
     int64_t n_sequences, n_heads, n_queries;
     int64_t n_keys;      /* of a sequence, or all packed rows */
@@ -65,31 +65,16 @@ __device__ __forceinline__ int64_t take_index(int64_t &index, int64_t n)
     return rest;
 }
 
-/* One sequence's index along the leading axes. */
-struct attention_place {
-    int64_t at[ATTENTION_LEAD];
-};
-
-__device__ __forceinline__ struct attention_place attention_place_of(const struct attention_args &a,
-                                                                     int64_t sequence)
-{
-    struct attention_place p;
-#pragma unroll
-    for (int i = ATTENTION_LEAD - 1; i > 0; i--)
-        p.at[i] = i < a.n_lead ? take_index(sequence, a.lead[i]) : 0;
-    p.at[0] = sequence;
-    return p;
-}
-
 /* Elements from the start of x to the first row of a head. */
-__device__ __forceinline__ int64_t attention_offset(const struct attention_operand &x,
-                                                    const struct attention_place &p, int64_t head)
+__device__ __forceinline__ int64_t attention_offset(const struct attention_args &a,
+                                                    const struct attention_operand &x,
+                                                    int64_t sequence, int64_t head)
 {
     int64_t offset = head * x.head;
-#pragma unroll
-    for (int i = 0; i < ATTENTION_LEAD; i++)
-        offset += p.at[i] * x.lead[i];
-    return offset;
+#pragma unroll 1
+    for (int i = a.n_lead - 1; i > 0; i--)
+        offset += take_index(sequence, a.lead[i]) * x.lead[i];
+    return offset + sequence * x.lead[0];
 }
 
 /* Rows of one head, or of several side by side. */
@@ -101,10 +86,10 @@ struct attention_rows {
 
 /* From row `first` on. */
 __device__ __forceinline__ struct attention_rows
-attention_rows_at(const struct attention_operand &x, const struct attention_place &p, int64_t head,
-                  int64_t first)
+attention_rows_at(const struct attention_args &a, const struct attention_operand &x,
+                  int64_t sequence, int64_t head, int64_t first)
 {
-    int64_t offset = attention_offset(x, p, head) + first * x.row;
+    int64_t offset = attention_offset(a, x, sequence, head) + first * x.row;
     struct attention_rows r = {(char *)x.data + offset * (x.f32 ? 4 : 2), x.row, x.vectors, x.f32};
     return r;
 }
@@ -123,10 +108,10 @@ __device__ __forceinline__ void attention_set_element(const struct attention_row
         ((bf16 *)r.data)[at] = from_float<bf16>(x);
 }
 
-__device__ __forceinline__ float *attention_lse_at(const struct attention_args &a,
-                                                   const struct attention_place &p, int64_t head)
+__device__ __forceinline__ float *attention_lse_at(const struct attention_args &a, int64_t sequence,
+                                                   int64_t head)
 {
-    return (float *)a.lse.data + attention_offset(a.lse, p, head);
+    return (float *)a.lse.data + attention_offset(a, a.lse, sequence, head);
 }
 
 /* Where the keys of a sequence begin among the packed rows, and how many there are. */

@@ -134,9 +134,8 @@ __device__ __forceinline__ int at_most_side(int64_t n)
 
 /* Which rows, columns and keys a block of queries has. */
 struct query_block {
-    struct attention_place place;
     struct attention_keys keys;
-    int64_t head, first;
+    int64_t sequence, head, first;
     int band, n;
 };
 
@@ -148,7 +147,7 @@ __device__ __forceinline__ struct query_block query_block_of(const struct attent
     b.band = (int)take_index(unit, (a.width + BAND - 1) / BAND) * BAND;
     b.first = take_index(unit, (a.n_queries + SIDE - 1) / SIDE) * SIDE;
     b.n = at_most_side(a.n_queries - b.first);
-    b.place = attention_place_of(a, unit);
+    b.sequence = unit;
     b.keys = attention_keys_of(a, unit);
     return b;
 }
@@ -176,9 +175,9 @@ __global__ void __launch_bounds__(THREADS)
 {
     __shared__ struct scratch sh;
     const struct query_block b = query_block_of(a, first_unit + blockIdx.x);
-    const attention_rows q = attention_rows_at(a.q, b.place, b.head, b.first);
-    const attention_rows k = attention_rows_at(a.k, b.place, b.head, b.keys.first);
-    const attention_rows v = attention_rows_at(a.v, b.place, b.head, b.keys.first);
+    const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
+    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
+    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
     float s[MINE], maximum[MINE], total[MINE], sum[MINE][EACH];
     clear_sum(sum);
@@ -194,13 +193,14 @@ __global__ void __launch_bounds__(THREADS)
         softmax_step(s, maximum, total, sum);
         add_product(sum, &sh, s, rows_from(v, j), n, b.band, a.width);
     }
-    float *lse = attention_lse_at(a, b.place, b.head) + b.first * a.lse.row;
+    float *lse = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
     for (int r = 0; r < MINE; r++) {
         if (b.band == 0 && lane == 0 && mine + r < b.n)
             lse[(mine + r) * a.lse.row] = b.keys.n ? maximum[r] + logf(total[r]) : 0.f;
         total[r] = b.keys.n ? 1.f / total[r] : 0.f;
     }
-    store_band(attention_rows_at(a.o, b.place, b.head, b.first), b.n, b.band, a.width, sum, total);
+    store_band(attention_rows_at(a, a.o, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
+               total);
 }
 
 /* ---- backward ------------------------------------------------------------------------------- */
@@ -218,12 +218,12 @@ __global__ void __launch_bounds__(THREADS)
 {
     __shared__ struct scratch sh;
     const struct query_block b = query_block_of(a, first_unit + blockIdx.x);
-    const attention_rows q = attention_rows_at(a.q, b.place, b.head, b.first);
-    const attention_rows k = attention_rows_at(a.k, b.place, b.head, b.keys.first);
-    const attention_rows v = attention_rows_at(a.v, b.place, b.head, b.keys.first);
-    const attention_rows o = attention_rows_at(a.o, b.place, b.head, b.first);
-    const attention_rows d_o = attention_rows_at(a.d_o, b.place, b.head, b.first);
-    const float *stored = attention_lse_at(a, b.place, b.head) + b.first * a.lse.row;
+    const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
+    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
+    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
+    const attention_rows o = attention_rows_at(a, a.o, b.sequence, b.head, b.first);
+    const attention_rows d_o = attention_rows_at(a, a.d_o, b.sequence, b.head, b.first);
+    const float *stored = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
     float s[MINE], ds[MINE], lse[MINE], delta[MINE], scale[MINE], sum[MINE][EACH];
     clear_sum(sum);
@@ -241,7 +241,8 @@ __global__ void __launch_bounds__(THREADS)
             score_gradient(s[r], ds[r], a.scale, lse[r], delta[r], lane < n);
         add_product(sum, &sh, ds, rows_from(k, j), n, b.band, a.width);
     }
-    store_band(attention_rows_at(a.dq, b.place, b.head, b.first), b.n, b.band, a.width, sum, scale);
+    store_band(attention_rows_at(a, a.dq, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
+               scale);
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -253,15 +254,15 @@ __global__ void __launch_bounds__(THREADS)
     const struct attention_key_tile tile = attention_key_tile_of(a, unit, SIDE);
     if (tile.sequence < 0)
         return;
-    const struct attention_place place = attention_place_of(a, tile.sequence);
+    const int64_t sequence = tile.sequence;
     const int64_t first = tile.keys.first + tile.first;
     const int n = at_most_side(tile.keys.n - tile.first);
-    const attention_rows q = attention_rows_at(a.q, place, head, 0);
-    const attention_rows k = attention_rows_at(a.k, place, head, first);
-    const attention_rows v = attention_rows_at(a.v, place, head, first);
-    const attention_rows o = attention_rows_at(a.o, place, head, 0);
-    const attention_rows d_o = attention_rows_at(a.d_o, place, head, 0);
-    const float *stored = attention_lse_at(a, place, head);
+    const attention_rows q = attention_rows_at(a, a.q, sequence, head, 0);
+    const attention_rows k = attention_rows_at(a, a.k, sequence, head, first);
+    const attention_rows v = attention_rows_at(a, a.v, sequence, head, first);
+    const attention_rows o = attention_rows_at(a, a.o, sequence, head, 0);
+    const attention_rows d_o = attention_rows_at(a, a.d_o, sequence, head, 0);
+    const float *stored = attention_lse_at(a, sequence, head);
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
     float s[MINE], ds[MINE], scale[MINE], one[MINE], dk[MINE][EACH], dv[MINE][EACH];
     clear_sum(dk);
@@ -286,8 +287,8 @@ __global__ void __launch_bounds__(THREADS)
         add_product(dv, &sh, s, d_oi, m, band, a.width);
         add_product(dk, &sh, ds, qi, m, band, a.width);
     }
-    store_band(attention_rows_at(a.dk, place, head, first), n, band, a.width, dk, scale);
-    store_band(attention_rows_at(a.dv, place, head, first), n, band, a.width, dv, one);
+    store_band(attention_rows_at(a, a.dk, sequence, head, first), n, band, a.width, dk, scale);
+    store_band(attention_rows_at(a, a.dv, sequence, head, first), n, band, a.width, dv, one);
 }
 
 /* Packed rows of nobody get no gradient.  A thread for each element of dk, which it clears in dv
@@ -303,9 +304,8 @@ __global__ void __launch_bounds__(256)
     int64_t column = take_index(index, a.width), head = take_index(index, a.n_heads);
     if (index < used || index >= a.n_keys)
         return;
-    const struct attention_place place = attention_place_of(a, 0);
-    attention_set_element(attention_rows_at(a.dk, place, head, index), column, 0);
-    attention_set_element(attention_rows_at(a.dv, place, head, index), column, 0);
+    attention_set_element(attention_rows_at(a, a.dk, 0, head, index), column, 0);
+    attention_set_element(attention_rows_at(a, a.dv, 0, head, index), column, 0);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */

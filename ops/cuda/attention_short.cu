@@ -14,8 +14,7 @@ constexpr float LN2 = 0.69314718f;
 extern __shared__ uint4 attention_shared[];
 
 struct group {
-    struct attention_place place;
-    int64_t head;
+    int64_t sequence, head;
     int n_heads, n_queries, n_keys;
 };
 
@@ -23,7 +22,7 @@ __device__ __forceinline__ struct group group_of(const struct attention_args &a,
 {
     struct group g;
     g.head = take_index(unit, (a.n_heads + HEADS - 1) / HEADS) * HEADS;
-    g.place = attention_place_of(a, unit);
+    g.sequence = unit;
     g.n_heads = a.n_heads - g.head < HEADS ? (int)(a.n_heads - g.head) : HEADS;
     g.n_queries = (int)a.n_queries;
     g.n_keys = (int)a.n_keys;
@@ -39,7 +38,7 @@ __device__ __forceinline__ void load_group(const tile_mover<DP, THREADS, HEADS> 
                                            const struct attention_args &a, const struct group &g,
                                            int n)
 {
-    mover.template load<16 * R>(tile, attention_rows_at(x, g.place, g.head, 0), x.head, n,
+    mover.template load<16 * R>(tile, attention_rows_at(a, x, g.sequence, g.head, 0), x.head, n,
                                 g.n_heads, a.width);
 }
 
@@ -48,8 +47,8 @@ __device__ __forceinline__ void
 store_group(const tile_mover<DP, THREADS, HEADS> &mover, const struct attention_operand &x,
             const struct attention_args &a, const struct group &g, int n, const bf16 *tile)
 {
-    mover.template store<16 * R>(attention_rows_at(x, g.place, g.head, 0), x.head, n, g.n_heads,
-                                 a.width, tile);
+    mover.template store<16 * R>(attention_rows_at(a, x, g.sequence, g.head, 0), x.head, n,
+                                 g.n_heads, a.width, tile);
 }
 
 /* Scores in base 2, -inf at columns from n_keys on. */
@@ -143,7 +142,7 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (warp < g.n_heads)
         short_forward_head<DP, R>(a, g, q + own, k + own, v + own,
-                                  attention_lse_at(a, g.place, g.head + warp));
+                                  attention_lse_at(a, g.sequence, g.head + warp));
     __syncthreads();
     store_group<DP, R>(mover, a.o, a, g, g.n_queries, q);
 }
@@ -247,7 +246,7 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (warp < g.n_heads)
         short_backward_head<DP, R>(a, g, q + own, k + own, v + own, d_o + own,
-                                   attention_lse_at(a, g.place, g.head + warp));
+                                   attention_lse_at(a, g.sequence, g.head + warp));
     __syncthreads();
     store_group<DP, R>(mover, a.dq, a, g, g.n_queries, q);
     store_group<DP, R>(mover, a.dk, a, g, g.n_keys, d_o);

@@ -142,23 +142,23 @@ __global__ void __launch_bounds__(THREADS, 2)
     bf16 *v_tile = k_tile + 2 * key_tile<DP>;
     int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
-    const struct attention_place place = attention_place_of(a, unit);
-    const struct attention_keys keys = attention_keys_of(a, unit);
-    const struct attention_rows o = attention_rows_at(a.o, place, head, first);
+    const int64_t sequence = unit;
+    const struct attention_keys keys = attention_keys_of(a, sequence);
+    const struct attention_rows o = attention_rows_at(a, a.o, sequence, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
     /* Positive, so that the largest product has the largest score. */
     const float scale = fmaxf(fabsf(a.scale) * LOG2E, 1e-30f);
     const tile_mover<DP, THREADS> mover;
-    float *lse = attention_lse_at(a, place, head) + (first + row) * a.lse.row;
+    float *lse = attention_lse_at(a, sequence, head) + (first + row) * a.lse.row;
     tile_stream<DP, THREADS, KEYS> k, v;
     row_fragment<DP> q[M];
     running<DP> r;
 
-    k.open(mover, attention_rows_at(a.k, place, head, keys.first), a.width, k_tile);
-    v.open(mover, attention_rows_at(a.v, place, head, keys.first), a.width, v_tile);
-    mover.template load<ROWS>(q_tile, attention_rows_at(a.q, place, head, first), 0, n_rows, 1,
-                              a.width);
+    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), a.width, k_tile);
+    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), a.width, v_tile);
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
+                              1, a.width);
     int n = keys.n < KEYS ? (int)keys.n : KEYS, stage = 0;
     k.load(mover, 0, n, a.width);
     v.load(mover, 0, n, a.width);

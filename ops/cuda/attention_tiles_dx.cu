@@ -119,30 +119,30 @@ __global__ void __launch_bounds__(THREADS, 2)
     float2 *statistics = (float2 *)(v_tile + 2 * step_tile<DP>);
     int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
-    const struct attention_place place = attention_place_of(a, unit);
-    const struct attention_keys keys = attention_keys_of(a, unit);
-    const struct attention_rows dq = attention_rows_at(a.dq, place, head, first);
+    const int64_t sequence = unit;
+    const struct attention_keys keys = attention_keys_of(a, sequence);
+    const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
     const tile_mover<DP, THREADS> mover;
     tile_stream<DP, THREADS, STEP> k, v;
     query_rows<DP> r;
 
-    k.open(mover, attention_rows_at(a.k, place, head, keys.first), a.width, k_tile);
-    v.open(mover, attention_rows_at(a.v, place, head, keys.first), a.width, v_tile);
+    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), a.width, k_tile);
+    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), a.width, v_tile);
     /* o is needed only now: it stands where keys and values come later. */
     static_assert(4 * STEP >= ROWS, "o does not fit");
-    mover.template load<ROWS>(q_tile, attention_rows_at(a.q, place, head, first), 0, n_rows, 1,
-                              a.width);
-    mover.template load<ROWS>(d_o_tile, attention_rows_at(a.d_o, place, head, first), 0, n_rows, 1,
-                              a.width);
-    mover.template load<ROWS>(k_tile, attention_rows_at(a.o, place, head, first), 0, n_rows, 1,
-                              a.width);
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
+                              1, a.width);
+    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.d_o, sequence, head, first), 0,
+                              n_rows, 1, a.width);
+    mover.template load<ROWS>(k_tile, attention_rows_at(a, a.o, sequence, head, first), 0, n_rows,
+                              1, a.width);
     copies_wait();
     __syncthreads();
-    find_statistics<DP>(a, attention_lse_at(a, place, head) + first * a.lse.row,
-                        a.statistics + (unit * a.n_heads + head) * a.n_queries + first, statistics,
-                        k_tile, d_o_tile, n_rows);
+    find_statistics<DP>(a, attention_lse_at(a, sequence, head) + first * a.lse.row,
+                        a.statistics + (sequence * a.n_heads + head) * a.n_queries + first,
+                        statistics, k_tile, d_o_tile, n_rows);
     __syncthreads();
     int n = keys.n < STEP ? (int)keys.n : STEP, stage = 0;
     if (n > 0) {
@@ -235,19 +235,19 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
     const struct attention_key_tile tile = attention_key_tile_of(a, unit, ROWS);
     if (tile.sequence < 0)
         return;
-    const struct attention_place place = attention_place_of(a, tile.sequence);
+    const int64_t sequence = tile.sequence;
     const int64_t first_key = tile.keys.first + tile.first, left = tile.keys.n - tile.first;
     const int n_rows = left < ROWS ? (int)left : ROWS, row = threadIdx.x / 32 * 16;
     const int64_t begin = chunk * a.chunk;
     const int64_t end = begin + a.chunk < a.n_queries ? begin + a.chunk : a.n_queries;
-    const float2 *from = a.statistics + (tile.sequence * a.n_heads + head) * a.n_queries + begin;
+    const float2 *from = a.statistics + (sequence * a.n_heads + head) * a.n_queries + begin;
     const tile_mover<DP, THREADS> mover;
     tile_stream<DP, THREADS, STEP> q, d_o;
     key_rows<DP> r;
 
     from += threadIdx.x;
-    q.open(mover, attention_rows_at(a.q, place, head, begin), a.width, q_tile);
-    d_o.open(mover, attention_rows_at(a.d_o, place, head, begin), a.width, d_o_tile);
+    q.open(mover, attention_rows_at(a, a.q, sequence, head, begin), a.width, q_tile);
+    d_o.open(mover, attention_rows_at(a, a.d_o, sequence, head, begin), a.width, d_o_tile);
     auto load_queries = [&](int stage, int n) {
         q.load(mover, stage, n, a.width);
         d_o.load(mover, stage, n, a.width);
@@ -256,10 +256,10 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
                   (int)threadIdx.x < n);
         from += STEP;
     };
-    mover.template load<ROWS>(q_tile, attention_rows_at(a.k, place, head, first_key), 0, n_rows, 1,
-                              a.width);
-    mover.template load<ROWS>(d_o_tile, attention_rows_at(a.v, place, head, first_key), 0, n_rows,
-                              1, a.width);
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.k, sequence, head, first_key), 0,
+                              n_rows, 1, a.width);
+    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.v, sequence, head, first_key), 0,
+                              n_rows, 1, a.width);
     copies_wait();
     __syncthreads();
     load_fragment(r.k[0], q_tile + row * pitch);
@@ -293,9 +293,9 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
     put_accumulators<DP, 1>(q_tile + row * pitch, r.dk, a.scale);
     put_accumulators<DP, 1>(d_o_tile + row * pitch, r.dv, 1.f);
     __syncthreads();
-    mover.template store<ROWS>(attention_rows_at(a.dk, place, head, first_key), 0, n_rows, 1,
+    mover.template store<ROWS>(attention_rows_at(a, a.dk, sequence, head, first_key), 0, n_rows, 1,
                                a.width, q_tile);
-    mover.template store<ROWS>(attention_rows_at(a.dv, place, head, first_key), 0, n_rows, 1,
+    mover.template store<ROWS>(attention_rows_at(a, a.dv, sequence, head, first_key), 0, n_rows, 1,
                                a.width, d_o_tile);
 }
 
@@ -324,9 +324,8 @@ __global__ void __launch_bounds__(256)
         sequence = 0;
     else
         row = take_index(sequence, a.n_keys);
-    attention_set_element(
-        attention_rows_at(index ? a.dv : a.dk, attention_place_of(a, sequence), head, row), column,
-        sum);
+    attention_set_element(attention_rows_at(a, index ? a.dv : a.dk, sequence, head, row), column,
+                          sum);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
