@@ -136,7 +136,11 @@ static __global__ void __launch_bounds__(32 * WARPS)
             table_load<ROPE>(table, at[2], p.column[i]);
 #pragma unroll
             for (int j = 0; j < N; j++)
-                y[j] = rounded(x[i].at(j) * by, N == 8) * weight[i].at(j);
+                y[j] = x[i].at(j) * by;
+            round_piece<T>(y);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] *= weight[i].at(j);
             turn<ROPE>(y, table, 1.f);
             piece_store<T>(at[1], lane + 32 * i, y);
         }
@@ -209,11 +213,15 @@ __device__ __forceinline__ void tile_gradient(char *const *at, const struct plac
     keep_packed(weight);
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
-        float dx[N], by = of_row(rstd, p.row[i]), down = of_row(slope, p.row[i]);
+        float dx[N], v[N], by = of_row(rstd, p.row[i]), down = of_row(slope, p.row[i]);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            v[j] = x[i].at(j) * by;
+        round_piece<T>(v);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             dx[j] = by * (d[i][j] * weight[i].at(j) - x[i].at(j) * down);
-            sum[i][j] += d[i][j] * rounded(x[i].at(j) * by, N == 8);
+            sum[i][j] += d[i][j] * v[j];
         }
         if (lane + 32 * i < rows * n)
             piece_store<T>(at[2], lane + 32 * i, dx);

@@ -31,6 +31,7 @@ __device__ __forceinline__ void rows_seek(const struct rows &r, int64_t row, cha
 #pragma unroll
     for (int k = 0; k < N; k++)
         at[k] = r.base[k];
+#pragma unroll 1
     for (int i = r.ndim - 1; i >= 0; i--) {
         int64_t rest = i ? quotient(row, r.size[i]) : 0, index = row - rest * r.size[i];
 #pragma unroll
@@ -44,6 +45,7 @@ __device__ __forceinline__ void rows_seek(const struct rows &r, int64_t row, cha
 __device__ __forceinline__ char *rows_seek_one(const struct rows &r, int64_t row, int k)
 {
     char *at = r.base[k];
+#pragma unroll 1
     for (int i = r.ndim - 1; i >= 0; i--) {
         int64_t rest = i ? quotient(row, r.size[i]) : 0;
         at += (row - rest * r.size[i]) * r.step[k][i];
@@ -171,6 +173,17 @@ __device__ __forceinline__ void row_put(char *row, int64_t i, float x, bool half
         reinterpret_cast<bf16 *>(row)[i] = from_float<bf16>(x);
     else
         reinterpret_cast<float *>(row)[i] = x;
+}
+
+/* The elements of a piece as a result of T would keep them; bf16 in pairs, which is one quick
+ * instruction where a single one is a slow one. */
+template <typename T> __device__ __forceinline__ void round_piece(float (&f)[piece<T>::n])
+{
+    piece<T> p;
+    p.set(f);
+#pragma unroll
+    for (int i = 0; i < piece<T>::n; i++)
+        f[i] = p.at(i);
 }
 
 /* x as a bf16 result would keep it. */
