@@ -232,8 +232,12 @@ static int32_t renamed(const ckpt_tape *t, int32_t x)
     const struct op *o = &t->ops.data[v->op];
     if (!(o->def->flags & CKPT_OP_VIEW) || o->n_in != 1)
         return x;
-    struct ckpt_desc d = t->tensors.data[op_in(t, o, 0)].desc;
-    return match_axes(&v->desc, &d) ? op_in(t, o, 0) : x;
+    const struct ckpt_desc *from = &t->tensors.data[op_in(t, o, 0)].desc;
+    struct ckpt_desc d = *from;
+    bool same = match_axes(&v->desc, &d) && d.offset == from->offset;
+    for (int i = 0; same && i < d.ndim; i++) /* a square may have been transposed */
+        same = d.stride[i] == from->stride[i];
+    return same ? op_in(t, o, 0) : x;
 }
 
 /* Made by its op for nobody but x: no other tensor on the storage, no other reader. */

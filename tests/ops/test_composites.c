@@ -294,11 +294,41 @@ static void ref_self_gated(const struct array *in, struct array *out, const stru
     array_free(&gate);
 }
 
+/* ---- a square, transposed, beside another: the join must not lose the transposition ---------- */
+
+static void draw_squares(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t n = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 5);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, n});
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, n});
+    c->attr.axes[0] = 1;
+}
+
+static ckpt_tensor record_joined_transpose(ckpt_tape *t, const ckpt_tensor *in,
+                                           const struct op_case *c)
+{
+    ckpt_tensor part[] = {ckpt_permute(t, ckpt_gelu(t, in[0]), c->attr.axes), ckpt_gelu(t, in[1])};
+    return ckpt_concat(t, 0, 2, part);
+}
+
+static void ref_joined_transpose(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array first = APPLY(ref_gelu, a, &in[0]), second = APPLY(ref_gelu, a, &in[1]);
+    struct array turned = APPLY(ref_permute, a, &first);
+    array_init(out, 2, (int64_t[]){2 * turned.shape[0], turned.shape[1]});
+    memcpy(out->x, turned.x, (size_t)turned.n * sizeof(double));
+    memcpy(out->x + turned.n, second.x, (size_t)second.n * sizeof(double));
+    array_free(&first);
+    array_free(&second);
+    array_free(&turned);
+}
+
 static const struct op_row rows[] = {
     {"three_uses", draw_matrix, record_three_uses, ref_three_uses},
     {"fan_out", draw_rows, record_fan_out, ref_fan_out},
     {"shared_weight", draw_shared_weight, record_shared_weight, ref_shared_weight},
     {"transpose", draw_matrix, record_transpose, ref_transpose},
+    {"joined_transpose", draw_squares, record_joined_transpose, ref_joined_transpose},
     {"overlap", draw_overlap, record_overlap, ref_overlap},
     {"reorder", draw_reorder, record_reorder, ref_reorder},
     {"self_attention", draw_self_attention, record_self_attention, ref_self_attention},
