@@ -9,8 +9,9 @@
 #include <string.h>
 #include "plan/chain.h"
 
-#define SLOTS   2048
-#define BUDGETS 56
+#define CELLS      (1 << 19) /* of the table, about */
+#define BUDGETS    48
+#define MOST_EVERY 3 /* narrow cuts a block may have */
 
 struct table {
     struct portfolio *pf;
@@ -18,8 +19,9 @@ struct table {
     struct levels levels;
     struct front *fronts; /* per class */
     int64_t unit;         /* bytes of a slot */
-    double *least;        /* [2][SLOTS + 1]: of the blocks from the next on */
-    uint8_t *chosen;      /* [blocks][SLOTS + 1] */
+    int32_t slots;
+    double *least;   /* [2][slots + 1]: of the blocks from the next on */
+    uint8_t *chosen; /* [blocks][slots + 1] */
     int32_t *hold;
 };
 
@@ -78,19 +80,24 @@ static int64_t slots_of(const struct table *t, int64_t bytes)
     return (max_i64(bytes, 0) + t->unit - 1) / t->unit;
 }
 
+static uint8_t *chosen_by(const struct table *t, int32_t n)
+{
+    return t->chosen + (size_t)n * ((size_t)t->slots + 1);
+}
+
 /* One row of the table: block n, from the row of the block behind it. */
 static void fill_row(struct table *t, int32_t n, const double *behind, double *row)
 {
     const struct block *b = &t->chain->blocks[n];
     const struct front *f = &t->fronts[b->class];
-    uint8_t *chosen = t->chosen + (size_t)n * (SLOTS + 1);
-    for (int32_t m = 0; m <= SLOTS; m++)
+    uint8_t *chosen = chosen_by(t, n);
+    for (int32_t m = 0; m <= t->slots; m++)
         row[m] = INFINITY;
     for (int32_t i = 0; i < f->n; i++) {
         const struct block_cost *c = &f->choices[i].cost;
         int64_t kept = slots_of(t, c->kept);
         int64_t from = max_i64(slots_of(t, c->forward), slots_of(t, c->backward + b->base));
-        for (int64_t m = max_i64(from, kept); m <= SLOTS; m++) {
+        for (int64_t m = max_i64(from, kept); m <= t->slots; m++) {
             double seconds = c->seconds + behind[m - kept];
             if (seconds < row[m]) {
                 row[m] = seconds;
@@ -102,8 +109,8 @@ static void fill_row(struct table *t, int32_t n, const double *behind, double *r
 
 static void fill_table(struct table *t)
 {
-    double *behind = t->least, *row = t->least + SLOTS + 1;
-    for (int32_t m = 0; m <= SLOTS; m++)
+    double *behind = t->least, *row = t->least + t->slots + 1;
+    for (int32_t m = 0; m <= t->slots; m++)
         behind[m] = 0;
     for (int32_t n = t->chain->n - 1; n >= 0; n--) {
         fill_row(t, n, behind, row);
@@ -112,7 +119,7 @@ static void fill_table(struct table *t)
         row = swap;
     }
     if (behind != t->least)
-        memcpy(t->least, behind, (SLOTS + 1) * sizeof(*behind));
+        memcpy(t->least, behind, ((size_t)t->slots + 1) * sizeof(*behind));
 }
 
 /* The holds that the table says for a budget. */
@@ -121,7 +128,7 @@ static void backtrack(struct table *t, int64_t m)
     for (int32_t n = 0; n < t->chain->n; n++) {
         const struct block *b = &t->chain->blocks[n];
         const struct front *f = &t->fronts[b->class];
-        const struct choice *o = &f->choices[t->chosen[(size_t)n * (SLOTS + 1) + (size_t)m]];
+        const struct choice *o = &f->choices[chosen_by(t, n)[m]];
         for (int32_t i = 0; i < b->n_storage; i++) {
             int32_t s = t->chain->storages[b->storage + i];
             int32_t last = t->levels.start[s + 1] - t->levels.start[s] - 1;
@@ -131,14 +138,28 @@ static void backtrack(struct table *t, int64_t m)
     }
 }
 
+/* Whether the portfolio has something as fast for less than the table asks, all rounding off. */
+static bool is_known(const struct table *t, int64_t m)
+{
+    const struct portfolio *pf = t->pf;
+    double seconds = pf->p->seconds + t->least[m];
+    for (int32_t i = 0;
+         i < pf->n && (double)pf->options.data[i].load < 0.97 * (double)(m * t->unit); i++)
+        if (pf->options.data[i].seconds <= seconds)
+            return true;
+    return false;
+}
+
 static int try_budgets(struct table *t)
 {
     int64_t least = 0;
     int rc = 0;
-    while (least <= SLOTS && isinf(t->least[least]))
+    while (least <= t->slots && isinf(t->least[least]))
         least++;
-    for (int32_t i = 0; i < BUDGETS && least <= SLOTS && rc >= 0; i++) {
-        int64_t m = least + (SLOTS - least) * i / (BUDGETS - 1);
+    for (int32_t i = 0; i < BUDGETS && least <= t->slots && rc >= 0; i++) {
+        int64_t m = least + (t->slots - least) * i / (BUDGETS - 1);
+        if (is_known(t, m))
+            continue;
         backtrack(t, m);
         rc = portfolio_try(t->pf, t->hold, NULL);
     }
@@ -149,10 +170,12 @@ static int run(struct table *t, int64_t work)
 {
     struct portfolio *pf = t->pf;
     size_t n = (size_t)t->chain->n;
-    t->unit = pf->options.data[pf->n - 1].load / (SLOTS - 2 - t->chain->n) + 1;
+    int64_t most = pf->options.data[pf->n - 1].load;
+    t->slots = (int32_t)max_i64(CELLS / t->chain->n, 2048) + t->chain->n;
+    size_t columns = (size_t)t->slots + 1;
     t->fronts = calloc((size_t)t->chain->n_classes + 1, sizeof(*t->fronts));
-    t->least = calloc(2 * (SLOTS + 1), sizeof(*t->least));
-    t->chosen = calloc(n * (SLOTS + 1) + 1, 1);
+    t->least = calloc(2 * columns, sizeof(*t->least));
+    t->chosen = calloc(n * columns + 1, 1);
     t->hold = calloc((size_t)pf->p->g->n_storages + 1, sizeof(*t->hold));
     int rc = t->fronts && t->least && t->chosen && t->hold ? 0 : CKPT_ENOMEM;
     if (!rc)
@@ -161,19 +184,29 @@ static int run(struct table *t, int64_t work)
         rc = find_bases(t);
     if (!rc)
         rc = build_fronts(t, work - simulator_work(pf->sim));
-    if (!rc) {
+    /* Finer slots for the small budgets first: there rounding up in every block counts. */
+    for (int32_t part = 4; part >= 1 && !rc; part -= 3) {
+        t->unit = most / part / (t->slots - t->chain->n - 2) + 1;
         fill_table(t);
         rc = try_budgets(t);
     }
     return rc;
 }
 
-int portfolio_chain(struct portfolio *pf, int64_t work)
+/* A chain of which a third or more is new: playing one of them takes all the time there is. */
+static bool is_varied(const struct chain *c)
+{
+    return 3 * c->n_classes > c->n;
+}
+
+/* Plays one of the chains that are left to play. */
+static int try_chain(struct portfolio *pf, int32_t every, int32_t first, int32_t left, int64_t work)
 {
     struct table t = {.pf = pf};
-    int rc = chain_build(pf->p, &t.chain);
-    if (!rc && t.chain->n >= 3)
-        rc = run(&t, work);
+    int64_t now = simulator_work(pf->sim);
+    int rc = chain_build(pf->p, every, first, &t.chain);
+    if (!rc && t.chain->n >= 3 && (every == 1 || !is_varied(t.chain)))
+        rc = run(&t, now + (work - now) / left);
     for (int32_t i = 0; t.fronts && i < t.chain->n_classes; i++)
         front_free(&t.fronts[i]);
     free(t.fronts);
@@ -182,5 +215,14 @@ int portfolio_chain(struct portfolio *pf, int64_t work)
     free(t.hold);
     levels_free(&t.levels);
     chain_free(t.chain);
+    return rc;
+}
+
+int portfolio_chain(struct portfolio *pf, int64_t work)
+{
+    int rc = 0;
+    for (int32_t every = MOST_EVERY, left = MOST_EVERY * (MOST_EVERY + 1) / 2; every > 0; every--)
+        for (int32_t first = 0; first < every && !rc; first++, left--)
+            rc = try_chain(pf, every, first, left, work);
     return rc;
 }

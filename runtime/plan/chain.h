@@ -32,7 +32,8 @@ struct chain {
     int32_t n, n_classes;
     int32_t *storages; /* in the order of their writers */
 };
-int chain_build(const struct program *p, struct chain **c);
+/* Blocks end at every n-th narrow cut, from the first-th on. */
+int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **c);
 void chain_free(struct chain *c);
 
 /* A choice of holds for the blocks of a class: per storage an index into its levels. */

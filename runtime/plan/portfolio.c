@@ -122,24 +122,33 @@ static void thin(struct portfolio *pf)
     memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
 }
 
+/* Where each way to search stops, in sixteenths of the work: large programs are searched layer by
+ * layer, others as a whole. */
+static const struct shares {
+    int families, chain, squeeze, improve, explore, anneal;
+} normal = {2, 5, 8, 9, 10, 20}, large = {2, 14, 14, 16, 16, 16};
+
 static int fill(struct portfolio *pf, const struct graph *g)
 {
-    int64_t limit = work_limit(g);
+    const struct shares *s = g->n_ops > LARGE ? &large : &normal;
+    int64_t part = work_limit(g) / 16;
     int rc = program_build(g, &pf->p);
     if (!rc)
         rc = simulator_new(pf->p, &pf->sim);
     if (!rc)
         rc = keep_all(pf);
     if (!rc)
-        rc = portfolio_families(pf, limit / 8);
+        rc = portfolio_families(pf, part * s->families);
     if (!rc)
-        rc = portfolio_chain(pf, limit / 3);
+        rc = portfolio_chain(pf, part * s->chain);
     if (!rc)
-        rc = portfolio_squeeze(pf, limit / 2);
+        rc = portfolio_squeeze(pf, part * s->squeeze);
     if (!rc)
-        rc = portfolio_improve(pf, limit * 9 / 16);
+        rc = portfolio_improve(pf, part * s->improve);
     if (!rc)
-        rc = portfolio_explore(pf, limit);
+        rc = portfolio_explore(pf, part * s->explore);
+    if (!rc)
+        rc = portfolio_anneal(pf, part * s->anneal);
     if (!rc)
         thin(pf);
     return rc;

@@ -5,7 +5,8 @@
  * positions from the end to the start; a storage that is made while the walk stands at or below
  * its hold stays until its last use, one that is made earlier is freed as soon as the op that asked
  * for it has run.  HOLD_ALWAYS keeps a storage from the forward pass on, a segment of recompute is
- * a set of storages that hold to the end of the segment, and nested segments are nothing new.
+ * a set of storages that hold to the end of the segment, and nested segments are nothing new.  What
+ * that cannot say, sets of spans can (spans.h); numbers below HOLD_NEVER stand for them.
  */
 #ifndef CKPT_PLAN_SEARCH_H
 #define CKPT_PLAN_SEARCH_H
@@ -15,9 +16,16 @@
 
 #define HOLD_ALWAYS INT32_MAX
 #define HOLD_NEVER  (-1)
+/* This and all numbers below stand for sets of spans (spans.h). */
+#define HOLD_SPANS (-2)
 /* Added to a hold that is not HOLD_ALWAYS; either, both or none. */
 #define HOLD_SKIP  (INT32_C(1) << 30)
 #define HOLD_BREAK (INT32_C(1) << 28)
+
+static inline bool hold_has_spans(int32_t hold)
+{
+    return hold <= HOLD_SPANS;
+}
 
 static inline bool hold_skips(int32_t hold)
 {
@@ -97,6 +105,10 @@ enum { SIMULATE_TOO_LONG = 1 };
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
 /* Steps simulated since the simulator was made: the measure of planning work. */
 int64_t simulator_work(const struct simulator *m);
+/* Work done elsewhere, in steps. */
+void simulator_count(struct simulator *m, int64_t steps);
+/* The sets of spans that holds may stand for. */
+struct spans *simulator_spans(struct simulator *m);
 
 /* Forward cuts where little is alive, and what to hold for a nesting of them. */
 struct cuts {
@@ -169,6 +181,7 @@ int portfolio_improve(struct portfolio *pf, int64_t work);
 int portfolio_chain(struct portfolio *pf, int64_t work);
 int portfolio_squeeze(struct portfolio *pf, int64_t work);
 int portfolio_explore(struct portfolio *pf, int64_t work);
+int portfolio_anneal(struct portfolio *pf, int64_t work);
 
 /*
  * Seconds below which no step can be under these budgets (device: without persistent and reserved

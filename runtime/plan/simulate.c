@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "plan/chain.h"
+#include "plan/spans.h"
+
+/* An end of a span, listed with the op it is at. */
+struct span_end {
+    int32_t storage, op, next;
+    bool begins;
+};
 
 /* A second write of bytes that were still held. */
 struct rewrite {
@@ -38,6 +45,13 @@ struct simulator {
         int64_t capacity;
     } rewrites;
     int32_t n_rewrites;
+    struct spans spans;
+    int32_t *ends_at; /* per op: the first of its list in ends, or -1 */
+    struct {
+        struct span_end *data;
+        int64_t capacity;
+    } ends;
+    int32_t n_ends;
     bool failed; /* out of memory */
 };
 
@@ -55,6 +69,9 @@ void simulator_free(struct simulator *m)
     free(m->stack.data);
     free(m->list.data);
     free(m->rewrites.data);
+    spans_free(&m->spans);
+    free(m->ends_at);
+    free(m->ends.data);
     free(m->out.alive.data);
     free(m);
 }
@@ -71,10 +88,12 @@ int simulator_new(const struct program *p, struct simulator **out)
     m->pins = calloc(n, sizeof(int32_t));
     m->wanted = calloc(n, sizeof(int32_t));
     m->marked = calloc(n_ops, sizeof(int32_t));
-    if (!m->exists || !m->open || !m->pins || !m->wanted || !m->marked) {
+    m->ends_at = malloc(n_ops * sizeof(int32_t));
+    if (!m->exists || !m->open || !m->pins || !m->wanted || !m->marked || !m->ends_at) {
         simulator_free(m);
         return CKPT_ENOMEM;
     }
+    memset(m->ends_at, -1, n_ops * sizeof(int32_t));
     *out = m;
     return 0;
 }
@@ -82,6 +101,16 @@ int simulator_new(const struct program *p, struct simulator **out)
 int64_t simulator_work(const struct simulator *m)
 {
     return m->work;
+}
+
+void simulator_count(struct simulator *m, int64_t steps)
+{
+    m->work += steps;
+}
+
+struct spans *simulator_spans(struct simulator *m)
+{
+    return &m->spans;
 }
 
 static int32_t new_instance(struct simulator *m, int32_t s, int32_t step)
@@ -124,17 +153,32 @@ static bool missing(const struct simulator *m, int32_t s)
     return m->p->droppable[s] && !m->exists[s];
 }
 
+/* Whether one of the spans of s goes on after op b. */
+static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
+{
+    int32_t n;
+    const struct span *list = spans_of(&m->spans, m->hold[s], &n);
+    for (int32_t i = 0; i < n; i++)
+        if (list[i].from <= b && b < list[i].to)
+            return true;
+    return false;
+}
+
+static bool idles_after(const struct simulator *m, int32_t s, int32_t b)
+{
+    const struct program *p = m->p;
+    if (hold_has_spans(m->hold[s]))
+        return !spans_cover(m, s, b);
+    if (b == p->break_from[s] && hold_breaks(m->hold[s]))
+        return true;
+    return b >= p->forward_last[s] ? hold_level(m->hold[s]) < p->context[b]
+                                   : b == p->skip_from[s] && hold_skips(m->hold[s]);
+}
+
 /* Base op b has used s: frees it unless somebody still needs it or it is held from here. */
 static void release(struct simulator *m, int32_t s, int32_t b)
 {
-    const struct program *p = m->p;
-    if (!p->droppable[s] || !m->exists[s] || m->pins[s])
-        return;
-    bool idles = b >= p->forward_last[s] ? hold_level(m->hold[s]) < p->context[b]
-                                         : b == p->skip_from[s] && hold_skips(m->hold[s]);
-    if (b == p->break_from[s] && hold_breaks(m->hold[s]))
-        idles = true;
-    if (idles) {
+    if (m->p->droppable[s] && m->exists[s] && !m->pins[s] && idles_after(m, s, b)) {
         m->exists[s] = false;
         m->open[s] = -1;
     }
@@ -203,7 +247,8 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
     } else if (m->open[s] >= 0) {
         rewrite(m, s);
     } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
-               hold_level(m->hold[s]) >= p->context[b]) {
+               (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b)
+                                           : hold_level(m->hold[s]) >= p->context[b])) {
         touch(m, s);
         m->exists[s] = true;
     } else {
@@ -229,12 +274,25 @@ static void run_again(struct simulator *m, int32_t op, int32_t b)
     }
 }
 
-/* Makes what base op b reads and is gone. */
+/* Spans that begin at op b, though perhaps nothing there needs them. */
+static void begin_spans(struct simulator *m, int32_t b)
+{
+    for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
+        int32_t s = m->ends.data[e].storage;
+        if (!m->ends.data[e].begins || !missing(m, s) || m->p->position[s] >= b)
+            continue;
+        want(m, s);
+        m->pins[s]--;
+    }
+}
+
+/* Makes what base op b needs and is gone. */
 static void remake(struct simulator *m, int32_t b)
 {
     m->batch++;
     m->n_list = 0;
     want_missing_reads(m, b);
+    begin_spans(m, b);
     while (m->n_stack > 0 && !m->failed)
         mark_writers(m, m->stack.data[--m->n_stack]);
     if (m->n_list == 0)
@@ -242,6 +300,18 @@ static void remake(struct simulator *m, int32_t b)
     qsort(m->list.data, (size_t)m->n_list, sizeof(int32_t), compare_i32);
     for (int32_t j = 0; j < m->n_list && !m->failed; j++)
         run_again(m, m->list.data[j], b);
+}
+
+/* What has a span that ends with op b is gone, whoever used it last. */
+static void end_spans(struct simulator *m, int32_t b)
+{
+    for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
+        int32_t s = m->ends.data[e].storage;
+        if (m->ends.data[e].begins)
+            continue;
+        m->exists[s] = false;
+        m->open[s] = -1;
+    }
 }
 
 static void run_base(struct simulator *m, int32_t b)
@@ -263,6 +333,39 @@ static void run_base(struct simulator *m, int32_t b)
     }
     for (int32_t j = 0; j < o->n_writes; j++)
         release(m, g->refs[o->writes + j], b);
+    end_spans(m, b);
+}
+
+static void clear_ends(struct simulator *m)
+{
+    const struct span_end *ends = m->ends.data;
+    for (int32_t s = 0; s < m->n_ends; s++)
+        m->ends_at[ends[s].op] = -1;
+    m->n_ends = 0;
+}
+
+static void list_end(struct simulator *m, int32_t op, int32_t s, bool begins)
+{
+    if (ARRAY_RESERVE(&m->ends, m->n_ends)) {
+        m->failed = true;
+        return;
+    }
+    m->ends.data[m->n_ends] = (struct span_end){s, op, m->ends_at[op], begins};
+    m->ends_at[op] = m->n_ends++;
+}
+
+static void list_ends(struct simulator *m)
+{
+    for (int32_t s = 0; s < m->p->g->n_storages; s++) {
+        int32_t n = 0;
+        const struct span *list = NULL;
+        if (hold_has_spans(m->hold[s]))
+            list = spans_of(&m->spans, m->hold[s], &n);
+        for (int32_t i = 0; i < n; i++) {
+            list_end(m, list[i].from, s, true);
+            list_end(m, list[i].to, s, false);
+        }
+    }
 }
 
 static void start(struct simulator *m)
@@ -272,6 +375,8 @@ static void start(struct simulator *m)
     out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
     out->recompute_seconds = 0;
     m->failed = false;
+    clear_ends(m);
+    list_ends(m);
     memset(m->exists, 0, (size_t)g->n_storages * sizeof(bool));
     memset(m->pins, 0, (size_t)g->n_storages * sizeof(int32_t));
     for (int32_t s = 0; s < g->n_storages; s++) {
@@ -376,6 +481,12 @@ static bool is_own(const struct program *p, const struct block *b, int32_t s)
     return !p->droppable[s] || (p->position[s] >= b->forward && p->position[s] < b->forward_end);
 }
 
+/* Whether blocks behind this one have s for their backward ops; it stays, whatever is chosen. */
+static bool crosses(const struct program *p, const struct block *b, int32_t s)
+{
+    return p->forward_last[s] >= b->forward_end;
+}
+
 static void measure_block(struct simulator *m, const struct block *b, int32_t turn,
                           struct block_cost *cost)
 {
@@ -393,7 +504,8 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
             continue;
         out->alive.data[i->first] += bytes;
         out->alive.data[i->last + 1] -= bytes;
-        if (m->p->droppable[i->storage] && i->first < turn && i->last >= turn)
+        if (m->p->droppable[i->storage] && i->first < turn &&
+            (i->last >= turn || crosses(m->p, b, i->storage)))
             cost->kept += bytes;
     }
     for (int32_t k = 0; k < out->n_steps; k++) {
@@ -414,6 +526,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     m->failed = false;
     out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
     out->recompute_seconds = 0;
+    clear_ends(m);
     start_block(m, b, b->forward, b->forward_end);
     start_block(m, b, b->backward, b->backward_end);
     for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)

@@ -47,14 +47,22 @@ static int32_t forward_ops(const struct graph *g)
     return n;
 }
 
-/* Blocks between cuts that are narrow enough, of some ops at least. */
-static void cut_blocks(struct chain *c, const struct cuts *k)
+/*
+ * Blocks between cuts that are narrow enough, of some ops at least.  Where a layer has several such
+ * cuts, what is kept at one of them may be worth more than what is kept at the next: of those in
+ * reach, every n-th from the first or a later one is taken.
+ */
+static void cut_blocks(struct chain *c, const struct cuts *k, int32_t every, int32_t first)
 {
-    int32_t end = forward_ops(c->p->g), from = 0, least = end / MOST_BLOCKS + 4;
+    int32_t end = forward_ops(c->p->g), from = 0, before = 0, n = 0;
+    int32_t least = (every > 1 ? 0 : end / MOST_BLOCKS) + 4;
     int64_t limit = crossing_limit(k);
     for (int32_t i = 0; i < k->n_narrow; i++) {
         int32_t at = k->narrow[i] + 1;
-        if (at >= end || at - from < least || k->crossing[at - 1] > limit)
+        if (at >= end || at - before < least || k->crossing[at - 1] > limit)
+            continue;
+        before = at;
+        if (n++ % every != first || at - from < end / MOST_BLOCKS)
             continue;
         c->blocks[c->n++] = (struct block){.forward = from, .forward_end = at};
         from = at;
@@ -165,7 +173,7 @@ static int classify(struct chain *c)
     return rc;
 }
 
-int chain_build(const struct program *p, struct chain **out)
+int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **out)
 {
     struct cuts *k;
     struct chain *c = calloc(1, sizeof(*c));
@@ -178,7 +186,7 @@ int chain_build(const struct program *p, struct chain **out)
     c->blocks = calloc((size_t)k->n_narrow + 2, sizeof(*c->blocks));
     c->storages = calloc((size_t)p->g->n_storages + 1, sizeof(*c->storages));
     if (c->blocks && c->storages) {
-        cut_blocks(c, k);
+        cut_blocks(c, k, every, first);
         share_backward(c);
         list_storages(c);
         rc = classify(c);

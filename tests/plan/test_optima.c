@@ -58,14 +58,10 @@ static int print_plan(const char *name, int64_t bytes)
     return rc && rc != CKPT_EBUDGET;
 }
 
-/*
- * What the search reaches today, so that it cannot get worse unseen.  The goal is a worst ratio of
- * 1.05 and nothing refused (`make bench-plan` shows both): "few-13" misses the first and "few-2"
- * the second, since their optima drop a storage more than once in one pass, which one hold a
- * storage cannot say.
- */
-static const double mean_limit = 1.01, worst_limit = 1.16;
-static const int refused_limit = 1;
+/* What the search reaches today is every optimum; a little less may come of a search that draws
+ * differently, a worse one may not go unseen. */
+static const double mean_limit = 1.002, worst_limit = 1.03;
+static const int refused_limit = 0;
 
 int main(int argc, char **argv)
 {

@@ -1,0 +1,180 @@
+/*
+ * Stages against the simulation: after any moves, and after moves taken back, the bytes and the
+ * seconds that were changed a little at a time are those of the whole schedule played anew.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "graphs.h"
+#include "plan/stages.h"
+
+struct fixture {
+    struct program *p;
+    struct simulator *sim;
+    struct stages *x;
+    int32_t *hold;
+    uint32_t random;
+    int moves, dropped_twice;
+};
+
+static uint32_t draw(struct fixture *f, uint32_t n)
+{
+    f->random = f->random * 1664525u + 1013904223u;
+    return (f->random >> 10) % n;
+}
+
+/* Storages with more than one gap in one pass: what a hold cannot say without spans. */
+static int count_dropped_twice(const struct fixture *f)
+{
+    int count = 0, n_storages = f->p->g->n_storages;
+    for (int32_t s = 0; s < n_storages; s++) {
+        int32_t n = 0;
+        if (hold_has_spans(f->hold[s]))
+            spans_of(simulator_spans(f->sim), f->hold[s], &n);
+        count += n > 2;
+    }
+    return count;
+}
+
+static void compare(struct fixture *f)
+{
+    const struct schedule *s;
+    assert_int_equal(stages_hold(f->x, simulator_spans(f->sim), f->hold), 0);
+    int rc = simulate(f->sim, f->hold, &s);
+    if (rc == SIMULATE_TOO_LONG)
+        return;
+    assert_int_equal(rc, 0);
+    double seconds = f->x->seconds * f->p->g->n_micro;
+    assert_true(fabs(seconds - s->recompute_seconds) <= 1e-9 * (1 + seconds));
+    assert_int_equal(stages_peak(f->x), s->load);
+    f->dropped_twice += count_dropped_twice(f);
+}
+
+static int64_t excess_of(const struct fixture *f)
+{
+    int64_t sum = 0;
+    for (int32_t t = 0; t < f->p->g->n_ops; t++)
+        sum += max_i64(f->x->top[t] - f->x->target, 0);
+    return sum;
+}
+
+static bool move(struct fixture *f)
+{
+    int32_t s = (int32_t)draw(f, (uint32_t)f->p->g->n_storages);
+    const struct life *l = &f->x->lives[s];
+    if (!f->p->droppable[s] || l->n < 2)
+        return false;
+    int32_t i = (int32_t)draw(f, (uint32_t)l->n - 1);
+    int32_t room = touch_stage(l, i + 1) - touch_stage(l, i) - 1;
+    if (stages_fixed(f->x, s, i))
+        return false;
+    if (room > 0 && draw(f, 3) == 0)
+        stages_shift(f->x, s, i, touch_stage(l, i) + 1 + (int32_t)draw(f, (uint32_t)room));
+    else
+        stages_toggle(f->x, s, i);
+    return true;
+}
+
+static void walk(struct fixture *f)
+{
+    for (int n = 0; n < 600; n++) {
+        int64_t peak = stages_peak(f->x), excess = f->x->excess;
+        if (!move(f))
+            continue;
+        f->moves++;
+        assert_false(f->x->failed);
+        assert_int_equal(f->x->excess, excess_of(f));
+        if (draw(f, 2)) {
+            stages_undo(f->x);
+            assert_int_equal(stages_peak(f->x), peak);
+            assert_int_equal(f->x->excess, excess);
+        } else {
+            stages_accept(f->x);
+        }
+        if (n % 4 == 0)
+            compare(f);
+    }
+}
+
+static void run(struct fixture *f, struct graph *g)
+{
+    const struct schedule *s;
+    size_t n = (size_t)g->n_storages;
+    assert_int_equal(program_build(g, &f->p), 0);
+    assert_int_equal(simulator_new(f->p, &f->sim), 0);
+    assert_int_equal(stages_new(f->p, &f->x), 0);
+    f->hold = malloc((n + 1) * sizeof(*f->hold));
+    for (size_t i = 0; i < n; i++)
+        f->hold[i] = HOLD_ALWAYS;
+    assert_int_equal(simulate(f->sim, f->hold, &s), 0);
+    assert_int_equal(stages_load(f->x, s), 0);
+    assert_int_equal(stages_peak(f->x), s->load);
+    stages_aim(f->x, s->load / 2);
+    walk(f);
+    /* The schedule reached, loaded once more, is the same. */
+    compare(f);
+    if (!simulate(f->sim, f->hold, &s)) {
+        assert_int_equal(stages_load(f->x, s), 0);
+        compare(f);
+    }
+    free(f->hold);
+    stages_free(f->x);
+    simulator_free(f->sim);
+    program_free(f->p);
+    graph_free(g);
+}
+
+static void test_regular(void **state)
+{
+    (void)state;
+    struct fixture f = {.random = 1};
+    run(&f, graph_chain(12, 1 << 12));
+    run(&f, graph_transformer(2, 1 << 12, 1));
+    run(&f, graph_transformer(1, 1 << 12, 3));
+    run(&f, graph_unet(4, 1 << 12));
+    assert_true(f.moves > 500 && f.dropped_twice > 50);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    struct fixture f = {.random = 2};
+    for (uint32_t seed = 1; seed <= 60; seed++)
+        run(&f, graph_random(seed, 4 + (int32_t)(seed % 30)));
+    assert_true(f.moves > 5000 && f.dropped_twice > 500);
+}
+
+static void test_spans_are_kept_once(void **state)
+{
+    (void)state;
+    struct spans p = {0};
+    struct span list[2] = {{1, 4}, {6, 9}};
+    int32_t first, again, other, n;
+    assert_int_equal(spans_hold(&p, list, 2, &first), 0);
+    for (int32_t i = 0; i < 1000; i++) {
+        struct span one = {i, i + 1};
+        assert_int_equal(spans_hold(&p, &one, 1, &other), 0);
+        assert_true(hold_has_spans(other) && other != first);
+    }
+    assert_int_equal(spans_hold(&p, list, 0, &other), 0);
+    spans_of(&p, other, &n);
+    assert_int_equal(n, 0);
+    assert_int_equal(spans_hold(&p, list, 2, &again), 0);
+    assert_int_equal(again, first);
+    const struct span *found = spans_of(&p, again, &n);
+    assert_true(n == 2 && found[0].from == 1 && found[1].to == 9);
+    spans_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_regular),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_spans_are_kept_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
