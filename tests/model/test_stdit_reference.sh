@@ -19,7 +19,7 @@ run() {
     name=$1 dtype=$2 tolerance=$3 floor=$4
     shift 4
     echo "$name"
-    CKPT_VERIFY=1 "$train" --device cpu --dtype "$dtype" --features "$here/stdit_features.safetensors" \
+    CKPT_VERIFY=1 "$train" --device "${CKPT_DEVICE:-cpu}" --dtype "$dtype" --features "$here/stdit_features.safetensors" \
         --load "$here/stdit_weights.safetensors" --dump "$work/$name.safetensors" \
         --hidden 24 --heads 2 --depth 2 --in-channels 4 --caption-channels 20 --text-tokens 10 \
         --batch 2 --steps 1 --warmup 0 --lr 0 "$@" >"$work/$name.log" 2>&1 || {
