@@ -17,6 +17,8 @@ void cuts_free(struct cuts *c)
     free(c->produced);
     free(c->narrow);
     free(c->level);
+    free(c->bounds);
+    free(c->before);
     free(c);
 }
 
@@ -59,7 +61,9 @@ int cuts_build(const struct program *p, struct cuts **out)
     c->produced = calloc(n, sizeof(*c->produced));
     c->narrow = calloc(n, sizeof(*c->narrow));
     c->level = calloc(n, sizeof(*c->level));
-    if (!c->crossing || !c->produced || !c->narrow || !c->level) {
+    c->bounds = calloc(n, sizeof(*c->bounds));
+    c->before = calloc(n, sizeof(*c->before));
+    if (!c->crossing || !c->produced || !c->narrow || !c->level || !c->bounds || !c->before) {
         cuts_free(c);
         return CKPT_ENOMEM;
     }
@@ -208,30 +212,39 @@ void cuts_revolve(struct cuts *c, int32_t slots, int32_t leaf)
     revolve(c, -1, c->n_narrow, slots, leaf, 1);
 }
 
+static void list_bounds(const struct cuts *c)
+{
+    int32_t n = 0, n_body = c->p->g->n_body;
+    for (int32_t i = 0; i < n_body; i++) {
+        c->before[i] = n;
+        if (c->level[i] > 0)
+            c->bounds[n++] = i;
+    }
+    c->before[n_body] = n;
+}
+
 /* The coarsest boundary that s crosses, or DEEPEST. */
 static int32_t coarsest_crossed(const struct cuts *c, int32_t s)
 {
-    int32_t level = DEEPEST;
-    for (int32_t i = c->p->position[s]; i < c->p->forward_last[s]; i++)
-        if (c->level[i] > 0 && c->level[i] < level)
-            level = c->level[i];
+    int32_t level = DEEPEST, end = c->before[c->p->forward_last[s]];
+    for (int32_t k = c->before[c->p->position[s]]; k < end; k++)
+        level = (int32_t)min_i64(level, c->level[c->bounds[k]]);
     return level;
 }
 
 /* Where the segment around op i ends whose boundaries are coarser than level. */
 static int32_t segment_end(const struct cuts *c, int32_t i, int32_t level)
 {
-    if (level == 1)
-        return HOLD_ALWAYS;
-    for (; i < c->p->g->n_body; i++)
-        if (c->level[i] > 0 && c->level[i] < level)
-            return i;
+    for (int32_t k = c->before[i]; level > 1 && k < c->before[c->p->g->n_body]; k++)
+        if (c->level[c->bounds[k]] < level)
+            return c->bounds[k];
     return HOLD_ALWAYS;
 }
 
 void cuts_hold(const struct cuts *c, int32_t *hold)
 {
     const struct program *p = c->p;
+    list_bounds(c);
     for (int32_t s = 0; s < p->g->n_storages; s++)
         hold[s] =
             p->droppable[s] ? segment_end(c, p->position[s], coarsest_crossed(c, s)) : HOLD_ALWAYS;

@@ -118,6 +118,8 @@ struct cuts {
     int32_t *narrow;   /* the ops behind which little is alive, in order */
     int16_t *level;    /* per op: 0, or the depth of the boundary behind it, 1 the coarsest */
     int32_t n_narrow;
+    int32_t *bounds; /* of the running nesting: the ops with a boundary behind them, in order */
+    int32_t *before; /* per op: how many of those stand before it */
 };
 
 int cuts_build(const struct program *p, struct cuts **c);
