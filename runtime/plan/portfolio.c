@@ -7,15 +7,27 @@
 #include <string.h>
 #include "plan/search.h"
 
-#define SMALL 80   /* ops: the search ends by itself soon after this much work */
-#define LARGE 2000 /* addresses take half of the time */
+#define SMALL 80    /* ops: the search ends by itself soon after this much work */
+#define LARGE 2000  /* a change to one storage tells little of a program this large */
+#define HUGE  10000 /* and nothing of this */
 
-/* Steps to simulate: a second of a plain core is about 20 million. */
-static int64_t work_limit(const struct graph *g)
+/* Steps simulated when each way of finding schedules ends: a second of a plain core is about 20
+ * million.  What has no more than the one before it is left out. */
+struct effort {
+    int64_t families, chain, squeeze, improve, explore, anneal;
+};
+
+static struct effort effort_for(const struct graph *g)
 {
-    if (g->n_ops <= SMALL)
-        return 80000 * (int64_t)g->n_ops;
-    return g->n_ops <= LARGE ? min_i64(60000 * (int64_t)g->n_ops, 16000000) : 8000000;
+    const int64_t million = 1000000;
+    if (g->n_ops > HUGE)
+        return (struct effort){5 * million / 2, 5 * million, 0, 0, 0, 0};
+    if (g->n_ops > LARGE)
+        return (struct effort){million, 7 * million, 0, 0, 8 * million, 0};
+    int64_t all = g->n_ops <= SMALL ? 80000 * (int64_t)g->n_ops
+                                    : min_i64(60000 * (int64_t)g->n_ops, 16 * million);
+    return (struct effort){all / 8,      all * 5 / 16,  all / 2,
+                           all * 9 / 16, all * 10 / 16, all * 20 / 16};
 }
 
 void portfolio_free(struct portfolio *pf)
@@ -122,33 +134,26 @@ static void thin(struct portfolio *pf)
     memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
 }
 
-/* Where each way to search stops, in sixteenths of the work: large programs are searched layer by
- * layer, others as a whole. */
-static const struct shares {
-    int families, chain, squeeze, improve, explore, anneal;
-} normal = {2, 5, 8, 9, 10, 20}, large = {2, 14, 14, 16, 16, 16};
-
 static int fill(struct portfolio *pf, const struct graph *g)
 {
-    const struct shares *s = g->n_ops > LARGE ? &large : &normal;
-    int64_t part = work_limit(g) / 16;
+    const struct effort e = effort_for(g);
     int rc = program_build(g, &pf->p);
     if (!rc)
         rc = simulator_new(pf->p, &pf->sim);
     if (!rc)
         rc = keep_all(pf);
     if (!rc)
-        rc = portfolio_families(pf, part * s->families);
+        rc = portfolio_families(pf, e.families);
     if (!rc)
-        rc = portfolio_chain(pf, part * s->chain);
-    if (!rc)
-        rc = portfolio_squeeze(pf, part * s->squeeze);
-    if (!rc)
-        rc = portfolio_improve(pf, part * s->improve);
-    if (!rc)
-        rc = portfolio_explore(pf, part * s->explore);
-    if (!rc)
-        rc = portfolio_anneal(pf, part * s->anneal);
+        rc = portfolio_chain(pf, e.chain);
+    if (!rc && e.squeeze > 0)
+        rc = portfolio_squeeze(pf, e.squeeze);
+    if (!rc && e.improve > 0)
+        rc = portfolio_improve(pf, e.improve);
+    if (!rc && e.explore > 0)
+        rc = portfolio_explore(pf, e.explore);
+    if (!rc && e.anneal > 0)
+        rc = portfolio_anneal(pf, e.anneal);
     if (!rc)
         thin(pf);
     return rc;
