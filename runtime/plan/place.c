@@ -2,11 +2,13 @@
  * Quick placement.  No order of items is best everywhere, so a portfolio is tried and the best
  * kept; then the items that stood in the way go earlier, again and again; last, a small set is
  * given to the tree search.  An attempt ends once it cannot win, and everything ends when the lower
- * bound is met.  Work is counted, so a placement is the same on every machine.
+ * bound is met.  Work is counted, so a placement is the same on every machine.  Many items go
+ * another way, in place_many.c.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/place_many.h"
 #include "plan/place_pack.h"
 #include "plan/place_tree.h"
 
@@ -136,16 +138,6 @@ static void try_orders(struct placer *p)
     }
 }
 
-/* The place in the order of the item that ends highest in the finished packing. */
-static int32_t highest(const struct placer *p)
-{
-    int32_t top = 0;
-    for (int32_t j = 1; j < p->pack.n; j++)
-        if (p->pack.end[j] > p->pack.end[top])
-            top = j;
-    return p->pack.rank[top];
-}
-
 static void move_forward(int32_t *order, int32_t from, int32_t to)
 {
     int32_t item = order[from];
@@ -177,7 +169,7 @@ static void repair_order(struct placer *p, const int32_t *order, enum fit fit, i
     for (int failed = 0; failed < STUBBORN && !done(p); failed++) {
         if (attempt(p, kept, &stop)) {
             failed = 0;
-            stop = highest(p);
+            stop = packing_highest(&p->pack);
         }
         if (stop == 0 || p->pack.work > until)
             return;
@@ -273,9 +265,12 @@ static void placer_free(struct placer *p)
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak)
 {
     struct placer p = {.best_peak = INT64_MAX, .random = 1};
+    int64_t looks;
     *peak = 0;
     if (n == 0)
         return 0;
+    if (n > PACK_MANY)
+        return place_many(items, n, load, peak, &looks);
     int rc = placer_init(&p, items, n);
     if (!rc) {
         p.goal = max_i64(load, p.sections.load);

@@ -107,9 +107,9 @@ static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_
     int64_t peak;
     if (packing_init(&k, h->s, h->bytes))
         return TREE_NO_MEMORY;
-    for (int fit = 0; fit < FIT_COUNT && reached < n; fit++) {
+    for (int fit = 0; fit < (k.many ? 1 : FIT_COUNT) && reached < n && !k.out_of_memory; fit++) {
         k.fit = (enum fit)fit;
-        k.n = 0;
+        packing_keep(&k, 0);
         for (int32_t j = 0; j < n; j++)
             k.order[j] = h->items[j];
         for (int32_t j = 0; j < h->n; j++)
@@ -118,8 +118,9 @@ static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_
     }
     for (int32_t i = 0; reached == n && i < n; i++)
         offsets[i] = k.offsets[i];
+    enum tree_answer answer = k.out_of_memory ? TREE_NO_MEMORY : TREE_LIMIT;
     packing_free(&k);
-    return reached == n ? TREE_FOUND : TREE_LIMIT;
+    return reached == n ? TREE_FOUND : answer;
 }
 
 static int hot_init(struct hot *h)

@@ -3,18 +3,26 @@
 #include <string.h>
 #include "plan/place_pack.h"
 
-int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
+#define ROOM_LOOK 10 /* a look at the room takes as long as at so many items */
+
+static int few_init(struct packing *k, size_t m)
 {
-    size_t m = (size_t)s->n_items + 1;
-    *k = (struct packing){.s = s, .bytes = bytes};
-    k->order = calloc(m, sizeof(*k->order));
     k->lower = calloc(m, sizeof(*k->lower));
     k->upper = calloc(m, sizeof(*k->upper));
     k->rank = calloc(m, sizeof(*k->rank));
     k->begin = calloc(m, sizeof(*k->begin));
     k->end = calloc(m, sizeof(*k->end));
+    return k->lower && k->upper && k->rank && k->begin && k->end ? 0 : CKPT_ENOMEM;
+}
+
+int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
+{
+    size_t m = (size_t)s->n_items + 1;
+    *k = (struct packing){.s = s, .bytes = bytes, .many = s->n_items > PACK_MANY};
+    k->order = calloc(m, sizeof(*k->order));
     k->offsets = calloc(m, sizeof(*k->offsets));
-    if (k->order && k->lower && k->upper && k->rank && k->begin && k->end && k->offsets)
+    int rc = k->many ? room_init(&k->room, s->n) : few_init(k, m);
+    if (!rc && k->order && k->offsets)
         return 0;
     packing_free(k);
     return CKPT_ENOMEM;
@@ -29,6 +37,8 @@ void packing_free(struct packing *k)
     free(k->begin);
     free(k->end);
     free(k->offsets);
+    room_free(&k->room);
+    *k = (struct packing){0};
 }
 
 static void move_slot(struct packing *k, int32_t to, int32_t from)
@@ -40,10 +50,29 @@ static void move_slot(struct packing *k, int32_t to, int32_t from)
     k->end[to] = k->end[from];
 }
 
-/* Forgets all but the first kept items of the order. */
-static void keep(struct packing *k, int32_t kept)
+static struct stretch life_of(const struct packing *k, int32_t item)
+{
+    return (struct stretch){k->s->lower[item], k->s->upper[item]};
+}
+
+static void take_room(struct packing *k, int32_t item)
+{
+    if (room_take(&k->room, life_of(k, item), k->offsets[item], k->bytes[item]))
+        k->out_of_memory = true;
+}
+
+void packing_keep(struct packing *k, int32_t kept)
 {
     int32_t n = 0;
+    if (k->many && kept < k->n) {
+        room_clear(&k->room);
+        for (int32_t j = 0; j < kept; j++)
+            take_room(k, k->order[j]);
+    }
+    if (k->many) {
+        k->n = kept;
+        return;
+    }
     for (int32_t j = 0; j < k->n; j++)
         if (k->rank[j] < kept)
             move_slot(k, n++, j);
@@ -66,6 +95,8 @@ static int64_t find_hole(struct packing *k, int32_t item)
 {
     enum { CHUNK = 256 };
     int32_t list[CHUNK];
+    if (k->many)
+        return room_lowest(&k->room, life_of(k, item), NULL, k->bytes[item]);
     int64_t bytes = k->bytes[item], cursor = 0, best = -1, best_gap = INT64_MAX;
     for (int32_t from = 0; from < k->n && (best < 0 || k->fit == FIT_TIGHTEST); from += CHUNK) {
         int32_t to = from + CHUNK < k->n ? from + CHUNK : k->n;
@@ -97,6 +128,12 @@ static void open_slot(struct packing *k, int32_t at)
 void packing_put(struct packing *k, int32_t rank, int64_t offset)
 {
     int32_t item = k->order[rank], lo = 0, hi = k->n;
+    k->offsets[item] = offset;
+    if (k->many) {
+        k->n++;
+        take_room(k, item);
+        return;
+    }
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
         if (k->begin[mid] < offset)
@@ -110,21 +147,35 @@ void packing_put(struct packing *k, int32_t rank, int64_t offset)
     k->rank[lo] = rank;
     k->begin[lo] = offset;
     k->end[lo] = offset + k->bytes[item];
-    k->offsets[item] = offset;
+}
+
+static int64_t end_of(const struct packing *k, int32_t rank)
+{
+    return k->offsets[k->order[rank]] + k->bytes[k->order[rank]];
+}
+
+int32_t packing_highest(const struct packing *k)
+{
+    int32_t top = 0;
+    for (int32_t j = 1; j < k->n; j++)
+        if (k->many ? end_of(k, j) > end_of(k, top) : k->end[j] > k->end[top])
+            top = j;
+    return k->many ? top : k->rank[top];
 }
 
 int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *peak)
 {
-    keep(k, kept);
-    for (int32_t j = kept; j < k->s->n_items; j++) {
+    int64_t looked = k->room.work;
+    int32_t j = kept;
+    packing_keep(k, kept);
+    for (; j < k->s->n_items && !k->out_of_memory; j++) {
         int32_t item = k->order[j];
         int64_t offset = find_hole(k, item);
         if (offset > limit - k->bytes[item])
-            return j;
+            break;
         packing_put(k, j, offset);
     }
-    *peak = 0;
-    for (int32_t j = 0; j < k->n; j++)
-        *peak = max_i64(*peak, k->end[j]);
-    return k->s->n_items;
+    k->work += ROOM_LOOK * (k->room.work - looked);
+    *peak = j == k->s->n_items && j > 0 ? end_of(k, packing_highest(k)) : 0;
+    return k->out_of_memory ? 0 : j;
 }

@@ -1,5 +1,6 @@
 /* Sections of time: one sweep over the starts and the ends of the items. */
 #include <stdlib.h>
+#include <string.h>
 #include "plan/place_sections.h"
 
 struct event {
@@ -12,6 +13,38 @@ static int compare_events(const void *a, const void *b)
     if (x->step != y->step)
         return x->step < y->step ? -1 : 1;
     return (x->item > y->item) - (x->item < y->item);
+}
+
+/*
+ * By step, then by item, as they come.  Steps that are not much more than the events are counted:
+ * a large set has its sections in less time than one order of it takes to sort.
+ */
+static int sort_events(struct event *events, int32_t n)
+{
+    int32_t low = INT32_MAX, high = INT32_MIN;
+    for (int32_t i = 0; i < n; i++) {
+        low = events[i].step < low ? events[i].step : low;
+        high = events[i].step > high ? events[i].step : high;
+    }
+    int64_t range = n > 0 ? (int64_t)high - low + 1 : 0;
+    if (range > 4 * (int64_t)n) {
+        qsort(events, (size_t)n, sizeof(*events), compare_events);
+        return 0;
+    }
+    int32_t *start = calloc((size_t)range + 1, sizeof(*start));
+    struct event *sorted = malloc(((size_t)n + 1) * sizeof(*sorted));
+    int rc = start && sorted ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < n && !rc; i++)
+        start[events[i].step - low + 1]++;
+    for (int64_t k = 0; k < range && !rc; k++)
+        start[k + 1] += start[k];
+    for (int32_t i = 0; i < n && !rc; i++)
+        sorted[start[events[i].step - low]++] = events[i];
+    if (!rc)
+        memcpy(events, sorted, (size_t)n * sizeof(*events));
+    free(start);
+    free(sorted);
+    return rc;
 }
 
 /* A section ends before the first start that lies behind an end. */
@@ -47,12 +80,13 @@ int sections_build(const struct place_item *items, int32_t n, struct sections *s
             starts[i] = (struct event){items[i].first, i};
             ends[i] = (struct event){items[i].last, i};
         }
-        qsort(starts, (size_t)n, sizeof(*starts), compare_events);
-        qsort(ends, (size_t)n, sizeof(*ends), compare_events);
-        sweep(items, starts, ends, s);
-    } else {
-        sections_free(s);
+        rc = sort_events(starts, n);
+        rc = rc ? rc : sort_events(ends, n);
     }
+    if (!rc)
+        sweep(items, starts, ends, s);
+    else
+        sections_free(s);
     free(starts);
     free(ends);
     return rc;

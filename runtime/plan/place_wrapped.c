@@ -4,68 +4,56 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "plan/place_room.h"
+#include "plan/place_sections.h"
 #include "plan/transfer.h"
 
-struct packing {
-    struct place_item *items;
+struct wrapping {
+    const struct place_item *items;
     const int32_t *wrapped;
-    int32_t n, n_done;
+    int32_t n;
+    struct sections sections;
+    struct room room;
     struct place_key *keys;
-    int32_t *done; /* placed items by offset */
-    int64_t *best;
+    int64_t *offsets, *best;
 };
 
-static bool meet(const struct place_item *a, const struct place_item *b)
+static struct stretch life_of(const struct wrapping *k, int32_t i)
 {
-    return a->first <= b->last && b->first <= a->last;
+    return (struct stretch){k->sections.lower[i], k->sections.upper[i]};
 }
 
-/* The lowest place where item i fits, in both of its lives. */
-static int64_t lowest(const struct packing *k, int32_t i)
+/* Packs in the order of the keys; *peak is its peak, or INT64_MAX if that is not below limit. */
+static int pack(struct wrapping *k, int64_t limit, int64_t *peak)
 {
-    const struct place_item *a = &k->items[i];
-    const struct place_item *other = k->wrapped[i] >= 0 ? &k->items[k->wrapped[i]] : a;
-    int64_t at = 0;
-    for (int32_t j = 0; j < k->n_done; j++) {
-        const struct place_item *d = &k->items[k->done[j]];
-        if (!meet(a, d) && !meet(other, d))
-            continue;
-        if (d->offset >= at + a->bytes)
-            break;
-        at = max_i64(at, d->offset + d->bytes);
-    }
-    return at;
-}
-
-static void put(struct packing *k, int32_t i, int64_t offset)
-{
-    int32_t at = k->n_done++;
-    k->items[i].offset = offset;
-    for (; at > 0 && k->items[k->done[at - 1]].offset > offset; at--)
-        k->done[at] = k->done[at - 1];
-    k->done[at] = i;
-}
-
-static int64_t pack(struct packing *k)
-{
-    int64_t peak = 0;
-    k->n_done = 0;
-    for (int32_t j = 0; j < k->n; j++) {
+    int rc = 0;
+    room_clear(&k->room);
+    *peak = 0;
+    for (int32_t j = 0; j < k->n && !rc; j++) {
         int32_t i = k->keys[j].item, other = k->wrapped[i];
         if (other >= 0 && other < i)
             continue; /* placed with the other one */
-        int64_t at = lowest(k, i);
-        put(k, i, at);
-        if (other >= 0)
-            put(k, other, at);
-        peak = max_i64(peak, at + k->items[i].bytes);
+        struct stretch life = life_of(k, i), second = life_of(k, other >= 0 ? other : i);
+        int64_t bytes = k->items[i].bytes;
+        int64_t at = room_lowest(&k->room, life, other >= 0 ? &second : NULL, bytes);
+        if (at >= limit - bytes) {
+            *peak = INT64_MAX;
+            return 0;
+        }
+        rc = room_take(&k->room, life, at, bytes);
+        k->offsets[i] = at;
+        if (other >= 0 && !rc) {
+            rc = room_take(&k->room, second, at, bytes);
+            k->offsets[other] = at;
+        }
+        *peak = max_i64(*peak, at + bytes);
     }
-    return peak;
+    return rc;
 }
 
 enum { BY_SIZE, BY_LIFE, BY_AREA, BY_COUNT };
 
-static void sort_keys(struct packing *k, int by)
+static void sort_keys(struct wrapping *k, int by)
 {
     for (int32_t i = 0; i < k->n; i++) {
         const struct place_item *a = &k->items[i];
@@ -78,26 +66,39 @@ static void sort_keys(struct packing *k, int by)
     qsort(k->keys, (size_t)k->n, sizeof(*k->keys), place_compare_keys);
 }
 
+static int wrapping_init(struct wrapping *k)
+{
+    size_t m = (size_t)k->n + 1;
+    if (sections_build(k->items, k->n, &k->sections))
+        return CKPT_ENOMEM;
+    k->keys = calloc(m, sizeof(*k->keys));
+    k->offsets = calloc(m, sizeof(*k->offsets));
+    k->best = calloc(m, sizeof(*k->best));
+    if (!k->keys || !k->offsets || !k->best)
+        return CKPT_ENOMEM;
+    return room_init(&k->room, k->sections.n);
+}
+
 int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, int64_t *peak)
 {
-    struct packing k = {.items = items, .wrapped = wrapped, .n = n};
-    size_t m = (size_t)n + 1;
-    k.keys = calloc(m, sizeof(*k.keys));
-    k.done = calloc(m, sizeof(*k.done));
-    k.best = calloc(m, sizeof(*k.best));
-    int rc = k.keys && k.done && k.best ? 0 : CKPT_ENOMEM;
+    struct wrapping k = {.items = items, .wrapped = wrapped, .n = n};
+    int rc = wrapping_init(&k);
     *peak = INT64_MAX;
     for (int by = 0; by < BY_COUNT && !rc; by++) {
+        int64_t high;
         sort_keys(&k, by);
-        int64_t high = pack(&k);
-        for (int32_t i = 0; i < n && high < *peak; i++)
-            k.best[i] = items[i].offset;
-        *peak = min_i64(*peak, high);
+        rc = pack(&k, *peak, &high);
+        if (!rc && high < *peak) {
+            *peak = high;
+            memcpy(k.best, k.offsets, (size_t)n * sizeof(*k.best));
+        }
     }
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = k.best[i];
+    sections_free(&k.sections);
+    room_free(&k.room);
     free(k.keys);
-    free(k.done);
+    free(k.offsets);
     free(k.best);
     return rc;
 }

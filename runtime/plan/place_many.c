@@ -1,0 +1,176 @@
+/*
+ * Quick placement of many items.  A peak is made where the load is high, so the items alive there
+ * come first and the others take what is left.  Both go by a class, of size mostly, and within it
+ * by start, which keeps side by side what is alive together.  Recipes are tried one after the other
+ * until one comes close to the lower bound; orders of classes are made by counting.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place_many.h"
+#include "plan/place_pack.h"
+
+#define ENOUGH    2048     /* a peak need not be closer to the load than this part of it */
+#define MANY_WORK 70000000 /* some 70 ms; recipes left over are not tried */
+#define CLASSES   128
+
+enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_START };
+
+/* An item is hot if it is alive where so many thousandths of the load are. */
+struct recipe {
+    int32_t permille; /* 0: none is hot */
+    enum by hot, cold;
+};
+
+static const struct recipe recipes[] = {
+    {998, BY_SIZE, BY_SIZE},     {970, BY_OCTAVE, BY_SIZE}, {995, BY_START, BY_OCTAVE},
+    {990, BY_SIZE, BY_SIZE},     {0, BY_SIZE, BY_SIZE},     {985, BY_WEIGHT, BY_OCTAVE},
+    {998, BY_LIFE, BY_OCTAVE},   {985, BY_SIZE, BY_WEIGHT}, {900, BY_OCTAVE, BY_SIZE},
+    {950, BY_LIFE, BY_OCTAVE},   {950, BY_SIZE, BY_SIZE},   {970, BY_WEIGHT, BY_OCTAVE},
+    {970, BY_OCTAVE, BY_WEIGHT}, {980, BY_SIZE, BY_SIZE},
+};
+enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
+
+struct many {
+    struct sections sections;
+    struct packing pack;
+    int64_t *bytes;
+    int64_t *loads;    /* per section: bytes alive */
+    int32_t *hot;      /* per section: hot ones before it */
+    int32_t *by_start; /* items */
+    int64_t *best, best_peak;
+};
+
+/* The binary logarithm in halves; one half is added from the middle between two powers. */
+static int32_t half_octaves(int64_t x)
+{
+    int32_t k = 0;
+    while (x >> k > 1)
+        k++;
+    return 2 * k + (k > 0 && (x >> (k - 1) & 1));
+}
+
+static int32_t class_of(const struct many *m, int32_t i, enum by by)
+{
+    int32_t size = half_octaves(m->bytes[i]);
+    int32_t life = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
+    switch (by) {
+    case BY_SIZE:
+        return CLASSES - 1 - size;
+    case BY_OCTAVE:
+        return CLASSES - 1 - size / 2;
+    case BY_LIFE:
+        return CLASSES - 1 - life;
+    case BY_WEIGHT:
+        return CLASSES - 1 - (int32_t)min_i64(size + life / 4, CLASSES - 1);
+    default:
+        return 0;
+    }
+}
+
+static void heat(struct many *m, int32_t permille)
+{
+    double least = 0.001 * permille * (double)m->sections.load;
+    for (int32_t k = 0; k < m->sections.n; k++)
+        m->hot[k + 1] = m->hot[k] + (permille > 0 && (double)m->loads[k] >= least);
+}
+
+static int32_t rank_class(const struct many *m, int32_t i, const struct recipe *r)
+{
+    bool hot = m->hot[m->sections.upper[i]] > m->hot[m->sections.lower[i]];
+    return hot ? class_of(m, i, r->hot) : CLASSES + class_of(m, i, r->cold);
+}
+
+static void sort_order(struct many *m, const struct recipe *r)
+{
+    int32_t n = m->sections.n_items, start[2 * CLASSES + 1] = {0};
+    packing_keep(&m->pack, 0);
+    heat(m, r->permille);
+    for (int32_t j = 0; j < n; j++)
+        start[rank_class(m, j, r) + 1]++;
+    for (int32_t c = 0; c < 2 * CLASSES; c++)
+        start[c + 1] += start[c];
+    for (int32_t j = 0; j < n; j++)
+        m->pack.order[start[rank_class(m, m->by_start[j], r)]++] = m->by_start[j];
+}
+
+static int try_recipe(struct many *m, const struct recipe *r)
+{
+    int64_t peak;
+    int32_t n = m->sections.n_items;
+    sort_order(m, r);
+    if (packing_run(&m->pack, 0, m->best_peak - 1, &peak) == n) {
+        m->best_peak = peak;
+        memcpy(m->best, m->pack.offsets, (size_t)n * sizeof(*m->best));
+    }
+    return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
+}
+
+/* Also lists the items by start; hot counts the starts meanwhile. */
+static void sum_loads(struct many *m)
+{
+    const struct sections *s = &m->sections;
+    int32_t *start = m->hot;
+    for (int32_t i = 0; i < s->n_items; i++) {
+        m->loads[s->lower[i]] += m->bytes[i];
+        m->loads[s->upper[i]] -= m->bytes[i];
+        start[s->lower[i] + 1]++;
+    }
+    for (int32_t k = 0; k < s->n; k++) {
+        m->loads[k + 1] += m->loads[k];
+        start[k + 1] += start[k];
+    }
+    for (int32_t i = 0; i < s->n_items; i++)
+        m->by_start[start[s->lower[i]]++] = i;
+    memset(start, 0, ((size_t)s->n + 1) * sizeof(*start));
+}
+
+static int many_init(struct many *m, const struct place_item *items, int32_t n)
+{
+    size_t c = (size_t)n + 2;
+    if (sections_build(items, n, &m->sections))
+        return CKPT_ENOMEM;
+    m->bytes = calloc(c, sizeof(*m->bytes));
+    m->loads = calloc(c, sizeof(*m->loads));
+    m->hot = calloc(c, sizeof(*m->hot));
+    m->by_start = calloc(c, sizeof(*m->by_start));
+    m->best = calloc(c, sizeof(*m->best));
+    if (!m->bytes || !m->loads || !m->hot || !m->by_start || !m->best)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++)
+        m->bytes[i] = items[i].bytes;
+    sum_loads(m);
+    return packing_init(&m->pack, &m->sections, m->bytes);
+}
+
+static void many_free(struct many *m)
+{
+    free(m->bytes);
+    free(m->loads);
+    free(m->hot);
+    free(m->by_start);
+    free(m->best);
+    packing_free(&m->pack);
+    sections_free(&m->sections);
+}
+
+/* A goal above the load is a capacity, and met as it is. */
+static int64_t enough(const struct many *m, int64_t goal)
+{
+    int64_t load = m->sections.load;
+    return goal > load ? goal : load + load / ENOUGH;
+}
+
+int place_many(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
+{
+    struct many m = {.best_peak = INT64_MAX};
+    int rc = many_init(&m, items, n);
+    for (int k = 0; k < N_RECIPES && !rc; k++)
+        if (m.best_peak > enough(&m, goal) && m.pack.work < MANY_WORK)
+            rc = try_recipe(&m, &recipes[k]);
+    for (int32_t i = 0; i < n && !rc; i++)
+        items[i].offset = m.best[i];
+    *peak = rc ? 0 : m.best_peak;
+    *looks = m.pack.room.work;
+    many_free(&m);
+    return rc;
+}

@@ -1,0 +1,244 @@
+/* Placement of many items: the same holes as by looking at every item, in far fewer looks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "plan/models.h"
+#include "plan/place_many.h"
+#include "plan/place_pack.h"
+#include "plan/places.h"
+#include "plan/search.h"
+#include "plan/transfer.h"
+
+/* Taken stretches, to be looked at one by one. */
+struct taken {
+    struct stretch life;
+    int64_t begin, end;
+};
+
+static bool share(struct stretch a, struct stretch b)
+{
+    return a.lower < b.upper && b.lower < a.upper;
+}
+
+/* Moves up past one obstacle after the other until there is none. */
+static int64_t lowest(const struct taken *t, int32_t n, struct stretch life,
+                      const struct stretch *other, int64_t bytes)
+{
+    int64_t at = 0;
+    for (int32_t j = 0; j < n; j++) {
+        bool meets = share(t[j].life, life) || (other && share(t[j].life, *other));
+        if (!meets || t[j].begin >= at + bytes || t[j].end <= at)
+            continue;
+        at = t[j].end;
+        j = -1;
+    }
+    return at;
+}
+
+static struct stretch draw_life(uint32_t *x, int32_t sections)
+{
+    int32_t lower = (int32_t)places_draw(x, (uint32_t)sections);
+    int32_t most = places_draw(x, 3) ? 4 : sections;
+    int32_t life = 1 + (int32_t)places_draw(x, (uint32_t)most);
+    return (struct stretch){lower, lower + life < sections ? lower + life : sections};
+}
+
+static void fill_room(struct room *r, int32_t sections, uint32_t seed)
+{
+    enum { N = 400 };
+    struct taken t[2 * N];
+    int32_t n = 0;
+    for (int32_t i = 0; i < N; i++) {
+        struct stretch life = draw_life(&seed, sections), other = draw_life(&seed, sections);
+        bool two = places_draw(&seed, 5) == 0 && !share(life, other);
+        int64_t bytes = 1 + places_draw(&seed, 50);
+        int64_t at = room_lowest(r, life, two ? &other : NULL, bytes);
+        assert_true(at == lowest(t, n, life, two ? &other : NULL, bytes));
+        assert_int_equal(room_take(r, life, at, bytes), 0);
+        t[n++] = (struct taken){life, at, at + bytes};
+        if (!two)
+            continue;
+        assert_int_equal(room_take(r, other, at, bytes), 0);
+        t[n++] = (struct taken){other, at, at + bytes};
+    }
+}
+
+static void test_room(void **state)
+{
+    (void)state;
+    static const int32_t sections[] = {1, 2, 3, 63, 64, 65, 300};
+    for (int k = 0; k < 7; k++) {
+        struct room r;
+        assert_int_equal(room_init(&r, sections[k]), 0);
+        for (uint32_t seed = 1; seed < 6; seed++) {
+            room_clear(&r);
+            fill_room(&r, sections[k], seed);
+        }
+        room_free(&r);
+    }
+}
+
+/* Kept items stay where they are, and all others go where they would have gone at once. */
+static void test_packing(void **state)
+{
+    (void)state;
+    enum { N = PACK_MANY + 500 };
+    struct place_item *items = calloc(N, sizeof(*items));
+    struct taken *t = calloc(N, sizeof(*t));
+    int64_t *bytes = calloc(N, sizeof(*bytes)), peak, again;
+    struct sections s;
+    struct packing k;
+    model_trace(3, N, items);
+    for (int32_t i = 0; i < N; i++)
+        bytes[i] = items[i].bytes;
+    assert_int_equal(sections_build(items, N, &s), 0);
+    assert_int_equal(packing_init(&k, &s, bytes), 0);
+    assert_true(k.many);
+    for (int32_t j = 0; j < N; j++)
+        k.order[j] = (int32_t)((int64_t)j * 1009 % N);
+    assert_int_equal(packing_run(&k, 0, INT64_MAX, &peak), N);
+    for (int32_t j = 0; j < N; j++) {
+        int32_t i = k.order[j];
+        struct stretch life = {s.lower[i], s.upper[i]};
+        assert_true(k.offsets[i] == lowest(t, j, life, NULL, bytes[i]));
+        t[j] = (struct taken){life, k.offsets[i], k.offsets[i] + bytes[i]};
+    }
+    assert_int_equal(packing_run(&k, N / 2, INT64_MAX, &again), N);
+    assert_true(again == peak);
+    for (int32_t j = 0; j < N; j++)
+        assert_true(k.offsets[k.order[j]] == t[j].begin);
+    assert_true(t[packing_highest(&k)].end == peak);
+    packing_free(&k);
+    packing_free(&k); /* as after an init that failed */
+    sections_free(&s);
+    free(items);
+    free(bytes);
+    free(t);
+}
+
+/* Looks for an item do not grow with the number of items; each of 30,000 was looked at 15,000
+ * times before there was a tree. */
+static void test_looks(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {PACK_MANY + 1, 10000, 30000};
+    for (int k = 0; k < 3; k++) {
+        int32_t n = sizes[k];
+        struct place_item *items = calloc((size_t)n, sizeof(*items));
+        struct place_item *twice = calloc((size_t)n, sizeof(*twice));
+        int64_t load = model_trace((uint32_t)k, n, items), peak, again, looks;
+        memcpy(twice, items, (size_t)n * sizeof(*items));
+        assert_int_equal(place_many(items, n, load, &peak, &looks), 0);
+        assert_true(looks < 300 * (int64_t)n);
+        assert_true((double)peak <= 1.001 * (double)load);
+        assert_int_equal(place_items(twice, n, load, &again), 0);
+        assert_true(again == peak);
+        assert_memory_equal(items, twice, (size_t)n * sizeof(*items));
+        assert_true(n > 10000 || places_valid(items, n, peak));
+        free(items);
+        free(twice);
+    }
+}
+
+/* A capacity above the load is enough as it is: no recipe is tried once it is met. */
+static void test_capacity(void **state)
+{
+    (void)state;
+    enum { N = PACK_MANY + 1000, STEPS = 300 };
+    struct place_item *items = calloc(N, sizeof(*items));
+    uint32_t x = 9;
+    for (int32_t i = 0; i < N; i++) {
+        items[i].first = (int32_t)places_draw(&x, STEPS);
+        items[i].last = items[i].first + (int32_t)places_draw(&x, STEPS);
+        items[i].bytes = 1 + places_draw(&x, 100000);
+    }
+    int64_t load, peak, looks, fewer;
+    assert_int_equal(place_load(items, N, &load), 0);
+    assert_int_equal(place_many(items, N, load, &peak, &looks), 0);
+    assert_int_equal(place_many(items, N, 2 * load, &peak, &fewer), 0);
+    assert_true(peak <= 2 * load && fewer < looks);
+    free(items);
+}
+
+/* Two lives of one storage get one address. */
+static void test_wrapped(void **state)
+{
+    (void)state;
+    enum { N = 300, STEPS = 100 };
+    for (uint32_t seed = 1; seed < 8; seed++) {
+        struct place_item items[N];
+        int32_t wrapped[N];
+        uint32_t x = seed;
+        int64_t peak;
+        for (int32_t i = 0; i < N; i++) {
+            int32_t at = (int32_t)places_draw(&x, STEPS / 2);
+            items[i] = (struct place_item){.first = at,
+                                           .last = at + (int32_t)places_draw(&x, 10),
+                                           .bytes = 1 + places_draw(&x, 40)};
+            wrapped[i] = -1;
+        }
+        for (int32_t i = 0; i + 1 < N; i += 10) {
+            wrapped[i] = i + 1;
+            wrapped[i + 1] = i;
+            items[i + 1] = (struct place_item){STEPS - 20, STEPS - 1, items[i].bytes, 0};
+        }
+        assert_int_equal(place_wrapped(items, wrapped, N, &peak), 0);
+        assert_true(places_valid(items, N, peak));
+        for (int32_t i = 0; i + 1 < N; i += 10)
+            assert_true(items[i].offset == items[i + 1].offset);
+    }
+}
+
+static int32_t count_placed(const struct portfolio *pf)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < pf->n; i++)
+        n += pf->options.data[i].plan != NULL;
+    return n;
+}
+
+/*
+ * What a plan of a large graph may take, counted: steps simulated, options given addresses, and
+ * how far those are above the lower bound, for a loose placement makes more options be placed.
+ */
+static void check_effort(struct graph *g, double share, double loosest)
+{
+    char message[CKPT_MESSAGE];
+    struct portfolio *pf;
+    struct plan *p;
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    int64_t least = pf->options.data[0].load, most = pf->options.data[pf->n - 1].load;
+    int64_t device = pf->p->persistent + least + (int64_t)(share * (double)(most - least));
+    struct budgets b = {device, 0, 0};
+    assert_int_equal(portfolio_plan(pf, &machine_cpu, &b, 0, &p, message), 0);
+    assert_int_equal(plan_check(g, p, message), 0);
+    assert_true(simulator_work(pf->sim) < 12000000);
+    assert_true(count_placed(pf) <= 5);
+    for (int32_t i = 0; i < pf->n; i++) {
+        const struct option *o = &pf->options.data[i];
+        assert_true(!o->plan || (double)o->placed <= loosest * (double)o->load);
+    }
+    plan_free(p);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
+static void test_effort(void **state)
+{
+    (void)state;
+    check_effort(model_synthetic(12000), 0.4, 1.05);
+    check_effort(model_stdit(56, false, &machine_cpu), 0.2, 1.01);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_room),    cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_looks),   cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_wrapped), cmocka_unit_test(test_effort),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
