@@ -51,7 +51,7 @@ refuse 2 "no command 'plane'" "$ckpt" plane
 # ---- a graph, planned for another machine ----------------------------------------------------------
 "$mlp" --plan-only --graph-out mlp.graph >/dev/null 2>err || fail "mlp --graph-out: $(cat err)"
 "$mlp" --plan-only --machine h200-141 --graph-out again.graph >/dev/null || fail "mlp --machine"
-run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --out free.plan
+run 0 "$ckpt" plan --graph again.graph --machine h200-141 --out free.plan
 for words in "H200" "predicted step" "recompute" "exposed copies" "smallest feasible budget" \
     "peak of live bytes" "with one GiB more"; do
     grep -q "$words" out || fail "the table has no '$words': $(cat out)"
@@ -59,12 +59,12 @@ done
 smallest=$(sed -n 's/^min_budget //p' free.plan)
 [ "$smallest" -gt 0 ] || fail "no smallest budget in $(head -20 free.plan)"
 
-run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --vram "$smallest" --out a.plan
-run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --vram "$smallest" --out b.plan
+run 0 "$ckpt" plan --graph again.graph --machine h200-141 --vram "$smallest" --out a.plan
+run 0 "$ckpt" plan --graph again.graph --machine h200-141 --vram "$smallest" --out b.plan
 cmp a.plan b.plan || fail "the same inputs gave two plans"
-run 0 "$ckpt" plan --graph mlp.graph --machine h200-141 --plan-in a.plan
+run 0 "$ckpt" plan --graph again.graph --machine h200-141 --plan-in a.plan
 grep -q "predicted step" out || fail "--plan-in: $(cat out)"
-refuse 1 "needs at least $smallest bytes" "$ckpt" plan --graph mlp.graph --machine h200-141 \
+refuse 1 "needs at least $smallest bytes" "$ckpt" plan --graph again.graph --machine h200-141 \
     --vram $((smallest - 1))
 
 # What the program itself plans for that machine is the same plan.

@@ -347,7 +347,7 @@ static int check_case(struct op_case *c, int trial, struct worst *worst)
     for (int k = 0; k < c->n_in; k++)
         if (c->in[k].role == ROLE_PARAM)
             array_init(&gradient[k], c->in[k].base_ndim, c->in[k].base_shape);
-    options.device = "cpu";
+    options.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
     options.verify = true;
     int e = ckpt_open(&context, &options);
     if (!e)

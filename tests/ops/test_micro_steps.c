@@ -105,7 +105,7 @@ static int run(int64_t micro_batch, struct outcome *o)
     ckpt *c = NULL;
     ckpt_program *p = NULL;
     options.micro_batch = micro_batch;
-    options.device = "cpu";
+    options.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
     options.verify = true;
     adamw.lr = 1e-2f;
     adamw.eps = 1e-3f; /* so that an update depends smoothly on the gradient */
