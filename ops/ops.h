@@ -19,8 +19,16 @@
                                 X(mse_dx) X(cross_entropy) X(cross_entropy_dx) X(sum_squares)      \
                                     X(clip_coefficient) X(adamw) X(feed) X(fetch)
 
+/* Those of video autoencoders. */
+#define OPS_VAE(X)                                                                                 \
+    X(conv)                                                                                        \
+    X(conv_dx)                                                                                     \
+    X(conv_dw) X(group_norm) X(group_norm_dx) X(upsample_nearest) X(upsample_nearest_dx) X(l1)     \
+        X(l1_dx) X(kl_normal) X(kl_normal_dx) X(sample_normal) X(sample_normal_dx)
+
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)
+OPS_VAE(X)
 #undef X
 
 /* Every op above, ended by NULL. */

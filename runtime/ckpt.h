@@ -415,6 +415,57 @@ CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target
 /* Mean over rows of -log softmax(x)[label]; x [B, V], label i32 [B]; fp32 scalar. */
 CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label);
 
+/* How a convolution walks: an entry per spatial axis, outermost first; no other is looked at. */
+struct ckpt_conv_spec {
+    size_t size;
+    int64_t stride[3];
+    int64_t before[3], after[3]; /* zeros added at the two ends */
+};
+
+#define CKPT_CONV_INIT                                                                             \
+    {                                                                                              \
+        .size = sizeof(struct ckpt_conv_spec), .stride = { 1, 1, 1 }                               \
+    }
+
+/*
+ * Convolution over two or three axes, as networks have it (the kernel is not turned), channels
+ * last.  x [N, H, W, C] or [N, D, H, W, C], w [K, kh, kw, C] or [K, kd, kh, kw, C], b [K] or
+ * CKPT_NONE:
+ *   y[n, o..., k] = b[k] + sum over t..., c of w[k, t..., c] x[n, (o stride - before + t)..., c]
+ * with x zero outside.  A size s becomes (s + before + after - kernel) / stride + 1, rounded down.
+ * spec NULL: strides of 1, no padding.
+ */
+CKPT_API ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                               const struct ckpt_conv_spec *spec);
+
+/*
+ * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups neighbouring
+ * channels, (x - mean) / sqrt(var + eps) w + b with biased variance over the group and all axes
+ * between; w and b [C].  With silu, SiLU of that, not rounded in between.
+ */
+CKPT_API ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                          int groups, float eps, bool silu);
+
+/* x [N, ..., C] with one to three spatial axes, each made longer by its factor: every place is
+ * repeated.  factors: one per spatial axis, outermost first. */
+CKPT_API ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
+
+/* Mean of |pred - target| over all elements, fp32 scalar.  One shape, any float dtypes.  Where the
+ * two are equal the gradient is 0. */
+CKPT_API ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target);
+
+/*
+ * Divergence of N(mean, exp(logvar)) from N(0, 1), summed over a sample, mean over the batch:
+ *   1/(2B) sum(mean^2 + exp(v) - 1 - v), v = logvar clamped to [-30, 20]; Kingma & Welling 2014.
+ * mean and logvar [B, ...]; fp32 scalar.  What is clamped away gets no gradient.
+ */
+CKPT_API ckpt_tensor ckpt_kl_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar);
+
+/* mean + exp(v / 2) noise, v as above: a sample, where noise is ckpt_randn's.  One shape and dtype.
+ * noise gets no gradient. */
+CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar,
+                                        ckpt_tensor noise);
+
 /* ---- the caller's place --------------------------------------------------------------------- */
 /*
  * Each recording call notes where it stands, so that an error can name the line of the model.
@@ -461,6 +512,12 @@ CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
 #define ckpt_randn(t, ...)               ckpt_randn(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mse(t, ...)                 ckpt_mse(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_cross_entropy(t, ...)       ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_conv(t, ...)                ckpt_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_silu(t, ...)     ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_upsample_nearest(t, ...)    ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_l1(t, ...)                  ckpt_l1(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_kl_normal(t, ...)           ckpt_kl_normal(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sample_normal(t, ...)       ckpt_sample_normal(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 /* ---- compile and run ----------------------------------------------------------------------- */

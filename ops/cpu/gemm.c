@@ -2,7 +2,7 @@
  * Matrix products for the linear family.
  *
  * The result is cut into tiles that depend on the shape alone.  fp32 operands go to OpenBLAS as
- * they stand.  bf16 operands are converted block by block into a slot of the workspace; a slot
+ * they stand.  Others are converted, or filled, block by block into a slot of the workspace; a slot
  * walks its tiles in order, so neither the scratch nor the order of any sum depends on the number
  * of threads.
  */
@@ -36,9 +36,14 @@ static int64_t even_tile(int64_t n, int64_t tile)
     return min_i64(round_up(even, 16), n);
 }
 
+static bool in_blocks(const struct gemm_operand *m)
+{
+    return m->dtype != CKPT_F32 || m->fill;
+}
+
 static struct layout layout_of(const struct gemm *g)
 {
-    bool a = g->a.dtype != CKPT_F32, b = g->b.dtype != CKPT_F32, c = g->c_dtype != CKPT_F32;
+    bool a = in_blocks(&g->a), b = in_blocks(&g->b), c = g->c_dtype != CKPT_F32;
     struct layout l = {.tile_rows = TILE, .tile_cols = TILE};
     while (tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < TILES_WANTED) {
         int64_t *longer = min_i64(g->rows, l.tile_rows) > min_i64(g->cols, l.tile_cols)
@@ -89,6 +94,10 @@ static struct block block_of(const struct gemm_operand *m, int64_t ld, int64_t r
 static struct block block_at(const struct gemm_operand *m, int64_t rows, int64_t cols, int64_t row,
                              int64_t col, int64_t n_rows, int64_t n_cols, float *scratch)
 {
+    if (m->fill) {
+        m->fill(m->ctx, scratch, row, col, n_rows, n_cols);
+        return (struct block){scratch, n_cols};
+    }
     if (m->transposed)
         return block_of(m, rows, col, row, n_cols, n_rows, scratch);
     return block_of(m, cols, row, col, n_rows, n_cols, scratch);

@@ -4,11 +4,18 @@
 
 #include "ckpt_op.h"
 
-/* A row-major matrix; transposed: it is stored the other way round. */
+/* Writes rows [row, row + n_rows) and columns [col, col + n_cols) of a matrix to dst, dense. */
+typedef void (*gemm_fill)(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
+                          int64_t n_cols);
+
+/* A row-major matrix; transposed: it is stored the other way round.  With fill it is not stored:
+ * its blocks are asked for. */
 struct gemm_operand {
     const void *data;
     enum ckpt_dtype dtype;
     bool transposed;
+    gemm_fill fill;
+    const void *ctx; /* of fill */
 };
 
 /* c [rows, cols] = a [rows, inner] b [inner, cols] + bias [cols], or added to c. */
@@ -21,7 +28,7 @@ struct gemm {
     const void *bias; /* of a's dtype, or NULL */
 };
 
-/* Scratch bytes of a product; only sizes and dtypes of g are looked at. */
+/* Scratch bytes of a product; sizes and dtypes of g are looked at, and whether there is a fill. */
 int64_t gemm_workspace(const struct gemm *g);
 
 void gemm_run(const struct gemm *g, void *workspace);

@@ -60,6 +60,20 @@ int cpu_mse_dx(const struct ckpt_kernel_args *a);
 int cpu_cross_entropy(const struct ckpt_kernel_args *a);
 int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a);
 
+int cpu_conv(const struct ckpt_kernel_args *a);
+int cpu_conv_dx(const struct ckpt_kernel_args *a);
+int cpu_conv_dw(const struct ckpt_kernel_args *a);
+int cpu_group_norm(const struct ckpt_kernel_args *a);
+int cpu_group_norm_dx(const struct ckpt_kernel_args *a);
+int cpu_upsample_nearest(const struct ckpt_kernel_args *a);
+int cpu_upsample_nearest_dx(const struct ckpt_kernel_args *a);
+int cpu_l1(const struct ckpt_kernel_args *a);
+int cpu_l1_dx(const struct ckpt_kernel_args *a);
+int cpu_kl_normal(const struct ckpt_kernel_args *a);
+int cpu_kl_normal_dx(const struct ckpt_kernel_args *a);
+int cpu_sample_normal(const struct ckpt_kernel_args *a);
+int cpu_sample_normal_dx(const struct ckpt_kernel_args *a);
+
 int cpu_sum_squares(const struct ckpt_kernel_args *a);
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a);
 int cpu_adamw(const struct ckpt_kernel_args *a);

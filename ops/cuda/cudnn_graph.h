@@ -77,7 +77,7 @@ void cudnn_graph_conv(struct cudnn_graph *g, enum cudnn_conv_kind kind,
 struct cudnn_limits {
     int64_t workspace;  /* bytes at most: what the op's shape rule asked for */
     bool deterministic; /* the same bits every time */
-    bool exact;         /* fp32 operands are not rounded on the way (no TF32) */
+    bool exact;         /* fp32 keeps its digits: no TF32, no Winograd or Fourier transform */
 };
 
 struct cudnn_plan;

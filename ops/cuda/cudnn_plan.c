@@ -84,6 +84,18 @@ static int64_t ask(const struct request *r, struct descriptors *d, cudnnBackendH
     return min_i64(n, got);
 }
 
+/* Rounds fp32 operands, or computes with large numbers that cancel. */
+static bool loses_digits(cudnnBackendNumericalNote_t note)
+{
+    static const cudnnBackendNumericalNote_t notes[] = {
+        CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+        CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD};
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        if (note == notes[i])
+            return true;
+    return false;
+}
+
 /* The engine behind an offer must round the same way every time, and as little, as asked. */
 static void check_notes(const struct cudnn_limits *limits, struct descriptors *d,
                         cudnnBackendDescriptor_t offer)
@@ -100,8 +112,7 @@ static void check_notes(const struct cudnn_limits *limits, struct descriptors *d
         descriptors_refuse(d, "an engine does not tell how it computes");
     for (int64_t i = 0; i < min_i64(n, NOTES); i++)
         if ((limits->deterministic && note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
-            (limits->exact && (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
-                               note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)))
+            (limits->exact && loses_digits(note[i])))
             descriptors_refuse(d, "no engine computes as asked");
 }
 

@@ -76,6 +76,20 @@ int cuda_sum_squares(const struct ckpt_kernel_args *a);
 int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
 int cuda_adamw(const struct ckpt_kernel_args *a);
 
+int cuda_conv(const struct ckpt_kernel_args *a);
+int cuda_conv_dx(const struct ckpt_kernel_args *a);
+int cuda_conv_dw(const struct ckpt_kernel_args *a);
+int cuda_group_norm(const struct ckpt_kernel_args *a);
+int cuda_group_norm_dx(const struct ckpt_kernel_args *a);
+int cuda_upsample_nearest(const struct ckpt_kernel_args *a);
+int cuda_upsample_nearest_dx(const struct ckpt_kernel_args *a);
+int cuda_l1(const struct ckpt_kernel_args *a);
+int cuda_l1_dx(const struct ckpt_kernel_args *a);
+int cuda_kl_normal(const struct ckpt_kernel_args *a);
+int cuda_kl_normal_dx(const struct ckpt_kernel_args *a);
+int cuda_sample_normal(const struct ckpt_kernel_args *a);
+int cuda_sample_normal_dx(const struct ckpt_kernel_args *a);
+
 #ifdef __cplusplus
 }
 #endif

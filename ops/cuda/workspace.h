@@ -7,6 +7,8 @@
 #define CKPT_CUDA_WORKSPACE_H
 
 #include "base.h"
+#include "conv.h"
+#include "group_norm.h"
 #include "reduction.h"
 
 /* ---- sum, sum_to ---------------------------------------------------------------------------- */
@@ -87,6 +89,89 @@ static inline int64_t cuda_sum_squares_workspace(const struct ckpt_desc *in, int
 static inline int64_t cuda_clip_workspace(void)
 {
     return (int64_t)sizeof(double);
+}
+
+/* ---- convolutions -------------------------------------------------------------------------- */
+
+#define CUDA_CONV_TILE 64 /* of the kernels without cuDNN: rows and columns of a tile */
+
+/* Parts that the sum of a weight gradient is cut into, so that it fills the device. */
+static inline int64_t cuda_conv_dw_splits(const struct conv_shape *s)
+{
+    int64_t places = s->n * conv_volume(s->out), columns = conv_volume(s->kernel) * s->c;
+    int64_t tiles = ((s->k + CUDA_CONV_TILE - 1) / CUDA_CONV_TILE) *
+                    ((columns + CUDA_CONV_TILE - 1) / CUDA_CONV_TILE);
+    return max_i64(1, min_i64(512 / tiles, places / 1024));
+}
+
+/* The weight gradient in bf16, before it is widened. */
+static inline int64_t cuda_conv_dw_front(const struct conv_shape *s)
+{
+    return round_up(s->k * conv_volume(s->kernel) * s->c * 2, 512);
+}
+
+/* What engines of cuDNN may take: sums in parts, and copies of operands whose channels do not fill
+ * 16 bytes. */
+static inline int64_t cuda_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
+{
+    int64_t size = ckpt_dtype_size(dtype), unit = 16 / size, bytes = INT64_C(8) << 20;
+    if (s->c % unit)
+        bytes += s->n * conv_volume(s->in) * round_up(s->c, unit) * size;
+    if (s->k % unit)
+        bytes += s->n * conv_volume(s->out) * round_up(s->k, unit) * size;
+    return bytes;
+}
+
+static inline int64_t cuda_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
+{
+    int64_t direct = cuda_conv_dw_splits(s) * s->k * conv_volume(s->kernel) * s->c * 4;
+    int64_t front = dtype == CKPT_BF16 ? cuda_conv_dw_front(s) : 0;
+    return max_i64(direct, front + cuda_conv_workspace(s, dtype));
+}
+
+/* ---- group norm ---------------------------------------------------------------------------- */
+
+/*
+ * A block has 256 threads: `lanes` across, of `vector` neighbouring channels each, times
+ * `at_once` rows.  It works on one tile of channels of one chunk of rows of one sample.
+ */
+struct group_norm_cut {
+    int vector, lanes, at_once;
+    int64_t tiles, chunks, chunk_rows;
+};
+
+#define GROUP_NORM_BLOCKS 2048 /* about so many in all */
+#define GROUP_NORM_STEP   8    /* rows of a thread that are loaded together */
+
+static inline struct group_norm_cut group_norm_cut(const struct group_norm_shape *s, int vector)
+{
+    struct group_norm_cut k = {.vector = vector, .lanes = 1};
+    while (k.lanes < 32 && k.lanes * vector < s->c)
+        k.lanes *= 2;
+    k.at_once = 256 / k.lanes;
+    k.tiles = (s->c + k.lanes * vector - 1) / (k.lanes * vector);
+    int64_t wanted = max_i64(1, GROUP_NORM_BLOCKS / (s->n * k.tiles));
+    k.chunk_rows = round_up((s->rows + wanted - 1) / wanted, k.at_once * GROUP_NORM_STEP);
+    k.chunks = (s->rows + k.chunk_rows - 1) / k.chunk_rows;
+    return k;
+}
+
+/* Two numbers per sample, chunk and channel; backward also their sums, double, per sample and
+ * channel, and two numbers per sample and group.  For vectors of 16 bytes or none. */
+static inline int64_t cuda_group_norm_workspace(const struct group_norm_shape *s,
+                                                enum ckpt_dtype dtype)
+{
+    int64_t wide = group_norm_cut(s, (int)(16 / ckpt_dtype_size(dtype))).chunks;
+    int64_t chunks = max_i64(wide, group_norm_cut(s, 1).chunks);
+    return s->n * chunks * 2 * s->c * (int64_t)sizeof(float);
+}
+
+static inline int64_t cuda_group_norm_dx_workspace(const struct group_norm_shape *s,
+                                                   enum ckpt_dtype dtype)
+{
+    return round_up(cuda_group_norm_workspace(s, dtype), 16) +
+           s->n * 2 * s->c * (int64_t)sizeof(double) +
+           s->n * s->groups * 2 * (int64_t)sizeof(float);
 }
 
 /*

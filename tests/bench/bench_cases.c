@@ -23,6 +23,9 @@ enum {
     CHANNELS = 4,
     HEIGHT = 90,
     LATENT_WIDTH = 160,
+    PICTURE = 64, /* places a side, of autoencoders */
+    FILTERS = 128,
+    LATENT_FRAMES = 5,
 };
 
 #define SHAPE(...)                                                                                 \
@@ -305,6 +308,69 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, enum ckpt_dtype dtype)
     return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(ROWS, WIDTH)), choice(t, SHAPE(ROWS)));
 }
 
+/* ---- video autoencoders --------------------------------------------------------------------- */
+
+static ckpt_tensor record_conv(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++)
+        spec.before[i] = spec.after[i] = 1;
+    return ckpt_conv(t, operand(t, dtype, SHAPE(BATCH, PICTURE, PICTURE, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS)), &spec);
+}
+
+/* A step of 2 with zeros at the far ends. */
+static ckpt_tensor record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++) {
+        spec.stride[i] = 2;
+        spec.after[i] = 1;
+    }
+    return ckpt_conv(t, operand(t, dtype, SHAPE(BATCH, PICTURE, PICTURE, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)), CKPT_NONE, &spec);
+}
+
+static ckpt_tensor record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 3; i++) {
+        spec.before[i] = i ? 1 : 2;
+        spec.after[i] = i ? 1 : 0;
+    }
+    return ckpt_conv(t,
+                     operand(t, dtype, SHAPE(1, LATENT_FRAMES, PICTURE / 2, PICTURE / 2, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, 3, FILTERS)), CKPT_NONE, &spec);
+}
+
+static ckpt_tensor record_group_norm(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return ckpt_group_norm_silu(t, operand(t, dtype, SHAPE(BATCH, PICTURE, PICTURE, 2 * FILTERS)),
+                                operand(t, dtype, SHAPE(2 * FILTERS)),
+                                operand(t, dtype, SHAPE(2 * FILTERS)), 32, 1e-6f, true);
+}
+
+static ckpt_tensor record_upsample(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, PICTURE / 2, PICTURE / 2, 2 * FILTERS));
+    return ckpt_upsample_nearest(t, x, (int64_t[]){2, 2});
+}
+
+static ckpt_tensor record_l1(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    const int64_t shape[] = {BATCH, CHANNELS, FRAMES, HEIGHT, LATENT_WIDTH};
+    return ckpt_l1(t, operand(t, dtype, 5, shape), operand(t, dtype, 5, shape));
+}
+
+static ckpt_tensor record_latents(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    const int64_t shape[] = {BATCH, FRAMES, HEIGHT, LATENT_WIDTH, CHANNELS};
+    ckpt_tensor mean = operand(t, dtype, 5, shape), logvar = operand(t, dtype, 5, shape);
+    ckpt_tensor z = ckpt_sample_normal(t, mean, logvar, operand(t, dtype, 5, shape));
+    return ckpt_add(t, ckpt_mean(t, z, 0x1f), ckpt_kl_normal(t, mean, logvar));
+}
+
 /* The update of one weight: value, fp32 master where there is one, moments, EMA, gradient. */
 static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype)
 {
@@ -354,6 +420,13 @@ const struct bench_case bench_cases[] = {
     {"pack", record_pack},
     {"frame-masked MSE", record_mse},
     {"cross entropy", record_cross_entropy},
+    {"convolution", record_conv},
+    {"convolution, halving", record_conv_down},
+    {"convolution, causal 3-D", record_conv_causal},
+    {"group norm, SiLU", record_group_norm},
+    {"nearest upsampling", record_upsample},
+    {"L1", record_l1},
+    {"normal latents", record_latents},
     {"update", record_update},
     {NULL, NULL},
 };

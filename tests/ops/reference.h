@@ -24,6 +24,7 @@ struct op_attr {
     double a, b, eps, scale;
     int64_t size[CKPT_MAX_DIMS]; /* a shape or patch sizes */
     int n_size;
+    int64_t conv[3][3]; /* strides, padding before, padding after, of three axes */
 };
 
 /* Sets shape and makes room, zeroed; ends the test program when there is no memory. */
@@ -66,5 +67,12 @@ void ref_patchify(const struct array *in, struct array *out, const struct op_att
 void ref_unpatchify(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_mse(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_cross_entropy(const struct array *in, struct array *out, const struct op_attr *a);
+
+void ref_conv(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_group_norm_silu(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_upsample_nearest(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_l1(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_kl_normal(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_sample_normal(const struct array *in, struct array *out, const struct op_attr *a);
 
 #endif

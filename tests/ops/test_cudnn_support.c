@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cuda/cudnn_attention.h"
+#include "cuda/cudnn_conv.h"
 #include "cuda/workspace.h"
 
 static const char h100[] =
@@ -71,59 +72,64 @@ static void check_attention(const char *name, struct cudnn_attention_spec s, boo
     check(what, &(struct cudnn_recipe){cudnn_attention_backward, &s, sizeof s, limits}, expected);
 }
 
-/* ---- convolution --------------------------------------------------------------------------- */
+/* ---- convolutions of a video autoencoder ---------------------------------------------------- */
 
-struct conv {
-    enum cudnn_conv_kind kind;
-    cudnnDataType_t type;
-};
-
-/* [1, 17, 60, 104, channels], channels last. */
-static cudnn_tensor image(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type,
-                          int64_t channels)
+/* All three products, with a bias where there can be one; bf16 weights are gradients in front of
+ * the workspace. */
+static void check_conv(const char *name, enum ckpt_dtype dtype, const struct conv_shape *s)
 {
-    struct cudnn_tensor_spec t = {
-        .uid = uid,
-        .type = type,
-        .ndim = 5,
-        .shape = {1, channels, 17, 60, 104},
-        .stride = {17 * 60 * 104 * channels, 1, 60 * 104 * channels, 104 * channels, channels}};
-    return cudnn_graph_tensor(g, &t);
+    static const char *const kinds[] = {"y", "dx", "dw"};
+    for (int kind = CUDNN_CONV_Y; kind <= CUDNN_CONV_DW; kind++) {
+        char what[80];
+        struct cudnn_conv_graph k = cudnn_conv_graph(s, dtype, (enum cudnn_conv_kind)kind);
+        struct cudnn_limits limits = {.workspace = cuda_conv_workspace(s, dtype),
+                                      .deterministic = true,
+                                      .exact = dtype == CKPT_F32};
+        k.bias = kind == CUDNN_CONV_Y;
+        k.add = kind == CUDNN_CONV_DW && dtype == CKPT_F32;
+        snprintf(what, sizeof what, "%s, %s, %s", name, dtype == CKPT_F32 ? "fp32" : "bf16",
+                 kinds[kind]);
+        check(what, &(struct cudnn_recipe){cudnn_conv_describe, &k, sizeof k, limits}, true);
+    }
 }
 
-/* Causal in time: all padding comes before. */
-static void describe_conv(struct cudnn_graph *g, const void *spec)
+/* A square or a cube of kernel taps over [frames, side, side]; out is what a shape rule finds. */
+static struct conv_shape square(int64_t n, int64_t frames, int64_t side, int64_t c, int64_t k,
+                                int64_t taps)
 {
-    const struct conv *s = spec;
-    const struct cudnn_conv_spec conv = {.ndim = 3,
-                                         .before = {2, 1, 1},
-                                         .after = {0, 1, 1},
-                                         .stride = {1, 1, 1},
-                                         .dilation = {1, 1, 1}};
-    struct cudnn_tensor_spec w = {.uid = 2,
-                                  .type = s->type,
-                                  .ndim = 5,
-                                  .shape = {64, 128, 3, 3, 3},
-                                  .stride = {27 * 128, 1, 9 * 128, 3 * 128, 128}};
-    cudnn_tensor x = image(g, 1, s->type, 128), y = image(g, 3, s->type, 64);
-    cudnn_graph_conv(g, s->kind, &conv, x, cudnn_graph_tensor(g, &w), y);
-}
-
-static void check_conv(const char *name, struct conv s, struct cudnn_limits limits)
-{
-    check(name, &(struct cudnn_recipe){describe_conv, &s, sizeof s, limits}, true);
+    struct conv_shape s = {.n = n, .c = c, .k = k};
+    for (int i = 0; i < 3; i++) {
+        s.in[i] = s.out[i] = i ? side : frames;
+        s.kernel[i] = i || frames > 1 ? taps : 1;
+        s.stride[i] = 1;
+        s.before[i] = s.after[i] = s.kernel[i] / 2;
+    }
+    if (frames > 1) { /* causal */
+        s.before[0] = taps - 1;
+        s.after[0] = 0;
+    }
+    return s;
 }
 
 static void check_convs(void)
 {
-    const struct cudnn_limits bf16 = {.workspace = 4 << 20, .deterministic = true};
-    const struct cudnn_limits f32 = {.workspace = 4 << 20, .deterministic = true, .exact = true};
-    check_conv("conv bf16, y", (struct conv){CUDNN_CONV_Y, CUDNN_DATA_BFLOAT16}, bf16);
-    check_conv("conv bf16, dx", (struct conv){CUDNN_CONV_DX, CUDNN_DATA_BFLOAT16}, bf16);
-    check_conv("conv bf16, dw", (struct conv){CUDNN_CONV_DW, CUDNN_DATA_BFLOAT16}, bf16);
-    check_conv("conv fp32, y", (struct conv){CUDNN_CONV_Y, CUDNN_DATA_FLOAT}, f32);
-    check_conv("conv fp32, dx", (struct conv){CUDNN_CONV_DX, CUDNN_DATA_FLOAT}, f32);
-    check_conv("conv fp32, dw", (struct conv){CUDNN_CONV_DW, CUDNN_DATA_FLOAT}, f32);
+    struct conv_shape causal = square(1, 20, 32, 128, 256, 3);
+    struct conv_shape halved = square(17, 1, 256, 128, 128, 3);
+    struct conv_shape first = square(17, 1, 256, 3, 128, 3);
+    struct conv_shape last = square(1, 20, 32, 128, 4, 3);
+    struct conv_shape pointwise = square(1, 5, 32, 512, 8, 1);
+    for (int i = 1; i < 3; i++) {
+        halved.stride[i] = 2;
+        halved.before[i] = 0;
+        halved.out[i] = 128;
+    }
+    check_conv("causal", CKPT_BF16, &causal);
+    check_conv("causal", CKPT_F32, &causal);
+    check_conv("halved", CKPT_BF16, &halved);
+    check_conv("3 channels in", CKPT_BF16, &first);
+    check_conv("4 channels out", CKPT_BF16, &last);
+    check_conv("pointwise", CKPT_BF16, &pointwise);
+    check_conv("pointwise", CKPT_F32, &pointwise);
 }
 
 /* ---- limits and mistakes ------------------------------------------------------------------- */

@@ -1,0 +1,196 @@
+/*
+ * Kernels of convolutions.  Each is a product of matrices, one of which holds, row by row, the
+ * values that the taps see from one position (im2col).  That matrix is nowhere in memory: gemm asks
+ * for its blocks one by one and they are gathered into its scratch.
+ */
+#include "conv.h"
+#include "cpu.h"
+#include "gemm.h"
+#include "kernels.h"
+
+/* The values of a gathered matrix. */
+struct source {
+    struct conv_gather g;
+    const char *data;
+    enum ckpt_dtype dtype;
+};
+
+/* Row: tap and output channel; column: input channel, of w [k, taps..., c]. */
+struct turned_weight {
+    const char *data;
+    enum ckpt_dtype dtype;
+    int64_t k, taps, c;
+};
+
+struct product {
+    struct gemm gemm;
+    struct source gathered;
+    struct turned_weight weight;
+};
+
+/* The element of the source's sample that a tap reads, or -1. */
+static int64_t source_at(const struct conv_gather *g, const int64_t *position, int64_t tap)
+{
+    int64_t at[3];
+    for (int i = 2; i >= 0; i--) {
+        int64_t t = tap % g->taps[i];
+        at[i] = position[i] * g->scale[i] + g->shift[i] + t * g->turn;
+        tap /= g->taps[i];
+        if (at[i] < 0 || at[i] % g->divide[i])
+            return -1;
+        at[i] /= g->divide[i];
+        if (at[i] >= g->source[i])
+            return -1;
+    }
+    return (at[0] * g->source[1] + at[1]) * g->source[2] + at[2];
+}
+
+static void fill_row(const struct source *x, float *dst, int64_t row, int64_t col, int64_t n)
+{
+    const struct conv_gather *g = &x->g;
+    int64_t position[3], size = ckpt_dtype_size(x->dtype);
+    for (int i = 2; i >= 0; i--) {
+        position[i] = row % g->positions[i];
+        row /= g->positions[i];
+    }
+    int64_t sample = row * conv_volume(g->source);
+    for (int64_t done = 0, m; done < n; done += m) {
+        int64_t tap = (col + done) / g->channels, channel = (col + done) % g->channels;
+        int64_t at = source_at(g, position, tap);
+        m = min_i64(g->channels - channel, n - done);
+        if (at < 0)
+            memset(dst + done, 0, (size_t)m * sizeof *dst);
+        else
+            cpu_load(dst + done, x->data + ((sample + at) * g->channels + channel) * size, x->dtype,
+                     m);
+    }
+}
+
+static void fill_gathered(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
+                          int64_t n_cols)
+{
+    for (int64_t i = 0; i < n_rows; i++)
+        fill_row(ctx, dst + i * n_cols, row + i, col, n_cols);
+}
+
+static void fill_turned(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
+                        int64_t n_cols)
+{
+    const struct turned_weight *w = ctx;
+    for (int64_t i = 0; i < n_rows; i++) {
+        int64_t tap = (row + i) / w->k, k = (row + i) % w->k;
+        int64_t at = (k * w->taps + tap) * w->c + col;
+        cpu_load(dst + i * n_cols, w->data + at * ckpt_dtype_size(w->dtype), w->dtype, n_cols);
+    }
+}
+
+/* A matrix that is gathered, or read as it stands where there is nothing to gather. */
+static struct gemm_operand gathered(const struct conv_shape *s, const struct source *x)
+{
+    if (conv_is_pointwise(s))
+        return (struct gemm_operand){.data = x->data, .dtype = x->dtype};
+    return (struct gemm_operand){.dtype = x->dtype, .fill = fill_gathered, .ctx = x};
+}
+
+/* y = gathered x times w^T */
+static void forward_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
+                            const void *x)
+{
+    p->gathered = (struct source){conv_gather_x(s), x, dtype};
+    p->gemm = (struct gemm){.rows = s->n * conv_volume(s->out),
+                            .cols = s->k,
+                            .inner = conv_volume(s->kernel) * s->c,
+                            .a = gathered(s, &p->gathered),
+                            .b = {.dtype = dtype, .transposed = true},
+                            .c_dtype = dtype};
+}
+
+/* dx = gathered dy times w, its rows ordered as the columns are gathered */
+static void dx_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
+                       const void *dy, const void *w)
+{
+    p->gathered = (struct source){conv_gather_dy(s), dy, dtype};
+    p->weight = (struct turned_weight){
+        .data = w, .dtype = dtype, .k = s->k, .taps = conv_volume(s->kernel), .c = s->c};
+    p->gemm = (struct gemm){.rows = s->n * conv_volume(s->in),
+                            .cols = s->c,
+                            .inner = conv_volume(s->kernel) * s->k,
+                            .a = gathered(s, &p->gathered),
+                            .b = {.data = w, .dtype = dtype},
+                            .c_dtype = dtype};
+    if (p->weight.taps > 1) {
+        p->gemm.b.fill = fill_turned;
+        p->gemm.b.ctx = &p->weight;
+    }
+}
+
+/* dw = dy^T times gathered x */
+static void dw_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
+                       const void *x)
+{
+    p->gathered = (struct source){conv_gather_x(s), x, dtype};
+    p->gemm = (struct gemm){.rows = s->k,
+                            .cols = conv_volume(s->kernel) * s->c,
+                            .inner = s->n * conv_volume(s->out),
+                            .a = {.dtype = dtype, .transposed = true},
+                            .b = gathered(s, &p->gathered),
+                            .c_dtype = CKPT_F32};
+}
+
+int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
+{
+    struct product p;
+    forward_product(&p, s, dtype, NULL);
+    return gemm_workspace(&p.gemm);
+}
+
+int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
+{
+    struct product p;
+    dx_product(&p, s, dtype, NULL, NULL);
+    return gemm_workspace(&p.gemm);
+}
+
+int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
+{
+    struct product p;
+    dw_product(&p, s, dtype, NULL);
+    return gemm_workspace(&p.gemm);
+}
+
+int cpu_conv(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
+    struct conv_shape s = conv_shape_forward(in, a->attr);
+    struct product p;
+    forward_product(&p, &s, in[0].dtype, a->in[0].data);
+    p.gemm.b.data = a->in[1].data;
+    p.gemm.bias = a->in[2].data;
+    p.gemm.c = a->out[0].data;
+    gemm_run(&p.gemm, a->workspace);
+    return CKPT_OK;
+}
+
+int cpu_conv_dx(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
+    struct conv_shape s = conv_shape_dx(in, a->attr);
+    struct product p;
+    dx_product(&p, &s, in[0].dtype, a->in[0].data, a->in[1].data);
+    p.gemm.c = a->out[0].data;
+    gemm_run(&p.gemm, a->workspace);
+    return CKPT_OK;
+}
+
+int cpu_conv_dw(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
+    struct conv_shape s = conv_shape_dw(in, a->attr);
+    struct product p;
+    dw_product(&p, &s, in[0].dtype, a->in[1].data);
+    p.gemm.a.data = a->in[0].data;
+    p.gemm.c = a->out[0].data;
+    p.gemm.accumulate = a->accumulate;
+    gemm_run(&p.gemm, a->workspace);
+    return CKPT_OK;
+}

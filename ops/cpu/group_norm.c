@@ -1,0 +1,379 @@
+/*
+ * Kernels: group norm and SiLU.  A sample is a matrix of rows (places) and channels.  Statistics
+ * are made per block of rows, mean first and squared deviations from it second, while the block is
+ * in the cache; blocks are joined in order by the formula of Chan et al. 1983, so x is read from
+ * memory once for them and never loses digits to a large mean.
+ */
+#include "group_norm.h"
+#include "kernels.h"
+#include "rows.h"
+#include "vmath.h"
+
+#define BLOCK 32768 /* elements of a block, about */
+#define LEAST 64    /* rows of a block */
+#define MOST  512
+
+/* How the rows of all samples are cut: `blocks` a sample, walked by `slots` workers in order. */
+struct cut {
+    int64_t rows, blocks, slots; /* rows of a block */
+};
+
+static struct cut cut_of(const struct group_norm_shape *s)
+{
+    struct cut c = {.rows = max_i64(LEAST, min_i64(MOST, BLOCK / s->c))};
+    c.blocks = (s->rows + c.rows - 1) / c.rows;
+    c.slots = cpu_slots(s->n * c.blocks, (double)s->n * (double)s->rows * (double)s->c);
+    return c;
+}
+
+/* What a kernel works on.  Per sample and channel: the map's coefficients, as rows of c floats. */
+struct task {
+    struct group_norm_shape s;
+    struct cut cut;
+    const char *x, *dy;
+    char *out;
+    bool half, silu;
+    float *coefficients; /* [n, COEFFICIENTS, c] */
+};
+
+enum { MEAN, SLOPE, BIAS, SHIFT, CURVE, COEFFICIENTS };
+
+static struct task task_of(const struct ckpt_kernel_args *a, const struct ckpt_view *x)
+{
+    const struct group_norm_attr *attr = a->attr;
+    struct task t = {.s = group_norm_shape(&x->desc, attr), .x = x->data, .out = a->out[0].data};
+    t.cut = cut_of(&t.s);
+    t.half = view_half(x);
+    t.silu = attr->silu;
+    t.coefficients = a->workspace;
+    return t;
+}
+
+static int64_t coefficients_bytes(const struct group_norm_shape *s)
+{
+    return round_up(s->n * COEFFICIENTS * s->c * (int64_t)sizeof(float), 64);
+}
+
+/* What stands behind the coefficients: results of the blocks. */
+static float *behind_coefficients(const struct task *t)
+{
+    return t->coefficients + coefficients_bytes(&t->s) / (int64_t)sizeof(float);
+}
+
+/* The rows of a block, and where they begin in the tensor. */
+static int64_t block_rows(const struct task *t, int64_t block, int64_t *at)
+{
+    int64_t first = block % t->cut.blocks * t->cut.rows;
+    *at = (block / t->cut.blocks * t->s.rows + first) * t->s.c;
+    return min_i64(t->cut.rows, t->s.rows - first);
+}
+
+static const char *element_at(const struct task *t, const char *base, int64_t at)
+{
+    return base + at * (t->half ? 2 : 4);
+}
+
+typedef void (*block_fn)(const struct task *t, int64_t block, float *scratch);
+
+/* Every block of every sample; a slot has `floats` of scratch at `scratch`. */
+static void for_all_blocks(const struct task *t, block_fn fn, float *scratch, int64_t floats)
+{
+    int64_t blocks = t->s.n * t->cut.blocks, slots = t->cut.slots;
+#pragma omp parallel for schedule(static) if (slots > 1)
+    for (int64_t i = 0; i < slots; i++)
+        for (int64_t k = i * blocks / slots; k < (i + 1) * blocks / slots; k++)
+            fn(t, k, scratch + i * floats);
+}
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+/* sum[j] = sum over rows of x[j] - mean[j], squared or not */
+ROWS_INLINE void sum_rows(float *restrict sum, const void *restrict x, const float *restrict mean,
+                          int64_t rows, int64_t c, bool square, bool half)
+{
+    memset(sum, 0, (size_t)c * sizeof *sum);
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float d = row_get(x, i * c + j, half) - mean[j];
+            sum[j] += square ? d * d : d;
+        }
+}
+
+CKPT_CLONES static void sum_leaf(float *sum, const void *x, const float *mean, int64_t rows,
+                                 int64_t c, bool square, bool half)
+{
+    if (half && square)
+        sum_rows(sum, x, mean, rows, c, true, true);
+    else if (half)
+        sum_rows(sum, x, mean, rows, c, false, true);
+    else if (square)
+        sum_rows(sum, x, mean, rows, c, true, false);
+    else
+        sum_rows(sum, x, mean, rows, c, false, false);
+}
+
+/* Mean and sum of squared deviations of each group in a block, to partial [n blocks, groups, 2]. */
+static void block_statistics(const struct task *t, int64_t block, float *scratch)
+{
+    int64_t c = t->s.c, at, rows = block_rows(t, block, &at);
+    const char *x = element_at(t, t->x, at);
+    float *sum = scratch, *mean = scratch + c;
+    float *partial = behind_coefficients(t) + block * t->s.groups * 2;
+    memset(mean, 0, (size_t)c * sizeof *mean);
+    sum_leaf(sum, x, mean, rows, c, false, t->half);
+    for (int64_t g = 0; g < t->s.groups; g++) {
+        double total = 0;
+        for (int64_t j = g * t->s.width; j < (g + 1) * t->s.width; j++)
+            total += (double)sum[j];
+        partial[2 * g] = (float)(total / (double)(rows * t->s.width));
+        for (int64_t j = g * t->s.width; j < (g + 1) * t->s.width; j++)
+            mean[j] = partial[2 * g];
+    }
+    sum_leaf(sum, x, mean, rows, c, true, t->half);
+    for (int64_t g = 0; g < t->s.groups; g++) {
+        double total = 0;
+        for (int64_t j = g * t->s.width; j < (g + 1) * t->s.width; j++)
+            total += (double)sum[j];
+        partial[2 * g + 1] = (float)total;
+    }
+}
+
+/* Joins the blocks of group g of sample n: mean and 1 / sqrt(variance + eps). */
+static void join_blocks(const struct task *t, const float *partial, int64_t n, int64_t g, float eps,
+                        float *stats)
+{
+    double mean = 0, squares = 0, count = 0;
+    for (int64_t i = 0; i < t->cut.blocks; i++) {
+        const float *p = partial + ((n * t->cut.blocks + i) * t->s.groups + g) * 2;
+        int64_t rows = min_i64(t->cut.rows, t->s.rows - i * t->cut.rows);
+        double some = (double)(rows * t->s.width), away = (double)p[0] - mean;
+        squares += (double)p[1] + away * away * count * some / (count + some);
+        mean += away * some / (count + some);
+        count += some;
+    }
+    stats[0] = (float)mean;
+    stats[1] = (float)(1 / sqrt(squares / count + (double)eps));
+}
+
+/* y = silu(slope (x - mean) + bias) */
+ROWS_INLINE void map_rows(const void *restrict x, void *restrict y, const float *restrict k,
+                          int64_t rows, int64_t c, bool silu, bool half)
+{
+    const float *mean = k + MEAN * c, *slope = k + SLOPE * c, *bias = k + BIAS * c;
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float z = (row_get(x, i * c + j, half) - mean[j]) * slope[j] + bias[j];
+            row_put(y, i * c + j, silu ? z * vsigmoid(z) : z, half);
+        }
+}
+
+CKPT_CLONES static void map_leaf(const void *x, void *y, const float *k, int64_t rows, int64_t c,
+                                 bool silu, bool half)
+{
+    if (half && silu)
+        map_rows(x, y, k, rows, c, true, true);
+    else if (half)
+        map_rows(x, y, k, rows, c, false, true);
+    else if (silu)
+        map_rows(x, y, k, rows, c, true, false);
+    else
+        map_rows(x, y, k, rows, c, false, false);
+}
+
+static void map_block(const struct task *t, int64_t block, float *scratch)
+{
+    int64_t at, rows = block_rows(t, block, &at);
+    const float *k = t->coefficients + block / t->cut.blocks * COEFFICIENTS * t->s.c;
+    (void)scratch;
+    map_leaf(element_at(t, t->x, at), (char *)element_at(t, t->out, at), k, rows, t->s.c, t->silu,
+             t->half);
+}
+
+/* Mean, slope and bias of each channel of sample n. */
+static void spread(const struct task *t, const struct ckpt_view *w, const struct ckpt_view *b,
+                   const float *stats, int64_t n)
+{
+    int64_t c = t->s.c;
+    float *k = t->coefficients + n * COEFFICIENTS * c;
+    for (int64_t j = 0; j < c; j++) {
+        const float *of_group = stats + (n * t->s.groups + j / t->s.width) * 2;
+        k[MEAN * c + j] = of_group[0];
+        k[SLOPE * c + j] = of_group[1] * row_get(w->data, j, t->half);
+        k[BIAS * c + j] = row_get(b->data, j, t->half);
+    }
+}
+
+int64_t cpu_group_norm_workspace(const struct group_norm_shape *s)
+{
+    struct cut cut = cut_of(s);
+    int64_t floats = s->n * cut.blocks * s->groups * 2 + cut.slots * 2 * s->c;
+    return coefficients_bytes(s) + floats * (int64_t)sizeof(float);
+}
+
+int cpu_group_norm(const struct ckpt_kernel_args *a)
+{
+    const struct group_norm_attr *attr = a->attr;
+    struct task t = task_of(a, &a->in[0]);
+    float *stats = a->out[1].data, *partial = behind_coefficients(&t);
+    for_all_blocks(&t, block_statistics, partial + t.s.n * t.cut.blocks * t.s.groups * 2,
+                   2 * t.s.c);
+    for (int64_t n = 0; n < t.s.n; n++) {
+        for (int64_t g = 0; g < t.s.groups; g++)
+            join_blocks(&t, partial, n, g, attr->eps, stats + (n * t.s.groups + g) * 2);
+        spread(&t, &a->in[1], &a->in[2], stats, n);
+    }
+    for_all_blocks(&t, map_block, NULL, 0);
+    return CKPT_OK;
+}
+
+/* ---- backward ------------------------------------------------------------------------------- */
+
+/* The gradient before the SiLU, at z = slope (x - mean) + bias. */
+ROWS_INLINE float before_silu(float dy, float z, bool silu)
+{
+    return silu ? dy * vsigmoid(z) * (1.f + z * vsigmoid(-z)) : dy;
+}
+
+/* da[j] = sum over rows of d, dm[j] = of d (x - mean), d the gradient before the SiLU. */
+ROWS_INLINE void sum_slopes(const void *restrict x, const void *restrict dy,
+                            const float *restrict k, float *restrict da, float *restrict dm,
+                            int64_t rows, int64_t c, bool silu, bool half)
+{
+    const float *mean = k + MEAN * c, *slope = k + SLOPE * c, *bias = k + BIAS * c;
+    memset(da, 0, (size_t)c * sizeof *da);
+    memset(dm, 0, (size_t)c * sizeof *dm);
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float m = row_get(x, i * c + j, half) - mean[j];
+            float d = before_silu(row_get(dy, i * c + j, half), m * slope[j] + bias[j], silu);
+            da[j] += d;
+            dm[j] += d * m;
+        }
+}
+
+CKPT_CLONES static void slopes_leaf(const void *x, const void *dy, const float *k, float *da,
+                                    float *dm, int64_t rows, int64_t c, bool silu, bool half)
+{
+    if (half && silu)
+        sum_slopes(x, dy, k, da, dm, rows, c, true, true);
+    else if (half)
+        sum_slopes(x, dy, k, da, dm, rows, c, false, true);
+    else if (silu)
+        sum_slopes(x, dy, k, da, dm, rows, c, true, false);
+    else
+        sum_slopes(x, dy, k, da, dm, rows, c, false, false);
+}
+
+/* Sums of a block, to [n blocks, 2, c]. */
+static void block_slopes(const struct task *t, int64_t block, float *scratch)
+{
+    int64_t c = t->s.c, at, rows = block_rows(t, block, &at);
+    const float *k = t->coefficients + block / t->cut.blocks * COEFFICIENTS * c;
+    float *sums = behind_coefficients(t) + block * 2 * c;
+    (void)scratch;
+    slopes_leaf(element_at(t, t->x, at), element_at(t, t->dy, at), k, sums, sums + c, rows, c,
+                t->silu, t->half);
+}
+
+/* dx = slope d - shift - curve (x - mean) */
+ROWS_INLINE void dx_rows(const void *restrict x, const void *restrict dy, void *restrict dx,
+                         const float *restrict k, int64_t rows, int64_t c, bool silu, bool half)
+{
+    const float *mean = k + MEAN * c, *slope = k + SLOPE * c, *bias = k + BIAS * c;
+    const float *shift = k + SHIFT * c, *curve = k + CURVE * c;
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t j = 0; j < c; j++) {
+            float m = row_get(x, i * c + j, half) - mean[j];
+            float d = before_silu(row_get(dy, i * c + j, half), m * slope[j] + bias[j], silu);
+            row_put(dx, i * c + j, slope[j] * d - shift[j] - curve[j] * m, half);
+        }
+}
+
+CKPT_CLONES static void dx_leaf(const void *x, const void *dy, void *dx, const float *k,
+                                int64_t rows, int64_t c, bool silu, bool half)
+{
+    if (half && silu)
+        dx_rows(x, dy, dx, k, rows, c, true, true);
+    else if (half)
+        dx_rows(x, dy, dx, k, rows, c, false, true);
+    else if (silu)
+        dx_rows(x, dy, dx, k, rows, c, true, false);
+    else
+        dx_rows(x, dy, dx, k, rows, c, false, false);
+}
+
+static void dx_block(const struct task *t, int64_t block, float *scratch)
+{
+    int64_t at, rows = block_rows(t, block, &at);
+    const float *k = t->coefficients + block / t->cut.blocks * COEFFICIENTS * t->s.c;
+    (void)scratch;
+    dx_leaf(element_at(t, t->x, at), element_at(t, t->dy, at), (char *)element_at(t, t->out, at), k,
+            rows, t->s.c, t->silu, t->half);
+}
+
+/* total[2 c] = the sums of the blocks of sample n, added in order. */
+static void add_blocks(const struct task *t, int64_t n, double *total)
+{
+    const float *sums = behind_coefficients(t) + n * t->cut.blocks * 2 * t->s.c;
+    memset(total, 0, (size_t)(2 * t->s.c) * sizeof *total);
+    for (int64_t i = 0; i < t->cut.blocks; i++)
+        for (int64_t j = 0; j < 2 * t->s.c; j++)
+            total[j] += (double)sums[i * 2 * t->s.c + j];
+}
+
+/*
+ * Adds sample n to dw and db and sets its coefficients SHIFT and CURVE.  With h = (x - mean) rstd
+ * and z = w h + b, over the m elements of a group:
+ *   db = sum d,  dw = sum d h,  dx = rstd (w d - sum(w d) / m - h sum(w d h) / m)
+ */
+static void join_slopes(const struct task *t, const struct ckpt_kernel_args *a, int64_t n,
+                        const double *total)
+{
+    const float *stats = (const float *)a->in[4].data + n * t->s.groups * 2;
+    float *dw = a->out[1].data, *db = a->out[2].data;
+    float *k = t->coefficients + n * COEFFICIENTS * t->s.c;
+    double m = (double)(t->s.rows * t->s.width);
+    for (int64_t g = 0; g < t->s.groups; g++) {
+        double rstd = (double)stats[2 * g + 1], flat = 0, tilted = 0;
+        int64_t first = g * t->s.width, end = first + t->s.width;
+        for (int64_t j = first; j < end; j++) {
+            double w = (double)row_get(a->in[2].data, j, t->half);
+            double shift = total[j], slope = total[t->s.c + j] * rstd;
+            flat += w * shift;
+            tilted += w * slope;
+            db[j] = (float)shift + (n ? db[j] : 0.f);
+            dw[j] = (float)slope + (n ? dw[j] : 0.f);
+        }
+        for (int64_t j = first; j < end; j++) {
+            k[SHIFT * t->s.c + j] = (float)(rstd * flat / m);
+            k[CURVE * t->s.c + j] = (float)(rstd * rstd * tilted / m);
+        }
+    }
+}
+
+/* Sums of the blocks, and of all of them in double. */
+int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s)
+{
+    return coefficients_bytes(s) + s->n * cut_of(s).blocks * 2 * s->c * (int64_t)sizeof(float) +
+           2 * s->c * (int64_t)sizeof(double);
+}
+
+int cpu_group_norm_dx(const struct ckpt_kernel_args *a)
+{
+    struct task t = task_of(a, &a->in[1]);
+    double *total = (double *)(behind_coefficients(&t) + t.s.n * t.cut.blocks * 2 * t.s.c);
+    t.dy = a->in[0].data;
+    for (int64_t n = 0; n < t.s.n; n++)
+        spread(&t, &a->in[2], &a->in[3], a->in[4].data, n);
+    for_all_blocks(&t, block_slopes, NULL, 0);
+    for (int64_t n = 0; n < t.s.n; n++) {
+        add_blocks(&t, n, total);
+        join_slopes(&t, a, n, total);
+    }
+    for_all_blocks(&t, dx_block, NULL, 0);
+    return CKPT_OK;
+}

@@ -1,0 +1,21 @@
+/* Convolutions on CUDA without cuDNN, for what it refuses. */
+#ifndef CKPT_CUDA_CONV_DIRECT_H
+#define CKPT_CUDA_CONV_DIRECT_H
+
+#include "conv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cuda_conv_direct(const struct ckpt_kernel_args *a, const struct conv_shape *s);
+int cuda_conv_dx_direct(const struct ckpt_kernel_args *a, const struct conv_shape *s);
+int cuda_conv_dw_direct(const struct ckpt_kernel_args *a, const struct conv_shape *s);
+
+/* out[0], fp32, = or += the bf16 values at the front of the workspace. */
+int cuda_conv_widen(const struct ckpt_kernel_args *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,101 @@
+/* Group norm (Wu & He 2018) with its affine map, and SiLU after it where asked for. */
+#include <math.h>
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
+#include "group_norm.h"
+#include "ops.h"
+
+static int check_group_norm(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[0], *w = &call->in[1], *b = &call->in[2];
+    const struct group_norm_attr *attr = call->attr;
+    if (call_float(call, 0) || call_float(call, 1) || call_float(call, 2))
+        return CKPT_ESHAPE;
+    if (x->ndim < 2)
+        return ckpt_call_fail(call, "x must be [N, ..., C]");
+    int64_t c = x->shape[x->ndim - 1];
+    if (attr->groups < 1 || c % attr->groups)
+        return ckpt_call_fail(call, "%lld channels do not divide into %d groups", (long long)c,
+                              (int)attr->groups);
+    if (w->ndim != 1 || w->shape[0] != c || b->ndim != 1 || b->shape[0] != c)
+        return ckpt_call_fail(call, "weight and bias must have one axis of size %lld",
+                              (long long)c);
+    if (w->dtype != x->dtype || b->dtype != x->dtype)
+        return ckpt_call_fail(call, "x, the weight and the bias must have the same dtype");
+    if (!(attr->eps >= 0.f) || isinf(attr->eps))
+        return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more",
+                              (double)attr->eps);
+    return CKPT_OK;
+}
+
+static int group_norm_rule(struct ckpt_call *call)
+{
+    if (check_group_norm(call))
+        return CKPT_ESHAPE;
+    struct group_norm_shape s = group_norm_shape(&call->in[0], call->attr);
+    call_like(call, 0, 0);
+    call->out[1] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 3, .shape = {s.n, s.groups, 2}};
+    desc_dense(&call->out[1]);
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? cuda_group_norm_workspace(&s, call->in[0].dtype)
+                          : cpu_group_norm_workspace(&s);
+    return CKPT_OK;
+}
+
+static void group_norm_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor in[] = {g->dout[0], g->in[0], g->in[1], g->in[2], g->out[1]};
+    ckpt_record(g->tape, &op_group_norm_dx, 5, in, 3, g->din, g->attr,
+                sizeof(struct group_norm_attr));
+}
+
+/* The statistics, the map and the exponential of the SiLU. */
+static void group_norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    const struct group_norm_attr *attr = call->attr;
+    *cost =
+        (struct ckpt_cost){.flops = (attr->silu ? 32. : 8.) * (double)desc_numel(&call->out[0])};
+}
+
+const struct ckpt_op_def op_group_norm = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "group_norm",
+    .shape = group_norm_rule,
+    .grad = group_norm_grad,
+    .cost = group_norm_cost,
+    .cpu = cpu_group_norm,
+    .cuda = CUDA_KERNEL(cuda_group_norm),
+};
+
+/* {dy, x, w, b, stats} -> {dx, dw, db} */
+static int group_norm_dx_rule(struct ckpt_call *call)
+{
+    struct group_norm_shape s = group_norm_shape(&call->in[1], call->attr);
+    for (int i = 0; i < 3; i++)
+        call_like(call, i, i + 1);
+    call->out[1].dtype = CKPT_F32;
+    call->out[2].dtype = CKPT_F32;
+    call->workspace = call->backend == CKPT_ON_CUDA
+                          ? cuda_group_norm_dx_workspace(&s, call->in[1].dtype)
+                          : cpu_group_norm_dx_workspace(&s);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_group_norm_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "group_norm_dx",
+    .shape = group_norm_dx_rule,
+    .cost = group_norm_cost,
+    .cpu = cpu_group_norm_dx,
+    .cuda = CUDA_KERNEL(cuda_group_norm_dx),
+};
+
+ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                 int groups, float eps, bool silu)
+{
+    struct group_norm_attr attr = {.groups = groups, .eps = eps, .silu = silu};
+    ckpt_tensor in[] = {x, w, b}, out[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_record(t, &op_group_norm, 3, in, 2, out, &attr, sizeof attr);
+    return out[0];
+}

@@ -1,0 +1,39 @@
+/* Group norm: attributes, and x [n, ..., c] seen as samples of rows of channels. */
+#ifndef CKPT_OPS_GROUP_NORM_H
+#define CKPT_OPS_GROUP_NORM_H
+
+#include "base.h"
+
+struct group_norm_attr {
+    int32_t groups;
+    float eps;
+    int32_t silu; /* is the result followed by SiLU? */
+};
+
+struct group_norm_shape {
+    int64_t n, rows, c, groups, width; /* width: channels of a group */
+};
+
+static inline struct group_norm_shape group_norm_shape(const struct ckpt_desc *x,
+                                                       const struct group_norm_attr *attr)
+{
+    struct group_norm_shape s = {.n = x->shape[0], .c = x->shape[x->ndim - 1]};
+    s.rows = desc_numel(x) / s.n / s.c;
+    s.groups = attr->groups;
+    s.width = s.c / s.groups;
+    return s;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Scratch of the CPU kernels. */
+int64_t cpu_group_norm_workspace(const struct group_norm_shape *s);
+int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

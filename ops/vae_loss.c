@@ -1,0 +1,190 @@
+/* What a variational autoencoder trains with: L1, and the normal distribution of its latents. */
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "ops.h"
+#include "vae_loss.h"
+
+static void scalar(struct ckpt_call *call)
+{
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+    call->workspace = vae_loss_chunks(desc_numel(&call->in[0])) * (int64_t)sizeof(double);
+}
+
+/* Operands first and first + 1 are floating and of one shape. */
+static int check_pair(struct ckpt_call *call, int first)
+{
+    if (call_float(call, first) || call_float(call, first + 1))
+        return CKPT_ESHAPE;
+    if (!desc_same_shape(&call->in[first], &call->in[first + 1]))
+        return ckpt_call_fail(call, "operands %d and %d must have the same shape", first,
+                              first + 1);
+    return CKPT_OK;
+}
+
+/* ---- L1 ------------------------------------------------------------------------------------- */
+
+static int l1_rule(struct ckpt_call *call)
+{
+    if (check_pair(call, 0))
+        return CKPT_ESHAPE;
+    scalar(call);
+    return CKPT_OK;
+}
+
+static void l1_grad(struct ckpt_grad *g)
+{
+    for (int i = 0; i < 2; i++)
+        if (g->need[i])
+            g->din[i] = OPS_RECORD(g->tape, &op_l1_dx, (const char *)NULL, g->dout[0], g->in[i],
+                                   g->in[1 - i]);
+}
+
+static void cost_few(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 3. * (double)desc_numel(&call->in[1])};
+}
+
+const struct ckpt_op_def op_l1 = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "l1",
+    .shape = l1_rule,
+    .grad = l1_grad,
+    .cost = cost_few,
+    .cpu = cpu_l1,
+    .cuda = CUDA_KERNEL(cuda_l1),
+};
+
+/* {dloss, pred, target} -> dpred */
+static int l1_dx_rule(struct ckpt_call *call)
+{
+    call_like(call, 0, 1);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_l1_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "l1_dx",
+    .shape = l1_dx_rule,
+    .cost = cost_few,
+    .cpu = cpu_l1_dx,
+    .cuda = CUDA_KERNEL(cuda_l1_dx),
+};
+
+ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target)
+{
+    return OPS_RECORD(t, &op_l1, (const char *)NULL, pred, target);
+}
+
+/* ---- the normal distribution of the latents ------------------------------------------------- */
+
+static int check_normal(struct ckpt_call *call, int first)
+{
+    if (check_pair(call, first))
+        return CKPT_ESHAPE;
+    if (call->in[first].dtype != call->in[first + 1].dtype)
+        return ckpt_call_fail(call, "mean and logvar must have the same dtype");
+    return CKPT_OK;
+}
+
+static int kl_normal_rule(struct ckpt_call *call)
+{
+    if (check_normal(call, 0))
+        return CKPT_ESHAPE;
+    if (call->in[0].ndim < 1)
+        return ckpt_call_fail(call, "mean must be [B, ...]");
+    scalar(call);
+    return CKPT_OK;
+}
+
+static void kl_normal_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor in[] = {g->dout[0], g->in[0], g->in[1]};
+    ckpt_record(g->tape, &op_kl_normal_dx, 3, in, 2, g->din, NULL, 0);
+}
+
+/* An exponential, in operations of its polynomial. */
+static void cost_exp(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 20. * (double)desc_numel(&call->in[1])};
+}
+
+const struct ckpt_op_def op_kl_normal = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "kl_normal",
+    .shape = kl_normal_rule,
+    .grad = kl_normal_grad,
+    .cost = cost_exp,
+    .cpu = cpu_kl_normal,
+    .cuda = CUDA_KERNEL(cuda_kl_normal),
+};
+
+/* {dloss, mean, logvar} -> {dmean, dlogvar} */
+static int kl_normal_dx_rule(struct ckpt_call *call)
+{
+    call_like(call, 0, 1);
+    call_like(call, 1, 2);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_kl_normal_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "kl_normal_dx",
+    .shape = kl_normal_dx_rule,
+    .cost = cost_exp,
+    .cpu = cpu_kl_normal_dx,
+    .cuda = CUDA_KERNEL(cuda_kl_normal_dx),
+};
+
+ckpt_tensor ckpt_kl_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar)
+{
+    return OPS_RECORD(t, &op_kl_normal, (const char *)NULL, mean, logvar);
+}
+
+static int sample_normal_rule(struct ckpt_call *call)
+{
+    if (check_normal(call, 0) || check_normal(call, 1))
+        return CKPT_ESHAPE;
+    call_like(call, 0, 0);
+    return CKPT_OK;
+}
+
+static void sample_normal_grad(struct ckpt_grad *g)
+{
+    if (g->need[0])
+        g->din[0] = g->dout[0];
+    if (g->need[1])
+        g->din[1] = OPS_RECORD(g->tape, &op_sample_normal_dx, (const char *)NULL, g->dout[0],
+                               g->in[1], g->in[2]);
+}
+
+const struct ckpt_op_def op_sample_normal = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "sample_normal",
+    .shape = sample_normal_rule,
+    .grad = sample_normal_grad,
+    .cost = cost_exp,
+    .cpu = cpu_sample_normal,
+    .cuda = CUDA_KERNEL(cuda_sample_normal),
+};
+
+/* {dz, logvar, noise} -> dlogvar */
+static int sample_normal_dx_rule(struct ckpt_call *call)
+{
+    call_like(call, 0, 1);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_sample_normal_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "sample_normal_dx",
+    .shape = sample_normal_dx_rule,
+    .cost = cost_exp,
+    .cpu = cpu_sample_normal_dx,
+    .cuda = CUDA_KERNEL(cuda_sample_normal_dx),
+};
+
+ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar,
+                               ckpt_tensor noise)
+{
+    return OPS_RECORD(t, &op_sample_normal, (const char *)NULL, mean, logvar, noise);
+}
