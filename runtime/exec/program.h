@@ -81,6 +81,10 @@ void lowered_free(struct lowered *l);
  * ops it has none for.  Does nothing on the CPU.  Returns 0, CKPT_ENOMEM or the device's code. */
 int program_warm(struct ckpt_program *p);
 
+/* Fills what the kernels of the next step see of it.  Seed and micro-steps are the same in all
+ * steps: a recorded step keeps those it was recorded with. */
+void program_set_runs(struct ckpt_program *p, int flight);
+
 /* Has the device record the step of each flight, where it can.  Returns 0 or the device's code. */
 int program_record(struct ckpt_program *p);
 void program_forget(struct ckpt_program *p);

@@ -109,7 +109,7 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
-static void set_runs(struct ckpt_program *p, int flight)
+void program_set_runs(struct ckpt_program *p, int flight)
 {
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         p->runs[flight * p->tape->n_micro + m] =
@@ -182,7 +182,7 @@ int ckpt_submit(ckpt_program *p)
         return rc;
     int flight = flight_of(p->submitted);
     refresh_feeds(p, flight);
-    set_runs(p, flight);
+    program_set_runs(p, flight);
     program_walk(p, flight);
     p->submitted++;
     return 0;

@@ -101,6 +101,7 @@ int program_record(struct ckpt_program *p)
     if (!d->ops->begin || p->timing)
         return 0;
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++) {
+        program_set_runs(p, flight);
         d->ops->begin(d);
         walk(p, flight);
         rc = d->ops->end(d, &p->recorded[flight]);
