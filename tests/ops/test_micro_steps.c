@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
