@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "cli/cli.h"
+#include "device/device.h"
 
 struct info_options {
     bool help;
@@ -31,6 +32,18 @@ static void print_machine(const char *path)
     machine_free(&m);
 }
 
+static void print_gpu(void)
+{
+    struct device *d;
+    if (device_open_cuda(&d, false)) {
+        printf("  cuda        no: %s\n", error_get());
+        return;
+    }
+    printf("  cuda        %s, %s free for a program\n", d->name,
+           human_bytes(d->ops->available(d)));
+    d->ops->close(d);
+}
+
 int cli_info(int argc, char **argv)
 {
     static const char *const shipped[] = {"rtx4090", "a100-40",  "a100-80",
@@ -50,7 +63,8 @@ int cli_info(int argc, char **argv)
     bool clones = false;
 #endif
     printf("libckpt %s\n", ckpt_version());
-    printf("  devices     cpu (%ld cores)\n", sysconf(_SC_NPROCESSORS_ONLN));
+    printf("  cpu         %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
+    print_gpu();
     printf("  OpenMP      %s\n", yes_no(openmp));
     printf("  SIMD clones %s\n", yes_no(clones));
     printf("machines for --machine\n");
