@@ -71,16 +71,18 @@ typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructi
 CKPT_API const char *ckpt_error(const ckpt *c);
 /* The name of an error code, as "CKPT_EBUDGET". */
 CKPT_API const char *ckpt_error_name(int code);
-
 /* ---- options ------------------------------------------------------------------------------- */
 
 enum ckpt_option_type {
     CKPT_OPT_FLAG,   /* bool:        --name                          */
     CKPT_OPT_INT,    /* int64_t:     --name 12                       */
+    CKPT_OPT_COUNT,  /* int64_t:     --name 12, or auto: CKPT_AUTO   */
     CKPT_OPT_FLOAT,  /* double:      --name 1e-4                     */
     CKPT_OPT_STRING, /* const char*: --name TEXT                     */
     CKPT_OPT_SIZE    /* int64_t:     --name 24G, 512M, 80%, 4096     */
 };
+
+#define CKPT_AUTO (-1)
 
 /*
  * One row of an option table.  The table feeds the command line ("--micro-batch 4" or
@@ -121,14 +123,15 @@ CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 /* The options of the library itself.  Fields are added at the end; size says how many are there. */
 struct ckpt_options {
     size_t size;
-    int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
-    int64_t host;        /* bytes of host memory as a second tier; this version only plans it */
-    const char *nvme;    /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
-    const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
-    int64_t micro_batch; /* samples per micro-step; 0: the whole batch */
-    int64_t seed;        /* of initial values and of random ops */
-    int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
-    const char *plan_in; /* run this plan instead of searching one */
+    int64_t vram;       /* device budget in bytes; 0: no limit; negative: per cent of the device */
+    int64_t host;       /* bytes of host memory as a second tier; this version only plans it */
+    const char *nvme;   /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
+    const char *device; /* "auto" (a GPU if there is one), "cpu", "cuda" */
+    int64_t
+        micro_batch; /* samples per micro-step; 0: the whole batch; CKPT_AUTO: what is fastest */
+    int64_t seed;    /* of initial values and of random ops */
+    int64_t threads; /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in;   /* run this plan instead of searching one */
     const char *plan_out;  /* write the plan here */
     bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
     bool verify;           /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
@@ -547,11 +550,12 @@ struct ckpt_adamw {
 
 /*
  * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
- * samples a step takes; options.micro_batch must divide it.  Everything a step needs is taken here,
- * nothing later.
- * Returns 0; the tape's error; CKPT_EBUDGET when no plan fits, the sentence then names the smallest
- * budget that does, the op at the peak, and what more memory would buy; CKPT_EPLAN for a plan file
- * of another program; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
+ * samples a step takes; options.micro_batch must divide it, or is CKPT_AUTO: then the model is
+ * recorded and planned at every size that divides the batch, and the fastest step that fits is
+ * taken.  Everything a step needs is taken here, nothing later. Returns 0; the tape's error;
+ * CKPT_EBUDGET when no plan fits, the sentence then names the smallest budget that does, the op at
+ * the peak, and what more memory would buy; CKPT_EPLAN for a plan file of another program;
+ * CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
@@ -570,12 +574,10 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 
-/*
- * The two halves of ckpt_step, to keep the device busy: ckpt_submit hands a step over and returns;
- * ckpt_wait waits for the oldest step not yet waited for, sets *loss (may be NULL) and returns what
- * ckpt_step would.  Two steps may be under way: feed and submit the next, then wait for the one
- * before.  After an error nothing that was under way counts.  Both return CKPT_EINVAL out of turn.
- */
+/* The two halves of ckpt_step, to keep the device busy: ckpt_submit hands a step over; ckpt_wait
+ * waits for the oldest not waited for, sets *loss (may be NULL) and returns what ckpt_step would.
+ * Two may be under way: feed and submit the next, then wait for the one before.  After a failure
+ * nothing that was under way counts.  Both return CKPT_EINVAL out of turn. */
 CKPT_API int ckpt_submit(ckpt_program *p);
 CKPT_API int ckpt_wait(ckpt_program *p, float *loss);
 

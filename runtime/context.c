@@ -42,9 +42,13 @@ static int copy_options(ckpt *c, const struct ckpt_options *opt)
 
 static int check_options(const struct ckpt_options *o)
 {
-    if (o->micro_batch < 0)
-        return error_set(CKPT_EINVAL, "--micro-batch %lld: give a number of samples, or 0 for all",
+    if (o->micro_batch < 0 && o->micro_batch != CKPT_AUTO)
+        return error_set(CKPT_EINVAL,
+                         "--micro-batch %lld: give a number of samples, 0 for all, or auto",
                          (long long)o->micro_batch);
+    if (o->micro_batch == CKPT_AUTO && o->plan_in)
+        return error_set(CKPT_EINVAL,
+                         "--micro-batch auto with --plan-in: the plan is for one size; name it");
     if (o->threads < 0 || o->threads > 4096)
         return error_set(CKPT_EINVAL, "--threads %lld: give 0 to 4096", (long long)o->threads);
     if (o->vram < -100)

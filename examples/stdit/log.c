@@ -84,7 +84,9 @@ static void put_model(FILE *f, const struct stdit_run *r)
 static void put_config(FILE *f, const struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
+    struct ckpt_program_info info;
 
+    ckpt_program_info(r->training, &info);
     fputs("{\"config\": {", f);
     put_string(f, "libckpt", ckpt_version());
     put_string(f, "model", o->model);
@@ -93,7 +95,7 @@ static void put_config(FILE *f, const struct stdit_run *r)
     put_model(f, r);
     put_int(f, "rows", r->data.rows);
     put_int(f, "batch", o->batch);
-    put_int(f, "micro_batch", o->library.micro_batch ? o->library.micro_batch : o->batch);
+    put_int(f, "micro_batch", info.micro_batch);
     put_int(f, "steps", o->steps);
     put_int(f, "warmup", o->warmup);
     put_string(f, "mask_stage", o->mask_stage);

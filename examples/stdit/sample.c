@@ -138,7 +138,7 @@ int stdit_sample(struct stdit_run *r)
     const struct stdit_options *o = &r->options;
     struct sampler s = {.run = r, .guided = o->guidance != 1};
 
-    s.clips = o->library.micro_batch ? o->library.micro_batch : o->batch;
+    s.clips = o->library.micro_batch > 0 ? o->library.micro_batch : o->batch;
     if (r->training && o->ema_decay > 0 && use_average(r))
         return -1;
     if (stdit_batch_create(&s.batch, r, s.guided ? 2 * s.clips : s.clips))

@@ -19,11 +19,14 @@ static int fail_with(ckpt *c, int code, const char *sentence)
     return context_fail(c, code, "%s", sentence);
 }
 
+/* *micro becomes CKPT_AUTO where it is to be chosen. */
 static int check_batch(ckpt *c, int64_t batch, int64_t *micro)
 {
     *micro = c->options.micro_batch ? c->options.micro_batch : batch;
     if (batch < 1)
         return context_fail(c, CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
+    if (*micro == CKPT_AUTO)
+        return 0;
     if (batch % *micro || batch / *micro > INT32_MAX)
         return context_fail(c, CKPT_EINVAL,
                             "--micro-batch %lld does not divide the batch of %lld samples",
@@ -248,14 +251,53 @@ static int32_t find_fetch(const ckpt_tape *t, const char *name)
     return -1;
 }
 
+static int record_and_plan(struct ckpt_program *p, struct wrapped *model,
+                           const struct ckpt_adamw *opt, int64_t micro)
+{
+    int rc = record_tape(p, record_with_loss, model, micro, opt);
+    return rc ? rc : make_plan(p);
+}
+
+static void drop_plan(struct ckpt_program *p)
+{
+    plan_free(p->plan);
+    graph_free(p->graph);
+    tape_free(p->tape);
+    p->plan = NULL;
+    p->graph = NULL;
+    p->tape = NULL;
+}
+
+/* The size of micro-steps whose plan is the fastest: every size that divides the batch is tried.
+ * Where none fits, the sentence is that of the smallest. */
+static int choose_micro(struct ckpt_program *p, struct wrapped *model, const struct ckpt_adamw *opt,
+                        int64_t *micro)
+{
+    double best = INFINITY;
+    int rc = 0;
+    for (int64_t size = p->batch; size >= 1; size--) {
+        if (p->batch % size || p->batch / size > INT32_MAX)
+            continue;
+        rc = record_and_plan(p, model, opt, size);
+        if (rc && rc != CKPT_EBUDGET)
+            return rc;
+        if (!rc && p->plan->seconds < best) {
+            best = p->plan->seconds;
+            *micro = size;
+        }
+        drop_plan(p);
+    }
+    return *micro == CKPT_AUTO ? rc : 0;
+}
+
 static int compile(struct ckpt_program *p, struct wrapped *model, const struct ckpt_adamw *opt)
 {
     int64_t micro;
     int rc = check_batch(p->c, p->batch, &micro);
+    if (!rc && micro == CKPT_AUTO)
+        rc = choose_micro(p, model, opt, &micro);
     if (!rc)
-        rc = record_tape(p, record_with_loss, model, micro, opt);
-    if (!rc)
-        rc = make_plan(p);
+        rc = record_and_plan(p, model, opt, micro);
     if (rc)
         return rc;
     p->next = p->c->programs;
@@ -330,8 +372,6 @@ void ckpt_program_free(ckpt_program *p)
     free_ports(d, p->feeds, p->tape ? p->tape->n_feeds : 0);
     free_ports(d, p->fetches, p->tape ? p->tape->n_fetches : 0);
     d->ops->host_free(d, p->runs);
-    plan_free(p->plan);
-    graph_free(p->graph);
-    tape_free(p->tape);
+    drop_plan(p);
     free(p);
 }

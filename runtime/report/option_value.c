@@ -79,6 +79,11 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
         return store_flag(field, where, text);
     case CKPT_OPT_INT:
         return store_int(field, where, text);
+    case CKPT_OPT_COUNT:
+        if (strcasecmp(text, "auto"))
+            return store_int(field, where, text);
+        *(int64_t *)field = CKPT_AUTO;
+        return 0;
     case CKPT_OPT_FLOAT:
         return store_float(field, where, text);
     case CKPT_OPT_SIZE:

@@ -12,8 +12,8 @@ static const struct ckpt_option library_table[] = {
      "directory and size of a third tier; so far only with --plan-only"},
     {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
      "where to compute: auto (a GPU if there is one), cpu or cuda"},
-    {"micro-batch", CKPT_OPT_INT, FIELD(micro_batch), "N",
-     "samples per micro-step; 0 is the whole batch"},
+    {"micro-batch", CKPT_OPT_COUNT, FIELD(micro_batch), "N",
+     "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits"},
     {"seed", CKPT_OPT_INT, FIELD(seed), "N", "seed of initial values and of random ops"},
     {"threads", CKPT_OPT_INT, FIELD(threads), "N",
      "kernel threads of the CPU device; 0 is one per core"},
@@ -45,9 +45,9 @@ const struct ckpt_option *ckpt_options_table(void)
 static size_t field_end(const struct ckpt_option *row)
 {
     static const size_t sizes[] = {
-        [CKPT_OPT_FLAG] = sizeof(bool),    [CKPT_OPT_INT] = sizeof(int64_t),
-        [CKPT_OPT_FLOAT] = sizeof(double), [CKPT_OPT_STRING] = sizeof(const char *),
-        [CKPT_OPT_SIZE] = sizeof(int64_t),
+        [CKPT_OPT_FLAG] = sizeof(bool),           [CKPT_OPT_INT] = sizeof(int64_t),
+        [CKPT_OPT_COUNT] = sizeof(int64_t),       [CKPT_OPT_FLOAT] = sizeof(double),
+        [CKPT_OPT_STRING] = sizeof(const char *), [CKPT_OPT_SIZE] = sizeof(int64_t),
     };
 
     return row->offset + sizes[row->type];

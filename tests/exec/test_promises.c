@@ -98,6 +98,31 @@ static void test_bf16_micro_steps(void **state)
     sweep(CKPT_BF16, 1);
 }
 
+/* --micro-batch auto: the whole batch where there is room, less where there is not, and then the
+ * numbers are those of the same size asked for. */
+static void test_micro_batch_auto(void **state)
+{
+    (void)state;
+    struct tiny m = shape;
+    struct tiny_result whole, least, same;
+    train_or_fail(&m, 0, CKPT_AUTO, &whole);
+    assert_int_equal(whole.info.micro_batch, m.batch);
+    int64_t low = whole.info.min_budget;
+    char message[1024];
+    struct ckpt_adamw a = optimizer();
+    struct ckpt_options o = options(low - 1, 0);
+    assert_int_equal(tiny_train(m, &o, &a, 1, &least, message), CKPT_EBUDGET);
+    train_or_fail(&m, low - 1, CKPT_AUTO, &least);
+    assert_true(least.info.micro_batch < m.batch);
+    train_or_fail(&m, low - 1, least.info.micro_batch, &same);
+    assert_true(tiny_same(&least, &same));
+    o = options(1, CKPT_AUTO);
+    tiny_result_free(&same);
+    assert_int_equal(tiny_train(m, &o, &a, 1, &same, message), CKPT_EBUDGET);
+    tiny_result_free(&whole);
+    tiny_result_free(&least);
+}
+
 static void test_refusal(void **state)
 {
     (void)state;
@@ -175,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_fp32_micro_steps),
         cmocka_unit_test(test_bf16_micro_steps),
+        cmocka_unit_test(test_micro_batch_auto),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_micro_batch),
         cmocka_unit_test(test_threads),
