@@ -34,6 +34,10 @@ void attention_short_forward(const struct attention_args &a, cudaStream_t stream
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream);
+/* Some of the tiles' work on Hopper. */
+bool attention_hopper_takes(const struct attention_args &a);
+void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream);
+void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 

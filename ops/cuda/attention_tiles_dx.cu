@@ -355,7 +355,9 @@ template <int DP> static void launch_backward(const struct attention_args &a, cu
 
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (a.width <= 64)
+    if (attention_hopper_takes(a))
+        attention_hopper_backward(a, stream);
+    else if (a.width <= 64)
         launch_backward<64>(a, stream);
     else if (a.width <= 72)
         launch_backward<72>(a, stream);

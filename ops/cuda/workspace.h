@@ -180,11 +180,11 @@ static inline int64_t cuda_group_norm_dx_workspace(const struct group_norm_shape
  * device idle, partial sums of dk and dv per chunk of queries.
  */
 enum {
-    CUDA_ATTENTION_WIDTH = 128,   /* the widest head of the tensor core kernels */
-    CUDA_ATTENTION_SHORT = 32,    /* up to so many queries and keys a warp does a head alone */
-    CUDA_ATTENTION_KEYS = 64,     /* of one block of the kernel for dk and dv */
-    CUDA_ATTENTION_BLOCKS = 1100, /* that fill a device a few times over */
-    CUDA_ATTENTION_CHUNK = 256    /* the fewest queries worth a chunk */
+    CUDA_ATTENTION_WIDTH = 128,  /* the widest head of the tensor core kernels */
+    CUDA_ATTENTION_SHORT = 32,   /* up to so many queries and keys a warp does a head alone */
+    CUDA_ATTENTION_KEYS = 64,    /* of one block of the kernel for dk and dv */
+    CUDA_ATTENTION_BLOCKS = 750, /* that fill a device about twice */
+    CUDA_ATTENTION_CHUNK = 256   /* the fewest queries worth a chunk */
 };
 
 struct cuda_attention_sizes {

@@ -208,11 +208,25 @@ static ckpt_tensor record_attention(ckpt_tape *t, const ckpt_tensor *in, const s
     return ckpt_attention(t, in[0], in[1], in[2], (float)c->attr.scale);
 }
 
+/* Sequences that are neither short nor long, in heads of the real model from the large trials on.
+ */
+static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
+{
+    const bool large = trial >= TRIAL_LARGE;
+    int64_t q[] = {large ? 2 : 1, rng_range(r, 33, large ? 128 : 36), large ? 2 : 1,
+                   large ? 72 : 2};
+    int64_t k[] = {q[0], rng_range(r, large ? 65 : 33, large ? 128 : 36), q[2], q[3]};
+    case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 4, k)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 4, k)->keep_last = true;
+    c->attr.scale = (float)(1 / sqrt((double)q[3]));
+}
+
 /* Some samples have no text, and some rows belong to nobody. */
 static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
 {
     int64_t B = rng_dim(r, 4), L = rng_dim(r, 5), H = rng_dim(r, 3), D = rng_dim(r, 7), R = 0;
-    int64_t text = trial < TRIAL_LARGE ? 5 : 150;
+    int64_t text = trial < TRIAL_LARGE ? 5 : 150, least = trial > TRIAL_LARGE ? 100 : 0;
     if (trial == TRIAL_LARGE)
         L = 300;
     else if (trial > TRIAL_LARGE) { /* many queries, the heads of the real model */
@@ -224,7 +238,7 @@ static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
     case_add(c, r, ROLE_PARAM, 4, (int64_t[]){B, L, H, D})->keep_last = true;
     int64_t lens[16];
     for (int64_t b = 0; b < B; b++)
-        R += lens[b] = trial == TRIAL_TINY ? 1 : rng_range(r, 0, text);
+        R += lens[b] = trial == TRIAL_TINY ? 1 : rng_range(r, least, text);
     R += trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3);
     R += R == 0;
     case_add(c, r, ROLE_PARAM, 3, (int64_t[]){R, H, D})->keep_last = true;
@@ -367,6 +381,7 @@ static const struct op_row rows[] = {
     {"rope", draw_rope, record_rope, ref_rope},
     {"rms_norm_rope", draw_rms_norm_rope, record_rms_norm_rope, ref_rms_norm_rope},
     {"attention", draw_attention, record_attention, ref_attention},
+    {"attention (middling)", draw_middling_attention, record_attention, ref_attention},
     {"cross_attention", draw_cross_attention, record_cross_attention, ref_cross_attention},
     {"pack", draw_pack, record_pack, ref_pack},
     {"timestep_embedding", draw_timestep_embedding, record_timestep_embedding,

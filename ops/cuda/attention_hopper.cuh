@@ -1,0 +1,299 @@
+/*
+ * Products of a warpgroup (four warps) by the tensor cores of Hopper, for heads of 72.
+ *
+ * Operands stand in shared memory as cores of 8 rows by 16 bytes, which are 128 bytes in a row
+ * (PTX ISA, "wgmma", matrices without swizzling).  A column of cores holds one piece of 16 bytes of
+ * all rows of a tile; columns are an odd number of pieces apart, so that threads that copy
+ * neighbouring pieces of a row meet different banks.  The same tile serves as an operand along the
+ * width, and transposed as one along the rows: only the strides change places.
+ *
+ * 72 are 4 steps of 16 and one of 8.  A tile that is a left operand has a tenth column, of zeros,
+ * before the last one; the right operand's last step begins one column early, so that the column
+ * that it has seen before meets the zeros.
+ *
+ * Accumulators lie in each warp as those of mma.m16n8k16 do (attention_mma.cuh), warp w holding
+ * rows 16w to 16w + 15 of the 64; rounded they are left operands too.
+ */
+#ifndef CKPT_CUDA_ATTENTION_HOPPER_CUH
+#define CKPT_CUDA_ATTENTION_HOPPER_CUH
+
+#include "cuda/attention_mma.cuh"
+
+constexpr int HOPPER_WIDTH = 72;
+constexpr int UNITS = HOPPER_WIDTH / 8; /* pieces of 16 bytes in a row */
+constexpr int GROUP = 128;              /* threads of a warpgroup */
+constexpr int GROUP_ROWS = 64;          /* rows of its products */
+constexpr int STEPS = 5;                /* along the width */
+
+/* Pieces from column to column of a tile of n rows; bytes of whole tiles, right and left operands.
+ */
+__host__ __device__ constexpr int column_pieces(int n)
+{
+    return n + 1;
+}
+
+__host__ __device__ constexpr int column_bytes(int n)
+{
+    return 16 * column_pieces(n);
+}
+
+__host__ __device__ constexpr int right_bytes(int n)
+{
+    return UNITS * column_bytes(n);
+}
+
+__host__ __device__ constexpr int left_bytes(int n)
+{
+    return (UNITS + 1) * column_bytes(n);
+}
+
+/* The column of a left operand that holds piece number `unit`. */
+__host__ __device__ constexpr int left_column(int unit)
+{
+    return unit < UNITS - 1 ? unit : UNITS;
+}
+
+/* ---- instructions -------------------------------------------------------------------------- */
+
+/* Before the first product: registers are as the program left them. */
+__device__ __forceinline__ void products_begin(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Products begun so far are one batch. */
+__device__ __forceinline__ void products_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Waits until at most N batches are under way. */
+template <int N> __device__ __forceinline__ void products_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/* What was written to shared memory may be read by products, once a barrier has passed. */
+__device__ __forceinline__ void show_products(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Registers keep their place in the order of the program: products come and go behind its back. */
+template <int N> __device__ __forceinline__ void pin_registers(float (&c)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])::"memory");
+}
+
+template <int N> __device__ __forceinline__ void pin_registers(uint32_t (&c)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        asm volatile("" : "+r"(c[n][0]), "+r"(c[n][1]), "+r"(c[n][2]), "+r"(c[n][3])::"memory");
+}
+
+/* Where an operand is: the piece of 16 bytes at which its first core begins, and how many pieces on
+ * the next one is along the summed axis, and along the other.  Shared memory has fewer pieces than
+ * the first field holds, so that steps can be added to a whole. */
+__device__ __forceinline__ uint64_t operand_at(uint32_t piece, int summed, int other)
+{
+    return (uint64_t)other << 32 | (uint64_t)(piece + ((uint32_t)summed << 16));
+}
+
+__device__ __forceinline__ uint32_t piece_at(const void *p)
+{
+    return shared_address(p) / 16;
+}
+
+#define ACCUMULATORS(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
+
+/* c [64, 64] = a [64, 16] b [64, 16]^T, or += that. */
+__device__ __forceinline__ void multiply_widths(float (&c)[8][4], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, add, 1, 1, 0, 0; }"
+                 : ACCUMULATORS(c[0]), ACCUMULATORS(c[1]), ACCUMULATORS(c[2]), ACCUMULATORS(c[3]),
+                   ACCUMULATORS(c[4]), ACCUMULATORS(c[5]), ACCUMULATORS(c[6]), ACCUMULATORS(c[7])
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+/* c [64, 72] += a [64, 16] b [16, 72], a in registers. */
+__device__ __forceinline__ void multiply_sixteen(float (&c)[UNITS][4], const uint32_t (&a)[4],
+                                                 uint64_t b)
+{
+    asm volatile("{ .reg .pred add; setp.eq.b32 add, 0, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35}, {%36, %37, %38, %39}, %40, add, 1, 1, 1; }"
+                 : ACCUMULATORS(c[0]), ACCUMULATORS(c[1]), ACCUMULATORS(c[2]), ACCUMULATORS(c[3]),
+                   ACCUMULATORS(c[4]), ACCUMULATORS(c[5]), ACCUMULATORS(c[6]), ACCUMULATORS(c[7]),
+                   ACCUMULATORS(c[8])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+#undef ACCUMULATORS
+
+/* ---- products ------------------------------------------------------------------------------ */
+
+/* c [64, 64] = x y^T: x 64 rows of a left tile of ROWS rows, y a right tile of 64 rows, told by
+ * their first pieces. */
+template <int ROWS>
+__device__ __forceinline__ void begin_scores(float (&c)[8][4], uint32_t x, uint32_t y)
+{
+    constexpr int left = column_pieces(ROWS), right = column_pieces(64);
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+        const int column = k < STEPS - 1 ? 2 * k : UNITS - 2;
+        multiply_widths(c, operand_at(x + 2 * k * left, left, 8),
+                        operand_at(y + column * right, right, 8), k > 0);
+    }
+    products_commit();
+}
+
+/* c [64, 72] += p y for 16 rows of y, a right tile of 64, from row 16 k on; p is in registers.
+ * Goes into the batch that is committed next. */
+__device__ __forceinline__ void multiply_rows(float (&c)[UNITS][4], const uint32_t (&p)[4],
+                                              uint32_t y, int k)
+{
+    multiply_sixteen(c, p, operand_at(y + k * 16, 8, column_pieces(64)));
+}
+
+/* Columns 16 k to 16 k + 15 of accumulators rounded to a left operand. */
+__device__ __forceinline__ void round_operand(uint32_t (&p)[4], const float (&c)[8][4], int k)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        p[i] = pack2(c[2 * k + i / 2][i % 2 * 2], c[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
+template <int N> __device__ __forceinline__ void clear_registers(float (&c)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            c[n][i] = 0;
+}
+
+/* ---- rows between global memory and tiles ---------------------------------------------------- */
+
+/* How THREADS threads share the rows of tiles: each keeps its piece and goes down the rows.  All
+ * operands are such that pieces of 16 bytes can be moved. */
+template <int THREADS> struct core_mover {
+    static constexpr int step = THREADS / UNITS; /* rows per pass */
+    int row, unit;                               /* row: beyond all tiles where there is none */
+
+    __device__ __forceinline__ core_mover()
+    {
+        unit = threadIdx.x % UNITS;
+        row = threadIdx.x < step * UNITS ? (int)threadIdx.x / UNITS : 1 << 20;
+    }
+
+    /* The thread's first piece of rows x. */
+    __device__ __forceinline__ const char *first(const attention_rows &x) const
+    {
+        return (const char *)x.data + 2 * (row * x.row + unit * 8);
+    }
+
+    /* Rows [0, n) from `from` on, `stride` elements apart, into `column` of a tile of ROWS rows;
+     * the rest becomes zero.  Addresses of what is not there are made but not read. */
+    template <int ROWS>
+    __device__ __forceinline__ void copy(uint32_t tile, int column, const char *from,
+                                         int64_t stride, int n) const
+    {
+        const uint32_t to = tile + column * column_bytes(ROWS) + row * 16;
+        if (row >= ROWS)
+            return;
+#pragma unroll
+        for (int i = 0; i < (ROWS + step - 1) / step; i++)
+            if ((i + 1) * step <= ROWS || row + i * step < ROWS)
+                copy16(to + i * step * 16, from + i * step * 2 * stride, row + i * step < n);
+    }
+
+    template <int ROWS>
+    __device__ __forceinline__ void load_right(uint32_t tile, const attention_rows &x, int n) const
+    {
+        copy<ROWS>(tile, unit, first(x), x.row, n);
+    }
+
+    template <int ROWS>
+    __device__ __forceinline__ void load_left(char *tile, const attention_rows &x, int n) const
+    {
+        copy<ROWS>(shared_address(tile), left_column(unit), first(x), x.row, n);
+        for (int i = threadIdx.x; i < ROWS; i += THREADS)
+            *reinterpret_cast<uint4 *>(tile + (UNITS - 1) * column_bytes(ROWS) + i * 16) =
+                uint4{0, 0, 0, 0};
+    }
+
+    /* Rows [0, n) of a left tile, as accumulators were put there. */
+    template <int ROWS>
+    __device__ __forceinline__ void store(const attention_rows &x, int n, const char *tile) const
+    {
+        char *to = (char *)first(x);
+        const char *from = tile + left_column(unit) * column_bytes(ROWS) + row * 16;
+#pragma unroll
+        for (int i = 0; i < (ROWS + step - 1) / step; i++)
+            if (row + i * step < n)
+                *reinterpret_cast<uint4 *>(to + i * step * 2 * x.row) =
+                    *reinterpret_cast<const uint4 *>(from + i * step * 16);
+    }
+};
+
+/* The rows of one operand, coming in 64 at a time into two right tiles in turn, of which the first
+ * is at `to`.  Tiles of two operands alternate. */
+template <int THREADS> struct core_stream {
+    static constexpr int apart = 2 * right_bytes(64);
+    const char *from; /* the thread's first piece of the next tile */
+    int64_t row;
+    uint32_t tiles;
+
+    __device__ __forceinline__ void open(const core_mover<THREADS> &mover, const attention_rows &x,
+                                         const char *to)
+    {
+        from = mover.first(x);
+        row = x.row;
+        tiles = shared_address(to);
+    }
+
+    /* The first piece of tile `which`. */
+    __device__ __forceinline__ uint32_t tile(int which) const
+    {
+        return tiles / 16 + which * (apart / 16);
+    }
+
+    /* The next tile, n rows of which are there. */
+    __device__ __forceinline__ void load(const core_mover<THREADS> &mover, int which, int n)
+    {
+        mover.template copy<64>(tiles + which * apart, mover.unit, from, row, n);
+        from += 2 * 64 * row;
+    }
+};
+
+/* The block's warpgroup that the thread is in, the same for a warp as the compiler can see. */
+__device__ __forceinline__ int group_index(void)
+{
+    return __shfl_sync(0xffffffffu, threadIdx.x / GROUP, 0);
+}
+
+/* Writes a warpgroup's accumulators, rows times factor, as 64 rows of a left tile of ROWS rows. */
+template <int ROWS>
+__device__ __forceinline__ void put_rows(char *tile, const float (&c)[UNITS][4], float upper,
+                                         float lower)
+{
+    const int lane = threadIdx.x & 31, warp = threadIdx.x % GROUP / 32;
+    char *at = tile + (warp * 16 + lane / 4) * 16 + lane % 4 * 4;
+#pragma unroll
+    for (int n = 0; n < UNITS; n++) {
+        char *to = at + left_column(n) * column_bytes(ROWS);
+        *reinterpret_cast<uint32_t *>(to) = pack2(c[n][0] * upper, c[n][1] * upper);
+        *reinterpret_cast<uint32_t *>(to + 128) = pack2(c[n][2] * lower, c[n][3] * lower);
+    }
+}
+
+#endif
