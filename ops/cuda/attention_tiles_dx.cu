@@ -299,14 +299,16 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
                                a.width, d_o_tile);
 }
 
-/* dk and dv from the chunks' sums, a thread for each element; packed rows of nobody become zero. */
+/* dk and dv from the chunks' sums, a thread for N elements side by side; packed rows of nobody
+ * become zero. */
+template <int N>
 __global__ void __launch_bounds__(256)
     sum_chunks(const __grid_constant__ attention_args a, int64_t first_unit)
 {
     __shared__ int64_t used;
     const int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
     const int64_t matrix = rows * a.n_heads * a.width;
-    const int64_t i = (first_unit + blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64_t i = ((first_unit + blockIdx.x) * blockDim.x + threadIdx.x) * N;
     if (threadIdx.x == 0)
         used = a.lens ? attention_packed_rows(a) : rows;
     __syncthreads();
@@ -314,18 +316,33 @@ __global__ void __launch_bounds__(256)
         return;
     int64_t index = i, column = take_index(index, a.width), head = take_index(index, a.n_heads);
     int64_t row = take_index(index, rows), sequence = row;
-    float sum = 0;
+    float sum[N] = {};
     if (row < used) {
 #pragma unroll 8
-        for (int64_t c = 0; c < a.n_chunks; c++)
-            sum += a.partial[c * 2 * matrix + i];
+        for (int64_t c = 0; c < a.n_chunks; c++) {
+            float x[N];
+            load_floats(x, a.partial + c * 2 * matrix + i);
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                sum[n] += x[n];
+        }
     }
     if (a.lens)
         sequence = 0;
     else
         row = take_index(sequence, a.n_keys);
-    attention_set_element(attention_rows_at(a, index ? a.dv : a.dk, sequence, head, row), column,
-                          sum);
+    const struct attention_rows to = attention_rows_at(a, index ? a.dv : a.dk, sequence, head, row);
+    if constexpr (N == 1)
+        attention_set_element(to, column, sum[0]);
+    else
+        store_floats((bf16 *)to.data + column, sum);
+}
+
+template <int N> static void launch_sums(const struct attention_args &a, cudaStream_t stream)
+{
+    int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
+    attention_launch(sum_chunks<N>, attention_tile_count(2 * rows * a.n_heads * a.width, 256 * N),
+                     256, 0, stream, a);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
@@ -363,9 +380,8 @@ void attention_tiles_backward(const struct attention_args &a, cudaStream_t strea
         launch_backward<72>(a, stream);
     else
         launch_backward<128>(a, stream);
-    if (a.partial) {
-        int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
-        attention_launch(sum_chunks, attention_tile_count(2 * rows * a.n_heads * a.width, 256), 256,
-                         0, stream, a);
-    }
+    if (a.partial && a.width % 4 == 0 && a.dk.vectors && a.dv.vectors)
+        launch_sums<4>(a, stream);
+    else if (a.partial)
+        launch_sums<1>(a, stream);
 }
