@@ -35,10 +35,31 @@ struct cast_attr {
     int32_t dtype;
 };
 
-/* clip_coefficient. */
+/* clip_coefficient: what all updates of a step share. */
 struct clip_attr {
     float clip_norm; /* 0: no clipping */
+    float beta1, beta2;
 };
+
+/* The norm, the factor that clips it, and of k updates 1 / (1 - beta1^k) and 1 / (1 - beta2^k). */
+enum { CLIP_NORM, CLIP_FACTOR, CLIP_UNBIAS1, CLIP_UNBIAS2, CLIP_VALUES };
+
+/* adamw updates n parameters.  Operands: these states of each, n gradients, the clip values. */
+enum {
+    ADAMW_VALUE,
+    ADAMW_MASTER, /* absent where the value is fp32 */
+    ADAMW_EXP_AVG,
+    ADAMW_EXP_AVG_SQ,
+    ADAMW_EMA, /* absent where none is kept */
+    ADAMW_STATES
+};
+
+#define ADAMW_PARAMS 32 /* of one op, at most */
+
+static inline int adamw_params(int n_in)
+{
+    return (n_in - 1) / (ADAMW_STATES + 1);
+}
 
 /* fill and randn: what to make; randn has no value. */
 struct make_attr {

@@ -4,7 +4,7 @@
 #include "optim/optim.h"
 #include "rows.h"
 
-CKPT_CLONES static double sum_squares_leaf(const float *g, int64_t n)
+CKPT_CLONES static double sum_squares_f32(const float *g, int64_t n)
 {
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -13,16 +13,31 @@ CKPT_CLONES static double sum_squares_leaf(const float *g, int64_t n)
     return sum;
 }
 
+CKPT_CLONES static double sum_squares_bf16(const uint16_t *g, int64_t n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)bf16_load(g[i]) * (double)bf16_load(g[i]);
+    return sum;
+}
+
+/* Elements [i, i + n) of a gradient. */
+static double sum_squares_leaf(const struct ckpt_view *v, int64_t i, int64_t n)
+{
+    return view_half(v) ? sum_squares_bf16((const uint16_t *)v->data + i, n)
+                        : sum_squares_f32((const float *)v->data + i, n);
+}
+
 /* The sum over one tensor. */
 static double sum_squares_of(const struct ckpt_view *v, double *partial)
 {
-    const float *g = v->data;
     int64_t n = desc_numel(&v->desc), chunks = optim_chunks(&v->desc);
     double sum = 0;
 #pragma omp parallel for schedule(static) if (chunks > 1)
     for (int64_t i = 0; i < chunks; i++)
         partial[i] =
-            sum_squares_leaf(g + i * OPTIM_CHUNK, min_i64(OPTIM_CHUNK, n - i * OPTIM_CHUNK));
+            sum_squares_leaf(v, i * OPTIM_CHUNK, min_i64(OPTIM_CHUNK, n - i * OPTIM_CHUNK));
     for (int64_t i = 0; i < chunks; i++)
         sum += partial[i];
     return sum;
@@ -45,8 +60,11 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
     for (int i = 1; i < a->n_in; i++)
         sum += *(const float *)a->in[i].data;
     double norm = sqrt(sum), factor = attr->clip_norm / (norm + 1e-6);
-    out[0] = (float)norm;
-    out[1] = attr->clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
+    double k = (double)a->run->opt_step + 1;
+    out[CLIP_NORM] = (float)norm;
+    out[CLIP_FACTOR] = attr->clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
+    out[CLIP_UNBIAS1] = (float)(1.0 / (1.0 - pow((double)attr->beta1, k)));
+    out[CLIP_UNBIAS2] = (float)(1.0 / (1.0 - pow((double)attr->beta2, k)));
     return CKPT_OK;
 }
 
@@ -58,17 +76,16 @@ struct adamw {
 };
 
 static struct adamw adamw_constants(const struct ckpt_adamw *o, const struct ckpt_run *run,
-                                    float clip)
+                                    const float *clip)
 {
-    double k = (double)run->opt_step + 1;
     return (struct adamw){
-        .clip = clip,
+        .clip = clip[CLIP_FACTOR],
         .beta1 = o->beta1,
         .beta2 = o->beta2,
         .new1 = (float)(1.0 - (double)o->beta1),
         .new2 = (float)(1.0 - (double)o->beta2),
-        .unbias1 = (float)(1.0 / (1.0 - pow((double)o->beta1, k))),
-        .unbias2 = (float)(1.0 / (1.0 - pow((double)o->beta2, k))),
+        .unbias1 = clip[CLIP_UNBIAS1],
+        .unbias2 = clip[CLIP_UNBIAS2],
         .eps = o->eps,
         .lr = run->lr,
         .weight_decay = o->weight_decay,
@@ -120,31 +137,44 @@ CKPT_CLONES static void adamw_leaf(const struct adamw *p, const struct adamw_row
         adamw_loop(p, r, n, false, false);
 }
 
-static struct adamw_rows adamw_at(const struct ckpt_kernel_args *a, int64_t i)
+/* Elements [i, i + n) of a parameter: its states and its gradient. */
+static void adamw_chunk(const struct adamw *p, const struct ckpt_view *state,
+                        const struct ckpt_view *gradient, int64_t i, int64_t n)
 {
-    const struct ckpt_view *out = a->out;
-    bool half = view_half(&out[0]);
-    return (struct adamw_rows){
-        .w = (float *)out[half ? 1 : 0].data + i,
-        .m = (float *)out[2].data + i,
-        .v = (float *)out[3].data + i,
-        .ema = out[4].data ? (float *)out[4].data + i : NULL,
-        .value = half ? (uint16_t *)out[0].data + i : NULL,
-        .g = (const float *)a->in[5].data + i,
+    const bool half = view_half(&state[ADAMW_VALUE]);
+    float *ema = state[ADAMW_EMA].data, wide[OPTIM_CHUNK];
+    struct adamw_rows rows = {
+        .w = (float *)state[half ? ADAMW_MASTER : ADAMW_VALUE].data + i,
+        .m = (float *)state[ADAMW_EXP_AVG].data + i,
+        .v = (float *)state[ADAMW_EXP_AVG_SQ].data + i,
+        .ema = ema ? ema + i : NULL,
+        .value = half ? (uint16_t *)state[ADAMW_VALUE].data + i : NULL,
+        .g = (const float *)gradient->data + i,
     };
+    if (view_half(gradient)) {
+        cpu_load(wide, (const uint16_t *)gradient->data + i, CKPT_BF16, n);
+        rows.g = wide;
+    }
+    adamw_leaf(p, &rows, n);
+}
+
+static void adamw_param(const struct adamw *p, const struct ckpt_view *state,
+                        const struct ckpt_view *gradient)
+{
+    const int64_t n = desc_numel(&state[ADAMW_VALUE].desc);
+#pragma omp parallel for schedule(static) if (n > OPTIM_CHUNK)
+    for (int64_t i = 0; i < n; i += OPTIM_CHUNK)
+        adamw_chunk(p, state, gradient, i, min_i64(OPTIM_CHUNK, n - i));
 }
 
 int cpu_adamw(const struct ckpt_kernel_args *a)
 {
-    const float *clip = a->in[6].data;
-    int64_t n = desc_numel(&a->in[0].desc);
-    if (!isfinite(clip[0]))
+    const struct ckpt_view *gradient = a->in + a->n_out;
+    const float *clip = a->in[a->n_in - 1].data;
+    if (!isfinite(clip[CLIP_NORM]))
         return CKPT_OK;
-    struct adamw p = adamw_constants(a->attr, a->run, clip[1]);
-#pragma omp parallel for schedule(static) if (n > OPTIM_CHUNK)
-    for (int64_t i = 0; i < n; i += OPTIM_CHUNK) {
-        struct adamw_rows rows = adamw_at(a, i);
-        adamw_leaf(&p, &rows, min_i64(OPTIM_CHUNK, n - i));
-    }
+    struct adamw p = adamw_constants(a->attr, a->run, clip);
+    for (int k = 0; k < adamw_params(a->n_in); k++)
+        adamw_param(&p, a->out + k * ADAMW_STATES, &gradient[k]);
     return CKPT_OK;
 }

@@ -1,36 +1,55 @@
-/* AdamW (Loshchilov & Hutter 2019) as an op that changes a parameter and its state in place. */
+/* AdamW (Loshchilov & Hutter 2019) as an op that changes parameters and their state in place. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "attr.h"
 #include "context.h"
 #include "ops.h"
 #include "optim/optim.h"
 
-enum { VALUE, MASTER, EXP_AVG, EXP_AVG_SQ, EMA, GRADIENT, CLIP, OPERANDS, STATES = EMA + 1 };
+/* in: the states of one parameter. */
+static int check_states(struct ckpt_call *call, const struct ckpt_desc *in)
+{
+    const struct ckpt_desc *value = &in[ADAMW_VALUE];
+    if (value->dtype != CKPT_F32 && value->dtype != CKPT_BF16)
+        return ckpt_call_fail(call, "a parameter must be fp32 or bf16");
+    if ((in[ADAMW_MASTER].ndim < 0) != (value->dtype == CKPT_F32))
+        return ckpt_call_fail(call, "a bf16 parameter needs a master, an fp32 one has none");
+    for (int i = ADAMW_MASTER; i < ADAMW_STATES; i++) {
+        bool optional = i == ADAMW_MASTER || i == ADAMW_EMA;
+        if (optional && in[i].ndim < 0)
+            continue;
+        if (in[i].dtype != CKPT_F32 || desc_numel(&in[i]) != desc_numel(value))
+            return ckpt_call_fail(call, "state %d must be fp32 of the parameter's size", i);
+    }
+    return CKPT_OK;
+}
 
 static int adamw_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *in = call->in;
-    if (call_float(call, VALUE))
-        return CKPT_ESHAPE;
-    if ((in[MASTER].ndim < 0) != (in[VALUE].dtype == CKPT_F32))
-        return ckpt_call_fail(call, "a bf16 parameter needs a master, an fp32 one has none");
-    for (int i = MASTER; i <= GRADIENT; i++) {
-        bool optional = i == MASTER || i == EMA;
-        if (optional && in[i].ndim < 0)
-            continue;
-        if (in[i].dtype != CKPT_F32 || desc_numel(&in[i]) != desc_numel(&in[VALUE]))
-            return ckpt_call_fail(call, "operand %d must be fp32 of the parameter's size", i);
+    const int n = adamw_params(call->n_in);
+    const struct ckpt_desc *gradient = call->in + n * ADAMW_STATES, *clip = gradient + n;
+    for (int k = 0; k < n; k++) {
+        const struct ckpt_desc *states = call->in + k * ADAMW_STATES;
+        if (check_states(call, states))
+            return CKPT_ESHAPE;
+        if ((states[ADAMW_EMA].ndim < 0) != (call->in[ADAMW_EMA].ndim < 0))
+            return ckpt_call_fail(call, "either all parameters have an EMA or none");
+        if (desc_numel(&gradient[k]) != desc_numel(&states[ADAMW_VALUE]) ||
+            (gradient[k].dtype != CKPT_F32 && gradient[k].dtype != CKPT_BF16))
+            return ckpt_call_fail(call, "a gradient must be fp32 or bf16 of the parameter's size");
     }
-    if (in[CLIP].dtype != CKPT_F32 || desc_numel(&in[CLIP]) != 2)
-        return ckpt_call_fail(call, "operand %d must be fp32 [2]", CLIP);
-    for (int i = 0; i < STATES; i++)
-        call->out[i] = in[i];
+    if (clip->dtype != CKPT_F32 || desc_numel(clip) != CLIP_VALUES)
+        return ckpt_call_fail(call, "the last operand must be fp32 [%d]", CLIP_VALUES);
+    for (int i = 0; i < n * ADAMW_STATES; i++)
+        call->out[i] = call->in[i];
     return CKPT_OK;
 }
 
 static void adamw_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    *cost = (struct ckpt_cost){.flops = 18.0 * (double)desc_numel(&call->in[VALUE])};
+    *cost = (struct ckpt_cost){0};
+    for (int i = 0; i < call->n_out; i += ADAMW_STATES)
+        cost->flops += 18.0 * (double)desc_numel(&call->in[i]);
 }
 
 const struct ckpt_op_def op_adamw = {
@@ -43,21 +62,71 @@ const struct ckpt_op_def op_adamw = {
     .cuda = CUDA_KERNEL(cuda_adamw),
 };
 
-static void append_update(ckpt_tape *t, int32_t param, const struct ckpt_adamw *opt,
-                          ckpt_tensor clip)
+/*
+ * Parameters of one adamw.  Most of a model are small: one by one, their launches would cost more
+ * than their bytes.  A large one stays alone, so that its state can come and go by itself.
+ */
+#define GROUP_NUMEL ((int64_t)1 << 22)
+#define GROUP_LARGE (GROUP_NUMEL / 2) /* a parameter from here on is a group of its own */
+
+struct group {
+    int n;
+    int64_t numel;
+    int32_t param[ADAMW_PARAMS];
+};
+
+static void states_of(ckpt_tape *t, int32_t param, const struct ckpt_adamw *opt, ckpt_tensor *in)
 {
-    ckpt_tensor in[OPERANDS] = {CKPT_NONE}, out[STATES];
-    in[VALUE] = tape_slot(t, param, STORAGE_VALUE);
-    if (ckpt_desc_of(t, in[VALUE]).dtype == CKPT_BF16)
-        in[MASTER] = tape_slot(t, param, STORAGE_MASTER);
-    in[EXP_AVG] = tape_slot(t, param, STORAGE_EXP_AVG);
-    in[EXP_AVG_SQ] = tape_slot(t, param, STORAGE_EXP_AVG_SQ);
+    in[ADAMW_VALUE] = tape_slot(t, param, STORAGE_VALUE);
+    if (ckpt_desc_of(t, in[ADAMW_VALUE]).dtype == CKPT_BF16)
+        in[ADAMW_MASTER] = tape_slot(t, param, STORAGE_MASTER);
+    in[ADAMW_EXP_AVG] = tape_slot(t, param, STORAGE_EXP_AVG);
+    in[ADAMW_EXP_AVG_SQ] = tape_slot(t, param, STORAGE_EXP_AVG_SQ);
     if (opt->ema_decay > 0.f)
-        in[EMA] = tape_slot(t, param, STORAGE_EMA);
-    in[GRADIENT].id = t->param_gradient[param];
-    in[CLIP] = clip;
-    ckpt_label(t, "%s", t->context->params.data[param].name);
-    ckpt_record(t, &op_adamw, OPERANDS, in, STATES, out, opt, sizeof *opt);
+        in[ADAMW_EMA] = tape_slot(t, param, STORAGE_EMA);
+}
+
+/* Records the update of a group and empties it. */
+static void close_group(ckpt_tape *t, struct group *g, const struct ckpt_adamw *opt,
+                        ckpt_tensor clip)
+{
+    ckpt_tensor in[ADAMW_PARAMS * (ADAMW_STATES + 1) + 1] = {CKPT_NONE};
+    ckpt_tensor out[ADAMW_PARAMS * ADAMW_STATES];
+    const int n = g->n, n_out = n * ADAMW_STATES;
+    if (!n)
+        return;
+    for (int k = 0; k < n; k++) {
+        states_of(t, g->param[k], opt, in + k * ADAMW_STATES);
+        in[n_out + k].id = t->param_gradient[g->param[k]];
+    }
+    in[n_out + n] = clip;
+    const char *first = t->context->params.data[g->param[0]].name;
+    if (n > 1)
+        ckpt_label(t, "%s and %d more", first, n - 1);
+    else
+        ckpt_label(t, "%s", first);
+    ckpt_record(t, &op_adamw, n_out + n + 1, in, n_out, out, opt, sizeof *opt);
+    *g = (struct group){0};
+}
+
+static void append_updates(ckpt_tape *t, const struct ckpt_adamw *opt, ckpt_tensor clip)
+{
+    struct group small = {0};
+    for (int32_t i = 0; i < t->n_params && !t->error; i++) {
+        if (!t->param_gradient[i])
+            continue;
+        int64_t numel = desc_numel(&t->context->params.data[i].desc);
+        if (numel >= GROUP_LARGE) {
+            struct group large = {.n = 1, .param = {i}};
+            close_group(t, &large, opt, clip);
+            continue;
+        }
+        if (small.n == ADAMW_PARAMS || small.numel + numel > GROUP_NUMEL)
+            close_group(t, &small, opt, clip);
+        small.param[small.n++] = i;
+        small.numel += numel;
+    }
+    close_group(t, &small, opt, clip);
 }
 
 static int check_options(ckpt_tape *t, const struct ckpt_adamw *o)
@@ -80,10 +149,8 @@ int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt)
     if (t->error || check_options(t, opt))
         return t->error;
     ckpt_label(t, "optimizer");
-    ckpt_tensor clip = optim_clip(t, opt->clip_norm);
+    ckpt_tensor clip = optim_clip(t, opt);
     ckpt_output(t, "ckpt.grad_norm", clip);
-    for (int32_t i = 0; i < t->n_params && !t->error; i++)
-        if (t->param_gradient[i])
-            append_update(t, i, opt, clip);
+    append_updates(t, opt, clip);
     return t->error;
 }

@@ -1,4 +1,4 @@
-/* The global norm of all gradients, and the factor that clips them to it. */
+/* The global norm of all gradients, and what all updates share: see ops/attr.h. */
 #include <stdlib.h>
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -21,8 +21,8 @@ static int64_t sum_squares_workspace(const struct ckpt_call *call)
 static int sum_squares_shape(struct ckpt_call *call)
 {
     for (int i = 0; i < call->n_in; i++)
-        if (call->in[i].ndim < 0 || call->in[i].dtype != CKPT_F32)
-            return ckpt_call_fail(call, "a gradient must be fp32");
+        if (call_float(call, i))
+            return CKPT_ESHAPE;
     call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {1}, .stride = {1}};
     call->workspace = sum_squares_workspace(call);
     return CKPT_OK;
@@ -53,7 +53,8 @@ static int clip_coefficient_shape(struct ckpt_call *call)
     if (!(attr->clip_norm >= 0.f))
         return ckpt_call_fail(call, "clip_norm is %g and must be 0 or more",
                               (double)attr->clip_norm);
-    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {2}, .stride = {1}};
+    call->out[0] =
+        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {CLIP_VALUES}, .stride = {1}};
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_clip_workspace() : 0;
     return CKPT_OK;
 }
@@ -109,9 +110,9 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
     return n;
 }
 
-ckpt_tensor optim_clip(ckpt_tape *t, float clip_norm)
+ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
 {
-    struct clip_attr attr = {.clip_norm = clip_norm};
+    struct clip_attr attr = {.clip_norm = opt->clip_norm, .beta1 = opt->beta1, .beta2 = opt->beta2};
     ckpt_tensor *sums = calloc((size_t)t->n_params + 1, sizeof *sums);
     if (!sums) {
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);

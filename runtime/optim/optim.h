@@ -14,14 +14,15 @@ static inline int64_t optim_chunks(const struct ckpt_desc *d)
 
 /*
  * Records the sums of squares of all gradients, a group of parameters at a time and in the order of
- * their creation; then the clip coefficient of all of them, [norm, factor], which becomes the
- * output "ckpt.grad_norm"; then an AdamW update per parameter.  Where the norm is not finite the
- * update changes nothing.  t->phase must be PHASE_UPDATE.  Returns 0 or the tape's error.
+ * their creation; then the clip values of all of them, the norm first, which become the output
+ * "ckpt.grad_norm"; then AdamW updates, one per large parameter and one per group of small ones.
+ * Where the norm is not finite they change nothing.  t->phase must be PHASE_UPDATE.  Returns 0 or
+ * the tape's error.
  */
 int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt);
 
-/* [norm of all gradients, factor that clips them].  Operand 0 of the op is the loss: where it is
- * not finite the norm is made NaN, so that nothing is updated. */
-ckpt_tensor optim_clip(ckpt_tape *t, float clip_norm);
+/* [CLIP_VALUES] of ops/attr.h.  Operand 0 of the op is the loss: where it is not finite the norm is
+ * made NaN, so that nothing is updated. */
+ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt);
 
 #endif
