@@ -35,6 +35,11 @@ struct cast_attr {
     int32_t dtype;
 };
 
+/* linear_dw: the dtype of the result; only fp32 can be added to. */
+struct linear_dw_attr {
+    int32_t dtype;
+};
+
 /* clip_coefficient: what all updates of a step share. */
 struct clip_attr {
     float clip_norm; /* 0: no clipping */

@@ -1,4 +1,5 @@
 /* Linear layers: shapes, gradients and costs of y = x w^T + b. */
+#include "attr.h"
 #include "ops.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -72,10 +73,12 @@ static int linear_dx_shape(struct ckpt_call *call)
 static int linear_dw_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *dy = &call->in[0], *x = &call->in[1];
+    const struct linear_dw_attr *attr = call->attr;
+    const enum ckpt_dtype dtype = (enum ckpt_dtype)attr->dtype;
     call->out[0] =
-        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 2, .shape = {last_size(dy), last_size(x)}};
+        (struct ckpt_desc){.dtype = dtype, .ndim = 2, .shape = {last_size(dy), last_size(x)}};
     desc_dense(&call->out[0]);
-    struct gemm g = linear_dw_gemm(dy, x);
+    struct gemm g = linear_dw_gemm(dy, x, dtype);
     call->workspace = product_workspace(call, &g);
     return CKPT_OK;
 }
@@ -96,12 +99,14 @@ static int column_sum_shape(struct ckpt_call *call)
 static void linear_grad(struct ckpt_grad *grad)
 {
     ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
+    struct linear_dw_attr dw = {.dtype = grad->narrow[1] ? CKPT_BF16 : CKPT_F32};
     if (grad->need[2])
         grad->din[2] = ops_record1(grad->tape, &op_column_sum, 1, &dy, NULL, 0);
     if (grad->need[0])
         grad->din[0] = ops_record1(grad->tape, &op_linear_dx, 2, (ckpt_tensor[]){dy, w}, NULL, 0);
     if (grad->need[1])
-        grad->din[1] = ops_record1(grad->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, x}, NULL, 0);
+        grad->din[1] =
+            ops_record1(grad->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, x}, &dw, sizeof dw);
 }
 
 /* Two flops per multiply-add: rows of the first operand times the size of the weight. */

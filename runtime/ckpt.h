@@ -534,12 +534,16 @@ typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *us
  *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
  *   ema = ema_decay ema + (1 - ema_decay) w
+ * Gradients are fp32.  With grad_dtype CKPT_BF16 the gradient of a bf16 weight matrix that one
+ * ckpt_linear uses, in a step of one micro-step, is rounded once to bf16 and takes half the memory;
+ * whatever is summed up stays fp32.
  */
 struct ckpt_adamw {
     size_t size;
     float lr, beta1, beta2, eps, weight_decay;
-    float clip_norm; /* 0: no clipping */
-    float ema_decay; /* 0: no EMA is kept */
+    float clip_norm;            /* 0: no clipping */
+    float ema_decay;            /* 0: no EMA is kept */
+    enum ckpt_dtype grad_dtype; /* CKPT_F32 or CKPT_BF16 */
 };
 
 #define CKPT_ADAMW_INIT                                                                            \

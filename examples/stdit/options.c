@@ -22,6 +22,8 @@ static const struct ckpt_option table[] = {
     ROW("exact-timestep", FLAG, exact_timestep, NULL,
         "do not round the timestep to bf16 (Open-Sora 1.2 does)"),
     ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
+    ROW("grad-dtype", STRING, grad_dtype, "TYPE",
+        "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)"),
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to"),
     ROW("frames", INT, frames, "N", "frames of a clip"),
@@ -161,10 +163,17 @@ static int check_data(struct stdit_options *o)
     return 0;
 }
 
+static int check_dtype(const char *option, const char *name)
+{
+    if (strcmp(name, "fp32") && strcmp(name, "bf16"))
+        return stdit_fail("--%s %s: give fp32 or bf16", option, name);
+    return 0;
+}
+
 static int check_model(const struct stdit_options *o)
 {
-    if (strcmp(o->dtype, "fp32") && strcmp(o->dtype, "bf16"))
-        return stdit_fail("--dtype %s: give fp32 or bf16", o->dtype);
+    if (check_dtype("dtype", o->dtype) || check_dtype("grad-dtype", o->grad_dtype))
+        return -1;
     if (o->hidden < 4 || o->heads < 1 || o->depth < 1 || o->mlp_ratio <= 0)
         return stdit_fail("--hidden, --heads, --depth and --mlp-ratio must be positive");
     if (o->hidden % 4)
@@ -237,6 +246,7 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
 
     *o = (struct stdit_options){.model = "tiny",
                                 .dtype = "fp32",
+                                .grad_dtype = "fp32",
                                 .mlp_ratio = 4,
                                 .mask_stage = "none",
                                 .steps = -1,

@@ -17,7 +17,7 @@ struct stdit_options {
     int64_t width, height;                              /* from size */
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     /* training */
-    const char *load, *save, *save_ema, *mask_stage;
+    const char *load, *save, *save_ema, *mask_stage, *grad_dtype;
     bool partial;
     int64_t batch, steps, warmup;
     double lr, clip_norm, weight_decay, ema_decay;

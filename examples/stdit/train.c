@@ -75,6 +75,7 @@ int stdit_compile(struct stdit_run *r)
     adamw.weight_decay = (float)o->weight_decay;
     adamw.clip_norm = (float)o->clip_norm;
     adamw.ema_decay = (float)o->ema_decay;
+    adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     if (ckpt_compile(r->context, record, r, &adamw, o->batch, &r->training))
         return stdit_fail("%s", ckpt_error(r->context));
     return 0;

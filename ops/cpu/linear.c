@@ -31,14 +31,15 @@ struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w
                          .c_dtype = w->dtype};
 }
 
-struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x)
+struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x,
+                           enum ckpt_dtype dtype)
 {
     return (struct gemm){.rows = dy->shape[dy->ndim - 1],
                          .cols = x->shape[x->ndim - 1],
                          .inner = linear_rows(x),
                          .a = {.dtype = dy->dtype, .transposed = true},
                          .b = {.dtype = x->dtype},
-                         .c_dtype = CKPT_F32};
+                         .c_dtype = dtype};
 }
 
 static int run(struct gemm *g, const struct ckpt_kernel_args *a)
@@ -65,7 +66,7 @@ int cpu_linear_dx(const struct ckpt_kernel_args *a)
 
 int cpu_linear_dw(const struct ckpt_kernel_args *a)
 {
-    struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc);
+    struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc, a->out[0].desc.dtype);
     g.accumulate = a->accumulate;
     return run(&g, a);
 }

@@ -10,7 +10,8 @@ int64_t linear_rows(const struct ckpt_desc *x);
 /* The products without their data. */
 struct gemm linear_gemm(const struct ckpt_desc *x, const struct ckpt_desc *w);
 struct gemm linear_dx_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *w);
-struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x);
+struct gemm linear_dw_gemm(const struct ckpt_desc *dy, const struct ckpt_desc *x,
+                           enum ckpt_dtype dtype);
 
 /* Scratch of column_sum on [rows, cols]. */
 int64_t column_sum_workspace(int64_t rows, int64_t cols);

@@ -26,7 +26,7 @@ int cuda_linear_dx(const struct ckpt_kernel_args *a)
 
 int cuda_linear_dw(const struct ckpt_kernel_args *a)
 {
-    struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc);
+    struct gemm g = linear_dw_gemm(&a->in[0].desc, &a->in[1].desc, a->out[0].desc.dtype);
     g.accumulate = a->accumulate;
     return run(&g, a);
 }

@@ -41,6 +41,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     if (tape_new(&p->tape, c, micro, (int32_t)(p->batch / micro)))
         return context_fail(c, CKPT_ENOMEM, "no memory for a tape");
     ckpt_tape *t = p->tape;
+    t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
     ckpt_tensor loss = record(t, micro, user);
     if (c->n_params != t->n_params)
         return context_fail(c, CKPT_EINVAL, "the recorder made a parameter: make them before");

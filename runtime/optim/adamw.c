@@ -141,6 +141,8 @@ static int check_options(ckpt_tape *t, const struct ckpt_adamw *o)
     if (!(o->ema_decay >= 0.f && o->ema_decay < 1.f))
         return tape_fail(t, CKPT_EINVAL, "adamw: ema_decay is %g and must be in [0, 1)",
                          (double)o->ema_decay);
+    if (o->grad_dtype != CKPT_F32 && o->grad_dtype != CKPT_BF16)
+        return tape_fail(t, CKPT_EINVAL, "adamw: grad_dtype is neither CKPT_F32 nor CKPT_BF16");
     return t->error;
 }
 

@@ -4,7 +4,8 @@
  * A tensor used n times gets n contributions, in the reverse order of its uses.  Two are added at
  * once; more are summed in an fp32 accumulator in place.  A parameter's gradient is one fp32
  * storage that every contribution and every micro-step is summed into, directly by the op that
- * makes the contribution where its kernel can add.
+ * makes the contribution where its kernel can add.  Where there is one contribution alone it may
+ * be bf16, if so asked.
  */
 #include <stdlib.h>
 #include "ops.h"
@@ -117,12 +118,26 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
     return g;
 }
 
+static bool is_parameter(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    return t->storages.data[v->storage].kind == STORAGE_VALUE && v->op < 0;
+}
+
+/* Whether the gradient of x may be bf16: nothing is added to it, and it was asked for. */
+static bool is_narrow(const struct reverse *r, int32_t x)
+{
+    const ckpt_tape *t = r->t;
+    return t->grad_dtype == CKPT_BF16 && t->n_micro == 1 && r->uses[x] == 1 && is_parameter(t, x) &&
+           t->tensors.data[x].desc.dtype == CKPT_BF16;
+}
+
 static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     ckpt_tape *t = r->t;
     int32_t param = t->storages.data[t->tensors.data[x].storage].param;
     ckpt_tensor sum = {t->param_gradient[param]};
-    own = own && t->tensors.data[g.id].desc.dtype == CKPT_F32;
+    own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_narrow(r, x));
     if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
     } else if (own && can_add(t, g) && tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
@@ -154,7 +169,7 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
         desc_format(got, sizeof got, d);
         return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
     }
-    if (t->storages.data[v->storage].kind == STORAGE_VALUE && v->op < 0)
+    if (is_parameter(t, x))
         contribute_parameter(r, x, g, own);
     else
         contribute_activation(r, x, g);
@@ -175,10 +190,12 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     int n_in = o->n_in, n_out = o->n_out;
     struct ckpt_grad g = {.tape = t, .n_in = n_in, .n_out = n_out, .attr = o->attr, .need = need};
     ckpt_tensor *in = x, *out = x + n_in, *dout = out + n_out, *din = dout + n_out;
+    bool *narrow = need + n_in;
     bool any = false;
     for (int k = 0; k < n_in; k++) {
         in[k].id = (int32_t)max_i64(0, op_in(t, o, k));
         need[k] = t->tensors.data[in[k].id].needs_grad;
+        narrow[k] = need[k] && is_narrow(r, in[k].id);
     }
     for (int k = 0; k < n_out; k++) {
         out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
@@ -187,7 +204,7 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     }
     if (!any || t->error)
         return t->error;
-    g.in = in, g.out = out, g.dout = dout, g.din = din;
+    g.in = in, g.out = out, g.dout = dout, g.din = din, g.narrow = narrow;
     int32_t first_op = t->n_ops;
     o->def->grad(&g);
     for (int k = 0; k < n_in && !t->error; k++) {

@@ -168,6 +168,6 @@ void tape_fetch_gradients(ckpt_tape *t)
         const struct ckpt_desc *d = &t->context->params.data[param].desc;
         if (!g.id) /* the loss does not depend on it */
             g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);
-        record_fetch(t, i, g);
+        record_fetch(t, i, ckpt_cast(t, g, CKPT_F32));
     }
 }

@@ -113,7 +113,8 @@ struct ckpt_tape {
     int32_t *param_tensor;   /* per parameter of the context: its tensor here, or 0 */
     int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t n_params;
-    int32_t loss;            /* tensor: the loss, summed over the micro-steps so far */
+    enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
+    int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
 
     int32_t label;    /* of what is recorded now */
     const char *file; /* where the caller stands */

@@ -33,10 +33,12 @@ static struct ckpt_options options(int64_t vram, int64_t micro)
     return o;
 }
 
-static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro, struct tiny_result *r)
+static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro,
+                          enum ckpt_dtype grad_dtype, struct tiny_result *r)
 {
     char message[1024];
     struct ckpt_adamw a = optimizer();
+    a.grad_dtype = grad_dtype;
     struct ckpt_options o = options(vram, micro);
     if (tiny_train(*m, &o, &a, STEPS, r, message))
         fail_msg("--vram %lld: %s", (long long)vram, message);
@@ -50,19 +52,19 @@ static void check_wall(const struct tiny_result *r, int64_t vram)
 }
 
 /* Losses, norms, gradients and weights under every budget, against no budget. */
-static void sweep(enum ckpt_dtype dtype, int64_t micro)
+static void sweep(enum ckpt_dtype dtype, int64_t micro, enum ckpt_dtype grad_dtype)
 {
     struct tiny m = shape;
     m.dtype = dtype;
     struct tiny_result free_run, r;
-    train_or_fail(&m, 0, micro, &free_run);
+    train_or_fail(&m, 0, micro, grad_dtype, &free_run);
     int64_t low = free_run.info.min_budget, high = free_run.info.planned_peak;
     assert_true(low < high * 9 / 10); /* there is something to choose */
     double slowest = INFINITY;
     int recomputed = 0;
     for (int i = 0; i < BUDGETS; i++) {
         int64_t vram = low + (high - low) * i / (BUDGETS - 1);
-        train_or_fail(&m, vram, micro, &r);
+        train_or_fail(&m, vram, micro, grad_dtype, &r);
         check_wall(&r, vram);
         assert_true(tiny_same(&free_run, &r));
         assert_true(r.info.step_seconds <= slowest);
@@ -77,25 +79,31 @@ static void sweep(enum ckpt_dtype dtype, int64_t micro)
 static void test_fp32(void **state)
 {
     (void)state;
-    sweep(CKPT_F32, 0);
+    sweep(CKPT_F32, 0, CKPT_F32);
 }
 
 static void test_bf16(void **state)
 {
     (void)state;
-    sweep(CKPT_BF16, 0);
+    sweep(CKPT_BF16, 0, CKPT_F32);
 }
 
 static void test_fp32_micro_steps(void **state)
 {
     (void)state;
-    sweep(CKPT_F32, 2);
+    sweep(CKPT_F32, 2, CKPT_F32);
 }
 
 static void test_bf16_micro_steps(void **state)
 {
     (void)state;
-    sweep(CKPT_BF16, 1);
+    sweep(CKPT_BF16, 1, CKPT_F32);
+}
+
+static void test_bf16_gradients(void **state)
+{
+    (void)state;
+    sweep(CKPT_BF16, 0, CKPT_BF16);
 }
 
 /* --micro-batch auto: the whole batch where there is room, less where there is not, and then the
@@ -105,16 +113,16 @@ static void test_micro_batch_auto(void **state)
     (void)state;
     struct tiny m = shape;
     struct tiny_result whole, least, same;
-    train_or_fail(&m, 0, CKPT_AUTO, &whole);
+    train_or_fail(&m, 0, CKPT_AUTO, CKPT_F32, &whole);
     assert_int_equal(whole.info.micro_batch, m.batch);
     int64_t low = whole.info.min_budget;
     char message[1024];
     struct ckpt_adamw a = optimizer();
     struct ckpt_options o = options(low - 1, 0);
     assert_int_equal(tiny_train(m, &o, &a, 1, &least, message), CKPT_EBUDGET);
-    train_or_fail(&m, low - 1, CKPT_AUTO, &least);
+    train_or_fail(&m, low - 1, CKPT_AUTO, CKPT_F32, &least);
     assert_true(least.info.micro_batch < m.batch);
-    train_or_fail(&m, low - 1, least.info.micro_batch, &same);
+    train_or_fail(&m, low - 1, least.info.micro_batch, CKPT_F32, &same);
     assert_true(tiny_same(&least, &same));
     o = options(1, CKPT_AUTO);
     tiny_result_free(&same);
@@ -130,7 +138,7 @@ static void test_refusal(void **state)
     struct tiny_result r;
     char message[1024], number[32];
     struct ckpt_adamw a = optimizer();
-    train_or_fail(&m, 0, 0, &r);
+    train_or_fail(&m, 0, 0, CKPT_F32, &r);
     int64_t low = r.info.min_budget;
     tiny_result_free(&r);
     struct ckpt_options o = options(low - 1, 0);
@@ -140,7 +148,7 @@ static void test_refusal(void **state)
     assert_non_null(strstr(message, "tiny.c:")); /* the op at the peak */
     o = options(1, 0);
     assert_int_equal(tiny_train(m, &o, &a, 1, &r, message), CKPT_EBUDGET);
-    train_or_fail(&m, low, 0, &r);
+    train_or_fail(&m, low, 0, CKPT_F32, &r);
     tiny_result_free(&r);
 }
 
@@ -201,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_fp32_micro_steps),
         cmocka_unit_test(test_bf16_micro_steps),
         cmocka_unit_test(test_micro_batch_auto),
+        cmocka_unit_test(test_bf16_gradients),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_micro_batch),
         cmocka_unit_test(test_threads),
