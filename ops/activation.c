@@ -18,6 +18,15 @@ static int shape_activation_dx(struct ckpt_call *call)
     return call_float(call, 0) ? CKPT_ESHAPE : call_float(call, 1);
 }
 
+/* {dy, x} -> {dx, its column sums}, all dense. */
+static int shape_gelu_dx_sums(struct ckpt_call *call)
+{
+    if (shape_activation_dx(call))
+        return CKPT_ESHAPE;
+    call_column_sum(call, 1, &call->out[0]);
+    return CKPT_OK;
+}
+
 /* An exponential and a division, in operations of their polynomials. */
 static void cost_activation(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
@@ -31,8 +40,13 @@ ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x)
 
 static void grad_gelu(struct ckpt_grad *g)
 {
-    g->din[0] =
-        ops_record1(g->tape, &op_gelu_dx, 2, (ckpt_tensor[]){g->dout[0], g->in[0]}, NULL, 0);
+    const ckpt_tensor in[] = {g->dout[0], g->in[0]};
+    ckpt_tensor out[2];
+    if (ops_sums_wanted(g->tape, g->in[0]))
+        ckpt_record(g->tape, &op_gelu_dx_sums, 2, in, 2, out, NULL, 0);
+    else
+        ckpt_record(g->tape, &op_gelu_dx, 2, in, 1, out, NULL, 0);
+    g->din[0] = out[0];
 }
 
 const struct ckpt_op_def op_gelu = {
@@ -54,6 +68,15 @@ const struct ckpt_op_def op_gelu_dx = {
     .cost = cost_activation,
     .cpu = cpu_gelu_dx,
     .cuda = CUDA_KERNEL(cuda_gelu_dx),
+};
+
+const struct ckpt_op_def op_gelu_dx_sums = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "gelu_dx_sums",
+    .shape = shape_gelu_dx_sums,
+    .cost = cost_activation,
+    .cpu = cpu_gelu_dx_sums,
+    .cuda = CUDA_KERNEL(cuda_gelu_dx_sums),
 };
 
 ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x)

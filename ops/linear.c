@@ -5,6 +5,7 @@
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
+#include "tape/tape.h"
 
 static int64_t last_size(const struct ckpt_desc *d)
 {
@@ -83,15 +84,42 @@ static int linear_dw_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static int column_sum_shape(struct ckpt_call *call)
+void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x)
 {
-    const struct ckpt_desc *dy = &call->in[0];
-    const int64_t rows = linear_rows(dy), cols = last_size(dy);
-    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {cols}};
-    desc_dense(&call->out[0]);
+    const int64_t rows = linear_rows(x), cols = last_size(x);
+    call->out[out] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {cols}};
+    desc_dense(&call->out[out]);
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_column_sum_workspace(rows, cols)
                                                     : column_sum_workspace(rows, cols);
+}
+
+static int column_sum_shape(struct ckpt_call *call)
+{
+    call_column_sum(call, 0, &call->in[0]);
     return CKPT_OK;
+}
+
+/* What made x, or NULL. */
+static const struct op *producer(const ckpt_tape *t, ckpt_tensor x)
+{
+    int32_t op = x.id > 0 ? t->tensors.data[x.id].op : -1;
+    return op >= 0 ? &t->ops.data[op] : NULL;
+}
+
+bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x)
+{
+    const struct op *o = producer(t, x);
+    int32_t bias = o && o->def == &op_linear ? op_in(t, o, 2) : 0;
+    return bias > 0 && t->tensors.data[bias].needs_grad;
+}
+
+/* The sums that came with dy, or a pass over it. */
+static ckpt_tensor bias_gradient(ckpt_tape *t, ckpt_tensor dy)
+{
+    const struct op *o = producer(t, dy);
+    if (o && o->def == &op_gelu_dx_sums)
+        return (ckpt_tensor){op_out(t, o, 1)};
+    return ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
 }
 
 /* The bias comes first: it has no arithmetic to wait for, and what made dy has just left it in the
@@ -101,7 +129,7 @@ static void linear_grad(struct ckpt_grad *grad)
     ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
     struct linear_dw_attr dw = {.dtype = grad->narrow[1] ? CKPT_BF16 : CKPT_F32};
     if (grad->need[2])
-        grad->din[2] = ops_record1(grad->tape, &op_column_sum, 1, &dy, NULL, 0);
+        grad->din[2] = bias_gradient(grad->tape, dy);
     if (grad->need[0])
         grad->din[0] = ops_record1(grad->tape, &op_linear_dx, 2, (ckpt_tensor[]){dy, w}, NULL, 0);
     if (grad->need[1])

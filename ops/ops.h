@@ -7,17 +7,18 @@
 /* One op_<name> per op; one file per family in ops/, kernels in ops/cpu and ops/cuda. */
 #define OPS(X)                                                                                     \
     X(linear)                                                                                      \
-    X(linear_dx) X(linear_dw) X(column_sum) X(add) X(sub) X(mul) X(affine) X(where) X(sum_to)      \
-        X(accumulate) X(gelu) X(gelu_dx) X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx)         \
+    X(linear_dx)                                                                                   \
+    X(linear_dw) X(column_sum) X(add) X(sub) X(mul) X(affine) X(where) X(sum_to) X(accumulate)     \
+        X(gelu) X(gelu_dx) X(gelu_dx_sums) X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx)       \
             X(rms_norm) X(rms_norm_dx) X(modulate) X(modulate_dx) X(gated_residual)                \
-            X(layer_norm_modulate) X(layer_norm_modulate_dx) X(rms_norm_rope)                      \
-                X(rms_norm_rope_dx)                                                                \
-                X(gated_residual_dx) X(rope) X(attention) X(attention_dx) X(cross_attention)       \
-                    X(cross_attention_dx) X(pack) X(unpack) X(timestep_embedding) X(patchify)      \
-                        X(unpatchify) X(reshape) X(permute) X(slice) X(split) X(concat) X(join)    \
-                            X(copy) X(pad) X(cast) X(sum) X(broadcast) X(randn) X(fill) X(mse)     \
-                                X(mse_dx) X(cross_entropy) X(cross_entropy_dx) X(sum_squares)      \
-                                    X(clip_coefficient) X(adamw) X(feed) X(fetch)
+                X(layer_norm_modulate) X(layer_norm_modulate_dx) X(rms_norm_rope)                  \
+                    X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention) X(attention_dx)  \
+                        X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)                 \
+                            X(timestep_embedding) X(patchify) X(unpatchify) X(reshape) X(permute)  \
+                                X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast) X(sum)  \
+                                    X(broadcast) X(randn) X(fill) X(mse) X(mse_dx)                 \
+                                        X(cross_entropy) X(cross_entropy_dx) X(sum_squares)        \
+                                            X(clip_coefficient) X(adamw) X(feed) X(fetch)
 
 /* Those of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
@@ -70,6 +71,16 @@ struct pad_attr {
     int axis;
     int64_t begin, size;
 };
+
+/*
+ * The gradient of a bias is the sum over the rows of what reaches its linear layer.  An op that
+ * makes that may sum it on the way: it asks whether x, whose gradient it is, is the result of a
+ * layer with a bias to train, and gives the sums as its output 1; the layer's rule finds them.
+ */
+bool ops_sums_wanted(const ckpt_tape *t, ckpt_tensor x);
+
+/* out[out] as the sums over the rows of x, and the scratch that column_sum takes. */
+void call_column_sum(struct ckpt_call *call, int out, const struct ckpt_desc *x);
 
 /* Recorded by gradient rules. */
 ckpt_tensor ops_sum_to(ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *like); /* fp32 result */

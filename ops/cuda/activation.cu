@@ -1,4 +1,5 @@
 /* GELU (tanh) and SiLU, and their derivatives: see ops/cpu/activation.c for the formulas. */
+#include "cuda/column_sum.cuh"
 #include "cuda/kernels.h"
 #include "cuda/map.cuh"
 
@@ -70,6 +71,56 @@ struct silu_dx {
     }
 };
 
+/* gelu_dx as a source of column sums (column_sum.cuh): dx is written as it is made, and what counts
+ * is dx as it was written. */
+template <typename D, typename T, int N> struct gelu_dx_source {
+    static constexpr int n = N;
+    static constexpr int batch = 2;
+    struct raw {
+        vec<D, N> dy;
+        vec<T, N> x;
+    };
+    const D *dy;
+    const T *x;
+    T *dx;
+
+    __device__ __forceinline__ raw load(int64_t at) const
+    {
+        return raw{*reinterpret_cast<const vec<D, N> *>(dy + at),
+                   *reinterpret_cast<const vec<T, N> *>(x + at)};
+    }
+
+    __device__ __forceinline__ void values(float (&v)[N], const raw &r, int64_t at,
+                                           bool inside) const
+    {
+        vec<T, N> y;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            y.at[i] = from_float<T>(gelu_dx()(to_float(r.dy.at[i]), to_float(r.x.at[i]), 0.f));
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = to_float(y.at[i]);
+        if (inside)
+            *reinterpret_cast<vec<T, N> *>(dx + at) = y;
+    }
+};
+
+template <typename D, typename T> void gelu_dx_with_sums(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_desc *d = &a->in[1].desc;
+    const int64_t rows = column_rows(d), cols = d->shape[d->ndim - 1];
+    const D *dy = static_cast<const D *>(a->in[0].data);
+    const T *x = static_cast<const T *>(a->in[1].data);
+    T *dx = static_cast<T *>(a->out[0].data);
+    float *sums = static_cast<float *>(a->out[1].data);
+    if (aligned16(dy) && aligned16(x) && aligned16(dx) && cols % wide<T>::n == 0)
+        column_sums(sums, gelu_dx_source<D, T, wide<T>::n>{dy, x, dx}, rows, cols, false,
+                    a->workspace, stream_of(a));
+    else
+        column_sums(sums, gelu_dx_source<D, T, 1>{dy, x, dx}, rows, cols, false, a->workspace,
+                    stream_of(a));
+}
+
 } // namespace
 
 int cuda_gelu(const struct ckpt_kernel_args *a)
@@ -82,6 +133,18 @@ int cuda_gelu_dx(const struct ckpt_kernel_args *a)
 {
     return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,
                     map_types<float, float, float>>(a, &a->out[0], 2, a->in, gelu_dx());
+}
+
+int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a)
+{
+    const bool narrow = a->in[1].desc.dtype == CKPT_BF16;
+    if (narrow && a->in[0].desc.dtype == CKPT_BF16)
+        gelu_dx_with_sums<bf16, bf16>(a);
+    else if (narrow)
+        gelu_dx_with_sums<float, bf16>(a);
+    else
+        gelu_dx_with_sums<float, float>(a);
+    return launched();
 }
 
 int cuda_silu(const struct ckpt_kernel_args *a)

@@ -31,6 +31,7 @@ int cuda_sum_to(const struct ckpt_kernel_args *a);
 int cuda_accumulate(const struct ckpt_kernel_args *a);
 int cuda_gelu(const struct ckpt_kernel_args *a);
 int cuda_gelu_dx(const struct ckpt_kernel_args *a);
+int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a);
 int cuda_silu(const struct ckpt_kernel_args *a);
 int cuda_silu_dx(const struct ckpt_kernel_args *a);
 

@@ -321,16 +321,23 @@ static inline int64_t cuda_gemm_workspace(int64_t rows, int64_t cols)
     return min_i64(most, round_up(rows * cols * each, 4096));
 }
 
-/* column_sum: chunks of rows whose partial sums are added afterwards; one chunk needs no scratch.
+/*
+ * column_sum: chunks of rows whose partial sums are added afterwards; one chunk needs no scratch.
+ * All chunks of all strips of columns together are one wave of blocks on a large device; a chunk
+ * has at least what a block reads at once.
  */
-static inline int64_t cuda_column_sum_chunks(int64_t rows)
+enum { CUDA_COLUMN_STRIP = 128, CUDA_COLUMN_WAVE = 528, CUDA_COLUMN_ROWS = 128 };
+
+static inline int64_t cuda_column_sum_chunks(int64_t rows, int64_t cols)
 {
-    return min_i64(512, (rows + 255) / 256);
+    int64_t strips = (cols + CUDA_COLUMN_STRIP - 1) / CUDA_COLUMN_STRIP;
+    int64_t most = (rows + CUDA_COLUMN_ROWS - 1) / CUDA_COLUMN_ROWS;
+    return rows <= 2 * CUDA_COLUMN_ROWS ? 1 : min_i64(most, max_i64(1, CUDA_COLUMN_WAVE / strips));
 }
 
 static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
 {
-    int64_t chunks = cuda_column_sum_chunks(rows);
+    int64_t chunks = cuda_column_sum_chunks(rows, cols);
     return chunks > 1 ? chunks * cols * (int64_t)sizeof(float) : 0;
 }
 

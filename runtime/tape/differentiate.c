@@ -67,14 +67,31 @@ static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g)
     r->done[x]++;
 }
 
-/*
- * Whether g can become the parameter's gradient storage as it is: made by this very gradient rule,
- * for nobody else, alone on a storage of its own.
- */
-static bool is_own(const ckpt_tape *t, ckpt_tensor g, int32_t first_op)
+/* Whether g, of the backward pass, was read since it was made or is the gradient of a tensor. */
+static bool is_taken(const struct reverse *r, ckpt_tensor g)
 {
+    const ckpt_tape *t = r->t;
+    const struct op *o = &t->ops.data[t->tensors.data[g.id].op];
+    for (int32_t i = 0; i < r->n; i++)
+        if (r->gradient[i] == g.id)
+            return true;
+    for (int32_t i = t->n_operands - 1; i >= o->operands + o->n_in + o->n_out; i--)
+        if (t->operands.data[i] == g.id)
+            return true;
+    return false;
+}
+
+/*
+ * Whether g can become the parameter's gradient storage as it is: made by this very gradient rule
+ * or left over by an earlier one, for nobody else, alone on a storage of its own.
+ */
+static bool is_own(const struct reverse *r, ckpt_tensor g, int32_t first_op)
+{
+    const ckpt_tape *t = r->t;
     const struct tensor *v = &t->tensors.data[g.id];
-    if (v->op < first_op || v->desc.offset || !desc_is_dense(&v->desc))
+    if (v->op < r->n_ops || v->desc.offset || !desc_is_dense(&v->desc))
+        return false;
+    if (v->op < first_op && is_taken(r, g))
         return false;
     const struct op *o = &t->ops.data[v->op];
     if (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE) || o->accumulate != ACCUMULATE_NEVER)
@@ -211,7 +228,7 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
         din[k] = tape_resolve(t, din[k]);
         if (need[k] && din[k].id)
             contribute(r, in[k].id, din[k],
-                       is_own(t, din[k], first_op) && !is_repeated(din, n_in, k));
+                       is_own(r, din[k], first_op) && !is_repeated(din, n_in, k));
     }
     return t->error;
 }

@@ -103,6 +103,50 @@ static void ref_shared_weight(const struct array *in, struct array *out, const s
     array_free(&h);
 }
 
+/* ---- gelu behind a layer: alone, its gradient brings that of the bias along ------------------ */
+
+static void draw_layer(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t n = trial == TRIAL_TINY ? 1 : rng_range(r, 2, 7), m = rng_dim(r, 5), k = rng_dim(r, 5);
+    if (trial > TRIAL_LARGE) /* several chunks of rows, and more than one strip of columns */
+        m = 700, n = 152, k = 3;
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){m, k});
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, k});
+    case_add(c, r, ROLE_PARAM, 1, &n);
+}
+
+static ckpt_tensor record_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    return ckpt_gelu(t, ckpt_linear(t, in[0], in[1], in[2]));
+}
+
+static void ref_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array y = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    *out = APPLY(ref_gelu, a, &y);
+    array_free(&y);
+}
+
+/* Read once more, y has a gradient that is not gelu's alone; used once more, so has the bias. */
+static ckpt_tensor record_shared_layer(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    ckpt_tensor y = ckpt_linear(t, in[0], in[1], in[2]);
+    ckpt_tensor z = ckpt_gelu(t, ckpt_linear(t, in[0], in[1], in[2]));
+    return ckpt_add(t, ckpt_add(t, ckpt_gelu(t, y), y), z);
+}
+
+static void ref_shared_layer(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array y = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    struct array h = APPLY(ref_gelu, a, &y), twice = APPLY(ref_add, a, &h, &h);
+    *out = APPLY(ref_add, a, &twice, &y);
+    array_free(&y);
+    array_free(&h);
+    array_free(&twice);
+}
+
 /* ---- x + transpose(x), and slices that overlap ---------------------------------------------- */
 
 static ckpt_tensor record_transpose(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
@@ -327,6 +371,8 @@ static const struct op_row rows[] = {
     {"three_uses", draw_matrix, record_three_uses, ref_three_uses},
     {"fan_out", draw_rows, record_fan_out, ref_fan_out},
     {"shared_weight", draw_shared_weight, record_shared_weight, ref_shared_weight},
+    {"layer", draw_layer, record_layer, ref_layer},
+    {"shared_layer", draw_layer, record_shared_layer, ref_shared_layer},
     {"transpose", draw_matrix, record_transpose, ref_transpose},
     {"joined_transpose", draw_squares, record_joined_transpose, ref_joined_transpose},
     {"overlap", draw_overlap, record_overlap, ref_overlap},
