@@ -181,65 +181,106 @@ static __global__ void __launch_bounds__(32 * WARPS)
 /* Operands: x, dy, dx, the table if there is one, rstd. */
 template <bool ROPE> static constexpr int backward_operands = ROPE ? 5 : 4;
 
+/* A tile on its way to shared memory: x, dy and the row of the table; its first row and rstd. */
+struct staged {
+    char *x, *dy, *table;
+    int rows;
+    int64_t first;
+    float rstd; /* of row `lane` */
+};
+
+/* Shared memory for one. */
+template <typename T, bool ROPE>
+__host__ __device__ __forceinline__ int stage_bytes(int rows, int n)
+{
+    return 2 * rows * n * 16 + (ROPE ? n * piece<T>::n * (int)sizeof(float) : 0);
+}
+
+/* Fetches a tile; one past the end is an empty group. */
+template <typename T, bool ROPE>
+__device__ __forceinline__ void stage_fill(struct staged &s, const struct rows &r,
+                                           const struct tiles &t, int64_t tile, int64_t end, int n)
+{
+    int lane = threadIdx.x & 31;
+    if (tile < end) {
+        char *at[backward_operands<ROPE>];
+        s.first = tile_seek(t, tile, &s.rows);
+        rows_seek(r, s.first, at);
+        row_fetch(s.x, at[0], lane, s.rows * n);
+        row_fetch(s.dy, at[1], lane, s.rows * n);
+        if (ROPE) /* every lane reads all of it */
+            for (int i = lane; i < n * piece<T>::n / 4; i += 32)
+                piece_fetch(s.table + i * 16, at[3] + i * 16);
+        int64_t step = r.step[backward_operands<ROPE> - 1][r.ndim - 1];
+        if (lane < s.rows)
+            s.rstd =
+                *reinterpret_cast<const float *>(at[backward_operands<ROPE> - 1] + lane * step);
+    }
+    fetches_end();
+}
+
 /* One tile: sets dx and adds dy n to the sums of this lane's columns. */
 template <typename T, bool ROPE>
-__device__ __forceinline__ void tile_gradient(char *const *at, const struct places &p, int rows,
-                                              int n, int64_t rstd_step, piece<T> (&weight)[PIECES],
-                                              float (&sum)[PIECES][piece<T>::n], float *memory)
+__device__ __forceinline__ void
+tile_gradient(const struct staged &from, char *to, const struct places &p, int n,
+              piece<T> (&weight)[PIECES], float (&sum)[PIECES][piece<T>::n], float *memory)
 {
     constexpr int N = piece<T>::n;
-    int lane = threadIdx.x & 31;
-    piece<T> x[PIECES], dy[PIECES];
-    float d[PIECES][N], dots[PIECES] = {}, rstd = 0.f;
-    row_load<T, 32>(x, at[0], lane, rows * n);
-    row_load<T, 32>(dy, at[1], lane, rows * n);
-    if (lane < rows)
-        rstd = *reinterpret_cast<const float *>(at[backward_operands<ROPE> - 1] + lane * rstd_step);
+    int lane = threadIdx.x & 31, rows = from.rows;
+    float d[PIECES][N], dots[PIECES] = {}, rstd = lane < rows ? from.rstd : 0.f;
     keep_packed(weight);
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         float table[N];
-        table_load<ROPE>(table, at[3], p.column[i]);
+        piece<T> x = piece_within<T>(from.x, lane + 32 * i, rows * n);
+        piece<T> dy = piece_within<T>(from.dy, lane + 32 * i, rows * n);
+        table_load<ROPE>(table, from.table, p.column[i]);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            d[i][j] = dy[i].at(j);
+            d[i][j] = dy.at(j);
         turn<ROPE>(d[i], table, -1.f);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            dots[i] += d[i][j] * weight[i].at(j) * x[i].at(j);
+            dots[i] += d[i][j] * weight[i].at(j) * x.at(j);
     }
     float slope = tile_sum(dots, p, rows, n, memory) * rstd * rstd / (float)(n * N);
-    keep_packed(x);
     keep_packed(weight);
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
         float dx[N], v[N], by = of_row(rstd, p.row[i]), down = of_row(slope, p.row[i]);
+        asm volatile("" ::: "memory"); /* x is read again: the sums leave no registers for it */
+        piece<T> x = piece_within<T>(from.x, lane + 32 * i, rows * n);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            v[j] = x[i].at(j) * by;
+            v[j] = x.at(j) * by;
         round_piece<T>(v);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            dx[j] = by * (d[i][j] * weight[i].at(j) - x[i].at(j) * down);
+            dx[j] = by * (d[i][j] * weight[i].at(j) - x.at(j) * down);
             sum[i][j] += d[i][j] * v[j];
         }
         if (lane + 32 * i < rows * n)
-            piece_store<T>(at[2], lane + 32 * i, dx);
+            piece_store<T>(to, lane + 32 * i, dx);
     }
 }
 
-/* A block to a stretch of tiles; the lanes sum their columns over it in registers, and the block
- * adds, in shared memory, what belongs to the same column. */
+/*
+ * A block to a stretch of tiles, a warp to every WARPS-th of it, with the next one under way while
+ * it works on one.  The lanes sum their columns over it in registers, and the block adds, in shared
+ * memory, what belongs to the same column.
+ */
 template <typename T, bool ROPE>
 static __global__ void __launch_bounds__(32 * WARPS, 3)
     rms_norm_dx_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
                       int n, const char *w, float *partial)
 {
     constexpr int N = piece<T>::n;
+    extern __shared__ float4 stages[];
     __shared__ float memory[WARPS][TILE_MEMORY];
-    alignas(16) __shared__ float total[WARPS][32 * PIECES * N];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = n * N;
-    int64_t per = quotient(t.count + gridDim.x - 1, gridDim.x), end = (blockIdx.x + 1) * per;
+    int64_t per = quotient(t.count + gridDim.x - 1, gridDim.x), tile = blockIdx.x * per + warp;
+    int64_t end = (blockIdx.x + 1) * per < t.count ? (blockIdx.x + 1) * per : t.count;
+    struct staged stage[2];
     struct places p;
     piece<T> weight[PIECES];
     float sum[PIECES][N] = {};
@@ -247,22 +288,37 @@ static __global__ void __launch_bounds__(32 * WARPS, 3)
 #pragma unroll
     for (int i = 0; i < PIECES; i++)
         weight[i] = piece_load<T>(w, p.column[i]);
-    for (int64_t tile = blockIdx.x * per + warp; tile < end && tile < t.count; tile += WARPS) {
-        int rows;
-        char *at[backward_operands<ROPE>];
-        rows_seek(r, tile_seek(t, tile, &rows), at);
-        tile_gradient<T, ROPE>(at, p, rows, n, r.step[backward_operands<ROPE> - 1][r.ndim - 1],
-                               weight, sum, memory[warp]);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int bytes = stage_bytes<T, ROPE>(t.rows, n);
+        stage[i].x = reinterpret_cast<char *>(stages) + (warp * 2 + i) * bytes;
+        stage[i].dy = stage[i].x + t.rows * n * 16;
+        stage[i].table = stage[i].dy + t.rows * n * 16;
+        stage_fill<T, ROPE>(stage[i], r, t, tile + i * WARPS, end, n);
     }
+    for (; tile < end; tile += WARPS) {
+        fetches_wait<1>();
+        __syncwarp(); /* the row of the table is everybody's */
+        tile_gradient<T, ROPE>(stage[0], rows_seek_one(r, stage[0].first, 2), p, n, weight, sum,
+                               memory[warp]);
+        __syncwarp();
+        struct staged done = stage[0];
+        stage[0] = stage[1];
+        stage[1] = done;
+        stage_fill<T, ROPE>(stage[1], r, t, tile + 2 * WARPS, end, n);
+    }
+    __syncthreads(); /* the memory is now for the sums */
+    float *total = reinterpret_cast<float *>(stages);
 #pragma unroll
     for (int i = 0; i < PIECES; i++)
-        floats_store(&total[warp][(lane + 32 * i) * N], sum[i]);
+        floats_store(&total[(warp * 32 * PIECES + lane + 32 * i) * N], sum[i]);
     __syncthreads();
     for (int j = threadIdx.x; j < c; j += 32 * WARPS) {
         float all = 0.f;
         for (int k = 0; k < WARPS; k++)
+#pragma unroll 8
             for (int row = 0; row < t.rows; row++)
-                all += total[k][row * c + j];
+                all += total[k * 32 * PIECES * N + row * c + j];
         partial[(int64_t)blockIdx.x * c + j] = all;
     }
 }
@@ -355,6 +411,18 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
     return launched();
 }
 
+template <typename T, bool ROPE>
+static void launch_tiles(const struct ckpt_kernel_args *a, const struct rows *r,
+                         const struct tiles *t, int n, const char *w, unsigned grid)
+{
+    size_t stages = (size_t)WARPS * 2 * stage_bytes<T, ROPE>(t->rows, n);
+    size_t sums = (size_t)WARPS * 32 * PIECES * piece<T>::n * sizeof(float);
+    size_t shared = stages > sums ? stages : sums;
+    allow_shared(rms_norm_dx_tiles<T, ROPE>, shared);
+    rms_norm_dx_tiles<T, ROPE>
+        <<<grid, 32 * WARPS, shared, stream_of(a)>>>(*r, *t, n, w, (float *)a->workspace);
+}
+
 /* Launches the kernel that fits and returns the number of its partial sums. */
 template <bool ROPE>
 static int64_t launch_gradient(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c)
@@ -372,11 +440,9 @@ static int64_t launch_gradient(const struct ckpt_kernel_args *a, const struct ro
     struct tiles t = tiles_of(r, 3, ROPE, n);
     unsigned grid = (unsigned)min_i64(chunks, t.count);
     if (half)
-        rms_norm_dx_tiles<bf16, ROPE>
-            <<<grid, 32 * WARPS, 0, stream_of(a)>>>(*r, t, (int)n, w, partial);
+        launch_tiles<bf16, ROPE>(a, r, &t, (int)n, w, grid);
     else
-        rms_norm_dx_tiles<float, ROPE>
-            <<<grid, 32 * WARPS, 0, stream_of(a)>>>(*r, t, (int)n, w, partial);
+        launch_tiles<float, ROPE>(a, r, &t, (int)n, w, grid);
     return grid;
 }
 

@@ -111,15 +111,20 @@ __device__ __forceinline__ void piece_store(char *row, int i, const float (&f)[p
     reinterpret_cast<uint4 *>(row)[i] = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
 }
 
+/* Piece i of a row of n, zeros past its end. */
+template <typename T>
+__device__ __forceinline__ piece<T> piece_within(const char *row, int i, int n)
+{
+    return i < n ? piece_load<T>(row, i) : piece<T>{{0, 0, 0, 0}};
+}
+
 /* This lane's pieces of a row of n; zeros past its end. */
 template <typename T, int LANES>
 __device__ __forceinline__ void row_load(piece<T> (&p)[PIECES], const char *row, int rank, int n)
 {
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        int at = rank + i * LANES;
-        p[i] = at < n ? piece_load<T>(row, at) : piece<T>{{0, 0, 0, 0}};
-    }
+    for (int i = 0; i < PIECES; i++)
+        p[i] = piece_within<T>(row, rank + i * LANES, n);
 }
 
 /* Keeps packed what is unpacked more than once: unpacked early, it would not fit the registers. */
@@ -156,6 +161,41 @@ template <int W> __device__ __forceinline__ float row_sum(float x)
         return warp_sum(x);
     else
         return block_sum(x);
+}
+
+/* ---- pieces on their way to shared memory ---------------------------------------------------- */
+
+/*
+ * Copies 16 bytes in the background.  Every thread copies the pieces that it will read itself, so
+ * that it has to wait for its own copies only; nothing meets at a barrier.
+ */
+__device__ __forceinline__ void piece_fetch(char *shared, const char *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(from)
+                 : "memory");
+}
+
+/* This lane's pieces of a row of n. */
+__device__ __forceinline__ void row_fetch(char *shared, const char *row, int lane, int n)
+{
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+        if (lane + 32 * i < n)
+            piece_fetch(shared + (lane + 32 * i) * 16, row + (lane + 32 * i) * 16);
+}
+
+/* Ends a group of copies, which may be empty. */
+__device__ __forceinline__ void fetches_end(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits for all groups of this thread but the last `behind`. */
+template <int BEHIND> __device__ __forceinline__ void fetches_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(BEHIND) : "memory");
 }
 
 /* ---- elements of rows that are not made of pieces -------------------------------------------- */
@@ -214,6 +254,13 @@ static inline bool rows_in_pieces(const struct rows *r, int n, int64_t c, bool h
             whole = whole && r->step[k][i] % 16 == 0;
     }
     return whole;
+}
+
+/* Lets a kernel have so much dynamic shared memory. */
+template <typename K> static inline void allow_shared(K *kernel, size_t bytes)
+{
+    if (bytes > 48 * 1024)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
 static inline unsigned grid_for(int64_t work, int64_t per_block)
