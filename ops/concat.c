@@ -47,10 +47,20 @@ const struct ckpt_op_def op_concat = {.size = sizeof(struct ckpt_op_def),
                                       .cpu = cpu_concat,
                                       .cuda = CUDA_KERNEL(cuda_concat)};
 
+/* The parts stand in their places already: the whole has the strides of each of them. */
+static int join_shape(struct ckpt_call *call)
+{
+    if (concat_shape(call))
+        return CKPT_ESHAPE;
+    memcpy(call->out[0].stride, call->in[0].stride, sizeof call->out[0].stride);
+    call->out[0].offset = call->in[0].offset;
+    return CKPT_OK;
+}
+
 const struct ckpt_op_def op_join = {.size = sizeof(struct ckpt_op_def),
                                     .name = "concat",
                                     .flags = CKPT_OP_VIEW,
-                                    .shape = concat_shape,
+                                    .shape = join_shape,
                                     .grad = concat_grad};
 
 /* Where part i stands inside the whole, as a view of it. */
@@ -63,7 +73,8 @@ static struct ckpt_desc part_of(const struct ckpt_desc *whole, const struct ckpt
     return d;
 }
 
-/* The shape of the result if every part can be written in place. */
+/* The shape of the result if every part can be written in place.  Its axes lie in memory in the
+ * order of those of the first part: whoever made that permuted wants to read the whole so. */
 static bool can_join(ckpt_tape *t, int axis, int n, const ckpt_tensor *x, struct ckpt_desc *whole)
 {
     struct ckpt_desc in[CKPT_MAX_PARTS];
@@ -85,6 +96,8 @@ static bool can_join(ckpt_tape *t, int axis, int n, const ckpt_tensor *x, struct
                              .message_size = sizeof reason};
     if (concat_shape(&call))
         return false;
+    if (!desc_is_dense(&in[0]))
+        desc_dense_as(whole, &in[0]);
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         struct ckpt_desc as = part_of(whole, &in[i], axis, at);

@@ -131,7 +131,7 @@ static void linear_grad(struct ckpt_grad *grad)
     if (grad->need[2])
         grad->din[2] = bias_gradient(grad->tape, dy);
     if (grad->need[0])
-        grad->din[0] = ops_record1(grad->tape, &op_linear_dx, 2, (ckpt_tensor[]){dy, w}, NULL, 0);
+        grad->din[0] = OPS_RECORD(grad->tape, &op_linear_dx, (const char *)NULL, dy, w, CKPT_NONE);
     if (grad->need[1])
         grad->din[1] =
             ops_record1(grad->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, x}, &dw, sizeof dw);
@@ -163,6 +163,7 @@ const struct ckpt_op_def op_linear = {.size = sizeof(struct ckpt_op_def),
 
 const struct ckpt_op_def op_linear_dx = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dx",
+                                         .flags = CKPT_OP_ADDEND,
                                          .shape = linear_dx_shape,
                                          .cost = linear_cost,
                                          .cpu = cpu_linear_dx,

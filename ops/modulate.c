@@ -39,7 +39,7 @@ static void modulate_grad(struct ckpt_grad *g)
 const struct ckpt_op_def op_modulate = {
     .size = sizeof(struct ckpt_op_def),
     .name = "modulate",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = modulate_shape,
     .grad = modulate_grad,
     .cost = pointwise_cost,
@@ -68,7 +68,7 @@ static void modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cos
 const struct ckpt_op_def op_modulate_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "modulate_dx",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = modulate_dx_shape,
     .cost = modulate_dx_cost,
     .cpu = cpu_modulate_dx,
@@ -105,7 +105,7 @@ static void gated_residual_grad(struct ckpt_grad *g)
 const struct ckpt_op_def op_gated_residual = {
     .size = sizeof(struct ckpt_op_def),
     .name = "gated_residual",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = gated_residual_shape,
     .grad = gated_residual_grad,
     .cost = pointwise_cost,
@@ -128,7 +128,7 @@ static int gated_residual_dx_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_gated_residual_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "gated_residual_dx",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = gated_residual_dx_shape,
     .cost = modulate_dx_cost,
     .cpu = cpu_gated_residual_dx,

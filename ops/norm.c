@@ -52,7 +52,8 @@ static int layer_norm_shape(struct ckpt_call *call)
 static void layer_norm_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    g->din[0] = OPS_RECORD(g->tape, &op_layer_norm_dx, (const char *)NULL, dy, g->in[0], g->out[1]);
+    g->din[0] = OPS_RECORD(g->tape, &op_layer_norm_dx, (const char *)NULL, dy, g->in[0], g->out[1],
+                           CKPT_NONE);
 }
 
 static void norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -63,7 +64,7 @@ static void norm_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 const struct ckpt_op_def op_layer_norm = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = layer_norm_shape,
     .grad = layer_norm_grad,
     .cost = norm_cost,
@@ -71,6 +72,7 @@ const struct ckpt_op_def op_layer_norm = {
     .cuda = CUDA_KERNEL(cuda_layer_norm),
 };
 
+/* dy, x, stats, addend -> dx */
 static int layer_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -82,7 +84,7 @@ static int layer_norm_dx_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_layer_norm_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_dx",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = layer_norm_dx_shape,
     .cost = norm_cost,
     .cpu = cpu_layer_norm_dx,
@@ -118,7 +120,7 @@ static void rms_norm_grad(struct ckpt_grad *g)
 const struct ckpt_op_def op_rms_norm = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = rms_norm_shape,
     .grad = rms_norm_grad,
     .cost = norm_cost,
@@ -149,7 +151,7 @@ static int rms_norm_dx_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_rms_norm_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm_dx",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = rms_norm_dx_shape,
     .cost = norm_cost,
     .cpu = cpu_rms_norm_dx,

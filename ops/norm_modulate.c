@@ -24,8 +24,8 @@ static void norm_modulate_grad(struct ckpt_grad *g)
     struct ckpt_desc shift = ckpt_desc_of(g->tape, g->in[1]);
     struct ckpt_desc scale = ckpt_desc_of(g->tape, g->in[2]);
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1]};
-    ckpt_record(g->tape, &op_layer_norm_modulate_dx, 4, in, 3, g->din, NULL, 0);
+    ckpt_tensor in[] = {dy, g->in[0], g->in[2], g->out[1], CKPT_NONE};
+    ckpt_record(g->tape, &op_layer_norm_modulate_dx, 5, in, 3, g->din, NULL, 0);
     if (!desc_same_shape(&shift, &scale) && g->need[1])
         g->din[1] = ops_sum_to(g->tape, dy, &shift);
 }
@@ -38,7 +38,7 @@ static void norm_modulate_cost(const struct ckpt_call *call, struct ckpt_cost *c
 const struct ckpt_op_def op_layer_norm_modulate = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_modulate",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = norm_modulate_shape,
     .grad = norm_modulate_grad,
     .cost = norm_modulate_cost,
@@ -46,7 +46,7 @@ const struct ckpt_op_def op_layer_norm_modulate = {
     .cuda = CUDA_KERNEL(cuda_layer_norm_modulate),
 };
 
-/* dy, x, scale, stats -> dx, dshift, dscale */
+/* dy, x, scale, stats, addend -> dx, dshift, dscale */
 static int norm_modulate_dx_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[1], *scale = &call->in[2];
@@ -69,7 +69,7 @@ static void norm_modulate_dx_cost(const struct ckpt_call *call, struct ckpt_cost
 const struct ckpt_op_def op_layer_norm_modulate_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "layer_norm_modulate_dx",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = norm_modulate_dx_shape,
     .cost = norm_modulate_dx_cost,
     .cpu = cpu_layer_norm_modulate_dx,

@@ -35,7 +35,7 @@ static void norm_rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 const struct ckpt_op_def op_rms_norm_rope = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm_rope",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = norm_rope_shape,
     .grad = norm_rope_grad,
     .cost = norm_rope_cost,
@@ -55,7 +55,7 @@ static int norm_rope_dx_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_rms_norm_rope_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm_rope_dx",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = norm_rope_dx_shape,
     .cost = norm_rope_cost,
     .cpu = cpu_rms_norm_rope_dx,

@@ -61,7 +61,7 @@ static void rope_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 const struct ckpt_op_def op_rope = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rope",
-    .flags = CKPT_OP_STRIDED,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
     .shape = rope_shape,
     .grad = rope_grad,
     .cost = rope_cost,

@@ -24,6 +24,11 @@ int rows_operand(struct rows *r, const struct ckpt_view *v)
     return k;
 }
 
+int rows_absent(struct rows *r)
+{
+    return r->n++; /* rows_begin has cleared it */
+}
+
 static void swap_axes(struct rows *r, int i, int j)
 {
     int64_t s = r->size[i];

@@ -38,6 +38,9 @@ void rows_begin(struct rows *r, const struct ckpt_view *x);
  * number. */
 int rows_operand(struct rows *r, const struct ckpt_view *v);
 
+/* Adds an operand that is not there: all its rows start at NULL. */
+int rows_absent(struct rows *r);
+
 /* Sorts and merges the axes. */
 void rows_finish(struct rows *r);
 

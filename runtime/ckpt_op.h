@@ -94,7 +94,15 @@ enum {
     CKPT_OP_ACCUMULATE = 4,  /* the kernel honours args.accumulate for out[0], which is fp32 */
     CKPT_OP_INPLACE = 8,     /* out[i] is in[i], changed */
     CKPT_OP_VIEW = 16,       /* out[i] is a view of in[0]; there is no kernel */
-    CKPT_OP_ONCE = 32        /* never computed again (reads a clock, has a side effect, ...) */
+    CKPT_OP_ONCE = 32,       /* never computed again (reads a clock, has a side effect, ...) */
+    /* The kernel can write outputs of any strides as long as the last axis stays dense. */
+    CKPT_OP_STRIDED_ROWS = 64,
+    /*
+     * The last input is optional: where it is present, a dense tensor of the shape and dtype of
+     * out[0], it is added to out[0] before that is rounded.  A gradient rule leaves it out; the
+     * library puts in the gradient that was summed so far.
+     */
+    CKPT_OP_ADDEND = 128
 };
 
 /* An op: all the library knows of it. */

@@ -31,17 +31,29 @@ static void modulation(const struct stdit *m, const struct stdit_block *b, ckpt_
     ckpt_split(t, rows, 2, 6, row);
 }
 
-/* A projection [..., n C] as n views [..., H, D]: queries, keys, values. */
-static void heads(const struct stdit *m, ckpt_tape *t, ckpt_tensor x, int n, ckpt_tensor *part)
+/*
+ * A projection [..., n C] as n views [..., H, D]: queries, keys, values.  It is cut along an axis
+ * of its own, and permuted before that if at all: so the gradients of the parts are written side by
+ * side, as the gradient of the whole, and nobody copies them together.
+ */
+static void heads(const struct stdit *m, ckpt_tape *t, ckpt_tensor x, int n, const int *order,
+                  ckpt_tensor *part)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int last = d.ndim - 1;
 
     if (last < 0)
         return;
+    d.shape[last] = n;
+    d.shape[last + 1] = m->config.heads;
+    d.shape[last + 2] = m->config.hidden / m->config.heads;
+    x = ckpt_reshape(t, x, last + 3, d.shape);
+    if (order)
+        x = ckpt_permute(t, x, order);
     ckpt_split(t, x, last, n, part);
-    d.shape[last] = m->config.heads;
-    d.shape[last + 1] = m->config.hidden / m->config.heads;
+    d = ckpt_desc_of(t, part[0]);
+    for (int i = 0; i < 2; i++)
+        d.shape[last + i] = d.shape[last + i + 1];
     for (int i = 0; i < n; i++)
         part[i] = ckpt_reshape(t, part[i], last + 2, d.shape);
 }
@@ -55,23 +67,20 @@ static float attention_scale(const struct stdit *m)
 static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
                                   const struct stdit_condition *c, ckpt_tensor u, bool temporal)
 {
-    static const int swap[] = {0, 2, 1, 3, 4};
+    static const int swap[] = {0, 2, 1, 3, 4, 5};
     struct ckpt_desc d = ckpt_desc_of(t, u);
     ckpt_tensor qkv[3] = {CKPT_NONE};
 
-    heads(m, t, stdit_apply(t, &b->qkv, u), 3, qkv);
-    ckpt_tensor q, k, v = qkv[2], a;
+    heads(m, t, stdit_apply(t, &b->qkv, u), 3, temporal ? swap : NULL, qkv);
+    ckpt_tensor q, k, a;
     if (temporal) {
-        q = ckpt_rms_norm_rope(t, qkv[0], b->q_norm, 1e-6f, c->rope, 1);
-        k = ckpt_rms_norm_rope(t, qkv[1], b->k_norm, 1e-6f, c->rope, 1);
-        q = ckpt_permute(t, q, swap);
-        k = ckpt_permute(t, k, swap);
-        v = ckpt_permute(t, v, swap);
+        q = ckpt_rms_norm_rope(t, qkv[0], b->q_norm, 1e-6f, c->rope, 2);
+        k = ckpt_rms_norm_rope(t, qkv[1], b->k_norm, 1e-6f, c->rope, 2);
     } else {
         q = ckpt_rms_norm(t, qkv[0], b->q_norm, 1e-6f);
         k = ckpt_rms_norm(t, qkv[1], b->k_norm, 1e-6f);
     }
-    a = ckpt_attention(t, q, k, v, attention_scale(m));
+    a = ckpt_attention(t, q, k, qkv[2], attention_scale(m));
     if (temporal)
         a = ckpt_permute(t, a, swap);
     return stdit_apply(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
@@ -82,11 +91,12 @@ static ckpt_tensor cross_attention(const struct stdit *m, const struct stdit_blo
                                    const struct stdit_condition *c, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    int64_t width = m->config.hidden, flat[] = {d.shape[0], d.shape[1] * d.shape[2], width};
-    ckpt_tensor q = CKPT_NONE, kv[2] = {CKPT_NONE};
+    int64_t n = m->config.heads, tokens = d.shape[1] * d.shape[2];
+    int64_t flat[] = {d.shape[0], tokens, n, m->config.hidden / n};
+    ckpt_tensor kv[2] = {CKPT_NONE};
 
-    heads(m, t, stdit_apply(t, &b->cross_q, ckpt_reshape(t, x, 3, flat)), 1, &q);
-    heads(m, t, stdit_apply(t, &b->cross_kv, c->y), 2, kv);
+    ckpt_tensor q = ckpt_reshape(t, stdit_apply(t, &b->cross_q, x), 4, flat);
+    heads(m, t, stdit_apply(t, &b->cross_kv, c->y), 2, NULL, kv);
     ckpt_tensor a = ckpt_cross_attention(t, q, kv[0], kv[1], c->lens, attention_scale(m));
     return stdit_apply(t, &b->cross_proj, ckpt_reshape(t, a, d.ndim, d.shape));
 }

@@ -112,17 +112,28 @@ static void fill_bias(const struct gemm *g, int64_t col, int64_t n_rows, int64_t
         memcpy(c + i * ldc, c, (size_t)n_cols * sizeof *c);
 }
 
+static void fill_addend(const struct gemm *g, int64_t row, int64_t col, int64_t n_rows,
+                        int64_t n_cols, float *c, int64_t ldc)
+{
+    for (int64_t i = 0; i < n_rows; i++) {
+        int64_t at = ((row + i) * g->cols + col) * ckpt_dtype_size(g->c_dtype);
+        cpu_load(c + i * ldc, (const char *)g->addend + at, g->c_dtype, n_cols);
+    }
+}
+
 static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile, float *slot)
 {
     int64_t row = tile / l->across * l->tile_rows, col = tile % l->across * l->tile_cols;
     int64_t n_rows = min_i64(l->tile_rows, g->rows - row);
     int64_t n_cols = min_i64(l->tile_cols, g->cols - col);
     float *a_scratch = slot, *b_scratch = slot + l->a_floats;
-    bool direct = g->c_dtype == CKPT_F32;
+    bool direct = g->c_dtype == CKPT_F32, filled = g->bias || g->addend || g->accumulate;
     float *c = direct ? (float *)g->c + row * g->cols + col : b_scratch + l->b_floats;
     int64_t ldc = direct ? g->cols : n_cols;
     if (g->bias)
         fill_bias(g, col, n_rows, n_cols, c, ldc);
+    if (g->addend)
+        fill_addend(g, row, col, n_rows, n_cols, c, ldc);
     for (int64_t k = 0; k < g->inner; k += l->inner) {
         int64_t n_k = min_i64(l->inner, g->inner - k);
         struct block a = block_at(&g->a, g->rows, g->inner, row, k, n_rows, n_k, a_scratch);
@@ -130,7 +141,7 @@ static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile,
         cblas_sgemm(CblasRowMajor, g->a.transposed ? CblasTrans : CblasNoTrans,
                     g->b.transposed ? CblasTrans : CblasNoTrans, (blasint)n_rows, (blasint)n_cols,
                     (blasint)n_k, 1.f, a.data, (blasint)a.ld, b.data, (blasint)b.ld,
-                    k || g->bias || g->accumulate ? 1.f : 0.f, c, (blasint)ldc);
+                    k || filled ? 1.f : 0.f, c, (blasint)ldc);
     }
     for (int64_t i = 0; !direct && i < n_rows; i++)
         cpu_store((uint16_t *)g->c + (row + i) * g->cols + col, c + i * ldc, g->c_dtype, n_cols);

@@ -24,8 +24,9 @@ struct gemm {
     struct gemm_operand a, b;
     void *c;
     enum ckpt_dtype c_dtype;
-    bool accumulate;  /* only where c is fp32 and there is no bias */
-    const void *bias; /* of a's dtype, or NULL */
+    bool accumulate;    /* only where c is fp32 and there is no bias */
+    const void *bias;   /* of a's dtype, or NULL */
+    const void *addend; /* a matrix like c that is added to the product, or NULL; then no bias */
 };
 
 /* Scratch bytes of a product; sizes and dtypes of g are looked at, and whether there is a fill. */

@@ -61,6 +61,7 @@ int cpu_linear(const struct ckpt_kernel_args *a)
 int cpu_linear_dx(const struct ckpt_kernel_args *a)
 {
     struct gemm g = linear_dx_gemm(&a->in[0].desc, &a->in[1].desc);
+    g.addend = a->in[2].data;
     return run(&g, a);
 }
 

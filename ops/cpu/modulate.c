@@ -160,10 +160,10 @@ CKPT_CLONES static void gated_residual_dx_leaf(const struct row_run *run, int64_
 
 int cpu_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return row_sums_backward(a, &a->in[1], &a->in[2], NULL, 2, modulate_dx_leaf);
+    return row_sums_backward(a, &a->in[1], &a->in[2], 0, NULL, 2, modulate_dx_leaf);
 }
 
 int cpu_gated_residual_dx(const struct ckpt_kernel_args *a)
 {
-    return row_sums_backward(a, &a->in[2], &a->in[1], NULL, 1, gated_residual_dx_leaf);
+    return row_sums_backward(a, &a->in[2], &a->in[1], 0, NULL, 1, gated_residual_dx_leaf);
 }

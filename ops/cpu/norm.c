@@ -77,16 +77,18 @@ int cpu_layer_norm(const struct ckpt_kernel_args *a)
 }
 
 /*
- * run: x, dy, stats, dx.  With n = (x - mean) rstd:
- *   dx = rstd (dy - mean(dy) - n mean(dy n))
+ * run: x, dy, stats, dx, the addend if adds.  With n = (x - mean) rstd:
+ *   dx = rstd (dy - mean(dy) - n mean(dy n)) + addend
  */
-ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool half, bool dy_half)
+ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool half, bool dy_half,
+                                    bool adds)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         const void *restrict dy = run->at[1] + i * run->step[1];
         const float *stats = (const float *)(run->at[2] + i * run->step[2]);
         void *restrict dx = run->at[3] + i * run->step[3];
+        const void *restrict addend = adds ? run->at[4] + i * run->step[4] : NULL;
         float mean = stats[0], rstd = stats[1], sum = 0.f, dot = 0.f;
 #pragma omp simd reduction(+ : sum, dot)
         for (int64_t j = 0; j < c; j++) {
@@ -98,39 +100,52 @@ ROWS_INLINE void layer_norm_dx_rows(const struct row_run *run, int64_t c, bool h
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy, j, dy_half) - shift;
-            row_put(dx, j, rstd * (d - (row_get(x, j, half) - mean) * slope), half);
+            float before = adds ? row_get(addend, j, half) : 0.f;
+            row_put(dx, j, rstd * (d - (row_get(x, j, half) - mean) * slope) + before, half);
         }
     }
 }
 
-CKPT_CLONES static void layer_norm_dx_bf16(const struct row_run *run, int64_t c,
-                                           const void *dy_half)
+struct layer_norm_dx {
+    bool half, dy_half, adds;
+};
+
+ROWS_INLINE void layer_norm_dx_any(const struct row_run *run, int64_t c, bool half,
+                                   const struct layer_norm_dx *p)
 {
-    if (*(const bool *)dy_half)
-        layer_norm_dx_rows(run, c, true, true);
+    if (p->dy_half && p->adds)
+        layer_norm_dx_rows(run, c, half, true, true);
+    else if (p->dy_half)
+        layer_norm_dx_rows(run, c, half, true, false);
+    else if (p->adds)
+        layer_norm_dx_rows(run, c, half, false, true);
     else
-        layer_norm_dx_rows(run, c, true, false);
+        layer_norm_dx_rows(run, c, half, false, false);
 }
 
-CKPT_CLONES static void layer_norm_dx_f32(const struct row_run *run, int64_t c, const void *dy_half)
+CKPT_CLONES static void layer_norm_dx_leaf(const struct row_run *run, int64_t c, const void *extra)
 {
-    if (*(const bool *)dy_half)
-        layer_norm_dx_rows(run, c, false, true);
+    const struct layer_norm_dx *p = extra;
+    if (p->half)
+        layer_norm_dx_any(run, c, true, p);
     else
-        layer_norm_dx_rows(run, c, false, false);
+        layer_norm_dx_any(run, c, false, p);
 }
 
 int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *x = &a->in[1];
-    bool dy_half = view_half(&a->in[0]);
+    struct layer_norm_dx p = {
+        .half = view_half(x), .dy_half = view_half(&a->in[0]), .adds = a->in[3].data != NULL};
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->in[0]);
     rows_operand(&r, &a->in[2]);
     rows_operand(&r, &a->out[0]);
+    if (p.adds)
+        rows_operand(&r, &a->in[3]);
     rows_finish(&r);
-    for_all_rows(&r, last_axis(x), view_half(x) ? layer_norm_dx_bf16 : layer_norm_dx_f32, &dy_half);
+    for_all_rows(&r, last_axis(x), layer_norm_dx_leaf, &p);
     return CKPT_OK;
 }
 

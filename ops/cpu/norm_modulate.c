@@ -90,11 +90,12 @@ ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *re
 }
 
 /*
- * run: x, dy, scale, dx, the sums, stats.
- *   dx = rstd (g - mean(g) - n mean(g n)), dshift += dy, dscale += dy n
+ * run: x, dy, scale, dx, the sums, stats, the addend if adds.
+ *   dx = rstd (g - mean(g) - n mean(g n)) + addend, dshift += dy, dscale += dy n
  */
 ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,
-                                       bool half, bool dy_half, const struct row_sums *sums)
+                                       bool half, bool dy_half, bool adds,
+                                       const struct row_sums *sums)
 {
     float *restrict dshift = sums->first, *restrict dscale = sums->second;
     int64_t skip = column * (half ? 2 : 4), dy_skip = column * (dy_half ? 2 : 4);
@@ -105,33 +106,52 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
         struct row_means m = row_means_of(x, dy, scale, stats, sums->width, half, dy_half);
         const void *restrict x1 = x + skip, *restrict dy1 = dy + dy_skip;
         const void *restrict scale1 = scale + skip;
+        const void *restrict addend = adds ? run->at[7] + i * run->step[7] + skip : NULL;
         void *restrict dx = run->at[3] + i * run->step[3] + skip;
         float mean = stats[0], rstd = stats[1];
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy1, j, dy_half), n = (row_get(x1, j, half) - mean) * rstd;
             float g = d * (1.f + row_get(scale1, j, half));
-            row_put(dx, j, rstd * (g - m.g - n * m.gn), half);
+            float before = adds ? row_get(addend, j, half) : 0.f;
+            row_put(dx, j, rstd * (g - m.g - n * m.gn) + before, half);
             dshift[j] += d;
             dscale[j] += d * n;
         }
     }
 }
 
+ROWS_INLINE void norm_modulate_dx_any(const struct row_run *run, int64_t column, int64_t c,
+                                      bool half, bool dy_half, bool adds,
+                                      const struct row_sums *sums)
+{
+    if (half && dy_half)
+        norm_modulate_dx_rows(run, column, c, true, true, adds, sums);
+    else if (half)
+        norm_modulate_dx_rows(run, column, c, true, false, adds, sums);
+    else if (dy_half)
+        norm_modulate_dx_rows(run, column, c, false, true, adds, sums);
+    else
+        norm_modulate_dx_rows(run, column, c, false, false, adds, sums);
+}
+
 CKPT_CLONES static void norm_modulate_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
                                               bool half, bool dy_half, const struct row_sums *sums)
 {
-    if (half && dy_half)
-        norm_modulate_dx_rows(run, column, c, true, true, sums);
-    else if (half)
-        norm_modulate_dx_rows(run, column, c, true, false, sums);
-    else if (dy_half)
-        norm_modulate_dx_rows(run, column, c, false, true, sums);
-    else
-        norm_modulate_dx_rows(run, column, c, false, false, sums);
+    norm_modulate_dx_any(run, column, c, half, dy_half, false, sums);
+}
+
+CKPT_CLONES static void norm_modulate_dx_adding(const struct row_run *run, int64_t column,
+                                                int64_t c, bool half, bool dy_half,
+                                                const struct row_sums *sums)
+{
+    norm_modulate_dx_any(run, column, c, half, dy_half, true, sums);
 }
 
 int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
-    return row_sums_backward(a, &a->in[1], &a->in[2], &a->in[3], 2, norm_modulate_dx_leaf);
+    const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
+    bool adds = a->in[4].data != NULL;
+    return row_sums_backward(a, &a->in[1], &a->in[2], adds ? 2 : 1, kept, 2,
+                             adds ? norm_modulate_dx_adding : norm_modulate_dx_leaf);
 }

@@ -79,8 +79,8 @@ static void backward_run(const struct backward *b, float *partial)
 }
 
 int row_sums_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
-                      const struct ckpt_view *v, const struct ckpt_view *stats, int n_sums,
-                      row_sums_leaf leaf)
+                      const struct ckpt_view *v, int n_more, const struct ckpt_view *const *more,
+                      int n_sums, row_sums_leaf leaf)
 {
     struct backward b = {.leaf = leaf,
                          .half = view_half(x),
@@ -93,8 +93,8 @@ int row_sums_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *
     rows_operand(&b.r, &a->out[0]);
     for (int s = 0; s < n_sums; s++)
         rows_operand(&b.r, &a->out[1 + s]);
-    if (stats)
-        rows_operand(&b.r, stats);
+    for (int i = 0; i < n_more; i++)
+        rows_operand(&b.r, more[i]);
     b.rows_each = rows_finish_reduction(&b.r, 4);
     b.vectors = b.r.count / b.rows_each;
     b.chunks = rows_vector_chunks(b.vectors, b.rows_each);

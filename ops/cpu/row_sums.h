@@ -11,7 +11,7 @@
 
 /*
  * Sums of a leaf over the rows of one run, c columns from a first one.  run: x, dy, the vector
- * (scale or gate), dx, the sums of vector 0 and 1, then what the kernel keeps of each row.
+ * (scale or gate), dx, the sums of vector 0 and 1, then what else the kernel reads of each row.
  */
 struct row_sums {
     float *first, *second;
@@ -22,10 +22,10 @@ struct row_sums {
 typedef void (*row_sums_leaf)(const struct row_run *run, int64_t column, int64_t c, bool half,
                               bool dy_half, const struct row_sums *sums);
 
-/* x: the operand of dx; v: the vector; in[0] is dy, out[0] is dx, the n_sums sums follow; stats:
- * one more operand, or NULL. */
+/* x: the operand of dx; v: the vector; in[0] is dy, out[0] is dx, the n_sums sums follow; more:
+ * n_more further operands. */
 int row_sums_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
-                      const struct ckpt_view *v, const struct ckpt_view *stats, int n_sums,
-                      row_sums_leaf leaf);
+                      const struct ckpt_view *v, int n_more, const struct ckpt_view *const *more,
+                      int n_sums, row_sums_leaf leaf);
 
 #endif

@@ -30,7 +30,7 @@ static uint64_t key_of(const struct gemm *g, int64_t workspace, bool spread_bias
     uint64_t h = HASH_START;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         h = hash_mix(h, parts[i]);
-    return h;
+    return g->addend ? hash_mix(h, gemm_alignment(g->addend)) : h;
 }
 
 /* A dense row-major matrix as cuBLASLt sees it. */
@@ -82,10 +82,10 @@ static cublasStatus_t describe(struct product *p, const struct gemm *g)
 cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
                            const struct ckpt_kernel_args *a)
 {
-    const float alpha = 1.f, beta = g->accumulate || p->spread_bias ? 1.f : 0.f;
-    return cublasLtMatmul(handle, &p->task, &alpha, g->b.data, &p->a, g->a.data, &p->b, &beta, g->c,
-                          &p->c, g->c, &p->c, &p->algo, a->workspace, p->workspace,
-                          (cudaStream_t)a->stream);
+    const float alpha = 1.f, beta = g->accumulate || g->addend || p->spread_bias ? 1.f : 0.f;
+    return cublasLtMatmul(handle, &p->task, &alpha, g->b.data, &p->a, g->a.data, &p->b, &beta,
+                          g->addend ? g->addend : g->c, &p->c, g->c, &p->c, &p->algo, a->workspace,
+                          p->workspace, (cudaStream_t)a->stream);
 }
 
 static int fail(struct cuda_libs *libs, const struct gemm *g, const char *reason)

@@ -86,7 +86,9 @@ static cublasStatus_t set_limits(cublasLtMatmulPreference_t limits, const struct
     s = s ? s
           : set_limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                       gemm_alignment(g->a.data));
-    s = s ? s : set_limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, gemm_alignment(g->c));
+    s = s ? s
+          : set_limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                      gemm_alignment(g->addend ? g->addend : g->c));
     return s ? s
              : set_limit(limits, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, gemm_alignment(g->c));
 }

@@ -21,6 +21,7 @@ int cuda_linear(const struct ckpt_kernel_args *a)
 int cuda_linear_dx(const struct ckpt_kernel_args *a)
 {
     struct gemm g = linear_dx_gemm(&a->in[0].desc, &a->in[1].desc);
+    g.addend = a->in[2].data;
     return run(&g, a);
 }
 

@@ -2,7 +2,8 @@
  * Reverse mode: appends, to the same tape, the ops that compute the gradient of the loss.
  *
  * A tensor used n times gets n contributions, in the reverse order of its uses.  Two are added at
- * once; more are summed in an fp32 accumulator in place.  A parameter's gradient is one fp32
+ * once, by the op that makes the second one where its kernel can; more are summed in an fp32
+ * accumulator in place.  A parameter's gradient is one fp32
  * storage that every contribution and every micro-step is summed into, directly by the op that
  * makes the contribution where its kernel can add.  Where there is one contribution alone it may
  * be bf16, if so asked.
@@ -48,14 +49,30 @@ static ckpt_tensor accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum
     return out;
 }
 
-static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g)
+/*
+ * Lets the op that makes g add what was summed before it: a pass and a rounding less than an op of
+ * its own.  Returns false where its kernel cannot.
+ */
+static bool add_in_kernel(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g)
+{
+    const struct tensor *v = &t->tensors.data[g.id], *before = &t->tensors.data[sum.id];
+    const struct op *o = &t->ops.data[v->op];
+    if (v->index || !(o->def->flags & CKPT_OP_ADDEND) || op_in(t, o, o->n_in - 1) > 0 ||
+        before->op >= v->op || before->desc.dtype != v->desc.dtype ||
+        !desc_is_dense(&before->desc) || !tape_is_fresh(t, g))
+        return false;
+    t->operands.data[o->operands + o->n_in - 1] = sum.id;
+    return true;
+}
+
+static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     ckpt_tape *t = r->t;
     ckpt_tensor sum = {r->gradient[x]};
     if (!sum.id) {
         sum = g;
     } else if (r->uses[x] <= 2) {
-        sum = ckpt_add(t, sum, g);
+        sum = own && add_in_kernel(t, sum, g) ? g : ckpt_add(t, sum, g);
     } else if (r->done[x] == 1) {
         bool wide = t->tensors.data[sum.id].desc.dtype == CKPT_F32;
         sum = wide ? ckpt_add(t, sum, g)
@@ -189,7 +206,7 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
     if (is_parameter(t, x))
         contribute_parameter(r, x, g, own);
     else
-        contribute_activation(r, x, g);
+        contribute_activation(r, x, g, own);
     return t->error;
 }
 

@@ -254,6 +254,20 @@ static bool is_fresh(const ckpt_tape *t, int32_t root, int32_t x)
     return readers == (x != root ? 2 : 0); /* the reshape reads root and makes x */
 }
 
+bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x)
+{
+    return is_fresh(t, x.id, x.id);
+}
+
+/* Whether a kernel can write an output as d describes it. */
+static bool can_write(const struct ckpt_op_def *def, const struct ckpt_desc *d)
+{
+    int last = d->ndim - 1;
+    bool rows = last >= 0 && (d->shape[last] == 1 || d->stride[last] == 1);
+    unsigned flags = CKPT_OP_STRIDED_OUT | (rows ? CKPT_OP_STRIDED_ROWS : 0u);
+    return desc_is_dense(d) || (def->flags & flags);
+}
+
 bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as)
 {
     if (t->tensors.data[x.id].op < 0)
@@ -263,9 +277,10 @@ bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *
     if (v->op < 0)
         return false;
     const struct op *o = &t->ops.data[v->op];
+    struct ckpt_desc d = v->desc; /* what the op itself would write; x may only rename it */
+    match_axes(as, &d);
     if (o->feed >= 0 || o->accumulate != ACCUMULATE_NEVER ||
-        (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) ||
-        (!desc_is_dense(as) && !(o->def->flags & CKPT_OP_STRIDED_OUT)))
+        (o->def->flags & (CKPT_OP_VIEW | CKPT_OP_INPLACE)) || !can_write(o->def, &d))
         return false;
     return is_fresh(t, root, x.id);
 }

@@ -142,6 +142,9 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
 /* A persistent storage of a parameter (master, moments, EMA) as a tensor. */
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind);
 
+/* Whether nobody but its op has seen a tensor: it is alone on its storage and has no reader. */
+bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x);
+
 /* Whether a tensor, fresh from its producer and seen by nobody else, can be written elsewhere with
  * these strides; and the move onto the storage of another tensor. */
 bool tape_can_rehome(const ckpt_tape *t, ckpt_tensor x, const struct ckpt_desc *as);

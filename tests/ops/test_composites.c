@@ -242,20 +242,50 @@ static void draw_self_attention(struct op_case *c, struct rng *r, int trial)
     struct operand *w = case_add(c, r, ROLE_PARAM, 2, (int64_t[]){3 * WIDTH, WIDTH});
     for (int64_t i = 0; i < w->value.n; i++)
         w->value.x[i] *= 0.3;
+    case_add(c, r, ROLE_PARAM, 1, (int64_t[]){HEAD_DIM});
+    c->attr.begin = trial / 2 % 2; /* cut along an axis of its own? */
+    c->attr.eps = (float)1e-6;
+}
+
+/* Cuts the last axis: the gradients of the parts are copied together. */
+static void cut_last(ckpt_tape *t, const struct op_case *c, ckpt_tensor qkv, const int *swap,
+                     ckpt_tensor *part)
+{
+    const int64_t *s = c->attr.size;
+    ckpt_split(t, qkv, 3, 3, part);
+    for (int i = 0; i < 3; i++) {
+        part[i] = ckpt_reshape(t, part[i], 5, (int64_t[]){s[0], s[1], s[2], HEADS, HEAD_DIM});
+        if (c->attr.axis == 1)
+            part[i] = ckpt_permute(t, part[i], swap);
+    }
+}
+
+/* Cuts an axis of 3: they are written side by side. */
+static void cut_apart(ckpt_tape *t, const struct op_case *c, ckpt_tensor qkv, const int *swap,
+                      ckpt_tensor *part)
+{
+    const int64_t *s = c->attr.size;
+    qkv = ckpt_reshape(t, qkv, 6, (int64_t[]){s[0], s[1], s[2], 3, HEADS, HEAD_DIM});
+    if (c->attr.axis == 1)
+        qkv = ckpt_permute(t, qkv, swap);
+    ckpt_split(t, qkv, 3, 3, part);
+    int64_t m = c->attr.axis == 1 ? s[2] : s[1], n = c->attr.axis == 1 ? s[1] : s[2];
+    for (int i = 0; i < 3; i++)
+        part[i] = ckpt_reshape(t, part[i], 5, (int64_t[]){s[0], m, n, HEADS, HEAD_DIM});
 }
 
 static ckpt_tensor record_self_attention(ckpt_tape *t, const ckpt_tensor *in,
                                          const struct op_case *c)
 {
     const int64_t *s = c->attr.size;
-    const int swap[] = {0, 2, 1, 3, 4};
-    ckpt_tensor part[3];
-    ckpt_split(t, ckpt_linear(t, in[0], in[1], CKPT_NONE), 3, 3, part);
-    for (int i = 0; i < 3; i++) {
-        part[i] = ckpt_reshape(t, part[i], 5, (int64_t[]){s[0], s[1], s[2], HEADS, HEAD_DIM});
-        if (c->attr.axis == 1)
-            part[i] = ckpt_permute(t, part[i], swap);
-    }
+    const int swap[] = {0, 2, 1, 3, 4, 5};
+    ckpt_tensor part[3], qkv = ckpt_linear(t, in[0], in[1], CKPT_NONE);
+    if (c->attr.begin)
+        cut_apart(t, c, qkv, swap, part);
+    else
+        cut_last(t, c, qkv, swap, part);
+    for (int i = 0; i < 2; i++)
+        part[i] = ckpt_rms_norm(t, part[i], in[2], (float)c->attr.eps);
     ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], (float)c->attr.scale);
     if (c->attr.axis == 1)
         o = ckpt_permute(t, o, swap);
@@ -276,6 +306,11 @@ static void ref_self_attention(const struct array *in, struct array *out, const 
         part[i] = APPLY(ref_permute, &swap, &heads);
         array_free(&third);
         array_free(&heads);
+        if (i == 2)
+            continue;
+        struct array normal = APPLY(ref_rms_norm, a, &part[i], &in[2]);
+        array_free(&part[i]);
+        part[i] = normal;
     }
     struct array o = APPLY(ref_attention, a, &part[0], &part[1], &part[2]);
     struct array back = APPLY(ref_permute, &swap, &o);
@@ -367,6 +402,108 @@ static void ref_joined_transpose(const struct array *in, struct array *out, cons
     array_free(&turned);
 }
 
+/* ---- rows joined as columns: what their kernel would write is not what the join sees --------- */
+
+static ckpt_tensor record_joined_columns(ckpt_tape *t, const ckpt_tensor *in,
+                                         const struct op_case *c)
+{
+    ckpt_tensor part[3];
+    for (int i = 0; i < 3; i++) {
+        struct ckpt_desc d = ckpt_desc_of(t, in[i]);
+        part[i] = ckpt_layer_norm(t, in[i], (float)c->attr.eps);
+        part[i] = ckpt_reshape(t, part[i], 3, (int64_t[]){d.shape[0], d.shape[1], 1});
+    }
+    return ckpt_concat(t, 2, 3, part);
+}
+
+static void draw_three_rows(struct op_case *c, struct rng *r, int trial)
+{
+    draw_rows(c, r, trial);
+    for (int i = 0; i < 2; i++)
+        case_add(c, r, ROLE_PARAM, 2, c->in[0].value.shape);
+}
+
+static void ref_joined_columns(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr join = {.axis = 2};
+    struct array part[3];
+    for (int i = 0; i < 3; i++) {
+        struct op_attr column = {.n_size = 3, .size = {in[i].shape[0], in[i].shape[1], 1}};
+        struct array normal = APPLY(ref_layer_norm, a, &in[i]);
+        part[i] = APPLY(ref_reshape, &column, &normal);
+        array_free(&normal);
+    }
+    *out = APPLY(ref_concat, &join, &part[0], &part[1], &part[2]);
+    for (int i = 0; i < 3; i++)
+        array_free(&part[i]);
+}
+
+/* ---- residuals: the kernel of the second gradient adds the first ----------------------------- */
+
+static void draw_residual_linear(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t rows = trial == TRIAL_TINY ? 1 : trial < TRIAL_LARGE ? rng_range(r, 1, 5) : 700;
+    int64_t width = trial == TRIAL_TINY ? 1 : rng_range(r, 3, trial < TRIAL_LARGE ? 9 : 70);
+    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){2, rows, width});
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){width, width});
+}
+
+/* x + x w^T of an activation x */
+static ckpt_tensor record_residual_linear(ckpt_tape *t, const ckpt_tensor *in,
+                                          const struct op_case *c)
+{
+    (void)c;
+    ckpt_tensor x = ckpt_affine(t, in[0], 0.5f, 0.f);
+    return ckpt_add(t, x, ckpt_linear(t, x, in[1], CKPT_NONE));
+}
+
+static void ref_residual_linear(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr half = {.a = 0.5};
+    struct array x = APPLY(ref_affine, &half, &in[0]), none = {.ndim = -1};
+    struct array y = APPLY(ref_linear, a, &x, &in[1], &none);
+    *out = APPLY(ref_add, a, &x, &y);
+    array_free(&x);
+    array_free(&y);
+}
+
+/* From the large trials on rows of the real width, and rows that several warps share. */
+static void draw_residual_norm(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t width = trial < TRIAL_LARGE ? rng_range(r, 3, 24) : trial % 2 ? 1152 : 2504;
+    int64_t shape[] = {2, trial == TRIAL_TINY ? 1 : trial < TRIAL_LARGE ? 4 : 50, width};
+    int64_t row[] = {trial % 3 ? 1 : 2, 1, width};
+    case_add(c, r, ROLE_PARAM, 3, shape);
+    for (int i = 0; i < 2; i++)
+        case_add(c, r, ROLE_PARAM, 3, row);
+    c->attr.eps = (float)1e-6;
+}
+
+/* z + layer_norm(z) with z = x + gate modulate(layer_norm(x)), of an activation x */
+static ckpt_tensor record_residual_norm(ckpt_tape *t, const ckpt_tensor *in,
+                                        const struct op_case *c)
+{
+    float eps = (float)c->attr.eps;
+    ckpt_tensor x = ckpt_affine(t, in[0], 0.5f, 0.f);
+    ckpt_tensor u = ckpt_layer_norm_modulate(t, x, in[1], in[2], eps);
+    ckpt_tensor z = ckpt_gated_residual(t, x, in[1], u);
+    return ckpt_add(t, z, ckpt_layer_norm(t, z, eps));
+}
+
+static void ref_residual_norm(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct op_attr half = {.a = 0.5};
+    struct array x = APPLY(ref_affine, &half, &in[0]);
+    struct array u = APPLY(ref_layer_norm_modulate, a, &x, &in[1], &in[2]);
+    struct array z = APPLY(ref_gated_residual, a, &x, &in[1], &u);
+    struct array n = APPLY(ref_layer_norm, a, &z);
+    *out = APPLY(ref_add, a, &z, &n);
+    array_free(&x);
+    array_free(&u);
+    array_free(&z);
+    array_free(&n);
+}
+
 static const struct op_row rows[] = {
     {"three_uses", draw_matrix, record_three_uses, ref_three_uses},
     {"fan_out", draw_rows, record_fan_out, ref_fan_out},
@@ -375,6 +512,9 @@ static const struct op_row rows[] = {
     {"shared_layer", draw_layer, record_shared_layer, ref_shared_layer},
     {"transpose", draw_matrix, record_transpose, ref_transpose},
     {"joined_transpose", draw_squares, record_joined_transpose, ref_joined_transpose},
+    {"joined_columns", draw_three_rows, record_joined_columns, ref_joined_columns},
+    {"residual_linear", draw_residual_linear, record_residual_linear, ref_residual_linear},
+    {"residual_norm", draw_residual_norm, record_residual_norm, ref_residual_norm},
     {"overlap", draw_overlap, record_overlap, ref_overlap},
     {"reorder", draw_reorder, record_reorder, ref_reorder},
     {"self_attention", draw_self_attention, record_self_attention, ref_self_attention},

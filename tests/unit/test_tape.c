@@ -1,0 +1,163 @@
+/*
+ * What reverse mode puts on the tape: nothing that copies or adds where a kernel can do it on the
+ * way.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ops.h"
+#include "tape/tape.h"
+
+enum { HEADS = 2, WIDTH = 8, COLUMNS = HEADS * WIDTH };
+
+/* A model of three parameters, differentiated. */
+struct recorded {
+    ckpt *context;
+    ckpt_tensor w, v, scale; /* [3 COLUMNS, COLUMNS], [COLUMNS, COLUMNS], [WIDTH] */
+    ckpt_tape *tape;
+};
+
+typedef ckpt_tensor (*model)(ckpt_tape *t, const struct recorded *r, ckpt_tensor x);
+
+/* x is an activation [2, 3, 5, COLUMNS]; so is the model's result, whose mean is the loss. */
+static void record(struct recorded *r, enum ckpt_dtype dtype, model f)
+{
+    struct ckpt_options options = CKPT_OPTIONS_INIT;
+    int64_t shape[] = {2, 3, 5, COLUMNS}, square[] = {COLUMNS, COLUMNS};
+    int64_t wide[] = {3 * COLUMNS, COLUMNS}, width[] = {WIDTH};
+    options.device = "cpu";
+    assert_int_equal(ckpt_open(&r->context, &options), 0);
+    ckpt *c = r->context;
+    r->w = ckpt_param(c, "w", dtype, 2, wide, CKPT_XAVIER, true);
+    r->v = ckpt_param(c, "v", dtype, 2, square, CKPT_XAVIER, true);
+    r->scale = ckpt_param(c, "scale", dtype, 1, width, CKPT_ONES, true);
+    assert_int_equal(tape_new(&r->tape, c, 2, 1), 0);
+    ckpt_tape *t = r->tape;
+    ckpt_tensor first = ckpt_linear(t, ckpt_randn(t, dtype, 4, shape), r->v, CKPT_NONE);
+    ckpt_tensor y = f(t, r, first);
+    tape_differentiate(
+        t, ckpt_mse(t, ckpt_cast(t, y, CKPT_F32), ckpt_randn(t, CKPT_F32, 4, shape), CKPT_NONE));
+    assert_string_equal(t->message, "");
+}
+
+static void finish(struct recorded *r)
+{
+    tape_free(r->tape);
+    ckpt_close(r->context);
+}
+
+/* Ops with a kernel and this name, on the way back or not. */
+static int count(const ckpt_tape *t, const char *name, bool back)
+{
+    int n = 0;
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        n += !strcmp(o->def->name, name) && !(o->def->flags & CKPT_OP_VIEW) &&
+             (o->phase == PHASE_BACKWARD) == back;
+    }
+    return n;
+}
+
+/* ---- the gradients of queries, keys and values are written side by side ------------------------
+ */
+
+static ckpt_tensor attend(ckpt_tape *t, const struct recorded *r, ckpt_tensor x, bool temporal)
+{
+    static const int swap[] = {0, 2, 1, 3, 4, 5};
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    ckpt_tensor part[3], qkv = ckpt_linear(t, x, r->w, CKPT_NONE);
+    qkv = ckpt_reshape(t, qkv, 6, (int64_t[]){2, 3, 5, 3, HEADS, WIDTH});
+    if (temporal)
+        qkv = ckpt_permute(t, qkv, swap);
+    ckpt_split(t, qkv, 3, 3, part);
+    int64_t m = temporal ? 5 : 3, n = temporal ? 3 : 5;
+    for (int i = 0; i < 3; i++)
+        part[i] = ckpt_reshape(t, part[i], 5, (int64_t[]){2, m, n, HEADS, WIDTH});
+    for (int i = 0; i < 2; i++)
+        part[i] = ckpt_rms_norm(t, part[i], r->scale, 1e-6f);
+    ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], 1.f);
+    return ckpt_reshape(t, temporal ? ckpt_permute(t, o, swap) : o, d.ndim, d.shape);
+}
+
+static ckpt_tensor attend_in_space(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    return attend(t, r, x, false);
+}
+
+static ckpt_tensor attend_in_time(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    return attend(t, r, x, true);
+}
+
+static void test_heads(void **state)
+{
+    static const model models[] = {attend_in_space, attend_in_time};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct recorded r;
+        record(&r, i / 2 ? CKPT_BF16 : CKPT_F32, models[i % 2]);
+        assert_int_equal(count(r.tape, "rms_norm_dx", true), 2);
+        assert_int_equal(count(r.tape, "concat", true), 0);
+        assert_int_equal(count(r.tape, "copy", true), 0);
+        finish(&r);
+    }
+}
+
+/* ---- the second gradient of a tensor is added to the first by the kernel that makes it ----------
+ */
+
+static ckpt_tensor residuals(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    int64_t one[] = {1, 1, 1, COLUMNS};
+    ckpt_tensor row = ckpt_randn(t, ckpt_desc_of(t, x).dtype, 4, one);
+    x = ckpt_gated_residual(t, x, row, ckpt_layer_norm_modulate(t, x, row, row, 1e-6f));
+    x = ckpt_add(t, x, ckpt_linear(t, x, r->v, CKPT_NONE));
+    return ckpt_add(t, x, ckpt_layer_norm(t, x, 1e-6f));
+}
+
+static void test_residuals(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct recorded r;
+        record(&r, i ? CKPT_BF16 : CKPT_F32, residuals);
+        assert_int_equal(count(r.tape, "add", false), 2);
+        assert_int_equal(count(r.tape, "add", true), 0);
+        finish(&r);
+    }
+}
+
+/* A sum in fp32, as a gate has it, and three gradients still need ops of their own. */
+static ckpt_tensor gated_by_its_mean(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    ckpt_tensor row = ckpt_cast(t, ckpt_mean(t, x, 7), CKPT_BF16);
+    ckpt_tensor a = ckpt_add(t, x, ckpt_linear(t, row, r->v, CKPT_NONE));
+    return ckpt_gated_residual(t, x, row, a);
+}
+
+static void test_what_stays(void **state)
+{
+    struct recorded r;
+    (void)state;
+    record(&r, CKPT_BF16, gated_by_its_mean);
+    for (int32_t i = 0; i < r.tape->n_ops; i++) {
+        const struct op *o = &r.tape->ops.data[i];
+        if (o->def->flags & CKPT_OP_ADDEND)
+            assert_true(op_in(r.tape, o, o->n_in - 1) < 0);
+    }
+    assert_int_equal(count(r.tape, "add", true), 1);
+    assert_int_equal(count(r.tape, "accumulate", true), 2);
+    finish(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_residuals),
+        cmocka_unit_test(test_what_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
