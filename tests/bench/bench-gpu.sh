@@ -3,7 +3,8 @@
 # takes of the device, and, where PEER names a command that takes "--mode M --grid HxW --frames N" and
 # prints {"ms": ...}, the ratio to it in the same run.
 #
-# usage: bench-gpu.sh [STEPS]; ROWS chooses some of the rows below, MACHINE names a machine file.
+# usage: bench-gpu.sh [STEPS]; ROWS chooses some of the rows below, MACHINE
+# names a machine file, FLAGS are more options of stdit-train.
 set -eu
 
 train=${STDIT_TRAIN:-./stdit-train}
@@ -42,7 +43,7 @@ peer() {
 row() {
     rm -f "$work/log"
     if ! "$train" --model XL/2 --dtype bf16 --ema-decay 0 --latent "$2" --steps "$steps" \
-        --vram "$3" --device cuda --log "$work/log" ${MACHINE:+--machine "$MACHINE"} \
+        --vram "$3" --device cuda ${FLAGS-} --log "$work/log" ${MACHINE:+--machine "$MACHINE"} \
         --out "$work/pictures" >"$work/out" 2>&1; then
         printf '%-11s failed: %s\n' "$1" "$(tail -n 1 "$work/out")"
         return
