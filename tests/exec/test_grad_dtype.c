@@ -39,6 +39,7 @@ static void step_pair(enum ckpt_dtype dtype, int64_t micro, struct outcome *o)
     float x[BATCH][WIDTH], target[BATCH];
     ckpt_program *p;
     ckpt *c;
+    options.device = "cpu"; /* a GPU may add a bf16 result in another order */
     options.micro_batch = micro;
     options.verify = true;
     a.grad_dtype = dtype;
@@ -106,6 +107,7 @@ static void train_tiny(enum ckpt_dtype dtype, enum ckpt_dtype grad_dtype, int st
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     char message[1024];
     o.verify = true;
+    o.deterministic = true;
     a.lr = 1e-3f;
     a.eps = 1e-3f; /* so that an update depends smoothly on the gradient */
     a.clip_norm = 0.5f;

@@ -13,7 +13,7 @@
 #include "cuda/libs.h"
 #include "cuda/workspace.h"
 
-enum tensor_name { X, W, B, DY, Y, DX, DW, DB, TENSORS };
+enum tensor_name { X, W, B, DY, Y, DX, DW, DB, NARROW_DW, TENSORS };
 
 struct shape {
     int64_t rows, inner, cols;
@@ -35,6 +35,7 @@ static const struct kind {
     {"linear", cuda_linear, cpu_linear, 3, {X, W, B}, Y, false},
     {"linear_dx", cuda_linear_dx, cpu_linear_dx, 2, {DY, W}, DX, false},
     {"linear_dw", cuda_linear_dw, cpu_linear_dw, 2, {DY, X}, DW, true},
+    {"linear_dw in the dtype of w", cuda_linear_dw, cpu_linear_dw, 2, {DY, X}, NARROW_DW, false},
     {"column_sum", cuda_column_sum, cpu_column_sum, 1, {DY}, DB, true},
 };
 
@@ -64,8 +65,8 @@ static void must(bool ok, const char *what)
 static void describe(struct data *d, const struct shape *s, enum ckpt_dtype dtype)
 {
     const int64_t R = s->rows, K = s->inner, N = s->cols;
-    const int64_t size[TENSORS][2] = {{R, K}, {N, K}, {N, 0}, {R, N},
-                                      {R, N}, {R, K}, {N, K}, {N, 0}};
+    const int64_t size[TENSORS][2] = {{R, K}, {N, K}, {N, 0}, {R, N}, {R, N},
+                                      {R, K}, {N, K}, {N, 0}, {N, K}};
     for (int i = 0; i < TENSORS; i++) {
         d->desc[i] = (struct ckpt_desc){.dtype = i == DW || i == DB ? CKPT_F32 : dtype,
                                         .ndim = size[i][1] ? 2 : 1,

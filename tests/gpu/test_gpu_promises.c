@@ -34,21 +34,23 @@ static struct ckpt_options options(int64_t vram, int64_t micro)
     return o;
 }
 
-static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro, struct tiny_result *r)
+static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro,
+                          enum ckpt_dtype grad_dtype, struct tiny_result *r)
 {
     char message[1024];
     struct ckpt_adamw a = optimizer();
+    a.grad_dtype = grad_dtype;
     struct ckpt_options o = options(vram, micro);
     if (tiny_train(*m, &o, &a, STEPS, r, message))
         fail_msg("--vram %lld: %s", (long long)vram, message);
 }
 
-static void sweep(enum ckpt_dtype dtype, int64_t micro)
+static void sweep(enum ckpt_dtype dtype, int64_t micro, enum ckpt_dtype grad_dtype)
 {
     struct tiny m = shape;
     m.dtype = dtype;
     struct tiny_result free_run, r;
-    train_or_fail(&m, 0, micro, &free_run);
+    train_or_fail(&m, 0, micro, grad_dtype, &free_run);
     int64_t high = free_run.info.planned_peak + free_run.info.overhead_bytes;
     /* Libraries may keep a little more with every context of one process. */
     int64_t low = free_run.info.min_budget + 32 * MIB;
@@ -56,7 +58,7 @@ static void sweep(enum ckpt_dtype dtype, int64_t micro)
     assert_true(low < high);
     for (int i = 0; i < BUDGETS; i++) {
         int64_t vram = low + (high - low) * i / (BUDGETS - 1);
-        train_or_fail(&m, vram, micro, &r);
+        train_or_fail(&m, vram, micro, grad_dtype, &r);
         assert_true(r.info.planned_peak + r.info.overhead_bytes <= vram);
         assert_true(tiny_same(&free_run, &r));
         recomputed += r.info.recomputed_ops > 0;
@@ -69,19 +71,25 @@ static void sweep(enum ckpt_dtype dtype, int64_t micro)
 static void test_fp32(void **state)
 {
     (void)state;
-    sweep(CKPT_F32, 0);
+    sweep(CKPT_F32, 0, CKPT_F32);
 }
 
 static void test_bf16(void **state)
 {
     (void)state;
-    sweep(CKPT_BF16, 0);
+    sweep(CKPT_BF16, 0, CKPT_F32);
+}
+
+static void test_bf16_gradients(void **state)
+{
+    (void)state;
+    sweep(CKPT_BF16, 0, CKPT_BF16);
 }
 
 static void test_bf16_micro_steps(void **state)
 {
     (void)state;
-    sweep(CKPT_BF16, 2);
+    sweep(CKPT_BF16, 2, CKPT_F32);
 }
 
 /* What nvidia-smi shows of this process. */
@@ -158,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fp32),
         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bf16_gradients),
         cmocka_unit_test(test_bf16_micro_steps),
         cmocka_unit_test(test_memory_is_constant),
         cmocka_unit_test(test_two_steps_under_way),
