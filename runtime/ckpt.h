@@ -123,15 +123,14 @@ CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 /* The options of the library itself.  Fields are added at the end; size says how many are there. */
 struct ckpt_options {
     size_t size;
-    int64_t vram;       /* device budget in bytes; 0: no limit; negative: per cent of the device */
-    int64_t host;       /* bytes of host memory as a second tier; this version only plans it */
-    const char *nvme;   /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
-    const char *device; /* "auto" (a GPU if there is one), "cpu", "cuda" */
-    int64_t
-        micro_batch; /* samples per micro-step; 0: the whole batch; CKPT_AUTO: what is fastest */
-    int64_t seed;    /* of initial values and of random ops */
-    int64_t threads; /* kernel threads of the CPU device; 0: one per core */
-    const char *plan_in;   /* run this plan instead of searching one */
+    int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
+    int64_t host;        /* bytes of host memory as a second tier; this version only plans it */
+    const char *nvme;    /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
+    const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
+    int64_t micro_batch; /* samples per micro-step; 0: the batch; CKPT_AUTO: what is fastest */
+    int64_t seed;        /* of initial values and of random ops */
+    int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in; /* run this plan instead of searching one */
     const char *plan_out;  /* write the plan here */
     bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
     bool verify;           /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
@@ -326,8 +325,7 @@ CKPT_API ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shif
 
 /*
  * layer_norm(x) (1 + scale) + shift in one pass; shift and scale as for ckpt_modulate.  The
- * normalised value is neither rounded nor stored: only mean and 1 / sqrt(var + eps) of each row are
- * kept for the gradient.
+ * normalised value is neither rounded nor stored: mean and 1 / sqrt(var + eps) of a row are kept.
  */
 CKPT_API ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
                                               ckpt_tensor scale, float eps);
@@ -534,9 +532,8 @@ typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *us
  *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
  *   ema = ema_decay ema + (1 - ema_decay) w
- * Gradients are fp32.  With grad_dtype CKPT_BF16 the gradient of a bf16 weight matrix that one
- * ckpt_linear uses, in a step of one micro-step, is rounded once to bf16 and takes half the memory;
- * whatever is summed up stays fp32.
+ * Gradients are fp32.  With grad_dtype CKPT_BF16 those of bf16 weight matrices are rounded once to
+ * bf16 where nothing is added up: one ckpt_linear uses the matrix, the step is one micro-step.
  */
 struct ckpt_adamw {
     size_t size;
@@ -556,10 +553,9 @@ struct ckpt_adamw {
  * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
  * samples a step takes; options.micro_batch must divide it, or is CKPT_AUTO: then the model is
  * recorded and planned at every size that divides the batch, and the fastest step that fits is
- * taken.  Everything a step needs is taken here, nothing later. Returns 0; the tape's error;
- * CKPT_EBUDGET when no plan fits, the sentence then names the smallest budget that does, the op at
- * the peak, and what more memory would buy; CKPT_EPLAN for a plan file of another program;
- * CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
+ * taken.  All a step needs is taken here.  Returns 0; the tape's error; CKPT_EBUDGET when no plan
+ * fits, the sentence then names the smallest budget that does, the op at the peak, and what more
+ * memory would buy; CKPT_EPLAN for a foreign plan file; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
