@@ -8,7 +8,8 @@ template <bool MODULATE> static constexpr int norm_operands = MODULATE ? 5 : 3;
 
 /*
  * W warps to a row, one (WARPS rows a block) or WIDE: each row is read once, kept in registers for
- * mean, variance and result, and written once.
+ * mean, variance and result, and written once.  Shift and scale, which many rows share, are read
+ * from the cache when they are needed: the fewer registers, the more rows are under way.
  */
 template <typename T, int W, bool MODULATE>
 static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
@@ -21,12 +22,8 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     for (; row < r.count; row += gridDim.x * per) {
         char *at[norm_operands<MODULATE>];
         rows_seek(r, row, at);
-        piece<T> x[PIECES], shift[PIECES], scale[PIECES];
+        piece<T> x[PIECES];
         row_load<T, LANES>(x, at[0], rank, n);
-        if constexpr (MODULATE) {
-            row_load<T, LANES>(shift, at[2], rank, n);
-            row_load<T, LANES>(scale, at[3], rank, n);
-        }
         float sum = 0.f, squares = 0.f;
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
@@ -45,15 +42,22 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
         float rstd = 1.f / sqrtf(row_sum<W>(squares) / c + eps);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
+            int column = rank + i * LANES;
             float y[N];
+            piece<T> shift, scale;
+            if constexpr (MODULATE) {
+                asm volatile("" ::: "memory"); /* not earlier: see above */
+                shift = piece_within<T>(at[2], column, n);
+                scale = piece_within<T>(at[3], column, n);
+            }
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 y[j] = (x[i].at(j) - mean) * rstd;
                 if constexpr (MODULATE)
-                    y[j] = y[j] * (1.f + scale[i].at(j)) + shift[i].at(j);
+                    y[j] = y[j] * (1.f + scale.at(j)) + shift.at(j);
             }
-            if (rank + i * LANES < n)
-                piece_store<T>(at[1], rank + i * LANES, y);
+            if (column < n)
+                piece_store<T>(at[1], column, y);
         }
         if (rank == 0)
             *reinterpret_cast<float2 *>(at[norm_operands<MODULATE> - 1]) = make_float2(mean, rstd);

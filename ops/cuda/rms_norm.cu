@@ -105,11 +105,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     struct places p;
-    piece<T> weight[PIECES];
     places_find(p, lane, n);
-#pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        weight[i] = piece_load<T>(w, p.column[i]);
     int64_t tile = (int64_t)blockIdx.x * WARPS + warp;
     for (; tile < t.count; tile += (int64_t)gridDim.x * WARPS) {
         int rows;
@@ -127,12 +123,13 @@ static __global__ void __launch_bounds__(32 * WARPS)
         float rstd = 1.f / sqrtf(mean + eps);
         if (lane < rows)
             *reinterpret_cast<float *>(at[RSTD] + lane * r.step[RSTD][r.ndim - 1]) = rstd;
-        keep_packed(weight);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             float y[N], table[N], by = of_row(rstd, p.row[i]);
             if (lane + 32 * i >= rows * n)
                 continue;
+            asm volatile("" ::: "memory"); /* not earlier: registers are rows under way */
+            piece<T> weight = piece_load<T>(w, p.column[i]);
             table_load<ROPE>(table, at[2], p.column[i]);
 #pragma unroll
             for (int j = 0; j < N; j++)
@@ -140,7 +137,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
             round_piece<T>(y);
 #pragma unroll
             for (int j = 0; j < N; j++)
-                y[j] *= weight[i].at(j);
+                y[j] *= weight.at(j);
             turn<ROPE>(y, table, 1.f);
             piece_store<T>(at[1], lane + 32 * i, y);
         }

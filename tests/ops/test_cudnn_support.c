@@ -40,7 +40,8 @@ static void check(const char *name, const struct cudnn_recipe *recipe, bool expe
 /* ---- attention ----------------------------------------------------------------------------- */
 
 /* q, k and v are thirds of one projection [outer, inner, 3, heads, width] of which one axis is
- * attended over; the others are dense in the same order. */
+ * attended over, and the gradient of v is a third of that of the projection; the others are dense
+ * in the same order. */
 static struct cudnn_attention_spec packed(int64_t outer, int64_t inner, int64_t heads,
                                           int64_t width, bool over_outer)
 {
@@ -51,7 +52,8 @@ static struct cudnn_attention_spec packed(int64_t outer, int64_t inner, int64_t 
                                      .keys = length,
                                      .width = width};
     for (int i = 0; i < CUDNN_ATTENTION_OPERANDS; i++) {
-        int64_t row = (i <= CUDNN_ATTENTION_V ? 3 : 1) * heads * width;
+        bool third = i <= CUDNN_ATTENTION_V || i == CUDNN_ATTENTION_DV;
+        int64_t row = (third ? 3 : 1) * heads * width;
         s.stride[i].row = over_outer ? inner * row : row;
         s.stride[i].batch = over_outer ? row : inner * row;
         s.stride[i].head = width;
