@@ -20,6 +20,7 @@ int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int
 /* The subcommands: argv[0] is the name of the subcommand.  They return an exit status. */
 int cli_plan(int argc, char **argv);
 int cli_machine(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 int cli_info(int argc, char **argv);
 
 /* ---- ckpt plan ------------------------------------------------------------------------------ */

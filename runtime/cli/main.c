@@ -10,6 +10,7 @@ static const struct subcommand {
 } subcommands[] = {
     {"plan", cli_plan, "plan the step in a graph file for any machine and budget"},
     {"machine", cli_machine, "measure this computer and write a machine file"},
+    {"bench", cli_bench, "time ops alone, or compare a GPU's results with the CPU's"},
     {"info", cli_info, "version, what is built in, machine files that came along"},
 };
 #define N_SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
@@ -78,5 +79,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < N_SUBCOMMANDS; i++)
         if (!strcmp(argv[1], subcommands[i].name))
             return subcommands[i].run(argc - 1, argv + 1);
-    return cli_usage("there is no command '%s'; the commands are plan, machine and info", argv[1]);
+    return cli_usage("there is no command '%s'; the commands are plan, machine, bench and info",
+                     argv[1]);
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The ckpt command from outside: a recorded graph is planned, swept, explained and drawn, plans are
-# the same bytes every time, and wrong input gets one sentence and the right exit status.
+# the same bytes every time, ops are timed alone, and wrong input gets one sentence and the right
+# exit status.
 set -eu
 
 ckpt=${CKPT_COMMAND:-./ckpt}
@@ -44,7 +45,8 @@ grep -q "plan the step" out || fail "--help: $(cat out)"
 run 0 "$ckpt" plan --help
 grep -q -- "--sweep" out || fail "plan --help: $(cat out)"
 run 0 "$ckpt" info
-grep -q "h200-141 .*estimate" out || fail "info: $(cat out)"
+grep -q "rtx4090 .*estimate" out || fail "info: $(cat out)"
+grep "h200-141 " out | grep -vq estimate || fail "info calls a measured machine an estimate: $(cat out)"
 run 2 "$ckpt"
 refuse 2 "no command 'plane'" "$ckpt" plane
 
@@ -115,10 +117,10 @@ refuse 1 "line [0-9]*: expected the bytes of a storage" "$ckpt" plan --graph neg
 awk '/^op forward/ && !moved { held = $0; moved = 1; next } { print }
      held && /^op forward/ { print held; held = "" }' mlp.graph >cycle.graph
 refuse 1 "out of order or form a cycle" "$ckpt" plan --graph cycle.graph
-sed 's/^micro 1$/micro 2/' mlp.graph >other.graph
+sed 's/^micro 1$/micro 2/' again.graph >other.graph
 refuse 1 "another program" "$ckpt" plan --graph other.graph --plan-in a.plan
 sed '$d' a.plan >short.plan
-refuse 1 "ends too early" "$ckpt" plan --graph mlp.graph --plan-in short.plan
+refuse 1 "ends too early" "$ckpt" plan --graph again.graph --plan-in short.plan
 refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --out no/such/file
 refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --timeline no/such/file
 refuse 2 "cannot run it yet: add --plan-only" "$mlp" --host 1G
@@ -134,4 +136,38 @@ run 0 "$ckpt" plan --graph mlp.graph --machine ./here.json --out rates.plan
 run 0 "$ckpt" plan --graph mlp.graph --machine ./timed.json --out timed.plan
 ! cmp -s rates.plan timed.plan || fail "measured times change nothing"
 refuse 1 "no/such/dir: cannot create" "$ckpt" machine --out here.json --dir no/such/dir
+
+# ---- ops alone -------------------------------------------------------------------------------------------
+run 0 "$ckpt" bench --ops --mode support
+grep -q "^linear_dw  *yes  *yes  *[yn]" out || fail "support says of linear_dw: $(cat out)"
+grep -q "^permute  *view" out || fail "support: permute is a view: $(cat out)"
+grep -q "every op has a kernel on cpu" out || fail "support: an op has no kernel: $(cat out)"
+grep -q "kernel on cuda" out || fail "support has no line for cuda: $(cat out)"
+run 0 "$ckpt" bench --ops --only gelu --ms 1 --size small --device cpu --machine ./here.json
+[ "$(grep -c '^gelu' out)" = 4 ] || fail "not gelu and gelu_dx in two dtypes: $(cat out)"
+# Time and rate give the bytes: 128 x 4608 values read and written.
+awk '/^gelu .*fp32/ { bytes = 1e6 * $4 * $6 / (2 * 4 * 128 * 4608)
+                      if (bytes < 0.9 || bytes > 1.1) exit 1 }' out || fail "bytes of gelu: $(cat out)"
+# The share follows from the rates.
+awk -v rate="$(sed -n 's/.*"bandwidth": *\([0-9.e+]*\).*/\1/p' here.json)" \
+    -v flops="$(sed -n 's/.*"flops": *\([0-9.e+]*\).*/\1/p' here.json)" '
+    /^gelu/ { share = 100e9 * $6 / rate; other = 100e9 * $5 / flops
+              if (other > share) share = other
+              if ($7 < 0.9 * share - 0.2 || $7 > 1.1 * share + 0.2 || $4 <= 0) exit 1 }' out ||
+    fail "shares of the roofline do not follow from the rates: $(cat out here.json)"
+run 0 "$ckpt" bench --ops --only GELU --dtype bf16 --ms 1 --size small --device cpu --machine cpu
+[ "$(grep -c '^gelu.*bf16' out)" = 2 ] && ! grep -q fp32 out || fail "--dtype bf16: $(cat out)"
+for mode in test grad; do
+    run 77 "$ckpt" bench --ops --mode $mode --device cpu
+    grep -q "nothing to compare" out || fail "--mode $mode: $(cat out)"
+done
+refuse 2 "add --ops" "$ckpt" bench
+refuse 2 "mode speed: there are" "$ckpt" bench --ops --mode speed
+refuse 2 "no family has this name" "$ckpt" bench --ops --only gello
+refuse 2 "dtype fp16: there are" "$ckpt" bench --ops --dtype fp16
+refuse 2 "size tiny: there are" "$ckpt" bench --ops --size tiny
+refuse 2 "device tpu: there are" "$ckpt" bench --ops --device tpu
+refuse 2 "give 1 to 60000" "$ckpt" bench --ops --ms 0
+refuse 2 "unknown option '--mod'; did you mean --mode" "$ckpt" bench --ops --mod perf
+refuse 1 "cannot be opened" "$ckpt" bench --ops --device cpu --machine h300
 echo ok

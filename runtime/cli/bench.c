@@ -1,0 +1,125 @@
+/* ckpt bench: ops alone, on the device of a program. */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/bench.h"
+#include "context.h"
+
+enum { EXIT_SKIP = 77 }; /* as tests say it: nothing could be done here */
+
+#define FIELD(member) offsetof(struct bench_options, member)
+
+static const struct ckpt_option bench_table[] = {
+    {"ops", CKPT_OPT_FLAG, FIELD(ops), NULL, "take the ops of the library one by one"},
+    {"mode", CKPT_OPT_STRING, FIELD(mode), "MODE",
+     "test (results against the CPU's), grad (the same of gradient ops), perf (default) or "
+     "support"},
+    {"only", CKPT_OPT_STRING, FIELD(only), "NAME",
+     "only families whose name has this in it, in capitals or not"},
+    {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
+     "where ops run: auto (a GPU if there is one), cpu or cuda"},
+    {"dtype", CKPT_OPT_STRING, FIELD(dtype), "DTYPE", "only fp32 or only bf16 (default both)"},
+    {"size", CKPT_OPT_STRING, FIELD(size), "SIZE",
+     "full or small rows (default full for perf, else small)"},
+    {"ms", CKPT_OPT_INT, FIELD(ms), "N", "perf: time each op for about N ms (default 200)"},
+    {"machine", CKPT_OPT_STRING, FIELD(machine), "FILE",
+     "perf: rates of the roofline from a machine file (default: measured now)"},
+    {"threads", CKPT_OPT_INT, FIELD(threads), "N",
+     "kernel threads of the CPU (default one per core)"},
+    {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
+    {0},
+};
+
+static bool is_one_of(const char *text, const char *const *names)
+{
+    while (*names && strcmp(*names, text))
+        names++;
+    return *names != NULL;
+}
+
+static bool has_family(const struct bench_options *o)
+{
+    struct bench b = {.options = o};
+    for (const struct bench_case *k = bench_cases; k->family; k++)
+        if (bench_wants(&b, k, CKPT_F32) || bench_wants(&b, k, CKPT_BF16))
+            return true;
+    return false;
+}
+
+static int check_options(const struct bench_options *o)
+{
+    if (!o->ops)
+        return cli_usage("what to bench? add --ops");
+    if (!is_one_of(o->mode, (const char *const[]){"test", "grad", "perf", "support", NULL}))
+        return cli_usage("--mode %s: there are 'test', 'grad', 'perf' and 'support'", o->mode);
+    if (!is_one_of(o->device, (const char *const[]){"auto", "cpu", "cuda", NULL}))
+        return cli_usage("--device %s: there are 'auto', 'cpu' and 'cuda'", o->device);
+    if (o->dtype && !is_one_of(o->dtype, (const char *const[]){"fp32", "bf16", NULL}))
+        return cli_usage("--dtype %s: there are 'fp32' and 'bf16'", o->dtype);
+    if (o->size && !is_one_of(o->size, (const char *const[]){"full", "small", NULL}))
+        return cli_usage("--size %s: there are 'full' and 'small'", o->size);
+    if (o->ms < 1 || o->ms > 60000)
+        return cli_usage("--ms %lld: give 1 to 60000", (long long)o->ms);
+    if (o->only && !has_family(o))
+        return cli_usage("--only %s: no family has this name", o->only);
+    return 0;
+}
+
+/* Opens the device, and where it is a GPU whose results are compared, the CPU beside it. */
+static int open_bench(struct bench *b, bool compare)
+{
+    struct ckpt_options library = CKPT_OPTIONS_INIT;
+    library.device = b->options->device;
+    library.threads = b->options->threads;
+    if (ckpt_open(&b->c, &library))
+        return cli_fail("%s", ckpt_error(NULL));
+    struct device *d = b->device = b->c->device;
+    if (compare && d->ops->backend == CKPT_ON_CPU) {
+        printf("there is only a CPU: nothing to compare it with\n");
+        return EXIT_SKIP;
+    }
+    if (compare && device_open_cpu(&b->reference, INT64_MAX, b->options->threads))
+        return cli_fail("%s", error_get());
+    b->host = d->ops->host_alloc(d, BENCH_PATTERN * 6);
+    b->run = d->ops->host_alloc(d, sizeof *b->run);
+    if (!b->host || !b->run)
+        return cli_fail("no memory for operands");
+    *b->run = (struct ckpt_run){.seed = 1, .n_micro = 1, .lr = 1e-4f};
+    if (d->run)
+        d->ops->copy(d, QUEUE_COMPUTE, d->run, b->run, sizeof *b->run);
+    int rc = d->ops->sync(d);
+    return rc ? cli_fail("--device %s: %s", d->ops->name, ckpt_error_name(rc)) : 0;
+}
+
+static void close_bench(struct bench *b)
+{
+    if (b->reference)
+        b->reference->ops->close(b->reference);
+    if (b->host)
+        b->device->ops->host_free(b->device, b->host);
+    if (b->run)
+        b->device->ops->host_free(b->device, b->run);
+    ckpt_close(b->c);
+}
+
+int cli_bench(int argc, char **argv)
+{
+    struct bench_options o = {.mode = "perf", .device = "auto", .ms = 200};
+    struct bench b = {.options = &o};
+    int rc = cli_parse(bench_table, &o, &o.help, argc, argv, "bench --ops [option]...");
+    if (!rc)
+        rc = check_options(&o);
+    if (rc)
+        return rc < 0 ? 0 : rc;
+    bool perf = !strcmp(o.mode, "perf"), support = !strcmp(o.mode, "support");
+    bool full = o.size ? !strcmp(o.size, "full") : perf;
+    b.sizes = full ? &bench_full : &bench_small;
+    if (support)
+        o.device = "cpu";
+    rc = open_bench(&b, !perf && !support);
+    if (!rc)
+        rc = support ? bench_support(&b)
+             : perf  ? bench_perf(&b)
+                     : bench_compare(&b, !strcmp(o.mode, "grad"));
+    close_bench(&b);
+    return rc;
+}

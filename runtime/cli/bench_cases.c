@@ -1,0 +1,469 @@
+/*
+ * What ckpt bench runs.  Operands are tensors without a producer; the bench gives them bytes.
+ * Heads are cut out of their projections as the model does it, without a copy.
+ */
+#include <string.h>
+#include "attr.h"
+#include "cli/bench.h"
+#include "ops.h"
+
+enum {
+    WIDTH = 1152,
+    MLP = 4 * WIDTH,
+    HEADS = 16,
+    HEAD = WIDTH / HEADS,
+    ROWS_MOST = 2048,
+    BATCH = 2,
+    FRAMES = 15,
+    TIMESTEPS = 64,
+    CHANNELS = 4,
+    FILTERS = 128, /* of autoencoders */
+};
+
+const struct bench_sizes bench_full = {.rows = ROWS_MOST,
+                                       .places = 136,
+                                       .spatial_frames = 4,
+                                       .spatial_places = 920,
+                                       .text = 300,
+                                       .height = 90,
+                                       .width = 160,
+                                       .picture = 64,
+                                       .latent_frames = 5};
+const struct bench_sizes bench_small = {.rows = 128,
+                                        .places = 16,
+                                        .spatial_frames = 2,
+                                        .spatial_places = 230,
+                                        .text = 75,
+                                        .height = 18,
+                                        .width = 32,
+                                        .picture = 16,
+                                        .latent_frames = 3};
+
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static struct ckpt_desc dense(enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct ckpt_desc d = {.dtype = dtype, .ndim = ndim};
+    memcpy(d.shape, shape, (size_t)ndim * sizeof *shape);
+    desc_dense(&d);
+    return d;
+}
+
+static ckpt_tensor operand_of(ckpt_tape *t, const struct ckpt_desc *d, bool needs_grad)
+{
+    ckpt_tensor x = tape_new_tensor(t, d, STORAGE_ACTIVATION);
+    if (x.id)
+        t->tensors.data[x.id].needs_grad = needs_grad;
+    return x;
+}
+
+static ckpt_tensor operand(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct ckpt_desc d = dense(dtype, ndim, shape);
+    return operand_of(t, &d, true);
+}
+
+/* Integers on which a mask, a choice or a label can be made: 1 in two places of three. */
+static ckpt_tensor choice(ckpt_tape *t, int ndim, const int64_t *shape)
+{
+    int32_t value[ROWS_MOST];
+    for (int i = 0; i < ROWS_MOST; i++)
+        value[i] = i % 3 != 0;
+    return ckpt_constant(t, "choice", CKPT_I32, ndim, shape, value);
+}
+
+/* ---- matrix products and attention ---------------------------------------------------------- */
+
+static ckpt_tensor record_linear(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                       operand(t, dtype, SHAPE(WIDTH, WIDTH)), operand(t, dtype, SHAPE(WIDTH)));
+}
+
+static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                       operand(t, dtype, SHAPE(MLP, WIDTH)), CKPT_NONE);
+}
+
+/* The gradient of GELU brings that of the bias along. */
+static ckpt_tensor record_mlp_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_gelu(t, ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                                    operand(t, dtype, SHAPE(MLP, WIDTH)),
+                                    operand(t, dtype, SHAPE(MLP))));
+}
+
+/* One of `parts` groups of heads in a projection [..., parts WIDTH]; shape is what stands before.
+ */
+static ckpt_tensor heads(ckpt_tape *t, enum ckpt_dtype dtype, int parts, int ndim,
+                         const int64_t *shape)
+{
+    struct ckpt_desc d = dense(dtype, ndim, shape);
+    for (int i = 0; i < ndim; i++)
+        d.stride[i] *= parts * WIDTH;
+    d.shape[ndim] = HEADS;
+    d.stride[ndim] = HEAD;
+    d.shape[ndim + 1] = HEAD;
+    d.stride[ndim + 1] = 1;
+    d.ndim += 2;
+    return operand_of(t, &d, true);
+}
+
+static ckpt_tensor swap_time(ckpt_tape *t, ckpt_tensor x)
+{
+    return ckpt_permute(t, x, (int[]){0, 2, 1, 3, 4});
+}
+
+static ckpt_tensor record_spatial(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = heads(t, dtype, 3, SHAPE(1, z->spatial_frames, z->spatial_places));
+    return ckpt_attention(t, x[0], x[1], x[2], 0.1f);
+}
+
+static ckpt_tensor record_temporal(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = swap_time(t, heads(t, dtype, 3, SHAPE(1, FRAMES, z->places)));
+    return swap_time(t, ckpt_attention(t, x[0], x[1], x[2], 0.1f));
+}
+
+static ckpt_tensor record_cross(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int32_t lens[BATCH] = {z->text, z->text - z->text / 3};
+    ckpt_tensor q = heads(t, dtype, 1, SHAPE(BATCH, z->rows / BATCH));
+    ckpt_tensor k = heads(t, dtype, 2, SHAPE(BATCH * z->text));
+    ckpt_tensor v = heads(t, dtype, 2, SHAPE(BATCH * z->text));
+    return ckpt_cross_attention(t, q, k, v, ckpt_constant(t, "lens", CKPT_I32, SHAPE(BATCH), lens),
+                                0.1f);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+static ckpt_tensor tokens(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return operand(t, dtype, SHAPE(BATCH, FRAMES, z->places, WIDTH));
+}
+
+/* One row a sample, as the timestep's modulation. */
+static ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return operand(t, dtype, SHAPE(BATCH, 1, 1, WIDTH));
+}
+
+static ckpt_tensor record_layer_norm(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    return ckpt_layer_norm(t, tokens(t, dtype, z), 1e-6f);
+}
+
+static ckpt_tensor record_rms_norm(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_rms_norm(t, heads(t, dtype, 3, SHAPE(BATCH, FRAMES, z->places)),
+                         operand(t, dtype, SHAPE(HEAD)), 1e-6f);
+}
+
+static ckpt_tensor record_rope(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_desc table = dense(CKPT_F32, SHAPE(FRAMES, HEAD / 2, 2));
+    return ckpt_rope(t, heads(t, dtype, 1, SHAPE(BATCH, FRAMES, z->places)),
+                     operand_of(t, &table, false), 1);
+}
+
+static ckpt_tensor record_modulate(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_modulate(t, tokens(t, dtype, z), sample_row(t, dtype), sample_row(t, dtype));
+}
+
+static ckpt_tensor record_norm_modulate(ckpt_tape *t, enum ckpt_dtype dtype,
+                                        const struct bench_sizes *z)
+{
+    return ckpt_layer_norm_modulate(t, tokens(t, dtype, z), sample_row(t, dtype),
+                                    sample_row(t, dtype), 1e-6f);
+}
+
+static ckpt_tensor record_norm_rope(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    struct ckpt_desc table = dense(CKPT_F32, SHAPE(FRAMES, HEAD / 2, 2));
+    return ckpt_rms_norm_rope(t, heads(t, dtype, 3, SHAPE(BATCH, FRAMES, z->places)),
+                              operand(t, dtype, SHAPE(HEAD)), 1e-6f, operand_of(t, &table, false),
+                              1);
+}
+
+static ckpt_tensor record_gated_residual(ckpt_tape *t, enum ckpt_dtype dtype,
+                                         const struct bench_sizes *z)
+{
+    return ckpt_gated_residual(t, tokens(t, dtype, z), sample_row(t, dtype), tokens(t, dtype, z));
+}
+
+/* ---- element by element --------------------------------------------------------------------- */
+
+static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_gelu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
+}
+
+static ckpt_tensor record_silu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_silu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
+}
+
+/* The gradient of the row is a sum_to. */
+static ckpt_tensor record_add(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = ckpt_add(t, tokens(t, dtype, z), tokens(t, dtype, z));
+    return ckpt_add(t, x, sample_row(t, dtype));
+}
+
+static ckpt_tensor record_mul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_mul(t, tokens(t, dtype, z), tokens(t, dtype, z));
+}
+
+static ckpt_tensor record_affine(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = ckpt_sub(t, tokens(t, dtype, z), tokens(t, dtype, z));
+    return ckpt_affine(t, x, 2.f, 1.f);
+}
+
+static ckpt_tensor record_where(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_where(t, choice(t, SHAPE(BATCH, FRAMES, 1, 1)), tokens(t, dtype, z),
+                      tokens(t, dtype, z));
+}
+
+static ckpt_tensor record_accumulate(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    OPS_RECORD(t, &op_accumulate, (const char *)NULL, tokens(t, CKPT_F32, z), tokens(t, dtype, z));
+    return CKPT_NONE;
+}
+
+/* ---- movement and reduction ----------------------------------------------------------------- */
+
+static ckpt_tensor record_copy(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_contiguous(
+        t, ckpt_permute(t, operand(t, dtype, SHAPE(FRAMES, z->places, WIDTH)), (int[]){1, 0, 2}));
+}
+
+/* Neither operand has a producer that could write in place, so bytes are copied. */
+static ckpt_tensor record_concat(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor part[] = {operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                          operand(t, dtype, SHAPE(z->rows, WIDTH))};
+    return ckpt_concat(t, 1, 2, part);
+}
+
+/* The gradient of a slice is a pad. */
+static ckpt_tensor record_slice(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_slice(t, operand(t, dtype, SHAPE(z->rows, 2 * WIDTH)), 1, 0, WIDTH);
+}
+
+static ckpt_tensor record_cast(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_cast(t, tokens(t, dtype, z), dtype == CKPT_F32 ? CKPT_BF16 : CKPT_F32);
+}
+
+static ckpt_tensor record_sum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_sum(t, tokens(t, dtype, z), 0xf);
+}
+
+/* Over the tokens of each frame, and back. */
+static ckpt_tensor record_mean(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_mean(t, tokens(t, dtype, z), 0x4);
+}
+
+static ckpt_tensor record_make(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int64_t shape[] = {t->micro_batch, FRAMES, z->places, WIDTH};
+    ops_fill(t, 1.f, dtype, 4, shape);
+    ckpt_randn(t, dtype, 4, shape);
+    return CKPT_NONE;
+}
+
+/* ---- the ends of the model ------------------------------------------------------------------ */
+
+static ckpt_tensor record_patchify(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, CHANNELS, FRAMES, z->height, z->width));
+    return ckpt_patchify(t, x, 1, 2, 2);
+}
+
+static ckpt_tensor record_unpatchify(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    int64_t places = z->height / 2 * (z->width / 2);
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, FRAMES, places, CHANNELS * 4));
+    return ckpt_unpatchify(t, x, CHANNELS, FRAMES, z->height, z->width, 1, 2, 2);
+}
+
+static ckpt_tensor record_timestep(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    (void)z;
+    ckpt_timestep_embedding(t, operand(t, CKPT_F32, SHAPE(TIMESTEPS)), 256, 10000.f, dtype);
+    return CKPT_NONE;
+}
+
+static ckpt_tensor record_pack(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor lens;
+    return ckpt_pack(t, operand(t, dtype, SHAPE(BATCH, z->text, WIDTH)),
+                     choice(t, SHAPE(BATCH, z->text)), &lens);
+}
+
+static ckpt_tensor record_mse(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int64_t shape[] = {BATCH, CHANNELS, FRAMES, z->height, z->width};
+    return ckpt_mse(t, operand(t, dtype, 5, shape), operand(t, dtype, 5, shape),
+                    choice(t, SHAPE(BATCH, FRAMES)));
+}
+
+static ckpt_tensor record_cross_entropy(ckpt_tape *t, enum ckpt_dtype dtype,
+                                        const struct bench_sizes *z)
+{
+    return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                              choice(t, SHAPE(z->rows)));
+}
+
+/* ---- video autoencoders --------------------------------------------------------------------- */
+
+static ckpt_tensor record_conv(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++)
+        spec.before[i] = spec.after[i] = 1;
+    return ckpt_conv(t, operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS)), &spec);
+}
+
+/* A step of 2 with zeros at the far ends. */
+static ckpt_tensor record_conv_down(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 2; i++) {
+        spec.stride[i] = 2;
+        spec.after[i] = 1;
+    }
+    return ckpt_conv(t, operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS)),
+                     operand(t, dtype, SHAPE(FILTERS, 3, 3, FILTERS)), CKPT_NONE, &spec);
+}
+
+static ckpt_tensor record_conv_causal(ckpt_tape *t, enum ckpt_dtype dtype,
+                                      const struct bench_sizes *z)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    for (int i = 0; i < 3; i++) {
+        spec.before[i] = i ? 1 : 2;
+        spec.after[i] = i ? 1 : 0;
+    }
+    return ckpt_conv(
+        t, operand(t, dtype, SHAPE(1, z->latent_frames, z->picture / 2, z->picture / 2, FILTERS)),
+        operand(t, dtype, SHAPE(FILTERS, 3, 3, 3, FILTERS)), CKPT_NONE, &spec);
+}
+
+static ckpt_tensor record_group_norm(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    return ckpt_group_norm_silu(
+        t, operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, 2 * FILTERS)),
+        operand(t, dtype, SHAPE(2 * FILTERS)), operand(t, dtype, SHAPE(2 * FILTERS)), 32, 1e-6f,
+        true);
+}
+
+static ckpt_tensor record_upsample(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture / 2, z->picture / 2, 2 * FILTERS));
+    return ckpt_upsample_nearest(t, x, (int64_t[]){2, 2});
+}
+
+static ckpt_tensor record_l1(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int64_t shape[] = {BATCH, CHANNELS, FRAMES, z->height, z->width};
+    return ckpt_l1(t, operand(t, dtype, 5, shape), operand(t, dtype, 5, shape));
+}
+
+static ckpt_tensor record_latents(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int64_t shape[] = {BATCH, FRAMES, z->height, z->width, CHANNELS};
+    ckpt_tensor mean = operand(t, dtype, 5, shape), logvar = operand(t, dtype, 5, shape);
+    ckpt_tensor x = ckpt_sample_normal(t, mean, logvar, operand(t, dtype, 5, shape));
+    return ckpt_add(t, ckpt_mean(t, x, 0x1f), ckpt_kl_normal(t, mean, logvar));
+}
+
+/* The update of one weight: value, fp32 master where there is one, moments, EMA, gradient. */
+static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct clip_attr clip = {.clip_norm = 1.f};
+    ckpt_tensor in[7] = {CKPT_NONE}, out[5];
+    for (int i = 0; i < 6; i++)
+        if (i != 1 || dtype == CKPT_BF16)
+            in[i] = operand(t, i ? CKPT_F32 : dtype, SHAPE(MLP, WIDTH));
+    if (in[3].id) /* a mean of squares: the bench makes it positive */
+        t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
+    (void)z;
+    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
+    in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    adamw.ema_decay = 0.99f;
+    ckpt_record(t, &op_adamw, 7, in, 5, out, &adamw, sizeof adamw);
+    return CKPT_NONE;
+}
+
+const struct bench_case bench_cases[] = {
+    {"linear", record_linear},
+    {"linear, MLP", record_mlp},
+    {"linear, activation", record_mlp_gelu},
+    {"attention, spatial", record_spatial},
+    {"attention, temporal", record_temporal},
+    {"cross attention", record_cross},
+    {"layer norm", record_layer_norm},
+    {"RMS norm", record_rms_norm},
+    {"rotary embedding", record_rope},
+    {"modulate", record_modulate},
+    {"layer norm, modulate", record_norm_modulate},
+    {"RMS norm, rotary", record_norm_rope},
+    {"gated residual", record_gated_residual},
+    {"GELU", record_gelu},
+    {"SiLU", record_silu},
+    {"add", record_add},
+    {"multiply", record_mul},
+    {"affine", record_affine},
+    {"choice", record_where},
+    {"gradient sum", record_accumulate},
+    {"copy", record_copy},
+    {"concat", record_concat},
+    {"slice", record_slice},
+    {"cast", record_cast},
+    {"sum", record_sum},
+    {"mean", record_mean},
+    {"fill", record_make},
+    {"patchify", record_patchify},
+    {"unpatchify", record_unpatchify},
+    {"timestep embedding", record_timestep},
+    {"pack", record_pack},
+    {"frame-masked MSE", record_mse},
+    {"cross entropy", record_cross_entropy},
+    {"convolution", record_conv},
+    {"convolution, halving", record_conv_down},
+    {"convolution, causal 3-D", record_conv_causal},
+    {"group norm, SiLU", record_group_norm},
+    {"nearest upsampling", record_upsample},
+    {"L1", record_l1},
+    {"normal latents", record_latents},
+    {"update", record_update},
+    {NULL, NULL},
+};

@@ -1,0 +1,261 @@
+/* Every case of the bench: recorded, given memory and operands, and taken op by op. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "cli/bench.h"
+#include "context.h"
+#include "ops.h"
+
+enum { FLUSH = 192 << 20 };
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+static bool contains(const char *text, const char *part)
+{
+    size_t n = strlen(part);
+    for (; *text; text++)
+        if (!strncasecmp(text, part, n))
+            return true;
+    return false;
+}
+
+bool bench_wants(const struct bench *b, const struct bench_case *k, enum ckpt_dtype dtype)
+{
+    const struct bench_options *o = b->options;
+    if (o->dtype && strcmp(o->dtype, dtype == CKPT_F32 ? "fp32" : "bf16"))
+        return false;
+    return !o->only || contains(k->family, o->only);
+}
+
+struct bench_scaffold bench_record(const struct bench *b, ckpt_tape *t, const struct bench_case *k,
+                                   enum ckpt_dtype dtype)
+{
+    ckpt_tensor y = k->record(t, dtype, b->sizes);
+    struct bench_scaffold s = {t->n_ops, t->n_ops};
+    if (!y.id)
+        return s;
+    struct ckpt_desc d = ckpt_desc_of(t, y);
+    bool is_loss = d.dtype == CKPT_F32 && desc_numel(&d) == 1;
+    tape_differentiate(t, is_loss ? y : ckpt_sum(t, y, ~(~0u << d.ndim)));
+    s.seeded += is_loss ? 1 : 3; /* fill; or sum, fill, broadcast */
+    return s;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+int64_t bench_flush_bytes(const struct device *d)
+{
+    return d->ops->backend == CKPT_ON_CUDA ? FLUSH : 0;
+}
+
+/* The workspace of the tape is that of the device asked for; the reference may need another. */
+static int64_t workspace_on(const struct device *d, const ckpt_tape *t, const struct op *o)
+{
+    struct ckpt_desc in[BENCH_OPERANDS], out[BENCH_OPERANDS];
+    struct ckpt_call call;
+    char message[CKPT_MESSAGE];
+    tape_call(t, o, &call, in, out);
+    if (call.backend == d->ops->backend || o->feed >= 0)
+        return o->workspace;
+    call.backend = d->ops->backend;
+    call.workspace = 0;
+    call.message = message;
+    call.message_size = sizeof message;
+    o->def->shape(&call);
+    return call.workspace;
+}
+
+static int map(struct device *d, const ckpt_tape *t, int64_t bytes)
+{
+    int64_t workspace = 0;
+    for (int32_t i = 0; i < t->n_ops; i++)
+        workspace = max_i64(workspace, workspace_on(d, t, &t->ops.data[i]));
+    bytes += round_up(workspace, CKPT_ALIGN) + bench_flush_bytes(d);
+    if (!d->ops->map(d, bytes))
+        return 0;
+    return cli_fail("--device %s: there is no room for %s", d->ops->name, human_bytes(bytes));
+}
+
+/* Repeats random values of [-1, 1), or of [0, 1), over the bytes. */
+static int fill_random(struct bench *b, struct device *d, char *dst, int64_t bytes,
+                       enum ckpt_dtype dtype, bool positive, uint32_t stream)
+{
+    int64_t block = BENCH_PATTERN * ckpt_dtype_size(dtype);
+    uint16_t *half = (uint16_t *)(b->host + BENCH_PATTERN);
+    const void *src = dtype == CKPT_BF16 ? (const void *)half : b->host;
+    ckpt_fill_uniform(1, 0, stream, b->host, BENCH_PATTERN);
+    for (int i = 0; i < BENCH_PATTERN && !positive; i++)
+        b->host[i] = 2.f * b->host[i] - 1.f;
+    ckpt_to_bf16(b->host, half, BENCH_PATTERN);
+    for (int64_t at = 0; at < bytes; at += block)
+        d->ops->copy(d, QUEUE_COMPUTE, dst + at, src, min_i64(block, bytes - at));
+    return d->ops->sync(d); /* the values are on the host, and another device may read the bytes */
+}
+
+static char *place_of(struct device *d, const struct bench_op *op, int32_t tensor)
+{
+    const struct tensor *v = &op->tape->tensors.data[tensor];
+    return d->ops->base(d) + op->offset[v->storage];
+}
+
+/* Constants, and what no op of the case makes. */
+static int fill_operands(struct bench *b, struct device *d, const struct bench_op *op)
+{
+    const ckpt_tape *t = op->tape;
+    int rc = 0;
+    for (int32_t i = 0; i < t->n_storages && !rc; i++) {
+        const struct storage *s = &t->storages.data[i];
+        const struct tensor *v = &t->tensors.data[s->tensor];
+        char *dst = d->ops->base(d) + op->offset[i];
+        if (s->feed >= 0)
+            d->ops->copy(d, QUEUE_COMPUTE, dst, t->feeds.data[s->feed].constant, s->bytes);
+        else if (v->op < 0)
+            rc = fill_random(b, d, dst, s->bytes, v->desc.dtype, s->kind == STORAGE_EXP_AVG_SQ,
+                             (uint32_t)i);
+    }
+    return rc ? rc : d->ops->sync(d);
+}
+
+/* The gradient that reverse mode begins with is random too: ones would hide what a kernel does. */
+static int fill_seed(struct bench *b, struct device *d, const struct bench_op *op)
+{
+    int32_t id = op_out(op->tape, op->op, 0);
+    const struct tensor *v = &op->tape->tensors.data[id];
+    return fill_random(b, d, place_of(d, op, id), op->tape->storages.data[v->storage].bytes,
+                       v->desc.dtype, false, (uint32_t)v->storage);
+}
+
+/* ---- one op ---------------------------------------------------------------------------------- */
+
+void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
+                    const struct bench_op *op)
+{
+    const ckpt_tape *t = op->tape;
+    const struct op *o = op->op;
+    *j = (struct bench_job){.device = d,
+                            .kernel = d->ops->backend == CKPT_ON_CUDA ? o->def->cuda : o->def->cpu};
+    for (int i = 0; i < o->n_in + o->n_out; i++) {
+        int32_t x = t->operands.data[o->operands + i];
+        const struct tensor *v = &t->tensors.data[max_i64(0, x)];
+        j->views[i].desc = v->desc;
+        if (x > 0)
+            j->views[i].data = place_of(d, op, x) + v->desc.offset * ckpt_dtype_size(v->desc.dtype);
+    }
+    j->args = (struct ckpt_kernel_args){.n_in = o->n_in,
+                                        .n_out = o->n_out,
+                                        .in = j->views,
+                                        .out = j->views + o->n_in,
+                                        .attr = o->attr,
+                                        .workspace = d->ops->base(d) + op->end,
+                                        .workspace_bytes = workspace_on(d, t, o),
+                                        .accumulate = o->accumulate == ACCUMULATE_ALWAYS,
+                                        .op = op->index,
+                                        .run = b->run,
+                                        .run_device = d->run};
+}
+
+int bench_run(struct bench_job *j, double *seconds)
+{
+    if (!j->kernel)
+        return CKPT_EDEVICE;
+    j->device->ops->compute(j->device, QUEUE_COMPUTE, j->kernel, &j->args, seconds);
+    return j->device->ops->sync(j->device);
+}
+
+const char *bench_reason(const struct bench_job *j, int rc)
+{
+    return !j->kernel           ? "there is no kernel"
+           : *j->device->reason ? j->device->reason
+                                : ckpt_error_name(rc);
+}
+
+static int put_shape(char *dst, int size, const struct ckpt_desc *d)
+{
+    int n = 0;
+    for (int i = 0; i < d->ndim && n < size; i++)
+        n += snprintf(dst + n, (size_t)(size - n), "%s%lld", i ? "x" : "", (long long)d->shape[i]);
+    return n;
+}
+
+/* The first operand that is more than a number, and the next where it is a matrix or more of
+ * another shape; the result, where there is no such operand. */
+static void shape_of(const struct bench_job *j, char *dst, int size)
+{
+    const struct ckpt_view *v = j->views;
+    int i = 0, n = j->args.n_in;
+    while (i < n && (v[i].desc.ndim < 0 || desc_numel(&v[i].desc) == 1))
+        i++;
+    int at = put_shape(dst, size, &v[i].desc);
+    if (i + 1 >= n || v[i + 1].desc.ndim < 2 || at + 2 >= size ||
+        desc_same_shape(&v[i].desc, &v[i + 1].desc))
+        return;
+    dst[at++] = ' ';
+    put_shape(dst + at, size - at, &v[i + 1].desc);
+}
+
+void bench_row_text(const struct bench_op *op, const struct bench_job *j, char text[BENCH_ROW])
+{
+    char shape[40] = "";
+    shape_of(j, shape, sizeof shape);
+    snprintf(text, BENCH_ROW, "%-22s %-5s %-29s", op->op->def->name,
+             op->dtype == CKPT_F32 ? "fp32" : "bf16", shape);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static int run_ops(struct bench *b, struct bench_op *op, struct bench_scaffold s,
+                   int (*visit)(void *user, const struct bench_op *op), void *user)
+{
+    struct device *d = b->reference ? b->reference : b->device;
+    int failed = fill_operands(b, d, op), rc = 0;
+    for (int32_t i = 0; i < op->tape->n_ops && !rc && !failed; i++) {
+        op->op = &op->tape->ops.data[i];
+        op->index = i;
+        op->gradient = i >= s.seeded;
+        if (i >= s.own && i < s.seeded)
+            failed = fill_seed(b, d, op);
+        else if (!(op->op->def->flags & CKPT_OP_VIEW) && op->op->feed < 0)
+            rc = visit(user, op);
+    }
+    return failed ? cli_fail("%s: operands cannot be made on %s: %s", op->family, d->ops->name,
+                             *d->reason ? d->reason : ckpt_error_name(failed))
+                  : rc;
+}
+
+static int run_case(struct bench *b, const struct bench_case *k, enum ckpt_dtype dtype,
+                    int (*visit)(void *user, const struct bench_op *op), void *user)
+{
+    ckpt_tape *t;
+    if (tape_new(&t, b->c, 2, 1))
+        return cli_fail("no memory to record %s", k->family);
+    struct bench_scaffold s = bench_record(b, t, k, dtype);
+    int64_t *offset = calloc((size_t)t->n_storages + 1, sizeof *offset), bytes = 0;
+    int rc = t->error ? cli_fail("%s: %s", k->family, t->message)
+             : offset ? 0
+                      : cli_fail("no memory to run %s", k->family);
+    for (int32_t i = 0; i < t->n_storages && !rc; i++) {
+        offset[i] = bytes;
+        bytes += round_up(t->storages.data[i].bytes, CKPT_ALIGN);
+    }
+    if (!rc)
+        rc = map(b->device, t, bytes);
+    if (!rc && b->reference)
+        rc = map(b->reference, t, bytes);
+    struct bench_op op = {
+        .family = k->family, .tape = t, .dtype = dtype, .offset = offset, .end = bytes};
+    if (!rc)
+        rc = run_ops(b, &op, s, visit, user);
+    free(offset);
+    tape_free(t);
+    return rc;
+}
+
+int bench_each(struct bench *b, int (*visit)(void *user, const struct bench_op *op), void *user)
+{
+    int rc = 0;
+    for (const struct bench_case *k = bench_cases; k->family && !rc; k++)
+        for (int dtype = CKPT_F32; dtype <= CKPT_BF16 && !rc; dtype++)
+            if (bench_wants(b, k, (enum ckpt_dtype)dtype))
+                rc = run_case(b, k, (enum ckpt_dtype)dtype, visit, user);
+    return rc;
+}
