@@ -88,3 +88,15 @@ void desc_format(char *dst, size_t size, const struct ckpt_desc *d)
     if (n < size)
         snprintf(dst + n, size - n, "]");
 }
+
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median_of(double *values, int32_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare_reals);
+    return values[n / 2];
+}

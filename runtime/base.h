@@ -48,6 +48,9 @@ uint64_t hash_mix(uint64_t h, int64_t value);
 /* Seconds of a clock that only goes forward; where it starts means nothing. */
 double clock_seconds(void);
 
+/* The middle one of n > 0 values, which are sorted for it. */
+double median_of(double *values, int32_t n);
+
 /* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */
 const char *human_bytes(int64_t bytes);
 

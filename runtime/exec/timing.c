@@ -43,20 +43,6 @@ double *timing_slot(struct timing *t, int32_t op)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int compare_reals(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static int compare_costs(const void *a, const void *b)
-{
-    const struct machine_cost *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return compare_reals(&x->seconds, &y->seconds);
-}
-
 double timing_median(const struct timing *t, int32_t op)
 {
     const struct samples *s = &t->ops[op];
@@ -66,15 +52,14 @@ double timing_median(const struct timing *t, int32_t op)
     int32_t skip = s->n > 1, n = s->n - skip;
     for (int32_t i = 0; i < n; i++)
         sorted[i] = s->seconds[i + skip];
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_reals);
-    return sorted[n / 2];
+    return median_of(sorted, n);
 }
 
 /* One entry a key: the middle one of those that ops of this key got. */
 static int32_t merge(struct machine_cost *costs, int32_t n)
 {
     int32_t kept = 0;
-    qsort(costs, (size_t)n, sizeof *costs, compare_costs);
+    machine_sort_costs(costs, n);
     for (int32_t i = 0, end; i < n; i = end) {
         for (end = i; end < n && costs[end].key == costs[i].key; end++)
             ;
@@ -100,7 +85,7 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
     for (int32_t i = 0; i < p->c->machine.n_costs; i++)
         if (!machine_cost(&measured, p->c->machine.costs[i].key, &seconds))
             costs[n++] = p->c->machine.costs[i];
-    qsort(costs, (size_t)n, sizeof *costs, compare_costs);
+    machine_sort_costs(costs, n);
     return n;
 }
 

@@ -95,12 +95,6 @@ static void set_integers(struct warmer *w, const struct op *o)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median seconds of an op on cold caches; a negative code where it fails. */
 static double run_op(struct warmer *w, int32_t i, bool timed)
 {
@@ -135,8 +129,7 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
     int rc = w->d->ops->sync(w->d);
     if (rc)
         return rc;
-    qsort(seconds, REPEATS, sizeof *seconds, by_value);
-    return seconds[REPEATS / 2];
+    return median_of(seconds, REPEATS);
 }
 
 static bool is_warm(const ckpt *c, uint64_t key)
@@ -222,12 +215,6 @@ static int fill_scratch(struct warmer *w)
     return w->d->ops->sync(w->d);
 }
 
-static int by_key(const void *a, const void *b)
-{
-    const struct machine_cost *x = a, *y = b;
-    return (x->key > y->key) - (x->key < y->key);
-}
-
 /* Puts the new times among those of the machine and prices the graph again. */
 static void take_costs(struct warmer *w)
 {
@@ -237,7 +224,7 @@ static void take_costs(struct warmer *w)
     m->costs = w->costs;
     m->n_costs += w->n_costs;
     w->costs = NULL;
-    qsort(m->costs, (size_t)m->n_costs, sizeof *m->costs, by_key);
+    machine_sort_costs(m->costs, m->n_costs);
     graph_price(w->p->graph, m);
 }
 

@@ -173,7 +173,14 @@ static void get_member(struct reader *r, const json_t *root, const struct member
 static int compare_costs(const void *a, const void *b)
 {
     const struct machine_cost *x = a, *y = b;
-    return (x->key > y->key) - (x->key < y->key);
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+void machine_sort_costs(struct machine_cost *costs, int32_t n)
+{
+    qsort(costs, (size_t)n, sizeof(*costs), compare_costs);
 }
 
 /* A name out of the file, fit for a sentence: a terminal must not obey what is written in it. */
@@ -213,7 +220,7 @@ static void get_costs(struct reader *r, const json_t *root, struct machine *m)
             m->costs[m->n_costs++] = (struct machine_cost){strtoull(key, NULL, 16), seconds};
     }
     if (m->costs)
-        qsort(m->costs, (size_t)m->n_costs, sizeof(*m->costs), compare_costs);
+        machine_sort_costs(m->costs, m->n_costs);
 }
 
 static const char *const backends[] = {[CKPT_ON_CPU] = "cpu", [CKPT_ON_CUDA] = "cuda"};

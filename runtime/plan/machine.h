@@ -45,6 +45,9 @@ int machine_write(const struct machine *m, const char *path, char message[CKPT_M
 
 void machine_free(struct machine *m);
 
+/* Sorts by key, and equal keys by seconds. */
+void machine_sort_costs(struct machine_cost *costs, int32_t n);
+
 /* The measured seconds of an op; false if it was not measured here. */
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds);
 

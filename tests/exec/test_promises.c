@@ -14,16 +14,6 @@ enum { STEPS = 10, BUDGETS = 10 };
 
 static const struct tiny shape = {.batch = 4, .length = 48, .width = 24, .heads = 2};
 
-static struct ckpt_adamw optimizer(void)
-{
-    struct ckpt_adamw a = CKPT_ADAMW_INIT;
-    a.lr = 1e-3f;
-    a.clip_norm = 0.5f;
-    a.ema_decay = 0.9f;
-    a.weight_decay = 0.01f;
-    return a;
-}
-
 static struct ckpt_options options(int64_t vram, int64_t micro)
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
@@ -37,7 +27,7 @@ static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro,
                           enum ckpt_dtype grad_dtype, struct tiny_result *r)
 {
     char message[1024];
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     a.grad_dtype = grad_dtype;
     struct ckpt_options o = options(vram, micro);
     if (tiny_train(*m, &o, &a, STEPS, r, message))
@@ -117,7 +107,7 @@ static void test_micro_batch_auto(void **state)
     assert_int_equal(whole.info.micro_batch, m.batch);
     int64_t low = whole.info.min_budget;
     char message[1024];
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     struct ckpt_options o = options(low - 1, 0);
     assert_int_equal(tiny_train(m, &o, &a, 1, &least, message), CKPT_EBUDGET);
     train_or_fail(&m, low - 1, CKPT_AUTO, CKPT_F32, &least);
@@ -137,7 +127,7 @@ static void test_refusal(void **state)
     struct tiny m = shape;
     struct tiny_result r;
     char message[1024], number[32];
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     train_or_fail(&m, 0, 0, CKPT_F32, &r);
     int64_t low = r.info.min_budget;
     tiny_result_free(&r);
@@ -169,7 +159,7 @@ static void test_micro_batch(void **state)
     struct tiny m = shape;
     struct tiny_result whole, parts;
     char message[1024];
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     struct ckpt_options one = options(0, 0), four = options(0, 1);
     assert_int_equal(tiny_train(m, &one, &a, 1, &whole, message), 0);
     assert_int_equal(tiny_train(m, &four, &a, 1, &parts, message), 0);
@@ -190,7 +180,7 @@ static void test_threads(void **state)
     struct tiny m = shape;
     struct tiny_result one, many;
     char message[1024];
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     struct ckpt_options o = options(0, 0);
     o.threads = 1;
     assert_int_equal(tiny_train(m, &o, &a, STEPS, &one, message), 0);

@@ -86,6 +86,16 @@ ckpt_tensor tiny_record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, h, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
 }
 
+struct ckpt_adamw tiny_adamw(void)
+{
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    a.lr = 1e-3f;
+    a.clip_norm = 0.5f;
+    a.ema_decay = 0.9f;
+    a.weight_decay = 0.01f;
+    return a;
+}
+
 static int feed(ckpt_program *p, const struct tiny *m, int step)
 {
     int64_t nx = m->batch * m->length * m->width, nc = m->batch * m->width;

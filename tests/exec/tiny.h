@@ -28,6 +28,9 @@ struct tiny_result {
 void tiny_create(struct tiny *m, ckpt *c);
 ckpt_tensor tiny_record(ckpt_tape *t, int64_t micro_batch, void *user);
 
+/* With everything an update can have: clipping, decay, moving average. */
+struct ckpt_adamw tiny_adamw(void);
+
 /* Trains from scratch.  Returns 0 or the library's code, the sentence in message. */
 int tiny_train(struct tiny m, const struct ckpt_options *opt, const struct ckpt_adamw *adamw,
                int steps, struct tiny_result *r, char message[1024]);

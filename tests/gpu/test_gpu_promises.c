@@ -7,22 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "context.h"
 #include "exec/tiny.h"
 
 enum { STEPS = 10, BUDGETS = 6, LONG = 200, MIB = 1 << 20 };
 
 static const struct tiny shape = {.batch = 8, .length = 1024, .width = 512, .heads = 8};
-
-static struct ckpt_adamw optimizer(void)
-{
-    struct ckpt_adamw a = CKPT_ADAMW_INIT;
-    a.lr = 1e-3f;
-    a.clip_norm = 0.5f;
-    a.ema_decay = 0.9f;
-    a.weight_decay = 0.01f;
-    return a;
-}
 
 static struct ckpt_options options(int64_t vram, int64_t micro)
 {
@@ -38,7 +27,7 @@ static void train_or_fail(const struct tiny *m, int64_t vram, int64_t micro,
                           enum ckpt_dtype grad_dtype, struct tiny_result *r)
 {
     char message[1024];
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     a.grad_dtype = grad_dtype;
     struct ckpt_options o = options(vram, micro);
     if (tiny_train(*m, &o, &a, STEPS, r, message))
@@ -92,12 +81,6 @@ static void test_bf16_micro_steps(void **state)
     sweep(CKPT_BF16, 2, CKPT_F32);
 }
 
-/* What nvidia-smi shows of this process. */
-static int64_t process_bytes(const ckpt *c)
-{
-    return c->device->ops->overhead(c->device) + context_arena_bytes(c);
-}
-
 static void test_memory_is_constant(void **state)
 {
     (void)state;
@@ -105,7 +88,7 @@ static void test_memory_is_constant(void **state)
     ckpt_program *p;
     ckpt *c;
     m.dtype = CKPT_BF16;
-    struct ckpt_adamw a = optimizer();
+    struct ckpt_adamw a = tiny_adamw();
     struct ckpt_options o = options(INT64_C(2) << 30, 0);
     assert_int_equal(ckpt_open(&c, &o), 0);
     tiny_create(&m, c);
@@ -116,10 +99,11 @@ static void test_memory_is_constant(void **state)
     assert_int_equal(ckpt_feed(p, "c", x, m.batch * m.width * 4), 0);
     for (int step = 0; step < LONG; step++) {
         assert_int_equal(ckpt_step(p, &loss), 0);
-        int64_t now = process_bytes(c);
-        assert_true(now <= o.vram);
-        first = step ? first : now;
-        assert_int_equal(now, first);
+        struct ckpt_program_info info;
+        ckpt_program_info(p, &info); /* what nvidia-smi shows of this process */
+        assert_true(info.process_bytes <= o.vram);
+        first = step ? first : info.process_bytes;
+        assert_int_equal(info.process_bytes, first);
     }
     free(x);
     ckpt_close(c);
@@ -134,7 +118,7 @@ static void test_two_steps_under_way(void **state)
         struct tiny m = shape;
         ckpt_program *p;
         ckpt *c;
-        struct ckpt_adamw a = optimizer();
+        struct ckpt_adamw a = tiny_adamw();
         struct ckpt_options o = options(0, 0);
         assert_int_equal(ckpt_open(&c, &o), 0);
         tiny_create(&m, c);
