@@ -62,7 +62,7 @@ static int check_options(const struct plan_options *o)
 static int read_budgets(struct plan_job *job)
 {
     const struct plan_options *o = job->o;
-    job->budgets = (struct budgets){o->vram, o->host, 0};
+    job->budgets = (struct budgets){.device = o->vram, .host = o->host};
     if (o->nvme && *o->nvme && option_nvme(o->nvme, &job->budgets.nvme))
         return cli_usage("%s", ckpt_error(NULL));
     if (!o->machine)

@@ -2,13 +2,14 @@
  * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
  * What follows "  # " on a line is for people.
  *
- *     libckpt-plan 2
+ *     libckpt-plan 3
  *     signature 00f1...        of the graph it was made for, 16 hex digits
  *     budget N | none          of the device; then host N, nvme N and the other totals, one a line
  *     steps N, body N, instances N, parks N
  *     run OP | again OP        one line a step
  *     storage S FIRST LAST OFFSET | workspace STEP OFFSET    one line an instance
- *     park host|nvme S OUT FREE IN USE OFFSET    one line a park, then its times
+ *     park host|nvme S OUT FREE IN USE OFFSET    one line a park, then its times; "clean" in the
+ *                                                place of "park": there is no copy out
  *     times OUT_START OUT_END IN_START IN_END
  *     end
  */
@@ -29,12 +30,14 @@ static void put_name(FILE *f, const char *name)
 
 static void put_totals(FILE *f, const struct plan *p)
 {
-    fprintf(f, "libckpt-plan 2\nsignature %016" PRIx64 "\n", p->signature);
+    fprintf(f, "libckpt-plan 3\nsignature %016" PRIx64 "\n", p->signature);
     if (p->budgets.device == INT64_MAX)
         fputs("budget none\n", f);
     else
         fprintf(f, "budget %" PRId64 "\n", p->budgets.device);
     fprintf(f, "host %" PRId64 "\nnvme %" PRId64 "\n", p->budgets.host, p->budgets.nvme);
+    fprintf(f, "host_base %" PRId64 "\n", p->budgets.tier_base[TIER_HOST]);
+    fprintf(f, "nvme_base %" PRId64 "\n", p->budgets.tier_base[TIER_NVME]);
     fprintf(f, "persistent %" PRId64 "\n", p->persistent);
     fprintf(f, "transient %" PRId64 "\n", p->transient);
     fprintf(f, "load %" PRId64 "\n", p->load);
@@ -42,6 +45,7 @@ static void put_totals(FILE *f, const struct plan *p)
     fprintf(f, "min_budget %" PRId64 "\n", p->min_budget);
     fprintf(f, "min_peak_op %" PRId32 "\n", p->min_peak_op);
     fprintf(f, "host_bytes %" PRId64 "\nnvme_bytes %" PRId64 "\n", p->host_bytes, p->nvme_bytes);
+    fprintf(f, "staging_bytes %" PRId64 "\n", p->staging_bytes);
     fprintf(f, "seconds %.17g\n", p->seconds);
     fprintf(f, "recompute_seconds %.17g\n", p->recompute_seconds);
     fprintf(f, "exposed_seconds %.17g\n", p->exposed_seconds);
@@ -54,9 +58,9 @@ static void put_totals(FILE *f, const struct plan *p)
 
 static void put_park(FILE *f, const struct graph *g, const struct plan_park *k)
 {
-    fprintf(f, "park %s %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64,
-            k->tier == FATE_PARK_NVME ? "nvme" : "host", k->storage, k->out_step, k->free_step,
-            k->in_step, k->use_step, k->tier_offset);
+    fprintf(f, "%s %s %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64,
+            k->clean ? "clean" : "park", k->tier == FATE_PARK_NVME ? "nvme" : "host", k->storage,
+            k->out_step, k->free_step, k->in_step, k->use_step, k->tier_offset);
     put_name(f, g->storages[k->storage].name);
     fprintf(f, "times %.17g %.17g %.17g %.17g\n", k->out_start, k->out_end, k->in_start, k->in_end);
 }

@@ -333,8 +333,9 @@ int plan_sweep(const struct graph *g, const struct machine *m, const struct budg
     if (rc)
         return rc;
     for (int32_t i = 0; i < n && !rc; i++) {
-        rc = portfolio_plan(pf, m, &(struct budgets){device[i], b->host, b->nvme}, 0, &plans[i],
-                            message);
+        struct budgets here = *b;
+        here.device = device[i];
+        rc = portfolio_plan(pf, m, &here, 0, &plans[i], message);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
     portfolio_free(pf);

@@ -133,8 +133,8 @@ static double get_seconds(struct parser *k, const char *key)
 
 static void get_header(struct parser *k)
 {
-    if (next_line(k) && strcmp(k->line, "libckpt-plan 2"))
-        fail(k, CKPT_EFORMAT, "this is no plan file of version 2, which begins \"libckpt-plan 2\"");
+    if (next_line(k) && strcmp(k->line, "libckpt-plan 3"))
+        fail(k, CKPT_EFORMAT, "this is no plan file of version 3, which begins \"libckpt-plan 3\"");
     if (!next_line(k))
         return;
     if (!take(k, "signature") || strlen(k->at) != 17 ||
@@ -170,6 +170,8 @@ static void get_totals(struct parser *k)
     get_budget(k);
     p->budgets.host = get_number(k, "host", 0, INT64_MAX - 1);
     p->budgets.nvme = get_number(k, "nvme", 0, INT64_MAX - 1);
+    p->budgets.tier_base[TIER_HOST] = get_number(k, "host_base", 0, INT64_MAX / 4);
+    p->budgets.tier_base[TIER_NVME] = get_number(k, "nvme_base", 0, INT64_MAX / 4);
     p->persistent = get_number(k, "persistent", 0, INT64_MAX / 4);
     p->transient = get_number(k, "transient", 0, INT64_MAX / 4);
     p->load = get_number(k, "load", 0, INT64_MAX / 4);
@@ -178,6 +180,7 @@ static void get_totals(struct parser *k)
     p->min_peak_op = (int32_t)get_number(k, "min_peak_op", -1, k->g->n_ops - 1);
     p->host_bytes = get_number(k, "host_bytes", 0, INT64_MAX / 4);
     p->nvme_bytes = get_number(k, "nvme_bytes", 0, INT64_MAX / 4);
+    p->staging_bytes = get_number(k, "staging_bytes", 0, INT64_MAX / 4);
     p->seconds = get_seconds(k, "seconds");
     p->recompute_seconds = get_seconds(k, "recompute_seconds");
     p->exposed_seconds = get_seconds(k, "exposed_seconds");
@@ -262,8 +265,10 @@ static struct plan_park get_park(struct parser *k)
     struct plan_park park = {0};
     int32_t last = k->p->n_steps - 1;
     bool nvme = false;
-    if (!take(k, "park") || k->at++[0] != ' ' || (!(nvme = take(k, "nvme")) && !take(k, "host"))) {
-        expected(k, "park host or park nvme");
+    park.clean = take(k, "clean");
+    if ((!park.clean && !take(k, "park")) || k->at++[0] != ' ' ||
+        (!(nvme = take(k, "nvme")) && !take(k, "host"))) {
+        expected(k, "park or clean, and host or nvme");
         return park;
     }
     park.tier = nvme ? FATE_PARK_NVME : FATE_PARK_HOST;

@@ -26,11 +26,22 @@ enum graph_kind {
     KIND_OPTIMIZER  /* persistent: master, moments, EMA */
 };
 
+/* Where another program of the same context already decided that a persistent storage lives between
+ * steps. */
+enum home {
+    HOME_ANY,    /* nobody has */
+    HOME_DEVICE, /* it stays there round the end of the step */
+    HOME_HOST,   /* it is parked there, at home_offset, and takes no new bytes of the tier */
+    HOME_NVME
+};
+
 struct graph_storage {
     int64_t bytes; /* a multiple of CKPT_ALIGN, not 0 */
     enum graph_kind kind;
     bool persistent; /* lives before and after the step; never dropped */
     bool carried;    /* must be resident from step 0 of the body to its last use */
+    enum home home;  /* of a persistent storage */
+    int64_t home_offset;
     int32_t tape_storage;
     char *name; /* for tables and messages; owned */
 };
@@ -67,7 +78,7 @@ int graph_from_tape(const struct ckpt_tape *t, const struct machine *m, struct g
 void graph_free(struct graph *g);
 /* Sets the seconds of every op for machine m. */
 void graph_price(struct graph *g, const struct machine *m);
-/* 64-bit hash of everything in the graph but names and seconds: the signature of a plan. */
+/* 64-bit hash of everything in the graph but names, seconds and homes: the signature of a plan. */
 uint64_t graph_signature(const struct graph *g);
 
 enum fate { FATE_STAY, FATE_DROP, FATE_PARK_HOST, FATE_PARK_NVME };
@@ -86,7 +97,7 @@ struct plan_step {
 };
 
 /* One stretch of residence: from the step that makes it to the step after which it is freed.
- * Persistent storages have none here unless they are parked. */
+ * Persistent storages have none here unless they are parked; those have one for every absence. */
 struct plan_instance {
     int32_t storage; /* >= 0; or -1 - s: the workspace of step s */
     int32_t first, last;
@@ -95,25 +106,45 @@ struct plan_instance {
 
 /*
  * A storage that leaves the device: copied out after step out_step has ended, gone from the device
- * after step free_step (the copy is complete by then), its room taken again from step in_step on,
- * its bytes back before step use_step starts.  A persistent storage's gap wraps round to the next
- * step: use_step <= out_step.  Then it may also be freed in the next step (free_step < out_step):
- * its residence is two instances at one offset, to the last step and from step 0 on.
+ * after step free_step, its room taken again from step in_step on, its bytes back before step
+ * use_step starts.  The device waits where it must: the step behind free_step, and a copy into room
+ * that is free from there on, for the copy out; use_step for the copy in.
+ *
+ * A clean park has no copy out: nobody wrote the storage since it was last copied, the tier still
+ * has its bytes, and free_step is out_step.
+ *
+ * A persistent storage that is parked has its home in the tier, all its parks at one tier_offset,
+ * and one of them wraps round to the next step: use_step <= out_step and in_step <= use_step.  Then
+ * it may also be freed in the next step (free_step < out_step): that residence is two instances at
+ * one offset, to the last step and from step 0 on.
+ *
+ * With several micro-steps the parks of the body happen in each of them.  A residence of a
+ * persistent storage is then inside the body or inside the tail, and no copy out wraps round: a
+ * storage that leaves after its last use of the body comes in by the park that wraps round, also
+ * for the next micro-step.
  */
 struct plan_park {
     int32_t storage;
     enum fate tier; /* FATE_PARK_HOST or FATE_PARK_NVME */
     int32_t out_step, free_step, in_step, use_step;
     int64_t tier_offset;
-    /* When the copies run, in seconds from the start of the step they are planned in; a copy out
-     * that is still under way when the next step begins ends later than that.  The copies of a
-     * direction never overlap. */
+    /* When the copies run, in seconds from the start of the step they are planned in, the body
+     * counted once; a copy out that is still under way when the next step begins ends later than
+     * that.  The copies of a direction never overlap; those in are in the order of in_step. */
     double out_start, out_end, in_start, in_end;
+    bool clean;
 };
 
+/* An NVMe tier is reached through slots in host memory, the same number for each direction. */
+#define PLAN_STAGING_SLOTS 4
+#define PLAN_STAGING_SLOT  (INT64_C(8) << 20)
+#define PLAN_NVME_ALIGN    4096 /* of addresses and sizes in the NVMe tier */
+
 /* Bytes of the three tiers.  device: INT64_MAX without a limit; host, nvme: 0 for no such tier. */
+enum { TIER_HOST, TIER_NVME, TIER_COUNT };
 struct budgets {
     int64_t device, host, nvme;
+    int64_t tier_base[TIER_COUNT]; /* of them taken already, before the first byte of this plan */
 };
 
 struct plan {
@@ -125,7 +156,8 @@ struct plan {
     int32_t peak_step;   /* where load is reached */
     int64_t min_budget;  /* of the smallest plan the search knows */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
-    int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included */
+    int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included, behind budgets.tier_base */
+    int64_t staging_bytes;          /* of host memory beside that, if anything goes to NVMe */
     double seconds;           /* one whole step: n_micro bodies and the tail, with all waiting */
     double recompute_seconds; /* of it: ops that run again */
     double exposed_seconds;   /* of it: waiting for copies */

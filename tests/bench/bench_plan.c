@@ -59,7 +59,7 @@ static struct machine read_machine(void)
 static struct plan *plan_at(const struct graph *g, const struct machine *m, int64_t device,
                             int64_t host)
 {
-    struct budgets b = {device, host, 0};
+    struct budgets b = {.device = device, .host = host};
     char message[CKPT_MESSAGE];
     struct plan *p;
     int rc = plan_make(g, m, &b, 0, &p, message);
@@ -104,7 +104,7 @@ static struct measured measure(struct graph *g, const struct machine *m, int64_t
 {
     struct measured r = {.ops = g->n_ops};
     int64_t before = resident_peak();
-    struct budgets b = {device, 0, 0};
+    struct budgets b = {.device = device};
     char message[CKPT_MESSAGE];
     struct plan *p;
     double start = bench_seconds();
@@ -210,7 +210,7 @@ enum { POINTS = 100 };
 static void bench_sweep(const char *what, struct graph *g, const struct machine *m, int64_t host)
 {
     struct plan *all = plan_at(g, m, INT64_MAX, 0), *plans[POINTS];
-    struct budgets b = {INT64_MAX, host, 0};
+    struct budgets b = {.device = INT64_MAX, .host = host};
     int64_t device[POINTS], low = all->min_budget, high = all->persistent + all->transient;
     int slower = 0, refused = 0, feasible = 0;
     double before = INFINITY;

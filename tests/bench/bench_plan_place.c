@@ -32,7 +32,7 @@ static void report(const char *what, const struct worst *w)
 static void place_plan(struct worst *w, const struct graph *g, const struct machine *m,
                        int64_t device)
 {
-    struct budgets b = {device, 0, 0};
+    struct budgets b = {.device = device};
     char message[CKPT_MESSAGE];
     struct plan *p;
     if (plan_make(g, m, &b, 0, &p, message))
@@ -52,7 +52,7 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
 
 static void place_model(struct worst *w, struct graph *g, const struct machine *m)
 {
-    struct budgets b = {INT64_MAX, 0, 0};
+    struct budgets b = {.device = INT64_MAX};
     char message[CKPT_MESSAGE];
     struct plan *p;
     if (plan_make(g, m, &b, 0, &p, message))

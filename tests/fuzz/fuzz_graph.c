@@ -7,7 +7,7 @@
 static void plan_graph(const struct graph *g)
 {
     char message[CKPT_MESSAGE];
-    struct budgets b = {INT64_MAX, 0, 0};
+    struct budgets b = {.device = INT64_MAX};
     struct plan *p;
     int rc = plan_make(g, &machine_cpu, &b, 0, &p, message);
     if (rc) {

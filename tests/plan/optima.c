@@ -35,7 +35,7 @@ static int compare_budget(FILE *table, struct optima_result *r, const char *name
 {
     int share = (int)json_integer_value(json_object_get(b, "share"));
     double best = json_real_value(json_object_get(b, "seconds"));
-    struct budgets budgets = {json_integer_value(json_object_get(b, "bytes")), 0, 0};
+    struct budgets budgets = {.device = json_integer_value(json_object_get(b, "bytes"))};
     char message[CKPT_MESSAGE];
     struct plan *p;
     if (best <= 0)

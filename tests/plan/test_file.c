@@ -93,8 +93,8 @@ static void test_messages(void **state)
     struct graph *g = graph_chain(8, 1 << 12), *other = graph_chain(9, 1 << 12);
     char *text = malloc(MOST);
     write_smallest(g, text);
-    const char *number = "line 6: expected a number from 0 to";
-    expect_error(g, text, "plan 2\n", "plan 3\n", CKPT_EFORMAT, "line 1: this is no plan file");
+    const char *number = "line 8: expected a number from 0 to";
+    expect_error(g, text, "plan 3\n", "plan 4\n", CKPT_EFORMAT, "line 1: this is no plan file");
     expect_error(g, text, "signature ", "signature x", CKPT_EFORMAT, "16 hex digits");
     expect_error(g, text, "budget ", "budget -", CKPT_EFORMAT, "line 3: expected a number");
     expect_error(g, text, "persistent 0", "persistent 00", CKPT_EFORMAT, number);
@@ -103,12 +103,12 @@ static void test_messages(void **state)
     expect_error(g, text, "persistent 0", "persistent 9223372036854775808", CKPT_EFORMAT, number);
     expect_error(g, text, "persistent 0", "persistent 99999999999999999999", CKPT_EFORMAT, number);
     expect_error(g, text, "persistent 0", "persistent", CKPT_EFORMAT, "expected persistent");
-    expect_error(g, text, "transient", "transients", CKPT_EFORMAT, "line 7: expected transient");
+    expect_error(g, text, "transient", "transients", CKPT_EFORMAT, "line 9: expected transient");
     expect_error(g, text, "\nseconds 0", "\nseconds nan0", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "\nseconds 0", "\nseconds -0", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "\nseconds 0", "\nseconds 1e9990", CKPT_EFORMAT, "a time in seconds");
-    expect_error(g, text, "run 0", "walk 0", CKPT_EFORMAT, "line 24: expected run or again");
-    expect_error(g, text, "run 0", "run 17", CKPT_EFORMAT, "line 24: expected a number");
+    expect_error(g, text, "run 0", "walk 0", CKPT_EFORMAT, "line 27: expected run or again");
+    expect_error(g, text, "run 0", "run 17", CKPT_EFORMAT, "line 27: expected a number");
     expect_error(g, text, "run 0  #", "run 0 #", CKPT_EFORMAT, "and a name");
     expect_error(g, text, "\nend\n", "\n", CKPT_EFORMAT, "the file ends too early");
     expect_error(g, text, "\nend\n", "\nend", CKPT_EFORMAT, "expected a line of text");

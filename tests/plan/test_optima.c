@@ -44,7 +44,7 @@ static int write_graph(const char *name, const char *path)
 static int print_plan(const char *name, int64_t bytes)
 {
     char message[CKPT_MESSAGE];
-    struct budgets b = {bytes, 0, 0};
+    struct budgets b = {.device = bytes};
     struct plan *p;
     struct graph *g = model_small(name);
     int rc = g ? plan_make(g, &machine_cpu, &b, 0, &p, message) : CKPT_EINVAL;

@@ -32,7 +32,7 @@ struct fixture {
 static struct plan *make(const struct graph *g, int64_t device, int64_t host, int64_t nvme)
 {
     char message[CKPT_MESSAGE];
-    struct budgets b = {device, host, nvme};
+    struct budgets b = {.device = device, .host = host, .nvme = nvme};
     struct plan *p;
     if (plan_make(g, &machine, &b, 0, &p, message))
         fail_msg("no plan: %s", message);

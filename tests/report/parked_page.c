@@ -51,8 +51,8 @@ int main(int argc, char **argv)
         {ACTIVATION, 3, 3, 0}, {GRADIENT, 3, 4, 16 * MIB},  {MOMENT, 4, 4, 0},
     };
     struct plan_park parks[] = {
-        {ACTIVATION, FATE_PARK_HOST, 1, 1, 3, 3, 0, 3e-3, 3.4e-3, 6e-3, 7e-3},
-        {MOMENT, FATE_PARK_NVME, 4, 4, 4, 4, 0, 1.0e-2, 1.1e-2, 8e-3, 9.5e-3},
+        {ACTIVATION, FATE_PARK_HOST, 1, 1, 3, 3, 0, 3e-3, 3.4e-3, 6e-3, 7e-3, false},
+        {MOMENT, FATE_PARK_NVME, 4, 4, 4, 4, 0, 1.0e-2, 1.1e-2, 8e-3, 9.5e-3, false},
     };
     struct graph g = {.storages = storages,
                       .ops = ops,
