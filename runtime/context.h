@@ -16,6 +16,8 @@ struct param {
     float *initial; /* the value set on the host, kept until an fp32 copy is on the device */
     int64_t offset[SLOT_COUNT]; /* in the arena, or -1 */
     bool filled[SLOT_COUNT];    /* its bytes hold a value */
+    bool reordered;             /* files have its axes in the order of file_axes */
+    int file_axes[CKPT_MAX_DIMS];
 };
 
 struct ckpt {
@@ -65,6 +67,14 @@ struct param *context_param(const ckpt *c, ckpt_tensor x);
 
 /* Bytes of a slot: VALUE in its dtype, the others fp32. */
 int64_t param_slot_bytes(const struct param *p, int slot);
+
+/* Shape of a parameter as files have it; strides are those of its own memory. */
+struct ckpt_desc param_file_desc(const struct param *p);
+
+/* All values of a parameter whose axes are reordered, from its own order to that of files, and
+ * back. */
+void param_to_file(const struct param *p, const float *src, float *dst);
+void param_from_file(const struct param *p, const float *src, float *dst);
 
 /* Fills n values that follow from (seed, name, init). */
 void param_initialize(const struct param *p, uint64_t seed, float *dst);

@@ -1,6 +1,7 @@
 /* Loads parameters from a file by name: everything is checked before anything is changed. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_file.h"
 #include "context.h"
 #include "state/safetensors.h"
 
@@ -11,17 +12,31 @@ struct load {
     int n_params;
     int *entry; /* per parameter: index in the file, or -1 */
     bool *used; /* per entry of the file */
+    ckpt_other_name other;
+    ckpt_name_report report;
+    void *user;
 };
 
-static int check_fit(const ckpt_file *f, const struct ckpt_param_info *p, int entry)
+static int without_ones(int ndim, const int64_t *shape)
+{
+    while (ndim > 0 && shape[ndim - 1] == 1)
+        ndim--;
+    return ndim;
+}
+
+/* Under another name axes of size 1 at the end are one way to write the same tensor. */
+static int check_fit(const ckpt_file *f, const struct param *p, int entry)
 {
     const struct file_tensor *e = &f->tensors[entry];
+    struct ckpt_desc d = param_file_desc(p);
+    bool same = strcmp(e->name, p->name) == 0;
+    int ndim = same ? e->ndim : without_ones(e->ndim, e->shape);
     char have[200], want[200];
 
-    if (e->ndim != p->desc.ndim ||
-        memcmp(e->shape, p->desc.shape, (size_t)e->ndim * sizeof(e->shape[0]))) {
+    if (ndim != (same ? d.ndim : without_ones(d.ndim, d.shape)) ||
+        memcmp(e->shape, d.shape, (size_t)ndim * sizeof(e->shape[0]))) {
         shape_format(have, sizeof(have), e->ndim, e->shape);
-        shape_format(want, sizeof(want), p->desc.ndim, p->desc.shape);
+        shape_format(want, sizeof(want), d.ndim, d.shape);
         return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
                          f->path, e->name, have, want);
     }
@@ -30,26 +45,35 @@ static int check_fit(const ckpt_file *f, const struct ckpt_param_info *p, int en
     return 0;
 }
 
+static int find_entry(const struct load *l, const char *name)
+{
+    char other[256];
+    int entry = ckpt_file_find(l->f, name);
+
+    for (int i = 0; entry < 0 && l->other && l->other(l->user, name, i, other, sizeof(other)); i++)
+        entry = ckpt_file_find(l->f, other);
+    return entry;
+}
+
 /* Finds and checks the entry of every parameter; *largest is their largest number of elements. */
 static int match_parameters(struct load *l, int64_t *largest)
 {
     *largest = 0;
     for (int i = 0; i < l->n_params; i++) {
-        struct ckpt_param_info p;
-        ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);
-        l->entry[i] = ckpt_file_find(l->f, p.name);
+        const struct param *p = &l->c->params.data[i];
+        l->entry[i] = find_entry(l, p->name);
         if (l->entry[i] < 0)
             continue;
-        int rc = check_fit(l->f, &p, l->entry[i]);
+        int rc = check_fit(l->f, p, l->entry[i]);
         if (rc)
             return rc;
         l->used[l->entry[i]] = true;
-        *largest = max_i64(*largest, p.numel);
+        *largest = max_i64(*largest, desc_numel(&p->desc));
     }
     return 0;
 }
 
-static int report_unmatched(const struct load *l, ckpt_name_report report, void *user)
+static int report_unmatched(const struct load *l)
 {
     int unmatched = 0;
 
@@ -59,57 +83,66 @@ static int report_unmatched(const struct load *l, ckpt_name_report report, void 
             continue;
         unmatched++;
         ckpt_param_info(l->c, ckpt_param_at(l->c, i), &p);
-        if (report)
-            report(user, "missing", p.name);
+        if (l->report)
+            l->report(l->user, "missing", p.name);
     }
     for (int i = 0; i < l->f->count; i++) {
         if (l->used[i])
             continue;
         unmatched++;
-        if (report)
-            report(user, "unexpected", l->f->tensors[i].name);
+        if (l->report)
+            l->report(l->user, "unexpected", l->f->tensors[i].name);
     }
     return unmatched;
 }
 
-static int copy_values(const struct load *l, float *buffer)
+/* buffer has room for the largest parameter twice. */
+static int copy_values(const struct load *l, float *buffer, int64_t largest)
 {
     for (int i = 0; i < l->n_params; i++) {
+        const struct param *p = &l->c->params.data[i];
+        float *value = buffer;
         if (l->entry[i] < 0)
             continue;
         int64_t n = l->f->tensors[l->entry[i]].numel;
         int rc = ckpt_file_read_f32(l->f, l->entry[i], buffer, n);
         if (rc)
             return rc;
-        rc = ckpt_param_set(l->c, ckpt_param_at(l->c, i), CKPT_VALUE, buffer, n);
+        if (p->reordered) {
+            value = buffer + largest;
+            param_from_file(p, buffer, value);
+        }
+        rc = ckpt_param_set(l->c, ckpt_param_at(l->c, i), CKPT_VALUE, value, n);
         if (rc)
             return error_set(rc, "%s: %s", l->f->path, ckpt_error(l->c));
     }
     return 0;
 }
 
-static int load_parameters(struct load *l, ckpt_name_report report, void *user, int *unmatched)
+static int load_parameters(struct load *l, int *unmatched)
 {
     int64_t largest;
     int rc = match_parameters(l, &largest);
 
     if (rc)
         return rc;
-    float *buffer = malloc((size_t)largest * sizeof(float) + 1);
+    float *buffer = malloc(2 * (size_t)largest * sizeof(float) + 1);
     if (!buffer)
         return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", l->f->path,
                          human_bytes(largest * (int64_t)sizeof(float)));
-    int n = report_unmatched(l, report, user);
+    int n = report_unmatched(l);
     if (unmatched)
         *unmatched = n;
-    rc = copy_values(l, buffer);
+    rc = copy_values(l, buffer, largest);
     free(buffer);
     return rc;
 }
 
-int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)
+int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_report report,
+                    void *user, int *unmatched)
 {
-    struct load l = {.c = c, .n_params = ckpt_param_count(c)};
+    struct load l = {
+        .c = c, .n_params = ckpt_param_count(c), .other = other, .report = report, .user = user};
     int rc = ckpt_file_open(&l.f, path);
 
     if (rc)
@@ -117,11 +150,16 @@ int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, in
     l.entry = calloc((size_t)l.n_params + 1, sizeof(l.entry[0]));
     l.used = calloc((size_t)l.f->count + 1, sizeof(l.used[0]));
     if (l.entry && l.used)
-        rc = load_parameters(&l, report, user, unmatched);
+        rc = load_parameters(&l, unmatched);
     else
         rc = error_set(CKPT_ENOMEM, "%s: no memory to match its names", path);
     free(l.entry);
     free(l.used);
     ckpt_file_close(l.f);
     return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+}
+
+int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)
+{
+    return ckpt_load_named(c, path, NULL, report, user, unmatched);
 }

@@ -9,13 +9,29 @@ struct save_tensor {
     enum ckpt_slot slot;
 };
 
+static int get(const struct save_tensor *s, float *dst, int64_t n)
+{
+    int rc = ckpt_param_get(s->c, s->param, s->slot, dst, n);
+
+    return rc ? error_set(rc, "%s", ckpt_error(s->c)) : 0;
+}
+
 /* Called while the file is written, so that only one parameter at a time stands on the host. */
 static int read_slot(void *user, void *dst, int64_t bytes)
 {
     const struct save_tensor *s = user;
-    int rc = ckpt_param_get(s->c, s->param, s->slot, dst, bytes / (int64_t)sizeof(float));
+    const struct param *p = context_param(s->c, s->param);
+    int64_t n = bytes / (int64_t)sizeof(float);
 
-    return rc ? error_set(rc, "%s", ckpt_error(s->c)) : 0;
+    if (!p->reordered)
+        return get(s, dst, n);
+    float *own = malloc((size_t)bytes);
+    int rc =
+        own ? get(s, own, n) : error_set(CKPT_ENOMEM, "no memory to write parameter '%s'", p->name);
+    if (!rc)
+        param_to_file(p, own, dst);
+    free(own);
+    return rc;
 }
 
 static int add_all(ckpt_file_writer *w, struct save_tensor *tensors, ckpt *c, enum ckpt_slot slot)
@@ -25,8 +41,8 @@ static int add_all(ckpt_file_writer *w, struct save_tensor *tensors, ckpt *c, en
         ckpt_tensor param = ckpt_param_at(c, i);
         ckpt_param_info(c, param, &p);
         tensors[i] = (struct save_tensor){c, param, p.trainable ? slot : CKPT_VALUE};
-        int rc =
-            file_add_source(w, p.name, CKPT_F32, p.desc.ndim, p.desc.shape, read_slot, &tensors[i]);
+        struct ckpt_desc d = param_file_desc(context_param(c, param));
+        int rc = file_add_source(w, p.name, CKPT_F32, d.ndim, d.shape, read_slot, &tensors[i]);
         if (rc)
             return rc;
     }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt.h"
+#include "ckpt_file.h"
 
 static char path[] = "test_load_save.tmp.safetensors";
 
@@ -148,6 +149,65 @@ static void test_wrong_shape(void **state)
                                              {"table", CKPT_F32, 0, {0}},
                                              {0}},
                   CKPT_ESHAPE, "shape [] but the parameter has shape [2]");
+}
+
+/* ---- files of other programs ---- */
+
+static bool other_name(void *user, const char *name, int i, char *other, size_t size)
+{
+    (void)user;
+    snprintf(other, size, "%s.%s", i ? "older" : "old", name);
+    return i < 2;
+}
+
+static void test_other_names(void **state)
+{
+    static const float expected[] = {1, 2, 3, 4, 5, 6, 1, 2, 1, 2};
+    struct model m = open_model(1);
+    float all[N_ALL];
+    char report[200] = "";
+    int unmatched = -1;
+
+    (void)state;
+    write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {OUT, IN}},
+                                          {"old.bias", CKPT_F32, 1, {OUT}},
+                                          {"older.table", CKPT_F32, 3, {OUT, 1, 1}},
+                                          {"old.weight", CKPT_F32, 1, {1}},
+                                          {0}});
+    assert_int_equal(ckpt_load_named(m.c, path, other_name, count_report, report, &unmatched), 0);
+    assert_int_equal(unmatched, 1);
+    assert_string_equal(report, "unexpected old.weight; ");
+    get_all(&m, CKPT_VALUE, all);
+    assert_memory_equal(all, expected, sizeof(all));
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+/* The file has [IN, OUT] where the parameter is [OUT, IN]. */
+static void test_other_order(void **state)
+{
+    static const float turned[N_WEIGHT] = {1, 3, 5, 2, 4, 6};
+    struct model m = open_model(1);
+    float weight[N_WEIGHT];
+    ckpt_file *f;
+
+    (void)state;
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, (int[]){1, 1}), CKPT_EINVAL);
+    assert_int_equal(ckpt_param_file_axes(m.c, CKPT_NONE, (int[]){1, 0}), CKPT_ENAME);
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, (int[]){1, 0}), 0);
+    write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {OUT, IN}}, {0}});
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_ESHAPE);
+    write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {IN, OUT}}, {0}});
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_param_get(m.c, m.weight, CKPT_VALUE, weight, N_WEIGHT), 0);
+    assert_memory_equal(weight, turned, sizeof(weight));
+    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "weight"), weight, N_WEIGHT), 0);
+    assert_memory_equal(weight, data, sizeof(weight));
+    ckpt_file_close(f);
+    ckpt_close(m.c);
+    unlink(path);
 }
 
 static void test_wrong_dtype(void **state)
@@ -305,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_before_training),   cmocka_unit_test(test_wrong_shape),
         cmocka_unit_test(test_wrong_dtype),       cmocka_unit_test(test_unmatched),
+        cmocka_unit_test(test_other_names),       cmocka_unit_test(test_other_order),
         cmocka_unit_test(test_bad_file),          cmocka_unit_test(test_no_such_slot),
         cmocka_unit_test(test_slots_after_steps), cmocka_unit_test(test_trained_values_return),
     };

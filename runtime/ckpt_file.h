@@ -1,0 +1,41 @@
+/*
+ * libckpt: files that other programs wrote, whose tensors lie in memory in another order or have
+ * other names than here.
+ */
+#ifndef CKPT_FILE_H
+#define CKPT_FILE_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Says that files hold a parameter with its axes in another order: axis i of the tensor in a file
+ * is axis axes[i] of the parameter.  A kernel [K, kh, kw, C] that files keep as [K, C, kh, kw] has
+ * {0, 3, 1, 2}.  ckpt_load and ckpt_save then move the values, bit for bit; ckpt_param_get and
+ * ckpt_param_set do not.  Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL (not a permutation
+ * of its axes).
+ */
+CKPT_API int ckpt_param_file_axes(ckpt *c, ckpt_tensor param, const int *axes);
+
+/*
+ * Another name under which a file may hold a parameter: the i-th, i from 0, goes to other.  Returns
+ * false when there is none.
+ */
+typedef bool (*ckpt_other_name)(void *user, const char *name, int i, char *other, size_t size);
+
+/*
+ * ckpt_load for files that may call parameters otherwise: where a name is not in the file its other
+ * names are looked for, in order.  report and other get the same user; other may be NULL.
+ * Under another name axes of size 1 at the end of a shape do not count: [512, 512, 1, 1] is taken
+ * for [512, 512].
+ */
+CKPT_API int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other,
+                             ckpt_name_report report, void *user, int *unmatched);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
