@@ -1,0 +1,123 @@
+/* What the four parts of the autoencoder are made of. */
+#include <math.h>
+#include <stdio.h>
+#include "ckpt_file.h"
+#include "model.h"
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+static ckpt_tensor parameter(const struct vae_maker *k, const char *name, const char *what,
+                             int ndim, const int64_t *shape, struct ckpt_init init)
+{
+    char key[160];
+
+    snprintf(key, sizeof key, "%s%s.%s", k->prefix, name, what);
+    return ckpt_param(k->c, key, k->config->dtype, ndim, shape, init, k->trainable);
+}
+
+/* Weights and biases start as everywhere in these files: U(+-1/sqrt(fan_in)). */
+static struct ckpt_init fan_in(int64_t n)
+{
+    return CKPT_UNIFORM(1.f / sqrtf((float)n));
+}
+
+/* Files hold a kernel as [K, C, ...]; here its channels come last. */
+struct vae_conv vae_make_conv(const struct vae_maker *k, const char *name, int64_t out, int64_t in,
+                              int64_t size, bool bias)
+{
+    static const int file_2d[] = {0, 3, 1, 2}, file_3d[] = {0, 4, 1, 2, 3};
+    int64_t flat[] = {out, size, size, in}, deep[] = {out, size, size, size, in};
+    struct ckpt_init init = fan_in(in * size * size * (k->temporal ? size : 1));
+    char under[128];
+    struct vae_conv w = {{0}, {0}};
+
+    snprintf(under, sizeof under, "%s%s", name, k->temporal ? ".conv" : "");
+    w.weight = parameter(k, under, "weight", k->temporal ? 5 : 4, k->temporal ? deep : flat, init);
+    ckpt_param_file_axes(k->c, w.weight, k->temporal ? file_3d : file_2d);
+    if (bias)
+        w.bias = parameter(k, under, "bias", 1, &out, init);
+    return w;
+}
+
+struct vae_conv vae_make_linear(const struct vae_maker *k, const char *name, int64_t width)
+{
+    struct ckpt_init init = fan_in(width);
+
+    return (struct vae_conv){
+        parameter(k, name, "weight", 2, (int64_t[]){width, width}, init),
+        parameter(k, name, "bias", 1, &width, init),
+    };
+}
+
+struct vae_norm vae_make_norm(const struct vae_maker *k, const char *name, int64_t width)
+{
+    return (struct vae_norm){
+        parameter(k, name, "weight", 1, &width, CKPT_ONES),
+        parameter(k, name, "bias", 1, &width, CKPT_ZEROS),
+    };
+}
+
+/* The temporal part has no biases here, and calls the shortcut conv3. */
+struct vae_res vae_make_res(const struct vae_maker *k, const char *name, int64_t in, int64_t out)
+{
+    char at[4][96];
+    struct vae_res r = {0};
+    bool bias = !k->temporal;
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(at[i], sizeof at[i], "%s.norm%d", name, i + 1);
+        snprintf(at[2 + i], sizeof at[i], "%s.conv%d", name, i + 1);
+    }
+    r.norm[0] = vae_make_norm(k, at[0], in);
+    r.conv[0] = vae_make_conv(k, at[2], out, in, 3, bias);
+    r.norm[1] = vae_make_norm(k, at[1], out);
+    r.conv[1] = vae_make_conv(k, at[3], out, out, 3, bias);
+    if (in != out) {
+        snprintf(at[0], sizeof at[0], "%s.%s", name, k->temporal ? "conv3" : "conv_shortcut");
+        r.shortcut = vae_make_conv(k, at[0], out, in, 1, bias);
+    }
+    return r;
+}
+
+/* ---- recording ----------------------------------------------------------------------------- */
+
+ckpt_tensor vae_norm_silu(ckpt_tape *t, const struct vae_style *s, const struct vae_norm *n,
+                          ckpt_tensor x)
+{
+    return ckpt_group_norm_silu(t, x, n->weight, n->bias, s->groups, s->eps, true);
+}
+
+ckpt_tensor vae_res(ckpt_tape *t, const struct vae_style *s, const struct vae_res *r, ckpt_tensor x)
+{
+    ckpt_tensor h = x;
+
+    for (int i = 0; i < 2; i++)
+        h = s->conv(t, &r->conv[i], vae_norm_silu(t, s, &r->norm[i], h));
+    if (r->shortcut.weight.id)
+        x = s->conv(t, &r->shortcut, x);
+    return ckpt_add(t, x, h);
+}
+
+ckpt_tensor vae_part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+
+    if (d.ndim > axis && begin == 0 && end == d.shape[axis])
+        return x;
+    return ckpt_slice(t, x, axis, begin, end);
+}
+
+struct vae_posterior vae_posterior(ckpt_tape *t, ckpt_tensor moments)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, moments);
+    ckpt_tensor half[2] = {CKPT_NONE, CKPT_NONE};
+
+    if (d.ndim > 0)
+        ckpt_split(t, ckpt_cast(t, moments, CKPT_F32), d.ndim - 1, 2, half);
+    return (struct vae_posterior){half[0], half[1]};
+}
+
+ckpt_tensor vae_sample(ckpt_tape *t, const struct vae_posterior *p, ckpt_tensor noise)
+{
+    return noise.id ? ckpt_sample_normal(t, p->mean, p->logvar, noise) : p->mean;
+}
