@@ -1,0 +1,259 @@
+/*
+ * Requests through io_uring: one ring to read and one to write, so that two threads never share
+ * one. Files are registered; so is the staging memory where the kernel lets it be pinned.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "tier/nvme.h"
+
+enum { DEPTH = 32, SLICES = 64 };
+
+#define SLICE (INT64_C(1) << 30) /* the longest buffer that a ring takes */
+
+struct lane {
+    struct io_uring ring;
+    bool open;
+    bool broken; /* requests are left in it that must not go out */
+    bool stuck;  /* or that never come back */
+    struct nvme_piece pieces[DEPTH];
+    int32_t free[DEPTH], n_free;
+    int32_t queued, sent; /* requests prepared; handed to the kernel and not back */
+    double heard;         /* when the last one came back */
+};
+
+struct rings {
+    struct lane lanes[2];
+    bool buffers; /* the staging memory is registered with both */
+};
+
+/* ---- requests ---------------------------------------------------------------------------------
+ */
+
+/* The registered slice that holds all of a piece, or -1. */
+static int slice_of(const struct nvme *n, const struct nvme_piece *p)
+{
+    const struct rings *r = n->state;
+    int64_t from = p->memory - n->staging;
+    if (!r->buffers || p->memory < n->staging || from + p->bytes > n->staged)
+        return -1;
+    return from / SLICE == (from + p->bytes - 1) / SLICE ? (int)(from / SLICE) : -1;
+}
+
+static int prepare(struct nvme *n, struct lane *l, bool write, int32_t slot)
+{
+    const struct nvme_piece *p = &l->pieces[slot];
+    int slice = slice_of(n, p);
+    unsigned bytes = (unsigned)p->bytes;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
+    if (!sqe)
+        return nvme_fail(n, write, p, "the ring is full");
+    if (write && slice >= 0)
+        io_uring_prep_write_fixed(sqe, p->file, p->memory, bytes, (uint64_t)p->at, slice);
+    else if (write)
+        io_uring_prep_write(sqe, p->file, p->memory, bytes, (uint64_t)p->at);
+    else if (slice >= 0)
+        io_uring_prep_read_fixed(sqe, p->file, p->memory, bytes, (uint64_t)p->at, slice);
+    else
+        io_uring_prep_read(sqe, p->file, p->memory, bytes, (uint64_t)p->at);
+    sqe->flags |= IOSQE_FIXED_FILE;
+    io_uring_sqe_set_data(sqe, (void *)(uintptr_t)(slot + 1));
+    l->queued++;
+    return 0;
+}
+
+/* Fills the ring with pieces of the call. */
+static int fill(struct nvme *n, struct lane *l, struct nvme_call *call)
+{
+    struct nvme_piece p;
+    while (l->n_free && nvme_files_next(&n->files, call, &p)) {
+        int32_t slot = l->free[--l->n_free];
+        l->pieces[slot] = p;
+        int rc = call->write ? nvme_before_write(n, &p) : 0;
+        if (!rc)
+            rc = prepare(n, l, call->write, slot);
+        if (rc) {
+            l->free[l->n_free++] = slot;
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static bool passing(int error)
+{
+    return error == -EINTR || error == -EAGAIN || error == -EBUSY;
+}
+
+static bool is_late(const struct nvme *n, const struct lane *l)
+{
+    return clock_seconds() - l->heard > n->deadline;
+}
+
+static int give_up(struct nvme *n, struct lane *l, bool write)
+{
+    l->broken = l->stuck = true;
+    return nvme_stuck(n, write);
+}
+
+/* Hands over what is prepared.  A kernel short of memory takes it later. */
+static int submit(struct nvme *n, struct lane *l, bool write)
+{
+    while (l->queued) {
+        int taken = n->sys->uring_submit(&l->ring);
+        if (taken > 0) {
+            l->queued -= taken;
+            l->sent += taken;
+        } else if (taken < 0 && !passing(taken)) {
+            l->broken = true;
+            char what[128];
+            snprintf(what, sizeof what, "io_uring takes no request: %s", strerror(-taken));
+            return nvme_fail(n, write, &l->pieces[0], what);
+        } else if (l->sent) {
+            return 0;
+        } else if (is_late(n, l)) {
+            return give_up(n, l, write);
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+    }
+    return 0;
+}
+
+static int complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
+{
+    if (passing(result) && !is_late(n, l)) /* not begun: once more */
+        return prepare(n, l, write, slot);
+    l->heard = clock_seconds();
+    int rc = nvme_result(n, write, &l->pieces[slot], result);
+    if (!rc && !write)
+        rc = nvme_after_read(n, &l->pieces[slot]);
+    l->free[l->n_free++] = slot;
+    return rc;
+}
+
+/* Waits for one request. */
+static int collect(struct nvme *n, struct lane *l, bool write)
+{
+    struct io_uring_cqe *cqe = NULL;
+    double whole = (double)(int64_t)n->deadline;
+    struct __kernel_timespec t = {.tv_sec = (int64_t)whole,
+                                  .tv_nsec = (long long)((n->deadline - whole) * 1e9)};
+    int rc = n->sys->uring_wait(&l->ring, &cqe, &t);
+    if (rc == -ETIME || (passing(rc) && is_late(n, l)))
+        return give_up(n, l, write);
+    if (passing(rc))
+        return 0;
+    if (rc || !cqe) {
+        l->broken = true;
+        return nvme_fail(n, write, &l->pieces[0], strerror(-rc));
+    }
+    int32_t slot = (int32_t)(uintptr_t)io_uring_cqe_get_data(cqe) - 1;
+    int result = cqe->res;
+    io_uring_cqe_seen(&l->ring, cqe);
+    l->sent--;
+    return complete(n, l, write, slot, result);
+}
+
+/* After a failure nothing new is begun and all that is under way is waited for. */
+static int uring_move(struct nvme *n, const struct nvme_call *asked)
+{
+    struct rings *r = n->state;
+    struct lane *l = &r->lanes[asked->write];
+    struct nvme_call call = *asked;
+    int rc = l->broken ? CKPT_EIO : 0;
+    l->heard = clock_seconds();
+    for (;;) {
+        if (!rc)
+            rc = fill(n, l, &call);
+        if (!l->broken && submit(n, l, call.write))
+            rc = CKPT_EIO;
+        if (!l->sent || l->stuck)
+            return rc;
+        if (collect(n, l, call.write))
+            rc = CKPT_EIO;
+    }
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static int uring_fail(struct nvme *n, const char *what, int error, char *why, size_t size);
+
+static int register_files(struct nvme *n, struct lane *l)
+{
+    int fds[TIER_DIRECTORIES];
+    for (int32_t i = 0; i < n->files.n; i++)
+        fds[i] = n->files.at[i].fd;
+    return n->sys->uring_files(&l->ring, fds, (unsigned)n->files.n);
+}
+
+/* Memory that a driver mapped, or more than may be locked, is refused: requests then go without. */
+static bool register_staging(struct nvme *n, struct lane *l)
+{
+    struct iovec v[SLICES];
+    unsigned slices = 0;
+    if (!n->staging || n->staged > SLICES * SLICE)
+        return false;
+    for (int64_t from = 0; from < n->staged; from += SLICE)
+        v[slices++] = (struct iovec){n->staging + from, (size_t)min_i64(SLICE, n->staged - from)};
+    return !n->sys->uring_buffers(&l->ring, v, slices);
+}
+
+static int open_lane(struct nvme *n, struct lane *l, char *why, size_t size)
+{
+    int rc = n->sys->uring_init(DEPTH, &l->ring);
+    if (rc)
+        return uring_fail(n, "io_uring", rc, why, size);
+    l->open = true;
+    for (int32_t i = 0; i < DEPTH; i++)
+        l->free[l->n_free++] = i;
+    rc = register_files(n, l);
+    return rc ? uring_fail(n, "io_uring, registering files", rc, why, size) : 0;
+}
+
+static bool uring_close(struct nvme *n)
+{
+    struct rings *r = n->state;
+    for (int i = 0; i < 2; i++) {
+        if (r->lanes[i].open)
+            n->sys->uring_exit(&r->lanes[i].ring);
+    }
+    free(r);
+    n->state = NULL;
+    return true;
+}
+
+static int uring_fail(struct nvme *n, const char *what, int error, char *why, size_t size)
+{
+    snprintf(why, size, "%s: %s", what, strerror(-error));
+    uring_close(n);
+    return CKPT_EIO;
+}
+
+static int uring_open(struct nvme *n, char *why, size_t size)
+{
+    struct rings *r = calloc(1, sizeof *r);
+    n->state = r;
+    if (!r) {
+        snprintf(why, size, "io_uring: out of memory");
+        return CKPT_ENOMEM;
+    }
+    for (int i = 0; i < 2; i++) {
+        int rc = open_lane(n, &r->lanes[i], why, size);
+        if (rc)
+            return rc;
+    }
+    r->buffers = register_staging(n, &r->lanes[0]) && register_staging(n, &r->lanes[1]);
+    return 0;
+}
+
+static void uring_describe(struct nvme *n, char *dst, size_t size)
+{
+    const struct rings *r = n->state;
+    snprintf(dst, size, "io_uring%s", r->buffers ? ", registered buffers" : "");
+}
+
+const struct nvme_io nvme_uring = {
+    .open = uring_open, .move = uring_move, .close = uring_close, .describe = uring_describe};
