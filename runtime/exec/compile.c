@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_ways.h"
 #include "exec/program.h"
 #include "exec/timing.h"
 #include "optim/optim.h"
@@ -269,36 +270,68 @@ static void drop_plan(struct ckpt_program *p)
     p->tape = NULL;
 }
 
-/* The size of micro-steps whose plan is the fastest: every size that divides the batch is tried.
- * Where none fits, the sentence is that of the smallest. */
-static int choose_micro(struct ckpt_program *p, struct wrapped *model, const struct ckpt_adamw *opt,
-                        int64_t *micro)
+/* What is chosen among: ways to record the step, and sizes of its micro-steps. */
+struct choice {
+    const struct ckpt_way *ways;
+    int n;
+    int way;
+    int64_t micro; /* CKPT_AUTO until it is known */
+    double seconds;
+};
+
+static int record_way(struct ckpt_program *p, const struct choice *k, const struct ckpt_adamw *opt,
+                      int way, int64_t micro)
 {
-    double best = INFINITY;
-    int rc = 0;
-    for (int64_t size = p->batch; size >= 1; size--) {
-        if (p->batch % size || p->batch / size > INT32_MAX)
-            continue;
-        rc = record_and_plan(p, model, opt, size);
-        if (rc && rc != CKPT_EBUDGET)
-            return rc;
-        if (!rc && p->plan->seconds < best) {
-            best = p->plan->seconds;
-            *micro = size;
-        }
-        drop_plan(p);
-    }
-    return *micro == CKPT_AUTO ? rc : 0;
+    struct wrapped model = {k->ways[way].record, k->ways[way].user};
+
+    return record_and_plan(p, &model, opt, micro);
 }
 
-static int compile(struct ckpt_program *p, struct wrapped *model, const struct ckpt_adamw *opt)
+/* Plans one way at one size, and remembers it where it is the fastest so far. */
+static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt, int way,
+                    int64_t micro)
 {
-    int64_t micro;
-    int rc = check_batch(p->c, p->batch, &micro);
-    if (!rc && micro == CKPT_AUTO)
-        rc = choose_micro(p, model, opt, &micro);
+    int rc = record_way(p, k, opt, way, micro);
+
+    if (!rc && p->plan->seconds < k->seconds) {
+        k->seconds = p->plan->seconds;
+        k->way = way;
+        k->micro = micro;
+    }
+    if (!rc || rc == CKPT_EBUDGET)
+        drop_plan(p);
+    return rc;
+}
+
+/* The way and the size of micro-steps whose plan is the fastest; all sizes that divide the batch
+ * where none is given.  Where nothing fits, the sentence is that of the last one tried. */
+static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
+{
+    int64_t given = k->micro;
+    int rc = 0;
+
+    k->micro = CKPT_AUTO;
+    k->seconds = INFINITY;
+    for (int way = 0; way < k->n; way++) {
+        for (int64_t size = p->batch; size >= 1; size--) {
+            if (p->batch % size || p->batch / size > INT32_MAX ||
+                (given != CKPT_AUTO && size != given))
+                continue;
+            rc = consider(p, k, opt, way, size);
+            if (rc && rc != CKPT_EBUDGET)
+                return rc;
+        }
+    }
+    return k->micro == CKPT_AUTO ? rc : 0;
+}
+
+static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
+{
+    int rc = check_batch(p->c, p->batch, &k->micro);
+    if (!rc && (k->micro == CKPT_AUTO || k->n > 1))
+        rc = choose(p, k, opt);
     if (!rc)
-        rc = record_and_plan(p, model, opt, micro);
+        rc = record_way(p, k, opt, k->way, k->micro);
     if (rc)
         return rc;
     p->next = p->c->programs;
@@ -316,13 +349,23 @@ static int compile(struct ckpt_program *p, struct wrapped *model, const struct c
     return rc ? rc : take_memory(p);
 }
 
-int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_adamw *optimizer,
-                 int64_t batch, ckpt_program **out)
+static bool all_recorders(const struct ckpt_way *ways, int n)
 {
+    for (int i = 0; i < n; i++)
+        if (!ways[i].record)
+            return false;
+    return n > 0;
+}
+
+int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
+                         const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
+                         int *way)
+{
+    struct choice k = {.ways = ways, .n = n};
     *out = NULL;
     if (c->error)
         return c->error;
-    if (!record || (optimizer && optimizer->size != sizeof *optimizer))
+    if (!all_recorders(ways, n) || (optimizer && optimizer->size != sizeof *optimizer))
         return context_fail(c, CKPT_EINVAL,
                             "ckpt_compile: no recorder, or an optimizer that was "
                             "not set with CKPT_ADAMW_INIT");
@@ -336,12 +379,21 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_ad
                                .grad_norm = NAN,
                                .loss = -1,
                                .norm = -1};
-    int rc = compile(p, &(struct wrapped){record, user}, optimizer);
+    int rc = compile(p, &k, optimizer);
     if (rc)
         ckpt_program_free(p);
     else
         *out = p;
+    if (way)
+        *way = k.way;
     return rc;
+}
+
+int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_adamw *optimizer,
+                 int64_t batch, ckpt_program **out)
+{
+    return ckpt_compile_fastest(c, 1, &(struct ckpt_way){record, user}, optimizer, batch, out,
+                                NULL);
 }
 
 static void free_ports(struct device *d, struct port *ports, int32_t n)

@@ -1,0 +1,122 @@
+/* One step recorded in several ways: the fastest that fits is taken, and all give the same. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <math.h>
+#include <cmocka.h>
+#include "ckpt.h"
+#include "ckpt_ways.h"
+
+enum { ROWS = 64, WIDTH = 16, HIDDEN = 256 };
+
+struct model {
+    ckpt *c;
+    ckpt_tensor in, out;
+};
+
+/* The rows in so many pieces, one after the other. */
+struct way {
+    const struct model *m;
+    int pieces;
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct way *w = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, ROWS, WIDTH}), y[8];
+
+    for (int i = 0; i < w->pieces; i++) {
+        int64_t rows = ROWS / w->pieces;
+        ckpt_tensor h = ckpt_slice(t, x, 1, i * rows, (i + 1) * rows);
+        h = ckpt_gelu(t, ckpt_linear(t, h, w->m->in, CKPT_NONE));
+        y[i] = ckpt_linear(t, ckpt_gelu(t, h), w->m->out, CKPT_NONE);
+    }
+    return ckpt_mse(t, w->pieces > 1 ? ckpt_concat(t, 1, w->pieces, y) : y[0], x, CKPT_NONE);
+}
+
+static struct model open_model(int64_t vram)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct model m;
+
+    o.device = "cpu";
+    o.vram = vram;
+    assert_int_equal(ckpt_open(&m.c, &o), 0);
+    m.in = ckpt_param(m.c, "in", CKPT_F32, 2, (int64_t[]){HIDDEN, WIDTH}, CKPT_XAVIER, true);
+    m.out = ckpt_param(m.c, "out", CKPT_F32, 2, (int64_t[]){WIDTH, HIDDEN}, CKPT_XAVIER, true);
+    return m;
+}
+
+struct outcome {
+    int rc, way;
+    float loss;
+    struct ckpt_program_info info;
+};
+
+/* The last of three steps under a budget, with the ways from first to last. */
+static struct outcome run(int64_t vram, int first, int last)
+{
+    struct model m = open_model(vram);
+    struct way user[] = {{&m, 1}, {&m, 4}, {&m, 8}};
+    struct ckpt_way ways[] = {{record, &user[0]}, {record, &user[1]}, {record, &user[2]}};
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct outcome o = {.way = -1};
+    ckpt_program *p;
+    float x[ROWS * WIDTH];
+
+    ckpt_fill_normal(1, 0, 1, x, ROWS * WIDTH);
+    o.rc = ckpt_compile_fastest(m.c, last - first + 1, ways + first, &adamw, 1, &p, &o.way);
+    o.way += first;
+    if (!o.rc) {
+        assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(ckpt_step(p, &o.loss), 0);
+        ckpt_program_info(p, &o.info);
+    }
+    ckpt_close(m.c);
+    return o;
+}
+
+static void test_choice(void **state)
+{
+    struct outcome whole = run(0, 0, 2), eighths = run(0, 2, 2);
+    int64_t low = eighths.info.min_budget, high = run(0, 0, 0).info.min_budget;
+
+    (void)state;
+    assert_int_equal(whole.rc, 0);
+    assert_int_equal(whole.way, 0); /* fewer calls of ops are faster */
+    assert_true(low < high);
+    struct outcome tight = run(low, 0, 2), refused = run(low - 1, 0, 2);
+    assert_int_equal(tight.rc, 0);
+    assert_int_equal(tight.way, 2);
+    assert_true(tight.info.planned_peak <= low);
+    assert_int_equal(refused.rc, CKPT_EBUDGET);
+    assert_true(fabsf(tight.loss - whole.loss) <= 1e-5f * whole.loss);
+    struct outcome same = run(0, 2, 2);
+    assert_true(same.loss == tight.loss);
+    struct outcome enough = run(high, 0, 2);
+    assert_int_equal(enough.rc, 0);
+    assert_true(enough.info.step_seconds <= run(high, 0, 0).info.step_seconds);
+}
+
+static void test_arguments(void **state)
+{
+    struct model m = open_model(0);
+    ckpt_program *p;
+    int way;
+
+    (void)state;
+    assert_int_equal(ckpt_compile_fastest(m.c, 0, NULL, NULL, 1, &p, &way), CKPT_EINVAL);
+    assert_int_equal(ckpt_compile_fastest(m.c, 1, &(struct ckpt_way){0}, NULL, 1, &p, &way),
+                     CKPT_EINVAL);
+    ckpt_close(m.c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
