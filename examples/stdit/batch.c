@@ -25,7 +25,7 @@ int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t
         b->mask && b->x_mask && b->drop)
         return 0;
     stdit_batch_free(b);
-    return stdit_fail("no memory for a batch of %lld samples", (long long)size);
+    return say_fail("no memory for a batch of %lld samples", (long long)size);
 }
 
 void stdit_batch_free(struct stdit_batch *b)
@@ -87,7 +87,7 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t s
         stdit_draw_drops(seed, step, b->size, b->drop);
     if (r->masked && !d->x_mask &&
         stdit_draw_masks(seed, step, r->options.mask_stage, b->size, d->geometry.frames, b->x_mask))
-        return stdit_fail("no memory for frame masks");
+        return say_fail("no memory for frame masks");
     return 0;
 }
 

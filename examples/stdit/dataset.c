@@ -2,14 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "clip.h"
+#include "../common/clip.h"
 #include "dataset.h"
 #include "schedule.h"
-
-#ifndef STDIT_DATA_DIR
-#define STDIT_DATA_DIR "examples/data"
-#endif
 
 /* A clip has no text encoder: all see one fixed caption of one token and this width. */
 enum { CLIP_CAPTION = 64 };
@@ -34,7 +29,7 @@ static int fixed_text(struct stdit_data *d, uint64_t seed, float fps)
     d->mask = malloc((size_t)tokens * sizeof *d->mask);
     d->fps = malloc((size_t)d->rows * sizeof *d->fps);
     if (!d->y || !d->mask || !d->fps)
-        return stdit_fail("no memory for the text features");
+        return say_fail("no memory for the text features");
     for (int64_t i = 0; i < d->rows; i++) {
         ckpt_fill_normal(seed, 0, STREAM_DATA, d->y + i * row, row);
         d->fps[i] = fps;
@@ -54,7 +49,7 @@ static int clip_to_values(struct stdit_data *d, const struct clip *c)
 
     d->z = malloc((size_t)(d->rows * stdit_data_z(d)) * sizeof *d->z);
     if (!d->z)
-        return stdit_fail("no memory for the clips");
+        return say_fail("no memory for the clips");
     for (int64_t f = 0; f < d->rows * frames; f++)
         for (int64_t p = 0; p < plane; p++)
             for (int64_t channel = 0; channel < 3; channel++) {
@@ -64,23 +59,6 @@ static int clip_to_values(struct stdit_data *d, const struct clip *c)
     return 0;
 }
 
-/* The clip that ships: where one works in the source tree, else where it was installed. */
-/* The clip that ships: in the source tree or where it was installed; raw without FFmpeg. */
-static const char *shipped_clip(void)
-{
-    static const char *const places[] = {
-#ifdef HAVE_FFMPEG
-        "examples/data/bunny.mp4", STDIT_DATA_DIR "/bunny.mp4",
-#endif
-        "examples/data/bunny.rgb", STDIT_DATA_DIR "/bunny.rgb"};
-    size_t n = sizeof places / sizeof *places;
-
-    for (size_t i = 0; i < n; i++)
-        if (!access(places[i], R_OK))
-            return places[i];
-    return places[n - 1];
-}
-
 /*
  * A pixel takes the place of a latent cell, so the sizes that the model and the schedule know are
  * those of a video eight times as large on each side, as if an autoencoder had made the clip.
@@ -88,7 +66,7 @@ static const char *shipped_clip(void)
 int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
 {
     bool shipped = !*o->video;
-    const char *path = shipped ? shipped_clip() : o->video;
+    const char *path = shipped ? clip_shipped() : o->video;
     int64_t frames = o->frames ? o->frames : 6, width = o->width ? o->width : 32;
     int64_t height = o->height ? o->height : 20;
     int64_t stride = o->stride ? o->stride : shipped ? 3 : 1;
@@ -101,9 +79,9 @@ int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
     d->geometry = (struct stdit_geometry){
         frames, height, width, 1, 8.0 * (double)height, 8.0 * (double)width};
     if (o->in_channels && o->in_channels != 3)
-        return stdit_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
+        return say_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
     c.frames = frames * d->rows;
-    int rc = clip_is_raw(path) ? clip_read_raw(&c, path) : clip_decode(&c, path);
+    int rc = clip_read(&c, path);
     if (!rc)
         rc = clip_to_values(d, &c);
     free(c.rgb);
@@ -134,7 +112,7 @@ int stdit_data_noise(struct stdit_data *d, const struct stdit_options *o)
     int64_t n = d->rows * stdit_data_z(d);
     d->z = malloc((size_t)n * sizeof *d->z);
     if (!d->z)
-        return stdit_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
+        return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
     ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z, n);
     snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
              (long long)d->rows);
@@ -150,8 +128,8 @@ static int agree(const char *option, int64_t *value, int64_t data)
         *value = data;
     if (*value == data)
         return 0;
-    return stdit_fail("--%s (or the preset) says %lld, the data %lld", option, (long long)*value,
-                      (long long)data);
+    return say_fail("--%s (or the preset) says %lld, the data %lld", option, (long long)*value,
+                    (long long)data);
 }
 
 int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
@@ -169,8 +147,8 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     if (!o->text_tokens)
         o->text_tokens = d->geometry.tokens;
     if (o->text_tokens < d->geometry.tokens)
-        return stdit_fail("the text has %lld tokens, the null caption %lld; raise --text-tokens",
-                          (long long)d->geometry.tokens, (long long)o->text_tokens);
+        return say_fail("the text has %lld tokens, the null caption %lld; raise --text-tokens",
+                        (long long)d->geometry.tokens, (long long)o->text_tokens);
     return 0;
 }
 

@@ -15,17 +15,17 @@ static int add(struct dump *d, const struct stdit_run *r, const char *name)
     int64_t n = 1;
 
     if (ckpt_program_desc(r->training, name, &desc))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     for (int i = 0; i < desc.ndim; i++)
         n *= desc.shape[i];
     float *x = malloc((size_t)n * sizeof *x);
     if (!x)
-        return stdit_fail("--dump: no memory for %s", name);
+        return say_fail("--dump: no memory for %s", name);
     d->data[d->n++] = x;
     if (ckpt_fetch(r->training, name, x, n * 4))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     if (ckpt_file_add(d->writer, name, CKPT_F32, desc.ndim, desc.shape, x))
-        return stdit_fail("--dump: %s", ckpt_error(NULL));
+        return say_fail("--dump: %s", ckpt_error(NULL));
     return 0;
 }
 
@@ -46,14 +46,14 @@ static int add_gradients(struct dump *d, const struct stdit_run *r)
 static int write_all(struct dump *d, const struct stdit_run *r, const float *loss)
 {
     if (ckpt_file_create(&d->writer, r->options.dump))
-        return stdit_fail("--dump: %s", ckpt_error(NULL));
+        return say_fail("--dump: %s", ckpt_error(NULL));
     if (ckpt_file_add(d->writer, "loss", CKPT_F32, 0, NULL, loss) || add(d, r, "pred") ||
         add_gradients(d, r)) {
         ckpt_file_abandon(d->writer);
         return -1;
     }
     if (ckpt_file_commit(d->writer))
-        return stdit_fail("--dump: %s", ckpt_error(NULL));
+        return say_fail("--dump: %s", ckpt_error(NULL));
     return 0;
 }
 
@@ -61,7 +61,7 @@ int stdit_dump(const struct stdit_run *r, float loss)
 {
     struct dump d = {.data = calloc((size_t)ckpt_param_count(r->context) + 1, sizeof(float *))};
 
-    int rc = d.data ? write_all(&d, r, &loss) : stdit_fail("--dump: no memory");
+    int rc = d.data ? write_all(&d, r, &loss) : say_fail("--dump: no memory");
     for (int i = 0; i < d.n; i++)
         free(d.data[i]);
     free(d.data);

@@ -25,7 +25,7 @@ static int find(ckpt_file *f, const char *path, const char *name, int ndim, cons
     int i = ckpt_file_find(f, name);
 
     if (i < 0 || ckpt_file_entry(f, i, e))
-        return stdit_fail("%s: has no tensor \"%s\"", path, name);
+        return say_fail("%s: has no tensor \"%s\"", path, name);
     bool fits = e->ndim == ndim;
     for (int axis = 0; fits && axis < ndim; axis++)
         fits = shape[axis] < 0 ? e->shape[axis] > 0 : e->shape[axis] == shape[axis];
@@ -33,8 +33,8 @@ static int find(ckpt_file *f, const char *path, const char *name, int ndim, cons
         return i;
     shape_text(found, sizeof found, e->ndim, e->shape);
     shape_text(wanted, sizeof wanted, ndim, shape);
-    return stdit_fail("%s: \"%s\" is [%s]; [%s] is expected (-1: any size)", path, name, found,
-                      wanted);
+    return say_fail("%s: \"%s\" is [%s]; [%s] is expected (-1: any size)", path, name, found,
+                    wanted);
 }
 
 static void *read_as_int(ckpt_file *f, int i, int64_t n)
@@ -83,7 +83,7 @@ static void *load(ckpt_file *f, const char *path, const char *name, int ndim, co
     bool stored_float = is_float(e.dtype) && strcmp(e.dtype, "BOOL");
     x = stored_float ? read_as_float(f, i, e.numel) : read_as_int(f, i, e.numel);
     if (!x)
-        stdit_fail("%s: \"%s\" cannot be read: %s", path, name, ckpt_error(NULL));
+        say_fail("%s: \"%s\" cannot be read: %s", path, name, ckpt_error(NULL));
     else if (stored_float != as_float)
         convert(x, e.numel, as_float);
     return x;
@@ -129,7 +129,7 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
         return -1;
     *value = size[0];
     free(size);
-    return *value >= 1 ? 0 : stdit_fail("%s: \"%s\" must be at least 1 pixel", path, name);
+    return *value >= 1 ? 0 : say_fail("%s: \"%s\" must be at least 1 pixel", path, name);
 }
 
 static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
@@ -171,7 +171,7 @@ int stdit_data_features(struct stdit_data *d, const char *path)
     ckpt_file *f;
 
     if (ckpt_file_open(&f, path))
-        return stdit_fail("%s", ckpt_error(NULL));
+        return say_fail("%s", ckpt_error(NULL));
     int rc = load_required(d, f, path);
     if (!rc)
         rc = load_optional(d, f, path);

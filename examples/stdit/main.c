@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "run.h"
 #include "schedule.h"
 
@@ -40,13 +39,13 @@ static int load(struct stdit_run *r)
     if (!r->options.load)
         return 0;
     if (ckpt_load(r->context, r->options.load, report_name, &names, NULL))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     if (names.missing && !r->options.partial)
-        return stdit_fail("%s: %d parameters are missing%s; --partial starts them afresh",
-                          names.path, names.missing,
-                          names.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
+        return say_fail("%s: %d parameters are missing%s; --partial starts them afresh", names.path,
+                        names.missing,
+                        names.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
     if (stdit_set_rope(&r->model, r->context))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
 
@@ -69,7 +68,7 @@ static int create_model(struct stdit_run *r)
     };
 
     if (stdit_create(&r->model, r->context, &config))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
         struct ckpt_param_info info;
         if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
@@ -78,28 +77,13 @@ static int create_model(struct stdit_run *r)
     return 0;
 }
 
-/* 1207643936 -> "1,207,643,936" */
-static const char *grouped(char dst[32], int64_t n)
-{
-    char digits[24];
-    int length = snprintf(digits, sizeof digits, "%lld", (long long)n), at = 0;
-
-    for (int i = 0; i < length; i++) {
-        dst[at++] = digits[i];
-        if (i + 1 < length && (length - 1 - i) % 3 == 0)
-            dst[at++] = ',';
-    }
-    dst[at] = 0;
-    return dst;
-}
-
 static void introduce(const struct stdit_run *r)
 {
     const struct stdit_config *c = &r->model.config;
     char count[32];
 
     printf("model: STDiT3 %s, %s trainable parameters (hidden %lld, %lld heads, depth %lld, %s)\n",
-           r->options.model, grouped(count, r->trainable), (long long)c->hidden,
+           r->options.model, say_count(count, r->trainable), (long long)c->hidden,
            (long long)c->heads, (long long)c->depth, r->options.dtype);
     printf("%s\n", r->data.title);
     if (r->options.demo_budget)
@@ -108,30 +92,15 @@ static void introduce(const struct stdit_run *r)
 
 /* ---- places to write to -------------------------------------------------------------------- */
 
-/* Whether a file can be made at path, asked before hours are spent on what it shall hold. */
-static int check_writable(const char *option, const char *path)
-{
-    char directory[4096] = ".";
-    const char *slash = path ? strrchr(path, '/') : NULL;
-
-    if (!path)
-        return 0;
-    if (slash)
-        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path + 1), path);
-    if (access(directory, W_OK))
-        return stdit_fail("--%s %s: %s: %s", option, path, directory, strerror(errno));
-    return 0;
-}
-
 static int check_outputs(const struct stdit_options *o)
 {
     if (o->library.plan_only)
         return 0;
-    if (check_writable("save", o->save) || check_writable("save-ema", o->save_ema) ||
-        check_writable("dump", o->dump))
+    if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
+        say_check_writable("dump", o->dump))
         return -1;
     if (o->sample_steps > 0 && mkdir(o->out, 0777) && errno != EEXIST)
-        return stdit_fail("--out %s: %s", o->out, strerror(errno));
+        return say_fail("--out %s: %s", o->out, strerror(errno));
     return 0;
 }
 
@@ -163,7 +132,7 @@ static int go(struct stdit_run *r)
     r->masked = r->data.x_mask || (strcmp(o->mask_stage, "none") && g->frames > 1);
     r->drops = !r->data.t && !r->data.eps;
     if (ckpt_open(&r->context, &o->library))
-        return stdit_fail("%s", ckpt_error(NULL));
+        return say_fail("%s", ckpt_error(NULL));
     if (create_model(r) || load(r))
         return -1;
     introduce(r);

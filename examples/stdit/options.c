@@ -1,8 +1,9 @@
 /* The command line of stdit-train: its own table next to the library's, and the model presets. */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "options.h"
+
+const char say_program[] = "stdit-train";
 
 #define ROW(name, type, field, metavar, help)                                                      \
     {                                                                                              \
@@ -70,18 +71,6 @@ static const struct preset presets[] = {
     {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
 };
 
-int stdit_fail(const char *fmt, ...)
-{
-    va_list ap;
-
-    fputs("stdit-train: ", stderr);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputc('\n', stderr);
-    return -1;
-}
-
 static void help(void)
 {
     printf("Usage: stdit-train [OPTION]...\n\n"
@@ -106,7 +95,7 @@ static int fill_preset(struct stdit_options *o)
         if (!strcmp(o->model, presets[i].name))
             p = &presets[i];
     if (!p)
-        return stdit_fail("--model %s: no such preset; there are tiny, XL/2 and 3B/2", o->model);
+        return say_fail("--model %s: no such preset; there are tiny, XL/2 and 3B/2", o->model);
     take(&o->hidden, p->hidden, 0);
     take(&o->heads, p->heads, 0);
     take(&o->depth, p->depth, 0);
@@ -133,9 +122,9 @@ static int parse_sizes(const char *option, const char *text, int n, int64_t **va
         char *end;
         long v = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
         if (v < 1 || v > 65536 || *end != (i + 1 < n ? 'x' : 0))
-            return stdit_fail("--%s %s: give %s", option, text,
-                              n == 2 ? "a width and a height, as 40x24"
-                                     : "frames, height and width, as 15x45x80");
+            return say_fail("--%s %s: give %s", option, text,
+                            n == 2 ? "a width and a height, as 40x24"
+                                   : "frames, height and width, as 15x45x80");
         *value[i] = v;
         at = end + 1;
     }
@@ -147,13 +136,13 @@ static int check_data(struct stdit_options *o)
     bool clip_options = o->size || o->frames || o->stride || o->clips;
 
     if (!!o->video + !!o->features + !!o->latent > 1)
-        return stdit_fail("--video, --features and --latent exclude each other; give one");
+        return say_fail("--video, --features and --latent exclude each other; give one");
     if ((o->features || o->latent) && clip_options)
-        return stdit_fail("--size, --frames, --stride and --clips shape a video; the shape of "
-                          "%s is given already",
-                          o->features ? "features" : "latents");
+        return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
+                        "%s is given already",
+                        o->features ? "features" : "latents");
     if (o->frames < 0 || o->stride < 0 || o->clips < 0)
-        return stdit_fail("--frames, --stride and --clips must be at least 1");
+        return say_fail("--frames, --stride and --clips must be at least 1");
     if (o->size && parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}))
         return -1;
     if (o->latent &&
@@ -166,7 +155,7 @@ static int check_data(struct stdit_options *o)
 static int check_dtype(const char *option, const char *name)
 {
     if (strcmp(name, "fp32") && strcmp(name, "bf16"))
-        return stdit_fail("--%s %s: give fp32 or bf16", option, name);
+        return say_fail("--%s %s: give fp32 or bf16", option, name);
     return 0;
 }
 
@@ -175,15 +164,15 @@ static int check_model(const struct stdit_options *o)
     if (check_dtype("dtype", o->dtype) || check_dtype("grad-dtype", o->grad_dtype))
         return -1;
     if (o->hidden < 4 || o->heads < 1 || o->depth < 1 || o->mlp_ratio <= 0)
-        return stdit_fail("--hidden, --heads, --depth and --mlp-ratio must be positive");
+        return say_fail("--hidden, --heads, --depth and --mlp-ratio must be positive");
     if (o->hidden % 4)
-        return stdit_fail("--hidden %lld: the position table needs a multiple of 4",
-                          (long long)o->hidden);
+        return say_fail("--hidden %lld: the position table needs a multiple of 4",
+                        (long long)o->hidden);
     if (o->hidden % (2 * o->heads))
-        return stdit_fail("--hidden %lld with --heads %lld: each head needs an even whole width",
-                          (long long)o->hidden, (long long)o->heads);
+        return say_fail("--hidden %lld with --heads %lld: each head needs an even whole width",
+                        (long long)o->hidden, (long long)o->heads);
     if (o->in_channels < 0 || o->caption_channels < 0 || o->text_tokens < 0)
-        return stdit_fail("--in-channels, --caption-channels and --text-tokens must be positive");
+        return say_fail("--in-channels, --caption-channels and --text-tokens must be positive");
     return 0;
 }
 
@@ -195,15 +184,14 @@ static int check_training(const struct stdit_options *o)
     for (int i = 0; i < 5; i++)
         known |= !strcmp(o->mask_stage, stages[i]);
     if (!known)
-        return stdit_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
+        return say_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
     if (o->batch < 1 || o->steps < 0 || o->warmup < 0)
-        return stdit_fail("--batch must be at least 1, --steps and --warmup at least 0");
+        return say_fail("--batch must be at least 1, --steps and --warmup at least 0");
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
-        return stdit_fail("--micro-batch %lld does not divide --batch %lld",
-                          (long long)o->library.micro_batch, (long long)o->batch);
+        return say_fail("--micro-batch %lld does not divide --batch %lld",
+                        (long long)o->library.micro_batch, (long long)o->batch);
     if (o->ema_decay < 0 || o->ema_decay >= 1 || o->clip_norm < 0 || o->weight_decay < 0)
-        return stdit_fail(
-            "--ema-decay must be in [0, 1), --clip-norm and --weight-decay at least 0");
+        return say_fail("--ema-decay must be in [0, 1), --clip-norm and --weight-decay at least 0");
     return 0;
 }
 
@@ -262,7 +250,7 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
-        return stdit_fail("%s", ckpt_error(NULL));
+        return say_fail("%s", ckpt_error(NULL));
     if (o->help) {
         help();
         return 1;
@@ -271,5 +259,5 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     if (fill_preset(o) || check_data(o) || check_model(o) || check_training(o))
         return -1;
     take(&o->sample_steps, o->video ? 30 : 0, -1);
-    return o->sample_steps < 0 ? stdit_fail("--sample-steps must be at least 0") : 0;
+    return o->sample_steps < 0 ? say_fail("--sample-steps must be at least 0") : 0;
 }

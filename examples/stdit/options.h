@@ -2,7 +2,7 @@
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
-#include "ckpt.h"
+#include "../common/say.h"
 
 /* Values a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
 struct stdit_options {
@@ -35,8 +35,5 @@ struct stdit_options {
  * and -1 when a sentence was printed.
  */
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
-
-/* Prints "stdit-train: ..." and returns -1. */
-int stdit_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
 
 #endif

@@ -55,7 +55,7 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
     int rc = png_write_strip(path, (int)g->frames, (int)g->height, (int)g->width, rgb,
                              zoom_to(1920, g->frames * g->width));
-    return rc ? stdit_fail("%s: %s", path, strerror(-rc)) : 0;
+    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
 }
 
 static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
@@ -68,7 +68,7 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
         int rc = png_write_strip(path, 1, (int)g->height, (int)g->width,
                                  rgb + frame * g->height * g->width * 3, zoom_to(240, g->width));
         if (rc)
-            return stdit_fail("%s: %s", path, strerror(-rc));
+            return say_fail("%s: %s", path, strerror(-rc));
     }
     return 0;
 }
@@ -99,7 +99,7 @@ int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n)
 
     rgb = malloc((size_t)(g->frames * g->height * g->width * 3));
     if (!rgb)
-        return stdit_fail("no memory for pictures");
+        return say_fail("no memory for pictures");
     int rc = write_clips(r, z, n, rgb);
     free(rgb);
     if (!rc)

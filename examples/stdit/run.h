@@ -2,6 +2,7 @@
 #ifndef STDIT_RUN_H
 #define STDIT_RUN_H
 
+#include "../common/say.h"
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
@@ -67,13 +68,7 @@ int stdit_log_open(struct stdit_run *r);
 void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double lr, double ms);
 void stdit_log_close(struct stdit_run *r);
 
-/* Resident memory of this process in bytes. */
-int64_t stdit_rss(void);
-
 /* Writes loss, prediction and gradients of the step that was just run. */
 int stdit_dump(const struct stdit_run *r, float loss);
-
-/* "12.5 MiB" into dst. */
-const char *stdit_bytes(char dst[32], int64_t bytes);
 
 #endif

@@ -42,8 +42,8 @@ static int use_average(const struct stdit_run *r)
             rc = ckpt_param_set(r->context, w, CKPT_VALUE, x, info.numel);
         free(x);
         if (rc)
-            return stdit_fail("the moving average of %s cannot be used: %s", info.name,
-                              ckpt_error(r->context));
+            return say_fail("the moving average of %s cannot be used: %s", info.name,
+                            ckpt_error(r->context));
     }
     return 0;
 }
@@ -90,7 +90,7 @@ static int flow(struct sampler *s, double u)
         memcpy(s->batch.z + n, s->batch.z, (size_t)n * sizeof *s->batch.z);
     if (stdit_batch_feed(&s->batch, r, s->program, true) || ckpt_step(s->program, NULL) ||
         ckpt_fetch(s->program, "v", s->v, whole * 4))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     for (int64_t i = 0; s->guided && i < n; i++)
         s->v[i] = s->v[n + i] + (float)r->options.guidance * (s->v[i] - s->v[n + i]);
     return 0;
@@ -125,9 +125,9 @@ static int sample(struct sampler *s)
 
     s->v = malloc((size_t)(s->batch.size * stdit_data_z(&r->data)) * sizeof *s->v);
     if (!s->v)
-        return stdit_fail("no memory for sampling");
+        return say_fail("no memory for sampling");
     if (ckpt_compile(r->context, record, r, NULL, s->batch.size, &s->program))
-        return stdit_fail("sampling: %s", ckpt_error(r->context));
+        return say_fail("sampling: %s", ckpt_error(r->context));
     if (start(s) || integrate(s))
         return -1;
     return stdit_write_pictures(r, s->batch.z, s->clips);

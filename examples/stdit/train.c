@@ -77,7 +77,7 @@ int stdit_compile(struct stdit_run *r)
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     if (ckpt_compile(r->context, record, r, &adamw, o->batch, &r->training))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
 
@@ -141,7 +141,7 @@ static int submit(struct course *c, struct stdit_batch *b)
     ckpt_set_lr(r->training, (float)rate(r, step));
     if (stdit_batch_feed(b, r, r->training, r->drops) ||
         stdit_batch_feed_training(b, r, r->training) || ckpt_submit(r->training))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     c->submitted++;
     return 0;
 }
@@ -158,7 +158,7 @@ static int end(struct course *c)
         stdit_log_step(r, c->ended + 1, loss, rate(r, c->ended), now - c->last);
     c->last = now;
     if (rc)
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     summarise(c->summary, loss);
     c->ended++;
     if (c->progress)
@@ -195,7 +195,7 @@ static int save(const struct stdit_run *r, const char *path, enum ckpt_slot slot
     if (!path)
         return 0;
     if (ckpt_save(r->context, path, slot))
-        return stdit_fail("%s", ckpt_error(r->context));
+        return say_fail("%s", ckpt_error(r->context));
     printf("%s: %s\n", what, path);
     return 0;
 }
@@ -212,12 +212,12 @@ static void report(const struct stdit_run *r, const struct summary *s)
         printf("loss: %.4f over the first %d steps, %.4f over the last %d\n", s->first, FEW,
                s->last, FEW);
     printf("memory: peak planned %s, actual %s, budget %s; resident set of the process %s\n",
-           stdit_bytes(planned, info.planned_peak), stdit_bytes(actual, info.arena_bytes),
-           info.budget == INT64_MAX ? "none" : stdit_bytes(budget, info.budget),
-           stdit_bytes(rss, stdit_rss()));
+           say_bytes(planned, info.planned_peak), say_bytes(actual, info.arena_bytes),
+           info.budget == INT64_MAX ? "none" : say_bytes(budget, info.budget),
+           say_bytes(rss, say_rss()));
     ckpt_profile_print(r->training, stdout);
     if (info.process_bytes)
-        printf("device: the process takes %s of it\n", stdit_bytes(process, info.process_bytes));
+        printf("device: the process takes %s of it\n", say_bytes(process, info.process_bytes));
 }
 
 int stdit_train(struct stdit_run *r)

@@ -4,12 +4,12 @@
 #include <setjmp.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "../../examples/stdit/raw.c"
+#include "../../examples/common/raw.c"
 
 static char said[512];
 
 /* The sentence, kept instead of printed. */
-int stdit_fail(const char *fmt, ...)
+int say_fail(const char *fmt, ...)
 {
     va_list ap;
 

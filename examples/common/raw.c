@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "clip.h"
-#include "options.h"
+#include "say.h"
 
 struct raw {
     int width, height, frames;
@@ -28,8 +28,8 @@ int clip_is_raw(const char *path)
 
 int clip_too_short(const struct clip *c, const char *path, int64_t found)
 {
-    return stdit_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", path,
-                      (long long)found, (long long)((c->frames - 1) * c->stride + 1));
+    return say_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", path,
+                    (long long)found, (long long)((c->frames - 1) * c->stride + 1));
 }
 
 static int read_header(FILE *f, struct raw *r)
@@ -86,8 +86,8 @@ static int read_frames(FILE *f, const struct raw *r, struct clip *c, const char 
     }
     free(frame);
     if (!frame)
-        return stdit_fail("%s: no memory for a frame", path);
-    return taken < c->frames ? stdit_fail("%s: the file ends in the middle of a frame", path) : 0;
+        return say_fail("%s: no memory for a frame", path);
+    return taken < c->frames ? say_fail("%s: the file ends in the middle of a frame", path) : 0;
 }
 
 int clip_read_raw(struct clip *c, const char *path)
@@ -97,12 +97,12 @@ int clip_read_raw(struct clip *c, const char *path)
     int rc = -1;
 
     if (!f)
-        return stdit_fail("%s: cannot be opened", path);
+        return say_fail("%s: cannot be opened", path);
     c->rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
     if (!c->rgb)
-        stdit_fail("%s: no memory for %lld frames", path, (long long)c->frames);
+        say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
     else if (read_header(f, &r))
-        stdit_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
+        say_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
     else if ((c->frames - 1) * c->stride + 1 > r.frames)
         clip_too_short(c, path, r.frames);
     else

@@ -1,6 +1,6 @@
 /* Frames of a video file, brought to one size: decoded by FFmpeg's libraries, or read raw. */
-#ifndef STDIT_CLIP_H
-#define STDIT_CLIP_H
+#ifndef EXAMPLES_CLIP_H
+#define EXAMPLES_CLIP_H
 
 #include <stdint.h>
 
@@ -11,7 +11,14 @@ struct clip {
     uint8_t *rgb;                  /* [frames][height][width][3], malloc'ed */
 };
 
-/* Both fill fps and rgb.  Return 0, or -1 after printing a sentence. */
+/* The clip that ships: in the source tree or where it was installed; raw without FFmpeg. */
+const char *clip_shipped(void);
+
+/* Reads a clip in either format.  Fills fps and rgb.  Returns 0, or -1 after printing a sentence.
+ */
+int clip_read(struct clip *c, const char *path);
+
+/* As clip_read, of one format. */
 int clip_decode(struct clip *c, const char *path);
 int clip_read_raw(struct clip *c, const char *path);
 

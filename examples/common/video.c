@@ -1,6 +1,6 @@
 /* Decodes a video file with FFmpeg's libraries, every frame brought to one size as 8-bit RGB. */
 #include "clip.h"
-#include "options.h"
+#include "say.h"
 
 #ifdef HAVE_FFMPEG
 
@@ -25,15 +25,15 @@ static int open_codec(struct decoder *d, const char *path)
 
     d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
     if (d->stream < 0 || !codec)
-        return stdit_fail("%s: holds no video that can be decoded here", path);
+        return say_fail("%s: holds no video that can be decoded here", path);
     d->codec = avcodec_alloc_context3(codec);
     d->packet = av_packet_alloc();
     d->frame = av_frame_alloc();
     if (!d->codec || !d->packet || !d->frame)
-        return stdit_fail("%s: no memory for the decoder", path);
+        return say_fail("%s: no memory for the decoder", path);
     if (avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0 ||
         avcodec_open2(d->codec, codec, NULL) < 0)
-        return stdit_fail("%s: the %s decoder does not start", path, codec->name);
+        return say_fail("%s: the %s decoder does not start", path, codec->name);
     return 0;
 }
 
@@ -42,9 +42,9 @@ static int open_file(struct decoder *d, const char *path)
     int rc = avformat_open_input(&d->format, path, NULL, NULL);
 
     if (rc < 0)
-        return stdit_fail("%s: cannot be read as a video: %s", path, av_err2str(rc));
+        return say_fail("%s: cannot be read as a video: %s", path, av_err2str(rc));
     if (avformat_find_stream_info(d->format, NULL) < 0)
-        return stdit_fail("%s: its streams cannot be read", path);
+        return say_fail("%s: its streams cannot be read", path);
     return open_codec(d, path);
 }
 
@@ -58,7 +58,7 @@ static int take_frame(struct decoder *d, struct clip *c, const char *path)
                                     AV_PIX_FMT_RGB24, SWS_AREA | SWS_ACCURATE_RND | SWS_BITEXACT,
                                     NULL, NULL, NULL);
     if (!d->scale)
-        return stdit_fail("%s: its pixel format cannot be converted to RGB", path);
+        return say_fail("%s: its pixel format cannot be converted to RGB", path);
     sws_scale(d->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height, to, size);
     d->taken++;
     return 0;
@@ -76,7 +76,7 @@ static int receive(struct decoder *d, struct clip *c, const char *path)
     }
     if (rc == AVERROR(EAGAIN) || rc == AVERROR_EOF || rc == 0)
         return 0;
-    return stdit_fail("%s: frame %lld does not decode", path, (long long)d->seen);
+    return say_fail("%s: frame %lld does not decode", path, (long long)d->seen);
 }
 
 static int decode(struct decoder *d, struct clip *c, const char *path)
@@ -86,7 +86,7 @@ static int decode(struct decoder *d, struct clip *c, const char *path)
         int rc = ours ? avcodec_send_packet(d->codec, d->packet) : 0;
         av_packet_unref(d->packet);
         if (rc < 0)
-            return stdit_fail("%s: frame %lld does not decode", path, (long long)d->seen);
+            return say_fail("%s: frame %lld does not decode", path, (long long)d->seen);
         if (ours && receive(d, c, path))
             return -1;
     }
@@ -103,7 +103,7 @@ int clip_decode(struct clip *c, const char *path)
     av_log_set_level(AV_LOG_QUIET); /* what is wrong is said once, by us */
     c->rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
     if (!c->rgb)
-        stdit_fail("%s: no memory for %lld frames", path, (long long)c->frames);
+        say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
     else if (!open_file(&d, path))
         rc = decode(&d, c, path);
     if (!rc)
@@ -121,9 +121,9 @@ int clip_decode(struct clip *c, const char *path)
 int clip_decode(struct clip *c, const char *path)
 {
     (void)c;
-    return stdit_fail("%s: built without FFmpeg, this program reads raw clips only; install "
-                      "libavformat, libavcodec and libswscale, or see examples/data/README",
-                      path);
+    return say_fail("%s: built without FFmpeg, this program reads raw clips only; install "
+                    "libavformat, libavcodec and libswscale, or see examples/data/README",
+                    path);
 }
 
 #endif

@@ -1,0 +1,27 @@
+/* A clip from whatever file there is. */
+#include <unistd.h>
+#include "clip.h"
+
+#ifndef CLIP_DIR
+#define CLIP_DIR "examples/data"
+#endif
+
+const char *clip_shipped(void)
+{
+    static const char *const places[] = {
+#ifdef HAVE_FFMPEG
+        "examples/data/bunny.mp4", CLIP_DIR "/bunny.mp4",
+#endif
+        "examples/data/bunny.rgb", CLIP_DIR "/bunny.rgb"};
+    size_t n = sizeof places / sizeof *places;
+
+    for (size_t i = 0; i < n; i++)
+        if (!access(places[i], R_OK))
+            return places[i];
+    return places[n - 1];
+}
+
+int clip_read(struct clip *c, const char *path)
+{
+    return clip_is_raw(path) ? clip_read_raw(c, path) : clip_decode(c, path);
+}

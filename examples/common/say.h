@@ -1,0 +1,32 @@
+/* What the programs say: failures, sizes, large numbers. */
+#ifndef EXAMPLES_SAY_H
+#define EXAMPLES_SAY_H
+
+#include "ckpt.h"
+
+/* The name in front of a sentence; each program has one. */
+extern const char say_program[];
+
+/* Prints "PROGRAM: ..." to standard error and returns -1. */
+int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
+
+/* "12.5 MiB" and "1,207,643,936" into dst, which they return. */
+const char *say_bytes(char dst[32], int64_t bytes);
+const char *say_count(char dst[32], int64_t n);
+
+/* Resident memory of this process in bytes. */
+int64_t say_rss(void);
+
+/* Whether a file can be made at path, asked before hours are spent on what it shall hold.  path may
+ * be NULL.  Returns 0, or -1 after a sentence that names the option. */
+int say_check_writable(const char *option, const char *path);
+
+/* ---- JSON, a line an object ---------------------------------------------------------------- */
+
+/* "key": value, with a comma and a blank after it, or what is asked for. */
+void json_string(FILE *f, const char *key, const char *text);
+void json_int(FILE *f, const char *key, int64_t value);
+/* JSON knows no NaN: such a value becomes null. */
+void json_float(FILE *f, const char *key, double value, const char *after);
+
+#endif
