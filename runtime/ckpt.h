@@ -125,7 +125,7 @@ struct ckpt_options {
     size_t size;
     int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
     int64_t host;        /* bytes of host memory as a second tier; this version only plans it */
-    const char *nvme;    /* SIZE or DIR:SIZE of a third tier on NVMe; this version only plans it */
+    const char *nvme;    /* DIR:SIZE[,DIR:SIZE] of a third tier on NVMe; only planned so far */
     const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
     int64_t micro_batch; /* samples per micro-step; 0: the batch; CKPT_AUTO: what is fastest */
     int64_t seed;        /* of initial values and of random ops */

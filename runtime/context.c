@@ -75,7 +75,7 @@ static int read_options(ckpt *c)
     char message[CKPT_MESSAGE];
     const char *machine = c->options.machine;
     if (c->options.nvme && *c->options.nvme) {
-        int rc = option_nvme(c->options.nvme, &c->nvme);
+        int rc = option_nvme(c->options.nvme, &c->directories);
         if (rc)
             return rc;
     }

@@ -5,6 +5,7 @@
 #include "base.h"
 #include "device/device.h"
 #include "plan/machine.h"
+#include "tier/tier.h"
 
 enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
 
@@ -24,10 +25,10 @@ struct ckpt {
     struct ckpt_options options;
     enum ckpt_backend backend; /* whose kernels programs run, or would run */
     int64_t budget;            /* bytes; INT64_MAX: none */
-    int64_t overhead;       /* device bytes of the process outside the arena, inside the budget */
-    int64_t asked;          /* what was asked for, if the device has less; else 0 */
-    int64_t nvme;           /* bytes of options.nvme */
-    struct machine machine; /* to plan with */
+    int64_t overhead; /* device bytes of the process outside the arena, inside the budget */
+    int64_t asked;    /* what was asked for, if the device has less; else 0 */
+    struct tier_directories directories; /* of options.nvme */
+    struct machine machine;              /* to plan with */
     struct device *device;
     char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
     struct {

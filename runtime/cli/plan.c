@@ -62,9 +62,11 @@ static int check_options(const struct plan_options *o)
 static int read_budgets(struct plan_job *job)
 {
     const struct plan_options *o = job->o;
+    struct tier_directories nvme = {0};
     job->budgets = (struct budgets){.device = o->vram, .host = o->host};
-    if (o->nvme && *o->nvme && option_nvme(o->nvme, &job->budgets.nvme))
+    if (o->nvme && *o->nvme && option_nvme(o->nvme, &nvme))
         return cli_usage("%s", ckpt_error(NULL));
+    job->budgets.nvme = nvme.bytes;
     if (!o->machine)
         return 0;
     int64_t memory = job->machine.memory;

@@ -146,7 +146,8 @@ static int make_plan(struct ckpt_program *p)
             return rc;
     } else {
         /* Both are 0 unless the plan is all that is asked for: nothing carries parked bytes yet. */
-        struct budgets budgets = {.device = c->budget, .host = c->options.host, .nvme = c->nvme};
+        struct budgets budgets = {
+            .device = c->budget, .host = c->options.host, .nvme = c->directories.bytes};
         rc = plan_make(p->graph, &c->machine, &budgets, p->reserved, &p->plan, message);
         if (!rc && c->options.verify)
             rc = plan_check(p->graph, p->plan, message);

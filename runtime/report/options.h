@@ -2,7 +2,7 @@
 #ifndef CKPT_REPORT_OPTIONS_H
 #define CKPT_REPORT_OPTIONS_H
 
-#include "base.h"
+#include "tier/tier.h"
 
 /*
  * Stores the text of a value in the field of dest that belongs to the row.  where names the origin
@@ -10,7 +10,10 @@
  */
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
 
-/* The bytes of --nvme: a SIZE, or DIR:SIZE.  Returns 0, or CKPT_EINVAL with the sentence. */
-int option_nvme(const char *text, int64_t *bytes);
+/*
+ * What --nvme says: DIR:SIZE, or several with commas between them, or only a SIZE to plan with.
+ * Sizes are rounded down as the tier wants them.  Returns 0, or CKPT_EINVAL with the sentence.
+ */
+int option_nvme(const char *text, struct tier_directories *d);
 
 #endif

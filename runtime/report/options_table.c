@@ -9,7 +9,7 @@ static const struct ckpt_option library_table[] = {
     {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE",
      "host memory as a second tier; so far only with --plan-only"},
     {"nvme", CKPT_OPT_STRING, FIELD(nvme), "DIR:SIZE",
-     "directory and size of a third tier; so far only with --plan-only"},
+     "directory and size of a third tier, several with commas; so far only with --plan-only"},
     {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
      "where to compute: auto (a GPU if there is one), cpu or cuda"},
     {"micro-batch", CKPT_OPT_COUNT, FIELD(micro_batch), "N",

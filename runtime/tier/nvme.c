@@ -131,12 +131,12 @@ static int nvme_read(struct tier *t, int64_t offset, void *dst, int64_t bytes)
 static int probe_blocks(struct nvme *n, char *block)
 {
     int rc = 0;
-    n->tier.bytes = n->files.zones[0].n * NVME_STRIPE;
+    n->tier.bytes = n->files.zones[0].n * TIER_STRIPE;
     for (int32_t i = 0; i < n->files.zones[0].n && !rc; i++) {
         memset(block, 'a' + i, TIER_BLOCK);
-        rc = nvme_write(&n->tier, i * NVME_STRIPE, block, TIER_BLOCK);
+        rc = nvme_write(&n->tier, i * TIER_STRIPE, block, TIER_BLOCK);
         if (!rc)
-            rc = nvme_read(&n->tier, i * NVME_STRIPE, block, TIER_BLOCK);
+            rc = nvme_read(&n->tier, i * TIER_STRIPE, block, TIER_BLOCK);
     }
     n->tier.bytes = 0;
     sum_table_clear(&n->sums);
@@ -262,15 +262,17 @@ static const struct tier_ops nvme_ops = {.name = "nvme",
 
 static int check_directories(const struct tier_directories *d)
 {
-    if (d->n < 1 || d->n > TIER_DIRECTORIES)
+    if (d->n < 1 || d->n > TIER_DIRECTORIES || !*d->at[0].path)
         return error_set(CKPT_EINVAL,
                          "nvme tier: name a directory to run with it: --nvme "
                          "DIR:200G, or up to %d of them",
                          TIER_DIRECTORIES);
     for (int32_t i = 0; i < d->n; i++) {
-        if (!d->at[i].path || d->at[i].bytes < NVME_STRIPE)
-            return error_set(CKPT_EINVAL, "nvme tier: %s: give it a size of 1M or more",
-                             d->at[i].path ? d->at[i].path : "a directory");
+        int64_t bytes = d->at[i].bytes, unit = d->n > 1 ? TIER_STRIPE : TIER_BLOCK;
+        if (bytes < TIER_STRIPE || bytes % unit)
+            return error_set(CKPT_EINVAL,
+                             "nvme tier: %s: %lld bytes; give it 1M or more, in multiples of %lld",
+                             d->at[i].path, (long long)bytes, (long long)unit);
     }
     return 0;
 }

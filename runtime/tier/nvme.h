@@ -7,8 +7,6 @@
 #include "tier/sys.h"
 #include "tier/tier.h"
 
-#define NVME_STRIPE (INT64_C(1) << 20) /* of one directory; the longest request */
-
 struct nvme_file {
     char *directory;
     int fd;           /* -1: not open */

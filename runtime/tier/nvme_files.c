@@ -52,11 +52,11 @@ bool nvme_files_next(const struct nvme_files *f, struct nvme_call *call, struct 
     if (call->offset >= call->end)
         return false;
     const struct nvme_zone *z = zone_of(f, call->offset);
-    int64_t inside = call->offset - z->from, stripe = inside / NVME_STRIPE;
-    int64_t skip = inside % NVME_STRIPE;
+    int64_t inside = call->offset - z->from, stripe = inside / TIER_STRIPE;
+    int64_t skip = inside % TIER_STRIPE;
     *p = (struct nvme_piece){.offset = call->offset,
-                             .at = z->start + stripe / z->n * NVME_STRIPE + skip,
-                             .bytes = min_i64(NVME_STRIPE - skip, call->end - call->offset),
+                             .at = z->start + stripe / z->n * TIER_STRIPE + skip,
+                             .bytes = min_i64(TIER_STRIPE - skip, call->end - call->offset),
                              .memory = call->memory,
                              .file = z->file[stripe % z->n]};
     call->offset += p->bytes;
@@ -71,9 +71,9 @@ static void lengths(const struct nvme_files *f, int64_t bytes, int64_t *length)
     for (int32_t i = 0; i < f->n_zones && f->zones[i].from < bytes; i++) {
         const struct nvme_zone *z = &f->zones[i];
         int64_t inside = min_i64(bytes - z->from, z->bytes);
-        int64_t whole = inside / NVME_STRIPE, part = inside % NVME_STRIPE;
+        int64_t whole = inside / TIER_STRIPE, part = inside % TIER_STRIPE;
         for (int32_t k = 0; k < z->n; k++) {
-            int64_t share = (whole / z->n + (k < whole % z->n)) * NVME_STRIPE;
+            int64_t share = (whole / z->n + (k < whole % z->n)) * TIER_STRIPE;
             if (k == whole % z->n)
                 share += part;
             if (share)
@@ -206,13 +206,11 @@ static int open_file(struct nvme_files *f, struct nvme_file *file, void *block)
                      strerror(errno));
 }
 
-/* Stripes are whole where there are several files. */
 static int take_directories(struct nvme_files *f, const struct tier_directories *d)
 {
-    int64_t unit = d->n > 1 ? NVME_STRIPE : TIER_BLOCK;
     for (int32_t i = 0; i < d->n; i++) {
         f->at[i] = (struct nvme_file){
-            .fd = -1, .directory = strdup(d->at[i].path), .capacity = d->at[i].bytes / unit * unit};
+            .fd = -1, .directory = strdup(d->at[i].path), .capacity = d->at[i].bytes};
         f->n = i + 1;
         if (!f->at[i].directory)
             return error_set(CKPT_ENOMEM, "%s: out of memory", tier_name);

@@ -9,9 +9,10 @@
 #include "base.h"
 
 #define TIER_BLOCK     4096                 /* offsets, bytes and addresses of read and write */
+#define TIER_STRIPE    (INT64_C(1) << 20)   /* of one of several directories */
 #define TIER_PIN_CHUNK (INT64_C(256) << 20) /* host memory is pinned in pieces of this */
 
-enum { TIER_DIRECTORIES = 16 };
+enum { TIER_DIRECTORIES = 16, TIER_PATH = 1024 };
 
 struct tier;
 struct tier_sys; /* tier/sys.h; tests replace it */
@@ -68,11 +69,11 @@ struct tier_host_options {
 /* Returns 0, CKPT_EINVAL or CKPT_ENOMEM, the sentence in error_get(). */
 int tier_open_host(struct tier **t, const struct tier_host_options *o);
 
-/* The directories of --nvme and the room in each. */
+/* The directories of --nvme and the room in each: whole blocks, or whole stripes of several. */
 struct tier_directories {
     int32_t n;
     struct {
-        char *path;
+        char path[TIER_PATH]; /* "": none was named, so this is only to plan with */
         int64_t bytes;
     } at[TIER_DIRECTORIES];
     int64_t bytes; /* the sum, what a planner may use */

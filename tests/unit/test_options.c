@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "base.h"
+#include "report/options.h"
 
 struct values {
     bool fast;
@@ -268,6 +268,63 @@ static void test_library_options(void **state)
     assert_string_equal(opt.plan_out, "b");
 }
 
+static void test_nvme(void **state)
+{
+    (void)state;
+    struct tier_directories d;
+    const int64_t gib = (int64_t)1 << 30, mib = 1 << 20;
+
+    assert_int_equal(option_nvme("2G", &d), 0);
+    assert_int_equal(d.n, 1);
+    assert_string_equal(d.at[0].path, "");
+    assert_int_equal(d.bytes, 2 * gib);
+    assert_int_equal(option_nvme("/a:b:4099", &d), 0);
+    assert_string_equal(d.at[0].path, "/a:b");
+    assert_int_equal(d.bytes, 4096);
+    assert_int_equal(option_nvme("/a:1G,b/c:2.5G,/d:1048577", &d), 0);
+    assert_int_equal(d.n, 3);
+    assert_string_equal(d.at[0].path, "/a");
+    assert_string_equal(d.at[1].path, "b/c");
+    assert_string_equal(d.at[2].path, "/d");
+    assert_int_equal(d.at[1].bytes, 5 * gib / 2);
+    assert_int_equal(d.at[2].bytes, mib);
+    assert_int_equal(d.bytes, 7 * gib / 2 + mib);
+}
+
+static void test_bad_nvme(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"/a:much", "'much' is not a size"}, {"/a:50%", "give it in bytes"},
+        {"/a", "'/a' is not a size"},        {":1G", "does not name a directory"},
+        {"/a:1G,", "a size is missing"},     {"/a:1G,2G", "each needs its directory"},
+        {",/a:1G", "a size is missing"},     {"/a:8388607T,/b:8388607T", "too large"},
+        {"/a:1G,/b:", "a size is missing"},
+    };
+    struct tier_directories d;
+    char many[512] = "/a:1G", longest[2048] = "";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(option_nvme(cases[i].text, &d), CKPT_EINVAL);
+        if (!strstr(error_get(), cases[i].says))
+            fail_msg("'%s' does not say '%s'", error_get(), cases[i].says);
+    }
+    for (int i = 1; i < TIER_DIRECTORIES; i++)
+        strcat(many, ",/a:1G");
+    assert_int_equal(option_nvme(many, &d), 0);
+    assert_int_equal(option_nvme(strcat(many, ",/a:1G"), &d), CKPT_EINVAL);
+    memset(longest, 'a', TIER_PATH - 1);
+    strcat(longest, ":1G");
+    assert_int_equal(option_nvme(longest, &d), 0);
+    assert_int_equal(strlen(d.at[0].path), TIER_PATH - 1);
+    memset(longest, 'a', TIER_PATH);
+    strcpy(longest + TIER_PATH, ":1G");
+    assert_int_equal(option_nvme(longest, &d), CKPT_EINVAL);
+    memset(longest, 'a', sizeof longest - 1);
+    assert_int_equal(option_nvme(longest, &d), CKPT_EINVAL);
+}
+
 /* A program built against a header whose struct ended before plan_only. */
 static void test_shorter_struct(void **state)
 {
@@ -319,6 +376,8 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_reject),
         cmocka_unit_test(test_library_options),
+        cmocka_unit_test(test_nvme),
+        cmocka_unit_test(test_bad_nvme),
         cmocka_unit_test(test_shorter_struct),
         cmocka_unit_test(test_error_names),
         cmocka_unit_test(test_error_text),

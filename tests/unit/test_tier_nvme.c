@@ -68,7 +68,7 @@ static struct tier_directories directories(int32_t n, const int64_t *bytes)
     for (int32_t i = 0; i < n; i++) {
         snprintf(parts[i], sizeof parts[i], "%s/%d", dir, i);
         mkdir(parts[i], 0700);
-        d.at[i].path = parts[i];
+        snprintf(d.at[i].path, TIER_PATH, "%s", parts[i]);
         d.at[i].bytes = bytes[i];
         d.bytes += bytes[i];
     }
@@ -330,8 +330,12 @@ static void test_bad_directories(void **state)
     struct tier_nvme_options o = {.directories = &none};
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
     assert_null(t);
+    none = (struct tier_directories){.n = 1, .at = {{"", MIB}}, .bytes = MIB};
+    assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "name a directory"));
     o.directories = &small;
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "1048575 bytes; give it 1M or more"));
     o.directories = &gone;
     assert_int_equal(tier_open_nvme(&t, &o), CKPT_EIO);
     assert_string_equal(error_get(), "nvme tier: /no/such/directory: cannot make a file there: "
