@@ -9,7 +9,7 @@
 static ckpt_tensor parameter(const struct vae_maker *k, const char *name, const char *what,
                              int ndim, const int64_t *shape, struct ckpt_init init)
 {
-    char key[160];
+    char key[256];
 
     snprintf(key, sizeof key, "%s%s.%s", k->prefix, name, what);
     return ckpt_param(k->c, key, k->config->dtype, ndim, shape, init, k->trainable);
