@@ -124,8 +124,8 @@ CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 struct ckpt_options {
     size_t size;
     int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
-    int64_t host;        /* bytes of host memory as a second tier; this version only plans it */
-    const char *nvme;    /* DIR:SIZE[,DIR:SIZE] of a third tier on NVMe; only planned so far */
+    int64_t host;        /* bytes of host memory as a second tier; 0: none */
+    const char *nvme;    /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
     const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
     int64_t micro_batch; /* samples per micro-step; 0: the batch; CKPT_AUTO: what is fastest */
     int64_t seed;        /* of initial values and of random ops */
@@ -138,8 +138,8 @@ struct ckpt_options {
     const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
     const char *machine_out; /* write the machine with the measured times of ops after some steps */
     bool profile;            /* time every op, for ckpt_profile_print; steps get a little slower */
-    bool deterministic;      /* GPU kernels that give the same bits every time, where a faster one
-                                would not; the CPU's always do */
+    bool deterministic;      /* GPU kernels that give the same bits every time; the CPU's do */
+    double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
@@ -608,6 +608,8 @@ struct ckpt_program_info {
     int64_t workspace_bytes;  /* largest scratch of one op */
     double step_seconds;      /* predicted */
     double recompute_seconds; /* predicted, part of step_seconds */
+    double exposed_seconds;   /* predicted, part of step_seconds: waiting for copies to tiers */
+    int64_t host_bytes, nvme_bytes; /* of the tiers, taken by this program; staging not counted */
     int ops, recomputed_ops;
 };
 
@@ -616,9 +618,8 @@ CKPT_API void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info 
 /* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
 
-/* Writes where the time of a step goes, by kind of op, as the steps so far took it
- * (options.profile): runs a step, milliseconds, arithmetic and memory rates, and the share of what
- * the rates of the machine file would allow. */
+/* Writes where the time of the steps so far went, by kind of op (options.profile): runs a step,
+ * milliseconds, arithmetic and memory rates, and their share of those of the machine file. */
 CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
 /* ---- files: safetensors -------------------------------------------------------------------- */
@@ -666,8 +667,7 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
 CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
                        int *unmatched);
 
-/* Saves a slot of every parameter that has it as fp32 (the value where a buffer has no such slot),
- * atomically. */
+/* Saves a slot of every parameter as fp32 (of a buffer always the value), atomically. */
 CKPT_API int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot);
 
 /* ---- helpers for trainers ------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "context.h"
 #include "exec/program.h"
+#include "homes.h"
 #include "report/options.h"
 
 #define STRING(x)        #x
@@ -54,11 +55,9 @@ static int check_options(const struct ckpt_options *o)
     if (o->vram < -100)
         return error_set(CKPT_EINVAL, "--vram %lld%%: more than the whole device",
                          (long long)-o->vram);
-    if ((o->host || o->nvme) && !o->plan_only)
-        return error_set(CKPT_EINVAL,
-                         "%s: this version plans what it would keep outside the device, but cannot "
-                         "run it yet: add --plan-only",
-                         o->host ? "--host" : "--nvme");
+    if (!(o->io_deadline >= 0))
+        return error_set(CKPT_EINVAL, "--io-deadline %g: give seconds, 0 for the default",
+                         o->io_deadline);
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);
@@ -138,6 +137,17 @@ static void set_budget(ckpt *c)
     c->budget = have;
 }
 
+/* The device first: nothing of it may be under way when the tiers go. */
+static void close_all(ckpt *c)
+{
+    bool ended = !c->device || c->device->ops->stop(c->device);
+    homes_close(c, !ended);
+    if (c->device)
+        c->device->ops->close(c->device);
+    machine_free(&c->machine);
+    free(c);
+}
+
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
 {
     *out = NULL;
@@ -151,9 +161,10 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         rc = read_options(c);
     if (!rc)
         rc = open_device(c);
+    if (!rc)
+        rc = homes_open(c);
     if (rc) {
-        machine_free(&c->machine);
-        free(c);
+        close_all(c);
         return rc;
     }
     set_budget(c);
@@ -173,7 +184,5 @@ void ckpt_close(ckpt *c)
     }
     free(c->params.data);
     free(c->warm.data);
-    machine_free(&c->machine);
-    c->device->ops->close(c->device);
-    free(c);
+    close_all(c);
 }

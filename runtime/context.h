@@ -4,7 +4,7 @@
 
 #include "base.h"
 #include "device/device.h"
-#include "plan/machine.h"
+#include "plan/plan.h"
 #include "tier/tier.h"
 
 enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
@@ -15,7 +15,8 @@ struct param {
     struct ckpt_init init;
     bool trainable;
     float *initial; /* the value set on the host, kept until an fp32 copy is on the device */
-    int64_t offset[SLOT_COUNT]; /* in the arena, or -1 */
+    enum home home[SLOT_COUNT]; /* where a slot lives between steps */
+    int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
     bool filled[SLOT_COUNT];    /* its bytes hold a value */
     bool reordered;             /* files have its axes in the order of file_axes */
     int file_axes[CKPT_MAX_DIMS];
@@ -25,11 +26,14 @@ struct ckpt {
     struct ckpt_options options;
     enum ckpt_backend backend; /* whose kernels programs run, or would run */
     int64_t budget;            /* bytes; INT64_MAX: none */
-    int64_t overhead; /* device bytes of the process outside the arena, inside the budget */
-    int64_t asked;    /* what was asked for, if the device has less; else 0 */
+    int64_t overhead;       /* device bytes of the process outside the arena, inside the budget */
+    int64_t asked;          /* what was asked for, if the device has less; else 0 */
     struct tier_directories directories; /* of options.nvme */
-    struct machine machine;              /* to plan with */
+    struct machine machine; /* to plan with */
     struct device *device;
+    struct tier *tiers[TIER_COUNT]; /* NULL: not asked for, or only planned */
+    struct tier_pin pin;
+    char *staging; /* the slots between device and files: those out, then those in */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
@@ -43,18 +47,17 @@ struct ckpt {
     int32_t n_params;
     int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */
     struct ckpt_program *programs; /* list */
+    struct ckpt_program *walked;   /* the last that handed over a step, or NULL */
+    int64_t lost;                  /* the step that failed and left the weights in pieces, or 0 */
     int64_t updates;               /* optimizer steps so far */
     int error;                     /* sticky: a failed ckpt_param */
     char message[CKPT_MESSAGE];
 };
 
-/* Waits for the device and copies n bytes between it and the host, on a copy queue. */
-int context_download(ckpt *c, void *dst, int64_t offset, int64_t bytes);
-int context_upload(ckpt *c, int64_t offset, const void *src, int64_t bytes);
-
-/* Gives a slot its place at the end of the persistent region, if it has none.  context_fill_slots
- * writes the values of the slots placed since the last call, once the arena is mapped. */
-void context_place_slot(ckpt *c, int32_t param, int slot);
+/* Gives a slot its place, if it has none: at the end of the persistent region, or where a plan parks
+ * it.  context_fill_slots writes the values of the slots placed since the last call, once there is
+ * memory behind them. */
+void context_place_slot(ckpt *c, int32_t param, int slot, const struct plan_park *park);
 int context_fill_slots(ckpt *c);
 
 /* The arena must hold this many bytes: the persistent region and the largest program. */
@@ -62,6 +65,12 @@ int64_t context_arena_bytes(const ckpt *c);
 
 /* Stores the sentence and returns code. */
 int context_fail(ckpt *c, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+
+/* The sentence of a failure that the device returned, in program p where that is known; from now on
+ * the weights count as lost.  Returns rc. */
+int context_fail_device(ckpt *c, const struct ckpt_program *p, int rc);
+/* Returns 0, or CKPT_EDEVICE and the sentence where the weights are lost. */
+int context_check_lost(ckpt *c);
 
 /* The parameter behind a handle, or NULL. */
 struct param *context_param(const ckpt *c, ckpt_tensor x);

@@ -1,8 +1,9 @@
-/* Parameters: descriptions, their places in the arena, values in and out. */
+/* Parameters: descriptions, their places, values in and out. */
 #include <stdlib.h>
 #include <string.h>
 #include "context.h"
 #include "exec/program.h"
+#include "homes.h"
 
 /* Makes the first failure of ckpt_param stick to the context. */
 static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
@@ -94,25 +95,17 @@ int64_t param_slot_bytes(const struct param *p, int slot)
     return desc_numel(&p->desc) * size;
 }
 
-int context_download(ckpt *c, void *dst, int64_t offset, int64_t bytes)
-{
-    struct device *d = c->device;
-    d->ops->copy(d, QUEUE_COPY_OUT, dst, d->ops->base(d) + offset, bytes);
-    return d->ops->sync(d);
-}
-
-int context_upload(ckpt *c, int64_t offset, const void *src, int64_t bytes)
-{
-    struct device *d = c->device;
-    d->ops->copy(d, QUEUE_COPY_IN, d->ops->base(d) + offset, src, bytes);
-    return d->ops->sync(d);
-}
-
-void context_place_slot(ckpt *c, int32_t param, int slot)
+void context_place_slot(ckpt *c, int32_t param, int slot, const struct plan_park *park)
 {
     struct param *p = &c->params.data[param];
     if (p->offset[slot] >= 0)
         return;
+    if (park) {
+        p->home[slot] = park->tier == FATE_PARK_HOST ? HOME_HOST : HOME_NVME;
+        p->offset[slot] = park->tier_offset;
+        return;
+    }
+    p->home[slot] = HOME_DEVICE;
     p->offset[slot] = c->persistent;
     c->persistent += round_up(param_slot_bytes(p, slot), CKPT_ALIGN);
 }
@@ -125,34 +118,15 @@ int64_t context_arena_bytes(const ckpt *c)
     return c->persistent + transient;
 }
 
-/* Writes fp32 values into a slot, rounding where the slot is bf16. */
 static int write_slot(ckpt *c, struct param *p, int slot, const float *src)
 {
-    int64_t n = desc_numel(&p->desc);
     p->filled[slot] = true;
-    if (slot != SLOT_VALUE || p->desc.dtype == CKPT_F32)
-        return context_upload(c, p->offset[slot], src, n * 4);
-    uint16_t *half = malloc((size_t)n * 2);
-    if (!half)
-        return context_fail(c, CKPT_ENOMEM, "no memory to round parameter '%s'", p->name);
-    ckpt_to_bf16(src, half, n);
-    int rc = context_upload(c, p->offset[slot], half, n * 2);
-    free(half);
-    return rc;
+    return homes_write(c, p, slot, src, desc_numel(&p->desc));
 }
 
 static int read_slot(ckpt *c, const struct param *p, int slot, float *dst)
 {
-    int64_t n = desc_numel(&p->desc);
-    if (slot != SLOT_VALUE || p->desc.dtype == CKPT_F32)
-        return context_download(c, dst, p->offset[slot], n * 4);
-    uint16_t *half = malloc((size_t)n * 2);
-    if (!half)
-        return context_fail(c, CKPT_ENOMEM, "no memory to read parameter '%s'", p->name);
-    int rc = context_download(c, half, p->offset[slot], n * 2);
-    ckpt_from_bf16(half, dst, n);
-    free(half);
-    return rc;
+    return homes_read(c, p, slot, dst, desc_numel(&p->desc));
 }
 
 /* The slot that holds the value in fp32, or SLOT_COUNT while only the host has it. */
@@ -243,6 +217,8 @@ int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int6
 {
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
+    if (!rc)
+        rc = context_check_lost(c);
     if (rc)
         return rc;
     return slot == CKPT_VALUE ? read_value(c, p, dst) : read_slot(c, p, slot_of[slot], dst);
@@ -276,6 +252,8 @@ int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src
 {
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
+    if (!rc)
+        rc = context_check_lost(c);
     if (rc)
         return rc;
     return slot == CKPT_VALUE ? set_value(c, p, src) : write_slot(c, p, slot_of[slot], src);

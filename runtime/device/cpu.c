@@ -8,15 +8,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cblas.h>
-#include "device/cpu_queue.h"
+#include "device/host_queue.h"
 
 struct cpu_device {
     struct device device;
     char *base;
     int64_t reserved; /* bytes of address space */
     int64_t mapped;   /* of them readable and writable, in whole pages */
-    struct cpu_shared shared;
-    struct cpu_queue queues[QUEUE_COUNT];
+    struct host_shared shared;
+    struct host_queue queues[QUEUE_COUNT];
     int64_t marks[DEVICE_FLIGHTS][QUEUE_COUNT]; /* tails of the queues */
 };
 
@@ -83,94 +83,92 @@ static void cpu_compute(struct device *d, enum queue q, ckpt_kernel fn,
                         const struct ckpt_kernel_args *args, double *seconds)
 {
     struct command c = {.kind = COMMAND_COMPUTE, .kernel = fn, .args = *args, .seconds = seconds};
-    cpu_queue_submit(&cpu(d)->queues[q], &c);
+    host_queue_submit(&cpu(d)->queues[q], &c);
 }
 
 static void cpu_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
 {
     struct command c = {.kind = COMMAND_COPY, .dst = dst, .src = src, .bytes = bytes};
-    cpu_queue_submit(&cpu(d)->queues[q], &c);
+    host_queue_submit(&cpu(d)->queues[q], &c);
 }
 
 static void cpu_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
 {
     struct command c = {.kind = COMMAND_FILL, .dst = dst, .byte = byte, .bytes = bytes};
-    cpu_queue_submit(&cpu(d)->queues[q], &c);
+    host_queue_submit(&cpu(d)->queues[q], &c);
 }
 
 static void cpu_record(struct device *d, enum queue q, int32_t event)
 {
-    struct cpu_shared *s = &cpu(d)->shared;
-    s->events[event].recorded++;
-    struct command c = {.kind = COMMAND_RECORD, .event = event};
-    cpu_queue_submit(&cpu(d)->queues[q], &c);
+    host_queue_record(&cpu(d)->queues[q], event);
 }
 
 static void cpu_wait(struct device *d, enum queue q, int32_t event)
 {
-    struct command c = {
-        .kind = COMMAND_WAIT, .event = event, .target = cpu(d)->shared.events[event].recorded};
-    cpu_queue_submit(&cpu(d)->queues[q], &c);
+    host_queue_wait(&cpu(d)->queues[q], event);
 }
 
-static int take_failure(struct cpu_device *c)
+static int cpu_io(struct device *d, enum queue q, const struct device_io *io)
 {
-    pthread_mutex_lock(&c->shared.lock);
-    int rc = c->shared.failure;
-    c->device.failed_op = c->shared.failed_op;
-    c->shared.failure = 0;
-    pthread_mutex_unlock(&c->shared.lock);
-    return rc;
+    if (io) {
+        struct command c = {.kind = COMMAND_IO, .io = *io};
+        host_queue_submit(&cpu(d)->queues[q], &c);
+    }
+    return 0;
 }
 
 static int cpu_sync(struct device *d)
 {
     struct cpu_device *c = cpu(d);
     for (int q = 0; q < QUEUE_COUNT; q++)
-        cpu_queue_drain(&c->queues[q], c->queues[q].tail);
-    return take_failure(c);
+        host_queue_drain(&c->queues[q], c->queues[q].tail);
+    return host_shared_take_failure(&c->shared, d);
 }
 
-static void cpu_mark(struct device *d, int flight)
+static void cpu_mark(struct device *d, int flight, enum queue q)
 {
-    struct cpu_device *c = cpu(d);
-    for (int q = 0; q < QUEUE_COUNT; q++)
-        c->marks[flight][q] = c->queues[q].tail;
+    cpu(d)->marks[flight][q] = cpu(d)->queues[q].tail;
 }
 
 static int cpu_reach(struct device *d, int flight)
 {
     struct cpu_device *c = cpu(d);
     for (int q = 0; q < QUEUE_COUNT; q++)
-        cpu_queue_drain(&c->queues[q], c->marks[flight][q]);
-    return take_failure(c);
+        host_queue_drain(&c->queues[q], c->marks[flight][q]);
+    return host_shared_failed(&c->shared) ? cpu_sync(d) : 0;
 }
 
 static int cpu_events(struct device *d, int32_t n)
 {
-    struct cpu_shared *s = &cpu(d)->shared;
-    if (n <= s->n_events)
-        return 0;
-    struct cpu_event *grown = realloc(s->events, (size_t)n * sizeof *grown);
-    if (!grown)
-        return CKPT_ENOMEM;
-    memset(grown + s->n_events, 0, (size_t)(n - s->n_events) * sizeof *grown);
-    s->events = grown;
-    s->n_events = n;
-    return 0;
+    return host_shared_events(&cpu(d)->shared, n);
+}
+
+static void cpu_deadline(struct device *d, double seconds)
+{
+    cpu(d)->shared.deadline = seconds;
+}
+
+static void release(void *user)
+{
+    struct cpu_device *c = user;
+    if (c->base)
+        munmap(c->base, (size_t)c->reserved);
+    host_shared_close(&c->shared);
+    free(c);
+}
+
+static bool cpu_stop(struct device *d)
+{
+    bool ended = true;
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        ended &= host_queue_stop(&cpu(d)->queues[q]);
+    return ended;
 }
 
 static void cpu_close(struct device *d)
 {
-    struct cpu_device *c = cpu(d);
-    for (int q = 0; q < QUEUE_COUNT; q++)
-        cpu_queue_stop(&c->queues[q]);
-    if (c->base)
-        munmap(c->base, (size_t)c->reserved);
-    pthread_cond_destroy(&c->shared.reached);
-    pthread_mutex_destroy(&c->shared.lock);
-    free(c->shared.events);
-    free(c);
+    cpu_stop(d);
+    host_shared_leave(&cpu(d)->shared);
 }
 
 static const struct device_ops cpu_ops = {.name = "cpu",
@@ -186,10 +184,14 @@ static const struct device_ops cpu_ops = {.name = "cpu",
                                           .fill = cpu_fill,
                                           .record = cpu_record,
                                           .wait = cpu_wait,
+                                          .signal = cpu_record,
+                                          .io = cpu_io,
                                           .sync = cpu_sync,
                                           .mark = cpu_mark,
                                           .reach = cpu_reach,
                                           .events = cpu_events,
+                                          .deadline = cpu_deadline,
+                                          .stop = cpu_stop,
                                           .close = cpu_close};
 
 static int reserve(struct cpu_device *c, int64_t budget)
@@ -213,13 +215,16 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads)
         return error_set(CKPT_ENOMEM, "no memory to open the CPU device");
     c->device.ops = &cpu_ops;
     snprintf(c->device.name, sizeof c->device.name, "cpu");
-    pthread_mutex_init(&c->shared.lock, NULL);
-    pthread_cond_init(&c->shared.reached, NULL);
+    c->device.failed_op = -1;
+    c->shared.unused = release;
+    c->shared.user = c;
+    host_shared_open(&c->shared);
     /* Our threads divide the work; BLAS threads under them would fight for the same cores. */
     openblas_set_num_threads(1);
     int rc = reserve(c, budget);
     for (int q = 0; q < QUEUE_COUNT && !rc; q++) {
-        rc = cpu_queue_start(&c->queues[q], &c->shared, q == QUEUE_COMPUTE ? (int)threads : 1);
+        rc = host_queue_start(&c->queues[q], &c->shared, (enum queue)q,
+                              q == QUEUE_COMPUTE ? (int)threads : 1);
         if (rc)
             error_set(rc, "cannot start the threads of the CPU device: %s", strerror(errno));
     }

@@ -5,13 +5,18 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include "cuda/libs.h"
 #include "cuda/probe.h"
 #include "device/cuda_arena.h"
+#include "device/cuda_files.h"
 #include "device/cuda_nvml.h"
+#include "device/cuda_pins.h"
 #include "device/device.h"
+
+#define STREAMS QUEUE_READ /* the queues from here on are threads */
 
 /* A kernel whose time is wanted. */
 struct timed {
@@ -24,8 +29,13 @@ struct cuda_device {
     struct cuda_arena *arena;
     struct cuda_nvml *nvml; /* NULL: the driver's own count of the whole device must do */
     struct cuda_libs *libs;
-    cudaStream_t queues[QUEUE_COUNT];
-    cudaEvent_t marks[DEVICE_FLIGHTS][QUEUE_COUNT];
+    cudaStream_t queues[STREAMS];
+    cudaEvent_t marks[DEVICE_FLIGHTS][STREAMS];
+    struct cuda_files *files;    /* NULL until files are asked for */
+    int64_t file_marks[DEVICE_FLIGHTS][QUEUE_COUNT];
+    double deadline;
+    struct cuda_pins pins;
+    char bus_id[32];
     struct {
         cudaEvent_t *data;
         int64_t capacity;
@@ -119,6 +129,22 @@ static void cuda_host_free(struct device *d, void *p)
     cudaFreeHost(p);
 }
 
+static int cuda_pin(struct device *d, void *base, int64_t bytes)
+{
+    return cuda_pins_add(&cuda(d)->pins, base, bytes);
+}
+
+static void cuda_unpin(struct device *d, void *base, int64_t bytes)
+{
+    (void)bytes;
+    cuda_pins_remove(&cuda(d)->pins, base);
+}
+
+static int cuda_node(struct device *d)
+{
+    return cuda_numa_node(cuda(d)->bus_id);
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 /* The events of one more kernel that is timed, or NULL. */
@@ -161,11 +187,16 @@ static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
                      e != cudaSuccess ? cudaGetErrorString(e) : cuda_libs_reason(c->libs));
 }
 
+/* In one piece, unless the host's bytes were pinned in several. */
 static void cuda_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
 {
     struct cuda_device *c = cuda(d);
-    if (!c->failure)
-        accepted(c, cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDefault, c->queues[q]));
+    for (int64_t at = 0, n; at < bytes && !c->failure; at += n) {
+        char *to = (char *)dst + at;
+        const char *from = (const char *)src + at;
+        n = cuda_pins_run(&c->pins, from, cuda_pins_run(&c->pins, to, bytes - at));
+        accepted(c, cudaMemcpyAsync(to, from, (size_t)n, cudaMemcpyDefault, c->queues[q]));
+    }
 }
 
 static void cuda_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
@@ -178,15 +209,56 @@ static void cuda_fill(struct device *d, enum queue q, void *dst, int byte, int64
 static void cuda_record(struct device *d, enum queue q, int32_t event)
 {
     struct cuda_device *c = cuda(d);
-    if (!c->failure)
-        accepted(c, cudaEventRecord(c->events.data[event], c->queues[q]));
+    if (c->failure)
+        return;
+    if (q >= STREAMS) {
+        cuda_files_record(c->files, q, event);
+        return;
+    }
+    if (c->files)
+        cuda_files_by_stream(c->files, event);
+    accepted(c, cudaEventRecord(c->events.data[event], c->queues[q]));
 }
 
 static void cuda_wait(struct device *d, enum queue q, int32_t event)
 {
     struct cuda_device *c = cuda(d);
-    if (!c->failure)
+    if (c->failure)
+        return;
+    if (q >= STREAMS)
+        cuda_files_wait(c->files, q, event);
+    else if (c->files && cuda_files_recorded(c->files, event))
+        accepted(c, cuda_files_await(c->files, c->queues[q], event));
+    else
         accepted(c, cudaStreamWaitEvent(c->queues[q], c->events.data[event], 0));
+}
+
+static void cuda_signal(struct device *d, enum queue q, int32_t event)
+{
+    struct cuda_device *c = cuda(d);
+    cuda_record(d, q, event);
+    if (q < STREAMS && c->files && !c->failure)
+        accepted(c, cuda_files_signal(c->files, c->queues[q], event));
+}
+
+static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
+{
+    struct cuda_device *c = cuda(d);
+    int rc = 0;
+    if (!c->files)
+        rc = cuda_files_open(&c->files, 0, c->deadline);
+    if (!rc && c->n_events)
+        rc = cuda_files_events(c->files, c->n_events);
+    if (rc || !io || c->failure)
+        return rc;
+    struct command command = {.kind = COMMAND_IO, .io = *io};
+    host_queue_submit(cuda_files_queue(c->files, q), &command);
+    return 0;
+}
+
+static void cuda_deadline(struct device *d, double seconds)
+{
+    cuda(d)->deadline = seconds;
 }
 
 static void take_times(struct cuda_device *c)
@@ -199,38 +271,74 @@ static void take_times(struct cuda_device *c)
     c->n_timed = 0;
 }
 
+/* A failure of files comes first: what it makes of the commands behind it is no news. */
 static int take_failure(struct cuda_device *c)
 {
     int rc = c->failure;
+    c->failure = 0;
+    c->device.failed_io = (struct device_io){0};
+    if (c->files && host_shared_failed(cuda_files_shared(c->files))) {
+        *c->device.reason = '\0';
+        return host_shared_take_failure(cuda_files_shared(c->files), &c->device);
+    }
     if (!rc) {
         c->device.failed_op = -1;
         *c->device.reason = '\0';
     }
-    c->failure = 0;
     return rc;
+}
+
+/* Streams wait for the threads of files: only when these have come so far, or never will, can a
+ * stream be waited for without an end in sight. */
+static void drain_files(struct cuda_device *c)
+{
+    for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++) {
+        struct host_queue *queue = cuda_files_queue(c->files, (enum queue)q);
+        host_queue_drain(queue, queue->tail);
+        cuda_files_check(c->files);
+    }
 }
 
 static int cuda_sync(struct device *d)
 {
     struct cuda_device *c = cuda(d);
-    for (int q = 0; q < QUEUE_COUNT; q++)
+    drain_files(c);
+    for (int q = 0; q < STREAMS; q++)
         accepted(c, cudaStreamSynchronize(c->queues[q]));
     take_times(c);
     return take_failure(c);
 }
 
-static void cuda_mark(struct device *d, int flight)
+static void cuda_mark(struct device *d, int flight, enum queue q)
 {
     struct cuda_device *c = cuda(d);
-    for (int q = 0; q < QUEUE_COUNT && !c->failure; q++)
+    if (q >= STREAMS)
+        c->file_marks[flight][q] = c->files ? cuda_files_queue(c->files, q)->tail : 0;
+    else if (!c->failure)
         accepted(c, cudaEventRecord(c->marks[flight][q], c->queues[q]));
+}
+
+/* With files the stream may wait for what has no end: the caller looks now and then. */
+static void reach_stream(struct cuda_device *c, int flight, int q)
+{
+    const struct timespec nap = {.tv_nsec = 50000};
+    cudaError_t e = cudaErrorNotReady;
+    while (c->files && (e = cudaEventQuery(c->marks[flight][q])) == cudaErrorNotReady) {
+        cuda_files_check(c->files);
+        nanosleep(&nap, NULL);
+    }
+    accepted(c, c->files ? e : cudaEventSynchronize(c->marks[flight][q]));
 }
 
 static int cuda_reach(struct device *d, int flight)
 {
     struct cuda_device *c = cuda(d);
-    for (int q = 0; q < QUEUE_COUNT; q++)
-        accepted(c, cudaEventSynchronize(c->marks[flight][q]));
+    for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++)
+        host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[flight][q]);
+    for (int q = 0; q < STREAMS; q++)
+        reach_stream(c, flight, q);
+    if (c->failure || (c->files && host_shared_failed(cuda_files_shared(c->files))))
+        return cuda_sync(d);
     return take_failure(c);
 }
 
@@ -244,7 +352,7 @@ static int cuda_events(struct device *d, int32_t n)
         if (cudaEventCreateWithFlags(made, cudaEventDisableTiming) != cudaSuccess)
             return CKPT_ENOMEM;
     }
-    return 0;
+    return c->files ? cuda_files_events(c->files, c->n_events) : 0;
 }
 
 /* ---- recorded steps -------------------------------------------------------------------------- */
@@ -258,7 +366,7 @@ static void cuda_begin(struct device *d)
 /* Queues that joined the recording by an event must end in the one it began on. */
 static void join_queues(struct cuda_device *c)
 {
-    for (int q = 0; q < QUEUE_COUNT; q++) {
+    for (int q = 0; q < STREAMS; q++) {
         enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
         accepted(c, cudaStreamIsCapturing(c->queues[q], &status));
         if (q == QUEUE_COMPUTE || status != cudaStreamCaptureStatusActive)
@@ -315,10 +423,20 @@ static void cuda_range(struct device *d, const char *name)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+static bool cuda_stop(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    drain_files(c);
+    return cuda_files_stop(c->files);
+}
+
 static void cuda_close(struct device *d)
 {
     struct cuda_device *c = cuda(d);
+    cuda_stop(d);
     cudaDeviceSynchronize();
+    cuda_files_close(c->files);
+    cuda_pins_free(&c->pins);
     cuda_libs_close(c->libs);
     for (int64_t i = 0; i < c->timed_made; i++) {
         cudaEventDestroy(c->timed.data[i].begin);
@@ -326,7 +444,7 @@ static void cuda_close(struct device *d)
     }
     for (int32_t i = 0; i < c->n_events; i++)
         cudaEventDestroy(c->events.data[i]);
-    for (int q = 0; q < QUEUE_COUNT; q++) {
+    for (int q = 0; q < STREAMS; q++) {
         for (int flight = 0; flight < DEVICE_FLIGHTS; flight++)
             if (c->marks[flight][q])
                 cudaEventDestroy(c->marks[flight][q]);
@@ -354,6 +472,12 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .fill = cuda_fill,
                                            .record = cuda_record,
                                            .wait = cuda_wait,
+                                           .signal = cuda_signal,
+                                           .io = cuda_io,
+                                           .pin = cuda_pin,
+                                           .unpin = cuda_unpin,
+                                           .numa_node = cuda_node,
+                                           .deadline = cuda_deadline,
                                            .sync = cuda_sync,
                                            .mark = cuda_mark,
                                            .reach = cuda_reach,
@@ -363,6 +487,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .replay = cuda_replay,
                                            .forget = cuda_forget,
                                            .range = cuda_range,
+                                           .stop = cuda_stop,
                                            .close = cuda_close};
 
 /* The first device, with its context made, that the kernels were built for. */
@@ -396,7 +521,7 @@ static int find_device(struct cuda_device *c, int64_t *memory)
 static int make_queues(struct cuda_device *c)
 {
     bool ok = true;
-    for (int q = 0; q < QUEUE_COUNT && ok; q++) {
+    for (int q = 0; q < STREAMS && ok; q++) {
         ok = cudaStreamCreateWithFlags(&c->queues[q], cudaStreamNonBlocking) == cudaSuccess;
         for (int flight = 0; flight < DEVICE_FLIGHTS && ok; flight++)
             ok = cudaEventCreateWithFlags(&c->marks[flight][q], cudaEventDisableTiming) ==
@@ -411,16 +536,16 @@ static int make_queues(struct cuda_device *c)
 
 int device_open_cuda(struct device **d, bool deterministic)
 {
-    char bus_id[32] = "";
     int64_t memory = 0;
     struct cuda_device *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(CKPT_ENOMEM, "no memory to open the CUDA device");
     c->device.ops = &cuda_ops;
     c->device.failed_op = -1;
+    c->deadline = DEVICE_DEADLINE;
     int rc = find_device(c, &memory);
-    if (!rc && cudaDeviceGetPCIBusId(bus_id, (int)sizeof bus_id, 0) == cudaSuccess)
-        c->nvml = cuda_nvml_open(bus_id);
+    if (!rc && cudaDeviceGetPCIBusId(c->bus_id, (int)sizeof c->bus_id, 0) == cudaSuccess)
+        c->nvml = cuda_nvml_open(c->bus_id);
     if (!rc)
         rc = cuda_arena_open(&c->arena, 0, memory);
     if (!rc)

@@ -8,14 +8,36 @@
 
 #include "base.h"
 
-enum queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_COUNT };
+/* READ and WRITE are for files: they take io, record and wait only. */
+enum queue {
+    QUEUE_COMPUTE,
+    QUEUE_COPY_IN,
+    QUEUE_COPY_OUT,
+    QUEUE_READ,
+    QUEUE_WRITE,
+    QUEUE_COUNT
+};
 
 struct device;
 
 /* A whole step, recorded once to be handed over in one call. */
 struct device_step;
 
-enum { DEVICE_FLIGHTS = 2 }; /* steps that may be under way at once */
+enum {
+    DEVICE_FLIGHTS = 2,  /* steps that may be under way at once */
+    DEVICE_DEADLINE = 30 /* seconds for a file operation, and on the CPU for a copy */
+};
+
+/* One file operation.  call returns 0 or a code; owner and what say whose it is, for messages. */
+struct device_io {
+    int (*call)(void *user, int64_t offset, void *host, int64_t bytes);
+    void *user;
+    int64_t offset, bytes;
+    void *host;
+    void *owner;
+    int32_t what;
+    int64_t step;
+};
 
 struct device_ops {
     const char *name;
@@ -32,6 +54,13 @@ struct device_ops {
     /* Zeroed host memory that copies reach at full speed, or NULL; NULL may be freed. */
     void *(*host_alloc)(struct device *d, int64_t bytes);
     void (*host_free)(struct device *d, void *p);
+    /* Makes host memory known to the device, so that copies reach it at full speed and need nobody
+     * to wait; unpin wants the same range.  NULL: the device needs none.  Returns 0 or CKPT_ENOMEM,
+     * the sentence in error_get(). */
+    int (*pin)(struct device *d, void *base, int64_t bytes);
+    void (*unpin)(struct device *d, void *base, int64_t bytes);
+    /* The NUMA node that is nearest to the device, or -1. */
+    int (*numa_node)(struct device *d);
     /* Queue commands.  All return at once; a failure is kept and returned by sync. seconds: NULL,
      * or where the time of the kernel stands after the next sync. */
     void (*compute)(struct device *d, enum queue q, ckpt_kernel fn,
@@ -40,11 +69,17 @@ struct device_ops {
     void (*fill)(struct device *d, enum queue q, void *dst, int byte, int64_t bytes);
     void (*record)(struct device *d, enum queue q, int32_t event);
     void (*wait)(struct device *d, enum queue q, int32_t event); /* for the last record so far */
+    /* As record, for a wait by QUEUE_READ or QUEUE_WRITE. */
+    void (*signal)(struct device *d, enum queue q, int32_t event);
+    /* On QUEUE_READ and QUEUE_WRITE; io is copied.  Returns 0, or CKPT_EDEVICE where the device can
+     * not wait for such a queue, before anything is handed over: call it with NULL to ask. */
+    int (*io)(struct device *d, enum queue q, const struct device_io *io);
     /* Waits until every queue is empty; returns the first failure since the last sync. */
     int (*sync)(struct device *d);
-    /* Marks the end of all that was handed over so far; reach waits until all queues came there and
-     * returns the first failure so far, like sync. */
-    void (*mark)(struct device *d, int flight);
+    /* Marks the end of what was handed over to a queue so far; reach waits until all queues came to
+     * their marks and returns the first failure so far.  After one it waits like sync, so that
+     * nothing goes on with what is not there. */
+    void (*mark)(struct device *d, int flight, enum queue q);
     int (*reach)(struct device *d, int flight);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
      * NULL on a device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
@@ -57,6 +92,11 @@ struct device_ops {
     /* Names what is handed over from here on in a profiler's timeline, until NULL ends it.  NULL on
      * a device without this. */
     void (*range)(struct device *d, const char *name);
+    /* Seconds that a file operation may take, DEVICE_DEADLINE otherwise. */
+    void (*deadline)(struct device *d, double seconds);
+    /* Lets what was handed over end, and takes no more.  False if a file operation has no end: what
+     * it may still touch must be left alone, also after close, which calls this if nobody did. */
+    bool (*stop)(struct device *d);
     void (*close)(struct device *d);
 };
 
@@ -65,6 +105,7 @@ struct device {
     char name[64];        /* of the hardware */
     struct ckpt_run *run; /* device memory behind args.run_device, or NULL */
     int32_t failed_op;    /* args.op of the kernel behind the failure that sync returned, or -1 */
+    struct device_io failed_io; /* or the file operation; its call is NULL if it was none */
     char reason[256];     /* what the hardware or a library said of it, or "" */
 };
 

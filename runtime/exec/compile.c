@@ -5,6 +5,7 @@
 #include "ckpt_ways.h"
 #include "exec/program.h"
 #include "exec/timing.h"
+#include "homes.h"
 #include "optim/optim.h"
 #include "plan/graph_file.h"
 
@@ -69,24 +70,14 @@ static ckpt_tensor record_with_loss(ckpt_tape *t, int64_t micro, void *user)
     return loss;
 }
 
-static bool is_persistent(enum storage_kind kind)
+/* Of the bytes of the program's persistent storages those that have a place in the arena. */
+static int64_t placed_bytes(const struct ckpt_program *p)
 {
-    return kind >= STORAGE_VALUE && kind <= STORAGE_EMA;
-}
-
-/* Bytes the program's persistent storages take, and of them those not placed yet. */
-static void persistent_bytes(const struct ckpt_program *p, int64_t *all, int64_t *unplaced)
-{
-    *all = *unplaced = 0;
-    for (int32_t i = 0; i < p->tape->n_storages; i++) {
-        const struct storage *s = &p->tape->storages.data[i];
-        if (!is_persistent(s->kind))
-            continue;
-        int64_t bytes = round_up(s->bytes, CKPT_ALIGN);
-        *all += bytes;
-        if (p->c->params.data[s->param].offset[s->kind - STORAGE_VALUE] < 0)
-            *unplaced += bytes;
-    }
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->graph->n_storages; i++)
+        if (p->graph->storages[i].home == HOME_DEVICE)
+            bytes += p->graph->storages[i].bytes;
+    return bytes;
 }
 
 /* The transient bytes of programs compiled before must still fit above a larger bottom. */
@@ -102,6 +93,28 @@ static int check_others(ckpt *c, int64_t persistent)
     return 0;
 }
 
+/* The addresses in the tiers of a plan from a file must be free here. */
+static int check_tiers(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    const struct plan *plan = p->plan;
+    int64_t has[] = {[TIER_HOST] = c->options.host, [TIER_NVME] = c->directories.bytes};
+    int64_t own[] = {[TIER_HOST] = plan->host_bytes, [TIER_NVME] = plan->nvme_bytes};
+    for (int i = 0; i < TIER_COUNT; i++) {
+        const char *name = i == TIER_HOST ? "--host" : "--nvme";
+        int64_t base = plan->budgets.tier_base[i], taken = homes_tier_bytes(c, i);
+        if (own[i] && base < taken)
+            return context_fail(c, CKPT_EPLAN,
+                                "%s: the plan parks from byte %lld of %s on, of which programs "
+                                "compiled before take %lld",
+                                c->options.plan_in, (long long)base, name, (long long)taken);
+        if (own[i] > has[i] - base)
+            return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s %s",
+                                c->options.plan_in, name, human_bytes(base + own[i]));
+    }
+    return 0;
+}
+
 static int read_plan(struct ckpt_program *p, char *message)
 {
     ckpt *c = p->c;
@@ -110,23 +123,17 @@ static int read_plan(struct ckpt_program *p, char *message)
         rc = plan_check(p->graph, p->plan, message);
     if (rc)
         return fail_with(c, rc, message);
-    if (p->plan->n_parks && !c->options.plan_only)
-        return context_fail(c, CKPT_EPLAN,
-                            "%s parks storages in host memory or on NVMe, which this version only "
-                            "plans: add --plan-only, or plan without --host and --nvme",
-                            c->options.plan_in);
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
     if (needs > c->budget)
         return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
                             c->options.plan_in, human_bytes(needs), human_bytes(c->budget));
-    return 0;
+    return c->options.plan_only ? 0 : check_tiers(p);
 }
 
 static int make_plan(struct ckpt_program *p)
 {
     ckpt *c = p->c;
     char message[CKPT_MESSAGE] = "";
-    int64_t all, unplaced;
     if (graph_from_tape(p->tape, &c->machine, &p->graph))
         return context_fail(c, CKPT_ENOMEM, "no memory for the graph");
     if (c->options.graph_out && p->trains) {
@@ -137,17 +144,18 @@ static int make_plan(struct ckpt_program *p)
     int rc = program_warm(p);
     if (rc)
         return rc;
-    persistent_bytes(p, &all, &unplaced);
-    p->reserved = c->overhead + c->persistent + unplaced - all;
+    int64_t placed = placed_bytes(p);
+    p->reserved = c->overhead + c->persistent - placed;
     /* A plan file belongs to the program that trains: sampling beside it is planned anew. */
     if (c->options.plan_in && p->trains) {
         rc = read_plan(p, message);
         if (rc)
             return rc;
     } else {
-        /* Both are 0 unless the plan is all that is asked for: nothing carries parked bytes yet. */
         struct budgets budgets = {
             .device = c->budget, .host = c->options.host, .nvme = c->directories.bytes};
+        for (int i = 0; i < TIER_COUNT; i++)
+            budgets.tier_base[i] = homes_tier_bytes(c, i);
         rc = plan_make(p->graph, &c->machine, &budgets, p->reserved, &p->plan, message);
         if (!rc && c->options.verify)
             rc = plan_check(p->graph, p->plan, message);
@@ -159,7 +167,7 @@ static int make_plan(struct ckpt_program *p)
         if (rc)
             return fail_with(c, rc, message);
     }
-    return check_others(c, c->persistent + unplaced);
+    return check_others(c, c->persistent + p->plan->persistent - placed);
 }
 
 static int check_kernels(struct ckpt_program *p)
@@ -219,10 +227,30 @@ static int make_ports(struct ckpt_program *p)
 static int lower_and_record(struct ckpt_program *p)
 {
     struct device *d = p->c->device;
-    if (program_lower(p))
-        return context_fail(p->c, CKPT_ENOMEM, "no memory for the instructions");
-    int rc = program_record(p);
+    int rc = program_lower(p);
+    if (rc)
+        return context_fail(p->c, rc, "%s", rc == CKPT_EPLAN
+                                                ? "the plan parks what is not resident"
+                                                : "no memory for the instructions");
+    rc = program_record(p);
     return rc ? context_fail(p->c, rc, "the device cannot record the step: %s", d->reason) : 0;
+}
+
+static const struct plan_park *find_park(const struct plan *p, int32_t storage)
+{
+    for (int32_t i = 0; i < p->n_parks; i++)
+        if (p->parks[i].storage == storage)
+            return &p->parks[i];
+    return NULL;
+}
+
+static void place_parameters(struct ckpt_program *p)
+{
+    for (int32_t i = 0; i < p->graph->n_storages; i++) {
+        const struct storage *s = &p->tape->storages.data[p->graph->storages[i].tape_storage];
+        if (p->graph->storages[i].persistent)
+            context_place_slot(p->c, s->param, s->kind - STORAGE_VALUE, find_park(p->plan, i));
+    }
 }
 
 /* Takes the memory: places the parameters, maps the arena, writes their values. */
@@ -230,15 +258,14 @@ static int take_memory(struct ckpt_program *p)
 {
     ckpt *c = p->c;
     int64_t before = c->persistent;
-    for (int32_t i = 0; i < p->tape->n_storages; i++) {
-        const struct storage *s = &p->tape->storages.data[i];
-        if (is_persistent(s->kind))
-            context_place_slot(c, s->param, s->kind - STORAGE_VALUE);
-    }
+    int rc = homes_reserve(c, p->plan);
+    if (rc)
+        return rc;
+    place_parameters(p);
     if (c->device->ops->map(c->device, context_arena_bytes(c)))
         return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
                             human_bytes(context_arena_bytes(c)), c->device->ops->name);
-    int rc = context_fill_slots(c);
+    rc = context_fill_slots(c);
     /* A larger bottom moves what stands above it. */
     for (struct ckpt_program *o = c->programs; o && !rc; o = o->next)
         if (o == p || before != c->persistent)
@@ -419,7 +446,11 @@ void ckpt_program_free(ckpt_program *p)
         }
     }
     struct device *d = p->c->device;
-    d->ops->sync(d);
+    int rc = d->ops->sync(d);
+    if (rc) /* nobody will ask any more */
+        context_fail_device(p->c, p, rc);
+    if (p->c->walked == p)
+        p->c->walked = NULL;
     program_forget(p);
     lowered_free(&p->lowered);
     timing_free(p->timing);

@@ -4,98 +4,134 @@
  *
  * The compute queue is the spine.  A copy-in waits for the spine, because the bytes it overwrites
  * may have been in use until just now, and the first reader waits for it.  A copy-out waits for the
- * spine, and whoever frees the bytes waits for it.
+ * spine, and whoever takes its bytes next, by address, waits for it: a copy-out that is planned
+ * well delays nobody.  A wait is for the last record handed over, which at the beginning of a step
+ * may be that of the step before, and in the very first one there is nothing to wait for.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "exec/program.h"
+#include "exec/lower.h"
 
-enum { NONE = -1 };
+/* The first events join programs: see program_walk. */
+enum { FIRST_EVENT = QUEUE_COUNT };
 
-struct death {
-    int32_t last, instance;
-};
-
-struct lowering {
-    struct ckpt_program *p;
-    struct lowered *l;
-    struct death *deaths; /* instances ordered by last step */
-    struct instr nowhere; /* written to when memory ran out */
-    int64_t *offset;      /* per graph storage: where its bytes are now */
-    int32_t *arriving;    /* per graph storage: event of a copy-in nobody waited for, or NONE */
-    int32_t *leaving;     /* the same for copies out */
-    int32_t *storage;     /* per tape storage: graph storage */
-    int64_t workspace;    /* of the step at hand */
-    int32_t born, dead;   /* instances seen so far */
-    bool failed;
-};
-
-static struct instr *emit(struct lowering *w, enum instr_kind kind, enum queue queue)
+struct instr *lower_emit(struct lowering *w, enum instr_kind kind, enum queue queue)
 {
     if (ARRAY_RESERVE(&w->l->instrs, w->l->n_instrs)) {
         w->failed = true;
         return &w->nowhere;
     }
     struct instr *i = &w->l->instrs.data[w->l->n_instrs++];
-    *i = (struct instr){.kind = kind, .queue = queue, .op = NONE, .event = NONE, .port = NONE};
+    *i = (struct instr){.kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .port = -1};
     return i;
 }
 
-static int32_t record(struct lowering *w, enum queue queue)
+int32_t lower_event(struct lowering *w)
 {
-    int32_t event = w->l->n_events++;
-    emit(w, INSTR_RECORD, queue)->event = event;
+    return w->l->n_events++;
+}
+
+int32_t lower_record(struct lowering *w, enum queue queue)
+{
+    int32_t event = lower_event(w);
+    lower_emit(w, INSTR_RECORD, queue)->event = event;
     return event;
 }
 
-static void wait(struct lowering *w, enum queue queue, int32_t event)
+void lower_wait(struct lowering *w, enum queue queue, int32_t event)
 {
-    emit(w, INSTR_WAIT, queue)->event = event;
+    lower_emit(w, INSTR_WAIT, queue)->event = event;
+}
+
+char *lower_address(const struct lowering *w, int64_t offset)
+{
+    return w->p->c->device->ops->base(w->p->c->device) + offset;
 }
 
 static char *address(struct lowering *w, int32_t tensor)
 {
     const struct tensor *v = &w->p->tape->tensors.data[tensor];
     int32_t s = w->storage[v->storage];
-    return w->p->c->device->ops->base(w->p->c->device) + w->offset[s] +
-           v->desc.offset * ckpt_dtype_size(v->desc.dtype);
+    return lower_address(w, w->offset[s] + v->desc.offset * ckpt_dtype_size(v->desc.dtype));
 }
+
+/* ---- rooms that are still read ---------------------------------------------------------------- */
+
+int32_t lower_depart(struct lowering *w, int64_t offset, int64_t bytes)
+{
+    if (ARRAY_RESERVE(&w->departures, w->n_departures)) {
+        w->failed = true;
+        return -1;
+    }
+    struct departure *d = &w->departures.data[w->n_departures];
+    *d = (struct departure){.offset = offset, .bytes = bytes};
+    d->event = d->written = lower_event(w);
+    return w->n_departures++;
+}
+
+void lower_departed(struct lowering *w, int32_t departure)
+{
+    struct departure *d = &w->departures.data[departure];
+    d->over = true;
+    memset(d->waited, 0, sizeof d->waited);
+}
+
+void lower_take_room(struct lowering *w, enum queue queue, int64_t offset, int64_t bytes)
+{
+    for (int32_t n = 0; n < w->n_departures; n++) {
+        struct departure *d = &w->departures.data[n];
+        bool pending = d->over || d->crosses;
+        if (!pending || d->waited[queue] || d->offset >= offset + bytes ||
+            offset >= d->offset + d->bytes)
+            continue;
+        lower_wait(w, queue, d->event);
+        d->waited[queue] = true;
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------------ */
 
 static void await_pending(struct lowering *w, int32_t *pending, int32_t storage)
 {
-    if (pending[storage] == NONE)
+    if (pending[storage] == NO_EVENT)
         return;
-    wait(w, QUEUE_COMPUTE, pending[storage]);
-    pending[storage] = NONE;
+    lower_wait(w, QUEUE_COMPUTE, pending[storage]);
+    pending[storage] = NO_EVENT;
 }
 
 static void lower_feed(struct lowering *w, const struct op *o)
 {
     int32_t tensor = op_out(w->p->tape, o, 0);
     int32_t s = w->storage[w->p->tape->tensors.data[tensor].storage];
-    wait(w, QUEUE_COPY_IN, record(w, QUEUE_COMPUTE));
-    struct instr *i = emit(w, INSTR_COPY_IN, QUEUE_COPY_IN);
+    lower_wait(w, QUEUE_COPY_IN, lower_record(w, QUEUE_COMPUTE));
+    struct instr *i = lower_emit(w, INSTR_COPY_IN, QUEUE_COPY_IN);
     i->port = o->feed;
     i->device = address(w, tensor);
     i->bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
-    w->arriving[s] = record(w, QUEUE_COPY_IN);
+    w->arriving[s] = lower_record(w, QUEUE_COPY_IN);
 }
 
 static void lower_fetch(struct lowering *w, const struct op *o)
 {
     int32_t tensor = op_in(w->p->tape, o, 0);
     int32_t s = w->storage[w->p->tape->tensors.data[tensor].storage];
+    int64_t bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
+    char *at = address(w, tensor);
     await_pending(w, w->arriving, s);
-    wait(w, QUEUE_COPY_OUT, record(w, QUEUE_COMPUTE));
-    struct instr *i = emit(w, INSTR_COPY_OUT, QUEUE_COPY_OUT);
+    lower_wait(w, QUEUE_COPY_OUT, lower_record(w, QUEUE_COMPUTE));
+    w->l->last_fetch = w->l->n_instrs;
+    struct instr *i = lower_emit(w, INSTR_COPY_OUT, QUEUE_COPY_OUT);
     i->port = o->fetch;
-    i->device = address(w, tensor);
-    i->bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
-    int32_t event = record(w, QUEUE_COPY_OUT);
-    if (w->p->graph->storages[s].persistent)
-        wait(w, QUEUE_COMPUTE, event); /* the update may change it */
-    else
-        w->leaving[s] = event;
+    i->device = at;
+    i->bytes = bytes;
+    int32_t n = lower_depart(w, at - lower_address(w, 0), bytes);
+    if (n < 0)
+        return;
+    w->departures.data[n].fetch = true;
+    int32_t event = w->departures.data[n].event;
+    lower_emit(w, INSTR_RECORD, QUEUE_COPY_OUT)->event = event;
+    lower_departed(w, n);
+    w->leaving[s] = event;
 }
 
 static struct ckpt_view view_of(struct lowering *w, int32_t tensor)
@@ -110,54 +146,65 @@ static void lower_compute(struct lowering *w, const struct graph_op *g, const st
 {
     for (int32_t k = 0; k < g->n_reads; k++)
         await_pending(w, w->arriving, w->p->graph->refs[g->reads + k]);
-    for (int32_t k = 0; k < g->n_writes; k++)
+    for (int32_t k = 0; k < g->n_writes; k++) {
+        await_pending(w, w->arriving, w->p->graph->refs[g->writes + k]);
         await_pending(w, w->leaving, w->p->graph->refs[g->writes + k]);
+    }
     int32_t n = o->n_in + o->n_out;
     if (array_reserve((void **)&w->l->views.data, &w->l->views.capacity, w->l->n_views + n,
                       sizeof *w->l->views.data)) {
         w->failed = true;
         return;
     }
-    struct instr *i = emit(w, INSTR_COMPUTE, QUEUE_COMPUTE);
+    struct instr *i = lower_emit(w, INSTR_COMPUTE, QUEUE_COMPUTE);
     i->op = g->tape_op;
     i->first = w->l->n_views;
     i->bytes = o->workspace;
-    i->device = w->p->c->device->ops->base(w->p->c->device) + w->workspace;
+    i->device = lower_address(w, w->workspace);
     for (int32_t k = 0; k < n; k++)
         w->l->views.data[w->l->n_views++] = view_of(w, w->p->tape->operands.data[o->operands + k]);
 }
 
-/* Instances that begin at this step get their address. */
+int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instance *i)
+{
+    if (i->storage >= 0)
+        return w->p->graph->storages[i->storage].bytes;
+    return w->p->graph->ops[w->p->plan->steps[-1 - i->storage].op].workspace;
+}
+
+/* Instances that begin at this step get their address.  What was copied in came behind those who
+ * left; what the step itself writes has to wait for them. */
 static void bear(struct lowering *w, int32_t step)
 {
     const struct plan *plan = w->p->plan;
     for (; w->born < plan->n_instances && plan->instances[w->born].first <= step; w->born++) {
         const struct plan_instance *i = &plan->instances[w->born];
+        int64_t at = w->l->base + i->offset;
         if (i->storage >= 0)
-            w->offset[i->storage] = w->l->base + i->offset;
+            w->offset[i->storage] = at;
         else
-            w->workspace = w->l->base + i->offset;
+            w->workspace = at;
+        if (!parks_bring(w, i))
+            lower_take_room(w, QUEUE_COMPUTE, at, lower_instance_bytes(w, i));
     }
 }
 
-/* Instances that end at this step: nobody may still be copying, and under verify nobody can read.
- */
+/* Instances that end at this step; under verify nobody can read them any more.  What is copied out
+ * is spoilt behind the copy. */
 static void bury(struct lowering *w, int32_t step)
 {
     const struct plan *plan = w->p->plan;
     for (; w->dead < plan->n_instances && w->deaths[w->dead].last <= step; w->dead++) {
         const struct plan_instance *i = &plan->instances[w->deaths[w->dead].instance];
-        int32_t s = i->storage;
-        if (s >= 0) {
-            await_pending(w, w->arriving, s);
-            await_pending(w, w->leaving, s);
-        }
-        if (!w->p->c->options.verify)
+        if (i->storage >= 0)
+            await_pending(w, w->arriving, i->storage);
+        if (!w->p->c->options.verify || parks_take(w, i))
             continue;
-        int32_t owner = plan->steps[s >= 0 ? 0 : -1 - s].op;
-        struct instr *poison = emit(w, INSTR_POISON, QUEUE_COMPUTE);
-        poison->device = w->p->c->device->ops->base(w->p->c->device) + w->l->base + i->offset;
-        poison->bytes = s >= 0 ? w->p->graph->storages[s].bytes : w->p->graph->ops[owner].workspace;
+        if (i->storage >= 0)
+            await_pending(w, w->leaving, i->storage);
+        struct instr *poison = lower_emit(w, INSTR_POISON, QUEUE_COMPUTE);
+        poison->device = lower_address(w, w->l->base + i->offset);
+        poison->bytes = lower_instance_bytes(w, i);
     }
 }
 
@@ -165,6 +212,7 @@ static void lower_step(struct lowering *w, int32_t step)
 {
     const struct graph_op *g = &w->p->graph->ops[w->p->plan->steps[step].op];
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
+    parks_before(w, step);
     bear(w, step);
     if (o->feed >= 0)
         lower_feed(w, o);
@@ -173,6 +221,19 @@ static void lower_step(struct lowering *w, int32_t step)
     else
         lower_compute(w, g, o);
     bury(w, step);
+    parks_after(w, step);
+}
+
+/* The body or the tail ends: what was fetched is there, and only copies that cross go on.  Copies
+ * of activations have ended: those back came behind them, and the spine has waited for these. */
+static void end_part(struct lowering *w)
+{
+    for (int32_t n = 0; n < w->n_departures; n++) {
+        struct departure *d = &w->departures.data[n];
+        if (d->over && d->fetch && !d->waited[QUEUE_COMPUTE])
+            lower_wait(w, QUEUE_COMPUTE, d->event);
+        d->over = d->over && d->crosses;
+    }
 }
 
 static int by_last(const void *a, const void *b)
@@ -192,8 +253,8 @@ static int start(struct lowering *w)
     w->deaths = malloc(m * sizeof *w->deaths);
     if (!w->offset || !w->arriving || !w->leaving || !w->storage || !w->deaths)
         return CKPT_ENOMEM;
-    memset(w->arriving, NONE, n * sizeof *w->arriving);
-    memset(w->leaving, NONE, n * sizeof *w->leaving);
+    memset(w->arriving, NO_EVENT, n * sizeof *w->arriving);
+    memset(w->leaving, NO_EVENT, n * sizeof *w->leaving);
     for (int32_t i = 0; i < g->n_storages; i++) {
         const struct storage *s = &w->p->tape->storages.data[g->storages[i].tape_storage];
         w->storage[g->storages[i].tape_storage] = i;
@@ -206,20 +267,32 @@ static int start(struct lowering *w)
     return 0;
 }
 
+static int lower(struct lowering *w)
+{
+    struct lowered *l = w->l;
+    int rc = start(w);
+    if (!rc)
+        rc = parks_start(w);
+    for (int32_t s = 0; s < w->p->plan->n_steps && !rc; s++) {
+        lower_step(w, s);
+        if (s + 1 == w->p->plan->n_body || s + 1 == w->p->plan->n_steps)
+            end_part(w);
+        if (s + 1 == w->p->plan->n_body)
+            l->n_body = l->n_instrs;
+        rc = w->failed ? CKPT_ENOMEM : 0;
+    }
+    return rc ? rc : w->p->c->device->ops->events(w->p->c->device, l->n_events);
+}
+
 int program_lower(struct ckpt_program *p)
 {
     struct lowering w = {.p = p, .l = &p->lowered};
     lowered_free(&p->lowered);
     p->lowered.base = p->c->persistent;
-    int rc = start(&w);
-    if (!rc) {
-        for (int32_t s = 0; s < p->plan->n_steps; s++) {
-            lower_step(&w, s);
-            if (s + 1 == p->plan->n_body)
-                p->lowered.n_body = p->lowered.n_instrs;
-        }
-        rc = w.failed ? CKPT_ENOMEM : p->c->device->ops->events(p->c->device, p->lowered.n_events);
-    }
+    p->lowered.n_events = FIRST_EVENT;
+    p->lowered.last_fetch = -1;
+    int rc = lower(&w);
+    parks_free(&w);
     free(w.offset);
     free(w.arriving);
     free(w.leaving);

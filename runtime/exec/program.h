@@ -13,6 +13,10 @@ enum instr_kind {
     INSTR_COMPUTE,
     INSTR_COPY_IN,
     INSTR_COPY_OUT,
+    INSTR_PARK_IN,  /* host bytes to the device */
+    INSTR_PARK_OUT, /* and the other way */
+    INSTR_READ,     /* tier to host bytes */
+    INSTR_WRITE,
     INSTR_RECORD,
     INSTR_WAIT,
     INSTR_POISON
@@ -24,8 +28,12 @@ struct instr {
     int32_t op;    /* COMPUTE: position on the tape */
     int32_t first; /* COMPUTE: its operands in lowered.views */
     int32_t event; /* RECORD, WAIT */
+    bool for_files; /* RECORD: a queue of files waits for it */
     int32_t port;  /* COPY_IN: feed; COPY_OUT: fetch */
-    void *device;  /* COPY, POISON: device bytes; COMPUTE: workspace */
+    int32_t park;  /* PARK, READ, WRITE: of the plan */
+    void *device;  /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
+    void *host;    /* PARK, READ, WRITE */
+    int64_t offset; /* READ, WRITE: in the tier */
     int64_t bytes;
 };
 
@@ -40,7 +48,8 @@ struct lowered {
     } views;
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views, n_events;
-    int64_t base; /* of the transient region when this was made */
+    int32_t last_fetch; /* the last instruction that copies to a port, or -1 */
+    int64_t base;       /* of the transient region when this was made */
 };
 
 /* Host bytes of an input or output: one slice per micro-step, and a set for each step under way. */
@@ -72,7 +81,7 @@ struct ckpt_program {
     int32_t loss, norm; /* fetches, or -1 */
 };
 
-/* Resolves the plan to instructions with addresses.  Returns 0 or a code. */
+/* Resolves the plan to instructions with addresses.  Returns 0, CKPT_ENOMEM or CKPT_EPLAN. */
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
 
@@ -91,6 +100,10 @@ void program_forget(struct ckpt_program *p);
 
 /* Hands all instructions of one step to the device and marks their end. */
 void program_walk(struct ckpt_program *p, int flight);
+
+/* What READ and WRITE call: user is the tier. */
+int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes);
+int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 
 /* Walks the body of the step of this flight again, op by op, up to the first result that is not
  * finite. Its tape op, or -1; *feed is set to an input that was not finite to begin with, or -1. */

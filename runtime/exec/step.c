@@ -145,16 +145,6 @@ static float read_loss(const struct ckpt_program *p, int flight)
     return (float)(sum / p->tape->n_micro);
 }
 
-static int report_device(struct ckpt_program *p, int rc)
-{
-    char name[256] = "a copy";
-    const struct device *d = p->c->device;
-    if (d->failed_op >= 0)
-        tape_op_name(p->tape, d->failed_op, name, sizeof name);
-    return context_fail(p->c, rc, "step %lld: %s failed with %s%s%s", (long long)p->steps + 1, name,
-                        ckpt_error_name(rc), *d->reason ? ": " : "", d->reason);
-}
-
 static int report_nan(struct ckpt_program *p, int flight, float loss)
 {
     int32_t feed, op = program_find_nan(p, flight, &feed);
@@ -178,6 +168,8 @@ int ckpt_submit(ckpt_program *p)
                             "%d steps are under way: call ckpt_wait before the next",
                             (int)DEVICE_FLIGHTS);
     int rc = check_fed(p);
+    if (!rc)
+        rc = context_check_lost(p->c);
     if (rc)
         return rc;
     int flight = flight_of(p->submitted);
@@ -218,7 +210,7 @@ int ckpt_wait(ckpt_program *p, float *loss)
         return context_fail(p->c, CKPT_EINVAL, "no step is under way");
     int rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, flight);
     if (rc)
-        return abandon(p, report_device(p, rc));
+        return abandon(p, context_fail_device(p->c, p, rc));
     float value = read_loss(p, flight);
     if (loss)
         *loss = value;

@@ -50,6 +50,31 @@ static void walk_compute(struct ckpt_program *p, const struct instr *i, struct m
         d->ops->range(d, NULL);
 }
 
+int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    return t->ops->write(t, offset, host, bytes);
+}
+
+int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    return t->ops->read(t, offset, host, bytes);
+}
+
+static void walk_io(struct ckpt_program *p, const struct instr *i)
+{
+    struct device_io io = {.call = i->kind == INSTR_READ ? program_read_tier : program_write_tier,
+                           .user = p->c->tiers[TIER_NVME],
+                           .offset = i->offset,
+                           .bytes = i->bytes,
+                           .host = i->host,
+                           .owner = p,
+                           .what = i->park,
+                           .step = p->submitted};
+    p->c->device->ops->io(p->c->device, i->queue, &io);
+}
+
 static void walk_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
     struct device *d = p->c->device;
@@ -63,8 +88,18 @@ static void walk_instr(struct ckpt_program *p, const struct instr *i, struct mom
     case INSTR_COPY_OUT:
         d->ops->copy(d, i->queue, port_bytes(&p->fetches[i->port], at), i->device, i->bytes);
         break;
+    case INSTR_PARK_IN:
+        d->ops->copy(d, i->queue, i->device, i->host, i->bytes);
+        break;
+    case INSTR_PARK_OUT:
+        d->ops->copy(d, i->queue, i->host, i->device, i->bytes);
+        break;
+    case INSTR_READ:
+    case INSTR_WRITE:
+        walk_io(p, i);
+        break;
     case INSTR_RECORD:
-        d->ops->record(d, i->queue, i->event);
+        (i->for_files ? d->ops->signal : d->ops->record)(d, i->queue, i->event);
         break;
     case INSTR_WAIT:
         d->ops->wait(d, i->queue, i->event);
@@ -93,12 +128,41 @@ static void walk(struct ckpt_program *p, int flight)
         walk_instr(p, &instrs[i], (struct moment){flight, 0});
 }
 
+/*
+ * A step with parks.  Its caller needs what is computed and fetched; copies to the tiers may go on
+ * under the next step, which waits for what it needs of them.
+ */
+static void walk_parked(struct ckpt_program *p, int flight)
+{
+    struct device *d = p->c->device;
+    const struct instr *instrs = p->lowered.instrs.data;
+    d->ops->mark(d, flight, QUEUE_COPY_OUT);
+    d->ops->mark(d, flight, QUEUE_WRITE);
+    upload_run(p, flight);
+    for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
+        for (int32_t i = 0; i < p->lowered.n_body; i++) {
+            walk_instr(p, &instrs[i], (struct moment){flight, micro});
+            if (i == p->lowered.last_fetch)
+                d->ops->mark(d, flight, QUEUE_COPY_OUT);
+        }
+    }
+    for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++) {
+        walk_instr(p, &instrs[i], (struct moment){flight, 0});
+        if (i == p->lowered.last_fetch)
+            d->ops->mark(d, flight, QUEUE_COPY_OUT);
+    }
+    d->ops->mark(d, flight, QUEUE_COMPUTE);
+    d->ops->mark(d, flight, QUEUE_COPY_IN);
+    d->ops->mark(d, flight, QUEUE_READ);
+}
+
 int program_record(struct ckpt_program *p)
 {
     struct device *d = p->c->device;
     int rc = 0;
     program_forget(p);
-    if (!d->ops->begin || p->timing)
+    /* A recorded step would not overlap with the copies of the one before. */
+    if (!d->ops->begin || p->timing || p->plan->n_parks)
         return 0;
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++) {
         program_set_runs(p, flight);
@@ -119,14 +183,37 @@ void program_forget(struct ckpt_program *p)
     }
 }
 
+/* Copies of another program may still be under way, and its events have the same numbers. */
+static void join_programs(struct ckpt_program *p)
+{
+    struct device *d = p->c->device;
+    const struct ckpt_program *before = p->c->walked;
+    int n = p->c->tiers[TIER_NVME] ? QUEUE_COUNT : QUEUE_READ;
+    p->c->walked = p;
+    if (!before || before == p || !(before->plan->n_parks || p->plan->n_parks))
+        return;
+    for (int q = 0; q < n; q++)
+        d->ops->signal(d, (enum queue)q, q);
+    for (int q = 0; q < n; q++)
+        for (int other = 0; other < n; other++)
+            if (other != q)
+                d->ops->wait(d, (enum queue)q, other);
+}
+
 void program_walk(struct ckpt_program *p, int flight)
 {
     struct device *d = p->c->device;
+    join_programs(p);
+    if (p->plan->n_parks) {
+        walk_parked(p, flight);
+        return;
+    }
     if (p->recorded[flight])
         d->ops->replay(d, p->recorded[flight]);
     else
         walk(p, flight);
-    d->ops->mark(d, flight);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        d->ops->mark(d, flight, (enum queue)q);
 }
 
 static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_t n)

@@ -72,6 +72,11 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
                                .carried = from->carried,
                                .tape_storage = s,
                                .name = name};
+    if (b->g->storages[b->g->n_storages].persistent) {
+        const struct param *p = &b->t->context->params.data[from->param];
+        b->g->storages[b->g->n_storages].home = p->home[from->kind - STORAGE_VALUE];
+        b->g->storages[b->g->n_storages].home_offset = p->offset[from->kind - STORAGE_VALUE];
+    }
     b->index[s] = b->g->n_storages++;
     return b->index[s];
 }

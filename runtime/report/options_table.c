@@ -7,9 +7,9 @@ static const struct ckpt_option library_table[] = {
     {"vram", CKPT_OPT_SIZE, FIELD(vram), "SIZE",
      "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"},
     {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE",
-     "host memory as a second tier; so far only with --plan-only"},
+     "host memory as a second tier, for what the device has no room for; 0 is none"},
     {"nvme", CKPT_OPT_STRING, FIELD(nvme), "DIR:SIZE",
-     "directory and size of a third tier, several with commas; so far only with --plan-only"},
+     "directory and size of a third tier, in files; several go in turn: DIR:SIZE,DIR:SIZE"},
     {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
      "where to compute: auto (a GPU if there is one), cpu or cuda"},
     {"micro-batch", CKPT_OPT_COUNT, FIELD(micro_batch), "N",
@@ -32,6 +32,8 @@ static const struct ckpt_option library_table[] = {
      "time every op and print where the time of a step goes"},
     {"deterministic", CKPT_OPT_FLAG, FIELD(deterministic), NULL,
      "GPU kernels that give the same bits every time, where a faster one would not"},
+    {"io-deadline", CKPT_OPT_FLOAT, FIELD(io_deadline), "SECONDS",
+     "without an answer from the disk of --nvme that are too many; 0 is 30"},
     {0},
 };
 

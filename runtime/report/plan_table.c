@@ -36,6 +36,9 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .workspace_bytes = s.workspace,
         .step_seconds = plan->seconds,
         .recompute_seconds = plan->recompute_seconds,
+        .exposed_seconds = plan->exposed_seconds,
+        .host_bytes = plan->host_bytes,
+        .nvme_bytes = plan->nvme_bytes,
         .ops = p->graph->n_ops,
         .recomputed_ops = s.recomputed_ops,
     };
@@ -45,6 +48,12 @@ static void row(FILE *f, const char *what, int64_t bytes, const char *note)
 {
     if (bytes)
         fprintf(f, "  %-24s %12s  %s\n", what, human_bytes(bytes), note);
+}
+
+static void tier_row(FILE *f, const ckpt *c, int tier, int64_t bytes)
+{
+    const char *how = c->tiers[tier] ? c->tiers[tier]->how : "";
+    row(f, tier == TIER_HOST ? "parked on the host" : "parked on NVMe", bytes, how);
 }
 
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
@@ -67,6 +76,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     row(f, "workspace", i.workspace_bytes, "largest of one op");
     fprintf(f, "  %-24s %12s  exact; reached in %s\n", "peak", human_bytes(i.planned_peak),
             p->graph->ops[plan->steps[plan->peak_step].op].name);
+    tier_row(f, p->c, TIER_HOST, i.host_bytes);
+    tier_row(f, p->c, TIER_NVME, i.nvme_bytes);
+    row(f, "staging", plan->staging_bytes, "of host memory, between device and NVMe");
     row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
     fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));

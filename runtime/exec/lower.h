@@ -1,0 +1,90 @@
+/* Inside of lowering: lower.c walks the steps, lower_parks.c moves what is parked. */
+#ifndef CKPT_LOWER_H
+#define CKPT_LOWER_H
+
+#include "exec/program.h"
+
+enum { NO_EVENT = -1 };
+
+struct death {
+    int32_t last, instance;
+};
+
+/* A copy out of a room of the arena: whoever takes any of its bytes next has to wait for it. */
+struct departure {
+    int64_t offset, bytes;
+    int32_t event;   /* the copy has read all */
+    int32_t written; /* and the file has it; the same event where there is no file */
+    bool crosses;    /* it may still be under way when the next step begins */
+    bool fetch;      /* to a port */
+    bool over;       /* handed over in the part of the step at hand */
+    bool waited[QUEUE_COUNT]; /* by these queues, since it was handed over */
+};
+
+/* What lowering knows of a park. */
+struct route {
+    int64_t out, in;   /* offsets of the room it leaves and of that it comes back to */
+    int32_t departure; /* of its copy out, or -1: it is clean */
+    int32_t source;    /* departure that the bytes in the tier come from, or -1: from no step */
+    int32_t room;      /* the copy in waits for the end of this step, or -1: for the step before */
+    int32_t event;     /* of its copy in */
+};
+
+/* The slots of one direction between the device and files. */
+struct staging {
+    int32_t full[PLAN_STAGING_SLOTS], empty[PLAN_STAGING_SLOTS]; /* events */
+    int32_t next;
+};
+
+struct lowering {
+    struct ckpt_program *p;
+    struct lowered *l;
+    struct death *deaths; /* instances ordered by last step */
+    struct instr nowhere; /* written to when memory ran out */
+    int64_t *offset;      /* per graph storage: where its bytes are now */
+    int32_t *arriving;    /* per graph storage: event of a copy-in nobody waited for, or NO_EVENT */
+    int32_t *leaving;     /* the same for copies out that a write has to wait for */
+    int32_t *storage;     /* per tape storage: graph storage */
+    int64_t workspace;    /* of the step at hand */
+    int32_t born, dead;   /* instances seen so far */
+    struct route *routes; /* per park */
+    int32_t *out_order, *in_order; /* parks in the order of the queues */
+    int32_t n_out, out_done, in_done;
+    int32_t *left_by;     /* per instance: the park whose copy out reads it at its end, or -1 */
+    int32_t *ends;        /* the event of the start, then per step that of its end, or NO_EVENT */
+    struct {
+        struct departure *data;
+        int64_t capacity;
+    } departures;
+    int32_t n_departures;
+    struct staging out, in;
+    bool failed;
+};
+
+struct instr *lower_emit(struct lowering *w, enum instr_kind kind, enum queue queue);
+int32_t lower_event(struct lowering *w);
+/* Records a new event on a queue. */
+int32_t lower_record(struct lowering *w, enum queue queue);
+void lower_wait(struct lowering *w, enum queue queue, int32_t event);
+char *lower_address(const struct lowering *w, int64_t offset);
+int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instance *i);
+
+/* A copy out of a room, with its events.  Returns its index, or -1 without memory. */
+int32_t lower_depart(struct lowering *w, int64_t offset, int64_t bytes);
+/* Its events were recorded just now. */
+void lower_departed(struct lowering *w, int32_t departure);
+/* A queue is about to write to a room: it waits for what still reads there. */
+void lower_take_room(struct lowering *w, enum queue queue, int64_t offset, int64_t bytes);
+
+/* Plans the routes of all parks.  Returns 0, CKPT_ENOMEM, or CKPT_EPLAN for a park without rooms. */
+int parks_start(struct lowering *w);
+void parks_free(struct lowering *w);
+/* Before a step: copies in that begin now.  After it: its end, and copies out. */
+void parks_before(struct lowering *w, int32_t step);
+void parks_after(struct lowering *w, int32_t step);
+/* Whether an instance is not made by a step: it is copied in, or goes on from the step before. */
+bool parks_bring(const struct lowering *w, const struct plan_instance *i);
+/* Whether a copy out reads an instance when it ends. */
+bool parks_take(const struct lowering *w, const struct plan_instance *i);
+
+#endif

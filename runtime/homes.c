@@ -1,0 +1,231 @@
+/* Homes in the lower tiers, and values in and out of any home. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "exec/program.h"
+#include "homes.h"
+
+#define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
+
+/* ---- opening and closing ---------------------------------------------------------------------- */
+
+static int pin(void *user, void *base, int64_t bytes)
+{
+    struct device *d = user;
+    return d->ops->pin(d, base, bytes);
+}
+
+static void unpin(void *user, void *base, int64_t bytes)
+{
+    struct device *d = user;
+    d->ops->unpin(d, base, bytes);
+}
+
+static int open_host(ckpt *c)
+{
+    struct device *d = c->device;
+    c->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
+    struct tier_host_options o = {.budget = c->options.host,
+                                  .node = d->ops->numa_node ? d->ops->numa_node(d) : -1,
+                                  .spread = true,
+                                  .pin = d->ops->pin ? &c->pin : NULL};
+    return tier_open_host(&c->tiers[TIER_HOST], &o);
+}
+
+/* The slots between device and files: anonymous memory, which io_uring wants, known to the device. */
+static int open_staging(ckpt *c)
+{
+    struct device *d = c->device;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *p = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (p == MAP_FAILED)
+        return error_set(CKPT_ENOMEM, "no %s of host memory to stage what goes to --nvme",
+                         human_bytes(STAGING_BYTES));
+    int rc = d->ops->pin ? d->ops->pin(d, p, STAGING_BYTES) : 0;
+    if (rc)
+        munmap(p, STAGING_BYTES);
+    else
+        c->staging = p;
+    return rc;
+}
+
+static int open_nvme(ckpt *c)
+{
+    struct device *d = c->device;
+    int rc = d->ops->io(d, QUEUE_WRITE, NULL);
+    if (rc)
+        return error_set(rc, "--nvme: the driver of %s cannot wait for the host", d->name);
+    rc = open_staging(c);
+    if (rc)
+        return rc;
+    struct tier_nvme_options o = {.directories = &c->directories,
+                                  .deadline = c->options.io_deadline,
+                                  .staging = c->staging,
+                                  .staged = STAGING_BYTES};
+    return tier_open_nvme(&c->tiers[TIER_NVME], &o);
+}
+
+int homes_open(ckpt *c)
+{
+    int rc = 0;
+    if (c->options.plan_only)
+        return 0;
+    /* The tier sees most of what can hang, and says it better: it gets the first word. */
+    if (c->options.io_deadline > 0)
+        c->device->ops->deadline(c->device, 2 * c->options.io_deadline);
+    if (c->options.host)
+        rc = open_host(c);
+    if (!rc && c->directories.bytes)
+        rc = open_nvme(c);
+    return rc;
+}
+
+void homes_close(ckpt *c, bool untouched)
+{
+    struct device *d = c->device;
+    if (untouched)
+        return;
+    bool stuck = c->tiers[TIER_NVME] && c->tiers[TIER_NVME]->stuck;
+    for (int i = 0; i < TIER_COUNT; i++)
+        if (c->tiers[i])
+            c->tiers[i]->ops->close(c->tiers[i]);
+    if (!c->staging || stuck)
+        return;
+    if (d->ops->unpin)
+        d->ops->unpin(d, c->staging, STAGING_BYTES);
+    munmap(c->staging, STAGING_BYTES);
+}
+
+/* ---- bytes of tiers --------------------------------------------------------------------------- */
+
+static const enum home home_of_tier[] = {[TIER_HOST] = HOME_HOST, [TIER_NVME] = HOME_NVME};
+
+static int64_t home_bytes(const struct param *p, int slot)
+{
+    int64_t unit = p->home[slot] == HOME_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN;
+    return round_up(param_slot_bytes(p, slot), unit);
+}
+
+static int64_t plan_end(const struct plan *p, int tier)
+{
+    int64_t bytes = tier == TIER_HOST ? p->host_bytes : p->nvme_bytes;
+    return bytes ? p->budgets.tier_base[tier] + bytes : 0;
+}
+
+int64_t homes_tier_bytes(const ckpt *c, int tier)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i < c->n_params; i++) {
+        const struct param *p = &c->params.data[i];
+        for (int s = 0; s < SLOT_COUNT; s++)
+            if (p->home[s] == home_of_tier[tier])
+                end = max_i64(end, p->offset[s] + home_bytes(p, s));
+    }
+    for (const struct ckpt_program *p = c->programs; p; p = p->next)
+        end = max_i64(end, plan_end(p->plan, tier));
+    return end;
+}
+
+int homes_reserve(ckpt *c, const struct plan *p)
+{
+    for (int i = 0; i < TIER_COUNT; i++) {
+        struct tier *t = c->tiers[i];
+        int64_t bytes = max_i64(homes_tier_bytes(c, i), plan_end(p, i));
+        int rc = t && bytes > t->bytes ? t->ops->reserve(t, bytes) : 0;
+        if (rc)
+            return context_fail(c, rc, "%s", error_get());
+    }
+    return 0;
+}
+
+/* ---- values ----------------------------------------------------------------------------------- */
+
+static int copy_device(ckpt *c, int64_t offset, void *host, int64_t bytes, bool in)
+{
+    struct device *d = c->device;
+    char *device = d->ops->base(d) + offset;
+    if (in)
+        d->ops->copy(d, QUEUE_COPY_IN, device, host, bytes);
+    else
+        d->ops->copy(d, QUEUE_COPY_OUT, host, device, bytes);
+    int rc = d->ops->sync(d);
+    return rc ? context_fail_device(c, NULL, rc) : 0;
+}
+
+/* A file is written and read in the blocks of the executor: their checksums are of the whole. */
+static int copy_file(ckpt *c, int64_t offset, void *host, int64_t bytes, bool in)
+{
+    struct tier *t = c->tiers[TIER_NVME];
+    int64_t whole = round_up(bytes, PLAN_NVME_ALIGN);
+    int rc = 0;
+    if (in) {
+        memcpy(c->staging, host, (size_t)bytes);
+        memset(c->staging + bytes, 0, (size_t)(whole - bytes));
+        rc = t->ops->write(t, offset, c->staging, whole);
+    } else {
+        rc = t->ops->read(t, offset, c->staging, whole);
+        memcpy(host, c->staging, rc ? 0 : (size_t)bytes);
+    }
+    return rc;
+}
+
+/* One piece of a slot, which begins at byte `at`, into its home or out of it. */
+static int copy_piece(ckpt *c, const struct param *p, int slot, int64_t at, void *host,
+                      int64_t bytes, bool in)
+{
+    int64_t offset = p->offset[slot] + at;
+    if (p->home[slot] == HOME_DEVICE)
+        return copy_device(c, offset, host, bytes, in);
+    if (p->home[slot] == HOME_HOST) {
+        char *home = c->tiers[TIER_HOST]->ops->base(c->tiers[TIER_HOST]) + offset;
+        memcpy(in ? home : host, in ? host : home, (size_t)bytes);
+        return 0;
+    }
+    int rc = copy_file(c, offset, host, bytes, in);
+    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, c->tiers[TIER_NVME]->reason)
+              : 0;
+}
+
+/* The caller's values have to be whole: a step that failed in between left them in pieces. */
+static int begin(ckpt *c)
+{
+    int rc = c->device->ops->sync(c->device);
+    return rc ? context_fail_device(c, NULL, rc) : 0;
+}
+
+static bool is_half(const struct param *p, int slot)
+{
+    return slot == SLOT_VALUE && p->desc.dtype == CKPT_BF16;
+}
+
+/* Calls copy_piece for all of a slot; values goes through a buffer where the slot is bf16. */
+static int copy_slot(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
+{
+    bool half = is_half(p, slot);
+    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
+    uint16_t *buffer = half ? malloc((size_t)min_i64(n, most) * 2) : NULL;
+    if (half && !buffer)
+        return context_fail(c, CKPT_ENOMEM, "no memory to round parameter '%s'", p->name);
+    int rc = begin(c);
+    for (int64_t at = 0; at < n && !rc; at += most) {
+        int64_t count = min_i64(n - at, most);
+        void *piece = half ? (void *)buffer : (void *)(values + at);
+        if (half && in)
+            ckpt_to_bf16(values + at, buffer, count);
+        rc = copy_piece(c, p, slot, at * size, piece, count * size, in);
+        if (half && !in && !rc)
+            ckpt_from_bf16(buffer, values + at, count);
+    }
+    free(buffer);
+    return rc;
+}
+
+int homes_write(ckpt *c, const struct param *p, int slot, const float *src, int64_t n)
+{
+    return copy_slot(c, p, slot, (float *)(uintptr_t)src, n, true);
+}
+
+int homes_read(ckpt *c, const struct param *p, int slot, float *dst, int64_t n)
+{
+    return copy_slot(c, p, slot, dst, n, false);
+}
