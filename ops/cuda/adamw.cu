@@ -3,6 +3,7 @@
 #include "attr.h"
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"
+#include "optim/adamw_math.h"
 
 #define THREADS 256
 #define CHUNK   (4 * THREADS) /* elements of a thread block: one vector a thread */
@@ -21,17 +22,6 @@ struct adamw_param {
 struct adamw_params {
     int n;
     struct adamw_param of[ADAMW_PARAMS];
-};
-
-/* Constants of one optimizer. */
-struct adamw_options {
-    float b1, b2, new1, new2; /* beta, 1 - beta */
-    float eps, weight_decay, ema, new_ema;
-};
-
-/* What all elements of one update share. */
-struct adamw_moving {
-    float clip, unbias1, unbias2, lr;
 };
 
 /* The parameter that a block belongs to: the last whose first block is not behind it. */
@@ -64,18 +54,13 @@ template <int V, bool EMA> struct adamw_lanes {
             load_floats(ema, p.ema + i);
     }
 
-    __device__ __forceinline__ void update(const struct adamw_options &c,
-                                           const struct adamw_moving &s)
+    __device__ __forceinline__ void update(const struct adamw_constants &c)
     {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            float x = g[i] * s.clip;
-            m[i] = c.b1 * m[i] + c.new1 * x;
-            v[i] = c.b2 * v[i] + c.new2 * x * x;
-            float change = m[i] * s.unbias1 / (sqrtf(v[i] * s.unbias2) + c.eps);
-            w[i] -= s.lr * (change + c.weight_decay * w[i]);
+            w[i] = adamw_weight(&c, g[i], w[i], &m[i], &v[i]);
             if (EMA)
-                ema[i] = c.ema * ema[i] + c.new_ema * w[i];
+                ema[i] = adamw_ema(&c, ema[i], w[i]);
         }
     }
 
@@ -97,7 +82,7 @@ template <int V, bool EMA> struct adamw_lanes {
  */
 template <bool EMA>
 static __global__ void __launch_bounds__(THREADS, 5)
-    adamw(const __grid_constant__ struct adamw_params all, struct adamw_options c,
+    adamw(const __grid_constant__ struct adamw_params all, struct adamw_constants c,
           const float *clip, const struct ckpt_run *run)
 {
     const struct adamw_param &p = all.of[param_of(all, blockIdx.x)];
@@ -109,31 +94,20 @@ static __global__ void __launch_bounds__(THREADS, 5)
         x.load(p, begin + at);
     if (!isfinite(clip[CLIP_NORM]))
         return;
-    struct adamw_moving s = {clip[CLIP_FACTOR], clip[CLIP_UNBIAS1], clip[CLIP_UNBIAS2], run->lr};
+    c.clip = clip[CLIP_FACTOR];
+    c.unbias1 = clip[CLIP_UNBIAS1];
+    c.unbias2 = clip[CLIP_UNBIAS2];
+    c.lr = run->lr;
     if (at < whole) {
-        x.update(c, s);
+        x.update(c);
         x.store(p, begin + at);
     }
     for (int i = whole + (int)threadIdx.x; i < n; i += THREADS) {
         struct adamw_lanes<1, EMA> one;
         one.load(p, begin + i);
-        one.update(c, s);
+        one.update(c);
         one.store(p, begin + i);
     }
-}
-
-static struct adamw_options options_of(const struct ckpt_adamw *o)
-{
-    struct adamw_options c = {};
-    c.b1 = o->beta1;
-    c.b2 = o->beta2;
-    c.new1 = (float)(1.0 - (double)o->beta1);
-    c.new2 = (float)(1.0 - (double)o->beta2);
-    c.eps = o->eps;
-    c.weight_decay = o->weight_decay;
-    c.ema = o->ema_decay;
-    c.new_ema = (float)(1.0 - (double)o->ema_decay);
-    return c;
 }
 
 static struct adamw_param param_at(const struct ckpt_view *state, const struct ckpt_view *gradient)
@@ -157,7 +131,7 @@ int cuda_adamw(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *gradient = a->in + a->n_out;
     const float *clip = static_cast<const float *>(a->in[a->n_in - 1].data);
-    struct adamw_options c = options_of(static_cast<const struct ckpt_adamw *>(a->attr));
+    struct adamw_constants c = adamw_constants_of(static_cast<const struct ckpt_adamw *>(a->attr));
     struct adamw_params all = {};
     unsigned blocks = 0;
     all.n = adamw_params(a->n_in);

@@ -1,0 +1,44 @@
+/*
+ * The update on the host: what the CPU device runs, and a plain function for state that stays in
+ * host memory.  Every instruction set and the CUDA kernel give the same bits (adamw_math.h).
+ */
+#ifndef CKPT_HOST_ADAMW_H
+#define CKPT_HOST_ADAMW_H
+
+#include "base.h"
+
+struct adamw_constants;
+
+/* n elements of one parameter: the fp32 weight or master, its moments and its gradient. */
+struct host_adamw {
+    float *w, *m, *v;
+    float *ema;           /* or NULL */
+    uint16_t *value;      /* bf16 of the new weight, or NULL */
+    const void *gradient; /* fp32, or bf16 where half is set */
+    bool half;
+    int64_t n;
+};
+
+/* Instruction sets; the first is what the library was compiled for and is there always. */
+enum host_adamw_set { HOST_ADAMW_PLAIN, HOST_ADAMW_AVX2, HOST_ADAMW_AVX512, HOST_ADAMW_SETS };
+
+/* Its name, or NULL where this computer or this build does not have it. */
+const char *host_adamw_name(enum host_adamw_set set);
+
+/* Updates with the best instruction set, in OpenMP threads of the caller's number. */
+void host_adamw(const struct adamw_constants *c, const struct host_adamw *p);
+
+/* The same with a set that is there, on this thread alone. */
+void host_adamw_with(enum host_adamw_set set, const struct adamw_constants *c,
+                     const struct host_adamw *p);
+
+/*
+ * Keeps the calling thread, and the threads that OpenMP starts for it from now on, on the
+ * processors of a NUMA node; their number becomes that of those processors the thread might use
+ * before.  nodes: NULL, or a directory that stands for /sys/devices/system/node.  Returns that
+ * number, or CKPT_EIO, the sentence in error_get(), where the node is not there or none of its
+ * processors may be used; then nothing has changed.
+ */
+int host_adamw_bind(int node, const char *nodes);
+
+#endif

@@ -1,0 +1,65 @@
+/* Threads of the update on the processors of one NUMA node: see host_adamw.h. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include "optim/host_adamw.h"
+
+/* "0-3,8,10-11" as a set; false where that is not what stands there. */
+static bool parse_list(const char *text, cpu_set_t *set)
+{
+    CPU_ZERO(set);
+    for (const char *at = text; *at && *at != '\n';) {
+        char *end;
+        long first = strtol(at, &end, 10), last = first;
+        if (end == at)
+            return false;
+        if (*end == '-') {
+            at = end + 1;
+            last = strtol(at, &end, 10);
+            if (end == at)
+                return false;
+        }
+        if (first < 0 || last < first || last >= CPU_SETSIZE || (*end && !strchr(",\n", *end)))
+            return false;
+        for (long i = first; i <= last; i++)
+            CPU_SET((size_t)i, set);
+        at = *end == ',' ? end + 1 : end;
+    }
+    return true;
+}
+
+/* The processors of a node that this thread may use now. */
+static int read_node(int node, const char *nodes, cpu_set_t *set)
+{
+    char path[4096], text[4096] = "";
+    cpu_set_t allowed;
+    snprintf(path, sizeof path, "%s/node%d/cpulist", nodes ? nodes : "/sys/devices/system/node",
+             node);
+    FILE *f = fopen(path, "r");
+    bool ok = f && fgets(text, sizeof text, f) && parse_list(text, set);
+    if (f)
+        fclose(f);
+    if (!ok)
+        return error_set(CKPT_EIO, "node %d: %s does not list its processors", node, path);
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return error_set(CKPT_EIO, "the processors of this thread are not known");
+    CPU_AND(set, set, &allowed);
+    return CPU_COUNT(set) ? 0
+                          : error_set(CKPT_EIO, "node %d has no processor that may be used", node);
+}
+
+int host_adamw_bind(int node, const char *nodes)
+{
+    cpu_set_t set;
+    int rc = read_node(node, nodes, &set);
+    if (!rc && sched_setaffinity(0, sizeof set, &set))
+        rc = error_set(CKPT_EIO, "a thread cannot be kept on node %d", node);
+#ifdef _OPENMP
+    if (!rc)
+        omp_set_num_threads(CPU_COUNT(&set));
+#endif
+    return rc ? rc : CPU_COUNT(&set);
+}
