@@ -1,0 +1,147 @@
+/*
+ * The update on the host against a copy of memory by the same threads in the same run: bytes read
+ * and written in a second.  Ways to call it take turns, so that whatever else the machine does
+ * falls on all of them alike; the best of the rounds counts.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include "optim/adamw_math.h"
+#include "optim/host_adamw.h"
+
+struct bench_options {
+    int64_t numel, rounds, threads, node;
+};
+
+static const struct ckpt_option table[] = {
+    {"numel", CKPT_OPT_INT, offsetof(struct bench_options, numel), "N",
+     "elements of the parameter (default 33554432)"},
+    {"rounds", CKPT_OPT_INT, offsetof(struct bench_options, rounds), "N",
+     "rounds, of which the best counts (default 7)"},
+    {"threads", CKPT_OPT_INT, offsetof(struct bench_options, threads), "N",
+     "threads (default: one for each processor)"},
+    {"node", CKPT_OPT_INT, offsetof(struct bench_options, node), "N",
+     "keep the threads on this NUMA node (default: anywhere)"},
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+enum { W, M, V, EMA, GRADIENT, STREAMS, WAYS = 4 };
+
+/* Large pages where there are some, and each touched by the thread that will use it. */
+static float *make(int64_t n, float value)
+{
+    size_t bytes = (size_t)n * sizeof(float);
+    float *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        fprintf(stderr, "bench_adamw: no memory for %lld elements\n", (long long)n);
+        exit(1);
+    }
+    madvise(p, bytes, MADV_HUGEPAGE);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        p[i] = value;
+    return p;
+}
+
+/* One half of the streams onto the other, each thread its share. */
+static double copy_seconds(float *const *stream, int64_t n)
+{
+    double start = clock_seconds();
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < 64; part++) {
+        int64_t from = n * part / 64, bytes = (n * (part + 1) / 64 - from) * (int64_t)sizeof(float);
+        memcpy(stream[EMA] + from, stream[W] + from, (size_t)bytes);
+        memcpy(stream[V] + from, stream[M] + from, (size_t)bytes);
+    }
+    return clock_seconds() - start;
+}
+
+static double update_seconds(const struct host_adamw *p)
+{
+    struct ckpt_adamw options = CKPT_ADAMW_INIT;
+    options.ema_decay = 0.999f;
+    struct adamw_constants c = adamw_constants_of(&options);
+    double start = clock_seconds();
+    host_adamw(&c, p);
+    return clock_seconds() - start;
+}
+
+static const char *best_set(void)
+{
+    const char *name = NULL;
+    for (enum host_adamw_set set = 0; set < HOST_ADAMW_SETS; set++)
+        if (host_adamw_name(set))
+            name = host_adamw_name(set);
+    return name;
+}
+
+static int64_t bytes_of(const struct host_adamw *p)
+{
+    return p->n * (6 * 4 + (p->half ? 2 : 4) + (p->value ? 2 : 0) + (p->ema ? 8 : 0));
+}
+
+static void run(const struct bench_options *o, int threads)
+{
+    float *stream[STREAMS], *value = make((o->numel + 1) / 2, 0.f);
+    for (int i = 0; i < STREAMS; i++)
+        stream[i] = make(o->numel, 0.375f);
+    struct host_adamw way[WAYS];
+    double copy = INFINITY, update[WAYS];
+    for (int i = 0; i < WAYS; i++) {
+        way[i] = (struct host_adamw){.w = stream[W],
+                                     .m = stream[M],
+                                     .v = stream[V],
+                                     .ema = i % 2 ? stream[EMA] : NULL,
+                                     .value = (uint16_t *)(void *)value,
+                                     .gradient = stream[GRADIENT],
+                                     .half = i / 2,
+                                     .n = o->numel};
+        update[i] = INFINITY;
+    }
+    for (int64_t round = 0; round < o->rounds; round++) {
+        copy = fmin(copy, copy_seconds(stream, o->numel));
+        for (int i = 0; i < WAYS; i++)
+            update[i] = fmin(update[i], update_seconds(&way[i]));
+    }
+    double rate = 16. * (double)o->numel / copy;
+    printf("host AdamW: %lld elements, threads: %d, %s; bytes read and written\n",
+           (long long)o->numel, threads, best_set());
+    printf("%-28s %9s %9s %9s %8s\n", "what", "ms", "GB/s", "of copy", "target");
+    printf("%-28s %9.2f %9.1f\n", "memory copy", copy * 1e3, rate * 1e-9);
+    for (int i = 0; i < WAYS; i++) {
+        double here = (double)bytes_of(&way[i]) / update[i];
+        printf("%s gradient%-14s %9.2f %9.1f %9.2f %8s\n", way[i].half ? "bf16" : "fp32",
+               way[i].ema ? ", EMA" : "", update[i] * 1e3, here * 1e-9, here / rate, "0.80");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options o = {.numel = INT64_C(1) << 25, .rounds = 7, .node = -1};
+    int threads = 1;
+    const struct ckpt_option *tables[] = {table};
+    if (ckpt_option_table_parse(table, &o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 1, tables)) {
+        fprintf(stderr, "bench_adamw: %s\n", ckpt_error(NULL));
+        return 2;
+    }
+    if (o.numel < 1 || o.rounds < 1) {
+        fprintf(stderr, "bench_adamw: --numel and --rounds must be 1 or more\n");
+        return 2;
+    }
+    if (o.node >= 0 && host_adamw_bind((int)o.node, NULL) < 0) {
+        fprintf(stderr, "bench_adamw: %s\n", error_get());
+        return 1;
+    }
+#ifdef _OPENMP
+    if (o.threads > 0)
+        omp_set_num_threads((int)o.threads);
+    threads = omp_get_max_threads();
+#endif
+    run(&o, threads);
+    return 0;
+}
