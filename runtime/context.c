@@ -95,6 +95,16 @@ static int open_cpu(ckpt *c)
                            c->options.threads);
 }
 
+/* Without --machine: the rates of a file for this GPU, or what any reaches.  Ops that the file has
+ * no time for are timed before the plan is made. */
+static void find_machine(ckpt *c)
+{
+    if (machine_for_device(c->device->name, &c->machine))
+        return;
+    c->machine = machine_cuda;
+    snprintf(c->machine.name, sizeof c->machine.name, "%s", c->device->name);
+}
+
 static int open_device(ckpt *c)
 {
     const char *name = c->options.device ? c->options.device : "auto";
@@ -113,10 +123,8 @@ static int open_device(ckpt *c)
     if (rc)
         return rc;
     c->backend = c->device->ops->backend;
-    if (c->backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine)) {
-        c->machine = machine_cuda;
-        snprintf(c->machine.name, sizeof c->machine.name, "%s", c->device->name);
-    }
+    if (c->backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
+        find_machine(c);
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /*
- * Machine files: one JSON object, every member required, none unknown.  A member is a row of one
- * table, which both the reader and the writer walk, so that files come out in one order.
+ * Machine files: one JSON object, every member but "devices" required, none unknown.  Most are rows
+ * of one table, which both the reader and the writer walk, so that files come out in one order.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -111,13 +112,11 @@ static json_t *get(struct reader *r, const json_t *root, const char *name)
     return r->rc ? NULL : value;
 }
 
-/* A text without control characters that has room in dst; the name of a machine is not empty. */
-static void get_text(struct reader *r, const json_t *root, const char *name, char *dst, size_t size)
+/* A text without control characters that has room in dst and is not empty. */
+static void take_text(struct reader *r, const json_t *value, const char *name, char *dst,
+                      size_t size)
 {
-    const json_t *value = get(r, root, name);
     const char *text = json_string_value(value);
-    if (!value)
-        return;
     bool plain = text && strlen(text) == json_string_length(value);
     for (const char *c = text; plain && *c; c++)
         plain = (unsigned char)*c >= 0x20 && *c != 0x7f;
@@ -125,6 +124,28 @@ static void get_text(struct reader *r, const json_t *root, const char *name, cha
         fail(r, CKPT_EFORMAT, "\"%s\" must be a text of 1 to %zu plain characters", name, size - 1);
     else
         memcpy(dst, text, strlen(text) + 1);
+}
+
+static void get_text(struct reader *r, const json_t *root, const char *name, char *dst, size_t size)
+{
+    const json_t *value = get(r, root, name);
+    if (value)
+        take_text(r, value, name, dst, size);
+}
+
+/* ["NVIDIA H200", ...]; without it the file is found by its own name only. */
+static void get_devices(struct reader *r, const json_t *root, struct machine *m)
+{
+    const json_t *devices = json_object_get(root, "devices");
+    if (!devices)
+        return;
+    if (!json_is_array(devices) || json_array_size(devices) > MACHINE_DEVICES) {
+        fail(r, CKPT_EFORMAT, "\"devices\" must be a list of at most %d names", MACHINE_DEVICES);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(devices) && !r->rc; i++)
+        take_text(r, json_array_get(devices, i), "devices", m->devices[m->n_devices++],
+                  sizeof(m->devices[0]));
 }
 
 static bool is_bytes(const struct member *row)
@@ -238,8 +259,8 @@ static void get_backend(struct reader *r, const json_t *root, struct machine *m)
 
 static bool is_known(const char *name)
 {
-    static const char *const others[] = {"format", "name",    "estimate",
-                                         "source", "backend", "costs"};
+    static const char *const others[] = {"format",  "name",    "estimate", "source",
+                                         "backend", "devices", "costs"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (!strcmp(name, others[i]))
             return true;
@@ -268,19 +289,71 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
         fail(r, CKPT_EFORMAT, "\"estimate\" must be true or false");
     m->estimate = json_is_true(estimate);
     get_backend(r, root, m);
+    get_devices(r, root, m);
     for (size_t i = 0; i < N_MEMBERS; i++)
         get_member(r, root, &members[i], m);
     get_costs(r, root, m);
 }
 
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Where the files that came with the library lie. */
+static const char *directory(void)
+{
+    const char *dir = getenv("CKPT_MACHINE_DIR");
+    return dir && *dir ? dir : CKPT_MACHINE_DIR;
+}
+
 /* The path of a file that came with the library, if that is what is asked for. */
 static const char *find_file(const char *path, char *dst, size_t size)
 {
-    const char *dir = getenv("CKPT_MACHINE_DIR");
     if (strpbrk(path, "/.") || !*path)
         return path;
-    snprintf(dst, size, "%s/%s.json", dir && *dir ? dir : CKPT_MACHINE_DIR, path);
+    snprintf(dst, size, "%s/%s.json", directory(), path);
     return dst;
+}
+
+static bool stands_for(const struct machine *m, const char *device)
+{
+    for (int32_t i = 0; i < m->n_devices; i++)
+        if (!strcmp(m->devices[i], device))
+            return true;
+    return false;
+}
+
+static int is_machine_file(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 5 && !strcmp(entry->d_name + n - 5, ".json");
+}
+
+bool machine_for_device(const char *device, struct machine *m)
+{
+    struct dirent **names;
+    int n = scandir(directory(), &names, is_machine_file, alphasort);
+    bool found = false;
+    for (int i = 0; i < n; i++) {
+        char path[4096], message[CKPT_MESSAGE];
+        struct machine one;
+        snprintf(path, sizeof(path), "%s/%s", directory(), names[i]->d_name);
+        free(names[i]);
+        if (found || machine_read(path, &one, message))
+            continue;
+        found = stands_for(&one, device);
+        if (found)
+            *m = one;
+        else
+            machine_free(&one);
+    }
+    if (n >= 0)
+        free(names);
+    return found;
+}
+
+static void keep_name(struct machine *m, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(m->file, sizeof(m->file), "%.63s", slash ? slash + 1 : path);
 }
 
 int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE])
@@ -304,6 +377,8 @@ int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]
     json_decref(root);
     if (r.rc)
         machine_free(m);
+    else
+        keep_name(m, r.path);
     return r.rc;
 }
 
@@ -313,16 +388,33 @@ void machine_free(struct machine *m)
     *m = (struct machine){.n_costs = 0};
 }
 
-/* A JSON string; what JSON cannot hold is left out. */
-static void put_text(FILE *f, const char *name, const char *text)
+/* What JSON cannot hold is left out. */
+static void put_string(FILE *f, const char *text)
 {
-    fprintf(f, "  \"%s\": \"", name);
+    fputc('"', f);
     for (const unsigned char *c = (const unsigned char *)text; *c; c++)
         if (*c == '"' || *c == '\\')
             fprintf(f, "\\%c", *c);
         else if (*c >= 0x20 && *c != 0x7f)
             fputc(*c, f);
-    fputs("\",\n", f);
+    fputc('"', f);
+}
+
+static void put_text(FILE *f, const char *name, const char *text)
+{
+    fprintf(f, "  \"%s\": ", name);
+    put_string(f, text);
+    fputs(",\n", f);
+}
+
+static void put_devices(FILE *f, const struct machine *m)
+{
+    fputs("  \"devices\": [", f);
+    for (int32_t i = 0; i < m->n_devices; i++) {
+        fputs(i ? ", " : "", f);
+        put_string(f, m->devices[i]);
+    }
+    fputs("],\n", f);
 }
 
 static void put_machine(FILE *f, const void *user)
@@ -335,6 +427,7 @@ static void put_machine(FILE *f, const void *user)
     fprintf(f, "  \"estimate\": %s,\n", m->estimate ? "true" : "false");
     put_text(f, "source", m->source);
     put_text(f, "backend", backends[m->backend]);
+    put_devices(f, m);
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const void *field = (const char *)m + members[i].offset;
         if (is_bytes(&members[i]))

@@ -13,8 +13,13 @@ struct machine_cost {
     double seconds;
 };
 
+enum { MACHINE_DEVICES = 8 };
+
 struct machine {
     char name[64];
+    char file[64];                     /* that it was read from, without its directory, or "" */
+    char devices[MACHINE_DEVICES][64]; /* what drivers call the hardware it stands for */
+    int32_t n_devices;
     bool estimate;                     /* from public figures, not measured */
     enum ckpt_backend backend;         /* whose kernels it runs */
     int64_t memory;                    /* device bytes, for --vram 80% */
@@ -39,6 +44,13 @@ extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
  * m then holds nothing to free.
  */
 int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+
+/*
+ * Reads the first of the files that came with the library, in the order of their names, that stands
+ * for hardware of this name.  Returns false, and leaves m alone, where none does; files that cannot
+ * be read are passed over.
+ */
+bool machine_for_device(const char *device, struct machine *m);
 
 /* The same machine gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE]);

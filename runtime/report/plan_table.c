@@ -56,6 +56,18 @@ static void tier_row(FILE *f, const ckpt *c, int tier, int64_t bytes)
     row(f, tier == TIER_HOST ? "parked on the host" : "parked on NVMe", bytes, how);
 }
 
+/* Where the times of ops come from: the rates of a file, and for so many ops a time of their own,
+ * of the file or taken before this plan was made. */
+static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
+{
+    int32_t timed = 0;
+    double seconds;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        timed += machine_cost(m, g->ops[i].cost_key, &seconds);
+    fprintf(f, "  %-24s %12s  %s; %d of %d ops timed\n", "costs", *m->file ? m->file : "built in",
+            m->estimate ? "an estimate" : "measured", (int)timed, (int)g->n_ops);
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     struct ckpt_program_info i;
@@ -67,6 +79,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,
                 *p->c->no_gpu ? p->c->no_gpu : d->name);
+    print_costs(p->graph, &p->c->machine, f);
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
     bool narrow = p->tape->grad_dtype == CKPT_BF16 && i.n_micro == 1;

@@ -116,6 +116,12 @@ static const struct mistake {
     {"\"estimate\": true", "\"estimate\": 1", "\"estimate\" must be true or false"},
     {"\"name\": \"cpu\"", "\"name\": \"\"", "\"name\" must be a text"},
     {"\"name\": \"cpu\"", "\"name\": \"a\\u001b[2J\"", "\"name\" must be a text"},
+    {"\"devices\": []", "\"devices\": 1", "\"devices\" must be a list"},
+    {"\"devices\": []", "\"devices\": [1]", "\"devices\" must be a text"},
+    {"\"devices\": []", "\"devices\": [\"\"]", "\"devices\" must be a text"},
+    {"\"devices\": []",
+     "\"devices\": [\"1\", \"2\", \"3\", \"4\", \"5\", \"6\", \"7\", \"8\", \"9\"]",
+     "at most 8 names"},
     {"\"costs\": {}", "\"costs\": []", "\"costs\" must be an object"},
     {"\"costs\": {}", "\"costs\": {\"12\": 1}", "expected 16 hex digits"},
     {"\"costs\": {}", "\"costs\": {\"0000000000000001\": -1}", "must be a time"},
@@ -144,6 +150,60 @@ static void test_mistakes(void **state)
     }
 }
 
+/* The shipped file for hardware of a name, by the name that its driver gives it. */
+static void test_devices(void **state)
+{
+    static const char *const known[][2] = {{"NVIDIA H200", "h200-141.json"},
+                                           {"NVIDIA H100 80GB HBM3", "h100-80.json"},
+                                           {"NVIDIA A100-SXM4-40GB", "a100-40.json"},
+                                           {"NVIDIA A100-SXM4-80GB", "a100-80.json"},
+                                           {"NVIDIA GeForce RTX 4090", "rtx4090.json"}};
+    static const char *const unknown[] = {"", "NVIDIA H20", "NVIDIA H200 NVL", "cpu"};
+    struct machine m;
+    (void)state;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        assert_true(machine_for_device(known[i][0], &m));
+        assert_string_equal(m.file, known[i][1]);
+        assert_int_equal(m.backend, CKPT_ON_CUDA);
+        machine_free(&m);
+    }
+    m = (struct machine){.name = "untouched"};
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
+        assert_false(machine_for_device(unknown[i], &m));
+    assert_string_equal(m.name, "untouched");
+}
+
+/* Of several files the first by name; what is no machine file is passed over, and so is a directory
+ * that is not there. */
+static void test_devices_elsewhere(void **state)
+{
+    char dir[] = "test_machine.tmp-XXXXXX", path[3][64], shipped[4096];
+    struct machine m = machine_cpu;
+    (void)state;
+    snprintf(shipped, sizeof(shipped), "%s", getenv("CKPT_MACHINE_DIR"));
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("CKPT_MACHINE_DIR", dir, 1), 0);
+    for (int i = 0; i < 3; i++)
+        snprintf(path[i], sizeof(path[i]), "%s/%c.json", dir, "abc"[i]);
+    m.n_devices = 2;
+    snprintf(m.devices[0], sizeof(m.devices[0]), "another");
+    snprintf(m.devices[1], sizeof(m.devices[1]), "mine \"quoted\"");
+    assert_int_equal(machine_write(&m, path[2], message), 0);
+    assert_int_equal(machine_write(&m, path[1], message), 0);
+    FILE *f = fopen(path[0], "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_true(machine_for_device("mine \"quoted\"", &m));
+    assert_string_equal(m.file, "b.json");
+    assert_int_equal(m.n_devices, 2);
+    machine_free(&m);
+    for (int i = 0; i < 3; i++)
+        unlink(path[i]);
+    rmdir(dir);
+    assert_false(machine_for_device("another", &m));
+    assert_int_equal(setenv("CKPT_MACHINE_DIR", shipped, 1), 0);
+}
+
 static void test_missing(void **state)
 {
     struct machine m;
@@ -161,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped),    cmocka_unit_test(test_default),
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_devices),    cmocka_unit_test(test_devices_elsewhere),
         cmocka_unit_test(test_missing),
     };
     int fd = mkstemp(file);
