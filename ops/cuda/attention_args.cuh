@@ -38,6 +38,11 @@ void attention_tiles_backward(const struct attention_args &a, cudaStream_t strea
 bool attention_hopper_takes(const struct attention_args &a);
 void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
+/* Of that, packed keys: all but o and dq of sequences that have more than ATTENTION_RESIDENT. */
+constexpr int ATTENTION_RESIDENT = 320;
+int64_t attention_resident_chunks(const struct attention_args &a);
+void attention_resident_forward(const struct attention_args &a, cudaStream_t stream);
+void attention_resident_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 

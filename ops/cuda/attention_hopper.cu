@@ -12,6 +12,7 @@ constexpr int GROUPS = 2;
 constexpr int THREADS = GROUP * GROUPS;
 constexpr int ROWS = GROUP_ROWS * GROUPS;
 constexpr int KEYS = 64;
+constexpr int RIGHT = column_pieces(KEYS);
 constexpr float LOG2E = 1.44269504f;
 constexpr float LN2 = 0.69314718f;
 
@@ -76,7 +77,7 @@ __device__ __forceinline__ void forward_step(running &r, uint32_t q, uint32_t k,
     float s[KEYS / 8][4];
     uint32_t p[KEYS / 16][4];
     products_begin();
-    begin_scores<ROWS>(s, q, k);
+    begin_scores<column_pieces(ROWS), RIGHT>(s, q, k);
     products_wait<0>();
     pin_registers(s);
     if (negative || n_keys < KEYS) {
@@ -102,7 +103,7 @@ __device__ __forceinline__ void forward_step(running &r, uint32_t q, uint32_t k,
             }
         round_operand(p[step], s, step);
         products_begin();
-        multiply_rows(r.o, p[step], v, step);
+        multiply_rows<RIGHT>(r.o, p[step], v, step);
     }
     products_commit();
     products_wait<0>();
@@ -135,6 +136,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
     const int64_t sequence = unit;
     const struct attention_keys keys = attention_keys_of(a, sequence);
+    if (a.lens && keys.n <= ATTENTION_RESIDENT)
+        return;
     const struct attention_rows o = attention_rows_at(a, a.o, sequence, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = group_index() * GROUP_ROWS; /* the group's first */
@@ -180,6 +183,10 @@ __global__ void __launch_bounds__(THREADS, 2)
 void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream)
 {
     const size_t shared = left_bytes(ROWS) + 4 * right_bytes(KEYS);
+    if (a.lens)
+        attention_resident_forward(a, stream);
+    if (a.lens && a.n_keys <= ATTENTION_RESIDENT)
+        return;
     attention_launch(hopper_forward,
                      a.n_sequences * a.n_heads * attention_tile_count(a.n_queries, ROWS), THREADS,
                      shared, stream, a);

@@ -122,6 +122,20 @@ __device__ __forceinline__ void multiply_widths(float (&c)[8][4], uint64_t a, ui
                  : "l"(a), "l"(b), "r"(add));
 }
 
+/* The same, a in registers. */
+__device__ __forceinline__ void multiply_width(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b,
+                                               int add)
+{
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, add, 1, 1, 0; }"
+                 : ACCUMULATORS(c[0]), ACCUMULATORS(c[1]), ACCUMULATORS(c[2]), ACCUMULATORS(c[3]),
+                   ACCUMULATORS(c[4]), ACCUMULATORS(c[5]), ACCUMULATORS(c[6]), ACCUMULATORS(c[7])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
 /* c [64, 72] += a [64, 16] b [16, 72], a in registers. */
 __device__ __forceinline__ void multiply_sixteen(float (&c)[UNITS][4], const uint32_t (&a)[4],
                                                  uint64_t b)
@@ -141,27 +155,27 @@ __device__ __forceinline__ void multiply_sixteen(float (&c)[UNITS][4], const uin
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-/* c [64, 64] = x y^T: x 64 rows of a left tile of ROWS rows, y a right tile of 64 rows, told by
- * their first pieces. */
-template <int ROWS>
+/* c [64, 64] = x y^T: 64 rows of a left and of a right tile, told by their first pieces; their
+ * columns are LEFT and RIGHT pieces apart. */
+template <int LEFT, int RIGHT>
 __device__ __forceinline__ void begin_scores(float (&c)[8][4], uint32_t x, uint32_t y)
 {
-    constexpr int left = column_pieces(ROWS), right = column_pieces(64);
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
         const int column = k < STEPS - 1 ? 2 * k : UNITS - 2;
-        multiply_widths(c, operand_at(x + 2 * k * left, left, 8),
-                        operand_at(y + column * right, right, 8), k > 0);
+        multiply_widths(c, operand_at(x + 2 * k * LEFT, LEFT, 8),
+                        operand_at(y + column * RIGHT, RIGHT, 8), k > 0);
     }
     products_commit();
 }
 
-/* c [64, 72] += p y for 16 rows of y, a right tile of 64, from row 16 k on; p is in registers.
- * Goes into the batch that is committed next. */
+/* c [64, 72] += p y for 16 rows of y, a right tile, from row 16 k on; p is in registers.  Goes into
+ * the batch that is committed next. */
+template <int RIGHT>
 __device__ __forceinline__ void multiply_rows(float (&c)[UNITS][4], const uint32_t (&p)[4],
                                               uint32_t y, int k)
 {
-    multiply_sixteen(c, p, operand_at(y + k * 16, 8, column_pieces(64)));
+    multiply_sixteen(c, p, operand_at(y + k * 16, 8, RIGHT));
 }
 
 /* Columns 16 k to 16 k + 15 of accumulators rounded to a left operand. */

@@ -8,6 +8,7 @@
 #include "cuda/workspace.h"
 
 constexpr int TILE = 64; /* keys or queries that a block takes in at once */
+constexpr int RIGHT = column_pieces(TILE);
 constexpr float LOG2E = 1.44269504f;
 
 extern __shared__ uint4 attention_shared[];
@@ -59,8 +60,8 @@ __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v
     float s[TILE / 8][4], ds[TILE / 8][4];
     uint32_t operand[TILE / 16][4];
     products_begin();
-    begin_scores<ROWS>(s, r.q, k);
-    begin_scores<ROWS>(ds, r.d_o, v);
+    begin_scores<column_pieces(ROWS), RIGHT>(s, r.q, k);
+    begin_scores<column_pieces(ROWS), RIGHT>(ds, r.d_o, v);
     products_wait<1>();
     pin_registers(s);
 #pragma unroll
@@ -89,7 +90,7 @@ __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v
                 ds[n][i] = s[n][i] * (ds[n][i] - r.statistics[i / 2].y);
         round_operand(operand[step], ds, step);
         products_begin();
-        multiply_rows(r.dq, operand[step], k, step);
+        multiply_rows<RIGHT>(r.dq, operand[step], k, step);
     }
     products_commit();
     products_wait<0>();
@@ -108,6 +109,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
     const int64_t sequence = unit;
     const struct attention_keys keys = attention_keys_of(a, sequence);
+    if (a.lens && keys.n <= ATTENTION_RESIDENT)
+        return;
     const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = group_index() * GROUP_ROWS; /* the group's first */
@@ -177,8 +180,8 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
     float p[TILE / 8][4], ds[TILE / 8][4];
     uint32_t left[TILE / 16][4], other[TILE / 16][4];
     products_begin();
-    begin_scores<KEYS>(p, r.k, q);
-    begin_scores<KEYS>(ds, r.v, d_o);
+    begin_scores<column_pieces(KEYS), RIGHT>(p, r.k, q);
+    begin_scores<column_pieces(KEYS), RIGHT>(ds, r.v, d_o);
     products_wait<1>();
     pin_registers(p);
 #pragma unroll
@@ -205,8 +208,8 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
         round_operand(left[k], p, k);
         round_operand(other[k], ds, k);
         products_begin();
-        multiply_rows(r.dv, left[k], d_o, k);
-        multiply_rows(r.dk, other[k], q, k);
+        multiply_rows<RIGHT>(r.dv, left[k], d_o, k);
+        multiply_rows<RIGHT>(r.dk, other[k], q, k);
     }
     products_commit();
     products_wait<0>();
@@ -242,10 +245,8 @@ __global__ void __launch_bounds__(GROUP, 3)
     int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
     int64_t chunk = take_index(unit, a.n_chunks);
     const struct attention_key_tile tile = attention_key_tile_of(a, unit, KEYS);
-    if (tile.sequence < 0)
-        return;
     const int64_t sequence = tile.sequence;
-    const int64_t first_key = tile.keys.first + tile.first, rest = tile.keys.n - tile.first;
+    const int64_t first_key = tile.first, rest = a.n_keys - tile.first;
     const int n_rows = rest < KEYS ? (int)rest : KEYS;
     const int64_t begin = chunk * a.chunk;
     const int64_t end = begin + a.chunk < a.n_queries ? begin + a.chunk : a.n_queries;
@@ -285,9 +286,8 @@ __global__ void __launch_bounds__(GROUP, 3)
         key_step(r, q.tile(stage), d_o.tile(stage), lse, lse + TILE, a.scale * LOG2E);
     }
     if (a.partial) {
-        int64_t all_rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
-        int64_t at = a.lens ? first_key : sequence * a.n_keys + first_key;
-        int64_t matrix = all_rows * a.n_heads * HOPPER_WIDTH;
+        int64_t at = sequence * a.n_keys + first_key;
+        int64_t matrix = a.n_sequences * a.n_keys * a.n_heads * HOPPER_WIDTH;
         float *to = a.partial + chunk * 2 * matrix + (at * a.n_heads + head) * HOPPER_WIDTH;
         put_partial(a, to, n_rows, r.dk, a.scale);
         put_partial(a, to + matrix, n_rows, r.dv, 1.f);
@@ -307,15 +307,28 @@ __global__ void __launch_bounds__(GROUP, 3)
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream)
+static void launch_queries(const struct attention_args &a, cudaStream_t stream)
 {
     const size_t tiles = 2 * left_bytes(ROWS) + 4 * right_bytes(TILE);
     attention_launch(hopper_queries,
                      a.n_sequences * a.n_heads * attention_tile_count(a.n_queries, ROWS), THREADS,
                      tiles + sizeof(float2) * ROWS, stream, a);
-    const size_t more = 2 * left_bytes(KEYS) + 4 * right_bytes(TILE);
-    int64_t n = a.lens ? a.n_keys / KEYS + a.n_sequences
-                       : a.n_sequences * attention_tile_count(a.n_keys, KEYS);
-    attention_launch(hopper_keys, n * a.n_chunks * a.n_heads, GROUP,
-                     more + sizeof(float2) * 2 * TILE, stream, a);
+}
+
+static void launch_keys(const struct attention_args &a, cudaStream_t stream)
+{
+    const size_t tiles = 2 * left_bytes(KEYS) + 4 * right_bytes(TILE);
+    attention_launch(hopper_keys,
+                     a.n_sequences * attention_tile_count(a.n_keys, KEYS) * a.n_chunks * a.n_heads,
+                     GROUP, tiles + sizeof(float2) * 2 * TILE, stream, a);
+}
+
+void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream)
+{
+    if (!a.lens || a.n_keys > ATTENTION_RESIDENT)
+        launch_queries(a, stream);
+    if (a.lens)
+        attention_resident_backward(a, stream);
+    else
+        launch_keys(a, stream);
 }

@@ -64,6 +64,17 @@ __device__ __forceinline__ void copies_wait(void)
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* Copies begun so far are one batch; waits until at most N batches are under way. */
+__device__ __forceinline__ void copies_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait_but(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
 /* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
 __device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], const bf16 *row)
 {

@@ -222,31 +222,45 @@ static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
     c->attr.scale = (float)(1 / sqrt((double)q[3]));
 }
 
+/* Queries [B, L, H, D] against the text of each sample, and `spare` rows of nobody. */
+static void add_cross_attention(struct op_case *c, struct rng *r, const int64_t q[4],
+                                const int64_t *lens, int64_t spare)
+{
+    int64_t packed[] = {spare, q[2], q[3]};
+    for (int64_t b = 0; b < q[0]; b++)
+        packed[0] += lens[b];
+    packed[0] += packed[0] == 0;
+    case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 3, packed)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 3, packed)->keep_last = true;
+    struct operand *o = case_add(c, r, ROLE_INDEX, 1, q);
+    for (int64_t b = 0; b < q[0]; b++)
+        o->value.x[b] = (double)lens[b];
+    c->attr.scale = (float)(1 / sqrt((double)q[3]));
+}
+
 /* Some samples have no text, and some rows belong to nobody. */
 static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
 {
-    int64_t B = rng_dim(r, 4), L = rng_dim(r, 5), H = rng_dim(r, 3), D = rng_dim(r, 7), R = 0;
+    int64_t q[] = {rng_dim(r, 4), rng_dim(r, 5), rng_dim(r, 3), rng_dim(r, 7)}, lens[16];
     int64_t text = trial < TRIAL_LARGE ? 5 : 150, least = trial > TRIAL_LARGE ? 100 : 0;
     if (trial == TRIAL_LARGE)
-        L = 300;
-    else if (trial > TRIAL_LARGE) { /* many queries, the heads of the real model */
-        B = 1;
-        L = 520;
-        H = 2;
-        D = 72;
-    }
-    case_add(c, r, ROLE_PARAM, 4, (int64_t[]){B, L, H, D})->keep_last = true;
-    int64_t lens[16];
-    for (int64_t b = 0; b < B; b++)
-        R += lens[b] = trial == TRIAL_TINY ? 1 : rng_range(r, least, text);
-    R += trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3);
-    R += R == 0;
-    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){R, H, D})->keep_last = true;
-    case_add(c, r, ROLE_PARAM, 3, (int64_t[]){R, H, D})->keep_last = true;
-    struct operand *o = case_add(c, r, ROLE_INDEX, 1, &B);
-    for (int64_t b = 0; b < B; b++)
-        o->value.x[b] = (double)lens[b];
-    c->attr.scale = (float)(1 / sqrt((double)D));
+        q[1] = 300;
+    else if (trial > TRIAL_LARGE) /* many queries, the heads of the real model */
+        memcpy(q, (int64_t[]){1, 520, 2, 72}, sizeof(q));
+    for (int64_t b = 0; b < q[0]; b++)
+        lens[b] = trial == TRIAL_TINY ? 1 : rng_range(r, least, text);
+    add_cross_attention(c, r, q, lens, trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3));
+}
+
+/* In heads of the real model: more keys than a multiprocessor holds, no keys, as many as it holds.
+ */
+static void draw_many_keys(struct op_case *c, struct rng *r, int trial)
+{
+    const bool large = trial >= TRIAL_LARGE;
+    const int64_t q[] = {3, rng_range(r, large ? 65 : 1, large ? 140 : 3), 1, large ? 72 : 4};
+    const int64_t lens[] = {large ? rng_range(r, 321, 400) : 3, 0, large ? 320 : 2};
+    add_cross_attention(c, r, q, lens, rng_range(r, 0, 3));
 }
 
 static ckpt_tensor record_cross_attention(ckpt_tape *t, const ckpt_tensor *in,
@@ -383,6 +397,7 @@ static const struct op_row rows[] = {
     {"attention", draw_attention, record_attention, ref_attention},
     {"attention (middling)", draw_middling_attention, record_attention, ref_attention},
     {"cross_attention", draw_cross_attention, record_cross_attention, ref_cross_attention},
+    {"cross_attention (many keys)", draw_many_keys, record_cross_attention, ref_cross_attention},
     {"pack", draw_pack, record_pack, ref_pack},
     {"timestep_embedding", draw_timestep_embedding, record_timestep_embedding,
      ref_timestep_embedding},
