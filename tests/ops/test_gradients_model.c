@@ -222,15 +222,14 @@ static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
     c->attr.scale = (float)(1 / sqrt((double)q[3]));
 }
 
-/* Queries [B, L, H, D] against the text of each sample, and `spare` rows of nobody. */
-static void add_cross_attention(struct op_case *c, struct rng *r, const int64_t q[4],
-                                const int64_t *lens, int64_t spare)
+/* What queries [B, L, H, D] need beside: the text of each sample, and `spare` rows of nobody. */
+static void add_text(struct op_case *c, struct rng *r, const int64_t q[4], const int64_t *lens,
+                     int64_t spare)
 {
     int64_t packed[] = {spare, q[2], q[3]};
     for (int64_t b = 0; b < q[0]; b++)
         packed[0] += lens[b];
     packed[0] += packed[0] == 0;
-    case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
     case_add(c, r, ROLE_PARAM, 3, packed)->keep_last = true;
     case_add(c, r, ROLE_PARAM, 3, packed)->keep_last = true;
     struct operand *o = case_add(c, r, ROLE_INDEX, 1, q);
@@ -248,19 +247,24 @@ static void draw_cross_attention(struct op_case *c, struct rng *r, int trial)
         q[1] = 300;
     else if (trial > TRIAL_LARGE) /* many queries, the heads of the real model */
         memcpy(q, (int64_t[]){1, 520, 2, 72}, sizeof(q));
+    case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
     for (int64_t b = 0; b < q[0]; b++)
         lens[b] = trial == TRIAL_TINY ? 1 : rng_range(r, least, text);
-    add_cross_attention(c, r, q, lens, trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3));
+    add_text(c, r, q, lens, trial == TRIAL_TINY ? 0 : rng_range(r, 0, 3));
 }
 
 /* In heads of the real model: more keys than a multiprocessor holds, no keys, as many as it holds.
  */
 static void draw_many_keys(struct op_case *c, struct rng *r, int trial)
 {
-    const bool large = trial >= TRIAL_LARGE;
-    const int64_t q[] = {3, rng_range(r, large ? 65 : 1, large ? 140 : 3), 1, large ? 72 : 4};
-    const int64_t lens[] = {large ? rng_range(r, 321, 400) : 3, 0, large ? 320 : 2};
-    add_cross_attention(c, r, q, lens, rng_range(r, 0, 3));
+    if (trial < TRIAL_LARGE) {
+        draw_cross_attention(c, r, trial);
+        return;
+    }
+    const int64_t q[] = {3, rng_range(r, 65, 140), 1, 72};
+    const int64_t lens[] = {rng_range(r, 321, 400), 0, 320};
+    case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
+    add_text(c, r, q, lens, rng_range(r, 0, 3));
 }
 
 static ckpt_tensor record_cross_attention(ckpt_tape *t, const ckpt_tensor *in,
