@@ -56,7 +56,8 @@ enum {
     CKPT_ENAN = -7,    /* the loss or a gradient is not finite; the weights were left alone */
     CKPT_EDEVICE = -8, /* the device is missing or failed */
     CKPT_EPLAN = -9,   /* a plan does not belong to this program, or fails its check */
-    CKPT_ENAME = -10   /* no such parameter, input or output */
+    CKPT_ENAME = -10,  /* no such parameter, input or output */
+    CKPT_ECOMM = -11   /* another rank failed, is gone or runs another program */
 };
 
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */

@@ -46,10 +46,10 @@ const char *ckpt_error_name(int code)
 {
     static const char *const names[] = {
         "CKPT_OK",      "CKPT_EINVAL", "CKPT_ENOMEM",  "CKPT_ESHAPE", "CKPT_EBUDGET", "CKPT_EIO",
-        "CKPT_EFORMAT", "CKPT_ENAN",   "CKPT_EDEVICE", "CKPT_EPLAN",  "CKPT_ENAME",
+        "CKPT_EFORMAT", "CKPT_ENAN",   "CKPT_EDEVICE", "CKPT_EPLAN",  "CKPT_ENAME",   "CKPT_ECOMM",
     };
 
-    if (code > 0 || code < CKPT_ENAME)
+    if (code > 0 || code < CKPT_ECOMM)
         return "unknown error code";
     return names[-code];
 }

@@ -1,0 +1,294 @@
+/*
+ * Ranks on GPUs.  NCCL is started without blocking and asked how it goes, so that a rank that never
+ * comes ends in a sentence and not in a hang; its id travels over another communicator, which stays
+ * to carry failures.
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+#include "comm/comm.h"
+#include "comm/nccl_api.h"
+
+#ifdef HAVE_NCCL_H
+#define SAME(member, function)                                                                     \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(((struct nccl_api *)0)->member),        \
+                                                __typeof__(&function)),                            \
+                   #function " has another prototype than nccl_api.h says")
+SAME(version, ncclGetVersion);
+SAME(unique_id, ncclGetUniqueId);
+SAME(init, ncclCommInitRankConfig);
+SAME(async_error, ncclCommGetAsyncError);
+SAME(finalize, ncclCommFinalize);
+SAME(destroy, ncclCommDestroy);
+SAME(abort, ncclCommAbort);
+SAME(error, ncclGetErrorString);
+SAME(last_error, ncclGetLastError);
+SAME(all_gather, ncclAllGather);
+SAME(reduce_scatter, ncclReduceScatter);
+SAME(all_reduce, ncclAllReduce);
+SAME(broadcast, ncclBroadcast);
+_Static_assert(ncclSuccess == NCCL_OK && ncclInProgress == NCCL_IN_PROGRESS &&
+                   ncclInt32 == NCCL_INT32 && ncclFloat32 == NCCL_FLOAT32 &&
+                   ncclBfloat16 == NCCL_BFLOAT16 && ncclSum == NCCL_SUM,
+               "nccl_api.h has other numbers than nccl.h");
+_Static_assert(sizeof(NCCL_ID) == 128 &&
+                   offsetof(struct nccl_config, blocking) == offsetof(ncclConfig_t, blocking) &&
+                   offsetof(struct nccl_config, version) == offsetof(ncclConfig_t, version),
+               "nccl_api.h has another layout than nccl.h");
+#endif
+
+struct nccl_comm {
+    struct comm comm;
+    struct comm *control;
+    struct nccl_api api;
+    struct ncclComm *nccl;
+    bool failed;
+};
+
+static struct nccl_comm *nccl(struct comm *c)
+{
+    return (struct nccl_comm *)c;
+}
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+static void *find_library(void)
+{
+    static const char *const places[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                                         "/usr/local/cuda/lib/libnccl.so.2"};
+    void *lib = NULL;
+    for (size_t i = 0; i < sizeof places / sizeof *places && !lib; i++)
+        lib = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+    return lib;
+}
+
+static bool find_calls(void *lib, struct nccl_api *api)
+{
+    const struct {
+        const char *name;
+        void *member;
+    } calls[] = {{"ncclGetVersion", &api->version},
+                 {"ncclGetUniqueId", &api->unique_id},
+                 {"ncclCommInitRankConfig", &api->init},
+                 {"ncclCommGetAsyncError", &api->async_error},
+                 {"ncclCommFinalize", &api->finalize},
+                 {"ncclCommDestroy", &api->destroy},
+                 {"ncclCommAbort", &api->abort},
+                 {"ncclGetErrorString", &api->error},
+                 {"ncclGetLastError", &api->last_error},
+                 {"ncclAllGather", &api->all_gather},
+                 {"ncclReduceScatter", &api->reduce_scatter},
+                 {"ncclAllReduce", &api->all_reduce},
+                 {"ncclBroadcast", &api->broadcast}};
+    bool all = true;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        *(void **)calls[i].member = dlsym(lib, calls[i].name);
+        all &= *(void **)calls[i].member != NULL;
+    }
+    return all;
+}
+
+/* It stays loaded, as CUDA does. */
+static int load(struct nccl_comm *n)
+{
+    int version = 0;
+    void *lib = find_library();
+    if (!lib)
+        return error_set(CKPT_ECOMM, "ranks on GPUs need NCCL: %s", dlerror());
+    if (!find_calls(lib, &n->api) || n->api.version(&version) != NCCL_OK || version < NCCL_OLDEST)
+        return error_set(CKPT_ECOMM, "this NCCL is too old: 2.14 is needed");
+    snprintf(n->comm.how, sizeof n->comm.how, "NCCL %d.%d.%d, met over %.60s", version / 10000,
+             version / 100 % 100, version % 100, n->control->how);
+    return 0;
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* Kernels that wait for other ranks end with the abort, so that streams run empty. */
+static void stop(struct nccl_comm *n)
+{
+    n->failed = true;
+    if (n->nccl)
+        n->api.abort(n->nccl);
+    n->nccl = NULL;
+}
+
+static int fail(struct nccl_comm *n, const char *fmt, ...) CKPT_PRINTF(2, 3);
+static int fail(struct nccl_comm *n, const char *fmt, ...)
+{
+    va_list ap;
+    if (n->failed)
+        return CKPT_ECOMM;
+    va_start(ap, fmt);
+    error_vset(n->comm.reason, sizeof n->comm.reason, CKPT_ECOMM, fmt, ap);
+    va_end(ap);
+    n->control->step = n->comm.step;
+    n->control->ops->give_up(n->control, n->comm.reason);
+    stop(n);
+    return CKPT_ECOMM;
+}
+
+/* Another rank told why, or the link to it broke. */
+static int fail_as_control(struct nccl_comm *n)
+{
+    if (!n->failed)
+        snprintf(n->comm.reason, sizeof n->comm.reason, "%s", n->control->reason);
+    stop(n);
+    return CKPT_ECOMM;
+}
+
+/* Waits while NCCL works on a call in the background. */
+static int settle(struct nccl_comm *n, nccl_result result, const char *what)
+{
+    double until = clock_seconds() + n->comm.deadline;
+    while (result == NCCL_IN_PROGRESS) {
+        if (n->api.async_error(n->nccl, &result) != NCCL_OK)
+            break;
+        if (result != NCCL_IN_PROGRESS)
+            break;
+        if (n->control->ops->check(n->control))
+            return fail_as_control(n);
+        if (clock_seconds() > until)
+            return fail(n, "%s did not get through within %g s: a rank is missing or stuck", what,
+                        n->comm.deadline);
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+    if (result == NCCL_OK)
+        return 0;
+    return fail(n, "%s: NCCL: %s (%s)", what, n->api.error(result),
+                n->nccl ? n->api.last_error(n->nccl) : "no communicator");
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static nccl_dtype dtype_of(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_F32 ? NCCL_FLOAT32 : dtype == CKPT_BF16 ? NCCL_BFLOAT16 : NCCL_INT32;
+}
+
+static nccl_result hand_over(struct nccl_comm *n, const struct comm_call *call,
+                             struct CUstream_st *stream)
+{
+    const struct nccl_api *api = &n->api;
+    nccl_dtype dtype = dtype_of(call->dtype);
+    size_t count = (size_t)call->count;
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+        return api->all_gather(call->src, call->dst, count, dtype, n->nccl, stream);
+    case COMM_REDUCE_SCATTER:
+        return api->reduce_scatter(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
+    case COMM_ALL_REDUCE:
+        return api->all_reduce(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
+    default:
+        return api->broadcast(call->src, call->dst, count, dtype, call->root, n->nccl, stream);
+    }
+}
+
+/* A barrier is one of hosts: whoever wants one of streams orders a sum. */
+static int nccl_run(struct comm *c, const struct comm_call *call, void *stream)
+{
+    struct nccl_comm *n = nccl(c);
+    char what[192];
+    if (n->failed)
+        return CKPT_ECOMM;
+    c->n_calls++;
+    if (call->kind == COMM_BARRIER) {
+        n->control->step = c->step;
+        return comm_run(n->control, call, NULL) ? fail_as_control(n) : 0;
+    }
+    struct comm_call one = *call;
+    if (one.kind == COMM_BROADCAST && one.root == c->rank)
+        one.dst = (void *)(uintptr_t)one.src; /* NCCL writes there as well */
+    nccl_result result = hand_over(n, &one, stream);
+    if (result == NCCL_OK)
+        return 0;
+    snprintf(what, sizeof what, "collective \"%s\" of step %lld on rank %d",
+             call->name ? call->name : "", (long long)c->step, c->rank);
+    return settle(n, result, what);
+}
+
+static int nccl_check(struct comm *c)
+{
+    struct nccl_comm *n = nccl(c);
+    nccl_result result = NCCL_OK;
+    if (n->failed)
+        return CKPT_ECOMM;
+    if (n->control->ops->check(n->control))
+        return fail_as_control(n);
+    if (n->api.async_error(n->nccl, &result) == NCCL_OK &&
+        (result == NCCL_OK || result == NCCL_IN_PROGRESS))
+        return 0;
+    return fail(n, "rank %d in step %lld: NCCL: %s (%s)", c->rank, (long long)c->step,
+                n->api.error(result), n->api.last_error(n->nccl));
+}
+
+static void nccl_give_up(struct comm *c, const char *sentence)
+{
+    fail(nccl(c), "%s", sentence);
+}
+
+static void nccl_close(struct comm *c)
+{
+    struct nccl_comm *n = nccl(c);
+    if (n->nccl && settle(n, n->api.finalize(n->nccl), "the end") == 0)
+        n->api.destroy(n->nccl);
+    if (n->control)
+        comm_close(n->control);
+    free(n);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Every rank tells whether it found NCCL before any of them waits for the others in it. */
+static int meet(struct nccl_comm *n, int loaded)
+{
+    NCCL_ID id = {{0}};
+    struct nccl_config config = {
+        .size = sizeof config, .magic = NCCL_MAGIC, .version = NCCL_OLDEST, .blocking = 0};
+    if (loaded) {
+        n->control->ops->give_up(n->control, error_get());
+        return loaded;
+    }
+    if (n->comm.rank == 0 && n->api.unique_id(&id) != NCCL_OK)
+        return fail(n, "NCCL makes no id: %s", n->api.last_error(NULL));
+    if (comm_run(n->control,
+                 &(struct comm_call){.kind = COMM_BROADCAST,
+                                     .dtype = CKPT_I32,
+                                     .count = (int64_t)(sizeof id / sizeof(int32_t)),
+                                     .src = &id,
+                                     .dst = &id,
+                                     .name = "NCCL id"},
+                 NULL))
+        return fail_as_control(n);
+    return settle(
+        n, n->api.init(&n->nccl, n->comm.size, id, n->comm.rank, (NCCL_CONFIG *)(void *)&config),
+        "the start of NCCL");
+}
+
+int comm_open_nccl(struct comm **c, struct comm *control)
+{
+    static const struct comm_ops ops = {.takes_stream = true,
+                                        .run = nccl_run,
+                                        .check = nccl_check,
+                                        .give_up = nccl_give_up,
+                                        .close = nccl_close};
+    struct nccl_comm *n = calloc(1, sizeof *n);
+    if (!n)
+        return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    n->control = control;
+    n->comm.ops = &ops;
+    n->comm.name = "nccl";
+    n->comm.rank = control->rank;
+    n->comm.size = control->size;
+    n->comm.deadline = control->deadline > 0 ? control->deadline : COMM_DEADLINE;
+    int rc = load(n);
+    rc = meet(n, rc);
+    if (!rc) {
+        *c = &n->comm;
+        return 0;
+    }
+    if (n->failed)
+        error_set(rc, "%s", n->comm.reason);
+    free(n);
+    return rc;
+}

@@ -1,0 +1,164 @@
+/*
+ * Every rank knows what every rank gives, so each computes what must come out: sums term by term in
+ * the order of ranks.  The terms differ so much in size that another order gives other bits.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dist/exercise.h"
+
+/* Nothing, little, around a message (128 KiB) and around two, for 4 bytes and for 2. */
+static const int64_t counts[] = {0, 1, 3, 1021, 1025, 32768, 32769, 65537};
+enum { N_COUNTS = (int)(sizeof counts / sizeof *counts) };
+
+struct one {
+    struct comm_call call;
+    bool in_place;
+    int64_t give, get; /* elements of src and dst */
+    char *src, *dst, *must;
+};
+
+static float value(int rank, int64_t i, int64_t call)
+{
+    uint64_t h = hash_mix(hash_mix(hash_mix(HASH_START, rank), i), call);
+    h ^= h >> 31;
+    return ldexpf((float)(int64_t)(h % 2001) - 1000, (int)(h / 2001 % 24) - 12);
+}
+
+static void put(char *dst, int64_t i, enum ckpt_dtype dtype, float v)
+{
+    if (dtype == CKPT_F32)
+        memcpy(dst + i * 4, &v, 4);
+    else
+        ckpt_to_bf16(&v, (uint16_t *)(void *)dst + i, 1);
+}
+
+/* What rank gives at element i, as the dtype holds it. */
+static float given(const struct one *o, int rank, int64_t i, int64_t n_call)
+{
+    float v = value(rank, i, n_call);
+    uint16_t rounded;
+    if (o->call.dtype == CKPT_F32)
+        return v;
+    ckpt_to_bf16(&v, &rounded, 1);
+    ckpt_from_bf16(&rounded, &v, 1);
+    return v;
+}
+
+static void expect(const struct comm *c, const struct one *o)
+{
+    int64_t count = o->call.count, n_call = c->n_calls;
+    for (int64_t i = 0; i < o->get; i++) {
+        float v = 0;
+        switch (o->call.kind) {
+        case COMM_ALL_GATHER:
+            v = given(o, (int)(i / count), i % count, n_call);
+            break;
+        case COMM_BROADCAST:
+            v = given(o, o->call.root, i, n_call);
+            break;
+        default:
+            for (int r = 0; r < c->size; r++) {
+                int64_t at = o->call.kind == COMM_REDUCE_SCATTER ? c->rank * count + i : i;
+                float term = given(o, r, at, n_call);
+                v = r ? v + term : term;
+            }
+        }
+        put(o->must, i, o->call.dtype, v);
+    }
+}
+
+static bool allocate(const struct comm *c, struct one *o)
+{
+    int64_t unit = ckpt_dtype_size(o->call.dtype), count = o->call.count;
+    o->give = o->call.kind == COMM_REDUCE_SCATTER ? count * c->size : count;
+    o->get = o->call.kind == COMM_ALL_GATHER ? count * c->size : count;
+    size_t bytes = (size_t)(count * c->size * unit) + 8;
+    o->src = malloc(bytes);
+    o->dst = o->in_place ? o->src : malloc(bytes);
+    o->must = malloc(bytes);
+    if (!o->src || !o->dst || !o->must)
+        return false;
+    memset(o->src, 0xee, bytes);
+    memset(o->dst, 0xee, bytes);
+    o->call.src = o->src;
+    o->call.dst = o->dst;
+    if (o->in_place && o->call.kind == COMM_ALL_GATHER)
+        o->call.src = o->src + c->rank * count * unit;
+    if (o->in_place && o->call.kind == COMM_REDUCE_SCATTER)
+        o->call.dst = o->src + c->rank * count * unit;
+    return true;
+}
+
+static int compare(const struct comm *c, const struct one *o, uint64_t *digest, char *wrong,
+                   size_t size)
+{
+    static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast"};
+    int64_t bytes = o->get * ckpt_dtype_size(o->call.dtype);
+    const char *got =
+        o->call.kind == COMM_BROADCAST && c->rank == o->call.root ? o->call.src : o->call.dst;
+    for (int64_t i = 0; i < bytes; i++) {
+        *digest = hash_mix(*digest, got[i]);
+        if (got[i] == o->must[i])
+            continue;
+        snprintf(wrong, size, "%s of %lld, dtype %d, in place %d: rank %d of %d, byte %lld",
+                 kinds[o->call.kind], (long long)o->call.count, (int)o->call.dtype, o->in_place,
+                 c->rank, c->size, (long long)i);
+        return CKPT_ENAN;
+    }
+    return 0;
+}
+
+static int run_one(struct comm *c, struct one *o, uint64_t *digest, char *wrong, size_t size)
+{
+    int rc = allocate(c, o) ? 0 : CKPT_ENOMEM;
+    if (!rc) {
+        char *src = (char *)(uintptr_t)o->call.src;
+        for (int64_t i = 0; i < o->give; i++)
+            put(src, i, o->call.dtype, value(c->rank, i, c->n_calls));
+        expect(c, o);
+        rc = comm_run(c, &o->call, NULL);
+        snprintf(wrong, size, "%s", rc ? c->reason : "");
+    }
+    if (!rc)
+        rc = compare(c, o, digest, wrong, size);
+    if (!o->in_place)
+        free(o->dst);
+    free(o->src);
+    free(o->must);
+    return rc;
+}
+
+/* The kind, the count, the dtype and whether it is in place are the digits of n. */
+static struct one nth(int64_t n, int size)
+{
+    struct one o = {0};
+    o.call.kind = (enum comm_kind)(n % 4);
+    n /= 4;
+    o.call.count = counts[n % N_COUNTS];
+    n /= N_COUNTS;
+    o.call.dtype = n % 2 ? CKPT_BF16 : CKPT_F32;
+    o.in_place = n / 2;
+    o.call.root = (int)(o.call.count % size);
+    o.call.name = "exercise";
+    return o;
+}
+
+int64_t exercise_calls(void)
+{
+    return 4 * N_COUNTS * 2 * 2;
+}
+
+int exercise(struct comm *c, uint64_t *digest, char *wrong, size_t size)
+{
+    int rc = 0;
+    *digest = HASH_START;
+    for (int64_t n = 0; n < exercise_calls() && !rc; n++) {
+        struct one o = nth(n, c->size);
+        c->step = n;
+        rc = run_one(c, &o, digest, wrong, size);
+    }
+    if (!rc)
+        rc = comm_barrier(c, "the end");
+    return rc;
+}

@@ -1,0 +1,14 @@
+/* All collectives on awkward sizes, each result compared with what it must be, bit by bit. */
+#ifndef TESTS_DIST_EXERCISE_H
+#define TESTS_DIST_EXERCISE_H
+
+#include "comm/comm.h"
+
+/* Returns 0, or the code of the first call that failed, the sentence then in wrong; or CKPT_ENAN
+ * and a sentence if a result is not what it must be.  digest: of all results of this rank. */
+int exercise(struct comm *c, uint64_t *digest, char *wrong, size_t size);
+
+/* Calls that exercise() makes. */
+int64_t exercise_calls(void);
+
+#endif

@@ -1,0 +1,333 @@
+/* Collectives between ranks that are threads: results, faults, what must agree, ends. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+#include "comm/linked.h"
+#include "dist/exercise.h"
+
+enum { MOST = 4 };
+
+struct rank {
+    struct comm *comm;
+    int (*body)(struct rank *r);
+    int rc, faulty;
+    uint64_t digest;
+    double seconds;
+    char wrong[CKPT_MESSAGE];
+};
+
+static void *rank_main(void *arg)
+{
+    struct rank *r = arg;
+    double begin = clock_seconds();
+    r->rc = r->body(r);
+    r->seconds = clock_seconds() - begin;
+    if (r->rc && !*r->wrong)
+        snprintf(r->wrong, sizeof r->wrong, "%s", r->comm->reason);
+    comm_close(r->comm);
+    return NULL;
+}
+
+static void open_ranks(struct rank *ranks, int size, double deadline, int (*body)(struct rank *))
+{
+    struct comm *comms[MOST];
+    assert_int_equal(comm_open_threads(comms, size, deadline), 0);
+    memset(ranks, 0, (size_t)size * sizeof *ranks);
+    for (int r = 0; r < size; r++) {
+        ranks[r].comm = comms[r];
+        ranks[r].body = body;
+    }
+}
+
+static void run_ranks(struct rank *ranks, int size)
+{
+    pthread_t threads[MOST];
+    for (int r = 0; r < size; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &ranks[r]), 0);
+    for (int r = 0; r < size; r++)
+        pthread_join(threads[r], NULL);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int do_exercise(struct rank *r)
+{
+    return exercise(r->comm, &r->digest, r->wrong, sizeof r->wrong);
+}
+
+static void test_results(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= MOST; size++) {
+        struct rank ranks[MOST];
+        open_ranks(ranks, size, 60, do_exercise);
+        run_ranks(ranks, size);
+        for (int r = 0; r < size; r++) {
+            assert_string_equal(ranks[r].wrong, "");
+            assert_int_equal(ranks[r].rc, 0);
+        }
+    }
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    struct comm *c = NULL;
+    uint64_t digest;
+    char wrong[CKPT_MESSAGE] = "";
+    assert_int_equal(comm_open_self(&c), 0);
+    assert_int_equal(exercise(c, &digest, wrong, sizeof wrong), 0);
+    assert_string_equal(wrong, "");
+    assert_int_equal(
+        comm_run(c, &(struct comm_call){.kind = COMM_ALL_REDUCE, .dtype = CKPT_I32}, NULL),
+        CKPT_EINVAL);
+    assert_int_equal(comm_run(c, &(struct comm_call){.kind = COMM_BROADCAST, .root = 1}, NULL),
+                     CKPT_EINVAL);
+    assert_int_equal(comm_run(c, &(struct comm_call){.count = -1}, NULL), CKPT_EINVAL);
+    comm_close(c);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Every rank must end with one sentence that has all of these words in it. */
+static void assert_all_say(const struct rank *ranks, int size, const char *const *words)
+{
+    for (int r = 0; r < size; r++) {
+        if (r == ranks->faulty)
+            continue;
+        assert_int_equal(ranks[r].rc, CKPT_ECOMM);
+        for (const char *const *w = words; *w; w++)
+            if (!strstr(ranks[r].wrong, *w))
+                fail_msg("rank %d says \"%s\", without \"%s\"", r, ranks[r].wrong, *w);
+    }
+}
+
+static int64_t call_of(enum comm_kind kind)
+{
+    return 4 * 3 + (int64_t)kind; /* with 1021 elements */
+}
+
+static void check_fault(int size, double deadline, struct comm_fault fault, int at,
+                        const char *const *words)
+{
+    struct rank ranks[MOST];
+    open_ranks(ranks, size, deadline, do_exercise);
+    for (int r = 0; r < size; r++)
+        ranks[r].faulty = fault.kind == COMM_FAULT_KILL ? at : -1;
+    comm_inject(ranks[at].comm, &fault);
+    run_ranks(ranks, size);
+    assert_all_say(ranks, size, words);
+    for (int r = 0; r < size; r++)
+        assert_true(ranks[r].seconds < 20);
+}
+
+static const char *const names[] = {
+    "all_gather \"exercise\" of step 12", "reduce_scatter \"exercise\" of step 13",
+    "all_reduce \"exercise\" of step 14", "broadcast \"exercise\" of step 15"};
+
+/* The next message tells, unless there is none. */
+static void test_lost_message(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= MOST; size++)
+        for (int kind = COMM_ALL_GATHER; kind <= COMM_BROADCAST; kind++) {
+            struct comm_fault f = {COMM_FAULT_DROP, call_of((enum comm_kind)kind), 0, 0};
+            check_fault(size, 10, f, 1,
+                        (const char *[]){"message of rank 1 to rank 0", names[kind], "lost", NULL});
+        }
+}
+
+/* Nothing comes after it, but its sender is gone. */
+static void test_lost_last_message(void **state)
+{
+    (void)state;
+    struct rank ranks[MOST];
+    open_ranks(ranks, 3, 10, do_exercise);
+    comm_inject(ranks[1].comm, &(struct comm_fault){COMM_FAULT_DROP, exercise_calls(), 0, 0});
+    run_ranks(ranks, 3);
+    assert_int_equal(ranks[0].rc, CKPT_ECOMM);
+    assert_non_null(strstr(ranks[0].wrong, "rank 1 is gone at barrier \"the end\""));
+    assert_int_equal(ranks[1].rc, 0);
+}
+
+static void test_damaged_message(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= MOST; size++)
+        for (int kind = COMM_ALL_GATHER; kind <= COMM_BROADCAST; kind++) {
+            struct comm_fault f = {COMM_FAULT_CORRUPT, call_of((enum comm_kind)kind), 0, 0};
+            check_fault(size, 10, f, 1,
+                        (const char *[]){"rank 1 sent to rank 0", names[kind], "damaged", NULL});
+        }
+}
+
+static void test_late_rank(void **state)
+{
+    static const char *const words[] = {"", "", "rank 1", "rank 2", "rank 3"};
+    (void)state;
+    for (int size = 2; size <= MOST; size++) {
+        struct comm_fault f = {COMM_FAULT_DELAY, call_of(COMM_ALL_REDUCE), 0, 2.5};
+        check_fault(size, 1, f, size - 1,
+                    (const char *[]){words[size], "did not come", names[COMM_ALL_REDUCE], NULL});
+    }
+}
+
+static void test_short_delay_is_no_fault(void **state)
+{
+    (void)state;
+    struct rank ranks[MOST];
+    open_ranks(ranks, 3, 5, do_exercise);
+    comm_inject(ranks[1].comm,
+                &(struct comm_fault){COMM_FAULT_DELAY, call_of(COMM_ALL_GATHER), 0, 0.1});
+    run_ranks(ranks, 3);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(ranks[r].rc, 0);
+}
+
+/* It closes its communicator as it ends: the others need not wait. */
+static void test_dead_rank(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= MOST; size++) {
+        struct comm_fault f = {COMM_FAULT_KILL, call_of(COMM_REDUCE_SCATTER), 0, 0};
+        check_fault(size, 10, f, 1,
+                    (const char *[]){"rank 1 is gone", names[COMM_REDUCE_SCATTER], NULL});
+    }
+}
+
+/* ---- ranks that do not do the same ----------------------------------------------------------- */
+
+static int do_different(struct rank *r)
+{
+    float x[4] = {0};
+    struct comm_call call = {COMM_ALL_REDUCE, CKPT_F32, 0, 4, x, x, "gradients"};
+    r->comm->step = 7;
+    int rc = comm_run(r->comm, &call, NULL);
+    if (rc || r->faulty != r->comm->rank)
+        return rc ? rc : comm_run(r->comm, &call, NULL);
+    call = (struct comm_call){COMM_BARRIER, CKPT_F32, 0, 0, NULL, NULL, "the save"};
+    return comm_run(r->comm, &call, NULL);
+}
+
+static int do_other_count(struct rank *r)
+{
+    float x[4] = {0};
+    r->comm->step = 7;
+    return comm_run(r->comm,
+                    &(struct comm_call){COMM_ALL_REDUCE, CKPT_F32, 0,
+                                        r->faulty == r->comm->rank ? 3 : 4, x, x, "gradients"},
+                    NULL);
+}
+
+static void check_odd_one(int (*body)(struct rank *), const char *const *words)
+{
+    struct rank ranks[MOST];
+    open_ranks(ranks, 3, 5, body);
+    for (int r = 0; r < 3; r++)
+        ranks[r].faulty = 2;
+    run_ranks(ranks, 3);
+    assert_all_say(ranks, 3, words);
+    assert_int_equal(ranks[2].rc, CKPT_ECOMM);
+}
+
+static void test_other_program(void **state)
+{
+    (void)state;
+    check_odd_one(do_different,
+                  (const char *[]){"rank 2", "all_reduce \"gradients\" of step 7",
+                                   "barrier \"the save\" of step 7", "same program", NULL});
+    check_odd_one(do_other_count, (const char *[]){"rank 2", "with 3", "with 4", NULL});
+}
+
+static int do_agree(struct rank *r)
+{
+    struct comm_term terms[] = {{"model", 17},
+                                {"plan", r->comm->rank == r->faulty ? 1 : UINT64_C(1) << 60}};
+    return comm_agree(r->comm, terms, 2);
+}
+
+static void test_agreement(void **state)
+{
+    (void)state;
+    for (int odd = -1; odd < 3; odd++) {
+        struct rank ranks[MOST];
+        open_ranks(ranks, 3, 5, do_agree);
+        for (int r = 0; r < 3; r++)
+            ranks[r].faulty = odd;
+        run_ranks(ranks, 3);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(ranks[r].rc, odd < 0 ? 0 : CKPT_ECOMM);
+            assert_string_equal(ranks[r].wrong,
+                                odd < 0    ? ""
+                                : odd == 0 ? "ranks 1 and 2 started with another plan than rank 0"
+                                : odd == 1 ? "rank 1 started with another plan than rank 0"
+                                           : "rank 2 started with another plan than rank 0");
+        }
+    }
+}
+
+/* ---- giving up ------------------------------------------------------------------------------- */
+
+static int do_give_up(struct rank *r)
+{
+    struct comm_call call = {COMM_BARRIER, CKPT_F32, 0, 0, NULL, NULL, "a step"};
+    r->comm->step = 3;
+    int rc = comm_run(r->comm, &call, NULL);
+    if (r->comm->rank != r->faulty)
+        return rc ? rc : comm_run(r->comm, &call, NULL);
+    r->comm->ops->give_up(r->comm, "the disk is full");
+    return comm_run(r->comm, &call, NULL);
+}
+
+/* Waits without taking part in anything, as a thread that waits for a stream does. */
+static int do_check(struct rank *r)
+{
+    if (r->comm->rank == 0) {
+        r->comm->ops->give_up(r->comm, "a test");
+        return CKPT_ECOMM;
+    }
+    double until = clock_seconds() + 10;
+    while (clock_seconds() < until)
+        if (r->comm->ops->check(r->comm))
+            return CKPT_ECOMM;
+    return 0;
+}
+
+static void test_giving_up(void **state)
+{
+    (void)state;
+    struct rank ranks[MOST];
+    open_ranks(ranks, 4, 30, do_give_up);
+    for (int r = 0; r < 4; r++)
+        ranks[r].faulty = 1;
+    run_ranks(ranks, 4);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(ranks[r].rc, CKPT_ECOMM);
+        assert_string_equal(ranks[r].wrong, "rank 1 gave up at step 3: the disk is full");
+        assert_true(ranks[r].seconds < 10);
+    }
+    open_ranks(ranks, 3, 30, do_check);
+    run_ranks(ranks, 3);
+    for (int r = 0; r < 3; r++)
+        assert_string_equal(ranks[r].wrong, "rank 0 gave up at step 0: a test");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_lost_message),
+        cmocka_unit_test(test_lost_last_message),
+        cmocka_unit_test(test_damaged_message),
+        cmocka_unit_test(test_late_rank),
+        cmocka_unit_test(test_short_delay_is_no_fault),
+        cmocka_unit_test(test_dead_rank),
+        cmocka_unit_test(test_other_program),
+        cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_giving_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
