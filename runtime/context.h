@@ -26,14 +26,14 @@ struct ckpt {
     struct ckpt_options options;
     enum ckpt_backend backend; /* whose kernels programs run, or would run */
     int64_t budget;            /* bytes; INT64_MAX: none */
-    int64_t overhead;       /* device bytes of the process outside the arena, inside the budget */
-    int64_t asked;          /* what was asked for, if the device has less; else 0 */
+    int64_t overhead; /* device bytes of the process outside the arena, inside the budget */
+    int64_t asked;    /* what was asked for, if the device has less; else 0 */
     struct tier_directories directories; /* of options.nvme */
-    struct machine machine; /* to plan with */
+    struct machine machine;              /* to plan with */
     struct device *device;
     struct tier *tiers[TIER_COUNT]; /* NULL: not asked for, or only planned */
     struct tier_pin pin;
-    char *staging; /* the slots between device and files: those out, then those in */
+    char *staging;             /* the slots between device and files: those out, then those in */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
@@ -54,9 +54,9 @@ struct ckpt {
     char message[CKPT_MESSAGE];
 };
 
-/* Gives a slot its place, if it has none: at the end of the persistent region, or where a plan parks
- * it.  context_fill_slots writes the values of the slots placed since the last call, once there is
- * memory behind them. */
+/* Gives a slot its place, if it has none: at the end of the persistent region, or where a plan
+ * parks it.  context_fill_slots writes the values of the slots placed since the last call, once
+ * there is memory behind them. */
 void context_place_slot(ckpt *c, int32_t param, int slot, const struct plan_park *park);
 int context_fill_slots(ckpt *c);
 

@@ -7,7 +7,7 @@
 
 #define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
 
-/* ---- opening and closing ---------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static int pin(void *user, void *base, int64_t bytes)
 {
@@ -32,7 +32,8 @@ static int open_host(ckpt *c)
     return tier_open_host(&c->tiers[TIER_HOST], &o);
 }
 
-/* The slots between device and files: anonymous memory, which io_uring wants, known to the device. */
+/* The slots between device and files: anonymous memory, which io_uring wants, known to the device.
+ */
 static int open_staging(ckpt *c)
 {
     struct device *d = c->device;
@@ -96,7 +97,7 @@ void homes_close(ckpt *c, bool untouched)
     munmap(c->staging, STAGING_BYTES);
 }
 
-/* ---- bytes of tiers --------------------------------------------------------------------------- */
+/* ---- bytes of tiers -------------------------------------------------------------------------- */
 
 static const enum home home_of_tier[] = {[TIER_HOST] = HOME_HOST, [TIER_NVME] = HOME_NVME};
 
@@ -138,7 +139,7 @@ int homes_reserve(ckpt *c, const struct plan *p)
     return 0;
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static int copy_device(ckpt *c, int64_t offset, void *host, int64_t bytes, bool in)
 {
@@ -182,8 +183,7 @@ static int copy_piece(ckpt *c, const struct param *p, int slot, int64_t at, void
         return 0;
     }
     int rc = copy_file(c, offset, host, bytes, in);
-    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, c->tiers[TIER_NVME]->reason)
-              : 0;
+    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, c->tiers[TIER_NVME]->reason) : 0;
 }
 
 /* The caller's values have to be whole: a step that failed in between left them in pieces. */

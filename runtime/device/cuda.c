@@ -31,7 +31,7 @@ struct cuda_device {
     struct cuda_libs *libs;
     cudaStream_t queues[STREAMS];
     cudaEvent_t marks[DEVICE_FLIGHTS][STREAMS];
-    struct cuda_files *files;    /* NULL until files are asked for */
+    struct cuda_files *files; /* NULL until files are asked for */
     int64_t file_marks[DEVICE_FLIGHTS][QUEUE_COUNT];
     double deadline;
     struct cuda_pins pins;

@@ -16,10 +16,10 @@ struct cuda_files {
     struct host_shared shared;
     struct host_queue queues[FILE_QUEUES];
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
-    uint32_t *counters;     /* how often each event was reached, in pinned memory */
-    CUdeviceptr on_device;  /* their address there */
+    uint32_t *counters;      /* how often each event was reached, in pinned memory */
+    CUdeviceptr on_device;   /* their address there */
     struct signal **signals; /* one by one: those that were handed over must not move */
-    bool *by_thread;        /* who recorded each event last */
+    bool *by_thread;         /* who recorded each event last */
     int32_t n_events;
 };
 

@@ -1,7 +1,7 @@
 /*
- * The queues of files of a CUDA device: two threads of the host that streams wait for, and that wait
- * for streams, while the caller waits for neither.  A stream tells a thread by a function that the
- * driver calls in its turn; a thread tells a stream by a counter in host memory that the stream
+ * The queues of files of a CUDA device: two threads of the host that streams wait for, and that
+ * wait for streams, while the caller waits for neither.  A stream tells a thread by a function that
+ * the driver calls in its turn; a thread tells a stream by a counter in host memory that the stream
  * looks at.  And the host memory that copies reach at full speed.
  */
 #ifndef CKPT_CUDA_FILES_H

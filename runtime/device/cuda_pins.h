@@ -8,7 +8,7 @@ struct cuda_pins {
     struct cuda_pin {
         char *base;
         int64_t bytes;
-    } *data;
+    } * data;
     int64_t capacity;
     int32_t n;
 };

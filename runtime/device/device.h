@@ -9,14 +9,7 @@
 #include "base.h"
 
 /* READ and WRITE are for files: they take io, record and wait only. */
-enum queue {
-    QUEUE_COMPUTE,
-    QUEUE_COPY_IN,
-    QUEUE_COPY_OUT,
-    QUEUE_READ,
-    QUEUE_WRITE,
-    QUEUE_COUNT
-};
+enum queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_READ, QUEUE_WRITE, QUEUE_COUNT };
 
 struct device;
 
@@ -106,7 +99,7 @@ struct device {
     struct ckpt_run *run; /* device memory behind args.run_device, or NULL */
     int32_t failed_op;    /* args.op of the kernel behind the failure that sync returned, or -1 */
     struct device_io failed_io; /* or the file operation; its call is NULL if it was none */
-    char reason[256];     /* what the hardware or a library said of it, or "" */
+    char reason[256];           /* what the hardware or a library said of it, or "" */
 };
 
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */

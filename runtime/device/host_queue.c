@@ -262,8 +262,8 @@ static bool await_done(struct host_queue *q, int64_t done)
 void host_queue_submit(struct host_queue *q, const struct command *c)
 {
     pthread_mutex_lock(&q->lock);
-    bool room = q->tail - q->head < HOST_QUEUE_DEPTH ||
-                await_done(q, q->tail - HOST_QUEUE_DEPTH / 2);
+    bool room =
+        q->tail - q->head < HOST_QUEUE_DEPTH || await_done(q, q->tail - HOST_QUEUE_DEPTH / 2);
     if (room) {
         q->ring[q->tail % HOST_QUEUE_DEPTH] = *c;
         q->tail++;

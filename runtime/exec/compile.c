@@ -109,8 +109,8 @@ static int check_tiers(struct ckpt_program *p)
                                 "compiled before take %lld",
                                 c->options.plan_in, (long long)base, name, (long long)taken);
         if (own[i] > has[i] - base)
-            return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s %s",
-                                c->options.plan_in, name, human_bytes(base + own[i]));
+            return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s %s", c->options.plan_in,
+                                name, human_bytes(base + own[i]));
     }
     return 0;
 }
@@ -229,9 +229,9 @@ static int lower_and_record(struct ckpt_program *p)
     struct device *d = p->c->device;
     int rc = program_lower(p);
     if (rc)
-        return context_fail(p->c, rc, "%s", rc == CKPT_EPLAN
-                                                ? "the plan parks what is not resident"
-                                                : "no memory for the instructions");
+        return context_fail(p->c, rc, "%s",
+                            rc == CKPT_EPLAN ? "the plan parks what is not resident"
+                                             : "no memory for the instructions");
     rc = program_record(p);
     return rc ? context_fail(p->c, rc, "the device cannot record the step: %s", d->reason) : 0;
 }

@@ -55,7 +55,7 @@ static char *address(struct lowering *w, int32_t tensor)
     return lower_address(w, w->offset[s] + v->desc.offset * ckpt_dtype_size(v->desc.dtype));
 }
 
-/* ---- rooms that are still read ---------------------------------------------------------------- */
+/* ---- rooms that are still read --------------------------------------------------------------- */
 
 int32_t lower_depart(struct lowering *w, int64_t offset, int64_t bytes)
 {
@@ -89,7 +89,7 @@ void lower_take_room(struct lowering *w, enum queue queue, int64_t offset, int64
     }
 }
 
-/* ---- steps ------------------------------------------------------------------------------------ */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void await_pending(struct lowering *w, int32_t *pending, int32_t storage)
 {

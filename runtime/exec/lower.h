@@ -13,11 +13,11 @@ struct death {
 /* A copy out of a room of the arena: whoever takes any of its bytes next has to wait for it. */
 struct departure {
     int64_t offset, bytes;
-    int32_t event;   /* the copy has read all */
-    int32_t written; /* and the file has it; the same event where there is no file */
-    bool crosses;    /* it may still be under way when the next step begins */
-    bool fetch;      /* to a port */
-    bool over;       /* handed over in the part of the step at hand */
+    int32_t event;            /* the copy has read all */
+    int32_t written;          /* and the file has it; the same event where there is no file */
+    bool crosses;             /* it may still be under way when the next step begins */
+    bool fetch;               /* to a port */
+    bool over;                /* handed over in the part of the step at hand */
     bool waited[QUEUE_COUNT]; /* by these queues, since it was handed over */
 };
 
@@ -50,8 +50,8 @@ struct lowering {
     struct route *routes; /* per park */
     int32_t *out_order, *in_order; /* parks in the order of the queues */
     int32_t n_out, out_done, in_done;
-    int32_t *left_by;     /* per instance: the park whose copy out reads it at its end, or -1 */
-    int32_t *ends;        /* the event of the start, then per step that of its end, or NO_EVENT */
+    int32_t *left_by; /* per instance: the park whose copy out reads it at its end, or -1 */
+    int32_t *ends;    /* the event of the start, then per step that of its end, or NO_EVENT */
     struct {
         struct departure *data;
         int64_t capacity;
@@ -76,7 +76,8 @@ void lower_departed(struct lowering *w, int32_t departure);
 /* A queue is about to write to a room: it waits for what still reads there. */
 void lower_take_room(struct lowering *w, enum queue queue, int64_t offset, int64_t bytes);
 
-/* Plans the routes of all parks.  Returns 0, CKPT_ENOMEM, or CKPT_EPLAN for a park without rooms. */
+/* Plans the routes of all parks.  Returns 0, CKPT_ENOMEM, or CKPT_EPLAN for a park without rooms.
+ */
 int parks_start(struct lowering *w);
 void parks_free(struct lowering *w);
 /* Before a step: copies in that begin now.  After it: its end, and copies out. */

@@ -26,7 +26,7 @@ static int64_t park_bytes(const struct lowering *w, const struct plan_park *k)
     return w->p->graph->storages[k->storage].bytes;
 }
 
-/* ---- routes ----------------------------------------------------------------------------------- */
+/* ---- routes ---------------------------------------------------------------------------------- */
 
 static int32_t find_instance(const struct plan *p, int32_t s, int32_t first, int32_t last)
 {
@@ -115,7 +115,7 @@ static void find_room_step(struct lowering *w, int32_t n)
     w->routes[n].room = room;
 }
 
-/* ---- order ------------------------------------------------------------------------------------ */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* One queue's order: the body's copies first, then by the clock of the plan. */
 struct turn {
@@ -151,8 +151,8 @@ static int sort_queues(struct lowering *w)
     for (int32_t n = 0; n < p->n_parks; n++) {
         const struct plan_park *k = &p->parks[n];
         if (!k->clean)
-            turns[w->n_out++] = (struct turn){
-                n, (k->out_step >= p->n_body) + wraps(k), k->out_step, k->out_start};
+            turns[w->n_out++] =
+                (struct turn){n, (k->out_step >= p->n_body) + wraps(k), k->out_step, k->out_start};
     }
     qsort(turns, (size_t)w->n_out, sizeof *turns, by_turn);
     for (int32_t n = 0; n < w->n_out; n++)
@@ -161,7 +161,7 @@ static int sort_queues(struct lowering *w)
     return 0;
 }
 
-/* ---- start ------------------------------------------------------------------------------------ */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 /* The ends of steps that copies wait for get an event each. */
 static void number_ends(struct lowering *w)
@@ -223,13 +223,12 @@ void parks_free(struct lowering *w)
     free(w->departures.data);
 }
 
-/* ---- copies ----------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static void emit_copy(struct lowering *w, enum instr_kind kind, int32_t park, int64_t device,
                       void *host, int64_t bytes)
 {
-    struct instr *i =
-        lower_emit(w, kind, kind == INSTR_PARK_IN ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
+    struct instr *i = lower_emit(w, kind, kind == INSTR_PARK_IN ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
     i->park = park;
     i->device = lower_address(w, device);
     i->host = host;

@@ -25,14 +25,14 @@ enum instr_kind {
 struct instr {
     enum instr_kind kind;
     enum queue queue;
-    int32_t op;    /* COMPUTE: position on the tape */
-    int32_t first; /* COMPUTE: its operands in lowered.views */
-    int32_t event; /* RECORD, WAIT */
+    int32_t op;     /* COMPUTE: position on the tape */
+    int32_t first;  /* COMPUTE: its operands in lowered.views */
+    int32_t event;  /* RECORD, WAIT */
     bool for_files; /* RECORD: a queue of files waits for it */
-    int32_t port;  /* COPY_IN: feed; COPY_OUT: fetch */
-    int32_t park;  /* PARK, READ, WRITE: of the plan */
-    void *device;  /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
-    void *host;    /* PARK, READ, WRITE */
+    int32_t port;   /* COPY_IN: feed; COPY_OUT: fetch */
+    int32_t park;   /* PARK, READ, WRITE: of the plan */
+    void *device;   /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
+    void *host;     /* PARK, READ, WRITE */
     int64_t offset; /* READ, WRITE: in the tier */
     int64_t bytes;
 };

@@ -123,7 +123,8 @@ sed '$d' a.plan >short.plan
 refuse 1 "ends too early" "$ckpt" plan --graph again.graph --plan-in short.plan
 refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --out no/such/file
 refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --timeline no/such/file
-refuse 2 "cannot run it yet: add --plan-only" "$mlp" --host 1G
+refuse 2 "give seconds" "$mlp" --io-deadline -1
+refuse 2 "no/such/directory" "$mlp" --nvme no/such/directory:1G
 
 # ---- this computer ---------------------------------------------------------------------------------------
 run 0 "$ckpt" machine --out here.json --name here --dir .
