@@ -562,8 +562,7 @@ CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
-/* Copies one batch of an input in: bytes must be its whole size.  Returns 0, CKPT_ENAME,
- * CKPT_EINVAL. */
+/* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL. */
 CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
 
 /*
