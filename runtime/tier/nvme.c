@@ -82,6 +82,11 @@ int nvme_result(struct nvme *n, bool write, const struct nvme_piece *p, int64_t 
     char what[128];
     if (result == p->bytes)
         return 0;
+    if (result == -EINVAL) {
+        pthread_mutex_lock(&n->lock);
+        n->invalid = true;
+        pthread_mutex_unlock(&n->lock);
+    }
     if (result < 0)
         return nvme_fail(n, write, p, strerror((int)-result));
     snprintf(what, sizeof what, "it ended short, after %lld bytes", (long long)result);
@@ -157,6 +162,14 @@ static int probe(struct nvme *n)
     return rc;
 }
 
+static void leave(struct nvme *n)
+{
+    if (n->io)
+        n->io->close(n);
+    n->io = NULL;
+    *n->tier.reason = 0;
+}
+
 static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
 {
     n->io = io;
@@ -180,9 +193,7 @@ static int choose(struct nvme *n, enum tier_io wish, char *why, size_t size)
         rc = use(n, &nvme_uring, why, size);
         if (!rc || wish == TIER_IO_URING || n->tier.stuck)
             return rc;
-        if (n->io)
-            n->io->close(n);
-        *n->tier.reason = 0;
+        leave(n);
     }
 #else
     snprintf(why, size, "built without liburing");
@@ -277,9 +288,27 @@ static int check_directories(const struct tier_directories *d)
     return 0;
 }
 
-int tier_open_nvme(struct tier **t, const struct tier_nvme_options *o)
+/* Some file systems take O_DIRECT and then none of its requests: once more without. */
+static int open_files(struct nvme *n, const struct tier_nvme_options *o)
 {
     char why[CKPT_MESSAGE] = "";
+    for (int direct = 1;; direct = 0) {
+        int rc = nvme_files_open(&n->files, o->directories, n->sys, direct);
+        if (rc)
+            return rc;
+        rc = choose(n, o->io, why, sizeof why);
+        snprintf(n->why, sizeof n->why, "%.79s", why);
+        if (!rc)
+            return 0;
+        if (!direct || !n->invalid || n->tier.stuck)
+            return error_set(CKPT_EIO, "%s%s", *n->tier.reason ? "" : "nvme tier: ", why);
+        leave(n);
+        nvme_files_close(&n->files);
+    }
+}
+
+int tier_open_nvme(struct tier **t, const struct tier_nvme_options *o)
+{
     *t = NULL;
     int rc = check_directories(o->directories);
     if (rc)
@@ -294,14 +323,11 @@ int tier_open_nvme(struct tier **t, const struct tier_nvme_options *o)
     n->staged = o->staging ? o->staged : 0;
     sum_table_init(&n->sums);
     pthread_mutex_init(&n->lock, NULL);
-    rc = nvme_files_open(&n->files, o->directories, n->sys);
-    if (!rc && choose(n, o->io, why, sizeof why))
-        rc = error_set(CKPT_EIO, "%s", why);
+    rc = open_files(n, o);
     if (rc) {
         nvme_close(&n->tier);
         return rc;
     }
-    snprintf(n->why, sizeof n->why, "%.79s", why);
     describe(n);
     *t = &n->tier;
     return 0;

@@ -69,7 +69,8 @@ struct nvme {
     const struct nvme_io *io;
     void *state;          /* of the back end */
     char why[80];         /* it is not the one before it on the ladder */
-    pthread_mutex_t lock; /* of tier.reason and tier.stuck */
+    pthread_mutex_t lock; /* of tier.reason, tier.stuck and invalid */
+    bool invalid;         /* a request was one the file system does not take */
 };
 
 extern const struct nvme_io nvme_pool;
@@ -80,9 +81,10 @@ extern const struct nvme_io nvme_uring;
 /* ---- nvme_files.c -----------------------------------------------------------------------------
  */
 
-/* Opens a nameless file in every directory.  Returns 0 or a code, the sentence in error_get(). */
+/* Opens a nameless file in every directory; direct: past the page cache where the file system lets
+ * it. Returns 0 or a code, the sentence in error_get(). */
 int nvme_files_open(struct nvme_files *f, const struct tier_directories *d,
-                    const struct tier_sys *sys);
+                    const struct tier_sys *sys, bool direct);
 /* Makes the files long enough for so many bytes of arena; on failure they are as before. */
 int nvme_files_reserve(struct nvme_files *f, int64_t bytes);
 void nvme_files_close(struct nvme_files *f);

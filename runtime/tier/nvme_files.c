@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "tier/nvme.h"
 
 #define HEADROOM (INT64_C(1) << 30) /* left on a disk; a 64th of it where that is less */
-#define PATH     4096
+
+enum { TRIES = 8 };
 
 static const char tier_name[] = "nvme tier";
 
@@ -158,47 +158,46 @@ static bool name_needed(int error)
     return error == EOPNOTSUPP || error == EISDIR || error == ENOENT || error == ENOSYS;
 }
 
-/* A file without a name, or one whose name is gone at once. */
-static int open_nameless(const struct tier_sys *sys, const char *directory, int flags)
+static int close_with(const struct tier_sys *sys, int fd, int error)
 {
-    char path[PATH];
-    int fd = sys->open(directory, O_TMPFILE | flags, 0600);
-    if (fd >= 0 || !name_needed(errno))
-        return fd;
-    if (snprintf(path, sizeof path, "%s/.ckpt-park-%ld", directory, (long)getpid()) >=
-        (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    fd = sys->open(path, O_CREAT | O_EXCL | flags, 0600);
-    if (fd < 0 && errno == EEXIST && !sys->unlink(path)) /* of a process that was killed here */
+    sys->close(fd);
+    errno = error;
+    return -1;
+}
+
+/*
+ * A file whose name is gone at once.  What is found under the name belongs to a process that was
+ * killed there, or to one that is about to remove it, too.
+ */
+static int open_and_unlink(const struct tier_sys *sys, const char *directory, int flags)
+{
+    char path[TIER_PATH + 16];
+    int fd = -1;
+    snprintf(path, sizeof path, "%s/.ckpt-park", directory);
+    for (int i = 0; i < TRIES && fd < 0; i++) {
         fd = sys->open(path, O_CREAT | O_EXCL | flags, 0600);
-    if (fd >= 0 && sys->unlink(path)) {
-        int error = errno;
-        sys->close(fd);
-        errno = error;
-        return -1;
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+        if (sys->unlink(path) && errno != ENOENT)
+            return fd < 0 ? -1 : close_with(sys, fd, errno);
     }
     return fd;
 }
 
-/* Some file systems take O_DIRECT and then no request of a block: so one is written. */
-static int open_direct(const struct tier_sys *sys, const char *directory, void *block)
+static int open_nameless(const struct tier_sys *sys, const char *directory, int flags)
 {
-    int fd = open_nameless(sys, directory, O_RDWR | O_CLOEXEC | O_DIRECT);
-    if (fd < 0 || sys->pwrite(fd, block, TIER_BLOCK, 0) >= 0 || errno != EINVAL)
-        return fd;
-    sys->close(fd);
-    errno = EINVAL;
-    return -1;
+    int fd = sys->open(directory, O_TMPFILE | flags, 0600);
+    return fd >= 0 || !name_needed(errno) ? fd : open_and_unlink(sys, directory, flags);
 }
 
-static int open_file(struct nvme_files *f, struct nvme_file *file, void *block)
+static int open_file(struct nvme_files *f, struct nvme_file *file, bool direct)
 {
-    file->fd = open_direct(f->sys, file->directory, block);
+    int flags = O_RDWR | O_CLOEXEC;
+    if (direct)
+        file->fd = open_nameless(f->sys, file->directory, flags | O_DIRECT);
     file->direct = file->fd >= 0;
-    if (file->fd < 0 && errno == EINVAL)
-        file->fd = open_nameless(f->sys, file->directory, O_RDWR | O_CLOEXEC);
+    if (!direct || (file->fd < 0 && errno == EINVAL))
+        file->fd = open_nameless(f->sys, file->directory, flags);
     if (file->fd >= 0)
         return 0;
     return error_set(errno == ENOMEM ? CKPT_ENOMEM : CKPT_EIO,
@@ -219,20 +218,14 @@ static int take_directories(struct nvme_files *f, const struct tier_directories 
 }
 
 int nvme_files_open(struct nvme_files *f, const struct tier_directories *d,
-                    const struct tier_sys *sys)
+                    const struct tier_sys *sys, bool direct)
 {
     *f = (struct nvme_files){.sys = sys};
-    void *block = aligned_alloc(TIER_BLOCK, TIER_BLOCK);
     int rc = take_directories(f, d);
-    if (!rc && !block)
-        rc = error_set(CKPT_ENOMEM, "%s: out of memory", tier_name);
-    if (!rc) {
-        memset(block, 0, TIER_BLOCK);
+    if (!rc)
         make_zones(f);
-    }
     for (int32_t i = 0; i < f->n && !rc; i++)
-        rc = open_file(f, &f->at[i], block);
-    free(block);
+        rc = open_file(f, &f->at[i], direct);
     if (rc)
         nvme_files_close(f);
     return rc;

@@ -174,7 +174,7 @@ static int pool_open(struct nvme *n, char *why, size_t size)
     struct pool *p = calloc(1, sizeof *p);
     pthread_condattr_t monotonic;
     if (!p) {
-        snprintf(why, size, "nvme tier: out of memory");
+        snprintf(why, size, "out of memory");
         return CKPT_ENOMEM;
     }
     p->nvme = n;
@@ -192,7 +192,7 @@ static int pool_open(struct nvme *n, char *why, size_t size)
     pthread_mutex_unlock(&p->lock);
     if (p->n)
         return 0;
-    snprintf(why, size, "nvme tier: the system gives no thread");
+    snprintf(why, size, "the system gives no thread");
     pool_free(p);
     return CKPT_EIO;
 }

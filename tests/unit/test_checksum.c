@@ -1,0 +1,115 @@
+/* Checksums of parked blocks: what they must notice, and the table that keeps them. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tier/checksum.h"
+
+enum { BYTES = 4096 };
+
+static void fill(unsigned char *data, uint64_t seed)
+{
+    for (int i = 0; i < BYTES; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        data[i] = (unsigned char)(seed >> 56);
+    }
+}
+
+static void test_every_bit(void **state)
+{
+    (void)state;
+    static unsigned char data[BYTES];
+    for (int seed = 0; seed < 2; seed++) {
+        memset(data, 0, BYTES);
+        if (seed)
+            fill(data, (uint64_t)seed);
+        uint64_t sum = checksum(data, BYTES);
+        for (int bit = 0; bit < 8 * BYTES; bit++) {
+            data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            assert_true(checksum(data, BYTES) != sum);
+            data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        }
+        assert_true(checksum(data, BYTES) == sum);
+    }
+}
+
+/* Two flips of one bit in words of one chain, which a plain sum would lose; words and lines changed
+ * about; a line of zeros more or less; sectors that stand where others should. */
+static void test_patterns(void **state)
+{
+    (void)state;
+    static unsigned char data[BYTES], other[BYTES];
+    fill(data, 7);
+    uint64_t sum = checksum(data, BYTES);
+    for (int bit = 0; bit < 64; bit++) {
+        for (int far = 64; far < BYTES; far *= 2) {
+            memcpy(other, data, BYTES);
+            other[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            other[bit / 8 + far] ^= (unsigned char)(1 << bit % 8);
+            assert_true(checksum(other, BYTES) != sum);
+        }
+    }
+    for (int part = 8; part <= 512; part *= 2) {
+        memcpy(other, data, BYTES);
+        memcpy(other, data + part, (size_t)part);
+        memcpy(other + part, data, (size_t)part);
+        assert_true(checksum(other, BYTES) != sum);
+    }
+    memset(other, 0, BYTES);
+    for (int n = 0; n < BYTES; n++)
+        assert_true(checksum(other, n) != checksum(other, n + 1));
+}
+
+/* The bytes count, not where they lie. */
+static void test_value(void **state)
+{
+    (void)state;
+    static unsigned char data[BYTES + 64];
+    fill(data, 9);
+    uint64_t sum = checksum(data, 1000);
+    for (int skew = 0; skew < 64; skew++) {
+        memmove(data + skew, data + (skew ? skew - 1 : 0), 1000);
+        assert_true(checksum(data + skew, 1000) == sum);
+    }
+    assert_true(checksum("", 0) == checksum(data, 0));
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    struct sum_table t;
+    uint64_t sum = 0;
+    sum_table_init(&t);
+    assert_false(sum_table_get(&t, 0, 4096, &sum));
+    for (int64_t i = 0; i < 5000; i++)
+        assert_int_equal(sum_table_put(&t, i * 4096, 4096 * (1 + i % 3), (uint64_t)i), 0);
+    for (int64_t i = 0; i < 5000; i += 2)
+        assert_int_equal(sum_table_put(&t, i * 4096, 4096, (uint64_t)-i), 0);
+    assert_int_equal(t.n, 5000);
+    for (int64_t i = 0; i < 5000; i++) {
+        int64_t bytes = i % 2 ? 4096 * (1 + i % 3) : 4096;
+        assert_true(sum_table_get(&t, i * 4096, bytes, &sum));
+        assert_true(sum == (i % 2 ? (uint64_t)i : (uint64_t)-i));
+        assert_false(sum_table_get(&t, i * 4096, bytes + 4096, &sum));
+        assert_false(sum_table_get(&t, i * 4096 + 2048, bytes, &sum));
+    }
+    sum_table_clear(&t);
+    assert_false(sum_table_get(&t, 0, 4096, &sum));
+    assert_int_equal(sum_table_put(&t, 4096, 4096, 1), 0);
+    assert_true(sum_table_get(&t, 4096, 4096, &sum));
+    sum_table_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_bit),
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_value),
+        cmocka_unit_test(test_table),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}
