@@ -1,14 +1,11 @@
-/* Disk rates past the page cache: a temporary file, written and read in large pieces. */
-#include <errno.h>
-#include <fcntl.h>
+/* Disk rates as the NVMe tier reaches them: its files, its requests, its checksums. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "cli/cli.h"
+#include "tier/tier.h"
 
-#define PIECE     (INT64_C(8) << 20) /* of one request */
-#define PIECES    32                 /* of the file */
-#define ALIGNMENT 4096               /* of O_DIRECT buffers */
+#define PIECE (INT64_C(8) << 20)   /* of one call */
+#define BYTES (INT64_C(256) << 20) /* of the file */
 
 /* Bytes that are not all alike, so that no drive makes them less. */
 static void fill(char *buffer)
@@ -22,67 +19,68 @@ static void fill(char *buffer)
     }
 }
 
-/* Moves the whole file.  Returns B/s, or -1 with errno. */
-static double transfer(int fd, char *buffer, bool write)
+/* Moves the whole file.  B/s, or -1. */
+static double transfer(struct tier *t, char *buffer, bool write)
 {
     double before = clock_seconds();
-    for (int64_t i = 0; i < PIECES; i++) {
-        ssize_t n = write ? pwrite(fd, buffer, (size_t)PIECE, i * PIECE)
-                          : pread(fd, buffer, (size_t)PIECE, i * PIECE);
-        if (n < 0 && errno == EINTR) {
-            i--;
-            continue;
-        }
-        if (n != PIECE) {
-            errno = n < 0 ? errno : EIO;
+    for (int64_t at = 0; at < BYTES; at += PIECE) {
+        if (write ? t->ops->write(t, at, buffer, PIECE) : t->ops->read(t, at, buffer, PIECE))
             return -1;
-        }
     }
-    if (write && fdatasync(fd))
-        return -1;
-    return (double)(PIECE * PIECES) / (clock_seconds() - before);
+    return (double)BYTES / (clock_seconds() - before);
 }
 
-static int fail(char *message, const char *dir, const char *what)
+/* Written twice, for the first time takes longer and a step writes the same blocks each time. */
+static int measure(struct machine *m, struct tier *t, char *buffer, char *message)
 {
-    snprintf(message, CKPT_MESSAGE, "%.300s: %s: %s", dir, what, strerror(errno));
-    return CKPT_EIO;
-}
-
-/* Opens a file that is gone when it is closed.  -1 where there is no O_DIRECT. */
-static int open_direct(const char *dir, char *path, size_t size)
-{
-    snprintf(path, size, "%s/ckpt-machine.tmp-XXXXXX", dir);
-    return mkostemp(path, O_DIRECT | O_CLOEXEC);
+    if (t->ops->reserve(t, BYTES)) {
+        snprintf(message, CKPT_MESSAGE, "%s", error_get());
+        return CKPT_EIO;
+    }
+    if (t->cached) {
+        snprintf(message, CKPT_MESSAGE, "the disk was not measured: %s", t->how);
+        return 0;
+    }
+    double written = transfer(t, buffer, true);
+    if (written > 0)
+        written = transfer(t, buffer, true);
+    double read = written > 0 ? transfer(t, buffer, false) : -1;
+    if (read < 0) {
+        snprintf(message, CKPT_MESSAGE, "%s", t->reason);
+        return CKPT_EIO;
+    }
+    m->nvme_write = written;
+    m->nvme_read = read;
+    return 0;
 }
 
 int measure_disk(struct machine *m, const char *dir, char message[CKPT_MESSAGE])
 {
-    char path[4096];
-    char *buffer = aligned_alloc(ALIGNMENT, (size_t)PIECE);
+    struct tier_directories d = {.n = 1, .at = {{"", BYTES}}, .bytes = BYTES};
+    struct tier_nvme_options o = {.directories = &d};
+    struct tier *t;
+    m->nvme_read = m->nvme_write = 0;
+    if (snprintf(d.at[0].path, TIER_PATH, "%s", dir) >= TIER_PATH) {
+        snprintf(message, CKPT_MESSAGE, "the name of the directory is too long");
+        return CKPT_EINVAL;
+    }
+    char *buffer = aligned_alloc(TIER_BLOCK, (size_t)PIECE);
     if (!buffer) {
         snprintf(message, CKPT_MESSAGE, "out of host memory");
         return CKPT_ENOMEM;
     }
-    m->nvme_read = m->nvme_write = 0;
-    int fd = open_direct(dir, path, sizeof(path));
-    if (fd < 0 && errno == EINVAL) {
+    fill(buffer);
+    o.staging = buffer;
+    o.staged = PIECE;
+    int rc = tier_open_nvme(&t, &o);
+    if (rc)
+        snprintf(message, CKPT_MESSAGE, "%s", error_get());
+    else
+        rc = measure(m, t, buffer, message);
+    bool stuck = t && t->stuck; /* the disk may still write to the buffer, at some time */
+    if (t)
+        t->ops->close(t);
+    if (!stuck)
         free(buffer);
-        snprintf(message, CKPT_MESSAGE, "%.300s: this file system has no O_DIRECT", dir);
-        return 0;
-    }
-    int rc = fd < 0 ? fail(message, dir, "cannot create a temporary file there") : 0;
-    if (!rc) {
-        unlink(path);
-        fill(buffer);
-        double written = transfer(fd, buffer, true);
-        double read = written < 0 ? -1 : transfer(fd, buffer, false);
-        if (read < 0)
-            rc = fail(message, dir, "cannot write and read 256 MiB there");
-        m->nvme_write = rc ? 0 : written;
-        m->nvme_read = rc ? 0 : read;
-        close(fd);
-    }
-    free(buffer);
     return rc;
 }

@@ -215,6 +215,7 @@ static void describe(struct nvme *n)
         direct = direct && n->files.at[i].direct;
         reserved = reserved && (n->files.at[i].reserved || !n->files.at[i].bytes);
     }
+    n->tier.cached = !direct;
     n->io->describe(n, io, sizeof io);
     snprintf(n->tier.how, sizeof n->tier.how, "%s%s%s%s, %s, %d director%s%s", io,
              *n->why ? " (" : "", n->why, *n->why ? ")" : "",

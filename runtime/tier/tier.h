@@ -38,6 +38,7 @@ struct tier {
     const struct tier_ops *ops;
     int64_t bytes;     /* of the arena */
     char how[256];     /* what it is made of: "io_uring, O_DIRECT, 2 directories" */
+    bool cached;       /* its files go through the page cache: O_DIRECT was refused */
     char reason[1024]; /* the first failure of read or write; later ones leave it */
     bool stuck;        /* a deadline passed: memory given to that call may still be written to, so
                         * it must stay mapped while the process lives */

@@ -280,6 +280,7 @@ static int run(enum tier_io io, bool *stuck)
     rc = use_tier(t);
     *stuck = t->stuck;
     snprintf(how, sizeof how, "%s", t->how);
+    assert_int_equal(t->cached, strstr(how, "page cache") != NULL);
     /* a second failure leaves the first sentence */
     if (rc && *t->reason)
         assert_int_equal(t->ops->read(t, 1, memory, 1), CKPT_EIO);
