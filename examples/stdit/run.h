@@ -68,7 +68,4 @@ int stdit_log_open(struct stdit_run *r);
 void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double lr, double ms);
 void stdit_log_close(struct stdit_run *r);
 
-/* Writes loss, prediction and gradients of the step that was just run. */
-int stdit_dump(const struct stdit_run *r, float loss);
-
 #endif

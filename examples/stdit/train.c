@@ -8,25 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "../common/dump.h"
 #include "run.h"
 #include "schedule.h"
 
 /* ---- recording ----------------------------------------------------------------------------- */
-
-/* For --dump: the prediction and the gradient of every parameter that is trained. */
-static void record_dump(const struct stdit_run *r, ckpt_tape *t, ckpt_tensor pred)
-{
-    ckpt_output(t, "pred", pred);
-    for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info;
-        ckpt_tensor w = ckpt_param_at(r->context, i);
-        char name[160];
-        if (ckpt_param_info(r->context, w, &info) || !info.trainable)
-            continue;
-        snprintf(name, sizeof name, "grad.%s", info.name);
-        ckpt_output_gradient(t, name, w);
-    }
-}
 
 /* (1 - u) x0 + u eps; frames that are not noised stay x0. */
 static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tensor u,
@@ -61,7 +47,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_label(t, "loss");
     ckpt_tensor pred = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
     if (r->options.dump)
-        record_dump(r, t, pred);
+        dump_record(r->context, t, pred);
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
 
@@ -163,7 +149,9 @@ static int end(struct course *c)
     c->ended++;
     if (c->progress)
         ckpt_progress_step(c->progress, c->ended, loss, c->bytes);
-    return c->ended == 1 && r->options.dump ? stdit_dump(r, loss) : 0;
+    return c->ended == 1 && r->options.dump
+               ? dump_step(r->context, r->training, r->options.dump, loss)
+               : 0;
 }
 
 /* While a step runs the next one is prepared; a dump looks at the first one alone. */

@@ -1,0 +1,113 @@
+/* The log for other programs: JSON lines, the first with the configuration. */
+#include <errno.h>
+#include <string.h>
+#include "run.h"
+
+static void put_widths(FILE *f, const char *key, const struct vae_widths *w)
+{
+    fprintf(f, "\"%s\": [", key);
+    for (int i = 0; i < w->levels; i++)
+        fprintf(f, "%s%lld", i ? ", " : "", (long long)w->width[i]);
+    fputs("], ", f);
+}
+
+static void put_model(FILE *f, const struct vae_run *r)
+{
+    const struct vae_config *m = &r->model.config;
+
+    json_int(f, "latent", m->latent);
+    json_int(f, "groups", m->groups);
+    put_widths(f, "spatial_widths", &m->spatial);
+    json_int(f, "spatial_layers", m->spatial.layers);
+    put_widths(f, "temporal_widths", &m->temporal);
+    json_int(f, "temporal_layers", m->temporal.layers);
+    json_int(f, "parameters", r->trainable);
+}
+
+static void put_data(FILE *f, const struct vae_run *r)
+{
+    const struct vae_options *o = &r->options;
+
+    json_string(f, "data", r->data.title);
+    json_int(f, "rows", r->data.rows);
+    json_int(f, "frames", r->data.frames);
+    json_int(f, "height", r->data.height);
+    json_int(f, "width", r->data.width);
+    fputs("\"lengths\": [", f);
+    for (int i = 0; i < o->n_lengths; i++)
+        fprintf(f, "%s%lld", i ? ", " : "", (long long)o->length[i]);
+    fputs("], ", f);
+    json_float(f, "image_share", o->image_share, ", ");
+}
+
+static void put_config(FILE *f, const struct vae_run *r)
+{
+    const struct vae_options *o = &r->options;
+    const struct vae_program *longest = &r->program[o->n_lengths - 1];
+    struct ckpt_program_info info;
+
+    ckpt_program_info(longest->program, &info);
+    fputs("{\"config\": {", f);
+    json_string(f, "libckpt", ckpt_version());
+    json_string(f, "model", o->model.model);
+    json_string(f, "dtype", o->model.dtype);
+    json_int(f, "stage", o->stage);
+    put_model(f, r);
+    put_data(f, r);
+    json_int(f, "batch", o->batch);
+    json_int(f, "micro_batch", info.micro_batch);
+    json_int(f, "frames_2d", longest->part);
+    json_int(f, "steps", o->steps);
+    json_int(f, "warmup", o->warmup);
+    json_int(f, "vram", o->library.vram);
+    json_string(f, "device", o->library.device);
+    json_int(f, "seed", o->library.seed);
+    json_float(f, "kl_weight", o->kl_weight, ", ");
+    json_float(f, "clip_norm", o->clip_norm, ", ");
+    json_float(f, "ema_decay", o->ema_decay, ", ");
+    json_float(f, "lr", o->lr, "}}\n");
+}
+
+int vae_log_open(struct vae_run *r)
+{
+    if (!r->options.log)
+        return 0;
+    r->log = fopen(r->options.log, "a");
+    if (!r->log)
+        return say_fail("--log %s: %s", r->options.log, strerror(errno));
+    put_config(r->log, r);
+    fflush(r->log);
+    return 0;
+}
+
+void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t step,
+                  const struct vae_result *result)
+{
+    struct ckpt_program_info info;
+
+    if (!r->log)
+        return;
+    ckpt_program_info(p->program, &info);
+    fputc('{', r->log);
+    json_int(r->log, "step", step);
+    json_float(r->log, "loss", result->loss, ", ");
+    json_float(r->log, "grad_norm", info.grad_norm, ", ");
+    json_float(r->log, "l1", result->l1, ", ");
+    json_float(r->log, "kl", result->kl, ", ");
+    json_float(r->log, "lr", result->lr, ", ");
+    json_int(r->log, "frames", p->frames);
+    json_float(r->log, "ms", result->ms, ", ");
+    json_int(r->log, "planned_peak", info.planned_peak);
+    json_int(r->log, "arena_bytes", info.arena_bytes);
+    json_int(r->log, "process_bytes", info.process_bytes);
+    json_float(r->log, "predicted_ms", info.step_seconds * 1e3, ", ");
+    fprintf(r->log, "\"rss\": %lld}\n", (long long)say_rss());
+    fflush(r->log);
+}
+
+void vae_log_close(struct vae_run *r)
+{
+    if (r->log && fclose(r->log))
+        say_fail("--log %s: %s", r->options.log, strerror(errno));
+    r->log = NULL;
+}

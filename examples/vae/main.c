@@ -1,0 +1,111 @@
+/*
+ * vae-train: trains the video autoencoder of Open-Sora 1.2 inside a memory budget, on a video file,
+ * in the three stages it was trained in.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "run.h"
+
+static int create_model(struct vae_run *r)
+{
+    if (vae_create(&r->model, r->context, &r->options.config))
+        return say_fail("%s", ckpt_error(r->context));
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        struct ckpt_param_info info;
+        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
+            r->trainable += info.numel;
+    }
+    return 0;
+}
+
+static void introduce(const struct vae_run *r)
+{
+    static const char *const parts[] = {"the temporal part, on latents",
+                                        "the temporal part and the 2-D encoder, on latents",
+                                        "all of it, on pixels"};
+    const struct vae_options *o = &r->options;
+    char count[32];
+
+    printf("model: video autoencoder %s, %s trainable parameters (%s)\n", o->model.model,
+           say_count(count, r->trainable), o->model.dtype);
+    printf("stage %lld: trains %s\n", (long long)o->stage, parts[o->stage - 1]);
+    printf("%s\n", r->data.title);
+}
+
+static int check_outputs(const struct vae_options *o)
+{
+    if (o->library.plan_only)
+        return 0;
+    if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
+        say_check_writable("dump", o->dump))
+        return -1;
+    if (o->out && mkdir(o->out, 0777) && errno != EEXIST)
+        return say_fail("--out %s: %s", o->out, strerror(errno));
+    return 0;
+}
+
+/* ---- the run ------------------------------------------------------------------------------- */
+
+/* The table of the longest clips, which need most, and a line for each of the others. */
+static void print_plans(const struct vae_run *r)
+{
+    int n = r->options.n_lengths;
+    const struct vae_program *longest = &r->program[n - 1];
+
+    ckpt_plan_print(longest->program, stdout);
+    if (longest->part)
+        printf("2-D part: %lld frames at a time\n", (long long)longest->part);
+    for (int i = 0; i < n && n > 1; i++) {
+        struct ckpt_program_info info;
+        char peak[32];
+        ckpt_program_info(r->program[i].program, &info);
+        printf("clips of %lld: peak %s, predicted %.1f ms a step\n",
+               (long long)r->program[i].frames, say_bytes(peak, info.planned_peak),
+               info.step_seconds * 1e3);
+    }
+    fflush(stdout);
+}
+
+static int train(struct vae_run *r)
+{
+    if (vae_compile(r))
+        return -1;
+    print_plans(r);
+    if (r->options.library.plan_only)
+        return 0;
+    if (vae_log_open(r))
+        return -1;
+    int rc = vae_train(r);
+    vae_log_close(r);
+    return rc;
+}
+
+static int go(struct vae_run *r)
+{
+    struct vae_options *o = &r->options;
+
+    if (check_outputs(o) || vae_data_open(&r->data, o))
+        return -1;
+    if (ckpt_open(&r->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))
+        return -1;
+    introduce(r);
+    if ((o->steps > 0 || o->library.plan_only) && train(r))
+        return -1;
+    return o->library.plan_only || o->dump ? 0 : vae_reconstruct(r);
+}
+
+int main(int argc, char **argv)
+{
+    struct vae_run run = {0};
+    int rc = vae_options_parse(&run.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&run);
+    ckpt_close(run.context);
+    vae_data_close(&run.data);
+    return rc ? 1 : 0;
+}

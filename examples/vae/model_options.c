@@ -1,0 +1,91 @@
+/* Which autoencoder: options that all programs of this directory have. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/say.h"
+#include "model_options.h"
+
+#define ROW(name, type, field, metavar, help)                                                      \
+    {                                                                                              \
+        name, CKPT_OPT_##type, offsetof(struct vae_model_options, field), metavar, help            \
+    }
+
+const struct ckpt_option vae_model_table[] = {
+    ROW("model", STRING, model, "NAME", "preset: tiny or v1.2 (default tiny)"),
+    ROW("latent", INT, latent, "N", "channels of the latents instead of the preset's"),
+    ROW("groups", INT, groups, "N", "groups of the group norms"),
+    ROW("spatial-widths", STRING, spatial_widths, "N,N,...",
+        "channels of the 2-D part level by level, each but the last halving the picture"),
+    ROW("spatial-layers", INT, spatial_layers, "N", "residual blocks of a level there"),
+    ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
+        "channels of the temporal part, three levels at least"),
+    ROW("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there"),
+    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+static int parse_widths(const char *option, const char *text, struct vae_widths *w)
+{
+    const char *at = text;
+
+    for (w->levels = 0; w->levels < VAE_LEVELS; at++) {
+        char *end;
+        long width = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (width < 1 || width > 65536 || (*end && *end != ','))
+            break;
+        w->width[w->levels++] = width;
+        at = end;
+        if (!*end)
+            return 0;
+    }
+    return say_fail("--%s %s: give up to %d widths, as 128,256,512,512", option, text, VAE_LEVELS);
+}
+
+static int check_widths(const char *option, const struct vae_config *c, const struct vae_widths *w)
+{
+    for (int i = 0; i < w->levels; i++)
+        if (w->width[i] % c->groups)
+            return say_fail("--%s: %lld channels are no whole number of each of the %lld groups",
+                            option, (long long)w->width[i], (long long)c->groups);
+    if (w->layers < 1 || w->layers > VAE_LAYERS)
+        return say_fail("--%.*s-layers must be 1 to %d", (int)(strchr(option, '-') - option),
+                        option, VAE_LAYERS);
+    return 0;
+}
+
+static int check(const struct vae_config *c)
+{
+    if (c->latent < 1 || c->latent > VAE_LATENT)
+        return say_fail("--latent must be 1 to %d", VAE_LATENT);
+    if (c->groups < 1)
+        return say_fail("--groups must be at least 1");
+    if (c->temporal.levels < 3)
+        return say_fail("--temporal-widths: three levels at least, time is halved twice");
+    if (check_widths("spatial-widths", c, &c->spatial))
+        return -1;
+    return check_widths("temporal-widths", c, &c->temporal);
+}
+
+static void take(int64_t *value, int64_t given)
+{
+    if (given)
+        *value = given;
+}
+
+int vae_model_configure(const struct vae_model_options *o, struct vae_config *config)
+{
+    if (!vae_preset(config, o->model))
+        return say_fail("--model %s: no such preset; there are tiny and v1.2", o->model);
+    if (strcmp(o->dtype, "fp32") && strcmp(o->dtype, "bf16"))
+        return say_fail("--dtype %s: give fp32 or bf16", o->dtype);
+    config->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
+    take(&config->latent, o->latent);
+    take(&config->groups, o->groups);
+    take(&config->spatial.layers, o->spatial_layers);
+    take(&config->temporal.layers, o->temporal_layers);
+    if (o->spatial_widths && parse_widths("spatial-widths", o->spatial_widths, &config->spatial))
+        return -1;
+    if (o->temporal_widths &&
+        parse_widths("temporal-widths", o->temporal_widths, &config->temporal))
+        return -1;
+    return check(config);
+}

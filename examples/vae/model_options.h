@@ -1,0 +1,27 @@
+/* Which autoencoder: options that all programs of this directory have. */
+#ifndef VAE_MODEL_OPTIONS_H
+#define VAE_MODEL_OPTIONS_H
+
+#include "model.h"
+
+struct vae_model_options {
+    const char *model, *dtype, *spatial_widths, *temporal_widths;
+    int64_t latent, groups, spatial_layers, temporal_layers;
+};
+
+#define VAE_MODEL_OPTIONS_INIT                                                                     \
+    {                                                                                              \
+        .model = "tiny", .dtype = "fp32"                                                           \
+    }
+
+extern const struct ckpt_option vae_model_table[];
+
+/* The preset with what was given instead; trained is left at 0.  Returns 0, or -1 after a sentence.
+ */
+int vae_model_configure(const struct vae_model_options *o, struct vae_config *config);
+
+/* Loads weights.  Names may also be those of a file that holds the 2-D part alone, and of older
+ * ones of diffusers.  With partial, parts may be missing.  Returns 0, or -1 after a sentence. */
+int vae_load(ckpt *c, const char *path, bool partial);
+
+#endif

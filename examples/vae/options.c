@@ -1,0 +1,262 @@
+/* The command line of vae-train: its own tables next to the library's. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/say.h"
+#include "options.h"
+
+const char say_program[] = "vae-train";
+
+#define ROW(name, type, field, metavar, help)                                                      \
+    {                                                                                              \
+        name, CKPT_OPT_##type, offsetof(struct vae_options, field), metavar, help                  \
+    }
+
+static const struct ckpt_option table[] = {
+    ROW("stage", INT, stage, "N",
+        "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)"),
+    ROW("grad-dtype", STRING, grad_dtype, "TYPE",
+        "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)"),
+    ROW("video", STRING, video, "FILE", "train on this clip"),
+    ROW("size", STRING, size, "WxH", "size the clip is brought to (default 64x40)"),
+    ROW("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)"),
+    ROW("stride", INT, stride, "N", "take every N-th frame"),
+    ROW("clips", INT, clips, "N", "cut N clips, one after the other, from the file (default 1)"),
+    ROW("tensors", STRING, tensors, "FILE",
+        "train on x, noise_2d and noise from a safetensors file, to compare programs"),
+    ROW("random", STRING, random, "TxHxW", "train on random clips of this shape, for timings"),
+    ROW("lengths", STRING, lengths, "N,N-N,...",
+        "frames of a step, drawn from these (default: those of the stage)"),
+    ROW("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead"),
+    ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),
+    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    ROW("save", STRING, save, "FILE", "write the weights at the end"),
+    ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),
+    ROW("batch", INT, batch, "N", "clips of a step (default 1)"),
+    ROW("frames-2d", COUNT, part, "N",
+        "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
+        "fits (default auto with --micro-batch auto, else 0)"),
+    ROW("steps", INT, steps, "N", "training steps"),
+    ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up"),
+    ROW("warmup", INT, warmup, "N", "steps of the warm-up"),
+    ROW("clip-norm", FLOAT, clip_norm, "X", "clip the gradient's norm to this (default 1, 0: off)"),
+    ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)"),
+    ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)"),
+    ROW("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)"),
+    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
+    ROW("dump", STRING, dump, "FILE", "write loss, reconstruction and gradients of the first step"),
+    ROW("out", STRING, out, "DIR", "write the clip and its reconstruction here at the end"),
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+enum { UNSET = -2 }; /* of --frames-2d: -1 is auto */
+
+static void help(void)
+{
+    printf("Usage: vae-train [OPTION]...\n\n"
+           "Trains the video autoencoder of Open-Sora 1.2 inside a memory budget.  Without\n"
+           "options: a tiny one on the clip that comes along.\n\nThe model:\n");
+    ckpt_option_table_help(vae_model_table, stdout);
+    printf("\nTraining:\n");
+    ckpt_option_table_help(table, stdout);
+    printf("\nOptions of the library:\n");
+    ckpt_option_table_help(ckpt_options_table(), stdout);
+}
+
+/* ---- shapes -------------------------------------------------------------------------------- */
+
+/* n numbers of at least 1 with an x between. */
+static int parse_sizes(const char *option, const char *text, int n, int64_t **value)
+{
+    const char *at = text;
+
+    for (int i = 0; i < n; i++) {
+        char *end;
+        long v = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (v < 1 || v > 65536 || *end != (i + 1 < n ? 'x' : 0))
+            return say_fail("--%s %s: give %s", option, text,
+                            n == 2 ? "a width and a height, as 64x40"
+                                   : "frames, height and width, as 17x256x256");
+        *value[i] = v;
+        at = end + 1;
+    }
+    return 0;
+}
+
+static int add_length(struct vae_options *o, int64_t frames)
+{
+    int at = 0;
+
+    while (at < o->n_lengths && o->length[at] < frames)
+        at++;
+    if (at < o->n_lengths && o->length[at] == frames)
+        return 0;
+    if (o->n_lengths == VAE_MOST_LENGTHS)
+        return say_fail("--lengths: more than %d different ones", VAE_MOST_LENGTHS);
+    memmove(o->length + at + 1, o->length + at, (size_t)(o->n_lengths - at) * sizeof *o->length);
+    o->length[at] = frames;
+    o->n_lengths++;
+    return 0;
+}
+
+/* "5", "1,17", "1-33" */
+static int parse_lengths(struct vae_options *o, const char *text)
+{
+    const char *at = text;
+
+    for (;; at++) {
+        char *end = NULL;
+        long first = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0, last = first;
+        if (end && *end == '-' && end[1] >= '0' && end[1] <= '9')
+            last = strtol(end + 1, &end, 10);
+        if (first < 1 || last < first || last > 4096 || (*end && *end != ','))
+            return say_fail("--lengths %s: give numbers of frames, as 17 or 1,5,9-33", text);
+        for (long n = first; n <= last; n++)
+            if (add_length(o, n))
+                return -1;
+        at = end;
+        if (!*at)
+            return 0;
+    }
+}
+
+/* ---- defaults ------------------------------------------------------------------------------ */
+
+struct preset {
+    const char *name, *lengths[3]; /* of each stage */
+    double image_share[3];
+    int64_t steps, warmup;
+    double lr;
+};
+
+/* v1.2 was trained so; tiny learns the clip that ships. */
+static const struct preset presets[] = {
+    {"v1.2", {"17", "17", "1-33"}, {0.2, 0.2, 0}, 10, 0, 1e-5},
+    {"tiny", {"5", "5", "5"}, {0.2, 0.2, 0.1}, 400, 20, 3e-3},
+};
+
+static void take(int64_t *value, int64_t preset, int64_t unset)
+{
+    if (*value == unset)
+        *value = preset;
+}
+
+static int fill_preset(struct vae_options *o)
+{
+    const struct preset *p = strcmp(o->model.model, "v1.2") ? &presets[1] : &presets[0];
+    int stage = (int)o->stage - 1;
+    bool fixed = o->tensors || o->random;
+
+    take(&o->steps, p->steps, -1);
+    take(&o->warmup, p->warmup, -1);
+    take(&o->part, o->library.micro_batch == CKPT_AUTO ? CKPT_AUTO : 0, UNSET);
+    o->lr = o->lr < 0 ? p->lr : o->lr;
+    if (fixed && (o->lengths || o->image_share > 0))
+        return say_fail("--lengths and --image-share are for videos; the frames of %s are given",
+                        o->tensors ? "tensors" : "random clips");
+    if (o->image_share < 0)
+        o->image_share = fixed || o->lengths ? 0 : p->image_share[stage];
+    return fixed ? 0 : parse_lengths(o, o->lengths ? o->lengths : p->lengths[stage]);
+}
+
+/* ---- checks -------------------------------------------------------------------------------- */
+
+static int check_data(struct vae_options *o)
+{
+    bool clip_options = o->size || o->frames || o->stride || o->clips;
+
+    if (!o->video && !o->tensors && !o->random && !strcmp(o->model.model, "v1.2"))
+        o->random = "17x256x256";
+    if (!!o->video + !!o->tensors + !!o->random > 1)
+        return say_fail("--video, --tensors and --random exclude each other; give one");
+    if ((o->tensors || o->random) && clip_options)
+        return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
+                        "%s is given already",
+                        o->tensors ? "tensors" : "random clips");
+    if (o->frames < 0 || o->stride < 0 || o->clips < 0)
+        return say_fail("--frames, --stride and --clips must be at least 1");
+    if (o->size && parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}))
+        return -1;
+    if (o->random &&
+        parse_sizes("random", o->random, 3, (int64_t *[]){&o->frames, &o->height, &o->width}))
+        return -1;
+    return o->random ? add_length(o, o->frames) : 0;
+}
+
+static int check_lengths(struct vae_options *o)
+{
+    int64_t longest = o->n_lengths ? o->length[o->n_lengths - 1] : 0;
+
+    if (o->image_share > 1)
+        return say_fail("--image-share must be at most 1");
+    o->image_only = o->image_share > 0 && o->n_lengths && o->length[0] > 1;
+    if (o->image_share > 0 && add_length(o, 1))
+        return -1;
+    take(&o->frames, longest, 0);
+    if (o->frames < longest)
+        return say_fail("--frames %lld: a clip must have the %lld frames of --lengths",
+                        (long long)o->frames, (long long)longest);
+    if (o->n_lengths > 1 && (o->library.plan_in || o->dump))
+        return say_fail("--plan-in and --dump are about one program; give one length with "
+                        "--lengths and --image-share 0");
+    return 0;
+}
+
+static int check_training(const struct vae_options *o)
+{
+    if (strcmp(o->grad_dtype, "fp32") && strcmp(o->grad_dtype, "bf16"))
+        return say_fail("--grad-dtype %s: give fp32 or bf16", o->grad_dtype);
+    if (o->batch < 1 || o->steps < 0 || o->warmup < 0 || o->part < CKPT_AUTO)
+        return say_fail("--batch must be at least 1, --steps, --warmup and --frames-2d at least 0");
+    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
+        return say_fail("--micro-batch %lld does not divide --batch %lld",
+                        (long long)o->library.micro_batch, (long long)o->batch);
+    if (o->ema_decay < 0 || o->ema_decay >= 1 || o->clip_norm < 0 || o->weight_decay < 0 ||
+        o->kl_weight < 0)
+        return say_fail("--ema-decay must be in [0, 1), --clip-norm, --weight-decay and "
+                        "--kl-weight at least 0");
+    return 0;
+}
+
+/* What a stage trains: its losses give the other parts no gradient. */
+static unsigned trained(int64_t stage)
+{
+    if (stage == 1)
+        return VAE_TEMPORAL;
+    return stage == 2 ? VAE_TEMPORAL | VAE_SPATIAL_ENCODER : VAE_ALL;
+}
+
+int vae_options_parse(struct vae_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {vae_model_table, table, ckpt_options_table()};
+
+    *o = (struct vae_options){.model = VAE_MODEL_OPTIONS_INIT,
+                              .stage = 3,
+                              .grad_dtype = "fp32",
+                              .image_share = -1,
+                              .batch = 1,
+                              .part = UNSET,
+                              .steps = -1,
+                              .warmup = -1,
+                              .lr = -1,
+                              .clip_norm = 1,
+                              .ema_decay = 0.99,
+                              .kl_weight = 1e-6,
+                              .library = CKPT_OPTIONS_INIT};
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 3, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (o->help) {
+        help();
+        return 1;
+    }
+    if (o->stage < 1 || o->stage > 3)
+        return say_fail("--stage %lld: give 1, 2 or 3", (long long)o->stage);
+    if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
+        check_lengths(o) || check_training(o))
+        return -1;
+    o->config.trained = trained(o->stage);
+    return 0;
+}

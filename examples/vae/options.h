@@ -1,0 +1,36 @@
+/* The command line of vae-train: its own tables next to the library's. */
+#ifndef VAE_OPTIONS_H
+#define VAE_OPTIONS_H
+
+#include "model_options.h"
+
+enum { VAE_MOST_LENGTHS = 64 };
+
+struct vae_options {
+    struct vae_model_options model;
+    int64_t stage; /* 1, 2, 3 */
+    /* the data */
+    const char *video, *tensors, *random, *size, *lengths;
+    int64_t frames, stride, clips;
+    int64_t width, height; /* from size */
+    double image_share;
+    /* training */
+    const char *load, *save, *save_ema, *grad_dtype;
+    bool partial;
+    int64_t batch, steps, warmup, part;
+    double lr, clip_norm, weight_decay, ema_decay, kl_weight;
+    /* what comes out */
+    const char *log, *dump, *out;
+    bool help;
+    struct ckpt_options library;
+    /* what follows from these */
+    struct vae_config config;
+    int64_t length[VAE_MOST_LENGTHS]; /* of clips, rising */
+    int n_lengths;
+    bool image_only; /* the first length is there for the share of images, not drawn otherwise */
+};
+
+/* Returns 0 to go on, 1 when all is done (--help) and -1 when a sentence was printed. */
+int vae_options_parse(struct vae_options *o, int argc, char **argv);
+
+#endif

@@ -1,0 +1,111 @@
+/* How near a clip comes back: PSNR, and pictures to look at. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../png.h"
+#include "run.h"
+
+/* Encodes without noise and decodes, in the chunks that files have. */
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct vae_run *r = user;
+    const struct vae_data *d = &r->data;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5,
+                               (int64_t[]){batch, d->frames, d->padded_height, d->padded_width, 3});
+    struct vae_posterior p = vae_posterior(t, vae_spatial_encode(&r->model, t, x, 1));
+    ckpt_tensor z = ckpt_affine(t, p.mean, VAE_FACTOR, 0.f);
+
+    p = vae_posterior(t, vae_temporal_encode(&r->model, t, z, VAE_CHUNK));
+    z = vae_temporal_decode(&r->model, t, p.mean, d->frames, VAE_CHUNK);
+    ckpt_tensor y = ckpt_cast(t, vae_spatial_decode(&r->model, t, z, 1), CKPT_F32);
+    y = vae_part(t, vae_part(t, y, 2, 0, d->height), 3, 0, d->width);
+    ckpt_output(t, "y", y);
+    return y;
+}
+
+static uint8_t to_byte(float v)
+{
+    return (uint8_t)lrintf(fminf(fmaxf((v + 1.f) * 127.5f, 0.f), 255.f));
+}
+
+/* The values of a clip without what it was filled up with. */
+static void crop(const struct vae_data *d, int64_t row, uint8_t *rgb)
+{
+    const float *x = vae_data_row(d, row, 0);
+
+    for (int64_t f = 0; f < d->frames; f++)
+        for (int64_t y = 0; y < d->height; y++)
+            for (int64_t i = 0; i < d->width * 3; i++)
+                *rgb++ = to_byte(x[f * vae_data_frame(d) + y * d->padded_width * 3 + i]);
+}
+
+static int write_strip(const struct vae_run *r, const char *name, int64_t row, const uint8_t *rgb)
+{
+    const struct vae_data *d = &r->data;
+    int64_t width = d->frames * d->width;
+    char path[4096];
+
+    if (!r->options.out)
+        return 0;
+    if (row)
+        snprintf(path, sizeof path, "%s/%s-%lld.png", r->options.out, name, (long long)row);
+    else
+        snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
+    int rc = png_write_strip(path, (int)d->frames, (int)d->height, (int)d->width, rgb,
+                             width < 960 ? (int)(1920 / width) : 1);
+    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
+}
+
+/* Adds the squared differences of bytes, which are what a person would see. */
+static double squares(const uint8_t *a, const uint8_t *b, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sum;
+}
+
+static int run(struct vae_run *r, ckpt_program *p, float *y, uint8_t *rgb, double *sum)
+{
+    const struct vae_data *d = &r->data;
+    int64_t n = d->frames * d->height * d->width * 3, all = d->frames * vae_data_frame(d);
+
+    for (int64_t row = 0; row < d->rows; row++) {
+        if (ckpt_feed(p, "x", vae_data_row(d, row, 0), all * (int64_t)sizeof *y) ||
+            ckpt_step(p, NULL) || ckpt_fetch(p, "y", y, n * (int64_t)sizeof *y))
+            return say_fail("%s", ckpt_error(r->context));
+        crop(d, row, rgb);
+        for (int64_t i = 0; i < n; i++)
+            rgb[n + i] = to_byte(y[i]);
+        *sum += squares(rgb, rgb + n, n);
+        if (write_strip(r, "clip", row, rgb) || write_strip(r, "reconstruction", row, rgb + n))
+            return -1;
+    }
+    return 0;
+}
+
+int vae_reconstruct(struct vae_run *r)
+{
+    const struct vae_data *d = &r->data;
+    int64_t n = d->frames * d->height * d->width * 3;
+    double sum = 0;
+    ckpt_program *p;
+
+    if (ckpt_compile(r->context, record, r, NULL, 1, &p))
+        return say_fail("reconstruction: %s", ckpt_error(r->context));
+    float *y = malloc((size_t)n * sizeof *y);
+    uint8_t *rgb = malloc((size_t)(2 * n));
+    int rc = y && rgb ? run(r, p, y, rgb, &sum) : say_fail("no memory for pictures");
+    free(y);
+    free(rgb);
+    if (rc)
+        return -1;
+    double mean = sum / (double)(n * d->rows) / (255. * 255.);
+    printf("reconstruction: PSNR %.2f dB over %lld frames", mean > 0 ? -10 * log10(mean) : INFINITY,
+           (long long)(d->rows * d->frames));
+    if (r->options.out)
+        printf(" (%s/clip.png, %s/reconstruction.png)", r->options.out, r->options.out);
+    putchar('\n');
+    return 0;
+}

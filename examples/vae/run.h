@@ -1,0 +1,79 @@
+/* One run of vae-train: what its parts share. */
+#ifndef VAE_RUN_H
+#define VAE_RUN_H
+
+#include "../common/say.h"
+#include "options.h"
+
+/* Clips of one size, and what a safetensors file may bring beside them. */
+struct vae_data {
+    char title[512];
+    int64_t rows, frames;
+    int64_t height, width;               /* of the clips */
+    int64_t padded_height, padded_width; /* of what the model sees: whole cells */
+    float *x;                            /* [rows, frames, padded height, padded width, 3] */
+    float *noise_2d, *noise;             /* [rows, T, h, w, Z], [rows, T', ...]; NULL: drawn */
+};
+
+/* The program of one length of clips. */
+struct vae_program {
+    struct vae_run *run;
+    ckpt_program *program; /* owned by the context */
+    int64_t frames;
+    int64_t part; /* frames that pass the 2-D part together; 0: all */
+};
+
+struct vae_run {
+    struct vae_options options;
+    struct vae_data data;
+    struct vae model;
+    ckpt *context;
+    int64_t trainable;                            /* parameters that are trained */
+    struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
+    FILE *log;
+};
+
+/* The random streams of the program, apart from those of the ops of a tape. */
+enum vae_stream { VAE_STREAM_LENGTH = 0x56410001, VAE_STREAM_START, VAE_STREAM_DATA };
+
+/* Fills d, and the lengths of clips where tensors give them.  Returns 0, or -1 after a sentence. */
+int vae_data_open(struct vae_data *d, struct vae_options *o);
+void vae_data_close(struct vae_data *d);
+
+/* frames of a row from its frame start on, into dst [frames, padded height, padded width, 3]. */
+const float *vae_data_row(const struct vae_data *d, int64_t row, int64_t start);
+int64_t vae_data_frame(const struct vae_data *d); /* elements of a frame */
+
+/* Compiles a program for each length, the longest last.  Returns 0, or -1 after a sentence. */
+int vae_compile(struct vae_run *r);
+
+/* Names of what a training program puts out beside its loss. */
+#define VAE_L1 "l1" /* mean difference of an element */
+#define VAE_KL "kl"
+
+/* The program that takes this step. */
+struct vae_program *vae_program_of(struct vae_run *r, int64_t step);
+
+/* Feeds the clips of a step.  buffer has room for a batch of the longest ones. */
+int vae_feed(const struct vae_run *r, const struct vae_program *p, int64_t step, float *buffer);
+
+/* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
+int vae_train(struct vae_run *r);
+
+/* What a step came to. */
+struct vae_result {
+    float loss, l1, kl; /* NaN where a stage has no such term */
+    double lr, ms;
+};
+
+/* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
+int vae_log_open(struct vae_run *r);
+void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t step,
+                  const struct vae_result *result);
+void vae_log_close(struct vae_run *r);
+
+/* Encodes and decodes the clips, in chunks as files are, and prints how near they come back;
+ * pictures go to options.out, if any.  Returns 0, or -1 after a sentence. */
+int vae_reconstruct(struct vae_run *r);
+
+#endif

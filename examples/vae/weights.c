@@ -1,0 +1,83 @@
+/* Loading weights, of Open-Sora's files and of those its 2-D part comes from. */
+#include <string.h>
+#include "../common/say.h"
+#include "ckpt_file.h"
+#include "model_options.h"
+
+#define SPATIAL  "spatial_vae.module."
+#define TEMPORAL "temporal_vae."
+
+struct names {
+    const char *path;
+    int missing[2]; /* of the spatial and the temporal part */
+    int unexpected;
+};
+
+enum { SHOWN = 8 }; /* names of each kind; more are counted */
+
+static void report(void *user, const char *what, const char *name)
+{
+    struct names *n = user;
+    bool temporal = !strncmp(name, TEMPORAL, strlen(TEMPORAL)), missing = *what == 'm';
+    int *count = missing ? &n->missing[temporal] : &n->unexpected;
+
+    if (missing && (!strcmp(name, "scale") || !strcmp(name, "shift")))
+        return; /* those of v1.2 are known */
+    if (++*count <= SHOWN)
+        fprintf(stderr, "%s: %s: %s: %s\n", say_program, n->path, what, name);
+}
+
+/* What older files call the layers of an attention. */
+static const struct {
+    const char *now, *before;
+} layers[] = {
+    {".to_q.", ".query."},
+    {".to_k.", ".key."},
+    {".to_v.", ".value."},
+    {".to_out.0.", ".proj_attn."},
+};
+
+static bool older_layer(const char *name, char *other, size_t size)
+{
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        const char *at = strstr(name, layers[i].now);
+        if (at) {
+            snprintf(other, size, "%.*s%s%s", (int)(at - name), name, layers[i].before,
+                     at + strlen(layers[i].now));
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The 2-D part under its own names, then both with the older names of layers. */
+static bool other_name(void *user, const char *name, int i, char *other, size_t size)
+{
+    bool spatial = !strncmp(name, SPATIAL, strlen(SPATIAL));
+
+    (void)user;
+    if (!spatial || i > 2)
+        return false;
+    if (i == 0) {
+        snprintf(other, size, "%s", name + strlen(SPATIAL));
+        return true;
+    }
+    return older_layer(i == 1 ? name : name + strlen(SPATIAL), other, size);
+}
+
+int vae_load(ckpt *c, const char *path, bool partial)
+{
+    struct names n = {.path = path};
+
+    if (ckpt_load_named(c, path, other_name, report, &n, NULL))
+        return say_fail("%s", ckpt_error(c));
+    int missing = n.missing[0] + n.missing[1];
+    if (missing > SHOWN || n.unexpected > SHOWN)
+        fprintf(stderr, "%s: %s: %d names missing, %d unexpected in all\n", say_program, path,
+                missing, n.unexpected);
+    if (missing && !partial)
+        return say_fail("%s: %d parameters are missing (%d of the 2-D part, %d of the temporal "
+                        "one); --partial starts them afresh",
+                        path, missing, n.missing[0], n.missing[1]);
+    return 0;
+}
