@@ -24,6 +24,9 @@ static inline struct group_norm_shape group_norm_shape(const struct ckpt_desc *x
     return s;
 }
 
+/* What is known of a part of a group; several are joined to its mean and 1 / sqrt(var + eps). */
+enum { MOMENT_MEAN, MOMENT_SQUARES, MOMENT_COUNT, MOMENTS };
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -31,6 +34,7 @@ extern "C" {
 /* Scratch of the CPU kernels. */
 int64_t cpu_group_norm_workspace(const struct group_norm_shape *s);
 int64_t cpu_group_norm_dx_workspace(const struct group_norm_shape *s);
+int64_t cpu_group_norm_apply_workspace(const struct group_norm_shape *s);
 
 #ifdef __cplusplus
 }

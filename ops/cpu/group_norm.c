@@ -139,21 +139,45 @@ static void block_statistics(const struct task *t, int64_t block, float *scratch
     }
 }
 
-/* Joins the blocks of group g of sample n: mean and 1 / sqrt(variance + eps). */
-static void join_blocks(const struct task *t, const float *partial, int64_t n, int64_t g, float eps,
-                        float *stats)
+/* Moments of parts of a group, joined so far. */
+struct joined {
+    double mean, squares, count;
+};
+
+static void join(struct joined *all, double mean, double squares, double count)
 {
-    double mean = 0, squares = 0, count = 0;
+    double away = mean - all->mean, total = all->count + count;
+    all->squares += squares + away * away * all->count * count / total;
+    all->mean += away * count / total;
+    all->count = total;
+}
+
+/* The blocks of group g of sample n. */
+static struct joined join_blocks(const struct task *t, const float *partial, int64_t n, int64_t g)
+{
+    struct joined all = {0, 0, 0};
     for (int64_t i = 0; i < t->cut.blocks; i++) {
         const float *p = partial + ((n * t->cut.blocks + i) * t->s.groups + g) * 2;
         int64_t rows = min_i64(t->cut.rows, t->s.rows - i * t->cut.rows);
-        double some = (double)(rows * t->s.width), away = (double)p[0] - mean;
-        squares += (double)p[1] + away * away * count * some / (count + some);
-        mean += away * some / (count + some);
-        count += some;
+        join(&all, (double)p[0], (double)p[1], (double)(rows * t->s.width));
     }
-    stats[0] = (float)mean;
-    stats[1] = (float)(1 / sqrt(squares / count + (double)eps));
+    return all;
+}
+
+/* Mean and 1 / sqrt(variance + eps). */
+static void store_stats(float *stats, const struct joined *all, float eps)
+{
+    stats[0] = (float)all->mean;
+    stats[1] = (float)(1 / sqrt(all->squares / all->count + (double)eps));
+}
+
+/* Statistics of all blocks, behind the coefficients; returns where. */
+static const float *find_partials(const struct task *t)
+{
+    float *partial = behind_coefficients(t);
+    for_all_blocks(t, block_statistics, partial + t->s.n * t->cut.blocks * t->s.groups * 2,
+                   2 * t->s.c);
+    return partial;
 }
 
 /* y = silu(slope (x - mean) + bias) */
@@ -216,14 +240,60 @@ int cpu_group_norm(const struct ckpt_kernel_args *a)
 {
     const struct group_norm_attr *attr = a->attr;
     struct task t = task_of(a, &a->in[0]);
-    float *stats = a->out[1].data, *partial = behind_coefficients(&t);
-    for_all_blocks(&t, block_statistics, partial + t.s.n * t.cut.blocks * t.s.groups * 2,
-                   2 * t.s.c);
+    float *stats = a->out[1].data;
+    const float *partial = find_partials(&t);
     for (int64_t n = 0; n < t.s.n; n++) {
-        for (int64_t g = 0; g < t.s.groups; g++)
-            join_blocks(&t, partial, n, g, attr->eps, stats + (n * t.s.groups + g) * 2);
+        for (int64_t g = 0; g < t.s.groups; g++) {
+            struct joined all = join_blocks(&t, partial, n, g);
+            store_stats(stats + (n * t.s.groups + g) * 2, &all, attr->eps);
+        }
         spread(&t, &a->in[1], &a->in[2], stats, n);
     }
+    for_all_blocks(&t, map_block, NULL, 0);
+    return CKPT_OK;
+}
+
+/* ---- in parts ------------------------------------------------------------------------------- */
+
+int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
+{
+    struct task t = task_of(a, &a->in[0]);
+    const float *partial = find_partials(&t);
+    float *moments = a->out[0].data;
+    for (int64_t i = 0; i < t.s.n * t.s.groups; i++) {
+        struct joined all = join_blocks(&t, partial, i / t.s.groups, i % t.s.groups);
+        moments[i * MOMENTS + MOMENT_MEAN] = (float)all.mean;
+        moments[i * MOMENTS + MOMENT_SQUARES] = (float)all.squares;
+        moments[i * MOMENTS + MOMENT_COUNT] = (float)all.count;
+    }
+    return CKPT_OK;
+}
+
+int cpu_group_norm_join(const struct ckpt_kernel_args *a)
+{
+    const struct group_norm_attr *attr = a->attr;
+    int64_t n = desc_numel(&a->out[0].desc) / 2;
+    for (int64_t i = 0; i < n; i++) {
+        struct joined all = {0, 0, 0};
+        for (int k = 0; k < a->n_in; k++) {
+            const float *m = (const float *)a->in[k].data + i * MOMENTS;
+            join(&all, (double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES], (double)m[MOMENT_COUNT]);
+        }
+        store_stats((float *)a->out[0].data + 2 * i, &all, attr->eps);
+    }
+    return CKPT_OK;
+}
+
+int64_t cpu_group_norm_apply_workspace(const struct group_norm_shape *s)
+{
+    return coefficients_bytes(s);
+}
+
+int cpu_group_norm_apply(const struct ckpt_kernel_args *a)
+{
+    struct task t = task_of(a, &a->in[0]);
+    for (int64_t n = 0; n < t.s.n; n++)
+        spread(&t, &a->in[2], &a->in[3], a->in[1].data, n);
     for_all_blocks(&t, map_block, NULL, 0);
     return CKPT_OK;
 }

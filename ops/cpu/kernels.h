@@ -74,6 +74,17 @@ int cpu_kl_normal(const struct ckpt_kernel_args *a);
 int cpu_kl_normal_dx(const struct ckpt_kernel_args *a);
 int cpu_sample_normal(const struct ckpt_kernel_args *a);
 int cpu_sample_normal_dx(const struct ckpt_kernel_args *a);
+int cpu_relu(const struct ckpt_kernel_args *a);
+int cpu_relu_dx(const struct ckpt_kernel_args *a);
+int cpu_max_pool(const struct ckpt_kernel_args *a);
+int cpu_max_pool_dx(const struct ckpt_kernel_args *a);
+int cpu_feature_distance(const struct ckpt_kernel_args *a);
+int cpu_feature_distance_dx(const struct ckpt_kernel_args *a);
+int cpu_quantize(const struct ckpt_kernel_args *a);
+int cpu_quantize_dx(const struct ckpt_kernel_args *a);
+int cpu_group_norm_moments(const struct ckpt_kernel_args *a);
+int cpu_group_norm_join(const struct ckpt_kernel_args *a);
+int cpu_group_norm_apply(const struct ckpt_kernel_args *a);
 
 int cpu_sum_squares(const struct ckpt_kernel_args *a);
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a);

@@ -146,11 +146,14 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A block joins all chunks and channels of one group.  Deviations are taken from the first mean,
- * which is near all others. */
-__global__ void __launch_bounds__(THREADS)
-    join_moments(const __grid_constant__ struct task t, const float *partial, float eps,
-                 float *stats)
+/* The mean of one group and its squared deviations from it, of all chunks and channels, by a block.
+ * Deviations are taken from the first mean, which is near all others. */
+struct group_moments {
+    double mean, squares, count;
+};
+
+__device__ __forceinline__ struct group_moments moments_of_group(const struct task &t,
+                                                                 const float *partial)
 {
     int64_t n = blockIdx.x / t.s.groups, g = blockIdx.x % t.s.groups;
     const float *from = partial + n * t.k.chunks * 2 * t.s.c + g * t.s.width;
@@ -165,12 +168,60 @@ __global__ void __launch_bounds__(THREADS)
         squares += rows * d * d + (double)at[t.s.c];
     }
     shift = block_sum(shift) / total;
-    squares = block_sum(squares) / total;
-    if (threadIdx.x == 0) {
-        double var = squares - shift * shift;
-        stats[2 * blockIdx.x] = (float)((double)near + shift);
-        stats[2 * blockIdx.x + 1] = (float)(1 / sqrt((var < 0 ? 0 : var) + (double)eps));
+    squares = block_sum(squares) - total * shift * shift;
+    return {(double)near + shift, squares < 0 ? 0 : squares, total};
+}
+
+__device__ __forceinline__ void store_stats(float *stats, const struct group_moments &m, float eps)
+{
+    stats[0] = (float)m.mean;
+    stats[1] = (float)(1 / sqrt(m.squares / m.count + (double)eps));
+}
+
+__global__ void __launch_bounds__(THREADS)
+    join_moments(const __grid_constant__ struct task t, const float *partial, float eps,
+                 float *stats)
+{
+    struct group_moments m = moments_of_group(t, partial);
+    if (threadIdx.x == 0)
+        store_stats(stats + 2 * blockIdx.x, m, eps);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    keep_moments(const __grid_constant__ struct task t, const float *partial, float *moments)
+{
+    struct group_moments m = moments_of_group(t, partial);
+    if (threadIdx.x)
+        return;
+    float *to = moments + (int64_t)blockIdx.x * MOMENTS;
+    to[MOMENT_MEAN] = (float)m.mean;
+    to[MOMENT_SQUARES] = (float)m.squares;
+    to[MOMENT_COUNT] = (float)m.count;
+}
+
+/* The parts of a tensor: more than a concat takes there are not. */
+struct parts {
+    const float *at[CKPT_MAX_PARTS];
+    int n;
+};
+
+/* A thread joins the parts of one group, in order: Chan et al. 1983. */
+__global__ void __launch_bounds__(THREADS)
+    join_parts(const __grid_constant__ struct parts p, int64_t groups, float eps, float *stats)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    struct group_moments all = {0, 0, 0};
+    if (i >= groups)
+        return;
+    for (int k = 0; k < p.n; k++) {
+        const float *m = p.at[k] + i * MOMENTS;
+        double count = (double)m[MOMENT_COUNT], total = all.count + count;
+        double away = (double)m[MOMENT_MEAN] - all.mean;
+        all.squares += (double)m[MOMENT_SQUARES] + away * away * all.count * count / total;
+        all.mean += away * count / total;
+        all.count = total;
     }
+    store_stats(stats + 2 * i, all, eps);
 }
 
 /* ---- the map ------------------------------------------------------------------------------- */
@@ -415,21 +466,48 @@ unsigned blocks_of(const struct task &t)
     return (unsigned)(t.s.n * t.k.chunks * t.k.tiles);
 }
 
+template <typename T, int V>
+void launch_map(const struct ckpt_kernel_args *a, const struct task &t, const void *w,
+                const void *b, const float *stats)
+{
+    const T *x = (const T *)a->in[0].data;
+    T *y = (T *)a->out[0].data;
+    if (t.silu)
+        normalize<T, V, true><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, x, (const T *)w,
+                                                                          (const T *)b, stats, y);
+    else
+        normalize<T, V, false><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, x, (const T *)w,
+                                                                           (const T *)b, stats, y);
+}
+
 template <typename T, int V> int forward(const struct ckpt_kernel_args *a)
 {
     const struct group_norm_attr *attr = (const struct group_norm_attr *)a->attr;
     struct task t = task_of(a, &a->in[0], V);
-    const T *x = (const T *)a->in[0].data, *w = (const T *)a->in[1].data;
-    const T *b = (const T *)a->in[2].data;
-    T *y = (T *)a->out[0].data;
     float *stats = (float *)a->out[1].data, *partial = (float *)a->workspace;
-    unsigned groups = (unsigned)(t.s.n * t.s.groups);
-    find_moments<T, V><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, x, partial);
-    join_moments<<<groups, THREADS, 0, stream_of(a)>>>(t, partial, attr->eps, stats);
-    if (t.silu)
-        normalize<T, V, true><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, x, w, b, stats, y);
-    else
-        normalize<T, V, false><<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, x, w, b, stats, y);
+    find_moments<T, V>
+        <<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, (const T *)a->in[0].data, partial);
+    join_moments<<<(unsigned)(t.s.n * t.s.groups), THREADS, 0, stream_of(a)>>>(t, partial,
+                                                                               attr->eps, stats);
+    launch_map<T, V>(a, t, a->in[1].data, a->in[2].data, stats);
+    return launched();
+}
+
+template <typename T, int V> int find_parts(const struct ckpt_kernel_args *a)
+{
+    struct task t = task_of(a, &a->in[0], V);
+    float *partial = (float *)a->workspace;
+    find_moments<T, V>
+        <<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, (const T *)a->in[0].data, partial);
+    keep_moments<<<(unsigned)(t.s.n * t.s.groups), THREADS, 0, stream_of(a)>>>(
+        t, partial, (float *)a->out[0].data);
+    return launched();
+}
+
+template <typename T, int V> int apply(const struct ckpt_kernel_args *a)
+{
+    struct task t = task_of(a, &a->in[0], V);
+    launch_map<T, V>(a, t, a->in[2].data, a->in[3].data, (const float *)a->in[1].data);
     return launched();
 }
 
@@ -480,6 +558,34 @@ int cuda_group_norm(const struct ckpt_kernel_args *a)
     if (a->in[0].desc.dtype == CKPT_BF16)
         return wide ? forward<bf16, 8>(a) : forward<bf16, 1>(a);
     return wide ? forward<float, 4>(a) : forward<float, 1>(a);
+}
+
+int cuda_group_norm_moments(const struct ckpt_kernel_args *a)
+{
+    bool wide = is_wide(&a->in[0], NULL, NULL);
+    if (a->in[0].desc.dtype == CKPT_BF16)
+        return wide ? find_parts<bf16, 8>(a) : find_parts<bf16, 1>(a);
+    return wide ? find_parts<float, 4>(a) : find_parts<float, 1>(a);
+}
+
+int cuda_group_norm_join(const struct ckpt_kernel_args *a)
+{
+    const struct group_norm_attr *attr = (const struct group_norm_attr *)a->attr;
+    int64_t groups = desc_numel(&a->out[0].desc) / 2;
+    struct parts p = {};
+    for (p.n = 0; p.n < a->n_in; p.n++)
+        p.at[p.n] = (const float *)a->in[p.n].data;
+    join_parts<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, stream_of(a)>>>(
+        p, groups, attr->eps, (float *)a->out[0].data);
+    return launched();
+}
+
+int cuda_group_norm_apply(const struct ckpt_kernel_args *a)
+{
+    bool wide = is_wide(&a->in[0], a->out[0].data, NULL);
+    if (a->in[0].desc.dtype == CKPT_BF16)
+        return wide ? apply<bf16, 8>(a) : apply<bf16, 1>(a);
+    return wide ? apply<float, 4>(a) : apply<float, 1>(a);
 }
 
 int cuda_group_norm_dx(const struct ckpt_kernel_args *a)

@@ -90,6 +90,17 @@ int cuda_kl_normal(const struct ckpt_kernel_args *a);
 int cuda_kl_normal_dx(const struct ckpt_kernel_args *a);
 int cuda_sample_normal(const struct ckpt_kernel_args *a);
 int cuda_sample_normal_dx(const struct ckpt_kernel_args *a);
+int cuda_relu(const struct ckpt_kernel_args *a);
+int cuda_relu_dx(const struct ckpt_kernel_args *a);
+int cuda_max_pool(const struct ckpt_kernel_args *a);
+int cuda_max_pool_dx(const struct ckpt_kernel_args *a);
+int cuda_feature_distance(const struct ckpt_kernel_args *a);
+int cuda_feature_distance_dx(const struct ckpt_kernel_args *a);
+int cuda_quantize(const struct ckpt_kernel_args *a);
+int cuda_quantize_dx(const struct ckpt_kernel_args *a);
+int cuda_group_norm_moments(const struct ckpt_kernel_args *a);
+int cuda_group_norm_join(const struct ckpt_kernel_args *a);
+int cuda_group_norm_apply(const struct ckpt_kernel_args *a);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 #include "attr.h"
+#include "ckpt_vae.h"
 #include "cli/bench.h"
 #include "ops.h"
 
@@ -384,6 +385,16 @@ static ckpt_tensor record_group_norm(ckpt_tape *t, enum ckpt_dtype dtype,
         true);
 }
 
+static ckpt_tensor record_norm_parts(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, 2 * FILTERS));
+    ckpt_tensor moments = ckpt_group_norm_moments(t, x, 32);
+    return ckpt_group_norm_apply(t, x, ckpt_group_norm_join(t, 1, &moments, 1e-6f),
+                                 operand(t, dtype, SHAPE(2 * FILTERS)),
+                                 operand(t, dtype, SHAPE(2 * FILTERS)), true);
+}
+
 static ckpt_tensor record_upsample(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture / 2, z->picture / 2, 2 * FILTERS));
@@ -402,6 +413,28 @@ static ckpt_tensor record_latents(ckpt_tape *t, enum ckpt_dtype dtype, const str
     ckpt_tensor mean = operand(t, dtype, 5, shape), logvar = operand(t, dtype, 5, shape);
     ckpt_tensor x = ckpt_sample_normal(t, mean, logvar, operand(t, dtype, 5, shape));
     return ckpt_add(t, ckpt_mean(t, x, 0x1f), ckpt_kl_normal(t, mean, logvar));
+}
+
+/* A step of VGG16 and of the distance that LPIPS takes behind it. */
+static ckpt_tensor record_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS));
+    return ckpt_max_pool(t, ckpt_relu(t, x), (int64_t[]){2, 2});
+}
+
+static ckpt_tensor record_distance(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int64_t shape[] = {BATCH, z->picture, z->picture, FILTERS};
+    return ckpt_feature_distance(t, operand(t, dtype, 4, shape), operand(t, dtype, 4, shape),
+                                 operand(t, dtype, SHAPE(FILTERS)));
+}
+
+static ckpt_tensor record_codebook(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    const int64_t shape[] = {BATCH, FRAMES, z->height, z->width, CHANNELS};
+    ckpt_tensor commitment, book = operand(t, dtype, SHAPE(1024, CHANNELS));
+    ckpt_tensor x = ckpt_quantize(t, operand(t, dtype, 5, shape), book, NULL, &commitment);
+    return ckpt_add(t, ckpt_mean(t, x, 0x1f), commitment);
 }
 
 /* The update of one weight: value, fp32 master where there is one, moments, EMA, gradient. */
@@ -461,9 +494,13 @@ const struct bench_case bench_cases[] = {
     {"convolution, halving", record_conv_down},
     {"convolution, causal 3-D", record_conv_causal},
     {"group norm, SiLU", record_group_norm},
+    {"group norm in parts", record_norm_parts},
     {"nearest upsampling", record_upsample},
     {"L1", record_l1},
     {"normal latents", record_latents},
+    {"ReLU, max pooling", record_pool},
+    {"feature distance", record_distance},
+    {"codebook", record_codebook},
     {"update", record_update},
     {NULL, NULL},
 };

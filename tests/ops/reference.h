@@ -74,5 +74,12 @@ void ref_upsample_nearest(const struct array *in, struct array *out, const struc
 void ref_l1(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_kl_normal(const struct array *in, struct array *out, const struct op_attr *a);
 void ref_sample_normal(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_relu(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_max_pool(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_feature_distance(const struct array *in, struct array *out, const struct op_attr *a);
+void ref_commitment(const struct array *in, struct array *out, const struct op_attr *a);
+
+/* The first of the nearest entries of a codebook to a row, and its squared distance. */
+int64_t ref_nearest(const struct array *book, const double *z, double *least);
 
 #endif

@@ -4,6 +4,7 @@
  * line of this file.
  */
 #include "ckpt.h"
+#include "ckpt_vae.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -177,6 +178,29 @@ static void bad_vae(ckpt_tape *t, struct bad *b)
     BAD("sample_normal", "[2, 4]", ckpt_sample_normal(t, F(2, 3), F(2, 3), F(2, 4)))
 }
 
+static void bad_perceptual(ckpt_tape *t, struct bad *b)
+{
+    const int64_t wide[] = {9, 9};
+    ckpt_tensor q = F(2, 6);
+    BAD("relu", "i32", ckpt_relu(t, I(2, 3)))
+    BAD("max_pool", "[2, 3]", ckpt_max_pool(t, F(2, 3), wide))
+    BAD("max_pool", "[2, 5, 9, 3]", ckpt_max_pool(t, F(2, 5, 9, 3), wide))
+    BAD("max_pool", "[2, 9, 9, 3]", ckpt_max_pool(t, F(2, 9, 9, 3), wide))
+    BAD("feature_distance", "[2, 4]", ckpt_feature_distance(t, F(2, 3), F(2, 4), F(3)))
+    BAD("feature_distance", "[4]", ckpt_feature_distance(t, F(2, 3), F(2, 3), F(4)))
+    BAD("feature_distance", "bf16", ckpt_feature_distance(t, F(2, 3), H(2, 3), F(3)))
+    BAD("quantize", "[5, 4]", ckpt_quantize(t, F(2, 3), F(5, 4), NULL, NULL))
+    BAD("quantize", "[3]", ckpt_quantize(t, F(3), F(5, 3), NULL, NULL))
+    BAD("quantize", "bf16", ckpt_quantize(t, F(2, 3), H(5, 3), NULL, NULL))
+    BAD("group_norm_moments", "[2, 6]", ckpt_group_norm_moments(t, F(2, 6), 4))
+    BAD("group_norm_moments", "[6]", ckpt_group_norm_moments(t, F(6), 2))
+    BAD("group_norm_join", "[2, 2, 2]", ckpt_group_norm_join(t, 1, TENSORS(F(2, 2, 2)), 0))
+    BAD("group_norm_join", "[2, 2, 3]", ckpt_group_norm_join(t, 1, TENSORS(F(2, 2, 3)), -1))
+    BAD("group_norm_apply", "[2, 4, 2]", ckpt_group_norm_apply(t, q, F(2, 4, 2), F(6), F(6), true))
+    BAD("group_norm_apply", "[3, 2, 2]", ckpt_group_norm_apply(t, q, F(3, 2, 2), F(6), F(6), true))
+    BAD("group_norm_apply", "[5]", ckpt_group_norm_apply(t, q, F(2, 2, 2), F(6), F(5), true))
+}
+
 static void bad_reductions(ckpt_tape *t, struct bad *b)
 {
     BAD("sum", "[2, 4]", ckpt_sum(t, F(2, 4), 4))
@@ -202,6 +226,7 @@ static ckpt_tensor record_bad(ckpt_tape *t, int64_t micro_batch, void *user)
     bad_embeddings(t, b);
     bad_views(t, b);
     bad_vae(t, b);
+    bad_perceptual(t, b);
     bad_reductions(t, b);
     /* The error sticks: what follows neither helps nor hides it. */
     return ckpt_add(t, b->result, F(7, 7, 7));

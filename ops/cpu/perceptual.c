@@ -1,0 +1,205 @@
+/* Kernels: ReLU, max pooling, distances of features along the last axis. */
+#include "kernels.h"
+#include "map.h"
+#include "perceptual.h"
+#include "rows.h"
+#include "vmath.h"
+
+/* ---- ReLU ----------------------------------------------------------------------------------- */
+
+CKPT_CLONES static void map_relu(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *u = x[0];
+    (void)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = vmath_select(u[i] <= 0.f, 0.f, u[i]); /* NaN stays */
+}
+
+CKPT_CLONES static void map_relu_dx(float *dx, const float *const *x, int64_t n, const void *ctx)
+{
+    const float *dy = x[0], *y = x[1];
+    (void)ctx;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = vmath_select(y[i] <= 0.f, 0.f, dy[i]);
+}
+
+int cpu_relu(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 1, a->in, map_relu, NULL);
+    return CKPT_OK;
+}
+
+int cpu_relu_dx(const struct ckpt_kernel_args *a)
+{
+    cpu_map(&a->out[0], 2, a->in, map_relu_dx, NULL);
+    return CKPT_OK;
+}
+
+/* ---- pooling -------------------------------------------------------------------------------- */
+
+/* Where tap i of the window of place p stands among the places of x. */
+static int64_t tap_at(const struct pool_shape *s, int64_t p, int64_t i)
+{
+    int64_t at = 0, step = 1;
+    for (int axis = 2; axis >= 0; axis--) {
+        at += (p % s->size[axis] * s->window[axis] + i % s->window[axis]) * step;
+        p /= s->size[axis];
+        i /= s->window[axis];
+        step *= s->from[axis];
+    }
+    return at + p * step;
+}
+
+/* Is b to take the place of a?  NaN does and stays. */
+static inline bool beats(float b, float a)
+{
+    return !(b <= a) && a == a;
+}
+
+/* The first of the largest values of channel j in a window. */
+ROWS_INLINE int64_t winner(const void *x, const int64_t *tap, int64_t taps, int64_t j, bool half)
+{
+    int64_t best = 0;
+    float most = row_get(x, tap[0] + j, half);
+    for (int64_t i = 1; i < taps; i++) {
+        float v = row_get(x, tap[i] + j, half);
+        if (beats(v, most)) {
+            most = v;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Channel by channel of place p: the winner's value to y, or dy to the winner and 0 to the rest. */
+ROWS_INLINE void pool_place(const struct pool_shape *s, const void *x, const void *dy, void *out,
+                            int64_t p, bool half)
+{
+    int64_t tap[POOL_TAPS], taps = pool_taps(s);
+    for (int64_t i = 0; i < taps; i++)
+        tap[i] = tap_at(s, p, i) * s->c;
+    for (int64_t j = 0; j < s->c; j++) {
+        int64_t best = winner(x, tap, taps, j, half);
+        if (!dy)
+            row_put(out, p * s->c + j, row_get(x, tap[best] + j, half), half);
+        for (int64_t i = 0; dy && i < taps; i++)
+            row_put(out, tap[i] + j, i == best ? row_get(dy, p * s->c + j, half) : 0.f, half);
+    }
+}
+
+static void pool(const struct pool_shape *s, const void *x, const void *dy, void *out, bool half)
+{
+    int64_t places = pool_places(s);
+#pragma omp parallel for schedule(static) if (places * s->c > ROWS_CHUNK)
+    for (int64_t p = 0; p < places; p++) {
+        if (half)
+            pool_place(s, x, dy, out, p, true);
+        else
+            pool_place(s, x, dy, out, p, false);
+    }
+}
+
+int cpu_max_pool(const struct ckpt_kernel_args *a)
+{
+    struct pool_shape s = pool_shape(&a->in[0].desc, a->attr);
+    pool(&s, a->in[0].data, NULL, a->out[0].data, view_half(&a->in[0]));
+    return CKPT_OK;
+}
+
+int cpu_max_pool_dx(const struct ckpt_kernel_args *a)
+{
+    struct pool_shape s = pool_shape(&a->in[1].desc, a->attr);
+    if (pool_leaves_some(&s))
+        memset(a->out[0].data, 0, (size_t)desc_bytes(&a->out[0].desc));
+    pool(&s, a->in[1].data, a->in[0].data, a->out[0].data, view_half(&a->in[1]));
+    return CKPT_OK;
+}
+
+/* ---- distance of features ------------------------------------------------------------------- */
+
+/* 1 / length of a row; 0 of a row of zeros. */
+ROWS_INLINE float per_length(const void *x, int64_t at, int64_t c, bool half)
+{
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t j = 0; j < c; j++)
+        squares += row_get(x, at + j, half) * row_get(x, at + j, half);
+    return squares == 0.f ? 0.f : 1.f / sqrtf(squares);
+}
+
+ROWS_INLINE float row_distance(const void *a, const void *b, const void *w, int64_t at, int64_t c,
+                               bool half)
+{
+    float by_a = per_length(a, at, c, half), by_b = per_length(b, at, c, half), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < c; j++) {
+        float d = row_get(a, at + j, half) * by_a - row_get(b, at + j, half) * by_b;
+        sum += row_get(w, j, half) * d * d;
+    }
+    return sum;
+}
+
+CKPT_CLONES static float distance_leaf(const void *a, const void *b, const void *w, int64_t at,
+                                       int64_t c, bool half)
+{
+    return half ? row_distance(a, b, w, at, c, true) : row_distance(a, b, w, at, c, false);
+}
+
+int cpu_feature_distance(const struct ckpt_kernel_args *k)
+{
+    const struct ckpt_desc *d = &k->in[0].desc;
+    int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c, chunks = distance_chunks(rows);
+    double *partial = k->workspace, sum = 0;
+#pragma omp parallel for schedule(static) if (rows * c > ROWS_CHUNK)
+    for (int64_t i = 0; i < chunks; i++) {
+        partial[i] = 0;
+        for (int64_t r = i * DISTANCE_ROWS; r < min_i64(rows, (i + 1) * DISTANCE_ROWS); r++)
+            partial[i] += (double)distance_leaf(k->in[0].data, k->in[1].data, k->in[2].data, r * c,
+                                                c, view_half(&k->in[0]));
+    }
+    for (int64_t i = 0; i < chunks; i++)
+        sum += partial[i];
+    *(float *)k->out[0].data = (float)(sum / (double)rows);
+    return CKPT_OK;
+}
+
+/* With u = a / |a|, v = b / |b| and g = 2 w (u - v): da = (g - u (u . g)) / |a|. */
+ROWS_INLINE void row_slope(void *da, const void *a, const void *b, const void *w, int64_t at,
+                           int64_t c, float slope, bool half)
+{
+    float by_a = per_length(a, at, c, half), by_b = per_length(b, at, c, half), along = 0;
+#pragma omp simd reduction(+ : along)
+    for (int64_t j = 0; j < c; j++) {
+        float u = row_get(a, at + j, half) * by_a, v = row_get(b, at + j, half) * by_b;
+        along += u * row_get(w, j, half) * (u - v);
+    }
+    slope *= 2.f * by_a;
+#pragma omp simd
+    for (int64_t j = 0; j < c; j++) {
+        float u = row_get(a, at + j, half) * by_a, v = row_get(b, at + j, half) * by_b;
+        row_put(da, at + j, slope * (row_get(w, j, half) * (u - v) - u * along), half);
+    }
+}
+
+CKPT_CLONES static void slope_leaf(void *da, const void *a, const void *b, const void *w,
+                                   int64_t at, int64_t c, float slope, bool half)
+{
+    if (half)
+        row_slope(da, a, b, w, at, c, slope, true);
+    else
+        row_slope(da, a, b, w, at, c, slope, false);
+}
+
+int cpu_feature_distance_dx(const struct ckpt_kernel_args *k)
+{
+    const struct ckpt_desc *d = &k->in[1].desc;
+    int64_t c = d->shape[d->ndim - 1], rows = desc_numel(d) / c;
+    float slope = (float)((double)*(const float *)k->in[0].data / (double)rows);
+#pragma omp parallel for schedule(static) if (rows * c > ROWS_CHUNK)
+    for (int64_t r = 0; r < rows; r++)
+        slope_leaf(k->out[0].data, k->in[1].data, k->in[2].data, k->in[3].data, r * c, c, slope,
+                   view_half(&k->in[1]));
+    return CKPT_OK;
+}
