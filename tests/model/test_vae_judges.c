@@ -1,0 +1,328 @@
+/*
+ * What judges an autoencoder and what its latents may be: LPIPS against its definition in double
+ * precision, files that do not hold it, and the codebook that follows its rows.
+ */
+#include <math.h>
+#include <string.h>
+#include "examples/vae/lpips.h"
+#include "examples/vae/quantizer.h"
+#include "ops/reference.h"
+#include "unit/test_directory.h"
+
+const char say_program[] = "test_vae_judges";
+
+/* ---- LPIPS --------------------------------------------------------------------------------- */
+
+enum { FRAMES = 2, SIDE = 17, PIXELS = FRAMES * SIDE * SIDE * 3 };
+
+static const int layer[LPIPS_CONVS] = {0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28};
+static const int64_t width[LPIPS_CONVS] = {64,  64,  128, 128, 256, 256, 256,
+                                           512, 512, 512, 512, 512, 512};
+/* The distance that is taken behind a convolution, or -1. */
+static const int tap[LPIPS_CONVS] = {-1, 0, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4};
+
+struct vgg {
+    float *weight[LPIPS_CONVS], *bias[LPIPS_CONVS], *lin[LPIPS_TAPS];
+};
+
+static float *drawn(int64_t n, float scale, uint32_t stream)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+    assert_non_null(x);
+    ckpt_fill_normal(11, 0, stream, x, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= scale;
+    return x;
+}
+
+static struct vgg draw_vgg(void)
+{
+    struct vgg v;
+    int64_t in = 3;
+    for (int i = 0; i < LPIPS_CONVS; i++) {
+        v.weight[i] = drawn(width[i] * in * 9, sqrtf(2.f / (float)(9 * in)), (uint32_t)(3 * i));
+        v.bias[i] = drawn(width[i], 0.1f, (uint32_t)(3 * i + 1));
+        in = width[i];
+        if (tap[i] < 0)
+            continue;
+        v.lin[tap[i]] = drawn(in, 1.f, (uint32_t)(3 * i + 2));
+        for (int64_t j = 0; j < in; j++)
+            v.lin[tap[i]][j] = fabsf(v.lin[tap[i]][j]);
+    }
+    return v;
+}
+
+static void free_vgg(struct vgg *v)
+{
+    for (int i = 0; i < LPIPS_CONVS; i++) {
+        free(v->weight[i]);
+        free(v->bias[i]);
+    }
+    for (int i = 0; i < LPIPS_TAPS; i++)
+        free(v->lin[i]);
+}
+
+/* Writes the file without the tensor of this name; NULL: whole. */
+static void write_vgg(const struct vgg *v, const char *without)
+{
+    ckpt_file_writer *w;
+    int64_t in = 3;
+    assert_int_equal(ckpt_file_create(&w, path), 0);
+    for (int i = 0; i < LPIPS_CONVS; i++) {
+        char name[64];
+        int64_t shape[] = {width[i], in, 3, 3}, flat[] = {1, width[i], 1, 1};
+        snprintf(name, sizeof name, "features.%d.weight", layer[i]);
+        if (!without || strcmp(name, without))
+            assert_int_equal(ckpt_file_add(w, name, CKPT_F32, 4, shape, v->weight[i]), 0);
+        snprintf(name, sizeof name, "features.%d.bias", layer[i]);
+        assert_int_equal(ckpt_file_add(w, name, CKPT_F32, 1, shape, v->bias[i]), 0);
+        snprintf(name, sizeof name, "lin%d.model.1.weight", tap[i]);
+        if (tap[i] >= 0)
+            assert_int_equal(ckpt_file_add(w, name, CKPT_F32, 4, flat, v->lin[tap[i]]), 0);
+        in = width[i];
+    }
+    assert_int_equal(ckpt_file_commit(w), 0);
+}
+
+/* Features behind every distance, of frames [T, H, W, 3] in fp64. */
+static void features(const struct vgg *v, const double *pixels, struct array *out)
+{
+    static const double mean[] = {-.030, -.088, -.188}, spread[] = {.458, .448, .450};
+    static const struct op_attr padded = {.conv = {{1, 1, 1}, {0, 1, 1}, {0, 1, 1}}};
+    static const struct op_attr halved = {.size = {2, 2}};
+    struct array in[3], y;
+    int64_t channels = 3;
+    array_init(&in[0], 4, (int64_t[]){FRAMES, SIDE, SIDE, 3});
+    for (int64_t i = 0; i < PIXELS; i++)
+        in[0].x[i] = (pixels[i] - mean[i % 3]) / spread[i % 3];
+    for (int i = 0; i < LPIPS_CONVS; i++) {
+        array_init(&in[1], 4, (int64_t[]){width[i], 3, 3, channels});
+        array_init(&in[2], 1, &width[i]);
+        for (int64_t j = 0; j < in[1].n; j++) { /* files hold [K, C, 3, 3] */
+            int64_t c = j % channels, at = j / channels % 9, k = j / channels / 9;
+            in[1].x[j] = (double)v->weight[i][(k * channels + c) * 9 + at];
+        }
+        for (int64_t j = 0; j < width[i]; j++)
+            in[2].x[j] = (double)v->bias[i][j];
+        ref_conv(in, &y, &padded);
+        for (int k = 0; k < 3; k++)
+            array_free(&in[k]);
+        ref_relu(&y, &in[0], NULL);
+        array_free(&y);
+        channels = width[i];
+        if (tap[i] < 0)
+            continue;
+        out[tap[i]] = in[0];
+        if (i + 1 < LPIPS_CONVS)
+            ref_max_pool(&out[tap[i]], &in[0], &halved);
+    }
+}
+
+static double reference(const struct vgg *v, struct array *of_x, const double *y)
+{
+    struct array of_y[LPIPS_TAPS], in[3], one;
+    double sum = 0;
+    features(v, y, of_y);
+    for (int i = 0; i < LPIPS_TAPS; i++) {
+        int64_t c = of_y[i].shape[3];
+        in[0] = of_y[i];
+        in[1] = of_x[i];
+        array_init(&in[2], 1, &c);
+        for (int64_t j = 0; j < c; j++)
+            in[2].x[j] = (double)v->lin[i][j];
+        ref_feature_distance(in, &one, NULL);
+        sum += one.x[0];
+        array_free(&one);
+        array_free(&in[2]);
+        array_free(&of_y[i]);
+    }
+    return sum;
+}
+
+struct judged {
+    struct vae_lpips lpips;
+    ckpt_tensor y;
+    const float *x;
+    int64_t part;
+};
+
+static ckpt_tensor record_lpips(ckpt_tape *t, int64_t batch, void *user)
+{
+    struct judged *j = user;
+    const int64_t shape[] = {1, FRAMES, SIDE, SIDE, 3};
+    (void)batch;
+    ckpt_output_gradient(t, "dy", j->y);
+    return vae_lpips(&j->lpips, t, ckpt_constant(t, "x", CKPT_F32, 5, shape, j->x), j->y, j->part);
+}
+
+/* Loss and gradient with respect to y, part frames at a time. */
+static float run_lpips(struct judged *j, const float *y, float *dy)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    const int64_t shape[] = {1, FRAMES, SIDE, SIDE, 3};
+    ckpt *c;
+    ckpt_program *p;
+    float loss;
+    assert_int_equal(ckpt_open(&c, NULL), 0);
+    j->y = ckpt_param(c, "y", CKPT_F32, 5, shape, CKPT_ZEROS, true);
+    assert_int_equal(ckpt_param_set(c, j->y, CKPT_VALUE, y, PIXELS), 0);
+    if (ckpt_compile(c, record_lpips, j, &adamw, 1, &p))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_step(p, &loss), 0);
+    assert_int_equal(ckpt_fetch(p, "dy", dy, PIXELS * (int64_t)sizeof *dy), 0);
+    ckpt_close(c);
+    return loss;
+}
+
+static void test_lpips(void **state)
+{
+    struct vgg v = draw_vgg();
+    float *x = drawn(PIXELS, 0.5f, 100), *y = drawn(PIXELS, 0.5f, 101), *dy = drawn(PIXELS, 1, 102);
+    float *along = drawn(PIXELS, 1.f, 103), *again = drawn(PIXELS, 1, 104);
+    double *wide = calloc(PIXELS, sizeof *wide), slope = 0, found[2], h = 1e-8; /* few kinks */
+    struct array of_x[LPIPS_TAPS];
+    struct judged j = {.x = x};
+
+    (void)state;
+    write_vgg(&v, NULL);
+    assert_int_equal(vae_lpips_load(&j.lpips, path, CKPT_F32), 0);
+    double loss = (double)run_lpips(&j, y, dy);
+    for (int i = 0; i < PIXELS; i++) {
+        wide[i] = (double)x[i];
+        slope += (double)along[i] * (double)dy[i];
+    }
+    features(&v, wide, of_x);
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < PIXELS; i++)
+            wide[i] = (double)y[i] + (side ? h : -h) * (double)along[i];
+        found[side] = reference(&v, of_x, wide);
+    }
+    print_message("LPIPS %.7f, by definition %.7f; along a line %.6f and %.6f\n", loss,
+                  (found[0] + found[1]) / 2, slope, (found[1] - found[0]) / (2 * h));
+    assert_true(fabs(loss - (found[0] + found[1]) / 2) < 1e-5 * loss);
+    assert_true(fabs(slope - (found[1] - found[0]) / (2 * h)) < 1e-4 * fabs(slope) + 1e-6);
+    j.part = 1;
+    assert_true(fabs((double)run_lpips(&j, y, again) - loss) < 1e-6 * loss);
+    for (int i = 0; i < PIXELS; i++)
+        assert_true(fabsf(again[i] - dy[i]) < 1e-4f * fabsf(dy[i]) + 1e-7f);
+    for (int i = 0; i < LPIPS_TAPS; i++)
+        array_free(&of_x[i]);
+    vae_lpips_free(&j.lpips);
+    free_vgg(&v);
+    free(x), free(y), free(dy), free(along), free(again), free(wide);
+}
+
+/* A file that lacks one tensor, and one whose first layer sees one channel. */
+static void test_wrong_files(void **state)
+{
+    struct vgg v = draw_vgg();
+    struct vae_lpips l;
+    ckpt_file_writer *w;
+    (void)state;
+    write_vgg(&v, "features.17.weight");
+    assert_int_equal(vae_lpips_load(&l, path, CKPT_BF16), -1);
+    assert_int_equal(ckpt_file_create(&w, path), 0);
+    assert_int_equal(
+        ckpt_file_add(w, "features.0.weight", CKPT_F32, 4, (int64_t[]){64, 1, 3, 3}, v.weight[0]),
+        0);
+    assert_int_equal(ckpt_file_commit(w), 0);
+    assert_int_equal(vae_lpips_load(&l, path, CKPT_F32), -1);
+    assert_int_equal(vae_lpips_load(&l, "none.safetensors", CKPT_F32), -1);
+    free_vgg(&v);
+}
+
+/* ---- the codebook -------------------------------------------------------------------------- */
+
+enum { ROWS = 64, ENTRIES = 8, WIDTH = 2 };
+
+struct coded {
+    struct vae_quantizer q;
+};
+
+static ckpt_tensor record_coded(ckpt_tape *t, int64_t batch, void *user)
+{
+    struct coded *k = user;
+    ckpt_tensor commitment;
+    ckpt_tensor z = ckpt_input(t, "z", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
+    vae_quantizer_record(&k->q, t, z, &commitment);
+    return commitment;
+}
+
+/* The same update in double precision. */
+static void follow(double *book, double *count, double *total, const float *z, double decay)
+{
+    double n[ENTRIES] = {0}, sum[ENTRIES * WIDTH] = {0};
+    struct array entries = {.ndim = 2, .shape = {ENTRIES, WIDTH}, .x = book};
+    for (int r = 0; r < ROWS; r++) {
+        double row[WIDTH] = {(double)z[r * WIDTH], (double)z[r * WIDTH + 1]}, least;
+        int64_t k = ref_nearest(&entries, row, &least);
+        n[k]++;
+        for (int j = 0; j < WIDTH; j++)
+            sum[k * WIDTH + j] += row[j];
+    }
+    for (int k = 0; k < ENTRIES; k++) {
+        count[k] = decay * count[k] + (1 - decay) * n[k];
+        for (int j = k * WIDTH; j < (k + 1) * WIDTH; j++) {
+            total[j] = decay * total[j] + (1 - decay) * sum[j];
+            book[j] = total[j] / count[k];
+        }
+    }
+}
+
+/* Rows around four points: the codebook comes near them, whatever the size of micro-steps. */
+static void check_codebook(int64_t micro)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct coded k;
+    ckpt *c;
+    ckpt_program *p;
+    float z[ROWS * WIDTH], book[ENTRIES * WIDTH], first = 0, loss = 0;
+    double wide[ENTRIES * WIDTH], count[ENTRIES], total[ENTRIES * WIDTH], worst = 0;
+    o.micro_batch = micro;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    assert_int_equal(vae_quantizer_create(&k.q, c, ENTRIES, WIDTH, 0.9), 0);
+    if (ckpt_compile(c, record_coded, &k, NULL, ROWS, &p))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_param_get(c, k.q.book, CKPT_VALUE, book, ENTRIES * WIDTH), 0);
+    for (int i = 0; i < ENTRIES * WIDTH; i++) {
+        wide[i] = total[i] = (double)book[i];
+        count[i / WIDTH] = 1;
+    }
+    for (int step = 0; step < 40; step++) {
+        int64_t used = 0;
+        ckpt_fill_normal(7, (uint64_t)step, 0, z, ROWS * WIDTH);
+        for (int i = 0; i < ROWS * WIDTH; i++)
+            z[i] = 0.1f * z[i] + (i / WIDTH % 4 / (i % WIDTH ? 2 : 1) % 2 ? 1.5f : -1.5f);
+        assert_int_equal(ckpt_feed(p, "z", z, sizeof z), 0);
+        assert_int_equal(ckpt_step(p, &loss), 0);
+        assert_int_equal(vae_quantizer_update(&k.q, c, p, &used), 0);
+        assert_true(used >= 1 && used <= ENTRIES);
+        first = step ? first : loss;
+        follow(wide, count, total, z, 0.9);
+    }
+    assert_int_equal(ckpt_param_get(c, k.q.book, CKPT_VALUE, book, ENTRIES * WIDTH), 0);
+    for (int i = 0; i < ENTRIES * WIDTH; i++)
+        worst = fmax(worst, count[i / WIDTH] > 1e-2 ? fabs((double)book[i] - wide[i]) : 0);
+    print_message("commitment %.4f -> %.4f, codebook off by %.1e\n", (double)first, (double)loss,
+                  worst);
+    assert_true(worst < 1e-4);
+    assert_true(loss < 0.5f * first);
+    ckpt_close(c);
+}
+
+static void test_codebook(void **state)
+{
+    (void)state;
+    check_codebook(ROWS);
+    check_codebook(ROWS / 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lpips),
+        cmocka_unit_test(test_wrong_files),
+        cmocka_unit_test(test_codebook),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
