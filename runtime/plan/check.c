@@ -21,7 +21,7 @@ struct checker {
     int32_t *latest;  /* the highest of them, by rank, or -1 */
     int32_t *last_base_use;
     int32_t *origin; /* the instance that its bytes were made in, whatever carried them since */
-    bool *parked;
+    bool *parked;    /* somewhere in the step, or for good */
     /* per ref */
     int32_t *rank;         /* how many base writers of this storage stand before this op */
     int32_t *rank_written; /* the instance this writer last wrote */
@@ -401,6 +401,8 @@ static int check_totals(struct checker *c)
     for (int32_t n = 0; n < c->p->n_parks; n++)
         if (c->p->parks[n].storage >= 0 && c->p->parks[n].storage < c->g->n_storages)
             c->parked[c->p->parks[n].storage] = true;
+    for (int32_t s = 0; s < c->g->n_storages; s++)
+        c->parked[s] |= c->g->storages[s].home == HOME_HOST || c->g->storages[s].home == HOME_NVME;
     for (int32_t s = 0; s < c->g->n_storages; s++)
         persistent += c->g->storages[s].persistent && !c->parked[s] ? c->g->storages[s].bytes : 0;
     if (c->p->signature != graph_signature(c->g))

@@ -2,13 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "plan/check.h"
+#include "plan/check_queues.h"
 
 struct proof {
     const struct graph *g;
     const struct plan *p;
     char *message;
-    int32_t *order; /* parks in the order of a queue or of addresses */
-    int32_t *of;    /* per storage: one of its parks, or -1 */
+    int32_t *order;       /* parks in the order of addresses */
+    int32_t *of, *next;   /* per storage its first park, per park the next of its storage, or -1 */
+    int32_t *at, *behind; /* the same of instances */
 };
 
 static int violation(struct proof *c, const char *fmt, ...) CKPT_PRINTF(2, 3);
@@ -33,15 +35,56 @@ static bool wraps(const struct plan_park *k)
     return k->use_step <= k->out_step;
 }
 
-/* Steps from the end of the use before the absence. */
-static int32_t after_out(const struct plan *p, const struct plan_park *k, int32_t step)
+/* Steps from the end of the use before the absence to the end of its copy out, and to a step at or
+ * before the use behind it. */
+static int32_t gone_after(const struct plan *p, const struct plan_park *k)
 {
-    return step >= k->out_step ? step - k->out_step : step - k->out_step + p->n_steps;
+    return k->free_step - k->out_step + (k->free_step < k->out_step ? p->n_steps : 0);
 }
 
-static int32_t use_after_out(const struct plan *p, const struct plan_park *k)
+static int32_t back_after(const struct plan *p, const struct plan_park *k, int32_t step)
 {
-    return wraps(k) ? k->use_step - k->out_step + p->n_steps : k->use_step - k->out_step;
+    return step - k->out_step + (wraps(k) ? p->n_steps : 0);
+}
+
+/* ---- one park ------------------------------------------------------------------------------- */
+
+static int check_kind(struct proof *c, int32_t n)
+{
+    const struct plan_park *k = &c->p->parks[n];
+    if (k->storage < 0 || k->storage >= c->g->n_storages)
+        return violation(c, "park %d is of storage %d of %d", (int)n, (int)k->storage,
+                         (int)c->g->n_storages);
+    const struct graph_storage *s = &c->g->storages[k->storage];
+    if (k->tier != FATE_PARK_HOST && k->tier != FATE_PARK_NVME)
+        return violation(c, "park %d goes to no tier", (int)n);
+    if (s->carried || (wraps(k) && !s->persistent))
+        return violation(c, "park %d: %.200s cannot leave there", (int)n, name_of(c, k));
+    if (k->clean && (!s->persistent || k->free_step != k->out_step))
+        return violation(c, "park %d: %.200s cannot leave without a copy", (int)n, name_of(c, k));
+    return 0;
+}
+
+/* With several micro-steps what is in the body is the same in all of them. */
+static int check_sides(struct proof *c, int32_t n)
+{
+    const struct plan *p = c->p;
+    const struct plan_park *k = &p->parks[n];
+    bool persistent = c->g->storages[k->storage].persistent;
+    if (c->g->n_micro == 1)
+        return 0;
+    if (!persistent && k->use_step >= p->n_body)
+        return violation(c, "park %d: %.200s goes out in every micro-step and comes back in none",
+                         (int)n, name_of(c, k));
+    if ((k->in_step < p->n_body) != (k->use_step < p->n_body))
+        return violation(c, "park %d: %.200s comes back in another part of the step than its use",
+                         (int)n, name_of(c, k));
+    if (k->free_step < k->out_step || (k->free_step < p->n_body) != (k->out_step < p->n_body))
+        return violation(c, "park %d: the copy of %.200s ends in another part of the step", (int)n,
+                         name_of(c, k));
+    if (persistent && !k->clean && k->out_step < p->n_body)
+        return violation(c, "park %d: %.200s goes out in every micro-step", (int)n, name_of(c, k));
+    return 0;
 }
 
 static int check_park(struct proof *c, int32_t n)
@@ -49,19 +92,15 @@ static int check_park(struct proof *c, int32_t n)
     const struct plan *p = c->p;
     const struct plan_park *k = &p->parks[n];
     int32_t last = p->n_steps - 1;
-    if (k->storage < 0 || k->storage >= c->g->n_storages)
-        return violation(c, "park %d is of storage %d of %d", (int)n, (int)k->storage,
-                         (int)c->g->n_storages);
-    const struct graph_storage *s = &c->g->storages[k->storage];
-    if (k->tier != FATE_PARK_HOST && k->tier != FATE_PARK_NVME)
-        return violation(c, "park %d goes to no tier", (int)n);
     if (k->out_step < 0 || k->free_step < 0 || k->in_step < 0 || k->use_step < 0 ||
         k->out_step > last || k->free_step > last || k->in_step > last || k->use_step > last)
         return violation(c, "park %d has a step outside of the plan", (int)n);
-    if (s->carried || wraps(k) != s->persistent)
-        return violation(c, "park %d: %.200s cannot leave there", (int)n, name_of(c, k));
-    int32_t gone = after_out(p, k, k->free_step), room = after_out(p, k, k->in_step);
-    if (gone >= room || room > use_after_out(p, k))
+    int rc = check_kind(c, n);
+    if (rc)
+        return rc;
+    bool next = k->free_step < k->out_step;
+    if ((next && !wraps(k)) || k->in_step > k->use_step ||
+        gone_after(p, k) >= back_after(p, k, k->in_step))
         return violation(c,
                          "park %d: %.200s goes out after step %d, is freed after %d, gets room at "
                          "%d and is used at %d: not in this order",
@@ -71,58 +110,134 @@ static int check_park(struct proof *c, int32_t n)
         (p->parks[n - 1].out_step > k->out_step ||
          (p->parks[n - 1].out_step == k->out_step && p->parks[n - 1].storage >= k->storage)))
         return violation(c, "park %d is out of order", (int)n);
-    if (s->persistent && c->of[k->storage] >= 0)
-        return violation(c, "park %d: %.200s is parked twice", (int)n, name_of(c, k));
-    c->of[k->storage] = n;
-    return 0;
+    return check_sides(c, n);
 }
 
-/* ---- residence ------------------------------------------------------------------------------ */
+/* ---- the parks of one storage --------------------------------------------------------------- */
 
-static const struct plan_instance *instance_with(const struct plan *p, int32_t s, int32_t first,
+static const struct plan_instance *instance_with(const struct proof *c, int32_t s, int32_t first,
                                                  int32_t last)
 {
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        if (t->storage == s && (first < 0 || t->first == first) && (last < 0 || t->last == last))
+    for (int32_t i = c->at[s]; i >= 0; i = c->behind[i]) {
+        const struct plan_instance *t = &c->p->instances[i];
+        if ((first < 0 || t->first == first) && (last < 0 || t->last == last))
             return t;
     }
     return NULL;
 }
 
-static int check_residence(struct proof *c, int32_t n)
+/* An activation is there up to the end of its copy out and from its room on. */
+static int check_activation(struct proof *c, int32_t n)
 {
-    const struct plan *p = c->p;
-    const struct plan_park *k = &p->parks[n];
-    int32_t count = 0;
-    const struct plan_instance *before = instance_with(p, k->storage, -1, k->free_step);
-    const struct plan_instance *behind = instance_with(p, k->storage, k->in_step, -1);
-    if (!before || !behind)
-        return violation(c, "park %d: no instance of %.200s %s step %d", (int)n, name_of(c, k),
-                         before ? "begins at" : "ends after",
-                         before ? (int)k->in_step : (int)k->free_step);
-    if (!wraps(k))
+    const struct plan_park *k = &c->p->parks[n];
+    const struct plan_instance *before = instance_with(c, k->storage, -1, k->free_step);
+    const struct plan_instance *behind = instance_with(c, k->storage, k->in_step, -1);
+    if (before && behind && before != behind)
         return 0;
-    for (int32_t i = 0; i < p->n_instances; i++)
-        count += p->instances[i].storage == k->storage;
-    if (before == behind ? count == 1
-                         : count == 2 && before->first == 0 && behind->last == p->n_steps - 1 &&
-                               before->offset == behind->offset)
-        return 0;
-    return violation(c, "park %d: %.200s does not stay at one address round the end of the step",
-                     (int)n, name_of(c, k));
+    return violation(c, "park %d: no instance of %.200s %s step %d", (int)n, name_of(c, k),
+                     before ? "begins at" : "ends after",
+                     before ? (int)k->in_step : (int)k->free_step);
 }
 
-/* Nobody touches a storage between the two uses around its absence. */
-static int check_touch(struct proof *c, int32_t s, int32_t step)
+/* The residence behind park a, up to the next one, b. */
+static int check_residence(struct proof *c, int32_t a, int32_t b)
 {
-    for (int32_t n = 0; n < c->p->n_parks; n++) {
+    const struct plan *p = c->p;
+    const struct plan_park *from = &p->parks[a], *to = &p->parks[b];
+    bool round = to->free_step < to->out_step;
+    const struct plan_instance *first =
+        instance_with(c, from->storage, from->in_step, round ? p->n_steps - 1 : to->free_step);
+    const struct plan_instance *second =
+        round ? instance_with(c, from->storage, 0, to->free_step) : first;
+    if (!first || !second)
+        return violation(c, "park %d: no instance of %.200s from step %d to %d", (int)a,
+                         name_of(c, from), (int)from->in_step, (int)to->free_step);
+    if (first->offset != second->offset)
+        return violation(c,
+                         "park %d: %.200s does not stay at one address round the end of the step",
+                         (int)b, name_of(c, from));
+    if (c->g->n_micro > 1 && (from->in_step < p->n_body) != (to->out_step < p->n_body))
+        return violation(c, "park %d: %.200s stays from the body to the update", (int)b,
+                         name_of(c, to));
+    return 0;
+}
+
+static int check_home(struct proof *c, const struct plan_park *first, const struct plan_park *k)
+{
+    const struct graph_storage *s = &c->g->storages[k->storage];
+    if (k->tier != first->tier || k->tier_offset != first->tier_offset)
+        return violation(c, "%.200s has two homes", name_of(c, k));
+    if (s->home == HOME_DEVICE)
+        return violation(c, "%.200s is parked, but its home is the device", name_of(c, k));
+    if (s->home != HOME_ANY &&
+        (k->tier != (s->home == HOME_NVME ? FATE_PARK_NVME : FATE_PARK_HOST) ||
+         k->tier_offset != s->home_offset))
+        return violation(c, "%.200s is parked, but its home is elsewhere", name_of(c, k));
+    return 0;
+}
+
+/* All of a persistent storage: one home, a residence between any two parks and nothing else; so one
+ * park is round the end of the step. */
+static int check_persistent(struct proof *c, int32_t s)
+{
+    const struct plan *p = c->p;
+    int32_t instances = 0, residences = 0;
+    for (int32_t i = c->at[s]; i >= 0; i = c->behind[i])
+        instances++;
+    for (int32_t n = c->of[s]; n >= 0; n = c->next[n]) {
+        const struct plan_park *k = &p->parks[n];
+        int32_t next = c->next[n] >= 0 ? c->next[n] : c->of[s];
+        int rc = check_home(c, &p->parks[c->of[s]], k);
+        if (!rc)
+            rc = check_residence(c, n, next);
+        if (rc)
+            return rc;
+        residences += 1 + (k->free_step < k->out_step);
+    }
+    const struct plan_park *k = &p->parks[c->of[s]];
+    if (instances != residences)
+        return violation(c, "%.200s is there between its parks: %d instances, not %d",
+                         name_of(c, k), (int)instances, (int)residences);
+    return 0;
+}
+
+/* ---- touches -------------------------------------------------------------------------------- */
+
+/* The park that a residence ends with in which the storage is used at this step. */
+static const struct plan_park *park_behind(const struct proof *c, int32_t s, int32_t step)
+{
+    const struct plan_park *first = NULL, *found = NULL;
+    for (int32_t n = c->of[s]; n >= 0; n = c->next[n]) {
         const struct plan_park *k = &c->p->parks[n];
-        int32_t at = after_out(c->p, k, step);
-        if (k->storage == s && at > 0 && at < use_after_out(c->p, k))
+        if (!first || k->out_step < first->out_step)
+            first = k;
+        if (k->out_step >= step && (!found || k->out_step < found->out_step))
+            found = k;
+    }
+    return found ? found : first;
+}
+
+/* Nobody touches a storage while it is away, nor writes what then leaves without a copy. */
+static int check_touch(struct proof *c, int32_t s, int32_t step, bool writes)
+{
+    const struct plan *p = c->p;
+    for (int32_t n = c->of[s]; n >= 0; n = c->next[n]) {
+        const struct plan_park *k = &p->parks[n];
+        bool away = wraps(k) ? step > k->out_step || step < k->use_step
+                             : step > k->out_step && step < k->use_step;
+        if (away)
             return violation(c, "step %d uses %.200s before its copy is complete (park %d)",
                              (int)step, name_of(c, k), (int)n);
     }
+    if (!writes || !c->g->storages[s].persistent)
+        return 0;
+    if (step < p->n_body)
+        return violation(c, "step %d of the body writes %.200s, which is parked", (int)step,
+                         name_of(c, &p->parks[c->of[s]]));
+    const struct plan_park *k = park_behind(c, s, step);
+    if (k->clean)
+        return violation(c, "step %d writes %.200s, which then leaves without a copy", (int)step,
+                         name_of(c, k));
     return 0;
 }
 
@@ -134,40 +249,28 @@ static int check_touches(struct proof *c)
         for (int32_t j = 0; j < o->n_reads + o->n_writes && !rc; j++) {
             int32_t s = c->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
             if (c->of[s] >= 0)
-                rc = check_touch(c, s, k);
+                rc = check_touch(c, s, k, j >= o->n_reads);
         }
     }
     return rc;
 }
 
-/* ---- queues --------------------------------------------------------------------------------- */
+/* ---- tiers ---------------------------------------------------------------------------------- */
 
-enum by { BY_OUT, BY_IN, BY_ADDRESS };
-
-/* Of absences that wrap round the copies out come first; the others go out a period later. */
-static double key_of(const struct plan *p, const struct plan_park *k, enum by by)
+static bool is_before(const struct plan *p, int32_t a, int32_t b)
 {
-    if (by == BY_ADDRESS)
-        return (double)k->tier_offset;
-    if (by == BY_IN)
-        return k->in_start;
-    return wraps(k) ? k->out_start : k->out_start + p->seconds;
-}
-
-static bool is_before(const struct plan *p, int32_t a, int32_t b, enum by by)
-{
-    double x = key_of(p, &p->parks[a], by), y = key_of(p, &p->parks[b], by);
+    int64_t x = p->parks[a].tier_offset, y = p->parks[b].tier_offset;
     return x != y ? x < y : a < b;
 }
 
 /* Heap sort: the comparison needs the plan. */
-static void sift(const struct proof *c, int32_t at, int32_t n, enum by by)
+static void sift(const struct proof *c, int32_t at, int32_t n)
 {
     int32_t *a = c->order;
     for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && is_before(c->p, a[child], a[child + 1], by))
+        if (child + 1 < n && is_before(c->p, a[child], a[child + 1]))
             child++;
-        if (!is_before(c->p, a[at], a[child], by))
+        if (!is_before(c->p, a[at], a[child]))
             return;
         int32_t swap = a[at];
         a[at] = a[child];
@@ -175,145 +278,72 @@ static void sift(const struct proof *c, int32_t at, int32_t n, enum by by)
     }
 }
 
-static void sort_parks(const struct proof *c, enum by by)
+static void sort_parks(const struct proof *c)
 {
     int32_t n = c->p->n_parks;
     for (int32_t i = 0; i < n; i++)
         c->order[i] = i;
     for (int32_t i = n / 2 - 1; i >= 0; i--)
-        sift(c, i, n, by);
+        sift(c, i, n);
     for (int32_t end = n - 1; end > 0; end--) {
         int32_t swap = c->order[0];
         c->order[0] = c->order[end];
         c->order[end] = swap;
-        sift(c, 0, end, by);
+        sift(c, 0, end);
     }
 }
 
-/* A copy may begin when its step has come, and a step waits for its copies: if one that must wait
- * for a later step stands before one that an earlier step waits for, neither ever runs. */
-static int check_queue(struct proof *c, enum by by)
+/* Whether two storages are ever both in the tier: a home is for good. */
+static bool both_there(const struct proof *c, const struct plan_park *a, const struct plan_park *b)
 {
-    const struct plan *p = c->p;
-    double busy_until = 0;
-    int64_t waits_for = 0;
-    sort_parks(c, by);
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct plan_park *k = &p->parks[c->order[i]];
-        double start = by == BY_OUT ? k->out_start : k->in_start;
-        double end = by == BY_OUT ? k->out_end : k->in_end;
-        double shift = by == BY_OUT && !wraps(k) ? p->seconds : 0;
-        int64_t release = by == BY_OUT ? k->out_step : k->in_step, due = k->use_step;
-        if (by == BY_OUT)
-            due = k->out_step + after_out(p, k, k->free_step);
-        if (by == BY_OUT && !wraps(k)) {
-            release += p->n_steps;
-            due += p->n_steps;
-        }
-        if (!(start >= 0) || !(end > start))
-            return violation(c, "park %d: a copy of %.200s takes no time", (int)c->order[i],
-                             name_of(c, k));
-        if (start + shift < busy_until - 1e-9 * p->seconds)
-            return violation(c, "park %d: the copy of %.200s starts while the queue is busy",
-                             (int)c->order[i], name_of(c, k));
-        if (waits_for > due)
-            return violation(c, "park %d: %.200s and a copy before it wait for each other",
-                             (int)c->order[i], name_of(c, k));
-        busy_until = end + shift;
-        waits_for = release > waits_for ? release : waits_for;
-    }
+    if (c->g->storages[a->storage].persistent || c->g->storages[b->storage].persistent)
+        return a->storage != b->storage;
+    return a->out_step <= b->use_step && b->out_step <= a->use_step;
+}
+
+struct tier_view {
+    enum fate fate;
+    const char *name;
+    int64_t base, bytes, budget, unit;
+};
+
+static int64_t end_of(const struct proof *c, const struct tier_view *t, const struct plan_park *k)
+{
+    return k->tier_offset + round_up(c->g->storages[k->storage].bytes, t->unit);
+}
+
+static int check_place(struct proof *c, const struct tier_view *t, int32_t n)
+{
+    const struct plan_park *k = &c->p->parks[n];
+    bool elsewhere = c->g->storages[k->storage].home != HOME_ANY;
+    int64_t from = elsewhere ? 0 : t->base, to = elsewhere ? t->base : t->base + t->bytes;
+    if (k->tier_offset < from || end_of(c, t, k) > to)
+        return violation(c, "park %d: %.200s leaves the %lld bytes of its tier", (int)n,
+                         name_of(c, k), (long long)(to - from));
+    if (k->tier_offset % t->unit)
+        return violation(c, "park %d: %.200s lies at %lld in its tier, no multiple of %lld", (int)n,
+                         name_of(c, k), (long long)k->tier_offset, (long long)t->unit);
     return 0;
 }
 
-/* The copies against the clock: when the steps begin by the seconds of the graph. */
-static int check_clock(struct proof *c, const double *start)
+static int check_tier(struct proof *c, const struct tier_view *t)
 {
     const struct plan *p = c->p;
-    double period = start[p->n_steps], slack = 1e-9 * period;
-    for (int32_t n = 0; n < p->n_parks; n++) {
-        const struct plan_park *k = &p->parks[n];
-        bool next_step = k->free_step < k->out_step;
-        double freed = start[k->free_step + 1] + (next_step ? period : 0);
-        if (k->out_start < start[k->out_step + 1] - slack)
-            return violation(c, "park %d: %.200s goes out while step %d still uses it", (int)n,
-                             name_of(c, k), (int)k->out_step);
-        if (k->out_end > freed + slack)
-            return violation(c, "park %d: %.200s is freed after step %d, before its copy is out",
-                             (int)n, name_of(c, k), (int)k->free_step);
-        if (k->in_start < start[k->in_step] - slack)
-            return violation(c, "park %d: %.200s comes back before it has room at step %d", (int)n,
-                             name_of(c, k), (int)k->in_step);
-        if (k->in_end > start[k->use_step] + slack)
-            return violation(c, "park %d: step %d uses %.200s before its copy is complete", (int)n,
-                             (int)k->use_step, name_of(c, k));
-    }
-    return 0;
-}
-
-/* A plan made for a machine with other costs keeps its order, but not its times. */
-static bool same_costs(const struct proof *c, double *start)
-{
-    const struct plan *p = c->p;
-    double whole = 0;
-    start[0] = 0;
-    for (int32_t k = 0; k < p->n_steps; k++) {
-        double seconds = c->g->ops[p->steps[k].op].seconds;
-        start[k + 1] = start[k] + seconds;
-        whole += seconds * (k < p->n_body ? c->g->n_micro : 1);
-    }
-    double differ = whole + p->exposed_seconds - p->seconds;
-    return p->exposed_seconds == 0 && differ <= 1e-9 * whole && differ >= -1e-9 * whole;
-}
-
-static int check_times(struct proof *c)
-{
-    double *start = malloc(((size_t)c->p->n_steps + 1) * sizeof(*start));
-    if (!start)
-        return CKPT_ENOMEM;
-    int rc = same_costs(c, start) ? check_clock(c, start) : 0;
-    free(start);
-    if (rc)
-        return rc;
-    for (int32_t n = 0; n < c->p->n_parks; n++) {
-        const struct plan_park *k = &c->p->parks[n];
-        double back = wraps(k) ? k->in_start + c->p->seconds : k->in_start;
-        if (back < k->out_end)
-            return violation(c, "park %d: %.200s comes back before it is out", (int)n,
-                             name_of(c, k));
-    }
-    rc = check_queue(c, BY_OUT);
-    return rc ? rc : check_queue(c, BY_IN);
-}
-
-/* ---- tiers ---------------------------------------------------------------------------------- */
-
-/* Whether two absences are ever both going on, the copies included. */
-static bool both_away(const struct plan *p, const struct plan_park *a, const struct plan_park *b)
-{
-    return after_out(p, a, b->out_step) <= use_after_out(p, a) ||
-           after_out(p, b, a->out_step) <= use_after_out(p, b);
-}
-
-static int check_tier(struct proof *c, enum fate tier, int64_t bytes, int64_t budget)
-{
-    const struct plan *p = c->p;
-    if (bytes < 0 || bytes > budget)
+    if (t->base < 0 || t->bytes < 0 || (t->bytes > 0 && t->bytes > t->budget - t->base))
         return violation(c, "%lld bytes parked in the %s tier are over its budget of %lld",
-                         (long long)bytes, tier == FATE_PARK_HOST ? "host" : "NVMe",
-                         (long long)budget);
+                         (long long)(t->base + t->bytes), t->name, (long long)t->budget);
     for (int32_t i = 0; i < p->n_parks; i++) {
         const struct plan_park *a = &p->parks[c->order[i]];
-        int64_t end = a->tier_offset + c->g->storages[a->storage].bytes;
-        if (a->tier != tier)
+        if (a->tier != t->fate)
             continue;
-        if (a->tier_offset < 0 || end > bytes)
-            return violation(c, "park %d: %.200s leaves the %lld bytes of its tier",
-                             (int)c->order[i], name_of(c, a), (long long)bytes);
+        int rc = check_place(c, t, c->order[i]);
+        if (rc)
+            return rc;
         for (int32_t j = i + 1; j < p->n_parks; j++) {
             const struct plan_park *b = &p->parks[c->order[j]];
-            if (b->tier_offset >= end)
+            if (b->tier_offset >= end_of(c, t, a))
                 break;
-            if (b->tier == tier && both_away(p, a, b))
+            if (b->tier == t->fate && both_there(c, a, b))
                 return violation(c, "parks %d and %d (%.100s) overlap in their tier",
                                  (int)c->order[i], (int)c->order[j], name_of(c, b));
         }
@@ -324,10 +354,24 @@ static int check_tier(struct proof *c, enum fate tier, int64_t bytes, int64_t bu
 static int check_tiers(struct proof *c)
 {
     const struct plan *p = c->p;
-    sort_parks(c, BY_ADDRESS);
-    int rc = check_tier(c, FATE_PARK_HOST, p->host_bytes, p->budgets.host);
-    return rc ? rc : check_tier(c, FATE_PARK_NVME, p->nvme_bytes, p->budgets.nvme);
+    const struct budgets *b = &p->budgets;
+    const struct tier_view host = {FATE_PARK_HOST, "host",  b->tier_base[TIER_HOST],
+                                   p->host_bytes,  b->host, CKPT_ALIGN};
+    const struct tier_view nvme = {FATE_PARK_NVME, "NVMe",  b->tier_base[TIER_NVME],
+                                   p->nvme_bytes,  b->nvme, PLAN_NVME_ALIGN};
+    int64_t staging = 0;
+    for (int32_t n = 0; n < p->n_parks; n++)
+        if (p->parks[n].tier == FATE_PARK_NVME)
+            staging = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
+    if (p->staging_bytes != staging)
+        return violation(c, "the plan counts %lld bytes for staging, not %lld",
+                         (long long)p->staging_bytes, (long long)staging);
+    sort_parks(c);
+    int rc = check_tier(c, &host);
+    return rc ? rc : check_tier(c, &nvme);
 }
+
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 bool parks_return(const struct plan *p, int32_t s, int32_t in_step)
 {
@@ -337,27 +381,60 @@ bool parks_return(const struct plan *p, int32_t s, int32_t in_step)
     return false;
 }
 
+/* Lists the parks and the instances of every storage, in their order. */
+static void list_all(struct proof *c)
+{
+    const struct plan *p = c->p;
+    for (int32_t s = 0; s < c->g->n_storages; s++)
+        c->of[s] = c->at[s] = -1;
+    for (int32_t n = p->n_parks - 1; n >= 0; n--) {
+        c->next[n] = c->of[p->parks[n].storage];
+        c->of[p->parks[n].storage] = n;
+    }
+    for (int32_t i = p->n_instances - 1; i >= 0; i--)
+        if (p->instances[i].storage >= 0) {
+            c->behind[i] = c->at[p->instances[i].storage];
+            c->at[p->instances[i].storage] = i;
+        }
+}
+
+static int check_all(struct proof *c)
+{
+    int rc = 0;
+    for (int32_t n = 0; n < c->p->n_parks && !rc; n++)
+        rc = check_park(c, n);
+    if (rc)
+        return rc;
+    list_all(c);
+    for (int32_t s = 0; s < c->g->n_storages && !rc; s++) {
+        if (c->of[s] >= 0 && c->g->storages[s].persistent)
+            rc = check_persistent(c, s);
+        for (int32_t n = c->of[s]; n >= 0 && !c->g->storages[s].persistent && !rc; n = c->next[n])
+            rc = check_activation(c, n);
+    }
+    if (!rc)
+        rc = check_touches(c);
+    if (!rc)
+        rc = check_queues(c->g, c->p, c->message);
+    return rc ? rc : check_tiers(c);
+}
+
 int check_parks(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE])
 {
     struct proof c = {.g = g, .p = p, .message = message};
     if (p->n_parks < 0)
         return violation(&c, "the plan has a negative number of parks");
-    c.order = malloc(((size_t)p->n_parks + 1) * sizeof(*c.order));
-    c.of = malloc(((size_t)g->n_storages + 1) * sizeof(*c.of));
-    int rc = c.order && c.of ? 0 : CKPT_ENOMEM;
-    for (int32_t s = 0; s < g->n_storages && !rc; s++)
-        c.of[s] = -1;
-    for (int32_t n = 0; n < p->n_parks && !rc; n++)
-        rc = check_park(&c, n);
-    for (int32_t n = 0; n < p->n_parks && !rc; n++)
-        rc = check_residence(&c, n);
-    if (!rc)
-        rc = check_touches(&c);
-    if (!rc)
-        rc = check_times(&c);
-    if (!rc)
-        rc = check_tiers(&c);
+    size_t parks = (size_t)p->n_parks + 1, storages = (size_t)g->n_storages + 1;
+    c.order = malloc(parks * sizeof(*c.order));
+    c.next = malloc(parks * sizeof(*c.next));
+    c.of = malloc(storages * sizeof(*c.of));
+    c.at = malloc(storages * sizeof(*c.at));
+    c.behind = malloc(((size_t)p->n_instances + 1) * sizeof(*c.behind));
+    int rc = c.order && c.next && c.of && c.at && c.behind ? check_all(&c) : CKPT_ENOMEM;
     free(c.order);
+    free(c.next);
     free(c.of);
+    free(c.at);
+    free(c.behind);
     return rc;
 }

@@ -4,8 +4,6 @@
 #include <string.h>
 #include "plan/search.h"
 
-#define GIB (INT64_C(1) << 30)
-
 void plan_free(struct plan *p)
 {
     if (!p)
@@ -117,17 +115,16 @@ static void *copy_of(const void *data, int64_t n, size_t element)
     return copy;
 }
 
-int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
+static int copy_plan(const struct plan *from, struct plan **out)
 {
-    int rc = settle(pf, o);
-    if (rc)
-        return rc;
-    struct plan *p = copy_of(o->plan, 1, sizeof(*p));
+    struct plan *p = copy_of(from, 1, sizeof(*p));
+    *out = NULL;
     if (!p)
         return CKPT_ENOMEM;
     p->steps = copy_of(p->steps, p->n_steps, sizeof(*p->steps));
     p->instances = copy_of(p->instances, p->n_instances, sizeof(*p->instances));
-    if (!p->steps || !p->instances) {
+    p->parks = copy_of(p->parks, p->n_parks, sizeof(*p->parks));
+    if (!p->steps || !p->instances || !p->parks) {
         plan_free(p);
         return CKPT_ENOMEM;
     }
@@ -135,8 +132,13 @@ int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
     return 0;
 }
 
-/* The option that takes least among those faster than seconds. */
-static int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
+int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
+{
+    int rc = settle(pf, o);
+    return rc ? rc : copy_plan(o->plan, out);
+}
+
+int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
 {
     *best = NULL;
     for (int32_t i = 0; i < pf->n; i++) {
@@ -154,8 +156,7 @@ static int smallest_faster(struct portfolio *pf, double seconds, struct option *
     return 0;
 }
 
-/* The fastest option that fits. */
-static int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
+int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
 {
     *best = NULL;
     for (int32_t i = pf->n - 1; i >= 0 && !*best; i--) {
@@ -171,59 +172,6 @@ static int fastest_within(struct portfolio *pf, int64_t bytes, struct option **b
     return 0;
 }
 
-static double recompute_percent(const struct portfolio *pf, const struct option *o)
-{
-    return o->seconds > 0 ? 100 * (o->seconds - pf->p->seconds) / o->seconds : 0;
-}
-
-/* What was asked for, and what else takes of it. */
-struct request {
-    const struct machine *m;
-    struct budgets budgets;
-    int64_t reserved, fixed; /* fixed: persistent and reserved bytes */
-    struct option *smallest;
-};
-
-/* The smallest size that ends in a letter and is not below bytes, as the command line takes it. */
-static const char *option_size(int64_t bytes, char *text, size_t size)
-{
-    int64_t unit = bytes < GIB ? 1 << 10 : 1 << 20;
-    snprintf(text, size, "%lld%c", (long long)(round_up(bytes, unit) / unit),
-             bytes < GIB ? 'K' : 'M');
-    return text;
-}
-
-static int refuse(struct portfolio *pf, const struct request *q, int32_t peak_op, char *message)
-{
-    const struct graph *g = pf->p->g;
-    int64_t least = q->fixed + q->smallest->placed;
-    struct option *more, *all;
-    char size[32];
-    int rc = fastest_within(pf, q->smallest->placed + GIB, &more);
-    if (!rc)
-        rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12), &all);
-    if (rc)
-        return rc;
-    int n = snprintf(message, CKPT_MESSAGE,
-                     "no plan fits %s (%lld bytes): this program needs at least %lld bytes (%s), "
-                     "--vram %s, %lld of them for parameters and the like; the peak is reached "
-                     "in %.200s; a step then takes %.4g s, %.0f %% of it recompute",
-                     human_bytes(q->budgets.device), (long long)q->budgets.device, (long long)least,
-                     human_bytes(least), option_size(least, size, sizeof(size)),
-                     (long long)q->fixed, peak_op >= 0 ? g->ops[peak_op].name : "no op",
-                     q->smallest->seconds, recompute_percent(pf, q->smallest));
-    if (more != q->smallest && n > 0 && n < CKPT_MESSAGE)
-        n += snprintf(message + n, (size_t)(CKPT_MESSAGE - n),
-                      "; with 1 GiB more it takes %.4g s (%.0f %%)", more->seconds,
-                      recompute_percent(pf, more));
-    if (all != q->smallest && n > 0 && n < CKPT_MESSAGE)
-        snprintf(message + n, (size_t)(CKPT_MESSAGE - n),
-                 "; the fastest plan needs %lld bytes (%s) and takes %.4g s",
-                 (long long)(q->fixed + all->placed), human_bytes(q->fixed + all->placed),
-                 all->seconds);
-    return CKPT_EBUDGET;
-}
-
 /* The op at the peak of an option. */
 static int peak_op_of(struct portfolio *pf, const struct option *o, int32_t *op)
 {
@@ -234,63 +182,46 @@ static int peak_op_of(struct portfolio *pf, const struct option *o, int32_t *op)
     return rc;
 }
 
-/* Bytes that can be out by the time of the peak: what the link carries while the forward pass and
- * the update run. */
-static double reach(const struct portfolio *pf, const struct request *q)
+/* Whether another program keeps a storage of this one in a tier. */
+static bool has_homes(const struct graph *g)
 {
-    const struct graph *g = pf->p->g;
-    double seconds = 0;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].phase != GRAPH_BACKWARD)
-            seconds += g->ops[i].seconds;
-    return 1.25 * seconds * q->m->d2h_both;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].home == HOME_HOST || g->storages[s].home == HOME_NVME)
+            return true;
+    return false;
 }
 
-/* With tiers to park in, the fastest option that fits so and is faster than o, which may be NULL.
- */
-static int choose_parked(struct portfolio *pf, const struct request *q, const struct option *o,
-                         struct plan **out)
+static void set_outlook(const struct request *q, const struct option *next, struct plan *p)
 {
-    int32_t least = o ? (int32_t)(o - pf->options.data) + 1 : 0;
-    int64_t device = q->budgets.device - q->reserved;
-    double most = (double)device + reach(pf, q);
-    int rc = 0;
-    for (int32_t i = pf->n - 1; i >= least && !rc && !*out; i--) {
-        const struct option *a = &pf->options.data[i];
-        if ((double)(a->load + pf->p->persistent) <= most)
-            rc = option_parked(pf, a, q->m, &q->budgets, device, out);
-    }
-    return rc;
+    p->budgets = q->budgets;
+    p->min_budget =
+        min_i64(q->fixed + q->smallest->placed, q->reserved + p->persistent + p->transient);
+    p->min_peak_op = q->peak_op;
+    p->next_budget = next ? q->fixed + next->placed : 0;
+    p->next_seconds = next ? next->seconds : 0;
 }
 
 static int choose(struct portfolio *pf, const struct request *q, struct plan **out, char *message)
 {
-    struct option *o, *next;
-    int32_t peak_op = -1;
+    struct option *o = NULL, *next;
+    bool homes = has_homes(pf->p->g);
     struct budgets transient = q->budgets;
     transient.device -= q->fixed;
-    int rc = peak_op_of(pf, q->smallest, &peak_op);
-    if (!rc)
-        rc = fastest_within(pf, transient.device, &o);
-    if (!rc && q->budgets.host + q->budgets.nvme > 0)
-        rc = choose_parked(pf, q, o, out);
+    int rc = homes ? 0 : fastest_within(pf, transient.device, &o);
+    if (!rc && (homes || q->budgets.host + q->budgets.nvme > 0))
+        rc = parked_plan(pf, q->m, &q->budgets, q->budgets.device - q->reserved,
+                         o ? o->seconds : INFINITY, out);
     if (!rc && !*out && !o)
-        return refuse(pf, q, peak_op, message);
+        return plan_refuse(pf, q, message);
     if (!rc && !*out)
         rc = option_plan(pf, o, out);
     if (!rc)
         rc = smallest_faster(pf, (*out)->seconds, &next);
     if (!rc)
         rc = bound_seconds(pf, q->m, &transient, &(*out)->bound_seconds);
-    if (rc)
-        return rc;
-    (*out)->budgets = q->budgets;
-    (*out)->min_budget = min_i64(q->fixed + q->smallest->placed,
-                                 q->reserved + (*out)->persistent + (*out)->transient);
-    (*out)->min_peak_op = peak_op;
-    (*out)->next_budget = next ? q->fixed + next->placed : 0;
-    (*out)->next_seconds = next ? next->seconds : 0;
-    return 0;
+    if (!rc)
+        set_outlook(q, next, *out);
+    return rc;
 }
 
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
@@ -302,7 +233,13 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
     message[0] = '\0';
     int rc = smallest_faster(pf, INFINITY, &q.smallest);
     if (!rc)
+        rc = peak_op_of(pf, q.smallest, &q.peak_op);
+    if (!rc)
         rc = choose(pf, &q, p, message);
+    if (rc && *p) {
+        plan_free(*p);
+        *p = NULL;
+    }
     if (rc == CKPT_ENOMEM)
         snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
     return rc;
@@ -322,6 +259,31 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
     return rc;
 }
 
+/* With parks a larger budget may happen on a slower plan; that of a smaller one is then better. */
+static int keep_faster(struct portfolio *pf, const struct machine *m, const int64_t *device,
+                       int32_t n, struct plan **plans)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const struct plan *best = plans[i];
+        for (int32_t j = 0; j < n; j++)
+            if (device[j] < device[i] && plans[j] && (!best || plans[j]->seconds < best->seconds))
+                best = plans[j];
+        if (best == plans[i])
+            continue;
+        struct plan *p;
+        if (copy_plan(best, &p))
+            return CKPT_ENOMEM;
+        p->budgets.device = device[i];
+        plan_free(plans[i]);
+        plans[i] = p;
+        struct budgets transient = p->budgets;
+        transient.device -= pf->p->persistent;
+        if (bound_seconds(pf, m, &transient, &p->bound_seconds))
+            return CKPT_ENOMEM;
+    }
+    return 0;
+}
+
 int plan_sweep(const struct graph *g, const struct machine *m, const struct budgets *b,
                const int64_t *device, int32_t n, struct plan **plans)
 {
@@ -338,6 +300,8 @@ int plan_sweep(const struct graph *g, const struct machine *m, const struct budg
         rc = portfolio_plan(pf, m, &here, 0, &plans[i], message);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
+    if (!rc)
+        rc = keep_faster(pf, m, device, n, plans);
     portfolio_free(pf);
     return rc;
 }

@@ -1,29 +1,42 @@
-/* An option with parks: transfers first, then addresses, and again with less if those take more. */
+/*
+ * Plans with parks: which schedule of the portfolio, and by which policy what leaves it.  The clock
+ * decides: less recompute needs more copies, and those that do not hide make steps wait.  Addresses
+ * come last, and what they take above the bytes alive is taken off the budget of another round.
+ */
+#include <math.h>
 #include <stdlib.h>
 #include "plan/transfer.h"
 
 #define ROUNDS 6
+#define COARSE 16 /* options looked at first */
+#define FEW    8  /* options that may need least */
 
-/* The other piece of a storage that wraps round the end of the step, or -1. */
+/* The other piece of a storage that stays at one address round the end of the step, or -1. */
 static void find_wrapped(const struct graph *g, const struct plan *p, int32_t *piece,
                          int32_t *wrapped)
 {
+    enum { NONE = -1, WANTED = -2 };
     for (int32_t s = 0; s < g->n_storages; s++)
-        piece[s] = -1;
+        piece[s] = NONE;
+    for (int32_t i = 0; i < p->n_parks; i++)
+        if (p->parks[i].use_step <= p->parks[i].out_step &&
+            p->parks[i].free_step < p->parks[i].out_step)
+            piece[p->parks[i].storage] = WANTED;
     for (int32_t i = 0; i < p->n_instances; i++) {
-        int32_t s = p->instances[i].storage;
+        const struct plan_instance *t = &p->instances[i];
         wrapped[i] = -1;
-        if (s < 0 || !g->storages[s].persistent)
+        if (t->storage < 0 || piece[t->storage] == NONE)
             continue;
-        if (piece[s] >= 0) {
-            wrapped[i] = piece[s];
-            wrapped[piece[s]] = i;
+        if (t->first == 0) {
+            piece[t->storage] = i;
+        } else if (t->last == p->n_steps - 1) {
+            wrapped[i] = piece[t->storage];
+            wrapped[piece[t->storage]] = i;
         }
-        piece[s] = i;
     }
 }
 
-static int place_parked(const struct graph *g, struct plan *p)
+static int place_parked(const struct graph *g, struct plan *p, int64_t goal)
 {
     struct place_item *items = malloc(((size_t)p->n_instances + 1) * sizeof(*items));
     int32_t *piece = malloc(((size_t)g->n_storages + 1) * sizeof(*piece));
@@ -35,7 +48,7 @@ static int place_parked(const struct graph *g, struct plan *p)
             const struct plan_instance *t = &p->instances[i];
             items[i] = (struct place_item){t->first, t->last, instance_bytes(g, p, t), 0};
         }
-        rc = place_wrapped(items, wrapped, p->n_instances, &p->transient);
+        rc = place_wrapped(items, wrapped, p->n_instances, goal, &p->transient);
     }
     for (int32_t i = 0; i < p->n_instances && !rc; i++)
         p->instances[i].offset = items[i].offset;
@@ -68,22 +81,209 @@ static int measure_load(const struct graph *g, struct plan *p)
     return 0;
 }
 
-static int attempt(struct portfolio *pf, const struct option *o, const struct machine *m,
-                   const struct budgets *b, int64_t device, struct plan **out)
+/* ---- the search ----------------------------------------------------------------------------- */
+
+/* Tried on every option that is looked at; the shares are then halved around the best. */
+static const struct policy policies[] = {
+    {.states = 1},
+    {.states = 0},
+    {.states = .5},
+    {.states = .5, .late = true},
+    {.states = 1, .weights = true},
+    {.states = .25, .weights = true},
+    {.states = 1, .spare = .1},
+    {.states = 1, .weights = true, .spare = .1},
+};
+#define POLICIES ((int)(sizeof(policies) / sizeof(*policies)))
+
+/* What an option comes to under its best policy. */
+struct candidate {
+    double seconds; /* INFINITY if none fits or it was not looked at */
+    struct policy policy;
+    bool looked;
+};
+
+struct search {
+    struct portfolio *pf;
+    const struct machine *m;
+    const struct budgets *b;
+    int64_t device;               /* bytes alive may be so many */
+    int64_t wall;                 /* and the peak with addresses */
+    double limit;                 /* what takes as long is not wanted */
+    struct candidate *candidates; /* per option */
+    int32_t best;                 /* option, or -1 */
+};
+
+/* What a plan must beat. */
+static double to_beat(const struct search *x)
 {
-    const struct graph *g = pf->p->g;
+    return x->best >= 0 ? x->candidates[x->best].seconds : x->limit;
+}
+
+/* No plan with parks of this option is faster: what the peak has above the budget comes back in
+ * every step. */
+static double least_seconds(const struct search *x, int32_t option)
+{
+    const struct option *o = &x->pf->options.data[option];
+    double excess = (double)o->load + (double)x->pf->p->persistent - (double)x->device;
+    return fmax(o->seconds, excess / x->m->h2d_both);
+}
+
+static int try_policy(struct search *x, int32_t option, const struct policy *how,
+                      struct transfer *t)
+{
+    struct candidate *c = &x->candidates[option];
+    bool fits;
+    int rc = transfer_try(t, how, x->device, fmin(to_beat(x), c->seconds), &fits);
+    if (rc || !fits || t->seconds >= c->seconds)
+        return rc;
+    c->seconds = t->seconds;
+    c->policy = *how;
+    if (c->seconds < to_beat(x))
+        x->best = option;
+    return 0;
+}
+
+/* Tries other shares of the states, closer and closer to the best one. */
+static int refine(struct search *x, int32_t option, struct transfer *t)
+{
+    struct candidate *c = &x->candidates[option];
+    int rc = 0;
+    for (double step = 0.25; step > 0.02 && !rc; step /= 2) {
+        struct policy less = c->policy, more = c->policy;
+        less.states = fmax(0, less.states - step);
+        more.states = fmin(1, more.states + step);
+        rc = try_policy(x, option, &less, t);
+        if (!rc)
+            rc = try_policy(x, option, &more, t);
+        less = more = c->policy;
+        less.spare = fmax(0, less.spare - step / 2);
+        more.spare += step / 2;
+        if (!rc && less.spare < c->policy.spare)
+            rc = try_policy(x, option, &less, t);
+        if (!rc)
+            rc = try_policy(x, option, &more, t);
+    }
+    return rc;
+}
+
+static int look(struct search *x, int32_t option, bool again)
+{
     struct plan *p = NULL;
+    struct transfer *t = NULL;
+    struct candidate *c = &x->candidates[option];
+    if (c->looked || least_seconds(x, option) >= to_beat(x))
+        return 0;
+    c->looked = true;
+    int rc = option_steps(x->pf, &x->pf->options.data[option], &p);
+    if (!rc)
+        rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
+    if (!rc && again)
+        rc = try_policy(x, option, &x->candidates[option].policy, t);
+    for (int i = 0; i < POLICIES && !rc && !again; i++)
+        rc = try_policy(x, option, &policies[i], t);
+    if (!rc && x->best == option)
+        rc = refine(x, option, t);
+    transfer_free(t);
+    plan_free(p);
+    return rc;
+}
+
+/* Looks at options at a distance from the best, closer and closer. */
+static int close_in(struct search *x, int32_t stride, bool again)
+{
+    int rc = 0;
+    for (; stride > 0 && !rc && x->best >= 0; stride /= 2) {
+        int32_t at = x->best;
+        if (at >= stride)
+            rc = look(x, at - stride, again);
+        if (!rc && at + stride < x->pf->n)
+            rc = look(x, at + stride, again);
+    }
+    return rc;
+}
+
+/* Begins where recompute and copies may balance, and goes on to both sides of that. */
+static int search_options(struct search *x)
+{
+    int32_t n = x->pf->n, stride = 1, middle = 0;
+    int rc = 0;
+    while (n / stride > COARSE)
+        stride *= 2;
+    for (int32_t i = 0; i < n; i++)
+        if (least_seconds(x, i) <= least_seconds(x, middle))
+            middle = i;
+    for (int32_t d = 0; d < n && !rc; d += stride) {
+        if (middle >= d)
+            rc = look(x, middle - d, false);
+        if (!rc && middle + d < n)
+            rc = look(x, middle + d, false);
+    }
+    if (!rc && x->best < 0)
+        rc = look(x, 0, false);
+    return rc ? rc : close_in(x, stride, false);
+}
+
+/* The same with fewer bytes: what was best is close to the best now. */
+static int search_again(struct search *x)
+{
+    int32_t at = x->best;
+    for (int32_t i = 0; i < x->pf->n; i++)
+        x->candidates[i] = (struct candidate){INFINITY, x->candidates[at].policy, false};
+    x->best = -1;
+    int rc = look(x, at, true);
+    if (!rc && x->best < 0)
+        return search_options(x);
+    return rc ? rc : close_in(x, 4, true);
+}
+
+/* The option and the policy by which least is needed, just in time: what is left when all else has
+ * too many holes between addresses. */
+static int search_smallest(struct search *x)
+{
+    static const struct policy all = {.states = 1, .weights = true};
+    int64_t least = INT64_MAX;
+    int rc = 0;
+    x->best = -1;
+    for (int32_t i = 0; i < x->pf->n && i < FEW && !rc; i++) {
+        struct plan *p = NULL;
+        struct transfer *t = NULL;
+        rc = option_steps(x->pf, &x->pf->options.data[i], &p);
+        if (!rc)
+            rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
+        int64_t needs = rc ? INT64_MAX : transfer_choose(t, &all, 0);
+        if (needs < least && needs <= x->wall) {
+            least = needs;
+            x->best = i;
+            x->candidates[i].policy = all;
+        }
+        transfer_free(t);
+        plan_free(p);
+    }
+    x->device = least;
+    return rc;
+}
+
+/* ---- with addresses ------------------------------------------------------------------------- */
+
+static int build(const struct search *x, struct plan **out)
+{
+    struct plan *p = NULL;
+    struct transfer *t = NULL;
     bool fits = false;
     *out = NULL;
-    int rc = option_steps(pf, o, &p);
+    int rc = option_steps(x->pf, &x->pf->options.data[x->best], &p);
     if (!rc)
-        rc = plan_transfer(g, m, b, device, p, &fits);
-    if (!rc && fits) {
-        qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
-        rc = measure_load(g, p);
-    }
+        rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
+    if (!rc)
+        rc = transfer_try(t, &x->candidates[x->best].policy, x->device, INFINITY, &fits);
     if (!rc && fits)
-        rc = place_parked(g, p);
+        rc = transfer_rewrite(t);
+    if (!rc && fits)
+        rc = measure_load(x->pf->p->g, p);
+    if (!rc && fits)
+        rc = place_parked(x->pf->p->g, p, x->wall - p->persistent);
+    transfer_free(t);
     if (rc || !fits)
         plan_free(p);
     else
@@ -91,22 +291,46 @@ static int attempt(struct portfolio *pf, const struct option *o, const struct ma
     return rc;
 }
 
-int option_parked(struct portfolio *pf, const struct option *o, const struct machine *m,
-                  const struct budgets *b, int64_t device, struct plan **out)
+/* As build; but *out is NULL if its addresses take *over bytes too many. */
+static int build_within(const struct search *x, struct plan **out, int64_t *over)
 {
-    int64_t target = device;
-    int rc = 0;
+    int rc = build(x, out);
+    *over = 0;
+    if (!*out || (*out)->transient <= x->wall - (*out)->persistent)
+        return rc;
+    *over = (*out)->persistent + (*out)->transient - x->wall;
+    plan_free(*out);
     *out = NULL;
-    for (int i = 0; i < ROUNDS && !rc; i++) {
-        rc = attempt(pf, o, m, b, target, out);
-        if (rc || !*out)
-            return rc;
-        int64_t over = (*out)->persistent + (*out)->transient - device;
-        if (over <= 0)
-            return 0;
+    return rc;
+}
+
+int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                int64_t device, double limit, struct plan **out)
+{
+    struct search x = {
+        .pf = pf, .m = m, .b = b, .device = device, .wall = device, .limit = limit, .best = -1};
+    int64_t over;
+    *out = NULL;
+    x.candidates = malloc(((size_t)pf->n + 1) * sizeof(*x.candidates));
+    int rc = x.candidates ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < pf->n && !rc; i++)
+        x.candidates[i] = (struct candidate){.seconds = INFINITY};
+    if (!rc)
+        rc = search_options(&x);
+    for (int i = 0; i < ROUNDS && !rc && x.best >= 0 && !*out; i++) {
+        rc = build_within(&x, out, &over);
+        x.device -= over;
+        if (!rc && !*out)
+            rc = search_again(&x);
+    }
+    if (!rc && !*out)
+        rc = search_smallest(&x);
+    if (!rc && !*out && x.best >= 0)
+        rc = build_within(&x, out, &over);
+    if (!rc && *out && (*out)->seconds >= limit) {
         plan_free(*out);
         *out = NULL;
-        target -= over;
     }
+    free(x.candidates);
     return rc;
 }

@@ -165,7 +165,8 @@ static void derive(struct program *p, const struct scan *k)
     for (int32_t s = 0; s < g->n_storages; s++) {
         p->droppable[s] = can_drop(p, k, s);
         p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];
-        if (g->storages[s].persistent)
+        bool away = g->storages[s].home == HOME_HOST || g->storages[s].home == HOME_NVME;
+        if (g->storages[s].persistent && (!away || p->last_use[s] >= 0))
             p->persistent += g->storages[s].bytes;
     }
     for (int32_t i = g->n_body - 1; i >= 0; i--) {

@@ -193,15 +193,33 @@ int portfolio_anneal(struct portfolio *pf, int64_t work);
 int bound_seconds(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                   double *seconds);
 
+/* What was asked for, and what else takes of it. */
+struct request {
+    const struct machine *m;
+    struct budgets budgets;
+    int64_t reserved, fixed; /* fixed: persistent and reserved bytes */
+    struct option *smallest;
+    int32_t peak_op; /* of that */
+};
+
+/* The option that takes least among those faster than seconds, and the fastest that fits; or NULL.
+ */
+int smallest_faster(struct portfolio *pf, double seconds, struct option **best);
+int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best);
+
+/* Writes the sentence: what is short and by how much.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
+int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT_MESSAGE]);
+
 /* plan_make for a portfolio that is there already: one search answers every budget. */
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
-/* The schedule of an option without addresses; with them, as a plan without budgets; and with parks
- * within device bytes, *plan NULL if that fails. */
+/* The schedule of an option without addresses; and with them, as a plan without budgets. */
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
-int option_parked(struct portfolio *pf, const struct option *o, const struct machine *m,
-                  const struct budgets *b, int64_t device, struct plan **plan);
 int option_plan(struct portfolio *pf, struct option *o, struct plan **plan);
+/* The fastest plan with parks that is found within device bytes and takes less than limit seconds;
+ * *plan NULL if none is. */
+int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                int64_t device, double limit, struct plan **plan);
 int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i);
 int compare_instances(const void *a, const void *b);
 

@@ -9,27 +9,76 @@ struct absence {
     int32_t storage, instance; /* instance: of the plan; -1 for a persistent storage */
     int32_t out_step, use_step;
     int64_t bytes;
-    double ready, due; /* when the use before it ends, and the one behind it begins */
-    bool taken;
+    bool wraps, clean;
+    bool state;  /* of a persistent storage that only the update uses */
+    bool needed; /* a storage that is parked anywhere must be parked here too */
+    bool forced; /* it is parked in any case: its home is in a tier */
+    bool taken, skipped;
     struct plan_park park; /* if taken */
 };
 
-/* The absences of a plan without parks, in the order in which they go out. */
-int absences_find(const struct graph *g, const struct plan *p, struct absence **list, int32_t *n);
+/* The absences of a plan without parks, those of one storage together, in the order of out_step. */
+int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
+                  struct absence **list, int32_t *n);
 
-/* The seconds at which every step starts, and after them the end. */
+/* The seconds at which every step starts if none waits, and after them the end. */
 double *step_starts(const struct graph *g, const struct plan *p);
 
-/*
- * Parks storages of p, which has steps and instances but no addresses, until no step needs more
- * than device bytes, persistent ones included.  Copies hide behind the ops, or are not made.
- * *fits says whether that went; then p has its parks, and instances that go with them.
- */
-int plan_transfer(const struct graph *g, const struct machine *m, const struct budgets *b,
-                  int64_t device, struct plan *p, bool *fits);
+/* What to take first until a step fits; in each group, what is away longest. */
+struct policy {
+    double states; /* this share of what waits for the update goes before all else */
+    bool late;     /* and of that what the update uses last, instead of first */
+    bool weights;  /* parameters go before activations, instead of behind all else */
+    double spare;  /* this share of the device is left for what comes back early */
+};
+
+/* Absences in an order. */
+struct ranking {
+    int32_t *items;
+    int32_t n;
+};
+
+/* A schedule whose absences are being chosen. */
+struct transfer {
+    const struct graph *g;
+    const struct machine *m;
+    const struct budgets *b;
+    struct plan *p;
+    struct absence *list;
+    int32_t n;
+    struct ranking states, weights, activations, order;
+    int64_t *whole;           /* per step: bytes on the device if nothing leaves */
+    int64_t *needed;          /* and with what is taken away at once, and back just in time */
+    int64_t *committed;       /* and with what is brought in earlier */
+    struct ranking outs, ins; /* what is taken, in the order of the queues */
+    bool *gone;               /* per absence: its copy out is complete */
+    int64_t tier[TIER_COUNT]; /* bytes that what is taken adds to the tiers */
+    double *free, *start;     /* per step: when all before it is done, and when it starts */
+    double seconds;           /* a whole step */
+    struct place_key *keys;   /* for sorting */
+};
+
+int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
+                 struct plan *p, struct transfer **x);
+void transfer_free(struct transfer *x);
+
+/* Chooses what leaves by a policy until no step needs more than device bytes, or nothing more can
+ * leave.  Returns the most bytes that a step still needs. */
+int64_t transfer_choose(struct transfer *x, const struct policy *how, int64_t device);
+/* Gives what is taken its tier and its address there; *fits is false if the tiers are too small. */
+int transfer_assign(struct transfer *x, bool *fits);
+/* Plays the step with what is taken: sets the times and steps of its copies, and seconds; or those
+ * to INFINITY once it is clear that they are above limit. */
+void transfer_play(struct transfer *x, int64_t device, double limit);
+/* All three, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
+int transfer_try(struct transfer *x, const struct policy *how, int64_t device, double limit,
+                 bool *fits);
+/* Turns what is taken into parks and instances of the plan. */
+int transfer_rewrite(struct transfer *x);
 
 /* Addresses for instances of which two may be one storage at one address (wrapped[i] is the other
- * instance, or -1). */
-int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, int64_t *peak);
+ * instance, or -1).  Tries no more once the peak is within goal. */
+int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, int64_t goal,
+                  int64_t *peak);
 
 #endif

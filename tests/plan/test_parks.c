@@ -171,13 +171,34 @@ static void test_file(void **state)
     done(&f);
 }
 
-static void test_used_before_complete(void **state)
+/* The first, or the last, copy of a queue. */
+static struct plan_park *find_copy(const struct fixture *f, bool out, bool last)
+{
+    struct plan_park *found = NULL;
+    double best = 0;
+    for (int32_t i = 0; i < f->p->n_parks; i++) {
+        struct plan_park *k = &f->p->parks[i];
+        double at = out ? k->out_start : k->in_start;
+        if ((out && k->clean) || (found && last != (at > best)))
+            continue;
+        found = k;
+        best = at;
+    }
+    assert_non_null(found);
+    return found;
+}
+
+/* A copy in that ends later than the plan says makes the step longer than the plan says. */
+static void test_wait_not_counted(void **state)
 {
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
-    struct plan_park *k = find_park(&f, false);
-    k->in_end = f.p->seconds;
-    expect_fault(&f, "before its copy is complete");
+    find_copy(&f, false, true)->in_end += f.p->seconds / 10;
+    expect_fault(&f, "with its copies a step takes");
+    f = fixture(INT64_C(1) << 40, 0);
+    f.p->exposed_seconds += f.p->seconds;
+    f.p->seconds *= 2;
+    expect_fault(&f, "with its copies a step takes");
 }
 
 static void test_used_while_away(void **state)
@@ -189,13 +210,19 @@ static void test_used_while_away(void **state)
     expect_fault(&f, "before its copy is complete");
 }
 
-static void test_freed_too_early(void **state)
+static void test_back_before_out(void **state)
 {
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
-    struct plan_park *k = find_park(&f, false);
-    k->out_end = k->in_start;
-    expect_fault(&f, "before its copy is out");
+    struct plan_park *last = NULL;
+    for (int32_t i = 0; i < f.p->n_parks; i++) {
+        struct plan_park *k = &f.p->parks[i];
+        if (k->use_step > k->out_step && (!last || k->out_start > last->out_start))
+            last = k;
+    }
+    assert_non_null(last);
+    last->out_end = last->in_start + f.p->seconds / 1000;
+    expect_fault(&f, "before it is out");
 }
 
 static void test_goes_too_early(void **state)
@@ -210,8 +237,9 @@ static void test_no_room(void **state)
 {
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
-    struct plan_park *k = find_park(&f, false);
-    k->in_start = k->out_end;
+    struct plan_park *k = find_copy(&f, false, false);
+    assert_true(k->in_step > 0);
+    k->in_start = k->use_step > k->out_step ? k->out_end : 0;
     expect_fault(&f, "before it has room");
 }
 
@@ -321,6 +349,14 @@ static void test_cannot_leave(void **state)
     expect_fault(&f, "goes to no tier");
 }
 
+static void test_clean_activation(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    find_park(&f, false)->clean = true;
+    expect_fault(&f, "cannot leave without a copy");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,9 +365,9 @@ int main(void)
         cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_file),
-        cmocka_unit_test(test_used_before_complete),
+        cmocka_unit_test(test_wait_not_counted),
         cmocka_unit_test(test_used_while_away),
-        cmocka_unit_test(test_freed_too_early),
+        cmocka_unit_test(test_back_before_out),
         cmocka_unit_test(test_goes_too_early),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_order),
@@ -342,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_tier_overflow),
         cmocka_unit_test(test_tier_overlap),
         cmocka_unit_test(test_cannot_leave),
+        cmocka_unit_test(test_clean_activation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

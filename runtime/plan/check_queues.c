@@ -1,0 +1,197 @@
+/* The proof of the copies of a plan; see check_queues.h. */
+#include <stdlib.h>
+#include "plan/check_queues.h"
+
+struct copies {
+    const struct graph *g;
+    const struct plan *p;
+    char *message;
+    struct copy *list; /* of one queue, in its order */
+    int32_t n;
+    double *freed; /* per step: when the last copy out has ended whose bytes it frees */
+    double *back;  /* per step: when the last copy in has ended that it waits for */
+    double *room;  /* per step: when everything before it is done and its room is free */
+};
+
+struct copy {
+    double start, end;
+    int32_t park, after, until; /* it waits for step after, and step until waits for it */
+};
+
+static int violation(struct copies *c, const char *fmt, ...) CKPT_PRINTF(2, 3);
+
+static int violation(struct copies *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->message, CKPT_MESSAGE, fmt, ap);
+    va_end(ap);
+    return CKPT_EPLAN;
+}
+
+static const char *name_of(const struct copies *c, const struct plan_park *k)
+{
+    const char *name = c->g->storages[k->storage].name;
+    return name ? name : "an unnamed storage";
+}
+
+static bool wraps(const struct plan_park *k)
+{
+    return k->use_step <= k->out_step;
+}
+
+/* ---- one queue ------------------------------------------------------------------------------ */
+
+static int compare_copies(const void *a, const void *b)
+{
+    const struct copy *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x->until != y->until)
+        return x->until < y->until ? -1 : 1;
+    return (x->park > y->park) - (x->park < y->park);
+}
+
+static void list_queue(struct copies *c, bool out)
+{
+    const struct plan *p = c->p;
+    c->n = 0;
+    for (int32_t n = 0; n < p->n_parks; n++) {
+        const struct plan_park *k = &p->parks[n];
+        int32_t freed = k->free_step + (k->free_step < k->out_step ? p->n_steps : 0);
+        if (out && !k->clean)
+            c->list[c->n++] = (struct copy){k->out_start, k->out_end, n, k->out_step, freed};
+        if (!out)
+            c->list[c->n++] = (struct copy){k->in_start, k->in_end, n, k->in_step, k->use_step};
+    }
+    qsort(c->list, (size_t)c->n, sizeof(*c->list), compare_copies);
+}
+
+/* A copy that waits for a later step than the one behind it in the queue would make the steps
+ * between wait for a copy that waits for them. */
+static int check_queue(struct copies *c, bool out)
+{
+    const double slack = 1e-9 * c->p->seconds;
+    list_queue(c, out);
+    for (int32_t i = 0; i < c->n; i++) {
+        const struct copy *a = &c->list[i], *before = i ? &c->list[i - 1] : NULL;
+        const struct plan_park *k = &c->p->parks[a->park];
+        if (!(a->start >= 0) || !(a->end > a->start))
+            return violation(c, "park %d: a copy of %.200s takes no time", (int)a->park,
+                             name_of(c, k));
+        if (before && a->start < before->end - slack)
+            return violation(c, "park %d: the copy of %.200s starts while the queue is busy",
+                             (int)a->park, name_of(c, k));
+        if (before && a->after < before->after)
+            return violation(c, "park %d: %.200s and a copy before it wait for each other",
+                             (int)a->park, name_of(c, k));
+    }
+    return 0;
+}
+
+/* Whether the plan's clock says that a storage is out before it comes back. */
+static int check_turns(struct copies *c)
+{
+    for (int32_t n = 0; n < c->p->n_parks; n++) {
+        const struct plan_park *k = &c->p->parks[n];
+        double back = wraps(k) ? k->in_start + c->p->seconds : k->in_start;
+        if (!k->clean && back < k->out_end - 1e-9 * c->p->seconds)
+            return violation(c, "park %d: %.200s comes back before it is out", (int)n,
+                             name_of(c, k));
+    }
+    return 0;
+}
+
+/* ---- the clock ------------------------------------------------------------------------------ */
+
+static void later(double *a, double b)
+{
+    *a = b > *a ? b : *a;
+}
+
+/* When the steps begin if all copies end when the plan says.  period is the whole step's. */
+static double run_clock(struct copies *c, double period)
+{
+    const struct plan *p = c->p;
+    double now = 0, body = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        c->freed[k] = c->back[k] = 0;
+    for (int32_t n = 0; n < p->n_parks; n++) {
+        const struct plan_park *k = &p->parks[n];
+        int32_t behind = (k->free_step + 1) % p->n_steps;
+        bool next = k->free_step < k->out_step || behind == 0;
+        later(&c->back[k->use_step], k->in_end);
+        if (!k->clean)
+            later(&c->freed[behind], next ? k->out_end - period : k->out_end);
+    }
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        later(&now, c->freed[k]);
+        c->room[k] = now;
+        later(&now, c->back[k]);
+        now += c->g->ops[p->steps[k].op].seconds;
+        body = k == p->n_body - 1 ? now : body;
+    }
+    for (int32_t n = 0; n < p->n_parks && c->g->n_micro > 1; n++)
+        if (!p->parks[n].clean)
+            later(&now, p->parks[n].out_end);
+    return now + body * (c->g->n_micro - 1);
+}
+
+static int check_clock(struct copies *c)
+{
+    const struct plan *p = c->p;
+    double seconds = run_clock(c, p->seconds), slack = 1e-9 * p->seconds;
+    if (seconds > p->seconds + slack || seconds < p->seconds - slack)
+        return violation(c, "with its copies a step takes %.9g s, the plan says %.9g s", seconds,
+                         p->seconds);
+    for (int32_t n = 0; n < p->n_parks; n++) {
+        const struct plan_park *k = &p->parks[n];
+        double used = c->back[k->out_step] > c->room[k->out_step] ? c->back[k->out_step]
+                                                                  : c->room[k->out_step];
+        used += c->g->ops[p->steps[k->out_step].op].seconds;
+        if (!k->clean && k->out_start < used - slack)
+            return violation(c, "park %d: %.200s goes out while step %d still uses it", (int)n,
+                             name_of(c, k), (int)k->out_step);
+        if (k->in_start < c->room[k->in_step] - slack)
+            return violation(c, "park %d: %.200s comes back before it has room at step %d", (int)n,
+                             name_of(c, k), (int)k->in_step);
+    }
+    return 0;
+}
+
+/* A plan made for a machine with other costs keeps its order, but not its times. */
+static bool same_costs(const struct copies *c)
+{
+    const struct plan *p = c->p;
+    double whole = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        whole += c->g->ops[p->steps[k].op].seconds * (k < p->n_body ? c->g->n_micro : 1);
+    double differ = whole + p->exposed_seconds - p->seconds;
+    return differ <= 1e-9 * whole && differ >= -1e-9 * whole;
+}
+
+int check_queues(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE])
+{
+    struct copies c = {.g = g, .p = p, .message = message};
+    size_t steps = (size_t)p->n_steps + 1;
+    if (!p->n_parks)
+        return 0;
+    c.list = malloc(((size_t)p->n_parks + 1) * sizeof(*c.list));
+    c.freed = calloc(steps, sizeof(*c.freed));
+    c.back = calloc(steps, sizeof(*c.back));
+    c.room = calloc(steps, sizeof(*c.room));
+    int rc = c.list && c.freed && c.back && c.room ? 0 : CKPT_ENOMEM;
+    if (!rc)
+        rc = check_queue(&c, true);
+    if (!rc)
+        rc = check_queue(&c, false);
+    if (!rc)
+        rc = check_turns(&c);
+    if (!rc && same_costs(&c))
+        rc = check_clock(&c);
+    free(c.list);
+    free(c.freed);
+    free(c.back);
+    free(c.room);
+    return rc;
+}
