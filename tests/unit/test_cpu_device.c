@@ -128,6 +128,97 @@ static void test_fill(void **state)
     d->ops->close(d);
 }
 
+/* What stands for a file: one number, and how often it was asked for. */
+struct number {
+    int64_t value, calls, fail_at;
+};
+
+static int store(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct number *n = user;
+    if (n->calls++ == n->fail_at)
+        return CKPT_EIO;
+    memcpy((char *)&n->value + offset, host, (size_t)bytes);
+    return 0;
+}
+
+static int load(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    memcpy(host, (char *)&((struct number *)user)->value + offset, (size_t)bytes);
+    return 0;
+}
+
+/* Round and round: device, host, file, host, device; every hop is ordered by an event. */
+static void go_round(struct device *d, struct number *file, int rounds)
+{
+    static int64_t out, in;
+    int64_t *value = (int64_t *)d->ops->base(d);
+    static int64_t one = 1;
+    static struct ckpt_view view;
+    view.data = value;
+    struct ckpt_kernel_args args = {.n_out = 1, .out = &view, .attr = &one};
+    struct device_io write = {store, file, 0, sizeof out, &out, file, 5, 0};
+    struct device_io read = {load, file, 0, sizeof in, &in, file, 6, 0};
+    for (int round = 0; round < rounds; round++) {
+        write.step = read.step = round;
+        d->ops->wait(d, QUEUE_COMPUTE, 4);
+        d->ops->compute(d, QUEUE_COMPUTE, add_kernel, &args, NULL);
+        d->ops->record(d, QUEUE_COMPUTE, 0);
+        d->ops->wait(d, QUEUE_COPY_OUT, 0);
+        d->ops->copy(d, QUEUE_COPY_OUT, &out, value, sizeof out);
+        d->ops->signal(d, QUEUE_COPY_OUT, 1);
+        d->ops->wait(d, QUEUE_WRITE, 1);
+        assert_int_equal(d->ops->io(d, QUEUE_WRITE, &write), 0);
+        d->ops->record(d, QUEUE_WRITE, 2);
+        d->ops->wait(d, QUEUE_READ, 2);
+        assert_int_equal(d->ops->io(d, QUEUE_READ, &read), 0);
+        d->ops->record(d, QUEUE_READ, 3);
+        d->ops->wait(d, QUEUE_COPY_IN, 3);
+        d->ops->copy(d, QUEUE_COPY_IN, value, &in, sizeof in);
+        d->ops->record(d, QUEUE_COPY_IN, 4);
+    }
+}
+
+static void test_files_between_queues(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    struct number file = {.fail_at = -1};
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    assert_int_equal(d->ops->events(d, 5), 0);
+    *(int64_t *)d->ops->base(d) = 0;
+    go_round(d, &file, 400);
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_int_equal(*(int64_t *)d->ops->base(d), 400);
+    assert_int_equal(file.value, 400);
+    d->ops->close(d);
+}
+
+/* Whose operation failed is known, nothing behind it is done, and a mark does not hide it. */
+static void test_failed_file(void **state)
+{
+    (void)state;
+    struct device *d = open_device(MIB);
+    struct number file = {.fail_at = 30};
+    assert_int_equal(d->ops->map(d, MIB), 0);
+    assert_int_equal(d->ops->events(d, 5), 0);
+    *(int64_t *)d->ops->base(d) = 0;
+    go_round(d, &file, 100);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        d->ops->mark(d, 0, (enum queue)q);
+    assert_int_equal(d->ops->reach(d, 0), CKPT_EIO);
+    assert_ptr_equal(d->failed_io.owner, &file);
+    assert_int_equal(d->failed_io.what, 5);
+    assert_int_equal(d->failed_io.step, 30);
+    assert_int_equal(d->failed_op, -1);
+    assert_int_equal(file.value, 30);
+    assert_int_equal(file.calls, 31);
+    assert_int_equal(*(int64_t *)d->ops->base(d), 31);
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_null(d->failed_io.call);
+    d->ops->close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +227,8 @@ int main(void)
         cmocka_unit_test(test_arena_keeps_its_base_and_contents),
         cmocka_unit_test(test_failure_is_kept_and_stops_kernels),
         cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_files_between_queues),
+        cmocka_unit_test(test_failed_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
