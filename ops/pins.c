@@ -53,6 +53,14 @@ int pins_set(struct pins *p, uint64_t key, const char *choice)
     return 0;
 }
 
+int pins_add(struct pins *p, const struct pins *from)
+{
+    int rc = 0;
+    for (int64_t i = 0; i < from->n && !rc; i++)
+        rc = pins_set(p, from->data[i].key, from->data[i].choice);
+    return rc;
+}
+
 int pins_write(const struct pins *p, FILE *f)
 {
     for (int64_t i = 0; i < p->n; i++)

@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include "base.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct pin {
     uint64_t key;
     char *choice; /* a line of text that only the kernel that wrote it understands */
@@ -29,6 +33,9 @@ const char *pins_get(const struct pins *p, uint64_t key);
 /* Sets or replaces the choice for this key.  Returns 0 or CKPT_ENOMEM. */
 int pins_set(struct pins *p, uint64_t key, const char *choice);
 
+/* Sets all pins of from.  Returns 0 or CKPT_ENOMEM; some are then set. */
+int pins_add(struct pins *p, const struct pins *from);
+
 /* Writes "pin KEY CHOICE" lines, keys as 16 hexadecimal digits.  Returns 0 or CKPT_EIO. */
 int pins_write(const struct pins *p, FILE *f);
 
@@ -36,4 +43,7 @@ int pins_write(const struct pins *p, FILE *f);
  * CKPT_EFORMAT for a pin without key or choice. */
 int pins_read(struct pins *p, const char *line, bool *is_pin);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

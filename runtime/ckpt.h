@@ -141,6 +141,7 @@ struct ckpt_options {
     bool profile;            /* time every op, for ckpt_profile_print; steps get a little slower */
     bool deterministic;      /* GPU kernels that give the same bits every time; the CPU's do */
     double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
+    bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
@@ -431,8 +432,7 @@ struct ckpt_conv_spec {
 
 /*
  * Convolution over two or three axes, as networks have it (the kernel is not turned), channels
- * last.  x [N, H, W, C] or [N, D, H, W, C], w [K, kh, kw, C] or [K, kd, kh, kw, C], b [K] or
- * CKPT_NONE:
+ * last.  x [N, H, W, C] or [N, D, H, W, C], w [K, kh, kw, C] or [K, kd, kh, kw, C], b [K] or none:
  *   y[n, o..., k] = b[k] + sum over t..., c of w[k, t..., c] x[n, (o stride - before + t)..., c]
  * with x zero outside.  A size s becomes (s + before + after - kernel) / stride + 1, rounded down.
  * spec NULL: strides of 1, no padding.
@@ -473,8 +473,7 @@ CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_ten
  * Each recording call notes where it stands, so that an error can name the line of the model.
  * C leaves the order of arguments open: where an operand is recorded inside the argument list, by a
  * function of your own, the line may be that of the operand.
- * The library itself, and gradient rules that should keep the caller's place, compile with
- * CKPT_NO_AT.
+ * The library, and gradient rules that should keep the caller's place, compile with CKPT_NO_AT.
  */
 #ifndef CKPT_NO_AT
 #define ckpt_input(t, ...)               ckpt_input(CKPT_AT(t), __VA_ARGS__)

@@ -459,6 +459,16 @@ static void cuda_close(struct device *d)
     free(c);
 }
 
+static struct pins *cuda_algorithms(struct device *d)
+{
+    return cuda_libs_pins(cuda(d)->libs);
+}
+
+static void cuda_measure(struct device *d, bool measuring)
+{
+    cuda_libs_set_measuring(cuda(d)->libs, measuring);
+}
+
 static const struct device_ops cuda_ops = {.name = "cuda",
                                            .backend = CKPT_ON_CUDA,
                                            .available = cuda_available,
@@ -488,6 +498,8 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .forget = cuda_forget,
                                            .range = cuda_range,
                                            .stop = cuda_stop,
+                                           .algorithms = cuda_algorithms,
+                                           .measure = cuda_measure,
                                            .close = cuda_close};
 
 /* The first device, with its context made, that the kernels were built for. */

@@ -12,6 +12,7 @@
 enum queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_READ, QUEUE_WRITE, QUEUE_COUNT };
 
 struct device;
+struct pins;
 
 /* A whole step, recorded once to be handed over in one call. */
 struct device_step;
@@ -90,6 +91,11 @@ struct device_ops {
     /* Lets what was handed over end, and takes no more.  False if a file operation has no end: what
      * it may still touch must be left alone, also after close, which calls this if nobody did. */
     bool (*stop)(struct device *d);
+    /* The algorithms that libraries use here: those put in before the first kernel runs are taken
+     * again.  While measuring, others are chosen by timing on the operands of a kernel's first run,
+     * whose result is then not to be used.  NULL on a device without libraries that choose. */
+    struct pins *(*algorithms)(struct device *d);
+    void (*measure)(struct device *d, bool measuring);
     void (*close)(struct device *d);
 };
 

@@ -141,7 +141,9 @@ static int make_plan(struct ckpt_program *p)
         if (failed)
             return fail_with(c, failed, message);
     }
-    int rc = program_warm(p);
+    int rc = program_take_algorithms(p);
+    if (!rc)
+        rc = program_warm(p);
     if (rc)
         return rc;
     int64_t placed = placed_bytes(p);
@@ -162,6 +164,9 @@ static int make_plan(struct ckpt_program *p)
         if (rc)
             return fail_with(c, rc, message);
     }
+    rc = program_keep_algorithms(p);
+    if (rc)
+        return rc;
     if (c->options.plan_out && p->trains) {
         rc = plan_write(p->graph, p->plan, c->options.plan_out, message);
         if (rc)

@@ -85,6 +85,12 @@ struct ckpt_program {
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
 
+/* Before the first kernel of the context runs: tells libraries to use the algorithms that --plan-in
+ * names, for whichever program.  Once the program has its plan: keeps those used with it.  Both do
+ * nothing on the CPU and return 0, CKPT_ENOMEM or what plan_read_pins does. */
+int program_take_algorithms(struct ckpt_program *p);
+int program_keep_algorithms(struct ckpt_program *p);
+
 /* Runs every kind of op of the program on scratch bytes of the arena: libraries load their code and
  * choose their algorithms before the budget is divided, and the context's machine gets the times of
  * ops it has none for.  Does nothing on the CPU.  Returns 0, CKPT_ENOMEM or the device's code. */

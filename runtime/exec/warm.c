@@ -266,8 +266,12 @@ int program_warm(struct ckpt_program *p)
     int rc = prepare(&w);
     if (!rc)
         rc = take_scratch(&w);
+    if (w.d->ops->measure)
+        w.d->ops->measure(w.d, c->options.tune);
     if (!rc)
         rc = warm_ops(&w);
+    if (w.d->ops->measure)
+        w.d->ops->measure(w.d, false);
     w.d->ops->map(w.d, context_arena_bytes(c));
     c->overhead = w.d->ops->overhead(w.d) + SLACK;
     w.d->ops->host_free(w.d, w.host);

@@ -11,6 +11,7 @@
  *     park host|nvme S OUT FREE IN USE OFFSET    one line a park, then its times; "clean" in the
  *                                                place of "park": there is no copy out
  *     times OUT_START OUT_END IN_START IN_END
+ *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
  *     end
  */
 #include <errno.h>
@@ -84,6 +85,7 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
     }
     for (int32_t k = 0; k < p->n_parks; k++)
         put_park(f, g, &p->parks[k]);
+    pins_write(&p->pins, f);
     fputs("end\n", f);
 }
 

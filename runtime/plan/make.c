@@ -11,6 +11,7 @@ void plan_free(struct plan *p)
     free(p->steps);
     free(p->instances);
     free(p->parks);
+    pins_free(&p->pins);
     free(p);
 }
 

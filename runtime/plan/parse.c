@@ -300,6 +300,18 @@ static void get_parks(struct parser *k, int32_t count)
     k->p->parks = all.data;
 }
 
+/* Takes the running line if it is a pin. */
+static bool get_pin(struct parser *k)
+{
+    bool is_pin;
+    int rc = pins_read(&k->p->pins, k->line, &is_pin);
+    if (rc == CKPT_ENOMEM)
+        fail(k, rc, "out of host memory");
+    else if (rc)
+        expected(k, "pin, a key of 16 hex digits and a choice");
+    return is_pin;
+}
+
 static void get_plan(struct parser *k)
 {
     get_totals(k);
@@ -313,7 +325,9 @@ static void get_plan(struct parser *k)
         get_instances(k, k->p->n_instances);
     if (!k->rc)
         get_parks(k, k->p->n_parks);
-    if (next_line(k) && strcmp(k->line, "end"))
+    while (next_line(k) && get_pin(k))
+        ;
+    if (!k->rc && strcmp(k->line, "end"))
         expected(k, "end");
     if (!k->rc && fgetc(k->f) != EOF)
         fail(k, CKPT_EFORMAT, "something follows the end");
@@ -334,27 +348,52 @@ static int parse_plainly(struct parser *k)
     return k->rc;
 }
 
-int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE])
+/* Opens the file and parses it into a plan of its own.  Returns k->rc. */
+static int parse_file(struct parser *k, int (*parse)(struct parser *k))
 {
-    struct parser k = {.g = g, .path = path, .message = message};
-    *p = NULL;
-    message[0] = '\0';
-    k.f = fopen(path, "r");
-    if (!k.f) {
-        snprintf(message, CKPT_MESSAGE, "plan file %.300s cannot be opened: %s", path,
+    k->message[0] = '\0';
+    k->f = fopen(k->path, "r");
+    if (!k->f) {
+        snprintf(k->message, CKPT_MESSAGE, "plan file %.300s cannot be opened: %s", k->path,
                  strerror(errno));
         return CKPT_EIO;
     }
-    k.p = calloc(1, sizeof(*k.p));
-    if (!k.p)
-        fail(&k, CKPT_ENOMEM, "out of host memory");
+    k->p = calloc(1, sizeof(*k->p));
+    if (!k->p)
+        fail(k, CKPT_ENOMEM, "out of host memory");
     else
-        parse_plainly(&k);
-    fclose(k.f);
-    free(k.line);
-    if (k.rc)
+        parse(k);
+    fclose(k->f);
+    free(k->line);
+    return k->rc;
+}
+
+int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE])
+{
+    struct parser k = {.g = g, .path = path, .message = message};
+    int rc = parse_file(&k, parse_plainly);
+    *p = rc ? NULL : k.p;
+    if (rc)
         plan_free(k.p);
-    else
-        *p = k.p;
-    return k.rc;
+    return rc;
+}
+
+/* What is not a pin is left to who reads the whole plan. */
+static int parse_pins(struct parser *k)
+{
+    while (next_line(k) && strcmp(k->line, "end"))
+        get_pin(k);
+    return k->rc;
+}
+
+int plan_read_pins(const char *path, struct pins *pins, char message[CKPT_MESSAGE])
+{
+    struct parser k = {.path = path, .message = message};
+    int rc = parse_file(&k, parse_pins);
+    if (!rc && pins_add(pins, &k.p->pins)) {
+        rc = CKPT_ENOMEM;
+        snprintf(message, CKPT_MESSAGE, "out of host memory");
+    }
+    plan_free(k.p);
+    return rc;
 }

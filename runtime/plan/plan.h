@@ -11,6 +11,7 @@
 #define CKPT_PLAN_H
 
 #include "base.h"
+#include "pins.h"
 #include "plan/machine.h"
 
 struct ckpt_tape;
@@ -170,6 +171,7 @@ struct plan {
     int32_t n_instances;
     struct plan_park *parks; /* ordered by out_step, then storage */
     int32_t n_parks;
+    struct pins pins; /* algorithms that libraries used where the plan was made, to use again */
 };
 
 /*
@@ -199,6 +201,8 @@ int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_ME
 int plan_write(const struct graph *g, const struct plan *p, const char *path,
                char message[CKPT_MESSAGE]);
 int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE]);
+/* Adds the pins of a plan file alone, whatever graph it is for. */
+int plan_read_pins(const char *path, struct pins *pins, char message[CKPT_MESSAGE]);
 
 /* Every gap of a plan with its fate, in order of storage and step.  *gaps is malloc'ed. */
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n);

@@ -34,6 +34,9 @@ static const struct ckpt_option library_table[] = {
      "GPU kernels that give the same bits every time, where a faster one would not"},
     {"io-deadline", CKPT_OPT_FLOAT, FIELD(io_deadline), "SECONDS",
      "without an answer from the disk of --nvme that are too many; 0 is 30"},
+    {"tune", CKPT_OPT_FLAG, FIELD(tune), NULL,
+     "time what GPU libraries propose for matrix products and take the fastest; --plan-out keeps "
+     "it"},
     {0},
 };
 

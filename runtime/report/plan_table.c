@@ -68,6 +68,19 @@ static void print_costs(const struct graph *g, const struct machine *m, FILE *f)
             m->estimate ? "an estimate" : "measured", (int)timed, (int)g->n_ops);
 }
 
+/* What GPU libraries were told to use, and what a plan file names that is of no use here. */
+static void print_algorithms(struct device *d, FILE *f)
+{
+    const struct pins *p = d->ops->algorithms ? d->ops->algorithms(d) : NULL;
+    if (!p || !p->n)
+        return;
+    fprintf(f, "  %-24s %12lld  of cuBLASLt", "algorithms", (long long)p->n);
+    if (p->ignored)
+        fprintf(f, "; %lld of the plan file are not for this card and library",
+                (long long)p->ignored);
+    fputc('\n', f);
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     struct ckpt_program_info i;
@@ -75,11 +88,12 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     const struct plan *plan = p->plan;
     fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops, (long long)i.batch,
             (long long)i.n_micro, i.n_micro == 1 ? "" : "s", (long long)i.micro_batch);
-    const struct device *d = p->c->device;
+    struct device *d = p->c->device;
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,
                 *p->c->no_gpu ? p->c->no_gpu : d->name);
     print_costs(p->graph, &p->c->machine, f);
+    print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
     bool narrow = p->tape->grad_dtype == CKPT_BF16 && i.n_micro == 1;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "exec/tiny.h"
 
@@ -145,6 +146,41 @@ static void test_two_steps_under_way(void **state)
     assert_memory_equal(one_by_one, ahead, sizeof ahead);
 }
 
+/* Algorithms taken by measurement stand in the plan, and with the plan give the same bits again. */
+static void test_tuned(void **state)
+{
+    (void)state;
+    char path[] = "test_gpu_promises.tmp-XXXXXX", message[1024];
+    struct tiny m = shape;
+    struct ckpt_adamw a = tiny_adamw();
+    struct ckpt_options o = options(0, 0);
+    struct tiny_result tuned, again;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    m.dtype = CKPT_BF16;
+    o.tune = true;
+    o.plan_out = path;
+    if (tiny_train(m, &o, &a, STEPS, &tuned, message))
+        fail_msg("%s", message);
+    o.tune = false;
+    o.plan_out = NULL;
+    o.plan_in = path;
+    if (tiny_train(m, &o, &a, STEPS, &again, message))
+        fail_msg("%s", message);
+    assert_true(tiny_same(&tuned, &again));
+    char *text = calloc(1, 1 << 22);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 22) - 1, f) > 0);
+    fclose(f);
+    assert_non_null(strstr(text, "\npin "));
+    free(text);
+    unlink(path);
+    tiny_result_free(&tuned);
+    tiny_result_free(&again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +190,7 @@ int main(void)
         cmocka_unit_test(test_bf16_micro_steps),
         cmocka_unit_test(test_memory_is_constant),
         cmocka_unit_test(test_two_steps_under_way),
+        cmocka_unit_test(test_tuned),
     };
     ckpt *c;
     struct ckpt_options o = options(0, 0);

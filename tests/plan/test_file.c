@@ -119,6 +119,49 @@ static void test_messages(void **state)
     graph_free(other);
 }
 
+/* Pins are part of a plan, and can be read without the graph. */
+static void test_pins(void **state)
+{
+    (void)state;
+    char *before = malloc(MOST), *after = malloc(MOST), message[CKPT_MESSAGE];
+    struct graph *g = graph_chain(8, 1 << 12);
+    struct plan *p = plan_checked(g, INT64_MAX), *q;
+    struct pins pins = {0};
+    assert_int_equal(pins_set(&pins, 3, "the device had this one"), 0);
+    assert_int_equal(pins_set(&pins, 7, "and another for this"), 0);
+    assert_int_equal(pins_set(&p->pins, UINT64_MAX, "algorithm 1 2 ff"), 0);
+    assert_int_equal(pins_set(&p->pins, 7, "end"), 0);
+    assert_int_equal(plan_write(g, p, path, message), 0);
+    slurp(before);
+    assert_non_null(strstr(before, "\npin 0000000000000007 end\npin ffffffffffffffff algorithm 1 2 "
+                                   "ff\nend\n"));
+    assert_int_equal(plan_read(g, path, &q, message), 0);
+    assert_int_equal(q->pins.n, 2);
+    assert_int_equal(plan_check(g, q, message), 0);
+    assert_int_equal(plan_write(g, q, path, message), 0);
+    slurp(after);
+    assert_string_equal(before, after);
+    assert_int_equal(plan_read_pins(path, &pins, message), 0);
+    assert_int_equal(pins.n, 3);
+    assert_string_equal(pins_get(&pins, 7), "end");
+    assert_string_equal(pins_get(&pins, UINT64_MAX), "algorithm 1 2 ff");
+    expect_error(g, before, "pin 0", "pin ", CKPT_EFORMAT, "expected pin, a key");
+    expect_error(g, before, " end\n", "\n", CKPT_EFORMAT, "expected pin, a key");
+    expect_error(g, before, "pin 0", "pins 0", CKPT_EFORMAT, "expected end");
+    spill("pin 7 x\nend\n", 12);
+    assert_int_equal(plan_read_pins(path, &pins, message), CKPT_EFORMAT);
+    spill("pin", 3);
+    assert_int_equal(plan_read_pins(path, &pins, message), CKPT_EFORMAT);
+    assert_int_equal(plan_read_pins("/nonexistent/plan", &pins, message), CKPT_EIO);
+    assert_int_equal(pins.n, 3);
+    pins_free(&pins);
+    plan_free(p);
+    plan_free(q);
+    graph_free(g);
+    free(before);
+    free(after);
+}
+
 static void test_no_file(void **state)
 {
     (void)state;
@@ -205,7 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_messages),
         cmocka_unit_test(test_no_file),    cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_mutations),  cmocka_unit_test(test_pins),
     };
     snprintf(path, sizeof(path), "test_plan_file.%ld", (long)getpid());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
