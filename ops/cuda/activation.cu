@@ -75,33 +75,34 @@ struct silu_dx {
  * is dx as it was written. */
 template <typename D, typename T, int N> struct gelu_dx_source {
     static constexpr int n = N;
-    static constexpr int batch = 2;
+    static constexpr int ahead = sizeof(D) > sizeof(T) ? 2 : 3;
     struct raw {
-        vec<D, N> dy;
-        vec<T, N> x;
+        loaded<D, N> dy;
+        loaded<T, N> x;
     };
     const D *dy;
     const T *x;
     T *dx;
 
-    __device__ __forceinline__ raw load(int64_t at) const
+    __device__ __forceinline__ void load(raw &r, int64_t at) const
     {
-        return raw{*reinterpret_cast<const vec<D, N> *>(dy + at),
-                   *reinterpret_cast<const vec<T, N> *>(x + at)};
+        r.dy.load(dy + at);
+        r.x.load(x + at);
     }
 
-    __device__ __forceinline__ void values(float (&v)[N], const raw &r, int64_t at,
-                                           bool inside) const
+    __device__ __forceinline__ void values(float (&v)[N], const raw &r, int64_t at) const
     {
+        float input[N];
         vec<T, N> y;
+        r.dy.floats(v);
+        r.x.floats(input);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            y.at[i] = from_float<T>(gelu_dx()(to_float(r.dy.at[i]), to_float(r.x.at[i]), 0.f));
+            y.at[i] = from_float<T>(gelu_dx()(v[i], input[i], 0.f));
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = to_float(y.at[i]);
-        if (inside)
-            *reinterpret_cast<vec<T, N> *>(dx + at) = y;
+        *reinterpret_cast<vec<T, N> *>(dx + at) = y;
     }
 };
 

@@ -10,61 +10,94 @@ enum {
     COLUMN_DOWN = 16    /* threads along the columns */
 };
 
+/* N elements side by side as they were loaded.  Where they are whole words they are kept as such:
+ * elements that wait would each take a register. */
+template <typename T, int N, bool WORDS = N * sizeof(T) % 16 == 0> struct loaded {
+    T at[N];
+
+    __device__ __forceinline__ void load(const T *src)
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            at[i] = src[i];
+    }
+
+    __device__ __forceinline__ void floats(float (&v)[N]) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = to_float(at[i]);
+    }
+};
+
+template <typename T, int N> struct loaded<T, N, true> {
+    static constexpr int each = 16 / sizeof(T);
+    uint4 at[N / each];
+
+    __device__ __forceinline__ void load(const T *src)
+    {
+#pragma unroll
+        for (int i = 0; i < N / each; i++)
+            at[i] = reinterpret_cast<const uint4 *>(src)[i];
+    }
+
+    __device__ __forceinline__ void floats(float (&v)[N]) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = to_float(reinterpret_cast<const vec<T, each> &>(at[i / each]).at[i % each]);
+    }
+};
+
 /*
  * A source gives the elements of a matrix.  A thread asks for S::n elements side by side at a time:
- * load() fetches what they take, batch of them at once, and values() makes them of it: zeros of
- * zeros, for rows that are not there.
+ * load() fetches what they take, `ahead` rows before values() makes them of it.
  *
  * This one is a matrix as it stands.
  */
 template <typename T, int N> struct matrix_source {
     static constexpr int n = N;
-    static constexpr int batch = 8;
-    typedef vec<T, N> raw;
+    static constexpr int ahead = 6;
+    typedef loaded<T, N> raw;
     const T *src;
 
-    __device__ __forceinline__ raw load(int64_t at) const
+    __device__ __forceinline__ void load(raw &r, int64_t at) const
     {
-        return *reinterpret_cast<const raw *>(src + at);
+        r.load(src + at);
     }
 
-    __device__ __forceinline__ void values(float (&v)[N], const raw &r, int64_t, bool) const
+    __device__ __forceinline__ void values(float (&v)[N], const raw &r, int64_t) const
     {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            v[i] = to_float(r.at[i]);
+        r.floats(v);
     }
 };
 
-/* v[0] = the sum of all v[k], in pairs: that keeps the rounding error small. */
-template <int B, int N> static __device__ __forceinline__ void add_in_pairs(float (&v)[B][N])
+/* sum += `left` rows of a thread, from `at` on; S::ahead of them are on their way while one is
+ * added. */
+template <typename S>
+static __device__ __forceinline__ void add_rows(float (&sum)[S::n], const S &src, int64_t at,
+                                                int64_t step, int left)
 {
+    constexpr int A = S::ahead;
+    typename S::raw raw[A];
+    int64_t next = at; /* the row to load */
 #pragma unroll
-    for (int step = 1; step < B; step *= 2)
+    for (int k = 0; k < A; k++, next += step)
+        if (k < left)
+            src.load(raw[k], next);
+    for (; left > 0; left -= A)
 #pragma unroll
-        for (int k = 0; k + step < B; k += 2 * step)
+        for (int k = 0; k < A; k++, at += step, next += step) {
+            float v[S::n];
+            if (k >= left)
+                break;
+            src.values(v, raw[k], at);
+            if (k + A < left)
+                src.load(raw[k], next);
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                v[k][i] += v[k + step][i];
-}
-
-/* sum += the next rows of a thread: S::batch of them if FULL, else what is left. */
-template <bool FULL, typename S>
-static __device__ __forceinline__ void add_batch(float (&sum)[S::n], const S &src, int64_t at,
-                                                 int64_t step, int left)
-{
-    typename S::raw raw[S::batch];
-    float v[S::batch][S::n];
-#pragma unroll
-    for (int k = 0; k < S::batch; k++)
-        raw[k] = FULL || k < left ? src.load(at + k * step) : typename S::raw{};
-#pragma unroll
-    for (int k = 0; k < S::batch; k++)
-        src.values(v[k], raw[k], at + k * step, FULL || k < left);
-    add_in_pairs(v);
-#pragma unroll
-    for (int i = 0; i < S::n; i++)
-        sum[i] += v[0][i];
+            for (int i = 0; i < S::n; i++)
+                sum[i] += v[i];
+        }
 }
 
 /*
@@ -76,21 +109,16 @@ template <typename S>
 static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
     column_sum_kernel(float *dst, const S src, int64_t rows, int64_t cols, bool accumulate)
 {
-    constexpr int N = S::n, B = S::batch;
+    constexpr int N = S::n;
     __shared__ float part[COLUMN_DOWN][COLUMN_ACROSS * N];
     const int across = threadIdx.x % COLUMN_ACROSS, down = threadIdx.x / COLUMN_ACROSS;
     const int64_t first = (int64_t)blockIdx.x * (COLUMN_ACROSS * N), col = first + across * N;
     const int64_t row = blockIdx.y * rows / gridDim.y + down, step = COLUMN_DOWN * cols;
     const int64_t end = (blockIdx.y + 1) * rows / gridDim.y;
     float sum[N] = {};
-    if (col < cols) {
-        int left = (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN);
-        int64_t at = row * cols + col;
-        for (; left >= B; left -= B, at += B * step)
-            add_batch<true>(sum, src, at, step, left);
-        if (left > 0)
-            add_batch<false>(sum, src, at, step, left);
-    }
+    if (col < cols)
+        add_rows(sum, src, row * cols + col, step,
+                 (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN));
 #pragma unroll
     for (int i = 0; i < N; i++)
         part[down][across * N + i] = sum[i];
