@@ -1,0 +1,134 @@
+#!/bin/sh
+# vae-train as a person or a script uses it: it learns, the budget changes no number, pieces add up to
+# the whole, saved weights come back, and bad input gets one sentence and a status that is not 0.
+set -u
+
+root=${srcdir:-.}
+train=${VAE_TRAIN:-./vae-train}
+clip=$root/examples/data/bunny.rgb
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+small="--groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4 --size 16x8 --lengths 3,4
+    --image-share 0.3 --batch 2 --clips 2 --steps 6"
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# on_clip OPTION...: a short run on the raw clip.
+on_clip() {
+    "$train" $small --video "$clip" "$@" >"$work/out" 2>"$work/err"
+}
+
+# refuses STATUS TEXT COMMAND...: it must fail with that status and a sentence with TEXT, and never
+# die of a signal.
+refuses() {
+    status=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
+    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
+}
+
+# losses LOG: what the steps computed, without times and memory.
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*"frames": \([0-9]*\),.*/\1 \2 \3 \4/p' "$1"
+}
+
+# ---- the budget changes no number -----------------------------------------------------------------
+
+on_clip --log "$work/free.log" --save "$work/free" || fail "no budget: $(cat "$work/err")"
+[ "$(losses "$work/free.log" | wc -l)" = 6 ] || fail "the log has not one line a step"
+[ "$(losses "$work/free.log" | cut -d' ' -f4 | sort -u | wc -l)" -gt 1 ] || fail "all clips are as long"
+refuses 1 "needs at least" "$train" $small --video "$clip" --vram 64K
+"$train" $small --lengths 4 --image-share 0 --video "$clip" --vram 64K >"$work/out" 2>"$work/err"
+smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+refuses 1 "needs at least" "$train" $small --video "$clip" --vram $((smallest - 1))
+on_clip --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
+    fail "smallest budget: $(cat "$work/err")"
+[ "$(losses "$work/free.log")" = "$(losses "$work/tight.log")" ] || fail "the budget changed the losses"
+cmp -s "$work/free" "$work/tight" || fail "the budget changed the weights"
+peak=$(sed -n '$s/.*"arena_bytes": \([0-9]*\),.*/\1/p' "$work/tight.log")
+[ "$peak" = "$smallest" ] || fail "the arena is $peak, not $smallest"
+
+# Clips and frames one at a time: the same up to the order of sums.
+on_clip --micro-batch 1 --frames-2d 1 --log "$work/pieces.log" || fail "pieces: $(cat "$work/err")"
+losses "$work/free.log" >"$work/a"
+losses "$work/pieces.log" >"$work/b"
+paste -d' ' "$work/a" "$work/b" | awk '{
+    d = ($2 - $6) / $2
+    if ($1 != $5 || $4 != $8 || d * d > 1e-8) exit 1
+}' || fail "pieces differ from the whole: $(cat "$work/a" "$work/b")"
+
+# Where the whole does not fit, frames are taken apart.
+refuses 1 "needs at least" "$train" $small --lengths 4 --image-share 0 --video "$clip" \
+    --micro-batch auto --vram 64K
+less=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+[ "$less" -lt "$smallest" ] || fail "pieces need $less, the whole $smallest"
+on_clip --lengths 4 --image-share 0 --steps 1 --micro-batch auto --vram "$less" ||
+    fail "auto: $(cat "$work/err")"
+grep -q "2-D part: 1 frames at a time" "$work/out" || fail "frames were not taken apart"
+
+# ---- stages ---------------------------------------------------------------------------------------
+
+for stage in 1 2; do
+    on_clip --stage $stage --load "$work/free" --save "$work/stage$stage" ||
+        fail "stage $stage: $(cat "$work/err")"
+done
+
+# ---- it learns ------------------------------------------------------------------------------------
+
+on_clip --lengths 3 --image-share 0 --steps 60 --lr 3e-3 --out "$work/out.d" || fail "60 steps: $(cat "$work/err")"
+sed -n 's/^difference of a value: \([0-9.]*\) over.* \([0-9.]*\) over.*/\1 \2/p' "$work/out" | {
+    read -r first last
+    awk "BEGIN { exit !($last < 0.7 * $first) }" || { echo "FAIL: from $first to $last"; exit 1; }
+} || failures=$((failures + 1))
+grep -q "PSNR [0-9]" "$work/out" || fail "no PSNR"
+[ -s "$work/out.d/clip.png" ] && [ -s "$work/out.d/reconstruction-1.png" ] || fail "no pictures"
+
+# ---- weights --------------------------------------------------------------------------------------
+
+on_clip --load "$work/free" --steps 1 --lr 0 --save "$work/again" || fail "load: $(cat "$work/err")"
+cmp -s "$work/free" "$work/again" || fail "weights that were loaded and saved differ"
+refuses 1 "are missing" "$train" $small --video "$clip" --load "$root/tests/model/stdit_weights.safetensors"
+refuses 1 "shape" "$train" $small --video "$clip" --spatial-widths 4,8 --load "$work/free"
+refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --save "$work/nan"
+[ -s "$work/nan" ] || fail "no weights after NaN"
+
+# Sizes that are no whole cells are filled up, and it is said.
+on_clip --size 15x9 --steps 2 || fail "15 x 9: $(cat "$work/err")"
+grep -q "filled up to 16 x 10" "$work/out" || fail "nothing is said of what was filled up"
+
+# ---- bad input ------------------------------------------------------------------------------------
+
+refuses 2 "did you mean --vram" "$train" --vrm 2G
+refuses 2 "as 64x40" "$train" --size 40by24
+refuses 2 "as 17x256x256" "$train" --random 15x45
+refuses 2 "exclude each other" "$train" --random 4x8x8 --video "$clip"
+refuses 2 "fp32 or bf16" "$train" --dtype fp16
+refuses 2 "no such preset" "$train" --model big
+refuses 2 "no whole number" "$train" --groups 3
+refuses 2 "as 128,256" "$train" --spatial-widths 4,,8
+refuses 2 "three levels" "$train" --temporal-widths 4,8
+refuses 2 "numbers of frames" "$train" --lengths 0
+refuses 2 "numbers of frames" "$train" --lengths 9-5
+refuses 2 "different ones" "$train" --lengths 1-65
+refuses 2 "must have the 9 frames" "$train" --lengths 9 --frames 8
+refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
+refuses 2 "stage" "$train" --stage 4
+refuses 2 "unexpected argument" "$train" clip.mp4
+refuses 1 "has 16 frames" "$train" $small --video "$clip" --frames 40
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --save /nonexistent/weights
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --log /nonexistent/log
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --out /nonexistent/frames
+refuses 1 "nothing-here" "$train" $small --video "$work/nothing-here"
+refuses 1 'no tensor "x"' "$train" --tensors "$work/free"
+head -c 50000 "$clip" >"$work/short.rgb"
+refuses 1 "middle of a frame" "$train" $small --video "$work/short.rgb" --clips 1 --frames 16
+
+[ "$failures" = 0 ] && echo "ok" && exit 0
+exit 1
