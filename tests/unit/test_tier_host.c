@@ -217,7 +217,7 @@ static void test_refusal(void **state)
 {
     (void)state;
     struct tier *t = open_tier(
-        &(struct tier_host_options){.budget = INT64_C(1) << 40, .node = 1, .root = machine});
+        &(struct tier_host_options){.budget = 16 * GIB, .node = 1, .root = machine});
     assert_int_equal(t->ops->reserve(t, 12 * GIB), CKPT_ENOMEM);
     assert_string_equal(
         error_get(),
@@ -235,7 +235,7 @@ static void test_spread(void **state)
 {
     (void)state;
     struct tier *t = open_tier(&(struct tier_host_options){
-        .budget = INT64_C(1) << 40, .node = 1, .spread = true, .root = machine});
+        .budget = 48 * GIB, .node = 1, .spread = true, .root = machine});
     assert_int_equal(t->ops->reserve(t, 40 * GIB), CKPT_ENOMEM);
     assert_non_null(strstr(error_get(), "available memory"));
     t->ops->close(t);

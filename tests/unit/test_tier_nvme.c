@@ -253,6 +253,7 @@ static void *read_run(void *arg)
     for (int64_t i = 0; i < 40; i++) {
         struct block b = {i % 4 * 2 * MIB, 2 * MIB, (uint64_t)(i % 4)};
         draw(r->expected, b.bytes, b.key);
+        memset(r->memory, 0, (size_t)b.bytes);
         if (r->tier->ops->read(r->tier, b.offset, r->memory, b.bytes) ||
             memcmp(r->memory, r->expected, (size_t)b.bytes))
             return r;
