@@ -136,7 +136,7 @@ run 0 "$ckpt" plan --graph mlp.graph --machine ./here.json
 run 0 "$ckpt" plan --graph mlp.graph --machine ./here.json --out rates.plan
 run 0 "$ckpt" plan --graph mlp.graph --machine ./timed.json --out timed.plan
 ! cmp -s rates.plan timed.plan || fail "measured times change nothing"
-refuse 1 "no/such/dir: cannot create" "$ckpt" machine --out here.json --dir no/such/dir
+refuse 1 "no/such/dir: cannot make a file there" "$ckpt" machine --out here.json --dir no/such/dir
 
 # ---- ops alone -------------------------------------------------------------------------------------------
 run 0 "$ckpt" bench --ops --mode support
