@@ -1,0 +1,148 @@
+/*
+ * The update on a GPU and on the host: the same bits, on odd sizes and addresses, with values from
+ * denormal to huge, with and without master and EMA, for both dtypes of gradients.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cuda_runtime_api.h>
+#include "attr.h"
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+
+enum { MOST = 5000, WITH_VALUE = 1, WITH_HALF = 2, WITH_EMA = 4, WAYS = 8, STEPS = 3 };
+
+/* All operands of one update, and what it reads of the step. */
+struct operands {
+    float w[MOST], m[MOST], v[MOST], ema[MOST], g[MOST], clip[CLIP_VALUES];
+    uint16_t value[MOST], half[MOST];
+    struct ckpt_run run;
+};
+
+static struct operands host, back;
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    printf("FAIL %s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
+    exit(1);
+}
+
+/* Any bits but those of NaN and infinity, so all exponents; or values as training has them. */
+static float draw(uint64_t *state, bool wild)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    uint32_t bits = (uint32_t)(*state >> 32);
+    float f;
+    if (!wild)
+        return (float)(int32_t)bits * 0x1p-31f;
+    if ((bits >> 23 & 0xff) == 0xff)
+        bits &= ~(UINT32_C(1) << 30);
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static void fill(uint64_t seed, bool wild)
+{
+    uint64_t state = seed;
+    for (int i = 0; i < MOST; i++) {
+        host.w[i] = draw(&state, wild);
+        host.m[i] = draw(&state, wild) * 0.1f;
+        host.v[i] = fabsf(draw(&state, wild)) * (wild ? 1.f : 1e-3f);
+        host.ema[i] = draw(&state, wild);
+        host.g[i] = draw(&state, wild);
+    }
+    ckpt_to_bf16(host.w, host.value, MOST);
+    ckpt_to_bf16(host.g, host.half, MOST);
+    host.clip[CLIP_NORM] = 3.f;
+    host.clip[CLIP_FACTOR] = 0.731f;
+    host.clip[CLIP_UNBIAS1] = 5.263158f;
+    host.clip[CLIP_UNBIAS2] = 500.25f;
+    host.run = (struct ckpt_run){.lr = 1.7e-3f};
+}
+
+static struct ckpt_view view(void *data, enum ckpt_dtype dtype, int64_t n)
+{
+    return (struct ckpt_view){data,
+                              {.dtype = dtype, .ndim = data ? 1 : -1, .shape = {n}, .stride = {1}}};
+}
+
+/* Elements [at, at + n) of o, which are where the kernel runs. */
+static void run(ckpt_kernel kernel, struct operands *o, int way, int64_t at, int64_t n)
+{
+    struct ckpt_adamw options = CKPT_ADAMW_INIT;
+    bool value = way & WITH_VALUE, half = way & WITH_HALF;
+    options.weight_decay = 0.013f;
+    options.ema_decay = 0.9999f;
+    struct ckpt_view in[ADAMW_STATES + 2] = {
+        [ADAMW_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
+        [ADAMW_MASTER] = view(value ? o->w + at : NULL, CKPT_F32, n),
+        [ADAMW_EXP_AVG] = view(o->m + at, CKPT_F32, n),
+        [ADAMW_EXP_AVG_SQ] = view(o->v + at, CKPT_F32, n),
+        [ADAMW_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
+        half ? view(o->half + at, CKPT_BF16, n) : view(o->g + at, CKPT_F32, n),
+        view(o->clip, CKPT_F32, CLIP_VALUES)};
+    struct ckpt_kernel_args a = {.in = in,
+                                 .out = in,
+                                 .n_in = ADAMW_STATES + 2,
+                                 .n_out = ADAMW_STATES,
+                                 .attr = &options,
+                                 .run = &host.run,
+                                 .run_device = &o->run};
+    must(!kernel(&a), "the kernel");
+}
+
+/* The same bits, or NaN both. */
+static int differences(const float *a, const float *b)
+{
+    int n = 0;
+    for (int i = 0; i < MOST; i++)
+        n += memcmp(&a[i], &b[i], sizeof *a) && !(isnan(a[i]) && isnan(b[i]));
+    return n;
+}
+
+static int half_differences(const uint16_t *a, const uint16_t *b)
+{
+    int n = 0;
+    for (int i = 0; i < MOST; i++)
+        n += a[i] != b[i] && !((a[i] & 0x7fff) > 0x7f80 && (b[i] & 0x7fff) > 0x7f80);
+    return n;
+}
+
+static int test(struct operands *device, int way, int64_t at, int64_t n, bool wild)
+{
+    fill((uint64_t)(n * 16 + way), wild);
+    must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
+    for (int i = 0; i < STEPS; i++) {
+        run(cuda_adamw, device, way, at, n);
+        run(cpu_adamw, &host, way, at, n);
+    }
+    must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
+    int differ = differences(back.w, host.w) + differences(back.m, host.m) +
+                 differences(back.v, host.v) + differences(back.ema, host.ema) +
+                 half_differences(back.value, host.value);
+    if (differ)
+        printf("FAIL %lld elements from %lld,%s%s%s%s: %d differ\n", (long long)n, (long long)at,
+               way & WITH_VALUE ? " bf16 value" : "", way & WITH_HALF ? " bf16 gradient" : "",
+               way & WITH_EMA ? " EMA" : "", wild ? " any exponent" : "", differ);
+    return differ;
+}
+
+int main(void)
+{
+    static const int64_t sizes[] = {1, 5, 31, 1000, 1024, 1027, MOST - 4};
+    struct operands *device;
+    int n = 0, failed = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || !n) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    must(!cudaMalloc((void **)&device, sizeof *device), "device memory");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int way = 0; way < 2 * WAYS; way++) /* at whole vectors, and not */
+            failed += test(device, way % WAYS, way / WAYS, sizes[i], i % 2) > 0;
+    cudaFree(device);
+    printf("%d of %d differ\n", failed, (int)(sizeof sizes / sizeof *sizes) * 2 * WAYS);
+    return failed > 0;
+}
