@@ -213,10 +213,14 @@ static int open_lane(struct nvme *n, struct lane *l, char *why, size_t size)
     return rc ? uring_fail(n, "io_uring, registering files", rc, why, size) : 0;
 }
 
+/* The kernel takes a ring down at its leisure, and would keep the files and their room on the disk
+ * so long.  With a request that never returns, to wait for that would be to hang. */
 static bool uring_close(struct nvme *n)
 {
     struct rings *r = n->state;
     for (int i = 0; i < 2; i++) {
+        if (r->lanes[i].open && !r->lanes[i].stuck)
+            n->sys->uring_forget(&r->lanes[i].ring);
         if (r->lanes[i].open)
             n->sys->uring_exit(&r->lanes[i].ring);
     }

@@ -45,6 +45,12 @@ static int sys_uring_wait(struct io_uring *ring, struct io_uring_cqe **cqe,
 {
     return io_uring_wait_cqe_timeout(ring, cqe, timeout);
 }
+
+static void sys_uring_forget(struct io_uring *ring)
+{
+    io_uring_unregister_files(ring);
+    io_uring_unregister_buffers(ring);
+}
 #endif
 
 const struct tier_sys tier_system = {
@@ -66,6 +72,7 @@ const struct tier_sys tier_system = {
     .uring_files = io_uring_register_files,
     .uring_submit = io_uring_submit,
     .uring_wait = sys_uring_wait,
+    .uring_forget = sys_uring_forget,
     .uring_exit = io_uring_queue_exit,
 #endif
 };

@@ -35,6 +35,7 @@ struct tier_sys {
     int (*uring_submit)(struct io_uring *ring);
     int (*uring_wait)(struct io_uring *ring, struct io_uring_cqe **cqe,
                       struct __kernel_timespec *timeout);
+    void (*uring_forget)(struct io_uring *ring); /* what is registered */
     void (*uring_exit)(struct io_uring *ring);
 #endif
 };

@@ -50,6 +50,7 @@ static struct {
 } fault;
 
 static int counts[CALL_COUNT], opened, closed;
+static int rings, forgotten; /* taken down, and before that rid of what was registered */
 static int last_fd = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
@@ -201,6 +202,18 @@ static int bad_wait(struct io_uring *ring, struct io_uring_cqe **cqe,
         (*cqe)->res = fault.harm == HARM_SHORT ? (*cqe)->res / 2 : -fault.error;
     return rc;
 }
+
+static void count_forget(struct io_uring *ring)
+{
+    forgotten++;
+    tier_system.uring_forget(ring);
+}
+
+static void count_exit(struct io_uring *ring)
+{
+    rings++;
+    tier_system.uring_exit(ring);
+}
 #endif
 
 static struct tier_sys bad_system(void)
@@ -221,6 +234,8 @@ static struct tier_sys bad_system(void)
     s.uring_files = bad_files;
     s.uring_submit = bad_submit;
     s.uring_wait = bad_wait;
+    s.uring_forget = count_forget;
+    s.uring_exit = count_exit;
 #endif
     return s;
 }
@@ -271,7 +286,7 @@ static int run(enum tier_io io, bool *stuck)
     memset(counts, 0, sizeof counts);
     fault.hit = *stuck = false;
     *message = *how = 0;
-    opened = closed = 0;
+    opened = closed = rings = forgotten = 0;
     int rc = tier_open_nvme(&t, &o);
     if (rc) {
         snprintf(message, sizeof message, "%s", error_get());
@@ -384,6 +399,12 @@ static void check_outcome(const struct row *r, enum tier_io io, int nth, int rc,
         assert_int_equal(stuck, r->harm == HARM_NEVER || r->error == ETIME);
 }
 
+static void check_rings(const struct row *r)
+{
+    int stuck = fault.hit && r->error == ETIME; /* to forget might be to wait for ever */
+    assert_int_equal(forgotten, rings - stuck);
+}
+
 /* Returns how many calls were made to fail. */
 static int run_row(const struct row *r, enum tier_io io)
 {
@@ -396,6 +417,7 @@ static int run_row(const struct row *r, enum tier_io io)
         int rc = run(io, &stuck);
         release(false);
         check_closed();
+        check_rings(r);
         if (!fault.hit) {
             assert_int_equal(rc, 0);
             return fault.nth - 1;
