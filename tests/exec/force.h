@@ -1,0 +1,25 @@
+/* Plans that park whatever can be parked, to see that steps come out the same. */
+#ifndef CKPT_TESTS_FORCE_H
+#define CKPT_TESTS_FORCE_H
+
+#include "plan/plan.h"
+
+struct force {
+    uint64_t seed;   /* of the choices: steps, tiers, what stays */
+    bool host, nvme; /* the tiers to use */
+    bool all;        /* park every gap that is long enough, not three of four */
+};
+
+/* What of each kind a plan parks: for tests that must not pass by doing nothing. */
+struct force_count {
+    int32_t persistent[TIER_COUNT], activations[TIER_COUNT];
+    int32_t clean, crossing; /* without a copy out; under way when the next step begins */
+};
+
+/* A plan with the steps of base and parks in every place that the rules allow, its addresses as
+ * tight as first fit makes them.  Returns 0 or CKPT_ENOMEM. */
+int force_parks(const struct graph *g, const struct plan *base, const struct force *f,
+                struct plan **out);
+void force_count(const struct graph *g, const struct plan *p, struct force_count *n);
+
+#endif

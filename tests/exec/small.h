@@ -1,0 +1,49 @@
+/* A small network that is trained with parks, for tests of whole steps; uses what is inside. */
+#ifndef CKPT_TESTS_SMALL_H
+#define CKPT_TESTS_SMALL_H
+
+#include "exec/program.h"
+#include "force.h"
+
+enum {
+    SMALL_STEPS = 8,
+    SMALL_LAYERS = 3,
+    SMALL_PARAMS = 2 * SMALL_LAYERS + 3,
+    SMALL_SLOTS = 4,
+    SMALL_BATCH = 24
+};
+
+struct small {
+    enum ckpt_dtype dtype;
+    int64_t width;
+    ckpt_tensor param[SMALL_PARAMS];
+    struct ckpt_options options;
+    struct ckpt_adamw adamw;
+    float loss[SMALL_STEPS];
+    double norm;
+    float *state; /* of all slots of all parameters, after small_collect; the caller's */
+    int64_t numel;
+};
+
+/* With moving averages, weight decay and freed bytes poisoned, on one thread. */
+struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, bool clip);
+
+/* These fail the test where the library refuses. */
+void small_open(struct small *r, ckpt **c, ckpt_program **p);
+/* Steps [from, to), two under way. */
+void small_train(struct small *r, ckpt *c, ckpt_program *p, int from, int to);
+void small_collect(struct small *r, ckpt *c);
+
+void small_feed(ckpt_program *p, const struct small *r, int step);
+
+/* The name of a file of this process. */
+void small_path(char *path, size_t size, const char *what);
+
+/* Parks what can be parked of the plan that r would have; the new one goes to path. */
+void small_force(const struct small *r, const struct force *f, const char *path,
+                 struct budgets *tiers, struct force_count *count);
+
+/* Options to run such a plan: nvme is room for their text. */
+void small_use_tiers(struct small *r, const char *path, const struct budgets *tiers, char nvme[64]);
+
+#endif

@@ -1,0 +1,315 @@
+/*
+ * Where bytes wait between their uses changes no number: losses, norms, weights and optimizer state
+ * after eight steps are the same bits when all is resident, recomputed, or parked on the host, on
+ * NVMe or on both, in every place where the rules of plans allow it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "small.h"
+
+static void run_through(struct small *r)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, SMALL_STEPS);
+    small_collect(r, c);
+    ckpt_close(c);
+}
+
+static void load_slot(struct small *r, ckpt *c, const char *path, enum ckpt_slot slot)
+{
+    ckpt_file *f;
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    for (int i = 0; i < SMALL_PARAMS; i++) {
+        struct ckpt_param_info info;
+        ckpt_param_info(c, r->param[i], &info);
+        if (!info.trainable)
+            continue;
+        float *values = malloc((size_t)info.numel * sizeof *values);
+        assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, info.name), values, info.numel),
+                         0);
+        assert_int_equal(ckpt_param_set(c, r->param[i], slot, values, info.numel), 0);
+        free(values);
+    }
+    ckpt_file_close(f);
+}
+
+/* The first half of the steps, a save, and the rest in a new context. */
+static void run_in_halves(struct small *r)
+{
+    static const char *const names[] = {"value", "exp_avg", "exp_avg_sq", "ema"};
+    char path[SMALL_SLOTS][64];
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, SMALL_STEPS / 2);
+    for (int s = 0; s < SMALL_SLOTS; s++) {
+        small_path(path[s], sizeof path[s], names[s]);
+        if (ckpt_save(c, path[s], (enum ckpt_slot)s))
+            fail_msg("%s", ckpt_error(c));
+    }
+    ckpt_close(c);
+    small_open(r, &c, &p);
+    if (ckpt_load(c, path[0], NULL, NULL, NULL))
+        fail_msg("%s", ckpt_error(c));
+    for (int s = 1; s < SMALL_SLOTS; s++)
+        load_slot(r, c, path[s], (enum ckpt_slot)s);
+    for (int s = 0; s < SMALL_SLOTS; s++)
+        unlink(path[s]);
+    c->updates = p->steps = p->submitted = SMALL_STEPS / 2;
+    small_train(r, c, p, SMALL_STEPS / 2, SMALL_STEPS);
+    small_collect(r, c);
+    ckpt_close(c);
+}
+
+static void expect_same(const struct small *a, const struct small *b, const char *what)
+{
+    if (a->numel != b->numel || memcmp(a->loss, b->loss, sizeof a->loss) ||
+        memcmp(&a->norm, &b->norm, sizeof a->norm) ||
+        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
+        fail_msg("%s: other numbers than with all resident; losses %g ... %g, %g ... %g", what,
+                 (double)a->loss[0], (double)a->loss[SMALL_STEPS - 1], (double)b->loss[0],
+                 (double)b->loss[SMALL_STEPS - 1]);
+}
+
+/* ---- the matrix ----------------------------------------------------------------------------- */
+
+static void expect_parks(const struct force *f, const struct force_count *n, int64_t n_micro)
+{
+    const bool used[] = {[TIER_HOST] = f->host, [TIER_NVME] = f->nvme};
+    for (int t = 0; t < TIER_COUNT; t++) {
+        assert_int_equal(n->persistent[t] > 0, used[t]);
+        assert_int_equal(n->activations[t] > 0, used[t]);
+    }
+    assert_true(n->clean > 0);
+    assert_int_equal(n->crossing > 0, n_micro == 1);
+}
+
+static void check_parked(const struct small *resident, int64_t n_micro, const struct force *f)
+{
+    struct small r = *resident;
+    struct budgets tiers;
+    struct force_count count;
+    char path[64], nvme[64], what[64];
+    small_path(path, sizeof path, "plan");
+    small_force(resident, f, path, &tiers, &count);
+    expect_parks(f, &count, n_micro);
+    snprintf(what, sizeof what, "host %d, nvme %d, seed %d", f->host, f->nvme, (int)f->seed);
+    small_use_tiers(&r, path, &tiers, nvme);
+    if (f->seed % 2)
+        run_in_halves(&r);
+    else
+        run_through(&r);
+    expect_same(resident, &r, what);
+    free(r.state);
+    unlink(path);
+}
+
+static void check_recompute(const struct small *resident)
+{
+    struct small r = *resident;
+    struct ckpt_program_info info;
+    ckpt *c;
+    ckpt_program *p;
+    r.options.plan_in = NULL;
+    r.options.plan_only = true;
+    small_open(&r, &c, &p);
+    ckpt_program_info(p, &info);
+    ckpt_close(c);
+    r.options.plan_only = false;
+    r.options.vram = info.min_budget;
+    small_open(&r, &c, &p);
+    ckpt_program_info(p, &info);
+    assert_true(info.recomputed_ops > 0);
+    small_train(&r, c, p, 0, SMALL_STEPS);
+    small_collect(&r, c);
+    ckpt_close(c);
+    expect_same(resident, &r, "recompute");
+    free(r.state);
+}
+
+static void check_all(enum ckpt_dtype dtype, int64_t width)
+{
+    for (int k = 0; k < 4; k++) {
+        int64_t n_micro = k & 1 ? 3 : 1;
+        struct small r = small_make(dtype, width, n_micro, k & 2), halves = r;
+        char base[64];
+        small_path(base, sizeof base, "base");
+        r.options.plan_out = base;
+        run_through(&r);
+        r.options.plan_out = NULL;
+        halves.options.plan_in = r.options.plan_in = base; /* the search is done */
+        run_in_halves(&halves);
+        expect_same(&r, &halves, "resumed");
+        check_recompute(&r);
+        for (int tiers = 1; tiers < 4; tiers++)
+            for (uint64_t seed = 0; seed < 2; seed++)
+                check_parked(&r, n_micro,
+                             &(struct force){.seed = seed + 2 * (uint64_t)tiers,
+                                             .host = tiers & 1,
+                                             .nvme = tiers & 2,
+                                             .all = seed == 0});
+        free(r.state);
+        free(halves.state);
+        unlink(base);
+    }
+}
+
+static void test_fp32_even(void **state)
+{
+    (void)state;
+    check_all(CKPT_F32, 32);
+}
+
+static void test_fp32_odd(void **state)
+{
+    (void)state;
+    check_all(CKPT_F32, 37);
+}
+
+static void test_bf16_even(void **state)
+{
+    (void)state;
+    check_all(CKPT_BF16, 32);
+}
+
+static void test_bf16_odd(void **state)
+{
+    (void)state;
+    check_all(CKPT_BF16, 37);
+}
+
+/* Storages larger than a slot go through several, in turn. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    struct force f = {.seed = 5, .nvme = true, .all = true};
+    struct small r = small_make(CKPT_F32, 1500, 1, true), parked = r;
+    struct budgets tiers;
+    struct force_count count;
+    char path[64], nvme[64];
+    ckpt *c;
+    ckpt_program *p;
+    assert_true(r.width * r.width * 4 > PLAN_STAGING_SLOT);
+    small_path(path, sizeof path, "pieces");
+    small_force(&r, &f, path, &tiers, &count);
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, 2);
+    small_collect(&r, c);
+    ckpt_close(c);
+    small_use_tiers(&parked, path, &tiers, nvme);
+    small_open(&parked, &c, &p);
+    small_train(&parked, c, p, 0, 2);
+    small_collect(&parked, c);
+    ckpt_close(c);
+    expect_same(&r, &parked, "pieces");
+    free(r.state);
+    free(parked.state);
+    unlink(path);
+}
+
+/* Another program on parameters of its own, as large as what trains. */
+static ckpt_tensor probe(ckpt_tape *t, int64_t batch, void *user)
+{
+    const ckpt_tensor *w = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 64});
+    ckpt_tensor y = ckpt_linear(t, ckpt_gelu(t, ckpt_linear(t, x, *w, CKPT_NONE)), *w, CKPT_NONE);
+    ckpt_output(t, "y", y);
+    return y;
+}
+
+/* Steps of two programs by turns: copies of the one are under way when the other begins, in the
+ * same part of the arena. */
+static void test_two_programs(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 400, WIDTH = 64 };
+    struct force f = {.seed = 9, .host = true, .nvme = true, .all = true};
+    struct small r = small_make(CKPT_F32, 96, 1, true), parked = r;
+    struct budgets tiers;
+    struct force_count count;
+    char path[64], nvme[64];
+    ckpt *c;
+    ckpt_program *p, *other;
+    float *x = malloc(SAMPLES * WIDTH * sizeof *x), *y = malloc(SAMPLES * WIDTH * sizeof *y);
+    float *first = malloc(SAMPLES * WIDTH * sizeof *first);
+    ckpt_fill_normal(3, 0, 1, x, SAMPLES * WIDTH);
+    run_through(&r);
+    small_path(path, sizeof path, "two");
+    small_force(&parked, &f, path, &tiers, &count);
+    small_use_tiers(&parked, path, &tiers, nvme);
+    small_open(&parked, &c, &p);
+    ckpt_tensor w = ckpt_param(c, "probe", CKPT_F32, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, 0);
+    c->options.micro_batch = 0;
+    if (ckpt_compile(c, probe, &w, NULL, SAMPLES, &other))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_feed(other, "x", x, SAMPLES * WIDTH * 4), 0);
+    for (int s = 0; s < SMALL_STEPS; s++) {
+        small_train(&parked, c, p, s, s + 1);
+        assert_int_equal(ckpt_step(other, NULL), 0);
+        assert_int_equal(ckpt_fetch(other, "y", s ? y : first, SAMPLES * WIDTH * 4), 0);
+        if (s)
+            assert_memory_equal(first, y, SAMPLES * WIDTH * sizeof *y);
+    }
+    small_collect(&parked, c);
+    ckpt_close(c);
+    expect_same(&r, &parked, "two programs");
+    free(r.state);
+    free(parked.state);
+    free(x);
+    free(y);
+    free(first);
+    unlink(path);
+}
+
+/* What the planner itself parks where the device is too small for the weights and their state. */
+static void check_planned(int64_t n_micro, bool nvme)
+{
+    struct small r = small_make(CKPT_F32, 1100, n_micro, true), parked = r;
+    struct ckpt_program_info info;
+    struct force_count n;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    ckpt_program_info(p, &info);
+    small_train(&r, c, p, 0, SMALL_STEPS);
+    small_collect(&r, c);
+    ckpt_close(c);
+    parked.options.vram = info.planned_peak * 3 / 4;
+    parked.options.host = nvme ? 0 : INT64_C(1) << 30;
+    parked.options.nvme = nvme ? ".:256M" : NULL;
+    small_open(&parked, &c, &p);
+    force_count(p->graph, p->plan, &n);
+    assert_true(n.persistent[nvme ? TIER_NVME : TIER_HOST] > 0);
+    small_train(&parked, c, p, 0, SMALL_STEPS);
+    small_collect(&parked, c);
+    ckpt_close(c);
+    expect_same(&r, &parked, "planned");
+    free(r.state);
+    free(parked.state);
+}
+
+static void test_planned(void **state)
+{
+    (void)state;
+    check_planned(1, false);
+    check_planned(3, false);
+    check_planned(1, true);
+    check_planned(3, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fp32_even), cmocka_unit_test(test_fp32_odd),
+        cmocka_unit_test(test_bf16_even), cmocka_unit_test(test_bf16_odd),
+        cmocka_unit_test(test_pieces),    cmocka_unit_test(test_two_programs),
+        cmocka_unit_test(test_planned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

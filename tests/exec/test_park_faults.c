@@ -1,0 +1,229 @@
+/*
+ * The NVMe tier fails in the middle of training: one sentence with the storage, the op and the
+ * step, no step and no save after it, the weights saved before left as they are, no hang.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "small.h"
+
+enum { SAVED = 2, MOST_CALLS = 12 };
+
+enum fault { FAIL, HANG };
+
+/* Stands in front of a tier and spoils one call. */
+static struct {
+    const struct tier_ops *real;
+    struct tier_ops ops;
+    enum fault fault;
+    bool write;
+    int left; /* calls until then; below 0: none is spoilt */
+    pthread_mutex_t lock;
+    pthread_cond_t released;
+    bool hanging, go;
+} front = {.lock = PTHREAD_MUTEX_INITIALIZER, .released = PTHREAD_COND_INITIALIZER};
+
+static void hang(void)
+{
+    pthread_mutex_lock(&front.lock);
+    front.hanging = true;
+    while (!front.go)
+        pthread_cond_wait(&front.released, &front.lock);
+    front.hanging = false;
+    pthread_cond_broadcast(&front.released);
+    pthread_mutex_unlock(&front.lock);
+}
+
+static bool is_due(bool write)
+{
+    pthread_mutex_lock(&front.lock);
+    bool due = front.write == write && front.left >= 0 && front.left-- == 0;
+    pthread_mutex_unlock(&front.lock);
+    return due;
+}
+
+static int spoil(struct tier *t)
+{
+    if (front.fault == HANG)
+        hang();
+    snprintf(t->reason, sizeof t->reason, "nvme tier: planted");
+    return CKPT_EIO;
+}
+
+static int front_write(struct tier *t, int64_t offset, const void *src, int64_t bytes)
+{
+    return is_due(true) ? spoil(t) : front.real->write(t, offset, src, bytes);
+}
+
+static int front_read(struct tier *t, int64_t offset, void *dst, int64_t bytes)
+{
+    return is_due(false) ? spoil(t) : front.real->read(t, offset, dst, bytes);
+}
+
+static void stand_in_front(struct tier *t, enum fault fault, bool write, int calls)
+{
+    front.real = t->ops;
+    front.ops = *t->ops;
+    front.ops.write = front_write;
+    front.ops.read = front_read;
+    front.fault = fault;
+    front.write = write;
+    front.left = calls;
+    front.go = false;
+    t->ops = &front.ops;
+}
+
+static struct {
+    char plan[64], nvme[64], saved[64];
+    struct small run;
+    struct budgets tiers;
+} here;
+
+static void open_parked(ckpt **c, ckpt_program **p)
+{
+    small_use_tiers(&here.run, here.plan, &here.tiers, here.nvme);
+    small_open(&here.run, c, p);
+    small_train(&here.run, *c, *p, 0, SAVED);
+    if (ckpt_save(*c, here.saved, CKPT_VALUE))
+        fail_msg("%s", ckpt_error(*c));
+}
+
+/* Steps until one fails; 0 if none does. */
+static int train_on(ckpt_program *p)
+{
+    int rc = 0;
+    for (int s = SAVED; s < SMALL_STEPS && !rc; s++) {
+        small_feed(p, &here.run, s);
+        rc = ckpt_step(p, NULL);
+    }
+    return rc;
+}
+
+static void expect_sentence(ckpt *c, const char *what, const char *why)
+{
+    const char *text = ckpt_error(c);
+    if (!strstr(text, "step ") || !strstr(text, what) || !strstr(text, why) ||
+        !strstr(text, "small.c:"))
+        fail_msg("not the sentence of a tier: %s", text);
+    assert_null(strchr(text, '\n'));
+}
+
+static void expect_lost(ckpt *c, ckpt_program *p)
+{
+    float x;
+    int64_t n = here.run.width * here.run.width;
+    float *values = malloc((size_t)n * sizeof *values);
+    ckpt_file *f;
+    assert_int_equal(ckpt_step(p, &x), CKPT_EDEVICE);
+    assert_non_null(strstr(ckpt_error(c), "load those saved last"));
+    assert_int_equal(ckpt_save(c, here.saved, CKPT_VALUE), CKPT_EDEVICE);
+    assert_int_equal(ckpt_param_get(c, here.run.param[0], CKPT_VALUE, values, n), CKPT_EDEVICE);
+    assert_int_equal(ckpt_file_open(&f, here.saved), 0);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "in.weight"), values, n), 0);
+    ckpt_file_close(f);
+    free(values);
+}
+
+static void fail_at_each(bool write)
+{
+    for (int n = 0; n < MOST_CALLS; n++) {
+        ckpt *c;
+        ckpt_program *p;
+        open_parked(&c, &p);
+        stand_in_front(c->tiers[TIER_NVME], FAIL, write, n * 7);
+        assert_int_equal(train_on(p), CKPT_EIO);
+        expect_sentence(c, write ? "writing " : "reading ", "nvme tier: planted");
+        expect_lost(c, p);
+        ckpt_close(c);
+    }
+}
+
+static void test_reads_fail(void **state)
+{
+    (void)state;
+    fail_at_each(false);
+}
+
+static void test_writes_fail(void **state)
+{
+    (void)state;
+    fail_at_each(true);
+}
+
+/* A call that never returns: the step ends with a sentence, and so does the context. */
+static void check_hang(bool write)
+{
+    ckpt *c;
+    ckpt_program *p;
+    here.run.options.io_deadline = 0.2;
+    open_parked(&c, &p);
+    struct tier *t = c->tiers[TIER_NVME];
+    char *staging = c->staging;
+    stand_in_front(t, HANG, write, 3);
+    double start = clock_seconds();
+    assert_int_equal(train_on(p), CKPT_EIO);
+    expect_sentence(c, write ? "writing " : "reading ", "no end of it within");
+    expect_lost(c, p);
+    ckpt_close(c);
+    assert_true(clock_seconds() - start < 20);
+    /* It ends after all, and finds what it uses where it was. */
+    pthread_mutex_lock(&front.lock);
+    assert_true(front.hanging);
+    front.go = true;
+    pthread_cond_broadcast(&front.released);
+    while (front.hanging)
+        pthread_cond_wait(&front.released, &front.lock);
+    pthread_mutex_unlock(&front.lock);
+    usleep(200000);
+    t->ops->close(t);
+    munmap(staging, 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT);
+    here.run.options.io_deadline = 0;
+}
+
+static void test_a_read_hangs(void **state)
+{
+    (void)state;
+    check_hang(false);
+}
+
+static void test_a_write_hangs(void **state)
+{
+    (void)state;
+    check_hang(true);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    struct force_count count;
+    here.run = small_make(CKPT_F32, 24, 1, true);
+    small_path(here.plan, sizeof here.plan, "faults");
+    small_path(here.saved, sizeof here.saved, "saved");
+    small_force(&here.run, &(struct force){.seed = 3, .nvme = true, .all = true}, here.plan,
+                &here.tiers, &count);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(here.plan);
+    unlink(here.saved);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_fail),
+        cmocka_unit_test(test_writes_fail),
+        cmocka_unit_test(test_a_read_hangs),
+        cmocka_unit_test(test_a_write_hangs),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
