@@ -177,11 +177,18 @@ static void print_park(const struct explainer *e, const struct gap *gap)
         const struct plan_park *k = &e->p->parks[i];
         if (k->storage != gap->storage || k->use_step != gap->to)
             continue;
-        printf("      copied out after step %d, gone after step %d; room again from step %d, back "
-               "before step %d\n",
-               (int)k->out_step, (int)k->free_step, (int)k->in_step, (int)k->use_step);
-        printf("      the copies run from %.4g to %.4g ms and from %.4g to %.4g ms of the step\n",
-               1e3 * k->out_start, 1e3 * k->out_end, 1e3 * k->in_start, 1e3 * k->in_end);
+        if (k->clean)
+            printf("      given up after step %d, the tier still has its bytes; room again from "
+                   "step %d, back before step %d\n",
+                   (int)k->out_step, (int)k->in_step, (int)k->use_step);
+        else
+            printf("      copied out after step %d, gone after step %d; room again from step %d, "
+                   "back before step %d\n",
+                   (int)k->out_step, (int)k->free_step, (int)k->in_step, (int)k->use_step);
+        printf("      the copies run");
+        if (!k->clean)
+            printf(" from %.4g to %.4g ms and", 1e3 * k->out_start, 1e3 * k->out_end);
+        printf(" from %.4g to %.4g ms of the step\n", 1e3 * k->in_start, 1e3 * k->in_end);
     }
 }
 

@@ -1,5 +1,6 @@
 /* The table of ckpt plan: tiers, time, the peak, and what a little more or less memory does. */
 #include "cli/cli.h"
+#include "report/wear.h"
 
 #define GIB (INT64_C(1) << 30)
 enum { N_KINDS = KIND_OPTIMIZER + 1 };
@@ -34,8 +35,10 @@ static void parked_bytes(const struct plan_job *job, enum fate tier, int64_t byt
     for (int k = 0; k < N_KINDS; k++)
         bytes[k] = 0;
     for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct graph_storage *t = &job->graph->storages[p->parks[i].storage];
-        if (p->parks[i].tier == tier)
+        const struct plan_park *k = &p->parks[i];
+        const struct graph_storage *t = &job->graph->storages[k->storage];
+        /* One of a persistent storage's parks goes round the end of the step. */
+        if (k->tier == tier && (!t->persistent || k->use_step <= k->out_step))
             bytes[t->kind] += t->bytes;
     }
 }
@@ -50,6 +53,16 @@ static void print_lower_tier(FILE *f, const char *name, const int64_t parked[N_K
     tier(f, name, bytes, budget);
     for (int k = 0; k < N_KINDS; k++)
         part(f, names[k], parked[k]);
+}
+
+static void print_drive(FILE *f, const struct plan_job *job, int64_t written)
+{
+    const struct plan *p = job->plan;
+    char text[WEAR_TEXT];
+    part(f, "staging in host memory", p->staging_bytes);
+    if (written)
+        fprintf(f, "    %-24s %12s   %s\n", "written", human_bytes(written),
+                wear_text(text, &job->machine, written, p->seconds));
 }
 
 /* What parks is listed where it parks: on the device it is a guest. */
@@ -71,6 +84,7 @@ static void print_tiers(FILE *f, const struct plan_job *job)
     part(f, "workspace", s.workspace);
     print_lower_tier(f, "host", host, p->host_bytes, job->budgets.host);
     print_lower_tier(f, "nvme", nvme, p->nvme_bytes, job->budgets.nvme);
+    print_drive(f, job, s.nvme_written);
 }
 
 /* "12.3 ms" and the like. */
@@ -107,8 +121,7 @@ static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
     fprintf(f, "   +%.1f%%, %d ops run again\n", percent(p->recompute_seconds, compute),
             (int)recomputed);
     time_row(f, "  exposed copies", p->exposed_seconds);
-    fprintf(f, "   +%.1f%%, %d storages parked\n", percent(p->exposed_seconds, compute),
-            (int)p->n_parks);
+    fprintf(f, "   +%.1f%%, %d parks\n", percent(p->exposed_seconds, compute), (int)p->n_parks);
 }
 
 static void print_bound(FILE *f, const struct plan *p)

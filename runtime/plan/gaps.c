@@ -133,12 +133,24 @@ static void count_steps(const struct graph *g, const struct plan *p, struct plan
     }
 }
 
+/* Activations go out in every micro-step. */
+static void count_written(const struct graph *g, const struct plan *p, struct plan_summary *s)
+{
+    for (int32_t i = 0; i < p->n_parks; i++) {
+        const struct plan_park *k = &p->parks[i];
+        int64_t times = k->out_step < p->n_body ? g->n_micro : 1;
+        if (k->tier == FATE_PARK_NVME && !k->clean)
+            s->nvme_written += times * round_up(g->storages[k->storage].bytes, PLAN_NVME_ALIGN);
+    }
+}
+
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
     int32_t turn;
     *s = (struct plan_summary){0};
     count_storages(g, s);
     count_steps(g, p, s, &turn);
+    count_written(g, p, s);
     for (int32_t i = 0; i < p->n_instances; i++) {
         const struct plan_instance *t = &p->instances[i];
         if (t->storage < 0)

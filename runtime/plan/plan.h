@@ -210,6 +210,7 @@ int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, in
 /* Bytes by purpose for the table a person sees. */
 struct plan_summary {
     int64_t parameters, gradients, optimizer, kept, recomputed, workspace;
+    int64_t nvme_written; /* in a whole step */
     int32_t recomputed_ops;
 };
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s);

@@ -1,5 +1,6 @@
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
 #include "exec/program.h"
+#include "report/wear.h"
 
 static int64_t process_bytes(const ckpt *c)
 {
@@ -105,15 +106,23 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             p->graph->ops[plan->steps[plan->peak_step].op].name);
     tier_row(f, p->c, TIER_HOST, i.host_bytes);
     tier_row(f, p->c, TIER_NVME, i.nvme_bytes);
+    struct plan_summary s;
+    plan_summarize(p->graph, plan, &s);
+    char wear[WEAR_TEXT];
+    row(f, "written to NVMe", s.nvme_written,
+        wear_text(wear, &p->c->machine, s.nvme_written, plan->seconds));
     row(f, "staging", plan->staging_bytes, "of host memory, between device and NVMe");
     row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
     fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
     if (p->c->asked)
         fprintf(f, "  %-24s %12s  asked for; the device has less\n", "", human_bytes(p->c->asked));
-    double base = i.step_seconds - i.recompute_seconds;
+    double base = i.step_seconds - i.recompute_seconds - plan->exposed_seconds;
     fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
             base > 0 ? 100. * i.recompute_seconds / base : 0., i.recomputed_ops);
+    if (plan->n_parks)
+        fprintf(f, "  %-24s %11.1f%%  predicted, %d parks\n", "waiting for copies",
+                base > 0 ? 100. * plan->exposed_seconds / base : 0., (int)plan->n_parks);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",
                 human_bytes(plan->next_budget - p->reserved + p->c->overhead + i.planned_peak -
