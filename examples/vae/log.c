@@ -62,6 +62,8 @@ static void put_config(FILE *f, const struct vae_run *r)
     json_int(f, "vram", o->library.vram);
     json_string(f, "device", o->library.device);
     json_int(f, "seed", o->library.seed);
+    json_string(f, "quantizer", o->quantizer);
+    json_string(f, "lpips", o->lpips);
     json_float(f, "kl_weight", o->kl_weight, ", ");
     json_float(f, "clip_norm", o->clip_norm, ", ");
     json_float(f, "ema_decay", o->ema_decay, ", ");
@@ -94,6 +96,9 @@ void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t 
     json_float(r->log, "grad_norm", info.grad_norm, ", ");
     json_float(r->log, "l1", result->l1, ", ");
     json_float(r->log, "kl", result->kl, ", ");
+    json_float(r->log, "lpips", result->lpips, ", ");
+    json_float(r->log, "commitment", result->commitment, ", ");
+    json_int(r->log, "codebook_used", result->used);
     json_float(r->log, "lr", result->lr, ", ");
     json_int(r->log, "frames", p->frames);
     json_float(r->log, "ms", result->ms, ", ");

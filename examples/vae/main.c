@@ -11,6 +11,9 @@ static int create_model(struct vae_run *r)
 {
     if (vae_create(&r->model, r->context, &r->options.config))
         return say_fail("%s", ckpt_error(r->context));
+    if (r->options.vq && vae_quantizer_create(&r->quantizer, r->context, r->options.codebook,
+                                              r->options.config.latent, r->options.codebook_decay))
+        return -1;
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
         struct ckpt_param_info info;
         if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
@@ -29,6 +32,10 @@ static void introduce(const struct vae_run *r)
 
     printf("model: video autoencoder %s, %s trainable parameters (%s)\n", o->model.model,
            say_count(count, r->trainable), o->model.dtype);
+    if (o->vq)
+        printf("latents: entries of a codebook of %lld\n", (long long)o->codebook);
+    if (o->stage == 3)
+        printf("LPIPS: %s\n", o->lpips ? o->lpips : "off, there is no --lpips FILE");
     printf("stage %lld: trains %s\n", (long long)o->stage, parts[o->stage - 1]);
     printf("%s\n", r->data.title);
 }
@@ -85,7 +92,8 @@ static int go(struct vae_run *r)
 {
     struct vae_options *o = &r->options;
 
-    if (check_outputs(o) || vae_data_open(&r->data, o))
+    if (check_outputs(o) || vae_data_open(&r->data, o) ||
+        (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
@@ -106,6 +114,7 @@ int main(int argc, char **argv)
         return rc > 0 ? 0 : 2;
     rc = go(&run);
     ckpt_close(run.context);
+    vae_lpips_free(&run.lpips);
     vae_data_close(&run.data);
     return rc ? 1 : 0;
 }

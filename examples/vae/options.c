@@ -42,6 +42,16 @@ static const struct ckpt_option table[] = {
     ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)"),
     ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)"),
     ROW("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)"),
+    ROW("lpips", STRING, lpips, "FILE",
+        "weights of LPIPS with VGG16 (safetensors); without it stage 3 has no such term"),
+    ROW("lpips-weight", FLOAT, lpips_weight, "X", "weight of LPIPS (default 0.1)"),
+    ROW("quantizer", STRING, quantizer, "NAME",
+        "kl: latents are normal distributions, vq: entries of a codebook (default kl)"),
+    ROW("codebook", INT, codebook, "N", "entries of the codebook (default 1024)"),
+    ROW("codebook-decay", FLOAT, codebook_decay, "X",
+        "how slowly the codebook follows the latents (default 0.99)"),
+    ROW("commitment", FLOAT, commitment, "X",
+        "weight of the latents' distance to the codebook (default 0.25)"),
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
     ROW("dump", STRING, dump, "FILE", "write loss, reconstruction and gradients of the first step"),
     ROW("out", STRING, out, "DIR", "write the clip and its reconstruction here at the end"),
@@ -132,7 +142,7 @@ struct preset {
 /* v1.2 was trained so; tiny learns the clip that ships. */
 static const struct preset presets[] = {
     {"v1.2", {"17", "17", "1-33"}, {0.2, 0.2, 0}, 10, 0, 1e-5},
-    {"tiny", {"5", "5", "5"}, {0.2, 0.2, 0.1}, 400, 20, 3e-3},
+    {"tiny", {"5", "5", "5"}, {0.2, 0.2, 0.1}, 600, 20, 3e-3},
 };
 
 static void take(int64_t *value, int64_t preset, int64_t unset)
@@ -218,6 +228,21 @@ static int check_training(const struct vae_options *o)
     return 0;
 }
 
+static int check_losses(struct vae_options *o)
+{
+    o->vq = !strcmp(o->quantizer, "vq");
+    if (!o->vq && strcmp(o->quantizer, "kl"))
+        return say_fail("--quantizer %s: give kl or vq", o->quantizer);
+    if (o->codebook < 1 || o->codebook > 1 << 20)
+        return say_fail("--codebook must be 1 to %d", 1 << 20);
+    if (o->codebook_decay < 0 || o->codebook_decay >= 1 || o->commitment < 0 || o->lpips_weight < 0)
+        return say_fail("--codebook-decay must be in [0, 1), --commitment and --lpips-weight at "
+                        "least 0");
+    if (o->lpips && o->stage < 3)
+        return say_fail("--lpips is a loss on pixels; stage %lld has none", (long long)o->stage);
+    return 0;
+}
+
 /* What a stage trains: its losses give the other parts no gradient. */
 static unsigned trained(int64_t stage)
 {
@@ -242,6 +267,11 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
                               .clip_norm = 1,
                               .ema_decay = 0.99,
                               .kl_weight = 1e-6,
+                              .lpips_weight = 0.1,
+                              .quantizer = "kl",
+                              .codebook = 1024,
+                              .codebook_decay = 0.99,
+                              .commitment = 0.25,
                               .library = CKPT_OPTIONS_INIT};
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
@@ -255,7 +285,7 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     if (o->stage < 1 || o->stage > 3)
         return say_fail("--stage %lld: give 1, 2 or 3", (long long)o->stage);
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
-        check_lengths(o) || check_training(o))
+        check_lengths(o) || check_training(o) || check_losses(o))
         return -1;
     o->config.trained = trained(o->stage);
     return 0;

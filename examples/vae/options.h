@@ -19,6 +19,11 @@ struct vae_options {
     bool partial;
     int64_t batch, steps, warmup, part;
     double lr, clip_norm, weight_decay, ema_decay, kl_weight;
+    const char *lpips; /* file; NULL: off */
+    double lpips_weight;
+    const char *quantizer;
+    int64_t codebook;
+    double codebook_decay, commitment;
     /* what comes out */
     const char *log, *dump, *out;
     bool help;
@@ -27,6 +32,7 @@ struct vae_options {
     struct vae_config config;
     int64_t length[VAE_MOST_LENGTHS]; /* of clips, rising */
     int n_lengths;
+    bool vq;         /* of quantizer */
     bool image_only; /* the first length is there for the share of images, not drawn otherwise */
 };
 

@@ -13,10 +13,13 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5,
                                (int64_t[]){batch, d->frames, d->padded_height, d->padded_width, 3});
     struct vae_posterior p = vae_posterior(t, vae_spatial_encode(&r->model, t, x, 1));
-    ckpt_tensor z = ckpt_affine(t, p.mean, VAE_FACTOR, 0.f);
+    ckpt_tensor z = ckpt_affine(t, p.mean, VAE_FACTOR, 0.f), commitment;
 
     p = vae_posterior(t, vae_temporal_encode(&r->model, t, z, VAE_CHUNK));
-    z = vae_temporal_decode(&r->model, t, p.mean, d->frames, VAE_CHUNK);
+    z = p.mean;
+    if (r->options.vq)
+        z = vae_quantizer_record(&r->quantizer, t, z, &commitment);
+    z = vae_temporal_decode(&r->model, t, z, d->frames, VAE_CHUNK);
     ckpt_tensor y = ckpt_cast(t, vae_spatial_decode(&r->model, t, z, 1), CKPT_F32);
     y = vae_part(t, vae_part(t, y, 2, 0, d->height), 3, 0, d->width);
     ckpt_output(t, "y", y);

@@ -3,7 +3,7 @@
  *
  *     1, 2: the temporal part gives the latents of the pictures back: sum |z - z'| of a frame
  *     1:    and a latent of a single picture is that of the picture: sum |z - latent|
- *     3:    the clip comes back: sum |x - x'| of a frame, and kl_weight times the divergence
+ *     3:    the clip comes back: sum |x - x'| of a frame, LPIPS, kl_weight times the divergence
  *
  * A clip is one chunk.  Noise is recorded first, so that it is the same however the rest is cut.
  */
@@ -11,10 +11,6 @@
 #include "../common/dump.h"
 #include "ckpt_ways.h"
 #include "run.h"
-
-struct step {
-    ckpt_tensor x, noise_2d, noise;
-};
 
 static ckpt_tensor noise_of(const struct vae_run *r, ckpt_tape *t, const char *name, int64_t batch,
                             int64_t frames)
@@ -27,16 +23,21 @@ static ckpt_tensor noise_of(const struct vae_run *r, ckpt_tape *t, const char *n
     return d->noise ? ckpt_input(t, name, CKPT_F32, 5, shape) : ckpt_randn(t, CKPT_F32, 5, shape);
 }
 
-/* Sum of differences of a frame, mean over frames; [B, T, h, w, C]. */
-static ckpt_tensor difference(ckpt_tape *t, ckpt_tensor x, ckpt_tensor y)
+/* A term of the loss that the log shows, times its weight; plus what was summed before. */
+static ckpt_tensor add_term(ckpt_tape *t, ckpt_tensor sum, const char *name, ckpt_tensor term,
+                            double weight)
+{
+    ckpt_output(t, name, term);
+    term = ckpt_affine(t, term, (float)weight, 0.f);
+    return sum.id ? ckpt_add(t, sum, term) : term;
+}
+
+/* Values of a frame. */
+static double values(ckpt_tape *t, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    ckpt_tensor mean = ckpt_l1(t, y, x);
 
-    if (d.ndim != 5)
-        return CKPT_NONE;
-    ckpt_output(t, VAE_L1, mean);
-    return ckpt_affine(t, mean, (float)(d.shape[2] * d.shape[3] * d.shape[4]), 0.f);
+    return d.ndim == 5 ? (double)(d.shape[2] * d.shape[3] * d.shape[4]) : 0;
 }
 
 static ckpt_tensor crop(const struct vae_data *d, ckpt_tape *t, ckpt_tensor x)
@@ -44,19 +45,22 @@ static ckpt_tensor crop(const struct vae_data *d, ckpt_tape *t, ckpt_tensor x)
     return vae_part(t, vae_part(t, x, 2, 0, d->height), 3, 0, d->width);
 }
 
-static ckpt_tensor pixel_loss(const struct vae_program *p, ckpt_tape *t, const struct step *in,
-                              ckpt_tensor z, const struct vae_posterior *latent)
+/* LPIPS is that of a frame and counts once for every value of it. */
+static ckpt_tensor pixel_loss(const struct vae_program *p, ckpt_tape *t, ckpt_tensor x,
+                              ckpt_tensor z)
 {
     const struct vae_run *r = p->run;
     ckpt_tensor y = crop(&r->data, t, vae_spatial_decode(&r->model, t, z, p->part));
 
     ckpt_label(t, "loss");
+    x = crop(&r->data, t, x);
     if (r->options.dump)
         dump_record(r->context, t, ckpt_cast(t, y, CKPT_F32));
-    ckpt_tensor kl = ckpt_kl_normal(t, latent->mean, latent->logvar);
-    ckpt_output(t, VAE_KL, kl);
-    return ckpt_add(t, difference(t, crop(&r->data, t, in->x), y),
-                    ckpt_affine(t, kl, (float)r->options.kl_weight, 0.f));
+    ckpt_tensor loss = add_term(t, CKPT_NONE, VAE_L1, ckpt_l1(t, y, x), values(t, x));
+    if (r->options.lpips)
+        loss = add_term(t, loss, VAE_LPIPS, vae_lpips(&r->lpips, t, x, y, p->part),
+                        r->options.lpips_weight * values(t, x));
+    return loss;
 }
 
 static ckpt_tensor latent_loss(const struct vae_program *p, ckpt_tape *t, ckpt_tensor pictures,
@@ -67,13 +71,38 @@ static ckpt_tensor latent_loss(const struct vae_program *p, ckpt_tape *t, ckpt_t
     ckpt_label(t, "loss");
     if (r->options.dump)
         dump_record(r->context, t, ckpt_cast(t, back, CKPT_F32));
-    ckpt_tensor loss = difference(t, pictures, back);
+    double n = values(t, pictures);
+    ckpt_tensor loss = add_term(t, CKPT_NONE, VAE_L1, ckpt_l1(t, back, pictures), n);
     if (r->options.stage > 1 || p->frames > 1)
         return loss;
-    struct ckpt_desc d = ckpt_desc_of(t, pictures);
     ckpt_tensor same = ckpt_l1(t, latent, pictures);
-    return ckpt_add(t, loss,
-                    ckpt_affine(t, same, (float)(d.shape[2] * d.shape[3] * d.shape[4]), 0.f));
+    return ckpt_add(t, loss, ckpt_affine(t, same, (float)n, 0.f));
+}
+
+/* A latent that goes on to the decoder, and what there is to say of it. */
+struct latent {
+    ckpt_tensor sample, term;
+    const char *name;
+    double weight;
+};
+
+/* v1.2 counts the divergence in stage 3 only; a codebook needs its term always. */
+static struct latent latent_of(const struct vae_run *r, ckpt_tape *t, ckpt_tensor moments,
+                               ckpt_tensor noise)
+{
+    struct vae_posterior p = vae_posterior(t, moments);
+    struct latent l = {.name = VAE_KL, .weight = r->options.kl_weight};
+
+    if (r->options.vq) {
+        l.sample = vae_quantizer_record(&r->quantizer, t, p.mean, &l.term);
+        l.name = VAE_COMMITMENT;
+        l.weight = r->options.commitment * values(t, p.mean);
+        return l;
+    }
+    l.sample = vae_sample(t, &p, noise);
+    if (r->options.stage == 3)
+        l.term = ckpt_kl_normal(t, p.mean, p.logvar);
+    return l;
 }
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
@@ -81,22 +110,21 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     const struct vae_program *p = user;
     const struct vae_run *r = p->run;
     const struct vae_data *d = &r->data;
-    struct step in;
 
     ckpt_label(t, "input");
-    in.x = ckpt_input(t, "x", CKPT_F32, 5,
-                      (int64_t[]){batch, p->frames, d->padded_height, d->padded_width, 3});
-    in.noise_2d = noise_of(r, t, "noise_2d", batch, p->frames);
-    in.noise = noise_of(r, t, "noise", batch, vae_latent_frames(p->frames, 0));
-    struct vae_posterior picture =
-        vae_posterior(t, vae_spatial_encode(&r->model, t, in.x, p->part));
-    ckpt_tensor z = ckpt_affine(t, vae_sample(t, &picture, in.noise_2d), VAE_FACTOR, 0.f);
-    struct vae_posterior latent = vae_posterior(t, vae_temporal_encode(&r->model, t, z, 0));
-    ckpt_tensor sample = vae_sample(t, &latent, in.noise);
-    ckpt_tensor back = vae_temporal_decode(&r->model, t, sample, p->frames, 0);
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5,
+                               (int64_t[]){batch, p->frames, d->padded_height, d->padded_width, 3});
+    ckpt_tensor noise_2d = noise_of(r, t, "noise_2d", batch, p->frames);
+    ckpt_tensor noise = noise_of(r, t, "noise", batch, vae_latent_frames(p->frames, 0));
+    struct vae_posterior picture = vae_posterior(t, vae_spatial_encode(&r->model, t, x, p->part));
+    ckpt_tensor z = ckpt_affine(t, vae_sample(t, &picture, noise_2d), VAE_FACTOR, 0.f);
+    struct latent l = latent_of(r, t, vae_temporal_encode(&r->model, t, z, 0), noise);
+    ckpt_tensor back = vae_temporal_decode(&r->model, t, l.sample, p->frames, 0), loss;
     if (r->options.stage == 3)
-        return pixel_loss(p, t, &in, back, &latent);
-    return latent_loss(p, t, z, sample, back);
+        loss = pixel_loss(p, t, x, back);
+    else
+        loss = latent_loss(p, t, z, l.sample, back);
+    return l.term.id ? add_term(t, loss, l.name, l.term, l.weight) : loss;
 }
 
 /* ---- compiling ----------------------------------------------------------------------------- */

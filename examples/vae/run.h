@@ -3,7 +3,9 @@
 #define VAE_RUN_H
 
 #include "../common/say.h"
+#include "lpips.h"
 #include "options.h"
+#include "quantizer.h"
 
 /* Clips of one size, and what a safetensors file may bring beside them. */
 struct vae_data {
@@ -27,6 +29,8 @@ struct vae_run {
     struct vae_options options;
     struct vae_data data;
     struct vae model;
+    struct vae_lpips lpips;         /* with options.lpips */
+    struct vae_quantizer quantizer; /* with options.vq */
     ckpt *context;
     int64_t trainable;                            /* parameters that are trained */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
@@ -48,8 +52,10 @@ int64_t vae_data_frame(const struct vae_data *d); /* elements of a frame */
 int vae_compile(struct vae_run *r);
 
 /* Names of what a training program puts out beside its loss. */
-#define VAE_L1 "l1" /* mean difference of an element */
-#define VAE_KL "kl"
+#define VAE_L1         "l1" /* mean difference of an element */
+#define VAE_KL         "kl"
+#define VAE_LPIPS      "lpips"
+#define VAE_COMMITMENT "commitment"
 
 /* The program that takes this step. */
 struct vae_program *vae_program_of(struct vae_run *r, int64_t step);
@@ -62,7 +68,8 @@ int vae_train(struct vae_run *r);
 
 /* What a step came to. */
 struct vae_result {
-    float loss, l1, kl; /* NaN where a stage has no such term */
+    float loss, l1, kl, lpips, commitment; /* NaN where there is no such term */
+    int64_t used; /* entries of the codebook that were nearest to something */
     double lr, ms;
 };
 

@@ -167,6 +167,11 @@ static int end(struct course *c)
     c->last = now;
     result.l1 = term(p, VAE_L1);
     result.kl = term(p, VAE_KL);
+    result.lpips = term(p, VAE_LPIPS);
+    result.commitment = term(p, VAE_COMMITMENT);
+    if (!rc && r->options.vq &&
+        vae_quantizer_update(&r->quantizer, r->context, p->program, &result.used))
+        return -1;
     if (!rc || rc == CKPT_ENAN)
         vae_log_step(r, p, c->ended + 1, &result);
     if (rc)
@@ -188,10 +193,11 @@ static bool changes(const struct course *c)
 }
 
 /* While a step runs the next one is prepared, if it is of the same length; a dump looks at the
- * first one alone. */
+ * first one alone, and a codebook moves between steps. */
 static int steps(struct course *c)
 {
     struct vae_run *r = c->run;
+    int ahead = r->options.dump || r->options.vq ? 0 : 1;
     int rc = 0;
 
     while (c->submitted < r->options.steps && !interrupted && !rc) {
@@ -199,7 +205,7 @@ static int steps(struct course *c)
             rc = end(c);
         if (!rc)
             rc = submit(c);
-        if (!rc && c->submitted - c->ended > (r->options.dump ? 0 : 1))
+        if (!rc && c->submitted - c->ended > ahead)
             rc = end(c);
     }
     while (c->ended < c->submitted && !rc)

@@ -80,6 +80,21 @@ for stage in 1 2; do
         fail "stage $stage: $(cat "$work/err")"
 done
 
+# ---- a codebook -----------------------------------------------------------------------------------
+
+on_clip --quantizer vq --codebook 16 --lengths 3 --image-share 0 --log "$work/vq.log" \
+    --save "$work/vq" || fail "vq: $(cat "$work/err")"
+refuses 1 "needs at least" "$train" $small --quantizer vq --codebook 16 --lengths 3 --image-share 0 \
+    --video "$clip" --vram 64K
+least=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+on_clip --quantizer vq --codebook 16 --lengths 3 --image-share 0 --vram "$least" \
+    --log "$work/vq-tight.log" --save "$work/vq-tight" || fail "vq, tight: $(cat "$work/err")"
+[ "$(losses "$work/vq.log")" = "$(losses "$work/vq-tight.log")" ] || fail "vq: the budget changed the losses"
+cmp -s "$work/vq" "$work/vq-tight" || fail "vq: the budget changed weights or codebook"
+grep -q '"commitment": [0-9.e-]*, "codebook_used": [1-9]' "$work/vq.log" || fail "vq: nothing in the log"
+on_clip --quantizer vq --codebook 16 --load "$work/vq" --steps 0 || fail "vq: load: $(cat "$work/err")"
+refuses 1 "codebook" "$train" $small --video "$clip" --quantizer vq --codebook 32 --load "$work/vq"
+
 # ---- it learns ------------------------------------------------------------------------------------
 
 on_clip --lengths 3 --image-share 0 --steps 60 --lr 3e-3 --out "$work/out.d" || fail "60 steps: $(cat "$work/err")"
@@ -120,6 +135,11 @@ refuses 2 "different ones" "$train" --lengths 1-65
 refuses 2 "must have the 9 frames" "$train" --lengths 9 --frames 8
 refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
 refuses 2 "stage" "$train" --stage 4
+refuses 2 "kl or vq" "$train" --quantizer pq
+refuses 2 "codebook" "$train" --quantizer vq --codebook 0
+refuses 2 "loss on pixels" "$train" --stage 1 --lpips "$work/free"
+refuses 1 "nothing-here" "$train" $small --video "$clip" --lpips "$work/nothing-here"
+refuses 1 "features.0.weight" "$train" $small --video "$clip" --lpips "$work/free"
 refuses 2 "unexpected argument" "$train" clip.mp4
 refuses 1 "has 16 frames" "$train" $small --video "$clip" --frames 40
 refuses 1 "/nonexistent" "$train" $small --video "$clip" --save /nonexistent/weights
