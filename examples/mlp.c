@@ -3,11 +3,12 @@
  * whatever budget is asked for:
  *
  *     mlp --vram 2700K
+ *     mpirun -np 4 mlp --ranks mpi        four processes, each with batches of its own
  *
  * The data are made here: ten smooth random templates of 16 x 16 pixels, shifted and noised.
  */
 #include <stdio.h>
-#include "ckpt.h"
+#include "ckpt_ranks.h"
 
 enum { SIDE = 16, PIXELS = SIDE * SIDE, CLASSES = 10, HIDDEN = 256, BATCH = 256, STEPS = 200 };
 
@@ -57,18 +58,18 @@ static void draw(uint64_t seed, uint64_t step, float x[BATCH][PIXELS], int32_t l
     }
 }
 
-static int train(ckpt_program *p, uint64_t seed)
+static int train(const ckpt *c, ckpt_program *p, uint64_t seed)
 {
     static float x[BATCH][PIXELS];
     static int32_t label[BATCH];
 
     for (int step = 0; step < STEPS; step++) {
         float loss;
-        draw(seed, (uint64_t)step, x, label);
+        draw(seed, (uint64_t)(step * ckpt_ranks(c) + ckpt_rank(c)), x, label);
         if (ckpt_feed(p, "x", x, sizeof x) || ckpt_feed(p, "label", label, sizeof label) ||
             ckpt_step(p, &loss))
             return -1;
-        if (step % 20 == 0 || step == STEPS - 1)
+        if (ckpt_rank(c) == 0 && (step % 20 == 0 || step == STEPS - 1))
             printf("step %3d  loss %.4f\n", step + 1, loss);
     }
     return 0;
@@ -93,8 +94,9 @@ int main(int argc, char **argv)
     int failed =
         ckpt_compile(c, record, &model, &adamw, BATCH, &program); /* refuses here, or never */
     if (!failed) {
-        ckpt_plan_print(program, stdout);
-        failed = opt.plan_only ? 0 : train(program, (uint64_t)opt.seed);
+        if (ckpt_rank(c) == 0)
+            ckpt_plan_print(program, stdout);
+        failed = opt.plan_only ? 0 : train(c, program, (uint64_t)opt.seed);
     }
     if (failed)
         fprintf(stderr, "mlp: %s\n", ckpt_error(c));

@@ -82,7 +82,6 @@ enum ckpt_option_type {
     CKPT_OPT_STRING, /* const char*: --name TEXT                     */
     CKPT_OPT_SIZE    /* int64_t:     --name 24G, 512M, 80%, 4096     */
 };
-
 #define CKPT_AUTO (-1)
 
 /*
@@ -142,16 +141,17 @@ struct ckpt_options {
     bool deterministic;      /* GPU kernels that give the same bits every time; the CPU's do */
     double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
     bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
+    const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_ranks.h; NULL: one alone */
+    int64_t zero;      /* what ranks share: 0 nothing, 2 or 3 parameters and state; CKPT_AUTO: 3 */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
-        .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42                          \
+        .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42, .zero = CKPT_AUTO       \
     }
 
-/* The table behind struct ckpt_options, for help texts and man pages. */
+/* The table behind struct ckpt_options, for help texts; and ckpt_option_table_parse on it. */
 CKPT_API const struct ckpt_option *ckpt_options_table(void);
-/* ckpt_option_table_parse on that table. */
 CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv);
 
 /* ---- context ------------------------------------------------------------------------------- */
@@ -162,14 +162,12 @@ CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv
  * work.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EDEVICE, the sentence in ckpt_error(NULL).
  */
 CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
-
 /* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */
 CKPT_API void ckpt_close(ckpt *c);
 
 /* ---- tensors and parameters ---------------------------------------------------------------- */
 
 enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32 };
-
 /* Bytes of one element. */
 CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype);
 

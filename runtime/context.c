@@ -4,6 +4,9 @@
 #include "context.h"
 #include "exec/program.h"
 #include "homes.h"
+#include "ranks.h"
+#include "comm/comm.h"
+#include "shard/layout.h"
 #include "report/options.h"
 
 #define STRING(x)        #x
@@ -58,6 +61,8 @@ static int check_options(const struct ckpt_options *o)
     if (!(o->io_deadline >= 0))
         return error_set(CKPT_EINVAL, "--io-deadline %g: give seconds, 0 for the default",
                          o->io_deadline);
+    if (o->zero != CKPT_AUTO && o->zero != 0 && o->zero != 2 && o->zero != 3)
+        return error_set(CKPT_EINVAL, "--zero %lld: give 0, 2, 3 or auto", (long long)o->zero);
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);
@@ -171,6 +176,8 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         rc = open_device(c);
     if (!rc)
         rc = homes_open(c);
+    if (!rc)
+        rc = ranks_open(c);
     if (rc) {
         close_all(c);
         return rc;
@@ -192,5 +199,7 @@ void ckpt_close(ckpt *c)
     }
     free(c->params.data);
     free(c->warm.data);
+    layout_free(c->layout);
+    comm_close(c->comm);
     close_all(c);
 }

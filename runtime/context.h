@@ -44,7 +44,12 @@ struct ckpt {
         struct param *data;
         int64_t capacity;
     } params;
-    int32_t n_params;
+    int32_t n_params;      /* the hidden ones, if any, are the last */
+    int32_t n_hidden;      /* buckets of the layout, each a parameter of its own */
+    struct comm *comm;     /* NULL: one rank alone */
+    struct layout *layout; /* of the parameters across ranks, from the first compile on */
+    int rank, ranks;
+    int zero; /* 0: every rank has everything; 2: shares, gathered once a step; 3: when needed */
     int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */
     struct ckpt_program *programs; /* list */
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */

@@ -4,6 +4,7 @@
 #include "context.h"
 #include "exec/program.h"
 #include "homes.h"
+#include "ranks.h"
 
 /* Makes the first failure of ckpt_param stick to the context. */
 static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
@@ -33,6 +34,9 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
     struct param p = {.init = init, .trainable = trainable};
     if (c->error)
         return CKPT_NONE;
+    if (c->layout)
+        return param_fail(c, CKPT_EINVAL, name,
+                          "with several ranks all are made before the first program is compiled");
     if (!name || !*name)
         return param_fail(c, CKPT_EINVAL, name, "it needs a name");
     if (!ckpt_param_find(c, name, &same))
@@ -55,22 +59,22 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
 struct param *context_param(const ckpt *c, ckpt_tensor x)
 {
     int32_t i = -x.id - 1;
-    return x.id < 0 && i < c->n_params ? &c->params.data[i] : NULL;
+    return x.id < 0 && i < c->n_params - c->n_hidden ? &c->params.data[i] : NULL;
 }
 
 int ckpt_param_count(const ckpt *c)
 {
-    return c->n_params;
+    return c->n_params - c->n_hidden;
 }
 
 ckpt_tensor ckpt_param_at(const ckpt *c, int i)
 {
-    return i >= 0 && i < c->n_params ? (ckpt_tensor){-i - 1} : CKPT_NONE;
+    return i >= 0 && i < ckpt_param_count(c) ? (ckpt_tensor){-i - 1} : CKPT_NONE;
 }
 
 int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
 {
-    for (int32_t i = 0; i < c->n_params; i++) {
+    for (int32_t i = 0; i < c->n_params - c->n_hidden; i++) {
         if (!strcmp(c->params.data[i].name, name)) {
             *param = (ckpt_tensor){-i - 1};
             return 0;
@@ -144,6 +148,8 @@ static int read_value(ckpt *c, const struct param *p, float *dst)
     int slot = exact_slot(p);
     if (slot != SLOT_COUNT)
         return read_slot(c, p, slot, dst);
+    if (ranks_is_bucket(c, p))
+        return ranks_initial(c, p, dst);
     if (p->initial)
         memcpy(dst, p->initial, (size_t)desc_numel(&p->desc) * 4);
     else
@@ -204,7 +210,8 @@ static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, str
     *p = context_param(c, x);
     if (!*p || slot < CKPT_VALUE || slot > CKPT_EMA)
         return context_fail(c, CKPT_ENAME, "no such parameter or slot");
-    if (slot != CKPT_VALUE && !(*p)->filled[slot_of[slot]])
+    const struct param *kept = ranks_bucket_of(c, *p);
+    if (slot != CKPT_VALUE && !(kept ? kept : *p)->filled[slot_of[slot]])
         return context_fail(c, CKPT_ENAME,
                             "parameter '%s' keeps no such state: no program trains it", (*p)->name);
     if (n != desc_numel(&(*p)->desc))
@@ -221,6 +228,8 @@ int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int6
         rc = context_check_lost(c);
     if (rc)
         return rc;
+    if (ranks_bucket_of(c, p))
+        return ranks_get(c, p, slot_of[slot], dst);
     return slot == CKPT_VALUE ? read_value(c, p, dst) : read_slot(c, p, slot_of[slot], dst);
 }
 
@@ -256,5 +265,7 @@ int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src
         rc = context_check_lost(c);
     if (rc)
         return rc;
+    if (ranks_bucket_of(c, p))
+        return ranks_set(c, p, slot_of[slot], src);
     return slot == CKPT_VALUE ? set_value(c, p, src) : write_slot(c, p, slot_of[slot], src);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "ckpt_ranks.h"
 #include "run.h"
 #include "schedule.h"
 
@@ -133,6 +134,8 @@ static int go(struct stdit_run *r)
     r->drops = !r->data.t && !r->data.eps;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(r->context) > 1)
+        return say_fail("--ranks: this program does not divide its data among ranks yet");
     if (create_model(r) || load(r))
         return -1;
     introduce(r);

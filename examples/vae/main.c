@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "ckpt_ranks.h"
 #include "run.h"
 
 static int create_model(struct vae_run *r)
@@ -97,6 +98,8 @@ static int go(struct vae_run *r)
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(r->context) > 1)
+        return say_fail("--ranks: this program does not divide its data among ranks yet");
     if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))
         return -1;
     introduce(r);

@@ -47,6 +47,11 @@ int cpu_timestep_embedding(const struct ckpt_kernel_args *a);
 int cpu_patchify(const struct ckpt_kernel_args *a);
 int cpu_unpatchify(const struct ckpt_kernel_args *a);
 
+int cpu_all_gather(const struct ckpt_kernel_args *a);
+int cpu_all_reduce(const struct ckpt_kernel_args *a);
+int cpu_flatten(const struct ckpt_kernel_args *a);
+int cpu_reduce_scatter(const struct ckpt_kernel_args *a);
+
 int cpu_concat(const struct ckpt_kernel_args *a);
 int cpu_copy(const struct ckpt_kernel_args *a);
 int cpu_pad(const struct ckpt_kernel_args *a);

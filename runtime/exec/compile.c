@@ -6,6 +6,7 @@
 #include "exec/program.h"
 #include "exec/timing.h"
 #include "homes.h"
+#include "ranks.h"
 #include "optim/optim.h"
 #include "plan/graph_file.h"
 
@@ -49,6 +50,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
         return context_fail(c, CKPT_EINVAL, "the recorder made a parameter: make them before");
     if (opt && !t->error && !tape_differentiate(t, loss)) {
         tape_fetch_gradients(t);
+        tape_shard_gradients(t);
         optim_append(t, opt);
     }
     return t->error ? fail_with(c, t->error, t->message) : 0;
@@ -56,6 +58,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
 
 /* Records the loss as an output before the tape is differentiated, whatever the model returns. */
 struct wrapped {
+    bool of_ranks; /* the update makes their loss an output */
     ckpt_recorder record;
     void *user;
 };
@@ -65,7 +68,7 @@ static ckpt_tensor record_with_loss(ckpt_tape *t, int64_t micro, void *user)
     const struct wrapped *w = user;
     ckpt_tensor loss = w->record(t, micro, w->user);
     struct ckpt_desc d = loss.id ? ckpt_desc_of(t, loss) : (struct ckpt_desc){.ndim = -1};
-    if (d.ndim >= 0 && d.dtype == CKPT_F32 && desc_numel(&d) == 1)
+    if (d.ndim >= 0 && d.dtype == CKPT_F32 && desc_numel(&d) == 1 && !w->of_ranks)
         ckpt_output(t, LOSS, loss);
     return loss;
 }
@@ -315,7 +318,7 @@ struct choice {
 static int record_way(struct ckpt_program *p, const struct choice *k, const struct ckpt_adamw *opt,
                       int way, int64_t micro)
 {
-    struct wrapped model = {k->ways[way].record, k->ways[way].user};
+    struct wrapped model = {program_is_shared(p), k->ways[way].record, k->ways[way].user};
 
     return record_and_plan(p, &model, opt, micro);
 }
@@ -365,6 +368,8 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
         rc = choose(p, k, opt);
     if (!rc)
         rc = record_way(p, k, opt, k->way, k->micro);
+    if (!rc && p->c->ranks > 1)
+        rc = ranks_agree(p->c, p->graph, p->plan, opt);
     if (rc)
         return rc;
     p->next = p->c->programs;
@@ -412,11 +417,15 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                                .grad_norm = NAN,
                                .loss = -1,
                                .norm = -1};
-    int rc = compile(p, &k, optimizer);
+    program_join_ranks(p);
+    int rc = ranks_lay_out(c);
+    if (!rc)
+        rc = compile(p, &k, optimizer);
     if (rc)
         ckpt_program_free(p);
     else
         *out = p;
+    ranks_give_up(c, rc);
     if (way)
         *way = k.way;
     return rc;

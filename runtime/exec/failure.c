@@ -1,5 +1,6 @@
 /* What a failure of the device means: one sentence, and whether the weights are still there. */
 #include "exec/program.h"
+#include "ranks.h"
 
 /* "writing blocks.3.weight (exp_avg) behind adamw in blocks.3" */
 static void name_io(const struct device_io *io, char *dst, size_t size)
@@ -30,11 +31,12 @@ int context_fail_device(ckpt *c, const struct ckpt_program *p, int rc)
     } else if (d->failed_op >= 0 && p) {
         tape_op_name(p->tape, d->failed_op, name, sizeof name);
     }
-    const char *reason = reason_of(d);
+    const char *reason = rc == CKPT_ECOMM ? c->comm->reason : reason_of(d);
     if (!c->lost)
         c->lost = step ? step : -1;
-    return context_fail(c, rc, "step %lld: %s failed with %s%s%s", (long long)step, name,
-                        ckpt_error_name(rc), *reason ? ": " : "", reason);
+    context_fail(c, rc, "step %lld: %s failed with %s%s%s", (long long)step, name,
+                 ckpt_error_name(rc), *reason ? ": " : "", reason);
+    return ranks_give_up(c, rc);
 }
 
 int context_check_lost(ckpt *c)

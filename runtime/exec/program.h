@@ -5,6 +5,7 @@
 #ifndef CKPT_PROGRAM_H
 #define CKPT_PROGRAM_H
 
+#include "collective.h"
 #include "context.h"
 #include "plan/plan.h"
 #include "tape/tape.h"
@@ -61,6 +62,12 @@ struct port {
     bool stale[DEVICE_FLIGHTS]; /* an input that was fed again for the other step */
 };
 
+/* How the kernels of collectives reach the other ranks. */
+struct program_ranks {
+    struct ops_ranks ops;
+    struct ckpt_program *p;
+};
+
 struct ckpt_program {
     struct ckpt *c;
     struct ckpt_program *next;
@@ -77,6 +84,7 @@ struct ckpt_program {
     int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
     float lr;
     bool trains;
+    struct program_ranks ranks;
     double grad_norm;
     int32_t loss, norm; /* fetches, or -1 */
 };
@@ -104,6 +112,9 @@ void program_set_runs(struct ckpt_program *p, int flight);
 int program_record(struct ckpt_program *p);
 void program_forget(struct ckpt_program *p);
 
+/* Sets p->ranks. */
+void program_join_ranks(struct ckpt_program *p);
+
 /* Hands all instructions of one step to the device and marks their end. */
 void program_walk(struct ckpt_program *p, int flight);
 
@@ -114,6 +125,12 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 /* Walks the body of the step of this flight again, op by op, up to the first result that is not
  * finite. Its tape op, or -1; *feed is set to an input that was not finite to begin with, or -1. */
 int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed);
+
+/* Whether its step is one of all ranks together. */
+static inline bool program_is_shared(const struct ckpt_program *p)
+{
+    return p->trains && p->c->ranks > 1;
+}
 
 /* The kernel that runs an op on the device of this program, or NULL. */
 static inline ckpt_kernel program_kernel(const struct ckpt_program *p, int32_t op)

@@ -115,7 +115,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
         p->runs[flight * p->tape->n_micro + m] =
             (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
                               .step = p->submitted,
-                              .micro = m,
+                              .micro = p->c->rank * p->tape->n_micro + m,
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,
                               .opt_step = p->c->updates + (p->submitted - p->steps)};
@@ -140,6 +140,8 @@ static float read_loss(const struct ckpt_program *p, int flight)
     if (p->loss < 0)
         return NAN;
     const float *loss = (const float *)p->fetches[p->loss].data[flight];
+    if (program_is_shared(p)) /* the update fetched the sum over all ranks */
+        return (float)((double)loss[0] / p->tape->n_micro / p->c->ranks);
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
     return (float)(sum / p->tape->n_micro);
@@ -147,8 +149,13 @@ static float read_loss(const struct ckpt_program *p, int flight)
 
 static int report_nan(struct ckpt_program *p, int flight, float loss)
 {
-    int32_t feed, op = program_find_nan(p, flight, &feed);
+    int32_t feed = -1, op = -1;
     char where[300] = "the update";
+    /* Ranks would have to look together. */
+    if (program_is_shared(p))
+        snprintf(where, sizeof where, "one of the ranks");
+    else
+        op = program_find_nan(p, flight, &feed);
     if (feed >= 0)
         snprintf(where, sizeof where, "the input '%s'", p->tape->feeds.data[feed].name);
     else if (op >= 0)

@@ -4,6 +4,7 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 #include "attr.h"
+#include "context.h"
 #include "ops.h"
 #include "optim/optim.h"
 
@@ -98,6 +99,7 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
         ckpt_tensor gradient = {t->param_gradient[i]};
         if (!gradient.id)
             continue;
+        gradient = tape_norm_part(t, i, gradient);
         struct ckpt_desc d = ckpt_desc_of(t, gradient);
         int64_t numel = desc_numel(&d);
         if (g.n == GROUP_TENSORS || (g.n && g.numel + numel > GROUP_NUMEL))
@@ -120,6 +122,9 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
     }
     sums[0].id = t->loss;
     int n = 1 + record_sums(t, sums + 1);
+    tape_sum_over_ranks(t, n, sums);
+    if (t->context->ranks > 1)
+        ckpt_output(t, "ckpt.loss", sums[0]);
     ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, sums, &attr, sizeof attr);
     free(sums);
     return clip;

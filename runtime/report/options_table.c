@@ -37,6 +37,12 @@ static const struct ckpt_option library_table[] = {
     {"tune", CKPT_OPT_FLAG, FIELD(tune), NULL,
      "time what GPU libraries propose for matrix products and take the fastest; --plan-out keeps "
      "it"},
+    {"ranks", CKPT_OPT_STRING, FIELD(ranks), "WHERE",
+     "train with other processes: mpi (started by mpirun or srun), or where they meet, "
+     "tcp:HOST:PORT or file:PATH"},
+    {"zero", CKPT_OPT_COUNT, FIELD(zero), "N",
+     "what ranks share: 0 nothing, 2 parameters and optimizer state, gathered once a step, 3 or "
+     "auto also again where the plan drops them"},
     {0},
 };
 

@@ -1,6 +1,7 @@
 /* Saves a slot of every parameter to a file. */
 #include <stdlib.h>
 #include "context.h"
+#include "ranks.h"
 #include "state/safetensors.h"
 
 struct save_tensor {
@@ -63,7 +64,7 @@ static int save_to(ckpt_file_writer *w, ckpt *c, const char *path, enum ckpt_slo
     return rc;
 }
 
-int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
+static int save_alone(ckpt *c, const char *path, enum ckpt_slot slot)
 {
     ckpt_file_writer *w;
     int rc = ckpt_file_create(&w, path);
@@ -71,4 +72,29 @@ int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
     if (!rc)
         rc = save_to(w, c, path, slot);
     return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+}
+
+/* What another rank writes is gathered from all. */
+static int take_part(ckpt *c, enum ckpt_slot slot)
+{
+    int rc = 0;
+    for (int i = 0; i < ckpt_param_count(c) && !rc; i++) {
+        struct ckpt_param_info p;
+        ckpt_tensor param = ckpt_param_at(c, i);
+        ckpt_param_info(c, param, &p);
+        float *values = malloc((size_t)p.numel * sizeof *values);
+        rc = values ? ckpt_param_get(c, param, p.trainable ? slot : CKPT_VALUE, values, p.numel)
+                    : context_fail(c, CKPT_ENOMEM, "no memory to save '%s'", p.name);
+        free(values);
+    }
+    return rc;
+}
+
+int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
+{
+    int rc = c->rank ? take_part(c, slot) : save_alone(c, path, slot);
+
+    if (!rc && c->comm && comm_barrier(c->comm, "the end of a save"))
+        rc = context_fail(c, CKPT_ECOMM, "%s", c->comm->reason);
+    return ranks_give_up(c, rc);
 }

@@ -9,6 +9,7 @@
  * be bf16, if so asked.
  */
 #include <stdlib.h>
+#include "context.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -152,24 +153,18 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
     return g;
 }
 
-static bool is_parameter(const ckpt_tape *t, int32_t x)
-{
-    const struct tensor *v = &t->tensors.data[x];
-    return t->storages.data[v->storage].kind == STORAGE_VALUE && v->op < 0;
-}
-
 /* Whether the gradient of x may be bf16: nothing is added to it, and it was asked for. */
 static bool is_narrow(const struct reverse *r, int32_t x)
 {
     const ckpt_tape *t = r->t;
-    return t->grad_dtype == CKPT_BF16 && t->n_micro == 1 && r->uses[x] == 1 && is_parameter(t, x) &&
-           t->tensors.data[x].desc.dtype == CKPT_BF16;
+    return t->grad_dtype == CKPT_BF16 && t->n_micro == 1 && r->uses[x] == 1 &&
+           tape_param_of(t, x) >= 0 && t->tensors.data[x].desc.dtype == CKPT_BF16;
 }
 
 static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     ckpt_tape *t = r->t;
-    int32_t param = t->storages.data[t->tensors.data[x].storage].param;
+    int32_t param = tape_param_of(t, x);
     ckpt_tensor sum = {t->param_gradient[param]};
     own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_narrow(r, x));
     if (!sum.id) {
@@ -203,7 +198,7 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
         desc_format(got, sizeof got, d);
         return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
     }
-    if (is_parameter(t, x))
+    if (tape_param_of(t, x) >= 0)
         contribute_parameter(r, x, g, own);
     else
         contribute_activation(r, x, g, own);
@@ -309,8 +304,9 @@ static int reverse_all(struct reverse *r, ckpt_tensor loss)
     struct ckpt_desc d = t->tensors.data[loss.id].desc;
     mark_live(r, loss);
     keep_loss(t, loss);
-    /* The loss of a step is the mean over its micro-steps. */
-    r->gradient[loss.id] = ops_fill(t, 1.f / (float)t->n_micro, CKPT_F32, d.ndim, d.shape).id;
+    /* The loss of a step is the mean over its micro-steps and the ranks. */
+    float share = 1.f / (float)(t->n_micro * (t->context->ranks > 1 ? t->context->ranks : 1));
+    r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
     r->done[loss.id] = 1;
     for (int32_t i = r->n_ops - 1; i >= 0 && !t->error; i--)
         reverse_op(r, i);

@@ -16,9 +16,11 @@ int tape_new(ckpt_tape **out, struct ckpt *context, int64_t micro_batch, int32_t
     size_t n = (size_t)max_i64(1, t->n_params);
     t->param_tensor = calloc(n, sizeof *t->param_tensor);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
+    size_t buckets = (size_t)max_i64(1, context->n_hidden);
+    t->buckets = calloc(buckets, sizeof *t->buckets);
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
     char *none = strdup("");
-    if (rc || !t->param_tensor || !t->param_gradient || !none) {
+    if (rc || !t->param_tensor || !t->param_gradient || !t->buckets || !none) {
         free(none);
         tape_free(t);
         return CKPT_ENOMEM;
@@ -55,6 +57,7 @@ void tape_free(ckpt_tape *t)
     free(t->labels.data);
     free(t->param_tensor);
     free(t->param_gradient);
+    free(t->buckets);
     free(t);
 }
 
@@ -169,6 +172,8 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
         return CKPT_NONE;
     if (kind == STORAGE_VALUE && t->param_tensor[param])
         return (ckpt_tensor){t->param_tensor[param]};
+    if (kind == STORAGE_VALUE && tape_is_sharded(t, param))
+        return tape_sharded_value(t, param);
     struct ckpt_desc d = p->desc;
     if (kind != STORAGE_VALUE)
         d.dtype = CKPT_F32;

@@ -112,6 +112,7 @@ struct ckpt_tape {
 
     int32_t *param_tensor;   /* per parameter of the context: its tensor here, or 0 */
     int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
+    int32_t *buckets;        /* per bucket of the layout: the tensor of all of it, or 0 */
     int32_t n_params;
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
@@ -141,6 +142,20 @@ ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storag
 ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d);
 /* A persistent storage of a parameter (master, moments, EMA) as a tensor. */
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind);
+
+/* The parameter that a tensor is on this tape, or -1. */
+int32_t tape_param_of(const ckpt_tape *t, int32_t x);
+
+/* Several ranks (shard.c).  Whether a parameter stands in a bucket, and its tensor then. */
+bool tape_is_sharded(const ckpt_tape *t, int32_t param);
+ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param);
+/* Replaces the gradients of parameters by those of buckets, summed over the ranks.  Returns 0 or
+ * the tape's error. */
+int tape_shard_gradients(ckpt_tape *t);
+/* What this rank adds to the norm, of a gradient of a parameter or bucket. */
+ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
+/* Replaces each of n single values by its sum over the ranks. */
+void tape_sum_over_ranks(ckpt_tape *t, int n, ckpt_tensor *x);
 
 /* Whether nobody but its op has seen a tensor: it is alone on its storage and has no reader. */
 bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x);

@@ -35,3 +35,12 @@ check_fault() {
         fail "$1: $right of $said ranks say \"$3\", expected at least $2"
     fi
 }
+
+# Steps of 3 ranks of a kind are those of 3 threads, bit for bit.
+check_training() {
+    expected=$(./tests/dist/train_ranks threads 3)
+    got=$(train 2>"$errors")
+    if [ -z "$expected" ] || [ "$expected" != "$got" ]; then
+        fail "training: \"$got\", threads say \"$expected\""
+    fi
+}

@@ -42,6 +42,11 @@ check_fault plan 1 'rank 1 started with another plan than rank 0'
 # here it is mpirun that sees it and says so
 check_fault kill 0 'rank 1'
 grep -qi 'rank 1.*signal\|killed\|KILLED' "$errors" || fail "kill: mpirun does not name rank 1"
+
+train() {
+    timeout 200 "$MPIRUN" -np 3 ./tests/dist/train_ranks --ranks mpi
+}
+check_training
 # what is wrong with the plugin is said
 CKPT_PLUGIN_DIR=/nowhere $ranks mpi 2>"$errors"
 [ $? = 77 ] && grep -q 'no ranks over MPI: /nowhere/ckpt_mpi.so' "$errors" ||

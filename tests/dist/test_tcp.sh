@@ -26,4 +26,12 @@ check_fault absent 2 'rank 1 of 3 did not come to file:.* within 3 s'
 late='rank [12] did not find rank 0'
 check_fault size 2 "rank 1 (.*) was started as one of 4, rank 0 as one of 3\\|$late"
 check_fault twice 2 "two processes say they are rank 2: .* and \\|$late"
+
+train() {
+    for r in 2 1 0; do
+        RANK=$r WORLD_SIZE=3 timeout 200 ./tests/dist/train_ranks --ranks "file:$errors.meet" &
+    done
+    wait
+}
+check_training
 exit $failed

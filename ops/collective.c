@@ -1,0 +1,85 @@
+/* Shapes and costs of what all ranks run together. */
+#include "collective.h"
+#include "cpu/kernels.h"
+#include "ops.h"
+
+/* out[0] is a flat tensor of numel elements, of the dtype of the operand. */
+static int flat(struct ckpt_call *call, int64_t numel)
+{
+    if (call_float(call, 0))
+        return CKPT_ESHAPE;
+    if (call->in[0].ndim != 1)
+        return ckpt_call_fail(call, "the operand must be flat");
+    call->out[0] =
+        (struct ckpt_desc){.dtype = call->in[0].dtype, .ndim = 1, .shape = {numel}, .stride = {1}};
+    return CKPT_OK;
+}
+
+static int64_t ranks_of(const struct ckpt_call *call)
+{
+    return ((const struct collective_attr *)call->attr)->ranks;
+}
+
+static int all_gather_shape(struct ckpt_call *call)
+{
+    return flat(call, desc_numel(&call->in[0]) * ranks_of(call));
+}
+
+static int reduce_scatter_shape(struct ckpt_call *call)
+{
+    int64_t n = desc_numel(&call->in[0]), ranks = ranks_of(call);
+    if (n % ranks)
+        return ckpt_call_fail(call, "%lld ranks cannot have equal parts", (long long)ranks);
+    return flat(call, n / ranks);
+}
+
+static int all_reduce_shape(struct ckpt_call *call)
+{
+    return flat(call, desc_numel(&call->in[0]));
+}
+
+const struct ckpt_op_def op_all_gather = {.size = sizeof(struct ckpt_op_def),
+                                          .name = "all_gather",
+                                          .shape = all_gather_shape,
+                                          .cpu = cpu_all_gather};
+
+const struct ckpt_op_def op_all_gather_once = {.size = sizeof(struct ckpt_op_def),
+                                               .name = "all_gather",
+                                               .flags = CKPT_OP_ONCE,
+                                               .shape = all_gather_shape,
+                                               .cpu = cpu_all_gather};
+
+const struct ckpt_op_def op_reduce_scatter = {.size = sizeof(struct ckpt_op_def),
+                                              .name = "reduce_scatter",
+                                              .shape = reduce_scatter_shape,
+                                              .cpu = cpu_reduce_scatter};
+
+const struct ckpt_op_def op_all_reduce = {.size = sizeof(struct ckpt_op_def),
+                                          .name = "all_reduce",
+                                          .shape = all_reduce_shape,
+                                          .cpu = cpu_all_reduce};
+
+static int flatten_shape(struct ckpt_call *call)
+{
+    const struct flatten_attr *attr = call->attr;
+    int64_t end = 0;
+    if (call->n_in > FLATTEN_PARTS)
+        return ckpt_call_fail(call, "more than %d operands", (int)FLATTEN_PARTS);
+    for (int i = 0; i < call->n_in; i++) {
+        if (call_float(call, i))
+            return CKPT_ESHAPE;
+        if (attr->offset[i] < end)
+            return ckpt_call_fail(call, "operand %d stands on the one before", i);
+        end = attr->offset[i] + desc_numel(&call->in[i]);
+    }
+    if (end > attr->numel)
+        return ckpt_call_fail(call, "there is room for %lld elements", (long long)attr->numel);
+    call->out[0] =
+        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {attr->numel}, .stride = {1}};
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_flatten = {.size = sizeof(struct ckpt_op_def),
+                                       .name = "flatten",
+                                       .shape = flatten_shape,
+                                       .cpu = cpu_flatten};

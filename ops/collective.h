@@ -1,0 +1,34 @@
+/*
+ * Ops that all ranks run together, on flat tensors of one axis.  A kernel is given how to reach the
+ * other ranks in args->device; all else about them is the executor's.
+ */
+#ifndef CKPT_OPS_COLLECTIVE_H
+#define CKPT_OPS_COLLECTIVE_H
+
+#include "base.h"
+
+enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE };
+
+/* Runs the collective of a kernel: in[0] to out[0].  Returns 0 or a code. */
+struct ops_ranks {
+    int (*run)(struct ops_ranks *r, enum collective kind, const struct ckpt_kernel_args *a);
+};
+
+struct collective_attr {
+    int64_t ranks;
+};
+
+/* [n] of every rank to [ranks * n]; the second is never run again. */
+extern const struct ckpt_op_def op_all_gather, op_all_gather_once;
+/* Sums: [ranks * n] to the [n] of this rank, and [n] to [n]. */
+extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
+
+/* Tensors one behind the other, each at an offset of its own, as fp32 [numel]; zeros between. */
+enum { FLATTEN_PARTS = 60 };
+struct flatten_attr {
+    int64_t numel;
+    int64_t offset[FLATTEN_PARTS]; /* rising */
+};
+extern const struct ckpt_op_def op_flatten;
+
+#endif

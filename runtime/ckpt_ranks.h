@@ -1,0 +1,31 @@
+/*
+ * libckpt: several ranks that train one model (--ranks, --zero).  Every rank runs the same program:
+ * the same model, the same options that shape the step, the same seed, its own samples.  A batch of
+ * ckpt_compile is what one rank feeds; a step trains on those of all ranks together.  For random
+ * ops sample i of rank r is number r * batch + i.  The loss is the mean over all.
+ *
+ *   - All parameters are made before the first program is compiled.
+ *   - ckpt_compile, ckpt_step, ckpt_save, and ckpt_param_get after the first compile are calls of
+ *     all ranks together, in the same order.  ckpt_save writes the file on rank 0; every rank reads
+ *     what it loads.
+ *   - Gradients that are fetched are those of the rank's own samples.
+ *   - CKPT_ECOMM means that another rank failed, is gone or runs something else.  All ranks get a
+ *     sentence that says which and where, and the context is of no use any more.
+ */
+#ifndef CKPT_RANKS_H
+#define CKPT_RANKS_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Number of this rank, from 0, and how many there are.  One rank alone is 0 of 1. */
+CKPT_API int ckpt_rank(const ckpt *c);
+CKPT_API int ckpt_ranks(const ckpt *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

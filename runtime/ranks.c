@@ -1,0 +1,263 @@
+/* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_ranks.h"
+#include "homes.h"
+#include "ranks.h"
+#include "shard/layout.h"
+
+void ranks_join(ckpt *c, struct comm *comm, int zero)
+{
+    c->comm = comm;
+    c->rank = comm->rank;
+    c->ranks = comm->size;
+    c->zero = zero;
+    if (c->rank) /* one writes what would be the same on all */
+        c->options.plan_out = c->options.graph_out = c->options.machine_out = NULL;
+}
+
+int ranks_open(ckpt *c)
+{
+    const char *where = c->options.ranks, *token = getenv("SLURM_JOB_ID");
+    struct comm_meeting m = {.where = where, .token = token};
+    struct comm *comm = NULL;
+    int rc = 0;
+    c->ranks = 1;
+    if (!where || !*where || !strcmp(where, "none"))
+        return 0;
+    comm_launched_as(&m.rank, &m.size);
+    if (!strcmp(where, "mpi"))
+        rc = comm_open_mpi(&comm, COMM_DEADLINE);
+    else
+        rc = comm_open_tcp(&comm, &m, COMM_DEADLINE);
+    if (!rc)
+        ranks_join(c, comm, c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero);
+    return rc;
+}
+
+int ckpt_rank(const ckpt *c)
+{
+    return c->rank;
+}
+
+int ckpt_ranks(const ckpt *c)
+{
+    return c->ranks;
+}
+
+/* ---- the layout ------------------------------------------------------------------------------ */
+
+static int make_layout(ckpt *c)
+{
+    struct layout_param *params = calloc((size_t)c->n_params + 1, sizeof *params);
+    int rc = params ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < c->n_params && !rc; i++) {
+        const struct param *p = &c->params.data[i];
+        params[i] =
+            (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc), p->trainable};
+    }
+    if (!rc)
+        rc = layout_make(&c->layout, params, c->n_params, c->ranks);
+    free(params);
+    return rc;
+}
+
+/* A bucket is trained as a parameter is, but is not one that anybody asks for. */
+static int add_bucket(ckpt *c, const struct layout_bucket *b)
+{
+    struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
+    p.desc.shape[0] = c->zero ? b->share : b->padded;
+    for (int s = 0; s < SLOT_COUNT; s++)
+        p.offset[s] = -1;
+    p.name = strdup(b->name);
+    if (!p.name || ARRAY_RESERVE(&c->params, c->n_params)) {
+        free(p.name);
+        return CKPT_ENOMEM;
+    }
+    c->params.data[c->n_params++] = p;
+    c->n_hidden++;
+    return 0;
+}
+
+int ranks_lay_out(ckpt *c)
+{
+    if (c->ranks < 2 || c->layout)
+        return 0;
+    int rc = make_layout(c);
+    for (int32_t i = 0; !rc && i < c->layout->n_buckets; i++)
+        rc = add_bucket(c, &c->layout->buckets[i]);
+    return rc ? context_fail(c, rc, "no memory for the layout of %d ranks", c->ranks) : 0;
+}
+
+static uint64_t mix_float(uint64_t h, float f)
+{
+    int32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return hash_mix(h, bits);
+}
+
+static uint64_t optimizer_signature(const struct ckpt_adamw *o)
+{
+    uint64_t h = HASH_START;
+    const float values[] = {o->lr,           o->beta1,     o->beta2,    o->eps,
+                            o->weight_decay, o->clip_norm, o->ema_decay};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        h = mix_float(h, values[i]);
+    return hash_mix(h, o->grad_dtype);
+}
+
+int ranks_agree(ckpt *c, const struct graph *g, const struct plan *p, const struct ckpt_adamw *opt)
+{
+    uint64_t h = hash_mix(hash_mix(HASH_START, p->transient), p->n_steps);
+    for (int32_t i = 0; i < p->n_steps; i++)
+        h = hash_mix(h, p->steps[i].op);
+    const struct comm_term terms[] = {
+        {"model", layout_signature(c->layout)}, {"--zero", (uint64_t)c->zero},
+        {"seed", (uint64_t)c->options.seed},    {"optimizer", opt ? optimizer_signature(opt) : 0},
+        {"program", graph_signature(g)},        {"plan", h}};
+    int rc = comm_agree(c->comm, terms, (int)(sizeof terms / sizeof *terms));
+    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+}
+
+int ranks_give_up(ckpt *c, int code)
+{
+    if (c->comm && code && code != CKPT_ECOMM)
+        c->comm->ops->give_up(c->comm, c->message);
+    return code;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static int32_t index_of(const ckpt *c, const struct param *p)
+{
+    return (int32_t)(p - c->params.data);
+}
+
+bool ranks_is_bucket(const ckpt *c, const struct param *p)
+{
+    return index_of(c, p) >= c->n_params - c->n_hidden;
+}
+
+struct param *ranks_bucket_of(const ckpt *c, const struct param *p)
+{
+    int32_t i = index_of(c, p);
+    if (!c->layout || i >= c->layout->n_params || c->layout->places[i].bucket < 0)
+        return NULL;
+    struct param *b = &c->params.data[c->n_params - c->n_hidden + c->layout->places[i].bucket];
+    return b->filled[SLOT_VALUE] ? b : NULL;
+}
+
+/* The elements of parameter i that this rank has, and where; all of them at stage 0. */
+static int64_t own_part(const ckpt *c, int32_t i, int64_t *at, int64_t *in_bucket)
+{
+    const struct layout_place *place = &c->layout->places[i];
+    if (c->zero)
+        return layout_part(c->layout, i, c->rank, at, in_bucket);
+    *at = 0;
+    *in_bucket = place->offset;
+    return place->numel;
+}
+
+int ranks_initial(ckpt *c, const struct param *bucket, float *dst)
+{
+    const struct layout *l = c->layout;
+    const struct layout_bucket *b = &l->buckets[index_of(c, bucket) - (c->n_params - c->n_hidden)];
+    memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
+    for (int32_t k = b->first; k < b->first + b->n; k++) {
+        struct param *p = &c->params.data[l->order[k]];
+        int64_t at = 0, in_bucket = 0, n = own_part(c, l->order[k], &at, &in_bucket);
+        float *value = p->initial;
+        if (!n)
+            continue;
+        if (!value)
+            value = malloc((size_t)desc_numel(&p->desc) * sizeof *value);
+        if (!value)
+            return context_fail(c, CKPT_ENOMEM, "no memory to set up parameter '%s'", p->name);
+        if (!p->initial)
+            param_initialize(p, (uint64_t)c->options.seed, value);
+        memcpy(dst + in_bucket, value + at, (size_t)n * sizeof *dst);
+        if (!p->initial)
+            free(value);
+    }
+    return 0;
+}
+
+static int exact_slot(const struct param *bucket, int slot)
+{
+    return slot == SLOT_VALUE && bucket->filled[SLOT_MASTER] ? SLOT_MASTER : slot;
+}
+
+/* All of a slot of a bucket that this rank has, as fp32; to be freed. */
+static float *read_bucket(ckpt *c, const struct param *bucket, int slot)
+{
+    int64_t n = desc_numel(&bucket->desc);
+    float *values = malloc((size_t)n * sizeof *values);
+    if (values && homes_read(c, bucket, slot, values, n) == 0)
+        return values;
+    free(values);
+    return NULL;
+}
+
+/* Every owner sends its part to all. */
+static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
+{
+    int32_t i = index_of(c, p);
+    const struct layout_place *place = &c->layout->places[i];
+    int rc = 0;
+    for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
+        int64_t at = 0, in_share = 0, n = layout_part(c->layout, i, r, &at, &in_share);
+        rc = comm_run(c->comm,
+                      &(struct comm_call){.kind = COMM_BROADCAST,
+                                          .dtype = CKPT_F32,
+                                          .root = r,
+                                          .count = n,
+                                          .src = own + in_share,
+                                          .dst = dst + at,
+                                          .name = p->name},
+                      NULL);
+        if (r == c->rank)
+            memcpy(dst + at, own + in_share, (size_t)n * sizeof *dst);
+    }
+    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+}
+
+int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)
+{
+    const struct param *bucket = ranks_bucket_of(c, p);
+    float *own = read_bucket(c, bucket, exact_slot(bucket, slot));
+    if (!own)
+        return context_fail(c, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+    int rc = 0;
+    if (c->zero)
+        rc = collect(c, p, own, dst);
+    else
+        memcpy(dst, own + c->layout->places[index_of(c, p)].offset,
+               (size_t)desc_numel(&p->desc) * sizeof *dst);
+    free(own);
+    return rc;
+}
+
+static int patch(ckpt *c, const struct param *p, struct param *bucket, int slot, const float *src)
+{
+    int64_t at = 0, in_bucket = 0, n = own_part(c, index_of(c, p), &at, &in_bucket);
+    if (!n)
+        return 0;
+    float *own = read_bucket(c, bucket, exact_slot(bucket, slot));
+    if (!own)
+        return context_fail(c, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+    memcpy(own + in_bucket, src + at, (size_t)n * sizeof *own);
+    int rc = homes_write(c, bucket, slot, own, desc_numel(&bucket->desc));
+    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_MASTER])
+        rc = homes_write(c, bucket, SLOT_MASTER, own, desc_numel(&bucket->desc));
+    free(own);
+    return rc;
+}
+
+int ranks_set(ckpt *c, const struct param *p, int slot, const float *src)
+{
+    struct param *bucket = ranks_bucket_of(c, p);
+    int rc = patch(c, p, bucket, slot, src);
+    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_EMA] && c->updates == 0)
+        rc = patch(c, p, bucket, SLOT_EMA, src);
+    return rc;
+}

@@ -1,0 +1,35 @@
+/* A context that trains with others: which rank it is, what it has of each parameter. */
+#ifndef CKPT_RANKS_INSIDE_H
+#define CKPT_RANKS_INSIDE_H
+
+#include "comm/comm.h"
+#include "context.h"
+
+/* Makes c one of the ranks of comm, which it takes over.  zero: see struct ckpt.  Before the first
+ * program is compiled. */
+void ranks_join(ckpt *c, struct comm *comm, int zero);
+
+/* Opens what the options ask for (ranks, zero).  Returns 0 or a code, the sentence in error_get().
+ */
+int ranks_open(ckpt *c);
+
+/* Lays the parameters out, once.  Returns 0 or a code, the sentence in the context. */
+int ranks_lay_out(ckpt *c);
+
+/* All ranks must have compiled the same.  Returns 0 or CKPT_ECOMM. */
+int ranks_agree(ckpt *c, const struct graph *g, const struct plan *p, const struct ckpt_adamw *opt);
+
+/* Tells the others that this rank ends, with the context's sentence.  Returns code. */
+int ranks_give_up(ckpt *c, int code);
+
+/* Is p a bucket?  The first values of this rank's part of it. */
+bool ranks_is_bucket(const ckpt *c, const struct param *p);
+int ranks_initial(ckpt *c, const struct param *bucket, float *dst);
+
+/* The bucket that holds a parameter since it was filled, or NULL. */
+struct param *ranks_bucket_of(const ckpt *c, const struct param *p);
+/* A slot of a parameter that stands in a bucket, as fp32.  All ranks call get together. */
+int ranks_get(ckpt *c, const struct param *p, int slot, float *dst);
+int ranks_set(ckpt *c, const struct param *p, int slot, const float *src);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * Training by several ranks, on the tape.  The parameters of a block stand in a bucket (layout.h),
+ * which is a parameter of its own: the update knows buckets only.  What the model reads of it is a
+ * view, of the bucket itself where every rank has all of it (stage 0), else of what an all_gather
+ * made of the shares: dropping that between its uses is ZeRO-3, keeping it ZeRO-2, and the planner
+ * treats it like anything else that can be made again.
+ *
+ * Gradients are added up in the order of ranks once they are complete, each rank getting the sum of
+ * its share (stage 0: of all), and the norm is made of the same partial sums at every stage: so the
+ * stage changes no bit.
+ */
+#include <stdlib.h>
+#include "collective.h"
+#include "context.h"
+#include "ops.h"
+#include "shard/layout.h"
+#include "tape/tape.h"
+
+static bool is_whole(const ckpt_tape *t)
+{
+    return t->context->zero == 0;
+}
+
+static int32_t bucket_param(const ckpt_tape *t, int32_t bucket)
+{
+    return t->context->n_params - t->context->n_hidden + bucket;
+}
+
+/* A label for what follows; the caller's comes back by assigning what is returned. */
+static int32_t label_bucket(ckpt_tape *t, int32_t bucket)
+{
+    int32_t before = t->label;
+    ckpt_label(t, "%s", t->context->layout->buckets[bucket].name);
+    return before;
+}
+
+/* The whole bucket as the model reads it. */
+static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
+{
+    if (t->buckets[bucket])
+        return (ckpt_tensor){t->buckets[bucket]};
+    ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
+    struct collective_attr attr = {t->context->ranks};
+    if (!is_whole(t)) {
+        int32_t label = label_bucket(t, bucket);
+        const struct ckpt_op_def *def =
+            t->context->zero == 3 ? &op_all_gather : &op_all_gather_once;
+        full = OPS_RECORD(t, def, &attr, full);
+        t->label = label;
+    }
+    t->buckets[bucket] = full.id;
+    return full;
+}
+
+ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
+{
+    const struct layout_place *place = &t->context->layout->places[param];
+    struct ckpt_desc d = t->context->params.data[param].desc;
+    ckpt_tensor full = full_bucket(t, place->bucket);
+    ckpt_tensor part = ckpt_slice(t, full, 0, place->offset, place->offset + place->numel);
+    ckpt_tensor x = ckpt_reshape(t, part, d.ndim, d.shape);
+    if (x.id)
+        t->tensors.data[x.id].needs_grad = true;
+    t->param_tensor[param] = x.id;
+    return x;
+}
+
+bool tape_is_sharded(const ckpt_tape *t, int32_t param)
+{
+    const struct layout *l = t->context->layout;
+    return l && param < l->n_params && l->places[param].bucket >= 0;
+}
+
+int32_t tape_param_of(const ckpt_tape *t, int32_t x)
+{
+    const struct tensor *v = &t->tensors.data[x];
+    const struct storage *s = &t->storages.data[v->storage];
+    if (v->op < 0)
+        return s->kind == STORAGE_VALUE ? s->param : -1;
+    if (!t->context->layout || !v->needs_grad || t->ops.data[v->op].def != &op_reshape)
+        return -1;
+    for (int32_t i = 0; i < t->context->layout->n_params; i++)
+        if (t->param_tensor[i] == x)
+            return i;
+    return -1;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+/* The gradients of a bucket as one flat tensor, or none if no parameter of it has one. */
+static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
+{
+    const struct layout *l = t->context->layout;
+    struct flatten_attr attr = {.numel = b->padded};
+    ckpt_tensor in[FLATTEN_PARTS];
+    int32_t missing = -1, found = 0;
+    _Static_assert((int)FLATTEN_PARTS >= (int)LAYOUT_PARTS, "a bucket is flattened at once");
+    for (int32_t i = 0; i < b->n; i++) {
+        int32_t param = l->order[b->first + i];
+        in[i].id = t->param_gradient[param];
+        attr.offset[i] = l->places[param].offset;
+        t->param_gradient[param] = 0;
+        found += in[i].id != 0;
+        if (!in[i].id)
+            missing = param;
+    }
+    if (!found)
+        return CKPT_NONE;
+    if (missing >= 0) {
+        tape_fail(t, CKPT_EINVAL,
+                  "parameter '%s' takes no part in the loss, others of %s do: ranks train a block "
+                  "as one",
+                  t->context->params.data[missing].name, b->name);
+        return CKPT_NONE;
+    }
+    return ops_record1(t, &op_flatten, b->n, in, &attr, sizeof attr);
+}
+
+int tape_shard_gradients(ckpt_tape *t)
+{
+    const struct layout *l = t->context->layout;
+    struct collective_attr attr = {t->context->ranks};
+    for (int32_t i = 0; l && i < l->n_buckets && !t->error; i++) {
+        int32_t label = label_bucket(t, i);
+        ckpt_tensor g = flat_gradient(t, &l->buckets[i]);
+        if (g.id)
+            g = OPS_RECORD(t, is_whole(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
+        t->param_gradient[bucket_param(t, i)] = g.id;
+        t->label = label;
+    }
+    return t->error;
+}
+
+ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient)
+{
+    const struct layout *l = t->context->layout;
+    int32_t bucket = param - (t->context->n_params - t->context->n_hidden);
+    if (!l || bucket < 0 || !is_whole(t))
+        return gradient;
+    int64_t share = l->buckets[bucket].share, begin = t->context->rank * share;
+    return ckpt_slice(t, gradient, 0, begin, begin + share);
+}
+
+/* Replaces n <= FLATTEN_PARTS values by their sums over the ranks. */
+static void sum_some(ckpt_tape *t, int n, ckpt_tensor *x)
+{
+    struct flatten_attr attr = {.numel = n};
+    struct collective_attr ranks = {t->context->ranks};
+    for (int i = 0; i < n; i++)
+        attr.offset[i] = i;
+    ckpt_tensor all = ops_record1(t, &op_flatten, n, x, &attr, sizeof attr);
+    all = OPS_RECORD(t, &op_all_reduce, &ranks, all);
+    for (int i = 0; i < n; i++)
+        x[i] = ckpt_slice(t, all, 0, i, i + 1);
+}
+
+void tape_sum_over_ranks(ckpt_tape *t, int n, ckpt_tensor *x)
+{
+    for (int i = 0; i < n && t->context->ranks > 1; i += FLATTEN_PARTS)
+        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), x + i);
+}

@@ -1,0 +1,209 @@
+/* Ranks that train: see crew.h. */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dist/crew.h"
+#include "exec/program.h"
+#include "ranks.h"
+
+struct member {
+    const struct crew *crew;
+    struct crew_result *result;
+    struct comm *comm;
+    int rank;
+    pthread_t thread;
+};
+
+/* Every rank has its samples of the batch of all. */
+static int feed(const struct member *m, ckpt_program *p, int step)
+{
+    const struct tiny *t = &m->crew->model;
+    int64_t row = t->length * t->width, nx = t->batch * row, nc = t->batch * t->width;
+    int64_t own = t->batch / m->crew->ranks, first = m->rank * own;
+    float *x = malloc((size_t)(nx + nc) * sizeof *x);
+    ckpt_fill_normal(7, (uint64_t)step, 1, x, nx + nc);
+    if (m->crew->faulty == m->rank && m->crew->nan_step == step + 1)
+        x[first * row] = NAN;
+    int rc = ckpt_feed(p, "x", x + first * row, own * row * 4);
+    if (!rc)
+        rc = ckpt_feed(p, "c", x + nx + first * t->width, own * t->width * 4);
+    free(x);
+    return rc;
+}
+
+static int collect(const struct member *m, ckpt *c, const struct tiny *model)
+{
+    struct crew_result *r = m->result;
+    struct ckpt_param_info info;
+    int64_t numel = 0, at = 0;
+    int rc = 0;
+    for (int i = 0; i < model->n; i++) {
+        ckpt_param_info(c, model->param[i], &info);
+        numel += info.numel;
+    }
+    r->values[m->rank] = calloc((size_t)numel, 4);
+    r->ema[m->rank] = calloc((size_t)numel, 4);
+    for (int i = 0; i < model->n && !rc; i++) {
+        ckpt_param_info(c, model->param[i], &info);
+        rc = ckpt_param_get(c, model->param[i], CKPT_VALUE, r->values[m->rank] + at, info.numel);
+        if (!rc)
+            rc = ckpt_param_get(c, model->param[i], CKPT_EMA, r->ema[m->rank] + at, info.numel);
+        at += info.numel;
+    }
+    if (m->rank == 0)
+        r->numel = numel;
+    return rc;
+}
+
+static int32_t count_gathers(const ckpt_program *p)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->plan->n_steps; i++) {
+        const struct graph_op *o = &p->graph->ops[p->plan->steps[i].op];
+        n += !strcmp(p->tape->ops.data[o->tape_op].def->name, "all_gather");
+    }
+    return n;
+}
+
+static int train(const struct member *m, ckpt *c)
+{
+    struct tiny model = m->crew->model;
+    struct ckpt_adamw adamw = m->crew->adamw;
+    ckpt_program *p;
+    tiny_create(&model, c);
+    if (m->crew->other_norm > 0 && m->rank == m->crew->faulty)
+        adamw.clip_norm = m->crew->other_norm;
+    model.batch /= m->crew->ranks;
+    int rc = ckpt_compile(c, tiny_record, &model, &adamw, model.batch, &p);
+    if (c->comm)
+        c->comm->deadline = m->crew->deadline;
+    int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
+    if (!rc && m->crew->load)
+        rc = ckpt_load(c, m->crew->load, NULL, NULL, NULL) < 0 ? CKPT_EIO : 0;
+    for (int s = 0; s < steps && !rc; s++) {
+        rc = feed(m, p, s);
+        if (!rc)
+            rc = ckpt_step(p, &m->result->loss[m->rank][s]);
+        if (rc)
+            break;
+        ckpt_program_info(p, &m->result->info[m->rank]);
+        m->result->norm[m->rank][s] = m->result->info[m->rank].grad_norm;
+    }
+    if (!rc && m->rank == 0)
+        m->result->gathers = count_gathers(p);
+    if (!rc)
+        rc = collect(m, c, &model);
+    if (!rc && m->crew->save)
+        rc = ckpt_save(c, m->crew->save, CKPT_VALUE);
+    return rc;
+}
+
+struct crew crew_small(int ranks, int zero, int64_t micro)
+{
+    struct crew crew = {
+        .ranks = ranks,
+        .zero = zero,
+        .model = {.dtype = CKPT_F32, .batch = 12, .length = 5, .width = 12, .heads = 2},
+        .options = CKPT_OPTIONS_INIT,
+        .adamw = tiny_adamw(),
+        .deadline = 60,
+        .faulty = -1};
+    crew.options.device = "cpu";
+    crew.options.threads = 1;
+    crew.options.micro_batch = micro;
+    return crew;
+}
+
+static uint64_t mix(uint64_t h, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+        int32_t word;
+        memcpy(&word, (const char *)data + i, 4);
+        h = hash_mix(h, word);
+    }
+    return h;
+}
+
+uint64_t crew_digest(const struct crew_result *r)
+{
+    uint64_t h = mix(HASH_START, r->loss[0], sizeof r->loss[0]);
+    h = mix(h, r->norm[0], sizeof r->norm[0]);
+    h = mix(h, r->values[0], (size_t)r->numel * 4);
+    return mix(h, r->ema[0], (size_t)r->numel * 4);
+}
+
+int crew_member(const struct crew *crew, ckpt *c, int rank, struct crew_result *r)
+{
+    return train(&(struct member){.crew = crew, .result = r, .rank = rank}, c);
+}
+
+static void *member_main(void *arg)
+{
+    struct member *m = arg;
+    ckpt *c;
+    int rc = ckpt_open(&c, &m->crew->options);
+    if (rc) {
+        snprintf(m->result->message[m->rank], 1024, "%s", ckpt_error(NULL));
+    } else {
+        if (m->comm)
+            ranks_join(c, m->comm, m->crew->zero);
+        rc = train(m, c);
+        snprintf(m->result->message[m->rank], 1024, "%s", rc ? ckpt_error(c) : "");
+        ckpt_close(c);
+    }
+    m->result->rc[m->rank] = rc;
+    return NULL;
+}
+
+void crew_train(const struct crew *crew, struct crew_result *r)
+{
+    struct comm *comms[CREW_MOST] = {NULL};
+    struct member members[CREW_MOST];
+    memset(r, 0, sizeof *r);
+    if (crew->ranks > 1 && comm_open_threads(comms, crew->ranks, 120))
+        abort();
+    if (crew->fault.kind != COMM_FAULT_NONE)
+        comm_inject(comms[crew->faulty], &crew->fault);
+    for (int i = 0; i < crew->ranks; i++) {
+        members[i] = (struct member){.crew = crew, .result = r, .comm = comms[i], .rank = i};
+        if (pthread_create(&members[i].thread, NULL, member_main, &members[i]))
+            abort();
+    }
+    for (int i = 0; i < crew->ranks; i++)
+        pthread_join(members[i].thread, NULL);
+}
+
+void crew_free(struct crew_result *r)
+{
+    for (int i = 0; i < CREW_MOST; i++) {
+        free(r->values[i]);
+        free(r->ema[i]);
+    }
+    memset(r, 0, sizeof *r);
+}
+
+bool crew_same(const struct crew_result *a, int a_ranks, const struct crew_result *b, int b_ranks)
+{
+    size_t bytes = (size_t)a->numel * 4;
+    for (int i = 0; i < a_ranks; i++)
+        for (int k = 0; k < b_ranks; k++)
+            if (memcmp(a->loss[i], b->loss[k], sizeof a->loss[i]) ||
+                memcmp(a->norm[i], b->norm[k], sizeof a->norm[i]) ||
+                memcmp(a->values[i], b->values[k], bytes) || memcmp(a->ema[i], b->ema[k], bytes))
+                return false;
+    return true;
+}
+
+double crew_distance(const struct crew_result *a, const struct crew_result *b)
+{
+    double values = 0, difference = 0, loss = 0;
+    for (int s = 0; s < CREW_STEPS; s++)
+        loss = fmax(loss, fabs((double)a->loss[0][s] - b->loss[0][s]) / fabs(b->loss[0][s]));
+    for (int64_t i = 0; i < a->numel; i++) {
+        double d = (double)a->values[0][i] - b->values[0][i];
+        difference += d * d;
+        values += (double)b->values[0][i] * b->values[0][i];
+    }
+    return fmax(loss, sqrt(difference / values));
+}

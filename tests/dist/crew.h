@@ -1,0 +1,51 @@
+/* Trains the small transformer of tests/exec/tiny.h by several ranks that are threads. */
+#ifndef TESTS_DIST_CREW_H
+#define TESTS_DIST_CREW_H
+
+#include "comm/linked.h"
+#include "exec/tiny.h"
+
+enum { CREW_MOST = 4, CREW_STEPS = 8 };
+
+struct crew {
+    int ranks, zero;
+    struct tiny model; /* batch: of all ranks together */
+    struct ckpt_options options;
+    struct ckpt_adamw adamw;
+    double deadline;         /* of steps */
+    struct comm_fault fault; /* of rank faulty */
+    int faulty;
+    const char *load, *save; /* files: read after the compile, written at the end; or NULL */
+    int steps;               /* 0: CREW_STEPS */
+    /* What ranks do that they should not. */
+    float other_norm; /* rank faulty clips to this */
+    int64_t nan_step; /* rank faulty is fed a NaN in this step */
+};
+
+struct crew_result {
+    int rc[CREW_MOST];
+    char message[CREW_MOST][1024];
+    float loss[CREW_MOST][CREW_STEPS];
+    double norm[CREW_MOST][CREW_STEPS];
+    float *values[CREW_MOST], *ema[CREW_MOST]; /* all parameters, as each rank gets them */
+    int64_t numel;
+    struct ckpt_program_info info[CREW_MOST];
+    int32_t gathers; /* all_gathers of a step of rank 0, those that run again included */
+};
+
+/* A crew of one trains alone, without a communicator. */
+void crew_train(const struct crew *crew, struct crew_result *r);
+/* What one rank of it does in a context of its own. */
+int crew_member(const struct crew *crew, ckpt *c, int rank, struct crew_result *r);
+/* A crew on 12 samples of 5 x 12 numbers; no powers of two, so that shares cross tensors. */
+struct crew crew_small(int ranks, int zero, int64_t micro);
+/* Of all that must not depend on who carries it. */
+uint64_t crew_digest(const struct crew_result *r);
+void crew_free(struct crew_result *r);
+
+/* The same bits in losses, norms, values and EMA on all ranks of both? */
+bool crew_same(const struct crew_result *a, int a_ranks, const struct crew_result *b, int b_ranks);
+/* The largest relative difference of a loss, or that of the values as vectors if it is larger. */
+double crew_distance(const struct crew_result *a, const struct crew_result *b);
+
+#endif

@@ -1,0 +1,220 @@
+/* Whole steps by several ranks: every stage gives the same bits, and what one rank gives alone. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dist/crew.h"
+#include "unit/test_directory.h"
+
+static void train(const struct crew *crew, struct crew_result *r)
+{
+    crew_train(crew, r);
+    for (int i = 0; i < crew->ranks; i++) {
+        if (r->rc[i])
+            fail_msg("rank %d of %d, stage %d: %s", i, crew->ranks, crew->zero, r->message[i]);
+    }
+}
+
+static void check_stages(int ranks, struct crew base, const struct crew_result *alone)
+{
+    struct crew_result first, other;
+    base.ranks = ranks;
+    base.zero = 0;
+    train(&base, &first);
+    assert_true(crew_same(&first, ranks, &first, ranks));
+    if (alone && crew_distance(&first, alone) > 1e-6)
+        fail_msg("%d ranks differ from one by %g", ranks, crew_distance(&first, alone));
+    for (int zero = 2; zero <= 3; zero++) {
+        base.zero = zero;
+        train(&base, &other);
+        if (!crew_same(&first, ranks, &other, ranks))
+            fail_msg("%d ranks: stage %d gives other bits than stage 0", ranks, zero);
+        crew_free(&other);
+    }
+    crew_free(&first);
+}
+
+static void check_against_one(struct crew base, int least, int most)
+{
+    struct crew_result alone;
+    base.ranks = 1;
+    train(&base, &alone);
+    for (int ranks = least; ranks <= most; ranks++)
+        check_stages(ranks, base, &alone);
+    crew_free(&alone);
+}
+
+static void test_stages(void **state)
+{
+    (void)state;
+    check_against_one(crew_small(1, 0, 0), 2, CREW_MOST);
+}
+
+static void test_micro_steps(void **state)
+{
+    (void)state;
+    check_against_one(crew_small(1, 0, 1), 3, 3);
+}
+
+static void test_without_clipping(void **state)
+{
+    struct crew crew = crew_small(1, 0, 0);
+    (void)state;
+    crew.adamw.clip_norm = 0;
+    check_against_one(crew, 2, 2);
+}
+
+static void test_bf16(void **state)
+{
+    struct crew crew = crew_small(1, 0, 0);
+    (void)state;
+    crew.model.dtype = CKPT_BF16;
+    check_stages(2, crew, NULL);
+    crew.adamw.grad_dtype = CKPT_BF16;
+    check_stages(2, crew, NULL);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Under the smallest budget buckets are gathered again; no bit changes. */
+static void test_small_budget(void **state)
+{
+    struct crew crew = crew_small(3, 0, 0);
+    struct crew_result whole, kept, dropped;
+    (void)state;
+    train(&crew, &whole);
+    crew.zero = 2;
+    train(&crew, &kept);
+    crew.zero = 3;
+    train(&crew, &dropped);
+    int64_t smallest = dropped.info[0].min_budget;
+    crew_free(&dropped);
+    crew.options.vram = smallest;
+    train(&crew, &dropped);
+    assert_true(kept.gathers > 0 && dropped.gathers > kept.gathers);
+    assert_int_equal(whole.gathers, 0);
+    assert_true(smallest < kept.info[0].min_budget);
+    assert_true(kept.info[0].min_budget < whole.info[0].min_budget);
+    assert_true(crew_same(&whole, 3, &dropped, 3));
+    assert_true(crew_same(&whole, 3, &kept, 3));
+    crew_free(&whole);
+    crew_free(&kept);
+    crew_free(&dropped);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* What one rank alone finds in a file that ranks wrote. */
+static void check_file(const struct crew *crew, const struct crew_result *written)
+{
+    struct tiny model = crew->model;
+    struct ckpt_param_info info;
+    ckpt *c;
+    int64_t at = 0;
+    float *values = malloc((size_t)written->numel * sizeof *values);
+    assert_non_null(values);
+    assert_int_equal(ckpt_open(&c, &crew->options), 0);
+    tiny_create(&model, c);
+    assert_int_equal(ckpt_load(c, path, NULL, NULL, NULL), 0);
+    for (int i = 0; i < model.n; i++) {
+        ckpt_param_info(c, model.param[i], &info);
+        assert_int_equal(ckpt_param_get(c, model.param[i], CKPT_VALUE, values + at, info.numel), 0);
+        at += info.numel;
+    }
+    assert_memory_equal(values, written->values[0], (size_t)at * sizeof *values);
+    ckpt_close(c);
+    free(values);
+}
+
+/* Written by three, read by two in shares, by two that have all, and by one. */
+static void test_save_and_load(void **state)
+{
+    struct crew crew = crew_small(3, 3, 0);
+    struct crew_result written, shares, whole, alone;
+    (void)state;
+    crew.save = path;
+    train(&crew, &written);
+    check_file(&crew, &written);
+    crew.save = NULL;
+    crew.load = path;
+    crew.steps = 1;
+    crew.ranks = crew.zero = 2;
+    train(&crew, &shares);
+    crew.zero = 0;
+    train(&crew, &whole);
+    crew.ranks = 1;
+    train(&crew, &alone);
+    assert_true(crew_same(&shares, 2, &whole, 2));
+    assert_true(crew_distance(&whole, &alone) <= 1e-6);
+    crew_free(&written);
+    crew_free(&shares);
+    crew_free(&whole);
+    crew_free(&alone);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+static void check_all_say(const struct crew *crew, int code, const char *const *words)
+{
+    struct crew_result r;
+    crew_train(crew, &r);
+    for (int i = 0; i < crew->ranks; i++) {
+        if (crew->fault.kind == COMM_FAULT_KILL && i == crew->faulty)
+            continue;
+        assert_int_equal(r.rc[i], code);
+        for (const char *const *w = words; *w; w++)
+            if (!strstr(r.message[i], *w))
+                fail_msg("rank %d says \"%s\", without \"%s\"", i, r.message[i], *w);
+    }
+    crew_free(&r);
+}
+
+/* In the fourth step: agreement is call 0, a step of stage 2 gathers, scatters and sums. */
+static void test_faults_in_a_step(void **state)
+{
+    static const char *const words[][6] = {
+        [COMM_FAULT_DROP] = {"step 4", "message of rank 1 to rank 0", "was lost", NULL},
+        [COMM_FAULT_DELAY] = {"step 4", "rank 1 did not come to", "within 5 s", NULL},
+        [COMM_FAULT_KILL] = {"step 4", "rank 1 is gone at", NULL},
+        [COMM_FAULT_CORRUPT] = {"step 4", "what rank 1 sent to rank 0", "damaged", NULL},
+    };
+    struct crew crew = crew_small(3, 2, 0);
+    (void)state;
+    int calls_of_a_step = 2 * (TINY_BLOCKS + 1) + 1;
+    crew.faulty = 1;
+    for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
+        crew.deadline = k == COMM_FAULT_DELAY ? 5 : 60;
+        crew.fault =
+            (struct comm_fault){(enum comm_fault_kind)k, 1 + 3 * calls_of_a_step + 2, 0, 12};
+        check_all_say(&crew, CKPT_ECOMM, words[k]);
+    }
+}
+
+static void test_ranks_that_differ(void **state)
+{
+    struct crew crew = crew_small(3, 2, 0);
+    (void)state;
+    crew.faulty = 1;
+    crew.other_norm = 0.25f;
+    check_all_say(&crew, CKPT_ECOMM,
+                  (const char *[]){"rank 1 started with another optimizer than rank 0", NULL});
+    crew.other_norm = 0;
+    crew.nan_step = 3;
+    check_all_say(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_micro_steps),
+        cmocka_unit_test(test_without_clipping),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_small_budget),
+        cmocka_unit_test_setup_teardown(test_save_and_load, make_dir, remove_dir),
+        cmocka_unit_test(test_faults_in_a_step),
+        cmocka_unit_test(test_ranks_that_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
