@@ -40,10 +40,10 @@ static int sys_uring_init(unsigned entries, struct io_uring *ring)
     return io_uring_queue_init(entries, ring, 0);
 }
 
-static int sys_uring_wait(struct io_uring *ring, struct io_uring_cqe **cqe,
+static int sys_uring_wait(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
                           struct __kernel_timespec *timeout)
 {
-    return io_uring_wait_cqe_timeout(ring, cqe, timeout);
+    return io_uring_wait_cqes(ring, cqe, n, timeout, NULL);
 }
 
 static void sys_uring_forget(struct io_uring *ring)

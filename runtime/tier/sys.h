@@ -33,9 +33,9 @@ struct tier_sys {
     int (*uring_buffers)(struct io_uring *ring, const struct iovec *v, unsigned n);
     int (*uring_files)(struct io_uring *ring, const int *fds, unsigned n);
     int (*uring_submit)(struct io_uring *ring);
-    int (*uring_wait)(struct io_uring *ring, struct io_uring_cqe **cqe,
-                      struct __kernel_timespec *timeout);
-    void (*uring_forget)(struct io_uring *ring); /* what is registered */
+    int (*uring_wait)(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
+                      struct __kernel_timespec *timeout); /* for n of them */
+    void (*uring_forget)(struct io_uring *ring);          /* what is registered */
     void (*uring_exit)(struct io_uring *ring);
 #endif
 };

@@ -29,7 +29,7 @@ static const struct ckpt_option table[] = {
 
 static int misses;
 
-void bench_stop(const char *what)
+_Noreturn void bench_stop(const char *what)
 {
     fprintf(stderr, "bench_tiers: %s\n", what);
     exit(1);

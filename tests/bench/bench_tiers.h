@@ -14,7 +14,7 @@ struct bench_options {
 /* Prints one line, B/s with and without the tier, and counts a miss.  least 0: no target. */
 void bench_row(const char *what, double ours, const char *peer, double theirs, double least);
 /* Prints what is wrong and exits. */
-void bench_stop(const char *what);
+_Noreturn void bench_stop(const char *what);
 /* Bytes that are not all alike, so that no drive makes them less. */
 void bench_draw(char *dst, int64_t bytes);
 

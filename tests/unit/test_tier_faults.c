@@ -192,12 +192,13 @@ static int bad_submit(struct io_uring *ring)
     return strikes(CALL_SUBMIT) ? -fault.error : tier_system.uring_submit(ring);
 }
 
-static int bad_wait(struct io_uring *ring, struct io_uring_cqe **cqe,
+static int bad_wait(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
                     struct __kernel_timespec *timeout)
 {
-    if (strikes(CALL_WAIT))
+    bool never = fault.call == CALL_WAIT && fault.error == ETIME && fault.hit;
+    if (strikes(CALL_WAIT) || never)
         return -fault.error;
-    int rc = tier_system.uring_wait(ring, cqe, timeout);
+    int rc = tier_system.uring_wait(ring, cqe, n, timeout);
     if (!rc && strikes(CALL_COMPLETION))
         (*cqe)->res = fault.harm == HARM_SHORT ? (*cqe)->res / 2 : -fault.error;
     return rc;
@@ -593,6 +594,39 @@ static void test_flipped_bit(void **state)
     }
 }
 
+/* ---- a slow disk ------------------------------------------------------------------------------
+ */
+
+#ifdef HAVE_LIBURING
+/* As if the time were over before all that is waited for is there: one request a time is enough. */
+static int impatient_wait(struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n,
+                          struct __kernel_timespec *timeout)
+{
+    struct __kernel_timespec long_enough = {.tv_sec = 20};
+    if (n > 1)
+        return -ETIME;
+    counts[CALL_WAIT]++;
+    return tier_system.uring_wait(ring, cqe, 1,
+                                  timeout->tv_sec || timeout->tv_nsec ? timeout : &long_enough);
+}
+#endif
+
+static void test_slow_disk(void **state)
+{
+    (void)state;
+    bool stuck;
+    if (!have_uring())
+        skip();
+#ifdef HAVE_LIBURING
+    system_used.uring_wait = impatient_wait;
+    assert_int_equal(run(TIER_IO_URING, &stuck), 0);
+    assert_true(counts[CALL_WAIT] >= 3 * 4);
+#endif
+    system_used = bad_system();
+    assert_int_equal(run(TIER_IO_URING, &stuck), 0);
+    assert_false(stuck);
+}
+
 /* ---- kill -9 ----------------------------------------------------------------------------------
  */
 
@@ -645,7 +679,8 @@ int main(void)
         cmocka_unit_test(test_pool),         cmocka_unit_test(test_uring),
         cmocka_unit_test(test_auto),         cmocka_unit_test(test_no_tmpfile),
         cmocka_unit_test(test_no_fallocate), cmocka_unit_test(test_small_disk),
-        cmocka_unit_test(test_flipped_bit),  cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_flipped_bit),  cmocka_unit_test(test_slow_disk),
+        cmocka_unit_test(test_killed),
     };
 
     return cmocka_run_group_tests(tests, begin, end) ? 1 : 0;
