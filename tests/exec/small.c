@@ -22,7 +22,7 @@ static void net_create(struct small *m, ckpt *c)
     }
 }
 
-static ckpt_tensor net_record(ckpt_tape *t, int64_t batch, void *user)
+ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct small *m = user;
     int64_t shape[] = {batch, m->width};
@@ -55,7 +55,7 @@ void small_open(struct small *r, ckpt **c, ckpt_program **p)
     if (ckpt_open(c, &r->options))
         fail_msg("%s", ckpt_error(NULL));
     net_create(r, *c);
-    if (ckpt_compile(*c, net_record, r, &r->adamw, SMALL_BATCH, p))
+    if (ckpt_compile(*c, small_record, r, &r->adamw, SMALL_BATCH, p))
         fail_msg("%s", ckpt_error(*c));
 }
 

@@ -28,6 +28,9 @@ struct small {
 /* With moving averages, weight decay and freed bytes poisoned, on one thread. */
 struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, bool clip);
 
+/* Records the network and its loss; the output "h" is what stands before the last layer. */
+ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user);
+
 /* These fail the test where the library refuses. */
 void small_open(struct small *r, ckpt **c, ckpt_program **p);
 /* Steps [from, to), two under way. */

@@ -267,6 +267,24 @@ static void test_two_programs(void **state)
     unlink(path);
 }
 
+/* The output of a program that only goes forward, beside the one that trains, and the loss of one
+ * more step after it. */
+static float sample(struct small *r, ckpt *c, ckpt_program *p, float *h)
+{
+    float loss;
+    ckpt_program *forward;
+    c->options.micro_batch = 0;
+    if (ckpt_compile(c, small_record, r, NULL, SMALL_BATCH, &forward))
+        fail_msg("%s", ckpt_error(c));
+    small_feed(forward, r, 1);
+    small_feed(p, r, 0);
+    for (int i = 0; i < 2; i++)
+        if (ckpt_step(p, &loss) || ckpt_step(forward, NULL))
+            fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_fetch(forward, "h", h, SMALL_BATCH * r->width * 4), 0);
+    return loss;
+}
+
 /* What the planner itself parks where the device is too small for the weights and their state. */
 static void check_planned(int64_t n_micro, bool nvme)
 {
@@ -279,6 +297,8 @@ static void check_planned(int64_t n_micro, bool nvme)
     ckpt_program_info(p, &info);
     small_train(&r, c, p, 0, SMALL_STEPS);
     small_collect(&r, c);
+    size_t bytes = (size_t)(SMALL_BATCH * r.width) * sizeof(float);
+    float *h = malloc(bytes), *same = malloc(bytes), loss = sample(&r, c, p, h);
     ckpt_close(c);
     parked.options.vram = info.planned_peak * 3 / 4;
     parked.options.host = nvme ? 0 : INT64_C(1) << 30;
@@ -288,8 +308,12 @@ static void check_planned(int64_t n_micro, bool nvme)
     assert_true(n.persistent[nvme ? TIER_NVME : TIER_HOST] > 0);
     small_train(&parked, c, p, 0, SMALL_STEPS);
     small_collect(&parked, c);
+    assert_true(sample(&parked, c, p, same) == loss);
+    assert_memory_equal(h, same, bytes);
     ckpt_close(c);
     expect_same(&r, &parked, "planned");
+    free(h);
+    free(same);
     free(r.state);
     free(parked.state);
 }
