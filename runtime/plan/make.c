@@ -111,7 +111,7 @@ static int settle(struct portfolio *pf, struct option *o)
 static void *copy_of(const void *data, int64_t n, size_t element)
 {
     void *copy = malloc(((size_t)n + 1) * element);
-    if (copy)
+    if (copy && n) /* of nothing there may be no address */
         memcpy(copy, data, (size_t)n * element);
     return copy;
 }
