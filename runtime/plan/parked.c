@@ -291,14 +291,17 @@ static int build(const struct search *x, struct plan **out)
     return rc;
 }
 
-/* As build; but *out is NULL if its addresses take *over bytes too many. */
-static int build_within(const struct search *x, struct plan **out, int64_t *over)
+/* As build; but *out is NULL if its addresses take too many bytes.  *less is then what may be alive
+ * at once in another try: the farther below the more often it was tried. */
+static int build_within(const struct search *x, int round, struct plan **out, int64_t *less)
 {
     int rc = build(x, out);
-    *over = 0;
+    *less = x->device;
     if (!*out || (*out)->transient <= x->wall - (*out)->persistent)
         return rc;
-    *over = (*out)->persistent + (*out)->transient - x->wall;
+    int64_t over = (*out)->persistent + (*out)->transient - x->wall;
+    *less = min_i64(x->device, (*out)->persistent + (*out)->load);
+    *less -= over + over / 4 * round + x->wall / 2048;
     plan_free(*out);
     *out = NULL;
     return rc;
@@ -309,7 +312,7 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
 {
     struct search x = {
         .pf = pf, .m = m, .b = b, .device = device, .wall = device, .limit = limit, .best = -1};
-    int64_t over;
+    int64_t less;
     *out = NULL;
     x.candidates = malloc(((size_t)pf->n + 1) * sizeof(*x.candidates));
     int rc = x.candidates ? 0 : CKPT_ENOMEM;
@@ -318,15 +321,15 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
     if (!rc)
         rc = search_options(&x);
     for (int i = 0; i < ROUNDS && !rc && x.best >= 0 && !*out; i++) {
-        rc = build_within(&x, out, &over);
-        x.device -= over;
+        rc = build_within(&x, i, out, &less);
+        x.device = less;
         if (!rc && !*out)
             rc = search_again(&x);
     }
     if (!rc && !*out)
         rc = search_smallest(&x);
     if (!rc && !*out && x.best >= 0)
-        rc = build_within(&x, out, &over);
+        rc = build_within(&x, 0, out, &less);
     if (!rc && *out && (*out)->seconds >= limit) {
         plan_free(*out);
         *out = NULL;

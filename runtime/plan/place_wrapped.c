@@ -17,10 +17,10 @@ static const struct recipe {
     bool wrapped_first; /* what has two lives is hard to place */
     enum by hot, cold;
 } recipes[] = {
-    {990, true, BY_SIZE, BY_SIZE},  {970, false, BY_SIZE, BY_SIZE}, {950, true, BY_LIFE, BY_SIZE},
-    {998, true, BY_LIFE, BY_AREA},  {900, true, BY_SIZE, BY_AREA},  {900, false, BY_LIFE, BY_SIZE},
-    {970, true, BY_START, BY_SIZE}, {0, true, BY_SIZE, BY_SIZE},    {0, true, BY_LIFE, BY_LIFE},
-    {0, true, BY_AREA, BY_AREA},
+    {990, true, BY_SIZE, BY_SIZE},  {970, false, BY_SIZE, BY_SIZE},  {900, true, BY_SIZE, BY_AREA},
+    {0, true, BY_SIZE, BY_SIZE},    {980, false, BY_START, BY_SIZE}, {950, false, BY_LIFE, BY_SIZE},
+    {800, false, BY_SIZE, BY_LIFE}, {600, false, BY_SIZE, BY_SIZE},  {950, false, BY_AREA, BY_AREA},
+    {0, false, BY_AREA, BY_AREA},
 };
 enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
 
@@ -141,31 +141,41 @@ static int wrapping_init(struct wrapping *k)
     return room_init(&k->room, k->sections.n);
 }
 
+/* Packs the order as it is, and keeps what is better than the best so far. */
+static int attempt(struct wrapping *k, int64_t *peak)
+{
+    int64_t high;
+    int rc = pack(k, *peak, &high);
+    if (rc || high >= *peak)
+        return rc;
+    *peak = high;
+    memcpy(k->best, k->offsets, (size_t)k->n * sizeof(*k->best));
+    return 0;
+}
+
+static void wrapping_free(struct wrapping *k)
+{
+    sections_free(&k->sections);
+    room_free(&k->room);
+    free(k->keys);
+    free(k->offsets);
+    free(k->best);
+    free(k->loads);
+    free(k->hot);
+}
+
 int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, int64_t goal,
                   int64_t *peak)
 {
     struct wrapping k = {.items = items, .wrapped = wrapped, .n = n};
     int rc = wrapping_init(&k);
     *peak = INT64_MAX;
-    for (int r = 0; r<N_RECIPES && * peak> goal && !rc; r++) {
-        int64_t high;
+    for (int r = 0; r < N_RECIPES && !rc && goal < *peak; r++) {
         sort_keys(&k, &recipes[r]);
-        rc = pack(&k, *peak, &high);
-        if (getenv("P5"))
-            fprintf(stderr, "recipe %d: %.4f\n", r, (double)high / k.sections.load);
-        if (!rc && high < *peak) {
-            *peak = high;
-            memcpy(k.best, k.offsets, (size_t)n * sizeof(*k.best));
-        }
+        rc = attempt(&k, peak);
     }
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = k.best[i];
-    sections_free(&k.sections);
-    room_free(&k.room);
-    free(k.keys);
-    free(k.offsets);
-    free(k.best);
-    free(k.loads);
-    free(k.hot);
+    wrapping_free(&k);
     return rc;
 }

@@ -185,6 +185,8 @@ static void bench_stdit(const struct machine *m)
     bench_ratio("XL/2, 24G and 64G of host memory", g, m, 24 * gib, 64 * gib, 1.15);
     bench_ratio("XL/2 without EMA, 26G", plain, m, 26 * gib, 0, 1.15);
     bench_ratio("XL/2 without EMA, 24G and 64G of host", plain, m, 24 * gib, 64 * gib, 1.15);
+    bench_ratio("XL/2 without EMA, 16G and 64G of host", plain, m, 16 * gib, 64 * gib, 1.35);
+    bench_ratio("XL/2 without EMA, 12G and 64G of host", plain, m, 12 * gib, 64 * gib, 1.8);
     graph_free(g);
     graph_free(plain);
 }
