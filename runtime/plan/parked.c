@@ -203,11 +203,20 @@ static int close_in(struct search *x, int32_t stride, bool again)
     return rc;
 }
 
-/* Begins where recompute and copies may balance, and goes on to both sides of that. */
+/* The first option that does not fit as it is, for which the fewest copies do. */
+static int32_t first_above(const struct search *x)
+{
+    int32_t i = 0;
+    while (i < x->pf->n - 1 && x->pf->options.data[i].load + x->pf->p->persistent <= x->device)
+        i++;
+    return i;
+}
+
+/* Begins there and where recompute and copies may balance, and goes on to both sides of that. */
 static int search_options(struct search *x)
 {
     int32_t n = x->pf->n, stride = 1, middle = 0;
-    int rc = 0;
+    int rc = look(x, first_above(x), false);
     while (n / stride > COARSE)
         stride *= 2;
     for (int32_t i = 0; i < n; i++)
@@ -307,25 +316,35 @@ static int build_within(const struct search *x, int round, struct plan **out, in
     return rc;
 }
 
+/* Searches with so many bytes alive at once, and less until addresses are within the wall. */
+static int search_within(struct search *x, int64_t device, struct plan **out)
+{
+    x->device = device;
+    x->best = -1;
+    for (int32_t i = 0; i < x->pf->n; i++)
+        x->candidates[i] = (struct candidate){.seconds = INFINITY};
+    int rc = search_options(x);
+    for (int i = 0; i < ROUNDS && !rc && x->best >= 0 && !*out; i++) {
+        int64_t less;
+        rc = build_within(x, i, out, &less);
+        x->device = less;
+        if (!rc && !*out)
+            rc = search_again(x);
+    }
+    return rc;
+}
+
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                 int64_t device, double limit, struct plan **out)
 {
-    struct search x = {
-        .pf = pf, .m = m, .b = b, .device = device, .wall = device, .limit = limit, .best = -1};
+    static const double shares[] = {1, 0.92, 0.8}; /* where other options are the best ones */
+    struct search x = {.pf = pf, .m = m, .b = b, .wall = device, .limit = limit};
     int64_t less;
     *out = NULL;
     x.candidates = malloc(((size_t)pf->n + 1) * sizeof(*x.candidates));
     int rc = x.candidates ? 0 : CKPT_ENOMEM;
-    for (int32_t i = 0; i < pf->n && !rc; i++)
-        x.candidates[i] = (struct candidate){.seconds = INFINITY};
-    if (!rc)
-        rc = search_options(&x);
-    for (int i = 0; i < ROUNDS && !rc && x.best >= 0 && !*out; i++) {
-        rc = build_within(&x, i, out, &less);
-        x.device = less;
-        if (!rc && !*out)
-            rc = search_again(&x);
-    }
+    for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++)
+        rc = search_within(&x, (int64_t)(shares[i] * (double)device), out);
     if (!rc && !*out)
         rc = search_smallest(&x);
     if (!rc && !*out && x.best >= 0)
