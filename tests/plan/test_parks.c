@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "graphs.h"
+#include "plan/transfer.h"
 
 #define UNIT (INT64_C(1) << 22)
 
@@ -349,6 +350,35 @@ static void test_cannot_leave(void **state)
     expect_fault(&f, "goes to no tier");
 }
 
+/* What is dropped and made again between two uses did not stay, so it cannot leave. */
+static void test_absences(void **state)
+{
+    (void)state;
+    struct graph *g = graph_transformer(3, UNIT, 1);
+    struct portfolio *pf;
+    int32_t found = 0;
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    for (int32_t i = 0; i < pf->n; i++) {
+        struct plan *p;
+        struct absence *list;
+        int32_t n;
+        assert_int_equal(option_steps(pf, &pf->options.data[i], &p), 0);
+        assert_int_equal(absences_find(g, &machine, p, &list, &n), 0);
+        for (int32_t k = 0; k < n; k++) {
+            if (list[k].instance < 0)
+                continue;
+            const struct plan_instance *t = &p->instances[list[k].instance];
+            assert_true(t->first <= list[k].out_step && t->last >= list[k].use_step);
+            found++;
+        }
+        free(list);
+        plan_free(p);
+    }
+    assert_true(found > 0);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
 static void test_clean_activation(void **state)
 {
     (void)state;
@@ -379,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_tier_overlap),
         cmocka_unit_test(test_cannot_leave),
         cmocka_unit_test(test_clean_activation),
+        cmocka_unit_test(test_absences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
