@@ -1,5 +1,6 @@
 /* Saves a slot of every parameter to a file. */
 #include <stdlib.h>
+#include <string.h>
 #include "context.h"
 #include "ranks.h"
 #include "state/safetensors.h"
@@ -74,19 +75,38 @@ static int save_alone(ckpt *c, const char *path, enum ckpt_slot slot)
     return rc ? context_fail(c, rc, "%s", error_get()) : 0;
 }
 
-/* What another rank writes is gathered from all. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct ckpt_param_info *)a)->name,
+                  ((const struct ckpt_param_info *)b)->name);
+}
+
+static int take_part_in(ckpt *c, const struct ckpt_param_info *p, enum ckpt_slot slot)
+{
+    ckpt_tensor param;
+    float *values = malloc((size_t)p->numel * sizeof *values);
+    if (!values)
+        return context_fail(c, CKPT_ENOMEM, "no memory to save '%s'", p->name);
+    ckpt_param_find(c, p->name, &param);
+    int rc = ckpt_param_get(c, param, p->trainable ? slot : CKPT_VALUE, values, p->numel);
+    free(values);
+    return rc;
+}
+
+/* What another rank writes is gathered from all, in the order of the file: all tensors are fp32, so
+ * that is the order of names. */
 static int take_part(ckpt *c, enum ckpt_slot slot)
 {
-    int rc = 0;
-    for (int i = 0; i < ckpt_param_count(c) && !rc; i++) {
-        struct ckpt_param_info p;
-        ckpt_tensor param = ckpt_param_at(c, i);
-        ckpt_param_info(c, param, &p);
-        float *values = malloc((size_t)p.numel * sizeof *values);
-        rc = values ? ckpt_param_get(c, param, p.trainable ? slot : CKPT_VALUE, values, p.numel)
-                    : context_fail(c, CKPT_ENOMEM, "no memory to save '%s'", p.name);
-        free(values);
-    }
+    int n = ckpt_param_count(c), rc = 0;
+    struct ckpt_param_info *all = calloc((size_t)n + 1, sizeof *all);
+    if (!all)
+        return context_fail(c, CKPT_ENOMEM, "no memory to save");
+    for (int i = 0; i < n; i++)
+        ckpt_param_info(c, ckpt_param_at(c, i), &all[i]);
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    for (int i = 0; i < n && !rc; i++)
+        rc = take_part_in(c, &all[i], slot);
+    free(all);
     return rc;
 }
 
