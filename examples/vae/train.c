@@ -153,22 +153,28 @@ static float term(const struct vae_program *p, const char *name)
     return rc ? NAN : (float)sum;
 }
 
+static void terms(const struct vae_program *p, struct vae_result *result)
+{
+    result->l1 = term(p, VAE_L1);
+    result->kl = term(p, VAE_KL);
+    result->lpips = term(p, VAE_LPIPS);
+    result->commitment = term(p, VAE_COMMITMENT);
+}
+
 /* Waits for the oldest step under way. */
 static int end(struct course *c)
 {
     struct vae_run *r = c->run;
     struct vae_program *p = vae_program_of(r, c->ended);
-    struct vae_result result = {.lr = rate(r, c->ended)};
+    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, 0, rate(r, c->ended), 0};
     struct ckpt_program_info info;
     int rc = ckpt_wait(p->program, &result.loss);
     double now = milliseconds();
 
     result.ms = now - c->last;
     c->last = now;
-    result.l1 = term(p, VAE_L1);
-    result.kl = term(p, VAE_KL);
-    result.lpips = term(p, VAE_LPIPS);
-    result.commitment = term(p, VAE_COMMITMENT);
+    if (!rc)
+        terms(p, &result);
     if (!rc && r->options.vq &&
         vae_quantizer_update(&r->quantizer, r->context, p->program, &result.used))
         return -1;

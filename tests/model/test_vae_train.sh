@@ -10,8 +10,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-small="--groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4 --size 16x8 --lengths 3,4
-    --image-share 0.3 --batch 2 --clips 2 --steps 6"
+small="--groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4 --size 16x8 --lengths 3
+    --image-share 0 --batch 2 --clips 2 --steps 6"
+several="--lengths 3,4 --image-share 0.3"
 
 fail() {
     echo "FAIL: $*"
@@ -41,14 +42,14 @@ losses() {
 
 # ---- the budget changes no number -----------------------------------------------------------------
 
-on_clip --log "$work/free.log" --save "$work/free" || fail "no budget: $(cat "$work/err")"
+on_clip $several --log "$work/free.log" --save "$work/free" || fail "no budget: $(cat "$work/err")"
 [ "$(losses "$work/free.log" | wc -l)" = 6 ] || fail "the log has not one line a step"
 [ "$(losses "$work/free.log" | cut -d' ' -f4 | sort -u | wc -l)" -gt 1 ] || fail "all clips are as long"
-refuses 1 "needs at least" "$train" $small --video "$clip" --vram 64K
+refuses 1 "needs at least" "$train" $small $several --video "$clip" --vram 64K
 "$train" $small --lengths 4 --image-share 0 --video "$clip" --vram 64K >"$work/out" 2>"$work/err"
 smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
-refuses 1 "needs at least" "$train" $small --video "$clip" --vram $((smallest - 1))
-on_clip --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
+refuses 1 "needs at least" "$train" $small --video "$clip" $several --vram $((smallest - 1))
+on_clip $several --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
     fail "smallest budget: $(cat "$work/err")"
 [ "$(losses "$work/free.log")" = "$(losses "$work/tight.log")" ] || fail "the budget changed the losses"
 cmp -s "$work/free" "$work/tight" || fail "the budget changed the weights"
@@ -56,7 +57,7 @@ peak=$(sed -n '$s/.*"arena_bytes": \([0-9]*\),.*/\1/p' "$work/tight.log")
 [ "$peak" = "$smallest" ] || fail "the arena is $peak, not $smallest"
 
 # Clips and frames one at a time: the same up to the order of sums.
-on_clip --micro-batch 1 --frames-2d 1 --log "$work/pieces.log" || fail "pieces: $(cat "$work/err")"
+on_clip $several --micro-batch 1 --frames-2d 1 --log "$work/pieces.log" || fail "pieces: $(cat "$work/err")"
 losses "$work/free.log" >"$work/a"
 losses "$work/pieces.log" >"$work/b"
 paste -d' ' "$work/a" "$work/b" | awk '{
@@ -82,13 +83,11 @@ done
 
 # ---- a codebook -----------------------------------------------------------------------------------
 
-on_clip --quantizer vq --codebook 16 --lengths 3 --image-share 0 --log "$work/vq.log" \
+on_clip --quantizer vq --codebook 16 --log "$work/vq.log" \
     --save "$work/vq" || fail "vq: $(cat "$work/err")"
-refuses 1 "needs at least" "$train" $small --quantizer vq --codebook 16 --lengths 3 --image-share 0 \
-    --video "$clip" --vram 64K
+refuses 1 "needs at least" "$train" $small --quantizer vq --codebook 16 --video "$clip" --vram 64K
 least=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
-on_clip --quantizer vq --codebook 16 --lengths 3 --image-share 0 --vram "$least" \
-    --log "$work/vq-tight.log" --save "$work/vq-tight" || fail "vq, tight: $(cat "$work/err")"
+on_clip --quantizer vq --codebook 16 --vram "$least" --log "$work/vq-tight.log" --save "$work/vq-tight" || fail "vq, tight: $(cat "$work/err")"
 [ "$(losses "$work/vq.log")" = "$(losses "$work/vq-tight.log")" ] || fail "vq: the budget changed the losses"
 cmp -s "$work/vq" "$work/vq-tight" || fail "vq: the budget changed weights or codebook"
 grep -q '"commitment": [0-9.e-]*, "codebook_used": [1-9]' "$work/vq.log" || fail "vq: nothing in the log"
@@ -97,7 +96,7 @@ refuses 1 "codebook" "$train" $small --video "$clip" --quantizer vq --codebook 3
 
 # ---- it learns ------------------------------------------------------------------------------------
 
-on_clip --lengths 3 --image-share 0 --steps 60 --lr 3e-3 --out "$work/out.d" || fail "60 steps: $(cat "$work/err")"
+on_clip --steps 60 --lr 3e-3 --out "$work/out.d" || fail "60 steps: $(cat "$work/err")"
 sed -n 's/^difference of a value: \([0-9.]*\) over.* \([0-9.]*\) over.*/\1 \2/p' "$work/out" | {
     read -r first last
     awk "BEGIN { exit !($last < 0.7 * $first) }" || { echo "FAIL: from $first to $last"; exit 1; }
