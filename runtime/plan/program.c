@@ -44,23 +44,24 @@ static int scan_new(struct scan *k, int32_t n)
     return 0;
 }
 
-/* A use by op ends an idle stretch that may be the longest so far. */
-static void end_stretch(int32_t *last, int32_t *from, int32_t *to, int32_t op)
+/* A use by op ends an idle stretch that may be the longest so far.  Not one that a write ends: it
+ * makes a part, and what was there before it is needed with it. */
+static void end_stretch(int32_t *last, int32_t *from, int32_t *to, int32_t op, bool reads)
 {
-    if (*last >= 0 && op - *last > *to - *from) {
+    if (reads && *last >= 0 && op - *last > *to - *from) {
         *from = *last;
         *to = op;
     }
     *last = op;
 }
 
-static void scan_use(struct program *p, int32_t op, int32_t s)
+static void scan_use(struct program *p, int32_t op, int32_t s, bool reads)
 {
     p->last_use[s] = op;
     if (p->g->ops[op].phase == GRAPH_FORWARD)
-        end_stretch(&p->forward_last[s], &p->skip_from[s], &p->skip_to[s], op);
+        end_stretch(&p->forward_last[s], &p->skip_from[s], &p->skip_to[s], op, reads);
     else
-        end_stretch(&p->backward_last[s], &p->break_from[s], &p->break_to[s], op);
+        end_stretch(&p->backward_last[s], &p->break_from[s], &p->break_to[s], op, reads);
 }
 
 static void scan_op(struct program *p, struct scan *k, int32_t i)
@@ -69,14 +70,14 @@ static void scan_op(struct program *p, struct scan *k, int32_t i)
     const struct graph_op *o = &g->ops[i];
     for (int32_t j = 0; j < o->n_reads; j++) {
         int32_t s = g->refs[o->reads + j];
-        scan_use(p, i, s);
+        scan_use(p, i, s, true);
         k->reader[s] = i;
         if (k->first_reader[s] > i)
             k->first_reader[s] = i;
     }
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = g->refs[o->writes + j];
-        scan_use(p, i, s);
+        scan_use(p, i, s, false);
         k->in_place[s] |= k->reader[s] == i;
         k->last_writer[s] = i;
         if (i < g->n_body)

@@ -295,9 +295,44 @@ static void test_empty_program(void **state)
     graph_free(g);
 }
 
+/*
+ * A whole is made in parts that lie far apart, and nothing reads it meanwhile: frames of a clip one
+ * after the other, joined at the end of a program that runs forward only.  What the first part
+ * wrote must stay, under every budget.
+ */
+static void test_parts_far_apart(void **state)
+{
+    (void)state;
+    struct sketch *k = sketch_new();
+    int32_t input = sketch_input(k, 8 * CKPT_ALIGN), loss;
+    int32_t whole = sketch_storage(k, 24 * CKPT_ALIGN, KIND_ACTIVATION, "whole");
+    for (int32_t part = 0; part < 3; part++) {
+        int32_t x = input;
+        for (int32_t layer = 0; layer < 4; layer++) {
+            int32_t y = sketch_storage(k, 8 * CKPT_ALIGN, KIND_ACTIVATION, "layer");
+            sketch_op(k, GRAPH_FORWARD, "layer", 1, &x, 1, &y, 1e-3);
+            x = y;
+        }
+        sketch_op(k, GRAPH_FORWARD, "part", 1, &x, 1, &whole, 1e-3);
+    }
+    loss = sketch_storage(k, CKPT_ALIGN, KIND_ACTIVATION, "loss");
+    sketch_op(k, GRAPH_FORWARD, "loss", 1, &whole, 1, &loss, 1e-3);
+    struct graph *g = k->g;
+    g->n_body = g->n_ops;
+    g->n_micro = 1;
+    struct plan *free_plan = plan_checked(g, INT64_MAX);
+    plan_free(plan_checked(g, free_plan->min_budget));
+    plan_free(free_plan);
+    graph_free(g);
+    free(k->gradient);
+    free(k->forward);
+    free(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_far_apart),
         cmocka_unit_test(test_sweep_chain),
         cmocka_unit_test(test_sweep_transformer),
         cmocka_unit_test(test_sweep_unet),
