@@ -1,6 +1,6 @@
 /*
  * libckpt: files that other programs wrote, whose tensors lie in memory in another order or have
- * other names than here.
+ * other names than here, or are read in parts.
  */
 #ifndef CKPT_FILE_H
 #define CKPT_FILE_H
@@ -34,6 +34,10 @@ typedef bool (*ckpt_other_name)(void *user, const char *name, int i, char *other
  */
 CKPT_API int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other,
                              ckpt_name_report report, void *user, int *unmatched);
+
+/* ckpt_file_read_f32 of n elements from first on, for tensors that are larger than what one wants
+ * in memory. */
+CKPT_API int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n);
 
 #ifdef __cplusplus
 }

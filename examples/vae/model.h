@@ -149,6 +149,11 @@ ckpt_tensor vae_norm_silu(ckpt_tape *t, const struct vae_style *s, const struct 
 ckpt_tensor vae_res(ckpt_tape *t, const struct vae_style *s, const struct vae_res *r,
                     ckpt_tensor x);
 
+/* How the 2-D part convolves, and its middle, which looks at all places of a frame at once. */
+struct vae_style vae_spatial_style(const struct vae *m);
+ckpt_tensor vae_spatial_middle(const struct vae *m, ckpt_tape *t, const struct vae_tower *s,
+                               ckpt_tensor x);
+
 /* The part [begin, end) of an axis; x itself where that is all. */
 ckpt_tensor vae_part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);
 

@@ -112,7 +112,7 @@ static ckpt_tensor up(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
     return conv(t, w, ckpt_upsample_nearest(t, x, (int64_t[]){2, 2}));
 }
 
-static struct vae_style style(const struct vae *m)
+struct vae_style vae_spatial_style(const struct vae *m)
 {
     return (struct vae_style){conv, 1e-6f, (int)m->config.groups};
 }
@@ -136,10 +136,10 @@ static ckpt_tensor attention(const struct vae *m, ckpt_tape *t, const struct vae
     return ckpt_add(t, x, ckpt_reshape(t, h, 4, d.shape));
 }
 
-static ckpt_tensor middle(const struct vae *m, ckpt_tape *t, const struct vae_tower *s,
-                          ckpt_tensor x)
+ckpt_tensor vae_spatial_middle(const struct vae *m, ckpt_tape *t, const struct vae_tower *s,
+                               ckpt_tensor x)
 {
-    struct vae_style by = style(m);
+    struct vae_style by = vae_spatial_style(m);
 
     x = vae_res(t, &by, &s->middle[0], x);
     x = attention(m, t, &s->attention, x);
@@ -150,7 +150,7 @@ static ckpt_tensor encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor 
 {
     const struct vae_widths *w = &m->config.spatial;
     const struct vae_tower *s = &m->spatial[0];
-    struct vae_style by = style(m);
+    struct vae_style by = vae_spatial_style(m);
 
     ckpt_label(t, "encoder.conv_in");
     x = conv(t, &s->in, x);
@@ -162,7 +162,7 @@ static ckpt_tensor encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor 
             x = down(t, &s->level[i].resample, x);
     }
     ckpt_label(t, "encoder.mid_block");
-    x = middle(m, t, s, x);
+    x = vae_spatial_middle(m, t, s, x);
     ckpt_label(t, "encoder.conv_out");
     x = conv(t, &s->out, vae_norm_silu(t, &by, &s->norm, x));
     return conv(t, &s->quant, x);
@@ -172,12 +172,12 @@ static ckpt_tensor decode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor 
 {
     const struct vae_widths *w = &m->config.spatial;
     const struct vae_tower *s = &m->spatial[1];
-    struct vae_style by = style(m);
+    struct vae_style by = vae_spatial_style(m);
 
     ckpt_label(t, "decoder.conv_in");
     ckpt_tensor x = conv(t, &s->in, conv(t, &s->quant, z));
     ckpt_label(t, "decoder.mid_block");
-    x = middle(m, t, s, x);
+    x = vae_spatial_middle(m, t, s, x);
     for (int i = w->levels - 1; i >= 0; i--) {
         ckpt_label(t, "decoder.up_blocks.%d", w->levels - 1 - i);
         for (int j = 0; j <= w->layers; j++)

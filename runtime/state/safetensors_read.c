@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "ckpt_file.h"
 #include "state/safetensors.h"
 
 #define CHUNK 65536 /* bytes converted at a time; a multiple of every element size */
@@ -196,23 +197,41 @@ static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
     return 0;
 }
 
-int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
+static int read_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
 {
     _Alignas(16) char chunk[CHUNK];
-    int rc = check_read(f, i, n, true);
-
-    if (rc)
-        return rc;
     const struct file_tensor *e = &f->tensors[i];
+    int rc = 0;
+
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
         rc = file_pread(f, chunk, part * e->dtype->size,
-                        f->data_start + e->begin + at * e->dtype->size);
+                        f->data_start + e->begin + (first + at) * e->dtype->size);
         if (!rc)
             e->dtype->to_f32(chunk, dst + at, part);
         at += part;
     }
     return rc;
+}
+
+int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
+{
+    int rc = check_read(f, i, n, true);
+
+    return rc ? rc : read_f32(f, i, 0, dst, n);
+}
+
+int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
+{
+    int rc = check_index(f, i);
+
+    if (!rc && (first < 0 || n < 0 || n > f->tensors[i].numel - first))
+        rc = error_set(CKPT_EINVAL, "%s: tensor '%s' has %lld elements, not %lld from %lld on",
+                       f->path, f->tensors[i].name, (long long)f->tensors[i].numel, (long long)n,
+                       (long long)first);
+    if (!rc)
+        rc = check_read(f, i, f->tensors[i].numel, true);
+    return rc ? rc : read_f32(f, i, first, dst, n);
 }
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)

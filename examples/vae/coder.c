@@ -1,0 +1,212 @@
+/* What vae-encode and vae-decode share; see coder.h. */
+#include <string.h>
+#include <sys/resource.h>
+#include "../common/say.h"
+#include "coder.h"
+
+#define ROW(name, type, field, metavar, help)                                                      \
+    {                                                                                              \
+        name, CKPT_OPT_##type, offsetof(struct vae_coder_options, field), metavar, help            \
+    }
+
+static const struct ckpt_option table[] = {
+    ROW("load", STRING, load, "FILE", "the weights (safetensors)"),
+    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    ROW("frames-2d", COUNT, part, "N",
+        "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)"),
+    ROW("tiles", COUNT, bands, "N",
+        "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)"),
+    ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+static void help(const char *usage)
+{
+    fputs(usage, stdout);
+    printf("\nOptions:\n");
+    ckpt_option_table_help(table, stdout);
+    printf("\nThe model:\n");
+    ckpt_option_table_help(vae_model_table, stdout);
+    printf("\nOptions of the library:\n");
+    ckpt_option_table_help(ckpt_options_table(), stdout);
+}
+
+/* Takes the two names out of the arguments, so that all that is left is wrong. */
+static int take_files(int *argc, char **argv, const char *file[2])
+{
+    int n = 0;
+
+    for (int i = 1; i < *argc && n < 2;) {
+        if (!strncmp(argv[i], "--", 2)) {
+            i++;
+            continue;
+        }
+        file[n++] = argv[i];
+        memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
+        --*argc;
+    }
+    return n;
+}
+
+int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
+                    const char *file[2])
+{
+    const struct ckpt_option *tables[] = {vae_model_table, table, ckpt_options_table()};
+    struct vae_coder_options *o = &k->options;
+
+    *k = (struct vae_coder){.options = {.model = VAE_MODEL_OPTIONS_INIT,
+                                        .part = CKPT_AUTO,
+                                        .bands = CKPT_AUTO,
+                                        .library = CKPT_OPTIONS_INIT}};
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv))
+        return say_fail("%s", ckpt_error(NULL));
+    if (o->help) {
+        help(usage);
+        return 1;
+    }
+    int n = take_files(&argc, argv, file);
+    if (ckpt_options_reject(argc, argv, 3, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (n < 2)
+        return say_fail("two files are needed, what to read and what to write; see --help");
+    if (o->part < CKPT_AUTO || o->bands < CKPT_AUTO || o->bands == 0)
+        return say_fail("--frames-2d must be at least 0, --tiles at least 1");
+    if (!o->load && !o->library.plan_only)
+        return say_fail("--load FILE is missing: weights of this model (%s)", o->model.model);
+    return 0;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width)
+{
+    struct vae_coder_options *o = &k->options;
+    struct vae_config config;
+
+    if (vae_model_configure(&o->model, &config))
+        return -1;
+    int64_t factor = vae_factor(&config);
+    k->height = height;
+    k->width = width;
+    k->padded_height = (height + factor - 1) / factor * factor;
+    k->padded_width = (width + factor - 1) / factor * factor;
+    if (ckpt_open(&k->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (vae_create(&k->model, k->context, &config))
+        return say_fail("%s", ckpt_error(k->context));
+    return o->load ? vae_load(k->context, o->load, o->partial) : 0;
+}
+
+void vae_coder_close(struct vae_coder *k)
+{
+    ckpt_close(k->context);
+    k->context = NULL;
+}
+
+int64_t vae_coder_rows(const struct vae_coder *k)
+{
+    return k->padded_height / vae_factor(&k->model.config);
+}
+
+int64_t vae_coder_columns(const struct vae_coder *k)
+{
+    return k->padded_width / vae_factor(&k->model.config);
+}
+
+/* ---- programs ------------------------------------------------------------------------------ */
+
+/* The ways to cut a chunk that the options leave open, each a coder of its own. */
+static int make_ways(const struct vae_coder *k, ckpt_recorder record, struct vae_coder *user,
+                     struct ckpt_way *ways)
+{
+    const struct vae_coder_options *o = &k->options;
+    struct vae_cut cut[VAE_CUTS];
+    int all = vae_cuts(cut, k->frames, vae_coder_rows(k)), n = 0;
+
+    for (int i = 0; i < all; i++) {
+        bool given = o->part != CKPT_AUTO, banded = o->bands != CKPT_AUTO;
+        cut[i].part = given ? o->part : cut[i].part;
+        cut[i].bands = banded ? o->bands : cut[i].bands;
+        bool again = false;
+        for (int j = 0; j < n; j++)
+            again |= user[j].cut.part == cut[i].part && user[j].cut.bands == cut[i].bands;
+        if (again)
+            continue;
+        user[n] = *k;
+        user[n].cut = cut[i];
+        ways[n] = (struct ckpt_way){record, &user[n]};
+        n++;
+    }
+    return n;
+}
+
+/* The plan of the first program is shown, that of a shorter chunk at the end is like it. */
+static void show(const struct vae_coder *k, bool first)
+{
+    if (!first)
+        return;
+    ckpt_plan_print(k->program, stdout);
+    if (k->cut.part > 0 && k->cut.part < k->frames)
+        printf("2-D part: %lld frames at a time\n", (long long)k->cut.part);
+    if (k->cut.bands > 1)
+        printf("2-D part: frames in %lld bands, exact\n", (long long)k->cut.bands);
+    fflush(stdout);
+}
+
+/* With --vram all ways are planned and the fastest that fits is taken.  Without, the first that
+ * fits: they come from the fastest to the one that needs least. */
+static int compile_ways(struct vae_coder *k, int n, const struct ckpt_way *ways, int *chosen)
+{
+    int rc = CKPT_EBUDGET;
+
+    if (k->options.library.vram)
+        return ckpt_compile_fastest(k->context, n, ways, NULL, 1, &k->program, chosen);
+    for (*chosen = 0; rc == CKPT_EBUDGET && *chosen < n; ++*chosen)
+        rc = ckpt_compile(k->context, ways[*chosen].record, ways[*chosen].user, NULL, 1,
+                          &k->program);
+    --*chosen;
+    return rc;
+}
+
+int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
+{
+    struct vae_coder user[VAE_CUTS];
+    struct ckpt_way ways[VAE_CUTS];
+    bool first = !k->program;
+    int chosen;
+
+    if (k->program && k->frames == frames)
+        return 0;
+    ckpt_program_free(k->program);
+    k->program = NULL;
+    k->frames = frames;
+    if (compile_ways(k, make_ways(k, record, user, ways), ways, &chosen))
+        return say_fail("a chunk of %lld frames: %s", (long long)frames, ckpt_error(k->context));
+    k->cut = user[chosen].cut;
+    show(k, first);
+    return 0;
+}
+
+int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n, const char *out,
+                  float *y, int64_t m)
+{
+    if (ckpt_feed(k->program, in, x, n * (int64_t)sizeof *x) || ckpt_step(k->program, NULL) ||
+        ckpt_fetch(k->program, out, y, m * (int64_t)sizeof *y))
+        return say_fail("%s", ckpt_error(k->context));
+    return 0;
+}
+
+void vae_coder_report(const struct vae_coder *k)
+{
+    struct ckpt_program_info info;
+    struct rusage usage;
+    char arena[32], host[32];
+
+    ckpt_program_info(k->program, &info);
+    getrusage(RUSAGE_SELF, &usage);
+    printf("memory: arena %s; the process took up to %s of the host\n",
+           say_bytes(arena, info.arena_bytes), say_bytes(host, (int64_t)usage.ru_maxrss * 1024));
+}

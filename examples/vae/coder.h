@@ -1,0 +1,54 @@
+/* What vae-encode and vae-decode share: options, the model, programs of one chunk. */
+#ifndef VAE_CODER_H
+#define VAE_CODER_H
+
+#include "ckpt_ways.h"
+#include "model_options.h"
+#include "tiles.h"
+
+struct vae_coder_options {
+    struct vae_model_options model;
+    const char *load;
+    int64_t part, bands; /* CKPT_AUTO: chosen by the planner */
+    bool partial, sample, help;
+    struct ckpt_options library;
+};
+
+struct vae_coder {
+    struct vae_coder_options options;
+    struct vae model;
+    ckpt *context;
+    int64_t height, width;               /* of the frames */
+    int64_t padded_height, padded_width; /* whole cells */
+    /* the program */
+    ckpt_program *program;
+    int64_t frames; /* of its chunk */
+    struct vae_cut cut;
+};
+
+/* Parses the command line: options and two names of files.  usage is for --help.  Returns 0 to go
+ * on, 1 when all is done and -1 when a sentence was printed. */
+int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
+                    const char *file[2]);
+
+/* Takes the sizes of the frames, opens the device and loads the weights.  Returns 0, or -1 after a
+ * sentence, as all below. */
+int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width);
+void vae_coder_close(struct vae_coder *k);
+
+/* Makes the program of a chunk of so many frames, unless it is there.  record gets the coder, cut
+ * as it is to be recorded. */
+int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames);
+
+/* Feeds one input, runs a step and fetches one output. */
+int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n, const char *out,
+                  float *y, int64_t m);
+
+/* Prints what memory the run took. */
+void vae_coder_report(const struct vae_coder *k);
+
+/* Rows and columns of the latents. */
+int64_t vae_coder_rows(const struct vae_coder *k);
+int64_t vae_coder_columns(const struct vae_coder *k);
+
+#endif

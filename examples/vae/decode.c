@@ -1,0 +1,177 @@
+/* vae-decode: a file of latents back to a video, chunk by chunk. */
+#include <math.h>
+#include <stdlib.h>
+#include "../common/frames.h"
+#include "../common/say.h"
+#include "coder.h"
+#include "latents.h"
+
+const char say_program[] = "vae-decode";
+
+static const char usage[] =
+    "Usage: vae-decode [OPTION]... --load WEIGHTS LATENTS VIDEO\n\n"
+    "Decodes what vae-encode made, of any length, inside a memory budget.  VIDEO ends in .mp4 or\n"
+    "another ending of a video, in .rgb for raw frames, or is a directory of PNG pictures.\n";
+
+/* What a chunk passes through. */
+struct buffers {
+    float *file, *z; /* latents as files hold them, and as the program takes them */
+    float *x;        /* [chunk, height, width, 3] */
+    uint8_t *rgb;    /* a frame */
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct vae_coder *k = user;
+    int64_t latents = vae_latent_frames(k->frames, 0);
+    int64_t shape[] = {batch, latents, vae_coder_rows(k), vae_coder_columns(k),
+                       k->model.config.latent};
+    ckpt_tensor z = ckpt_input(t, "latents", CKPT_F32, 5, shape);
+
+    z = vae_denormalize(&k->model, k->context, t, z);
+    z = vae_temporal_decode(&k->model, t, z, k->frames, 0);
+    ckpt_tensor x = vae_tiled_decode(&k->model, t, ckpt_cast(t, z, CKPT_F32), k->cut);
+    x = vae_part(t, vae_part(t, x, 2, 0, k->height), 3, 0, k->width);
+    x = ckpt_cast(t, x, CKPT_F32);
+    ckpt_output(t, "x", x);
+    return x;
+}
+
+/* [T, Z, h, w] -> [T, h, w, Z] */
+static void channels_last(const struct vae_coder *k, const float *from, float *z, int64_t frames)
+{
+    int64_t plane = vae_coder_rows(k) * vae_coder_columns(k), channels = k->model.config.latent;
+
+    for (int64_t f = 0; f < frames; f++)
+        for (int64_t p = 0; p < plane; p++)
+            for (int64_t c = 0; c < channels; c++)
+                *z++ = from[(f * channels + c) * plane + p];
+}
+
+static int put_frames(const struct vae_coder *k, struct buffers *b, struct sink *s, int64_t frames)
+{
+    int64_t values = k->height * k->width * 3;
+
+    for (int64_t f = 0; f < frames; f++) {
+        for (int64_t i = 0; i < values; i++) {
+            float v = (b->x[f * values + i] + 1.f) * 127.5f;
+            b->rgb[i] = (uint8_t)lrintf(fminf(fmaxf(v, 0.f), 255.f));
+        }
+        if (sink_put(s, b->rgb))
+            return -1;
+    }
+    return 0;
+}
+
+static int decode_chunk(struct vae_coder *k, struct vae_latent_reader *r, struct buffers *b,
+                        struct sink *s, int64_t first, int64_t n)
+{
+    int64_t latents = vae_latent_frames(n, 0);
+    int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
+
+    if (vae_latents_read(r, first, latents, b->file))
+        return -1;
+    channels_last(k, b->file, b->z, latents);
+    if (vae_coder_compile(k, record, n) ||
+        vae_coder_run(k, "latents", b->z, latents * cell, "x", b->x, n * k->height * k->width * 3))
+        return -1;
+    return put_frames(k, b, s, n);
+}
+
+static int decode_all(struct vae_coder *k, struct vae_latent_reader *r, struct buffers *b,
+                      struct sink *s)
+{
+    const struct vae_latent_info *i = &r->info;
+    ckpt_progress *progress = ckpt_progress_open(stderr, "decode", i->frames);
+    struct ckpt_program_info info;
+    int64_t latents = 0;
+    int rc = 0;
+
+    for (int64_t at = 0; at < i->frames && !rc; at += i->chunk) {
+        int64_t n = i->frames - at < i->chunk ? i->frames - at : i->chunk;
+        rc = decode_chunk(k, r, b, s, latents, n);
+        latents += vae_latent_frames(n, 0);
+        if (rc)
+            break;
+        ckpt_program_info(k->program, &info);
+        ckpt_progress_step(progress, at + n, NAN, info.arena_bytes);
+    }
+    ckpt_progress_close(progress);
+    return rc ? rc : sink_finish(s);
+}
+
+static int64_t chunk_of(const struct vae_latent_info *i)
+{
+    return i->chunk < i->frames ? i->chunk : i->frames;
+}
+
+static int decode_to(struct vae_coder *k, struct vae_latent_reader *r, const char *path)
+{
+    const struct vae_latent_info *i = &r->info;
+    int64_t n = chunk_of(i), cells = vae_latent_frames(n, 0) * i->latent * i->rows * i->columns;
+    struct buffers b = {malloc((size_t)cells * sizeof(float)),
+                        malloc((size_t)cells * sizeof(float)),
+                        malloc((size_t)(n * i->height * i->width * 3) * sizeof(float)),
+                        malloc((size_t)(i->height * i->width * 3))};
+    struct sink s = {.width = i->width, .height = i->height, .frames = i->frames, .fps = i->fps};
+    int rc = b.file && b.z && b.x && b.rgb ? 0 : say_fail("no memory for a chunk of frames");
+
+    if (!rc)
+        rc = sink_open(&s, path) || decode_all(k, r, &b, &s);
+    sink_close(&s);
+    free(b.file);
+    free(b.z);
+    free(b.x);
+    free(b.rgb);
+    if (rc)
+        return -1;
+    vae_coder_report(k);
+    printf("%s: %lld frames of %lld x %lld in %s\n", r->path, (long long)i->frames,
+           (long long)i->width, (long long)i->height, path);
+    return 0;
+}
+
+/* Whether the latents are those of such a model. */
+static int check(const struct vae_coder *k, const struct vae_latent_reader *r)
+{
+    const struct vae_latent_info *i = &r->info;
+
+    if (i->latent != k->model.config.latent)
+        return say_fail("%s: latents of %lld channels; --model %s has %lld", r->path,
+                        (long long)i->latent, k->options.model.model,
+                        (long long)k->model.config.latent);
+    if (i->rows != vae_coder_rows(k) || i->columns != vae_coder_columns(k))
+        return say_fail("%s: %lld x %lld cells; frames of %lld x %lld have %lld x %lld with "
+                        "--model %s",
+                        r->path, (long long)i->columns, (long long)i->rows, (long long)i->width,
+                        (long long)i->height, (long long)vae_coder_columns(k),
+                        (long long)vae_coder_rows(k), k->options.model.model);
+    return 0;
+}
+
+static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file[2])
+{
+    if (k->options.sample)
+        return say_fail("--sample is for vae-encode: decoding draws nothing");
+    if (vae_latents_open(r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
+        check(k, r))
+        return -1;
+    if (k->options.library.plan_only)
+        return vae_coder_compile(k, record, chunk_of(&r->info));
+    return decode_to(k, r, file[1]);
+}
+
+int main(int argc, char **argv)
+{
+    struct vae_coder k;
+    struct vae_latent_reader r = {.file = NULL};
+    const char *file[2];
+    int rc = vae_coder_parse(&k, argc, argv, usage, file);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&k, &r, file);
+    vae_latents_close(&r);
+    vae_coder_close(&k);
+    return rc ? 1 : 0;
+}

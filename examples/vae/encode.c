@@ -1,0 +1,194 @@
+/* vae-encode: a video to a file of latents, chunk by chunk. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/frames.h"
+#include "../common/say.h"
+#include "coder.h"
+#include "latents.h"
+
+const char say_program[] = "vae-encode";
+
+static const char usage[] =
+    "Usage: vae-encode [OPTION]... --load WEIGHTS VIDEO LATENTS\n\n"
+    "Encodes a video of any length with the video autoencoder of Open-Sora 1.2, 17 frames to 5\n"
+    "latents, inside a memory budget.\n";
+
+/* What a chunk passes through. */
+struct buffers {
+    uint8_t *rgb; /* a frame */
+    float *x;     /* [chunk, padded height, padded width, 3] */
+    float *y, *z; /* latents as the program gives them, and as files hold them */
+};
+
+static ckpt_tensor noise(const struct vae_coder *k, ckpt_tape *t, int64_t frames)
+{
+    int64_t shape[] = {1, frames, vae_coder_rows(k), vae_coder_columns(k), k->model.config.latent};
+
+    return k->options.sample ? ckpt_randn(t, CKPT_F32, 5, shape) : CKPT_NONE;
+}
+
+/* Noise is recorded first, so that it does not depend on how the rest is cut. */
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct vae_coder *k = user;
+    int64_t shape[] = {batch, k->frames, k->padded_height, k->padded_width, 3};
+    ckpt_tensor of_frames = noise(k, t, k->frames);
+    ckpt_tensor of_time = noise(k, t, vae_latent_frames(k->frames, 0));
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5, shape);
+    struct vae_posterior p = vae_posterior(t, vae_tiled_encode(&k->model, t, x, k->cut));
+    ckpt_tensor z = ckpt_affine(t, vae_sample(t, &p, of_frames), VAE_FACTOR, 0.f);
+
+    p = vae_posterior(t, vae_temporal_encode(&k->model, t, z, 0));
+    z = vae_normalize(&k->model, k->context, t, vae_sample(t, &p, of_time));
+    ckpt_output(t, "latents", z);
+    return z;
+}
+
+/* Bytes to [-1, 1]; what is missing to whole cells is what stands at the edge. */
+static void take_frame(const struct vae_coder *k, const uint8_t *rgb, float *x)
+{
+    for (int64_t row = 0; row < k->padded_height; row++) {
+        int64_t from = row < k->height ? row : k->height - 1;
+        for (int64_t column = 0; column < k->padded_width; column++) {
+            int64_t at = from * k->width + (column < k->width ? column : k->width - 1);
+            for (int channel = 0; channel < 3; channel++)
+                *x++ = (float)rgb[at * 3 + channel] / 127.5f - 1.f;
+        }
+    }
+}
+
+/* Up to a chunk of frames.  Returns how many, or -1. */
+static int64_t take_chunk(struct frames *f, const struct vae_coder *k, struct buffers *b)
+{
+    int64_t frame = k->padded_height * k->padded_width * 3;
+
+    for (int64_t n = 0; n < VAE_CHUNK; n++) {
+        int rc = frames_next(f, b->rgb);
+        if (rc < 0)
+            return -1;
+        if (!rc)
+            return n;
+        take_frame(k, b->rgb, b->x + n * frame);
+    }
+    return VAE_CHUNK;
+}
+
+/* [T, h, w, Z] -> [T, Z, h, w] */
+static void channels_first(const struct vae_coder *k, const float *y, float *z, int64_t frames)
+{
+    int64_t plane = vae_coder_rows(k) * vae_coder_columns(k), channels = k->model.config.latent;
+
+    for (int64_t f = 0; f < frames; f++)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t p = 0; p < plane; p++)
+                *z++ = y[(f * plane + p) * channels + c];
+}
+
+static int encode_chunk(struct vae_coder *k, struct buffers *b, int64_t n,
+                        struct vae_latent_writer *w)
+{
+    int64_t latents = vae_latent_frames(n, 0), pixels = k->padded_height * k->padded_width * 3;
+    int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
+
+    if (vae_coder_compile(k, record, n) ||
+        vae_coder_run(k, "x", b->x, n * pixels, "latents", b->y, latents * cell))
+        return -1;
+    channels_first(k, b->y, b->z, latents);
+    return vae_latents_put(w, b->z, latents, n);
+}
+
+static int encode_all(struct vae_coder *k, struct frames *f, struct buffers *b,
+                      struct vae_latent_writer *w)
+{
+    ckpt_progress *progress = ckpt_progress_open(stderr, "encode", f->announced);
+    struct ckpt_program_info info;
+    int64_t n = VAE_CHUNK;
+    int rc = 0;
+
+    while (!rc && n == VAE_CHUNK) {
+        n = take_chunk(f, k, b);
+        rc = n < 0 ? -1 : n > 0 ? encode_chunk(k, b, n, w) : 0;
+        if (!rc && k->program) {
+            ckpt_program_info(k->program, &info);
+            ckpt_progress_step(progress, f->taken, NAN, info.arena_bytes);
+        }
+    }
+    ckpt_progress_close(progress);
+    if (!rc && !f->taken)
+        return say_fail("%s: holds no frame", f->path);
+    if (!rc && f->taken < f->announced)
+        fprintf(stderr, "%s: %s: ends after %lld of the %lld frames it announces; these are kept\n",
+                say_program, f->path, (long long)f->taken, (long long)f->announced);
+    return rc;
+}
+
+static int make_buffers(const struct vae_coder *k, struct buffers *b)
+{
+    int64_t pixels = k->padded_height * k->padded_width * 3;
+    int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
+    int64_t latents = vae_latent_frames(VAE_CHUNK, 0) * cell;
+
+    b->rgb = malloc((size_t)(k->height * k->width * 3));
+    b->x = malloc((size_t)(VAE_CHUNK * pixels) * sizeof *b->x);
+    b->y = malloc((size_t)latents * sizeof *b->y);
+    b->z = malloc((size_t)latents * sizeof *b->z);
+    return b->rgb && b->x && b->y && b->z ? 0 : say_fail("no memory for a chunk of frames");
+}
+
+static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
+{
+    struct buffers b = {0};
+    struct vae_latent_writer w = {.file = NULL};
+    struct vae_latent_info info = {.height = k->height,
+                                   .width = k->width,
+                                   .chunk = VAE_CHUNK,
+                                   .fps = f->fps > 0 ? f->fps : 24,
+                                   .latent = k->model.config.latent,
+                                   .rows = vae_coder_rows(k),
+                                   .columns = vae_coder_columns(k)};
+    int rc = make_buffers(k, &b) || vae_latents_create(&w, path, &info) ||
+             encode_all(k, f, &b, &w) || vae_latents_finish(&w);
+
+    vae_latents_abandon(&w);
+    free(b.rgb);
+    free(b.x);
+    free(b.y);
+    free(b.z);
+    if (rc)
+        return -1;
+    vae_coder_report(k);
+    printf("%s: %lld frames of %lld x %lld to %lld latents [%lld, %lld, %lld] in %s\n", f->path,
+           (long long)w.info.frames, (long long)k->width, (long long)k->height,
+           (long long)w.info.latent_frames, (long long)info.latent, (long long)info.rows,
+           (long long)info.columns, path);
+    return 0;
+}
+
+static int go(struct vae_coder *k, struct frames *f, const char *file[2])
+{
+    if (frames_open(f, file[0]) || vae_coder_open(k, f->height, f->width))
+        return -1;
+    if (k->padded_height != k->height || k->padded_width != k->width)
+        printf("frames of %lld x %lld are filled up to %lld x %lld; decoding crops them\n",
+               (long long)k->width, (long long)k->height, (long long)k->padded_width,
+               (long long)k->padded_height);
+    if (k->options.library.plan_only)
+        return vae_coder_compile(k, record, VAE_CHUNK);
+    return encode_to(k, f, file[1]);
+}
+
+int main(int argc, char **argv)
+{
+    struct vae_coder k;
+    struct frames f = {.ops = NULL};
+    const char *file[2];
+    int rc = vae_coder_parse(&k, argc, argv, usage, file);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&k, &f, file);
+    frames_close(&f);
+    vae_coder_close(&k);
+    return rc ? 1 : 0;
+}

@@ -1,0 +1,47 @@
+/*
+ * Files of latents: safetensors with "latents" fp32 [T', Z, h, w] as a diffusion model sees them,
+ * and as i32 and fp32 [1] what they were made of: "frames", "height", "width", "chunk", "fps".
+ * Both ends work chunk by chunk, so that clips of any length pass through the same memory.
+ */
+#ifndef VAE_LATENTS_H
+#define VAE_LATENTS_H
+
+#include <stdio.h>
+#include "ckpt_file.h"
+
+struct vae_latent_info {
+    int64_t frames, height, width; /* of the clip */
+    int64_t chunk;                 /* frames that were encoded together */
+    double fps;
+    int64_t latent, rows, columns; /* Z, h, w */
+    int64_t latent_frames;         /* T' */
+};
+
+struct vae_latent_writer {
+    struct vae_latent_info info; /* frames and latent_frames are known at the end */
+    char path[4096], partial[4096 + 16];
+    FILE *file;
+};
+
+/* Opens a file beside path, which takes its place when it is finished.  All return 0, or -1 after a
+ * sentence. */
+int vae_latents_create(struct vae_latent_writer *w, const char *path,
+                       const struct vae_latent_info *info);
+/* Adds latents [n, Z, h, w] of so many frames. */
+int vae_latents_put(struct vae_latent_writer *w, const float *z, int64_t n, int64_t frames);
+int vae_latents_finish(struct vae_latent_writer *w);
+void vae_latents_abandon(struct vae_latent_writer *w); /* also after a finish */
+
+struct vae_latent_reader {
+    struct vae_latent_info info;
+    const char *path;
+    ckpt_file *file;
+    int tensor;
+};
+
+/* Opens and checks: the shapes, and that the latents are as many as the frames ask for. */
+int vae_latents_open(struct vae_latent_reader *r, const char *path);
+int vae_latents_read(struct vae_latent_reader *r, int64_t first, int64_t n, float *z);
+void vae_latents_close(struct vae_latent_reader *r);
+
+#endif

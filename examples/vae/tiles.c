@@ -1,0 +1,283 @@
+/*
+ * Bands of rows.  What is drawn into a band is gathered from those of the layer before, with a row
+ * more on either side where a kernel of 3 looks there.  Bands of a layer are recorded one after
+ * the other, so that those of the layer before can go as soon as they were seen.
+ */
+#include "ckpt_vae.h"
+#include "tiles.h"
+
+enum { MOST = CKPT_MAX_PARTS };
+
+/* A plane of frames [N, H, W, C] in bands: band i holds the rows [cut[i], cut[i + 1]). */
+struct plane {
+    int n;
+    int64_t cut[MOST + 1];
+    ckpt_tensor band[MOST];
+};
+
+/* What a normalisation needs besides the values. */
+struct norm {
+    ckpt_tensor stats;
+    const struct vae_norm *map;
+};
+
+struct tiler {
+    const struct vae *m;
+    ckpt_tape *t;
+    struct vae_style style;
+    int n;                  /* bands */
+    int64_t rows[MOST + 1]; /* their cuts in the plane of the latents */
+};
+
+static struct plane whole(ckpt_tape *t, ckpt_tensor x)
+{
+    return (struct plane){1, {0, ckpt_desc_of(t, x).shape[1]}, {x}};
+}
+
+/* No bands yet, with the cuts of latents times scale. */
+static struct plane empty(const struct tiler *k, int64_t scale)
+{
+    struct plane p = {.n = k->n};
+
+    for (int i = 0; i <= k->n; i++)
+        p.cut[i] = k->rows[i] * scale;
+    return p;
+}
+
+/* Rows [lo, hi) out of the bands they are in. */
+static ckpt_tensor gather(ckpt_tape *t, const struct plane *p, int64_t lo, int64_t hi)
+{
+    ckpt_tensor piece[MOST];
+    int n = 0;
+
+    for (int i = 0; i < p->n; i++) {
+        int64_t from = lo > p->cut[i] ? lo : p->cut[i];
+        int64_t to = hi < p->cut[i + 1] ? hi : p->cut[i + 1];
+        if (from < to)
+            piece[n++] = vae_part(t, p->band[i], 1, from - p->cut[i], to - p->cut[i]);
+    }
+    return n > 1 ? ckpt_concat(t, 1, n, piece) : piece[0];
+}
+
+static ckpt_tensor join(ckpt_tape *t, const struct plane *p)
+{
+    return gather(t, p, 0, p->cut[p->n]);
+}
+
+static struct norm find_norm(const struct tiler *k, const struct plane *p,
+                             const struct vae_norm *map)
+{
+    ckpt_tensor moments[MOST];
+
+    for (int i = 0; i < p->n; i++)
+        moments[i] = ckpt_group_norm_moments(k->t, p->band[i], k->style.groups);
+    return (struct norm){ckpt_group_norm_join(k->t, p->n, moments, k->style.eps), map};
+}
+
+static ckpt_tensor normalized(const struct tiler *k, const struct norm *n, ckpt_tensor x)
+{
+    return n ? ckpt_group_norm_apply(k->t, x, n->stats, n->map->weight, n->map->bias, true) : x;
+}
+
+/* A convolution over rows that are all there, but for so many zeros above and below them. */
+static ckpt_tensor conv_rows(const struct tiler *k, const struct vae_conv *w, ckpt_tensor x,
+                             int64_t above, int64_t below)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+
+    spec.before[0] = above;
+    spec.after[0] = below;
+    spec.before[1] = spec.after[1] = ckpt_desc_of(k->t, w->weight).shape[2] / 2;
+    return ckpt_conv(k->t, x, w->weight, w->bias, &spec);
+}
+
+/* Rows [lo, hi) of conv(silu(norm(in))); norm NULL: of conv(in). */
+static ckpt_tensor conv_band(const struct tiler *k, const struct vae_conv *w,
+                             const struct norm *norm, const struct plane *in, int64_t lo,
+                             int64_t hi)
+{
+    int64_t height = in->cut[in->n], halo = ckpt_desc_of(k->t, w->weight).shape[1] / 2;
+    int64_t above = lo < halo ? halo - lo : 0, below = hi + halo > height ? hi + halo - height : 0;
+    ckpt_tensor x = gather(k->t, in, lo - halo + above, hi + halo - below);
+
+    return conv_rows(k, w, normalized(k, norm, x), above, below);
+}
+
+static struct plane conv_plane(const struct tiler *k, const struct vae_conv *w,
+                               const struct norm *norm, const struct plane *in, int64_t scale)
+{
+    struct plane out = empty(k, scale);
+
+    for (int i = 0; i < out.n; i++)
+        out.band[i] = conv_band(k, w, norm, in, out.cut[i], out.cut[i + 1]);
+    return out;
+}
+
+static struct plane res_plane(const struct tiler *k, const struct vae_res *r,
+                              const struct plane *in, int64_t scale)
+{
+    struct norm norm = find_norm(k, in, &r->norm[0]);
+    struct plane h = conv_plane(k, &r->conv[0], &norm, in, scale), out = empty(k, scale);
+
+    norm = find_norm(k, &h, &r->norm[1]);
+    for (int i = 0; i < out.n; i++) {
+        int64_t lo = out.cut[i], hi = out.cut[i + 1];
+        ckpt_tensor y = conv_band(k, &r->conv[1], &norm, &h, lo, hi);
+        ckpt_tensor x = r->shortcut.weight.id ? conv_band(k, &r->shortcut, NULL, in, lo, hi)
+                                              : gather(k->t, in, lo, hi);
+        out.band[i] = ckpt_add(k->t, x, y);
+    }
+    return out;
+}
+
+/* Twice as large: the rows around a band are made larger with it, and all but the one next to it
+ * left out. */
+static struct plane up_plane(const struct tiler *k, const struct vae_conv *w,
+                             const struct plane *in, int64_t scale)
+{
+    struct plane out = empty(k, scale);
+    int64_t height = in->cut[in->n];
+
+    for (int i = 0; i < out.n; i++) {
+        int64_t lo = out.cut[i] / 2, hi = out.cut[i + 1] / 2;
+        int64_t above = lo == 0, below = hi == height;
+        int64_t rows = 2 * (hi - lo) + !above + !below;
+        ckpt_tensor x = gather(k->t, in, lo - !above, hi + !below);
+        x = ckpt_upsample_nearest(k->t, x, (int64_t[]){2, 2});
+        x = vae_part(k->t, x, 1, !above, !above + rows);
+        out.band[i] = conv_rows(k, w, x, above, below);
+    }
+    return out;
+}
+
+/* Half as large: a band sees one row of the next, or one of zeros. */
+static struct plane down_plane(const struct tiler *k, const struct vae_conv *w,
+                               const struct plane *in, int64_t scale)
+{
+    struct plane out = empty(k, scale);
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+
+    spec.stride[0] = spec.stride[1] = 2;
+    spec.after[1] = 1;
+    for (int i = 0; i < out.n; i++) {
+        spec.after[0] = i + 1 == out.n;
+        ckpt_tensor x = gather(k->t, in, 2 * out.cut[i], 2 * out.cut[i + 1] + (i + 1 < out.n));
+        out.band[i] = ckpt_conv(k->t, x, w->weight, w->bias, &spec);
+    }
+    return out;
+}
+
+/* ---- the two ways --------------------------------------------------------------------------- */
+
+static ckpt_tensor encode_bands(const struct tiler *k, ckpt_tensor x)
+{
+    const struct vae_widths *w = &k->m->config.spatial;
+    const struct vae_tower *s = &k->m->spatial[0];
+    int last = w->levels - 1;
+    struct plane p = whole(k->t, x);
+
+    ckpt_label(k->t, "encoder.conv_in");
+    p = conv_plane(k, &s->in, NULL, &p, (int64_t)1 << last);
+    for (int i = 0; i < last; i++) {
+        int64_t scale = (int64_t)1 << (last - i);
+        ckpt_label(k->t, "encoder.down_blocks.%d", i);
+        for (int j = 0; j < w->layers; j++)
+            p = res_plane(k, &s->level[i].res[j], &p, scale);
+        p = down_plane(k, &s->level[i].resample, &p, scale / 2);
+    }
+    ckpt_label(k->t, "encoder.down_blocks.%d", last);
+    x = join(k->t, &p);
+    for (int j = 0; j < w->layers; j++)
+        x = vae_res(k->t, &k->style, &s->level[last].res[j], x);
+    ckpt_label(k->t, "encoder.mid_block");
+    x = vae_spatial_middle(k->m, k->t, s, x);
+    ckpt_label(k->t, "encoder.conv_out");
+    x = k->style.conv(k->t, &s->out, vae_norm_silu(k->t, &k->style, &s->norm, x));
+    return k->style.conv(k->t, &s->quant, x);
+}
+
+static ckpt_tensor decode_bands(const struct tiler *k, ckpt_tensor z)
+{
+    const struct vae_widths *w = &k->m->config.spatial;
+    const struct vae_tower *s = &k->m->spatial[1];
+    int last = w->levels - 1;
+
+    ckpt_label(k->t, "decoder.conv_in");
+    ckpt_tensor x = k->style.conv(k->t, &s->in, k->style.conv(k->t, &s->quant, z));
+    ckpt_label(k->t, "decoder.mid_block");
+    x = vae_spatial_middle(k->m, k->t, s, x);
+    ckpt_label(k->t, "decoder.up_blocks.0");
+    for (int j = 0; j <= w->layers; j++)
+        x = vae_res(k->t, &k->style, &s->level[last].res[j], x);
+    struct plane p = whole(k->t, x);
+    for (int i = last; i > 0; i--) {
+        int64_t scale = (int64_t)1 << (w->levels - i);
+        p = up_plane(k, &s->level[i].resample, &p, scale);
+        ckpt_label(k->t, "decoder.up_blocks.%d", w->levels - i);
+        for (int j = 0; j <= w->layers; j++)
+            p = res_plane(k, &s->level[i - 1].res[j], &p, scale);
+    }
+    ckpt_label(k->t, "decoder.conv_out");
+    struct norm norm = find_norm(k, &p, &s->norm);
+    p = conv_plane(k, &s->out, &norm, &p, (int64_t)1 << last);
+    return join(k->t, &p);
+}
+
+typedef ckpt_tensor (*record_bands)(const struct tiler *k, ckpt_tensor x);
+
+/* Frames of [B, T, ...], part at a time, each part in bands; rows: of the latents. */
+static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut,
+                            int64_t rows, record_bands record)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    struct tiler k = {.m = m, .t = t, .style = vae_spatial_style(m)};
+    int64_t frames = d.shape[0] * d.shape[1], part = cut.part;
+    ckpt_tensor out[CKPT_MAX_PARTS];
+    int n = 0;
+
+    k.n = (int)(cut.bands < rows ? cut.bands : rows);
+    k.n = k.n < MOST ? k.n : MOST;
+    for (int i = 0; i <= k.n; i++)
+        k.rows[i] = rows * i / k.n;
+    part = part < 1 || part > frames ? frames : part;
+    if ((frames + part - 1) / part > CKPT_MAX_PARTS)
+        part = (frames + CKPT_MAX_PARTS - 1) / CKPT_MAX_PARTS;
+    x = ckpt_reshape(t, x, 4, (int64_t[]){frames, d.shape[2], d.shape[3], d.shape[4]});
+    x = ckpt_cast(t, x, m->config.dtype);
+    for (int64_t at = 0; at < frames; at += part)
+        out[n++] = record(&k, vae_part(t, x, 0, at, at + part < frames ? at + part : frames));
+    x = n > 1 ? ckpt_concat(t, 0, n, out) : out[0];
+    int64_t batch = d.shape[0];
+    d = ckpt_desc_of(t, x);
+    return ckpt_reshape(t, x, 5,
+                        (int64_t[]){batch, frames / batch, d.shape[1], d.shape[2], d.shape[3]});
+}
+
+ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+
+    if (cut.bands < 2 || d.ndim != 5 || m->config.spatial.levels < 2)
+        return vae_spatial_encode(m, t, x, cut.part);
+    return in_bands(m, t, x, cut, d.shape[2] / vae_factor(&m->config), encode_bands);
+}
+
+ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, z);
+
+    if (cut.bands < 2 || d.ndim != 5 || m->config.spatial.levels < 2)
+        return vae_spatial_decode(m, t, z, cut.part);
+    return in_bands(m, t, ckpt_affine(t, z, 1.f / VAE_FACTOR, 0.f), cut, d.shape[2], decode_bands);
+}
+
+int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows)
+{
+    int n = 0;
+
+    for (int64_t part = frames; part > 1; part = part > 8 ? 8 : part > 4 ? 4 : 1)
+        cut[n++] = (struct vae_cut){part, 1};
+    for (int64_t bands = 1; bands <= rows && bands <= 16; bands *= 2)
+        cut[n++] = (struct vae_cut){1, bands};
+    return n;
+}

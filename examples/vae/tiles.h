@@ -1,0 +1,25 @@
+/* The 2-D autoencoder band by band: the same numbers up to the order of sums, in less memory. */
+#ifndef VAE_TILES_H
+#define VAE_TILES_H
+
+#include "model.h"
+
+/* How the 2-D part is cut: part frames at a time (0: all), each in so many bands of rows. */
+struct vae_cut {
+    int64_t part, bands;
+};
+
+/*
+ * vae_spatial_encode and vae_spatial_decode for programs that run forward only.  Bands are exact:
+ * a convolution sees the rows next to its band, a norm sums all bands before it maps the first, and
+ * the last level with its attention is whole.
+ */
+ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut);
+ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut);
+
+/* Cuts from the fastest to the one that needs least, for planes with so many rows of latents.
+ * Returns how many there are. */
+enum { VAE_CUTS = 8 }; /* at most */
+int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows);
+
+#endif

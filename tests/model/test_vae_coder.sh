@@ -1,0 +1,134 @@
+#!/bin/sh
+# vae-encode and vae-decode as a person or a script uses them: a clip goes there and back, in the
+# memory of a chunk however long it is, and bad input gets one sentence and a status that is not 0.
+set -u
+
+root=${srcdir:-.}
+train=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+# A cell is 2 x 2 pixels, so tests of odd sizes are small.
+small="--groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4"
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# clip FILE WIDTH HEIGHT ANNOUNCED BYTES: noise as a raw clip.
+clip() {
+    {
+        echo "RGBCLIP $2 $3 $4 25"
+        head -c "$5" /dev/urandom
+    } >"$1"
+}
+
+# runs TEXT COMMAND...: it must succeed and say TEXT.
+runs() {
+    text=$1
+    shift
+    "$@" >"$work/out" 2>"$work/err" || fail "$*: $(tail -n 2 "$work/err")"
+    cat "$work/out" "$work/err" | grep -q -- "$text" || fail "no \"$text\" from: $*"
+}
+
+# refuses STATUS TEXT COMMAND...
+refuses() {
+    status=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
+    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
+}
+
+# host: KiB that the program before took, from its report.
+host() {
+    sed -n 's/^memory:.* \([0-9.]*\) MiB of the host$/\1/p' "$work/out" | awk '{ print int($1 * 1024) }'
+}
+
+"$train" $small --size 16x8 --lengths 3 --image-share 0 --video "$root/examples/data/bunny.rgb" \
+    --steps 1 --save "$work/w" >"$work/out" 2>&1 || fail "vae-train: $(cat "$work/out")"
+weights="$small --load $work/w"
+
+# ---- there and back: 40 frames are chunks of 17, 17 and 6; sizes are odd ---------------------------
+
+clip "$work/odd.rgb" 15 9 40 $((40 * 15 * 9 * 3))
+runs "15 x 9 are filled up to 16 x 10" "$encode" $weights "$work/odd.rgb" "$work/odd"
+runs "40 frames of 15 x 9 to 12 latents" "$encode" $weights "$work/odd.rgb" "$work/odd"
+runs "40 frames of 15 x 9" "$decode" $weights "$work/odd" "$work/back.rgb"
+[ "$(head -n 1 "$work/back.rgb")" = "RGBCLIP 15 9 40 25" ] || fail "the clip came back as another"
+[ "$(wc -c <"$work/back.rgb")" = "$(wc -c <"$work/odd.rgb")" ] || fail "the clip came back cut"
+runs "40 frames" "$decode" $weights "$work/odd" "$work/pictures"
+[ "$(ls "$work/pictures" | wc -l)" = 40 ] || fail "not a picture a frame"
+[ -e "$work/odd.partial" ] && fail "a partial file is left"
+
+# The same latents again, others with a sample, other samples with another seed.
+"$encode" $weights "$work/odd.rgb" "$work/again" >/dev/null 2>&1
+cmp -s "$work/odd" "$work/again" || fail "encoding twice gave different latents"
+"$encode" $weights --sample "$work/odd.rgb" "$work/sample" >/dev/null 2>&1
+"$encode" $weights --sample --seed 7 "$work/odd.rgb" "$work/other" >/dev/null 2>&1
+cmp -s "$work/odd" "$work/sample" && fail "--sample changed nothing"
+cmp -s "$work/sample" "$work/other" && fail "--seed changed no sample"
+
+# ---- a budget: below the whole, frames pass one by one or in bands, and the arena stays inside -----
+
+refuses 1 "needs at least" "$decode" $weights --vram 16K "$work/odd" "$work/tight.rgb"
+smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+runs "2-D part" "$decode" $weights --vram "$smallest" "$work/odd" "$work/tight.rgb"
+[ "$(wc -c <"$work/tight.rgb")" = "$(wc -c <"$work/odd.rgb")" ] || fail "decoding under a budget"
+runs "in 2 bands, exact" "$decode" $weights --tiles 2 "$work/odd" "$work/tight.rgb"
+
+# ---- any length in the same memory ------------------------------------------------------------------
+
+clip "$work/long.rgb" 16 8 2006 $((2006 * 16 * 8 * 3))
+clip "$work/short.rgb" 16 8 40 $((40 * 16 * 8 * 3))
+for what in encode decode; do
+    for length in short long; do
+        if [ $what = encode ]; then
+            runs "frames of 16 x 8" "$encode" $weights "$work/$length.rgb" "$work/$length"
+        else
+            runs "frames of 16 x 8" "$decode" $weights "$work/$length" "$work/back.rgb"
+        fi
+        eval "$length=$(host)"
+    done
+    # shellcheck disable=SC2154
+    [ "$long" -lt $((short + 2048)) ] ||
+        fail "$what: 2006 frames took $long KiB of the host, 40 frames $short"
+done
+[ "$(wc -c <"$work/back.rgb")" = $((2006 * 16 * 8 * 3 + 21)) ] || fail "the long clip came back cut"
+
+# ---- what goes wrong ---------------------------------------------------------------------------------
+
+clip "$work/cut.rgb" 16 8 40 $((20 * 16 * 8 * 3 + 100))
+runs "ends after 20 of the 40 frames" "$encode" $weights "$work/cut.rgb" "$work/cut"
+runs "20 frames of 16 x 8" "$decode" $weights "$work/cut" "$work/back.rgb"
+clip "$work/none.rgb" 16 8 40 0
+refuses 1 "holds no frame" "$encode" $weights "$work/none.rgb" "$work/none"
+[ -e "$work/none" ] || [ -e "$work/none.partial" ] && fail "latents of nothing are left"
+refuses 1 "not a file of vae-encode" "$decode" $weights "$work/w" "$work/back.rgb"
+refuses 1 "cannot open" "$decode" $weights "$work/nothing" "$work/back.rgb"
+refuses 1 "channels" "$decode" --plan-only $small --latent 8 "$work/odd" "$work/back.rgb"
+refuses 1 "cells" "$decode" --plan-only $small --spatial-widths 4,4,4 "$work/odd" "$work/back.rgb"
+refuses 1 "parameters are missing" "$decode" $weights --temporal-layers 2 "$work/odd" "$work/x.rgb"
+refuses 2 "--load FILE is missing" "$encode" $small "$work/odd.rgb" "$work/odd"
+refuses 2 "two files are needed" "$encode" $weights "$work/odd.rgb"
+refuses 2 "more" "$encode" $weights "$work/odd.rgb" "$work/odd" more
+refuses 2 "--tiles at least 1" "$encode" $weights --tiles 0 "$work/odd.rgb" "$work/odd"
+head -c 2000 "$work/odd" >"$work/half"
+refuses 1 "half" "$decode" $weights "$work/half" "$work/back.rgb"
+refuses 1 "No such file" "$encode" $weights "$work/odd.rgb" "$work/no/odd"
+
+# ---- video files, where FFmpeg is there ---------------------------------------------------------------
+
+if ! "$encode" $weights "$root/examples/data/bunny.mp4" "$work/bunny" >"$work/out" 2>"$work/err"; then
+    grep -q "without FFmpeg" "$work/err" || fail "bunny.mp4: $(cat "$work/err")"
+else
+    runs "frames of" "$decode" $weights "$work/bunny" "$work/bunny.mp4"
+    runs "frames of" "$encode" $weights "$work/bunny.mp4" "$work/again"
+    head -c 3000 "$root/examples/data/bunny.mp4" >"$work/broken.mp4"
+    refuses 1 "broken.mp4" "$encode" $weights "$work/broken.mp4" "$work/again"
+    refuses 1 "even sizes" "$decode" $weights "$work/odd" "$work/odd.mp4"
+fi
+
+[ $failures = 0 ]

@@ -1,0 +1,193 @@
+/*
+ * Bands of the 2-D autoencoder: whatever the cut, the numbers are those of the whole frame up to
+ * the order of sums, and narrower bands need less memory.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ckpt_ways.h"
+#include "examples/vae/tiles.h"
+
+const char say_program[] = "test_vae_tiles";
+
+struct coded {
+    struct vae m;
+    struct vae_cut cut;
+    int64_t frames, height, width; /* of the frames, or of the latents */
+    bool decode;
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    struct coded *k = user;
+    int64_t channels = k->decode ? k->m.config.latent : 3;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5,
+                               (int64_t[]){batch, k->frames, k->height, k->width, channels});
+    ckpt_tensor y =
+        k->decode ? vae_tiled_decode(&k->m, t, x, k->cut) : vae_tiled_encode(&k->m, t, x, k->cut);
+    ckpt_output(t, "y", y);
+    return y;
+}
+
+static ckpt *open_model(struct coded *k, int64_t vram, bool plan_only)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct vae_config config;
+    ckpt *c;
+
+    o.device = "cpu";
+    o.vram = vram;
+    o.plan_only = plan_only;
+    o.verify = !plan_only;
+    assert_true(vae_preset(&config, "tiny"));
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    assert_int_equal(vae_create(&k->m, c, &config), 0);
+    return c;
+}
+
+static int64_t elements(const struct ckpt_desc *d)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < d->ndim; i++)
+        n *= d->shape[i];
+    return n;
+}
+
+/* The result with one cut, malloc'ed. */
+static float *result_of(struct coded *k, struct vae_cut cut, int64_t *n)
+{
+    ckpt *c = open_model(k, 0, false);
+    ckpt_program *p;
+    struct ckpt_desc in, out;
+
+    k->cut = cut;
+    if (ckpt_compile(c, record, k, NULL, 1, &p))
+        fail_msg("%s", ckpt_error(c));
+    assert_int_equal(ckpt_program_desc(p, "x", &in), 0);
+    assert_int_equal(ckpt_program_desc(p, "y", &out), 0);
+    int64_t m = elements(&in);
+    float *x = malloc((size_t)m * sizeof *x), *y = malloc((size_t)elements(&out) * sizeof *y);
+    assert_true(x && y);
+    ckpt_fill_normal(3, 0, 0, x, m);
+    for (int64_t i = 0; i < m; i++) /* a slope from above to below: bands differ */
+        x[i] = 0.3f * x[i] + 2.f * (float)i / (float)m;
+    *n = elements(&out);
+    assert_int_equal(ckpt_feed(p, "x", x, m * (int64_t)sizeof *x), 0);
+    assert_int_equal(ckpt_step(p, NULL), 0);
+    assert_int_equal(ckpt_fetch(p, "y", y, *n * (int64_t)sizeof *y), 0);
+    ckpt_close(c);
+    free(x);
+    return y;
+}
+
+static void check_cuts(struct coded *k)
+{
+    static const struct vae_cut cuts[] = {{1, 1}, {2, 3}, {0, 1000}};
+    int64_t n, m;
+    float *whole = result_of(k, (struct vae_cut){0, 1}, &n);
+    float most = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(whole[i]));
+    assert_true(most > 0.01f);
+    for (size_t j = 0; j < sizeof cuts / sizeof *cuts; j++) {
+        float *y = result_of(k, cuts[j], &m), worst = 0;
+        assert_int_equal(m, n);
+        for (int64_t i = 0; i < n; i++)
+            worst = fmaxf(worst, fabsf(y[i] - whole[i]));
+        print_message("%s, %d frames at a time in %d bands: off by %.1e of %.2f\n",
+                      k->decode ? "decode" : "encode", (int)cuts[j].part, (int)cuts[j].bands,
+                      (double)worst, (double)most);
+        assert_true(worst <= 1e-5f * fmaxf(1.f, most));
+        free(y);
+    }
+    free(whole);
+}
+
+static void test_encode(void **state)
+{
+    struct coded k = {.frames = 3, .height = 40, .width = 24};
+
+    (void)state;
+    check_cuts(&k);
+}
+
+static void test_decode(void **state)
+{
+    struct coded k = {.frames = 3, .height = 7, .width = 4, .decode = true};
+
+    (void)state;
+    check_cuts(&k);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static int64_t peak_of(struct coded *k, struct vae_cut cut)
+{
+    ckpt *c = open_model(k, 0, true);
+    struct ckpt_program_info info;
+    ckpt_program *p;
+
+    k->cut = cut;
+    assert_int_equal(ckpt_compile(c, record, k, NULL, 1, &p), 0);
+    ckpt_program_info(p, &info);
+    ckpt_close(c);
+    return info.planned_peak;
+}
+
+/* Less with fewer frames at a time, less with bands, and a budget takes the cut that fits it. */
+static void check_memory(struct coded *k)
+{
+    struct vae_cut cut[VAE_CUTS];
+    struct coded user[VAE_CUTS];
+    struct ckpt_way ways[VAE_CUTS];
+    int n = vae_cuts(cut, k->frames, k->decode ? k->height : k->height / 8), way;
+    int64_t last = INT64_MAX, peak[VAE_CUTS] = {0};
+    ckpt_program *p;
+
+    assert_true(n >= 5);
+    for (int i = 0; i < n; i++) {
+        peak[i] = peak_of(k, cut[i]);
+        print_message("%s, %d frames at a time in %d bands: peak %lld bytes\n",
+                      k->decode ? "decode" : "encode", (int)cut[i].part, (int)cut[i].bands,
+                      (long long)peak[i]);
+        assert_true(cut[i].bands > 2 || peak[i] < last);
+        last = peak[i];
+    }
+    ckpt *c = open_model(k, peak[n - 2], true);
+    for (int i = 0; i < n; i++) {
+        user[i] = *k;
+        user[i].m = k->m;
+        user[i].cut = cut[i];
+        ways[i] = (struct ckpt_way){record, &user[i]};
+    }
+    if (ckpt_compile_fastest(c, n, ways, NULL, 1, &p, &way))
+        fail_msg("%s", ckpt_error(c));
+    assert_true(way >= n - 2);
+    ckpt_close(c);
+}
+
+static void test_memory(void **state)
+{
+    struct coded encode = {.frames = 2, .height = 64, .width = 128};
+    struct coded decode = {.frames = 2, .height = 8, .width = 16, .decode = true};
+
+    (void)state;
+    check_memory(&encode);
+    check_memory(&decode);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
