@@ -4,6 +4,7 @@
 #include <string.h>
 #include "test_directory.h"
 #include "base.h"
+#include "ckpt_file.h"
 
 /* A file of a header text and data_bytes bytes of data: 0, 1, 2, ... */
 static void write_file(const char *header, size_t data_bytes)
@@ -47,6 +48,32 @@ static void test_golden(void **state)
     assert_non_null(strstr(error_get(), "has 2 elements, 3 were asked for"));
     assert_int_equal(ckpt_file_read_f32(f, 0, values, 2), 0);
     assert_true(values[0] == 1.5f && values[1] == -2.f);
+    ckpt_file_close(f);
+}
+
+/* Parts of a tensor are those of the whole, and there is nothing before or behind it. */
+static void test_parts(void **state)
+{
+    enum { N = 1500 };
+    float whole[N], part[N];
+    ckpt_file *f;
+
+    (void)state;
+    write_file("{\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]},"
+               "\"b\":{\"dtype\":\"F32\",\"shape\":[3,500],\"data_offsets\":[8,6008]}}",
+               6008);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_read_f32(f, 1, whole, N), 0);
+    for (int64_t first = 0; first <= N; first += 500) {
+        int64_t n = min_i64(700, N - first);
+        assert_int_equal(ckpt_file_read_part_f32(f, 1, first, part, n), 0);
+        assert_memory_equal(part, whole + first, (size_t)n * sizeof *part);
+    }
+    assert_int_equal(ckpt_file_read_part_f32(f, 1, 1000, part, 501), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "has 1500 elements, not 501 from 1000 on"));
+    assert_int_equal(ckpt_file_read_part_f32(f, 1, -1, part, 2), CKPT_EINVAL);
+    assert_int_equal(ckpt_file_read_part_f32(f, 1, 1, part, -1), CKPT_EINVAL);
+    assert_int_equal(ckpt_file_read_part_f32(f, 2, 0, part, 1), CKPT_EINVAL);
     ckpt_file_close(f);
 }
 
@@ -358,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_bad_file),    cmocka_unit_test(test_control_characters),
         cmocka_unit_test(test_shrunk_file), cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_to_f32),      cmocka_unit_test(test_to_i32),
+        cmocka_unit_test(test_parts),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) ? 1 : 0;
