@@ -385,14 +385,16 @@ static ckpt_tensor record_group_norm(ckpt_tape *t, enum ckpt_dtype dtype,
         true);
 }
 
+/* It has no gradient. */
 static ckpt_tensor record_norm_parts(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
 {
     ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, 2 * FILTERS));
     ckpt_tensor moments = ckpt_group_norm_moments(t, x, 32);
-    return ckpt_group_norm_apply(t, x, ckpt_group_norm_join(t, 1, &moments, 1e-6f),
-                                 operand(t, dtype, SHAPE(2 * FILTERS)),
-                                 operand(t, dtype, SHAPE(2 * FILTERS)), true);
+    ckpt_group_norm_apply(t, x, ckpt_group_norm_join(t, 1, &moments, 1e-6f),
+                          operand(t, dtype, SHAPE(2 * FILTERS)),
+                          operand(t, dtype, SHAPE(2 * FILTERS)), true);
+    return CKPT_NONE;
 }
 
 static ckpt_tensor record_upsample(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
