@@ -53,6 +53,8 @@ double median_of(double *values, int32_t n);
 
 /* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */
 const char *human_bytes(int64_t bytes);
+/* The same of a time: "12.3 ms". */
+const char *human_seconds(double seconds);
 
 /* "fp32 [2, 3, 4]" into dst. */
 void desc_format(char *dst, size_t size, const struct ckpt_desc *d);

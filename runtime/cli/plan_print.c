@@ -87,18 +87,6 @@ static void print_tiers(FILE *f, const struct plan_job *job)
     print_drive(f, job, s.nvme_written);
 }
 
-/* "12.3 ms" and the like. */
-static const char *human_seconds(char dst[32], double seconds)
-{
-    if (seconds >= 1 || seconds == 0)
-        snprintf(dst, 32, "%.4g s", seconds);
-    else if (seconds >= 1e-3)
-        snprintf(dst, 32, "%.4g ms", 1e3 * seconds);
-    else
-        snprintf(dst, 32, "%.4g us", 1e6 * seconds);
-    return dst;
-}
-
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100. * part / whole : 0.;
@@ -106,8 +94,7 @@ static double percent(double part, double whole)
 
 static void time_row(FILE *f, const char *name, double seconds)
 {
-    char text[32];
-    fprintf(f, "  %-26s %12s", name, human_seconds(text, seconds));
+    fprintf(f, "  %-26s %12s", name, human_seconds(seconds));
 }
 
 static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
@@ -126,23 +113,21 @@ static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
 
 static void print_bound(FILE *f, const struct plan *p)
 {
-    char text[32];
     if (p->bound_seconds <= 0)
         return;
     fprintf(f, "  %-26s %12s   this plan is at most %.2f%% above the best\n", "lower bound",
-            human_seconds(text, p->bound_seconds),
+            human_seconds(p->bound_seconds),
             percent(p->seconds - p->bound_seconds, p->bound_seconds));
 }
 
 static void print_neighbour(FILE *f, const struct plan *p, const struct plan *other,
                             const char *what, int64_t budget)
 {
-    char text[32];
     if (!other) {
         fprintf(f, "  %-26s %12s   does not fit\n", what, human_bytes(budget));
         return;
     }
-    fprintf(f, "  %-26s %12s", what, human_seconds(text, other->seconds));
+    fprintf(f, "  %-26s %12s", what, human_seconds(other->seconds));
     if (other->seconds == p->seconds)
         fputs("   no change\n", f);
     else

@@ -1,5 +1,6 @@
 /* What leaves a schedule, from the choice to the plan: the parts of it are in the files named here
  * (absence.c, select.c, tiers.c, flow.c). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/transfer.h"
@@ -218,7 +219,7 @@ int transfer_rewrite(struct transfer *x)
     qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
     p->host_bytes = x->tier[TIER_HOST];
     p->nvme_bytes = x->tier[TIER_NVME];
-    p->exposed_seconds = x->seconds - p->seconds;
+    p->exposed_seconds = fmax(0, x->seconds - p->seconds); /* sums in another order round */
     p->seconds = x->seconds;
     for (int32_t i = 0; i < p->n_parks; i++)
         if (p->parks[i].tier == FATE_PARK_NVME)

@@ -82,6 +82,24 @@ static void print_algorithms(struct device *d, FILE *f)
     fputc('\n', f);
 }
 
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100. * part / whole : 0.;
+}
+
+static void print_time(const struct ckpt_program_info *i, int32_t n_parks, FILE *f)
+{
+    double compute = i->step_seconds - i->recompute_seconds - i->exposed_seconds;
+    fprintf(f, "  %-24s %12s  %s of compute, %s of recompute, %s of waiting\n", "predicted step",
+            human_seconds(i->step_seconds), human_seconds(compute),
+            human_seconds(i->recompute_seconds), human_seconds(i->exposed_seconds));
+    fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
+            percent(i->recompute_seconds, compute), i->recomputed_ops);
+    if (n_parks)
+        fprintf(f, "  %-24s %11.1f%%  predicted, %d parks\n", "waiting for copies",
+                percent(i->exposed_seconds, compute), (int)n_parks);
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     struct ckpt_program_info i;
@@ -117,12 +135,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
     if (p->c->asked)
         fprintf(f, "  %-24s %12s  asked for; the device has less\n", "", human_bytes(p->c->asked));
-    double base = i.step_seconds - i.recompute_seconds - plan->exposed_seconds;
-    fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
-            base > 0 ? 100. * i.recompute_seconds / base : 0., i.recomputed_ops);
-    if (plan->n_parks)
-        fprintf(f, "  %-24s %11.1f%%  predicted, %d parks\n", "waiting for copies",
-                base > 0 ? 100. * plan->exposed_seconds / base : 0., (int)plan->n_parks);
+    print_time(&i, plan->n_parks, f);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",
                 human_bytes(plan->next_budget - p->reserved + p->c->overhead + i.planned_peak -

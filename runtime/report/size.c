@@ -1,9 +1,11 @@
-/* Sizes in bytes: reading "24G" and writing "24 GiB". */
+/* Sizes in bytes: reading "24G" and writing "24 GiB"; and writing times. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
 #include "base.h"
+
+enum { TEXT_ROOM = 32 };
 
 static int size_error(const char *text)
 {
@@ -90,12 +92,18 @@ int ckpt_parse_size(const char *text, int64_t *bytes)
     return 0;
 }
 
+/* The next of the buffers that texts for people are written to. */
+static char *next_text(void)
+{
+    static _Thread_local char text[8][TEXT_ROOM];
+    static _Thread_local unsigned next;
+    return text[next++ % 8];
+}
+
 const char *human_bytes(int64_t bytes)
 {
-    static _Thread_local char text[8][32];
-    static _Thread_local unsigned next;
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    char *dst = text[next++ % 8];
+    char *dst = next_text();
     double value = (double)bytes;
     size_t unit = 0;
 
@@ -104,6 +112,18 @@ const char *human_bytes(int64_t bytes)
         value /= 1024;
         unit++;
     }
-    snprintf(dst, sizeof(text[0]), unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    snprintf(dst, TEXT_ROOM, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return dst;
+}
+
+const char *human_seconds(double seconds)
+{
+    char *dst = next_text();
+    if (seconds >= 1 || seconds == 0)
+        snprintf(dst, TEXT_ROOM, "%.4g s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(dst, TEXT_ROOM, "%.4g ms", 1e3 * seconds);
+    else
+        snprintf(dst, TEXT_ROOM, "%.4g us", 1e6 * seconds);
     return dst;
 }

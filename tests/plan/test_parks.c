@@ -42,6 +42,7 @@ static struct plan *make(const struct graph *g, int64_t device, int64_t host, in
     assert_true(p->persistent + p->transient <= device);
     assert_true(p->host_bytes <= host && p->nvme_bytes <= nvme);
     assert_true(p->bound_seconds <= p->seconds * (1 + 1e-12));
+    assert_true(p->exposed_seconds >= 0);
     return p;
 }
 

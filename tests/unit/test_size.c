@@ -114,6 +114,15 @@ static void test_human_keeps_neighbours(void **state)
     assert_string_equal(c, "3 B");
 }
 
+static void test_human_times(void **state)
+{
+    (void)state;
+    assert_string_equal(human_seconds(0), "0 s");
+    assert_string_equal(human_seconds(1.5), "1.5 s");
+    assert_string_equal(human_seconds(0.23456), "234.6 ms");
+    assert_string_equal(human_seconds(12e-6), "12 us");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +130,7 @@ int main(void)
         cmocka_unit_test(test_bad),
         cmocka_unit_test(test_human),
         cmocka_unit_test(test_human_keeps_neighbours),
+        cmocka_unit_test(test_human_times),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
