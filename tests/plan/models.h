@@ -8,8 +8,16 @@
 #include "plan/search.h"
 #include "net.h"
 
-/* A training step of STDiT3 of width 1152 on 15 x 23 x 40 tokens in bf16, op by op as the trainer
- * records it; depth 28 is XL/2.  ema: AdamW keeps an average of the weights too. */
+/* A training step of STDiT3 of width 1152 in bf16, op by op as the trainer records it. */
+enum { STDIT_TOKENS = 15 * 23 * 40 };
+struct stdit_shape {
+    int32_t depth;  /* 28 is XL/2 */
+    int64_t tokens; /* of 15 frames */
+    bool ema;       /* AdamW keeps an average of the weights too */
+    bool narrow;    /* gradients of weights in bf16, else fp32 */
+};
+struct graph *model_stdit_shape(const struct stdit_shape *s, const struct machine *m);
+/* The same with STDIT_TOKENS and gradients in fp32. */
 struct graph *model_stdit(int32_t depth, bool ema, const struct machine *m);
 
 /* A card of 2017 to 2020 without tensor cores: the published curves of convolutional nets. */

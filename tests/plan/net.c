@@ -28,6 +28,7 @@ struct net *net_new(void)
     n->g = zeros(1, sizeof(*n->g));
     n->g->n_micro = 1;
     n->label = "model";
+    n->gradient = 4;
     net_storage(n, KIND_TEMPORARY, 1, "nothing"); /* so that 0 ends a list */
     return n;
 }
@@ -149,7 +150,7 @@ static void gradient_of_weight(struct net *n, const struct net_layer *l, int32_t
                         .in = {dy, l->in[0]},
                         .flops = l->flops,
                         .seconds = l->seconds};
-    p->gradient = net_make(n, KIND_GRADIENT, 4 * p->numel, &op);
+    p->gradient = net_make(n, KIND_GRADIENT, n->gradient * p->numel, &op);
 }
 
 static void gradient_of_input(struct net *n, const struct net_layer *l, int32_t i, int32_t dy,

@@ -35,6 +35,8 @@ struct net {
     struct graph *g;
     int64_t storage_room, op_room, ref_room;
     const char *label;
+    int64_t tokens;   /* of a transformer: the rows of its largest tensors */
+    int64_t gradient; /* bytes of a number of a gradient of a parameter: 4 unless set otherwise */
     struct {
         struct net_param *data;
         int64_t capacity;

@@ -126,10 +126,8 @@ static void test_human_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_human),
-        cmocka_unit_test(test_human_keeps_neighbours),
+        cmocka_unit_test(test_good),        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_human),       cmocka_unit_test(test_human_keeps_neighbours),
         cmocka_unit_test(test_human_times),
     };
 
