@@ -1,7 +1,8 @@
 #!/bin/sh
-# STDiT3-XL/2 training on one GPU under a few budgets: predicted and measured step, what the process
-# takes of the device, and, where PEER names a command that takes "--mode M --grid HxW --frames N" and
-# prints {"ms": ...}, the ratio to it in the same run.
+# STDiT3-XL/2 training on one GPU under a few budgets of the device and the host: predicted and
+# measured step, what the process takes of the device, the ratio to the step without a budget in the
+# same run and, where PEER names a command that takes "--mode M --grid HxW --frames N" and prints
+# {"ms": ...}, the ratio to that.
 #
 # usage: bench-gpu.sh [STEPS]; ROWS chooses some of the rows below, MACHINE
 # names a machine file, FLAGS are more options of stdit-train.
@@ -12,11 +13,15 @@ steps=${1:-12}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# name, latent, budget, and the mode and grid of the peer
-rows='13800-free  15x46x80   0    compile       23x40
-13800-26G   15x46x80   26G  compile_ckpt  23x40
-54000-free  15x90x160  0    compile_ckpt  45x80
-54000-28G   15x90x160  28G  compile_ckpt  45x80'
+# name, latent, budgets of the device and the host, and the mode and grid of the peer
+rows='13800-free      15x46x80   0    0     compile       23x40
+13800-26G       15x46x80   26G  0     compile_ckpt  23x40
+13800-24G+64G   15x46x80   24G  64G   -             -
+13800-16G+64G   15x46x80   16G  64G   -             -
+13800-12G+64G   15x46x80   12G  64G   -             -
+54000-free      15x90x160  0    0     compile_ckpt  45x80
+54000-28G       15x90x160  28G  0     compile_ckpt  45x80
+54000-24G+64G   15x90x160  24G  64G   -             -'
 
 median() {
     sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
@@ -29,7 +34,7 @@ logged() {
 
 # peer MODE GRID: milliseconds, once per mode and grid
 peer() {
-    [ -n "${PEER-}" ] || return 0
+    [ -n "${PEER-}" ] && [ "$1" != - ] || return 0
     known=$work/peer-$1-$2
     if [ ! -f "$known" ]; then
         # shellcheck disable=SC2086
@@ -43,27 +48,29 @@ peer() {
 row() {
     rm -f "$work/log"
     if ! "$train" --model XL/2 --dtype bf16 --ema-decay 0 --latent "$2" --steps "$steps" \
-        --vram "$3" --device cuda ${FLAGS-} --log "$work/log" ${MACHINE:+--machine "$MACHINE"} \
+        --vram "$3" --host "$4" --device cuda ${FLAGS-} --log "$work/log" ${MACHINE:+--machine "$MACHINE"} \
         --out "$work/pictures" >"$work/out" 2>&1; then
-        printf '%-11s failed: %s\n' "$1" "$(tail -n 1 "$work/out")"
+        printf '%-14s failed: %s\n' "$1" "$(tail -n 1 "$work/out")"
         return
     fi
     sed -n 's/.*"step": .*"ms": \([^,]*\),.*/\1/p' "$work/log" | tail -n +4 >"$work/ms"
-    awk -v name="$1" -v budget="$3" -v predicted="$(logged predicted_ms)" \
-        -v ms="$(median "$work/ms")" -v arena="$(logged arena_bytes)" \
-        -v process="$(logged process_bytes)" -v loss="$(logged loss)" -v peer="$(peer "$4" "$5")" '
+    ms=$(median "$work/ms")
+    [ "$3" != 0 ] || echo "$ms" >"$work/free-$2"
+    awk -v name="$1" -v budget="$3" -v predicted="$(logged predicted_ms)" -v ms="$ms" \
+        -v arena="$(logged arena_bytes)" -v process="$(logged process_bytes)" \
+        -v free="$(cat "$work/free-$2" 2>/dev/null)" -v peer="$(peer "$5" "$6")" '
         BEGIN {
             gib = 1024 * 1024 * 1024
-            printf "%-11s %7s %9.2f %9.2f %11.1f %11.1f %8.1f%% %10s %7s\n", name,
+            printf "%-14s %7s %9.2f %9.2f %11.1f %11.1f %8.1f%% %7s %10s %7s\n", name,
                 budget == "0" ? "none" : budget, arena / gib, process / gib, predicted, ms,
-                100 * (predicted / ms - 1), peer == "" ? "-" : peer,
-                peer == "" ? "-" : sprintf("%.3f", ms / peer) }'
+                100 * (predicted / ms - 1), free == "" ? "-" : sprintf("%.3f", ms / free),
+                peer == "" ? "-" : peer, peer == "" ? "-" : sprintf("%.3f", ms / peer) }'
 }
 
-printf '%-11s %7s %9s %9s %11s %11s %9s %10s %7s\n' tokens budget arena process predicted \
-    measured error peer ratio
-echo "$rows" | while read -r name latent budget mode grid; do
+printf '%-14s %7s %9s %9s %11s %11s %9s %7s %10s %7s\n' tokens budget arena process predicted \
+    measured error "to free" peer ratio
+echo "$rows" | while read -r name latent budget host mode grid; do
     case " ${ROWS:-$name} " in
-    *" $name "*) row "$name" "$latent" "$budget" "$mode" "$grid" ;;
+    *" $name "*) row "$name" "$latent" "$budget" "$host" "$mode" "$grid" ;;
     esac
 done
