@@ -1,10 +1,12 @@
 /*
- * Attention on CUDA.  Long bf16 self attention goes to cuDNN; short sequences, fp32, packed text
- * and whatever cuDNN does not take go to kernels of our own.  The choice follows from shapes,
- * strides and what cuDNN says of them, so it is the same in every step.
+ * Attention on CUDA.  Long bf16 self attention goes to cuDNN, heads too wide for it to products of
+ * cuBLASLt; short sequences, fp32, packed text and whatever else is not taken go to kernels of our
+ * own.  The choice follows from shapes, strides and what cuDNN says of them, so it is the same in
+ * every step.
  */
 #include <string.h>
 #include "cuda/attention_core.h"
+#include "cuda/attention_wide.h"
 #include "cuda/cudnn_attention.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -223,6 +225,16 @@ static char *scratch_begin(const struct ckpt_kernel_args *a)
     return (char *)a->workspace + -(uintptr_t)a->workspace % CUDA_ATTENTION_CUDNN_ALIGN;
 }
 
+static int without_cudnn(const struct ckpt_kernel_args *a)
+{
+    return cuda_attention_wide_takes(a) ? cuda_attention_wide(a) : cuda_attention_own(a);
+}
+
+static int without_cudnn_dx(const struct ckpt_kernel_args *a)
+{
+    return cuda_attention_wide_takes(a) ? cuda_attention_wide_dx(a) : cuda_attention_own_dx(a);
+}
+
 int cuda_attention(const struct ckpt_kernel_args *a)
 {
     struct attention_call c = {.n = CUDNN_ATTENTION_D_O,
@@ -232,7 +244,7 @@ int cuda_attention(const struct ckpt_kernel_args *a)
     struct binding b = {.n = 0};
     int rc = find_plan(a, cudnn_attention_forward, &c, &plan);
     if (rc || !plan)
-        return rc ? rc : cuda_attention_own(a);
+        return rc ? rc : without_cudnn(a);
     bind(&b, CUDNN_ATTENTION_SCALE, &scale);
     return run(a, &c, plan, &b, scratch_begin(a));
 }
@@ -251,7 +263,7 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
     if (!cuda_libs_deterministic(a->device))
         rc = find_plan(a, cudnn_attention_backward, &c, &plan);
     if (rc || !plan)
-        return rc ? rc : cuda_attention_own_dx(a);
+        return rc ? rc : without_cudnn_dx(a);
     const int64_t n_rows = sequences_at_once(&c) * q->shape[q->ndim - 2] * q->shape[q->ndim - 3];
     char *scratch = scratch_begin(a);
     bind(&b, CUDNN_ATTENTION_SCALE, &scale);

@@ -1,6 +1,6 @@
 /*
  * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands and
- * heads wider than 128.  Simple, and right for every size.
+ * heads wider than 128 that attention_wide.h does not.  Simple, and right for every size.
  *
  * A block of eight warps has 32 rows (queries, or keys for dk and dv), four to a warp, and goes
  * through the other side 32 rows at a time, a lane for each.  Sums over the width go through shared

@@ -9,7 +9,8 @@ static cudaDataType_t type_of(enum ckpt_dtype dtype)
 
 /* Everything that the choice of an algorithm may depend on.  Adding to c is not among it: a step
  * that sets in its first micro-step and adds in the next uses one product. */
-static uint64_t key_of(const struct gemm *g, int64_t workspace, bool spread_bias)
+static uint64_t key_of(const struct gemm *g, const struct gemm_batch *batch, int64_t workspace,
+                       bool spread_bias)
 {
     const int64_t parts[] = {'g',
                              g->rows,
@@ -30,6 +31,11 @@ static uint64_t key_of(const struct gemm *g, int64_t workspace, bool spread_bias
     uint64_t h = HASH_START;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         h = hash_mix(h, parts[i]);
+    if (batch) {
+        h = hash_mix(h, batch->count);
+        for (int i = 0; i < 3; i++)
+            h = hash_mix(hash_mix(h, batch->row[i]), batch->step[i]);
+    }
     return g->addend ? hash_mix(h, gemm_alignment(g->addend)) : h;
 }
 
@@ -47,6 +53,31 @@ static cublasStatus_t describe_operand(cublasLtMatrixLayout_t layout, const stru
                          : describe_matrix(layout, m->dtype, rows, cols);
 }
 
+static cublasStatus_t set_layout(cublasLtMatrixLayout_t layout,
+                                 cublasLtMatrixLayoutAttribute_t attribute, const void *value,
+                                 size_t size)
+{
+    return cublasLtMatrixLayoutSetAttribute(layout, attribute, value, size);
+}
+
+static cublasStatus_t spread_matrix(cublasLtMatrixLayout_t layout, const struct gemm_batch *batch,
+                                    int which)
+{
+    const int32_t count = (int32_t)batch->count;
+    const int64_t row = batch->row[which], step = batch->step[which];
+    cublasStatus_t s = set_layout(layout, CUBLASLT_MATRIX_LAYOUT_LD, &row, sizeof row);
+    s = s ? s : set_layout(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+    return s ? s
+             : set_layout(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
+}
+
+static cublasStatus_t spread_matrices(struct product *p, const struct gemm_batch *batch)
+{
+    cublasStatus_t s = spread_matrix(&p->a, batch, 1); /* cuBLASLt's first operand is our b */
+    s = s ? s : spread_matrix(&p->b, batch, 0);
+    return s ? s : spread_matrix(&p->c, batch, 2);
+}
+
 static cublasStatus_t set_task(struct product *p, cublasLtMatmulDescAttributes_t attribute,
                                int32_t value)
 {
@@ -61,7 +92,8 @@ static cublasStatus_t set_bias(struct product *p, const void *bias)
                                           sizeof bias);
 }
 
-static cublasStatus_t describe(struct product *p, const struct gemm *g)
+static cublasStatus_t describe(struct product *p, const struct gemm *g,
+                               const struct gemm_batch *batch)
 {
     const bool adds_bias = g->bias && !p->spread_bias;
     cublasStatus_t s = cublasLtMatmulDescInit(&p->task, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -76,7 +108,8 @@ static cublasStatus_t describe(struct product *p, const struct gemm *g)
         s = s ? s : set_bias(p, g->bias);
     s = s ? s : describe_operand(&p->a, &g->b, g->inner, g->cols);
     s = s ? s : describe_operand(&p->b, &g->a, g->rows, g->inner);
-    return s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols);
+    s = s ? s : describe_matrix(&p->c, g->c_dtype, g->rows, g->cols);
+    return s || !batch ? s : spread_matrices(p, batch);
 }
 
 cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const struct gemm *g,
@@ -97,12 +130,13 @@ static int fail(struct cuda_libs *libs, const struct gemm *g, const char *reason
 }
 
 static int prepare(struct cuda_libs *libs, cublasLtHandle_t handle, struct product *p,
-                   const struct gemm *g, const struct ckpt_kernel_args *a)
+                   const struct gemm *g, const struct gemm_batch *batch,
+                   const struct ckpt_kernel_args *a)
 {
     for (int spread = 0; spread <= (g->bias != NULL); spread++) {
         *p = (struct product){.spread_bias = spread};
-        p->key = key_of(g, a->workspace_bytes, spread);
-        cublasStatus_t s = describe(p, g);
+        p->key = key_of(g, batch, a->workspace_bytes, spread);
+        cublasStatus_t s = describe(p, g, batch);
         if (s != CUBLAS_STATUS_SUCCESS)
             return fail(libs, g, cublasLtGetStatusString(s));
         if (gemm_choose(handle, p, g, a))
@@ -112,9 +146,10 @@ static int prepare(struct cuda_libs *libs, cublasLtHandle_t handle, struct produ
 }
 
 static struct product *prepared(struct cuda_libs *libs, cublasLtHandle_t handle,
-                                const struct gemm *g, const struct ckpt_kernel_args *a)
+                                const struct gemm *g, const struct gemm_batch *batch,
+                                const struct ckpt_kernel_args *a)
 {
-    uint64_t key = key_of(g, a->workspace_bytes, false);
+    uint64_t key = key_of(g, batch, a->workspace_bytes, false);
     struct product *p = cuda_libs_find(libs, key);
     if (p)
         return p;
@@ -123,7 +158,7 @@ static struct product *prepared(struct cuda_libs *libs, cublasLtHandle_t handle,
         fail(libs, g, "no memory");
         return NULL;
     }
-    if (prepare(libs, handle, p, g, a)) {
+    if (prepare(libs, handle, p, g, batch, a)) {
         free(p);
         return NULL;
     }
@@ -132,9 +167,15 @@ static struct product *prepared(struct cuda_libs *libs, cublasLtHandle_t handle,
 
 int cuda_gemm(const struct ckpt_kernel_args *a, const struct gemm *g)
 {
+    return cuda_gemm_batch(a, g, NULL);
+}
+
+int cuda_gemm_batch(const struct ckpt_kernel_args *a, const struct gemm *g,
+                    const struct gemm_batch *batch)
+{
     struct cuda_libs *libs = a->device;
     cublasLtHandle_t handle = cuda_libs_cublaslt(libs);
-    struct product *p = handle ? prepared(libs, handle, g, a) : NULL;
+    struct product *p = handle ? prepared(libs, handle, g, batch, a) : NULL;
     if (!p)
         return CKPT_EDEVICE;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;

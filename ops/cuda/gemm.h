@@ -32,8 +32,18 @@ static inline uint32_t gemm_alignment(const void *p)
     return (uint32_t)(bits & (~bits + 1));
 }
 
+/* Many products of one size at once: elements from row to row as the matrices a, b and c are
+ * stored, and from one product's to the next's. */
+struct gemm_batch {
+    int64_t count, row[3], step[3];
+};
+
 /* Runs g, its data set, on the stream and with the workspace of a.  Returns 0 or CKPT_EDEVICE. */
 int cuda_gemm(const struct ckpt_kernel_args *a, const struct gemm *g);
+
+/* The same for a batch, whose first matrices are those of g; without a bias. */
+int cuda_gemm_batch(const struct ckpt_kernel_args *a, const struct gemm *g,
+                    const struct gemm_batch *batch);
 
 /* One launch of a prepared product. */
 cublasStatus_t gemm_launch(cublasLtHandle_t handle, struct product *p, const struct gemm *g,

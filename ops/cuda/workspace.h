@@ -175,6 +175,19 @@ static inline int64_t cuda_group_norm_dx_workspace(const struct group_norm_shape
 }
 
 /*
+ * Matrix products: room for the partial results of eight splits of the summed axis in fp32, which
+ * is as far as cuBLASLt goes for results that are too small to fill the chip, up to the 32 MiB that
+ * its kernels are made for on Hopper.
+ */
+static inline int64_t cuda_gemm_workspace(int64_t rows, int64_t cols)
+{
+    const int64_t most = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
+    if (rows >= most / each || cols >= most / each)
+        return most;
+    return min_i64(most, round_up(rows * cols * each, 4096));
+}
+
+/*
  * Our own attention (attention_core.h).  Going forward it needs no scratch; going backward the
  * tensor core kernels keep two floats per query and, where the keys alone would leave most of the
  * device idle, partial sums of dk and dv per chunk of queries.
@@ -261,6 +274,77 @@ static inline int64_t cuda_attention_own_dx_workspace(const struct ckpt_desc *q,
 }
 
 /*
+ * Self attention of heads wider than our kernels take (attention_wide.h): scores of a tile in
+ * fp32, probabilities in the dtype of the operands, where a sequence has several tiles fp32 sums of
+ * dk and dv, and what the products want.  Tiles are so large that the products fill a device, and
+ * so small that decoding a large frame needs little more than that.
+ */
+enum {
+    CUDA_WIDE_SCORES = 1 << 24, /* of a tile, about */
+    CUDA_WIDE_ROWS = 128,       /* tiles have multiples of it */
+    CUDA_WIDE_BATCH = 65535     /* matrices of one product */
+};
+
+static inline bool cuda_attention_is_wide(const struct ckpt_desc *q, const struct ckpt_desc *k)
+{
+    const int64_t width = q->shape[q->ndim - 1];
+    return width > CUDA_ATTENTION_WIDTH && width % (16 / ckpt_dtype_size(q->dtype)) == 0 &&
+           desc_numel(q) > 0 && desc_numel(k) > 0;
+}
+
+/* A tile has some queries of one matrix (a head of a sequence), or all of several matrices. */
+struct cuda_wide_cut {
+    int64_t pitch; /* from row to row of scores */
+    int64_t rows, matrices;
+};
+
+static inline struct cuda_wide_cut cuda_wide_cut_of(const struct cuda_attention_sizes *s)
+{
+    const int64_t matrices = s->n_sequences * s->n_heads;
+    struct cuda_wide_cut c = {round_up(s->n_keys, 8), s->n_queries, 1};
+    const int64_t most = CUDA_WIDE_SCORES / c.pitch; /* rows */
+    if (s->n_queries > max_i64(most, CUDA_WIDE_ROWS)) {
+        int64_t rows = max_i64(CUDA_WIDE_ROWS, most / CUDA_WIDE_ROWS * CUDA_WIDE_ROWS);
+        int64_t tiles = (s->n_queries + rows - 1) / rows;
+        c.rows = round_up((s->n_queries + tiles - 1) / tiles, CUDA_WIDE_ROWS);
+        return c;
+    }
+    int64_t at_once = max_i64(1, min_i64(CUDA_WIDE_BATCH, most / s->n_queries));
+    int64_t tiles = (matrices + at_once - 1) / at_once;
+    c.matrices = (matrices + tiles - 1) / tiles;
+    return c;
+}
+
+static inline int64_t cuda_wide_scores_bytes(const struct cuda_wide_cut *c)
+{
+    return round_up(c->matrices * c->rows * c->pitch * 4, 256);
+}
+
+static inline int64_t cuda_wide_probabilities_bytes(const struct cuda_wide_cut *c,
+                                                    enum ckpt_dtype dtype)
+{
+    return round_up(c->matrices * c->rows * c->pitch * ckpt_dtype_size(dtype), 256);
+}
+
+static inline int64_t cuda_wide_sums_bytes(const struct cuda_attention_sizes *s,
+                                           const struct cuda_wide_cut *c)
+{
+    return c->rows < s->n_queries ? round_up(2 * s->n_keys * s->width * 4, 256) : 0;
+}
+
+static inline int64_t cuda_attention_wide_workspace(const struct ckpt_desc *q,
+                                                    const struct ckpt_desc *k, bool backward)
+{
+    const struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
+    if (!cuda_attention_is_wide(q, k))
+        return 0;
+    const struct cuda_wide_cut c = cuda_wide_cut_of(&s);
+    const int64_t results = c.matrices * (backward ? max_i64(c.rows, s.n_keys) : c.rows);
+    return cuda_wide_scores_bytes(&c) + cuda_wide_probabilities_bytes(&c, s.dtype) +
+           (backward ? cuda_wide_sums_bytes(&s, &c) : 0) + cuda_gemm_workspace(results, s.width);
+}
+
+/*
  * Self attention: cuDNN where it is fast (attention.c), our kernels elsewhere and where cuDNN
  * refuses, which is known on the device only: so room for both.  Going backward cuDNN sums dq up in
  * fp32; it gets no more scratch of its own than CUDA_ATTENTION_CUDNN, which Hopper and Blackwell
@@ -280,9 +364,16 @@ static inline bool cuda_attention_in_cudnn(const struct ckpt_desc *q, const stru
            s.width % 8 == 0 && s.width <= CUDA_ATTENTION_CUDNN_WIDTH;
 }
 
-static inline int64_t cuda_attention_workspace(const struct ckpt_desc *q, const struct ckpt_desc *k)
+static inline int64_t cuda_attention_cudnn_workspace(const struct ckpt_desc *q,
+                                                     const struct ckpt_desc *k)
 {
     return cuda_attention_in_cudnn(q, k) ? CUDA_ATTENTION_CUDNN + CUDA_ATTENTION_CUDNN_ALIGN : 0;
+}
+
+static inline int64_t cuda_attention_workspace(const struct ckpt_desc *q, const struct ckpt_desc *k)
+{
+    const int64_t wide = cuda_attention_wide_workspace(q, k, false);
+    return max_i64(wide, cuda_attention_cudnn_workspace(q, k));
 }
 
 /* The first two parts of cuDNN's scratch going backward: the sums of dq, and delta. */
@@ -300,25 +391,14 @@ static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
                                                   const struct ckpt_desc *k)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
-    int64_t own = cuda_attention_own_dx_workspace(q, k, false);
+    int64_t own = max_i64(cuda_attention_own_dx_workspace(q, k, false),
+                          cuda_attention_wide_workspace(q, k, true));
     int64_t n_rows = s.n_sequences * s.n_heads * s.n_queries;
     if (!cuda_attention_in_cudnn(q, k))
         return own;
     return max_i64(own, cuda_attention_dq_bytes(n_rows, s.width) +
-                            cuda_attention_delta_bytes(n_rows) + cuda_attention_workspace(q, k));
-}
-
-/*
- * Matrix products: room for the partial results of eight splits of the summed axis in fp32, which
- * is as far as cuBLASLt goes for results that are too small to fill the chip, up to the 32 MiB that
- * its kernels are made for on Hopper.
- */
-static inline int64_t cuda_gemm_workspace(int64_t rows, int64_t cols)
-{
-    const int64_t most = (int64_t)32 << 20, each = 8 * (int64_t)sizeof(float);
-    if (rows >= most / each || cols >= most / each)
-        return most;
-    return min_i64(most, round_up(rows * cols * each, 4096));
+                            cuda_attention_delta_bytes(n_rows) +
+                            cuda_attention_cudnn_workspace(q, k));
 }
 
 /*

@@ -222,6 +222,19 @@ static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
     c->attr.scale = (float)(1 / sqrt((double)q[3]));
 }
 
+/* Heads too wide for attention kernels: that of the VAE from the large trials on. */
+static void draw_wide_attention(struct op_case *c, struct rng *r, int trial)
+{
+    const bool large = trial >= TRIAL_LARGE;
+    int64_t q[] = {rng_range(r, 1, 3), large ? rng_range(r, 33, 70) : rng_dim(r, 5),
+                   trial % 2 ? 1 : rng_range(r, 1, 2), large ? 512 : 8 * rng_range(r, 17, 20)};
+    int64_t k[] = {q[0], large ? rng_range(r, 33, 70) : rng_dim(r, 5), q[2], q[3]};
+    case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 4, k)->keep_last = true;
+    case_add(c, r, ROLE_PARAM, 4, k)->keep_last = true;
+    c->attr.scale = (float)(1 / sqrt((double)q[3]));
+}
+
 /* What queries [B, L, H, D] need beside: the text of each sample, and `spare` rows of nobody. */
 static void add_text(struct op_case *c, struct rng *r, const int64_t q[4], const int64_t *lens,
                      int64_t spare)
@@ -400,6 +413,7 @@ static const struct op_row rows[] = {
     {"rms_norm_rope", draw_rms_norm_rope, record_rms_norm_rope, ref_rms_norm_rope},
     {"attention", draw_attention, record_attention, ref_attention},
     {"attention (middling)", draw_middling_attention, record_attention, ref_attention},
+    {"attention (wide)", draw_wide_attention, record_attention, ref_attention},
     {"cross_attention", draw_cross_attention, record_cross_attention, ref_cross_attention},
     {"cross_attention (many keys)", draw_many_keys, record_cross_attention, ref_cross_attention},
     {"pack", draw_pack, record_pack, ref_pack},
