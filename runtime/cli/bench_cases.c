@@ -19,6 +19,8 @@ enum {
     TIMESTEPS = 64,
     CHANNELS = 4,
     FILTERS = 128, /* of autoencoders */
+    WIDE = 512,    /* their widest level, and its one head */
+    CLIP = 17,     /* frames that they take together */
 };
 
 const struct bench_sizes bench_full = {.rows = ROWS_MOST,
@@ -134,6 +136,27 @@ static ckpt_tensor record_temporal(ckpt_tape *t, enum ckpt_dtype dtype, const st
     for (int i = 0; i < 3; i++)
         x[i] = swap_time(t, heads(t, dtype, 3, SHAPE(1, FRAMES, z->places)));
     return swap_time(t, ckpt_attention(t, x[0], x[1], x[2], 0.1f));
+}
+
+static ckpt_tensor wide_attention(ckpt_tape *t, enum ckpt_dtype dtype, int64_t frames,
+                                  int64_t places)
+{
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = operand(t, dtype, SHAPE(frames, places, 1, WIDE));
+    return ckpt_attention(t, x[0], x[1], x[2], 0.04f);
+}
+
+/* So many places that a GPU takes the queries of a frame in several tiles. */
+static ckpt_tensor record_wide(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return wide_attention(t, dtype, BATCH, z->picture * z->picture * 5 / 4);
+}
+
+static ckpt_tensor record_wide_clip(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    return wide_attention(t, dtype, CLIP, z->picture * z->picture / 4);
 }
 
 static ckpt_tensor record_cross(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -464,6 +487,8 @@ const struct bench_case bench_cases[] = {
     {"linear, activation", record_mlp_gelu},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},
+    {"attention, wide", record_wide},
+    {"attention, wide, of a clip", record_wide_clip},
     {"cross attention", record_cross},
     {"layer norm", record_layer_norm},
     {"RMS norm", record_rms_norm},

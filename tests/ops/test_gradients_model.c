@@ -226,9 +226,10 @@ static void draw_middling_attention(struct op_case *c, struct rng *r, int trial)
 static void draw_wide_attention(struct op_case *c, struct rng *r, int trial)
 {
     const bool large = trial >= TRIAL_LARGE;
-    int64_t q[] = {rng_range(r, 1, 3), large ? rng_range(r, 33, 70) : rng_dim(r, 5),
-                   trial % 2 ? 1 : rng_range(r, 1, 2), large ? 512 : 8 * rng_range(r, 17, 20)};
-    int64_t k[] = {q[0], large ? rng_range(r, 33, 70) : rng_dim(r, 5), q[2], q[3]};
+    const int64_t most = large ? 40 : 3, least = large ? 33 : 1;
+    int64_t q[] = {rng_range(r, 1, 2), rng_range(r, least, most), trial % 4 ? 1 : 2,
+                   large ? 512 : 8 * rng_range(r, 17, 18)};
+    int64_t k[] = {q[0], rng_range(r, least, most), q[2], q[3]};
     case_add(c, r, ROLE_PARAM, 4, q)->keep_last = true;
     case_add(c, r, ROLE_PARAM, 4, k)->keep_last = true;
     case_add(c, r, ROLE_PARAM, 4, k)->keep_last = true;
