@@ -35,6 +35,14 @@ typedef bool (*ckpt_other_name)(void *user, const char *name, int i, char *other
 CKPT_API int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other,
                              ckpt_name_report report, void *user, int *unmatched);
 
+/* Whether the parameter of that name is meant. */
+typedef bool (*ckpt_name_choice)(void *user, const char *name);
+
+/* ckpt_save of the parameters that choose (NULL: all) returns true for: where one context holds
+ * several models, each has a file of its own.  All ranks must choose alike. */
+CKPT_API int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot,
+                              ckpt_name_choice choose, void *user);
+
 /* ckpt_file_read_f32 of n elements from first on, for tensors that are larger than what one wants
  * in memory. */
 CKPT_API int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n);

@@ -22,10 +22,13 @@ static int fail_with(ckpt *c, int code, const char *sentence)
     return context_fail(c, code, "%s", sentence);
 }
 
-/* *micro becomes CKPT_AUTO where it is to be chosen. */
-static int check_batch(ckpt *c, int64_t batch, int64_t *micro)
+/* *micro becomes CKPT_AUTO where it is to be chosen.  --micro-batch is for what trains: a smaller
+ * batch of a program without an update is taken whole. */
+static int check_batch(ckpt *c, int64_t batch, bool trains, int64_t *micro)
 {
     *micro = c->options.micro_batch ? c->options.micro_batch : batch;
+    if (!trains && batch > 0 && *micro > batch)
+        *micro = batch;
     if (batch < 1)
         return context_fail(c, CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
     if (*micro == CKPT_AUTO)
@@ -363,7 +366,7 @@ static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_ad
 
 static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
 {
-    int rc = check_batch(p->c, p->batch, &k->micro);
+    int rc = check_batch(p->c, p->batch, p->trains, &k->micro);
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1))
         rc = choose(p, k, opt);
     if (!rc)

@@ -1,9 +1,21 @@
 /* Saves a slot of every parameter to a file. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_file.h"
 #include "context.h"
 #include "ranks.h"
 #include "state/safetensors.h"
+
+/* Which parameters are saved; choose NULL: all. */
+struct chosen {
+    ckpt_name_choice choose;
+    void *user;
+};
+
+static bool is_chosen(const struct chosen *k, const char *name)
+{
+    return !k->choose || k->choose(k->user, name);
+}
 
 struct save_tensor {
     ckpt *c;
@@ -36,12 +48,15 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     return rc;
 }
 
-static int add_all(ckpt_file_writer *w, struct save_tensor *tensors, ckpt *c, enum ckpt_slot slot)
+static int add_all(ckpt_file_writer *w, struct save_tensor *tensors, ckpt *c, enum ckpt_slot slot,
+                   const struct chosen *k)
 {
     for (int i = 0; i < ckpt_param_count(c); i++) {
         struct ckpt_param_info p;
         ckpt_tensor param = ckpt_param_at(c, i);
         ckpt_param_info(c, param, &p);
+        if (!is_chosen(k, p.name))
+            continue;
         tensors[i] = (struct save_tensor){c, param, p.trainable ? slot : CKPT_VALUE};
         struct ckpt_desc d = param_file_desc(context_param(c, param));
         int rc = file_add_source(w, p.name, CKPT_F32, d.ndim, d.shape, read_slot, &tensors[i]);
@@ -51,10 +66,11 @@ static int add_all(ckpt_file_writer *w, struct save_tensor *tensors, ckpt *c, en
     return 0;
 }
 
-static int save_to(ckpt_file_writer *w, ckpt *c, const char *path, enum ckpt_slot slot)
+static int save_to(ckpt_file_writer *w, ckpt *c, const char *path, enum ckpt_slot slot,
+                   const struct chosen *k)
 {
     struct save_tensor *tensors = calloc((size_t)ckpt_param_count(c) + 1, sizeof(tensors[0]));
-    int rc = tensors ? add_all(w, tensors, c, slot)
+    int rc = tensors ? add_all(w, tensors, c, slot, k)
                      : error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
 
     if (rc)
@@ -65,13 +81,13 @@ static int save_to(ckpt_file_writer *w, ckpt *c, const char *path, enum ckpt_slo
     return rc;
 }
 
-static int save_alone(ckpt *c, const char *path, enum ckpt_slot slot)
+static int save_alone(ckpt *c, const char *path, enum ckpt_slot slot, const struct chosen *k)
 {
     ckpt_file_writer *w;
     int rc = ckpt_file_create(&w, path);
 
     if (!rc)
-        rc = save_to(w, c, path, slot);
+        rc = save_to(w, c, path, slot, k);
     return rc ? context_fail(c, rc, "%s", error_get()) : 0;
 }
 
@@ -95,7 +111,7 @@ static int take_part_in(ckpt *c, const struct ckpt_param_info *p, enum ckpt_slot
 
 /* What another rank writes is gathered from all, in the order of the file: all tensors are fp32, so
  * that is the order of names. */
-static int take_part(ckpt *c, enum ckpt_slot slot)
+static int take_part(ckpt *c, enum ckpt_slot slot, const struct chosen *k)
 {
     int n = ckpt_param_count(c), rc = 0;
     struct ckpt_param_info *all = calloc((size_t)n + 1, sizeof *all);
@@ -105,16 +121,24 @@ static int take_part(ckpt *c, enum ckpt_slot slot)
         ckpt_param_info(c, ckpt_param_at(c, i), &all[i]);
     qsort(all, (size_t)n, sizeof *all, by_name);
     for (int i = 0; i < n && !rc; i++)
-        rc = take_part_in(c, &all[i], slot);
+        if (is_chosen(k, all[i].name))
+            rc = take_part_in(c, &all[i], slot);
     free(all);
     return rc;
 }
 
-int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
+int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_name_choice choose,
+                     void *user)
 {
-    int rc = c->rank ? take_part(c, slot) : save_alone(c, path, slot);
+    const struct chosen k = {choose, user};
+    int rc = c->rank ? take_part(c, slot, &k) : save_alone(c, path, slot, &k);
 
     if (!rc && c->comm && comm_barrier(c->comm, "the end of a save"))
         rc = context_fail(c, CKPT_ECOMM, "%s", c->comm->reason);
     return ranks_give_up(c, rc);
+}
+
+int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
+{
+    return ckpt_save_chosen(c, path, slot, NULL, NULL);
 }

@@ -210,6 +210,37 @@ static void test_other_order(void **state)
     unlink(path);
 }
 
+/* A file of one parameter of the model; the others keep their values when it is loaded. */
+static bool is_bias(void *user, const char *name)
+{
+    ++*(int *)user;
+    return !strcmp(name, "bias");
+}
+
+static void test_chosen(void **state)
+{
+    struct model m = open_model(1);
+    int asked = 0, unmatched = -1;
+    char report[200] = "";
+    float before[N_ALL], after[N_ALL];
+    ckpt_file *f;
+
+    (void)state;
+    get_all(&m, CKPT_VALUE, before);
+    assert_int_equal(ckpt_save_chosen(m.c, path, CKPT_VALUE, is_bias, &asked), 0);
+    assert_int_equal(asked, ckpt_param_count(m.c));
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_count(f), 1);
+    assert_int_equal(ckpt_file_find(f, "bias"), 0);
+    ckpt_file_close(f);
+    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(unmatched, ckpt_param_count(m.c) - 1);
+    get_all(&m, CKPT_VALUE, after);
+    assert_memory_equal(after, before, sizeof(after));
+    ckpt_close(m.c);
+    unlink(path);
+}
+
 static void test_wrong_dtype(void **state)
 {
     (void)state;
@@ -363,11 +394,17 @@ static void test_trained_values_return(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_before_training),   cmocka_unit_test(test_wrong_shape),
-        cmocka_unit_test(test_wrong_dtype),       cmocka_unit_test(test_unmatched),
-        cmocka_unit_test(test_other_names),       cmocka_unit_test(test_other_order),
-        cmocka_unit_test(test_bad_file),          cmocka_unit_test(test_no_such_slot),
-        cmocka_unit_test(test_slots_after_steps), cmocka_unit_test(test_trained_values_return),
+        cmocka_unit_test(test_before_training),
+        cmocka_unit_test(test_wrong_shape),
+        cmocka_unit_test(test_wrong_dtype),
+        cmocka_unit_test(test_unmatched),
+        cmocka_unit_test(test_other_names),
+        cmocka_unit_test(test_other_order),
+        cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_bad_file),
+        cmocka_unit_test(test_no_such_slot),
+        cmocka_unit_test(test_slots_after_steps),
+        cmocka_unit_test(test_trained_values_return),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
