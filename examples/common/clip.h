@@ -6,6 +6,7 @@
 
 struct clip {
     int64_t width, height, frames; /* asked for */
+    int64_t skip;                  /* frames of the file before the first one taken */
     int64_t stride;                /* every stride-th frame of the file */
     double fps;                    /* found: of the file */
     uint8_t *rgb;                  /* [frames][height][width][3], malloc'ed */

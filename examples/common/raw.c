@@ -29,7 +29,7 @@ int clip_is_raw(const char *path)
 int clip_too_short(const struct clip *c, const char *path, int64_t found)
 {
     return say_fail("%s: has %lld frames; --frames, --stride and --clips ask for %lld", path,
-                    (long long)found, (long long)((c->frames - 1) * c->stride + 1));
+                    (long long)found, (long long)(c->skip + (c->frames - 1) * c->stride + 1));
 }
 
 static int read_header(FILE *f, struct raw *r)
@@ -81,7 +81,7 @@ static int read_frames(FILE *f, const struct raw *r, struct clip *c, const char 
     for (int64_t i = 0; frame && taken < c->frames && i < r->frames; i++) {
         if (fread(frame, 1, source, f) != source)
             break;
-        if (i % c->stride == 0)
+        if (i >= c->skip && (i - c->skip) % c->stride == 0)
             resize(c->rgb + target * (size_t)taken++, frame, r, c);
     }
     free(frame);
@@ -103,7 +103,7 @@ int clip_read_raw(struct clip *c, const char *path)
         say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
     else if (read_header(f, &r))
         say_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
-    else if ((c->frames - 1) * c->stride + 1 > r.frames)
+    else if (c->skip + (c->frames - 1) * c->stride + 1 > r.frames)
         clip_too_short(c, path, r.frames);
     else
         rc = read_frames(f, &r, c, path);

@@ -70,7 +70,8 @@ static int receive(struct decoder *d, struct clip *c, const char *path)
     int rc = 0;
 
     while (d->taken < c->frames && !(rc = avcodec_receive_frame(d->codec, d->frame))) {
-        if (d->seen++ % c->stride == 0 && take_frame(d, c, path))
+        int64_t at = d->seen++ - c->skip;
+        if (at >= 0 && at % c->stride == 0 && take_frame(d, c, path))
             return -1;
         av_frame_unref(d->frame);
     }

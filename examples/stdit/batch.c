@@ -55,11 +55,12 @@ static void copy_rows(struct stdit_batch *b, const struct stdit_data *d, int64_t
 
     for (int64_t i = 0; i < b->size; i++) {
         int64_t row = (first + i) % d->rows;
-        copy_row(b->z, i, d->z, row, z);
+        if (d->z)
+            copy_row(b->z, i, d->z, row, z);
         if (d->eps)
             copy_row(b->eps, i, d->eps, row, z);
-        copy_row(b->y, i, d->y, row, y);
-        copy_row(b->mask, i, d->mask, row, d->geometry.tokens * 4);
+        copy_row(b->y, i, d->y, row % d->text_rows, y);
+        copy_row(b->mask, i, d->mask, row % d->text_rows, d->geometry.tokens * 4);
         copy_row(b->fps, i, d->fps, row, 4);
         if (d->t)
             copy_row(b->t, i, d->t, row, 4);
@@ -83,11 +84,29 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t s
         else
             b->t[i] = b->u[i] * 1000.f;
     }
-    if (r->drops)
+    for (int64_t i = 0; d->null_caption && i < b->size; i++)
+        b->drop[i] = 1;
+    if (r->drops && !d->null_caption)
         stdit_draw_drops(seed, step, b->size, b->drop);
     if (r->masked && !d->x_mask &&
         stdit_draw_masks(seed, step, r->options.mask_stage, b->size, d->geometry.frames, b->x_mask))
         return say_fail("no memory for frame masks");
+    return 0;
+}
+
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step)
+{
+    int64_t z = stdit_data_z(&r->data);
+
+    for (int64_t i = 0; i < b->size; i++) {
+        uint8_t *rgb;
+        if (stdit_videos_read(&r->data.videos, (step * b->size + i) % r->data.rows, &rgb))
+            return -1;
+        int rc = stdit_vae_encode(&r->data.vae, rgb, b->z + i * z);
+        free(rgb);
+        if (rc)
+            return -1;
+    }
     return 0;
 }
 

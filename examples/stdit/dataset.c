@@ -21,21 +21,28 @@ int64_t stdit_data_y(const struct stdit_data *d)
 }
 
 /* One caption, the same for all rows, with every token counted. */
-static int fixed_text(struct stdit_data *d, uint64_t seed, float fps)
+static int fixed_text(struct stdit_data *d, uint64_t seed)
 {
-    int64_t row = stdit_data_y(d), tokens = d->rows * d->geometry.tokens;
+    int64_t row = stdit_data_y(d), tokens = d->geometry.tokens;
 
-    d->y = malloc((size_t)(d->rows * row) * sizeof *d->y);
+    d->text_rows = 1;
+    d->y = malloc((size_t)row * sizeof *d->y);
     d->mask = malloc((size_t)tokens * sizeof *d->mask);
-    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
-    if (!d->y || !d->mask || !d->fps)
+    if (!d->y || !d->mask)
         return say_fail("no memory for the text features");
-    for (int64_t i = 0; i < d->rows; i++) {
-        ckpt_fill_normal(seed, 0, STREAM_DATA, d->y + i * row, row);
-        d->fps[i] = fps;
-    }
+    ckpt_fill_normal(seed, 0, STREAM_DATA, d->y, row);
     for (int64_t i = 0; i < tokens; i++)
         d->mask[i] = 1;
+    return 0;
+}
+
+static int fixed_rate(struct stdit_data *d, float fps)
+{
+    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
+    if (!d->fps)
+        return say_fail("no memory for %lld samples", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++)
+        d->fps[i] = fps;
     return 0;
 }
 
@@ -90,7 +97,7 @@ int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
     double fps = frames == 1 ? 120 : floor(c.fps / (double)stride + 1e-6);
     snprintf(d->title, sizeof d->title, "clip: %s, %lld x %lld frames of %lld x %lld, %g a second",
              path, (long long)d->rows, (long long)frames, (long long)width, (long long)height, fps);
-    return fixed_text(d, (uint64_t)o->library.seed, (float)fps);
+    return fixed_rate(d, (float)fps) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
 }
 
 /* ---- noise --------------------------------------------------------------------------------- */
@@ -116,7 +123,64 @@ int stdit_data_noise(struct stdit_data *d, const struct stdit_options *o)
     ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z, n);
     snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
              (long long)d->rows);
-    return fixed_text(d, (uint64_t)o->library.seed, 24);
+    return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
+}
+
+/* ---- clips that pass an autoencoder --------------------------------------------------------- */
+
+int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames)
+{
+    struct stdit_vae *v = &d->vae;
+    int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
+
+    if (stdit_vae_configure(v, o, frames, height, width))
+        return -1;
+    d->channels = v->channels;
+    d->geometry = (struct stdit_geometry){.frames = v->latent_frames,
+                                          .height = v->rows,
+                                          .width = v->columns,
+                                          .pixel_height = (double)height,
+                                          .pixel_width = (double)width};
+    return 0;
+}
+
+int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
+{
+    if (o->text)
+        return stdit_data_text(d, o->text);
+    d->null_caption = true;
+    d->geometry.tokens = o->text_tokens ? o->text_tokens : 1;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    return fixed_text(d, (uint64_t)o->library.seed);
+}
+
+int stdit_data_videos(struct stdit_data *d, const struct stdit_options *o)
+{
+    struct stdit_videos *v = &d->videos;
+    int64_t frames = o->frames ? o->frames : VAE_CHUNK;
+
+    if (stdit_data_shape(d, o, frames))
+        return -1;
+    *v = (struct stdit_videos){.frames = frames,
+                               .width = d->vae.width,
+                               .height = d->vae.height,
+                               .stride = o->stride ? o->stride : 1};
+    if (stdit_videos_open(v, o->video_dir, o->clips))
+        return -1;
+    d->rows = v->rows;
+    if (stdit_data_caption(d, o) || fixed_rate(d, 0))
+        return -1;
+    for (int64_t i = 0; i < d->rows; i++)
+        d->fps[i] = (float)stdit_videos_fps(v, i);
+    if (d->text_rows != 1 && d->text_rows != d->rows)
+        return say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
+                        (long long)d->rows);
+    snprintf(d->title, sizeof d->title,
+             "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
+             o->video_dir, (long long)d->rows, (long long)frames, (long long)v->width,
+             (long long)v->height, (long long)d->channels, (long long)d->geometry.frames,
+             (long long)d->geometry.height, (long long)d->geometry.width);
+    return 0;
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -132,16 +196,9 @@ static int agree(const char *option, int64_t *value, int64_t data)
                     (long long)data);
 }
 
-int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
+int stdit_data_agree(const struct stdit_data *d, struct stdit_options *o)
 {
-    int rc;
-
-    *d = (struct stdit_data){0};
-    if (o->features)
-        rc = stdit_data_features(d, o->features);
-    else
-        rc = o->video ? stdit_data_clip(d, o) : stdit_data_noise(d, o);
-    if (rc || agree("in-channels", &o->in_channels, d->channels) ||
+    if (agree("in-channels", &o->in_channels, d->channels) ||
         agree("caption-channels", &o->caption_channels, d->caption_channels))
         return -1;
     if (!o->text_tokens)
@@ -152,8 +209,24 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     return 0;
 }
 
+int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
+{
+    int rc;
+
+    *d = (struct stdit_data){0};
+    if (o->features)
+        rc = stdit_data_features(d, o->features);
+    else if (o->video_dir)
+        rc = stdit_data_videos(d, o);
+    else
+        rc = o->video ? stdit_data_clip(d, o) : stdit_data_noise(d, o);
+    return rc ? -1 : stdit_data_agree(d, o);
+}
+
 void stdit_data_close(struct stdit_data *d)
 {
+    stdit_vae_close(&d->vae);
+    stdit_videos_close(&d->videos);
     free(d->z);
     free(d->y);
     free(d->mask);

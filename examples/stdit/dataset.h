@@ -3,16 +3,22 @@
 #define STDIT_DATASET_H
 
 #include "model.h"
+#include "autoencoder.h"
 #include "options.h"
+#include "videos.h"
 
 struct stdit_data {
-    char title[512]; /* for the person who watches */
-    bool pixels;     /* z is a clip with values in [-1, 1] */
+    char title[512];   /* for the person who watches */
+    bool pixels;       /* z is a clip with values in [-1, 1] */
+    bool null_caption; /* every sample sees the null caption; y is not looked at */
     int64_t rows, channels, caption_channels;
+    int64_t text_rows; /* 1: of all rows */
     struct stdit_geometry geometry;
+    struct stdit_videos videos; /* encoded by vae when z is NULL */
+    struct stdit_vae vae;
     float *z;        /* [rows, channels, T, H, W] */
-    float *y;        /* [rows, L, caption_channels] */
-    int32_t *mask;   /* [rows, L] */
+    float *y;        /* [text rows, L, caption_channels] */
+    int32_t *mask;   /* [text rows, L] */
     float *fps;      /* [rows] */
     float *t, *eps;  /* [rows], like z; NULL: drawn */
     int32_t *x_mask; /* [rows, T]; NULL: drawn or absent */
@@ -31,5 +37,15 @@ int64_t stdit_data_y(const struct stdit_data *d);
 int stdit_data_features(struct stdit_data *d, const char *path);
 int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o);
 int stdit_data_noise(struct stdit_data *d, const struct stdit_options *o);
+int stdit_data_videos(struct stdit_data *d, const struct stdit_options *o);
+
+/* y and mask of a file, or one caption that is the null caption; and what both agree on with the
+ * options. */
+int stdit_data_text(struct stdit_data *d, const char *path);
+int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o);
+int stdit_data_agree(const struct stdit_data *d, struct stdit_options *o);
+
+/* The shape of clips that pass the autoencoder. */
+int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames);
 
 #endif

@@ -102,7 +102,7 @@ static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
     if (find(f, path, "z", 5, (int64_t[]){-1, -1, -1, -1, -1}, &z) < 0 ||
         find(f, path, "y", 3, (int64_t[]){-1, -1, -1}, &y) < 0)
         return -1;
-    d->rows = z.shape[0];
+    d->rows = d->text_rows = z.shape[0];
     d->channels = z.shape[1];
     *g = (struct stdit_geometry){z.shape[2],
                                  z.shape[3],
@@ -162,8 +162,28 @@ static void report_unknown(const ckpt_file *f, const char *path)
             continue;
         snprintf(word, sizeof word, " %s ", e.name);
         if (!strstr(known, word))
-            fprintf(stderr, "stdit-train: %s: \"%s\" is not used\n", path, e.name);
+            fprintf(stderr, "%s: %s: \"%s\" is not used\n", say_program, path, e.name);
     }
+}
+
+int stdit_data_text(struct stdit_data *d, const char *path)
+{
+    struct ckpt_file_entry y;
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    int rc = find(f, path, "y", 3, (int64_t[]){-1, -1, -1}, &y) < 0 ? -1 : 0;
+    if (!rc) {
+        d->text_rows = y.shape[0];
+        d->geometry.tokens = y.shape[1];
+        d->caption_channels = y.shape[2];
+        d->y = load(f, path, "y", 3, y.shape, true);
+        d->mask = load(f, path, "mask", 2, y.shape, false);
+        rc = d->y && d->mask ? 0 : -1;
+    }
+    ckpt_file_close(f);
+    return rc;
 }
 
 int stdit_data_features(struct stdit_data *d, const char *path)

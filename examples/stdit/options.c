@@ -3,8 +3,6 @@
 #include <string.h>
 #include "options.h"
 
-const char say_program[] = "stdit-train";
-
 #define ROW(name, type, field, metavar, help)                                                      \
     {                                                                                              \
         name, CKPT_OPT_##type, offsetof(struct stdit_options, field), metavar, help                \
@@ -26,6 +24,13 @@ static const struct ckpt_option table[] = {
     ROW("grad-dtype", STRING, grad_dtype, "TYPE",
         "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)"),
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
+    ROW("video-dir", STRING, video_dir, "DIR",
+        "train on latents of the videos in this directory, encoded as they are needed"),
+    ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),
+    ROW("vae-model", STRING, vae_model, "NAME",
+        "its preset: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
+    ROW("text", STRING, text, "FILE",
+        "y and mask, a row a clip or one for all, for --video-dir (default: the null caption)"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to"),
     ROW("frames", INT, frames, "N", "frames of a clip"),
     ROW("stride", INT, stride, "N", "take every N-th frame"),
@@ -87,7 +92,7 @@ static void take(int64_t *value, int64_t preset, int64_t unset)
         *value = preset;
 }
 
-static int fill_preset(struct stdit_options *o)
+int stdit_fill_preset(struct stdit_options *o)
 {
     const struct preset *p = NULL;
 
@@ -99,12 +104,13 @@ static int fill_preset(struct stdit_options *o)
     take(&o->hidden, p->hidden, 0);
     take(&o->heads, p->heads, 0);
     take(&o->depth, p->depth, 0);
-    if (!o->video)
+    if (!o->video) {
         take(&o->in_channels, p->in_channels, 0);
-    if (!o->video)
         take(&o->caption_channels, p->caption_channels, 0);
-    if (!o->video)
         take(&o->text_tokens, p->text_tokens, 0);
+    }
+    if (!o->vae_model)
+        o->vae_model = strcmp(o->model, "tiny") ? "v1.2" : "tiny";
     take(&o->batch, p->batch, 0);
     take(&o->steps, p->steps, -1);
     take(&o->warmup, p->warmup, -1);
@@ -131,19 +137,29 @@ static int parse_sizes(const char *option, const char *text, int n, int64_t **va
     return 0;
 }
 
+int stdit_check_size(struct stdit_options *o)
+{
+    if (o->frames < 0 || o->stride < 0 || o->clips < 0)
+        return say_fail("--frames, --stride and --clips must be at least 1");
+    return o->size ? parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}) : 0;
+}
+
 static int check_data(struct stdit_options *o)
 {
     bool clip_options = o->size || o->frames || o->stride || o->clips;
 
-    if (!!o->video + !!o->features + !!o->latent > 1)
-        return say_fail("--video, --features and --latent exclude each other; give one");
+    if (!!o->video + !!o->features + !!o->latent + !!o->video_dir > 1)
+        return say_fail("--video, --video-dir, --features and --latent exclude each other; "
+                        "give one");
+    if (o->video_dir && !o->vae && !o->library.plan_only)
+        return say_fail("--video-dir needs --vae FILE, an autoencoder (%s)", o->vae_model);
+    if ((o->vae || o->text) && !o->video_dir)
+        return say_fail("--vae and --text are for --video-dir");
     if ((o->features || o->latent) && clip_options)
         return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
                         "%s is given already",
                         o->features ? "features" : "latents");
-    if (o->frames < 0 || o->stride < 0 || o->clips < 0)
-        return say_fail("--frames, --stride and --clips must be at least 1");
-    if (o->size && parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}))
+    if (stdit_check_size(o))
         return -1;
     if (o->latent &&
         parse_sizes("latent", o->latent, 3,
@@ -159,7 +175,7 @@ static int check_dtype(const char *option, const char *name)
     return 0;
 }
 
-static int check_model(const struct stdit_options *o)
+int stdit_check_model(const struct stdit_options *o)
 {
     if (check_dtype("dtype", o->dtype) || check_dtype("grad-dtype", o->grad_dtype))
         return -1;
@@ -212,7 +228,8 @@ static bool is_demo(const struct stdit_options *o)
 /* Without any data asked for, the small model takes the clip that ships, the big ones noise. */
 static void default_data(struct stdit_options *o)
 {
-    bool given = o->library.vram != NO_VRAM, asked = o->video || o->features || o->latent;
+    bool given = o->library.vram != NO_VRAM,
+         asked = o->video || o->features || o->latent || o->video_dir;
 
     if (!given)
         o->library.vram = 0;
@@ -232,20 +249,7 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, ckpt_options_table()};
 
-    *o = (struct stdit_options){.model = "tiny",
-                                .dtype = "fp32",
-                                .grad_dtype = "fp32",
-                                .mlp_ratio = 4,
-                                .mask_stage = "none",
-                                .steps = -1,
-                                .warmup = -1,
-                                .lr = -1,
-                                .clip_norm = 1,
-                                .ema_decay = 0.99,
-                                .out = "stdit-out",
-                                .sample_steps = -1,
-                                .guidance = -1,
-                                .library = CKPT_OPTIONS_INIT};
+    *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->library.vram = NO_VRAM;
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
@@ -256,8 +260,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         return 1;
     }
     default_data(o);
-    if (fill_preset(o) || check_data(o) || check_model(o) || check_training(o))
+    if (stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) || check_training(o))
         return -1;
-    take(&o->sample_steps, o->video ? 30 : 0, -1);
+    take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
     return o->sample_steps < 0 ? say_fail("--sample-steps must be at least 0") : 0;
 }

@@ -1,4 +1,4 @@
-/* The command line of stdit-train: its own table next to the library's, and the model presets. */
+/* The command lines of stdit-train and stdit-sample: tables next to the library's, and presets. */
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
@@ -13,6 +13,8 @@ struct stdit_options {
     bool freeze_caption, exact_timestep;
     /* the data */
     const char *features, *video, *latent, *size;
+    const char *video_dir, *text;
+    const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
     int64_t frames, stride, clips;
     int64_t width, height;                              /* from size */
     int64_t latent_frames, latent_height, latent_width; /* from latent */
@@ -24,16 +26,32 @@ struct stdit_options {
     /* what comes out */
     const char *log, *dump, *out;
     int64_t sample_steps, sample_seed;
-    double guidance;
+    double guidance, fps;
     bool help;
     bool demo_budget; /* library.vram is the demo's, not one that was asked for */
     struct ckpt_options library;
 };
+
+/* Defaults that all programs share. */
+#define STDIT_OPTIONS_INIT                                                                         \
+    {                                                                                              \
+        .model = "tiny", .dtype = "fp32", .grad_dtype = "fp32", .mlp_ratio = 4,                    \
+        .mask_stage = "none", .steps = -1, .warmup = -1, .lr = -1, .clip_norm = 1,                 \
+        .ema_decay = 0.99, .out = "stdit-out", .sample_steps = -1, .guidance = -1,                 \
+        .library = CKPT_OPTIONS_INIT                                                               \
+    }
+
+/* Parts of it, for a program with a table of its own; all return 0, or -1 after a sentence. */
+int stdit_fill_preset(struct stdit_options *o);
+int stdit_check_size(struct stdit_options *o);
+int stdit_check_model(const struct stdit_options *o);
 
 /*
  * Reads the command line and fills in the preset.  Returns 0 to go on, 1 when all is done (--help)
  * and -1 when a sentence was printed.
  */
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
+/* That of stdit-sample. */
+int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 
 #endif

@@ -20,6 +20,10 @@ struct stdit_run {
     FILE *log;
 };
 
+/* Makes the model of the options, and loads its weights.  Both return 0, or -1 after a sentence. */
+int stdit_make_model(struct stdit_run *r);
+int stdit_load(struct stdit_run *r);
+
 /* ---- training ------------------------------------------------------------------------------ */
 
 /* Compiles the training program.  Returns 0, or -1 after printing a sentence. */
@@ -44,6 +48,9 @@ void stdit_batch_free(struct stdit_batch *b);
 /* The rows of a step, then its draws: times, frame masks, dropped captions. */
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step);
 
+/* Reads and encodes the clips of a step, where the data is videos. */
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step);
+
 /* Feeds the rows that training and sampling share: z, t, y, mask, fps and, if any, drop. */
 int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,
                      bool drop);
@@ -59,6 +66,9 @@ struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, ckpt_tape *t,
 
 /* Samples from the moving average and writes pictures.  Returns 0 or -1. */
 int stdit_sample(struct stdit_run *r);
+
+/* Decodes and writes n clips: a video, a picture a frame, and a strip of some. */
+int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n);
 
 /* Writes n clips, shaped as the data's rows, and the clips of the data next to them. */
 int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n);

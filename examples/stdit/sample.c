@@ -119,6 +119,24 @@ static int integrate(struct sampler *s)
     return rc;
 }
 
+/* With videos the autoencoder shares the budget; see autoencoder.h for the order.  The planned
+ * programs stay until the end, so that each is made once. */
+static int compile(struct sampler *s)
+{
+    struct stdit_run *r = s->run;
+    struct stdit_vae *v = r->data.vae.frames ? &r->data.vae : NULL;
+
+    if (v && stdit_vae_compile(v, STDIT_DECODE, true))
+        return -1;
+    if (ckpt_compile(r->context, record, r, NULL, s->batch.size, &s->program))
+        return say_fail("sampling: %s", ckpt_error(r->context));
+    if (v && stdit_vae_compile(v, STDIT_DECODE, false))
+        return -1;
+    if (v && !r->options.video_dir)
+        ckpt_plan_print(s->program, stdout);
+    return 0;
+}
+
 static int sample(struct sampler *s)
 {
     struct stdit_run *r = s->run;
@@ -126,21 +144,33 @@ static int sample(struct sampler *s)
     s->v = malloc((size_t)(s->batch.size * stdit_data_z(&r->data)) * sizeof *s->v);
     if (!s->v)
         return say_fail("no memory for sampling");
-    if (ckpt_compile(r->context, record, r, NULL, s->batch.size, &s->program))
-        return say_fail("sampling: %s", ckpt_error(r->context));
+    if (compile(s))
+        return -1;
+    if (r->options.library.plan_only)
+        return 0;
     if (start(s) || integrate(s))
         return -1;
-    return stdit_write_pictures(r, s->batch.z, s->clips);
+    if (!r->data.vae.frames)
+        return stdit_write_pictures(r, s->batch.z, s->clips);
+    if (stdit_write_videos(r, s->batch.z, s->clips))
+        return -1;
+    vae_coder_report(&r->data.vae.coder[0]);
+    return 0;
 }
 
 int stdit_sample(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct sampler s = {.run = r, .guided = o->guidance != 1};
+    struct sampler s = {.run = r, .guided = o->guidance != 1 && !r->data.null_caption};
 
     s.clips = o->library.micro_batch > 0 ? o->library.micro_batch : o->batch;
     if (r->training && o->ema_decay > 0 && use_average(r))
         return -1;
+    /* What the autoencoder needs may not fit beside the program that trained. */
+    if (r->data.vae.frames && r->training) {
+        ckpt_program_free(r->training);
+        r->training = NULL;
+    }
     if (stdit_batch_create(&s.batch, r, s.guided ? 2 * s.clips : s.clips))
         return -1;
     int rc = sample(&s);

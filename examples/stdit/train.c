@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 #include "../common/dump.h"
+#include "ckpt_file.h"
 #include "run.h"
 #include "schedule.h"
 
@@ -62,9 +63,11 @@ int stdit_compile(struct stdit_run *r)
     adamw.clip_norm = (float)o->clip_norm;
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
+    if (o->video_dir && stdit_vae_compile(&r->data.vae, STDIT_ENCODE, true))
+        return -1;
     if (ckpt_compile(r->context, record, r, &adamw, o->batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
-    return 0;
+    return o->video_dir ? stdit_vae_compile(&r->data.vae, STDIT_ENCODE, false) : 0;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -122,7 +125,7 @@ static int submit(struct course *c, struct stdit_batch *b)
     struct stdit_run *r = c->run;
     int64_t step = c->submitted;
 
-    if (stdit_batch_fill(b, r, step))
+    if (stdit_batch_fill(b, r, step) || (r->options.video_dir && stdit_batch_encode(b, r, step)))
         return -1;
     ckpt_set_lr(r->training, (float)rate(r, step));
     if (stdit_batch_feed(b, r, r->training, r->drops) ||
@@ -154,12 +157,13 @@ static int end(struct course *c)
                : 0;
 }
 
-/* While a step runs the next one is prepared; a dump looks at the first one alone. */
+/* While a step runs the next one is prepared, unless the device has to encode it; a dump looks at
+ * the first one alone. */
 static int steps(struct stdit_run *r, struct stdit_batch *b, struct summary *s)
 {
     struct ckpt_program_info info;
     struct course c = {.run = r, .summary = s, .last = milliseconds()};
-    int64_t ahead = r->options.dump ? 0 : 1;
+    int64_t ahead = r->options.dump || r->options.video_dir ? 0 : 1;
     int rc = 0;
 
     c.progress = ckpt_progress_open(stderr, "train", r->options.steps);
@@ -177,12 +181,19 @@ static int steps(struct stdit_run *r, struct stdit_batch *b, struct summary *s)
     return rc;
 }
 
+/* The autoencoder has its own file. */
+static bool is_ours(void *user, const char *name)
+{
+    (void)user;
+    return !stdit_vae_owns(name);
+}
+
 /* After a failed step the weights are those of the last good one: they are saved all the same. */
 static int save(const struct stdit_run *r, const char *path, enum ckpt_slot slot, const char *what)
 {
     if (!path)
         return 0;
-    if (ckpt_save(r->context, path, slot))
+    if (ckpt_save_chosen(r->context, path, slot, is_ours, NULL))
         return say_fail("%s", ckpt_error(r->context));
     printf("%s: %s\n", what, path);
     return 0;

@@ -81,6 +81,17 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
+void vae_coder_size(struct vae_coder *k, const struct vae_config *config, int64_t height,
+                    int64_t width)
+{
+    int64_t factor = vae_factor(config);
+
+    k->height = height;
+    k->width = width;
+    k->padded_height = (height + factor - 1) / factor * factor;
+    k->padded_width = (width + factor - 1) / factor * factor;
+}
+
 int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width)
 {
     struct vae_coder_options *o = &k->options;
@@ -88,11 +99,7 @@ int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width)
 
     if (vae_model_configure(&o->model, &config))
         return -1;
-    int64_t factor = vae_factor(&config);
-    k->height = height;
-    k->width = width;
-    k->padded_height = (height + factor - 1) / factor * factor;
-    k->padded_width = (width + factor - 1) / factor * factor;
+    vae_coder_size(k, &config, height, width);
     if (ckpt_open(&k->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     if (vae_create(&k->model, k->context, &config))
@@ -146,7 +153,7 @@ static int make_ways(const struct vae_coder *k, ckpt_recorder record, struct vae
 /* The plan of the first program is shown, that of a shorter chunk at the end is like it. */
 static void show(const struct vae_coder *k, bool first)
 {
-    if (!first)
+    if (!first || k->quiet)
         return;
     ckpt_plan_print(k->program, stdout);
     if (k->cut.part > 0 && k->cut.part < k->frames)

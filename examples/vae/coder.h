@@ -18,6 +18,7 @@ struct vae_coder {
     struct vae_coder_options options;
     struct vae model;
     ckpt *context;
+    bool quiet;                          /* plans are not shown */
     int64_t height, width;               /* of the frames */
     int64_t padded_height, padded_width; /* whole cells */
     /* the program */
@@ -35,6 +36,23 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
  * sentence, as all below. */
 int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width);
 void vae_coder_close(struct vae_coder *k);
+
+/* The first half of it: the sizes of frames and of whole cells of such a model. */
+void vae_coder_size(struct vae_coder *k, const struct vae_config *config, int64_t height,
+                    int64_t width);
+
+/*
+ * What vae_coder_compile records.  Encoding takes "x" [1, T, padded height, padded width, 3] and
+ * gives "latents" [1, T', h, w, Z]; decoding takes "latents" and gives "x" [1, T, height, width,
+ * 3].
+ */
+ckpt_tensor vae_coder_record_encode(ckpt_tape *t, int64_t batch, void *coder);
+ckpt_tensor vae_coder_record_decode(ckpt_tape *t, int64_t batch, void *coder);
+
+/* Bytes [height][width][3] to a frame of x in [-1, 1], what is missing to whole cells being what
+ * stands at the edge; and a decoded frame to bytes. */
+void vae_coder_take_frame(const struct vae_coder *k, const uint8_t *rgb, float *x);
+void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rgb);
 
 /* Makes the program of a chunk of so many frames, unless it is there.  record gets the coder, cut
  * as it is to be recorded. */

@@ -20,23 +20,6 @@ struct buffers {
     uint8_t *rgb;    /* a frame */
 };
 
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    const struct vae_coder *k = user;
-    int64_t latents = vae_latent_frames(k->frames, 0);
-    int64_t shape[] = {batch, latents, vae_coder_rows(k), vae_coder_columns(k),
-                       k->model.config.latent};
-    ckpt_tensor z = ckpt_input(t, "latents", CKPT_F32, 5, shape);
-
-    z = vae_denormalize(&k->model, k->context, t, z);
-    z = vae_temporal_decode(&k->model, t, z, k->frames, 0);
-    ckpt_tensor x = vae_tiled_decode(&k->model, t, ckpt_cast(t, z, CKPT_F32), k->cut);
-    x = vae_part(t, vae_part(t, x, 2, 0, k->height), 3, 0, k->width);
-    x = ckpt_cast(t, x, CKPT_F32);
-    ckpt_output(t, "x", x);
-    return x;
-}
-
 /* [T, Z, h, w] -> [T, h, w, Z] */
 static void channels_last(const struct vae_coder *k, const float *from, float *z, int64_t frames)
 {
@@ -53,10 +36,7 @@ static int put_frames(const struct vae_coder *k, struct buffers *b, struct sink 
     int64_t values = k->height * k->width * 3;
 
     for (int64_t f = 0; f < frames; f++) {
-        for (int64_t i = 0; i < values; i++) {
-            float v = (b->x[f * values + i] + 1.f) * 127.5f;
-            b->rgb[i] = (uint8_t)lrintf(fminf(fmaxf(v, 0.f), 255.f));
-        }
+        vae_coder_give_frame(k, b->x + f * values, b->rgb);
         if (sink_put(s, b->rgb))
             return -1;
     }
@@ -72,7 +52,7 @@ static int decode_chunk(struct vae_coder *k, struct vae_latent_reader *r, struct
     if (vae_latents_read(r, first, latents, b->file))
         return -1;
     channels_last(k, b->file, b->z, latents);
-    if (vae_coder_compile(k, record, n) ||
+    if (vae_coder_compile(k, vae_coder_record_decode, n) ||
         vae_coder_run(k, "latents", b->z, latents * cell, "x", b->x, n * k->height * k->width * 3))
         return -1;
     return put_frames(k, b, s, n);
@@ -157,7 +137,7 @@ static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file
         check(k, r))
         return -1;
     if (k->options.library.plan_only)
-        return vae_coder_compile(k, record, chunk_of(&r->info));
+        return vae_coder_compile(k, vae_coder_record_decode, chunk_of(&r->info));
     return decode_to(k, r, file[1]);
 }
 

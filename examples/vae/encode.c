@@ -21,43 +21,6 @@ struct buffers {
     float *y, *z; /* latents as the program gives them, and as files hold them */
 };
 
-static ckpt_tensor noise(const struct vae_coder *k, ckpt_tape *t, int64_t frames)
-{
-    int64_t shape[] = {1, frames, vae_coder_rows(k), vae_coder_columns(k), k->model.config.latent};
-
-    return k->options.sample ? ckpt_randn(t, CKPT_F32, 5, shape) : CKPT_NONE;
-}
-
-/* Noise is recorded first, so that it does not depend on how the rest is cut. */
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    const struct vae_coder *k = user;
-    int64_t shape[] = {batch, k->frames, k->padded_height, k->padded_width, 3};
-    ckpt_tensor of_frames = noise(k, t, k->frames);
-    ckpt_tensor of_time = noise(k, t, vae_latent_frames(k->frames, 0));
-    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 5, shape);
-    struct vae_posterior p = vae_posterior(t, vae_tiled_encode(&k->model, t, x, k->cut));
-    ckpt_tensor z = ckpt_affine(t, vae_sample(t, &p, of_frames), VAE_FACTOR, 0.f);
-
-    p = vae_posterior(t, vae_temporal_encode(&k->model, t, z, 0));
-    z = vae_normalize(&k->model, k->context, t, vae_sample(t, &p, of_time));
-    ckpt_output(t, "latents", z);
-    return z;
-}
-
-/* Bytes to [-1, 1]; what is missing to whole cells is what stands at the edge. */
-static void take_frame(const struct vae_coder *k, const uint8_t *rgb, float *x)
-{
-    for (int64_t row = 0; row < k->padded_height; row++) {
-        int64_t from = row < k->height ? row : k->height - 1;
-        for (int64_t column = 0; column < k->padded_width; column++) {
-            int64_t at = from * k->width + (column < k->width ? column : k->width - 1);
-            for (int channel = 0; channel < 3; channel++)
-                *x++ = (float)rgb[at * 3 + channel] / 127.5f - 1.f;
-        }
-    }
-}
-
 /* Up to a chunk of frames.  Returns how many, or -1. */
 static int64_t take_chunk(struct frames *f, const struct vae_coder *k, struct buffers *b)
 {
@@ -69,7 +32,7 @@ static int64_t take_chunk(struct frames *f, const struct vae_coder *k, struct bu
             return -1;
         if (!rc)
             return n;
-        take_frame(k, b->rgb, b->x + n * frame);
+        vae_coder_take_frame(k, b->rgb, b->x + n * frame);
     }
     return VAE_CHUNK;
 }
@@ -91,7 +54,7 @@ static int encode_chunk(struct vae_coder *k, struct buffers *b, int64_t n,
     int64_t latents = vae_latent_frames(n, 0), pixels = k->padded_height * k->padded_width * 3;
     int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
 
-    if (vae_coder_compile(k, record, n) ||
+    if (vae_coder_compile(k, vae_coder_record_encode, n) ||
         vae_coder_run(k, "x", b->x, n * pixels, "latents", b->y, latents * cell))
         return -1;
     channels_first(k, b->y, b->z, latents);
@@ -174,7 +137,7 @@ static int go(struct vae_coder *k, struct frames *f, const char *file[2])
                (long long)k->width, (long long)k->height, (long long)k->padded_width,
                (long long)k->padded_height);
     if (k->options.library.plan_only)
-        return vae_coder_compile(k, record, VAE_CHUNK);
+        return vae_coder_compile(k, vae_coder_record_encode, VAE_CHUNK);
     return encode_to(k, f, file[1]);
 }
 

@@ -1,0 +1,104 @@
+/* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/frames.h"
+#include "../png.h"
+#include "run.h"
+
+enum { STRIP = 6 /* frames of a strip */ };
+
+static int put_all(struct sink *s, const char *path, const uint8_t *rgb)
+{
+    int rc = sink_open(s, path);
+
+    for (int64_t f = 0; f < s->frames && !rc; f++)
+        rc = sink_put(s, rgb + f * s->width * s->height * 3);
+    if (!rc)
+        rc = sink_finish(s);
+    sink_close(s);
+    return rc;
+}
+
+/* Video files have even sizes and want FFmpeg; a raw clip holds anything. */
+static const char *ending(const struct stdit_vae *v)
+{
+#ifdef HAVE_FFMPEG
+    return v->width % 2 || v->height % 2 ? ".rgb" : ".mp4";
+#else
+    (void)v;
+    return ".rgb";
+#endif
+}
+
+static int write_movie(const struct stdit_run *r, const char *name, const uint8_t *rgb)
+{
+    const struct stdit_vae *v = &r->data.vae;
+    char path[4096];
+    float fps = r->data.fps[0];
+    struct sink s = {.width = v->width,
+                     .height = v->height,
+                     .frames = v->frames,
+                     .fps = fps >= 1 && fps < 120 ? fps : 24};
+
+    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name, ending(v));
+    if (put_all(&s, path, rgb))
+        return -1;
+    snprintf(path, sizeof path, "%s/%s", r->options.out, name);
+    return put_all(&s, path, rgb);
+}
+
+/* Frames from the first to the last, side by side. */
+static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
+{
+    const struct stdit_vae *v = &r->data.vae;
+    int64_t n = v->frames < STRIP ? v->frames : STRIP, frame = v->width * v->height * 3;
+    uint8_t *some = malloc((size_t)(n * frame));
+    char path[4096];
+
+    if (!some)
+        return say_fail("no memory for pictures");
+    for (int64_t i = 0; i < n; i++)
+        memcpy(some + i * frame, rgb + (n > 1 ? i * (v->frames - 1) / (n - 1) : 0) * frame,
+               (size_t)frame);
+    snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
+    int rc = png_write_strip(path, (int)n, (int)v->height, (int)v->width, some,
+                             v->width * n < 480 ? 2 : 1);
+    free(some);
+    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
+}
+
+/* The first clip of the data, for the eye to compare with. */
+static int write_data(struct stdit_run *r)
+{
+    uint8_t *rgb;
+
+    if (stdit_videos_read(&r->data.videos, 0, &rgb))
+        return -1;
+    int rc = write_strip(r, "clip", rgb);
+    free(rgb);
+    return rc;
+}
+
+int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n)
+{
+    struct stdit_vae *v = &r->data.vae;
+    uint8_t *rgb = malloc((size_t)(v->frames * v->width * v->height * 3));
+    char name[32];
+    int rc = rgb ? 0 : say_fail("no memory for a clip");
+
+    for (int64_t i = 0; i < n && !rc; i++) {
+        snprintf(name, sizeof name, i ? "sample-%d" : "sample", (int)i);
+        rc = stdit_vae_decode(v, z + i * stdit_data_z(&r->data), rgb) ||
+             write_movie(r, name, rgb) || write_strip(r, name, rgb);
+    }
+    free(rgb);
+    if (!rc && r->options.video_dir)
+        rc = write_data(r);
+    if (rc)
+        return -1;
+    printf("sampled: %s/sample%s, its frames: %s/sample/frame-00000.png ..., some side by side: "
+           "%s/sample.png\n",
+           r->options.out, ending(v), r->options.out, r->options.out);
+    return 0;
+}

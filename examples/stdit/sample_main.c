@@ -1,0 +1,68 @@
+/*
+ * stdit-sample: from text features, or from none, to videos: the diffusion model draws latents, the
+ * autoencoder decodes them, two programs of one context inside one memory budget.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "ckpt_ranks.h"
+#include "run.h"
+#include "schedule.h"
+
+const char say_program[] = "stdit-sample";
+
+/* The rows of the text are the clips. */
+static int describe(struct stdit_data *d, struct stdit_options *o)
+{
+    int64_t frames = o->frames ? o->frames : VAE_CHUNK;
+
+    if (stdit_data_shape(d, o, frames) || stdit_data_caption(d, o))
+        return -1;
+    o->batch = d->rows = d->text_rows;
+    d->fps = malloc((size_t)d->rows * sizeof *d->fps);
+    if (!d->fps)
+        return say_fail("no memory for %lld clips", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++)
+        d->fps[i] = frames == 1 ? 120 : (float)o->fps;
+    return stdit_data_agree(d, o);
+}
+
+static int go(struct stdit_run *r)
+{
+    struct stdit_options *o = &r->options;
+    const struct stdit_geometry *g = &r->data.geometry;
+
+    if (describe(&r->data, o))
+        return -1;
+    if (!o->library.plan_only && mkdir(o->out, 0777) && errno != EEXIST)
+        return say_fail("--out %s: %s", o->out, strerror(errno));
+    r->shift = stdit_shift(g->pixel_height, g->pixel_width, g->frames);
+    r->drops = true;
+    if (ckpt_open(&r->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(r->context) > 1)
+        return say_fail("--ranks: this program does not divide its clips among ranks");
+    if (stdit_make_model(r) || stdit_load(r))
+        return -1;
+    printf("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
+           (long long)r->data.rows, (long long)r->data.vae.frames, (long long)r->data.vae.width,
+           (long long)r->data.vae.height, (long long)r->data.channels, (long long)g->frames,
+           (long long)g->height, (long long)g->width, o->text ? o->text : "null caption");
+    fflush(stdout);
+    return stdit_sample(r);
+}
+
+int main(int argc, char **argv)
+{
+    struct stdit_run run = {0};
+    int rc = stdit_sample_options_parse(&run.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&run);
+    ckpt_close(run.context);
+    stdit_free(&run.model);
+    stdit_data_close(&run.data);
+    return rc ? 1 : 0;
+}

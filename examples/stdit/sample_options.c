@@ -1,0 +1,74 @@
+/* The command line of stdit-sample: a part of that of stdit-train, and its own words. */
+#include <string.h>
+#include "options.h"
+
+#define ROW(name, type, field, metavar, help)                                                      \
+    {                                                                                              \
+        name, CKPT_OPT_##type, offsetof(struct stdit_options, field), metavar, help                \
+    }
+
+static const struct ckpt_option table[] = {
+    ROW("load", STRING, load, "FILE", "weights of the diffusion model (safetensors)"),
+    ROW("vae", STRING, vae, "FILE", "weights of the autoencoder (safetensors)"),
+    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
+    ROW("vae-model", STRING, vae_model, "NAME",
+        "tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
+    ROW("hidden", INT, hidden, "N", "width of the model instead of the preset's"),
+    ROW("heads", INT, heads, "N", "attention heads"),
+    ROW("depth", INT, depth, "N", "pairs of a spatial and a temporal block"),
+    ROW("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model"),
+    ROW("caption-channels", INT, caption_channels, "N", "width of the text features"),
+    ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption"),
+    ROW("exact-timestep", FLAG, exact_timestep, NULL,
+        "do not round the timestep to bf16 (Open-Sora 1.2 does)"),
+    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
+    ROW("text", STRING, text, "FILE",
+        "y and mask (safetensors), a clip a row (default: one clip of the null caption)"),
+    ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
+    ROW("frames", INT, frames, "N", "frames of a clip (default 17)"),
+    ROW("fps", FLOAT, fps, "X", "frames a second (default 24)"),
+    ROW("steps", INT, sample_steps, "N", "Euler steps (default 30)"),
+    ROW("guidance", FLOAT, guidance, "X",
+        "classifier-free guidance with --text (default 1 with --model tiny, else 7)"),
+    ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
+    ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+};
+
+static int check(struct stdit_options *o)
+{
+    if (!o->library.plan_only && (!o->load || !o->vae))
+        return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
+                        "(%s) and of the autoencoder (%s)",
+                        o->model, o->vae_model);
+    if (o->sample_steps < 1)
+        return say_fail("--steps must be at least 1");
+    if (!(o->fps >= 1 && o->fps <= 1000))
+        return say_fail("--fps must be 1 to 1000");
+    return stdit_check_size(o) || stdit_check_model(o) ? -1 : 0;
+}
+
+int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct stdit_options)STDIT_OPTIONS_INIT;
+    o->fps = 24;
+    o->sample_steps = 30;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (o->help) {
+        printf("Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
+               "Draws clips from STDiT3, the video diffusion transformer of Open-Sora 1.2, and\n"
+               "decodes them with its autoencoder, both inside one memory budget.\n\nOptions:\n");
+        ckpt_option_table_help(table, stdout);
+        printf("\nOptions of the library:\n");
+        ckpt_option_table_help(ckpt_options_table(), stdout);
+        return 1;
+    }
+    return stdit_fill_preset(o) || check(o) ? -1 : 0;
+}

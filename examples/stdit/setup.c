@@ -1,0 +1,77 @@
+/* The model of a run and its weights. */
+#include <string.h>
+#include "run.h"
+
+/* ---- weights ------------------------------------------------------------------------------- */
+
+struct names {
+    const char *path;
+    int missing;
+    bool older; /* keys of STDiT 1 or 2 were seen */
+};
+
+/* The null caption and the rotary frequencies may be absent; the latter are computed anyway. */
+static bool may_be_missing(const char *name)
+{
+    return !strcmp(name, "y_embedder.y_embedding") || !strcmp(name, "rope.freqs");
+}
+
+static void report_name(void *user, const char *what, const char *name)
+{
+    struct names *n = user;
+
+    if (*what == 'm' && stdit_vae_owns(name))
+        return;
+    fprintf(stderr, "%s: %s: %s: %s\n", say_program, n->path, what, name);
+    if (!strcmp(what, "missing") && !may_be_missing(name))
+        n->missing++;
+    n->older |= strstr(name, "attn_temp") != NULL;
+}
+
+int stdit_load(struct stdit_run *r)
+{
+    struct names names = {.path = r->options.load};
+
+    if (!r->options.load)
+        return 0;
+    if (ckpt_load(r->context, r->options.load, report_name, &names, NULL))
+        return say_fail("%s", ckpt_error(r->context));
+    if (names.missing && !r->options.partial)
+        return say_fail("%s: %d parameters are missing%s; --partial starts them afresh", names.path,
+                        names.missing,
+                        names.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
+    if (stdit_set_rope(&r->model, r->context))
+        return say_fail("%s", ckpt_error(r->context));
+    return 0;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+int stdit_make_model(struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+    struct stdit_config config = {
+        .hidden = o->hidden,
+        .heads = o->heads,
+        .depth = o->depth,
+        .in_channels = o->in_channels,
+        .caption_channels = o->caption_channels,
+        .text_tokens = o->text_tokens,
+        .mlp_ratio = o->mlp_ratio,
+        .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
+        .freeze_caption = o->freeze_caption,
+        .exact_timestep = o->exact_timestep,
+    };
+
+    if (o->vae || o->video_dir)
+        if (stdit_vae_open(&r->data.vae, r->context, o))
+            return -1;
+    if (stdit_create(&r->model, r->context, &config))
+        return say_fail("%s", ckpt_error(r->context));
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        struct ckpt_param_info info;
+        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
+            r->trainable += info.numel;
+    }
+    return 0;
+}
