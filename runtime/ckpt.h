@@ -552,7 +552,7 @@ struct ckpt_adamw {
  * samples a step takes; options.micro_batch must divide it (or exceed it, where there is no
  * optimizer), or is CKPT_AUTO: then the model is recorded and planned at every size that divides
  * the batch, and the fastest step that fits is taken.  All a step needs is taken here.  Returns 0;
- * the tape's error; CKPT_EBUDGET when no plan fits, the sentence then names the smallest budget that
+ * the tape's error; CKPT_EBUDGET when no plan fits: the sentence names the smallest budget that
  * does, the op at the peak, and what more memory would buy; CKPT_EPLAN for a foreign plan file;
  * CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
  */
