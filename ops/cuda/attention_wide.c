@@ -144,7 +144,6 @@ static struct wide_scores scores_of(const struct wide_call *c, const struct wide
                                 .rows = t->rows,
                                 .n = c->s.n_keys,
                                 .pitch = c->cut.pitch,
-                                .width = c->s.width,
                                 .scale = *(const float *)c->a->attr,
                                 .scores = c->scores,
                                 .probabilities = c->probabilities,
@@ -210,7 +209,7 @@ static int forward_tile(const struct wide_call *c, const struct wide_tile *t)
     const struct ckpt_view *in = c->a->in, *out = c->a->out;
     const struct wide_matrix q = part_of(&in[0], t, t->first), k = part_of(&in[1], t, 0);
     const struct wide_matrix v = part_of(&in[2], t, 0), o = part_of(&out[0], t, t->first);
-    struct wide_scores w = scores_of(c, t, &out[1]);
+    const struct wide_scores w = scores_of(c, t, &out[1]);
     int rc = find_scores(c, t, &q, &k);
     rc = rc ? rc : cuda_wide_softmax(&w, c->a->stream);
     return rc ? rc : mix_keys(c, t, &v, &o);
@@ -223,9 +222,7 @@ static int backward_tile(const struct wide_call *c, const struct wide_tile *t)
     const struct wide_matrix v = part_of(&in[2], t, 0), d_o = part_of(&in[5], t, t->first);
     const struct wide_matrix dq = part_of(&out[0], t, t->first), dk = part_of(&out[1], t, 0);
     const struct wide_matrix dv = part_of(&out[2], t, 0);
-    struct wide_scores w = scores_of(c, t, &in[4]);
-    w.o = part_of(&in[3], t, t->first);
-    w.d_o = d_o;
+    const struct wide_scores w = scores_of(c, t, &in[4]);
     int rc = find_scores(c, t, &q, &k);
     rc = rc ? rc : cuda_wide_probabilities(&w, c->a->stream);
     rc = rc ? rc : mix_queries(c, t, &d_o, &dv, c->sums[1]);

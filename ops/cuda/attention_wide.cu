@@ -21,7 +21,7 @@ __device__ __forceinline__ float block_maximum(float x)
     return x;
 }
 
-/* Where the row of this block has its lse, and its elements of o and d_o. */
+/* Where the row of this block has its lse. */
 __device__ __forceinline__ int64_t row_offset(const struct wide_scores &w,
                                               const struct wide_matrix &x)
 {
@@ -70,17 +70,26 @@ __global__ void __launch_bounds__(THREADS) find_probabilities(const __grid_const
     }
 }
 
+/* The mean of dp by the probabilities as they were rounded, not o d_o: what is left after the
+ * subtraction is small, and o was rounded by itself. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) find_gradient(const __grid_constant__ wide_scores w)
 {
-    const T *o = (const T *)w.o.data + row_offset(w, w.o);
-    const T *d_o = (const T *)w.d_o.data + row_offset(w, w.d_o);
     const float *dp = w.scores + blockIdx.x * w.pitch;
     T *p = (T *)w.probabilities + blockIdx.x * w.pitch;
-    float delta = 0;
-    for (int64_t i = threadIdx.x; i < w.width; i += THREADS)
-        delta += to_float(o[i]) * to_float(d_o[i]);
-    delta = block_sum(delta);
+    float total = 0, sum = 0;
+    for (int64_t i = threadIdx.x * EACH; i < w.n; i += THREADS * EACH) {
+        float x[EACH], factor[EACH];
+        load_floats(x, dp + i);
+        load_floats(factor, p + i);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            total += i + j < w.n ? factor[j] : 0.f;
+            sum += i + j < w.n ? factor[j] * x[j] : 0.f;
+        }
+    }
+    total = block_sum(total);
+    const float delta = block_sum(sum) / total;
     for (int64_t i = threadIdx.x * EACH; i < w.n; i += THREADS * EACH) {
         float x[EACH], factor[EACH];
         load_floats(x, dp + i);

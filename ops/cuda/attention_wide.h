@@ -32,12 +32,11 @@ struct wide_matrix {
  */
 struct wide_scores {
     enum ckpt_dtype dtype;
-    int64_t matrices, rows, n, pitch, width;
+    int64_t matrices, rows, n, pitch;
     float scale;
     float *scores; /* q k^T, or d_o v^T */
     void *probabilities;
     struct wide_matrix lse; /* fp32; a row is one number */
-    struct wide_matrix o, d_o;
 };
 
 /* probabilities = softmax(scale scores), and lse. */
