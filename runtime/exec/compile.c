@@ -463,7 +463,7 @@ void ckpt_program_free(ckpt_program *p)
         }
     }
     struct device *d = p->c->device;
-    int rc = d->ops->sync(d);
+    int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
     if (rc) /* nobody will ask any more */
         context_fail_device(p->c, p, rc);
     if (p->c->walked == p)
@@ -473,7 +473,8 @@ void ckpt_program_free(ckpt_program *p)
     timing_free(p->timing);
     free_ports(d, p->feeds, p->tape ? p->tape->n_feeds : 0);
     free_ports(d, p->fetches, p->tape ? p->tape->n_fetches : 0);
-    d->ops->host_free(d, p->runs);
+    if (p->runs)
+        d->ops->host_free(d, p->runs);
     drop_plan(p);
     free(p);
 }

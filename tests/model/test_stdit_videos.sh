@@ -1,0 +1,120 @@
+#!/bin/sh
+# From clip to clip as a person does it: an autoencoder, stdit-train --video-dir on what it encodes,
+# stdit-sample on what that learned; budgets, and bad input with one sentence each.
+set -u
+
+root=${srcdir:-.}
+train=${STDIT_TRAIN:-./stdit-train} sample=${STDIT_SAMPLE:-./stdit-sample}
+vae=${VAE_TRAIN:-./vae-train}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+model="--hidden 32 --heads 2 --depth 1 --size 16x16"
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# clip FILE FRAMES ANNOUNCED: noise as a raw clip of 16 x 16.
+clip() {
+    {
+        echo "RGBCLIP 16 16 $3 8"
+        head -c $(($2 * 768)) /dev/urandom
+    } >"$1"
+}
+
+# runs TEXT COMMAND...: it must succeed and say TEXT.
+runs() {
+    text=$1
+    shift
+    "$@" >"$work/out" 2>"$work/err" || fail "$*: $(tail -n 2 "$work/err")"
+    cat "$work/out" "$work/err" | grep -q -- "$text" || fail "no \"$text\" from: $*"
+}
+
+# refuses STATUS TEXT COMMAND...
+refuses() {
+    status=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
+    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
+}
+
+losses() {
+    sed -n 's/.*"step": [0-9]*, "loss": \([^,]*\),.*/\1/p' "$1"
+}
+
+"$vae" --size 16x16 --lengths 5 --image-share 0 --video "$root/examples/data/bunny.rgb" --steps 1 \
+    --save "$work/vae" >"$work/out" 2>&1 || fail "vae-train: $(cat "$work/out")"
+
+# ---- training: two files of two clips and of one, and files that are none -----------------------------
+
+mkdir "$work/videos"
+clip "$work/videos/a.rgb" 11 11
+clip "$work/videos/b.rgb" 6 6
+clip "$work/videos/short.rgb" 3 3
+echo "no clip" >"$work/videos/notes.txt"
+data="$model --video-dir $work/videos --vae $work/vae --frames 5 --out $work/o"
+runs "short.rgb is left out" "$train" $data --steps 4 --sample-steps 0 --log "$work/log" \
+    --save "$work/w" --save-ema "$work/e"
+grep -q "3 x 5 frames of 16 x 16, latents \[4, 2, 2, 2\]" "$work/out" || fail "the clips: $(cat "$work/out")"
+grep -q "spatial_vae" "$work/w" && fail "the autoencoder is in the weights of the model"
+[ "$(losses "$work/log" | wc -l)" = 4 ] || fail "4 steps, $(losses "$work/log" | wc -l) losses"
+[ "$(losses "$work/log" | sort -u | wc -l)" = 4 ] || fail "steps have the same loss"
+
+# The same again is the same; a batch in pieces is, up to the order of sums; clips count.
+runs "weights" "$train" $data --steps 4 --sample-steps 0 --log "$work/again" --save "$work/w2"
+cmp -s "$work/w" "$work/w2" || fail "training twice gave different weights"
+runs "weights" "$train" $data --clips 1 --steps 4 --sample-steps 0 --log "$work/other" --save "$work/w2"
+cmp -s "$work/w" "$work/w2" && fail "--clips 1 read the same clips"
+runs "2 micro-steps of 2" "$train" $data --batch 4 --micro-batch 2 --steps 1 --sample-steps 0
+
+# The budget holds weights and activations of both; below the least it is refused, with that.
+refuses 1 "needs at least" "$train" $data --steps 1 --sample-steps 0 --vram 1M
+smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+runs "weights" "$train" $data --steps 4 --sample-steps 0 --vram "$((smallest + 1048576))" \
+    --log "$work/tight" --save "$work/w2"
+paste "$work/log" "$work/tight" >"$work/both"
+losses "$work/log" >"$work/free" && losses "$work/tight" | paste "$work/free" - |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) bad = 1 } END { exit bad || NR != 4 }' ||
+    fail "a budget changed the losses"
+
+# ---- sampling: frames of a chunk and a part of one, twice the same ------------------------------------
+
+weights="$model --load $work/e --vae $work/vae"
+runs "sampled" "$sample" $weights --frames 20 --steps 2 --out "$work/s"
+[ "$(ls "$work/s/sample" | wc -l)" = 20 ] || fail "not a picture a frame"
+[ -s "$work/s/sample.mp4" ] || [ -s "$work/s/sample.rgb" ] || fail "no video"
+[ -s "$work/s/sample.png" ] || fail "no strip"
+runs "sampled" "$sample" $weights --frames 20 --steps 2 --out "$work/s2"
+cmp -s "$work/s/sample/frame-00019.png" "$work/s2/sample/frame-00019.png" || fail "sampled twice"
+runs "sampled" "$sample" $weights --frames 20 --steps 2 --sample-seed 5 --out "$work/s2"
+cmp -s "$work/s/sample/frame-00019.png" "$work/s2/sample/frame-00019.png" && fail "--sample-seed"
+refuses 1 "needs at least" "$sample" $weights --steps 2 --out "$work/s2" --vram 64K
+runs "sampled" "$sample" $weights --frames 1 --steps 2 --size 15x9 --out "$work/s3" --vram 8M --host 8M
+[ "$(head -n 1 "$work/s3/sample.rgb")" = "RGBCLIP 15 9 1 24" ] || fail "an odd size"
+runs "sampled" "$train" $data --steps 2 --sample-steps 2
+[ -s "$work/o/clip.png" ] || fail "no strip of the data"
+runs "budget" "$sample" --model XL/2 --hidden 96 --depth 1 --plan-only --size 64x64 --vram 4G
+
+# ---- what goes wrong ---------------------------------------------------------------------------------
+
+refuses 2 "--video-dir needs --vae" "$train" $model --video-dir "$work/videos"
+refuses 2 "are for --video-dir" "$train" $model --vae "$work/vae"
+refuses 2 "exclude each other" "$train" $data --video x
+refuses 2 "are needed" "$sample" $model --vae "$work/vae"
+refuses 2 "no such preset" "$sample" $weights --model none
+refuses 2 "--steps must be" "$sample" $weights --steps 0
+refuses 1 "No such file" "$train" $data --video-dir "$work/nothing"
+mkdir "$work/empty"
+refuses 1 "no video to train on" "$train" $data --video-dir "$work/empty"
+refuses 1 "parameters are missing" "$train" $data --vae "$work/w"
+refuses 1 "parameters are missing" "$sample" $weights --load "$work/vae"
+refuses 1 "has no tensor" "$sample" $weights --text "$work/vae"
+refuses 1 "such preset" "$sample" $weights --vae-model none
+clip "$work/cut.rgb" 4 5
+refuses 1 "cut.rgb" "$train" $data --video-dir "$work/cut.rgb" --steps 1
+
+[ $failures = 0 ]
