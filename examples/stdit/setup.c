@@ -63,9 +63,8 @@ int stdit_make_model(struct stdit_run *r)
         .exact_timestep = o->exact_timestep,
     };
 
-    if (o->vae || o->video_dir)
-        if (stdit_vae_open(&r->data.vae, r->context, o))
-            return -1;
+    if (r->data.vae.frames && stdit_vae_open(&r->data.vae, r->context, o))
+        return -1;
     if (stdit_create(&r->model, r->context, &config))
         return say_fail("%s", ckpt_error(r->context));
     for (int i = 0; i < ckpt_param_count(r->context); i++) {

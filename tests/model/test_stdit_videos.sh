@@ -97,7 +97,7 @@ runs "sampled" "$sample" $weights --frames 1 --steps 2 --size 15x9 --out "$work/
 [ "$(head -n 1 "$work/s3/sample.rgb")" = "RGBCLIP 15 9 1 24" ] || fail "an odd size"
 runs "sampled" "$train" $data --steps 2 --sample-steps 2
 [ -s "$work/o/clip.png" ] || fail "no strip of the data"
-runs "budget" "$sample" --model XL/2 --hidden 96 --depth 1 --plan-only --size 64x64 --vram 4G
+runs "budget" "$sample" --model XL/2 --hidden 96 --heads 4 --depth 1 --plan-only --size 64x64 --vram 4G
 
 # ---- what goes wrong ---------------------------------------------------------------------------------
 
