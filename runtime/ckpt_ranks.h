@@ -5,9 +5,9 @@
  * ops sample i of rank r is number r * batch + i.  The loss is the mean over all.
  *
  *   - All parameters are made before the first program is compiled.
- *   - ckpt_compile, ckpt_step, ckpt_save, and ckpt_param_get after the first compile are calls of
- *     all ranks together, in the same order.  ckpt_save writes the file on rank 0; every rank reads
- *     what it loads.
+ *   - ckpt_compile, ckpt_step, ckpt_save, those of ckpt_state.h, and ckpt_param_get after the first
+ *     compile are calls of all ranks together, in the same order.  Rank 0 writes what is saved;
+ *     every rank reads what it loads.
  *   - Gradients that are fetched are those of the rank's own samples.
  *   - CKPT_ECOMM means that another rank failed, is gone or runs something else.  All ranks get a
  *     sentence that says which and where, and the context is of no use any more.

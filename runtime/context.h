@@ -80,6 +80,22 @@ int context_check_lost(ckpt *c);
 /* The parameter behind a handle, or NULL. */
 struct param *context_param(const ckpt *c, ckpt_tensor x);
 
+/* Of a program that trains: the steps it has run, those before a state that was loaded included,
+ * and the samples of one, of all ranks together. */
+struct training_count {
+    int64_t steps, samples;
+};
+
+/* The programs that train, in the order they were compiled. */
+int context_count_training(const ckpt *c);
+void context_get_counts(const ckpt *c, struct training_count *counts);
+void context_set_counts(ckpt *c, const int64_t *steps);
+/* Is no step of any program under way? */
+bool context_is_idle(const ckpt *c);
+
+/* Does the context have such a slot of p? */
+bool param_keeps(const ckpt *c, const struct param *p, enum ckpt_slot slot);
+
 /* Bytes of a slot: VALUE in its dtype, the others fp32. */
 int64_t param_slot_bytes(const struct param *p, int slot);
 

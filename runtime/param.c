@@ -204,14 +204,19 @@ int context_fill_slots(ckpt *c)
 
 static const int slot_of[] = {SLOT_VALUE, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA};
 
+bool param_keeps(const ckpt *c, const struct param *p, enum ckpt_slot slot)
+{
+    const struct param *bucket = ranks_bucket_of(c, p);
+    return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
+}
+
 /* The parameter, if it exists, has n elements, and the slot is one. */
 static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, struct param **p)
 {
     *p = context_param(c, x);
     if (!*p || slot < CKPT_VALUE || slot > CKPT_EMA)
         return context_fail(c, CKPT_ENAME, "no such parameter or slot");
-    const struct param *kept = ranks_bucket_of(c, *p);
-    if (slot != CKPT_VALUE && !(kept ? kept : *p)->filled[slot_of[slot]])
+    if (!param_keeps(c, *p, slot))
         return context_fail(c, CKPT_ENAME,
                             "parameter '%s' keeps no such state: no program trains it", (*p)->name);
     if (n != desc_numel(&(*p)->desc))

@@ -34,7 +34,7 @@ static int check_outputs(const struct stdit_options *o)
     if (o->library.plan_only)
         return 0;
     if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
-        say_check_writable("dump", o->dump))
+        say_check_writable("save-state", o->state.save) || say_check_writable("dump", o->dump))
         return -1;
     if (o->sample_steps > 0 && mkdir(o->out, 0777) && errno != EEXIST)
         return say_fail("--out %s: %s", o->out, strerror(errno));
@@ -51,7 +51,7 @@ static int train(struct stdit_run *r)
     fflush(stdout);
     if (r->options.library.plan_only)
         return 0;
-    if (stdit_log_open(r))
+    if (resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
         return -1;
     int rc = stdit_train(r);
     stdit_log_close(r);
@@ -75,7 +75,7 @@ static int go(struct stdit_run *r)
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
     introduce(r);
-    if ((o->steps > 0 || o->library.plan_only) && train(r))
+    if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
         return -1;
     return o->sample_steps > 0 && !o->library.plan_only ? stdit_sample(r) : 0;
 }

@@ -42,6 +42,7 @@ static const struct ckpt_option table[] = {
     ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
     ROW("save", STRING, save, "FILE", "write the weights at the end"),
     ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),
+    RESUME_ROWS(state),
     ROW("batch", INT, batch, "N", "samples of a step"),
     ROW("steps", INT, steps, "N", "training steps"),
     ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up"),
@@ -260,7 +261,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         return 1;
     }
     default_data(o);
-    if (stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) || check_training(o))
+    if (stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) || check_training(o) ||
+        resume_check(&o->state, o->load))
         return -1;
     take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
     return o->sample_steps < 0 ? say_fail("--sample-steps must be at least 0") : 0;

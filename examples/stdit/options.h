@@ -2,6 +2,7 @@
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
+#include "../common/resume.h"
 #include "../common/say.h"
 
 /* Values a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
@@ -20,6 +21,7 @@ struct stdit_options {
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     /* training */
     const char *load, *save, *save_ema, *mask_stage, *grad_dtype;
+    struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;
     double lr, clip_norm, weight_decay, ema_decay;

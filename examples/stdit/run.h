@@ -14,6 +14,7 @@ struct stdit_run {
     ckpt *context;
     ckpt_program *training; /* owned by the context */
     int64_t trainable;      /* parameters that are trained */
+    int64_t first;          /* steps of the runs that this one goes on with */
     double shift;           /* r of the resolution shift */
     bool masked;            /* frame masks are fed */
     bool drops;             /* captions are dropped at random */

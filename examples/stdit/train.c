@@ -111,6 +111,7 @@ struct course {
     ckpt_progress *progress;
     int64_t bytes;            /* of the arena, for the progress line */
     int64_t submitted, ended; /* steps */
+    int64_t saved;            /* steps in the state that was written last */
     double last;              /* when the last one ended */
 };
 
@@ -151,10 +152,24 @@ static int end(struct course *c)
     summarise(c->summary, loss);
     c->ended++;
     if (c->progress)
-        ckpt_progress_step(c->progress, c->ended, loss, c->bytes);
-    return c->ended == 1 && r->options.dump
+        ckpt_progress_step(c->progress, c->ended - r->first, loss, c->bytes);
+    return c->ended == r->first + 1 && r->options.dump
                ? dump_step(r->context, r->training, r->options.dump, loss)
                : 0;
+}
+
+/* Waits for the steps under way and writes the state behind them. */
+static int save_state(struct course *c)
+{
+    const struct stdit_run *r = c->run;
+    int rc = 0;
+
+    while (c->ended < c->submitted && !rc)
+        rc = end(c);
+    if (!rc && r->options.state.save && c->ended > c->saved)
+        rc = resume_save(&r->options.state, r->context);
+    c->saved = c->ended;
+    return rc;
 }
 
 /* While a step runs the next one is prepared, unless the device has to encode it; a dump looks at
@@ -162,20 +177,27 @@ static int end(struct course *c)
 static int steps(struct stdit_run *r, struct stdit_batch *b, struct summary *s)
 {
     struct ckpt_program_info info;
-    struct course c = {.run = r, .summary = s, .last = milliseconds()};
+    struct course c = {.run = r,
+                       .summary = s,
+                       .submitted = r->first,
+                       .ended = r->first,
+                       .saved = r->first,
+                       .last = milliseconds()};
     int64_t ahead = r->options.dump || r->options.video_dir ? 0 : 1;
     int rc = 0;
 
-    c.progress = ckpt_progress_open(stderr, "train", r->options.steps);
+    c.progress = ckpt_progress_open(stderr, "train", r->options.steps - r->first);
     ckpt_program_info(r->training, &info);
     c.bytes = info.arena_bytes;
     while (c.submitted < r->options.steps && !interrupted && !rc) {
         rc = submit(&c, b);
         if (!rc && c.submitted - c.ended > ahead)
             rc = end(&c);
+        if (!rc && resume_due(&r->options.state, c.submitted))
+            rc = save_state(&c);
     }
-    while (c.ended < c.submitted && !rc)
-        rc = end(&c);
+    if (!rc)
+        rc = save_state(&c);
     if (c.progress)
         ckpt_progress_close(c.progress);
     return rc;
@@ -206,7 +228,8 @@ static void report(const struct stdit_run *r, const struct summary *s)
 
     ckpt_program_info(r->training, &info);
     if (interrupted)
-        printf("stopped after %lld of %lld steps\n", (long long)s->n, (long long)r->options.steps);
+        printf("stopped after %lld of %lld steps\n", (long long)(r->first + s->n),
+               (long long)r->options.steps);
     if (s->n > FEW)
         printf("loss: %.4f over the first %d steps, %.4f over the last %d\n", s->first, FEW,
                s->last, FEW);
@@ -233,6 +256,8 @@ int stdit_train(struct stdit_run *r)
     stdit_batch_free(&batch);
     report(r, &summary);
     const char *what = rc ? "weights of the last good step" : "weights";
+    if (!rc && r->options.state.save)
+        printf("state: %s\n", r->options.state.save);
     if (save(r, r->options.save, CKPT_VALUE, what) ||
         (r->options.ema_decay > 0 &&
          save(r, r->options.save_ema, CKPT_EMA, "moving average of the weights")))

@@ -46,7 +46,7 @@ static int check_outputs(const struct vae_options *o)
     if (o->library.plan_only)
         return 0;
     if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
-        say_check_writable("dump", o->dump))
+        say_check_writable("save-state", o->state.save) || say_check_writable("dump", o->dump))
         return -1;
     if (o->out && mkdir(o->out, 0777) && errno != EEXIST)
         return say_fail("--out %s: %s", o->out, strerror(errno));
@@ -82,7 +82,7 @@ static int train(struct vae_run *r)
     print_plans(r);
     if (r->options.library.plan_only)
         return 0;
-    if (vae_log_open(r))
+    if (resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
         return -1;
     int rc = vae_train(r);
     vae_log_close(r);
@@ -103,7 +103,7 @@ static int go(struct vae_run *r)
     if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))
         return -1;
     introduce(r);
-    if ((o->steps > 0 || o->library.plan_only) && train(r))
+    if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
         return -1;
     return o->library.plan_only || o->dump ? 0 : vae_reconstruct(r);
 }

@@ -31,6 +31,7 @@ static const struct ckpt_option table[] = {
     ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
     ROW("save", STRING, save, "FILE", "write the weights at the end"),
     ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),
+    RESUME_ROWS(state),
     ROW("batch", INT, batch, "N", "clips of a step (default 1)"),
     ROW("frames-2d", COUNT, part, "N",
         "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
@@ -285,7 +286,8 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     if (o->stage < 1 || o->stage > 3)
         return say_fail("--stage %lld: give 1, 2 or 3", (long long)o->stage);
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
-        check_lengths(o) || check_training(o) || check_losses(o))
+        check_lengths(o) || check_training(o) || check_losses(o) ||
+        resume_check(&o->state, o->load))
         return -1;
     o->config.trained = trained(o->stage);
     return 0;

@@ -2,6 +2,7 @@
 #ifndef VAE_OPTIONS_H
 #define VAE_OPTIONS_H
 
+#include "../common/resume.h"
 #include "model_options.h"
 
 enum { VAE_MOST_LENGTHS = 64 };
@@ -16,6 +17,7 @@ struct vae_options {
     double image_share;
     /* training */
     const char *load, *save, *save_ema, *grad_dtype;
+    struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup, part;
     double lr, clip_norm, weight_decay, ema_decay, kl_weight;

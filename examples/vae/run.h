@@ -33,6 +33,7 @@ struct vae_run {
     struct vae_quantizer quantizer; /* with options.vq */
     ckpt *context;
     int64_t trainable;                            /* parameters that are trained */
+    int64_t first;                                /* steps of the runs that this one goes on with */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
     FILE *log;
 };

@@ -112,6 +112,7 @@ struct course {
     ckpt_progress *progress;
     float *buffer;
     int64_t submitted, ended; /* steps */
+    int64_t saved;            /* steps in the state that was written last */
     double last;              /* when the last one ended */
 };
 
@@ -185,8 +186,8 @@ static int end(struct course *c)
     summarise(&c->summary, result.l1);
     c->ended++;
     ckpt_program_info(p->program, &info);
-    ckpt_progress_step(c->progress, c->ended, c->summary.last, info.arena_bytes);
-    return c->ended == 1 && r->options.dump
+    ckpt_progress_step(c->progress, c->ended - r->first, c->summary.last, info.arena_bytes);
+    return c->ended == r->first + 1 && r->options.dump
                ? dump_step(r->context, p->program, r->options.dump, result.loss)
                : 0;
 }
@@ -196,6 +197,20 @@ static bool changes(const struct course *c)
 {
     return c->submitted > 0 &&
            vae_program_of(c->run, c->submitted) != vae_program_of(c->run, c->submitted - 1);
+}
+
+/* Waits for the steps under way and writes the state behind them. */
+static int save_state(struct course *c)
+{
+    const struct vae_run *r = c->run;
+    int rc = 0;
+
+    while (c->ended < c->submitted && !rc)
+        rc = end(c);
+    if (!rc && r->options.state.save && c->ended > c->saved)
+        rc = resume_save(&r->options.state, r->context);
+    c->saved = c->ended;
+    return rc;
 }
 
 /* While a step runs the next one is prepared, if it is of the same length; a dump looks at the
@@ -213,10 +228,10 @@ static int steps(struct course *c)
             rc = submit(c);
         if (!rc && c->submitted - c->ended > ahead)
             rc = end(c);
+        if (!rc && resume_due(&r->options.state, c->submitted))
+            rc = save_state(c);
     }
-    while (c->ended < c->submitted && !rc)
-        rc = end(c);
-    return rc;
+    return rc ? rc : save_state(c);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -240,7 +255,8 @@ static void report(const struct vae_run *r, const struct summary *s)
 
     ckpt_program_info(longest->program, &info);
     if (interrupted)
-        printf("stopped after %lld of %lld steps\n", (long long)s->n, (long long)r->options.steps);
+        printf("stopped after %lld of %lld steps\n", (long long)(r->first + s->n),
+               (long long)r->options.steps);
     if (s->n > FEW)
         printf("difference of a value: %.4f over the first %d steps, %.4f over the last %d\n",
                s->first, FEW, s->last, FEW);
@@ -256,13 +272,17 @@ static void report(const struct vae_run *r, const struct summary *s)
 int vae_train(struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
-    struct course c = {.run = r, .last = milliseconds()};
+    struct course c = {.run = r,
+                       .submitted = r->first,
+                       .ended = r->first,
+                       .saved = r->first,
+                       .last = milliseconds()};
     int64_t longest = o->length[o->n_lengths - 1];
 
     c.buffer = malloc((size_t)(o->batch * longest * vae_data_frame(&r->data)) * sizeof *c.buffer);
     if (!c.buffer)
         return say_fail("no memory for a batch of %lld clips", (long long)o->batch);
-    c.progress = ckpt_progress_open(stderr, "train", o->steps);
+    c.progress = ckpt_progress_open(stderr, "train", o->steps - r->first);
     signal(SIGINT, interrupt);
     int rc = steps(&c);
     signal(SIGINT, SIG_DFL);
@@ -270,6 +290,8 @@ int vae_train(struct vae_run *r)
     free(c.buffer);
     report(r, &c.summary);
     const char *what = rc ? "weights of the last good step" : "weights";
+    if (!rc && o->state.save)
+        printf("state: %s\n", o->state.save);
     if (save(r, o->save, CKPT_VALUE, what) ||
         (o->ema_decay > 0 && save(r, o->save_ema, CKPT_EMA, "moving average of the weights")))
         return -1;

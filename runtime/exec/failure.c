@@ -24,7 +24,7 @@ int context_fail_device(ckpt *c, const struct ckpt_program *p, int rc)
 {
     char name[512] = "a copy";
     const struct device *d = c->device;
-    int64_t step = p ? p->steps + 1 : 0;
+    int64_t step = p ? p->before + p->steps + 1 : 0;
     if (d->failed_io.call) {
         name_io(&d->failed_io, name, sizeof name);
         step = d->failed_io.step + 1;

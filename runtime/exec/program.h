@@ -82,6 +82,7 @@ struct ckpt_program {
     int64_t batch;
     int64_t reserved;         /* bytes of the budget that others took when the plan was made */
     int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
+    int64_t before;           /* steps of the runs that this one goes on with */
     float lr;
     bool trains;
     struct program_ranks ranks;

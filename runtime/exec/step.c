@@ -114,7 +114,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         p->runs[flight * p->tape->n_micro + m] =
             (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
-                              .step = p->submitted,
+                              .step = p->before + p->submitted,
                               .micro = p->c->rank * p->tape->n_micro + m,
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,
@@ -163,7 +163,7 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
     return context_fail(p->c, CKPT_ENAN,
                         "step %lld: loss %g, gradient norm %g; the first value that is not finite "
                         "comes from %s; the weights are those of the step before",
-                        (long long)p->steps + 1, (double)loss, p->grad_norm, where);
+                        (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
 int ckpt_submit(ckpt_program *p)

@@ -72,7 +72,7 @@ static void walk_io(struct ckpt_program *p, const struct instr *i)
                            .host = i->host,
                            .owner = p,
                            .what = i->park,
-                           .step = p->submitted};
+                           .step = p->before + p->submitted};
     p->c->device->ops->io(p->c->device, i->queue, &io);
 }
 

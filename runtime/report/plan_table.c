@@ -20,7 +20,7 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .batch = p->batch,
         .micro_batch = p->tape->micro_batch,
         .n_micro = p->tape->n_micro,
-        .steps = p->steps,
+        .steps = p->before + p->steps,
         .grad_norm = p->grad_norm,
         .budget = p->c->budget,
         .planned_peak = persistent + plan->transient,

@@ -74,6 +74,14 @@ struct pending {
     void *user;
 };
 
+/* A line of the metadata: text for readers that know what it means. */
+struct file_note {
+    const char *key, *text;
+};
+
+/* What a note says, or NULL where there is none. */
+const char *file_find_note(const ckpt_file *f, const char *key);
+
 struct ckpt_file_writer {
     char *path;
     struct {
@@ -81,7 +89,9 @@ struct ckpt_file_writer {
         int64_t capacity;
     } tensors;
     int64_t count;
-    int error; /* of a failed add: such a file must not be written */
+    int error;                     /* of a failed add: such a file must not be written */
+    const struct file_note *notes; /* the caller's, until the file is written */
+    int n_notes;
 };
 
 /* The header text of a writer's tensors, in their order, padded for the data to begin on a page. */

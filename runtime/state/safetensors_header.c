@@ -106,6 +106,11 @@ static int check_metadata(const ckpt_file *f, json_t *metadata)
     return 0;
 }
 
+const char *file_find_note(const ckpt_file *f, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), key));
+}
+
 static int by_offset(const void *a, const void *b)
 {
     const struct file_tensor *x = a, *y = b;

@@ -44,7 +44,14 @@ static void put_json(FILE *f, const ckpt_file_writer *w)
 {
     int64_t begin = 0;
 
-    fputs("{\"__metadata__\":{\"format\":\"pt\"}", f);
+    fputs("{\"__metadata__\":{\"format\":\"pt\"", f);
+    for (int i = 0; i < w->n_notes; i++) {
+        fputc(',', f);
+        put_string(f, w->notes[i].key);
+        fputc(':', f);
+        put_string(f, w->notes[i].text);
+    }
+    fputc('}', f);
     for (int64_t i = 0; i < w->count; i++) {
         put_entry(f, &w->tensors.data[i], begin);
         begin += w->tensors.data[i].bytes;

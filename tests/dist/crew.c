@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_state.h"
 #include "dist/crew.h"
 #include "exec/program.h"
 #include "ranks.h"
@@ -81,7 +82,9 @@ static int train(const struct member *m, ckpt *c)
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
     if (!rc && m->crew->load)
         rc = ckpt_load(c, m->crew->load, NULL, NULL, NULL) < 0 ? CKPT_EIO : 0;
-    for (int s = 0; s < steps && !rc; s++) {
+    if (!rc && m->crew->load_state)
+        rc = ckpt_load_state(c, m->crew->load_state);
+    for (int s = (int)ckpt_updates(c); s < steps && !rc; s++) {
         rc = feed(m, p, s);
         if (!rc)
             rc = ckpt_step(p, &m->result->loss[m->rank][s]);
@@ -96,6 +99,8 @@ static int train(const struct member *m, ckpt *c)
         rc = collect(m, c, &model);
     if (!rc && m->crew->save)
         rc = ckpt_save(c, m->crew->save, CKPT_VALUE);
+    if (!rc && m->crew->save_state)
+        rc = ckpt_save_state(c, m->crew->save_state);
     return rc;
 }
 

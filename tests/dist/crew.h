@@ -16,7 +16,8 @@ struct crew {
     struct comm_fault fault; /* of rank faulty */
     int faulty;
     const char *load, *save; /* files: read after the compile, written at the end; or NULL */
-    int steps;               /* 0: CREW_STEPS */
+    const char *load_state, *save_state; /* the same of states of training */
+    int steps;                           /* 0: CREW_STEPS */
     /* What ranks do that they should not. */
     float other_norm; /* rank faulty clips to this */
     int64_t nan_step; /* rank faulty is fed a NaN in this step */

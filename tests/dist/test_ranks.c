@@ -154,6 +154,71 @@ static void test_save_and_load(void **state)
     crew_free(&alone);
 }
 
+/* The last steps, by whichever ranks, of a state that others made in the first ones. */
+static void resume(struct crew crew, int ranks, int zero, const struct crew_result *first,
+                   struct crew_result *r)
+{
+    crew.ranks = ranks;
+    crew.zero = zero;
+    crew.load_state = path;
+    train(&crew, r);
+    for (int i = 0; i < ranks; i++)
+        for (int s = 0; s < CREW_STEPS / 2; s++) {
+            r->loss[i][s] = first->loss[0][s];
+            r->norm[i][s] = first->norm[0][s];
+        }
+}
+
+/* Goes on where the file ends, with the bits of the run that was never interrupted. */
+static void expect_resumed(struct crew crew, int zero, const struct crew_result *whole,
+                           const struct crew_result *first)
+{
+    struct crew_result rest;
+    resume(crew, crew.ranks, zero, first, &rest);
+    assert_true(crew_same(whole, crew.ranks, &rest, crew.ranks));
+    crew_free(&rest);
+}
+
+/* Other ranks come out where a run by as many would, but for the order of sums. */
+static void expect_near(struct crew crew, int ranks, const struct crew_result *whole,
+                        const struct crew_result *first)
+{
+    struct crew_result rest;
+    resume(crew, ranks, ranks > 1 ? 2 : 0, first, &rest);
+    if (crew_distance(whole, &rest) > 1e-6)
+        fail_msg("%d ranks go on for %d: off by %g", ranks, crew.ranks,
+                 crew_distance(whole, &rest));
+    crew_free(&rest);
+}
+
+static void train_first(struct crew crew, struct crew_result *whole, struct crew_result *first)
+{
+    train(&crew, whole);
+    crew.steps = CREW_STEPS / 2;
+    crew.save_state = path;
+    train(&crew, first);
+}
+
+static void test_resume(void **state)
+{
+    struct crew crew = crew_small(3, 3, 0);
+    struct crew_result whole, first;
+    (void)state;
+    train_first(crew, &whole, &first);
+    expect_resumed(crew, 0, &whole, &first);
+    expect_resumed(crew, 3, &whole, &first);
+    expect_near(crew, 2, &whole, &first);
+    expect_near(crew, 1, &whole, &first);
+    crew_free(&whole);
+    crew_free(&first);
+    crew.ranks = 1;
+    crew.zero = 0;
+    train_first(crew, &whole, &first);
+    expect_near(crew, 2, &whole, &first);
+    crew_free(&whole);
+    crew_free(&first);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 static void check_all_say(const struct crew *crew, int code, const char *const *words)
@@ -214,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_small_budget),
         cmocka_unit_test_setup_teardown(test_save_and_load, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_resume, make_fresh_dir, remove_dir),
         cmocka_unit_test(test_faults_in_a_step),
         cmocka_unit_test(test_ranks_that_differ),
     };

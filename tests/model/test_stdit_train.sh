@@ -89,6 +89,71 @@ wait $pid || fail "an interrupted run failed: $(cat "$work/err")"
 grep -q "stopped after" "$work/out" || fail "an interrupted run does not say so"
 on_clip --load "$work/stopped" --steps 0 || fail "weights of an interrupted run do not load"
 
+# ---- going on where a run ended -------------------------------------------------------------------
+
+# resumed LOG FIRST LAST: as the same steps of the run that was never interrupted.
+resumed() {
+    losses "$work/whole.log" | sed -n "$2,$3p" >"$work/a"
+    losses "$1" >"$work/b"
+    cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
+}
+
+on_clip --clips 3 --mask-stage adapt --steps 8 --log "$work/whole.log" --save "$work/whole" \
+    --save-state "$work/whole.state" || fail "--save-state: $(cat "$work/err")"
+on_clip --clips 3 --mask-stage adapt --steps 5 --save-state "$work/state" --save-every 2 ||
+    fail "--save-every: $(cat "$work/err")"
+grep -q "^state: $work/state" "$work/out" || fail "the state is not named"
+on_clip --clips 3 --mask-stage adapt --steps 8 --resume "$work/state" --vram "$smallest" --host 16M \
+    --log "$work/rest.log" --save "$work/rest" --save-state "$work/rest.state" ||
+    fail "--resume: $(cat "$work/err")"
+grep -q "^resumed: .* after 5 steps" "$work/out" || fail "nothing is said of what was resumed"
+resumed "$work/rest.log" 6 8
+cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
+cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
+
+# A step that fails leaves the state that was written before it.
+refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --steps 50 \
+    --save-state "$work/nan.state" --save-every 1
+[ -s "$work/nan.state" ] || fail "no state of the steps before NaN"
+on_clip --resume "$work/nan.state" --steps 0 || fail "the state before NaN: $(cat "$work/err")"
+
+# Killed in the middle: what was saved last is whole.
+"$train" $small --video "$clip" --steps 1000000 --save-state "$work/killed" --save-every 1 \
+    --log "$work/killed.log" >"$work/out" 2>"$work/err" &
+pid=$!
+tries=0
+until [ "$(losses "$work/killed.log" 2>/dev/null | wc -l)" -gt 9 ] || [ $tries -gt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -KILL $pid
+wait $pid 2>/dev/null
+on_clip --resume "$work/killed" --steps 0 || fail "a killed run: $(cat "$work/err")"
+
+# Interrupted: the state is that of the step it stopped behind.
+"$train" $small --video "$clip" --steps 1000000 --save-state "$work/stopped.state" \
+    --log "$work/on.log" >"$work/out" 2>"$work/err" &
+pid=$!
+tries=0
+until [ "$(losses "$work/on.log" 2>/dev/null | wc -l)" -gt 2 ] || [ $tries -gt 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid || fail "an interrupted run with a state failed: $(cat "$work/err")"
+steps=$(losses "$work/on.log" | wc -l)
+on_clip --resume "$work/stopped.state" --steps $((steps + 1)) --log "$work/one.log" ||
+    fail "--resume after an interrupt: $(cat "$work/err")"
+losses "$work/one.log" | grep -q "^$((steps + 1)) " || fail "an interrupted run does not go on at $steps"
+
+refuses 1 "--seed 42" "$train" $small --video "$clip" --seed 7 --resume "$work/state"
+refuses 1 "trained on 2 samples" "$train" $small --video "$clip" --batch 1 --resume "$work/state"
+refuses 1 "not a state of training" "$train" $small --video "$clip" --resume "$work/free"
+refuses 1 "nothing-here" "$train" $small --video "$clip" --resume "$work/nothing-here"
+refuses 1 "/nonexistent" "$train" $small --video "$clip" --save-state /nonexistent/state
+refuses 2 "exclude each other" "$train" $small --resume "$work/state" --load "$work/free"
+refuses 2 "--save-state FILE" "$train" $small --save-every 3
+
 # ---- sampling -------------------------------------------------------------------------------------
 
 for guidance in 1 3; do

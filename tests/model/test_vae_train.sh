@@ -113,6 +113,23 @@ refuses 1 "shape" "$train" $small --video "$clip" --spatial-widths 4,8 --load "$
 refuses 1 "step" "$train" $small --video "$clip" --lr 1e25 --clip-norm 0 --warmup 0 --save "$work/nan"
 [ -s "$work/nan" ] || fail "no weights after NaN"
 
+# ---- going on where a run ended -------------------------------------------------------------------
+
+# Programs of two lengths and for images, then a codebook, which moves between steps.
+on_clip $several --save-state "$work/whole.state" --log "$work/whole.log" || fail "$(cat "$work/err")"
+on_clip $several --steps 3 --save-state "$work/state" --save-every 2 || fail "$(cat "$work/err")"
+on_clip $several --resume "$work/state" --vram "$smallest" --save-state "$work/rest.state" \
+    --log "$work/rest.log" || fail "--resume: $(cat "$work/err")"
+losses "$work/whole.log" | sed -n 4,6p >"$work/a"
+losses "$work/rest.log" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
+cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
+refuses 1 "programs that train" "$train" $small --video "$clip" --resume "$work/state"
+on_clip --quantizer vq --codebook 16 --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
+on_clip --quantizer vq --codebook 16 --resume "$work/vq.state" --save "$work/vq-rest" ||
+    fail "vq, resumed: $(cat "$work/err")"
+cmp -s "$work/vq" "$work/vq-rest" || fail "vq: weights or codebook of a resumed run differ"
+
 # Sizes that are no whole cells are filled up, and it is said.
 on_clip --size 15x9 --steps 2 || fail "15 x 9: $(cat "$work/err")"
 grep -q "filled up to 16 x 10" "$work/out" || fail "nothing is said of what was filled up"

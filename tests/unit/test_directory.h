@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -21,6 +22,13 @@ static inline int make_dir(void **state)
         return -1;
     snprintf(path, sizeof(path), "%s/file.safetensors", dir);
     return 0;
+}
+
+/* For the second test of a program and those after it. */
+static inline int make_fresh_dir(void **state)
+{
+    memset(dir + sizeof(dir) - 7, 'X', 6);
+    return make_dir(state);
 }
 
 static inline int remove_dir(void **state)

@@ -1,0 +1,33 @@
+/* --resume, --save-state and --save-every: trainers that go on where another run ended. */
+#ifndef EXAMPLES_RESUME_H
+#define EXAMPLES_RESUME_H
+
+#include "ckpt.h"
+
+struct resume_options {
+    const char *from, *save; /* files, or NULL */
+    int64_t every;           /* steps between two saves; 0: one at the end */
+};
+
+/* The rows of an option table; ROW is the program's own macro, field where the struct stands. */
+#define RESUME_ROWS(field)                                                                         \
+    ROW("resume", STRING, field.from, "FILE",                                                      \
+        "go on from the state in this file, with the bits of a run that was never interrupted"),   \
+        ROW("save-state", STRING, field.save, "FILE",                                              \
+            "write all that --resume needs at the end, also when interrupted"),                    \
+        ROW("save-every", INT, field.every, "N", "write it every N steps, too")
+
+/* Before anything is loaded; load is what --load gives.  Returns 0, or -1 after a sentence. */
+int resume_check(const struct resume_options *o, const char *load);
+
+/* Loads the state, if there is one, behind the compile.  *step: how many steps it has.  Returns 0,
+ * or -1 after a sentence. */
+int resume_load(const struct resume_options *o, ckpt *c, int64_t *step);
+
+/* Whether the state is to be written after so many steps. */
+bool resume_due(const struct resume_options *o, int64_t step);
+
+/* Writes the state; no step may be under way.  Returns 0, or -1 after a sentence. */
+int resume_save(const struct resume_options *o, ckpt *c);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * libckpt: all that training goes on from, in one file: the fp32 values of all parameters, moments
+ * and moving averages, the number of updates, and how many steps each program has run, from which
+ * its random numbers follow.  A run that loads it computes the bits that the run which saved it
+ * would have: under another budget, with other tiers, with other micro-steps as far as these change
+ * no bits, and among another number of ranks up to the order of their sums.
+ *
+ *     ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_load_state -> ckpt_feed, ckpt_step ...
+ *
+ * What a step is fed and its learning rate are the program's own: they should follow from
+ * ckpt_updates.
+ */
+#ifndef CKPT_STATE_H
+#define CKPT_STATE_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Writes the state between two steps as a safetensors file, atomically: whatever happens meanwhile,
+ * path holds the state it had or the new one.  The tensors are value/NAME, exp_avg/NAME,
+ * exp_avg_sq/NAME and ema/NAME.  A call of all ranks together; rank 0 writes.
+ * Returns 0; CKPT_EINVAL: a step is under way, or no program of the context trains; CKPT_EDEVICE
+ * when a step failed and left the weights in pieces; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ */
+CKPT_API int ckpt_save_state(ckpt *c, const char *path);
+
+/*
+ * Goes on from a state.  The same programs that train must have been compiled, in the same order.
+ * Everything is checked before anything is changed; only after CKPT_EIO and CKPT_ENOMEM may values
+ * be of both.  A call of all ranks together, each of which reads the file.
+ * Returns 0; CKPT_EFORMAT: not a state, or a damaged one; CKPT_EINVAL: another seed, other programs
+ * or batches (of all ranks together), a step under way; CKPT_ENAME: the file lacks what is trained
+ * here, or has more; CKPT_ESHAPE; CKPT_EIO, CKPT_ENOMEM, CKPT_ECOMM.
+ */
+CKPT_API int ckpt_load_state(ckpt *c, const char *path);
+
+/* Updates of the parameters so far, by all programs, those before a state that was loaded included.
+ */
+CKPT_API int64_t ckpt_updates(const ckpt *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,371 @@
+/* The state of training in a file, and on from there: see ckpt_state.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_state.h"
+#include "ranks.h"
+#include "state/save.h"
+
+/* What the notes of a file are called.  Steps and batches have a number for each program. */
+#define NOTE_VERSION "ckpt.state"
+#define NOTE_UPDATES "ckpt.updates"
+#define NOTE_SEED    "ckpt.seed"
+#define NOTE_STEPS   "ckpt.steps"
+#define NOTE_BATCHES "ckpt.batches"
+#define VERSION      "1"
+
+int64_t ckpt_updates(const ckpt *c)
+{
+    return c->updates;
+}
+
+/* ---- what there is ------------------------------------------------------------------------- */
+
+/* The values first: setting them may begin the moving averages anew. */
+static const struct {
+    enum ckpt_slot slot;
+    const char *prefix;
+} kinds[] = {{CKPT_VALUE, "value/"},
+             {CKPT_EXP_AVG, "exp_avg/"},
+             {CKPT_EXP_AVG_SQ, "exp_avg_sq/"},
+             {CKPT_EMA, "ema/"}};
+
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+struct state {
+    ckpt *c;
+    const char *path;
+    struct save_item *items;        /* all slots that the context keeps */
+    struct training_count *program; /* those that train, in the order they were compiled */
+    int n_items, n_programs;
+};
+
+static void list_items(struct state *s)
+{
+    for (int i = 0; i < ckpt_param_count(s->c); i++)
+        for (int k = 0; k < KINDS; k++) {
+            ckpt_tensor param = ckpt_param_at(s->c, i);
+            if (param_keeps(s->c, context_param(s->c, param), kinds[k].slot))
+                s->items[s->n_items++] =
+                    (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix};
+        }
+}
+
+static int check_idle(const struct state *s)
+{
+    if (!s->n_programs)
+        return context_fail(s->c, CKPT_EINVAL,
+                            "%s: no program of this context trains: compile it first", s->path);
+    if (!context_is_idle(s->c))
+        return context_fail(s->c, CKPT_EINVAL, "%s: a step is under way: call ckpt_wait before",
+                            s->path);
+    if (s->c->options.plan_only)
+        return context_fail(s->c, CKPT_EINVAL,
+                            "%s: programs that were only planned (--plan-only) have no state",
+                            s->path);
+    return context_check_lost(s->c);
+}
+
+static int state_open(struct state *s, ckpt *c, const char *path)
+{
+    *s = (struct state){.c = c, .path = path, .n_programs = context_count_training(c)};
+    s->items = calloc((size_t)ckpt_param_count(c) * KINDS + 1, sizeof *s->items);
+    s->program = calloc((size_t)s->n_programs + 1, sizeof *s->program);
+    if (!s->items || !s->program)
+        return context_fail(c, CKPT_ENOMEM, "%s: no memory to list what it holds", path);
+    list_items(s);
+    context_get_counts(c, s->program);
+    return check_idle(s);
+}
+
+static void state_close(struct state *s)
+{
+    free(s->items);
+    free(s->program);
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+/* The steps or the samples of each program, with blanks between; to be freed. */
+static char *numbers(const struct state *s, bool steps)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return NULL;
+    for (int i = 0; i < s->n_programs; i++)
+        fprintf(f, "%s%lld", i ? " " : "",
+                (long long)(steps ? s->program[i].steps : s->program[i].samples));
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int save(struct state *s)
+{
+    char updates[24], seed[24];
+    char *steps = numbers(s, true), *batches = numbers(s, false);
+    int rc;
+
+    snprintf(updates, sizeof updates, "%lld", (long long)s->c->updates);
+    snprintf(seed, sizeof seed, "%lld", (long long)s->c->options.seed);
+    const struct file_note notes[] = {{NOTE_VERSION, VERSION},
+                                      {NOTE_UPDATES, updates},
+                                      {NOTE_SEED, seed},
+                                      {NOTE_STEPS, steps},
+                                      {NOTE_BATCHES, batches}};
+    if (steps && batches)
+        rc = save_items(s->c, s->path, s->items, s->n_items, notes,
+                        (int)(sizeof notes / sizeof *notes));
+    else
+        rc = context_fail(s->c, CKPT_ENOMEM, "%s: no memory to write it", s->path);
+    free(steps);
+    free(batches);
+    return rc;
+}
+
+int ckpt_save_state(ckpt *c, const char *path)
+{
+    struct state s;
+    int rc = state_open(&s, c, path);
+
+    if (!rc)
+        rc = save(&s);
+    state_close(&s);
+    return ranks_give_up(c, rc);
+}
+
+/* ---- the notes of a file ------------------------------------------------------------------- */
+
+/* The next number >= least of a note, which moves on behind it. */
+static bool next_number(const char **text, int64_t least, int64_t *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtoll(*text, &end, 10);
+    bool good = end != *text && !errno && *value >= least && (!*end || *end == ' ');
+    *text = end;
+    return good;
+}
+
+/* Exactly n numbers of the file, or the sentence that it is damaged. */
+static int read_numbers(const ckpt_file *f, const char *key, int64_t least, int n, int64_t *values)
+{
+    const char *text = file_find_note(f, key), *at = text;
+    bool good = text != NULL;
+
+    for (int i = 0; good && i < n; i++)
+        good = next_number(&at, least, &values[i]);
+    if (good && !*at)
+        return 0;
+    return file_bad(f, "the note '%s' is \"%.100s\", not %d whole number%s", key, text ? text : "",
+                    n, n == 1 ? "" : "s");
+}
+
+static int check_version(const ckpt_file *f)
+{
+    const char *version = file_find_note(f, NOTE_VERSION);
+
+    if (!version)
+        return file_bad(f, "is not a state of training; weights alone are read by ckpt_load");
+    if (strcmp(version, VERSION))
+        return file_bad(f, "is a state of version %.20s; this library reads version " VERSION,
+                        version);
+    return 0;
+}
+
+static int count_programs(const ckpt_file *f)
+{
+    const char *text = file_find_note(f, NOTE_STEPS);
+    int n = text && *text ? 1 : 0;
+
+    for (; text && *text; text++)
+        n += *text == ' ';
+    return n;
+}
+
+/* What the notes say: numbers of steps for each program, then its samples. */
+struct notes {
+    int64_t updates, seed;
+    int64_t *steps, *batches;
+};
+
+static int check_programs(const struct state *s, const ckpt_file *f, const struct notes *n)
+{
+    for (int i = 0; i < s->n_programs; i++)
+        if (n->batches[i] != s->program[i].samples)
+            return error_set(
+                CKPT_EINVAL, "%s: program %d trained on %lld samples a step, here it takes %lld",
+                f->path, i + 1, (long long)n->batches[i], (long long)s->program[i].samples);
+    return 0;
+}
+
+static int read_notes(const struct state *s, const ckpt_file *f, struct notes *n)
+{
+    int rc = check_version(f);
+
+    if (!rc)
+        rc = read_numbers(f, NOTE_UPDATES, 0, 1, &n->updates);
+    if (!rc)
+        rc = read_numbers(f, NOTE_SEED, INT64_MIN, 1, &n->seed);
+    if (rc)
+        return rc;
+    if (n->seed != s->c->options.seed)
+        return error_set(CKPT_EINVAL, "%s: was made with --seed %lld, this run has %lld", f->path,
+                         (long long)n->seed, (long long)s->c->options.seed);
+    int programs = count_programs(f);
+    if (programs != s->n_programs)
+        return error_set(CKPT_EINVAL, "%s: is of %d program%s that train, here are %d", f->path,
+                         programs, programs == 1 ? "" : "s", s->n_programs);
+    rc = read_numbers(f, NOTE_STEPS, 0, programs, n->steps);
+    if (!rc)
+        rc = read_numbers(f, NOTE_BATCHES, 1, programs, n->batches);
+    return rc ? rc : check_programs(s, f, n);
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+static int check_tensor(const ckpt_file *f, const struct save_item *item, int entry)
+{
+    const struct file_tensor *e = &f->tensors[entry];
+    struct ckpt_desc d = param_file_desc(context_param(item->c, item->param));
+    char have[200], want[200];
+
+    if (strcmp(e->dtype->name, "F32"))
+        return file_bad(f, "tensor '%s' is %s; a state is fp32", e->name, e->dtype->name);
+    if (e->ndim == d.ndim && !memcmp(e->shape, d.shape, (size_t)d.ndim * sizeof *d.shape))
+        return 0;
+    shape_format(have, sizeof have, e->ndim, e->shape);
+    shape_format(want, sizeof want, d.ndim, d.shape);
+    return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
+                     f->path, e->name, have, want);
+}
+
+/* Marks the entry of an item as used. */
+static int match_item(const ckpt_file *f, const struct save_item *item, bool *used)
+{
+    char *name = save_name(item);
+
+    if (!name)
+        return error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
+    int entry = ckpt_file_find(f, name);
+    if (entry < 0)
+        error_set(CKPT_ENAME, "%s: lacks '%s', which this run keeps", f->path, name);
+    free(name);
+    if (entry < 0)
+        return CKPT_ENAME;
+    used[entry] = true;
+    return check_tensor(f, item, entry);
+}
+
+static int match_all(const struct state *s, const ckpt_file *f)
+{
+    bool *used = calloc((size_t)f->count + 1, sizeof *used);
+    int rc = used ? 0 : error_set(CKPT_ENOMEM, "%s: no memory to match its names", f->path);
+
+    for (int i = 0; i < s->n_items && !rc; i++)
+        rc = match_item(f, &s->items[i], used);
+    for (int i = 0; i < f->count && !rc; i++)
+        if (!used[i])
+            rc = error_set(CKPT_ENAME, "%s: has '%s', which this run does not keep", f->path,
+                           f->tensors[i].name);
+    free(used);
+    return rc;
+}
+
+/* buffer has room for the largest parameter twice. */
+static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
+{
+    const struct param *p = context_param(item->c, item->param);
+    int64_t n = desc_numel(&p->desc);
+    float *value = buffer;
+    char *name = save_name(item);
+    int rc = name ? ckpt_file_read_f32(f, ckpt_file_find(f, name), buffer, n)
+                  : error_set(CKPT_ENOMEM, "%s: no memory for a name", f->path);
+
+    free(name);
+    if (rc)
+        return rc;
+    if (p->reordered) {
+        value = buffer + largest;
+        param_from_file(p, buffer, value);
+    }
+    rc = ckpt_param_set(item->c, item->param, item->slot, value, n);
+    return rc ? error_set(rc, "%s: %s", f->path, ckpt_error(item->c)) : 0;
+}
+
+static int take_all(const struct state *s, ckpt_file *f)
+{
+    int64_t largest = 0;
+    int rc = 0;
+
+    for (int i = 0; i < s->n_items; i++)
+        largest = max_i64(largest, desc_numel(&context_param(s->c, s->items[i].param)->desc));
+    float *buffer = malloc(2 * (size_t)largest * sizeof *buffer + 1);
+    if (!buffer)
+        return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", f->path,
+                         human_bytes(largest * (int64_t)sizeof *buffer));
+    for (int i = 0; i < s->n_items && !rc; i++)
+        rc = take_item(f, &s->items[i], buffer, largest);
+    free(buffer);
+    return rc;
+}
+
+static int load(const struct state *s, ckpt_file *f, struct notes *n)
+{
+    n->steps = calloc(2 * (size_t)s->n_programs, sizeof *n->steps);
+    if (!n->steps)
+        return error_set(CKPT_ENOMEM, "%s: no memory to read it", f->path);
+    n->batches = n->steps + s->n_programs;
+    int rc = read_notes(s, f, n);
+    if (!rc)
+        rc = match_all(s, f);
+    if (!rc)
+        rc = take_all(s, f);
+    if (!rc) {
+        context_set_counts(s->c, n->steps);
+        s->c->updates = n->updates;
+    }
+    free(n->steps);
+    return rc;
+}
+
+/* Each rank has read a file for itself. */
+static int agree(const struct state *s)
+{
+    uint64_t h = hash_mix(HASH_START, s->c->updates);
+
+    context_get_counts(s->c, s->program);
+    for (int i = 0; i < s->n_programs; i++)
+        h = hash_mix(h, s->program[i].steps);
+    if (!s->c->comm || !comm_agree(s->c->comm, &(struct comm_term){"state", h}, 1))
+        return 0;
+    return context_fail(s->c, CKPT_ECOMM, "%s", s->c->comm->reason);
+}
+
+int ckpt_load_state(ckpt *c, const char *path)
+{
+    struct state s;
+    struct notes n = {0};
+    ckpt_file *f = NULL;
+    int rc = state_open(&s, c, path);
+
+    if (!rc) {
+        rc = ckpt_file_open(&f, path);
+        if (!rc)
+            rc = load(&s, f, &n);
+        if (rc)
+            context_fail(c, rc, "%s", error_get());
+        ckpt_file_close(f);
+    }
+    if (!rc)
+        rc = agree(&s);
+    state_close(&s);
+    return ranks_give_up(c, rc);
+}

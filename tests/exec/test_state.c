@@ -1,0 +1,336 @@
+/*
+ * States of training: one that was saved under one budget goes on under another with the same bits,
+ * each program of a context goes on with its own random numbers, a save that fails leaves the file
+ * it would have replaced, and a file that does not fit is refused and changes nothing.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_state.h"
+#include "small.h"
+#include "unit/test_directory.h"
+
+enum { WIDTH = 24, FIRST = 3 };
+
+static void save(ckpt *c)
+{
+    if (ckpt_save_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+}
+
+/* The first steps of r and a save of them. */
+static void save_first(struct small *r)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, FIRST);
+    save(c);
+    ckpt_close(c);
+}
+
+/* The rest, from the file. */
+static void go_on(struct small *r)
+{
+    struct ckpt_program_info info;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    if (ckpt_load_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    ckpt_program_info(p, &info);
+    assert_int_equal(info.steps, FIRST);
+    assert_int_equal(ckpt_updates(c), FIRST);
+    small_train(r, c, p, FIRST, SMALL_STEPS);
+    small_collect(r, c);
+    ckpt_close(c);
+}
+
+static void expect_same(const struct small *a, const struct small *b, const char *what)
+{
+    if (memcmp(a->loss, b->loss, sizeof a->loss) || a->norm != b->norm || a->numel != b->numel ||
+        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
+        fail_msg("%s: another loss, norm or value; last loss %g and %g", what,
+                 (double)a->loss[SMALL_STEPS - 1], (double)b->loss[SMALL_STEPS - 1]);
+}
+
+/* ---- other budgets -------------------------------------------------------------------------- */
+
+/* Saved without a budget, with recompute, and with all that can be parked on the host and on NVMe;
+ * from each on in all three. */
+static void test_budgets(void **state)
+{
+    (void)state;
+    struct small kind[3] = {small_make(CKPT_BF16, WIDTH, 3, true)}, whole = kind[0];
+    struct force f = {.seed = 5, .host = true, .nvme = true, .all = true};
+    struct force_count count;
+    struct budgets tiers;
+    struct ckpt_program_info info;
+    char plan[64], nvme[64];
+    ckpt *c;
+    ckpt_program *p;
+    kind[1] = kind[2] = kind[0];
+    small_open(&whole, &c, &p);
+    ckpt_program_info(p, &info);
+    small_train(&whole, c, p, 0, SMALL_STEPS);
+    small_collect(&whole, c);
+    ckpt_close(c);
+    kind[1].options.vram = info.min_budget;
+    small_path(plan, sizeof plan, "plan");
+    small_force(&kind[0], &f, plan, &tiers, &count);
+    small_use_tiers(&kind[2], plan, &tiers, nvme);
+    for (int from = 0; from < 3; from++) {
+        save_first(&kind[from]);
+        for (int to = 0; to < 3; to++) {
+            struct small rest = kind[to];
+            memcpy(rest.loss, whole.loss, FIRST * sizeof *rest.loss);
+            go_on(&rest);
+            expect_same(&whole, &rest, "another budget");
+            free(rest.state);
+        }
+    }
+    free(whole.state);
+    unlink(plan);
+}
+
+/* ---- several programs ----------------------------------------------------------------------- */
+
+/* Two programs on the same parameters, by turns 1 and 2 steps: apart from the updates each has its
+ * own count of steps, which its noise follows from. */
+struct pair {
+    ckpt *c;
+    ckpt_program *p[2];
+};
+
+static void open_pair(struct small *r, struct pair *pair)
+{
+    small_open(r, &pair->c, &pair->p[0]);
+    if (ckpt_compile(pair->c, small_record, r, &r->adamw, SMALL_BATCH, &pair->p[1]))
+        fail_msg("%s", ckpt_error(pair->c));
+}
+
+static void train_pair(struct small *r, struct pair *pair, int from, int to)
+{
+    for (int s = from; s < to; s++) {
+        ckpt_program *p = pair->p[s % 3 > 0];
+        small_feed(p, r, s);
+        if (ckpt_step(p, &r->loss[s]))
+            fail_msg("%s", ckpt_error(pair->c));
+        r->norm = p->grad_norm;
+    }
+}
+
+static void test_two_programs(void **state)
+{
+    (void)state;
+    struct small whole = small_make(CKPT_F32, WIDTH, 1, false), parts = whole;
+    struct pair pair;
+    open_pair(&whole, &pair);
+    train_pair(&whole, &pair, 0, SMALL_STEPS);
+    small_collect(&whole, pair.c);
+    ckpt_close(pair.c);
+    open_pair(&parts, &pair);
+    train_pair(&parts, &pair, 0, 4);
+    save(pair.c);
+    ckpt_close(pair.c);
+    open_pair(&parts, &pair);
+    assert_int_equal(ckpt_load_state(pair.c, path), 0);
+    assert_int_equal(ckpt_updates(pair.c), 4);
+    train_pair(&parts, &pair, 4, SMALL_STEPS);
+    small_collect(&parts, pair.c);
+    expect_same(&whole, &parts, "two programs");
+    ckpt_close(pair.c);
+    free(whole.state);
+    free(parts.state);
+}
+
+/* What was trained meanwhile is forgotten. */
+static void test_back(void **state)
+{
+    (void)state;
+    struct small whole = small_make(CKPT_F32, WIDTH, 1, true), again = whole;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&whole, &c, &p);
+    small_train(&whole, c, p, 0, FIRST);
+    save(c);
+    small_train(&whole, c, p, FIRST, SMALL_STEPS);
+    small_collect(&whole, c);
+    again = whole;
+    assert_int_equal(ckpt_load_state(c, path), 0);
+    small_train(&again, c, p, FIRST, SMALL_STEPS);
+    small_collect(&again, c);
+    expect_same(&whole, &again, "back");
+    ckpt_close(c);
+    free(whole.state);
+    free(again.state);
+}
+
+/* ---- saves that fail ------------------------------------------------------------------------ */
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit l;
+    getrlimit(RLIMIT_FSIZE, &l);
+    l.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &l), 0);
+}
+
+static void test_failed_save(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true), rest = r;
+    ckpt *c;
+    ckpt_program *p;
+    save_first(&r);
+    small_open(&rest, &c, &p);
+    assert_int_equal(ckpt_load_state(c, path), 0);
+    small_train(&rest, c, p, FIRST, SMALL_STEPS);
+    small_collect(&rest, c);
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(20000); /* in the middle of the values */
+    assert_int_equal(ckpt_save_state(c, path), CKPT_EIO);
+    limit_files(RLIM_INFINITY);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_non_null(strstr(ckpt_error(c), path));
+    assert_int_equal(names_in_dir(), 1);
+    small_feed(p, &r, 0);
+    assert_int_equal(ckpt_submit(p), 0);
+    assert_int_equal(ckpt_save_state(c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "under way"));
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+    ckpt_close(c);
+    go_on(&r); /* from what was saved before */
+    memcpy(rest.loss, r.loss, FIRST * sizeof *rest.loss);
+    expect_same(&rest, &r, "after a save that failed");
+    free(r.state);
+    free(rest.state);
+}
+
+/* ---- files that do not fit ------------------------------------------------------------------ */
+
+/* Refused with all the words, by a context that keeps its values. */
+static void refuse(struct small r, const char *file, int code, const char *const *words)
+{
+    struct small before = r;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    small_collect(&r, c);
+    assert_int_equal(ckpt_load_state(c, file), code);
+    for (; *words; words++)
+        if (!strstr(ckpt_error(c), *words))
+            fail_msg("\"%s\" lacks \"%s\"", ckpt_error(c), *words);
+    assert_int_equal(ckpt_updates(c), 0);
+    before = r;
+    small_collect(&before, c);
+    assert_memory_equal(before.state, r.state, (size_t)r.numel * sizeof *r.state);
+    ckpt_close(c);
+    free(r.state);
+    free(before.state);
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void test_other_runs(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true), other = r;
+    save_first(&r);
+    other.options.seed = 7;
+    refuse(other, path, CKPT_EINVAL, WORDS(path, "--seed 42", "7"));
+    other = r;
+    other.width = WIDTH + 8;
+    refuse(other, path, CKPT_ESHAPE, WORDS(path, "[24, 24]", "[32, 32]"));
+    other = r;
+    other.adamw.ema_decay = 0;
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&other, &c, &p);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_ENAME);
+    assert_non_null(strstr(ckpt_error(c), "has 'ema/"));
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    ckpt_close(c);
+    refuse(r, path, CKPT_ENAME, WORDS(path, "lacks 'ema/in.weight'"));
+    refuse(r, "nothing-here", CKPT_EIO, WORDS("nothing-here"));
+    assert_int_equal(ckpt_open(&c, &r.options), 0);
+    assert_int_equal(ckpt_save_state(c, path), CKPT_EINVAL);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "compile"));
+    ckpt_close(c);
+    struct pair pair;
+    save_first(&r);
+    open_pair(&r, &pair);
+    assert_int_equal(ckpt_load_state(pair.c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(pair.c), "of 1 program that train"));
+    ckpt_close(pair.c);
+}
+
+/* The file with `from` replaced by `to`, of one length, in its header. */
+static void tamper(const char *from, const char *to)
+{
+    static char bytes[1 << 20];
+    size_t n = read_bytes(bytes, sizeof bytes), length = strlen(from);
+    assert_int_equal(length, strlen(to));
+    char *at = memmem(bytes, n, from, length);
+    assert_non_null(at);
+    memcpy(at, to, length);
+    write_bytes(bytes, n);
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to;
+        int code;
+        const char *word;
+    } cases[] = {
+        {"\"ckpt.state\":\"1\"", "\"ckpt.state\":\"2\"", CKPT_EFORMAT, "version 2"},
+        {"ckpt.state", "other.note", CKPT_EFORMAT, "not a state"},
+        {"\"ckpt.updates\":\"3\"", "\"ckpt.updates\":\"x\"", CKPT_EFORMAT, "'ckpt.updates'"},
+        {"\"ckpt.updates\":\"3\"", "\"ckpt.updates\":\"-\"", CKPT_EFORMAT, "'ckpt.updates'"},
+        {"\"ckpt.steps\":\"3\"", "\"ckpt.steps\":\"y\"", CKPT_EFORMAT, "'ckpt.steps'"},
+        {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"12\"", CKPT_EINVAL, "12 samples"},
+        {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"2 \"", CKPT_EFORMAT, "'ckpt.batches'"},
+        {"value/frozen\":{\"dtype\":\"F32\"", "value/frozen\":{\"dtype\":\"I32\"", CKPT_EFORMAT,
+         "I32"},
+        {"value/frozen", "value/frozem", CKPT_ENAME, "lacks 'value/frozen'"},
+    };
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        save_first(&r);
+        tamper(cases[i].from, cases[i].to);
+        refuse(r, path, cases[i].code, WORDS(path, cases[i].word));
+    }
+}
+
+/* Weights alone are no state, and say so. */
+static void test_weights(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true);
+    ckpt *c;
+    ckpt_program *p;
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), 0);
+    ckpt_close(c);
+    refuse(r, path, CKPT_EFORMAT, WORDS(path, "not a state", "ckpt_load"));
+}
+
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_fresh_dir, remove_dir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_DIRECTORY(test_budgets),     IN_DIRECTORY(test_two_programs), IN_DIRECTORY(test_back),
+        IN_DIRECTORY(test_failed_save), IN_DIRECTORY(test_other_runs),   IN_DIRECTORY(test_damaged),
+        IN_DIRECTORY(test_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
