@@ -88,7 +88,8 @@ static const struct policy policies[] = {
     {.states = 1},
     {.states = 0},
     {.states = .5},
-    {.states = .5, .late = true},
+    {.states = .5, .late = 1},
+    {.states = 1, .late = .5},
     {.states = 1, .weights = true},
     {.states = .25, .weights = true},
     {.states = 1, .spare = .1},
@@ -160,6 +161,13 @@ static int refine(struct search *x, int32_t option, struct transfer *t)
         less.spare = fmax(0, less.spare - step / 2);
         more.spare += step / 2;
         if (!rc && less.spare < c->policy.spare)
+            rc = try_policy(x, option, &less, t);
+        if (!rc)
+            rc = try_policy(x, option, &more, t);
+        less = more = c->policy;
+        less.late = fmax(0, less.late - step);
+        more.late = fmin(1, more.late + step);
+        if (!rc)
             rc = try_policy(x, option, &less, t);
         if (!rc)
             rc = try_policy(x, option, &more, t);

@@ -19,8 +19,8 @@ static const struct recipe {
 } recipes[] = {
     {990, true, BY_SIZE, BY_SIZE},  {970, false, BY_SIZE, BY_SIZE},  {900, true, BY_SIZE, BY_AREA},
     {0, true, BY_SIZE, BY_SIZE},    {980, false, BY_START, BY_SIZE}, {950, false, BY_LIFE, BY_SIZE},
-    {800, false, BY_SIZE, BY_LIFE}, {600, false, BY_SIZE, BY_SIZE},  {950, false, BY_AREA, BY_AREA},
-    {0, false, BY_AREA, BY_AREA},
+    {600, false, BY_SIZE, BY_SIZE}, {840, false, BY_SIZE, BY_SIZE},  {920, false, BY_SIZE, BY_SIZE},
+    {880, false, BY_SIZE, BY_SIZE}, {0, false, BY_AREA, BY_AREA},
 };
 enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
 

@@ -80,33 +80,39 @@ static void append(const struct ranking *from, int32_t first, int32_t last, stru
         to->items[to->n++] = from->items[i];
 }
 
-/* How many of the states make a share of their bytes. */
-static int32_t share(const struct transfer *x, double of)
+static int64_t bytes_of(const struct transfer *x, int32_t state)
 {
-    double all = 0, some = 0;
-    int32_t n = 0;
+    return x->list[x->states.items[state]].bytes;
+}
+
+/* Puts the states in order: those that the update uses first and those it uses last, by shares of
+ * bytes.  Returns how many of them make the share that goes before all else. */
+static int32_t set_ends(struct transfer *x, const struct policy *how)
+{
+    double all = 0, some = 0, late = 0;
+    int32_t first = 0, last = x->states.n - 1, n = 0;
     for (int32_t i = 0; i < x->states.n; i++)
-        all += (double)x->list[x->states.items[i]].bytes;
-    for (; n < x->states.n && some < of * all; n++)
-        some += (double)x->list[x->states.items[n]].bytes;
+        all += (double)bytes_of(x, i);
+    for (x->ends.n = 0; first <= last; x->ends.n++) {
+        bool from_end = late < how->late * some || how->late == 1;
+        int32_t i = from_end ? last-- : first++;
+        n += some < how->states * all;
+        some += (double)bytes_of(x, i);
+        late += from_end ? (double)bytes_of(x, i) : 0;
+        x->ends.items[x->ends.n] = x->states.items[i];
+    }
     return n;
 }
 
 static void set_order(struct transfer *x, const struct policy *how)
 {
-    int32_t n = share(x, how->states), all = x->states.n;
+    int32_t n = set_ends(x, how);
     x->order.n = 0;
-    if (how->late)
-        append(&x->states, all - n, all, &x->order);
-    else
-        append(&x->states, 0, n, &x->order);
+    append(&x->ends, 0, n, &x->order);
     if (how->weights)
         append(&x->weights, 0, x->weights.n, &x->order);
     append(&x->activations, 0, x->activations.n, &x->order);
-    if (how->late)
-        append(&x->states, 0, all - n, &x->order);
-    else
-        append(&x->states, n, all, &x->order);
+    append(&x->ends, n, x->ends.n, &x->order);
     if (!how->weights)
         append(&x->weights, 0, x->weights.n, &x->order);
 }

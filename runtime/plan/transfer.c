@@ -68,8 +68,8 @@ static void rank_absences(const struct transfer *x, enum rank rank, struct place
 
 static int transfer_alloc(struct transfer *x)
 {
-    struct ranking *rankings[] = {&x->states, &x->weights, &x->activations,
-                                  &x->order,  &x->outs,    &x->ins};
+    struct ranking *rankings[] = {&x->states, &x->weights, &x->activations, &x->order,
+                                  &x->ends,   &x->outs,    &x->ins};
     size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
     bool good = true;
     for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
@@ -119,6 +119,7 @@ void transfer_free(struct transfer *x)
     free(x->weights.items);
     free(x->activations.items);
     free(x->order.items);
+    free(x->ends.items);
     free(x->outs.items);
     free(x->ins.items);
     free(x->whole);

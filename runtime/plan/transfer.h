@@ -27,7 +27,8 @@ double *step_starts(const struct graph *g, const struct plan *p);
 /* What to take first until a step fits; in each group, what is away longest. */
 struct policy {
     double states; /* this share of what waits for the update goes before all else */
-    bool late;     /* and of that what the update uses last, instead of first */
+    double late;   /* of what goes this share is what the update uses last, the rest what it uses
+                      first, which soon goes out again and makes room */
     bool weights;  /* parameters go before activations, instead of behind all else */
     double spare;  /* this share of the device is left for what comes back early */
 };
@@ -47,6 +48,7 @@ struct transfer {
     struct absence *list;
     int32_t n;
     struct ranking states, weights, activations, order;
+    struct ranking ends; /* the states from both ends, as a policy asks */
     int64_t *whole;           /* per step: bytes on the device if nothing leaves */
     int64_t *needed;          /* and with what is taken away at once, and back just in time */
     int64_t *committed;       /* and with what is brought in earlier */
