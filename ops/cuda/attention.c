@@ -1,8 +1,8 @@
 /*
  * Attention on CUDA.  Long bf16 self attention goes to cuDNN, heads too wide for it to products of
- * cuBLASLt; short sequences, fp32, packed text and whatever else is not taken go to kernels of our
- * own.  The choice follows from shapes, strides and what cuDNN says of them, so it is the same in
- * every step.
+ * cuBLASLt; short sequences, fp32, packed text, what else is not taken and what cuDNN does more
+ * slowly go to kernels of our own.  The choice follows from the device, shapes, strides and what
+ * cuDNN says of them, so it is the same in every step.
  */
 #include <string.h>
 #include "cuda/attention_core.h"
@@ -242,6 +242,8 @@ int cuda_attention(const struct ckpt_kernel_args *a)
     const struct cudnn_plan *plan;
     float scale = *(const float *)a->attr;
     struct binding b = {.n = 0};
+    if (cuda_attention_own_is_fast(a))
+        return cuda_attention_own(a);
     int rc = find_plan(a, cudnn_attention_forward, &c, &plan);
     if (rc || !plan)
         return rc ? rc : without_cudnn(a);
@@ -260,7 +262,7 @@ int cuda_attention_dx(const struct ckpt_kernel_args *a)
     float scale = *(const float *)a->attr, one = 1;
     struct binding b = {.n = 0};
     int rc = CKPT_OK;
-    if (!cuda_libs_deterministic(a->device))
+    if (!cuda_libs_deterministic(a->device) && !cuda_attention_own_dx_is_fast(a))
         rc = find_plan(a, cudnn_attention_backward, &c, &plan);
     if (rc || !plan)
         return rc ? rc : without_cudnn_dx(a);

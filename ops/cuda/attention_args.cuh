@@ -34,15 +34,13 @@ void attention_short_forward(const struct attention_args &a, cudaStream_t stream
 void attention_short_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream);
-/* Some of the tiles' work on Hopper. */
+/* Some of the tiles' work on Hopper: of packed keys, up to ATTENTION_RESIDENT of a sequence stay in
+ * shared memory.  The chunks are those for dk and dv, at most n_chunks of them. */
+constexpr int ATTENTION_RESIDENT = 320;
 bool attention_hopper_takes(const struct attention_args &a);
+int64_t attention_hopper_chunks(const struct attention_args &a);
 void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
-/* Of that, packed keys: all but o and dq of sequences that have more than ATTENTION_RESIDENT. */
-constexpr int ATTENTION_RESIDENT = 320;
-int64_t attention_resident_chunks(const struct attention_args &a);
-void attention_resident_forward(const struct attention_args &a, cudaStream_t stream);
-void attention_resident_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 

@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+/* Whether self attention is faster so than by the library, by measurement. */
+bool cuda_attention_own_is_fast(const struct ckpt_kernel_args *a);
+bool cuda_attention_own_dx_is_fast(const struct ckpt_kernel_args *a);
+
 int cuda_attention_own(const struct ckpt_kernel_args *a);
 int cuda_attention_own_dx(const struct ckpt_kernel_args *a);
 int cuda_cross_attention_own(const struct ckpt_kernel_args *a);

@@ -3,9 +3,8 @@
  *
  * Operands stand in shared memory as cores of 8 rows by 16 bytes, which are 128 bytes in a row
  * (PTX ISA, "wgmma", matrices without swizzling).  A column of cores holds one piece of 16 bytes of
- * all rows of a tile; columns are an odd number of pieces apart, so that threads that copy
- * neighbouring pieces of a row meet different banks.  The same tile serves as an operand along the
- * width, and transposed as one along the rows: only the strides change places.
+ * all rows of a tile.  The same tile serves as an operand along the width, and transposed as one
+ * along the rows: only the strides change places.
  *
  * 72 are 4 steps of 16 and one of 8.  A tile that is a left operand has a tenth column, of zeros,
  * before the last one; the right operand's last step begins one column early, so that the column
@@ -24,34 +23,6 @@ constexpr int UNITS = HOPPER_WIDTH / 8; /* pieces of 16 bytes in a row */
 constexpr int GROUP = 128;              /* threads of a warpgroup */
 constexpr int GROUP_ROWS = 64;          /* rows of its products */
 constexpr int STEPS = 5;                /* along the width */
-
-/* Pieces from column to column of a tile of n rows; bytes of whole tiles, right and left operands.
- */
-__host__ __device__ constexpr int column_pieces(int n)
-{
-    return n + 1;
-}
-
-__host__ __device__ constexpr int column_bytes(int n)
-{
-    return 16 * column_pieces(n);
-}
-
-__host__ __device__ constexpr int right_bytes(int n)
-{
-    return UNITS * column_bytes(n);
-}
-
-__host__ __device__ constexpr int left_bytes(int n)
-{
-    return (UNITS + 1) * column_bytes(n);
-}
-
-/* The column of a left operand that holds piece number `unit`. */
-__host__ __device__ constexpr int left_column(int unit)
-{
-    return unit < UNITS - 1 ? unit : UNITS;
-}
 
 /* ---- instructions -------------------------------------------------------------------------- */
 
@@ -195,119 +166,10 @@ template <int N> __device__ __forceinline__ void clear_registers(float (&c)[N][4
             c[n][i] = 0;
 }
 
-/* ---- rows between global memory and tiles ---------------------------------------------------- */
-
-/* How THREADS threads share the rows of tiles: each keeps its piece and goes down the rows.  All
- * operands are such that pieces of 16 bytes can be moved. */
-template <int THREADS> struct core_mover {
-    static constexpr int step = THREADS / UNITS; /* rows per pass */
-    int row, unit;                               /* row: beyond all tiles where there is none */
-
-    __device__ __forceinline__ core_mover()
-    {
-        unit = threadIdx.x % UNITS;
-        row = threadIdx.x < step * UNITS ? (int)threadIdx.x / UNITS : 1 << 20;
-    }
-
-    /* The thread's first piece of rows x. */
-    __device__ __forceinline__ const char *first(const attention_rows &x) const
-    {
-        return (const char *)x.data + 2 * (row * x.row + unit * 8);
-    }
-
-    /* Rows [0, n) from `from` on, `stride` elements apart, into `column` of a tile of ROWS rows;
-     * the rest becomes zero.  Addresses of what is not there are made but not read. */
-    template <int ROWS>
-    __device__ __forceinline__ void copy(uint32_t tile, int column, const char *from,
-                                         int64_t stride, int n) const
-    {
-        const uint32_t to = tile + column * column_bytes(ROWS) + row * 16;
-        if (row >= ROWS)
-            return;
-#pragma unroll
-        for (int i = 0; i < (ROWS + step - 1) / step; i++)
-            if ((i + 1) * step <= ROWS || row + i * step < ROWS)
-                copy16(to + i * step * 16, from + i * step * 2 * stride, row + i * step < n);
-    }
-
-    template <int ROWS>
-    __device__ __forceinline__ void load_right(uint32_t tile, const attention_rows &x, int n) const
-    {
-        copy<ROWS>(tile, unit, first(x), x.row, n);
-    }
-
-    template <int ROWS>
-    __device__ __forceinline__ void load_left(char *tile, const attention_rows &x, int n) const
-    {
-        copy<ROWS>(shared_address(tile), left_column(unit), first(x), x.row, n);
-        for (int i = threadIdx.x; i < ROWS; i += THREADS)
-            *reinterpret_cast<uint4 *>(tile + (UNITS - 1) * column_bytes(ROWS) + i * 16) =
-                uint4{0, 0, 0, 0};
-    }
-
-    /* Rows [0, n) of a left tile, as accumulators were put there. */
-    template <int ROWS>
-    __device__ __forceinline__ void store(const attention_rows &x, int n, const char *tile) const
-    {
-        char *to = (char *)first(x);
-        const char *from = tile + left_column(unit) * column_bytes(ROWS) + row * 16;
-#pragma unroll
-        for (int i = 0; i < (ROWS + step - 1) / step; i++)
-            if (row + i * step < n)
-                *reinterpret_cast<uint4 *>(to + i * step * 2 * x.row) =
-                    *reinterpret_cast<const uint4 *>(from + i * step * 16);
-    }
-};
-
-/* The rows of one operand, coming in 64 at a time into two right tiles in turn, of which the first
- * is at `to`.  Tiles of two operands alternate. */
-template <int THREADS> struct core_stream {
-    static constexpr int apart = 2 * right_bytes(64);
-    const char *from; /* the thread's first piece of the next tile */
-    int64_t row;
-    uint32_t tiles;
-
-    __device__ __forceinline__ void open(const core_mover<THREADS> &mover, const attention_rows &x,
-                                         const char *to)
-    {
-        from = mover.first(x);
-        row = x.row;
-        tiles = shared_address(to);
-    }
-
-    /* The first piece of tile `which`. */
-    __device__ __forceinline__ uint32_t tile(int which) const
-    {
-        return tiles / 16 + which * (apart / 16);
-    }
-
-    /* The next tile, n rows of which are there. */
-    __device__ __forceinline__ void load(const core_mover<THREADS> &mover, int which, int n)
-    {
-        mover.template copy<64>(tiles + which * apart, mover.unit, from, row, n);
-        from += 2 * 64 * row;
-    }
-};
-
 /* The block's warpgroup that the thread is in, the same for a warp as the compiler can see. */
 __device__ __forceinline__ int group_index(void)
 {
     return __shfl_sync(0xffffffffu, threadIdx.x / GROUP, 0);
-}
-
-/* Writes a warpgroup's accumulators, rows times factor, as 64 rows of a left tile of ROWS rows. */
-template <int ROWS>
-__device__ __forceinline__ void put_rows(char *tile, const float (&c)[UNITS][4], float upper,
-                                         float lower)
-{
-    const int lane = threadIdx.x & 31, warp = threadIdx.x % GROUP / 32;
-    char *at = tile + (warp * 16 + lane / 4) * 16 + lane % 4 * 4;
-#pragma unroll
-    for (int n = 0; n < UNITS; n++) {
-        char *to = at + left_column(n) * column_bytes(ROWS);
-        *reinterpret_cast<uint32_t *>(to) = pack2(c[n][0] * upper, c[n][1] * upper);
-        *reinterpret_cast<uint32_t *>(to + 128) = pack2(c[n][2] * lower, c[n][3] * lower);
-    }
 }
 
 #endif

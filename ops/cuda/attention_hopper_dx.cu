@@ -1,67 +1,73 @@
 /*
- * Attention backward for heads of 72 on Hopper (attention_hopper.cuh), by the method of
- * attention_tiles_dx.cu: a kernel for dq, then one for dk and dv.  In the first a block has two
- * warpgroups, each with 64 queries; in the second it is one warpgroup with 64 keys, of which three
- * share a multiprocessor.
+ * Attention backward for heads of 72 on Hopper (attention_resident.cuh).  Kernels for dq, by the
+ * methods of the forward ones, also find what the last one needs to know of a query.  That one, for
+ * dk and dv, has three warpgroups in a block, each with 64 keys of one head, before which the
+ * queries of a chunk pass.  Sums of chunks are added up afterwards, in order
+ * (attention_tiles_dx.cu).
  */
-#include "cuda/attention_hopper.cuh"
-#include "cuda/workspace.h"
+#include "cuda/attention_resident.cuh"
 
-constexpr int TILE = 64; /* keys or queries that a block takes in at once */
-constexpr int RIGHT = column_pieces(TILE);
-constexpr float LOG2E = 1.44269504f;
-
-extern __shared__ uint4 attention_shared[];
+extern __shared__ __align__(128) char attention_shared[];
 
 /* ---- dq ------------------------------------------------------------------------------------- */
 
-constexpr int GROUPS = 2;
+constexpr int GROUPS = 3;
 constexpr int THREADS = GROUP * GROUPS;
-constexpr int ROWS = GROUP_ROWS * GROUPS;
 
-/* lse in base 2 and delta = sum(o d_o) of the block's rows, for this kernel and the next.  A thread
- * has one row; o is a right tile, d_o a left one. */
-__device__ __forceinline__ void find_statistics(const struct attention_args &a, const float *lse,
-                                                float2 *global, float2 *shared, const char *o,
-                                                const char *d_o, int n_rows)
-{
-    const int row = threadIdx.x;
-    if (row >= ROWS)
-        return;
-    float2 s = {0.f, 0.f};
-    if (row < n_rows) {
-        s.x = lse[row * a.lse.row] * LOG2E;
-#pragma unroll
-        for (int unit = 0; unit < UNITS; unit++) {
-            float x[8], y[8];
-            load_floats(x, (const bf16 *)(o + unit * column_bytes(ROWS) + row * 16));
-            load_floats(y, (const bf16 *)(d_o + left_column(unit) * column_bytes(ROWS) + row * 16));
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                s.y += x[i] * y[i];
-        }
-        global[row] = s;
-    }
-    shared[row] = s;
-}
-
-/* What a warpgroup keeps of its queries: first pieces of q and d_o, the rest of a lane's two rows.
- */
+/* What a lane keeps of its two queries: lse in base 2 and delta = sum(o d_o) are statistics. */
 struct query_rows {
-    uint32_t q, d_o;
+    row_operand q, d_o;
     float2 statistics[2];
     float dq[UNITS][4];
 };
 
-/* One tile of keys, n_keys of them valid. */
+__device__ __forceinline__ float add_products(float sum, uint32_t x, uint32_t y)
+{
+    const float2 a = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&x));
+    const float2 b = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&y));
+    return sum + (a.x * b.x + a.y * b.y);
+}
+
+/* Takes q, d_o and o from the warp's tiles; lse is that of its rows. */
+__device__ __forceinline__ void open_queries(query_rows &r, const char *tiles, const float *lse)
+{
+    row_operand o;
+    float delta[2] = {0.f, 0.f};
+    load_rows(r.d_o, tiles + WARP_TILE);
+    load_rows(o, tiles + 2 * WARP_TILE);
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+#pragma unroll
+        for (int i = k < STEPS - 1 ? 0 : 2; i < 4; i++)
+            delta[i % 2] = add_products(delta[i % 2], r.d_o[k][i], o[k][i]);
+    load_rows(r.q, tiles);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        r.statistics[half] =
+            float2{lse[lane_index() / 4 + half * 8] * LOG2E, quad_sum(delta[half])};
+    clear_registers(r.dq);
+}
+
+/* For the next kernel: those of n rows. */
+__device__ __forceinline__ void put_statistics(const query_rows &r, float2 *to, int n)
+{
+    const int row = lane_index() / 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        if (lane_index() % 4 == 0 && row + half * 8 < n)
+            to[row + half * 8] = r.statistics[half];
+}
+
+/* One tile of keys, n_keys of them valid; columns of its tiles are PITCH pieces apart. */
+template <int PITCH>
 __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v, float scale,
                                            int n_keys)
 {
     float s[TILE / 8][4], ds[TILE / 8][4];
     uint32_t operand[TILE / 16][4];
     products_begin();
-    begin_scores<column_pieces(ROWS), RIGHT>(s, r.q, k);
-    begin_scores<column_pieces(ROWS), RIGHT>(ds, r.d_o, v);
+    begin_row_scores<PITCH>(s, r.q, k);
+    begin_row_scores<PITCH>(ds, r.d_o, v);
     products_wait<1>();
     pin_registers(s);
 #pragma unroll
@@ -70,13 +76,15 @@ __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v
         for (int i = 0; i < 4; i++)
             s[n][i] = power2(s[n][i] * scale - r.statistics[i / 2].x);
     if (n_keys < TILE) {
+        n_keys -= (threadIdx.x & 3) * 2;
 #pragma unroll
         for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
+                if (n * 8 + i % 2 >= n_keys)
                     s[n][i] = 0;
     }
+    pin_registers(s); /* exponentials are found while the second product runs */
     products_wait<0>();
     pin_registers(ds);
     pin_registers(r.dq);
@@ -90,7 +98,7 @@ __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v
                 ds[n][i] = s[n][i] * (ds[n][i] - r.statistics[i / 2].y);
         round_operand(operand[step], ds, step);
         products_begin();
-        multiply_rows<RIGHT>(r.dq, operand[step], k, step);
+        multiply_rows<PITCH>(r.dq, operand[step], k, step);
     }
     products_commit();
     products_wait<0>();
@@ -98,71 +106,200 @@ __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v
     pin_registers(r.dq);
 }
 
-__global__ void __launch_bounds__(THREADS, 2)
-    hopper_queries(const __grid_constant__ attention_args a, int64_t first_unit)
-{
-    char *q_tile = (char *)attention_shared, *d_o_tile = q_tile + left_bytes(ROWS);
-    char *k_tile = d_o_tile + left_bytes(ROWS), *v_tile = k_tile + right_bytes(TILE);
-    char *o_tile = v_tile + right_bytes(TILE); /* the second tiles of keys and values, until then */
-    float2 *statistics = (float2 *)(o_tile + 2 * right_bytes(TILE));
-    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
-    const int64_t sequence = unit;
-    const struct attention_keys keys = attention_keys_of(a, sequence);
-    if (a.lens && keys.n <= ATTENTION_RESIDENT)
-        return;
-    const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
-    const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
-    const int row = group_index() * GROUP_ROWS; /* the group's first */
-    const core_mover<THREADS> mover;
-    core_stream<THREADS> k, v;
-    query_rows r = {piece_at(q_tile) + row, piece_at(d_o_tile) + row};
+/* Where the rows of a block's part begin; read again for every tile, as registers are short. */
+struct query_shared {
+    struct resident_keys keys;
+    struct attention_rows q, d_o, o, dq;
+    float *lse;
+    float2 *statistics;
+    float warp_lse[THREADS / 32][WARP_ROWS];
+    alignas(128) char tiles[THREADS / 32][4][WARP_TILE]; /* q, d_o, o and dq of each warp */
 
-    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), k_tile);
-    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), v_tile);
-    static_assert(2 * right_bytes(TILE) >= right_bytes(ROWS), "o does not fit");
-    mover.template load_left<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first),
-                                   n_rows);
-    mover.template load_left<ROWS>(d_o_tile, attention_rows_at(a, a.d_o, sequence, head, first),
-                                   n_rows);
-    mover.template load_right<ROWS>(shared_address(o_tile),
-                                    attention_rows_at(a, a.o, sequence, head, first), n_rows);
-    int n = keys.n < TILE ? (int)keys.n : TILE, stage = 0;
-    k.load(mover, 0, n);
-    v.load(mover, 0, n);
-    copies_wait();
+    /* Rows from `row` on begin to come, n of them. */
+    __device__ __forceinline__ void load(int warp, int row, int n, int64_t lse_row)
+    {
+        const int lane = lane_index();
+        warp_rows(q, row).load(tiles[warp][0], n);
+        warp_rows(d_o, row).load(tiles[warp][1], n);
+        warp_rows(o, row).load(tiles[warp][2], n);
+        if (lane < WARP_ROWS)
+            copy4(shared_address(&warp_lse[warp][lane]), lse + (row + lane) * lse_row, lane < n);
+    }
+};
+
+__global__ void __launch_bounds__(THREADS, 1)
+    resident_queries(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    struct query_shared *here = (struct query_shared *)attention_shared;
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    const struct resident_part part = resident_part_of(a, first_unit + blockIdx.x);
+    const struct attention_keys keys = attention_keys_of(a, part.sequence);
+    if (keys.n > RESIDENT)
+        return;
+    const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
+    query_rows r;
+
+    here->keys.load(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
+                    attention_rows_at(a, a.v, part.sequence, part.head, keys.first), n_keys);
+    if (threadIdx.x == 0) {
+        here->q = attention_rows_at(a, a.q, part.sequence, part.head, part.first);
+        here->d_o = attention_rows_at(a, a.d_o, part.sequence, part.head, part.first);
+        here->o = attention_rows_at(a, a.o, part.sequence, part.head, part.first);
+        here->dq = attention_rows_at(a, a.dq, part.sequence, part.head, part.first);
+        here->lse = attention_lse_at(a, part.sequence, part.head) + part.first * a.lse.row;
+        here->statistics =
+            a.statistics + (part.sequence * a.n_heads + part.head) * a.n_queries + part.first;
+    }
     __syncthreads();
-    find_statistics(a, attention_lse_at(a, sequence, head) + first * a.lse.row,
-                    a.statistics + (sequence * a.n_heads + head) * a.n_queries + first, statistics,
-                    o_tile, d_o_tile, n_rows);
-    __syncthreads();
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-        r.statistics[half] = statistics[threadIdx.x / 32 * 16 + half * 8 + (threadIdx.x & 31) / 4];
-    clear_registers(r.dq);
-    for (int64_t left = keys.n; left > 0; left -= TILE, stage ^= 1) {
-        const int now = n;
-        n = left - TILE < TILE ? (int)(left - TILE) : TILE;
+    int row = warp * WARP_ROWS; /* the warp's first */
+    here->load(warp, row, n_queries - row, a.lse.row);
+    finish_copies();
+    for (; row - warp * WARP_ROWS < n_queries; row += TILE * GROUPS) {
+        const bool busy = row - warp % 4 * WARP_ROWS < n_queries; /* the same for a warpgroup */
         copies_wait();
-        show_products();
-        __syncthreads(); /* this tile has come; nobody works on the one before */
-        if (n > 0) {
-            k.load(mover, stage ^ 1, n);
-            v.load(mover, stage ^ 1, n);
-        }
-        if (row < n_rows)
-            query_step(r, k.tile(stage), v.tile(stage), a.scale * LOG2E, now);
+        __syncwarp();
+        open_queries(r, here->tiles[warp][0], here->warp_lse[warp]);
+        __syncwarp();
+        here->load(warp, row + TILE * GROUPS, n_queries - row - TILE * GROUPS, a.lse.row);
+        put_statistics(r, here->statistics + row, n_queries - row);
+        for (int key = 0; busy && key < n_keys; key += TILE)
+            query_step<RESIDENT>(r, piece_at(here->keys.k_tile) + key,
+                                 piece_at(here->keys.v_tile) + key, a.scale * LOG2E, n_keys - key);
+        put_warp_rows(here->tiles[warp][3], r.dq, a.scale, a.scale);
+        __syncwarp();
+        warp_rows(here->dq, row).store(here->tiles[warp][3], n_queries - row);
     }
     copies_wait();
-    __syncthreads();
-    put_rows<ROWS>(q_tile + row * 16, r.dq, a.scale, a.scale);
-    __syncthreads();
-    mover.template store<ROWS>(dq, n_rows, q_tile);
+}
+
+/* The same where keys pass, 64 queries a warpgroup. */
+struct ring_shared {
+    struct key_ring<THREADS / 32> ring;
+    struct attention_rows dq;
+    float warp_lse[THREADS / 32][WARP_ROWS];
+    alignas(128) char tiles[THREADS / 32][3][WARP_TILE]; /* q and then dq, d_o, o of each warp */
+};
+
+__global__ void __launch_bounds__(THREADS, 1)
+    ring_queries(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    struct ring_shared *here = (struct ring_shared *)attention_shared;
+    struct key_ring<THREADS / 32> *ring = &here->ring;
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), row = warp * WARP_ROWS;
+    char *tile = here->tiles[warp][0];
+    const struct resident_part part = resident_part_of(a, first_unit + blockIdx.x);
+    const struct attention_keys keys = attention_keys_of(a, part.sequence);
+    if (a.lens && keys.n <= RESIDENT)
+        return;
+    const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
+    const bool busy = row - warp % 4 * WARP_ROWS < n_queries; /* the same for a warpgroup */
+    const struct attention_operand *operand[3] = {&a.q, &a.d_o, &a.o};
+    const float *lse =
+        attention_lse_at(a, part.sequence, part.head) + (part.first + row) * a.lse.row;
+    const int lane = lane_index();
+    query_rows r;
+
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        warp_rows(attention_rows_at(a, *operand[i], part.sequence, part.head, part.first), row)
+            .load(tile + i * WARP_TILE, n_queries - row);
+    if (lane < WARP_ROWS)
+        copy4(shared_address(&here->warp_lse[warp][lane]), lse + lane * a.lse.row,
+              row + lane < n_queries);
+    if (threadIdx.x == 0)
+        here->dq = attention_rows_at(a, a.dq, part.sequence, part.head, part.first);
+    ring->open(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
+               attention_rows_at(a, a.v, part.sequence, part.head, keys.first), n_keys);
+    auto load = [&](int t) { ring->load(warp, t); };
+    ring->passing.begin(load);
+    open_queries(r, tile, here->warp_lse[warp]);
+    put_statistics(
+        r, a.statistics + (part.sequence * a.n_heads + part.head) * a.n_queries + part.first + row,
+        n_queries - row);
+    ring->passing.pass(load, [&](int t, int stage) {
+        if (busy)
+            query_step<TILE>(r, piece_at(ring->tile[stage][0]), piece_at(ring->tile[stage][1]),
+                             a.scale * LOG2E, ring->n - t * TILE);
+    });
+    __syncwarp();
+    put_warp_rows(tile, r.dq, a.scale, a.scale);
+    __syncwarp();
+    warp_rows(here->dq, row).store(tile, n_queries - row);
 }
 
 /* ---- dk and dv ------------------------------------------------------------------------------ */
 
-constexpr int KEYS = GROUP_ROWS;
+constexpr int KEYS = TILE * GROUPS; /* of a block */
+constexpr int LEFT_TILE = 16 * TILE * (UNITS + 1);
+
+/* Where the keys of a warpgroup are, n of them; the chunk of queries that pass.  It stays in shared
+ * memory, as registers are short. */
+struct key_place {
+    int64_t sequence, head, first, chunk;
+    int n, n_queries;
+};
+
+/* Keys and values of each warpgroup, and the ring: tiles of q and of d_o, lse and delta of their
+ * rows. */
+struct query_ring {
+    alignas(128) char keys[GROUPS][2][LEFT_TILE];
+    char tile[STAGES][2][RIGHT_TILE];
+    float statistics[STAGES][2][TILE];
+    struct key_place place[GROUPS];
+    struct passing_tiles passing;
+};
+
+/* What a thread does to bring tiles in: warps 0 to 7 copy eight pieces of rows, the others the
+ * ninth and statistics. */
+struct ring_mover {
+    const char *from[2];
+    int64_t step[2]; /* bytes per row */
+    uint32_t to;
+    int row, query;
+    bool main;
+
+    __device__ __forceinline__ ring_mover(const struct query_ring *ring, const attention_rows &q,
+                                          const attention_rows &d_o, const float2 *statistics)
+    {
+        const int warp = threadIdx.x / 32, lane = lane_index(), second = (warp - 8) / 2;
+        const int unit = lane / 8 * 2 + lane / 4 % 2;
+        main = warp < 8;
+        row = main ? warp * 8 + lane % 4 : warp % 2 * 32 + lane;
+        query = row;
+        to = shared_address(ring->tile);
+        if (main) {
+            from[0] = (const char *)q.data + 2 * (row * q.row + unit * 8);
+            from[1] = (const char *)d_o.data + 2 * (row * d_o.row + unit * 8);
+            step[0] = 2 * q.row;
+            step[1] = 2 * d_o.row;
+            to += (unit * TILE + row) * 16;
+        } else {
+            const attention_rows &x = second ? d_o : q;
+            from[0] = (const char *)x.data + 2 * (row * x.row + (UNITS - 1) * 8);
+            from[1] = (const char *)(&statistics[row].x + second);
+            step[0] = 2 * x.row;
+            step[1] = sizeof *statistics;
+            to += second * RIGHT_TILE + ((UNITS - 1) * TILE + row) * 16;
+            query += second * TILE;
+        }
+    }
+
+    /* The next tile of n rows. */
+    __device__ __forceinline__ void load(const struct query_ring *ring, int stage, int n)
+    {
+        const uint32_t at = to + stage * 2 * RIGHT_TILE;
+        copy16(at, from[0], row < n);
+        if (main) {
+            copy16(at + 4 * 16, from[0] + 4 * step[0], row + 4 < n);
+            copy16(at + RIGHT_TILE, from[1], row < n);
+            copy16(at + RIGHT_TILE + 4 * 16, from[1] + 4 * step[1], row + 4 < n);
+        } else {
+            copy4(shared_address(&ring->statistics[stage][0][0] + query), from[1], row < n);
+        }
+        from[0] += TILE * step[0];
+        from[1] += TILE * step[1];
+    }
+};
 
 /* What a warpgroup keeps of its keys. */
 struct key_rows {
@@ -180,8 +317,8 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
     float p[TILE / 8][4], ds[TILE / 8][4];
     uint32_t left[TILE / 16][4], other[TILE / 16][4];
     products_begin();
-    begin_scores<column_pieces(KEYS), RIGHT>(p, r.k, q);
-    begin_scores<column_pieces(KEYS), RIGHT>(ds, r.v, d_o);
+    begin_scores<TILE, TILE>(p, r.k, q);
+    begin_scores<TILE, TILE>(ds, r.v, d_o);
     products_wait<1>();
     pin_registers(p);
 #pragma unroll
@@ -191,6 +328,7 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
         for (int i = 0; i < 4; i++)
             p[n][i] = power2(p[n][i] * scale - (i % 2 ? shift.y : shift.x));
     }
+    pin_registers(p); /* exponentials are found while the second product runs */
     products_wait<0>();
     pin_registers(ds);
     pin_registers(r.dv);
@@ -208,8 +346,8 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
         round_operand(left[k], p, k);
         round_operand(other[k], ds, k);
         products_begin();
-        multiply_rows<RIGHT>(r.dv, left[k], d_o, k);
-        multiply_rows<RIGHT>(r.dk, other[k], q, k);
+        multiply_rows<TILE>(r.dv, left[k], d_o, k);
+        multiply_rows<TILE>(r.dk, other[k], q, k);
     }
     products_commit();
     products_wait<0>();
@@ -223,10 +361,10 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
 __device__ __forceinline__ void put_partial(const struct attention_args &a, float *to, int n_rows,
                                             const float (&c)[UNITS][4], float factor)
 {
-    const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16 + lane / 4;
+    const int row = threadIdx.x % GROUP / 32 * 16 + lane_index() / 4;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float *at = to + (row + half * 8) * a.n_heads * HOPPER_WIDTH + lane % 4 * 2;
+        float *at = to + (row + half * 8) * a.n_heads * HOPPER_WIDTH + threadIdx.x % 4 * 2;
         if (row + half * 8 < n_rows)
 #pragma unroll
             for (int n = 0; n < UNITS; n++)
@@ -235,100 +373,133 @@ __device__ __forceinline__ void put_partial(const struct attention_args &a, floa
     }
 }
 
-__global__ void __launch_bounds__(GROUP, 3)
-    hopper_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+/* A warpgroup's 64 rows as a left operand, n of them there: its ninth column is of zeros. */
+__device__ __forceinline__ void load_left_cores(char *tile, const attention_rows &x, int n)
 {
-    static_assert(KEYS == CUDA_ATTENTION_KEYS && GROUP == 2 * TILE, "as the host counts");
-    char *k_tile = (char *)attention_shared, *v_tile = k_tile + left_bytes(KEYS);
-    char *q_tile = v_tile + left_bytes(KEYS), *d_o_tile = q_tile + right_bytes(TILE);
-    float *statistics = (float *)(q_tile + 4 * right_bytes(TILE)); /* [stage][lse, delta][TILE] */
-    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t chunk = take_index(unit, a.n_chunks);
-    const struct attention_key_tile tile = attention_key_tile_of(a, unit, KEYS);
-    const int64_t sequence = tile.sequence;
-    const int64_t first_key = tile.first, rest = a.n_keys - tile.first;
-    const int n_rows = rest < KEYS ? (int)rest : KEYS;
-    const int64_t begin = chunk * a.chunk;
-    const int64_t end = begin + a.chunk < a.n_queries ? begin + a.chunk : a.n_queries;
-    const int query = threadIdx.x % TILE; /* one half of the threads brings lse, the other delta */
-    const float *from =
-        &a.statistics[(sequence * a.n_heads + head) * a.n_queries + begin + query].x +
-        threadIdx.x / TILE;
-    const core_mover<GROUP> mover;
-    core_stream<GROUP> q, d_o;
-    key_rows r = {piece_at(k_tile), piece_at(v_tile)};
+    load_cores(tile, TILE, UNITS, x, n, TILE, threadIdx.x % GROUP / 32, GROUP / 32);
+    if (threadIdx.x % GROUP < TILE)
+        *reinterpret_cast<uint4 *>(tile + ((UNITS - 1) * TILE + threadIdx.x % GROUP) * 16) =
+            uint4{0, 0, 0, 0};
+}
 
-    q.open(mover, attention_rows_at(a, a.q, sequence, head, begin), q_tile);
-    d_o.open(mover, attention_rows_at(a, a.d_o, sequence, head, begin), d_o_tile);
-    auto load_queries = [&](int stage, int n) {
-        q.load(mover, stage, n);
-        d_o.load(mover, stage, n);
-        copy4(shared_address(statistics + stage * 2 * TILE + threadIdx.x), from, query < n);
-        from += 2 * TILE;
-    };
-    mover.template load_left<KEYS>(k_tile, attention_rows_at(a, a.k, sequence, head, first_key),
-                                   n_rows);
-    mover.template load_left<KEYS>(v_tile, attention_rows_at(a, a.v, sequence, head, first_key),
-                                   n_rows);
-    if (begin < end)
-        load_queries(0, end - begin < TILE ? (int)(end - begin) : TILE);
+/* A warpgroup's n rows of a gradient, through the warp's tile. */
+__device__ __forceinline__ void put_gradient(const attention_rows &to, char *tile, int n,
+                                             const float (&c)[UNITS][4], float factor)
+{
+    const int row = threadIdx.x % GROUP / 32 * WARP_ROWS;
+    put_warp_rows(tile, c, factor, factor);
+    __syncwarp();
+    warp_rows(to, row).store(tile, n - row);
+    __syncwarp();
+}
+
+/* For the thread's warpgroup. */
+__device__ __forceinline__ struct key_place find_keys(const struct attention_args &a, int64_t unit)
+{
+    struct key_place p;
+    p.head = take_index(unit, a.n_heads);
+    p.chunk = take_index(unit, a.n_chunks);
+    const struct attention_key_tile tile = attention_key_tile_of(a, unit, KEYS);
+    p.sequence = tile.sequence;
+    p.first = tile.keys.first + tile.first + group_index() * TILE;
+    const int64_t rest = tile.keys.n - tile.first - group_index() * TILE;
+    const int64_t begin = p.chunk * a.chunk, left = a.n_queries - begin;
+    p.n = rest < TILE ? (int)rest : TILE;
+    p.n_queries = left < a.chunk ? (int)left : (int)a.chunk;
+    return p;
+}
+
+/* A warpgroup's sums: rounded to where they belong, or to the scratch of the chunk. */
+__device__ __forceinline__ void put_sums(const struct attention_args &a, const key_place &p,
+                                         const key_rows &r, char *own)
+{
+    if (a.partial) {
+        const int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
+        const int64_t at = (a.lens ? 0 : p.sequence * a.n_keys) + p.first;
+        const int64_t matrix = rows * a.n_heads * HOPPER_WIDTH;
+        float *to = a.partial + p.chunk * 2 * matrix + (at * a.n_heads + p.head) * HOPPER_WIDTH;
+        put_partial(a, to, p.n, r.dk, a.scale);
+        put_partial(a, to + matrix, p.n, r.dv, 1.f);
+    } else {
+        put_gradient(attention_rows_at(a, a.dk, p.sequence, p.head, p.first), own, p.n, r.dk,
+                     a.scale);
+        put_gradient(attention_rows_at(a, a.dv, p.sequence, p.head, p.first), own, p.n, r.dv, 1.f);
+    }
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+    key_sums(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    const int group = group_index();
+    struct query_ring *ring = (struct query_ring *)attention_shared;
+    char *k_tile = ring->keys[group][0], *v_tile = ring->keys[group][1];
+    const struct key_place p = find_keys(a, first_unit + blockIdx.x);
+    if (p.sequence < 0)
+        return;
+    key_rows r = {piece_at(k_tile), piece_at(v_tile)};
+    const int64_t begin = p.chunk * a.chunk;
+    struct ring_mover mover(ring, attention_rows_at(a, a.q, p.sequence, p.head, begin),
+                            attention_rows_at(a, a.d_o, p.sequence, p.head, begin),
+                            a.statistics + (p.sequence * a.n_heads + p.head) * a.n_queries + begin);
+
+    ring->passing.init(tile_count(p.n_queries));
+    if (threadIdx.x % GROUP == 0)
+        ring->place[group] = p;
+    load_left_cores(k_tile, attention_rows_at(a, a.k, p.sequence, p.head, p.first), p.n);
+    load_left_cores(v_tile, attention_rows_at(a, a.v, p.sequence, p.head, p.first), p.n);
     clear_registers(r.dk);
     clear_registers(r.dv);
-    int stage = 0;
-    for (int64_t left = end - begin; left > 0; left -= TILE, stage ^= 1) {
-        const int next = left - TILE < TILE ? (int)(left - TILE) : TILE;
-        copies_wait();
-        show_products();
-        __syncthreads(); /* this tile has come; nobody works on the one before */
-        if (next > 0)
-            load_queries(stage ^ 1, next);
-        const float *lse = statistics + stage * 2 * TILE;
-        key_step(r, q.tile(stage), d_o.tile(stage), lse, lse + TILE, a.scale * LOG2E);
-    }
-    if (a.partial) {
-        int64_t at = sequence * a.n_keys + first_key;
-        int64_t matrix = a.n_sequences * a.n_keys * a.n_heads * HOPPER_WIDTH;
-        float *to = a.partial + chunk * 2 * matrix + (at * a.n_heads + head) * HOPPER_WIDTH;
-        put_partial(a, to, n_rows, r.dk, a.scale);
-        put_partial(a, to + matrix, n_rows, r.dv, 1.f);
-        copies_wait(); /* where the chunk was empty */
-        return;
-    }
-    copies_wait();
     __syncthreads();
-    put_rows<KEYS>(k_tile, r.dk, a.scale, a.scale);
-    put_rows<KEYS>(v_tile, r.dv, 1.f, 1.f);
-    __syncthreads();
-    mover.template store<KEYS>(attention_rows_at(a, a.dk, sequence, head, first_key), n_rows,
-                               k_tile);
-    mover.template store<KEYS>(attention_rows_at(a, a.dv, sequence, head, first_key), n_rows,
-                               v_tile);
+    const struct key_place *place = &ring->place[group];
+    auto load = [&](int t) { mover.load(ring, t % STAGES, place->n_queries - t * TILE); };
+    ring->passing.begin(load);
+    ring->passing.pass(load, [&](int, int stage) {
+        if (place->n > 0)
+            key_step(r, piece_at(ring->tile[stage][0]), piece_at(ring->tile[stage][1]),
+                     ring->statistics[stage][0], ring->statistics[stage][1], a.scale * LOG2E);
+    });
+    __syncthreads(); /* nobody works on tiles of the ring */
+    put_sums(a, *place, r, &ring->tile[0][0][0] + threadIdx.x / 32 * WARP_TILE);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static void launch_queries(const struct attention_args &a, cudaStream_t stream)
+static int64_t key_blocks(const struct attention_args &a)
 {
-    const size_t tiles = 2 * left_bytes(ROWS) + 4 * right_bytes(TILE);
-    attention_launch(hopper_queries,
-                     a.n_sequences * a.n_heads * attention_tile_count(a.n_queries, ROWS), THREADS,
-                     tiles + sizeof(float2) * ROWS, stream, a);
+    return a.lens ? a.n_keys / KEYS + a.n_sequences
+                  : a.n_sequences * attention_tile_count(a.n_keys, KEYS);
 }
 
-static void launch_keys(const struct attention_args &a, cudaStream_t stream)
+int64_t attention_hopper_chunks(const struct attention_args &a)
 {
-    const size_t tiles = 2 * left_bytes(KEYS) + 4 * right_bytes(TILE);
-    attention_launch(hopper_keys,
-                     a.n_sequences * attention_tile_count(a.n_keys, KEYS) * a.n_chunks * a.n_heads,
-                     GROUP, tiles + sizeof(float2) * 2 * TILE, stream, a);
+    return resident_parts(key_blocks(a) * a.n_heads, attention_tile_count(a.n_queries, TILE), 1,
+                          a.n_chunks);
+}
+
+static void launch_resident(struct attention_args a, cudaStream_t stream)
+{
+    const int64_t units = a.n_sequences * a.n_heads;
+    const int64_t tiles = attention_tile_count(a.n_queries, TILE);
+    a.n_chunks = resident_parts(units, tiles, GROUPS, tiles);
+    a.chunk = attention_tile_count(tiles, a.n_chunks) * TILE;
+    attention_launch(resident_queries, units * a.n_chunks, THREADS, sizeof(struct query_shared),
+                     stream, a);
+}
+
+static void launch_ring(struct attention_args a, cudaStream_t stream)
+{
+    a.chunk = TILE * GROUPS;
+    a.n_chunks = attention_tile_count(a.n_queries, a.chunk);
+    attention_launch(ring_queries, a.n_sequences * a.n_heads * a.n_chunks, THREADS,
+                     sizeof(struct ring_shared), stream, a);
 }
 
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream)
 {
-    if (!a.lens || a.n_keys > ATTENTION_RESIDENT)
-        launch_queries(a, stream);
     if (a.lens)
-        attention_resident_backward(a, stream);
-    else
-        launch_keys(a, stream);
+        launch_resident(a, stream);
+    if (!a.lens || a.n_keys > RESIDENT)
+        launch_ring(a, stream);
+    attention_launch(key_sums, key_blocks(a) * a.n_chunks * a.n_heads, THREADS,
+                     sizeof(struct query_ring), stream, a);
 }

@@ -3,6 +3,10 @@
 #include "cuda/attention_core.h"
 #include "cuda/workspace.h"
 
+/* Where the kernels of Hopper take self attention that the library would take too, are they the
+ * faster ones?  False until measured. */
+constexpr bool HOPPER_IS_FAST = false, HOPPER_DX_IS_FAST = false;
+
 /* Operand of [leading axes..., rows, heads, width].  Strides of axes of size 1 mean nothing. */
 static struct attention_operand operand_of(const struct ckpt_view *v, int n_lead)
 {
@@ -67,13 +71,20 @@ static struct attention_args args_of(const struct ckpt_kernel_args *a,
     return x;
 }
 
-static int forward(const struct ckpt_kernel_args *a, bool packed)
+static struct attention_args forward_args(const struct ckpt_kernel_args *a,
+                                          const struct cuda_attention_sizes *s)
 {
-    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
-    struct attention_args x = args_of(a, &s, packed ? &a->in[3] : NULL);
+    struct attention_args x = args_of(a, s, s->packed ? &a->in[3] : NULL);
     int n_lead = a->in[0].desc.ndim - 3;
     x.o = operand_of(&a->out[0], n_lead);
     x.lse = lse_of(&a->out[1], n_lead);
+    return x;
+}
+
+static int forward(const struct ckpt_kernel_args *a, bool packed)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
+    const struct attention_args x = forward_args(a, &s);
     if (cuda_attention_is_short(&s))
         attention_short_forward(x, stream_of(a));
     else if (cuda_attention_on_tensor_cores(&s))
@@ -93,23 +104,30 @@ static void divide_work(struct attention_args *x, const struct cuda_attention_si
     if (cuda_attention_partial_bytes(s))
         x->partial = (float *)((char *)workspace + bytes);
     x->n_chunks = cuda_attention_chunks(s);
-    if (s->packed && attention_hopper_takes(*x))
-        x->n_chunks = attention_resident_chunks(*x);
+    if (attention_hopper_takes(*x))
+        x->n_chunks = attention_hopper_chunks(*x);
     x->chunk = round_up(attention_tile_count(s->n_queries, x->n_chunks), CUDA_ATTENTION_KEYS);
 }
 
-static int backward(const struct ckpt_kernel_args *a, bool packed)
+static struct attention_args backward_args(const struct ckpt_kernel_args *a,
+                                           const struct cuda_attention_sizes *s)
 {
-    const struct ckpt_view *rest = a->in + (packed ? 4 : 3); /* o, lse, d_o */
-    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
-    struct attention_args x = args_of(a, &s, packed ? &a->in[3] : NULL);
+    const struct ckpt_view *rest = a->in + (s->packed ? 4 : 3); /* o, lse, d_o */
+    struct attention_args x = args_of(a, s, s->packed ? &a->in[3] : NULL);
     int n_lead = a->in[0].desc.ndim - 3;
     x.o = operand_of(&rest[0], n_lead);
     x.lse = lse_of(&rest[1], n_lead);
     x.d_o = operand_of(&rest[2], n_lead);
     x.dq = operand_of(&a->out[0], n_lead);
-    x.dk = keys_of(&a->out[1], n_lead, packed);
-    x.dv = keys_of(&a->out[2], n_lead, packed);
+    x.dk = keys_of(&a->out[1], n_lead, s->packed);
+    x.dv = keys_of(&a->out[2], n_lead, s->packed);
+    return x;
+}
+
+static int backward(const struct ckpt_kernel_args *a, bool packed)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
+    struct attention_args x = backward_args(a, &s);
     divide_work(&x, &s, a->workspace);
     if (cuda_attention_is_short(&s))
         attention_short_backward(x, stream_of(a));
@@ -118,6 +136,18 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
     else
         attention_plain_backward(x, stream_of(a));
     return launched();
+}
+
+bool cuda_attention_own_is_fast(const struct ckpt_kernel_args *a)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
+    return HOPPER_IS_FAST && attention_hopper_takes(forward_args(a, &s));
+}
+
+bool cuda_attention_own_dx_is_fast(const struct ckpt_kernel_args *a)
+{
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
+    return HOPPER_DX_IS_FAST && attention_hopper_takes(backward_args(a, &s));
 }
 
 int cuda_attention_own(const struct ckpt_kernel_args *a)

@@ -1,9 +1,13 @@
 /*
- * Cross attention for heads of 72 on Hopper: few keys, many queries (attention_hopper.cuh has the
- * products).  Keys and values of a head, up to RESIDENT of them, stay in shared memory while
- * queries pass: a block takes a part of the queries of one head, and each of its warpgroups goes
- * its own way through tiles of 64 of them, so that some find exponentials while others multiply.
- * Sequences with more keys are left to the kernels of attention_hopper.cuh.
+ * Attention for heads of 72 on Hopper (attention_hopper.cuh has the products).  A block takes a
+ * part of the queries of one head, each of its warpgroups tiles of 64 of them.
+ *
+ * Cross attention has few keys: those of a head and their values, up to RESIDENT of them, stay in
+ * shared memory while queries pass, and each warpgroup goes its own way, so that some find
+ * exponentials while others multiply.  Where there are more keys, or in self attention, queries
+ * stay and keys pass through a ring of tiles that all warpgroups share; barriers in shared memory
+ * tell when a tile has come and when all are done with it, so that a warpgroup may run ahead of the
+ * others.
  *
  * Queries are left operands in registers.  They come and their results go through tiles that each
  * warp has for itself, 16 rows that lie as in memory: 144 bytes apart, which keeps the rows that a
@@ -22,6 +26,9 @@ constexpr int WARP_ROWS = 16;
 constexpr int ROW_BYTES = 2 * HOPPER_WIDTH;
 constexpr int WARP_TILE = WARP_ROWS * ROW_BYTES;
 constexpr int RESIDENT_TILE = 16 * UNITS * RESIDENT;
+constexpr int RIGHT_TILE = 16 * UNITS * TILE;
+constexpr int STAGES = 4;                           /* of a ring; copies run two ahead */
+constexpr int64_t MOST_ROW_STEP = INT64_C(1) << 29; /* elements: fewer bytes than an int counts */
 constexpr float LOG2E = 1.44269504f;
 
 /* Asked for each time, so that nothing made of it is kept in registers over the products. */
@@ -186,6 +193,119 @@ __device__ __forceinline__ void begin_row_scores(float (&c)[8][4], const row_ope
     }
     products_commit();
 }
+
+__device__ __forceinline__ int tile_count(int n)
+{
+    return (n + TILE - 1) / TILE;
+}
+
+/* ---- tiles that pass ------------------------------------------------------------------------ */
+
+/* The barriers of a ring of tiles for all warps of a block, told by each warp for its lanes: its
+ * share of a tile has come, it is done with it.  Tile t is number t / STAGES that its stage holds.
+ */
+struct passing_tiles {
+    uint64_t come[STAGES], done[STAGES];
+    int n; /* tiles; read anew each time, as registers are short */
+
+    /* For the whole block, which meets before begin(). */
+    __device__ __forceinline__ void init(int n_tiles)
+    {
+        if (threadIdx.x == 0)
+            n = n_tiles;
+        if (threadIdx.x < STAGES) {
+            barrier_init(&come[threadIdx.x], blockDim.x / 32);
+            barrier_init(&done[threadIdx.x], blockDim.x / 32);
+        }
+    }
+
+    __device__ __forceinline__ static void tell(const uint64_t *barrier)
+    {
+        __syncwarp();
+        if (lane_index() == 0)
+            barrier_arrive(barrier);
+    }
+
+    /* For the whole block: load(t) begins to copy the warp's share of a tile.  What was copied
+     * before has come afterwards. */
+    template <typename L> __device__ __forceinline__ void begin(const L &load) const
+    {
+#pragma unroll
+        for (int t = 0; t < 2; t++) {
+            if (t < n)
+                load(t);
+            copies_commit();
+        }
+        copies_wait_but<1>();
+        show_products();
+        __syncthreads();
+        tell(&come[0]);
+    }
+
+    /* use(t, stage) works on a whole tile. */
+    template <typename L, typename U>
+    __device__ __forceinline__ void pass(const L &load, const U &use) const
+    {
+#pragma unroll 1
+        for (int t = 0; t < n; t++) {
+            if (t + 2 < n) {
+                if (t + 2 >= STAGES)
+                    barrier_wait(&done[(t + 2) % STAGES], (t + 2) / STAGES - 1);
+                load(t + 2);
+            }
+            copies_commit();
+            copies_wait_but<1>(); /* the warp's share of tile t + 1 has come */
+            show_products();
+            tell(&come[(t + 1) % STAGES]);
+            barrier_wait(&come[t % STAGES], t / STAGES);
+            use(t, t % STAGES);
+            tell(&done[t % STAGES]);
+        }
+    }
+};
+
+/* Keys and values of a head that pass before WARPS warps. */
+template <int WARPS> struct key_ring {
+    alignas(128) char tile[STAGES][2][RIGHT_TILE];
+    struct attention_rows rows[2];
+    int n; /* keys */
+    struct passing_tiles passing;
+
+    __device__ __forceinline__ void open(const attention_rows &k, const attention_rows &v,
+                                         int n_keys)
+    {
+        passing.init(tile_count(n_keys));
+        if (threadIdx.x == 0) {
+            n = n_keys;
+            rows[0] = k;
+            rows[1] = v;
+        }
+        __syncthreads();
+    }
+
+    /* The warp's share of tile t: a warp at once takes eight pieces of 4 rows of an operand, or the
+     * ninth of 32.  What is beyond the keys becomes zero.  Addresses are found anew each time, as
+     * registers are short. */
+    __device__ __forceinline__ void load(int warp, int t) const
+    {
+        constexpr int pieces = 2 * TILE / 4, all = pieces + 2 * TILE / 32;
+        const int lane = lane_index();
+        const uint32_t to = shared_address(tile[t % STAGES][0]);
+#pragma unroll
+        for (int i = 0; i < (all + WARPS - 1) / WARPS; i++) {
+            const int turn = warp + i * WARPS;
+            const bool ninth = turn >= pieces;
+            const int which = ninth ? (turn - pieces) / 2 : turn / (pieces / 2);
+            const int row = ninth ? turn % 2 * 32 + lane : turn % (pieces / 2) * 4 + lane % 4;
+            const int unit = ninth ? UNITS - 1 : lane / 4;
+            const char *from = (const char *)rows[which].data + unit * 16 +
+                               (int64_t)(t * TILE + row) * (2 * (int)rows[which].row);
+            if (turn < all)
+                copy16(to + which * RIGHT_TILE + (unit * TILE + row) * 16, from,
+                       t * TILE + row < n);
+        }
+    }
+};
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
