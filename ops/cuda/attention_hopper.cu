@@ -15,7 +15,7 @@ extern __shared__ __align__(128) char attention_shared[];
 /* Operands that a direction does not have are NULL. */
 static bool movable(const struct attention_operand &x)
 {
-    return !x.data || (x.vectors && x.row < MOST_ROW_STEP);
+    return !x.data || x.vectors;
 }
 
 static bool on_hopper(void)
@@ -203,6 +203,8 @@ constexpr int RING_THREADS = GROUP * RING_GROUPS;
 
 struct ring_shared {
     struct key_ring<RING_THREADS / 32> ring;
+    struct attention_rows o;
+    float *lse;
     alignas(128) char tiles[RING_THREADS / 32][WARP_TILE]; /* q and then o of each warp */
 };
 
@@ -225,6 +227,10 @@ __global__ void __launch_bounds__(RING_THREADS, GROUPS / RING_GROUPS)
 
     warp_rows(attention_rows_at(a, a.q, part.sequence, part.head, part.first), row)
         .load(tile, n_queries - row);
+    if (threadIdx.x == 0) {
+        here->o = attention_rows_at(a, a.o, part.sequence, part.head, part.first);
+        here->lse = attention_lse_at(a, part.sequence, part.head) + part.first * a.lse.row;
+    }
     ring->open(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
                attention_rows_at(a, a.v, part.sequence, part.head, keys.first), n_keys);
     auto load = [&](int t) { ring->load(warp, t); };
@@ -236,12 +242,10 @@ __global__ void __launch_bounds__(RING_THREADS, GROUPS / RING_GROUPS)
                                scale, ring->n - t * TILE);
     });
     __syncwarp();
-    forward_finish(r, tile,
-                   attention_lse_at(a, part.sequence, part.head) + (part.first + row) * a.lse.row,
-                   a.lse.row, n_queries - row, scale, ring->n > 0);
+    forward_finish(r, tile, here->lse + row * a.lse.row, a.lse.row, n_queries - row, scale,
+                   ring->n > 0);
     __syncwarp();
-    warp_rows(attention_rows_at(a, a.o, part.sequence, part.head, part.first), row)
-        .store(tile, n_queries - row);
+    warp_rows(here->o, row).store(tile, n_queries - row);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */

@@ -27,8 +27,7 @@ constexpr int ROW_BYTES = 2 * HOPPER_WIDTH;
 constexpr int WARP_TILE = WARP_ROWS * ROW_BYTES;
 constexpr int RESIDENT_TILE = 16 * UNITS * RESIDENT;
 constexpr int RIGHT_TILE = 16 * UNITS * TILE;
-constexpr int STAGES = 4;                           /* of a ring; copies run two ahead */
-constexpr int64_t MOST_ROW_STEP = INT64_C(1) << 29; /* elements: fewer bytes than an int counts */
+constexpr int STAGES = 4; /* of a ring; copies run two ahead */
 constexpr float LOG2E = 1.44269504f;
 
 /* Asked for each time, so that nothing made of it is kept in registers over the products. */
@@ -264,45 +263,63 @@ struct passing_tiles {
     }
 };
 
-/* Keys and values of a head that pass before WARPS warps. */
+/* A piece of each tile that a thread copies: where the next one is, and how many rows there are
+ * from it on. */
+struct coming_piece {
+    const char *from;
+    uint32_t to; /* in the first stage */
+    int left;
+};
+
+/* Keys and values of a head that pass before WARPS warps.  What a thread knows of its pieces stays
+ * in shared memory, as registers are short. */
 template <int WARPS> struct key_ring {
+    static constexpr int pieces = 2 * TILE / 4, turns = pieces + 2 * TILE / 32;
+    static constexpr int each = (turns + WARPS - 1) / WARPS; /* turns of a warp */
     alignas(128) char tile[STAGES][2][RIGHT_TILE];
-    struct attention_rows rows[2];
-    int n; /* keys */
+    struct coming_piece coming[each][32 * WARPS];
+    int64_t step[each][WARPS]; /* bytes from tile to tile */
+    int n;                     /* keys */
     struct passing_tiles passing;
 
+    /* A warp takes in one turn eight pieces of 4 rows of an operand, or the ninth of 32. */
     __device__ __forceinline__ void open(const attention_rows &k, const attention_rows &v,
                                          int n_keys)
     {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         passing.init(tile_count(n_keys));
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0)
             n = n_keys;
-            rows[0] = k;
-            rows[1] = v;
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            const int turn = warp + i * WARPS;
+            const bool ninth = turn >= pieces;
+            const int second = ninth ? (turn - pieces) / 2 : turn / (pieces / 2);
+            const int row = ninth ? turn % 2 * 32 + lane : turn % (pieces / 2) * 4 + lane % 4;
+            const int unit = ninth ? UNITS - 1 : lane / 4;
+            const attention_rows &x = second ? v : k;
+            coming[i][threadIdx.x] = coming_piece{
+                (const char *)x.data + 2 * (row * x.row + unit * 8),
+                shared_address(tile[0][0]) + second * RIGHT_TILE + (unit * TILE + row) * 16,
+                n_keys - row};
+            if (lane == 0)
+                step[i][warp] = 2 * TILE * x.row;
         }
         __syncthreads();
     }
 
-    /* The warp's share of tile t: a warp at once takes eight pieces of 4 rows of an operand, or the
-     * ninth of 32.  What is beyond the keys becomes zero.  Addresses are found anew each time, as
-     * registers are short. */
-    __device__ __forceinline__ void load(int warp, int t) const
+    /* The warp's share of the next tile, number t; what is beyond the keys becomes zero. */
+    __device__ __forceinline__ void load(int warp, int t)
     {
-        constexpr int pieces = 2 * TILE / 4, all = pieces + 2 * TILE / 32;
-        const int lane = lane_index();
-        const uint32_t to = shared_address(tile[t % STAGES][0]);
 #pragma unroll
-        for (int i = 0; i < (all + WARPS - 1) / WARPS; i++) {
-            const int turn = warp + i * WARPS;
-            const bool ninth = turn >= pieces;
-            const int which = ninth ? (turn - pieces) / 2 : turn / (pieces / 2);
-            const int row = ninth ? turn % 2 * 32 + lane : turn % (pieces / 2) * 4 + lane % 4;
-            const int unit = ninth ? UNITS - 1 : lane / 4;
-            const char *from = (const char *)rows[which].data + unit * 16 +
-                               (int64_t)(t * TILE + row) * (2 * (int)rows[which].row);
-            if (turn < all)
-                copy16(to + which * RIGHT_TILE + (unit * TILE + row) * 16, from,
-                       t * TILE + row < n);
+        for (int i = 0; i < each; i++) {
+            if (warp + i * WARPS >= turns)
+                continue;
+            struct coming_piece p = coming[i][threadIdx.x];
+            copy16(p.to + t % STAGES * 2 * RIGHT_TILE, p.from, p.left > 0);
+            p.from += step[i][warp];
+            p.left -= TILE;
+            coming[i][threadIdx.x] = p;
         }
     }
 };
