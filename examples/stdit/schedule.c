@@ -49,11 +49,6 @@ void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop)
     }
 }
 
-double stdit_warmup(double lr, int64_t step, int64_t warmup)
-{
-    return step < warmup ? lr * (double)(step + 1) / (double)(warmup + 1) : lr;
-}
-
 /* ---- frame masks --------------------------------------------------------------------------- */
 
 enum mask_type {

@@ -30,7 +30,4 @@ void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop)
 int stdit_draw_masks(uint64_t seed, int64_t step, const char *stage, int64_t batch, int64_t frames,
                      int32_t *mask);
 
-/* lr (step + 1) / (warmup + 1) while step < warmup, then lr. */
-double stdit_warmup(double lr, int64_t step, int64_t warmup);
-
 #endif

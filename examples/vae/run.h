@@ -35,6 +35,7 @@ struct vae_run {
     int64_t trainable;                            /* parameters that are trained */
     int64_t first;                                /* steps of the runs that this one goes on with */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
+    float *batch;                                 /* of the longest clips, while steps are fed */
     FILE *log;
 };
 
@@ -57,12 +58,6 @@ int vae_compile(struct vae_run *r);
 #define VAE_KL         "kl"
 #define VAE_LPIPS      "lpips"
 #define VAE_COMMITMENT "commitment"
-
-/* The program that takes this step. */
-struct vae_program *vae_program_of(struct vae_run *r, int64_t step);
-
-/* Feeds the clips of a step.  buffer has room for a batch of the longest ones. */
-int vae_feed(const struct vae_run *r, const struct vae_program *p, int64_t step, float *buffer);
 
 /* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
 int vae_train(struct vae_run *r);

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include "../../examples/common/training.h"
 #include "../../examples/stdit/schedule.c"
 
 enum { FRAMES = 16, DRAWS = 20000 };
@@ -117,10 +118,10 @@ static void test_drops(void **state)
 static void test_warmup(void **state)
 {
     (void)state;
-    assert_true(fabs(stdit_warmup(1e-4, 0, 1000) - 1e-4 / 1001) < 1e-15);
-    assert_true(fabs(stdit_warmup(1e-4, 999, 1000) - 1e-4 * 1000 / 1001) < 1e-15);
-    assert_true(stdit_warmup(1e-4, 1000, 1000) == 1e-4);
-    assert_true(stdit_warmup(1e-4, 0, 0) == 1e-4);
+    assert_true(fabs(training_warmup(1e-4, 0, 1000) - 1e-4 / 1001) < 1e-15);
+    assert_true(fabs(training_warmup(1e-4, 999, 1000) - 1e-4 * 1000 / 1001) < 1e-15);
+    assert_true(training_warmup(1e-4, 1000, 1000) == 1e-4);
+    assert_true(training_warmup(1e-4, 0, 0) == 1e-4);
 }
 
 int main(void)

@@ -1,0 +1,155 @@
+/* The course of a training run: see training.h. */
+#include <signal.h>
+#include <time.h>
+#include "say.h"
+#include "training.h"
+
+enum { FEW = 10 };
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* ---- what is said of steps ------------------------------------------------------------------ */
+
+static double milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+double training_lap(struct training *t)
+{
+    double now = milliseconds(), lap = now - t->last;
+
+    t->last = now;
+    return lap;
+}
+
+void training_ended(struct training *t, double value)
+{
+    struct training_summary *s = &t->summary;
+
+    s->n++;
+    if (s->n <= FEW)
+        s->first += (value - s->first) / (double)s->n;
+    s->last += (value - s->last) / (double)(s->n < FEW ? s->n : FEW);
+    t->ended++;
+}
+
+void training_show(struct training *t, double loss, int64_t bytes)
+{
+    if (t->progress)
+        ckpt_progress_step(t->progress, t->ended - t->first, loss, bytes);
+}
+
+void training_report(const struct training *t, const char *what, const ckpt_program *p)
+{
+    const struct training_summary *s = &t->summary;
+    struct ckpt_program_info info;
+    char planned[32], actual[32], budget[32], rss[32], process[32];
+
+    ckpt_program_info(p, &info);
+    if (interrupted)
+        printf("stopped after %lld of %lld steps\n", (long long)(t->first + s->n),
+               (long long)t->steps);
+    if (s->n > FEW)
+        printf("%s: %.4f over the first %d steps, %.4f over the last %d\n", what, s->first, FEW,
+               s->last, FEW);
+    printf("memory: peak planned %s, actual %s, budget %s; resident set of the process %s\n",
+           say_bytes(planned, info.planned_peak), say_bytes(actual, info.arena_bytes),
+           info.budget == INT64_MAX ? "none" : say_bytes(budget, info.budget),
+           say_bytes(rss, say_rss()));
+    ckpt_profile_print(p, stdout);
+    if (info.process_bytes)
+        printf("device: the process takes %s of it\n", say_bytes(process, info.process_bytes));
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+static int end_all(struct training *t)
+{
+    int rc = 0;
+
+    while (t->ended < t->submitted && !rc)
+        rc = t->end(t, t->ended);
+    return rc;
+}
+
+/* Waits for the steps under way and writes the state behind them. */
+static int save_state(struct training *t)
+{
+    int rc = end_all(t);
+
+    if (!rc && t->state->save && t->ended > t->saved)
+        rc = resume_save(t->state, t->context);
+    t->saved = t->ended;
+    return rc;
+}
+
+static int run_step(struct training *t)
+{
+    int rc = t->waits && t->waits(t, t->submitted) ? end_all(t) : 0;
+
+    if (!rc)
+        rc = t->submit(t, t->submitted);
+    if (rc)
+        return rc;
+    t->submitted++;
+    if (t->submitted - t->ended > t->ahead)
+        rc = t->end(t, t->ended);
+    if (!rc && resume_due(t->state, t->submitted))
+        rc = save_state(t);
+    return rc;
+}
+
+int training_run(struct training *t)
+{
+    int rc = 0;
+
+    t->submitted = t->ended = t->saved = t->first;
+    training_lap(t);
+    t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);
+    signal(SIGINT, interrupt);
+    while (t->submitted < t->steps && !interrupted && !rc)
+        rc = run_step(t);
+    if (!rc)
+        rc = save_state(t);
+    signal(SIGINT, SIG_DFL);
+    if (t->progress)
+        ckpt_progress_close(t->progress);
+    t->progress = NULL;
+    return rc;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static int save(ckpt *c, const char *path, enum ckpt_slot slot, const char *what,
+                ckpt_name_choice choose)
+{
+    if (!path)
+        return 0;
+    if (ckpt_save_chosen(c, path, slot, choose, NULL))
+        return say_fail("%s", ckpt_error(c));
+    printf("%s: %s\n", what, path);
+    return 0;
+}
+
+int training_save(const struct training *t, int rc, const char *weights, const char *average,
+                  ckpt_name_choice choose)
+{
+    const char *what = rc ? "weights of the last good step" : "weights";
+
+    if (!rc && t->state->save)
+        printf("state: %s\n", t->state->save);
+    if (save(t->context, weights, CKPT_VALUE, what, choose) ||
+        save(t->context, average, CKPT_EMA, "moving average of the weights", choose))
+        return -1;
+    return rc;
+}

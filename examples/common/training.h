@@ -1,0 +1,60 @@
+/* The course of a training run: steps under way, what is said of them, what is saved. */
+#ifndef EXAMPLES_TRAINING_H
+#define EXAMPLES_TRAINING_H
+
+#include "ckpt_file.h"
+#include "resume.h"
+
+/* The mean of what was counted over the first and over the last few steps. */
+struct training_summary {
+    double first, last;
+    int64_t n;
+};
+
+struct training {
+    ckpt *context;
+    const struct resume_options *state;
+    int64_t first, steps; /* of the runs that this one goes on with, and of all together */
+    int64_t ahead;        /* steps that are handed over before the oldest is waited for */
+    /* Feeds a step and hands it over; waits for one, calls training_ended and training_show.  Both
+     * return 0, or -1 after a sentence. */
+    int (*submit)(struct training *t, int64_t step);
+    int (*end)(struct training *t, int64_t step);
+    /* Whether a step must wait until all before it have ended; NULL: none does. */
+    bool (*waits)(struct training *t, int64_t step);
+    void *user;
+    /* of training_run: all 0 before */
+    struct training_summary summary;
+    ckpt_progress *progress;
+    int64_t submitted, ended; /* steps */
+    int64_t saved;            /* steps in the state that was written last */
+    double last;              /* when the last one ended */
+};
+
+/* The learning rate of a step: lr (step + 1) / (warmup + 1) while step < warmup, then lr. */
+static inline double training_warmup(double lr, int64_t step, int64_t warmup)
+{
+    return step < warmup ? lr * (double)(step + 1) / (double)(warmup + 1) : lr;
+}
+
+/* Runs the steps until there are enough, one fails or somebody interrupts; writes the state where
+ * it is due.  Returns 0, or -1 after a sentence. */
+int training_run(struct training *t);
+
+/* For end: milliseconds since it was last asked, or since the run began. */
+double training_lap(struct training *t);
+/* For end: the oldest step has ended well, with a value to sum up. */
+void training_ended(struct training *t, double value);
+/* For end: the progress line, with a loss and the bytes of the arena. */
+void training_show(struct training *t, double loss, int64_t bytes);
+
+/* Prints how it went: what the summary is about, and what p took. */
+void training_report(const struct training *t, const char *what, const ckpt_program *p);
+
+/* Writes the weights and their moving average, each where a path is given, of the parameters that
+ * choose (NULL: all) takes.  rc is that of training_run: after a failed step the weights are those
+ * of the last good one, and saved all the same.  Returns rc, or -1 after a sentence. */
+int training_save(const struct training *t, int rc, const char *weights, const char *average,
+                  ckpt_name_choice choose);
+
+#endif
