@@ -3,9 +3,10 @@
 #include "cuda/attention_core.h"
 #include "cuda/workspace.h"
 
-/* Where the kernels of Hopper take self attention that the library would take too, are they the
- * faster ones?  False until measured. */
-constexpr bool HOPPER_IS_FAST = false, HOPPER_DX_IS_FAST = false;
+/* Where the kernels of Hopper take self attention that the library would take too, are they as
+ * fast?  Forward they take 265 us for 15 frames of 920 places where cuDNN takes 246; backward a
+ * whole step takes the same time with either, and ours give the same bits every time. */
+constexpr bool HOPPER_IS_FAST = false, HOPPER_DX_IS_FAST = true;
 
 /* Operand of [leading axes..., rows, heads, width].  Strides of axes of size 1 mean nothing. */
 static struct attention_operand operand_of(const struct ckpt_view *v, int n_lead)
