@@ -1,28 +1,17 @@
 /* The command line of stdit-train: its own table next to the library's, and the model presets. */
-#include <stdlib.h>
 #include <string.h>
 #include "options.h"
 
-#define ROW(name, type, field, metavar, help)                                                      \
-    {                                                                                              \
-        name, CKPT_OPT_##type, offsetof(struct stdit_options, field), metavar, help                \
-    }
+#define ROW(...) OPTION_ROW(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
-    ROW("hidden", INT, hidden, "N", "width of the model instead of the preset's"),
-    ROW("heads", INT, heads, "N", "attention heads"),
-    ROW("depth", INT, depth, "N", "pairs of a spatial and a temporal block"),
-    ROW("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model"),
+    STDIT_SIZE_ROWS,
     ROW("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)"),
-    ROW("caption-channels", INT, caption_channels, "N", "width of the text features"),
-    ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption"),
+    STDIT_CAPTION_ROWS,
     ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
-    ROW("exact-timestep", FLAG, exact_timestep, NULL,
-        "do not round the timestep to bf16 (Open-Sora 1.2 does)"),
-    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
-    ROW("grad-dtype", STRING, grad_dtype, "TYPE",
-        "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)"),
+    STDIT_NUMBER_ROWS,
+    GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
         "train on latents of the videos in this directory, encoded as they are needed"),
@@ -33,23 +22,13 @@ static const struct ckpt_option table[] = {
         "y and mask, a row a clip or one for all, for --video-dir (default: the null caption)"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to"),
     ROW("frames", INT, frames, "N", "frames of a clip"),
-    ROW("stride", INT, stride, "N", "take every N-th frame"),
-    ROW("clips", INT, clips, "N", "cut N clips, one after the other, from the file (default 1)"),
+    STRIDE_ROWS,
     ROW("features", STRING, features, "FILE",
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
-    ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),
-    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
-    ROW("save", STRING, save, "FILE", "write the weights at the end"),
-    ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),
-    RESUME_ROWS(state),
+    WEIGHTS_ROWS,
     ROW("batch", INT, batch, "N", "samples of a step"),
-    ROW("steps", INT, steps, "N", "training steps"),
-    ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up"),
-    ROW("warmup", INT, warmup, "N", "steps of the warm-up"),
-    ROW("clip-norm", FLOAT, clip_norm, "X", "clip the gradient's norm to this (default 1, 0: off)"),
-    ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)"),
-    ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)"),
+    STEPS_ROWS,
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
@@ -87,12 +66,6 @@ static void help(void)
     ckpt_option_table_help(ckpt_options_table(), stdout);
 }
 
-static void take(int64_t *value, int64_t preset, int64_t unset)
-{
-    if (*value == unset)
-        *value = preset;
-}
-
 int stdit_fill_preset(struct stdit_options *o)
 {
     const struct preset *p = NULL;
@@ -102,39 +75,21 @@ int stdit_fill_preset(struct stdit_options *o)
             p = &presets[i];
     if (!p)
         return say_fail("--model %s: no such preset; there are tiny, XL/2 and 3B/2", o->model);
-    take(&o->hidden, p->hidden, 0);
-    take(&o->heads, p->heads, 0);
-    take(&o->depth, p->depth, 0);
+    option_take(&o->hidden, p->hidden, 0);
+    option_take(&o->heads, p->heads, 0);
+    option_take(&o->depth, p->depth, 0);
     if (!o->video) {
-        take(&o->in_channels, p->in_channels, 0);
-        take(&o->caption_channels, p->caption_channels, 0);
-        take(&o->text_tokens, p->text_tokens, 0);
+        option_take(&o->in_channels, p->in_channels, 0);
+        option_take(&o->caption_channels, p->caption_channels, 0);
+        option_take(&o->text_tokens, p->text_tokens, 0);
     }
     if (!o->vae_model)
         o->vae_model = strcmp(o->model, "tiny") ? "v1.2" : "tiny";
-    take(&o->batch, p->batch, 0);
-    take(&o->steps, p->steps, -1);
-    take(&o->warmup, p->warmup, -1);
+    option_take(&o->batch, p->batch, 0);
+    option_take(&o->steps, p->steps, -1);
+    option_take(&o->warmup, p->warmup, -1);
     o->lr = o->lr < 0 ? p->lr : o->lr;
     o->guidance = o->guidance < 0 ? p->guidance : o->guidance;
-    return 0;
-}
-
-/* n numbers of at least 1 with an x between, as 40x24 or 15x45x80. */
-static int parse_sizes(const char *option, const char *text, int n, int64_t **value)
-{
-    const char *at = text;
-
-    for (int i = 0; i < n; i++) {
-        char *end;
-        long v = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
-        if (v < 1 || v > 65536 || *end != (i + 1 < n ? 'x' : 0))
-            return say_fail("--%s %s: give %s", option, text,
-                            n == 2 ? "a width and a height, as 40x24"
-                                   : "frames, height and width, as 15x45x80");
-        *value[i] = v;
-        at = end + 1;
-    }
     return 0;
 }
 
@@ -142,7 +97,8 @@ int stdit_check_size(struct stdit_options *o)
 {
     if (o->frames < 0 || o->stride < 0 || o->clips < 0)
         return say_fail("--frames, --stride and --clips must be at least 1");
-    return o->size ? parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}) : 0;
+    return o->size ? option_sizes("size", o->size, "40x24", 2, (int64_t *[]){&o->width, &o->height})
+                   : 0;
 }
 
 static int check_data(struct stdit_options *o)
@@ -163,22 +119,15 @@ static int check_data(struct stdit_options *o)
     if (stdit_check_size(o))
         return -1;
     if (o->latent &&
-        parse_sizes("latent", o->latent, 3,
-                    (int64_t *[]){&o->latent_frames, &o->latent_height, &o->latent_width}))
+        option_sizes("latent", o->latent, "15x45x80", 3,
+                     (int64_t *[]){&o->latent_frames, &o->latent_height, &o->latent_width}))
         return -1;
-    return 0;
-}
-
-static int check_dtype(const char *option, const char *name)
-{
-    if (strcmp(name, "fp32") && strcmp(name, "bf16"))
-        return say_fail("--%s %s: give fp32 or bf16", option, name);
     return 0;
 }
 
 int stdit_check_model(const struct stdit_options *o)
 {
-    if (check_dtype("dtype", o->dtype) || check_dtype("grad-dtype", o->grad_dtype))
+    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype))
         return -1;
     if (o->hidden < 4 || o->heads < 1 || o->depth < 1 || o->mlp_ratio <= 0)
         return say_fail("--hidden, --heads, --depth and --mlp-ratio must be positive");
@@ -264,6 +213,6 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     if (stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) || check_training(o) ||
         resume_check(&o->state, o->load))
         return -1;
-    take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
+    option_take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
     return o->sample_steps < 0 ? say_fail("--sample-steps must be at least 0") : 0;
 }

@@ -2,7 +2,7 @@
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
-#include "../common/resume.h"
+#include "../common/options.h"
 #include "../common/say.h"
 
 /* Values a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
@@ -42,6 +42,20 @@ struct stdit_options {
         .ema_decay = 0.99, .out = "stdit-out", .sample_steps = -1, .guidance = -1,                 \
         .library = CKPT_OPTIONS_INIT                                                               \
     }
+
+/* Rows of the model, for the tables of both programs. */
+#define STDIT_SIZE_ROWS                                                                            \
+    ROW("hidden", INT, hidden, "N", "width of the model instead of the preset's"),                 \
+        ROW("heads", INT, heads, "N", "attention heads"),                                          \
+        ROW("depth", INT, depth, "N", "pairs of a spatial and a temporal block"),                  \
+        ROW("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model")
+#define STDIT_CAPTION_ROWS                                                                         \
+    ROW("caption-channels", INT, caption_channels, "N", "width of the text features"),             \
+        ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption")
+#define STDIT_NUMBER_ROWS                                                                          \
+    ROW("exact-timestep", FLAG, exact_timestep, NULL,                                              \
+        "do not round the timestep to bf16 (Open-Sora 1.2 does)"),                                 \
+        DTYPE_ROW
 
 /* Parts of it, for a program with a table of its own; all return 0, or -1 after a sentence. */
 int stdit_fill_preset(struct stdit_options *o);

@@ -2,10 +2,7 @@
 #include <string.h>
 #include "options.h"
 
-#define ROW(name, type, field, metavar, help)                                                      \
-    {                                                                                              \
-        name, CKPT_OPT_##type, offsetof(struct stdit_options, field), metavar, help                \
-    }
+#define ROW(...) OPTION_ROW(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, load, "FILE", "weights of the diffusion model (safetensors)"),
@@ -14,15 +11,9 @@ static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     ROW("vae-model", STRING, vae_model, "NAME",
         "tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
-    ROW("hidden", INT, hidden, "N", "width of the model instead of the preset's"),
-    ROW("heads", INT, heads, "N", "attention heads"),
-    ROW("depth", INT, depth, "N", "pairs of a spatial and a temporal block"),
-    ROW("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model"),
-    ROW("caption-channels", INT, caption_channels, "N", "width of the text features"),
-    ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption"),
-    ROW("exact-timestep", FLAG, exact_timestep, NULL,
-        "do not round the timestep to bf16 (Open-Sora 1.2 does)"),
-    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
+    STDIT_SIZE_ROWS,
+    STDIT_CAPTION_ROWS,
+    STDIT_NUMBER_ROWS,
     ROW("text", STRING, text, "FILE",
         "y and mask (safetensors), a clip a row (default: one clip of the null caption)"),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),

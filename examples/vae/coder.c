@@ -1,13 +1,11 @@
 /* What vae-encode and vae-decode share; see coder.h. */
 #include <string.h>
 #include <sys/resource.h>
+#include "../common/options.h"
 #include "../common/say.h"
 #include "coder.h"
 
-#define ROW(name, type, field, metavar, help)                                                      \
-    {                                                                                              \
-        name, CKPT_OPT_##type, offsetof(struct vae_coder_options, field), metavar, help            \
-    }
+#define ROW(...) OPTION_ROW(struct vae_coder_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, load, "FILE", "the weights (safetensors)"),

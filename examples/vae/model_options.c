@@ -1,13 +1,11 @@
 /* Which autoencoder: options that all programs of this directory have. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/options.h"
 #include "../common/say.h"
 #include "model_options.h"
 
-#define ROW(name, type, field, metavar, help)                                                      \
-    {                                                                                              \
-        name, CKPT_OPT_##type, offsetof(struct vae_model_options, field), metavar, help            \
-    }
+#define ROW(...) OPTION_ROW(struct vae_model_options, __VA_ARGS__)
 
 const struct ckpt_option vae_model_table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny or v1.2 (default tiny)"),
@@ -19,7 +17,7 @@ const struct ckpt_option vae_model_table[] = {
     ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
         "channels of the temporal part, three levels at least"),
     ROW("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there"),
-    ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)"),
+    DTYPE_ROW,
     {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
 };
 
@@ -75,8 +73,8 @@ int vae_model_configure(const struct vae_model_options *o, struct vae_config *co
 {
     if (!vae_preset(config, o->model))
         return say_fail("--model %s: no such preset; there are tiny and v1.2", o->model);
-    if (strcmp(o->dtype, "fp32") && strcmp(o->dtype, "bf16"))
-        return say_fail("--dtype %s: give fp32 or bf16", o->dtype);
+    if (option_dtype("dtype", o->dtype))
+        return -1;
     config->dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     take(&config->latent, o->latent);
     take(&config->groups, o->groups);

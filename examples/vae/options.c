@@ -6,42 +6,28 @@
 
 const char say_program[] = "vae-train";
 
-#define ROW(name, type, field, metavar, help)                                                      \
-    {                                                                                              \
-        name, CKPT_OPT_##type, offsetof(struct vae_options, field), metavar, help                  \
-    }
+#define ROW(...) OPTION_ROW(struct vae_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("stage", INT, stage, "N",
         "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)"),
-    ROW("grad-dtype", STRING, grad_dtype, "TYPE",
-        "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)"),
+    GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train on this clip"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to (default 64x40)"),
     ROW("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)"),
-    ROW("stride", INT, stride, "N", "take every N-th frame"),
-    ROW("clips", INT, clips, "N", "cut N clips, one after the other, from the file (default 1)"),
+    STRIDE_ROWS,
     ROW("tensors", STRING, tensors, "FILE",
         "train on x, noise_2d and noise from a safetensors file, to compare programs"),
     ROW("random", STRING, random, "TxHxW", "train on random clips of this shape, for timings"),
     ROW("lengths", STRING, lengths, "N,N-N,...",
         "frames of a step, drawn from these (default: those of the stage)"),
     ROW("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead"),
-    ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),
-    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
-    ROW("save", STRING, save, "FILE", "write the weights at the end"),
-    ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),
-    RESUME_ROWS(state),
+    WEIGHTS_ROWS,
     ROW("batch", INT, batch, "N", "clips of a step (default 1)"),
     ROW("frames-2d", COUNT, part, "N",
         "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
         "fits (default auto with --micro-batch auto, else 0)"),
-    ROW("steps", INT, steps, "N", "training steps"),
-    ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up"),
-    ROW("warmup", INT, warmup, "N", "steps of the warm-up"),
-    ROW("clip-norm", FLOAT, clip_norm, "X", "clip the gradient's norm to this (default 1, 0: off)"),
-    ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)"),
-    ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)"),
+    STEPS_ROWS,
     ROW("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)"),
     ROW("lpips", STRING, lpips, "FILE",
         "weights of LPIPS with VGG16 (safetensors); without it stage 3 has no such term"),
@@ -77,23 +63,6 @@ static void help(void)
 /* ---- shapes -------------------------------------------------------------------------------- */
 
 /* n numbers of at least 1 with an x between. */
-static int parse_sizes(const char *option, const char *text, int n, int64_t **value)
-{
-    const char *at = text;
-
-    for (int i = 0; i < n; i++) {
-        char *end;
-        long v = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
-        if (v < 1 || v > 65536 || *end != (i + 1 < n ? 'x' : 0))
-            return say_fail("--%s %s: give %s", option, text,
-                            n == 2 ? "a width and a height, as 64x40"
-                                   : "frames, height and width, as 17x256x256");
-        *value[i] = v;
-        at = end + 1;
-    }
-    return 0;
-}
-
 static int add_length(struct vae_options *o, int64_t frames)
 {
     int at = 0;
@@ -146,21 +115,15 @@ static const struct preset presets[] = {
     {"tiny", {"5", "5", "5"}, {0.2, 0.2, 0.1}, 600, 20, 3e-3},
 };
 
-static void take(int64_t *value, int64_t preset, int64_t unset)
-{
-    if (*value == unset)
-        *value = preset;
-}
-
 static int fill_preset(struct vae_options *o)
 {
     const struct preset *p = strcmp(o->model.model, "v1.2") ? &presets[1] : &presets[0];
     int stage = (int)o->stage - 1;
     bool fixed = o->tensors || o->random;
 
-    take(&o->steps, p->steps, -1);
-    take(&o->warmup, p->warmup, -1);
-    take(&o->part, o->library.micro_batch == CKPT_AUTO ? CKPT_AUTO : 0, UNSET);
+    option_take(&o->steps, p->steps, -1);
+    option_take(&o->warmup, p->warmup, -1);
+    option_take(&o->part, o->library.micro_batch == CKPT_AUTO ? CKPT_AUTO : 0, UNSET);
     o->lr = o->lr < 0 ? p->lr : o->lr;
     if (fixed && (o->lengths || o->image_share > 0))
         return say_fail("--lengths and --image-share are for videos; the frames of %s are given",
@@ -186,10 +149,10 @@ static int check_data(struct vae_options *o)
                         o->tensors ? "tensors" : "random clips");
     if (o->frames < 0 || o->stride < 0 || o->clips < 0)
         return say_fail("--frames, --stride and --clips must be at least 1");
-    if (o->size && parse_sizes("size", o->size, 2, (int64_t *[]){&o->width, &o->height}))
+    if (o->size && option_sizes("size", o->size, "64x40", 2, (int64_t *[]){&o->width, &o->height}))
         return -1;
-    if (o->random &&
-        parse_sizes("random", o->random, 3, (int64_t *[]){&o->frames, &o->height, &o->width}))
+    if (o->random && option_sizes("random", o->random, "17x256x256", 3,
+                                  (int64_t *[]){&o->frames, &o->height, &o->width}))
         return -1;
     return o->random ? add_length(o, o->frames) : 0;
 }
@@ -203,7 +166,7 @@ static int check_lengths(struct vae_options *o)
     o->image_only = o->image_share > 0 && o->n_lengths && o->length[0] > 1;
     if (o->image_share > 0 && add_length(o, 1))
         return -1;
-    take(&o->frames, longest, 0);
+    option_take(&o->frames, longest, 0);
     if (o->frames < longest)
         return say_fail("--frames %lld: a clip must have the %lld frames of --lengths",
                         (long long)o->frames, (long long)longest);
@@ -215,8 +178,8 @@ static int check_lengths(struct vae_options *o)
 
 static int check_training(const struct vae_options *o)
 {
-    if (strcmp(o->grad_dtype, "fp32") && strcmp(o->grad_dtype, "bf16"))
-        return say_fail("--grad-dtype %s: give fp32 or bf16", o->grad_dtype);
+    if (option_dtype("grad-dtype", o->grad_dtype))
+        return -1;
     if (o->batch < 1 || o->steps < 0 || o->warmup < 0 || o->part < CKPT_AUTO)
         return say_fail("--batch must be at least 1, --steps, --warmup and --frames-2d at least 0");
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)

@@ -2,7 +2,7 @@
 #ifndef VAE_OPTIONS_H
 #define VAE_OPTIONS_H
 
-#include "../common/resume.h"
+#include "../common/options.h"
 #include "model_options.h"
 
 enum { VAE_MOST_LENGTHS = 64 };
