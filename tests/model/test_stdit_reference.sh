@@ -8,11 +8,11 @@
 # and the cross attention's q_linear: what is left when softmax terms cancel) is measured against 1 %.
 set -eu
 
-here=${srcdir:-.}/tests/model
+. "${srcdir:-.}/tests/model/programs.sh"
+
+here=$root/tests/model
 train=${STDIT_TRAIN:-./stdit-train}
 compare=${COMPARE:-./tests/model/compare}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
 # run NAME TYPE TOLERANCE FLOOR [OPTION]...
 run() {
@@ -32,10 +32,6 @@ run() {
 run fp32 fp32 1e-5 0
 run fp32-micro fp32 1e-5 0 --micro-batch 1
 # Once more in the least memory that the plan of the first run names: much is computed again.
-least=$(awk '{
-    for (i = 1; i < NF; i++)
-        if ($i == "possible")
-            print $(i + 1) + 0.01 substr($(i + 2), 1, 1)
-}' "$work/fp32.log")
+least=$(possible "$work/fp32.log")
 run fp32-least fp32 1e-5 0 --vram "$least"
 run bf16 bf16 2e-2 1e-2

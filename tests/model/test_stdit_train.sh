@@ -3,36 +3,18 @@
 # interrupted and failing runs lose nothing, and bad input gets one sentence and a non-zero exit.
 set -u
 
-root=${srcdir:-.}
+. "${srcdir:-.}/tests/model/programs.sh"
+
 train=${STDIT_TRAIN:-./stdit-train}
 features=$root/tests/model/stdit_features.safetensors
 weights=$root/tests/model/stdit_weights.safetensors
 clip=$root/examples/data/bunny.rgb
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 
 small="--hidden 16 --heads 2 --depth 1 --frames 4 --size 8x8 --batch 2 --steps 4 --sample-steps 0"
-
-fail() {
-    echo "FAIL: $*"
-    failures=$((failures + 1))
-}
 
 # on_clip OPTION...: a short run on the raw clip.
 on_clip() {
     "$train" $small --video "$clip" "$@" >"$work/out" 2>"$work/err"
-}
-
-# refuses STATUS TEXT COMMAND...: it must fail with that status and a sentence with TEXT, and never
-# die of a signal.
-refuses() {
-    status=$1 text=$2
-    shift 2
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
-    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
 }
 
 # losses LOG: what the steps computed, without times and memory.
@@ -45,7 +27,7 @@ losses() {
 on_clip --mask-stage adapt --log "$work/free.log" --save "$work/free" || fail "no budget: $(cat "$work/err")"
 [ "$(losses "$work/free.log" | wc -l)" = 4 ] || fail "the log has not one line a step"
 refuses 1 "needs at least" "$train" $small --video "$clip" --mask-stage adapt --vram 64K
-smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+smallest=$(needed)
 refuses 1 "needs at least" "$train" $small --video "$clip" --mask-stage adapt --vram $((smallest - 1))
 on_clip --mask-stage adapt --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
     fail "smallest budget: $(cat "$work/err")"
@@ -79,11 +61,7 @@ on_clip --load "$work/nan" --steps 0 || fail "weights after NaN do not load: $(c
 "$train" $small --video "$clip" --steps 1000000 --save "$work/stopped" --log "$work/stopped.log" \
     >"$work/out" 2>"$work/err" &
 pid=$!
-tries=0
-until [ "$(losses "$work/stopped.log" 2>/dev/null | wc -l)" -gt 2 ] || [ $tries -gt 600 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_steps "$work/stopped.log" 2
 kill -INT $pid
 wait $pid || fail "an interrupted run failed: $(cat "$work/err")"
 grep -q "stopped after" "$work/out" || fail "an interrupted run does not say so"
@@ -121,11 +99,7 @@ on_clip --resume "$work/nan.state" --steps 0 || fail "the state before NaN: $(ca
 "$train" $small --video "$clip" --steps 1000000 --save-state "$work/killed" --save-every 1 \
     --log "$work/killed.log" >"$work/out" 2>"$work/err" &
 pid=$!
-tries=0
-until [ "$(losses "$work/killed.log" 2>/dev/null | wc -l)" -gt 9 ] || [ $tries -gt 600 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_steps "$work/killed.log" 9
 kill -KILL $pid
 wait $pid 2>/dev/null
 on_clip --resume "$work/killed" --steps 0 || fail "a killed run: $(cat "$work/err")"
@@ -134,11 +108,7 @@ on_clip --resume "$work/killed" --steps 0 || fail "a killed run: $(cat "$work/er
 "$train" $small --video "$clip" --steps 1000000 --save-state "$work/stopped.state" \
     --log "$work/on.log" >"$work/out" 2>"$work/err" &
 pid=$!
-tries=0
-until [ "$(losses "$work/on.log" 2>/dev/null | wc -l)" -gt 2 ] || [ $tries -gt 600 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
+wait_steps "$work/on.log" 2
 kill -INT $pid
 wait $pid || fail "an interrupted run with a state failed: $(cat "$work/err")"
 steps=$(losses "$work/on.log" | wc -l)
@@ -195,5 +165,4 @@ refuses 1 "cut.safetensors" "$train" --features "$work/cut.safetensors"
 { printf '\377\377\377\377\377\377\377\177' && tail -c +9 "$features"; } >"$work/lie.safetensors"
 refuses 1 "lie.safetensors" "$train" --features "$work/lie.safetensors"
 
-[ "$failures" = 0 ] && echo "ok" && exit 0
-exit 1
+finish

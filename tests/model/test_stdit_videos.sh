@@ -3,18 +3,11 @@
 # stdit-sample on what that learned; budgets, and bad input with one sentence each.
 set -u
 
-root=${srcdir:-.}
+. "${srcdir:-.}/tests/model/programs.sh"
+
 train=${STDIT_TRAIN:-./stdit-train} sample=${STDIT_SAMPLE:-./stdit-sample}
 vae=${VAE_TRAIN:-./vae-train}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 model="--hidden 32 --heads 2 --depth 1 --size 16x16"
-
-fail() {
-    echo "FAIL: $*"
-    failures=$((failures + 1))
-}
 
 # clip FILE FRAMES ANNOUNCED: noise as a raw clip of 16 x 16.
 clip() {
@@ -22,24 +15,6 @@ clip() {
         echo "RGBCLIP 16 16 $3 8"
         head -c $(($2 * 768)) /dev/urandom
     } >"$1"
-}
-
-# runs TEXT COMMAND...: it must succeed and say TEXT.
-runs() {
-    text=$1
-    shift
-    "$@" >"$work/out" 2>"$work/err" || fail "$*: $(tail -n 2 "$work/err")"
-    cat "$work/out" "$work/err" | grep -q -- "$text" || fail "no \"$text\" from: $*"
-}
-
-# refuses STATUS TEXT COMMAND...
-refuses() {
-    status=$1 text=$2
-    shift 2
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
-    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
 }
 
 losses() {
@@ -73,7 +48,7 @@ runs "2 micro-steps of 2" "$train" $data --batch 4 --micro-batch 2 --steps 1 --s
 
 # The budget holds weights and activations of both; below the least it is refused, with that.
 refuses 1 "needs at least" "$train" $data --steps 1 --sample-steps 0 --vram 1M
-smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+smallest=$(needed)
 runs "weights" "$train" $data --steps 4 --sample-steps 0 --vram "$((smallest + 1048576))" \
     --log "$work/tight" --save "$work/w2"
 paste "$work/log" "$work/tight" >"$work/both"
@@ -117,4 +92,4 @@ refuses 1 "such preset" "$sample" $weights --vae-model none
 clip "$work/cut.rgb" 4 5
 refuses 1 "cut.rgb" "$train" $data --video-dir "$work/cut.rgb" --steps 1
 
-[ $failures = 0 ]
+finish

@@ -3,18 +3,11 @@
 # memory of a chunk however long it is, and bad input gets one sentence and a status that is not 0.
 set -u
 
-root=${srcdir:-.}
+. "${srcdir:-.}/tests/model/programs.sh"
+
 train=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 # A cell is 2 x 2 pixels, so tests of odd sizes are small.
 small="--groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4"
-
-fail() {
-    echo "FAIL: $*"
-    failures=$((failures + 1))
-}
 
 # clip FILE WIDTH HEIGHT ANNOUNCED BYTES: noise as a raw clip.
 clip() {
@@ -22,24 +15,6 @@ clip() {
         echo "RGBCLIP $2 $3 $4 25"
         head -c "$5" /dev/urandom
     } >"$1"
-}
-
-# runs TEXT COMMAND...: it must succeed and say TEXT.
-runs() {
-    text=$1
-    shift
-    "$@" >"$work/out" 2>"$work/err" || fail "$*: $(tail -n 2 "$work/err")"
-    cat "$work/out" "$work/err" | grep -q -- "$text" || fail "no \"$text\" from: $*"
-}
-
-# refuses STATUS TEXT COMMAND...
-refuses() {
-    status=$1 text=$2
-    shift 2
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
-    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
 }
 
 # host: KiB that the program before took, from its report.
@@ -74,7 +49,7 @@ cmp -s "$work/sample" "$work/other" && fail "--seed changed no sample"
 # ---- a budget: below the whole, frames pass one by one or in bands, and the arena stays inside -----
 
 refuses 1 "needs at least" "$decode" $weights --vram 16K "$work/odd" "$work/tight.rgb"
-smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+smallest=$(needed)
 runs "2-D part" "$decode" $weights --vram "$smallest" "$work/odd" "$work/tight.rgb"
 [ "$(wc -c <"$work/tight.rgb")" = "$(wc -c <"$work/odd.rgb")" ] || fail "decoding under a budget"
 runs "in 2 bands, exact" "$decode" $weights --tiles 2 "$work/odd" "$work/tight.rgb"
@@ -131,4 +106,4 @@ else
     refuses 1 "even sizes" "$decode" $weights "$work/odd" "$work/odd.mp4"
 fi
 
-[ $failures = 0 ]
+finish

@@ -8,11 +8,11 @@
 # is left of it behind many group norms is mostly rounding.
 set -eu
 
-here=${srcdir:-.}/tests/model
+. "${srcdir:-.}/tests/model/programs.sh"
+
+here=$root/tests/model
 train=${VAE_TRAIN:-./vae-train}
 compare=${COMPARE:-./tests/model/compare}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
 # run NAME STAGE TENSORS TYPE TOLERANCE FLOOR [OPTION]...
 run() {
@@ -37,11 +37,7 @@ run stage3 3 clip fp32 2e-5 1e-3
 run stage3-clips 3 clip fp32 2e-5 1e-3 --micro-batch 1
 run stage3-frames 3 clip fp32 2e-5 1e-3 --frames-2d 3
 # Once more in the least memory that the plan of the first run names: much is computed again.
-least=$(awk '{
-    for (i = 1; i < NF; i++)
-        if ($i == "possible")
-            print $(i + 1) + 0.01 substr($(i + 2), 1, 1)
-}' "$work/stage3.log")
+least=$(possible "$work/stage3.log")
 run stage3-least 3 clip fp32 2e-5 1e-3 --vram "$least"
 run stage3-auto 3 clip fp32 2e-5 1e-3 --vram "$least" --micro-batch auto
 run bf16 3 clip bf16 5e-2 0.1

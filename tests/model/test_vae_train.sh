@@ -3,36 +3,18 @@
 # the whole, saved weights come back, and bad input gets one sentence and a status that is not 0.
 set -u
 
-root=${srcdir:-.}
+. "${srcdir:-.}/tests/model/programs.sh"
+
 train=${VAE_TRAIN:-./vae-train}
 clip=$root/examples/data/bunny.rgb
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 
 small="--groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4 --size 16x8 --lengths 3
     --image-share 0 --batch 2 --clips 2 --steps 6"
 several="--lengths 3,4 --image-share 0.3"
 
-fail() {
-    echo "FAIL: $*"
-    failures=$((failures + 1))
-}
-
 # on_clip OPTION...: a short run on the raw clip.
 on_clip() {
     "$train" $small --video "$clip" "$@" >"$work/out" 2>"$work/err"
-}
-
-# refuses STATUS TEXT COMMAND...: it must fail with that status and a sentence with TEXT, and never
-# die of a signal.
-refuses() {
-    status=$1 text=$2
-    shift 2
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
-    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
 }
 
 # losses LOG: what the steps computed, without times and memory.
@@ -47,7 +29,7 @@ on_clip $several --log "$work/free.log" --save "$work/free" || fail "no budget: 
 [ "$(losses "$work/free.log" | cut -d' ' -f4 | sort -u | wc -l)" -gt 1 ] || fail "all clips are as long"
 refuses 1 "needs at least" "$train" $small $several --video "$clip" --vram 64K
 "$train" $small --lengths 4 --image-share 0 --video "$clip" --vram 64K >"$work/out" 2>"$work/err"
-smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+smallest=$(needed)
 refuses 1 "needs at least" "$train" $small --video "$clip" $several --vram $((smallest - 1))
 on_clip $several --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
     fail "smallest budget: $(cat "$work/err")"
@@ -68,7 +50,7 @@ paste -d' ' "$work/a" "$work/b" | awk '{
 # Where the whole does not fit, frames are taken apart.
 refuses 1 "needs at least" "$train" $small --lengths 4 --image-share 0 --video "$clip" \
     --micro-batch auto --vram 64K
-less=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+less=$(needed)
 [ "$less" -lt "$smallest" ] || fail "pieces need $less, the whole $smallest"
 on_clip --lengths 4 --image-share 0 --steps 1 --micro-batch auto --vram "$less" ||
     fail "auto: $(cat "$work/err")"
@@ -86,7 +68,7 @@ done
 on_clip --quantizer vq --codebook 16 --log "$work/vq.log" \
     --save "$work/vq" || fail "vq: $(cat "$work/err")"
 refuses 1 "needs at least" "$train" $small --quantizer vq --codebook 16 --video "$clip" --vram 64K
-least=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err")
+least=$(needed)
 on_clip --quantizer vq --codebook 16 --vram "$least" --log "$work/vq-tight.log" --save "$work/vq-tight" || fail "vq, tight: $(cat "$work/err")"
 [ "$(losses "$work/vq.log")" = "$(losses "$work/vq-tight.log")" ] || fail "vq: the budget changed the losses"
 cmp -s "$work/vq" "$work/vq-tight" || fail "vq: the budget changed weights or codebook"
@@ -166,5 +148,4 @@ refuses 1 'no tensor "x"' "$train" --tensors "$work/free"
 head -c 50000 "$clip" >"$work/short.rgb"
 refuses 1 "middle of a frame" "$train" $small --video "$work/short.rgb" --clips 1 --frames 16
 
-[ "$failures" = 0 ] && echo "ok" && exit 0
-exit 1
+finish

@@ -1,0 +1,58 @@
+# What the tests of the programs share; read by them.  $work is a folder of their own.
+root=${srcdir:-.}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# runs TEXT COMMAND...: it must succeed and say TEXT.
+runs() {
+    text=$1
+    shift
+    "$@" >"$work/out" 2>"$work/err" || fail "$*: $(tail -n 2 "$work/err")"
+    cat "$work/out" "$work/err" | grep -q -- "$text" || fail "no \"$text\" from: $*"
+}
+
+# refuses STATUS TEXT COMMAND...: it must fail with that status and a sentence with TEXT, and never
+# die of a signal.
+refuses() {
+    status=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" = "$status" ] || fail "exit $got instead of $status: $*: $(tail -n 2 "$work/err")"
+    grep -q -- "$text" "$work/err" || fail "no \"$text\" from: $*: $(tail -n 2 "$work/err")"
+}
+
+# The bytes that the program before was refused for, as it says.
+needed() {
+    sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/err"
+}
+
+# possible OUTPUT: the least budget that the plan printed there names, as a value of --vram.
+possible() {
+    awk '{
+        for (i = 1; i < NF; i++)
+            if ($i == "possible")
+                print $(i + 1) + 0.01 substr($(i + 2), 1, 1)
+    }' "$1"
+}
+
+# wait_steps LOG N: until the log has more than N steps, a minute at the most.
+wait_steps() {
+    tries=0
+    until [ "$(cat "$1" 2>/dev/null | grep -c '^{"step"')" -gt "$2" ] || [ $tries -gt 600 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+}
+
+# The last word of a test.
+finish() {
+    [ "$failures" = 0 ] && echo "ok" && exit 0
+    exit 1
+}
