@@ -1,6 +1,5 @@
 /* The log for other programs: JSON lines, the first with the configuration. */
-#include <errno.h>
-#include <string.h>
+#include "../common/log.h"
 #include "run.h"
 
 static void put_model(FILE *f, const struct stdit_run *r)
@@ -49,11 +48,10 @@ static void put_config(FILE *f, const struct stdit_run *r)
 
 int stdit_log_open(struct stdit_run *r)
 {
-    if (!r->options.log)
-        return 0;
-    r->log = fopen(r->options.log, "a");
+    if (log_open(&r->log, r->options.log))
+        return -1;
     if (!r->log)
-        return say_fail("--log %s: %s", r->options.log, strerror(errno));
+        return 0;
     put_config(r->log, r);
     fflush(r->log);
     return 0;
@@ -66,22 +64,8 @@ void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double
     if (!r->log)
         return;
     ckpt_program_info(r->training, &info);
-    fprintf(r->log, "{\"step\": %lld, ", (long long)step);
-    json_float(r->log, "loss", loss, ", ");
-    json_float(r->log, "grad_norm", info.grad_norm, ", ");
+    log_step_begin(r->log, step, loss, &info);
     json_float(r->log, "lr", lr, ", ");
     json_float(r->log, "ms", ms, ", ");
-    json_int(r->log, "planned_peak", info.planned_peak);
-    json_int(r->log, "arena_bytes", info.arena_bytes);
-    json_int(r->log, "process_bytes", info.process_bytes);
-    json_float(r->log, "predicted_ms", info.step_seconds * 1e3, ", ");
-    fprintf(r->log, "\"rss\": %lld}\n", (long long)say_rss());
-    fflush(r->log);
-}
-
-void stdit_log_close(struct stdit_run *r)
-{
-    if (r->log && fclose(r->log))
-        say_fail("--log %s: %s", r->options.log, strerror(errno));
-    r->log = NULL;
+    log_step_end(r->log, &info);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "../common/log.h"
 #include "ckpt_ranks.h"
 #include "run.h"
 #include "schedule.h"
@@ -54,7 +55,7 @@ static int train(struct stdit_run *r)
     if (resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
         return -1;
     int rc = stdit_train(r);
-    stdit_log_close(r);
+    log_close(&r->log, r->options.log);
     return rc;
 }
 

@@ -77,6 +77,5 @@ int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n);
 /* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
 int stdit_log_open(struct stdit_run *r);
 void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double lr, double ms);
-void stdit_log_close(struct stdit_run *r);
 
 #endif

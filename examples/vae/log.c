@@ -1,6 +1,5 @@
 /* The log for other programs: JSON lines, the first with the configuration. */
-#include <errno.h>
-#include <string.h>
+#include "../common/log.h"
 #include "run.h"
 
 static void put_widths(FILE *f, const char *key, const struct vae_widths *w)
@@ -72,11 +71,10 @@ static void put_config(FILE *f, const struct vae_run *r)
 
 int vae_log_open(struct vae_run *r)
 {
-    if (!r->options.log)
-        return 0;
-    r->log = fopen(r->options.log, "a");
+    if (log_open(&r->log, r->options.log))
+        return -1;
     if (!r->log)
-        return say_fail("--log %s: %s", r->options.log, strerror(errno));
+        return 0;
     put_config(r->log, r);
     fflush(r->log);
     return 0;
@@ -90,10 +88,7 @@ void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t 
     if (!r->log)
         return;
     ckpt_program_info(p->program, &info);
-    fputc('{', r->log);
-    json_int(r->log, "step", step);
-    json_float(r->log, "loss", result->loss, ", ");
-    json_float(r->log, "grad_norm", info.grad_norm, ", ");
+    log_step_begin(r->log, step, result->loss, &info);
     json_float(r->log, "l1", result->l1, ", ");
     json_float(r->log, "kl", result->kl, ", ");
     json_float(r->log, "lpips", result->lpips, ", ");
@@ -102,17 +97,5 @@ void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t 
     json_float(r->log, "lr", result->lr, ", ");
     json_int(r->log, "frames", p->frames);
     json_float(r->log, "ms", result->ms, ", ");
-    json_int(r->log, "planned_peak", info.planned_peak);
-    json_int(r->log, "arena_bytes", info.arena_bytes);
-    json_int(r->log, "process_bytes", info.process_bytes);
-    json_float(r->log, "predicted_ms", info.step_seconds * 1e3, ", ");
-    fprintf(r->log, "\"rss\": %lld}\n", (long long)say_rss());
-    fflush(r->log);
-}
-
-void vae_log_close(struct vae_run *r)
-{
-    if (r->log && fclose(r->log))
-        say_fail("--log %s: %s", r->options.log, strerror(errno));
-    r->log = NULL;
+    log_step_end(r->log, &info);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "../common/log.h"
 #include "ckpt_ranks.h"
 #include "run.h"
 
@@ -85,7 +86,7 @@ static int train(struct vae_run *r)
     if (resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
         return -1;
     int rc = vae_train(r);
-    vae_log_close(r);
+    log_close(&r->log, r->options.log);
     return rc;
 }
 

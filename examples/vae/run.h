@@ -73,7 +73,6 @@ struct vae_result {
 int vae_log_open(struct vae_run *r);
 void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result);
-void vae_log_close(struct vae_run *r);
 
 /* Encodes and decodes the clips, in chunks as files are, and prints how near they come back;
  * pictures go to options.out, if any.  Returns 0, or -1 after a sentence. */
