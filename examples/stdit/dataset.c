@@ -70,7 +70,7 @@ static int clip_to_values(struct stdit_data *d, const struct clip *c)
  * A pixel takes the place of a latent cell, so the sizes that the model and the schedule know are
  * those of a video eight times as large on each side, as if an autoencoder had made the clip.
  */
-int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
+static int data_clip(struct stdit_data *d, const struct stdit_options *o)
 {
     bool shipped = !*o->video;
     const char *path = shipped ? clip_shipped() : o->video;
@@ -102,7 +102,7 @@ int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o)
 
 /* ---- noise --------------------------------------------------------------------------------- */
 
-int stdit_data_noise(struct stdit_data *d, const struct stdit_options *o)
+static int data_noise(struct stdit_data *d, const struct stdit_options *o)
 {
     const char *text = o->latent;
     struct stdit_geometry *g = &d->geometry;
@@ -154,7 +154,7 @@ int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
     return fixed_text(d, (uint64_t)o->library.seed);
 }
 
-int stdit_data_videos(struct stdit_data *d, const struct stdit_options *o)
+static int data_videos(struct stdit_data *d, const struct stdit_options *o)
 {
     struct stdit_videos *v = &d->videos;
     int64_t frames = o->frames ? o->frames : VAE_CHUNK;
@@ -217,9 +217,9 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     if (o->features)
         rc = stdit_data_features(d, o->features);
     else if (o->video_dir)
-        rc = stdit_data_videos(d, o);
+        rc = data_videos(d, o);
     else
-        rc = o->video ? stdit_data_clip(d, o) : stdit_data_noise(d, o);
+        rc = o->video ? data_clip(d, o) : data_noise(d, o);
     return rc ? -1 : stdit_data_agree(d, o);
 }
 

@@ -33,11 +33,8 @@ void stdit_data_close(struct stdit_data *d);
 int64_t stdit_data_z(const struct stdit_data *d);
 int64_t stdit_data_y(const struct stdit_data *d);
 
-/* The sources; each fills d but for what follows from the options. */
+/* Fills d from a file of features, but for what follows from the options. */
 int stdit_data_features(struct stdit_data *d, const char *path);
-int stdit_data_clip(struct stdit_data *d, const struct stdit_options *o);
-int stdit_data_noise(struct stdit_data *d, const struct stdit_options *o);
-int stdit_data_videos(struct stdit_data *d, const struct stdit_options *o);
 
 /* y and mask of a file, or one caption that is the null caption; and what both agree on with the
  * options. */
