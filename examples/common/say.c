@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "say.h"
 
@@ -67,5 +68,12 @@ int say_check_writable(const char *option, const char *path)
         snprintf(directory, sizeof directory, "%.*s", (int)(slash - path + 1), path);
     if (access(directory, W_OK))
         return say_fail("--%s %s: %s: %s", option, path, directory, strerror(errno));
+    return 0;
+}
+
+int say_make_directory(const char *option, const char *path)
+{
+    if (mkdir(path, 0777) && errno != EEXIST)
+        return say_fail("--%s %s: %s", option, path, strerror(errno));
     return 0;
 }

@@ -21,6 +21,10 @@ int64_t say_rss(void);
  * be NULL.  Returns 0, or -1 after a sentence that names the option. */
 int say_check_writable(const char *option, const char *path);
 
+/* Makes a directory, where it is not there.  Returns 0, or -1 after a sentence that names the
+ * option. */
+int say_make_directory(const char *option, const char *path);
+
 /* ---- JSON, a line an object ---------------------------------------------------------------- */
 
 /* "key": value, with a comma and a blank after it, or what is asked for. */

@@ -3,9 +3,7 @@
  * budget, on a video file, on videos that an autoencoder encodes, or on precomputed features, and
  * samples from what it learned.
  */
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "../common/log.h"
 #include "ckpt_ranks.h"
 #include "run.h"
@@ -37,9 +35,7 @@ static int check_outputs(const struct stdit_options *o)
     if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
         say_check_writable("save-state", o->state.save) || say_check_writable("dump", o->dump))
         return -1;
-    if (o->sample_steps > 0 && mkdir(o->out, 0777) && errno != EEXIST)
-        return say_fail("--out %s: %s", o->out, strerror(errno));
-    return 0;
+    return o->sample_steps > 0 ? say_make_directory("out", o->out) : 0;
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
@@ -83,14 +79,5 @@ static int go(struct stdit_run *r)
 
 int main(int argc, char **argv)
 {
-    struct stdit_run run = {0};
-    int rc = stdit_options_parse(&run.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&run);
-    ckpt_close(run.context);
-    stdit_free(&run.model);
-    stdit_data_close(&run.data);
-    return rc ? 1 : 0;
+    return stdit_main(argc, argv, stdit_options_parse, go);
 }

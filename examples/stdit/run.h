@@ -21,6 +21,10 @@ struct stdit_run {
     FILE *log;
 };
 
+/* All of a program: parses, goes, frees.  Returns its status. */
+int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
+               int (*go)(struct stdit_run *r));
+
 /* Makes the model of the options, and loads its weights.  Both return 0, or -1 after a sentence. */
 int stdit_make_model(struct stdit_run *r);
 int stdit_load(struct stdit_run *r);

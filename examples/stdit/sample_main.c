@@ -2,10 +2,7 @@
  * stdit-sample: from text features, or from none, to videos: the diffusion model draws latents, the
  * autoencoder decodes them, two programs of one context inside one memory budget.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "ckpt_ranks.h"
 #include "run.h"
 #include "schedule.h"
@@ -35,8 +32,8 @@ static int go(struct stdit_run *r)
 
     if (describe(&r->data, o))
         return -1;
-    if (!o->library.plan_only && mkdir(o->out, 0777) && errno != EEXIST)
-        return say_fail("--out %s: %s", o->out, strerror(errno));
+    if (!o->library.plan_only && say_make_directory("out", o->out))
+        return -1;
     r->shift = stdit_shift(g->pixel_height, g->pixel_width, g->frames);
     r->drops = true;
     if (ckpt_open(&r->context, &o->library))
@@ -55,14 +52,5 @@ static int go(struct stdit_run *r)
 
 int main(int argc, char **argv)
 {
-    struct stdit_run run = {0};
-    int rc = stdit_sample_options_parse(&run.options, argc, argv);
-
-    if (rc)
-        return rc > 0 ? 0 : 2;
-    rc = go(&run);
-    ckpt_close(run.context);
-    stdit_free(&run.model);
-    stdit_data_close(&run.data);
-    return rc ? 1 : 0;
+    return stdit_main(argc, argv, stdit_sample_options_parse, go);
 }

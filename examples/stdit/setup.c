@@ -1,4 +1,4 @@
-/* The model of a run and its weights. */
+/* The model of a run, its weights, its end. */
 #include <string.h>
 #include "run.h"
 
@@ -73,4 +73,21 @@ int stdit_make_model(struct stdit_run *r)
             r->trainable += info.numel;
     }
     return 0;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
+               int (*go)(struct stdit_run *r))
+{
+    struct stdit_run run = {0};
+    int rc = parse(&run.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&run);
+    ckpt_close(run.context);
+    stdit_free(&run.model);
+    stdit_data_close(&run.data);
+    return rc ? 1 : 0;
 }

@@ -2,9 +2,6 @@
  * vae-train: trains the video autoencoder of Open-Sora 1.2 inside a memory budget, on a video file,
  * in the three stages it was trained in.
  */
-#include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "../common/log.h"
 #include "ckpt_ranks.h"
 #include "run.h"
@@ -49,9 +46,7 @@ static int check_outputs(const struct vae_options *o)
     if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
         say_check_writable("save-state", o->state.save) || say_check_writable("dump", o->dump))
         return -1;
-    if (o->out && mkdir(o->out, 0777) && errno != EEXIST)
-        return say_fail("--out %s: %s", o->out, strerror(errno));
-    return 0;
+    return o->out ? say_make_directory("out", o->out) : 0;
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
