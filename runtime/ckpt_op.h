@@ -65,6 +65,7 @@ struct ckpt_run {
     int32_t n_micro;
     float lr;
     int64_t opt_step; /* updates done before this one */
+    int32_t *halt;    /* not 0: a step that is not finite came before this one; may be NULL */
 };
 
 struct ckpt_kernel_args {

@@ -61,9 +61,13 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
     double sum = isfinite(*(const float *)a->in[0].data) ? 0 : NAN; /* the loss */
     for (int i = 1; i < a->n_in; i++)
         sum += *(const float *)a->in[i].data;
+    if (a->run->halt && *a->run->halt)
+        sum = NAN;
     double norm = sqrt(sum), factor = attr->clip_norm / (norm + 1e-6);
     double k = (double)a->run->opt_step + 1;
     out[CLIP_NORM] = (float)norm;
+    if (a->run->halt && !isfinite(out[CLIP_NORM]))
+        *a->run->halt = 1;
     out[CLIP_FACTOR] = attr->clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
     out[CLIP_UNBIAS1] = (float)(1.0 / (1.0 - pow((double)attr->beta1, k)));
     out[CLIP_UNBIAS2] = (float)(1.0 / (1.0 - pow((double)attr->beta2, k)));

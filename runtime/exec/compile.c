@@ -215,8 +215,10 @@ static int make_ports(struct ckpt_program *p)
     struct device *d = p->c->device;
     p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
     p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
-    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * t->n_micro * DEVICE_FLIGHTS);
+    int64_t n_runs = (int64_t)t->n_micro * DEVICE_FLIGHTS;
+    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * n_runs + (int64_t)sizeof *p->halt);
     int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
+    p->halt = p->runs ? (int32_t *)(p->runs + n_runs) : NULL;
     for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
         const struct feed *f = &t->feeds.data[i];
         rc = make_port(p, &p->feeds[i], f->tensor, f->constant ? 1 : t->n_micro,

@@ -78,6 +78,7 @@ struct ckpt_program {
     struct timing *timing;                        /* NULL unless the ops are timed */
     struct port *feeds, *fetches;                 /* per tape feed and fetch */
     struct ckpt_run *runs;                        /* per step under way and micro-step */
+    int32_t *halt;                                /* of runs: set by a step that is not finite */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
     int64_t batch;
     int64_t reserved;         /* bytes of the budget that others took when the plan was made */

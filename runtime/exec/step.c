@@ -118,7 +118,8 @@ void program_set_runs(struct ckpt_program *p, int flight)
                               .micro = p->c->rank * p->tape->n_micro + m,
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,
-                              .opt_step = p->c->updates + (p->submitted - p->steps)};
+                              .opt_step = p->c->updates + (p->submitted - p->steps),
+                              .halt = p->halt};
 }
 
 /* Inputs that were not fed again keep their value: this flight gets it from the other one. */
@@ -200,6 +201,7 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm))) {
         p->c->device->ops->sync(p->c->device);
+        *p->halt = 0; /* the step behind this one has changed nothing either */
         return abandon(p, report_nan(p, flight, value));
     }
     p->steps++;

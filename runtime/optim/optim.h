@@ -22,7 +22,7 @@ static inline int64_t optim_chunks(const struct ckpt_desc *d)
 int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt);
 
 /* [CLIP_VALUES] of ops/attr.h.  Operand 0 of the op is the loss: where it is not finite the norm is
- * made NaN, so that nothing is updated. */
+ * made NaN, so that nothing is updated, nor by the steps behind it until run.halt is set back. */
 ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ckpt.h"
+#include "ckpt_state.h"
 
 struct line {
     ckpt_tensor w, b, unused;
@@ -192,6 +192,45 @@ static void test_nan_keeps_weights(void **state)
     ckpt_close(c);
 }
 
+/* Two steps are under way and the first is not finite: the second changes nothing either, and is
+ * not counted; what comes then is as if neither had been. */
+static void test_nan_stops_what_is_under_way(void **state)
+{
+    (void)state;
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    float x[4][3], w[2][6], v[6], loss;
+    a.lr = 0.1f;
+    for (int mishap = 0; mishap < 2; mishap++) {
+        ckpt *c = open_line(&m, CKPT_F32, NULL);
+        assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+        assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+        assert_int_equal(ckpt_step(p, &loss), 0);
+        if (mishap) {
+            assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w[1], 6), 0);
+            memcpy(x, batch_x, sizeof x);
+            x[2][1] = 1e30f;
+            assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+            assert_int_equal(ckpt_submit(p), 0);
+            assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+            assert_int_equal(ckpt_submit(p), 0);
+            assert_int_equal(ckpt_wait(p, &loss), CKPT_ENAN);
+            assert_non_null(strstr(ckpt_error(c), "step 2"));
+            assert_int_equal(ckpt_wait(p, &loss), CKPT_EINVAL); /* it does not count */
+            assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
+            assert_memory_equal(w[1], v, sizeof v);
+            assert_int_equal(ckpt_updates(c), 1);
+            assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+        }
+        assert_int_equal(ckpt_step(p, &loss), 0);
+        assert_int_equal(ckpt_updates(c), 2);
+        assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w[mishap], 6), 0);
+        ckpt_close(c);
+    }
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+}
+
 /* The loss overflows while every gradient is finite: the update must not happen either. */
 static ckpt_tensor far_away(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -308,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_feed_errors),
         cmocka_unit_test(test_two_programs),
         cmocka_unit_test(test_nan_keeps_weights),
+        cmocka_unit_test(test_nan_stops_what_is_under_way),
         cmocka_unit_test(test_infinite_loss_keeps_weights),
         cmocka_unit_test(test_plan_only),
         cmocka_unit_test(test_bad_parameters),
