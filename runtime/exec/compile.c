@@ -136,7 +136,8 @@ static int read_plan(struct ckpt_program *p, char *message)
     return c->options.plan_only ? 0 : check_tiers(p);
 }
 
-static int make_plan(struct ckpt_program *p)
+/* The graph with the times that planning goes by. */
+static int make_graph(struct ckpt_program *p)
 {
     ckpt *c = p->c;
     char message[CKPT_MESSAGE] = "";
@@ -150,27 +151,36 @@ static int make_plan(struct ckpt_program *p)
     int rc = program_take_algorithms(p);
     if (!rc)
         rc = program_warm(p);
-    if (rc)
-        return rc;
-    int64_t placed = placed_bytes(p);
-    p->reserved = c->overhead + c->persistent - placed;
-    /* A plan file belongs to the program that trains: sampling beside it is planned anew. */
-    if (c->options.plan_in && p->trains) {
-        rc = read_plan(p, message);
-        if (rc)
-            return rc;
-    } else {
-        struct budgets budgets = {
-            .device = c->budget, .host = c->options.host, .nvme = c->directories.bytes};
-        for (int i = 0; i < TIER_COUNT; i++)
-            budgets.tier_base[i] = homes_tier_bytes(c, i);
-        rc = plan_make(p->graph, &c->machine, &budgets, p->reserved, &p->plan, message);
-        if (!rc && c->options.verify)
-            rc = plan_check(p->graph, p->plan, message);
-        if (rc)
-            return fail_with(c, rc, message);
-    }
-    rc = program_keep_algorithms(p);
+    p->reserved = c->overhead + c->persistent - placed_bytes(p);
+    return rc;
+}
+
+/* A plan file belongs to the program that trains: sampling beside it is planned anew. */
+static bool plan_is_given(const struct ckpt_program *p)
+{
+    return p->c->options.plan_in && p->trains;
+}
+
+static int search_plan(struct ckpt_program *p, char *message)
+{
+    ckpt *c = p->c;
+    struct budgets budgets = {
+        .device = c->budget, .host = c->options.host, .nvme = c->directories.bytes};
+    for (int i = 0; i < TIER_COUNT; i++)
+        budgets.tier_base[i] = homes_tier_bytes(c, i);
+    int rc = plan_make(p->graph, &c->machine, &budgets, p->reserved, &p->plan, message);
+    if (!rc && c->options.verify)
+        rc = plan_check(p->graph, p->plan, message);
+    return rc ? fail_with(c, rc, message) : 0;
+}
+
+static int make_plan(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    char message[CKPT_MESSAGE] = "";
+    int rc = plan_is_given(p) ? read_plan(p, message) : search_plan(p, message);
+    if (!rc)
+        rc = program_keep_algorithms(p);
     if (rc)
         return rc;
     if (c->options.plan_out && p->trains) {
@@ -178,7 +188,7 @@ static int make_plan(struct ckpt_program *p)
         if (rc)
             return fail_with(c, rc, message);
     }
-    return check_others(c, c->persistent + p->plan->persistent - placed);
+    return check_others(c, p->reserved - c->overhead + p->plan->persistent);
 }
 
 static int check_kernels(struct ckpt_program *p)
@@ -294,13 +304,6 @@ static int32_t find_fetch(const ckpt_tape *t, const char *name)
     return -1;
 }
 
-static int record_and_plan(struct ckpt_program *p, struct wrapped *model,
-                           const struct ckpt_adamw *opt, int64_t micro)
-{
-    int rc = record_tape(p, record_with_loss, model, micro, opt);
-    return rc ? rc : make_plan(p);
-}
-
 static void drop_plan(struct ckpt_program *p)
 {
     plan_free(p->plan);
@@ -324,8 +327,25 @@ static int record_way(struct ckpt_program *p, const struct choice *k, const stru
                       int way, int64_t micro)
 {
     struct wrapped model = {program_is_shared(p), k->ways[way].record, k->ways[way].user};
+    int rc = record_tape(p, record_with_loss, &model, micro, opt);
 
-    return record_and_plan(p, &model, opt, micro);
+    return rc ? rc : make_graph(p);
+}
+
+static int plan_way(struct ckpt_program *p, const struct choice *k, const struct ckpt_adamw *opt,
+                    int way, int64_t micro)
+{
+    int rc = record_way(p, k, opt, way, micro);
+
+    return rc ? rc : make_plan(p);
+}
+
+/* Whether a plan may fit and be faster than the fastest so far; seen without making one, which
+ * takes most of the time. */
+static bool is_promising(const struct ckpt_program *p, const struct choice *k)
+{
+    return plan_is_given(p) || (graph_seconds(p->graph) < k->seconds &&
+                                graph_largest_op(p->graph) <= p->c->budget - p->reserved);
 }
 
 /* Plans one way at one size, and remembers it where it is the fastest so far. */
@@ -334,6 +354,8 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
 {
     int rc = record_way(p, k, opt, way, micro);
 
+    if (!rc)
+        rc = is_promising(p, k) ? make_plan(p) : CKPT_EBUDGET;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
         k->way = way;
@@ -341,29 +363,32 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
     }
     if (!rc || rc == CKPT_EBUDGET)
         drop_plan(p);
-    return rc;
+    return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
 /* The way and the size of micro-steps whose plan is the fastest; all sizes that divide the batch
- * where none is given.  Where nothing fits, the sentence is that of the last one tried. */
+ * where none is given.  Where nothing fits it is the last one tried, to be refused. */
 static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
 {
-    int64_t given = k->micro;
+    int64_t given = k->micro, last = given;
     int rc = 0;
 
     k->micro = CKPT_AUTO;
     k->seconds = INFINITY;
     for (int way = 0; way < k->n; way++) {
-        for (int64_t size = p->batch; size >= 1; size--) {
+        for (int64_t size = p->batch; size >= 1 && !rc; size--) {
             if (p->batch % size || p->batch / size > INT32_MAX ||
                 (given != CKPT_AUTO && size != given))
                 continue;
+            last = size;
             rc = consider(p, k, opt, way, size);
-            if (rc && rc != CKPT_EBUDGET)
-                return rc;
         }
     }
-    return k->micro == CKPT_AUTO ? rc : 0;
+    if (k->micro == CKPT_AUTO) {
+        k->way = k->n - 1;
+        k->micro = last;
+    }
+    return rc;
 }
 
 static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
@@ -372,7 +397,7 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1))
         rc = choose(p, k, opt);
     if (!rc)
-        rc = record_way(p, k, opt, k->way, k->micro);
+        rc = plan_way(p, k, opt, k->way, k->micro);
     if (!rc && p->c->ranks > 1)
         rc = ranks_agree(p->c, p->graph, p->plan, opt);
     if (rc)
@@ -466,7 +491,7 @@ void ckpt_program_free(ckpt_program *p)
     }
     struct device *d = p->c->device;
     int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
-    if (rc) /* nobody will ask any more */
+    if (rc)                           /* nobody will ask any more */
         context_fail_device(p->c, p, rc);
     if (p->c->walked == p)
         p->c->walked = NULL;

@@ -50,31 +50,55 @@ static bool is_kernel(const struct op *o)
     return o->feed < 0 && o->fetch < 0;
 }
 
-/* Gives each storage of an op scratch bytes, one after the other and round again where there is not
- * enough; returns what they take in all.  views may be NULL. */
-static int64_t lay_out(const struct warmer *w, const struct op *o, struct ckpt_view *views)
+/* The first operand that lies in the storage of operand k. */
+static int32_t first_of_storage(const struct warmer *w, const struct op *o, int32_t k)
 {
-    int64_t total = 0, *at = w->at;
+    const struct tensor *v = operand(w, o, k);
+    int32_t j = 0;
+    while (!operand(w, o, j) || operand(w, o, j)->storage != v->storage)
+        j++;
+    return j;
+}
+
+static bool is_persistent(const struct warmer *w, const struct tensor *v)
+{
+    enum storage_kind kind = w->p->tape->storages.data[v->storage].kind;
+    return kind >= STORAGE_VALUE && kind <= STORAGE_EMA;
+}
+
+/*
+ * Gives the storages of an op their places in the scratch bytes: behind its workspace what it
+ * needs beside parameters and their state, then those.  Of that some may begin again behind the
+ * workspace where there is not enough; in a workspace there may be counters that a kernel waits
+ * for, and it would wait for ever where something else writes to them.  Returns what all takes.
+ */
+static int64_t lay_out(const struct warmer *w, const struct op *o)
+{
+    int64_t workspace = round_up(o->workspace, CKPT_ALIGN), total = workspace;
+    for (int persistent = 0; persistent < 2; persistent++)
+        for (int32_t k = 0; k < o->n_in + o->n_out; k++) {
+            const struct tensor *v = operand(w, o, k);
+            if (!v || is_persistent(w, v) != persistent || first_of_storage(w, o, k) != k)
+                continue;
+            int64_t bytes = storage_bytes(w, v);
+            w->at[k] = total + bytes > w->bytes ? workspace : total;
+            total += bytes;
+        }
+    return total;
+}
+
+static void set_views(struct warmer *w, const struct op *o)
+{
+    lay_out(w, o);
     for (int32_t k = 0; k < o->n_in + o->n_out; k++) {
-        const struct tensor *v = operand(w, o, k), *same = NULL;
-        int32_t j = 0;
-        if (views)
-            views[k] = (struct ckpt_view){.desc = {.ndim = -1}};
+        const struct tensor *v = operand(w, o, k);
+        w->views[k] = (struct ckpt_view){.desc = {.ndim = -1}};
         if (!v)
             continue;
-        for (; j < k && !same; j += !same)
-            if (operand(w, o, j) && operand(w, o, j)->storage == v->storage)
-                same = operand(w, o, j);
-        int64_t bytes = storage_bytes(w, v);
-        at[k] = same ? at[j] : total;
-        total += same ? 0 : bytes;
-        if (views) {
-            int64_t start = at[k] + bytes > w->bytes ? 0 : at[k];
-            int64_t offset = v->desc.offset * ckpt_dtype_size(v->desc.dtype);
-            views[k] = (struct ckpt_view){w->base + start + offset, v->desc};
-        }
+        int64_t offset = v->desc.offset * ckpt_dtype_size(v->desc.dtype);
+        char *storage = w->base + w->at[first_of_storage(w, o, k)];
+        w->views[k] = (struct ckpt_view){storage + offset, v->desc};
     }
-    return total + round_up(o->workspace, CKPT_ALIGN);
 }
 
 /* Whole numbers choose, count or index: each is the rows before it over its own, at least 1. */
@@ -100,19 +124,18 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
 {
     const struct op *o = tape_op(w, i);
     double seconds[REPEATS] = {0};
-    int64_t operands = lay_out(w, o, w->views) - round_up(o->workspace, CKPT_ALIGN);
     int32_t op = w->p->graph->ops[i].tape_op;
-    struct ckpt_kernel_args args = {
-        .n_in = o->n_in,
-        .n_out = o->n_out,
-        .in = w->views,
-        .out = w->views + o->n_in,
-        .attr = o->attr,
-        .workspace = w->base + (operands + o->workspace > w->bytes ? 0 : operands),
-        .workspace_bytes = o->workspace,
-        .op = op,
-        .run = w->run,
-        .run_device = w->d->run};
+    struct ckpt_kernel_args args = {.n_in = o->n_in,
+                                    .n_out = o->n_out,
+                                    .in = w->views,
+                                    .out = w->views + o->n_in,
+                                    .attr = o->attr,
+                                    .workspace = w->base,
+                                    .workspace_bytes = o->workspace,
+                                    .op = op,
+                                    .run = w->run,
+                                    .run_device = w->d->run};
+    set_views(w, o);
     set_integers(w, o);
     w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, NULL);
     /* What adds in a later micro-step, or for another layer, may be other code than what sets. */
@@ -167,22 +190,28 @@ static int warm_op(struct warmer *w, int32_t i)
     return 0;
 }
 
+/* The fewest scratch bytes that an op can be laid out in, as far as parameters are concerned. */
+static int64_t least_bytes(const struct warmer *w, const struct op *o)
+{
+    int64_t largest = 0;
+    for (int32_t k = 0; k < o->n_in + o->n_out; k++)
+        if (operand(w, o, k) && is_persistent(w, operand(w, o, k)))
+            largest = max_i64(largest, storage_bytes(w, operand(w, o, k)));
+    return round_up(o->workspace, CKPT_ALIGN) + largest;
+}
+
 /* Scratch bytes for the largest op and for a flush, as far as the budget has room for them. */
 static int take_scratch(struct warmer *w)
 {
     ckpt *c = w->p->c;
-    int64_t need = PATTERN, largest = 0;
-    for (int32_t i = 0; i < w->p->graph->n_ops; i++) {
-        const struct op *o = tape_op(w, i);
-        if (!is_kernel(o))
-            continue;
-        need = max_i64(need, lay_out(w, o, NULL));
-        for (int32_t k = 0; k < o->n_in + o->n_out; k++)
-            if (operand(w, o, k))
-                largest = max_i64(largest, storage_bytes(w, operand(w, o, k)));
-    }
+    int64_t need = PATTERN, least = max_i64(graph_largest_op(w->p->graph), PATTERN);
+    for (int32_t i = 0; i < w->p->graph->n_ops; i++)
+        if (is_kernel(tape_op(w, i))) {
+            need = max_i64(need, lay_out(w, tape_op(w, i)));
+            least = max_i64(least, least_bytes(w, tape_op(w, i)));
+        }
     int64_t room = c->budget - c->device->ops->overhead(w->d) - c->persistent;
-    if (room < max_i64(largest, PATTERN)) /* no plan can fit either; the planner says so better */
+    if (room < least) /* no plan can fit either; the planner says so better */
         return CKPT_EBUDGET;
     w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
     w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;

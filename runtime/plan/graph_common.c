@@ -16,6 +16,35 @@ void graph_free(struct graph *g)
     free(g);
 }
 
+static int64_t transient_bytes(const struct graph *g, int32_t s)
+{
+    return g->storages[s].persistent ? 0 : g->storages[s].bytes;
+}
+
+static bool is_read(const struct graph *g, const struct graph_op *o, int32_t s)
+{
+    for (int32_t j = 0; j < o->n_reads; j++)
+        if (g->refs[o->reads + j] == s)
+            return true;
+    return false;
+}
+
+int64_t graph_largest_op(const struct graph *g)
+{
+    int64_t largest = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        int64_t bytes = o->workspace;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            bytes += transient_bytes(g, g->refs[o->reads + j]);
+        for (int32_t j = 0; j < o->n_writes; j++)
+            if (!is_read(g, o, g->refs[o->writes + j]))
+                bytes += transient_bytes(g, g->refs[o->writes + j]);
+        largest = max_i64(largest, bytes);
+    }
+    return largest;
+}
+
 static uint64_t mix_storage(uint64_t h, const struct graph_storage *s)
 {
     h = hash_mix(h, s->bytes);

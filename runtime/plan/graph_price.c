@@ -26,3 +26,11 @@ void graph_price(struct graph *g, const struct machine *m)
         o->seconds = (by_flops > by_bytes ? by_flops : by_bytes) + m->overhead;
     }
 }
+
+double graph_seconds(const struct graph *g)
+{
+    double seconds = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        seconds += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    return seconds;
+}

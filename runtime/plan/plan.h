@@ -77,8 +77,12 @@ struct graph {
 /* Builds the graph of a finished tape.  Returns 0 or CKPT_ENOMEM. */
 int graph_from_tape(const struct ckpt_tape *t, const struct machine *m, struct graph **g);
 void graph_free(struct graph *g);
+/* The most bytes that one op needs beside what is persistent: no plan takes less. */
+int64_t graph_largest_op(const struct graph *g);
 /* Sets the seconds of every op for machine m. */
 void graph_price(struct graph *g, const struct machine *m);
+/* Of a step in which nothing runs again: no plan is faster. */
+double graph_seconds(const struct graph *g);
 /* 64-bit hash of everything in the graph but names, seconds and homes: the signature of a plan. */
 uint64_t graph_signature(const struct graph *g);
 

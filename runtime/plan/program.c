@@ -159,10 +159,9 @@ static void derive(struct program *p, const struct scan *k)
 {
     const struct graph *g = p->g;
     int32_t high = -1;
-    for (int32_t i = 0; i < g->n_ops; i++) {
+    for (int32_t i = 0; i < g->n_ops; i++)
         p->rerun[i] = can_rerun(p, k, i);
-        p->seconds += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
-    }
+    p->seconds = graph_seconds(g);
     for (int32_t s = 0; s < g->n_storages; s++) {
         p->droppable[s] = can_drop(p, k, s);
         p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];

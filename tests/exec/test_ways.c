@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 #include <cmocka.h>
 #include "ckpt.h"
 #include "ckpt_ways.h"
@@ -50,6 +52,7 @@ static struct model open_model(int64_t vram)
 struct outcome {
     int rc, way;
     float loss;
+    char sentence[512];
     struct ckpt_program_info info;
 };
 
@@ -73,6 +76,7 @@ static struct outcome run(int64_t vram, int first, int last)
             assert_int_equal(ckpt_step(p, &o.loss), 0);
         ckpt_program_info(p, &o.info);
     }
+    snprintf(o.sentence, sizeof o.sentence, "%s", ckpt_error(m.c));
     ckpt_close(m.c);
     return o;
 }
@@ -91,6 +95,11 @@ static void test_choice(void **state)
     assert_int_equal(tight.way, 2);
     assert_true(tight.info.planned_peak <= low);
     assert_int_equal(refused.rc, CKPT_EBUDGET);
+    /* Where no op of any way fits, the sentence is still that of the last. */
+    struct outcome hopeless = run(6 << 10, 0, 2), alone = run(6 << 10, 2, 2);
+    assert_int_equal(hopeless.rc, CKPT_EBUDGET);
+    assert_non_null(strstr(hopeless.sentence, "needs at least"));
+    assert_string_equal(hopeless.sentence, alone.sentence);
     assert_true(fabsf(tight.loss - whole.loss) <= 1e-5f * whole.loss);
     struct outcome same = run(0, 2, 2);
     assert_true(same.loss == tight.loss);

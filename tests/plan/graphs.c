@@ -358,6 +358,8 @@ struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
     if (plan_check(pf->p->g, p, message))
         fail_msg("plan_check: %s", message);
     assert_true(p->transient >= p->load);
+    assert_true(p->load >= graph_largest_op(pf->p->g));
+    assert_true(p->seconds >= graph_seconds(pf->p->g) * (1 - 1e-12));
     assert_true(plan_peak(p) <= budget);
     return p;
 }

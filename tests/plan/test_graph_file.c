@@ -1,4 +1,5 @@
 /* Graph files: what is written reads back, and every kind of mistake is named. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,6 +79,13 @@ static void test_round_trip(void **state)
     assert_true(g->ops[1].rerunnable && !g->ops[2].rerunnable);
     assert_true(g->storages[0].persistent && g->storages[3].carried);
     assert_string_equal(g->storages[2].name, "linear (m.c:1)");
+    /* The linear op reads 512, makes 2048 and has a workspace of 512; a parameter is not counted,
+     * and neither is a gradient twice that is changed in place. */
+    assert_int_equal(graph_largest_op(g), 3072);
+    g->ops[1].workspace = 0;
+    assert_int_equal(graph_largest_op(g), 3072);
+    g->ops[1].workspace = 512;
+    assert_true(fabs(graph_seconds(g) - (2 * (1e-6 + 0.25 + 0.5) + 0.125)) < 1e-12);
     assert_int_equal(graph_write(g, file, message), 0);
     char *after = read_text();
     assert_string_equal(before, after);
