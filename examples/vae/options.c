@@ -62,7 +62,6 @@ static void help(void)
 
 /* ---- shapes -------------------------------------------------------------------------------- */
 
-/* n numbers of at least 1 with an x between. */
 static int add_length(struct vae_options *o, int64_t frames)
 {
     int at = 0;
