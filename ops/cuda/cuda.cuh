@@ -94,6 +94,16 @@ template <typename T> __device__ __forceinline__ T block_sum(T x)
     return warp_sum(lane < warps ? part[lane] : T(0));
 }
 
+/* The sum of what the threads of other blocks left, for one block of THREADS, in every thread. */
+template <int THREADS>
+__device__ __forceinline__ double block_sum_of(const double *partial, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        sum += partial[i];
+    return block_sum(sum);
+}
+
 static inline cudaStream_t stream_of(const struct ckpt_kernel_args *a)
 {
     return (cudaStream_t)a->stream;

@@ -80,10 +80,7 @@ static __global__ void __launch_bounds__(THREADS)
 static __global__ void __launch_bounds__(1024)
     add_partials(float *y, const double *partial, int64_t n)
 {
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += 1024)
-        sum += partial[i];
-    sum = block_sum(sum);
+    double sum = block_sum_of<1024>(partial, n);
     if (threadIdx.x == 0)
         *y = (float)sum;
 }

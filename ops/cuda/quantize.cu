@@ -68,10 +68,7 @@ __global__ void __launch_bounds__(THREADS)
 __global__ void __launch_bounds__(THREADS)
     add_partials(const double *partial, int64_t n, double count, float *loss)
 {
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += THREADS)
-        sum += partial[i];
-    sum = block_sum(sum);
+    double sum = block_sum_of<THREADS>(partial, n);
     if (threadIdx.x == 0)
         *loss = (float)(sum / count);
 }

@@ -58,10 +58,7 @@ __global__ void __launch_bounds__(THREADS)
 __global__ void __launch_bounds__(THREADS)
     add_chunks(const double *partial, int64_t chunks, double scale, float *loss)
 {
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < chunks; i += THREADS)
-        sum += partial[i];
-    sum = block_sum(sum);
+    double sum = block_sum_of<THREADS>(partial, chunks);
     if (threadIdx.x == 0)
         *loss = (float)(scale * sum);
 }
