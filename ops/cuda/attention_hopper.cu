@@ -252,20 +252,14 @@ __global__ void __launch_bounds__(RING_THREADS, GROUPS / RING_GROUPS)
 
 static void launch_resident(struct attention_args a, cudaStream_t stream)
 {
-    const int64_t units = a.n_sequences * a.n_heads;
-    const int64_t tiles = attention_tile_count(a.n_queries, TILE);
-    a.n_chunks = resident_parts(units, tiles, GROUPS, tiles);
-    a.chunk = attention_tile_count(tiles, a.n_chunks) * TILE;
-    attention_launch(resident_forward, units * a.n_chunks, THREADS, sizeof(struct forward_shared),
-                     stream, a);
+    const int64_t blocks = resident_blocks(a, GROUPS);
+    attention_launch(resident_forward, blocks, THREADS, sizeof(struct forward_shared), stream, a);
 }
 
 static void launch_ring(struct attention_args a, cudaStream_t stream)
 {
-    a.chunk = TILE * RING_GROUPS;
-    a.n_chunks = attention_tile_count(a.n_queries, a.chunk);
-    attention_launch(ring_forward, a.n_sequences * a.n_heads * a.n_chunks, RING_THREADS,
-                     sizeof(struct ring_shared), stream, a);
+    const int64_t blocks = ring_blocks(a, RING_GROUPS);
+    attention_launch(ring_forward, blocks, RING_THREADS, sizeof(struct ring_shared), stream, a);
 }
 
 void attention_hopper_forward(const struct attention_args &a, cudaStream_t stream)

@@ -478,20 +478,14 @@ int64_t attention_hopper_chunks(const struct attention_args &a)
 
 static void launch_resident(struct attention_args a, cudaStream_t stream)
 {
-    const int64_t units = a.n_sequences * a.n_heads;
-    const int64_t tiles = attention_tile_count(a.n_queries, TILE);
-    a.n_chunks = resident_parts(units, tiles, GROUPS, tiles);
-    a.chunk = attention_tile_count(tiles, a.n_chunks) * TILE;
-    attention_launch(resident_queries, units * a.n_chunks, THREADS, sizeof(struct query_shared),
-                     stream, a);
+    const int64_t blocks = resident_blocks(a, GROUPS);
+    attention_launch(resident_queries, blocks, THREADS, sizeof(struct query_shared), stream, a);
 }
 
 static void launch_ring(struct attention_args a, cudaStream_t stream)
 {
-    a.chunk = TILE * GROUPS;
-    a.n_chunks = attention_tile_count(a.n_queries, a.chunk);
-    attention_launch(ring_queries, a.n_sequences * a.n_heads * a.n_chunks, THREADS,
-                     sizeof(struct ring_shared), stream, a);
+    const int64_t blocks = ring_blocks(a, GROUPS);
+    attention_launch(ring_queries, blocks, THREADS, sizeof(struct ring_shared), stream, a);
 }
 
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream)

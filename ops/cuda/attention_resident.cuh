@@ -344,6 +344,25 @@ static inline int64_t resident_parts(int64_t units, int64_t tiles, int64_t at_on
     return best;
 }
 
+/* Cuts the queries of each head into parts, a block each, where a block takes `groups` tiles at a
+ * time; both return the number of blocks.  Where keys stay: so that the device is done first. */
+static inline int64_t resident_blocks(struct attention_args &a, int64_t groups)
+{
+    const int64_t units = a.n_sequences * a.n_heads;
+    const int64_t tiles = attention_tile_count(a.n_queries, TILE);
+    a.n_chunks = resident_parts(units, tiles, groups, tiles);
+    a.chunk = attention_tile_count(tiles, a.n_chunks) * TILE;
+    return units * a.n_chunks;
+}
+
+/* Where queries stay: all that a block can hold. */
+static inline int64_t ring_blocks(struct attention_args &a, int64_t groups)
+{
+    a.chunk = TILE * groups;
+    a.n_chunks = attention_tile_count(a.n_queries, a.chunk);
+    return a.n_sequences * a.n_heads * a.n_chunks;
+}
+
 /* The part of the queries of a head that a block has. */
 struct resident_part {
     int64_t sequence, head, first, end; /* queries [first, end) */
