@@ -59,6 +59,12 @@ const struct ckpt_op_def op_all_reduce = {.size = sizeof(struct ckpt_op_def),
                                           .shape = all_reduce_shape,
                                           .cpu = cpu_all_reduce};
 
+bool collective_is(const struct ckpt_op_def *def)
+{
+    return def == &op_all_gather || def == &op_all_gather_once || def == &op_reduce_scatter ||
+           def == &op_all_reduce;
+}
+
 static int flatten_shape(struct ckpt_call *call)
 {
     const struct flatten_attr *attr = call->attr;

@@ -18,6 +18,9 @@ struct collective_attr {
     int64_t ranks;
 };
 
+/* Is an op one of these? */
+bool collective_is(const struct ckpt_op_def *def);
+
 /* [n] of every rank to [ranks * n]; the second is never run again. */
 extern const struct ckpt_op_def op_all_gather, op_all_gather_once;
 /* Sums: [ranks * n] to the [n] of this rank, and [n] to [n]. */

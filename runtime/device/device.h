@@ -8,8 +8,16 @@
 
 #include "base.h"
 
-/* READ and WRITE are for files: they take io, record and wait only. */
-enum queue { QUEUE_COMPUTE, QUEUE_COPY_IN, QUEUE_COPY_OUT, QUEUE_READ, QUEUE_WRITE, QUEUE_COUNT };
+/* COMM is for collectives.  READ and WRITE are for files: they take io, record and wait only. */
+enum queue {
+    QUEUE_COMPUTE,
+    QUEUE_COPY_IN,
+    QUEUE_COPY_OUT,
+    QUEUE_COMM,
+    QUEUE_READ,
+    QUEUE_WRITE,
+    QUEUE_COUNT
+};
 
 struct device;
 struct pins;

@@ -5,8 +5,9 @@
  * The compute queue is the spine.  A copy-in waits for the spine, because the bytes it overwrites
  * may have been in use until just now, and the first reader waits for it.  A copy-out waits for the
  * spine, and whoever takes its bytes next, by address, waits for it: a copy-out that is planned
- * well delays nobody.  A wait is for the last record handed over, which at the beginning of a step
- * may be that of the step before, and in the very first one there is nothing to wait for.
+ * well delays nobody.  Collectives are to the spine what copies in are.  A wait is for the last
+ * record handed over, which at the beginning of a step may be that of the step before, and in the
+ * very first one there is nothing to wait for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -91,12 +92,21 @@ void lower_take_room(struct lowering *w, enum queue queue, int64_t offset, int64
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void await_pending(struct lowering *w, int32_t *pending, int32_t storage)
+static void await_arrival(struct lowering *w, int32_t storage)
 {
-    if (pending[storage] == NO_EVENT)
+    if (w->arriving[storage] == NO_EVENT)
         return;
-    lower_wait(w, QUEUE_COMPUTE, pending[storage]);
-    pending[storage] = NO_EVENT;
+    lower_wait(w, QUEUE_COMPUTE, w->arriving[storage]);
+    w->arrived[storage] = w->arriving[storage];
+    w->arriving[storage] = NO_EVENT;
+}
+
+static void await_leaving(struct lowering *w, int32_t storage)
+{
+    if (w->leaving[storage] == NO_EVENT)
+        return;
+    lower_wait(w, QUEUE_COMPUTE, w->leaving[storage]);
+    w->leaving[storage] = NO_EVENT;
 }
 
 static void lower_feed(struct lowering *w, const struct op *o)
@@ -117,7 +127,7 @@ static void lower_fetch(struct lowering *w, const struct op *o)
     int32_t s = w->storage[w->p->tape->tensors.data[tensor].storage];
     int64_t bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
     char *at = address(w, tensor);
-    await_pending(w, w->arriving, s);
+    await_arrival(w, s);
     lower_wait(w, QUEUE_COPY_OUT, lower_record(w, QUEUE_COMPUTE));
     w->l->last_fetch = w->l->n_instrs;
     struct instr *i = lower_emit(w, INSTR_COPY_OUT, QUEUE_COPY_OUT);
@@ -127,7 +137,7 @@ static void lower_fetch(struct lowering *w, const struct op *o)
     int32_t n = lower_depart(w, at - lower_address(w, 0), bytes);
     if (n < 0)
         return;
-    w->departures.data[n].fetch = true;
+    w->departures.data[n].joins = true;
     int32_t event = w->departures.data[n].event;
     lower_emit(w, INSTR_RECORD, QUEUE_COPY_OUT)->event = event;
     lower_departed(w, n);
@@ -142,21 +152,16 @@ static struct ckpt_view view_of(struct lowering *w, int32_t tensor)
                               .desc = w->p->tape->tensors.data[tensor].desc};
 }
 
-static void lower_compute(struct lowering *w, const struct graph_op *g, const struct op *o)
+void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g)
 {
-    for (int32_t k = 0; k < g->n_reads; k++)
-        await_pending(w, w->arriving, w->p->graph->refs[g->reads + k]);
-    for (int32_t k = 0; k < g->n_writes; k++) {
-        await_pending(w, w->arriving, w->p->graph->refs[g->writes + k]);
-        await_pending(w, w->leaving, w->p->graph->refs[g->writes + k]);
-    }
+    const struct op *o = &w->p->tape->ops.data[g->tape_op];
     int32_t n = o->n_in + o->n_out;
     if (array_reserve((void **)&w->l->views.data, &w->l->views.capacity, w->l->n_views + n,
                       sizeof *w->l->views.data)) {
         w->failed = true;
         return;
     }
-    struct instr *i = lower_emit(w, INSTR_COMPUTE, QUEUE_COMPUTE);
+    struct instr *i = lower_emit(w, INSTR_COMPUTE, queue);
     i->op = g->tape_op;
     i->first = w->l->n_views;
     i->bytes = o->workspace;
@@ -165,11 +170,41 @@ static void lower_compute(struct lowering *w, const struct graph_op *g, const st
         w->l->views.data[w->l->n_views++] = view_of(w, w->p->tape->operands.data[o->operands + k]);
 }
 
+static void lower_compute(struct lowering *w, const struct graph_op *g)
+{
+    for (int32_t k = 0; k < g->n_reads; k++)
+        await_arrival(w, w->p->graph->refs[g->reads + k]);
+    for (int32_t k = 0; k < g->n_writes; k++) {
+        await_arrival(w, w->p->graph->refs[g->writes + k]);
+        await_leaving(w, w->p->graph->refs[g->writes + k]);
+    }
+    lower_kernel(w, QUEUE_COMPUTE, g);
+}
+
 int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instance *i)
 {
     if (i->storage >= 0)
         return w->p->graph->storages[i->storage].bytes;
     return w->p->graph->ops[w->p->plan->steps[-1 - i->storage].op].workspace;
+}
+
+int32_t lower_room_step(const struct lowering *w, int64_t offset, int64_t bytes, int32_t before)
+{
+    const struct plan *p = w->p->plan;
+    int32_t room = -1;
+    for (int32_t i = 0; i < p->n_instances; i++) {
+        const struct plan_instance *t = &p->instances[i];
+        if (t->last >= before || t->offset >= offset + bytes ||
+            t->offset + lower_instance_bytes(w, t) <= offset)
+            continue;
+        int32_t last = t->last;
+        if (w->left_by[i] >= 0) {
+            const struct plan_park *left = &p->parks[w->left_by[i]];
+            last = left->free_step < left->out_step ? -1 : left->out_step;
+        }
+        room = last > room ? last : room;
+    }
+    return room;
 }
 
 /* Instances that begin at this step get their address.  What was copied in came behind those who
@@ -184,7 +219,7 @@ static void bear(struct lowering *w, int32_t step)
             w->offset[i->storage] = at;
         else
             w->workspace = at;
-        if (!parks_bring(w, i))
+        if (!parks_bring(w, i) && w->made_by[w->born] < 0)
             lower_take_room(w, QUEUE_COMPUTE, at, lower_instance_bytes(w, i));
     }
 }
@@ -197,11 +232,11 @@ static void bury(struct lowering *w, int32_t step)
     for (; w->dead < plan->n_instances && w->deaths[w->dead].last <= step; w->dead++) {
         const struct plan_instance *i = &plan->instances[w->deaths[w->dead].instance];
         if (i->storage >= 0)
-            await_pending(w, w->arriving, i->storage);
+            await_arrival(w, i->storage);
         if (!w->p->c->options.verify || parks_take(w, i))
             continue;
         if (i->storage >= 0)
-            await_pending(w, w->leaving, i->storage);
+            await_leaving(w, i->storage);
         struct instr *poison = lower_emit(w, INSTR_POISON, QUEUE_COMPUTE);
         poison->device = lower_address(w, w->l->base + i->offset);
         poison->bytes = lower_instance_bytes(w, i);
@@ -218,21 +253,26 @@ static void lower_step(struct lowering *w, int32_t step)
         lower_feed(w, o);
     else if (o->fetch >= 0)
         lower_fetch(w, o);
+    else if (ranks_run(w, step))
+        ranks_step(w, step);
     else
-        lower_compute(w, g, o);
+        lower_compute(w, g);
     bury(w, step);
+    ranks_after(w, step);
     parks_after(w, step);
 }
 
 /* The body or the tail ends: what was fetched is there, and only copies that cross go on.  Copies
- * of activations have ended: those back came behind them, and the spine has waited for these. */
+ * of activations have ended: those back came behind them, and the spine has waited for these.  Who
+ * takes a room in the tail may wait for an earlier step of the spine only, so what it has joined
+ * here still counts for others. */
 static void end_part(struct lowering *w)
 {
     for (int32_t n = 0; n < w->n_departures; n++) {
         struct departure *d = &w->departures.data[n];
-        if (d->over && d->fetch && !d->waited[QUEUE_COMPUTE])
+        if (d->over && d->joins && !d->waited[QUEUE_COMPUTE])
             lower_wait(w, QUEUE_COMPUTE, d->event);
-        d->over = d->over && d->crosses;
+        d->over = d->over && (d->crosses || d->joins);
     }
 }
 
@@ -248,12 +288,14 @@ static int start(struct lowering *w)
     size_t n = (size_t)g->n_storages + 1, m = (size_t)w->p->plan->n_instances + 1;
     w->offset = calloc(n, sizeof *w->offset);
     w->arriving = malloc(n * sizeof *w->arriving);
+    w->arrived = malloc(n * sizeof *w->arrived);
     w->leaving = malloc(n * sizeof *w->leaving);
     w->storage = calloc((size_t)w->p->tape->n_storages + 1, sizeof *w->storage);
     w->deaths = malloc(m * sizeof *w->deaths);
-    if (!w->offset || !w->arriving || !w->leaving || !w->storage || !w->deaths)
+    if (!w->offset || !w->arriving || !w->arrived || !w->leaving || !w->storage || !w->deaths)
         return CKPT_ENOMEM;
     memset(w->arriving, NO_EVENT, n * sizeof *w->arriving);
+    memset(w->arrived, NO_EVENT, n * sizeof *w->arrived);
     memset(w->leaving, NO_EVENT, n * sizeof *w->leaving);
     for (int32_t i = 0; i < g->n_storages; i++) {
         const struct storage *s = &w->p->tape->storages.data[g->storages[i].tape_storage];
@@ -273,6 +315,8 @@ static int lower(struct lowering *w)
     int rc = start(w);
     if (!rc)
         rc = parks_start(w);
+    if (!rc)
+        rc = ranks_start(w);
     for (int32_t s = 0; s < w->p->plan->n_steps && !rc; s++) {
         lower_step(w, s);
         if (s + 1 == w->p->plan->n_body || s + 1 == w->p->plan->n_steps)
@@ -295,7 +339,10 @@ int program_lower(struct ckpt_program *p)
     parks_free(&w);
     free(w.offset);
     free(w.arriving);
+    free(w.arrived);
     free(w.leaving);
+    free(w.made_by);
+    free(w.begins);
     free(w.storage);
     free(w.deaths);
     return rc;

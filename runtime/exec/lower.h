@@ -1,4 +1,7 @@
-/* Inside of lowering: lower.c walks the steps, lower_parks.c moves what is parked. */
+/*
+ * Inside of lowering: lower.c walks the steps, lower_parks.c moves what is parked, lower_ranks.c
+ * orders collectives.
+ */
 #ifndef CKPT_LOWER_H
 #define CKPT_LOWER_H
 
@@ -10,13 +13,14 @@ struct death {
     int32_t last, instance;
 };
 
-/* A copy out of a room of the arena: whoever takes any of its bytes next has to wait for it. */
+/* A copy out of a room of the arena, or a collective that reads there: whoever takes any of its
+ * bytes next has to wait for it. */
 struct departure {
     int64_t offset, bytes;
     int32_t event;            /* the copy has read all */
     int32_t written;          /* and the file has it; the same event where there is no file */
     bool crosses;             /* it may still be under way when the next step begins */
-    bool fetch;               /* to a port */
+    bool joins;               /* the spine waits for it at the end of the part at the latest */
     bool over;                /* handed over in the part of the step at hand */
     bool waited[QUEUE_COUNT]; /* by these queues, since it was handed over */
 };
@@ -42,8 +46,10 @@ struct lowering {
     struct death *deaths; /* instances ordered by last step */
     struct instr nowhere; /* written to when memory ran out */
     int64_t *offset;      /* per graph storage: where its bytes are now */
-    int32_t *arriving;    /* per graph storage: event of a copy-in nobody waited for, or NO_EVENT */
-    int32_t *leaving;     /* the same for copies out that a write has to wait for */
+    int32_t *arriving;    /* per graph storage: event of a copy-in, or of the collective that makes
+                             it, that the spine did not wait for yet, or NO_EVENT */
+    int32_t *arrived;     /* the last that it did wait for, or NO_EVENT */
+    int32_t *leaving;     /* the same for whoever reads it and has to be waited for by a write */
     int32_t *storage;     /* per tape storage: graph storage */
     int64_t workspace;    /* of the step at hand */
     int32_t born, dead;   /* instances seen so far */
@@ -51,6 +57,8 @@ struct lowering {
     int32_t *out_order, *in_order; /* parks in the order of the queues */
     int32_t n_out, out_done, in_done;
     int32_t *left_by; /* per instance: the park whose copy out reads it at its end, or -1 */
+    int32_t *made_by; /* per instance: the step of the collective that writes it, or -1 */
+    int32_t *begins;  /* per step: a collective there waits for the end of this one, or -1 */
     int32_t *ends;    /* the event of the start, then per step that of its end, or NO_EVENT */
     struct {
         struct departure *data;
@@ -68,6 +76,13 @@ int32_t lower_record(struct lowering *w, enum queue queue);
 void lower_wait(struct lowering *w, enum queue queue, int32_t event);
 char *lower_address(const struct lowering *w, int64_t offset);
 int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instance *i);
+
+/* The last step that needs a byte of a room and ended before `before`, or -1.  Where a copy out
+ * reads last, the step behind which it begins; those that cross are awaited as departures. */
+int32_t lower_room_step(const struct lowering *w, int64_t offset, int64_t bytes, int32_t before);
+
+/* The command of a step that computes, on a queue. */
+void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g);
 
 /* A copy out of a room, with its events.  Returns its index, or -1 without memory. */
 int32_t lower_depart(struct lowering *w, int64_t offset, int64_t bytes);
@@ -87,5 +102,14 @@ void parks_after(struct lowering *w, int32_t step);
 bool parks_bring(const struct lowering *w, const struct plan_instance *i);
 /* Whether a copy out reads an instance when it ends. */
 bool parks_take(const struct lowering *w, const struct plan_instance *i);
+
+/* Finds what collectives wait for, and numbers these events.  After parks_start.  Returns 0 or
+ * CKPT_ENOMEM. */
+int ranks_start(struct lowering *w);
+/* Whether a step is one of all ranks, and its commands. */
+bool ranks_run(const struct lowering *w, int32_t step);
+void ranks_step(struct lowering *w, int32_t step);
+/* Behind a step: copies out that begin there wait for collectives. */
+void ranks_after(struct lowering *w, int32_t step);
 
 #endif

@@ -96,23 +96,9 @@ static void find_source(struct lowering *w, int32_t n)
  * on its own. */
 static void find_room_step(struct lowering *w, int32_t n)
 {
-    const struct plan *p = w->p->plan;
-    const struct plan_park *k = &p->parks[n];
-    int64_t from = w->routes[n].in - w->l->base, to = from + park_bytes(w, k);
-    int32_t room = -1;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        int64_t bytes = lower_instance_bytes(w, t);
-        if (t->last >= k->in_step || t->offset >= to || t->offset + bytes <= from)
-            continue;
-        int32_t last = t->last;
-        if (w->left_by[i] >= 0) {
-            const struct plan_park *left = &p->parks[w->left_by[i]];
-            last = left->free_step < left->out_step ? -1 : left->out_step;
-        }
-        room = last > room ? last : room;
-    }
-    w->routes[n].room = room;
+    const struct plan_park *k = &w->p->plan->parks[n];
+    w->routes[n].room =
+        lower_room_step(w, w->routes[n].in - w->l->base, park_bytes(w, k), k->in_step);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */

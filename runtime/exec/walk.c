@@ -154,6 +154,7 @@ static void walk_parked(struct ckpt_program *p, int flight)
     }
     d->ops->mark(d, flight, QUEUE_COMPUTE);
     d->ops->mark(d, flight, QUEUE_COPY_IN);
+    d->ops->mark(d, flight, QUEUE_COMM);
     d->ops->mark(d, flight, QUEUE_READ);
 }
 
