@@ -308,8 +308,11 @@ static int reverse_all(struct reverse *r, ckpt_tensor loss)
     float share = 1.f / (float)(t->n_micro * (t->context->ranks > 1 ? t->context->ranks : 1));
     r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
     r->done[loss.id] = 1;
-    for (int32_t i = r->n_ops - 1; i >= 0 && !t->error; i--)
+    tape_watch_buckets(t);
+    for (int32_t i = r->n_ops - 1; i >= 0 && !t->error; i--) {
         reverse_op(r, i);
+        tape_reversed(t, i);
+    }
     return t->error;
 }
 

@@ -158,16 +158,26 @@ void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
         t->fetches.data[f].param = param;
 }
 
+static void fetch_gradient(ckpt_tape *t, int32_t fetch)
+{
+    int32_t param = t->fetches.data[fetch].param;
+    ckpt_tensor g = {t->param_gradient[param]};
+    const struct ckpt_desc *d = &t->context->params.data[param].desc;
+    if (!g.id) /* the loss does not depend on it */
+        g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);
+    record_fetch(t, fetch, ckpt_cast(t, g, CKPT_F32));
+}
+
+void tape_fetch_gradient(ckpt_tape *t, int32_t param)
+{
+    for (int32_t i = 0; i < t->n_fetches && !t->error; i++)
+        if (t->fetches.data[i].param == param)
+            fetch_gradient(t, i);
+}
+
 void tape_fetch_gradients(ckpt_tape *t)
 {
-    for (int32_t i = 0; i < t->n_fetches && !t->error; i++) {
-        int32_t param = t->fetches.data[i].param;
-        if (param < 0)
-            continue;
-        ckpt_tensor g = {t->param_gradient[param]};
-        const struct ckpt_desc *d = &t->context->params.data[param].desc;
-        if (!g.id) /* the loss does not depend on it */
-            g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);
-        record_fetch(t, i, ckpt_cast(t, g, CKPT_F32));
-    }
+    for (int32_t i = 0; i < t->n_fetches && !t->error; i++)
+        if (t->fetches.data[i].param >= 0 && !t->fetches.data[i].tensor)
+            fetch_gradient(t, i);
 }

@@ -7,7 +7,10 @@
  *
  * Gradients are added up in the order of ranks once they are complete, each rank getting the sum of
  * its share (stage 0: of all), and the norm is made of the same partial sums at every stage: so the
- * stage changes no bit.
+ * stage changes no bit.  With one micro-step that is in the backward pass, where the last gradient
+ * of a bucket is made, and a rank soon has no more than its share of it.  With several the body of
+ * the program, the same for each of them, cannot know which is the last, and to reduce in each
+ * would send as many times the bytes: then it is in the update.
  */
 #include <stdlib.h>
 #include "collective.h"
@@ -116,18 +119,50 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
     return ops_record1(t, &op_flatten, b->n, in, &attr, sizeof attr);
 }
 
+static void reduce_bucket(ckpt_tape *t, int32_t bucket)
+{
+    struct collective_attr attr = {t->context->ranks};
+    int32_t label = label_bucket(t, bucket);
+    ckpt_tensor g = flat_gradient(t, &t->context->layout->buckets[bucket]);
+    if (g.id)
+        g = OPS_RECORD(t, is_whole(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
+    t->param_gradient[bucket_param(t, bucket)] = g.id;
+    t->label = label;
+}
+
+void tape_watch_buckets(ckpt_tape *t)
+{
+    const struct layout *l = t->context->layout;
+    for (int32_t i = 0; l && t->n_micro == 1 && i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        for (int k = 0; k < o->n_in; k++) {
+            int32_t x = op_in(t, o, k), param = x > 0 ? tape_param_of(t, x) : -1;
+            if (param >= 0 && param < l->n_params && l->places[param].bucket >= 0 &&
+                !t->first_reader[l->places[param].bucket])
+                t->first_reader[l->places[param].bucket] = i;
+        }
+    }
+}
+
+void tape_reversed(ckpt_tape *t, int32_t op)
+{
+    const struct layout *l = t->context->layout;
+    for (int32_t b = 0; l && op && b < l->n_buckets && !t->error; b++) {
+        const struct layout_bucket *bucket = &l->buckets[b];
+        if (t->first_reader[b] != op)
+            continue;
+        for (int32_t i = 0; i < bucket->n; i++)
+            tape_fetch_gradient(t, l->order[bucket->first + i]);
+        reduce_bucket(t, b);
+    }
+}
+
 int tape_shard_gradients(ckpt_tape *t)
 {
     const struct layout *l = t->context->layout;
-    struct collective_attr attr = {t->context->ranks};
-    for (int32_t i = 0; l && i < l->n_buckets && !t->error; i++) {
-        int32_t label = label_bucket(t, i);
-        ckpt_tensor g = flat_gradient(t, &l->buckets[i]);
-        if (g.id)
-            g = OPS_RECORD(t, is_whole(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
-        t->param_gradient[bucket_param(t, i)] = g.id;
-        t->label = label;
-    }
+    for (int32_t i = 0; l && i < l->n_buckets && !t->error; i++)
+        if (!t->param_gradient[bucket_param(t, i)])
+            reduce_bucket(t, i);
     return t->error;
 }
 

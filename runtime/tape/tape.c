@@ -18,9 +18,10 @@ int tape_new(ckpt_tape **out, struct ckpt *context, int64_t micro_batch, int32_t
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
     size_t buckets = (size_t)max_i64(1, context->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
+    t->first_reader = calloc(buckets, sizeof *t->first_reader);
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
     char *none = strdup("");
-    if (rc || !t->param_tensor || !t->param_gradient || !t->buckets || !none) {
+    if (rc || !t->param_tensor || !t->param_gradient || !t->buckets || !t->first_reader || !none) {
         free(none);
         tape_free(t);
         return CKPT_ENOMEM;
@@ -58,6 +59,7 @@ void tape_free(ckpt_tape *t)
     free(t->param_tensor);
     free(t->param_gradient);
     free(t->buckets);
+    free(t->first_reader);
     free(t);
 }
 

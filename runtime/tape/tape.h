@@ -113,6 +113,7 @@ struct ckpt_tape {
     int32_t *param_tensor;   /* per parameter of the context: its tensor here, or 0 */
     int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t *buckets;        /* per bucket of the layout: the tensor of all of it, or 0 */
+    int32_t *first_reader;   /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
@@ -149,8 +150,13 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x);
 /* Several ranks (shard.c).  Whether a parameter stands in a bucket, and its tensor then. */
 bool tape_is_sharded(const ckpt_tape *t, int32_t param);
 ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param);
-/* Replaces the gradients of parameters by those of buckets, summed over the ranks.  Returns 0 or
- * the tape's error. */
+/* Notes, before the first op is reversed, which op is the first of the forward pass to read from
+ * each bucket; then, when it has been reversed, reduces the bucket's gradients, which are complete.
+ */
+void tape_watch_buckets(ckpt_tape *t);
+void tape_reversed(ckpt_tape *t, int32_t op);
+/* Replaces the gradients of parameters by those of buckets, summed over the ranks, where that was
+ * not done yet.  Returns 0 or the tape's error. */
 int tape_shard_gradients(ckpt_tape *t);
 /* What this rank adds to the norm, of a gradient of a parameter or bucket. */
 ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
@@ -172,7 +178,9 @@ void tape_use_feed(ckpt_tape *t, int32_t feed);
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out);
 
-/* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete. */
+/* Makes outputs fetchable (see ckpt_output); the gradients asked for, once they are complete: of
+ * one parameter, and of all whose were not fetched so. */
+void tape_fetch_gradient(ckpt_tape *t, int32_t param);
 void tape_fetch_gradients(ckpt_tape *t);
 
 /* Appends the reverse of everything that leads to loss; fills param_gradient and loss. */

@@ -7,6 +7,7 @@
 #include "dist/crew.h"
 #include "exec/program.h"
 #include "ranks.h"
+#include "shard/layout.h"
 
 struct member {
     const struct crew *crew;
@@ -67,6 +68,25 @@ static int32_t count_gathers(const ckpt_program *p)
     return n;
 }
 
+static void look_at_plan(const ckpt_program *p, struct crew_result *r)
+{
+    const struct layout *l = p->c->layout;
+    for (int32_t i = 0; i < p->plan->n_instances; i++) {
+        const struct plan_instance *k = &p->plan->instances[i];
+        if (k->storage >= 0 && k->first < p->plan->n_body && k->last >= p->plan->n_body)
+            r->left += p->graph->storages[k->storage].bytes;
+    }
+    for (int32_t i = 0; l && i < l->n_buckets; i++) {
+        r->shares += round_up(l->buckets[i].share * 4, CKPT_ALIGN);
+        r->buckets += round_up(l->buckets[i].padded * 4, CKPT_ALIGN);
+    }
+    for (int32_t i = 0; i < p->graph->n_storages; i++)
+        if (p->graph->storages[i].kind == KIND_GRADIENT)
+            r->gradients += p->graph->storages[i].bytes;
+    r->least = p->plan->min_budget - p->plan->persistent;
+    r->gathers = count_gathers(p);
+}
+
 static int train(const struct member *m, ckpt *c)
 {
     struct tiny model = m->crew->model;
@@ -94,7 +114,7 @@ static int train(const struct member *m, ckpt *c)
         m->result->norm[m->rank][s] = m->result->info[m->rank].grad_norm;
     }
     if (!rc && m->rank == 0)
-        m->result->gathers = count_gathers(p);
+        look_at_plan(p, m->result);
     if (!rc)
         rc = collect(m, c, &model);
     if (!rc && m->crew->save)

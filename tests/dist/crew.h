@@ -31,7 +31,13 @@ struct crew_result {
     float *values[CREW_MOST], *ema[CREW_MOST]; /* all parameters, as each rank gets them */
     int64_t numel;
     struct ckpt_program_info info[CREW_MOST];
-    int32_t gathers; /* all_gathers of a step of rank 0, those that run again included */
+    /* Of rank 0's plan. */
+    int32_t gathers; /* all_gathers of a step, those that run again included */
+    int64_t left;    /* transient bytes that the backward pass leaves to the update */
+    int64_t shares;  /* bytes of fp32 gradients: of this rank's shares, of whole buckets, of */
+    int64_t buckets; /* parameters, each storage rounded up */
+    int64_t gradients;
+    int64_t least; /* transient bytes under the smallest budget */
 };
 
 /* A crew of one trains alone, without a communicator. */

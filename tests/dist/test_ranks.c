@@ -104,6 +104,32 @@ static void test_small_budget(void **state)
     crew_free(&dropped);
 }
 
+/* What waits for the update, to the byte: gradients, and the loss. */
+static void expect_left(int zero, int64_t micro)
+{
+    struct crew crew = crew_small(3, zero, micro);
+    struct crew_result r;
+    crew.steps = 1;
+    train(&crew, &r);
+    int64_t gradients = micro ? r.gradients : zero ? r.shares : r.buckets;
+    assert_true(r.shares < r.buckets && r.buckets < r.gradients);
+    if (r.left != gradients + CKPT_ALIGN)
+        fail_msg("stage %d: %lld bytes wait for the update, not %lld", zero, (long long)r.left,
+                 (long long)(gradients + CKPT_ALIGN));
+    /* Full gradients need not stand side by side, nor full values. */
+    assert_int_equal(r.least < r.gradients, zero == 3 && !micro);
+    crew_free(&r);
+}
+
+static void test_gradients_in_shares(void **state)
+{
+    (void)state;
+    expect_left(0, 0);
+    expect_left(2, 0);
+    expect_left(3, 0);
+    expect_left(3, 1);
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* What one rank alone finds in a file that ranks wrote. */
@@ -278,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_without_clipping),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_small_budget),
+        cmocka_unit_test(test_gradients_in_shares),
         cmocka_unit_test_setup_teardown(test_save_and_load, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_resume, make_fresh_dir, remove_dir),
         cmocka_unit_test(test_faults_in_a_step),
