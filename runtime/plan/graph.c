@@ -1,6 +1,7 @@
 /* From tape to graph: which storages each op reads and writes, its work, what it may not do. */
 #include <stdlib.h>
 #include <string.h>
+#include "collective.h"
 #include "plan/plan.h"
 #include "tape/tape.h"
 #include "context.h"
@@ -179,6 +180,22 @@ static bool is_rerunnable(const struct op *o)
            !(o->def->flags & (CKPT_OP_ONCE | CKPT_OP_INPLACE));
 }
 
+static void set_collective(const struct op *o, struct graph_op *to)
+{
+    static const struct {
+        const struct ckpt_op_def *def;
+        enum graph_collective kind;
+    } rows[] = {{&op_all_gather, GRAPH_ALL_GATHER},
+                {&op_all_gather_once, GRAPH_ALL_GATHER},
+                {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
+                {&op_all_reduce, GRAPH_ALL_REDUCE}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (o->def == rows[i].def) {
+            to->collective = rows[i].kind;
+            to->ranks = (int32_t)((const struct collective_attr *)o->attr)->ranks;
+        }
+}
+
 static int add_op(struct builder *b, int32_t i)
 {
     static const enum graph_phase phases[] = {GRAPH_FORWARD, GRAPH_BACKWARD, GRAPH_UPDATE};
@@ -193,6 +210,7 @@ static int add_op(struct builder *b, int32_t i)
                             .rerunnable = is_rerunnable(o),
                             .tape_op = i,
                             .name = strdup(name)};
+    set_collective(o, to);
     b->g->n_ops++;
     if (o->phase != PHASE_UPDATE)
         b->g->n_body = b->g->n_ops;

@@ -62,7 +62,7 @@ static uint64_t mix_op(uint64_t h, const struct graph *g, const struct graph_op 
         h = hash_mix(h, g->refs[o->writes + j]);
     h = hash_mix(h, o->workspace);
     h = hash_mix(h, o->phase);
-    h = hash_mix(h, o->rerunnable);
+    h = hash_mix(h, o->rerunnable | (int64_t)o->collective << 1);
     return hash_mix(h, o->tape_op);
 }
 

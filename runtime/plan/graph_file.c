@@ -5,7 +5,8 @@
  *     micro N                  bodies of a step
  *     storages N, ops N, body N, refs N
  *     storage KIND BYTES [persistent] [carried]
- *     op PHASE TAPE_OP WORKSPACE FLOPS BYTES KEY SECONDS [rerun] reads S ... writes S ...
+ *     op PHASE TAPE_OP WORKSPACE FLOPS BYTES KEY SECONDS [rerun] [COLLECTIVE RANKS]
+ *         reads S ... writes S ...     on the same line
  *     end
  */
 #include <inttypes.h>
@@ -19,6 +20,9 @@ static const char *const kinds[] = {
     [KIND_GRADIENT] = "gradient", [KIND_PARAMETER] = "parameter",   [KIND_OPTIMIZER] = "optimizer"};
 static const char *const phases[] = {
     [GRAPH_FORWARD] = "forward", [GRAPH_BACKWARD] = "backward", [GRAPH_UPDATE] = "update"};
+static const char *const collectives[] = {[GRAPH_ALL_GATHER - 1] = "all_gather",
+                                          [GRAPH_REDUCE_SCATTER - 1] = "reduce_scatter",
+                                          [GRAPH_ALL_REDUCE - 1] = "all_reduce"};
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -45,6 +49,8 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     fprintf(f, " %016" PRIx64, o->cost_key);
     put_real(f, o->seconds);
     fputs(o->rerunnable ? " rerun" : "", f);
+    if (o->collective)
+        fprintf(f, " %s %" PRId32, collectives[o->collective - 1], o->ranks);
     put_refs(f, "reads", &g->refs[o->reads], o->n_reads);
     put_refs(f, "writes", &g->refs[o->writes], o->n_writes);
     lines_put_name(f, o->name && *o->name ? o->name : "unnamed");
@@ -88,6 +94,7 @@ struct reader {
     int32_t list;  /* number of the running list of refs */
     int64_t bytes; /* of all storages so far */
     int64_t room_storages, room_ops, room_refs;
+    int32_t ranks; /* of collectives so far, or 0 */
 };
 
 /* Memory is taken for lines that are there, not for a count in the header. */
@@ -195,6 +202,28 @@ static void check_phase(struct reader *r, int32_t i, enum graph_phase phase, int
                    n_body);
 }
 
+/* Every collective of a graph is over the same ranks. */
+static void get_collective(struct reader *r, struct graph_op *o)
+{
+    struct lines *l = r->l;
+    for (int k = 0; k < COUNT(collectives) && !o->collective; k++)
+        if (lines_take(l, collectives[k]))
+            o->collective = (enum graph_collective)(k + 1);
+    if (!o->collective)
+        return;
+    o->ranks = (int32_t)lines_number(l, "the number of ranks", 2, 1 << 20);
+    if (r->ranks && r->ranks != o->ranks)
+        lines_fail(l, CKPT_EFORMAT, "a collective of %" PRId32 " ranks after one of %" PRId32,
+                   o->ranks, r->ranks);
+    r->ranks = o->ranks;
+}
+
+static void check_collective(struct reader *r, const struct graph_op *o)
+{
+    if (o->collective && (o->n_reads != 1 || o->n_writes != 1))
+        lines_fail(r->l, CKPT_EFORMAT, "a collective reads one storage and writes one");
+}
+
 static void get_op(struct reader *r, int32_t i, int32_t n_body)
 {
     struct lines *l = r->l;
@@ -213,10 +242,12 @@ static void get_op(struct reader *r, int32_t i, int32_t n_body)
     o.rerunnable = lines_take(l, "rerun");
     if (o.rerunnable && o.phase != GRAPH_FORWARD)
         lines_fail(l, CKPT_EFORMAT, "a rerunnable op is a forward op");
+    get_collective(r, &o);
     o.reads = g->n_refs;
     o.n_reads = get_refs(r, true);
     o.writes = g->n_refs;
     o.n_writes = get_refs(r, false);
+    check_collective(r, &o);
     o.name = get_name(l);
     if (!reserve(r, (void **)&g->ops, &r->room_ops, i, sizeof(o))) {
         free(o.name);

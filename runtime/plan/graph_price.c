@@ -1,5 +1,5 @@
 /* What the ops of a graph take on a machine: measured where it was, a roofline estimate else. */
-#include "plan/plan.h"
+#include "plan/comm.h"
 
 /* A feed reads nothing and fills an input. */
 static bool is_feed(const struct graph *g, const struct graph_op *o)
@@ -16,14 +16,22 @@ static double transfer_rate(const struct graph *g, const struct graph_op *o,
     return o->n_writes ? m->bandwidth : m->d2h;
 }
 
+static double estimate(const struct graph *g, const struct graph_op *o, const struct machine *m)
+{
+    if (o->collective)
+        return collective_seconds(&m->links, o->collective, (double)collective_bytes(g, o),
+                                  o->ranks);
+    double by_flops = o->flops / m->flops, by_bytes = o->bytes / transfer_rate(g, o, m);
+    return by_flops > by_bytes ? by_flops : by_bytes;
+}
+
 void graph_price(struct graph *g, const struct machine *m)
 {
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
         if (o->cost_key && machine_cost(m, o->cost_key, &o->seconds))
             continue;
-        double by_flops = o->flops / m->flops, by_bytes = o->bytes / transfer_rate(g, o, m);
-        o->seconds = (by_flops > by_bytes ? by_flops : by_bytes) + m->overhead;
+        o->seconds = estimate(g, o, m) + m->overhead;
     }
 }
 

@@ -1,6 +1,7 @@
 /*
- * Machine files: one JSON object, every member but "devices" required, none unknown.  Most are rows
- * of one table, which both the reader and the writer walk, so that files come out in one order.
+ * Machine files: one JSON object, every member but "devices" and those of links required, none
+ * unknown.  Most are rows of one table, which both the reader and the writer walk, so that files
+ * come out in one order.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -31,6 +32,11 @@ const struct machine machine_cpu = {.name = "cpu",
                                     .host_bandwidth = 15e9,
                                     .nvme_read = 2e9,
                                     .nvme_write = 1e9,
+                                    .links = {.host = 4e9,
+                                              .host_latency = 2e-5,
+                                              .net = 1e9,
+                                              .net_latency = 5e-5,
+                                              .ranks_per_host = 4},
                                     .source = "a plain computer with a few cores"};
 
 /* Ops are timed where they run; what is left to guess are the links. */
@@ -49,6 +55,11 @@ const struct machine machine_cuda = {.name = "a GPU",
                                      .host_bandwidth = 1e11,
                                      .nvme_read = 3e9,
                                      .nvme_write = 2e9,
+                                     .links = {.host = 2e10,
+                                               .host_latency = 5e-6,
+                                               .net = 1e10,
+                                               .net_latency = 1.5e-5,
+                                               .ranks_per_host = 8},
                                      .source = "figures any data centre GPU reaches"};
 
 enum member_type {
@@ -56,17 +67,23 @@ enum member_type {
     MEMBER_OPTIONAL_BYTES,
     MEMBER_RATE,
     MEMBER_OPTIONAL_RATE,
-    MEMBER_TIME
+    MEMBER_TIME,
+    MEMBER_COUNT
 };
 
 static const struct member {
     const char *name;
     enum member_type type;
     size_t offset;
+    bool of_links; /* may be missing: then it is that of the built-in machine */
 } members[] = {
 #define ROW(name, type)                                                                            \
     {                                                                                              \
-#name, type, offsetof(struct machine, name)                                                \
+#name, type, offsetof(struct machine, name), false                                         \
+    }
+#define LINK_ROW(name, field, type)                                                                \
+    {                                                                                              \
+        name, type, offsetof(struct machine, links.field), true                                    \
     }
     ROW(memory, MEMBER_BYTES),
     ROW(process, MEMBER_OPTIONAL_BYTES),
@@ -81,6 +98,12 @@ static const struct member {
     ROW(nvme_read, MEMBER_OPTIONAL_RATE),
     ROW(nvme_write, MEMBER_OPTIONAL_RATE),
     ROW(nvme_endurance, MEMBER_OPTIONAL_RATE),
+    LINK_ROW("link_host", host, MEMBER_RATE),
+    LINK_ROW("link_host_latency", host_latency, MEMBER_TIME),
+    LINK_ROW("link_net", net, MEMBER_RATE),
+    LINK_ROW("link_net_latency", net_latency, MEMBER_TIME),
+    LINK_ROW("ranks_per_host", ranks_per_host, MEMBER_COUNT),
+#undef LINK_ROW
 #undef ROW
 };
 #define N_MEMBERS (sizeof(members) / sizeof(members[0]))
@@ -148,18 +171,20 @@ static void get_devices(struct reader *r, const json_t *root, struct machine *m)
                   sizeof(m->devices[0]));
 }
 
-static bool is_bytes(const struct member *row)
+static bool is_whole(const struct member *row)
 {
-    return row->type == MEMBER_BYTES || row->type == MEMBER_OPTIONAL_BYTES;
+    return row->type == MEMBER_BYTES || row->type == MEMBER_OPTIONAL_BYTES ||
+           row->type == MEMBER_COUNT;
 }
 
-static void get_bytes(struct reader *r, const struct member *row, const json_t *value, int64_t *dst)
+static void get_whole(struct reader *r, const struct member *row, const json_t *value, int64_t *dst)
 {
-    int64_t least = row->type == MEMBER_BYTES;
+    int64_t least = row->type != MEMBER_OPTIONAL_BYTES;
+    int64_t most = row->type == MEMBER_COUNT ? 1 << 20 : INT64_MAX / 4;
     if (!json_is_integer(value) || json_integer_value(value) < least ||
-        json_integer_value(value) > INT64_MAX / 4)
-        fail(r, CKPT_EFORMAT, "\"%s\" must be a whole number of bytes from %" PRId64 " to %" PRId64,
-             row->name, least, INT64_MAX / 4);
+        json_integer_value(value) > most)
+        fail(r, CKPT_EFORMAT, "\"%s\" must be a whole number%s from %" PRId64 " to %" PRId64,
+             row->name, row->type == MEMBER_COUNT ? "" : " of bytes", least, most);
     else
         *dst = json_integer_value(value);
 }
@@ -175,12 +200,13 @@ static const struct range {
 
 static void get_member(struct reader *r, const json_t *root, const struct member *row, void *m)
 {
-    const json_t *value = get(r, root, row->name);
+    bool left_out = row->of_links && !json_object_get(root, row->name);
+    const json_t *value = left_out ? NULL : get(r, root, row->name);
     void *field = (char *)m + row->offset;
     if (!value)
         return;
-    if (is_bytes(row)) {
-        get_bytes(r, row, value, field);
+    if (is_whole(row)) {
+        get_whole(r, row, value, field);
         return;
     }
     const struct range *range = &ranges[row->type];
@@ -290,6 +316,7 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
     m->estimate = json_is_true(estimate);
     get_backend(r, root, m);
     get_devices(r, root, m);
+    m->links = m->backend == CKPT_ON_CUDA ? machine_cuda.links : machine_cpu.links;
     for (size_t i = 0; i < N_MEMBERS; i++)
         get_member(r, root, &members[i], m);
     get_costs(r, root, m);
@@ -430,7 +457,7 @@ static void put_machine(FILE *f, const void *user)
     put_devices(f, m);
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const void *field = (const char *)m + members[i].offset;
-        if (is_bytes(&members[i]))
+        if (is_whole(&members[i]))
             snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
         else
             lines_format_real(text, *(const double *)field);

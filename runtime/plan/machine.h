@@ -15,6 +15,17 @@ struct machine_cost {
 
 enum { MACHINE_DEVICES = 8 };
 
+/*
+ * What carries collectives.  A rate is what a rank reaches in a collective of many bytes, each way:
+ * the bus bandwidth that benchmarks of collectives print.  net is that of one rank between hosts;
+ * all ranks of a host send at once.
+ */
+struct links {
+    double host, host_latency; /* between ranks of a host: B/s, seconds a hop */
+    double net, net_latency;
+    int64_t ranks_per_host;
+};
+
 struct machine {
     char name[64];
     char file[64];                     /* that it was read from, without its directory, or "" */
@@ -30,6 +41,7 @@ struct machine {
     double host_bandwidth;             /* host memory, B/s (read + write) */
     double nvme_read, nvme_write;      /* 0: none */
     double nvme_endurance;             /* bytes that may be written in its life, 0 unknown */
+    struct links links;                /* to other ranks */
     struct machine_cost *costs;        /* sorted by key, each key once */
     int32_t n_costs;
     char source[512]; /* where the figures come from */

@@ -47,6 +47,9 @@ struct graph_storage {
     char *name; /* for tables and messages; owned */
 };
 
+/* What all ranks run together. */
+enum graph_collective { GRAPH_LOCAL, GRAPH_ALL_GATHER, GRAPH_REDUCE_SCATTER, GRAPH_ALL_REDUCE };
+
 struct graph_op {
     int32_t reads, n_reads;   /* graph.refs[reads ..]: storages read; each listed once */
     int32_t writes, n_writes; /* storages written; one that is both is changed in place */
@@ -55,6 +58,8 @@ struct graph_op {
     double flops, bytes;      /* work: arithmetic, and device memory read and written */
     uint64_t cost_key;        /* of its measured cost: op name, dtypes, shapes */
     enum graph_phase phase;
+    enum graph_collective collective;
+    int32_t ranks;   /* of a collective */
     bool rerunnable; /* pure: the same inputs give the same outputs, any number of times */
     bool view_only;  /* reserved: ops without kernel never get here */
     int32_t tape_op;
