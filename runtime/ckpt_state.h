@@ -42,6 +42,14 @@ CKPT_API int ckpt_load_state(ckpt *c, const char *path);
  */
 CKPT_API int64_t ckpt_updates(const ckpt *c);
 
+/*
+ * A program that does not train is in no state, and begins to count its steps anew.  Where its
+ * random numbers should not, as the noise of an encoder that works for a training program, this
+ * says by which step the next one draws them, 0 <= step < 2^52; those after it go on from there.
+ * Returns 0; CKPT_EINVAL: no such step, or a program that trains.
+ */
+CKPT_API int ckpt_set_random_step(ckpt_program *p, int64_t step);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "autoencoder.h"
+#include "ckpt_state.h"
 
 bool stdit_vae_owns(const char *name)
 {
@@ -110,7 +111,21 @@ static int64_t in_clip(const struct stdit_vae *v, int64_t first, int64_t i)
     return (c * v->latent_frames + first + i / v->channels / plane) * plane + p;
 }
 
-int stdit_vae_encode(struct stdit_vae *v, const uint8_t *rgb, float *z)
+/* Runs the program of the chunk that starts at frame at.  Its noise is that of a step of its own,
+ * apart from those of programs that train. */
+static int encode_chunk(struct stdit_vae *v, int64_t sample, int64_t at, int64_t pixels,
+                        int64_t cell)
+{
+    int64_t n = chunk_at(v, at), chunks = (v->frames + VAE_CHUNK - 1) / VAE_CHUNK;
+    int64_t step = (INT64_C(1) << 51) + sample * chunks + at / VAE_CHUNK;
+    struct vae_coder *k = &v->coder[at && n < VAE_CHUNK];
+
+    if (ckpt_set_random_step(k->program, step))
+        return say_fail("%s", ckpt_error(k->context));
+    return vae_coder_run(k, "x", v->x, n * pixels, "latents", v->z, vae_latent_frames(n, 0) * cell);
+}
+
+int stdit_vae_encode(struct stdit_vae *v, int64_t sample, const uint8_t *rgb, float *z)
 {
     struct vae_coder *k = &v->coder[0];
     int64_t pixels = k->padded_height * k->padded_width * 3, first = 0;
@@ -120,8 +135,7 @@ int stdit_vae_encode(struct stdit_vae *v, const uint8_t *rgb, float *z)
         int64_t n = chunk_at(v, at), latents = vae_latent_frames(n, 0);
         for (int64_t f = 0; f < n; f++)
             vae_coder_take_frame(k, rgb + (at + f) * v->height * v->width * 3, v->x + f * pixels);
-        if (vae_coder_run(&v->coder[at && n < VAE_CHUNK], "x", v->x, n * pixels, "latents", v->z,
-                          latents * cell))
+        if (encode_chunk(v, sample, at, pixels, cell))
             return -1;
         for (int64_t i = 0; i < latents * cell; i++)
             z[in_clip(v, first, i)] = v->z[i];

@@ -34,8 +34,8 @@ enum stdit_direction { STDIT_ENCODE, STDIT_DECODE };
 int stdit_vae_compile(struct stdit_vae *v, enum stdit_direction direction, bool least);
 
 /* A clip [frames][height][width][3] to latents [channels, latent_frames, rows, columns], and back.
- */
-int stdit_vae_encode(struct stdit_vae *v, const uint8_t *rgb, float *z);
+ * The latents are drawn from their distribution by the number of the sample alone. */
+int stdit_vae_encode(struct stdit_vae *v, int64_t sample, const uint8_t *rgb, float *z);
 int stdit_vae_decode(struct stdit_vae *v, const float *z, uint8_t *rgb);
 
 /* Whether a parameter is the autoencoder's. */

@@ -99,10 +99,11 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step)
     int64_t z = stdit_data_z(&r->data);
 
     for (int64_t i = 0; i < b->size; i++) {
+        int64_t sample = step * b->size + i;
         uint8_t *rgb;
-        if (stdit_videos_read(&r->data.videos, (step * b->size + i) % r->data.rows, &rgb))
+        if (stdit_videos_read(&r->data.videos, sample % r->data.rows, &rgb))
             return -1;
-        int rc = stdit_vae_encode(&r->data.vae, rgb, b->z + i * z);
+        int rc = stdit_vae_encode(&r->data.vae, sample, rgb, b->z + i * z);
         free(rgb);
         if (rc)
             return -1;

@@ -1,4 +1,5 @@
 /* How far the programs of a context have come, for states of training. */
+#include "ckpt_state.h"
 #include "exec/program.h"
 
 int context_count_training(const ckpt *c)
@@ -35,4 +36,15 @@ void context_set_counts(ckpt *c, const int64_t *steps)
     for (struct ckpt_program *p = c->programs; p; p = p->next)
         if (p->trains)
             p->before = steps[--at] - p->steps;
+}
+
+int ckpt_set_random_step(ckpt_program *p, int64_t step)
+{
+    if (p->trains)
+        return context_fail(p->c, CKPT_EINVAL,
+                            "the random numbers of a program that trains follow from its steps");
+    if (step < 0 || step >= INT64_C(1) << 52)
+        return context_fail(p->c, CKPT_EINVAL, "step %lld is not in [0, 2^52)", (long long)step);
+    p->shift = step - p->before - p->submitted;
+    return CKPT_OK;
 }

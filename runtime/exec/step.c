@@ -114,7 +114,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         p->runs[flight * p->tape->n_micro + m] =
             (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
-                              .step = p->before + p->submitted,
+                              .step = p->before + p->submitted + p->shift,
                               .micro = p->c->rank * p->tape->n_micro + m,
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,

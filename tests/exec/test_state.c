@@ -149,6 +149,52 @@ static void test_two_programs(void **state)
     free(parts.state);
 }
 
+/* ---- programs that do not train ---------------------------------------------------------------
+ */
+
+enum { DRAWN = 8 };
+
+static ckpt_tensor record_drawn(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)user;
+    ckpt_output(t, "drawn", ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, DRAWN}));
+    return CKPT_NONE;
+}
+
+static void draw(ckpt *c, ckpt_program *p, float *x)
+{
+    if (ckpt_step(p, NULL) || ckpt_fetch(p, "drawn", x, DRAWN * sizeof *x))
+        fail_msg("%s", ckpt_error(c));
+}
+
+/* Their random numbers are those of the steps that they are told. */
+static void test_random_step(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true);
+    float x[5][DRAWN];
+    ckpt *c;
+    ckpt_program *trains, *p;
+    small_open(&r, &c, &trains);
+    if (ckpt_compile(c, record_drawn, NULL, NULL, 1, &p))
+        fail_msg("%s", ckpt_error(c));
+    for (int i = 0; i < 5; i++) {
+        if (i == 3)
+            assert_int_equal(ckpt_set_random_step(p, 1), 0);
+        draw(c, p, x[i]);
+    }
+    assert_memory_equal(x[3], x[1], sizeof x[1]);
+    assert_memory_equal(x[4], x[2], sizeof x[2]);
+    assert_true(memcmp(x[1], x[2], sizeof x[1]) && memcmp(x[1], x[0], sizeof x[1]));
+    assert_int_equal(ckpt_set_random_step(p, (INT64_C(1) << 52) - 1), 0);
+    draw(c, p, x[3]);
+    assert_int_equal(ckpt_set_random_step(p, -1), CKPT_EINVAL);
+    assert_int_equal(ckpt_set_random_step(p, INT64_C(1) << 52), CKPT_EINVAL);
+    assert_int_equal(ckpt_set_random_step(trains, 0), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "trains"));
+    ckpt_close(c);
+}
+
 /* What was trained meanwhile is forgotten. */
 static void test_back(void **state)
 {
@@ -328,9 +374,9 @@ static void test_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_budgets),     IN_DIRECTORY(test_two_programs), IN_DIRECTORY(test_back),
-        IN_DIRECTORY(test_failed_save), IN_DIRECTORY(test_other_runs),   IN_DIRECTORY(test_damaged),
-        IN_DIRECTORY(test_weights),
+        IN_DIRECTORY(test_budgets), IN_DIRECTORY(test_two_programs), IN_DIRECTORY(test_random_step),
+        IN_DIRECTORY(test_back),    IN_DIRECTORY(test_failed_save),  IN_DIRECTORY(test_other_runs),
+        IN_DIRECTORY(test_damaged), IN_DIRECTORY(test_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

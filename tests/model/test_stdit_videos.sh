@@ -46,6 +46,22 @@ runs "weights" "$train" $data --clips 1 --steps 4 --sample-steps 0 --log "$work/
 cmp -s "$work/w" "$work/w2" && fail "--clips 1 read the same clips"
 runs "2 micro-steps of 2" "$train" $data --batch 4 --micro-batch 2 --steps 1 --sample-steps 0
 
+# Two steps and two more are four, to the bit: the noise of latents goes on, too.  Clips of a chunk and
+# of a part of one, batches.
+clip "$work/long.rgb" 40 40
+for of in "" "--batch 2 --frames 18 --video-dir $work/long.rgb"; do
+    runs "state" "$train" $data $of --steps 4 --sample-steps 0 --log "$work/whole.log" \
+        --save-state "$work/whole.state"
+    runs "state" "$train" $data $of --steps 2 --sample-steps 0 --save-state "$work/state"
+    runs "after 2 steps" "$train" $data $of --steps 4 --sample-steps 0 --resume "$work/state" \
+        --log "$work/rest.log" --save-state "$work/rest.state"
+    losses "$work/whole.log" | tail -n 2 >"$work/a"
+    losses "$work/rest.log" >"$work/b"
+    cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
+    cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
+    rm -f "$work/whole.log" "$work/rest.log"
+done
+
 # The budget holds weights and activations of both; below the least it is refused, with that.
 refuses 1 "needs at least" "$train" $data --steps 1 --sample-steps 0 --vram 1M
 smallest=$(needed)
