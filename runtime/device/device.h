@@ -8,13 +8,14 @@
 
 #include "base.h"
 
-/* COMM is for collectives.  READ and WRITE are for files: they take io, record and wait only. */
 enum queue {
     QUEUE_COMPUTE,
     QUEUE_COPY_IN,
     QUEUE_COPY_OUT,
-    QUEUE_COMM,
-    QUEUE_READ,
+    QUEUE_COMM,    /* collectives */
+    QUEUE_FILE_IN, /* copies from what READ has read, which nothing faster should stand behind */
+    QUEUE_FILE_OUT,
+    QUEUE_READ, /* READ and WRITE are for files: they take io, record and wait only */
     QUEUE_WRITE,
     QUEUE_COUNT
 };

@@ -40,6 +40,12 @@ struct staging {
     int32_t next;
 };
 
+/* The parks whose copies one queue makes, in its order. */
+enum { LINE_IN, LINE_OUT, LINE_FILE_IN, LINE_FILE_OUT, LINE_COUNT };
+struct line {
+    int32_t *parks, n, done;
+};
+
 struct lowering {
     struct ckpt_program *p;
     struct lowered *l;
@@ -54,8 +60,7 @@ struct lowering {
     int64_t workspace;    /* of the step at hand */
     int32_t born, dead;   /* instances seen so far */
     struct route *routes; /* per park */
-    int32_t *out_order, *in_order; /* parks in the order of the queues */
-    int32_t n_out, out_done, in_done;
+    struct line lines[LINE_COUNT];
     int32_t *left_by; /* per instance: the park whose copy out reads it at its end, or -1 */
     int32_t *made_by; /* per instance: the step of the collective that writes it, or -1 */
     int32_t *begins;  /* per step: a collective there waits for the end of this one, or -1 */

@@ -4,10 +4,12 @@
  * Out: the copy waits for the end of the step behind which the storage leaves, and whoever takes
  * its room next waits for the copy.  In: the copy waits for the last step that needed the room, for
  * copies that still read there, and for the bytes to be in the tier; the step that uses the storage
- * waits for the copy.  Both queues are served in the order of the plan.
+ * waits for the copy.  Every queue is served in the order of the plan.
  *
  * What goes to a file passes through slots of host memory, a few for each direction in turn; the
- * events of a slot tell the queue of the device and that of the file whose turn it is.
+ * events of a slot tell the queue of the device and that of the file whose turn it is.  Copies to
+ * and from slots come at the speed of the drive, so no others stand behind them: they have queues
+ * of their own.
  *
  * That a tier's bytes are not overwritten while they are still copied in needs no event: the next
  * copy out to them waits for a step that comes behind the one that has waited for the copy in.
@@ -19,6 +21,11 @@
 static bool wraps(const struct plan_park *k)
 {
     return k->use_step <= k->out_step;
+}
+
+static bool in_file(const struct plan_park *k)
+{
+    return k->tier == FATE_PARK_NVME;
 }
 
 static int64_t park_bytes(const struct lowering *w, const struct plan_park *k)
@@ -58,7 +65,7 @@ static int find_rooms(struct lowering *w, int32_t n)
         return CKPT_ENOMEM;
     struct departure *d = &w->departures.data[r->departure];
     d->crosses = wraps(k) || k->out_step >= p->n_body;
-    if (k->tier == FATE_PARK_NVME)
+    if (in_file(k))
         d->written = lower_event(w);
     w->left_by[out] = n;
     if (k->free_step < k->out_step) /* both pieces, before and after the end of the step */
@@ -121,30 +128,36 @@ static int by_turn(const void *a, const void *b)
     return x->park < y->park ? -1 : 1;
 }
 
-static int sort_queues(struct lowering *w)
+static struct turn turn_of(const struct plan *p, int32_t n, bool out)
+{
+    const struct plan_park *k = &p->parks[n];
+    if (out)
+        return (struct turn){n, (k->out_step >= p->n_body) + wraps(k), k->out_step, k->out_start};
+    return (struct turn){n, k->in_step >= p->n_body, k->use_step, k->in_start};
+}
+
+/* Host memory and files have queues of their own: a drive is slower than the link. */
+static int sort_lines(struct lowering *w)
 {
     const struct plan *p = w->p->plan;
     struct turn *turns = malloc(((size_t)p->n_parks + 1) * sizeof *turns);
     if (!turns)
         return CKPT_ENOMEM;
-    for (int32_t n = 0; n < p->n_parks; n++) {
-        const struct plan_park *k = &p->parks[n];
-        turns[n] = (struct turn){n, k->in_step >= p->n_body, k->use_step, k->in_start};
+    for (int i = 0; i < LINE_COUNT; i++) {
+        struct line *line = &w->lines[i];
+        bool out = i == LINE_OUT || i == LINE_FILE_OUT, file = i >= LINE_FILE_IN;
+        for (int32_t n = 0; n < p->n_parks; n++)
+            if (in_file(&p->parks[n]) == file && !(out && p->parks[n].clean))
+                turns[line->n++] = turn_of(p, n, out);
+        qsort(turns, (size_t)line->n, sizeof *turns, by_turn);
+        line->parks = malloc(((size_t)line->n + 1) * sizeof *line->parks);
+        for (int32_t n = 0; n < line->n && line->parks; n++)
+            line->parks[n] = turns[n].park;
+        if (!line->parks)
+            break;
     }
-    qsort(turns, (size_t)p->n_parks, sizeof *turns, by_turn);
-    for (int32_t n = 0; n < p->n_parks; n++)
-        w->in_order[n] = turns[n].park;
-    for (int32_t n = 0; n < p->n_parks; n++) {
-        const struct plan_park *k = &p->parks[n];
-        if (!k->clean)
-            turns[w->n_out++] =
-                (struct turn){n, (k->out_step >= p->n_body) + wraps(k), k->out_step, k->out_start};
-    }
-    qsort(turns, (size_t)w->n_out, sizeof *turns, by_turn);
-    for (int32_t n = 0; n < w->n_out; n++)
-        w->out_order[n] = turns[n].park;
     free(turns);
-    return 0;
+    return w->lines[LINE_COUNT - 1].parks ? 0 : CKPT_ENOMEM;
 }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -175,13 +188,10 @@ static void number_slots(struct lowering *w)
 int parks_start(struct lowering *w)
 {
     const struct plan *p = w->p->plan;
-    size_t n = (size_t)p->n_parks + 1;
-    w->routes = calloc(n, sizeof *w->routes);
-    w->in_order = calloc(n, sizeof *w->in_order);
-    w->out_order = calloc(n, sizeof *w->out_order);
+    w->routes = calloc((size_t)p->n_parks + 1, sizeof *w->routes);
     w->left_by = malloc(((size_t)p->n_instances + 1) * sizeof *w->left_by);
     w->ends = malloc(((size_t)p->n_steps + 1) * sizeof *w->ends);
-    if (!w->routes || !w->in_order || !w->out_order || !w->left_by || !w->ends)
+    if (!w->routes || !w->left_by || !w->ends)
         return CKPT_ENOMEM;
     memset(w->left_by, -1, ((size_t)p->n_instances + 1) * sizeof *w->left_by);
     memset(w->ends, NO_EVENT, ((size_t)p->n_steps + 1) * sizeof *w->ends);
@@ -196,14 +206,14 @@ int parks_start(struct lowering *w)
     }
     number_ends(w);
     number_slots(w);
-    return sort_queues(w);
+    return sort_lines(w);
 }
 
 void parks_free(struct lowering *w)
 {
     free(w->routes);
-    free(w->in_order);
-    free(w->out_order);
+    for (int i = 0; i < LINE_COUNT; i++)
+        free(w->lines[i].parks);
     free(w->left_by);
     free(w->ends);
     free(w->departures.data);
@@ -211,10 +221,22 @@ void parks_free(struct lowering *w)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+/* Of the copies in and out of a park. */
+static enum queue queue_in(const struct plan_park *k)
+{
+    return in_file(k) ? QUEUE_FILE_IN : QUEUE_COPY_IN;
+}
+
+static enum queue queue_out(const struct plan_park *k)
+{
+    return in_file(k) ? QUEUE_FILE_OUT : QUEUE_COPY_OUT;
+}
+
 static void emit_copy(struct lowering *w, enum instr_kind kind, int32_t park, int64_t device,
                       void *host, int64_t bytes)
 {
-    struct instr *i = lower_emit(w, kind, kind == INSTR_PARK_IN ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
+    const struct plan_park *k = &w->p->plan->parks[park];
+    struct instr *i = lower_emit(w, kind, kind == INSTR_PARK_IN ? queue_in(k) : queue_out(k));
     i->park = park;
     i->device = lower_address(w, device);
     i->host = host;
@@ -256,9 +278,9 @@ static void write_pieces(struct lowering *w, int32_t n)
     for (int64_t at = 0; at < all; at += PLAN_STAGING_SLOT) {
         int64_t bytes = min_i64(all - at, PLAN_STAGING_SLOT);
         int32_t i = w->out.next++ % PLAN_STAGING_SLOTS;
-        lower_wait(w, QUEUE_COPY_OUT, w->out.empty[i]);
+        lower_wait(w, QUEUE_FILE_OUT, w->out.empty[i]);
         emit_copy(w, INSTR_PARK_OUT, n, w->routes[n].out + at, slot(w, false, i), bytes);
-        emit_record(w, QUEUE_COPY_OUT, w->out.full[i], true);
+        emit_record(w, QUEUE_FILE_OUT, w->out.full[i], true);
         lower_wait(w, QUEUE_WRITE, w->out.full[i]);
         emit_io(w, INSTR_WRITE, n, k->tier_offset + at, slot(w, false, i), bytes);
         emit_record(w, QUEUE_WRITE, w->out.empty[i], false);
@@ -270,14 +292,15 @@ static void send_out(struct lowering *w, int32_t n)
 {
     const struct plan_park *k = &w->p->plan->parks[n];
     const struct route *r = &w->routes[n];
-    lower_wait(w, QUEUE_COPY_OUT, w->ends[1 + k->out_step]);
-    if (k->tier == FATE_PARK_HOST)
+    enum queue queue = queue_out(k);
+    lower_wait(w, queue, w->ends[1 + k->out_step]);
+    if (!in_file(k))
         emit_copy(w, INSTR_PARK_OUT, n, r->out, host_home(w, k), park_bytes(w, k));
     else
         write_pieces(w, n);
     if (w->p->c->options.verify)
         emit_copy(w, INSTR_POISON, n, r->out, NULL, park_bytes(w, k));
-    emit_record(w, QUEUE_COPY_OUT, w->departures.data[r->departure].event, false);
+    emit_record(w, queue, w->departures.data[r->departure].event, false);
     lower_departed(w, r->departure);
 }
 
@@ -291,16 +314,16 @@ static void read_pieces(struct lowering *w, int32_t n)
         lower_wait(w, QUEUE_READ, w->in.empty[i]);
         emit_io(w, INSTR_READ, n, k->tier_offset + at, slot(w, true, i), bytes);
         emit_record(w, QUEUE_READ, w->in.full[i], false);
-        lower_wait(w, QUEUE_COPY_IN, w->in.full[i]);
+        lower_wait(w, QUEUE_FILE_IN, w->in.full[i]);
         emit_copy(w, INSTR_PARK_IN, n, w->routes[n].in + at, slot(w, true, i), bytes);
-        emit_record(w, QUEUE_COPY_IN, w->in.empty[i], true);
+        emit_record(w, QUEUE_FILE_IN, w->in.empty[i], true);
     }
 }
 
 /* Whoever reads the tier waits until the bytes are there. */
 static void await_source(struct lowering *w, int32_t n)
 {
-    bool file = w->p->plan->parks[n].tier == FATE_PARK_NVME;
+    bool file = in_file(&w->p->plan->parks[n]);
     enum queue queue = file ? QUEUE_READ : QUEUE_COPY_IN;
     if (w->routes[n].source < 0)
         return;
@@ -314,14 +337,15 @@ static void bring_in(struct lowering *w, int32_t n)
 {
     const struct plan_park *k = &w->p->plan->parks[n];
     const struct route *r = &w->routes[n];
-    lower_wait(w, QUEUE_COPY_IN, w->ends[1 + r->room]);
-    lower_take_room(w, QUEUE_COPY_IN, r->in, park_bytes(w, k));
+    enum queue queue = queue_in(k);
+    lower_wait(w, queue, w->ends[1 + r->room]);
+    lower_take_room(w, queue, r->in, park_bytes(w, k));
     await_source(w, n);
-    if (k->tier == FATE_PARK_HOST)
+    if (!in_file(k))
         emit_copy(w, INSTR_PARK_IN, n, r->in, host_home(w, k), park_bytes(w, k));
     else
         read_pieces(w, n);
-    emit_record(w, QUEUE_COPY_IN, r->event, false);
+    emit_record(w, queue, r->event, false);
     w->arriving[k->storage] = r->event;
 }
 
@@ -330,8 +354,11 @@ void parks_before(struct lowering *w, int32_t step)
     const struct plan *p = w->p->plan;
     if (step == 0 && w->ends[0] != NO_EVENT)
         emit_record(w, QUEUE_COMPUTE, w->ends[0], false);
-    while (w->in_done < p->n_parks && p->parks[w->in_order[w->in_done]].in_step <= step)
-        bring_in(w, w->in_order[w->in_done++]);
+    for (int i = LINE_IN; i < LINE_COUNT; i += 2) {
+        struct line *line = &w->lines[i];
+        while (line->done < line->n && p->parks[line->parks[line->done]].in_step <= step)
+            bring_in(w, line->parks[line->done++]);
+    }
 }
 
 void parks_after(struct lowering *w, int32_t step)
@@ -339,8 +366,11 @@ void parks_after(struct lowering *w, int32_t step)
     const struct plan *p = w->p->plan;
     if (w->ends[1 + step] != NO_EVENT)
         emit_record(w, QUEUE_COMPUTE, w->ends[1 + step], false);
-    while (w->out_done < w->n_out && p->parks[w->out_order[w->out_done]].out_step <= step)
-        send_out(w, w->out_order[w->out_done++]);
+    for (int i = LINE_OUT; i < LINE_COUNT; i += 2) {
+        struct line *line = &w->lines[i];
+        while (line->done < line->n && p->parks[line->parks[line->done]].out_step <= step)
+            send_out(w, line->parks[line->done++]);
+    }
 }
 
 bool parks_bring(const struct lowering *w, const struct plan_instance *i)

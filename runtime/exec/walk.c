@@ -138,6 +138,7 @@ static void walk_parked(struct ckpt_program *p, int flight)
     struct device *d = p->c->device;
     const struct instr *instrs = p->lowered.instrs.data;
     d->ops->mark(d, flight, QUEUE_COPY_OUT);
+    d->ops->mark(d, flight, QUEUE_FILE_OUT);
     d->ops->mark(d, flight, QUEUE_WRITE);
     upload_run(p, flight);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
@@ -155,6 +156,7 @@ static void walk_parked(struct ckpt_program *p, int flight)
     d->ops->mark(d, flight, QUEUE_COMPUTE);
     d->ops->mark(d, flight, QUEUE_COPY_IN);
     d->ops->mark(d, flight, QUEUE_COMM);
+    d->ops->mark(d, flight, QUEUE_FILE_IN);
     d->ops->mark(d, flight, QUEUE_READ);
 }
 

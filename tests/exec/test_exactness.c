@@ -200,6 +200,23 @@ static ckpt_tensor probe(ckpt_tape *t, int64_t batch, void *user)
     return y;
 }
 
+/* What goes to a file, at the speed of the drive, holds up no copy to or from host memory. */
+static void expect_queues(const struct lowered *l, const struct plan *p)
+{
+    int file = 0, host = 0;
+    for (int32_t i = 0; i < l->n_instrs; i++) {
+        const struct instr *n = &l->instrs.data[i];
+        if (n->kind != INSTR_PARK_IN && n->kind != INSTR_PARK_OUT)
+            continue;
+        bool in = n->kind == INSTR_PARK_IN, far = p->parks[n->park].tier == FATE_PARK_NVME;
+        assert_int_equal(n->queue, far ? (in ? QUEUE_FILE_IN : QUEUE_FILE_OUT)
+                                       : (in ? QUEUE_COPY_IN : QUEUE_COPY_OUT));
+        file += far;
+        host += !far;
+    }
+    assert_true(file && host);
+}
+
 /* Steps of two programs by turns: copies of the one are under way when the other begins, in the
  * same part of the arena. */
 static void test_two_programs(void **state)
@@ -221,6 +238,7 @@ static void test_two_programs(void **state)
     small_force(&parked, &f, path, &tiers, &count);
     small_use_tiers(&parked, path, &tiers, nvme);
     small_open(&parked, &c, &p);
+    expect_queues(&p->lowered, p->plan);
     ckpt_tensor w = ckpt_param(c, "probe", CKPT_F32, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, 0);
     c->options.micro_batch = 0;
     if (ckpt_compile(c, probe, &w, NULL, SAMPLES, &other))
