@@ -5,33 +5,18 @@
 #include "kernels.h"
 #include "row_sums.h"
 
-typedef void (*forward_leaf)(const struct row_run *run, int64_t c, bool half);
-
-static void for_all_rows(const struct rows *r, int64_t c, bool half, forward_leaf leaf)
-{
-    int64_t per = rows_per_chunk(c), chunks = (r->count + per - 1) / per;
-#pragma omp parallel for schedule(static) if (chunks > 1)
-    for (int64_t i = 0; i < chunks; i++) {
-        struct row_run run;
-        int64_t end = min_i64(r->count, (i + 1) * per);
-        for (int64_t row = i * per; row < end; row += run.n) {
-            rows_run(r, row, end, &run);
-            leaf(&run, c, half);
-        }
-    }
-}
-
 /* One op of three operands and a result of the same dtype. */
-static int forward(const struct ckpt_kernel_args *a, forward_leaf leaf)
+static int forward(const struct ckpt_kernel_args *a, rows_leaf leaf)
 {
     const struct ckpt_view *x = &a->in[0];
+    bool half = view_half(x);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->in[1]);
     rows_operand(&r, &a->in[2]);
     rows_operand(&r, &a->out[0]);
     rows_finish(&r);
-    for_all_rows(&r, x->desc.shape[x->desc.ndim - 1], view_half(x), leaf);
+    rows_for_all(&r, x->desc.shape[x->desc.ndim - 1], leaf, &half);
     return CKPT_OK;
 }
 
@@ -51,9 +36,9 @@ ROWS_INLINE void modulate_rows(const struct row_run *run, int64_t c, bool half)
     }
 }
 
-CKPT_CLONES static void modulate_leaf(const struct row_run *run, int64_t c, bool half)
+CKPT_CLONES static void modulate_leaf(const struct row_run *run, int64_t c, const void *half)
 {
-    if (half)
+    if (*(const bool *)half)
         modulate_rows(run, c, true);
     else
         modulate_rows(run, c, false);
@@ -78,9 +63,9 @@ ROWS_INLINE void gated_residual_rows(const struct row_run *run, int64_t c, bool 
     }
 }
 
-CKPT_CLONES static void gated_residual_leaf(const struct row_run *run, int64_t c, bool half)
+CKPT_CLONES static void gated_residual_leaf(const struct row_run *run, int64_t c, const void *half)
 {
-    if (half)
+    if (*(const bool *)half)
         gated_residual_rows(run, c, true);
     else
         gated_residual_rows(run, c, false);

@@ -5,23 +5,6 @@
 #include "kernels.h"
 #include "rms_norm.h"
 
-/* A leaf function works through one run of rows. */
-typedef void (*norm_leaf)(const struct row_run *run, int64_t c, const void *extra);
-
-static void for_all_rows(const struct rows *r, int64_t c, norm_leaf leaf, const void *extra)
-{
-    int64_t per = rows_per_chunk(c), chunks = (r->count + per - 1) / per;
-#pragma omp parallel for schedule(static) if (chunks > 1)
-    for (int64_t i = 0; i < chunks; i++) {
-        struct row_run run;
-        int64_t end = min_i64(r->count, (i + 1) * per);
-        for (int64_t row = i * per; row < end; row += run.n) {
-            rows_run(r, row, end, &run);
-            leaf(&run, c, extra);
-        }
-    }
-}
-
 static int64_t last_axis(const struct ckpt_view *v)
 {
     return v->desc.shape[v->desc.ndim - 1];
@@ -34,22 +17,12 @@ ROWS_INLINE void layer_norm_rows(const struct row_run *run, int64_t c, float eps
         const void *restrict x = run->at[0] + i * run->step[0];
         void *restrict y = run->at[1] + i * run->step[1];
         float *stats = (float *)(run->at[2] + i * run->step[2]);
-        float sum = 0.f, squares = 0.f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t j = 0; j < c; j++)
-            sum += row_get(x, j, half);
-        float mean = sum / (float)c;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t j = 0; j < c; j++) {
-            float d = row_get(x, j, half) - mean;
-            squares += d * d;
-        }
-        float rstd = 1.f / sqrtf(squares / (float)c + eps);
+        struct row_stats s = row_stats_of(x, c, eps, half);
 #pragma omp simd
         for (int64_t j = 0; j < c; j++)
-            row_put(y, j, (row_get(x, j, half) - mean) * rstd, half);
-        stats[0] = mean;
-        stats[1] = rstd;
+            row_put(y, j, (row_get(x, j, half) - s.mean) * s.rstd, half);
+        stats[0] = s.mean;
+        stats[1] = s.rstd;
     }
 }
 
@@ -71,7 +44,7 @@ int cpu_layer_norm(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[0]);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
-    for_all_rows(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? layer_norm_bf16 : layer_norm_f32,
+    rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? layer_norm_bf16 : layer_norm_f32,
                  &attr->eps);
     return CKPT_OK;
 }
@@ -145,14 +118,9 @@ int cpu_layer_norm_dx(const struct ckpt_kernel_args *a)
     if (p.adds)
         rows_operand(&r, &a->in[3]);
     rows_finish(&r);
-    for_all_rows(&r, last_axis(x), layer_norm_dx_leaf, &p);
+    rows_for_all(&r, last_axis(x), layer_norm_dx_leaf, &p);
     return CKPT_OK;
 }
-
-struct rms_norm {
-    const void *w;
-    float eps;
-};
 
 /* run: x, y, rstd */
 ROWS_INLINE void rms_norm_rows(const struct row_run *run, int64_t c, const struct rms_norm *p,
@@ -162,11 +130,7 @@ ROWS_INLINE void rms_norm_rows(const struct row_run *run, int64_t c, const struc
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         void *restrict y = run->at[1] + i * run->step[1];
-        float squares = 0.f;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t j = 0; j < c; j++)
-            squares += row_get(x, j, half) * row_get(x, j, half);
-        float rstd = 1.f / sqrtf(squares / (float)c + p->eps);
+        float rstd = row_rstd(x, c, p->eps, half);
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float n = rms_normalized(row_get(x, j, half), rstd, half);
@@ -195,7 +159,7 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[0]);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
-    for_all_rows(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? rms_norm_bf16 : rms_norm_f32, &p);
+    rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? rms_norm_bf16 : rms_norm_f32, &p);
     return CKPT_OK;
 }
 

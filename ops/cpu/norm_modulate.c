@@ -15,41 +15,31 @@ ROWS_INLINE void norm_modulate_rows(const struct row_run *run, int64_t c, float 
         float *stats = (float *)(run->at[2] + i * run->step[2]);
         const void *restrict shift = run->at[3] + i * run->step[3];
         const void *restrict scale = run->at[4] + i * run->step[4];
-        float sum = 0.f, squares = 0.f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t j = 0; j < c; j++)
-            sum += row_get(x, j, half);
-        float mean = sum / (float)c;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t j = 0; j < c; j++) {
-            float d = row_get(x, j, half) - mean;
-            squares += d * d;
-        }
-        float rstd = 1.f / sqrtf(squares / (float)c + eps);
+        struct row_stats s = row_stats_of(x, c, eps, half);
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
-            float n = (row_get(x, j, half) - mean) * rstd;
+            float n = (row_get(x, j, half) - s.mean) * s.rstd;
             row_put(y, j, n * (1.f + row_get(scale, j, half)) + row_get(shift, j, half), half);
         }
-        stats[0] = mean;
-        stats[1] = rstd;
+        stats[0] = s.mean;
+        stats[1] = s.rstd;
     }
 }
 
-CKPT_CLONES static void norm_modulate_leaf(const struct row_run *run, int64_t c, float eps,
-                                           bool half)
+CKPT_CLONES static void norm_modulate_bf16(const struct row_run *run, int64_t c, const void *eps)
 {
-    if (half)
-        norm_modulate_rows(run, c, eps, true);
-    else
-        norm_modulate_rows(run, c, eps, false);
+    norm_modulate_rows(run, c, *(const float *)eps, true);
+}
+
+CKPT_CLONES static void norm_modulate_f32(const struct row_run *run, int64_t c, const void *eps)
+{
+    norm_modulate_rows(run, c, *(const float *)eps, false);
 }
 
 int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {
     const struct norm_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
-    int64_t c = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(c);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);
@@ -57,16 +47,8 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->in[1]);
     rows_operand(&r, &a->in[2]);
     rows_finish(&r);
-    int64_t chunks = (r.count + per - 1) / per;
-#pragma omp parallel for schedule(static) if (chunks > 1)
-    for (int64_t i = 0; i < chunks; i++) {
-        struct row_run run;
-        int64_t end = min_i64(r.count, (i + 1) * per);
-        for (int64_t row = i * per; row < end; row += run.n) {
-            rows_run(&r, row, end, &run);
-            norm_modulate_leaf(&run, c, attr->eps, view_half(x));
-        }
-    }
+    rows_for_all(&r, x->desc.shape[x->desc.ndim - 1],
+                 view_half(x) ? norm_modulate_bf16 : norm_modulate_f32, &attr->eps);
     return CKPT_OK;
 }
 

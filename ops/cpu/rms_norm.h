@@ -5,6 +5,22 @@
 #include "norm.h"
 #include "rows.h"
 
+/* What the forward kernels take beside rows. */
+struct rms_norm {
+    const void *w;
+    float eps;
+};
+
+/* 1 over the root of the mean square of a row. */
+ROWS_INLINE float row_rstd(const void *x, int64_t c, float eps, bool half)
+{
+    float squares = 0.f;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t j = 0; j < c; j++)
+        squares += row_get(x, j, half) * row_get(x, j, half);
+    return 1.f / sqrtf(squares / (float)c + eps);
+}
+
 /* x rstd, rounded as the forward pass rounds it. */
 ROWS_INLINE float rms_normalized(float x, float rstd, bool half)
 {

@@ -19,18 +19,15 @@ ROWS_INLINE void norm_rope_pair(const void *restrict x, const void *restrict w,
 }
 
 /* run: x, y, rstd, table */
-ROWS_INLINE void norm_rope_rows(const struct row_run *run, int64_t c, const void *w, float eps,
+ROWS_INLINE void norm_rope_rows(const struct row_run *run, int64_t c, const struct rms_norm *p,
                                 bool half)
 {
+    const void *restrict w = p->w;
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         void *restrict y = run->at[1] + i * run->step[1];
         const float *table = (const float *)(run->at[3] + i * run->step[3]);
-        float squares = 0.f;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t j = 0; j < c; j++)
-            squares += row_get(x, j, half) * row_get(x, j, half);
-        float rstd = 1.f / sqrtf(squares / (float)c + eps);
+        float rstd = row_rstd(x, c, p->eps, half);
 #pragma omp simd
         for (int64_t k = 0; k < c / 2; k++)
             norm_rope_pair(x, w, table, y, k, rstd, half);
@@ -38,20 +35,21 @@ ROWS_INLINE void norm_rope_rows(const struct row_run *run, int64_t c, const void
     }
 }
 
-CKPT_CLONES static void norm_rope_leaf(const struct row_run *run, int64_t c, const void *w,
-                                       float eps, bool half)
+CKPT_CLONES static void norm_rope_bf16(const struct row_run *run, int64_t c, const void *p)
 {
-    if (half)
-        norm_rope_rows(run, c, w, eps, true);
-    else
-        norm_rope_rows(run, c, w, eps, false);
+    norm_rope_rows(run, c, p, true);
+}
+
+CKPT_CLONES static void norm_rope_f32(const struct row_run *run, int64_t c, const void *p)
+{
+    norm_rope_rows(run, c, p, false);
 }
 
 int cpu_rms_norm_rope(const struct ckpt_kernel_args *a)
 {
     const struct rms_norm_rope_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
-    int64_t c = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(c);
+    struct rms_norm p = {.w = a->in[1].data, .eps = attr->eps};
     struct ckpt_view table = rope_table_rows(&a->in[2], &x->desc, attr->axis);
     struct rows r;
     rows_begin(&r, x);
@@ -59,16 +57,8 @@ int cpu_rms_norm_rope(const struct ckpt_kernel_args *a)
     rows_operand(&r, &a->out[1]);
     rows_operand(&r, &table);
     rows_finish(&r);
-    int64_t chunks = (r.count + per - 1) / per;
-#pragma omp parallel for schedule(static) if (chunks > 1)
-    for (int64_t i = 0; i < chunks; i++) {
-        struct row_run run;
-        int64_t end = min_i64(r.count, (i + 1) * per);
-        for (int64_t row = i * per; row < end; row += run.n) {
-            rows_run(&r, row, end, &run);
-            norm_rope_leaf(&run, c, a->in[1].data, attr->eps, view_half(x));
-        }
-    }
+    rows_for_all(&r, x->desc.shape[x->desc.ndim - 1], view_half(x) ? norm_rope_bf16 : norm_rope_f32,
+                 &p);
     return CKPT_OK;
 }
 

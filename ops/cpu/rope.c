@@ -33,7 +33,7 @@ ROWS_INLINE void rope_row_f32(const float *restrict x, const float *restrict tab
 }
 
 /* run: x, y, table */
-CKPT_CLONES static void rope_rows(const struct row_run *run, int64_t pairs, float sign, bool half)
+ROWS_INLINE void rope_rows(const struct row_run *run, int64_t pairs, float sign, bool half)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const char *x = run->at[0] + i * run->step[0];
@@ -46,26 +46,27 @@ CKPT_CLONES static void rope_rows(const struct row_run *run, int64_t pairs, floa
     }
 }
 
+CKPT_CLONES static void rope_bf16(const struct row_run *run, int64_t c, const void *sign)
+{
+    rope_rows(run, c / 2, *(const float *)sign, true);
+}
+
+CKPT_CLONES static void rope_f32(const struct row_run *run, int64_t c, const void *sign)
+{
+    rope_rows(run, c / 2, *(const float *)sign, false);
+}
+
 int cpu_rope(const struct ckpt_kernel_args *a)
 {
     const struct rope_attr *attr = a->attr;
     const struct ckpt_view *x = &a->in[0];
-    int64_t d = x->desc.shape[x->desc.ndim - 1], per = rows_per_chunk(d);
+    float sign = attr->inverse ? -1.f : 1.f;
     struct ckpt_view table = rope_table_rows(&a->in[1], &x->desc, attr->axis);
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);
     rows_operand(&r, &table);
     rows_finish(&r);
-    int64_t chunks = (r.count + per - 1) / per;
-#pragma omp parallel for schedule(static) if (chunks > 1)
-    for (int64_t i = 0; i < chunks; i++) {
-        struct row_run run;
-        int64_t end = min_i64(r.count, (i + 1) * per);
-        for (int64_t row = i * per; row < end; row += run.n) {
-            rows_run(&r, row, end, &run);
-            rope_rows(&run, d / 2, attr->inverse ? -1.f : 1.f, view_half(x));
-        }
-    }
+    rows_for_all(&r, x->desc.shape[x->desc.ndim - 1], view_half(x) ? rope_bf16 : rope_f32, &sign);
     return CKPT_OK;
 }

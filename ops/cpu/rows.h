@@ -15,6 +15,12 @@ static inline int64_t rows_per_chunk(int64_t c)
     return max_i64(1, ROWS_CHUNK / c);
 }
 
+/* A leaf function works through one run of rows of c elements. */
+typedef void (*rows_leaf)(const struct row_run *run, int64_t c, const void *extra);
+
+/* All rows, chunk by chunk. */
+void rows_for_all(const struct rows *r, int64_t c, rows_leaf leaf, const void *extra);
+
 /* Number of chunks of a sum over rows, few enough that partial sums stay small. */
 static inline int64_t rows_sum_chunks(int64_t rows)
 {
@@ -48,6 +54,26 @@ ROWS_INLINE void row_put(void *p, int64_t i, float f, bool half)
         ((uint16_t *)p)[i] = bf16_round(f);
     else
         ((float *)p)[i] = f;
+}
+
+/* Of a row of c elements: its mean, and 1 over its deviation. */
+struct row_stats {
+    float mean, rstd;
+};
+
+ROWS_INLINE struct row_stats row_stats_of(const void *x, int64_t c, float eps, bool half)
+{
+    float sum = 0.f, squares = 0.f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < c; j++)
+        sum += row_get(x, j, half);
+    float mean = sum / (float)c;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t j = 0; j < c; j++) {
+        float d = row_get(x, j, half) - mean;
+        squares += d * d;
+    }
+    return (struct row_stats){.mean = mean, .rstd = 1.f / sqrtf(squares / (float)c + eps)};
 }
 
 static inline bool view_half(const struct ckpt_view *v)
