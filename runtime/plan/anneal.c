@@ -46,26 +46,12 @@ static double cost(const struct annealer *a)
     return a->x->seconds + a->price * (double)a->x->excess;
 }
 
-/* The fastest option within bytes, or NULL. */
-static const struct option *option_within(const struct portfolio *pf, int64_t bytes)
-{
-    int32_t lo = 0, hi = pf->n;
-    while (lo < hi) {
-        int32_t mid = lo + (hi - lo) / 2;
-        if (pf->options.data[mid].load <= bytes)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo > 0 ? &pf->options.data[lo - 1] : NULL;
-}
-
 /* Plays the schedule once more as a whole and keeps it, if nothing known is as good. */
 static int keep(struct annealer *a)
 {
     const struct program *p = a->pf->p;
     double seconds = p->seconds + a->x->seconds * p->g->n_micro;
-    const struct option *o = option_within(a->pf, stages_peak(a->x));
+    const struct option *o = portfolio_within(a->pf, stages_peak(a->x));
     if (o && o->seconds <= seconds * (1 + 1e-9))
         return 0;
     int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
@@ -127,7 +113,7 @@ static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
 {
     struct portfolio *pf = a->pf;
     const struct program *p = pf->p;
-    const struct option *all = &pf->options.data[pf->n - 1], *o = option_within(pf, target);
+    const struct option *all = &pf->options.data[pf->n - 1], *o = portfolio_within(pf, target);
     const struct schedule *s;
     o = o ? o : &pf->options.data[0];
     double slope = (o->seconds - all->seconds) / (double)max_i64(all->load - o->load, 1);

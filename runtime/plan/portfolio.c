@@ -58,6 +58,12 @@ static int32_t above(const struct portfolio *pf, int64_t load)
     return lo;
 }
 
+const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes)
+{
+    int32_t i = above(pf, bytes);
+    return i > 0 ? &pf->options.data[i - 1] : NULL;
+}
+
 /* Takes out what the new option, to stand at i, beats. */
 static int32_t remove_beaten(struct portfolio *pf, int32_t i, const struct option *o)
 {

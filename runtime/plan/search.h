@@ -176,6 +176,8 @@ int portfolio_build(const struct graph *g, struct portfolio **pf);
 void portfolio_free(struct portfolio *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
+/* The fastest option with no more load, or NULL. */
+const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes);
 /* Ways to find schedules, each in the file of its name; they end when the simulator has done so
  * much work.  Return 0 or CKPT_ENOMEM. */
 int portfolio_families(struct portfolio *pf, int64_t work);
