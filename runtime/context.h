@@ -28,6 +28,7 @@ struct ckpt {
     int64_t budget;            /* bytes; INT64_MAX: none */
     int64_t overhead; /* device bytes of the process outside the arena, inside the budget */
     int64_t asked;    /* what was asked for, if the device has less; else 0 */
+    char least[96];   /* "--vram of rank 2": where ranks have other budgets, the smallest; or "" */
     struct tier_directories directories; /* of options.nvme */
     struct machine machine;              /* to plan with */
     struct device *device;

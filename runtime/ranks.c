@@ -106,15 +106,13 @@ static uint64_t optimizer_signature(const struct ckpt_adamw *o)
     return hash_mix(h, o->grad_dtype);
 }
 
-int ranks_agree(ckpt *c, const struct graph *g, const struct plan *p, const struct ckpt_adamw *opt)
+int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
 {
-    uint64_t h = hash_mix(hash_mix(HASH_START, p->transient), p->n_steps);
-    for (int32_t i = 0; i < p->n_steps; i++)
-        h = hash_mix(h, p->steps[i].op);
-    const struct comm_term terms[] = {
-        {"model", layout_signature(c->layout)}, {"--zero", (uint64_t)c->zero},
-        {"seed", (uint64_t)c->options.seed},    {"optimizer", opt ? optimizer_signature(opt) : 0},
-        {"program", graph_signature(g)},        {"plan", h}};
+    const struct comm_term terms[] = {{"model", layout_signature(c->layout)},
+                                      {"--zero", (uint64_t)c->zero},
+                                      {"seed", (uint64_t)c->options.seed},
+                                      {"optimizer", opt ? optimizer_signature(opt) : 0},
+                                      {"program", graph_signature(g)}};
     int rc = comm_agree(c->comm, terms, (int)(sizeof terms / sizeof *terms));
     return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
 }

@@ -16,8 +16,8 @@ int ranks_open(ckpt *c);
 /* Lays the parameters out, once.  Returns 0 or a code, the sentence in the context. */
 int ranks_lay_out(ckpt *c);
 
-/* All ranks must have compiled the same.  Returns 0 or CKPT_ECOMM. */
-int ranks_agree(ckpt *c, const struct graph *g, const struct plan *p, const struct ckpt_adamw *opt);
+/* All ranks must have recorded the same.  Returns 0 or CKPT_ECOMM. */
+int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt);
 
 /* Tells the others that this rank ends, with the context's sentence.  Returns code. */
 int ranks_give_up(ckpt *c, int code);

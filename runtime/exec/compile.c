@@ -161,24 +161,26 @@ static bool plan_is_given(const struct ckpt_program *p)
     return p->c->options.plan_in && p->trains;
 }
 
-static int search_plan(struct ckpt_program *p, char *message)
+static int search_plan(struct ckpt_program *p, const struct budgets *budgets, char *message)
 {
     ckpt *c = p->c;
-    struct budgets budgets = {
-        .device = c->budget, .host = c->options.host, .nvme = c->directories.bytes};
-    for (int i = 0; i < TIER_COUNT; i++)
-        budgets.tier_base[i] = homes_tier_bytes(c, i);
-    int rc = plan_make(p->graph, &c->machine, &budgets, p->reserved, &p->plan, message);
+    int rc = plan_make(p->graph, &c->machine, budgets, p->reserved, &p->plan, message);
     if (!rc && c->options.verify)
         rc = plan_check(p->graph, p->plan, message);
     return rc ? fail_with(c, rc, message) : 0;
 }
 
-static int make_plan(struct ckpt_program *p)
+static int make_plan(struct ckpt_program *p, const struct ckpt_adamw *opt)
 {
     ckpt *c = p->c;
     char message[CKPT_MESSAGE] = "";
-    int rc = plan_is_given(p) ? read_plan(p, message) : search_plan(p, message);
+    struct budgets budgets;
+    int rc = program_find_budgets(p, opt, &budgets);
+    if (rc)
+        return rc;
+    if (c->rank == 0)
+        rc = plan_is_given(p) ? read_plan(p, message) : search_plan(p, &budgets, message);
+    rc = program_share_plan(p, rc);
     if (!rc)
         rc = program_keep_algorithms(p);
     if (rc)
@@ -337,7 +339,7 @@ static int plan_way(struct ckpt_program *p, const struct choice *k, const struct
 {
     int rc = record_way(p, k, opt, way, micro);
 
-    return rc ? rc : make_plan(p);
+    return rc ? rc : make_plan(p, opt);
 }
 
 /* Whether a plan may fit and be faster than the fastest so far; seen without making one, which
@@ -353,9 +355,12 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
                     int64_t micro)
 {
     int rc = record_way(p, k, opt, way, micro);
+    bool promising = !rc && is_promising(p, k);
 
     if (!rc)
-        rc = is_promising(p, k) ? make_plan(p) : CKPT_EBUDGET;
+        rc = program_decide(p, &promising);
+    if (!rc)
+        rc = promising ? make_plan(p, opt) : CKPT_EBUDGET;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
         k->way = way;
@@ -398,8 +403,6 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
         rc = choose(p, k, opt);
     if (!rc)
         rc = plan_way(p, k, opt, k->way, k->micro);
-    if (!rc && p->c->ranks > 1)
-        rc = ranks_agree(p->c, p->graph, p->plan, opt);
     if (rc)
         return rc;
     p->next = p->c->programs;

@@ -135,6 +135,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
     if (p->c->asked)
         fprintf(f, "  %-24s %12s  asked for; the device has less\n", "", human_bytes(p->c->asked));
+    if (*p->c->least)
+        fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with", p->c->least,
+                p->c->ranks);
     print_time(&i, plan->n_parks, f);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",

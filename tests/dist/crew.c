@@ -83,6 +83,9 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
     for (int32_t i = 0; i < p->graph->n_storages; i++)
         if (p->graph->storages[i].kind == KIND_GRADIENT)
             r->gradients += p->graph->storages[i].bytes;
+    FILE *f = fmemopen(r->table, sizeof r->table, "w");
+    ckpt_plan_print(p, f);
+    fclose(f);
     r->least = p->plan->min_budget - p->plan->persistent;
     r->gathers = count_gathers(p);
 }
@@ -166,8 +169,13 @@ int crew_member(const struct crew *crew, ckpt *c, int rank, struct crew_result *
 static void *member_main(void *arg)
 {
     struct member *m = arg;
+    struct ckpt_options options = m->crew->options;
     ckpt *c;
-    int rc = ckpt_open(&c, &m->crew->options);
+    if (m->rank == m->crew->faulty) {
+        options.vram = m->crew->other_vram ? m->crew->other_vram : options.vram;
+        options.host = m->crew->other_host ? m->crew->other_host : options.host;
+    }
+    int rc = ckpt_open(&c, &options);
     if (rc) {
         snprintf(m->result->message[m->rank], 1024, "%s", ckpt_error(NULL));
     } else {

@@ -19,8 +19,9 @@ struct crew {
     const char *load_state, *save_state; /* the same of states of training */
     int steps;                           /* 0: CREW_STEPS */
     /* What ranks do that they should not. */
-    float other_norm; /* rank faulty clips to this */
-    int64_t nan_step; /* rank faulty is fed a NaN in this step */
+    float other_norm;               /* rank faulty clips to this */
+    int64_t nan_step;               /* rank faulty is fed a NaN in this step */
+    int64_t other_vram, other_host; /* budgets of rank faulty */
 };
 
 struct crew_result {
@@ -37,6 +38,7 @@ struct crew_result {
     int64_t shares;  /* bytes of fp32 gradients: of this rank's shares, of whole buckets, of */
     int64_t buckets; /* parameters, each storage rounded up */
     int64_t gradients;
+    char table[4096];
     int64_t least; /* transient bytes under the smallest budget */
 };
 

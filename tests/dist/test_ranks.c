@@ -54,8 +54,14 @@ static void test_stages(void **state)
 
 static void test_micro_steps(void **state)
 {
+    struct crew crew = crew_small(2, 3, CKPT_AUTO);
+    struct crew_result r;
     (void)state;
     check_against_one(crew_small(1, 0, 1), 3, 3);
+    crew.steps = 1;
+    train(&crew, &r);
+    assert_true(crew_same(&r, 2, &r, 2));
+    crew_free(&r);
 }
 
 static void test_without_clipping(void **state)
@@ -262,7 +268,8 @@ static void check_all_say(const struct crew *crew, int code, const char *const *
     crew_free(&r);
 }
 
-/* In the fourth step: agreement is call 0, a step of stage 2 gathers, scatters and sums. */
+/* In the fourth step: before the first one there are agreement, budgets and the plan in four parts;
+ * a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
     static const char *const words[][6] = {
@@ -278,7 +285,7 @@ static void test_faults_in_a_step(void **state)
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
         crew.deadline = k == COMM_FAULT_DELAY ? 5 : 60;
         crew.fault =
-            (struct comm_fault){(enum comm_fault_kind)k, 1 + 3 * calls_of_a_step + 2, 0, 12};
+            (struct comm_fault){(enum comm_fault_kind)k, 6 + 3 * calls_of_a_step + 2, 0, 12};
         check_all_say(&crew, CKPT_ECOMM, words[k]);
     }
 }
@@ -296,6 +303,34 @@ static void test_ranks_that_differ(void **state)
     check_all_say(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
 }
 
+/* The smallest budget holds for all, and the plan table says whose it is. */
+static void test_budgets_that_differ(void **state)
+{
+    struct crew crew = crew_small(3, 3, 0);
+    struct crew_result alike, other;
+    (void)state;
+    crew.steps = 1;
+    train(&crew, &alike);
+    crew.options.vram = alike.info[0].min_budget;
+    crew_free(&alike);
+    train(&crew, &alike);
+    assert_null(strstr(alike.table, "ranks"));
+    crew.faulty = 1;
+    crew.other_vram = crew.options.vram;
+    crew.options.vram *= 2;
+    train(&crew, &other);
+    assert_non_null(strstr(other.table, "planned with  --vram of rank 1, the smallest of 3 ranks"));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(other.info[i].budget, crew.other_vram);
+        assert_int_equal(other.info[i].planned_peak, alike.info[0].planned_peak);
+    }
+    assert_true(crew_same(&alike, 3, &other, 3));
+    crew_free(&other);
+    crew.other_vram--;
+    check_all_say(&crew, CKPT_EBUDGET, (const char *[]){"no plan fits", "needs at least", NULL});
+    crew_free(&alike);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +344,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_resume, make_fresh_dir, remove_dir),
         cmocka_unit_test(test_faults_in_a_step),
         cmocka_unit_test(test_ranks_that_differ),
+        cmocka_unit_test(test_budgets_that_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,192 @@
+/*
+ * One plan for all ranks: they compare what they are about to run, and rank 0 plans it, under the
+ * smallest of their budgets.  What each would plan by itself need not be the same: GPUs differ in
+ * free memory and in the times that were measured on them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/program.h"
+#include "homes.h"
+#include "ranks.h"
+
+/* What one rank has for a plan, in bytes. */
+struct room {
+    int64_t budget;           /* of the device, reserved bytes included */
+    int64_t left;             /* of the device, without them */
+    int64_t tier[TIER_COUNT]; /* budgets */
+    int64_t base[TIER_COUNT]; /* taken of them */
+};
+
+static struct room room_of(const struct ckpt_program *p)
+{
+    const ckpt *c = p->c;
+    struct room r = {.budget = c->budget,
+                     .left = c->budget == INT64_MAX ? INT64_MAX : c->budget - p->reserved,
+                     .tier = {[TIER_HOST] = c->options.host, [TIER_NVME] = c->directories.bytes}};
+    for (int i = 0; i < TIER_COUNT; i++)
+        r.base[i] = homes_tier_bytes(c, i);
+    return r;
+}
+
+/* The rank with the least of what stands at this offset of a room; *differ: others have more. */
+static int least(const struct room *all, int n, size_t offset, bool *differ)
+{
+    int64_t min = INT64_MAX;
+    int rank = 0;
+    *differ = false;
+    for (int r = 0; r < n; r++) {
+        int64_t bytes;
+        memcpy(&bytes, (const char *)&all[r] + offset, sizeof bytes);
+        *differ |= r > 0 && bytes != min;
+        if (bytes < min) {
+            min = bytes;
+            rank = r;
+        }
+    }
+    return rank;
+}
+
+static void say_least(ckpt *c, const char *option, int rank, bool differ)
+{
+    size_t n = strlen(c->least);
+    if (differ)
+        snprintf(c->least + n, sizeof c->least - n, "%s%s of rank %d", n ? ", " : "", option, rank);
+}
+
+/* The budgets that every rank has, and how many bytes are reserved of that of the device. */
+static void take_least(struct ckpt_program *p, const struct room *all, struct budgets *b)
+{
+    ckpt *c = p->c;
+    bool differ;
+    int n = c->ranks, rank = least(all, n, offsetof(struct room, left), &differ);
+    int64_t left = all[rank].left;
+    bool said = *c->least != '\0'; /* when the program before this one was planned */
+    rank = least(all, n, offsetof(struct room, budget), &differ);
+    say_least(c, "--vram", rank, differ && !said);
+    c->budget = all[rank].budget;
+    p->reserved = c->budget == INT64_MAX ? p->reserved : c->budget - left;
+    b->device = c->budget;
+    for (int i = 0; i < TIER_COUNT; i++) {
+        rank = least(all, n, offsetof(struct room, tier) + (size_t)i * sizeof(int64_t), &differ);
+        say_least(c, i == TIER_HOST ? "--host" : "--nvme", rank, differ && !said);
+        *(i == TIER_HOST ? &b->host : &b->nvme) = all[rank].tier[i];
+        b->tier_base[i] = 0;
+        for (int r = 0; r < n; r++)
+            b->tier_base[i] = max_i64(b->tier_base[i], all[r].base[i]);
+    }
+}
+
+static int gather_rooms(ckpt *c, const struct room *own, struct room *all)
+{
+    int rc = comm_run(c->comm,
+                      &(struct comm_call){.kind = COMM_ALL_GATHER,
+                                          .dtype = CKPT_I32,
+                                          .count = (int64_t)(sizeof *own / sizeof(int32_t)),
+                                          .src = own,
+                                          .dst = all,
+                                          .name = "budgets"},
+                      NULL);
+    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+}
+
+int program_find_budgets(struct ckpt_program *p, const struct ckpt_adamw *opt, struct budgets *b)
+{
+    ckpt *c = p->c;
+    struct room own = room_of(p);
+    if (c->ranks == 1) {
+        take_least(p, &own, b);
+        return 0;
+    }
+    struct room *all = calloc((size_t)c->ranks, sizeof *all);
+    int rc = all ? 0 : context_fail(c, CKPT_ENOMEM, "no memory for the budgets of ranks");
+    if (!rc)
+        rc = ranks_agree(c, p->graph, opt);
+    if (!rc)
+        rc = gather_rooms(c, &own, all);
+    if (!rc)
+        take_least(p, all, b);
+    free(all);
+    return rc;
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+/* What rank 0 tells first: how planning ended, and of the plan all but its arrays. */
+struct outcome {
+    int64_t rc;
+    struct plan plan;
+    char message[CKPT_MESSAGE];
+};
+
+static int tell(ckpt *c, void *data, size_t bytes)
+{
+    int rc = comm_run(c->comm,
+                      &(struct comm_call){.kind = COMM_BROADCAST,
+                                          .dtype = CKPT_I32,
+                                          .count = (int64_t)(bytes / sizeof(int32_t)),
+                                          .src = data,
+                                          .dst = data,
+                                          .name = "plan"},
+                      NULL);
+    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+}
+
+int program_decide(struct ckpt_program *p, bool *decision)
+{
+    int32_t yes = *decision;
+    int rc = p->c->ranks > 1 ? tell(p->c, &yes, sizeof yes) : 0;
+    *decision = yes != 0;
+    return rc;
+}
+
+static int make_room(struct plan *p)
+{
+    p->steps = calloc((size_t)p->n_steps + 1, sizeof *p->steps);
+    p->instances = calloc((size_t)p->n_instances + 1, sizeof *p->instances);
+    p->parks = calloc((size_t)p->n_parks + 1, sizeof *p->parks);
+    p->pins = (struct pins){0};
+    return p->steps && p->instances && p->parks ? 0 : CKPT_ENOMEM;
+}
+
+static int take_outcome(struct ckpt_program *p, const struct outcome *o)
+{
+    if (o->rc)
+        return context_fail(p->c, (int)o->rc, "%s", o->message);
+    p->plan = malloc(sizeof *p->plan);
+    if (!p->plan)
+        return context_fail(p->c, CKPT_ENOMEM, "no memory for the plan");
+    *p->plan = o->plan;
+    return make_room(p->plan) ? context_fail(p->c, CKPT_ENOMEM, "no memory for the plan") : 0;
+}
+
+int program_share_plan(struct ckpt_program *p, int rc)
+{
+    ckpt *c = p->c;
+    char message[CKPT_MESSAGE];
+    if (c->ranks == 1)
+        return rc;
+    struct outcome *o = calloc(1, sizeof *o);
+    if (!o)
+        return context_fail(c, CKPT_ENOMEM, "no memory for the plan");
+    if (c->rank == 0) {
+        o->rc = rc;
+        snprintf(o->message, sizeof o->message, "%s", rc ? c->message : "");
+        if (!rc)
+            o->plan = *p->plan;
+    }
+    rc = tell(c, o, sizeof *o);
+    if (!rc && c->rank)
+        rc = take_outcome(p, o);
+    else if (!rc)
+        rc = (int)o->rc;
+    free(o);
+    if (!rc)
+        rc = tell(c, p->plan->steps, (size_t)p->plan->n_steps * sizeof *p->plan->steps);
+    if (!rc)
+        rc = tell(c, p->plan->instances, (size_t)p->plan->n_instances * sizeof *p->plan->instances);
+    if (!rc)
+        rc = tell(c, p->plan->parks, (size_t)p->plan->n_parks * sizeof *p->plan->parks);
+    if (!rc && c->rank && c->options.verify && plan_check(p->graph, p->plan, message))
+        rc = context_fail(c, CKPT_EPLAN, "%s", message);
+    return rc;
+}
