@@ -33,7 +33,7 @@ static int reduce_scatter_shape(struct ckpt_call *call)
     return flat(call, n / ranks);
 }
 
-static int all_reduce_shape(struct ckpt_call *call)
+static int same_shape(struct ckpt_call *call)
 {
     return flat(call, desc_numel(&call->in[0]));
 }
@@ -49,6 +49,12 @@ const struct ckpt_op_def op_all_gather_once = {.size = sizeof(struct ckpt_op_def
                                                .shape = all_gather_shape,
                                                .cpu = cpu_all_gather};
 
+const struct ckpt_op_def op_all_gather_in_place = {.size = sizeof(struct ckpt_op_def),
+                                                   .name = "all_gather",
+                                                   .flags = CKPT_OP_INPLACE,
+                                                   .shape = same_shape,
+                                                   .cpu = cpu_all_gather};
+
 const struct ckpt_op_def op_reduce_scatter = {.size = sizeof(struct ckpt_op_def),
                                               .name = "reduce_scatter",
                                               .shape = reduce_scatter_shape,
@@ -56,13 +62,13 @@ const struct ckpt_op_def op_reduce_scatter = {.size = sizeof(struct ckpt_op_def)
 
 const struct ckpt_op_def op_all_reduce = {.size = sizeof(struct ckpt_op_def),
                                           .name = "all_reduce",
-                                          .shape = all_reduce_shape,
+                                          .shape = same_shape,
                                           .cpu = cpu_all_reduce};
 
 bool collective_is(const struct ckpt_op_def *def)
 {
-    return def == &op_all_gather || def == &op_all_gather_once || def == &op_reduce_scatter ||
-           def == &op_all_reduce;
+    return def == &op_all_gather || def == &op_all_gather_once || def == &op_all_gather_in_place ||
+           def == &op_reduce_scatter || def == &op_all_reduce;
 }
 
 static int flatten_shape(struct ckpt_call *call)

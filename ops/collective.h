@@ -21,8 +21,9 @@ struct collective_attr {
 /* Is an op one of these? */
 bool collective_is(const struct ckpt_op_def *def);
 
-/* [n] of every rank to [ranks * n]; the second is never run again. */
-extern const struct ckpt_op_def op_all_gather, op_all_gather_once;
+/* [n] of every rank to [ranks * n]; the second is never run again.  The third has [ranks * n] for
+ * an operand, of which each rank has its [n], and fills in the others'. */
+extern const struct ckpt_op_def op_all_gather, op_all_gather_once, op_all_gather_in_place;
 /* Sums: [ranks * n] to the [n] of this rank, and [n] to [n]. */
 extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
 

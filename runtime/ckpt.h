@@ -142,7 +142,7 @@ struct ckpt_options {
     double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
     bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
     const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_ranks.h; NULL: one alone */
-    int64_t zero;      /* what ranks share: 0 nothing, 2 or 3 parameters and state; CKPT_AUTO: 3 */
+    int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \

@@ -61,8 +61,8 @@ static int check_options(const struct ckpt_options *o)
     if (!(o->io_deadline >= 0))
         return error_set(CKPT_EINVAL, "--io-deadline %g: give seconds, 0 for the default",
                          o->io_deadline);
-    if (o->zero != CKPT_AUTO && o->zero != 0 && o->zero != 2 && o->zero != 3)
-        return error_set(CKPT_EINVAL, "--zero %lld: give 0, 2, 3 or auto", (long long)o->zero);
+    if (o->zero != CKPT_AUTO && (o->zero < 0 || o->zero > 3))
+        return error_set(CKPT_EINVAL, "--zero %lld: give 0, 1, 2, 3 or auto", (long long)o->zero);
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);

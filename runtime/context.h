@@ -18,6 +18,7 @@ struct param {
     enum home home[SLOT_COUNT]; /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
     bool filled[SLOT_COUNT];    /* its bytes hold a value */
+    int64_t part, part_first;   /* part > 0: slots but VALUE are of so many elements from here on */
     bool reordered;             /* files have its axes in the order of file_axes */
     int file_axes[CKPT_MAX_DIMS];
 };
@@ -50,7 +51,8 @@ struct ckpt {
     struct comm *comm;     /* NULL: one rank alone */
     struct layout *layout; /* of the parameters across ranks, from the first compile on */
     int rank, ranks;
-    int zero; /* 0: every rank has everything; 2: shares, gathered once a step; 3: when needed */
+    int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
+                 gathered once a step; 3: when needed */
     int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */
     struct ckpt_program *programs; /* list */
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */
@@ -97,7 +99,8 @@ bool context_is_idle(const ckpt *c);
 /* Does the context have such a slot of p? */
 bool param_keeps(const ckpt *c, const struct param *p, enum ckpt_slot slot);
 
-/* Bytes of a slot: VALUE in its dtype, the others fp32. */
+/* Elements of a slot, and its bytes: VALUE in its dtype, the others fp32. */
+int64_t param_slot_numel(const struct param *p, int slot);
 int64_t param_slot_bytes(const struct param *p, int slot);
 
 /* Shape of a parameter as files have it; strides are those of its own memory. */

@@ -93,10 +93,15 @@ int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
     return 0;
 }
 
+int64_t param_slot_numel(const struct param *p, int slot)
+{
+    return slot != SLOT_VALUE && p->part ? p->part : desc_numel(&p->desc);
+}
+
 int64_t param_slot_bytes(const struct param *p, int slot)
 {
     int64_t size = slot == SLOT_VALUE ? ckpt_dtype_size(p->desc.dtype) : 4;
-    return desc_numel(&p->desc) * size;
+    return param_slot_numel(p, slot) * size;
 }
 
 void context_place_slot(ckpt *c, int32_t param, int slot, const struct plan_park *park)
@@ -122,15 +127,21 @@ int64_t context_arena_bytes(const ckpt *c)
     return c->persistent + transient;
 }
 
-static int write_slot(ckpt *c, struct param *p, int slot, const float *src)
+/* Where a slot begins among the elements of the whole parameter, which are given and taken. */
+static int64_t slot_first(const struct param *p, int slot)
 {
-    p->filled[slot] = true;
-    return homes_write(c, p, slot, src, desc_numel(&p->desc));
+    return slot == SLOT_VALUE ? 0 : p->part_first;
 }
 
-static int read_slot(ckpt *c, const struct param *p, int slot, float *dst)
+static int write_slot(ckpt *c, struct param *p, int slot, const float *value)
 {
-    return homes_read(c, p, slot, dst, desc_numel(&p->desc));
+    p->filled[slot] = true;
+    return homes_write(c, p, slot, value + slot_first(p, slot), param_slot_numel(p, slot));
+}
+
+static int read_slot(ckpt *c, const struct param *p, int slot, float *value)
+{
+    return homes_read(c, p, slot, value + slot_first(p, slot), param_slot_numel(p, slot));
 }
 
 /* The slot that holds the value in fp32, or SLOT_COUNT while only the host has it. */

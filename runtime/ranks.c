@@ -66,7 +66,9 @@ static int make_layout(ckpt *c)
 static int add_bucket(ckpt *c, const struct layout_bucket *b)
 {
     struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
-    p.desc.shape[0] = c->zero ? b->share : b->padded;
+    p.desc.shape[0] = c->zero > 1 ? b->share : b->padded;
+    p.part = c->zero == 1 ? b->share : 0;
+    p.part_first = c->rank * p.part;
     for (int s = 0; s < SLOT_COUNT; s++)
         p.offset[s] = -1;
     p.name = strdup(b->name);
@@ -145,11 +147,17 @@ struct param *ranks_bucket_of(const ckpt *c, const struct param *p)
     return b->filled[SLOT_VALUE] ? b : NULL;
 }
 
-/* The elements of parameter i that this rank has, and where; all of them at stage 0. */
-static int64_t own_part(const ckpt *c, int32_t i, int64_t *at, int64_t *in_bucket)
+/* Does every rank have all of this slot? */
+static bool is_whole(const ckpt *c, int slot)
+{
+    return c->zero == 0 || (c->zero == 1 && slot == SLOT_VALUE);
+}
+
+/* The elements of parameter i that this rank has in a slot, and where. */
+static int64_t own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t *in_bucket)
 {
     const struct layout_place *place = &c->layout->places[i];
-    if (c->zero)
+    if (!is_whole(c, slot))
         return layout_part(c->layout, i, c->rank, at, in_bucket);
     *at = 0;
     *in_bucket = place->offset;
@@ -163,7 +171,7 @@ int ranks_initial(ckpt *c, const struct param *bucket, float *dst)
     memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
     for (int32_t k = b->first; k < b->first + b->n; k++) {
         struct param *p = &c->params.data[l->order[k]];
-        int64_t at = 0, in_bucket = 0, n = own_part(c, l->order[k], &at, &in_bucket);
+        int64_t at = 0, in_bucket = 0, n = own_part(c, l->order[k], SLOT_VALUE, &at, &in_bucket);
         float *value = p->initial;
         if (!n)
             continue;
@@ -188,7 +196,7 @@ static int exact_slot(const struct param *bucket, int slot)
 /* All of a slot of a bucket that this rank has, as fp32; to be freed. */
 static float *read_bucket(ckpt *c, const struct param *bucket, int slot)
 {
-    int64_t n = desc_numel(&bucket->desc);
+    int64_t n = param_slot_numel(bucket, slot);
     float *values = malloc((size_t)n * sizeof *values);
     if (values && homes_read(c, bucket, slot, values, n) == 0)
         return values;
@@ -222,11 +230,12 @@ static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
 int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)
 {
     const struct param *bucket = ranks_bucket_of(c, p);
-    float *own = read_bucket(c, bucket, exact_slot(bucket, slot));
+    slot = exact_slot(bucket, slot);
+    float *own = read_bucket(c, bucket, slot);
     if (!own)
         return context_fail(c, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     int rc = 0;
-    if (c->zero)
+    if (!is_whole(c, slot))
         rc = collect(c, p, own, dst);
     else
         memcpy(dst, own + c->layout->places[index_of(c, p)].offset,
@@ -235,26 +244,27 @@ int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)
     return rc;
 }
 
-static int patch(ckpt *c, const struct param *p, struct param *bucket, int slot, const float *src)
+static int patch(ckpt *c, const struct param *p, const struct param *bucket, int slot,
+                 const float *src)
 {
-    int64_t at = 0, in_bucket = 0, n = own_part(c, index_of(c, p), &at, &in_bucket);
+    int64_t at = 0, in_bucket = 0, n = own_part(c, index_of(c, p), slot, &at, &in_bucket);
     if (!n)
         return 0;
-    float *own = read_bucket(c, bucket, exact_slot(bucket, slot));
+    float *own = read_bucket(c, bucket, slot);
     if (!own)
         return context_fail(c, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     memcpy(own + in_bucket, src + at, (size_t)n * sizeof *own);
-    int rc = homes_write(c, bucket, slot, own, desc_numel(&bucket->desc));
-    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_MASTER])
-        rc = homes_write(c, bucket, SLOT_MASTER, own, desc_numel(&bucket->desc));
+    int rc = homes_write(c, bucket, slot, own, param_slot_numel(bucket, slot));
     free(own);
     return rc;
 }
 
 int ranks_set(ckpt *c, const struct param *p, int slot, const float *src)
 {
-    struct param *bucket = ranks_bucket_of(c, p);
+    const struct param *bucket = ranks_bucket_of(c, p);
     int rc = patch(c, p, bucket, slot, src);
+    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_MASTER])
+        rc = patch(c, p, bucket, SLOT_MASTER, src);
     if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_EMA] && c->updates == 0)
         rc = patch(c, p, bucket, SLOT_EMA, src);
     return rc;

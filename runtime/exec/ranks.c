@@ -11,17 +11,21 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
     struct comm *comm = r->p->c->comm;
     const struct op *o = &r->p->tape->ops.data[a->op];
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
+    int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);
+    const char *src = in->data;
+    if (kind == COLLECTIVE_ALL_GATHER && src == out->data) { /* in place: of it this rank's part */
+        count /= comm->size;
+        src += comm->rank * count * ckpt_dtype_size(in->desc.dtype);
+    }
     comm->step = a->run->step + 1;
-    return comm_run(
-        comm,
-        &(struct comm_call){
-            .kind = kinds[kind],
-            .dtype = in->desc.dtype,
-            .count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc),
-            .src = in->data,
-            .dst = out->data,
-            .name = r->p->tape->labels.data[o->label]},
-        a->stream);
+    return comm_run(comm,
+                    &(struct comm_call){.kind = kinds[kind],
+                                        .dtype = in->desc.dtype,
+                                        .count = count,
+                                        .src = src,
+                                        .dst = out->data,
+                                        .name = r->p->tape->labels.data[o->label]},
+                    a->stream);
 }
 
 void program_join_ranks(struct ckpt_program *p)

@@ -77,7 +77,7 @@ struct group {
 
 static void states_of(ckpt_tape *t, int32_t param, const struct ckpt_adamw *opt, ckpt_tensor *in)
 {
-    in[ADAMW_VALUE] = tape_slot(t, param, STORAGE_VALUE);
+    in[ADAMW_VALUE] = tape_updated_value(t, param);
     if (ckpt_desc_of(t, in[ADAMW_VALUE]).dtype == CKPT_BF16)
         in[ADAMW_MASTER] = tape_slot(t, param, STORAGE_MASTER);
     in[ADAMW_EXP_AVG] = tape_slot(t, param, STORAGE_EXP_AVG);
@@ -106,6 +106,8 @@ static void close_group(ckpt_tape *t, struct group *g, const struct ckpt_adamw *
     else
         ckpt_label(t, "%s", first);
     ckpt_record(t, &op_adamw, n_out + n + 1, in, n_out, out, opt, sizeof *opt);
+    for (int k = 0; k < n; k++)
+        tape_gather_updated(t, g->param[k]);
     *g = (struct group){0};
 }
 

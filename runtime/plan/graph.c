@@ -187,6 +187,7 @@ static void set_collective(const struct op *o, struct graph_op *to)
         enum graph_collective kind;
     } rows[] = {{&op_all_gather, GRAPH_ALL_GATHER},
                 {&op_all_gather_once, GRAPH_ALL_GATHER},
+                {&op_all_gather_in_place, GRAPH_ALL_GATHER},
                 {&op_reduce_scatter, GRAPH_REDUCE_SCATTER},
                 {&op_all_reduce, GRAPH_ALL_REDUCE}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

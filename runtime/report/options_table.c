@@ -41,8 +41,8 @@ static const struct ckpt_option library_table[] = {
      "train with other processes: mpi (started by mpirun or srun), or where they meet, "
      "tcp:HOST:PORT or file:PATH"},
     {"zero", CKPT_OPT_COUNT, FIELD(zero), "N",
-     "what ranks share: 0 nothing, 2 parameters and optimizer state, gathered once a step, 3 or "
-     "auto also again where the plan drops them"},
+     "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, 3 "
+     "or auto also again where the plan drops them"},
     {0},
 };
 

@@ -1,8 +1,9 @@
 /*
  * Training by several ranks, on the tape.  The parameters of a block stand in a bucket (layout.h),
  * which is a parameter of its own: the update knows buckets only.  What the model reads of it is a
- * view, of the bucket itself where every rank has all of it (stage 0), else of what an all_gather
- * made of the shares: dropping that between its uses is ZeRO-3, keeping it ZeRO-2, and the planner
+ * view, of the bucket itself where every rank has all of it (stages 0 and 1; at stage 1 each
+ * updates its share of it, and new values are gathered in place), else of what an all_gather made
+ * of the shares: dropping that between its uses is ZeRO-3, keeping it ZeRO-2, and the planner
  * treats it like anything else that can be made again.
  *
  * Gradients are added up in the order of ranks once they are complete, each rank getting the sum of
@@ -19,7 +20,13 @@
 #include "shard/layout.h"
 #include "tape/tape.h"
 
-static bool is_whole(const ckpt_tape *t)
+/* Does every rank have all values?  All gradients and state? */
+static bool has_values(const ckpt_tape *t)
+{
+    return t->context->zero <= 1;
+}
+
+static bool has_all(const ckpt_tape *t)
 {
     return t->context->zero == 0;
 }
@@ -44,7 +51,7 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
         return (ckpt_tensor){t->buckets[bucket]};
     ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
     struct collective_attr attr = {t->context->ranks};
-    if (!is_whole(t)) {
+    if (!has_values(t)) {
         int32_t label = label_bucket(t, bucket);
         const struct ckpt_op_def *def =
             t->context->zero == 3 ? &op_all_gather : &op_all_gather_once;
@@ -125,7 +132,7 @@ static void reduce_bucket(ckpt_tape *t, int32_t bucket)
     int32_t label = label_bucket(t, bucket);
     ckpt_tensor g = flat_gradient(t, &t->context->layout->buckets[bucket]);
     if (g.id)
-        g = OPS_RECORD(t, is_whole(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
+        g = OPS_RECORD(t, has_all(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
     t->param_gradient[bucket_param(t, bucket)] = g.id;
     t->label = label;
 }
@@ -166,14 +173,39 @@ int tape_shard_gradients(ckpt_tape *t)
     return t->error;
 }
 
+/* -1 for a parameter that is none. */
+static int32_t bucket_of(const ckpt_tape *t, int32_t param)
+{
+    int32_t bucket = param - (t->context->n_params - t->context->n_hidden);
+    return t->context->layout ? bucket : -1;
+}
+
+static ckpt_tensor own_share(ckpt_tape *t, int32_t param, ckpt_tensor whole)
+{
+    int64_t share = t->context->layout->buckets[bucket_of(t, param)].share;
+    int64_t begin = t->context->rank * share;
+    return ckpt_slice(t, whole, 0, begin, begin + share);
+}
+
 ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient)
 {
-    const struct layout *l = t->context->layout;
-    int32_t bucket = param - (t->context->n_params - t->context->n_hidden);
-    if (!l || bucket < 0 || !is_whole(t))
-        return gradient;
-    int64_t share = l->buckets[bucket].share, begin = t->context->rank * share;
-    return ckpt_slice(t, gradient, 0, begin, begin + share);
+    return bucket_of(t, param) < 0 || !has_all(t) ? gradient : own_share(t, param, gradient);
+}
+
+ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param)
+{
+    ckpt_tensor value = tape_slot(t, param, STORAGE_VALUE);
+    return t->context->params.data[param].part ? own_share(t, param, value) : value;
+}
+
+void tape_gather_updated(ckpt_tape *t, int32_t param)
+{
+    struct collective_attr attr = {t->context->ranks};
+    if (!t->context->params.data[param].part)
+        return;
+    int32_t label = label_bucket(t, bucket_of(t, param));
+    OPS_RECORD(t, &op_all_gather_in_place, &attr, tape_slot(t, param, STORAGE_VALUE));
+    t->label = label;
 }
 
 /* Replaces n <= FLATTEN_PARTS values by their sums over the ranks. */

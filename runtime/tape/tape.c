@@ -179,6 +179,8 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     struct ckpt_desc d = p->desc;
     if (kind != STORAGE_VALUE)
         d.dtype = CKPT_F32;
+    if (kind != STORAGE_VALUE && p->part)
+        d.shape[0] = p->part;
     int32_t s = add_storage(t, desc_bytes(&d), kind, param);
     if (s < 0)
         return CKPT_NONE;

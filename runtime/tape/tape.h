@@ -160,6 +160,10 @@ void tape_reversed(ckpt_tape *t, int32_t op);
 int tape_shard_gradients(ckpt_tape *t);
 /* What this rank adds to the norm, of a gradient of a parameter or bucket. */
 ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
+/* What this rank updates of the value of a parameter or bucket; and the gathering of what others
+ * updated of it, where they did. */
+ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param);
+void tape_gather_updated(ckpt_tape *t, int32_t param);
 /* Replaces each of n single values by its sum over the ranks. */
 void tape_sum_over_ranks(ckpt_tape *t, int n, ckpt_tensor *x);
 
