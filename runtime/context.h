@@ -35,6 +35,7 @@ struct ckpt {
     struct device *device;
     struct tier *tiers[TIER_COUNT]; /* NULL: not asked for, or only planned */
     struct tier_pin pin;
+    bool host_steps;           /* the queue of steps on the host is open */
     char *staging;             /* the slots between device and files: those out, then those in */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
     struct {

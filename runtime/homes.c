@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include "exec/program.h"
 #include "homes.h"
+#include "optim/host_adamw.h"
 
 #define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
 
@@ -50,13 +51,42 @@ static int open_staging(ckpt *c)
     return rc;
 }
 
-static int open_nvme(ckpt *c)
+/* Queues of the host that the device waits for, as option needs them. */
+static int open_threads(ckpt *c, const char *option)
 {
     struct device *d = c->device;
     int rc = d->ops->io(d, QUEUE_WRITE, NULL);
+    return rc ? error_set(rc, "%s: the driver of %s cannot wait for the host", option, d->name) : 0;
+}
+
+static int bind_to_node(const struct ckpt_kernel_args *a)
+{
+    host_adamw_bind(*(const int *)a->attr, NULL); /* elsewhere it is only slower */
+    return 0;
+}
+
+int homes_open_steps(ckpt *c)
+{
+    struct device *d = c->device;
+    int node = d->ops->numa_node ? d->ops->numa_node(d) : -1;
+    if (c->host_steps)
+        return 0;
+    int rc = open_threads(c, "--host");
     if (rc)
-        return error_set(rc, "--nvme: the driver of %s cannot wait for the host", d->name);
-    rc = open_staging(c);
+        return context_fail(c, rc, "%s", error_get());
+    c->host_steps = true;
+    if (node >= 0)
+        d->ops->compute(d, QUEUE_HOST, bind_to_node, &(struct ckpt_kernel_args){.attr = &node},
+                        NULL);
+    rc = d->ops->sync(d);
+    return rc ? context_fail_device(c, NULL, rc) : 0;
+}
+
+static int open_nvme(ckpt *c)
+{
+    int rc = open_threads(c, "--nvme");
+    if (!rc)
+        rc = open_staging(c);
     if (rc)
         return rc;
     struct tier_nvme_options o = {.directories = &c->directories,

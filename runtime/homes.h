@@ -12,6 +12,10 @@ void homes_close(ckpt *c, bool untouched);
 /* Bytes of a tier that homes and programs take. */
 int64_t homes_tier_bytes(const ckpt *c, int tier);
 
+/* Before the first step on the host: opens their queue, its threads on the node of the device.
+ * Returns 0 or a code, the sentence in the context. */
+int homes_open_steps(ckpt *c);
+
 /* Makes the tiers long enough for a plan.  Returns 0 or a code, the sentence in the context. */
 int homes_reserve(ckpt *c, const struct plan *p);
 

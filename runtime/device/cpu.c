@@ -224,7 +224,7 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads)
     int rc = reserve(c, budget);
     for (int q = 0; q < QUEUE_COUNT && !rc; q++) {
         rc = host_queue_start(&c->queues[q], &c->shared, (enum queue)q,
-                              q == QUEUE_COMPUTE ? (int)threads : 1);
+                              q == QUEUE_COMPUTE || q == QUEUE_HOST ? (int)threads : 1);
         if (rc)
             error_set(rc, "cannot start the threads of the CPU device: %s", strerror(errno));
     }

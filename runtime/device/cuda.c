@@ -171,6 +171,12 @@ static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
     struct ckpt_kernel_args a = *args;
     if (c->failure)
         return;
+    if (q >= STREAMS) {
+        struct command command = {
+            .kind = COMMAND_COMPUTE, .kernel = fn, .args = a, .seconds = seconds};
+        host_queue_submit(cuda_files_queue(c->files, q), &command);
+        return;
+    }
     struct timed *t = seconds ? next_timed(c, seconds) : NULL;
     a.stream = c->queues[q];
     a.device = c->libs;

@@ -75,7 +75,8 @@ int cuda_files_open(struct cuda_files **out, int device, double deadline)
     f->shared.deadline = deadline;
     int rc = find_wait(f, device);
     for (int i = 0; i < FILE_QUEUES && !rc; i++)
-        rc = host_queue_start(&f->queues[i], &f->shared, (enum queue)(QUEUE_READ + i), 1);
+        rc = host_queue_start(&f->queues[i], &f->shared, (enum queue)(QUEUE_READ + i),
+                              QUEUE_READ + i == QUEUE_HOST ? 0 : 1);
     if (rc)
         cuda_files_close(f);
     else

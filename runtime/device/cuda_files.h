@@ -1,8 +1,9 @@
 /*
- * The queues of files of a CUDA device: two threads of the host that streams wait for, and that
- * wait for streams, while the caller waits for neither.  A stream tells a thread by a function that
- * the driver calls in its turn; a thread tells a stream by a counter in host memory that the stream
- * looks at.  And the host memory that copies reach at full speed.
+ * The queues of a CUDA device that are threads of the host, two for files and one for kernels:
+ * streams wait for them, and they wait for streams, while the caller waits for neither.  A stream
+ * tells a thread by a function that the driver calls in its turn; a thread tells a stream by a
+ * counter in host memory that the stream looks at.  And the host memory that copies reach at full
+ * speed.
  */
 #ifndef CKPT_CUDA_FILES_H
 #define CKPT_CUDA_FILES_H

@@ -17,6 +17,7 @@ enum queue {
     QUEUE_FILE_OUT,
     QUEUE_READ, /* READ and WRITE are for files: they take io, record and wait only */
     QUEUE_WRITE,
+    QUEUE_HOST, /* kernels of the host, on bytes of the host; else as these */
     QUEUE_COUNT
 };
 
@@ -72,10 +73,11 @@ struct device_ops {
     void (*fill)(struct device *d, enum queue q, void *dst, int byte, int64_t bytes);
     void (*record)(struct device *d, enum queue q, int32_t event);
     void (*wait)(struct device *d, enum queue q, int32_t event); /* for the last record so far */
-    /* As record, for a wait by QUEUE_READ or QUEUE_WRITE. */
+    /* As record, for a wait by QUEUE_READ, QUEUE_WRITE or QUEUE_HOST. */
     void (*signal)(struct device *d, enum queue q, int32_t event);
     /* On QUEUE_READ and QUEUE_WRITE; io is copied.  Returns 0, or CKPT_EDEVICE where the device can
-     * not wait for such a queue, before anything is handed over: call it with NULL to ask. */
+     * not wait for such a queue, before anything is handed over: call it with NULL to ask, also
+     * before the first use of QUEUE_HOST. */
     int (*io)(struct device *d, enum queue q, const struct device_io *io);
     /* Waits until every queue is empty; returns the first failure since the last sync. */
     int (*sync)(struct device *d);

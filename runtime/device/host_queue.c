@@ -265,8 +265,12 @@ void host_queue_submit(struct host_queue *q, const struct command *c)
     bool room =
         q->tail - q->head < HOST_QUEUE_DEPTH || await_done(q, q->tail - HOST_QUEUE_DEPTH / 2);
     if (room) {
-        q->ring[q->tail % HOST_QUEUE_DEPTH] = *c;
-        q->tail++;
+        struct command *kept = &q->ring[q->tail++ % HOST_QUEUE_DEPTH];
+        *kept = *c;
+        if (c->kind == COMMAND_COMPUTE && c->args.run) {
+            kept->run = *c->args.run;
+            kept->args.run = &kept->run;
+        }
     }
     if (q->sleeping)
         pthread_cond_signal(&q->work);

@@ -49,6 +49,7 @@ struct command {
     enum command_kind kind;
     ckpt_kernel kernel;
     struct ckpt_kernel_args args;
+    struct ckpt_run run; /* what args.run pointed to: the caller's may be another step's by then */
     double *seconds; /* NULL, or where the kernel's time goes */
     void *dst;
     const void *src;

@@ -269,12 +269,22 @@ static const struct plan_park *find_park(const struct plan *p, int32_t storage)
     return NULL;
 }
 
+/* Optimizer state that lives where steps on the host use it has no parks, but a home. */
+static void place_parameter(struct ckpt_program *p, int32_t storage, const struct storage *s)
+{
+    const struct plan_lodging *l = plan_lodging_of(p->plan, storage);
+    const struct plan_park home = {.tier = FATE_PARK_HOST, .tier_offset = l ? l->tier_offset : 0};
+    bool lives_there = l && l->in_step < 0;
+    context_place_slot(p->c, s->param, s->kind - STORAGE_VALUE,
+                       lives_there ? &home : find_park(p->plan, storage));
+}
+
 static void place_parameters(struct ckpt_program *p)
 {
     for (int32_t i = 0; i < p->graph->n_storages; i++) {
         const struct storage *s = &p->tape->storages.data[p->graph->storages[i].tape_storage];
         if (p->graph->storages[i].persistent)
-            context_place_slot(p->c, s->param, s->kind - STORAGE_VALUE, find_park(p->plan, i));
+            place_parameter(p, i, s);
     }
 }
 
@@ -284,6 +294,8 @@ static int take_memory(struct ckpt_program *p)
     ckpt *c = p->c;
     int64_t before = c->persistent;
     int rc = homes_reserve(c, p->plan);
+    if (!rc && p->plan->n_lodgings)
+        rc = homes_open_steps(c);
     if (rc)
         return rc;
     place_parameters(p);

@@ -144,11 +144,12 @@ static void lower_fetch(struct lowering *w, const struct op *o)
     w->leaving[s] = event;
 }
 
-static struct ckpt_view view_of(struct lowering *w, int32_t tensor)
+static struct ckpt_view view_of(struct lowering *w, enum queue queue, int32_t tensor)
 {
     if (tensor <= 0)
         return (struct ckpt_view){.desc = {.ndim = -1}};
-    return (struct ckpt_view){.data = address(w, tensor),
+    return (struct ckpt_view){.data = queue == QUEUE_HOST ? lodgings_address(w, tensor)
+                                                          : address(w, tensor),
                               .desc = w->p->tape->tensors.data[tensor].desc};
 }
 
@@ -167,7 +168,8 @@ void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g
     i->bytes = o->workspace;
     i->device = lower_address(w, w->workspace);
     for (int32_t k = 0; k < n; k++)
-        w->l->views.data[w->l->n_views++] = view_of(w, w->p->tape->operands.data[o->operands + k]);
+        w->l->views.data[w->l->n_views++] =
+            view_of(w, queue, w->p->tape->operands.data[o->operands + k]);
 }
 
 static void lower_compute(struct lowering *w, const struct graph_op *g)
@@ -248,8 +250,11 @@ static void lower_step(struct lowering *w, int32_t step)
     const struct graph_op *g = &w->p->graph->ops[w->p->plan->steps[step].op];
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
     parks_before(w, step);
+    lodgings_before(w, step);
     bear(w, step);
-    if (o->feed >= 0)
+    if (w->p->plan->steps[step].on_host)
+        lodgings_step(w, step);
+    else if (o->feed >= 0)
         lower_feed(w, o);
     else if (o->fetch >= 0)
         lower_fetch(w, o);
@@ -260,6 +265,7 @@ static void lower_step(struct lowering *w, int32_t step)
     bury(w, step);
     ranks_after(w, step);
     parks_after(w, step);
+    lodgings_after(w, step);
 }
 
 /* The body or the tail ends: what was fetched is there, and only copies that cross go on.  Copies
@@ -317,8 +323,12 @@ static int lower(struct lowering *w)
         rc = parks_start(w);
     if (!rc)
         rc = ranks_start(w);
+    if (!rc)
+        rc = lodgings_start(w);
     for (int32_t s = 0; s < w->p->plan->n_steps && !rc; s++) {
         lower_step(w, s);
+        if (s + 1 == w->p->plan->n_steps)
+            lodgings_before(w, s + 1);
         if (s + 1 == w->p->plan->n_body || s + 1 == w->p->plan->n_steps)
             end_part(w);
         if (s + 1 == w->p->plan->n_body)
@@ -337,6 +347,7 @@ int program_lower(struct ckpt_program *p)
     p->lowered.last_fetch = -1;
     int rc = lower(&w);
     parks_free(&w);
+    lodgings_free(&w);
     free(w.offset);
     free(w.arriving);
     free(w.arrived);

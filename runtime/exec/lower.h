@@ -1,6 +1,6 @@
 /*
  * Inside of lowering: lower.c walks the steps, lower_parks.c moves what is parked, lower_ranks.c
- * orders collectives.
+ * orders collectives, lower_host.c sees to what steps on the host need and make.
  */
 #ifndef CKPT_LOWER_H
 #define CKPT_LOWER_H
@@ -46,6 +46,20 @@ struct line {
     int32_t *parks, n, done;
 };
 
+/* What lowering knows of a lodging that is copied. */
+struct lodger {
+    int32_t departure; /* of its copy out */
+    int32_t end;       /* of the last step on the device before the copy: an event */
+    int32_t made;      /* the same of the step on the host that a copy in waits for */
+    int32_t event;     /* of its copy in */
+};
+
+/* Lodgings in the order of their copies. */
+struct lodging_line {
+    const struct plan_lodging **list;
+    int32_t n, done;
+};
+
 struct lowering {
     struct ckpt_program *p;
     struct lowered *l;
@@ -61,7 +75,8 @@ struct lowering {
     int32_t born, dead;   /* instances seen so far */
     struct route *routes; /* per park */
     struct line lines[LINE_COUNT];
-    int32_t *left_by; /* per instance: the park whose copy out reads it at its end, or -1 */
+    int32_t *left_by; /* per instance: the park whose copy out reads it at its end, or -1; behind
+                         the parks the lodgings */
     int32_t *made_by; /* per instance: the step of the collective that writes it, or -1 */
     int32_t *begins;  /* per step: a collective there waits for the end of this one, or -1 */
     int32_t *ends;    /* the event of the start, then per step that of its end, or NO_EVENT */
@@ -71,6 +86,9 @@ struct lowering {
     } departures;
     int32_t n_departures;
     struct staging out, in;
+    struct lodger *lodgers; /* per lodging */
+    int32_t *stepped;       /* per step on the host the event of its end */
+    struct lodging_line sent, back;
     bool failed;
 };
 
@@ -86,7 +104,7 @@ int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instanc
  * reads last, the step behind which it begins; those that cross are awaited as departures. */
 int32_t lower_room_step(const struct lowering *w, int64_t offset, int64_t bytes, int32_t before);
 
-/* The command of a step that computes, on a queue. */
+/* The command of a step that computes, on a queue; on that of the host its operands are there. */
 void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g);
 
 /* A copy out of a room, with its events.  Returns its index, or -1 without memory. */
@@ -116,5 +134,17 @@ bool ranks_run(const struct lowering *w, int32_t step);
 void ranks_step(struct lowering *w, int32_t step);
 /* Behind a step: copies out that begin there wait for collectives. */
 void ranks_after(struct lowering *w, int32_t step);
+
+/* Plans the copies of all lodgings.  After ranks_start.  Returns 0, CKPT_ENOMEM or CKPT_EPLAN. */
+int lodgings_start(struct lowering *w);
+void lodgings_free(struct lowering *w);
+/* Before a step: copies back to the device that are due.  After it: copies out. */
+void lodgings_before(struct lowering *w, int32_t step);
+void lodgings_after(struct lowering *w, int32_t step);
+/* The commands of a step on the host, and where its operands are. */
+void lodgings_step(struct lowering *w, int32_t step);
+char *lodgings_address(struct lowering *w, int32_t tensor);
+/* The step on the host that makes a storage, or -1. */
+int32_t lodgings_made(const struct lowering *w, int32_t storage);
 
 #endif

@@ -253,11 +253,11 @@ static void emit_io(struct lowering *w, enum instr_kind kind, int32_t park, int6
     i->bytes = round_up(bytes, PLAN_NVME_ALIGN);
 }
 
-static void emit_record(struct lowering *w, enum queue queue, int32_t event, bool for_files)
+static void emit_record(struct lowering *w, enum queue queue, int32_t event, bool for_threads)
 {
     struct instr *i = lower_emit(w, INSTR_RECORD, queue);
     i->event = event;
-    i->for_files = for_files;
+    i->for_threads = for_threads;
 }
 
 static char *slot(const struct lowering *w, bool in, int32_t n)
@@ -338,14 +338,17 @@ static void bring_in(struct lowering *w, int32_t n)
     const struct plan_park *k = &w->p->plan->parks[n];
     const struct route *r = &w->routes[n];
     enum queue queue = queue_in(k);
+    int32_t made = lodgings_made(w, k->storage);
     lower_wait(w, queue, w->ends[1 + r->room]);
     lower_take_room(w, queue, r->in, park_bytes(w, k));
     await_source(w, n);
+    if (made >= 0)
+        lower_wait(w, queue, w->stepped[made]);
     if (!in_file(k))
         emit_copy(w, INSTR_PARK_IN, n, r->in, host_home(w, k), park_bytes(w, k));
     else
         read_pieces(w, n);
-    emit_record(w, queue, r->event, false);
+    emit_record(w, queue, r->event, made >= 0);
     w->arriving[k->storage] = r->event;
 }
 

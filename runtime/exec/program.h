@@ -29,7 +29,7 @@ struct instr {
     int32_t op;     /* COMPUTE: position on the tape */
     int32_t first;  /* COMPUTE: its operands in lowered.views */
     int32_t event;  /* RECORD, WAIT */
-    bool for_files; /* RECORD: a queue of files waits for it */
+    bool for_threads; /* RECORD: a queue of files or of the host waits for it */
     int32_t port;   /* COPY_IN: feed; COPY_OUT: fetch */
     int32_t park;   /* PARK, READ, WRITE: of the plan */
     void *device;   /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
@@ -136,6 +136,12 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 /* Walks the body of the step of this flight again, op by op, up to the first result that is not
  * finite. Its tape op, or -1; *feed is set to an input that was not finite to begin with, or -1. */
 int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed);
+
+/* Whether copies of its step may be under way when the next one begins. */
+static inline bool program_is_parked(const struct ckpt_program *p)
+{
+    return p->plan->n_parks || p->plan->n_lodgings;
+}
 
 /* Whether its step is one of all ranks together. */
 static inline bool program_is_shared(const struct ckpt_program *p)

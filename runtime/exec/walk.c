@@ -46,7 +46,9 @@ static void walk_compute(struct ckpt_program *p, const struct instr *i, struct m
         tape_op_name(p->tape, i->op, name, sizeof name);
         d->ops->range(d, name);
     }
-    d->ops->compute(d, i->queue, program_kernel(p, i->op), &args, seconds);
+    const struct ckpt_op_def *def = p->tape->ops.data[i->op].def;
+    d->ops->compute(d, i->queue, i->queue == QUEUE_HOST ? def->cpu : program_kernel(p, i->op),
+                    &args, seconds);
     if (d->ops->range)
         d->ops->range(d, NULL);
 }
@@ -100,7 +102,7 @@ static void walk_instr(struct ckpt_program *p, const struct instr *i, struct mom
         walk_io(p, i);
         break;
     case INSTR_RECORD:
-        (i->for_files ? d->ops->signal : d->ops->record)(d, i->queue, i->event);
+        (i->for_threads ? d->ops->signal : d->ops->record)(d, i->queue, i->event);
         break;
     case INSTR_WAIT:
         d->ops->wait(d, i->queue, i->event);
@@ -130,16 +132,15 @@ static void walk(struct ckpt_program *p, int flight)
 }
 
 /*
- * A step with parks.  Its caller needs what is computed and fetched; copies to the tiers may go on
- * under the next step, which waits for what it needs of them.
+ * A step with parks.  Its caller needs what is computed and fetched, and what was copied in was for
+ * that.  All else may go on under the next step, which waits for what it needs of it.
  */
 static void walk_parked(struct ckpt_program *p, int flight)
 {
     struct device *d = p->c->device;
     const struct instr *instrs = p->lowered.instrs.data;
-    d->ops->mark(d, flight, QUEUE_COPY_OUT);
-    d->ops->mark(d, flight, QUEUE_FILE_OUT);
-    d->ops->mark(d, flight, QUEUE_WRITE);
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        d->ops->mark(d, flight, (enum queue)q);
     upload_run(p, flight);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
         for (int32_t i = 0; i < p->lowered.n_body; i++) {
@@ -154,10 +155,6 @@ static void walk_parked(struct ckpt_program *p, int flight)
             d->ops->mark(d, flight, QUEUE_COPY_OUT);
     }
     d->ops->mark(d, flight, QUEUE_COMPUTE);
-    d->ops->mark(d, flight, QUEUE_COPY_IN);
-    d->ops->mark(d, flight, QUEUE_COMM);
-    d->ops->mark(d, flight, QUEUE_FILE_IN);
-    d->ops->mark(d, flight, QUEUE_READ);
 }
 
 int program_record(struct ckpt_program *p)
@@ -166,7 +163,7 @@ int program_record(struct ckpt_program *p)
     int rc = 0;
     program_forget(p);
     /* A recorded step would not overlap with the copies of the one before. */
-    if (!d->ops->begin || p->timing || p->plan->n_parks)
+    if (!d->ops->begin || p->timing || program_is_parked(p))
         return 0;
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++) {
         program_set_runs(p, flight);
@@ -192,9 +189,9 @@ static void join_programs(struct ckpt_program *p)
 {
     struct device *d = p->c->device;
     const struct ckpt_program *before = p->c->walked;
-    int n = p->c->tiers[TIER_NVME] ? QUEUE_COUNT : QUEUE_READ;
+    int n = p->c->tiers[TIER_NVME] || p->c->host_steps ? QUEUE_COUNT : QUEUE_READ;
     p->c->walked = p;
-    if (!before || before == p || !(before->plan->n_parks || p->plan->n_parks))
+    if (!before || before == p || !(program_is_parked(before) || program_is_parked(p)))
         return;
     for (int q = 0; q < n; q++)
         d->ops->signal(d, (enum queue)q, q);
@@ -208,7 +205,7 @@ void program_walk(struct ckpt_program *p, int flight)
 {
     struct device *d = p->c->device;
     join_programs(p);
-    if (p->plan->n_parks) {
+    if (program_is_parked(p)) {
         walk_parked(p, flight);
         return;
     }

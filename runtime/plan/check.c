@@ -248,10 +248,12 @@ static void rank_refs(struct checker *c)
     const struct graph *g = c->g;
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
+        bool on_host = i >= g->n_body && c->p->steps[c->p->n_steps - g->n_ops + i].on_host;
         for (int32_t j = 0; j < o->n_reads; j++) {
             int32_t s = g->refs[o->reads + j];
             c->rank[o->reads + j] = c->written[s];
-            c->last_base_use[s] = i;
+            if (!on_host) /* it reads a copy */
+                c->last_base_use[s] = i;
         }
         for (int32_t j = 0; j < o->n_writes; j++) {
             int32_t s = g->refs[o->writes + j];
@@ -304,6 +306,8 @@ static int replay_step(struct checker *c, int32_t k)
 {
     const struct graph_op *o = &c->g->ops[c->p->steps[k].op];
     int rc = 0;
+    if (c->p->steps[k].on_host) /* check_host_steps has seen to it */
+        return 0;
     for (int32_t j = 0; j < o->n_reads && !rc; j++)
         rc = check_version(c, k, c->g->refs[o->reads + j], c->rank[o->reads + j]);
     for (int32_t j = 0; j < o->n_writes && !rc; j++)
@@ -403,6 +407,11 @@ static int check_totals(struct checker *c)
             c->parked[c->p->parks[n].storage] = true;
     for (int32_t s = 0; s < c->g->n_storages; s++)
         c->parked[s] |= c->g->storages[s].home == HOME_HOST || c->g->storages[s].home == HOME_NVME;
+    for (int32_t n = 0; n < c->p->n_lodgings; n++) {
+        const struct plan_lodging *l = &c->p->lodgings[n];
+        if (l->storage >= 0 && l->storage < c->g->n_storages && l->out_step < 0 && l->in_step < 0)
+            c->parked[l->storage] = true; /* for good */
+    }
     for (int32_t s = 0; s < c->g->n_storages; s++)
         persistent += c->g->storages[s].persistent && !c->parked[s] ? c->g->storages[s].bytes : 0;
     if (c->p->signature != graph_signature(c->g))
@@ -470,6 +479,8 @@ int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_ME
         rc = check_instances(&c);
     if (!rc)
         rc = check_parks(g, p, message);
+    if (!rc)
+        rc = check_host_steps(g, p, message);
     if (!rc)
         rc = check_memory(&c);
     if (!rc)

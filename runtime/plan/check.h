@@ -12,6 +12,13 @@
  */
 int check_parks(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE]);
 
+/*
+ * Proves the steps on the host of a plan whose parks are proved: they are updates, all their bytes
+ * are in the host tier in the version that is due, what they make gets to the device, and rooms in
+ * the tier are disjoint while they are taken.  Returns as check_parks does.
+ */
+int check_host_steps(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE]);
+
 /* Whether a park says that s comes back at this step. */
 bool parks_return(const struct plan *p, int32_t s, int32_t in_step);
 

@@ -246,6 +246,8 @@ static int check_touches(struct proof *c)
     int rc = 0;
     for (int32_t k = 0; k < c->p->n_steps && !rc; k++) {
         const struct graph_op *o = &c->g->ops[c->p->steps[k].op];
+        if (c->p->steps[k].on_host) /* it touches what is in the tier */
+            continue;
         for (int32_t j = 0; j < o->n_reads + o->n_writes && !rc; j++) {
             int32_t s = c->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
             if (c->of[s] >= 0)

@@ -6,11 +6,12 @@
  *     signature 00f1...        of the graph it was made for, 16 hex digits
  *     budget N | none          of the device; then host N, nvme N and the other totals, one a line
  *     steps N, body N, instances N, parks N
- *     run OP | again OP        one line a step
+ *     run OP | again OP | host OP    one line a step
  *     storage S FIRST LAST OFFSET | workspace STEP OFFSET    one line an instance
  *     park host|nvme S OUT FREE IN USE OFFSET    one line a park, then its times; "clean" in the
  *                                                place of "park": there is no copy out
  *     times OUT_START OUT_END IN_START IN_END
+ *     lodging S OUT IN OFFSET  one line a lodging, then its times; there may be none
  *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
  *     end
  */
@@ -57,20 +58,34 @@ static void put_totals(FILE *f, const struct plan *p)
     fprintf(f, "instances %" PRId32 "\nparks %" PRId32 "\n", p->n_instances, p->n_parks);
 }
 
+static void put_times(FILE *f, double out_start, double out_end, double in_start, double in_end)
+{
+    fprintf(f, "times %.17g %.17g %.17g %.17g\n", out_start, out_end, in_start, in_end);
+}
+
+static void put_lodging(FILE *f, const struct graph *g, const struct plan_lodging *l)
+{
+    fprintf(f, "lodging %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64, l->storage, l->out_step,
+            l->in_step, l->tier_offset);
+    put_name(f, g->storages[l->storage].name);
+    put_times(f, l->out_start, l->out_end, l->in_start, l->in_end);
+}
+
 static void put_park(FILE *f, const struct graph *g, const struct plan_park *k)
 {
     fprintf(f, "%s %s %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64,
             k->clean ? "clean" : "park", k->tier == FATE_PARK_NVME ? "nvme" : "host", k->storage,
             k->out_step, k->free_step, k->in_step, k->use_step, k->tier_offset);
     put_name(f, g->storages[k->storage].name);
-    fprintf(f, "times %.17g %.17g %.17g %.17g\n", k->out_start, k->out_end, k->in_start, k->in_end);
+    put_times(f, k->out_start, k->out_end, k->in_start, k->in_end);
 }
 
 static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
 {
     put_totals(f, p);
     for (int32_t k = 0; k < p->n_steps; k++) {
-        fprintf(f, "%s %" PRId32, p->steps[k].again ? "again" : "run", p->steps[k].op);
+        const struct plan_step *s = &p->steps[k];
+        fprintf(f, "%s %" PRId32, s->on_host ? "host" : s->again ? "again" : "run", s->op);
         put_name(f, g->ops[p->steps[k].op].name);
     }
     for (int32_t n = 0; n < p->n_instances; n++) {
@@ -85,6 +100,8 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
     }
     for (int32_t k = 0; k < p->n_parks; k++)
         put_park(f, g, &p->parks[k]);
+    for (int32_t k = 0; k < p->n_lodgings; k++)
+        put_lodging(f, g, &p->lodgings[k]);
     pins_write(&p->pins, f);
     fputs("end\n", f);
 }

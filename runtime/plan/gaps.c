@@ -49,9 +49,10 @@ static int walk_steps(struct walk *w, const struct graph *g, const struct plan *
     int rc = 0;
     for (int32_t k = 0, n = 0; k < p->n_steps && !rc; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
-        for (int32_t j = 0; j < o->n_reads && !rc; j++)
+        bool here = !p->steps[k].on_host; /* else it uses bytes in the host tier */
+        for (int32_t j = 0; j < o->n_reads && here && !rc; j++)
             rc = walk_use(w, g, p, g->refs[o->reads + j], k);
-        for (int32_t j = 0; j < o->n_writes && !rc; j++)
+        for (int32_t j = 0; j < o->n_writes && here && !rc; j++)
             rc = walk_use(w, g, p, g->refs[o->writes + j], k);
         for (; n < p->n_instances && p->instances[n].first == k; n++)
             if (p->instances[n].storage >= 0)

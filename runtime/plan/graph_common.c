@@ -45,6 +45,27 @@ int64_t graph_largest_op(const struct graph *g)
     return largest;
 }
 
+bool graph_op_updates(const struct graph *g, const struct graph_op *o)
+{
+    bool state = false;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        state |= g->storages[g->refs[o->writes + j]].kind == KIND_OPTIMIZER;
+    return state && o->phase == GRAPH_UPDATE && !o->workspace;
+}
+
+const struct plan_lodging *plan_lodging_of(const struct plan *p, int32_t storage)
+{
+    int32_t low = 0, high = p->n_lodgings;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (p->lodgings[middle].storage < storage)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < p->n_lodgings && p->lodgings[low].storage == storage ? &p->lodgings[low] : NULL;
+}
+
 static uint64_t mix_storage(uint64_t h, const struct graph_storage *s)
 {
     h = hash_mix(h, s->bytes);

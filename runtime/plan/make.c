@@ -11,6 +11,7 @@ void plan_free(struct plan *p)
     free(p->steps);
     free(p->instances);
     free(p->parks);
+    free(p->lodgings);
     pins_free(&p->pins);
     free(p);
 }
@@ -125,7 +126,8 @@ static int copy_plan(const struct plan *from, struct plan **out)
     p->steps = copy_of(p->steps, p->n_steps, sizeof(*p->steps));
     p->instances = copy_of(p->instances, p->n_instances, sizeof(*p->instances));
     p->parks = copy_of(p->parks, p->n_parks, sizeof(*p->parks));
-    if (!p->steps || !p->instances || !p->parks) {
+    p->lodgings = copy_of(p->lodgings, p->n_lodgings, sizeof(*p->lodgings));
+    if (!p->steps || !p->instances || !p->parks || !p->lodgings) {
         plan_free(p);
         return CKPT_ENOMEM;
     }

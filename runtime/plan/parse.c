@@ -196,16 +196,16 @@ static void get_steps(struct parser *k, int32_t count)
         int64_t capacity;
     } steps = {0};
     for (int32_t i = 0; i < count && next_line(k); i++) {
-        bool again = take(k, "again");
-        if (!again && !take(k, "run"))
-            expected(k, "run or again");
+        bool again = take(k, "again"), on_host = !again && take(k, "host");
+        if (!again && !on_host && !take(k, "run"))
+            expected(k, "run, again or host");
         int32_t op = (int32_t)take_number(k, 0, k->g->n_ops - 1);
         end_of_line(k, true);
         if (ARRAY_RESERVE(&steps, i)) {
             fail(k, CKPT_ENOMEM, "out of host memory");
             break;
         }
-        steps.data[i] = (struct plan_step){op, again};
+        steps.data[i] = (struct plan_step){op, again, on_host};
     }
     k->p->steps = steps.data;
 }
@@ -248,9 +248,10 @@ static void get_instances(struct parser *k, int32_t count)
     k->p->instances = all.data;
 }
 
-static void get_times(struct parser *k, struct plan_park *park)
+static void get_times(struct parser *k, double *out_start, double *out_end, double *in_start,
+                      double *in_end)
 {
-    double *times[] = {&park->out_start, &park->out_end, &park->in_start, &park->in_end};
+    double *times[] = {out_start, out_end, in_start, in_end};
     bool good = next_line(k) && take(k, "times");
     for (int i = 0; i < 4 && good; i++) {
         *times[i] = take_seconds(k);
@@ -279,7 +280,7 @@ static struct plan_park get_park(struct parser *k)
     park.use_step = (int32_t)take_number(k, 0, last);
     park.tier_offset = take_number(k, 0, INT64_MAX / 4);
     end_of_line(k, true);
-    get_times(k, &park);
+    get_times(k, &park.out_start, &park.out_end, &park.in_start, &park.in_end);
     return park;
 }
 
@@ -298,6 +299,26 @@ static void get_parks(struct parser *k, int32_t count)
         all.data[n] = park;
     }
     k->p->parks = all.data;
+}
+
+/* Takes the running line, and the one behind it, if it is a lodging. */
+static bool get_lodging(struct parser *k, int64_t *capacity)
+{
+    struct plan *p = k->p;
+    struct plan_lodging l = {0};
+    if (!take(k, "lodging"))
+        return false;
+    l.storage = (int32_t)take_number(k, 0, k->g->n_storages - 1);
+    l.out_step = (int32_t)take_number(k, -1, p->n_steps - 1);
+    l.in_step = (int32_t)take_number(k, -1, p->n_steps);
+    l.tier_offset = take_number(k, 0, INT64_MAX / 4);
+    end_of_line(k, true);
+    get_times(k, &l.out_start, &l.out_end, &l.in_start, &l.in_end);
+    if (array_reserve((void **)&p->lodgings, capacity, p->n_lodgings, sizeof l))
+        fail(k, CKPT_ENOMEM, "out of host memory");
+    else
+        p->lodgings[p->n_lodgings++] = l;
+    return true;
 }
 
 /* Takes the running line if it is a pin. */
@@ -325,8 +346,10 @@ static void get_plan(struct parser *k)
         get_instances(k, k->p->n_instances);
     if (!k->rc)
         get_parks(k, k->p->n_parks);
-    while (next_line(k) && get_pin(k))
+    for (int64_t capacity = 0; next_line(k) && get_lodging(k, &capacity);)
         ;
+    while (!k->rc && get_pin(k))
+        next_line(k);
     if (!k->rc && strcmp(k->line, "end"))
         expected(k, "end");
     if (!k->rc && fgetc(k->f) != EOF)

@@ -103,7 +103,8 @@ struct gap {
 
 struct plan_step {
     int32_t op;
-    bool again; /* a recomputation */
+    bool again;   /* a recomputation */
+    bool on_host; /* an update that runs on the host, on bytes in the host tier */
 };
 
 /* One stretch of residence: from the step that makes it to the step after which it is freed.
@@ -145,6 +146,29 @@ struct plan_park {
     bool clean;
 };
 
+/*
+ * Bytes of a storage in the host tier that steps on the host read or write there.  Three kinds:
+ *
+ * Optimizer state lives there for good (out_step and in_step are -1); it has no place on the
+ * device.
+ *
+ * What the device makes and such a step reads is copied out once, behind out_step: gradients, and
+ * the clip values, which all of them share.
+ *
+ * The bf16 value that such a step makes of a parameter whose home is the device goes back to its
+ * place there: the copy is handed over before in_step (n_steps: behind the last step) and may go on
+ * under the next one, whose first reader waits for it.
+ *
+ * A value whose home is the host tier has no lodging: the step on the host writes it there.  Its
+ * parks are all clean, and the one that wraps round brings what that step made.
+ */
+struct plan_lodging {
+    int32_t storage;
+    int32_t out_step, in_step; /* or -1: there is no such copy */
+    int64_t tier_offset;
+    double out_start, out_end, in_start, in_end; /* as in a park; of one queue with theirs */
+};
+
 /* An NVMe tier is reached through slots in host memory, the same number for each direction. */
 #define PLAN_STAGING_SLOTS 4
 #define PLAN_STAGING_SLOT  (INT64_C(8) << 20)
@@ -180,6 +204,8 @@ struct plan {
     int32_t n_instances;
     struct plan_park *parks; /* ordered by out_step, then storage */
     int32_t n_parks;
+    struct plan_lodging *lodgings; /* ordered by storage, of each one at most */
+    int32_t n_lodgings;
     struct pins pins; /* algorithms that libraries used where the plan was made, to use again */
 };
 
@@ -196,6 +222,11 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
 int plan_sweep(const struct graph *g, const struct machine *m, const struct budgets *b,
                const int64_t *device, int32_t n, struct plan **plans);
 void plan_free(struct plan *p);
+
+/* Whether an op may be a step on the host: an update of optimizer state, without scratch. */
+bool graph_op_updates(const struct graph *g, const struct graph_op *o);
+/* The lodging of a storage, or NULL. */
+const struct plan_lodging *plan_lodging_of(const struct plan *p, int32_t storage);
 
 /*
  * Proves a plan, sharing no code with the search: every base op once and in order, every read

@@ -143,7 +143,7 @@ static void append_step(struct simulator *m, int32_t op, bool again)
         m->failed = true;
         return;
     }
-    out->steps.data[out->n_steps++] = (struct plan_step){op, again};
+    out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
     if (again)
         out->recompute_seconds += m->p->g->ops[op].seconds;
 }

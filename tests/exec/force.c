@@ -10,6 +10,7 @@ struct forcing {
     uint64_t random;
     int64_t tier_end[TIER_COUNT];
     int32_t *partner; /* per instance: the other piece of one that wraps round, or -1 */
+    bool *written;    /* per storage: a step on the host writes it where it lives */
 };
 
 /* The uses of one storage within one residence, in order. */
@@ -32,6 +33,8 @@ static void find_uses(const struct forcing *x, int32_t s, int32_t first, int32_t
     for (int32_t k = first; k <= last; k++) {
         const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
         bool touched = false, written = false;
+        if (x->p->steps[k].on_host)
+            continue;
         for (int32_t j = 0; j < o->n_reads; j++)
             touched |= x->g->refs[o->reads + j] == s;
         for (int32_t j = 0; j < o->n_writes; j++)
@@ -45,7 +48,7 @@ static void find_uses(const struct forcing *x, int32_t s, int32_t first, int32_t
 
 static enum fate take_tier(struct forcing *x, int32_t s, int64_t *offset)
 {
-    bool nvme = x->f->nvme && (!x->f->host || draw(x, 2));
+    bool nvme = x->f->nvme && !x->written[s] && (!x->f->host || draw(x, 2));
     int64_t unit = nvme ? PLAN_NVME_ALIGN : CKPT_ALIGN, *end = &x->tier_end[nvme];
     *offset = round_up(*end, unit);
     *end = *offset + round_up(x->g->storages[s].bytes, unit);
@@ -158,6 +161,76 @@ static void park_persistent(struct forcing *x, int32_t s)
     x->p->persistent -= x->g->storages[s].bytes;
 }
 
+/* ---- steps on the host ----------------------------------------------------------------------- */
+
+static bool op_uses(const struct graph *g, const struct graph_op *o, int32_t s, bool writes)
+{
+    for (int32_t j = 0; j < (writes ? o->n_writes : o->n_reads); j++)
+        if (g->refs[(writes ? o->writes : o->reads) + j] == s)
+            return true;
+    return false;
+}
+
+/* The first step on the host that uses s, or -1. */
+static int32_t find_host_step(const struct forcing *x, int32_t s)
+{
+    for (int32_t k = x->p->n_body; k < x->p->n_steps; k++) {
+        const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
+        if (x->p->steps[k].on_host && (op_uses(x->g, o, s, false) || op_uses(x->g, o, s, true)))
+            return k;
+    }
+    return -1;
+}
+
+/* A copy out between the last writer and the step on the host; the storage goes when neither that
+ * nor a step of the device needs it. */
+static void send(struct forcing *x, int32_t s, int32_t step, struct plan_lodging *l)
+{
+    struct uses u;
+    int32_t least = x->g->n_micro > 1 ? x->p->n_body : 0;
+    find_uses(x, s, 0, x->p->n_steps - 1, &u);
+    for (int32_t j = 0; j < u.n; j++)
+        if (u.writes[j] && u.step[j] > least)
+            least = u.step[j];
+    l->out_step = least + draw(x, step - least);
+    for (int32_t i = 0; i < x->p->n_instances; i++)
+        if (x->p->instances[i].storage == s)
+            x->p->instances[i].last = u.step[u.n - 1] > l->out_step ? u.step[u.n - 1] : l->out_step;
+}
+
+static void lodge(struct forcing *x, int32_t s, int32_t step)
+{
+    const struct graph_storage *t = &x->g->storages[s];
+    struct plan_lodging *l = &x->p->lodgings[x->p->n_lodgings];
+    bool state = t->kind == KIND_OPTIMIZER;
+    *l = (struct plan_lodging){.storage = s, .out_step = -1, .in_step = -1};
+    if (t->persistent && !state && (!x->f->half || draw(x, 2))) {
+        x->written[s] = true;
+        return;
+    }
+    if (!t->persistent)
+        send(x, s, step, l);
+    else if (!state)
+        l->in_step = step + 1 + draw(x, x->p->n_steps - step);
+    l->out_start = l->in_start = step; /* in the order of the steps */
+    l->tier_offset = x->tier_end[TIER_HOST];
+    x->tier_end[TIER_HOST] += t->bytes;
+    x->p->persistent -= state ? t->bytes : 0;
+    x->p->n_lodgings++;
+}
+
+static void step_on_host(struct forcing *x)
+{
+    for (int32_t k = x->p->n_body; k < x->p->n_steps && x->f->stepped; k++)
+        x->p->steps[k].on_host =
+            graph_op_updates(x->g, &x->g->ops[x->p->steps[k].op]) && (x->f->all || draw(x, 2));
+    for (int32_t s = 0; s < x->g->n_storages; s++) {
+        int32_t step = find_host_step(x, s);
+        if (step >= 0)
+            lodge(x, s, step);
+    }
+}
+
 /* ---- addresses ------------------------------------------------------------------------------ */
 
 static int64_t bytes_of(const struct forcing *x, int32_t i)
@@ -267,7 +340,9 @@ static int copy_base(struct forcing *x, const struct plan *base)
     p->instances = malloc(most * sizeof *p->instances);
     p->parks = malloc(most * sizeof *p->parks);
     x->partner = malloc(most * sizeof *x->partner);
-    if (!p->steps || !p->instances || !p->parks || !x->partner)
+    p->lodgings = calloc((size_t)x->g->n_storages + 1, sizeof *p->lodgings);
+    x->written = calloc((size_t)x->g->n_storages + 1, sizeof *x->written);
+    if (!p->steps || !p->instances || !p->parks || !x->partner || !p->lodgings || !x->written)
         return CKPT_ENOMEM;
     memcpy(p->steps, base->steps, (size_t)base->n_steps * sizeof *p->steps);
     memcpy(p->instances, base->instances, (size_t)base->n_instances * sizeof *p->instances);
@@ -281,13 +356,17 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
     struct forcing x = {.g = g, .f = f, .random = f->seed * 2 + 1};
     int rc = copy_base(&x, base);
     int32_t n = base->n_instances;
+    if (!rc)
+        step_on_host(&x);
     for (int32_t i = 0; i < n && !rc; i++) {
         int32_t s = base->instances[i].storage;
-        if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried)
+        if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried &&
+            !plan_lodging_of(x.p, s))
             park_activation(&x, i);
     }
     for (int32_t s = 0; s < g->n_storages && !rc; s++)
-        if (g->storages[s].persistent && (f->all || draw(&x, 8)))
+        if (g->storages[s].persistent && !plan_lodging_of(x.p, s) &&
+            (f->all || x.written[s] || draw(&x, 8)))
             park_persistent(&x, s);
     if (!rc) {
         place(&x);
@@ -302,6 +381,7 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
         x.p->budgets = (struct budgets){INT64_MAX, x.p->host_bytes, x.p->nvme_bytes, {0, 0}};
     }
     free(x.partner);
+    free(x.written);
     *out = x.p;
     return rc;
 }
@@ -316,5 +396,16 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
         n->activations[tier] += !g->storages[k->storage].persistent;
         n->clean += k->clean;
         n->crossing += k->free_step < k->out_step;
+    }
+    for (int32_t k = p->n_body; k < p->n_steps; k++) {
+        const struct graph_op *o = &g->ops[p->steps[k].op];
+        n->stepped += p->steps[k].on_host;
+        n->on_device += !p->steps[k].on_host && graph_op_updates(g, o);
+        for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++)
+            n->written += !plan_lodging_of(p, g->refs[o->writes + j]);
+    }
+    for (int32_t i = 0; i < p->n_lodgings; i++) {
+        n->sent += p->lodgings[i].out_step >= 0;
+        n->back += p->lodgings[i].in_step >= 0;
     }
 }

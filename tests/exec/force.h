@@ -8,12 +8,17 @@ struct force {
     uint64_t seed;   /* of the choices: steps, tiers, what stays */
     bool host, nvme; /* the tiers to use */
     bool all;        /* park every gap that is long enough, not three of four */
+    bool stepped;    /* updates run on the host: each, or every other one where not all is set */
+    bool half;       /* values of parameters are bf16 */
 };
 
 /* What of each kind a plan parks: for tests that must not pass by doing nothing. */
 struct force_count {
     int32_t persistent[TIER_COUNT], activations[TIER_COUNT];
     int32_t clean, crossing; /* without a copy out; under way when the next step begins */
+    int32_t stepped, on_device; /* updates on the host, and not */
+    int32_t sent, back;         /* copies out of what these read; and back of what they make */
+    int32_t written;            /* values that they make where they live */
 };
 
 /* A plan with the steps of base and parks in every place that the rules allow, its addresses as

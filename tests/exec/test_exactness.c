@@ -87,6 +87,39 @@ static void check_parked(const struct small *resident, int64_t n_micro, const st
     unlink(path);
 }
 
+/* Updates on the host, beside parks; every other one on the device where there are several. */
+static void check_stepped(const struct small *resident, uint64_t seed, int steps)
+{
+    bool half = resident->dtype == CKPT_BF16, one = resident->width < 1000;
+    struct force f = {
+        .seed = seed, .host = true, .nvme = seed & 2, .all = one, .stepped = true, .half = half};
+    struct small r = *resident;
+    struct budgets tiers;
+    struct force_count n;
+    char path[64], nvme[64], what[64];
+    ckpt *c;
+    ckpt_program *p;
+    small_path(path, sizeof path, "plan");
+    small_force(resident, &f, path, &tiers, &n);
+    assert_true(n.stepped > 0 && n.sent > 1 && n.written > 0);
+    assert_int_equal(n.on_device > 0, !one);
+    assert_int_equal(n.back > 0, half);
+    assert_true(one || n.persistent[TIER_HOST] > n.written);
+    snprintf(what, sizeof what, "stepped on the host, seed %d", (int)seed);
+    small_use_tiers(&r, path, &tiers, nvme);
+    if (steps == SMALL_STEPS && seed % 2) {
+        run_in_parts(&r, SMALL_STEPS / 2 - 1);
+    } else {
+        small_open(&r, &c, &p);
+        small_train(&r, c, p, 0, steps);
+        small_collect(&r, c);
+        ckpt_close(c);
+    }
+    expect_same(resident, &r, what);
+    free(r.state);
+    unlink(path);
+}
+
 static void check_recompute(const struct small *resident)
 {
     struct small r = *resident;
@@ -131,6 +164,7 @@ static void check_all(enum ckpt_dtype dtype, int64_t width)
                                              .host = tiers & 1,
                                              .nvme = tiers & 2,
                                              .all = seed == 0});
+        check_stepped(&r, (uint64_t)k, SMALL_STEPS);
         free(r.state);
         free(halves.state);
         unlink(base);
@@ -188,6 +222,24 @@ static void test_pieces(void **state)
     free(r.state);
     free(parked.state);
     unlink(path);
+}
+
+/* Large parameters have updates of their own: some run on the host, some on the device, with state
+ * that is there or streams. */
+static void test_stepped_and_streamed(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct small r = small_make(k ? CKPT_BF16 : CKPT_F32, 1450, k == 2 ? 3 : 1, true);
+        ckpt *c;
+        ckpt_program *p;
+        small_open(&r, &c, &p);
+        small_train(&r, c, p, 0, 3);
+        small_collect(&r, c);
+        ckpt_close(c);
+        check_stepped(&r, (uint64_t)k + 4, 3);
+        free(r.state);
+    }
 }
 
 /* Another program on parameters of its own, as large as what trains. */
@@ -325,10 +377,10 @@ static void test_planned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32_even), cmocka_unit_test(test_fp32_odd),
-        cmocka_unit_test(test_bf16_even), cmocka_unit_test(test_bf16_odd),
-        cmocka_unit_test(test_pieces),    cmocka_unit_test(test_two_programs),
-        cmocka_unit_test(test_planned),
+        cmocka_unit_test(test_fp32_even),    cmocka_unit_test(test_fp32_odd),
+        cmocka_unit_test(test_bf16_even),    cmocka_unit_test(test_bf16_odd),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_stepped_and_streamed),
+        cmocka_unit_test(test_two_programs), cmocka_unit_test(test_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

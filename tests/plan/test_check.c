@@ -192,7 +192,7 @@ static void test_update_must_not_rerun(void **state)
 {
     (void)state;
     struct fixture f = smallest(graph_transformer(1, 1 << 14, 1));
-    f.p->steps[f.p->n_steps - 1] = (struct plan_step){1, true};
+    f.p->steps[f.p->n_steps - 1] = (struct plan_step){.op = 1, .again = true};
     expect_fault(&f, "runs again in the update");
     done(&f);
 }
@@ -353,7 +353,7 @@ static struct plan *by_hand(struct graph *g, const int32_t *steps, int32_t n_ste
     p->n_steps = p->n_body = n_steps;
     p->steps = calloc((size_t)n_steps, sizeof(*p->steps));
     for (int32_t k = 0; k < n_steps; k++)
-        p->steps[k] = (struct plan_step){abs(steps[k]), steps[k] < 0};
+        p->steps[k] = (struct plan_step){.op = abs(steps[k]), .again = steps[k] < 0};
     p->instances = calloc((size_t)n_instances, sizeof(*p->instances));
     for (int32_t n = 0; n < n_instances; n++) {
         p->instances[n] = instances[n];
