@@ -87,7 +87,9 @@ static int read_frames(FILE *f, const struct raw *r, struct clip *c, const char 
     free(frame);
     if (!frame)
         return say_fail("%s: no memory for a frame", path);
-    return taken < c->frames ? say_fail("%s: the file ends in the middle of a frame", path) : 0;
+    if (taken < c->frames)
+        return say_fail("%s: ends before the %d frames that it announces", path, r->frames);
+    return 0;
 }
 
 int clip_read_raw(struct clip *c, const char *path)

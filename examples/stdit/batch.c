@@ -48,26 +48,29 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
     memcpy((char *)dst + to * row, (const char *)src + from * row, (size_t)row);
 }
 
+static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
+{
+    int64_t z = stdit_data_z(d) * 4, y = stdit_data_y(d);
+
+    if (d->z)
+        copy_row(b->z, i, d->z, row, z);
+    if (d->eps)
+        copy_row(b->eps, i, d->eps, row, z);
+    copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
+    ckpt_to_bf16(b->y + i * y, b->y_bf16 + i * y, y);
+    copy_row(b->mask, i, d->mask, row % d->text_rows, d->geometry.tokens * 4);
+    copy_row(b->fps, i, d->fps, row, 4);
+    if (d->t)
+        copy_row(b->t, i, d->t, row, 4);
+    if (d->x_mask)
+        copy_row(b->x_mask, i, d->x_mask, row, d->geometry.frames * 4);
+}
+
 /* When there are fewer rows than the batch is large they come round again. */
 static void copy_rows(struct stdit_batch *b, const struct stdit_data *d, int64_t first)
 {
-    int64_t z = stdit_data_z(d) * 4, y = stdit_data_y(d) * 4;
-
-    for (int64_t i = 0; i < b->size; i++) {
-        int64_t row = (first + i) % d->rows;
-        if (d->z)
-            copy_row(b->z, i, d->z, row, z);
-        if (d->eps)
-            copy_row(b->eps, i, d->eps, row, z);
-        copy_row(b->y, i, d->y, row % d->text_rows, y);
-        copy_row(b->mask, i, d->mask, row % d->text_rows, d->geometry.tokens * 4);
-        copy_row(b->fps, i, d->fps, row, 4);
-        if (d->t)
-            copy_row(b->t, i, d->t, row, 4);
-        if (d->x_mask)
-            copy_row(b->x_mask, i, d->x_mask, row, d->geometry.frames * 4);
-    }
-    ckpt_to_bf16(b->y, b->y_bf16, b->size * y / 4);
+    for (int64_t i = 0; i < b->size; i++)
+        copy_sample(b, d, i, (first + i) % d->rows);
 }
 
 int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
@@ -94,6 +97,23 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t s
     return 0;
 }
 
+/* The clip of a row, or the next one that can be read in place of it, with its own caption. */
+static int read_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row,
+                     uint8_t **rgb)
+{
+    for (int64_t tried = 0; tried < d->rows; tried++) {
+        int64_t at = (row + tried) % d->rows;
+        if (!stdit_videos_read(&d->videos, at, rgb)) {
+            if (tried)
+                copy_sample(b, d, i, at);
+            return 0;
+        }
+        if (tried + 1 < d->rows)
+            fprintf(stderr, "%s: the next clip takes its place\n", say_program);
+    }
+    return say_fail("no clip of the videos can be read");
+}
+
 int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step)
 {
     int64_t z = stdit_data_z(&r->data);
@@ -101,7 +121,7 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step)
     for (int64_t i = 0; i < b->size; i++) {
         int64_t sample = step * b->size + i;
         uint8_t *rgb;
-        if (stdit_videos_read(&r->data.videos, sample % r->data.rows, &rgb))
+        if (read_clip(b, &r->data, i, sample % r->data.rows, &rgb))
             return -1;
         int rc = stdit_vae_encode(&r->data.vae, sample, rgb, b->z + i * z);
         free(rgb);

@@ -146,6 +146,6 @@ refuses 1 "/nonexistent" "$train" $small --video "$clip" --out /nonexistent/fram
 refuses 1 "nothing-here" "$train" $small --video "$work/nothing-here"
 refuses 1 'no tensor "x"' "$train" --tensors "$work/free"
 head -c 50000 "$clip" >"$work/short.rgb"
-refuses 1 "middle of a frame" "$train" $small --video "$work/short.rgb" --clips 1 --frames 16
+refuses 1 "16 frames that it announces" "$train" $small --video "$work/short.rgb" --clips 1 --frames 16
 
 finish
