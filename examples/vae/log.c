@@ -93,7 +93,9 @@ void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t 
     json_float(r->log, "kl", result->kl, ", ");
     json_float(r->log, "lpips", result->lpips, ", ");
     json_float(r->log, "commitment", result->commitment, ", ");
-    json_int(r->log, "codebook_used", result->used);
+    json_int(r->log, "codebook_used", result->codes.used);
+    json_int(r->log, "codebook_moved", result->codes.moved);
+    json_float(r->log, "codebook_perplexity", result->codes.perplexity, ", ");
     json_float(r->log, "lr", result->lr, ", ");
     json_int(r->log, "frames", p->frames);
     json_float(r->log, "ms", result->ms, ", ");

@@ -10,8 +10,9 @@ static int create_model(struct vae_run *r)
 {
     if (vae_create(&r->model, r->context, &r->options.config))
         return say_fail("%s", ckpt_error(r->context));
-    if (r->options.vq && vae_quantizer_create(&r->quantizer, r->context, r->options.codebook,
-                                              r->options.config.latent, r->options.codebook_decay))
+    const struct vae_options *o = &r->options;
+    if (o->vq && vae_quantizer_create(&r->quantizer, r->context, o->codebook, o->config.latent,
+                                      o->codebook_decay, o->library.seed))
         return -1;
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
         struct ckpt_param_info info;

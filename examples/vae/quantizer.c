@@ -1,4 +1,5 @@
 /* The codebook of --quantizer vq. */
+#include <math.h>
 #include <stdlib.h>
 #include "../common/say.h"
 #include "ckpt_vae.h"
@@ -7,22 +8,26 @@
 #define Z     "quantizer.z"
 #define INDEX "quantizer.index"
 
-/* Entries begin as they are drawn, each as if it had been seen once. */
+enum { STREAM = 0x56410100 }; /* apart from those of run.h */
+
+/* An entry is dead when fewer rows come near it than this share of what each would have if they
+ * were spread evenly. */
+static const double DEAD = 0.3;
+
+/* Entries begin as they are drawn and with no row near them: the first steps that come move all
+ * that they do not use to where their rows are. */
 int vae_quantizer_create(struct vae_quantizer *q, ckpt *c, int64_t entries, int64_t width,
-                         double decay)
+                         double decay, int64_t seed)
 {
-    int64_t shape[] = {entries, width}, n = entries * width;
-    float *book = malloc((size_t)n * sizeof *book);
+    int64_t shape[] = {entries, width};
     struct ckpt_init init = CKPT_NORMAL(1.f);
 
-    *q = (struct vae_quantizer){.entries = entries, .width = width, .decay = decay};
+    *q = (struct vae_quantizer){
+        .entries = entries, .width = width, .decay = decay, .seed = (uint64_t)seed};
     q->book = ckpt_param(c, "quantizer.codebook", CKPT_F32, 2, shape, init, false);
-    q->count = ckpt_param(c, "quantizer.ema_count", CKPT_F32, 1, shape, CKPT_ONES, false);
+    q->count = ckpt_param(c, "quantizer.ema_count", CKPT_F32, 1, shape, CKPT_ZEROS, false);
     q->total = ckpt_param(c, "quantizer.ema_sum", CKPT_F32, 2, shape, CKPT_ZEROS, false);
-    int rc = !book || ckpt_param_get(c, q->book, CKPT_VALUE, book, n) ||
-             ckpt_param_set(c, q->total, CKPT_VALUE, book, n);
-    free(book);
-    return rc ? say_fail("the codebook: %s", book ? ckpt_error(c) : "no memory") : 0;
+    return q->total.id ? 0 : say_fail("the codebook: %s", ckpt_error(c));
 }
 
 ckpt_tensor vae_quantizer_record(const struct vae_quantizer *q, ckpt_tape *t, ckpt_tensor z,
@@ -38,91 +43,171 @@ ckpt_tensor vae_quantizer_record(const struct vae_quantizer *q, ckpt_tape *t, ck
     return y;
 }
 
-/* Room for what an update works on. */
-struct work {
-    float *z, *book, *count, *total, *new_count, *new_total;
-    int32_t *index;
-};
+/* ---- rows of a step ------------------------------------------------------------------------ */
 
-static int64_t numel(const struct ckpt_desc *d)
+/* The number of rows of a program; 0 after a sentence. */
+static int64_t rows_of(ckpt *c, ckpt_program *p)
 {
+    struct ckpt_desc d;
     int64_t n = 1;
 
-    for (int i = 0; i < d->ndim; i++)
-        n *= d->shape[i];
+    if (ckpt_program_desc(p, INDEX, &d)) {
+        say_fail("the codebook: %s", ckpt_error(c));
+        return 0;
+    }
+    for (int i = 0; i < d.ndim; i++)
+        n *= d.shape[i];
     return n;
 }
 
-/* count and total = decay times themselves + the rest of what the step saw. */
-static int64_t follow(const struct vae_quantizer *q, struct work *w, int64_t rows)
+struct vae_codes vae_quantizer_spread(const struct vae_quantizer *q, const int64_t *rows)
 {
-    int64_t d = q->width, used = 0;
+    struct vae_codes codes = {0};
+    double all = 0, bits = 0;
 
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t k = w->index[r];
-        w->new_count[k] += 1.f;
-        for (int64_t j = 0; j < d; j++)
-            w->new_total[k * d + j] += w->z[r * d + j];
-    }
-    for (int64_t k = 0; k < q->entries; k++) {
-        used += w->new_count[k] > 0;
-        w->count[k] += (float)(1 - q->decay) * (w->new_count[k] - w->count[k]);
-        for (int64_t j = k * d; j < (k + 1) * d; j++)
-            w->total[j] += (float)(1 - q->decay) * (w->new_total[j] - w->total[j]);
-    }
-    return used;
-}
-
-/* Entries that nothing came near for long keep their place: their mean is of nearly nothing. */
-static void set_book(const struct vae_quantizer *q, struct work *w)
-{
     for (int64_t k = 0; k < q->entries; k++)
-        for (int64_t j = k * q->width; j < (k + 1) * q->width; j++)
-            if (w->count[k] > 1e-3f)
-                w->book[j] = w->total[j] / w->count[k];
+        all += (double)rows[k];
+    for (int64_t k = 0; k < q->entries; k++) {
+        codes.used += rows[k] > 0;
+        bits -= rows[k] > 0 ? (double)rows[k] / all * log2((double)rows[k] / all) : 0;
+    }
+    codes.perplexity = exp2(bits);
+    return codes;
 }
 
-static int update(const struct vae_quantizer *q, ckpt *c, ckpt_program *p, struct work *w,
-                  int64_t rows, int64_t *used)
+int vae_quantizer_count(ckpt *c, ckpt_program *p, int64_t *rows)
+{
+    int64_t n = rows_of(c, p);
+    int32_t *index = malloc((size_t)n * sizeof *index);
+    int rc = n && index ? ckpt_fetch(p, INDEX, index, n * (int64_t)sizeof *index) : -1;
+
+    for (int64_t r = 0; !rc && r < n; r++)
+        rows[index[r]]++;
+    free(index);
+    return rc ? say_fail("the codebook: %s", index ? ckpt_error(c) : "no memory") : 0;
+}
+
+/* ---- the update ---------------------------------------------------------------------------- */
+
+/* What an update works on. */
+struct work {
+    int64_t rows;
+    float *z, *book, *count, *total, *sum, *u;
+    int64_t *near; /* rows nearest to each entry */
+    int32_t *index, *order;
+};
+
+static void work_free(struct work *w)
+{
+    free(w->z);
+    free(w->near);
+    free(w->index);
+}
+
+static int work_create(struct work *w, const struct vae_quantizer *q, int64_t rows)
 {
     int64_t k = q->entries, n = k * q->width;
 
-    if (ckpt_fetch(p, Z, w->z, rows * q->width * (int64_t)sizeof *w->z) ||
-        ckpt_fetch(p, INDEX, w->index, rows * (int64_t)sizeof *w->index) ||
+    *w = (struct work){.rows = rows};
+    w->z = calloc((size_t)(rows * (q->width + 1) + 3 * n + k), sizeof *w->z);
+    w->near = calloc((size_t)k, sizeof *w->near);
+    w->index = malloc((size_t)(2 * rows) * sizeof *w->index);
+    if (!w->z || !w->near || !w->index) {
+        work_free(w);
+        return say_fail("the codebook: no memory");
+    }
+    w->u = w->z + rows * q->width;
+    w->book = w->u + rows;
+    w->total = w->book + n;
+    w->sum = w->total + n;
+    w->count = w->sum + n;
+    w->order = w->index + rows;
+    return 0;
+}
+
+/* count and total = decay times themselves + the rest of what the step saw; entries go to their
+ * means.  Those that nothing came near keep their place. */
+static void follow(const struct vae_quantizer *q, struct work *w)
+{
+    float rest = (float)(1 - q->decay);
+    int64_t d = q->width;
+
+    for (int64_t r = 0; r < w->rows; r++) {
+        w->near[w->index[r]]++;
+        for (int64_t j = 0; j < d; j++)
+            w->sum[w->index[r] * d + j] += w->z[r * d + j];
+    }
+    for (int64_t k = 0; k < q->entries; k++) {
+        w->count[k] += rest * ((float)w->near[k] - w->count[k]);
+        for (int64_t j = k * d; j < (k + 1) * d; j++) {
+            w->total[j] += rest * (w->sum[j] - w->total[j]);
+            w->book[j] = w->near[k] ? w->total[j] / w->count[k] : w->book[j];
+        }
+    }
+}
+
+/* Row i of a random order, of which the first i are settled. */
+static int64_t draw_row(struct work *w, int64_t i)
+{
+    int64_t at = i + (int64_t)((double)w->u[i] * (double)(w->rows - i));
+    int32_t row = w->order[at];
+
+    w->order[at] = w->order[i];
+    w->order[i] = row;
+    return row;
+}
+
+/* Dead entries take the places of rows, no two that of one row, and count as if rows were spread
+ * evenly: they have time to get their own.  With more of them than rows the last ones wait. */
+static int64_t revive(const struct vae_quantizer *q, struct work *w, int64_t step)
+{
+    float even = (float)((double)w->rows / (double)q->entries);
+    int64_t d = q->width, moved = 0;
+
+    ckpt_fill_uniform(q->seed, (uint64_t)step, STREAM, w->u, w->rows);
+    for (int64_t r = 0; r < w->rows; r++)
+        w->order[r] = (int32_t)r;
+    for (int64_t k = 0; k < q->entries && moved < w->rows; k++) {
+        if (w->count[k] >= (float)DEAD * even)
+            continue;
+        const float *z = w->z + draw_row(w, moved++) * d;
+        w->count[k] = even;
+        for (int64_t j = 0; j < d; j++) {
+            w->book[k * d + j] = z[j];
+            w->total[k * d + j] = even * z[j];
+        }
+    }
+    return moved;
+}
+
+static int update(const struct vae_quantizer *q, ckpt *c, ckpt_program *p, struct work *w,
+                  int64_t step, struct vae_codes *codes)
+{
+    int64_t k = q->entries, n = k * q->width;
+
+    if (ckpt_fetch(p, Z, w->z, w->rows * q->width * (int64_t)sizeof *w->z) ||
+        ckpt_fetch(p, INDEX, w->index, w->rows * (int64_t)sizeof *w->index) ||
         ckpt_param_get(c, q->book, CKPT_VALUE, w->book, n) ||
         ckpt_param_get(c, q->count, CKPT_VALUE, w->count, k) ||
         ckpt_param_get(c, q->total, CKPT_VALUE, w->total, n))
         return -1;
-    *used = follow(q, w, rows);
-    set_book(q, w);
+    follow(q, w);
+    *codes = vae_quantizer_spread(q, w->near);
+    codes->moved = revive(q, w, step);
     return ckpt_param_set(c, q->book, CKPT_VALUE, w->book, n) ||
            ckpt_param_set(c, q->count, CKPT_VALUE, w->count, k) ||
            ckpt_param_set(c, q->total, CKPT_VALUE, w->total, n);
 }
 
-int vae_quantizer_update(const struct vae_quantizer *q, ckpt *c, ckpt_program *p, int64_t *used)
+int vae_quantizer_update(const struct vae_quantizer *q, ckpt *c, ckpt_program *p, int64_t step,
+                         struct vae_codes *codes)
 {
-    struct ckpt_desc d;
-    int64_t some, n = q->entries * q->width;
+    struct work w;
+    int64_t rows = rows_of(c, p);
 
-    if (ckpt_program_desc(p, INDEX, &d))
-        return say_fail("the codebook: %s", ckpt_error(c));
-    int64_t rows = numel(&d), z = rows * q->width;
-    float *room = calloc((size_t)(z + 3 * n + 2 * q->entries), sizeof *room);
-    int32_t *index = malloc((size_t)rows * sizeof *index);
-    struct work w = {.z = room, .index = index};
-    if (!room || !index) {
-        free(room);
-        free(index);
-        return say_fail("the codebook: no memory");
-    }
-    w.book = w.z + z;
-    w.total = w.book + n;
-    w.new_total = w.total + n;
-    w.count = w.new_total + n;
-    w.new_count = w.count + q->entries;
-    int rc = update(q, c, p, &w, rows, used ? used : &some);
-    free(room);
-    free(index);
+    if (!rows || work_create(&w, q, rows))
+        return -1;
+    int rc = update(q, c, p, &w, step, codes);
+    work_free(&w);
     return rc ? say_fail("the codebook: %s", ckpt_error(c)) : 0;
 }

@@ -69,7 +69,8 @@ static double squares(const uint8_t *a, const uint8_t *b, int64_t n)
     return sum;
 }
 
-static int run(struct vae_run *r, ckpt_program *p, float *y, uint8_t *rgb, double *sum)
+static int run(struct vae_run *r, ckpt_program *p, float *y, uint8_t *rgb, double *sum,
+               int64_t *rows)
 {
     const struct vae_data *d = &r->data;
     int64_t n = d->frames * d->height * d->width * 3, all = d->frames * vae_data_frame(d);
@@ -82,10 +83,20 @@ static int run(struct vae_run *r, ckpt_program *p, float *y, uint8_t *rgb, doubl
         for (int64_t i = 0; i < n; i++)
             rgb[n + i] = to_byte(y[i]);
         *sum += squares(rgb, rgb + n, n);
+        if (r->options.vq && vae_quantizer_count(r->context, p, rows))
+            return -1;
         if (write_strip(r, "clip", row, rgb) || write_strip(r, "reconstruction", row, rgb + n))
             return -1;
     }
     return 0;
+}
+
+static void say_codes(const struct vae_run *r, const int64_t *rows)
+{
+    struct vae_codes codes = vae_quantizer_spread(&r->quantizer, rows);
+
+    printf("codebook: %lld of %lld entries used, perplexity %.1f\n", (long long)codes.used,
+           (long long)r->quantizer.entries, codes.perplexity);
 }
 
 int vae_reconstruct(struct vae_run *r)
@@ -99,9 +110,13 @@ int vae_reconstruct(struct vae_run *r)
         return say_fail("reconstruction: %s", ckpt_error(r->context));
     float *y = malloc((size_t)n * sizeof *y);
     uint8_t *rgb = malloc((size_t)(2 * n));
-    int rc = y && rgb ? run(r, p, y, rgb, &sum) : say_fail("no memory for pictures");
+    int64_t *rows = calloc((size_t)(r->options.vq ? r->quantizer.entries : 1), sizeof *rows);
+    int rc = y && rgb && rows ? run(r, p, y, rgb, &sum, rows) : say_fail("no memory for pictures");
     free(y);
     free(rgb);
+    if (!rc && r->options.vq)
+        say_codes(r, rows);
+    free(rows);
     if (rc)
         return -1;
     double mean = sum / (double)(n * d->rows) / (255. * 255.);

@@ -65,7 +65,7 @@ int vae_train(struct vae_run *r);
 /* What a step came to. */
 struct vae_result {
     float loss, l1, kl, lpips, commitment; /* NaN where there is no such term */
-    int64_t used; /* entries of the codebook that were nearest to something */
+    struct vae_codes codes;
     double lr, ms;
 };
 

@@ -123,7 +123,7 @@ static int end(struct training *t, int64_t step)
 {
     struct vae_run *r = run_of(t);
     struct vae_program *p = program_of(r, step);
-    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, 0, rate(r, step), 0};
+    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, rate(r, step), 0};
     struct ckpt_program_info info;
     int rc = ckpt_wait(p->program, &result.loss);
 
@@ -131,7 +131,7 @@ static int end(struct training *t, int64_t step)
     if (!rc)
         terms(p, &result);
     if (!rc && r->options.vq &&
-        vae_quantizer_update(&r->quantizer, r->context, p->program, &result.used))
+        vae_quantizer_update(&r->quantizer, r->context, p->program, step, &result.codes))
         return -1;
     if (!rc || rc == CKPT_ENAN)
         vae_log_step(r, p, step + 1, &result);

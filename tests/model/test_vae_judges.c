@@ -237,6 +237,9 @@ enum { ROWS = 64, ENTRIES = 8, WIDTH = 2 };
 
 struct coded {
     struct vae_quantizer q;
+    ckpt *c;
+    ckpt_program *p;
+    float z[ROWS * WIDTH];
 };
 
 static ckpt_tensor record_coded(ckpt_tape *t, int64_t batch, void *user)
@@ -248,11 +251,62 @@ static ckpt_tensor record_coded(ckpt_tape *t, int64_t batch, void *user)
     return commitment;
 }
 
-/* The same update in double precision. */
-static void follow(double *book, double *count, double *total, const float *z, double decay)
+static void open_coded(struct coded *k, int64_t micro)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    o.micro_batch = micro;
+    assert_int_equal(ckpt_open(&k->c, &o), 0);
+    assert_int_equal(vae_quantizer_create(&k->q, k->c, ENTRIES, WIDTH, 0.9, 5), 0);
+    if (ckpt_compile(k->c, record_coded, k, NULL, ROWS, &k->p))
+        fail_msg("%s", ckpt_error(k->c));
+}
+
+/* A step with rows around four points. */
+static float step_coded(struct coded *k, int step, struct vae_codes *codes)
+{
+    float *z = k->z, loss;
+    ckpt_fill_normal(7, (uint64_t)step, 0, z, ROWS * WIDTH);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        z[i] = 0.1f * z[i] + (i / WIDTH % 4 / (i % WIDTH ? 2 : 1) % 2 ? 1.5f : -1.5f);
+    assert_int_equal(ckpt_feed(k->p, "z", z, sizeof k->z), 0);
+    assert_int_equal(ckpt_step(k->p, &loss), 0);
+    assert_int_equal(vae_quantizer_update(&k->q, k->c, k->p, step, codes), 0);
+    return loss;
+}
+
+static void get_book(const struct coded *k, float *book)
+{
+    assert_int_equal(ckpt_param_get(k->c, k->q.book, CKPT_VALUE, book, ENTRIES * WIDTH), 0);
+}
+
+/* The codebook in double precision. */
+struct codebook {
+    double book[ENTRIES * WIDTH], count[ENTRIES], total[ENTRIES * WIDTH];
+};
+
+/* The entry has moved to a row that no other has taken. */
+static void check_moved(struct codebook *w, int entry, const float *place, const float *z,
+                        bool *taken)
+{
+    int r = 0;
+    while (r < ROWS && (taken[r] || memcmp(place, z + r * WIDTH, WIDTH * sizeof *z)))
+        r++;
+    assert_true(r < ROWS);
+    taken[r] = true;
+    w->count[entry] = ROWS / (double)ENTRIES;
+    for (int j = 0; j < WIDTH; j++) {
+        w->book[entry * WIDTH + j] = (double)z[r * WIDTH + j];
+        w->total[entry * WIDTH + j] = w->count[entry] * (double)z[r * WIDTH + j];
+    }
+}
+
+/* The same update; book is what the step made of it.  Returns how many entries were dead. */
+static int follow(struct codebook *w, const float *z, const float *book)
 {
     double n[ENTRIES] = {0}, sum[ENTRIES * WIDTH] = {0};
-    struct array entries = {.ndim = 2, .shape = {ENTRIES, WIDTH}, .x = book};
+    struct array entries = {.ndim = 2, .shape = {ENTRIES, WIDTH}, .x = w->book};
+    bool taken[ROWS] = {false};
+    int dead = 0;
     for (int r = 0; r < ROWS; r++) {
         double row[WIDTH] = {(double)z[r * WIDTH], (double)z[r * WIDTH + 1]}, least;
         int64_t k = ref_nearest(&entries, row, &least);
@@ -261,60 +315,85 @@ static void follow(double *book, double *count, double *total, const float *z, d
             sum[k * WIDTH + j] += row[j];
     }
     for (int k = 0; k < ENTRIES; k++) {
-        count[k] = decay * count[k] + (1 - decay) * n[k];
+        w->count[k] = 0.9 * w->count[k] + 0.1 * n[k];
         for (int j = k * WIDTH; j < (k + 1) * WIDTH; j++) {
-            total[j] = decay * total[j] + (1 - decay) * sum[j];
-            book[j] = total[j] / count[k];
+            w->total[j] = 0.9 * w->total[j] + 0.1 * sum[j];
+            w->book[j] = n[k] > 0 ? w->total[j] / w->count[k] : w->book[j];
         }
+        if (w->count[k] >= 0.3 * ROWS / ENTRIES)
+            continue;
+        check_moved(w, k, book + k * WIDTH, z, taken);
+        dead++;
     }
+    return dead;
 }
 
-/* Rows around four points: the codebook comes near them, whatever the size of micro-steps. */
-static void check_codebook(int64_t micro)
+/* The codebook comes near the rows, whatever the size of micro-steps. */
+static void check_codebook(int64_t micro, float *book)
 {
-    struct ckpt_options o = CKPT_OPTIONS_INIT;
     struct coded k;
-    ckpt *c;
-    ckpt_program *p;
-    float z[ROWS * WIDTH], book[ENTRIES * WIDTH], first = 0, loss = 0;
-    double wide[ENTRIES * WIDTH], count[ENTRIES], total[ENTRIES * WIDTH], worst = 0;
-    o.micro_batch = micro;
-    assert_int_equal(ckpt_open(&c, &o), 0);
-    assert_int_equal(vae_quantizer_create(&k.q, c, ENTRIES, WIDTH, 0.9), 0);
-    if (ckpt_compile(c, record_coded, &k, NULL, ROWS, &p))
-        fail_msg("%s", ckpt_error(c));
-    assert_int_equal(ckpt_param_get(c, k.q.book, CKPT_VALUE, book, ENTRIES * WIDTH), 0);
-    for (int i = 0; i < ENTRIES * WIDTH; i++) {
-        wide[i] = total[i] = (double)book[i];
-        count[i / WIDTH] = 1;
-    }
-    for (int step = 0; step < 40; step++) {
-        int64_t used = 0;
-        ckpt_fill_normal(7, (uint64_t)step, 0, z, ROWS * WIDTH);
-        for (int i = 0; i < ROWS * WIDTH; i++)
-            z[i] = 0.1f * z[i] + (i / WIDTH % 4 / (i % WIDTH ? 2 : 1) % 2 ? 1.5f : -1.5f);
-        assert_int_equal(ckpt_feed(p, "z", z, sizeof z), 0);
-        assert_int_equal(ckpt_step(p, &loss), 0);
-        assert_int_equal(vae_quantizer_update(&k.q, c, p, &used), 0);
-        assert_true(used >= 1 && used <= ENTRIES);
-        first = step ? first : loss;
-        follow(wide, count, total, z, 0.9);
-    }
-    assert_int_equal(ckpt_param_get(c, k.q.book, CKPT_VALUE, book, ENTRIES * WIDTH), 0);
+    struct codebook w = {.count = {0}};
+    float first = 0, loss = 0;
+    double worst = 0;
+    open_coded(&k, micro);
+    get_book(&k, book);
     for (int i = 0; i < ENTRIES * WIDTH; i++)
-        worst = fmax(worst, count[i / WIDTH] > 1e-2 ? fabs((double)book[i] - wide[i]) : 0);
+        w.book[i] = (double)book[i];
+    for (int step = 0; step < 40; step++) {
+        struct vae_codes codes;
+        loss = step_coded(&k, step, &codes);
+        first = step ? first : loss;
+        get_book(&k, book);
+        assert_int_equal(codes.moved, follow(&w, k.z, book));
+        assert_true(codes.used >= 1 && codes.used <= ENTRIES);
+        assert_true(codes.perplexity >= 1 && codes.perplexity <= (double)codes.used * 1.000001);
+    }
+    for (int i = 0; i < ENTRIES * WIDTH; i++)
+        worst = fmax(worst, fabs((double)book[i] - w.book[i]));
     print_message("commitment %.4f -> %.4f, codebook off by %.1e\n", (double)first, (double)loss,
                   worst);
     assert_true(worst < 1e-4);
     assert_true(loss < 0.5f * first);
-    ckpt_close(c);
+    ckpt_close(k.c);
 }
 
 static void test_codebook(void **state)
 {
+    float book[ENTRIES * WIDTH], pieces[ENTRIES * WIDTH];
     (void)state;
-    check_codebook(ROWS);
-    check_codebook(ROWS / 4);
+    check_codebook(ROWS, book);
+    check_codebook(ROWS / 4, pieces);
+    assert_memory_equal(book, pieces, sizeof book);
+}
+
+/* All entries but one far away, as if rows had been near them: they come back when that is long
+ * enough ago, and in the end all have rows. */
+static void test_dead_entries(void **state)
+{
+    float book[ENTRIES * WIDTH], count[ENTRIES], total[ENTRIES * WIDTH];
+    struct vae_codes codes;
+    struct coded k;
+    int64_t moved = 0;
+    (void)state;
+    open_coded(&k, ROWS);
+    for (int i = 0; i < ENTRIES * WIDTH; i++) {
+        count[i / WIDTH] = ROWS / ENTRIES;
+        book[i] = i < WIDTH ? 0 : 1e3f;
+        total[i] = count[i / WIDTH] * book[i];
+    }
+    assert_int_equal(ckpt_param_set(k.c, k.q.book, CKPT_VALUE, book, ENTRIES * WIDTH), 0);
+    assert_int_equal(ckpt_param_set(k.c, k.q.count, CKPT_VALUE, count, ENTRIES), 0);
+    assert_int_equal(ckpt_param_set(k.c, k.q.total, CKPT_VALUE, total, ENTRIES * WIDTH), 0);
+    for (int step = 0; step < 60; step++) {
+        step_coded(&k, step, &codes);
+        moved += codes.moved;
+        if (step < 10)
+            assert_true(codes.used == 1 && !moved && fabs(codes.perplexity - 1) < 1e-12);
+    }
+    assert_true(moved >= ENTRIES - 1);
+    assert_int_equal(codes.used, ENTRIES);
+    assert_true(codes.perplexity > ENTRIES / 2);
+    ckpt_close(k.c);
 }
 
 int main(void)
@@ -323,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_lpips),
         cmocka_unit_test(test_wrong_files),
         cmocka_unit_test(test_codebook),
+        cmocka_unit_test(test_dead_entries),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

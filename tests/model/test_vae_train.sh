@@ -65,15 +65,27 @@ done
 
 # ---- a codebook -----------------------------------------------------------------------------------
 
-on_clip --quantizer vq --codebook 16 --log "$work/vq.log" \
-    --save "$work/vq" || fail "vq: $(cat "$work/err")"
-refuses 1 "needs at least" "$train" $small --quantizer vq --codebook 16 --video "$clip" --vram 64K
+# Entries that nothing comes near move to rows of the step, the same under every budget.
+codebook="--quantizer vq --codebook 64 --codebook-decay 0.5"
+on_clip $codebook $several --log "$work/vq.log" --save "$work/vq" || fail "vq: $(cat "$work/err")"
+grep -q "perplexity [1-9]" "$work/out" || fail "vq: nothing is said of the codebook"
+refuses 1 "needs at least" "$train" $small $codebook --lengths 4 --video "$clip" --vram 64K
 least=$(needed)
-on_clip --quantizer vq --codebook 16 --vram "$least" --log "$work/vq-tight.log" --save "$work/vq-tight" || fail "vq, tight: $(cat "$work/err")"
-[ "$(losses "$work/vq.log")" = "$(losses "$work/vq-tight.log")" ] || fail "vq: the budget changed the losses"
-cmp -s "$work/vq" "$work/vq-tight" || fail "vq: the budget changed weights or codebook"
-grep -q '"commitment": [0-9.e-]*, "codebook_used": [1-9]' "$work/vq.log" || fail "vq: nothing in the log"
-on_clip --quantizer vq --codebook 16 --load "$work/vq" --steps 0 || fail "vq: load: $(cat "$work/err")"
+for budget in "$least" $((least * 5 / 4)); do
+    rm -f "$work/vq-tight.log"
+    on_clip $codebook $several --vram "$budget" --log "$work/vq-tight.log" --save "$work/vq-tight" ||
+        fail "vq, tight: $(cat "$work/err")"
+    [ "$(losses "$work/vq.log")" = "$(losses "$work/vq-tight.log")" ] ||
+        fail "vq: the budget changed the losses"
+    cmp -s "$work/vq" "$work/vq-tight" || fail "vq: the budget changed weights or codebook"
+done
+# moved LOG: how many entries did in each step.
+moved() {
+    sed -n 's/.*"commitment": [0-9.e-]*, "codebook_used": [1-9][0-9]*, "codebook_moved": \([0-9]*\),.*/\1/p' "$1"
+}
+[ "$(moved "$work/vq.log" | wc -l)" = 6 ] || fail "vq: nothing in the log"
+[ "$(moved "$work/vq.log" | sort -u | wc -l)" -gt 1 ] || fail "vq: $(moved "$work/vq.log") moved"
+on_clip $codebook --load "$work/vq" --steps 0 || fail "vq: load: $(cat "$work/err")"
 refuses 1 "codebook" "$train" $small --video "$clip" --quantizer vq --codebook 32 --load "$work/vq"
 
 # ---- it learns ------------------------------------------------------------------------------------
@@ -107,8 +119,8 @@ losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
 refuses 1 "programs that train" "$train" $small --video "$clip" --resume "$work/state"
-on_clip --quantizer vq --codebook 16 --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
-on_clip --quantizer vq --codebook 16 --resume "$work/vq.state" --save "$work/vq-rest" ||
+on_clip $codebook $several --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
+on_clip $codebook $several --resume "$work/vq.state" --save "$work/vq-rest" ||
     fail "vq, resumed: $(cat "$work/err")"
 cmp -s "$work/vq" "$work/vq-rest" || fail "vq: weights or codebook of a resumed run differ"
 
