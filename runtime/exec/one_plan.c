@@ -144,8 +144,9 @@ static int make_room(struct plan *p)
     p->steps = calloc((size_t)p->n_steps + 1, sizeof *p->steps);
     p->instances = calloc((size_t)p->n_instances + 1, sizeof *p->instances);
     p->parks = calloc((size_t)p->n_parks + 1, sizeof *p->parks);
+    p->lodgings = calloc((size_t)p->n_lodgings + 1, sizeof *p->lodgings);
     p->pins = (struct pins){0};
-    return p->steps && p->instances && p->parks ? 0 : CKPT_ENOMEM;
+    return p->steps && p->instances && p->parks && p->lodgings ? 0 : CKPT_ENOMEM;
 }
 
 static int take_outcome(struct ckpt_program *p, const struct outcome *o)
@@ -186,6 +187,8 @@ int program_share_plan(struct ckpt_program *p, int rc)
         rc = tell(c, p->plan->instances, (size_t)p->plan->n_instances * sizeof *p->plan->instances);
     if (!rc)
         rc = tell(c, p->plan->parks, (size_t)p->plan->n_parks * sizeof *p->plan->parks);
+    if (!rc)
+        rc = tell(c, p->plan->lodgings, (size_t)p->plan->n_lodgings * sizeof *p->plan->lodgings);
     if (!rc && c->rank && c->options.verify && plan_check(p->graph, p->plan, message))
         rc = context_fail(c, CKPT_EPLAN, "%s", message);
     return rc;

@@ -272,7 +272,7 @@ static void check_all_say(const struct crew *crew, int code, const char *const *
     crew_free(&r);
 }
 
-/* In the fourth step: before the first one there are agreement, budgets and the plan in four parts;
+/* In the fourth step: before the first one there are agreement, budgets and the plan in five parts;
  * a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
@@ -289,7 +289,7 @@ static void test_faults_in_a_step(void **state)
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
         crew.deadline = k == COMM_FAULT_DELAY ? 5 : 60;
         crew.fault =
-            (struct comm_fault){(enum comm_fault_kind)k, 6 + 3 * calls_of_a_step + 2, 0, 12};
+            (struct comm_fault){(enum comm_fault_kind)k, 7 + 3 * calls_of_a_step + 2, 0, 12};
         check_all_say(&crew, CKPT_ECOMM, words[k]);
     }
 }
