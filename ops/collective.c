@@ -1,6 +1,7 @@
 /* Shapes and costs of what all ranks run together. */
 #include "collective.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 #include "ops.h"
 
 /* out[0] is a flat tensor of numel elements, of the dtype of the operand. */
@@ -41,29 +42,34 @@ static int same_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_all_gather = {.size = sizeof(struct ckpt_op_def),
                                           .name = "all_gather",
                                           .shape = all_gather_shape,
-                                          .cpu = cpu_all_gather};
+                                          .cpu = cpu_all_gather,
+                                          .cuda = CUDA_KERNEL(cuda_all_gather)};
 
 const struct ckpt_op_def op_all_gather_once = {.size = sizeof(struct ckpt_op_def),
                                                .name = "all_gather",
                                                .flags = CKPT_OP_ONCE,
                                                .shape = all_gather_shape,
-                                               .cpu = cpu_all_gather};
+                                               .cpu = cpu_all_gather,
+                                               .cuda = CUDA_KERNEL(cuda_all_gather)};
 
 const struct ckpt_op_def op_all_gather_in_place = {.size = sizeof(struct ckpt_op_def),
                                                    .name = "all_gather",
                                                    .flags = CKPT_OP_INPLACE,
                                                    .shape = same_shape,
-                                                   .cpu = cpu_all_gather};
+                                                   .cpu = cpu_all_gather,
+                                                   .cuda = CUDA_KERNEL(cuda_all_gather)};
 
 const struct ckpt_op_def op_reduce_scatter = {.size = sizeof(struct ckpt_op_def),
                                               .name = "reduce_scatter",
                                               .shape = reduce_scatter_shape,
-                                              .cpu = cpu_reduce_scatter};
+                                              .cpu = cpu_reduce_scatter,
+                                              .cuda = CUDA_KERNEL(cuda_reduce_scatter)};
 
 const struct ckpt_op_def op_all_reduce = {.size = sizeof(struct ckpt_op_def),
                                           .name = "all_reduce",
                                           .shape = same_shape,
-                                          .cpu = cpu_all_reduce};
+                                          .cpu = cpu_all_reduce,
+                                          .cuda = CUDA_KERNEL(cuda_all_reduce)};
 
 bool collective_is(const struct ckpt_op_def *def)
 {
@@ -94,4 +100,5 @@ static int flatten_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_flatten = {.size = sizeof(struct ckpt_op_def),
                                        .name = "flatten",
                                        .shape = flatten_shape,
-                                       .cpu = cpu_flatten};
+                                       .cpu = cpu_flatten,
+                                       .cuda = CUDA_KERNEL(cuda_flatten)};

@@ -12,6 +12,9 @@ enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_A
 /* Runs the collective of a kernel: in[0] to out[0].  Returns 0 or a code. */
 struct ops_ranks {
     int (*run)(struct ops_ranks *r, enum collective kind, const struct ckpt_kernel_args *a);
+    /* NULL, or host memory where a device writes which op it is in, plus 1, or 0, and how often it
+     * has written that. */
+    int32_t *noted;
 };
 
 struct collective_attr {

@@ -143,6 +143,7 @@ struct ckpt_options {
     bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
     const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_ranks.h; NULL: one alone */
     int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
+    double comm_deadline; /* seconds without another rank that are too many; 0: 30 */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \

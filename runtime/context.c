@@ -5,7 +5,6 @@
 #include "exec/program.h"
 #include "homes.h"
 #include "ranks.h"
-#include "comm/comm.h"
 #include "shard/layout.h"
 #include "report/options.h"
 
@@ -61,6 +60,9 @@ static int check_options(const struct ckpt_options *o)
     if (!(o->io_deadline >= 0))
         return error_set(CKPT_EINVAL, "--io-deadline %g: give seconds, 0 for the default",
                          o->io_deadline);
+    if (!(o->comm_deadline >= 0))
+        return error_set(CKPT_EINVAL, "--comm-deadline %g: give seconds, 0 for the default",
+                         o->comm_deadline);
     if (o->zero != CKPT_AUTO && (o->zero < 0 || o->zero > 3))
         return error_set(CKPT_EINVAL, "--zero %lld: give 0, 1, 2, 3 or auto", (long long)o->zero);
     if (o->host < 0)
@@ -110,6 +112,13 @@ static void find_machine(ckpt *c)
     snprintf(c->machine.name, sizeof c->machine.name, "%s", c->device->name);
 }
 
+static int open_gpu(ckpt *c)
+{
+    int index = 0;
+    int rc = ranks_seat(c, &index);
+    return rc ? rc : device_open_cuda(&c->device, index, c->options.deterministic);
+}
+
 static int open_device(ckpt *c)
 {
     const char *name = c->options.device ? c->options.device : "auto";
@@ -118,8 +127,8 @@ static int open_device(ckpt *c)
         c->overhead = c->machine.process;
         return open_cpu(c);
     }
-    int rc = strcmp(name, "cpu") ? device_open_cuda(&c->device, c->options.deterministic) : 0;
-    if (rc && !strcmp(name, "cuda"))
+    int rc = strcmp(name, "cpu") ? open_gpu(c) : 0;
+    if (rc && (!strcmp(name, "cuda") || rc == CKPT_ECOMM))
         return rc;
     if (rc)
         snprintf(c->no_gpu, sizeof c->no_gpu, "%s", error_get());
@@ -155,6 +164,8 @@ static void close_all(ckpt *c)
 {
     bool ended = !c->device || c->device->ops->stop(c->device);
     homes_close(c, !ended);
+    if (c->noted)
+        c->device->ops->host_free(c->device, c->noted);
     if (c->device)
         c->device->ops->close(c->device);
     machine_free(&c->machine);
@@ -173,12 +184,15 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = read_options(c);
     if (!rc)
+        rc = ranks_open(c);
+    if (!rc)
         rc = open_device(c);
     if (!rc)
-        rc = homes_open(c);
+        rc = ranks_open_device(c);
     if (!rc)
-        rc = ranks_open(c);
+        rc = homes_open(c);
     if (rc) {
+        ranks_close(c, rc);
         close_all(c);
         return rc;
     }
@@ -200,6 +214,6 @@ void ckpt_close(ckpt *c)
     free(c->params.data);
     free(c->warm.data);
     layout_free(c->layout);
-    comm_close(c->comm);
+    ranks_close(c, 0);
     close_all(c);
 }

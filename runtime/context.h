@@ -51,6 +51,9 @@ struct ckpt {
     int32_t n_hidden;      /* buckets of the layout, each a parameter of its own */
     struct comm *comm;     /* NULL: one rank alone */
     struct layout *layout; /* of the parameters across ranks, from the first compile on */
+    int32_t *noted;        /* see struct ops_ranks; NULL but on a GPU */
+    int32_t seen;          /* of noted: how often */
+    double seen_at;        /* and when that changed, in clock_seconds() */
     int rank, ranks;
     int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
                  gathered once a step; 3: when needed */

@@ -21,18 +21,27 @@ int ranks_open(ckpt *c)
     const char *where = c->options.ranks, *token = getenv("SLURM_JOB_ID");
     struct comm_meeting m = {.where = where, .token = token};
     struct comm *comm = NULL;
+    double deadline = c->options.comm_deadline > 0 ? c->options.comm_deadline : COMM_DEADLINE;
     int rc = 0;
     c->ranks = 1;
     if (!where || !*where || !strcmp(where, "none"))
         return 0;
     comm_launched_as(&m.rank, &m.size);
     if (!strcmp(where, "mpi"))
-        rc = comm_open_mpi(&comm, COMM_DEADLINE);
+        rc = comm_open_mpi(&comm, deadline);
     else
-        rc = comm_open_tcp(&comm, &m, COMM_DEADLINE);
+        rc = comm_open_tcp(&comm, &m, deadline);
     if (!rc)
         ranks_join(c, comm, c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero);
     return rc;
+}
+
+void ranks_close(ckpt *c, int code)
+{
+    if (c->comm && code)
+        c->comm->ops->give_up(c->comm, error_get());
+    comm_close(c->comm);
+    c->comm = NULL;
 }
 
 int ckpt_rank(const ckpt *c)
@@ -115,8 +124,9 @@ int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
                                       {"seed", (uint64_t)c->options.seed},
                                       {"optimizer", opt ? optimizer_signature(opt) : 0},
                                       {"program", graph_signature(g)}};
-    int rc = comm_agree(c->comm, terms, (int)(sizeof terms / sizeof *terms));
-    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+    struct comm *hosts = comm_of_hosts(c->comm);
+    int rc = comm_agree(hosts, terms, (int)(sizeof terms / sizeof *terms));
+    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
 
 int ranks_give_up(ckpt *c, int code)
@@ -209,10 +219,11 @@ static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
 {
     int32_t i = index_of(c, p);
     const struct layout_place *place = &c->layout->places[i];
+    struct comm *hosts = comm_of_hosts(c->comm);
     int rc = 0;
     for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
         int64_t at = 0, in_share = 0, n = layout_part(c->layout, i, r, &at, &in_share);
-        rc = comm_run(c->comm,
+        rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_F32,
                                           .root = r,
@@ -224,7 +235,7 @@ static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
         if (r == c->rank)
             memcpy(dst + at, own + in_share, (size_t)n * sizeof *dst);
     }
-    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
 
 int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)

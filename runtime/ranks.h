@@ -9,9 +9,15 @@
  * program is compiled. */
 void ranks_join(ckpt *c, struct comm *comm, int zero);
 
-/* Opens what the options ask for (ranks, zero).  Returns 0 or a code, the sentence in error_get().
- */
+/* Opens what the options ask for (ranks, zero); before the device, for it depends on the others on
+ * the same host which GPU this rank takes: ranks_seat tells its index.  ranks_open_device opens
+ * NCCL, where the device is one for it, and refuses two ranks on one GPU, or GPUs for some only.
+ * All return 0 or a code, the sentence in error_get(). */
 int ranks_open(ckpt *c);
+int ranks_seat(ckpt *c, int *index);
+int ranks_open_device(ckpt *c);
+/* Closes what is open, having told the others why if there is a code. */
+void ranks_close(ckpt *c, int code);
 
 /* Lays the parameters out, once.  Returns 0 or a code, the sentence in the context. */
 int ranks_lay_out(ckpt *c);

@@ -77,6 +77,11 @@ int cuda_sum_squares(const struct ckpt_kernel_args *a);
 int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
 int cuda_adamw(const struct ckpt_kernel_args *a);
 
+int cuda_all_gather(const struct ckpt_kernel_args *a);
+int cuda_reduce_scatter(const struct ckpt_kernel_args *a);
+int cuda_all_reduce(const struct ckpt_kernel_args *a);
+int cuda_flatten(const struct ckpt_kernel_args *a);
+
 int cuda_conv(const struct ckpt_kernel_args *a);
 int cuda_conv_dx(const struct ckpt_kernel_args *a);
 int cuda_conv_dw(const struct ckpt_kernel_args *a);

@@ -35,7 +35,7 @@ static void print_machine(const char *path)
 static void print_gpu(void)
 {
     struct device *d;
-    if (device_open_cuda(&d, false)) {
+    if (device_open_cuda(&d, 0, false)) {
         printf("  cuda        no: %s\n", error_get());
         return;
     }

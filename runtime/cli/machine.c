@@ -52,7 +52,7 @@ static int open_device(const struct machine_options *o, struct device **d, struc
     if (!automatic && strcmp(o->device, "cpu") && strcmp(o->device, "cuda"))
         return cli_usage("--device %s: there are 'auto', 'cpu' and 'cuda'", o->device);
     if (strcmp(o->device, "cpu"))
-        rc = device_open_cuda(d, false);
+        rc = device_open_cuda(d, 0, false);
     if (rc && (automatic || !strcmp(o->device, "cpu")))
         rc = device_open_cpu(d, INT64_MAX, 0);
     if (rc)

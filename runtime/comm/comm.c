@@ -72,6 +72,18 @@ int comm_barrier(struct comm *c, const char *name)
     return comm_run(c, &(struct comm_call){.kind = COMM_BARRIER, .name = name}, NULL);
 }
 
+int comm_gather(struct comm *c, const void *mine, void *all, size_t bytes, const char *name)
+{
+    return comm_run(c,
+                    &(struct comm_call){.kind = COMM_ALL_GATHER,
+                                        .dtype = CKPT_I32,
+                                        .count = (int64_t)(bytes / sizeof(int32_t)),
+                                        .src = mine,
+                                        .dst = all,
+                                        .name = name},
+                    NULL);
+}
+
 void comm_close(struct comm *c)
 {
     if (c)
@@ -171,14 +183,7 @@ int comm_agree(struct comm *c, const struct comm_term *terms, int n)
     }
     int rc = all && other ? 0 : CKPT_ENOMEM;
     if (!rc)
-        rc = comm_run(c,
-                      &(struct comm_call){.kind = COMM_ALL_GATHER,
-                                          .dtype = CKPT_I32,
-                                          .count = (int64_t)(sizeof mine / sizeof(int32_t)),
-                                          .src = &mine,
-                                          .dst = all,
-                                          .name = "agreement"},
-                      NULL);
+        rc = comm_gather(c, &mine, all, sizeof mine, "agreement");
     if (!rc)
         rc = compare_terms(c, all, other);
     free(all);

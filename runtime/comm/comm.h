@@ -59,6 +59,7 @@ struct comm {
     double deadline;           /* seconds to wait for another rank */
     int64_t step;              /* set by the caller, for sentences */
     int64_t n_calls;           /* since open */
+    struct comm *hosts;        /* of one that takes a stream: the one that it was opened over */
     char how[128];             /* "Open MPI 4.1.4", "NCCL 2.28.9" */
     char reason[CKPT_MESSAGE]; /* the sentence after CKPT_ECOMM */
 };
@@ -66,6 +67,8 @@ struct comm {
 /* The calls below return 0 or the code of comm->ops->run.  A NULL comm is one rank alone. */
 int comm_run(struct comm *c, const struct comm_call *call, void *stream);
 int comm_barrier(struct comm *c, const char *name);
+/* Every rank's bytes (a multiple of 4) to all, in their order.  On a comm that takes no stream. */
+int comm_gather(struct comm *c, const void *mine, void *all, size_t bytes, const char *name);
 void comm_close(struct comm *c);
 
 /*
@@ -106,10 +109,18 @@ struct comm_meeting {
 };
 int comm_open_tcp(struct comm **c, const struct comm_meeting *m, double deadline);
 
+/* The one that carries calls of hosts. */
+static inline struct comm *comm_of_hosts(struct comm *c)
+{
+    return c->hosts ? c->hosts : c;
+}
+
 /*
  * The same ranks on GPUs.  control is any of the above: it carries NCCL's id, and is where failures
  * are told; it becomes part of the new communicator and is closed with it (on failure it is left
- * open).  The device must be the current one of this thread.
+ * open).  The device must be the current one of this thread.  Sums of which all ranks have equal
+ * parts come out the same from reduce_scatter and all_reduce.  Unless the environment says
+ * otherwise, NVLink multicast and the registration of buffers are switched off for the process.
  */
 int comm_open_nccl(struct comm **c, struct comm *control);
 

@@ -4,6 +4,8 @@
  * to carry failures.
  */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include "comm/comm.h"
@@ -43,6 +45,9 @@ struct nccl_comm {
     struct nccl_api api;
     struct ncclComm *nccl;
     bool failed;
+    struct ncclComm *dying; /* what the thread aborts */
+    pthread_t undertaker;
+    atomic_bool buried;
 };
 
 static struct nccl_comm *nccl(struct comm *c)
@@ -88,10 +93,22 @@ static bool find_calls(void *lib, struct nccl_api *api)
     return all;
 }
 
+/*
+ * Multicast takes memory that no budget knows of and adds in the switch, in an order of its own.
+ * Buffers of recorded steps are not to be registered behind our back: the pages of the arena are
+ * not made to be shared.
+ */
+static void set_defaults(void)
+{
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
 /* It stays loaded, as CUDA does. */
 static int load(struct nccl_comm *n)
 {
     int version = 0;
+    set_defaults();
     void *lib = find_library();
     if (!lib)
         return error_set(CKPT_ECOMM, "ranks on GPUs need NCCL: %s", dlerror());
@@ -104,13 +121,45 @@ static int load(struct nccl_comm *n)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Kernels that wait for other ranks end with the abort, so that streams run empty. */
+static void *bury(void *arg)
+{
+    struct nccl_comm *n = arg;
+    n->api.abort(n->dying);
+    atomic_store(&n->buried, true);
+    return NULL;
+}
+
+/* Kernels that wait for other ranks end with the abort, so that streams run empty.  The abort
+ * itself returns when recorded steps are gone, or never: nobody waits for it but a while at the
+ * end. */
 static void stop(struct nccl_comm *n)
 {
     n->failed = true;
-    if (n->nccl)
-        n->api.abort(n->nccl);
+    if (!n->nccl)
+        return;
+    n->dying = n->nccl;
     n->nccl = NULL;
+    if (pthread_create(&n->undertaker, NULL, bury, n)) {
+        n->api.abort(n->dying);
+        n->dying = NULL;
+    }
+}
+
+/* False if it may still touch n. */
+static bool is_buried(struct nccl_comm *n)
+{
+    double until = clock_seconds() + 5;
+    if (!n->dying)
+        return true;
+    while (!atomic_load(&n->buried) && clock_seconds() < until)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    if (!atomic_load(&n->buried)) {
+        pthread_detach(n->undertaker);
+        return false;
+    }
+    pthread_join(n->undertaker, NULL);
+    n->dying = NULL;
+    return true;
 }
 
 static int fail(struct nccl_comm *n, const char *fmt, ...) CKPT_PRINTF(2, 3);
@@ -166,29 +215,49 @@ static nccl_dtype dtype_of(enum ckpt_dtype dtype)
     return dtype == CKPT_F32 ? NCCL_FLOAT32 : dtype == CKPT_BF16 ? NCCL_BFLOAT16 : NCCL_INT32;
 }
 
-static nccl_result hand_over(struct nccl_comm *n, const struct comm_call *call,
-                             struct CUstream_st *stream)
+/* Hands one call over and waits until NCCL has put it on the stream. */
+static int hand_over(struct nccl_comm *n, const struct comm_call *call, struct CUstream_st *stream)
 {
     const struct nccl_api *api = &n->api;
     nccl_dtype dtype = dtype_of(call->dtype);
     size_t count = (size_t)call->count;
-    switch (call->kind) {
-    case COMM_ALL_GATHER:
-        return api->all_gather(call->src, call->dst, count, dtype, n->nccl, stream);
-    case COMM_REDUCE_SCATTER:
-        return api->reduce_scatter(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
-    case COMM_ALL_REDUCE:
-        return api->all_reduce(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
-    default:
-        return api->broadcast(call->src, call->dst, count, dtype, call->root, n->nccl, stream);
-    }
+    char what[192];
+    nccl_result result;
+    if (call->kind == COMM_ALL_GATHER)
+        result = api->all_gather(call->src, call->dst, count, dtype, n->nccl, stream);
+    else if (call->kind == COMM_REDUCE_SCATTER)
+        result = api->reduce_scatter(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
+    else if (call->kind == COMM_ALL_REDUCE)
+        result = api->all_reduce(call->src, call->dst, count, dtype, NCCL_SUM, n->nccl, stream);
+    else
+        result = api->broadcast(call->src, call->dst, count, dtype, call->root, n->nccl, stream);
+    snprintf(what, sizeof what, "collective \"%s\" of step %lld on rank %d",
+             call->name ? call->name : "", (long long)n->comm.step, n->comm.rank);
+    return settle(n, result, what);
+}
+
+/* A sum in which every rank has an equal part is made by those who own the parts, as that of a
+ * reduce_scatter is: so it has the same bits. */
+static int reduce_parts(struct nccl_comm *n, const struct comm_call *call,
+                        struct CUstream_st *stream)
+{
+    struct comm_call part = *call;
+    part.count = call->count / n->comm.size;
+    char *own = (char *)call->dst + n->comm.rank * part.count * ckpt_dtype_size(call->dtype);
+    part.kind = COMM_REDUCE_SCATTER;
+    part.dst = own;
+    int rc = hand_over(n, &part, stream);
+    part.kind = COMM_ALL_GATHER;
+    part.src = own;
+    part.dst = call->dst;
+    return rc ? rc : hand_over(n, &part, stream);
 }
 
 /* A barrier is one of hosts: whoever wants one of streams orders a sum. */
 static int nccl_run(struct comm *c, const struct comm_call *call, void *stream)
 {
     struct nccl_comm *n = nccl(c);
-    char what[192];
+    struct comm_call one = *call;
     if (n->failed)
         return CKPT_ECOMM;
     c->n_calls++;
@@ -196,15 +265,11 @@ static int nccl_run(struct comm *c, const struct comm_call *call, void *stream)
         n->control->step = c->step;
         return comm_run(n->control, call, NULL) ? fail_as_control(n) : 0;
     }
-    struct comm_call one = *call;
+    if (call->kind == COMM_ALL_REDUCE && call->count % c->size == 0)
+        return reduce_parts(n, call, stream);
     if (one.kind == COMM_BROADCAST && one.root == c->rank)
         one.dst = (void *)(uintptr_t)one.src; /* NCCL writes there as well */
-    nccl_result result = hand_over(n, &one, stream);
-    if (result == NCCL_OK)
-        return 0;
-    snprintf(what, sizeof what, "collective \"%s\" of step %lld on rank %d",
-             call->name ? call->name : "", (long long)c->step, c->rank);
-    return settle(n, result, what);
+    return hand_over(n, &one, stream);
 }
 
 static int nccl_check(struct comm *c)
@@ -213,6 +278,7 @@ static int nccl_check(struct comm *c)
     nccl_result result = NCCL_OK;
     if (n->failed)
         return CKPT_ECOMM;
+    n->control->step = c->step;
     if (n->control->ops->check(n->control))
         return fail_as_control(n);
     if (n->api.async_error(n->nccl, &result) == NCCL_OK &&
@@ -232,9 +298,9 @@ static void nccl_close(struct comm *c)
     struct nccl_comm *n = nccl(c);
     if (n->nccl && settle(n, n->api.finalize(n->nccl), "the end") == 0)
         n->api.destroy(n->nccl);
-    if (n->control)
-        comm_close(n->control);
-    free(n);
+    comm_close(n->control);
+    if (is_buried(n))
+        free(n);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -275,7 +341,7 @@ int comm_open_nccl(struct comm **c, struct comm *control)
     struct nccl_comm *n = calloc(1, sizeof *n);
     if (!n)
         return error_set(CKPT_ENOMEM, "no memory for a communicator");
-    n->control = control;
+    n->control = n->comm.hosts = control;
     n->comm.ops = &ops;
     n->comm.name = "nccl";
     n->comm.rank = control->rank;
@@ -289,6 +355,7 @@ int comm_open_nccl(struct comm **c, struct comm *control)
     }
     if (n->failed)
         error_set(rc, "%s", n->comm.reason);
-    free(n);
+    if (is_buried(n))
+        free(n);
     return rc;
 }

@@ -18,6 +18,9 @@
 
 #define STREAMS QUEUE_READ /* the queues from here on are threads */
 
+/* Seconds for the streams to run empty after a failure that look told of. */
+#define PATIENCE 10.0
+
 /* A kernel whose time is wanted. */
 struct timed {
     cudaEvent_t begin, end;
@@ -35,7 +38,6 @@ struct cuda_device {
     int64_t file_marks[DEVICE_FLIGHTS][QUEUE_COUNT];
     double deadline;
     struct cuda_pins pins;
-    char bus_id[32];
     struct {
         cudaEvent_t *data;
         int64_t capacity;
@@ -47,6 +49,8 @@ struct cuda_device {
     } timed;
     int64_t n_timed, timed_made;
     int failure; /* the first since the last sync */
+    bool stuck;  /* streams did not run empty after it: nobody waits for them any more */
+    int index;
 };
 
 struct device_step {
@@ -125,8 +129,8 @@ static void *cuda_host_alloc(struct device *d, int64_t bytes)
 
 static void cuda_host_free(struct device *d, void *p)
 {
-    (void)d;
-    cudaFreeHost(p);
+    if (!cuda(d)->stuck)
+        cudaFreeHost(p);
 }
 
 static int cuda_pin(struct device *d, void *base, int64_t bytes)
@@ -142,7 +146,7 @@ static void cuda_unpin(struct device *d, void *base, int64_t bytes)
 
 static int cuda_node(struct device *d)
 {
-    return cuda_numa_node(cuda(d)->bus_id);
+    return cuda_numa_node(d->where);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -179,7 +183,8 @@ static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
     }
     struct timed *t = seconds ? next_timed(c, seconds) : NULL;
     a.stream = c->queues[q];
-    a.device = c->libs;
+    if (!a.device)
+        a.device = c->libs;
     if (t)
         accepted(c, cudaEventRecord(t->begin, c->queues[q]));
     int rc = fn(&a);
@@ -252,7 +257,7 @@ static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
     struct cuda_device *c = cuda(d);
     int rc = 0;
     if (!c->files)
-        rc = cuda_files_open(&c->files, 0, c->deadline);
+        rc = cuda_files_open(&c->files, c->index, c->deadline);
     if (!rc && c->n_events)
         rc = cuda_files_events(c->files, c->n_events);
     if (rc || !io || c->failure)
@@ -305,12 +310,49 @@ static void drain_files(struct cuda_device *c)
     }
 }
 
+/* Asks whoever knows of other ranks.  False when what is waited for has no end. */
+static bool look_around(struct cuda_device *c, double *failed_at)
+{
+    int32_t op = -1;
+    int rc = c->device.look && *failed_at == 0 ? c->device.look(c->device.look_user, &op) : 0;
+    if (rc) {
+        keep_failure(c, rc, op, "");
+        *failed_at = clock_seconds();
+    }
+    if (*failed_at > 0 && clock_seconds() - *failed_at > PATIENCE)
+        c->stuck = true;
+    return !c->stuck;
+}
+
+/* Waits for an event, or for all of a stream where that is NULL.  Streams may wait for a file or
+ * for another rank, which may have no end: then the caller looks now and then. */
+static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
+{
+    const struct timespec nap = {.tv_nsec = 50000};
+    double failed_at = 0;
+    cudaError_t e = cudaErrorNotReady;
+    if (c->stuck)
+        return;
+    if (!c->files && !c->device.look) {
+        accepted(c, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
+        return;
+    }
+    while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
+        if (c->files)
+            cuda_files_check(c->files);
+        if (!look_around(c, &failed_at))
+            return;
+        nanosleep(&nap, NULL);
+    }
+    accepted(c, e);
+}
+
 static int cuda_sync(struct device *d)
 {
     struct cuda_device *c = cuda(d);
     drain_files(c);
     for (int q = 0; q < STREAMS; q++)
-        accepted(c, cudaStreamSynchronize(c->queues[q]));
+        await(c, c->queues[q], NULL);
     take_times(c);
     return take_failure(c);
 }
@@ -324,25 +366,13 @@ static void cuda_mark(struct device *d, int flight, enum queue q)
         accepted(c, cudaEventRecord(c->marks[flight][q], c->queues[q]));
 }
 
-/* With files the stream may wait for what has no end: the caller looks now and then. */
-static void reach_stream(struct cuda_device *c, int flight, int q)
-{
-    const struct timespec nap = {.tv_nsec = 50000};
-    cudaError_t e = cudaErrorNotReady;
-    while (c->files && (e = cudaEventQuery(c->marks[flight][q])) == cudaErrorNotReady) {
-        cuda_files_check(c->files);
-        nanosleep(&nap, NULL);
-    }
-    accepted(c, c->files ? e : cudaEventSynchronize(c->marks[flight][q]));
-}
-
 static int cuda_reach(struct device *d, int flight)
 {
     struct cuda_device *c = cuda(d);
     for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++)
         host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[flight][q]);
     for (int q = 0; q < STREAMS; q++)
-        reach_stream(c, flight, q);
+        await(c, NULL, c->marks[flight][q]);
     if (c->failure || (c->files && host_shared_failed(cuda_files_shared(c->files))))
         return cuda_sync(d);
     return take_failure(c);
@@ -413,8 +443,8 @@ static void cuda_replay(struct device *d, struct device_step *step)
 
 static void cuda_forget(struct device *d, struct device_step *step)
 {
-    (void)d;
-    cudaGraphExecDestroy(step->exec);
+    if (!cuda(d)->stuck)
+        cudaGraphExecDestroy(step->exec);
     free(step);
 }
 
@@ -440,6 +470,8 @@ static void cuda_close(struct device *d)
 {
     struct cuda_device *c = cuda(d);
     cuda_stop(d);
+    if (c->stuck) /* its kernels wait for a rank that is gone: only the end of the process helps */
+        return;
     cudaDeviceSynchronize();
     cuda_files_close(c->files);
     cuda_pins_free(&c->pins);
@@ -508,8 +540,8 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .measure = cuda_measure,
                                            .close = cuda_close};
 
-/* The first device, with its context made, that the kernels were built for. */
-static int find_device(struct cuda_device *c, int64_t *memory)
+/* The device of an index, with its context made, if the kernels were built for it. */
+static int find_device(struct cuda_device *c, int index, int64_t *memory)
 {
     struct cudaDeviceProp prop;
     int n = 0;
@@ -521,9 +553,10 @@ static int find_device(struct cuda_device *c, int64_t *memory)
                                "that libckpt was built with"
                          : e != cudaSuccess ? cudaGetErrorString(e)
                                             : "there is no GPU");
-    e = cudaGetDeviceProperties(&prop, 0);
+    c->index = index % n;
+    e = cudaGetDeviceProperties(&prop, c->index);
     if (e == cudaSuccess)
-        e = cudaSetDevice(0);
+        e = cudaSetDevice(c->index);
     if (e != cudaSuccess)
         return error_set(CKPT_EDEVICE, "--device cuda: %s", cudaGetErrorString(e));
     snprintf(c->device.name, sizeof c->device.name, "%.63s", prop.name);
@@ -538,9 +571,12 @@ static int find_device(struct cuda_device *c, int64_t *memory)
 
 static int make_queues(struct cuda_device *c)
 {
-    bool ok = true;
+    int low = 0, high = 0;
+    bool ok = cudaDeviceGetStreamPriorityRange(&low, &high) == cudaSuccess;
     for (int q = 0; q < STREAMS && ok; q++) {
-        ok = cudaStreamCreateWithFlags(&c->queues[q], cudaStreamNonBlocking) == cudaSuccess;
+        /* A collective that waits for free multiprocessors keeps other ranks waiting, too. */
+        ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
+                                          q == QUEUE_COMM ? high : low) == cudaSuccess;
         for (int flight = 0; flight < DEVICE_FLIGHTS && ok; flight++)
             ok = cudaEventCreateWithFlags(&c->marks[flight][q], cudaEventDisableTiming) ==
                  cudaSuccess;
@@ -552,7 +588,7 @@ static int make_queues(struct cuda_device *c)
                           cudaGetErrorString(cudaGetLastError()));
 }
 
-int device_open_cuda(struct device **d, bool deterministic)
+int device_open_cuda(struct device **d, int index, bool deterministic)
 {
     int64_t memory = 0;
     struct cuda_device *c = calloc(1, sizeof *c);
@@ -561,11 +597,12 @@ int device_open_cuda(struct device **d, bool deterministic)
     c->device.ops = &cuda_ops;
     c->device.failed_op = -1;
     c->deadline = DEVICE_DEADLINE;
-    int rc = find_device(c, &memory);
-    if (!rc && cudaDeviceGetPCIBusId(c->bus_id, (int)sizeof c->bus_id, 0) == cudaSuccess)
-        c->nvml = cuda_nvml_open(c->bus_id);
+    int rc = find_device(c, index, &memory);
+    char *where = c->device.where;
+    if (!rc && cudaDeviceGetPCIBusId(where, (int)sizeof c->device.where, c->index) == cudaSuccess)
+        c->nvml = cuda_nvml_open(where);
     if (!rc)
-        rc = cuda_arena_open(&c->arena, 0, memory);
+        rc = cuda_arena_open(&c->arena, c->index, memory);
     if (!rc)
         rc = make_queues(c);
     if (!rc && cuda_libs_open(&c->libs))

@@ -113,8 +113,13 @@ struct device_ops {
 struct device {
     const struct device_ops *ops;
     char name[64];        /* of the hardware */
+    char where[32];       /* "0000:18:00.0", or "" */
     struct ckpt_run *run; /* device memory behind args.run_device, or NULL */
-    int32_t failed_op;    /* args.op of the kernel behind the failure that sync returned, or -1 */
+    /* NULL, or called now and then while the caller waits for what may never end: what it returns
+     * but 0 is a failure, of the op that it names, after which the queues run empty. */
+    int (*look)(void *user, int32_t *op);
+    void *look_user;
+    int32_t failed_op; /* args.op of the kernel behind the failure that sync returned, or -1 */
     struct device_io failed_io; /* or the file operation; its call is NULL if it was none */
     char reason[256];           /* what the hardware or a library said of it, or "" */
 };
@@ -122,9 +127,9 @@ struct device {
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
 
-/* The first CUDA device; deterministic: kernels must give the same bits every time.  Returns 0,
- * CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one that the kernels were not built for, a build
- * without CUDA), the sentence in error_get(). */
-int device_open_cuda(struct device **d, bool deterministic);
+/* The CUDA device of this index, counted round those there are; deterministic: kernels must give
+ * the same bits every time.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE (no driver, no GPU, one that
+ * the kernels were not built for, a build without CUDA), the sentence in error_get(). */
+int device_open_cuda(struct device **d, int index, bool deterministic);
 
 #endif

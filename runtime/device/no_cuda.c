@@ -1,9 +1,10 @@
 /* In a build without the CUDA toolkit there is no CUDA device. */
 #include "device/device.h"
 
-int device_open_cuda(struct device **d, bool deterministic)
+int device_open_cuda(struct device **d, int index, bool deterministic)
 {
     (void)d;
+    (void)index;
     (void)deterministic;
     return error_set(CKPT_EDEVICE, "--device cuda: this libckpt was built without CUDA; "
                                    "configure says why");

@@ -78,15 +78,9 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
 
 static int gather_rooms(ckpt *c, const struct room *own, struct room *all)
 {
-    int rc = comm_run(c->comm,
-                      &(struct comm_call){.kind = COMM_ALL_GATHER,
-                                          .dtype = CKPT_I32,
-                                          .count = (int64_t)(sizeof *own / sizeof(int32_t)),
-                                          .src = own,
-                                          .dst = all,
-                                          .name = "budgets"},
-                      NULL);
-    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+    struct comm *hosts = comm_of_hosts(c->comm);
+    int rc = comm_gather(hosts, own, all, sizeof *own, "budgets");
+    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
 
 int program_find_budgets(struct ckpt_program *p, const struct ckpt_adamw *opt, struct budgets *b)
@@ -120,7 +114,8 @@ struct outcome {
 
 static int tell(ckpt *c, void *data, size_t bytes)
 {
-    int rc = comm_run(c->comm,
+    struct comm *hosts = comm_of_hosts(c->comm);
+    int rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_I32,
                                           .count = (int64_t)(bytes / sizeof(int32_t)),
@@ -128,7 +123,7 @@ static int tell(ckpt *c, void *data, size_t bytes)
                                           .dst = data,
                                           .name = "plan"},
                       NULL);
-    return rc ? context_fail(c, rc, "%s", c->comm->reason) : 0;
+    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
 
 int program_decide(struct ckpt_program *p, bool *decision)

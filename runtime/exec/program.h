@@ -125,6 +125,9 @@ int program_decide(struct ckpt_program *p, bool *decision);
 
 /* Sets p->ranks. */
 void program_join_ranks(struct ckpt_program *p);
+/* What the device calls while the caller waits (struct device): looks whether another rank failed,
+ * or a collective has no end.  user is the context. */
+int program_look(void *user, int32_t *op);
 
 /* Hands all instructions of one step to the device and marks their end. */
 void program_walk(struct ckpt_program *p, int flight);

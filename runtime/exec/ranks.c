@@ -30,5 +30,56 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
 
 void program_join_ranks(struct ckpt_program *p)
 {
-    p->ranks = (struct program_ranks){.ops = {run}, .p = p};
+    p->ranks = (struct program_ranks){.ops = {run, p->c->noted}, .p = p};
+}
+
+/* ---- collectives without an end ---------------------------------------------------------------
+ */
+
+enum { CALL_SECONDS = 5 };
+
+/* Who is missing: whoever does not come to a barrier of hosts.  CKPT_ECOMM. */
+static int search(ckpt *c, const char *name)
+{
+    struct comm *comm = c->comm, *hosts = comm_of_hosts(comm);
+    char sentence[256];
+    double deadline = hosts->deadline;
+    hosts->step = comm->step;
+    hosts->deadline = deadline < CALL_SECONDS ? deadline : CALL_SECONDS;
+    if (!comm_barrier(hosts, name)) {
+        snprintf(sentence, sizeof sentence,
+                 "%s of step %lld has no end since %g s, though all ranks are there", name,
+                 (long long)comm->step, deadline);
+        comm->ops->give_up(comm, sentence);
+    }
+    hosts->deadline = deadline;
+    comm->ops->check(comm);
+    return CKPT_ECOMM;
+}
+
+int program_look(void *user, int32_t *op)
+{
+    ckpt *c = user;
+    const volatile int32_t *noted = c->noted;
+    const struct ckpt_program *p = c->walked;
+    int32_t count = noted[1], at = noted[0] - 1;
+    double now = clock_seconds();
+    char name[COMM_NAME] = "a collective";
+    bool known = p && at >= 0 && at < p->tape->n_ops;
+    *op = known ? at : -1;
+    if (p)
+        c->comm->step = p->before + p->steps + 1;
+    if (c->comm->ops->check(c->comm))
+        return CKPT_ECOMM;
+    if (count != c->seen || at < 0) {
+        c->seen = count;
+        c->seen_at = now;
+        return 0;
+    }
+    if (now - c->seen_at < c->comm->deadline)
+        return 0;
+    if (known)
+        snprintf(name, sizeof name, "%.20s of %.36s", p->tape->ops.data[at].def->name,
+                 p->tape->labels.data[p->tape->ops.data[at].label]);
+    return search(c, name);
 }

@@ -27,7 +27,7 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .op = i->op,
                                      .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
                                      .run_device = p->c->device->run,
-                                     .device = p->c->comm ? &p->ranks.ops : NULL};
+                                     .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL};
 }
 
 /* The bytes of a port at this moment; constants have one slice. */

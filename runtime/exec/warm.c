@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "comm/comm.h"
 #include "exec/program.h"
 
 enum {
@@ -125,6 +126,8 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
     const struct op *o = tape_op(w, i);
     double seconds[REPEATS] = {0};
     int32_t op = w->p->graph->ops[i].tape_op;
+    bool shared = collective_is(o->def);
+    enum queue q = shared ? QUEUE_COMM : QUEUE_COMPUTE;
     struct ckpt_kernel_args args = {.n_in = o->n_in,
                                     .n_out = o->n_out,
                                     .in = w->views,
@@ -134,20 +137,21 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
                                     .workspace_bytes = o->workspace,
                                     .op = op,
                                     .run = w->run,
-                                    .run_device = w->d->run};
+                                    .run_device = w->d->run,
+                                    .device = shared ? &w->p->ranks.ops : NULL};
     set_views(w, o);
     set_integers(w, o);
-    w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, NULL);
+    w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, NULL);
     /* What adds in a later micro-step, or for another layer, may be other code than what sets. */
     if (o->def->flags & CKPT_OP_ACCUMULATE) {
         args.accumulate = true;
-        w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, NULL);
+        w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, NULL);
         args.accumulate = o->accumulate != ACCUMULATE_NEVER;
     }
     for (int k = 0; k < REPEATS && timed; k++) {
         if (w->flush)
-            w->d->ops->fill(w->d, QUEUE_COMPUTE, w->base + w->bytes, 0, w->flush);
-        w->d->ops->compute(w->d, QUEUE_COMPUTE, program_kernel(w->p, op), &args, &seconds[k]);
+            w->d->ops->fill(w->d, q, w->base + w->bytes, 0, w->flush);
+        w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, &seconds[k]);
     }
     int rc = w->d->ops->sync(w->d);
     if (rc)
@@ -167,6 +171,8 @@ static int report(struct warmer *w, int32_t i, int rc)
 {
     char name[256];
     tape_op_name(w->p->tape, w->p->graph->ops[i].tape_op, name, sizeof name);
+    if (rc == CKPT_ECOMM)
+        return context_fail(w->p->c, rc, "%s", w->p->c->comm->reason);
     return context_fail(w->p->c, rc, "%s does not run on %s: %s%s%s", name, w->d->name,
                         ckpt_error_name(rc), *w->d->reason ? ": " : "", w->d->reason);
 }
@@ -180,8 +186,9 @@ static int warm_op(struct warmer *w, int32_t i)
         return 0;
     if (ARRAY_RESERVE(&c->warm, c->n_warm))
         return context_fail(c, CKPT_ENOMEM, "no memory for the times of ops");
+    /* Ranks run a collective equally often, whatever they know of it. */
     bool timed = !machine_cost(&c->machine, o->cost_key, &known);
-    double seconds = run_op(w, i, timed);
+    double seconds = run_op(w, i, timed || collective_is(tape_op(w, i)->def));
     if (seconds < 0)
         return report(w, i, (int)seconds);
     c->warm.data[c->n_warm++] = o->cost_key;

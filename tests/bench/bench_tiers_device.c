@@ -78,7 +78,7 @@ static void unpin(void *user, void *base, int64_t bytes)
 static struct device *open_device(const char *name)
 {
     struct device *d = NULL;
-    int rc = strcmp(name, "cpu") ? device_open_cuda(&d, false) : CKPT_EDEVICE;
+    int rc = strcmp(name, "cpu") ? device_open_cuda(&d, 0, false) : CKPT_EDEVICE;
     if (rc && strcmp(name, "cuda"))
         rc = device_open_cpu(&d, 1024 * MIB, 0);
     if (rc)

@@ -1,6 +1,7 @@
 /* Ranks that train: see crew.h. */
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_state.h"
@@ -100,7 +101,7 @@ static int train(const struct member *m, ckpt *c)
         adamw.clip_norm = m->crew->other_norm;
     model.batch /= m->crew->ranks;
     int rc = ckpt_compile(c, tiny_record, &model, &adamw, model.batch, &p);
-    if (c->comm)
+    if (c->comm && m->crew->deadline > 0)
         c->comm->deadline = m->crew->deadline;
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
     if (!rc && m->crew->load)
@@ -108,6 +109,8 @@ static int train(const struct member *m, ckpt *c)
     if (!rc && m->crew->load_state)
         rc = ckpt_load_state(c, m->crew->load_state);
     for (int s = (int)ckpt_updates(c); s < steps && !rc; s++) {
+        if (m->crew->halt && m->rank == m->crew->faulty && s == CREW_STEPS / 2)
+            raise(m->crew->halt);
         rc = feed(m, p, s);
         if (!rc)
             rc = ckpt_step(p, &m->result->loss[m->rank][s]);

@@ -12,7 +12,7 @@ struct crew {
     struct tiny model; /* batch: of all ranks together */
     struct ckpt_options options;
     struct ckpt_adamw adamw;
-    double deadline;         /* of steps */
+    double deadline;         /* of steps; 0: that of the options */
     struct comm_fault fault; /* of rank faulty */
     int faulty;
     const char *load, *save; /* files: read after the compile, written at the end; or NULL */
@@ -22,6 +22,7 @@ struct crew {
     float other_norm;               /* rank faulty clips to this */
     int64_t nan_step;               /* rank faulty is fed a NaN in this step */
     int64_t other_vram, other_host; /* budgets of rank faulty */
+    int halt;                       /* it gets this signal in the middle of the steps */
 };
 
 struct crew_result {

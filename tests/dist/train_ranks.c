@@ -3,11 +3,17 @@
  * depend on who carries the messages.
  *
  *     train_ranks threads SIZE [ZERO]
- *     train_ranks --ranks WHERE [--zero ZERO]     one of the processes
+ *     train_ranks [--ranks WHERE] [OPTION ...] [WORD ...]     one of the processes
+ *
+ * Of the words bf16 makes it that dtype; stop and kill send the last rank that signal half-way.
+ * Says what losses were, on a GPU also what memory the process took, and fails if that is more than
+ * the budget.
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_ranks.h"
+#include "context.h"
 #include "dist/crew.h"
 
 static int report(const struct crew *crew, struct crew_result *r, int rc, const char *message)
@@ -16,6 +22,9 @@ static int report(const struct crew *crew, struct crew_result *r, int rc, const 
         fprintf(stderr, "[rank of %d] %s\n", crew->ranks, message);
     else
         printf("%d ranks: %016llx\n", crew->ranks, (unsigned long long)crew_digest(r));
+    for (int s = 0; s < CREW_STEPS && !rc; s++)
+        printf("%s%.7g%s", s ? " " : "losses: ", (double)r->loss[0][s],
+               s + 1 < CREW_STEPS ? "" : "\n");
     crew_free(r);
     return rc ? 1 : 0;
 }
@@ -28,25 +37,53 @@ static int run_threads(int ranks, int zero)
     return report(&crew, &r, r.rc[0], r.message[0]);
 }
 
-static int run_process(struct ckpt_options *options)
+static int check_memory(const ckpt *c, int rank)
+{
+    int64_t bytes = c->device->ops->overhead(c->device) + context_arena_bytes(c);
+    if (c->backend == CKPT_ON_CUDA)
+        fprintf(stderr, "[rank %d on %s at %s] %lld of %lld bytes\n", rank, c->device->name,
+                c->device->where, (long long)bytes, (long long)c->budget);
+    return bytes <= c->budget ? 0 : 1;
+}
+
+static void take_words(struct crew *crew, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "bf16"))
+            crew->model.dtype = CKPT_BF16;
+        else if (!strcmp(argv[i], "stop"))
+            crew->halt = SIGSTOP;
+        else if (!strcmp(argv[i], "kill"))
+            crew->halt = SIGKILL;
+    }
+}
+
+static int run_process(struct ckpt_options *options, int argc, char **argv)
 {
     struct crew crew = crew_small(1, 0, 0);
     struct crew_result r = {0};
     ckpt *c;
-    options->device = "cpu";
+    if (strcmp(options->device, "cuda"))
+        options->device = "cpu";
+    else
+        crew.model =
+            (struct tiny){.dtype = CKPT_F32, .batch = 8, .length = 256, .width = 192, .heads = 4};
     options->threads = 1;
+    crew.deadline = 0;
+    take_words(&crew, argc, argv);
     if (ckpt_open(&c, options)) {
         fprintf(stderr, "%s\n", ckpt_error(NULL));
         return 77;
     }
     int rank = ckpt_rank(c), rc = 1;
     crew.ranks = ckpt_ranks(c);
+    crew.faulty = crew.ranks - 1;
     if (crew.ranks <= CREW_MOST && crew.model.batch % crew.ranks == 0)
         rc = crew_member(&crew, c, rank, &r);
     const char *message = rc ? ckpt_error(c) : "";
-    int status = rank && !rc ? 0 : 1;
+    int status = rc ? 1 : check_memory(c, rank);
     if (rank == 0 || rc)
-        status = report(&crew, &r, rc, message);
+        status |= report(&crew, &r, rc, message);
     else
         crew_free(&r);
     ckpt_close(c);
@@ -62,5 +99,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", ckpt_error(NULL));
         return 2;
     }
-    return run_process(&options);
+    return run_process(&options, argc, argv);
 }

@@ -138,7 +138,7 @@ int main(void)
         cmocka_unit_test(test_failure_is_kept_until_sync),
         cmocka_unit_test(test_kernel_is_timed),
     };
-    if (device_open_cuda(&device, true)) {
+    if (device_open_cuda(&device, 0, true)) {
         printf("skipped: %s\n", error_get());
         return 77;
     }

@@ -1,0 +1,109 @@
+/* Which GPU a rank takes, and what carries collectives between them. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "exec/program.h"
+#include "ranks.h"
+
+/* Where a rank runs. */
+struct seat {
+    uint64_t host;
+    char gpu[32]; /* its place on the bus, or "" */
+};
+
+/* What ranks of one kernel have in common, also those in containers. */
+static uint64_t host_signature(void)
+{
+    char text[256] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!f || !fgets(text, sizeof text, f))
+        gethostname(text, sizeof text - 1);
+    if (f)
+        fclose(f);
+    uint64_t h = HASH_START;
+    for (const char *p = text; *p; p++)
+        h = hash_mix(h, *p);
+    return h;
+}
+
+/* Every rank's seat, to be freed; or NULL, the code in *rc. */
+static struct seat *gather_seats(ckpt *c, int *rc)
+{
+    struct seat mine = {.host = host_signature()};
+    struct seat *all = calloc((size_t)c->ranks, sizeof *all);
+    if (c->device)
+        snprintf(mine.gpu, sizeof mine.gpu, "%s", c->device->where);
+    *rc = all ? comm_gather(c->comm, &mine, all, sizeof mine, "seats") : CKPT_ENOMEM;
+    if (!*rc)
+        return all;
+    error_set(*rc, "%s", *rc == CKPT_ECOMM ? c->comm->reason : "no memory for a communicator");
+    free(all);
+    return NULL;
+}
+
+int ranks_seat(ckpt *c, int *index)
+{
+    int rc = 0;
+    *index = 0;
+    if (!c->comm)
+        return 0;
+    struct seat *all = gather_seats(c, &rc);
+    for (int r = 0; all && r < c->rank; r++)
+        *index += all[r].host == all[c->rank].host;
+    free(all);
+    return rc;
+}
+
+/* All ranks come to the same answer. */
+static int check_seats(const ckpt *c, const struct seat *all)
+{
+    bool *without = calloc((size_t)c->ranks, sizeof *without);
+    char who[256];
+    int rc = without ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator"), n = 0;
+    for (int r = 0; r < c->ranks && !rc; r++) {
+        without[r] = !*all[r].gpu;
+        n += without[r];
+        for (int q = 0; q < r && !rc && *all[r].gpu; q++)
+            if (all[q].host == all[r].host && !strcmp(all[q].gpu, all[r].gpu))
+                rc = error_set(CKPT_EDEVICE,
+                               "ranks %d and %d would share the GPU at %s: start no more ranks on "
+                               "a host than it has GPUs (CUDA_VISIBLE_DEVICES counts)",
+                               q, r, all[r].gpu);
+    }
+    if (!rc && n && n < c->ranks) {
+        comm_name_ranks(who, sizeof who, without, c->ranks);
+        rc = error_set(CKPT_EDEVICE, "no GPU for %s, but for others: give all one, or --device cpu",
+                       who);
+    }
+    free(without);
+    return rc;
+}
+
+static int open_nccl(ckpt *c)
+{
+    struct comm *comm = NULL;
+    c->noted = c->device->ops->host_alloc(c->device, 2 * (int64_t)sizeof *c->noted);
+    if (!c->noted)
+        return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    int rc = comm_open_nccl(&comm, c->comm);
+    if (rc)
+        return rc;
+    c->comm = comm;
+    c->device->look = program_look;
+    c->device->look_user = c;
+    return 0;
+}
+
+int ranks_open_device(ckpt *c)
+{
+    int rc = 0;
+    if (!c->comm || (c->options.device && !strcmp(c->options.device, "cpu")))
+        return 0;
+    struct seat *all = gather_seats(c, &rc);
+    if (all)
+        rc = check_seats(c, all);
+    if (!rc && c->ranks > 1 && c->backend == CKPT_ON_CUDA && *all[c->rank].gpu)
+        rc = open_nccl(c);
+    free(all);
+    return rc;
+}
