@@ -46,7 +46,9 @@ struct clip_attr {
     float beta1, beta2;
 };
 
-/* The norm, the factor that clips it, and of k updates 1 / (1 - beta1^k) and 1 / (1 - beta2^k). */
+/* The norm, the factor that clips it, and of k updates 1 / (1 - beta1^k) and 1 / (1 - beta2^k).
+ * Where the norm is not finite an update changes nothing but bf16 values, which it makes from their
+ * masters all the same: their room may hold the gradient. */
 enum { CLIP_NORM, CLIP_FACTOR, CLIP_UNBIAS1, CLIP_UNBIAS2, CLIP_VALUES };
 
 /* adamw updates n parameters.  Operands: these states of each, n gradients, the clip values. */

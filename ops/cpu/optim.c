@@ -91,12 +91,27 @@ static void adamw_param(const struct adamw_constants *c, const struct ckpt_view 
     host_adamw(c, &p);
 }
 
+/* The values as they were: the room of one may hold its gradient. */
+static void restore_values(const struct ckpt_kernel_args *a)
+{
+    for (int k = 0; k < adamw_params(a->n_in); k++) {
+        const struct ckpt_view *state = a->out + k * ADAMW_STATES;
+        const float *master = state[ADAMW_MASTER].data;
+        uint16_t *value = state[ADAMW_VALUE].data;
+        int64_t n = view_half(&state[ADAMW_VALUE]) ? desc_numel(&state[ADAMW_VALUE].desc) : 0;
+        for (int64_t i = 0; i < n; i++)
+            value[i] = bf16_round(master[i]);
+    }
+}
+
 int cpu_adamw(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *gradient = a->in + a->n_out;
     const float *clip = a->in[a->n_in - 1].data;
-    if (!isfinite(clip[CLIP_NORM]))
+    if (!isfinite(clip[CLIP_NORM])) {
+        restore_values(a);
         return CKPT_OK;
+    }
     struct adamw_constants c = adamw_constants_of(a->attr);
     c.clip = clip[CLIP_FACTOR];
     c.unbias1 = clip[CLIP_UNBIAS1];

@@ -71,6 +71,12 @@ template <int V, bool EMA> struct adamw_lanes {
         store_floats(p.w + i, w);
         if (EMA)
             store_floats(p.ema + i, ema);
+        store_value(p, i);
+    }
+
+    /* Behind the loads of all lanes: its room may be the gradient's. */
+    __device__ __forceinline__ void store_value(const struct adamw_param &p, int64_t i) const
+    {
         if (p.value)
             store_floats(p.value + i, w);
     }
@@ -92,21 +98,28 @@ static __global__ void __launch_bounds__(THREADS, 5)
     struct adamw_lanes<4, EMA> x;
     if (at < whole)
         x.load(p, begin + at);
-    if (!isfinite(clip[CLIP_NORM]))
-        return;
+    const bool finite = isfinite(clip[CLIP_NORM]); /* else the value is restored: see CLIP_NORM */
     c.clip = clip[CLIP_FACTOR];
     c.unbias1 = clip[CLIP_UNBIAS1];
     c.unbias2 = clip[CLIP_UNBIAS2];
     c.lr = run->lr;
     if (at < whole) {
-        x.update(c);
-        x.store(p, begin + at);
+        if (!finite) {
+            x.store_value(p, begin + at);
+        } else {
+            x.update(c);
+            x.store(p, begin + at);
+        }
     }
     for (int i = whole + (int)threadIdx.x; i < n; i += THREADS) {
         struct adamw_lanes<1, EMA> one;
         one.load(p, begin + i);
-        one.update(c);
-        one.store(p, begin + i);
+        if (!finite) {
+            one.store_value(p, begin + i);
+        } else {
+            one.update(c);
+            one.store(p, begin + i);
+        }
     }
 }
 

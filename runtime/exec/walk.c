@@ -260,6 +260,17 @@ static int32_t find_input(const struct ckpt_program *p, int flight)
     return -1;
 }
 
+/* The tail behind a replay: gradients may stand where values were, and the update puts these back.
+ * It changes nothing else, whatever the replay gave. */
+static void walk_restoring(struct ckpt_program *p, int flight)
+{
+    *p->halt = 1;
+    for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++)
+        walk_instr(p, &p->lowered.instrs.data[i], (struct moment){flight, 0});
+    p->c->device->ops->sync(p->c->device);
+    *p->halt = 0;
+}
+
 int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed)
 {
     int64_t largest = 1;
@@ -271,15 +282,18 @@ int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed)
         return -1;
     int32_t found = -1;
     upload_run(p, flight);
-    for (int32_t micro = 0; micro < p->tape->n_micro && found < 0; micro++) {
-        for (int32_t i = 0; i < p->lowered.n_body && found < 0; i++) {
+    for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
+        for (int32_t i = 0; i < p->lowered.n_body; i++) {
             const struct instr *instr = &p->lowered.instrs.data[i];
             walk_instr(p, instr, (struct moment){flight, micro});
+            if (found >= 0)
+                continue;
             p->c->device->ops->sync(p->c->device);
             if (instr->kind == INSTR_COMPUTE && !instr_is_finite(p, instr, host))
                 found = instr->op;
         }
     }
+    walk_restoring(p, flight);
     free(host);
     return found;
 }

@@ -18,7 +18,7 @@ ADAMW_FUNCTION void update_block(const struct adamw_constants *c, const struct h
     const float *gradient = p->half ? wide : (const float *)p->gradient + at;
     const uint16_t *half = p->half ? (const uint16_t *)p->gradient + at : NULL;
     float *restrict ema = p->ema ? p->ema + at : NULL;
-    uint16_t *restrict value = p->value ? p->value + at : NULL;
+    uint16_t *value = p->value ? p->value + at : NULL; /* perhaps the gradient's own room */
 #pragma omp simd
     for (int64_t i = 0; i < (half ? n : 0); i++)
         wide[i] = bf16_load(half[i]);

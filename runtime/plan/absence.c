@@ -162,7 +162,8 @@ static int compare_absences(const void *a, const void *b)
     return (x->out_step > y->out_step) - (x->out_step < y->out_step);
 }
 
-/* Takes out the storages that the body writes, of which no copy would stay good. */
+/* Takes out the storages that the body writes in each of several micro-steps, of which no copy
+ * would stay good. */
 static void keep_good(struct walk *w)
 {
     int32_t n = 0;
@@ -171,7 +172,7 @@ static void keep_good(struct walk *w)
         const struct graph_storage *t = &w->g->storages[a->storage];
         int32_t written = w->at[a->storage].written;
         a->forced = a->needed && t->home != HOME_ANY;
-        if (a->instance >= 0 || written < 0 || written >= w->p->n_body)
+        if (a->instance >= 0 || written < 0 || written >= w->p->n_body || w->g->n_micro == 1)
             w->list.data[n++] = *a;
     }
     w->n = n;

@@ -231,7 +231,7 @@ static int check_touch(struct proof *c, int32_t s, int32_t step, bool writes)
     }
     if (!writes || !c->g->storages[s].persistent)
         return 0;
-    if (step < p->n_body)
+    if (step < p->n_body && c->g->n_micro > 1)
         return violation(c, "step %d of the body writes %.200s, which is parked", (int)step,
                          name_of(c, &p->parks[c->of[s]]));
     const struct plan_park *k = park_behind(c, s, step);

@@ -4,7 +4,8 @@
 
 /* What one pass over the ops collects, per storage. */
 struct scan {
-    int32_t *last_body_writer, *last_writer, *first_reader, *reader;
+    int32_t *last_body_writer, *first_body_writer, *last_writer, *first_reader, *reader;
+    int32_t *wanted; /* no op behind this one may ask for what is made from it to be made again */
     bool *in_place;
 };
 
@@ -22,6 +23,8 @@ static void fill(int32_t *a, int32_t n, int32_t value)
 static void scan_free(struct scan *k)
 {
     free(k->last_body_writer);
+    free(k->first_body_writer);
+    free(k->wanted);
     free(k->last_writer);
     free(k->first_reader);
     free(k->reader);
@@ -31,13 +34,18 @@ static void scan_free(struct scan *k)
 static int scan_new(struct scan *k, int32_t n)
 {
     k->last_body_writer = new_array(n, sizeof(int32_t));
+    k->first_body_writer = new_array(n, sizeof(int32_t));
+    k->wanted = new_array(n, sizeof(int32_t));
     k->last_writer = new_array(n, sizeof(int32_t));
     k->first_reader = new_array(n, sizeof(int32_t));
     k->reader = new_array(n, sizeof(int32_t));
     k->in_place = new_array(n, sizeof(bool));
-    if (!k->last_body_writer || !k->last_writer || !k->first_reader || !k->reader || !k->in_place)
+    if (!k->last_body_writer || !k->first_body_writer || !k->wanted || !k->last_writer ||
+        !k->first_reader || !k->reader || !k->in_place)
         return CKPT_ENOMEM;
     fill(k->last_body_writer, n, -1);
+    fill(k->first_body_writer, n, INT32_MAX);
+    fill(k->wanted, n, -1);
     fill(k->last_writer, n, -1);
     fill(k->first_reader, n, INT32_MAX);
     fill(k->reader, n, -1);
@@ -82,6 +90,8 @@ static void scan_op(struct program *p, struct scan *k, int32_t i)
         k->last_writer[s] = i;
         if (i < g->n_body)
             k->last_body_writer[s] = i;
+        if (k->first_body_writer[s] > i)
+            k->first_body_writer[s] = i;
         if (p->position[s] < 0)
             p->position[s] = i;
         p->writer_start[s + 1]++;
@@ -117,6 +127,47 @@ static bool is_pure(const struct program *p, const struct scan *k, int32_t s)
            k->last_writer[s] < k->first_reader[s];
 }
 
+static int32_t later(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The last op for which forward op i may run again: it uses what i makes, or what is made from
+ * that. */
+static int32_t wanted_by(const struct program *p, const struct scan *k, int32_t i)
+{
+    const struct graph *g = p->g;
+    const struct graph_op *o = &g->ops[i];
+    int32_t last = -1;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = g->refs[o->writes + j];
+        if (is_pure(p, k, s) && p->last_use[s] < g->n_body)
+            last = later(last, later(p->last_use[s], k->wanted[s]));
+    }
+    return last;
+}
+
+static void scan_wanted(struct program *p, struct scan *k)
+{
+    const struct graph *g = p->g;
+    for (int32_t i = g->n_body - 1; i >= 0; i--) {
+        const struct graph_op *o = &g->ops[i];
+        int32_t last = o->phase == GRAPH_FORWARD ? wanted_by(p, k, i) : -1;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            k->wanted[g->refs[o->reads + j]] = later(k->wanted[g->refs[o->reads + j]], last);
+    }
+}
+
+/* What op i reads of storage s is there when it runs again: nobody writes s in the body behind it,
+ * or s stays and is written when nobody asks any more, as a gradient that takes a value's room. */
+static bool stays_readable(const struct program *p, const struct scan *k, int32_t i, int32_t s)
+{
+    if (k->last_body_writer[s] <= i)
+        return true;
+    return p->g->storages[s].persistent && k->first_body_writer[s] > i &&
+           wanted_by(p, k, i) <= k->first_body_writer[s];
+}
+
 static bool can_rerun(const struct program *p, const struct scan *k, int32_t i)
 {
     const struct graph *g = p->g;
@@ -124,7 +175,7 @@ static bool can_rerun(const struct program *p, const struct scan *k, int32_t i)
     if (!o->rerunnable || i >= g->n_body || o->phase != GRAPH_FORWARD)
         return false;
     for (int32_t j = 0; j < o->n_reads; j++)
-        if (k->last_body_writer[g->refs[o->reads + j]] > i)
+        if (!stays_readable(p, k, i, g->refs[o->reads + j]))
             return false;
     for (int32_t j = 0; j < o->n_writes; j++)
         if (!is_pure(p, k, g->refs[o->writes + j]))
@@ -155,10 +206,11 @@ static int32_t highest_read(const struct program *p, int32_t i)
     return high;
 }
 
-static void derive(struct program *p, const struct scan *k)
+static void derive(struct program *p, struct scan *k)
 {
     const struct graph *g = p->g;
     int32_t high = -1;
+    scan_wanted(p, k);
     for (int32_t i = 0; i < g->n_ops; i++)
         p->rerun[i] = can_rerun(p, k, i);
     p->seconds = graph_seconds(g);

@@ -116,7 +116,8 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
     bool narrow = p->tape->grad_dtype == CKPT_BF16 && i.n_micro == 1;
-    row(f, "gradients", i.gradient_bytes, narrow ? "bf16 where nothing accumulates" : "fp32");
+    row(f, "gradients", i.gradient_bytes,
+        narrow ? "beside those that take the rooms of weights" : "fp32");
     row(f, "activations kept", i.kept_bytes, "from forward to backward");
     row(f, "activations recomputed", i.recomputed_bytes, "");
     row(f, "workspace", i.workspace_bytes, "largest of one op");

@@ -6,7 +6,7 @@
  * accumulator in place.  A parameter's gradient is one fp32
  * storage that every contribution and every micro-step is summed into, directly by the op that
  * makes the contribution where its kernel can add.  Where there is one contribution alone it may
- * be bf16, if so asked.
+ * be bf16, if so asked, and then takes the room of the value, which the update makes again.
  */
 #include <stdlib.h>
 #include "context.h"
@@ -161,13 +161,42 @@ static bool is_narrow(const struct reverse *r, int32_t x)
            tape_param_of(t, x) >= 0 && t->tensors.data[x].desc.dtype == CKPT_BF16;
 }
 
+/* Whether an op behind the one that makes g reads the storage of x. */
+static bool is_read_behind(const ckpt_tape *t, ckpt_tensor g, int32_t x)
+{
+    const struct op *o = &t->ops.data[t->tensors.data[g.id].op];
+    for (int32_t i = t->n_operands - 1; i >= o->operands; i--) {
+        int32_t operand = t->operands.data[i];
+        if (operand > 0 && t->tensors.data[operand].storage == t->tensors.data[x].storage)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Whether the narrow gradient g can take the room of the parameter x itself.  The rule of its only
+ * use has been called, so nobody reads the value any more, and the update rounds the next one from
+ * the master: also where the step is not finite and the master stays as it is.
+ */
+static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool own)
+{
+    const ckpt_tape *t = r->t;
+    const struct ckpt_desc *d = &t->tensors.data[x].desc;
+    return own && is_narrow(r, x) && !t->context->layout && desc_is_dense(d) && !d->offset &&
+           t->tensors.data[g.id].desc.dtype == d->dtype && !is_read_behind(t, g, x) &&
+           tape_can_rehome(t, g, d);
+}
+
 static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     ckpt_tape *t = r->t;
     int32_t param = tape_param_of(t, x);
     ckpt_tensor sum = {t->param_gradient[param]};
     own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_narrow(r, x));
-    if (!sum.id) {
+    if (!sum.id && takes_value(r, x, g, own)) {
+        tape_rehome(t, g, (ckpt_tensor){x}, &t->tensors.data[x].desc);
+        sum = g;
+    } else if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
     } else if (own && can_add(t, g) && tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);

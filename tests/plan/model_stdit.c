@@ -180,9 +180,14 @@ static int32_t linear_backward(struct net *n, const struct linear *l, int32_t dy
     int32_t dx = backward(n, 2 * l->rows * l->in,
                           &(struct net_op){BACKWARD("linear_dx"), .in = {dy, w->value},
                                            .flops = flops, .workspace = GEMM});
-    w->gradient = net_make(n, KIND_GRADIENT, n->gradient * w->numel,
-                           &(struct net_op){BACKWARD("linear_dw"), .in = {dy, l->x}, .flops = flops,
-                                            .workspace = GEMM * 2 / 3});
+    struct net_op dw = {BACKWARD("linear_dw"), .in = {dy, l->x}, .flops = flops,
+                        .workspace = GEMM * 2 / 3};
+    if (n->gradient == 2) { /* it takes the room of the value */
+        dw.out[0] = w->gradient = w->value;
+        net_add(n, &dw);
+    } else {
+        w->gradient = net_make(n, KIND_GRADIENT, n->gradient * w->numel, &dw);
+    }
     b->gradient = net_make(n, KIND_GRADIENT, n->gradient * b->numel,
                            &(struct net_op){BACKWARD("column_sum"), .in = {dy}});
     return dx;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "graphs.h"
+#include "models.h"
 #include "plan/transfer.h"
 
 #define UNIT (INT64_C(1) << 22)
@@ -388,6 +389,65 @@ static void test_clean_activation(void **state)
     expect_fault(&f, "cannot leave without a copy");
 }
 
+/* y = w x, whose gradient goes where w was; the last op of the backward pass reads y or not. */
+static bool runs_again(bool late)
+{
+    struct sketch *k = sketch_new();
+    struct graph *g = k->g;
+    struct program *p;
+    int32_t x = sketch_input(k, UNIT), w = sketch_storage(k, UNIT, KIND_PARAMETER, "w");
+    int32_t m = sketch_storage(k, UNIT, KIND_OPTIMIZER, "master");
+    int32_t y = sketch_storage(k, UNIT, KIND_ACTIVATION, "y");
+    int32_t d = sketch_storage(k, UNIT, KIND_TEMPORARY, "dy");
+    int32_t e = sketch_storage(k, UNIT, KIND_TEMPORARY, "dx");
+    int32_t op = sketch_op(k, GRAPH_FORWARD, "linear", 2, (int32_t[]){x, w}, 1, &y, 1e-3);
+    sketch_op(k, GRAPH_BACKWARD, "dy", 1, &y, 1, &d, 1e-3);
+    sketch_op(k, GRAPH_BACKWARD, "dw", 2, (int32_t[]){d, x}, 1, &w, 1e-3);
+    sketch_op(k, GRAPH_BACKWARD, "dx", 1, late ? &y : &d, 1, &e, 1e-3);
+    g->n_body = g->n_ops;
+    g->n_micro = 1;
+    sketch_op(k, GRAPH_UPDATE, "adamw", 2, (int32_t[]){w, m}, 2, (int32_t[]){w, m}, 1e-3);
+    assert_int_equal(program_build(g, &p), 0);
+    bool again = p->rerun[op];
+    program_free(p);
+    graph_free(g);
+    free(k->gradient);
+    free(k->forward);
+    free(k);
+    return again;
+}
+
+/* Gradients in the rooms of values: what reads a value runs again as long as it is there, and the
+ * storage goes and comes with what it holds. */
+static void test_gradients_in_values(void **state)
+{
+    (void)state;
+    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
+    struct graph *g = model_stdit_shape(&shape, &machine_cuda);
+    struct plan *all = make(g, INT64_MAX, 0, 0), *least = make(g, all->min_budget, 0, 0);
+    struct plan *parked = make(g, all->persistent / 3, INT64_C(1) << 40, 0);
+    bool *written = calloc((size_t)g->n_storages, sizeof(*written));
+    int32_t again = 0, weights = 0;
+    for (int32_t i = 0; i < g->n_body; i++)
+        for (int32_t j = 0; j < g->ops[i].n_writes; j++)
+            written[g->refs[g->ops[i].writes + j]] = true;
+    for (int32_t k = 0; k < least->n_steps; k++)
+        for (int32_t j = 0; j < g->ops[least->steps[k].op].n_reads; j++)
+            again += least->steps[k].again &&
+                     written[g->refs[g->ops[least->steps[k].op].reads + j]] &&
+                     g->storages[g->refs[g->ops[least->steps[k].op].reads + j]].persistent;
+    for (int32_t i = 0; i < parked->n_parks; i++)
+        weights +=
+            written[parked->parks[i].storage] && g->storages[parked->parks[i].storage].persistent;
+    assert_true(again > 0 && weights > 0);
+    assert_true(runs_again(false) && !runs_again(true));
+    free(written);
+    plan_free(all);
+    plan_free(least);
+    plan_free(parked);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_cannot_leave),
         cmocka_unit_test(test_clean_activation),
         cmocka_unit_test(test_absences),
+        cmocka_unit_test(test_gradients_in_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

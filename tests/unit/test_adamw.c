@@ -155,6 +155,20 @@ static void check_set(enum host_adamw_set set, int way, int64_t shift, int64_t n
     same_operands(&ours, &theirs);
 }
 
+/* The value goes where the gradient was: what comes out is the same. */
+static void check_shared(enum host_adamw_set set, int64_t n)
+{
+    fill(&ours, (uint64_t)n, false);
+    theirs = ours;
+    struct host_adamw a = call_of(&ours, WAYS - 1, 0, n), b = call_of(&theirs, WAYS - 1, 0, n);
+    a.value = ours.half + GUARD;
+    host_adamw_with(set, &typical, &a);
+    define(&typical, &b);
+    same("w", ours.w, theirs.w);
+    same("ema", ours.ema, theirs.ema);
+    assert_memory_equal(a.value, b.value, (size_t)n * sizeof *a.value);
+}
+
 static void test_sets(void **state)
 {
     static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 15, 16, 17, 31, 255, 256, 257, 600, 1031};
@@ -169,6 +183,7 @@ static void test_sets(void **state)
                 check_set(set, way, way % 3, sizes[i], i % 2);
         check_set(set, WAYS - 1, 1, 20011, true);
         check_set(set, WAYS - 1, 0, 20011, false);
+        check_shared(set, 20011);
     }
 }
 
@@ -249,8 +264,11 @@ static void test_op(void **state)
     run_op(&ours, &options, clip);
     define_op(&theirs, &c);
     same_operands(&ours, &theirs);
-    for (int i = 0; i < 2; i++) { /* nothing is updated where the norm is not finite */
+    /* Where the norm is not finite nothing is updated, and a value is there whose gradient took its
+     * room. */
+    for (int i = 0; i < 2; i++) {
         clip[CLIP_NORM] = i ? NAN : INFINITY;
+        memset(ours.value, 0x41 + i, N1 * sizeof *ours.value);
         run_op(&ours, &options, clip);
         same_operands(&ours, &theirs);
     }
