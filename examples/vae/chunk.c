@@ -1,5 +1,4 @@
 /* One chunk of frames to latents and back: the programs, and frames as they take and give them. */
-#include <math.h>
 #include "coder.h"
 
 static ckpt_tensor noise(const struct vae_coder *k, ckpt_tape *t, int64_t frames)
@@ -55,8 +54,12 @@ void vae_coder_take_frame(const struct vae_coder *k, const uint8_t *rgb, float *
     }
 }
 
+/* Rounded to the nearest; no number is 0. */
 void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rgb)
 {
-    for (int64_t i = 0; i < k->height * k->width * 3; i++)
-        rgb[i] = (uint8_t)lrintf(fminf(fmaxf((x[i] + 1.f) * 127.5f, 0.f), 255.f));
+    for (int64_t i = 0; i < k->height * k->width * 3; i++) {
+        float y = x[i] * 127.5f + 128.f;
+        y = y > 0.f ? y : 0.f;
+        rgb[i] = (uint8_t)(int)(y < 255.5f ? y : 255.f);
+    }
 }

@@ -1,6 +1,7 @@
 /* What vae-encode and vae-decode share; see coder.h. */
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include "../common/options.h"
 #include "../common/say.h"
 #include "coder.h"
@@ -188,6 +189,7 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     ckpt_program_free(k->program);
     k->program = NULL;
     k->frames = frames;
+    k->since = 0;
     if (compile_ways(k, make_ways(k, record, user, ways), ways, &chosen))
         return say_fail("a chunk of %lld frames: %s", (long long)frames, ckpt_error(k->context));
     k->cut = user[chosen].cut;
@@ -195,23 +197,59 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     return 0;
 }
 
+int vae_coder_submit(struct vae_coder *k, const char *in, const float *x, int64_t n)
+{
+    if (ckpt_feed(k->program, in, x, n * (int64_t)sizeof *x) || ckpt_submit(k->program))
+        return say_fail("%s", ckpt_error(k->context));
+    return 0;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int vae_coder_take(struct vae_coder *k, const char *out, float *y, int64_t m)
+{
+    double begin = now();
+
+    if (ckpt_wait(k->program, NULL) || ckpt_fetch(k->program, out, y, m * (int64_t)sizeof *y))
+        return say_fail("%s", ckpt_error(k->context));
+    double end = now();
+    if (k->since > 0) {
+        k->chunks++;
+        k->seconds += end - k->since;
+        k->waited += end - begin;
+    }
+    k->since = end;
+    return 0;
+}
+
 int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n, const char *out,
                   float *y, int64_t m)
 {
-    if (ckpt_feed(k->program, in, x, n * (int64_t)sizeof *x) || ckpt_step(k->program, NULL) ||
-        ckpt_fetch(k->program, out, y, m * (int64_t)sizeof *y))
-        return say_fail("%s", ckpt_error(k->context));
-    return 0;
+    return vae_coder_submit(k, in, x, n) || vae_coder_take(k, out, y, m) ? -1 : 0;
 }
 
 void vae_coder_report(const struct vae_coder *k)
 {
     struct ckpt_program_info info;
     struct rusage usage;
-    char arena[32], host[32];
+    char arena[32], device[32], host[32];
 
     ckpt_program_info(k->program, &info);
+    ckpt_profile_print(k->program, stdout);
     getrusage(RUSAGE_SELF, &usage);
-    printf("memory: arena %s; the process took up to %s of the host\n",
-           say_bytes(arena, info.arena_bytes), say_bytes(host, (int64_t)usage.ru_maxrss * 1024));
+    if (k->chunks)
+        printf("time: %.1f ms a chunk, mean of %lld after the first; %.0f %% of it waiting for the "
+               "device\n",
+               1e3 * k->seconds / (double)k->chunks, (long long)k->chunks,
+               100 * k->waited / k->seconds);
+    printf("memory: arena %s; the process ", say_bytes(arena, info.arena_bytes));
+    if (info.process_bytes)
+        printf("takes %s of the device and ", say_bytes(device, info.process_bytes));
+    printf("took up to %s of the host\n", say_bytes(host, (int64_t)usage.ru_maxrss * 1024));
 }

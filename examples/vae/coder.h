@@ -25,6 +25,10 @@ struct vae_coder {
     ckpt_program *program;
     int64_t frames; /* of its chunk */
     struct vae_cut cut;
+    /* chunks that followed another one of as many frames */
+    int64_t chunks;
+    double since;           /* when the last chunk was done; 0: this is the first of a program */
+    double seconds, waited; /* that they took, and of these for the device */
 };
 
 /* Parses the command line: options and two names of files.  usage is for --help.  Returns 0 to go
@@ -58,11 +62,15 @@ void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rg
  * as it is to be recorded. */
 int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames);
 
-/* Feeds one input, runs a step and fetches one output. */
+/* Feeds one input and hands a step over; waits for the oldest step under way and fetches one
+ * output.  Two may be under way: submit the next, then take the one before. */
+int vae_coder_submit(struct vae_coder *k, const char *in, const float *x, int64_t n);
+int vae_coder_take(struct vae_coder *k, const char *out, float *y, int64_t m);
+/* Both. */
 int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n, const char *out,
                   float *y, int64_t m);
 
-/* Prints what memory the run took. */
+/* Prints what time a chunk and what memory the run took. */
 void vae_coder_report(const struct vae_coder *k);
 
 /* Rows and columns of the latents. */

@@ -13,11 +13,16 @@ static const char usage[] =
     "Decodes what vae-encode made, of any length, inside a memory budget.  VIDEO ends in .mp4 or\n"
     "another ending of a video, in .rgb for raw frames, or is a directory of PNG pictures.\n";
 
-/* What a chunk passes through. */
-struct buffers {
-    float *file, *z; /* latents as files hold them, and as the program takes them */
-    float *x;        /* [chunk, height, width, 3] */
-    uint8_t *rgb;    /* a frame */
+/* What a chunk passes through, and how far they have come. */
+struct decoding {
+    struct vae_coder *k;
+    struct vae_latent_reader *r;
+    struct sink *s;
+    float *file, *z;   /* latents as files hold them, and as the program takes them */
+    float *x;          /* [chunk, height, width, 3] */
+    uint8_t *rgb;      /* a frame */
+    int64_t latents;   /* that were read */
+    int64_t under_way; /* frames of the chunk that the device has */
 };
 
 /* [T, Z, h, w] -> [T, h, w, Z] */
@@ -31,53 +36,68 @@ static void channels_last(const struct vae_coder *k, const float *from, float *z
                 *z++ = from[(f * channels + c) * plane + p];
 }
 
-static int put_frames(const struct vae_coder *k, struct buffers *b, struct sink *s, int64_t frames)
+/* Waits for the chunk that the device has, and writes its frames. */
+static int finish_chunk(struct decoding *d)
 {
-    int64_t values = k->height * k->width * 3;
+    int64_t frame = d->k->height * d->k->width * 3, n = d->under_way;
 
-    for (int64_t f = 0; f < frames; f++) {
-        vae_coder_give_frame(k, b->x + f * values, b->rgb);
-        if (sink_put(s, b->rgb))
+    d->under_way = 0;
+    if (!n)
+        return 0;
+    if (vae_coder_take(d->k, "x", d->x, n * frame))
+        return -1;
+    for (int64_t f = 0; f < n; f++) {
+        vae_coder_give_frame(d->k, d->x + f * frame, d->rgb);
+        if (sink_put(d->s, d->rgb))
             return -1;
     }
     return 0;
 }
 
-static int decode_chunk(struct vae_coder *k, struct vae_latent_reader *r, struct buffers *b,
-                        struct sink *s, int64_t first, int64_t n)
+/* Hands a chunk over; while the device decodes it the one before is written. */
+static int decode_chunk(struct decoding *d, int64_t n)
 {
-    int64_t latents = vae_latent_frames(n, 0);
+    struct vae_coder *k = d->k;
+    int64_t latents = vae_latent_frames(n, 0), before = d->under_way;
     int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
 
-    if (vae_latents_read(r, first, latents, b->file))
+    if (vae_latents_read(d->r, d->latents, latents, d->file))
         return -1;
-    channels_last(k, b->file, b->z, latents);
+    channels_last(k, d->file, d->z, latents);
+    d->latents += latents;
+    if (before != n && finish_chunk(d)) /* another program */
+        return -1;
     if (vae_coder_compile(k, vae_coder_record_decode, n) ||
-        vae_coder_run(k, "latents", b->z, latents * cell, "x", b->x, n * k->height * k->width * 3))
+        vae_coder_submit(k, "latents", d->z, latents * cell) || finish_chunk(d))
         return -1;
-    return put_frames(k, b, s, n);
+    d->under_way = n;
+    return 0;
 }
 
-static int decode_all(struct vae_coder *k, struct vae_latent_reader *r, struct buffers *b,
-                      struct sink *s)
+static void show_progress(const struct decoding *d, ckpt_progress *progress)
 {
-    const struct vae_latent_info *i = &r->info;
-    ckpt_progress *progress = ckpt_progress_open(stderr, "decode", i->frames);
     struct ckpt_program_info info;
-    int64_t latents = 0;
+
+    ckpt_program_info(d->k->program, &info);
+    ckpt_progress_step(progress, d->s->taken, NAN, info.arena_bytes);
+}
+
+static int decode_all(struct decoding *d)
+{
+    const struct vae_latent_info *i = &d->r->info;
+    ckpt_progress *progress = ckpt_progress_open(stderr, "decode", i->frames);
     int rc = 0;
 
     for (int64_t at = 0; at < i->frames && !rc; at += i->chunk) {
-        int64_t n = i->frames - at < i->chunk ? i->frames - at : i->chunk;
-        rc = decode_chunk(k, r, b, s, latents, n);
-        latents += vae_latent_frames(n, 0);
-        if (rc)
-            break;
-        ckpt_program_info(k->program, &info);
-        ckpt_progress_step(progress, at + n, NAN, info.arena_bytes);
+        rc = decode_chunk(d, i->frames - at < i->chunk ? i->frames - at : i->chunk);
+        if (!rc)
+            show_progress(d, progress);
     }
+    rc = rc ? rc : finish_chunk(d);
+    if (!rc)
+        show_progress(d, progress);
     ckpt_progress_close(progress);
-    return rc ? rc : sink_finish(s);
+    return rc ? rc : sink_finish(d->s);
 }
 
 static int64_t chunk_of(const struct vae_latent_info *i)
@@ -89,20 +109,23 @@ static int decode_to(struct vae_coder *k, struct vae_latent_reader *r, const cha
 {
     const struct vae_latent_info *i = &r->info;
     int64_t n = chunk_of(i), cells = vae_latent_frames(n, 0) * i->latent * i->rows * i->columns;
-    struct buffers b = {malloc((size_t)cells * sizeof(float)),
-                        malloc((size_t)cells * sizeof(float)),
-                        malloc((size_t)(n * i->height * i->width * 3) * sizeof(float)),
-                        malloc((size_t)(i->height * i->width * 3))};
     struct sink s = {.width = i->width, .height = i->height, .frames = i->frames, .fps = i->fps};
-    int rc = b.file && b.z && b.x && b.rgb ? 0 : say_fail("no memory for a chunk of frames");
+    struct decoding d = {.k = k,
+                         .r = r,
+                         .s = &s,
+                         .file = malloc((size_t)cells * sizeof(float)),
+                         .z = malloc((size_t)cells * sizeof(float)),
+                         .x = malloc((size_t)(n * i->height * i->width * 3) * sizeof(float)),
+                         .rgb = malloc((size_t)(i->height * i->width * 3))};
+    int rc = d.file && d.z && d.x && d.rgb ? 0 : say_fail("no memory for a chunk of frames");
 
     if (!rc)
-        rc = sink_open(&s, path) || decode_all(k, r, &b, &s);
+        rc = sink_open(&s, path) || decode_all(&d);
     sink_close(&s);
-    free(b.file);
-    free(b.z);
-    free(b.x);
-    free(b.rgb);
+    free(d.file);
+    free(d.z);
+    free(d.x);
+    free(d.rgb);
     if (rc)
         return -1;
     vae_coder_report(k);

@@ -14,25 +14,29 @@ static const char usage[] =
     "Encodes a video of any length with the video autoencoder of Open-Sora 1.2, 17 frames to 5\n"
     "latents, inside a memory budget.\n";
 
-/* What a chunk passes through. */
-struct buffers {
-    uint8_t *rgb; /* a frame */
-    float *x;     /* [chunk, padded height, padded width, 3] */
-    float *y, *z; /* latents as the program gives them, and as files hold them */
+/* What a chunk passes through, and how far they have come. */
+struct encoding {
+    struct vae_coder *k;
+    struct frames *f;
+    struct vae_latent_writer *w;
+    uint8_t *rgb;      /* a frame */
+    float *x;          /* [chunk, padded height, padded width, 3] */
+    float *y, *z;      /* latents as the program gives them, and as files hold them */
+    int64_t under_way; /* frames of the chunk that the device has */
 };
 
 /* Up to a chunk of frames.  Returns how many, or -1. */
-static int64_t take_chunk(struct frames *f, const struct vae_coder *k, struct buffers *b)
+static int64_t take_chunk(struct encoding *e)
 {
-    int64_t frame = k->padded_height * k->padded_width * 3;
+    int64_t frame = e->k->padded_height * e->k->padded_width * 3;
 
     for (int64_t n = 0; n < VAE_CHUNK; n++) {
-        int rc = frames_next(f, b->rgb);
+        int rc = frames_next(e->f, e->rgb);
         if (rc < 0)
             return -1;
         if (!rc)
             return n;
-        vae_coder_take_frame(k, b->rgb, b->x + n * frame);
+        vae_coder_take_frame(e->k, e->rgb, e->x + n * frame);
     }
     return VAE_CHUNK;
 }
@@ -48,35 +52,57 @@ static void channels_first(const struct vae_coder *k, const float *y, float *z, 
                 *z++ = y[(f * plane + p) * channels + c];
 }
 
-static int encode_chunk(struct vae_coder *k, struct buffers *b, int64_t n,
-                        struct vae_latent_writer *w)
+static int64_t cell_of(const struct vae_coder *k)
 {
-    int64_t latents = vae_latent_frames(n, 0), pixels = k->padded_height * k->padded_width * 3;
-    int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
-
-    if (vae_coder_compile(k, vae_coder_record_encode, n) ||
-        vae_coder_run(k, "x", b->x, n * pixels, "latents", b->y, latents * cell))
-        return -1;
-    channels_first(k, b->y, b->z, latents);
-    return vae_latents_put(w, b->z, latents, n);
+    return vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
 }
 
-static int encode_all(struct vae_coder *k, struct frames *f, struct buffers *b,
-                      struct vae_latent_writer *w)
+/* Waits for the chunk that the device has, and writes its latents. */
+static int finish_chunk(struct encoding *e)
 {
+    int64_t n = e->under_way, latents = vae_latent_frames(n, 0);
+
+    e->under_way = 0;
+    if (!n)
+        return 0;
+    if (vae_coder_take(e->k, "latents", e->y, latents * cell_of(e->k)))
+        return -1;
+    channels_first(e->k, e->y, e->z, latents);
+    return vae_latents_put(e->w, e->z, latents, n);
+}
+
+/* Hands a chunk over, to be encoded while the next is read, and writes the one before. */
+static int encode_chunk(struct encoding *e, int64_t n)
+{
+    struct vae_coder *k = e->k;
+    int64_t pixels = k->padded_height * k->padded_width * 3;
+
+    if (e->under_way != n && finish_chunk(e)) /* another program */
+        return -1;
+    if (vae_coder_compile(k, vae_coder_record_encode, n) ||
+        vae_coder_submit(k, "x", e->x, n * pixels) || finish_chunk(e))
+        return -1;
+    e->under_way = n;
+    return 0;
+}
+
+static int encode_all(struct encoding *e)
+{
+    struct frames *f = e->f;
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", f->announced);
     struct ckpt_program_info info;
     int64_t n = VAE_CHUNK;
     int rc = 0;
 
     while (!rc && n == VAE_CHUNK) {
-        n = take_chunk(f, k, b);
-        rc = n < 0 ? -1 : n > 0 ? encode_chunk(k, b, n, w) : 0;
-        if (!rc && k->program) {
-            ckpt_program_info(k->program, &info);
+        n = take_chunk(e);
+        rc = n < 0 ? -1 : n > 0 ? encode_chunk(e, n) : 0;
+        if (!rc && e->k->program) {
+            ckpt_program_info(e->k->program, &info);
             ckpt_progress_step(progress, f->taken, NAN, info.arena_bytes);
         }
     }
+    rc = rc ? rc : finish_chunk(e);
     ckpt_progress_close(progress);
     if (!rc && !f->taken)
         return say_fail("%s: holds no frame", f->path);
@@ -86,23 +112,23 @@ static int encode_all(struct vae_coder *k, struct frames *f, struct buffers *b,
     return rc;
 }
 
-static int make_buffers(const struct vae_coder *k, struct buffers *b)
+static int make_buffers(struct encoding *e)
 {
+    const struct vae_coder *k = e->k;
     int64_t pixels = k->padded_height * k->padded_width * 3;
-    int64_t cell = vae_coder_rows(k) * vae_coder_columns(k) * k->model.config.latent;
-    int64_t latents = vae_latent_frames(VAE_CHUNK, 0) * cell;
+    int64_t latents = vae_latent_frames(VAE_CHUNK, 0) * cell_of(k);
 
-    b->rgb = malloc((size_t)(k->height * k->width * 3));
-    b->x = malloc((size_t)(VAE_CHUNK * pixels) * sizeof *b->x);
-    b->y = malloc((size_t)latents * sizeof *b->y);
-    b->z = malloc((size_t)latents * sizeof *b->z);
-    return b->rgb && b->x && b->y && b->z ? 0 : say_fail("no memory for a chunk of frames");
+    e->rgb = malloc((size_t)(k->height * k->width * 3));
+    e->x = malloc((size_t)(VAE_CHUNK * pixels) * sizeof *e->x);
+    e->y = malloc((size_t)latents * sizeof *e->y);
+    e->z = malloc((size_t)latents * sizeof *e->z);
+    return e->rgb && e->x && e->y && e->z ? 0 : say_fail("no memory for a chunk of frames");
 }
 
 static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
 {
-    struct buffers b = {0};
     struct vae_latent_writer w = {.file = NULL};
+    struct encoding e = {.k = k, .f = f, .w = &w};
     struct vae_latent_info info = {.height = k->height,
                                    .width = k->width,
                                    .chunk = VAE_CHUNK,
@@ -110,14 +136,14 @@ static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
                                    .latent = k->model.config.latent,
                                    .rows = vae_coder_rows(k),
                                    .columns = vae_coder_columns(k)};
-    int rc = make_buffers(k, &b) || vae_latents_create(&w, path, &info) ||
-             encode_all(k, f, &b, &w) || vae_latents_finish(&w);
+    int rc = make_buffers(&e) || vae_latents_create(&w, path, &info) || encode_all(&e) ||
+             vae_latents_finish(&w);
 
     vae_latents_abandon(&w);
-    free(b.rgb);
-    free(b.x);
-    free(b.y);
-    free(b.z);
+    free(e.rgb);
+    free(e.x);
+    free(e.y);
+    free(e.z);
     if (rc)
         return -1;
     vae_coder_report(k);

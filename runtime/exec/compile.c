@@ -426,7 +426,7 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
     rc = check_kernels(p);
     if (!rc)
         rc = make_ports(p);
-    if (!rc && (p->c->options.machine_out || p->c->options.profile) && p->trains &&
+    if (!rc && ((p->c->options.machine_out && p->trains) || p->c->options.profile) &&
         timing_new(&p->timing, p))
         rc = context_fail(p->c, CKPT_ENOMEM, "no memory for the times of ops");
     return rc ? rc : take_memory(p);

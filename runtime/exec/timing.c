@@ -93,7 +93,8 @@ int timing_step(const struct timing *t, const struct ckpt_program *p, char messa
 {
     struct machine m = p->c->machine;
     size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
-    if (!p->c->options.machine_out || p->steps > SAMPLES || (p->steps & (p->steps - 1)))
+    if (!p->c->options.machine_out || !p->trains || p->steps > SAMPLES ||
+        (p->steps & (p->steps - 1)))
         return 0;
     m.costs = calloc(most, sizeof *m.costs);
     if (!m.costs) {

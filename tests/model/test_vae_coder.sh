@@ -32,6 +32,8 @@ clip "$work/odd.rgb" 15 9 40 $((40 * 15 * 9 * 3))
 runs "15 x 9 are filled up to 16 x 10" "$encode" $weights "$work/odd.rgb" "$work/odd"
 runs "40 frames of 15 x 9 to 12 latents" "$encode" $weights "$work/odd.rgb" "$work/odd"
 runs "40 frames of 15 x 9" "$decode" $weights "$work/odd" "$work/back.rgb"
+# Of the second chunk: the first is warm-up, the third another program.
+grep -q "^time: .* ms a chunk, mean of 1 after the first" "$work/out" || fail "no time of a chunk"
 [ "$(head -n 1 "$work/back.rgb")" = "RGBCLIP 15 9 40 25" ] || fail "the clip came back as another"
 [ "$(wc -c <"$work/back.rgb")" = "$(wc -c <"$work/odd.rgb")" ] || fail "the clip came back cut"
 runs "40 frames" "$decode" $weights "$work/odd" "$work/pictures"
@@ -45,6 +47,23 @@ cmp -s "$work/odd" "$work/again" || fail "encoding twice gave different latents"
 "$encode" $weights --sample --seed 7 "$work/odd.rgb" "$work/other" >/dev/null 2>&1
 cmp -s "$work/odd" "$work/sample" && fail "--sample changed nothing"
 cmp -s "$work/sample" "$work/other" && fail "--seed changed no sample"
+
+# ---- chunks follow each other: two in one clip give what each gives alone --------------------------
+
+bytes=$((17 * 16 * 8 * 3))
+clip "$work/two.rgb" 16 8 34 $((2 * bytes))
+for part in 1 2; do
+    {
+        echo "RGBCLIP 16 8 17 25"
+        tail -c $(((3 - part) * bytes)) "$work/two.rgb" | head -c $bytes
+    } >"$work/part$part.rgb"
+    runs "17 frames" "$encode" $weights "$work/part$part.rgb" "$work/part"
+    runs "17 frames" "$decode" $weights "$work/part" "$work/part.rgb"
+    tail -c $bytes "$work/part.rgb" >>"$work/parts"
+done
+runs "34 frames" "$encode" $weights "$work/two.rgb" "$work/two"
+runs "34 frames" "$decode" $weights "$work/two" "$work/two.rgb"
+tail -c $((2 * bytes)) "$work/two.rgb" | cmp -s - "$work/parts" || fail "chunks are not what they are alone"
 
 # ---- a budget: below the whole, frames pass one by one or in bands, and the arena stays inside -----
 
