@@ -45,7 +45,7 @@ static struct graph_op ops[] = {
 
 int main(int argc, char **argv)
 {
-    struct plan_step steps[] = {{0, false}, {1, false}, {2, false}, {3, false}, {4, false}};
+    struct plan_step steps[] = {{.op = 0}, {.op = 1}, {.op = 2}, {.op = 3}, {.op = 4}};
     struct plan_instance instances[] = {
         {X, 0, 1, 0},          {ACTIVATION, 1, 1, 8 * MIB}, {-2, 1, 1, 24 * MIB},
         {ACTIVATION, 3, 3, 0}, {GRADIENT, 3, 4, 16 * MIB},  {MOMENT, 4, 4, 0},
