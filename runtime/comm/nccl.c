@@ -98,6 +98,8 @@ static bool find_calls(void *lib, struct nccl_api *api)
  * Buffers of recorded steps are not to be registered behind our back: the pages of the arena are
  * not made to be shared.
  */
+static pthread_once_t defaults = PTHREAD_ONCE_INIT;
+
 static void set_defaults(void)
 {
     setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -108,7 +110,7 @@ static void set_defaults(void)
 static int load(struct nccl_comm *n)
 {
     int version = 0;
-    set_defaults();
+    pthread_once(&defaults, set_defaults);
     void *lib = find_library();
     if (!lib)
         return error_set(CKPT_ECOMM, "ranks on GPUs need NCCL: %s", dlerror());

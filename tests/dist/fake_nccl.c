@@ -1,0 +1,242 @@
+/*
+ * NCCL between threads of one process, on host memory, so that what calls it is tested where there
+ * is no GPU: it is as strict about arguments, says that calls are under way, and aborts slowly.  A
+ * call is done when it returns; sums are made in the order of ranks, in fp32, rounded once.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "comm/nccl_api.h"
+
+enum { RANKS = 8, BAD_ARGUMENT = 4, BAD_USE = 5 };
+enum kind { GATHER, SCATTER, REDUCE, BROADCAST };
+
+struct call {
+    enum kind kind;
+    const void *src;
+    void *dst;
+    size_t count;
+    nccl_dtype dtype;
+    int root;
+};
+
+struct world {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    int size, joined, here;
+    int64_t round;
+    struct call calls[RANKS];
+};
+
+struct ncclComm {
+    struct world *world;
+    int rank, polls; /* that will still say that the last call is under way */
+    bool finalized;
+};
+
+/* For tests: how many communicators were aborted, and destroyed after they were finalized. */
+extern int fake_nccl_aborted, fake_nccl_destroyed;
+int fake_nccl_aborted, fake_nccl_destroyed;
+
+nccl_result ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return NCCL_OK;
+}
+
+nccl_result ncclGetUniqueId(NCCL_ID *id)
+{
+    struct world *w = calloc(1, sizeof *w);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->news, NULL);
+    memset(id, 0, sizeof *id);
+    memcpy(id->internal, &w, sizeof w);
+    return NCCL_OK;
+}
+
+nccl_result ncclCommInitRankConfig(struct ncclComm **comm, int size, NCCL_ID id, int rank,
+                                   NCCL_CONFIG *config)
+{
+    struct world *w;
+    memcpy(&w, id.internal, sizeof w);
+    if (!w || size > RANKS || rank < 0 || rank >= size || config->magic != NCCL_MAGIC ||
+        config->blocking != 0 || getenv("NCCL_NVLS_ENABLE") == NULL)
+        return (nccl_result)BAD_ARGUMENT;
+    struct ncclComm *c = calloc(1, sizeof *c);
+    *c = (struct ncclComm){.world = w, .rank = rank};
+    pthread_mutex_lock(&w->lock);
+    w->size = size;
+    w->joined++;
+    pthread_mutex_unlock(&w->lock);
+    *comm = c;
+    return NCCL_IN_PROGRESS;
+}
+
+nccl_result ncclCommGetAsyncError(struct ncclComm *comm, nccl_result *error)
+{
+    pthread_mutex_lock(&comm->world->lock);
+    bool under_way = comm->world->joined < comm->world->size || comm->polls > 0;
+    pthread_mutex_unlock(&comm->world->lock);
+    comm->polls -= comm->polls > 0;
+    *error = under_way ? NCCL_IN_PROGRESS : NCCL_OK;
+    return NCCL_OK;
+}
+
+nccl_result ncclCommFinalize(struct ncclComm *comm)
+{
+    comm->finalized = true;
+    return NCCL_OK;
+}
+
+nccl_result ncclCommDestroy(struct ncclComm *comm)
+{
+    __atomic_add_fetch(&fake_nccl_destroyed, comm->finalized, __ATOMIC_SEQ_CST);
+    free(comm);
+    return NCCL_OK;
+}
+
+nccl_result ncclCommAbort(struct ncclComm *comm)
+{
+    nanosleep(&(struct timespec){0, 200000000}, NULL);
+    __atomic_add_fetch(&fake_nccl_aborted, 1, __ATOMIC_SEQ_CST);
+    free(comm);
+    return NCCL_OK;
+}
+
+const char *ncclGetErrorString(nccl_result result)
+{
+    return result == (nccl_result)BAD_ARGUMENT ? "invalid argument" : "invalid usage";
+}
+
+const char *ncclGetLastError(struct ncclComm *comm)
+{
+    (void)comm;
+    return "of the fake";
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static size_t unit_of(nccl_dtype dtype)
+{
+    return dtype == NCCL_BFLOAT16 ? 2 : 4;
+}
+
+static float load(const void *p, size_t i, nccl_dtype dtype)
+{
+    uint32_t bits;
+    float v;
+    if (dtype == NCCL_BFLOAT16)
+        bits = (uint32_t)((const uint16_t *)p)[i] << 16;
+    else
+        bits = ((const uint32_t *)p)[i];
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static void store(void *p, size_t i, nccl_dtype dtype, float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    if (dtype == NCCL_BFLOAT16)
+        ((uint16_t *)p)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    else
+        ((uint32_t *)p)[i] = bits;
+}
+
+static void await_all(struct world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int64_t round = w->round;
+    if (++w->here == w->size) {
+        w->here = 0;
+        w->round++;
+        pthread_cond_broadcast(&w->news);
+    }
+    while (w->round == round)
+        pthread_cond_wait(&w->news, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static size_t result_count(const struct world *w, const struct call *c)
+{
+    return c->kind == GATHER ? c->count * (size_t)w->size : c->count;
+}
+
+static void compute(const struct world *w, const struct ncclComm *comm, void *dst)
+{
+    const struct call *c = &w->calls[comm->rank];
+    size_t n = result_count(w, c), unit = unit_of(c->dtype);
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0;
+        if (c->kind == BROADCAST) {
+            memcpy((char *)dst + i * unit, (const char *)w->calls[c->root].src + i * unit, unit);
+        } else if (c->kind == GATHER) {
+            const char *from = w->calls[i / c->count].src;
+            memcpy((char *)dst + i * unit, from + i % c->count * unit, unit);
+        } else {
+            size_t at = c->kind == SCATTER ? (size_t)comm->rank * c->count + i : i;
+            for (int r = 0; r < w->size; r++) {
+                float term = load(w->calls[r].src, at, c->dtype);
+                sum = r ? sum + term : term;
+            }
+            store(dst, i, c->dtype, sum);
+        }
+    }
+}
+
+static nccl_result run(struct ncclComm *comm, struct call call)
+{
+    struct world *w = comm->world;
+    if (comm->polls > 0) /* the one before must be asked for until it is through */
+        return (nccl_result)BAD_USE;
+    w->calls[comm->rank] = call;
+    await_all(w);
+    const struct call *first = &w->calls[0];
+    bool same = call.kind == first->kind && call.count == first->count &&
+                call.dtype == first->dtype && call.root == first->root;
+    size_t bytes = result_count(w, &call) * unit_of(call.dtype);
+    char *result = malloc(bytes + 1);
+    if (same)
+        compute(w, comm, result);
+    await_all(w);
+    if (same)
+        memcpy(call.dst, result, bytes);
+    free(result);
+    comm->polls = 2;
+    return same ? NCCL_IN_PROGRESS : (nccl_result)BAD_USE;
+}
+
+nccl_result ncclAllGather(const void *src, void *dst, size_t count, nccl_dtype dtype,
+                          struct ncclComm *comm, struct CUstream_st *stream)
+{
+    (void)stream;
+    return run(comm, (struct call){GATHER, src, dst, count, dtype, 0});
+}
+
+nccl_result ncclReduceScatter(const void *src, void *dst, size_t count, nccl_dtype dtype,
+                              nccl_op op, struct ncclComm *comm, struct CUstream_st *stream)
+{
+    (void)stream;
+    if (op != NCCL_SUM)
+        return (nccl_result)BAD_ARGUMENT;
+    return run(comm, (struct call){SCATTER, src, dst, count, dtype, 0});
+}
+
+nccl_result ncclAllReduce(const void *src, void *dst, size_t count, nccl_dtype dtype, nccl_op op,
+                          struct ncclComm *comm, struct CUstream_st *stream)
+{
+    (void)stream;
+    if (op != NCCL_SUM)
+        return (nccl_result)BAD_ARGUMENT;
+    return run(comm, (struct call){REDUCE, src, dst, count, dtype, 0});
+}
+
+nccl_result ncclBroadcast(const void *src, void *dst, size_t count, nccl_dtype dtype, int root,
+                          struct ncclComm *comm, struct CUstream_st *stream)
+{
+    (void)stream;
+    return run(comm, (struct call){BROADCAST, src, dst, count, dtype, root});
+}

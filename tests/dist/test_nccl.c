@@ -1,0 +1,165 @@
+/* What calls NCCL, on one that runs between threads on the CPU (fake_nccl.c). */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "dist/exercise.h"
+
+enum { MOST = 4 };
+
+struct rank {
+    struct comm *control, *comm;
+    int rc;
+    uint64_t digest;
+    char wrong[CKPT_MESSAGE];
+    pthread_t thread;
+};
+
+static void *fake;
+
+static int counted(const char *symbol)
+{
+    return __atomic_load_n((int *)dlsym(fake, symbol), __ATOMIC_SEQ_CST);
+}
+
+static void pause_for(double seconds)
+{
+    nanosleep(&(struct timespec){(time_t)seconds, (long)(seconds * 1e9) % 1000000000}, NULL);
+}
+
+static void run_all(struct rank *ranks, int n, double deadline, void *(*body)(void *))
+{
+    struct comm *controls[MOST];
+    memset(ranks, 0, (size_t)n * sizeof *ranks);
+    assert_int_equal(comm_open_threads(controls, n, deadline), 0);
+    for (int r = 0; r < n; r++) {
+        ranks[r].control = controls[r];
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, body, &ranks[r]), 0);
+    }
+    for (int r = 0; r < n; r++)
+        pthread_join(ranks[r].thread, NULL);
+}
+
+static bool open_rank(struct rank *r)
+{
+    r->rc = comm_open_nccl(&r->comm, r->control);
+    if (r->rc)
+        snprintf(r->wrong, sizeof r->wrong, "%s", error_get());
+    return r->rc == 0;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void *exercise_rank(void *arg)
+{
+    struct rank *r = arg;
+    if (!open_rank(r))
+        return NULL;
+    r->rc = exercise(r->comm, &r->digest, r->wrong, sizeof r->wrong);
+    if (comm_of_hosts(r->comm) != r->control || !r->comm->ops->takes_stream)
+        r->rc = CKPT_EINVAL;
+    comm_close(r->comm);
+    return NULL;
+}
+
+static void test_results(void **state)
+{
+    struct rank ranks[MOST];
+    (void)state;
+    for (int n = 2; n <= MOST; n++) {
+        int destroyed = counted("fake_nccl_destroyed");
+        run_all(ranks, n, 60, exercise_rank);
+        for (int r = 0; r < n; r++)
+            if (ranks[r].rc)
+                fail_msg("rank %d of %d: %s", r, n, ranks[r].wrong);
+        assert_int_equal(counted("fake_nccl_destroyed"), destroyed + n);
+    }
+    assert_int_equal(counted("fake_nccl_aborted"), 0);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Rank 1 takes the id and then does nothing with it. */
+static void *absent_rank(void *arg)
+{
+    struct rank *r = arg;
+    int32_t id[32];
+    struct comm_call take = {
+        .kind = COMM_BROADCAST, .dtype = CKPT_I32, .count = 32, .dst = id, .name = "NCCL id"};
+    if (r->control->rank == 0) {
+        open_rank(r);
+        comm_close(r->rc ? r->control : r->comm);
+        return NULL;
+    }
+    comm_run(r->control, &take, NULL);
+    pause_for(5);
+    r->rc = comm_barrier(r->control, "late");
+    snprintf(r->wrong, sizeof r->wrong, "%s", r->control->reason);
+    comm_close(r->control);
+    return NULL;
+}
+
+static void test_rank_that_never_opens(void **state)
+{
+    struct rank ranks[2];
+    int aborted = counted("fake_nccl_aborted");
+    (void)state;
+    run_all(ranks, 2, 3, absent_rank);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(ranks[r].rc, CKPT_ECOMM);
+        assert_non_null(strstr(ranks[r].wrong, "the start of NCCL did not get through within"));
+    }
+    assert_int_equal(counted("fake_nccl_aborted"), aborted + 1);
+}
+
+static void *failing_rank(void *arg)
+{
+    struct rank *r = arg;
+    double until = clock_seconds() + 30;
+    if (!open_rank(r))
+        return NULL;
+    r->comm->step = 7;
+    if (r->comm->rank == 1)
+        r->comm->ops->give_up(r->comm, "no memory for it");
+    while (!(r->rc = r->comm->ops->check(r->comm)) && clock_seconds() < until)
+        pause_for(0.01);
+    snprintf(r->wrong, sizeof r->wrong, "%s", r->comm->reason);
+    struct comm_call call = {.kind = COMM_ALL_REDUCE, .name = "after it"};
+    if (comm_run(r->comm, &call, NULL) != CKPT_ECOMM)
+        r->rc = 0;
+    comm_close(r->comm);
+    return NULL;
+}
+
+static void test_rank_that_gives_up(void **state)
+{
+    struct rank ranks[3];
+    int aborted = counted("fake_nccl_aborted");
+    (void)state;
+    run_all(ranks, 3, 60, failing_rank);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(ranks[r].rc, CKPT_ECOMM);
+        assert_non_null(strstr(ranks[r].wrong, "no memory for it"));
+    }
+    assert_non_null(strstr(ranks[0].wrong, "rank 1 gave up at step 7"));
+    assert_int_equal(counted("fake_nccl_aborted"), aborted + 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_rank_that_never_opens),
+        cmocka_unit_test(test_rank_that_gives_up),
+    };
+    /* Whoever asks for the library by name gets the one that is there already. */
+    fake = dlopen("tests/dist/libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!fake) {
+        printf("%s\n", dlerror());
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
