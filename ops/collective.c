@@ -93,7 +93,7 @@ static int flatten_shape(struct ckpt_call *call)
     if (end > attr->numel)
         return ckpt_call_fail(call, "there is room for %lld elements", (long long)attr->numel);
     call->out[0] =
-        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {attr->numel}, .stride = {1}};
+        (struct ckpt_desc){.dtype = attr->dtype, .ndim = 1, .shape = {attr->numel}, .stride = {1}};
     return CKPT_OK;
 }
 

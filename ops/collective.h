@@ -30,9 +30,10 @@ extern const struct ckpt_op_def op_all_gather, op_all_gather_once, op_all_gather
 /* Sums: [ranks * n] to the [n] of this rank, and [n] to [n]. */
 extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
 
-/* Tensors one behind the other, each at an offset of its own, as fp32 [numel]; zeros between. */
+/* Tensors one behind the other, each at an offset of its own, as [numel]; zeros between. */
 enum { FLATTEN_PARTS = 60 };
 struct flatten_attr {
+    enum ckpt_dtype dtype; /* of the result: fp32 or bf16 */
     int64_t numel;
     int64_t offset[FLATTEN_PARTS]; /* rising */
 };

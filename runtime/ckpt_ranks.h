@@ -9,6 +9,9 @@
  *     compile are calls of all ranks together, in the same order.  Rank 0 writes what is saved;
  *     every rank reads what it loads.
  *   - Gradients that are fetched are those of the rank's own samples.
+ *   - Gradients travel and are added in fp32; with grad_dtype CKPT_BF16 those of bf16 parameters,
+ *     once those of a step are complete, travel as bf16 and their sum over the ranks is rounded
+ *     once to bf16 (by NCCL on each way it goes).
  *   - CKPT_ECOMM means that another rank failed, is gone or runs something else.  All ranks get a
  *     sentence that says which and where, and the context is of no use any more.
  */

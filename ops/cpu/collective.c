@@ -24,18 +24,28 @@ int cpu_all_reduce(const struct ckpt_kernel_args *a)
     return run(COLLECTIVE_ALL_REDUCE, a);
 }
 
+/* n elements of a view to `to`, rounded where that is bf16 and they are not. */
+static void place(char *to, enum ckpt_dtype dtype, const struct ckpt_view *v, int64_t n)
+{
+    if (v->desc.dtype == dtype)
+        memcpy(to, v->data, (size_t)(n * ckpt_dtype_size(dtype)));
+    else if (dtype == CKPT_BF16)
+        cpu_store(to, v->data, dtype, n);
+    else
+        cpu_load((float *)(void *)to, v->data, v->desc.dtype, n);
+}
+
 int cpu_flatten(const struct ckpt_kernel_args *a)
 {
     const struct flatten_attr *attr = a->attr;
-    float *out = a->out[0].data;
-    int64_t end = 0;
+    int64_t size = ckpt_dtype_size(attr->dtype), end = 0;
+    char *out = a->out[0].data;
     for (int i = 0; i < a->n_in; i++) {
-        const struct ckpt_view *v = &a->in[i];
-        int64_t n = desc_numel(&v->desc);
-        memset(out + end, 0, (size_t)(attr->offset[i] - end) * sizeof *out);
-        cpu_load(out + attr->offset[i], v->data, v->desc.dtype, n);
-        end = attr->offset[i] + n;
+        int64_t n = desc_numel(&a->in[i].desc), offset = attr->offset[i];
+        memset(out + end * size, 0, (size_t)((offset - end) * size));
+        place(out + offset * size, attr->dtype, &a->in[i], n);
+        end = offset + n;
     }
-    memset(out + end, 0, (size_t)(attr->numel - end) * sizeof *out);
+    memset(out + end * size, 0, (size_t)((attr->numel - end) * size));
     return 0;
 }

@@ -71,26 +71,26 @@ struct parts {
     int n;
 };
 
-template <typename T>
-static __device__ __forceinline__ void move_piece(float *to, const T *from, int64_t n)
+template <typename T, typename To>
+static __device__ __forceinline__ void move_piece(To *to, const T *from, int64_t n)
 {
-    bool wide = ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) &
-                 (EACH * sizeof(T) - 1)) == 0 &&
-                (reinterpret_cast<uintptr_t>(to) & 15) == 0;
+    bool wide = (reinterpret_cast<uintptr_t>(from) & (EACH * sizeof(T) - 1)) == 0 &&
+                (reinterpret_cast<uintptr_t>(to) & (EACH * sizeof(To) - 1)) == 0;
     int64_t whole = wide ? n / EACH * EACH : 0;
 #pragma unroll 4
     for (int64_t i = threadIdx.x * EACH; i < whole; i += THREADS * EACH) {
         float x[EACH];
         load_floats<T, EACH>(x, from + i);
-        store_floats<float, EACH>(to + i, x);
+        store_floats<To, EACH>(to + i, x);
     }
     for (int64_t i = whole + threadIdx.x; i < n; i += THREADS)
-        to[i] = to_float(from[i]);
+        to[i] = from_float<To>(to_float(from[i]));
 }
 
 /* Thread blocks: one per piece of every operand, at least one each. */
+template <typename To>
 static __global__ void __launch_bounds__(THREADS)
-    flatten_kernel(float *out, const __grid_constant__ struct parts parts)
+    flatten_kernel(To *out, const __grid_constant__ struct parts parts)
 {
     int k = 0;
     while (k + 1 < parts.n && parts.at[k + 1].first <= blockIdx.x)
@@ -99,9 +99,9 @@ static __global__ void __launch_bounds__(THREADS)
     int64_t begin = (int64_t)(blockIdx.x - p.first) * PIECE;
     if (begin == 0)
         for (int64_t i = p.before + threadIdx.x; i < p.offset; i += THREADS)
-            out[i] = 0.f;
+            out[i] = from_float<To>(0.f);
     int64_t n = min((int64_t)PIECE, p.numel - begin);
-    float *to = out + p.offset + begin;
+    To *to = out + p.offset + begin;
     if (n <= 0)
         return;
     if (p.narrow)
@@ -133,7 +133,11 @@ int cuda_flatten(const struct ckpt_kernel_args *a)
         end = p->offset + p->numel;
         blocks += (uint32_t)(p->numel > PIECE ? (p->numel + PIECE - 1) / PIECE : 1);
     }
-    flatten_kernel<<<blocks, THREADS, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data),
-                                                         parts);
+    if (attr->dtype == CKPT_BF16)
+        flatten_kernel<<<blocks, THREADS, 0, stream_of(a)>>>(static_cast<bf16 *>(a->out[0].data),
+                                                             parts);
+    else
+        flatten_kernel<<<blocks, THREADS, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data),
+                                                             parts);
     return launched();
 }

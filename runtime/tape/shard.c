@@ -97,11 +97,13 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* The gradients of a bucket as one flat tensor, or none if no parameter of it has one. */
+/* The gradients of a bucket as one flat tensor, or none if no parameter of it has one.  Where bf16
+ * was asked for, they travel so. */
 static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 {
     const struct layout *l = t->context->layout;
-    struct flatten_attr attr = {.numel = b->padded};
+    struct flatten_attr attr = {.dtype = b->dtype == CKPT_BF16 ? t->grad_dtype : CKPT_F32,
+                                .numel = b->padded};
     ckpt_tensor in[FLATTEN_PARTS];
     int32_t missing = -1, found = 0;
     _Static_assert((int)FLATTEN_PARTS >= (int)LAYOUT_PARTS, "a bucket is flattened at once");
@@ -211,7 +213,7 @@ void tape_gather_updated(ckpt_tape *t, int32_t param)
 /* Replaces n <= FLATTEN_PARTS values by their sums over the ranks. */
 static void sum_some(ckpt_tape *t, int n, ckpt_tensor *x)
 {
-    struct flatten_attr attr = {.numel = n};
+    struct flatten_attr attr = {.dtype = CKPT_F32, .numel = n};
     struct collective_attr ranks = {t->context->ranks};
     for (int i = 0; i < n; i++)
         attr.offset[i] = i;

@@ -78,6 +78,7 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
             r->left += p->graph->storages[k->storage].bytes;
     }
     for (int32_t i = 0; l && i < l->n_buckets; i++) {
+        r->narrow_shares += round_up(l->buckets[i].share * 2, CKPT_ALIGN);
         r->shares += round_up(l->buckets[i].share * 4, CKPT_ALIGN);
         r->buckets += round_up(l->buckets[i].padded * 4, CKPT_ALIGN);
     }

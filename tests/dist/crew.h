@@ -34,8 +34,9 @@ struct crew_result {
     int64_t numel;
     struct ckpt_program_info info[CREW_MOST];
     /* Of rank 0's plan. */
-    int32_t gathers; /* all_gathers of a step, those that run again included */
-    int64_t left;    /* transient bytes that the backward pass leaves to the update */
+    int32_t gathers;       /* all_gathers of a step, those that run again included */
+    int64_t left;          /* transient bytes that the backward pass leaves to the update */
+    int64_t narrow_shares; /* bytes of bf16 gradients of this rank's shares */
     int64_t shares;  /* bytes of fp32 gradients: of this rank's shares, of whole buckets, of */
     int64_t buckets; /* parameters, each storage rounded up */
     int64_t gradients;

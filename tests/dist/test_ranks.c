@@ -132,12 +132,20 @@ static void expect_left(int zero, int64_t micro)
 
 static void test_gradients_in_shares(void **state)
 {
+    struct crew crew = crew_small(3, 3, 0);
+    struct crew_result r;
     (void)state;
     expect_left(0, 0);
     expect_left(1, 0);
     expect_left(2, 0);
     expect_left(3, 0);
     expect_left(3, 1);
+    crew.model.dtype = CKPT_BF16;
+    crew.adamw.grad_dtype = CKPT_BF16;
+    crew.steps = 1;
+    train(&crew, &r);
+    assert_true(r.left < r.shares && r.left == r.narrow_shares + CKPT_ALIGN);
+    crew_free(&r);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
