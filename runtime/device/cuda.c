@@ -14,6 +14,7 @@
 #include "device/cuda_files.h"
 #include "device/cuda_nvml.h"
 #include "device/cuda_pins.h"
+#include "device/cuda_watch.h"
 #include "device/device.h"
 
 #define STREAMS QUEUE_READ /* the queues from here on are threads */
@@ -37,6 +38,8 @@ struct cuda_device {
     struct cuda_files *files; /* NULL until files are asked for */
     int64_t file_marks[DEVICE_FLIGHTS][QUEUE_COUNT];
     double deadline;
+    struct cuda_watch watch;
+    bool recording; /* commands are recorded, not run */
     struct cuda_pins pins;
     struct {
         cudaEvent_t *data;
@@ -202,12 +205,17 @@ static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
 static void cuda_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
 {
     struct cuda_device *c = cuda(d);
+    bool watched = q != QUEUE_COMPUTE && !c->recording && !c->failure;
+    if (watched)
+        cuda_watch_begin(&c->watch, q, c->queues[q], bytes);
     for (int64_t at = 0, n; at < bytes && !c->failure; at += n) {
         char *to = (char *)dst + at;
         const char *from = (const char *)src + at;
         n = cuda_pins_run(&c->pins, from, cuda_pins_run(&c->pins, to, bytes - at));
         accepted(c, cudaMemcpyAsync(to, from, (size_t)n, cudaMemcpyDefault, c->queues[q]));
     }
+    if (watched)
+        cuda_watch_end(&c->watch, q, c->queues[q]);
 }
 
 static void cuda_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
@@ -252,12 +260,18 @@ static void cuda_signal(struct device *d, enum queue q, int32_t event)
         accepted(c, cuda_files_signal(c->files, c->queues[q], event));
 }
 
+static bool look_at_copies(void *user)
+{
+    struct cuda_device *c = user;
+    return cuda_watch_look(&c->watch, c->deadline);
+}
+
 static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
 {
     struct cuda_device *c = cuda(d);
     int rc = 0;
     if (!c->files)
-        rc = cuda_files_open(&c->files, c->index, c->deadline);
+        rc = cuda_files_open(&c->files, c->index, c->deadline, look_at_copies, c);
     if (!rc && c->n_events)
         rc = cuda_files_events(c->files, c->n_events);
     if (rc || !io || c->failure)
@@ -288,6 +302,11 @@ static int take_failure(struct cuda_device *c)
     int rc = c->failure;
     c->failure = 0;
     c->device.failed_io = (struct device_io){0};
+    if (c->watch.lost) { /* and will be */
+        c->device.failed_op = -1;
+        snprintf(c->device.reason, sizeof c->device.reason, "%s", c->watch.reason);
+        return CKPT_EDEVICE;
+    }
     if (c->files && host_shared_failed(cuda_files_shared(c->files))) {
         *c->device.reason = '\0';
         return host_shared_take_failure(cuda_files_shared(c->files), &c->device);
@@ -310,10 +329,13 @@ static void drain_files(struct cuda_device *c)
     }
 }
 
-/* Asks whoever knows of other ranks.  False when what is waited for has no end. */
+/* Looks at copies, and asks whoever knows of other ranks.  False when what is waited for has no
+ * end.
+ */
 static bool look_around(struct cuda_device *c, double *failed_at)
 {
     int32_t op = -1;
+    c->stuck = c->stuck || look_at_copies(c);
     int rc = c->device.look && *failed_at == 0 ? c->device.look(c->device.look_user, &op) : 0;
     if (rc) {
         keep_failure(c, rc, op, "");
@@ -325,7 +347,7 @@ static bool look_around(struct cuda_device *c, double *failed_at)
 }
 
 /* Waits for an event, or for all of a stream where that is NULL.  Streams may wait for a file or
- * for another rank, which may have no end: then the caller looks now and then. */
+ * for another rank, and a copy may hang: then the caller looks now and then. */
 static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
 {
     const struct timespec nap = {.tv_nsec = 50000};
@@ -333,7 +355,7 @@ static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
     cudaError_t e = cudaErrorNotReady;
     if (c->stuck)
         return;
-    if (!c->files && !c->device.look) {
+    if (!c->files && !c->device.look && !cuda_watch_busy(&c->watch)) {
         accepted(c, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
         return;
     }
@@ -373,7 +395,8 @@ static int cuda_reach(struct device *d, int flight)
         host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[flight][q]);
     for (int q = 0; q < STREAMS; q++)
         await(c, NULL, c->marks[flight][q]);
-    if (c->failure || (c->files && host_shared_failed(cuda_files_shared(c->files))))
+    if (c->failure || c->watch.lost ||
+        (c->files && host_shared_failed(cuda_files_shared(c->files))))
         return cuda_sync(d);
     return take_failure(c);
 }
@@ -396,6 +419,7 @@ static int cuda_events(struct device *d, int32_t n)
 static void cuda_begin(struct device *d)
 {
     struct cuda_device *c = cuda(d);
+    c->recording = true;
     accepted(c, cudaStreamBeginCapture(c->queues[QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal));
 }
 
@@ -417,6 +441,7 @@ static int cuda_end(struct device *d, struct device_step **out)
     struct cuda_device *c = cuda(d);
     struct device_step *step = calloc(1, sizeof *step);
     cudaGraph_t graph = NULL;
+    c->recording = false;
     join_queues(c);
     accepted(c, cudaStreamEndCapture(c->queues[QUEUE_COMPUTE], &graph));
     if (!step)
@@ -463,16 +488,18 @@ static bool cuda_stop(struct device *d)
 {
     struct cuda_device *c = cuda(d);
     drain_files(c);
-    return cuda_files_stop(c->files);
+    return cuda_files_stop(c->files) && !c->watch.lost;
 }
 
 static void cuda_close(struct device *d)
 {
     struct cuda_device *c = cuda(d);
     cuda_stop(d);
-    if (c->stuck) /* its kernels wait for a rank that is gone: only the end of the process helps */
+    if (c->stuck ||
+        c->watch.lost) /* only the end of the process helps: what hangs still uses all this */
         return;
     cudaDeviceSynchronize();
+    cuda_watch_close(&c->watch);
     cuda_files_close(c->files);
     cuda_pins_free(&c->pins);
     cuda_libs_close(c->libs);

@@ -63,7 +63,8 @@ static int find_wait(struct cuda_files *f, int device)
     return 0;
 }
 
-int cuda_files_open(struct cuda_files **out, int device, double deadline)
+int cuda_files_open(struct cuda_files **out, int device, double deadline, bool (*look)(void *user),
+                    void *user)
 {
     struct cuda_files *f = calloc(1, sizeof *f);
     if (!f)
@@ -71,6 +72,8 @@ int cuda_files_open(struct cuda_files **out, int device, double deadline)
     f->shared.on_reach = tell_streams;
     f->shared.unused = release;
     f->shared.user = f;
+    f->shared.look = look;
+    f->shared.looker = user;
     host_shared_open(&f->shared);
     f->shared.deadline = deadline;
     int rc = find_wait(f, device);

@@ -13,8 +13,10 @@
 
 struct cuda_files;
 
-/* Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE where streams cannot wait for counters. */
-int cuda_files_open(struct cuda_files **f, int device, double deadline);
+/* look: as in struct host_shared.  Returns 0, CKPT_ENOMEM, or CKPT_EDEVICE where streams cannot
+ * wait for counters. */
+int cuda_files_open(struct cuda_files **f, int device, double deadline, bool (*look)(void *user),
+                    void *user);
 bool cuda_files_stop(struct cuda_files *f); /* as device_ops.stop */
 void cuda_files_close(struct cuda_files *f);
 

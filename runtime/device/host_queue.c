@@ -82,7 +82,13 @@ static void fail(struct host_shared *s, int rc, int32_t op, const struct device_
 void host_shared_check(struct host_shared *s)
 {
     double now = clock_seconds();
+    bool lost = s->look && s->look(s->looker);
     pthread_mutex_lock(&s->lock);
+    if (lost && !s->lost) {
+        fail(s, CKPT_EDEVICE, -1, &(struct device_io){0});
+        s->lost = s->hung = true;
+        pthread_cond_broadcast(&s->reached);
+    }
     for (int i = 0; i < QUEUE_COUNT && !s->hung; i++) {
         struct host_queue *q = s->queues[i];
         if (!q || q->since == 0 || now - q->since < s->deadline)
@@ -231,7 +237,7 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
 static bool is_hung(struct host_queue *q)
 {
     pthread_mutex_lock(&q->shared->lock);
-    bool hung = q->hung;
+    bool hung = q->hung || q->shared->lost;
     pthread_mutex_unlock(&q->shared->lock);
     return hung;
 }

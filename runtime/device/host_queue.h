@@ -30,6 +30,11 @@ struct host_shared {
     int32_t failed_op;
     struct device_io failed_io;
     bool hung;       /* a copy or file operation had no end in time */
+    /* Asked now and then by who waits: whether something else that threads wait for has no end.
+     * NULL: there is nothing else. */
+    bool (*look)(void *looker);
+    void *looker;
+    bool lost;       /* it said so */
     double deadline; /* seconds for one */
     int32_t users;   /* the device, until it is closed, and threads that it could not wait for */
     void (*unused)(void *user); /* called by the last of them */

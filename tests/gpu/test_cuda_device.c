@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "cuda/kernels.h"
+#include "device/cuda_watch.h"
 #include "device/device.h"
 
 enum { MIB = 1 << 20, N = 1 << 20 };
@@ -130,6 +132,45 @@ static void test_kernel_is_timed(void **state)
     assert_true(seconds > 0 && seconds < 1);
 }
 
+static void hold(void *user)
+{
+    while (!__atomic_load_n((int *)user, __ATOMIC_ACQUIRE))
+        usleep(1000);
+}
+
+/* Something that stands where a copy would and does not end, behind something that may take its
+ * time. */
+static void test_a_copy_without_end(void **state)
+{
+    (void)state;
+    struct cuda_watch *w = calloc(1, sizeof *w);
+    cudaStream_t stream;
+    int go[2] = {0, 0};
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    assert_int_equal(cudaLaunchHostFunc(stream, hold, &go[0]), cudaSuccess);
+    cuda_watch_begin(w, QUEUE_COPY_IN, stream, MIB);
+    assert_int_equal(cudaLaunchHostFunc(stream, hold, &go[1]), cudaSuccess);
+    cuda_watch_end(w, QUEUE_COPY_IN, stream);
+    for (int i = 0; i < 50; i++) {
+        assert_false(cuda_watch_look(w, 0.1)); /* it has not begun */
+        usleep(10000);
+    }
+    assert_true(cuda_watch_busy(w));
+    __atomic_store_n(&go[0], 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < 500 && !cuda_watch_look(w, 0.1); i++)
+        usleep(10000);
+    assert_true(w->lost);
+    assert_non_null(strstr(w->reason, "to the device: no end of it within 0.1 s"));
+    __atomic_store_n(&go[1], 1, __ATOMIC_RELEASE);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    w->lost = false;
+    assert_false(cuda_watch_look(w, 0.1));
+    assert_false(cuda_watch_busy(w));
+    cuda_watch_close(w);
+    cudaStreamDestroy(stream);
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_recorded_step_does_the_same),
         cmocka_unit_test(test_failure_is_kept_until_sync),
         cmocka_unit_test(test_kernel_is_timed),
+        cmocka_unit_test(test_a_copy_without_end),
     };
     if (device_open_cuda(&device, 0, true)) {
         printf("skipped: %s\n", error_get());

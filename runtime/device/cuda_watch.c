@@ -1,0 +1,83 @@
+/* Copies that have no end: see cuda_watch.h. */
+#include "device/cuda_watch.h"
+
+static bool make(struct cuda_watched *c)
+{
+    return (c->begin ||
+            cudaEventCreateWithFlags(&c->begin, cudaEventDisableTiming) == cudaSuccess) &&
+           (c->end || cudaEventCreateWithFlags(&c->end, cudaEventDisableTiming) == cudaSuccess);
+}
+
+/* Takes off what has ended. */
+static void take_off(struct cuda_watch *w, int q)
+{
+    while (w->queues[q].head < w->queues[q].tail &&
+           cudaEventQuery(w->queues[q].ring[w->queues[q].head % CUDA_WATCHED].end) !=
+               cudaErrorNotReady) {
+        w->queues[q].head++;
+        w->queues[q].since = 0;
+    }
+}
+
+void cuda_watch_begin(struct cuda_watch *w, enum queue q, cudaStream_t stream, int64_t bytes)
+{
+    if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
+        take_off(w, q);
+    if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
+        return;
+    struct cuda_watched *c = &w->queues[q].ring[w->queues[q].tail % CUDA_WATCHED];
+    bool begun = make(c) && cudaEventRecord(c->begin, stream) == cudaSuccess;
+    c->bytes = begun ? bytes : 0;
+}
+
+void cuda_watch_end(struct cuda_watch *w, enum queue q, cudaStream_t stream)
+{
+    struct cuda_watched *c = &w->queues[q].ring[w->queues[q].tail % CUDA_WATCHED];
+    if (w->queues[q].tail - w->queues[q].head < CUDA_WATCHED && c->bytes &&
+        cudaEventRecord(c->end, stream) == cudaSuccess)
+        w->queues[q].tail++;
+}
+
+bool cuda_watch_busy(const struct cuda_watch *w)
+{
+    bool busy = false;
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        busy |= w->queues[q].head < w->queues[q].tail;
+    return busy;
+}
+
+static void look_at(struct cuda_watch *w, int q, double deadline)
+{
+    take_off(w, q);
+    if (w->queues[q].head == w->queues[q].tail)
+        return;
+    const struct cuda_watched *c = &w->queues[q].ring[w->queues[q].head % CUDA_WATCHED];
+    double now = clock_seconds();
+    if (w->queues[q].since == 0 && cudaEventQuery(c->begin) == cudaSuccess)
+        w->queues[q].since = now;
+    if (w->queues[q].since == 0 || now - w->queues[q].since < deadline)
+        return;
+    w->lost = true;
+    snprintf(w->reason, sizeof w->reason, "%s %s the device: no end of it within %g s",
+             human_bytes(c->bytes), q == QUEUE_COPY_IN || q == QUEUE_FILE_IN ? "to" : "from",
+             deadline);
+}
+
+bool cuda_watch_look(struct cuda_watch *w, double deadline)
+{
+    for (int q = 0; q < QUEUE_COUNT && !w->lost; q++)
+        look_at(w, q, deadline);
+    return w->lost;
+}
+
+void cuda_watch_close(struct cuda_watch *w)
+{
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        for (int i = 0; i < CUDA_WATCHED; i++) {
+            if (w->queues[q].ring[i].begin)
+                cudaEventDestroy(w->queues[q].ring[i].begin);
+            if (w->queues[q].ring[i].end)
+                cudaEventDestroy(w->queues[q].ring[i].end);
+        }
+    }
+}
