@@ -96,11 +96,17 @@ void small_path(char *path, size_t size, const char *what)
     snprintf(path, size, "test_exactness.%d.%s", (int)getpid(), what);
 }
 
+bool small_on_gpu(void)
+{
+    return getenv("CKPT_TEST_GPU") != NULL;
+}
+
 struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, bool clip)
 {
     struct small r = {
         .dtype = dtype, .width = width, .options = CKPT_OPTIONS_INIT, .adamw = CKPT_ADAMW_INIT};
-    r.options.device = "cpu";
+    r.options.device = small_on_gpu() ? "cuda" : "cpu";
+    r.options.deterministic = small_on_gpu();
     r.options.threads = 1;
     r.options.micro_batch = SMALL_BATCH / n_micro;
     r.options.verify = true;

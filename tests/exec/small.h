@@ -25,6 +25,9 @@ struct small {
     int64_t numel;
 };
 
+/* Whether "make check-gpu" runs the test. */
+bool small_on_gpu(void);
+
 /* With moving averages, weight decay and freed bytes poisoned, on one thread. */
 struct small small_make(enum ckpt_dtype dtype, int64_t width, int64_t n_micro, bool clip);
 
