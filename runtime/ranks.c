@@ -117,6 +117,13 @@ static uint64_t optimizer_signature(const struct ckpt_adamw *o)
     return hash_mix(h, o->grad_dtype);
 }
 
+struct comm *ranks_hosts(ckpt *c)
+{
+    struct comm *hosts = comm_of_hosts(c->comm);
+    hosts->step = c->updates;
+    return hosts;
+}
+
 int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
 {
     const struct comm_term terms[] = {{"model", layout_signature(c->layout)},
@@ -124,7 +131,7 @@ int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
                                       {"seed", (uint64_t)c->options.seed},
                                       {"optimizer", opt ? optimizer_signature(opt) : 0},
                                       {"program", graph_signature(g)}};
-    struct comm *hosts = comm_of_hosts(c->comm);
+    struct comm *hosts = ranks_hosts(c);
     int rc = comm_agree(hosts, terms, (int)(sizeof terms / sizeof *terms));
     return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
@@ -219,7 +226,7 @@ static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
 {
     int32_t i = index_of(c, p);
     const struct layout_place *place = &c->layout->places[i];
-    struct comm *hosts = comm_of_hosts(c->comm);
+    struct comm *hosts = ranks_hosts(c);
     int rc = 0;
     for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
         int64_t at = 0, in_share = 0, n = layout_part(c->layout, i, r, &at, &in_share);

@@ -22,6 +22,10 @@ void ranks_close(ckpt *c, int code);
 /* Lays the parameters out, once.  Returns 0 or a code, the sentence in the context. */
 int ranks_lay_out(ckpt *c);
 
+/* What carries calls of hosts, at the update that all ranks have come to: which step of a device a
+ * rank looked at last is its own affair. */
+struct comm *ranks_hosts(ckpt *c);
+
 /* All ranks must have recorded the same.  Returns 0 or CKPT_ECOMM. */
 int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt);
 

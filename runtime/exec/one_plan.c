@@ -78,7 +78,7 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
 
 static int gather_rooms(ckpt *c, const struct room *own, struct room *all)
 {
-    struct comm *hosts = comm_of_hosts(c->comm);
+    struct comm *hosts = ranks_hosts(c);
     int rc = comm_gather(hosts, own, all, sizeof *own, "budgets");
     return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
@@ -114,7 +114,7 @@ struct outcome {
 
 static int tell(ckpt *c, void *data, size_t bytes)
 {
-    struct comm *hosts = comm_of_hosts(c->comm);
+    struct comm *hosts = ranks_hosts(c);
     int rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_I32,

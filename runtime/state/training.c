@@ -344,9 +344,13 @@ static int agree(const struct state *s)
     context_get_counts(s->c, s->program);
     for (int i = 0; i < s->n_programs; i++)
         h = hash_mix(h, s->program[i].steps);
-    if (!s->c->comm || !comm_agree(s->c->comm, &(struct comm_term){"state", h}, 1))
+    if (!s->c->comm)
         return 0;
-    return context_fail(s->c, CKPT_ECOMM, "%s", s->c->comm->reason);
+    struct comm *hosts = ranks_hosts(s->c);
+    hosts->step = 0; /* how many steps there were is the question */
+    if (!comm_agree(hosts, &(struct comm_term){"state", h}, 1))
+        return 0;
+    return context_fail(s->c, CKPT_ECOMM, "%s", hosts->reason);
 }
 
 int ckpt_load_state(ckpt *c, const char *path)

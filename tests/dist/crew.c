@@ -122,6 +122,8 @@ static int train(const struct member *m, ckpt *c)
     }
     if (!rc && m->rank == 0)
         look_at_plan(p, m->result);
+    if (!rc && c->comm)
+        c->comm->step += m->rank; /* as ranks may on a GPU, where each looks when it waits */
     if (!rc)
         rc = collect(m, c, &model);
     if (!rc && m->crew->save)
