@@ -124,6 +124,8 @@ static int train(const struct member *m, ckpt *c)
         look_at_plan(p, m->result);
     if (!rc && c->comm)
         c->comm->step += m->rank; /* as ranks may on a GPU, where each looks when it waits */
+    if (!rc && m->rank == 0 && m->crew->look)
+        m->crew->look(p, m->crew->user);
     if (!rc)
         rc = collect(m, c, &model);
     if (!rc && m->crew->save)

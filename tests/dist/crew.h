@@ -16,8 +16,10 @@ struct crew {
     struct comm_fault fault; /* of rank faulty */
     int faulty;
     const char *load, *save; /* files: read after the compile, written at the end; or NULL */
-    const char *load_state, *save_state; /* the same of states of training */
-    int steps;                           /* 0: CREW_STEPS */
+    const char *load_state, *save_state;             /* the same of states of training */
+    int steps;                                       /* 0: CREW_STEPS */
+    void (*look)(const ckpt_program *p, void *user); /* at the program of rank 0; or NULL */
+    void *user;
     /* What ranks do that they should not. */
     float other_norm;               /* rank faulty clips to this */
     int64_t nan_step;               /* rank faulty is fed a NaN in this step */
