@@ -76,38 +76,46 @@ static float *channels_last(float *from, int64_t out, int64_t in)
     return to;
 }
 
-static int read_conv(struct vae_lpips *l, ckpt_file *f, const char *path, int i, int64_t in)
+/* torchvision's name, or that of the lpips package, which has the same numbers in slices that end
+ * where a distance is taken. */
+static void name_layer(char name[64], const ckpt_file *f, int i, int slice, const char *what)
 {
-    int64_t out = convs[i].width, n = out * in * 9;
+    snprintf(name, 64, "net.slice%d.%d.%s", slice + 1, convs[i].layer, what);
+    if (ckpt_file_find(f, name) < 0)
+        snprintf(name, 64, "features.%d.%s", convs[i].layer, what);
+}
+
+static int read_conv(struct vae_lpips *l, ckpt_file *f, const char *path, int i, int slice)
+{
+    int64_t out = convs[i].width, in = i ? convs[i - 1].width : 3, n = out * in * 9;
     char name[64];
 
-    snprintf(name, sizeof name, "features.%d.weight", convs[i].layer);
+    name_layer(name, f, i, slice, "weight");
     l->conv[i].out = out;
     l->conv[i].in = in;
     float *w = channels_last(read_tensor(f, path, name, 4, (int64_t[]){out, in, 3, 3}), out, in);
     l->conv[i].weight = to_dtype(w, n, l->dtype);
     if (!l->conv[i].weight)
         return -1;
-    snprintf(name, sizeof name, "features.%d.bias", convs[i].layer);
+    name_layer(name, f, i, slice, "bias");
     l->conv[i].bias = to_dtype(read_tensor(f, path, name, 1, &out), out, l->dtype);
     return l->conv[i].bias ? 0 : -1;
 }
 
 static int read_all(struct vae_lpips *l, ckpt_file *f, const char *path)
 {
-    int64_t in = 3;
     int taps = 0;
 
     for (int i = 0; i < LPIPS_CONVS; i++) {
+        int64_t width = convs[i].width;
         char name[64];
-        if (read_conv(l, f, path, i, in))
+        if (read_conv(l, f, path, i, taps))
             return -1;
-        in = convs[i].width;
         if (!convs[i].tap)
             continue;
         snprintf(name, sizeof name, "lin%d.model.1.weight", taps);
-        float *w = read_tensor(f, path, name, 4, (int64_t[]){1, in, 1, 1});
-        l->lin[taps] = to_dtype(w, in, l->dtype);
+        float *w = read_tensor(f, path, name, 4, (int64_t[]){1, width, 1, 1});
+        l->lin[taps] = to_dtype(w, width, l->dtype);
         if (!l->lin[taps++])
             return -1;
     }

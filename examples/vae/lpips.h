@@ -19,9 +19,10 @@ struct vae_lpips {
 };
 
 /*
- * Reads a safetensors file with the convolutions of torchvision's VGG16, features.N.weight and
- * features.N.bias, and the weights of LPIPS, linK.model.1.weight.  Other names may be there too
- * (the classifier's).  Returns 0, or -1 after a sentence that names what is missing.
+ * Reads a safetensors file with the convolutions of VGG16, under torchvision's names,
+ * features.N.weight and features.N.bias, or those of the lpips package, net.sliceK.N.weight and so
+ * on, and the weights of LPIPS, linK.model.1.weight.  Other names may be there too (the
+ * classifier's).  Returns 0, or -1 after a sentence that names what is missing.
  */
 int vae_lpips_load(struct vae_lpips *l, const char *path, enum ckpt_dtype dtype);
 void vae_lpips_free(struct vae_lpips *l);

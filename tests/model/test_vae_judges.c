@@ -62,19 +62,28 @@ static void free_vgg(struct vgg *v)
         free(v->lin[i]);
 }
 
+/* What stands before the number of a layer: torchvision's names, or those that the lpips package
+ * gives it in its slices, each up to a distance. */
+static const char *const torchvision[LPIPS_TAPS] = {"features", "features", "features", "features",
+                                                    "features"};
+static const char *const package[LPIPS_TAPS] = {"net.slice1", "net.slice2", "net.slice3",
+                                                "net.slice4", "net.slice5"};
+
 /* Writes the file without the tensor of this name; NULL: whole. */
-static void write_vgg(const struct vgg *v, const char *without)
+static void write_vgg(const struct vgg *v, const char *const *names, const char *without)
 {
     ckpt_file_writer *w;
     int64_t in = 3;
+    int slice = 0;
     assert_int_equal(ckpt_file_create(&w, path), 0);
     for (int i = 0; i < LPIPS_CONVS; i++) {
         char name[64];
         int64_t shape[] = {width[i], in, 3, 3}, flat[] = {1, width[i], 1, 1};
-        snprintf(name, sizeof name, "features.%d.weight", layer[i]);
+        snprintf(name, sizeof name, "%s.%d.weight", names[slice], layer[i]);
         if (!without || strcmp(name, without))
             assert_int_equal(ckpt_file_add(w, name, CKPT_F32, 4, shape, v->weight[i]), 0);
-        snprintf(name, sizeof name, "features.%d.bias", layer[i]);
+        snprintf(name, sizeof name, "%s.%d.bias", names[slice], layer[i]);
+        slice += tap[i] >= 0;
         assert_int_equal(ckpt_file_add(w, name, CKPT_F32, 1, shape, v->bias[i]), 0);
         snprintf(name, sizeof name, "lin%d.model.1.weight", tap[i]);
         if (tap[i] >= 0)
@@ -184,7 +193,7 @@ static void test_lpips(void **state)
     struct judged j = {.x = x};
 
     (void)state;
-    write_vgg(&v, NULL);
+    write_vgg(&v, torchvision, NULL);
     assert_int_equal(vae_lpips_load(&j.lpips, path, CKPT_F32), 0);
     double loss = (double)run_lpips(&j, y, dy);
     for (int i = 0; i < PIXELS; i++) {
@@ -201,6 +210,9 @@ static void test_lpips(void **state)
                   (found[0] + found[1]) / 2, slope, (found[1] - found[0]) / (2 * h));
     assert_true(fabs(loss - (found[0] + found[1]) / 2) < 1e-5 * loss);
     assert_true(fabs(slope - (found[1] - found[0]) / (2 * h)) < 1e-4 * fabs(slope) + 1e-6);
+    vae_lpips_free(&j.lpips);
+    write_vgg(&v, package, NULL);
+    assert_int_equal(vae_lpips_load(&j.lpips, path, CKPT_F32), 0);
     j.part = 1;
     assert_true(fabs((double)run_lpips(&j, y, again) - loss) < 1e-6 * loss);
     for (int i = 0; i < PIXELS; i++)
@@ -219,7 +231,7 @@ static void test_wrong_files(void **state)
     struct vae_lpips l;
     ckpt_file_writer *w;
     (void)state;
-    write_vgg(&v, "features.17.weight");
+    write_vgg(&v, torchvision, "features.17.weight");
     assert_int_equal(vae_lpips_load(&l, path, CKPT_BF16), -1);
     assert_int_equal(ckpt_file_create(&w, path), 0);
     assert_int_equal(
