@@ -6,20 +6,28 @@
 
 #define SPATIAL  "spatial_vae.module."
 #define TEMPORAL "temporal_vae."
+#define CODEBOOK "quantizer."
 
 struct names {
     const char *path;
-    int missing[2]; /* of the spatial and the temporal part */
+    int missing[3]; /* of the spatial and the temporal part, and of a codebook */
     int unexpected;
 };
 
 enum { SHOWN = 8 }; /* names of each kind; more are counted */
 
+static int part_of(const char *name)
+{
+    if (!strncmp(name, CODEBOOK, strlen(CODEBOOK)))
+        return 2;
+    return !strncmp(name, TEMPORAL, strlen(TEMPORAL));
+}
+
 static void report(void *user, const char *what, const char *name)
 {
     struct names *n = user;
-    bool temporal = !strncmp(name, TEMPORAL, strlen(TEMPORAL)), missing = *what == 'm';
-    int *count = missing ? &n->missing[temporal] : &n->unexpected;
+    bool missing = *what == 'm';
+    int *count = missing ? &n->missing[part_of(name)] : &n->unexpected;
 
     if (missing && (!strcmp(name, "scale") || !strcmp(name, "shift")))
         return; /* those of v1.2 are known */
@@ -71,13 +79,13 @@ int vae_load(ckpt *c, const char *path, bool partial)
 
     if (ckpt_load_named(c, path, other_name, report, &n, NULL))
         return say_fail("%s", ckpt_error(c));
-    int missing = n.missing[0] + n.missing[1];
+    int missing = n.missing[0] + n.missing[1] + n.missing[2];
     if (missing > SHOWN || n.unexpected > SHOWN)
         fprintf(stderr, "%s: %s: %d names missing, %d unexpected in all\n", say_program, path,
                 missing, n.unexpected);
     if (missing && !partial)
         return say_fail("%s: %d parameters are missing (%d of the 2-D part, %d of the temporal "
-                        "one); --partial starts them afresh",
-                        path, missing, n.missing[0], n.missing[1]);
+                        "one, %d of a codebook); --partial starts them afresh",
+                        path, missing, n.missing[0], n.missing[1], n.missing[2]);
     return 0;
 }

@@ -87,6 +87,7 @@ moved() {
 [ "$(moved "$work/vq.log" | sort -u | wc -l)" -gt 1 ] || fail "vq: $(moved "$work/vq.log") moved"
 on_clip $codebook --load "$work/vq" --steps 0 || fail "vq: load: $(cat "$work/err")"
 refuses 1 "codebook" "$train" $small --video "$clip" --quantizer vq --codebook 32 --load "$work/vq"
+refuses 1 "3 of a codebook" "$train" $small --video "$clip" --quantizer vq --load "$work/free"
 
 # ---- it learns ------------------------------------------------------------------------------------
 
