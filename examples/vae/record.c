@@ -129,6 +129,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 /* ---- compiling ----------------------------------------------------------------------------- */
 
+enum { WAYS = 20 }; /* all frames, and up to 65536 halved again and again */
+
 /* All frames, those of a clip, then halves of it down to single frames. */
 static int parts_of(const struct vae_program *p, struct vae_program *way)
 {
@@ -146,8 +148,8 @@ static int parts_of(const struct vae_program *p, struct vae_program *way)
 static int compile(struct vae_program *p, const struct ckpt_adamw *adamw)
 {
     struct vae_run *r = p->run;
-    struct vae_program user[16];
-    struct ckpt_way ways[16];
+    struct vae_program user[WAYS];
+    struct ckpt_way ways[WAYS];
     int n = 1, chosen;
 
     user[0] = *p;
