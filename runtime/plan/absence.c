@@ -9,7 +9,8 @@
 
 #define LEAST_PARKED (INT64_C(1) << 20) /* smaller copies take longer than their bytes say */
 
-double *step_starts(const struct graph *g, const struct plan *p)
+/* The seconds at which every step starts if none waits, and after them the end. */
+static double *step_starts(const struct graph *g, const struct plan *p)
 {
     double *start = malloc(((size_t)p->n_steps + 1) * sizeof(*start));
     if (!start)

@@ -176,7 +176,8 @@ uint64_t lines_hex(struct lines *l, const char *what)
     return strtoull(c, NULL, 16);
 }
 
-void lines_end(struct lines *l)
+/* The line must end here. */
+static void expect_end(struct lines *l)
 {
     if (!l->rc && *l->at != '\0')
         lines_fail(l, CKPT_EFORMAT, "expected the end of the line at \"%.40s\"", l->at);
@@ -199,7 +200,7 @@ int64_t lines_total(struct lines *l, const char *key, int64_t least, int64_t mos
     if (!lines_take(l, key))
         lines_fail(l, CKPT_EFORMAT, "expected \"%s\" and a number", key);
     int64_t value = lines_number(l, key, least, most);
-    lines_end(l);
+    expect_end(l);
     return value;
 }
 

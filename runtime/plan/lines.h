@@ -45,8 +45,7 @@ int64_t lines_number(struct lines *l, const char *what, int64_t least, int64_t m
 double lines_real(struct lines *l, const char *what, double least, double most);
 /* Takes a blank and 16 hex digits. */
 uint64_t lines_hex(struct lines *l, const char *what);
-/* The line must end here; or end with a name, which is returned and may be changed. */
-void lines_end(struct lines *l);
+/* The line must end with a name, which is returned and may be changed. */
 char *lines_name(struct lines *l);
 /* A line of one key and one number. */
 int64_t lines_total(struct lines *l, const char *key, int64_t least, int64_t most);

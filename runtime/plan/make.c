@@ -135,7 +135,8 @@ static int copy_plan(const struct plan *from, struct plan **out)
     return 0;
 }
 
-int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
+/* An option with addresses, as a plan without budgets. */
+static int option_plan(struct portfolio *pf, struct option *o, struct plan **out)
 {
     int rc = settle(pf, o);
     return rc ? rc : copy_plan(o->plan, out);

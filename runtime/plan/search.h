@@ -215,9 +215,8 @@ int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT
 /* plan_make for a portfolio that is there already: one search answers every budget. */
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
-/* The schedule of an option without addresses; and with them, as a plan without budgets. */
+/* The schedule of an option without addresses. */
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
-int option_plan(struct portfolio *pf, struct option *o, struct plan **plan);
 /* The fastest plan with parks that is found within device bytes and takes less than limit seconds;
  * *plan NULL if none is. */
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,

@@ -21,9 +21,6 @@ struct absence {
 int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
                   struct absence **list, int32_t *n);
 
-/* The seconds at which every step starts if none waits, and after them the end. */
-double *step_starts(const struct graph *g, const struct plan *p);
-
 /* What to take first until a step fits; in each group, what is away longest. */
 struct policy {
     double states; /* this share of what waits for the update goes before all else */

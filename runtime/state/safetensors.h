@@ -46,9 +46,6 @@ struct ckpt_file {
 /* Sets the sentence with the path in front; returns CKPT_EFORMAT. */
 int file_bad(const ckpt_file *f, const char *fmt, ...) CKPT_PRINTF(2, 3);
 
-/* Reads n bytes at an offset of the file.  Returns 0 or CKPT_EIO. */
-int file_pread(const ckpt_file *f, void *dst, int64_t n, int64_t offset);
-
 /* Fills header and tensors and checks them against each other and the file's size. */
 int file_parse_header(ckpt_file *f, const char *text, int64_t n);
 

@@ -26,7 +26,8 @@ static int io_error(const ckpt_file *f, const char *what)
     return error_set(CKPT_EIO, "%s: %s: %s", f->path, what, strerror(errno));
 }
 
-int file_pread(const ckpt_file *f, void *dst, int64_t n, int64_t offset)
+/* Reads n bytes at an offset of the file.  Returns 0 or CKPT_EIO. */
+static int read_at(const ckpt_file *f, void *dst, int64_t n, int64_t offset)
 {
     char *p = dst;
 
@@ -68,7 +69,7 @@ static int read_header_length(ckpt_file *f, int64_t size, int64_t *length)
                         "has %lld bytes and is no safetensors file, which begins with 8 bytes of "
                         "header length",
                         (long long)size);
-    int rc = file_pread(f, &n, sizeof(n), 0);
+    int rc = read_at(f, &n, sizeof(n), 0);
     if (rc)
         return rc;
     if (n > (uint64_t)HEADER_MAX)
@@ -98,7 +99,7 @@ static int read_header(ckpt_file *f)
                          (long long)length);
     f->data_start = 8 + length;
     f->data_size = size - f->data_start;
-    rc = file_pread(f, text, length, 8);
+    rc = read_at(f, text, length, 8);
     if (!rc)
         rc = file_parse_header(f, text, length);
     free(text);
@@ -205,8 +206,8 @@ static int read_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
 
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = file_pread(f, chunk, part * e->dtype->size,
-                        f->data_start + e->begin + (first + at) * e->dtype->size);
+        rc = read_at(f, chunk, part * e->dtype->size,
+                     f->data_start + e->begin + (first + at) * e->dtype->size);
         if (!rc)
             e->dtype->to_f32(chunk, dst + at, part);
         at += part;
@@ -244,8 +245,8 @@ int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
     const struct file_tensor *e = &f->tensors[i];
     for (int64_t at = 0; at < n; at += CHUNK / e->dtype->size) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = file_pread(f, chunk, part * e->dtype->size,
-                        f->data_start + e->begin + at * e->dtype->size);
+        rc = read_at(f, chunk, part * e->dtype->size,
+                     f->data_start + e->begin + at * e->dtype->size);
         if (rc)
             return rc;
         int64_t good = e->dtype->to_i32(chunk, dst + at, part);

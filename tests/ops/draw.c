@@ -7,7 +7,7 @@
 
 /* ---- random numbers ------------------------------------------------------------------------- */
 
-uint64_t rng_next(struct rng *r)
+static uint64_t rng_next(struct rng *r)
 {
     uint64_t z = r->state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

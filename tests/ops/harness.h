@@ -17,7 +17,6 @@ struct rng {
     int64_t scale; /* of the sizes that rng_dim draws */
 };
 
-uint64_t rng_next(struct rng *r);
 int64_t rng_range(struct rng *r, int64_t low, int64_t high); /* both included */
 double rng_normal(struct rng *r);
 /* A size from 1 to high times the scale; often 1. */
