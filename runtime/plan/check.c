@@ -31,13 +31,11 @@ struct checker {
     int32_t n_active;
 };
 
-static int violation(struct checker *c, const char *fmt, ...) CKPT_PRINTF(2, 3);
-
-static int violation(struct checker *c, const char *fmt, ...)
+int check_violation(char message[CKPT_MESSAGE], const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(c->message, CKPT_MESSAGE, fmt, ap);
+    vsnprintf(message, CKPT_MESSAGE, fmt, ap);
     va_end(ap);
     return CKPT_EPLAN;
 }

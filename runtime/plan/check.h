@@ -4,6 +4,10 @@
 
 #include "plan/plan.h"
 
+/* The sentence about what is wrong; c is the struct of a proof, which knows where it goes. */
+#define violation(c, ...) check_violation((c)->message, __VA_ARGS__)
+int check_violation(char message[CKPT_MESSAGE], const char *fmt, ...) CKPT_PRINTF(2, 3);
+
 /*
  * Proves the parks of a plan whose steps and instances are sound: out, complete, free, room, back
  * and use in this order; residence as they say; nobody touches what is away; copies of a queue one

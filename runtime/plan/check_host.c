@@ -11,17 +11,6 @@ struct proof {
     bool *parked;       /* per storage: it is parked */
 };
 
-static int violation(struct proof *c, const char *fmt, ...) CKPT_PRINTF(2, 3);
-
-static int violation(struct proof *c, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(c->message, CKPT_MESSAGE, fmt, ap);
-    va_end(ap);
-    return CKPT_EPLAN;
-}
-
 static const char *storage_name(const struct proof *c, int32_t s)
 {
     const char *name = c->g->storages[s].name;

@@ -13,17 +13,6 @@ struct proof {
     int32_t *at, *behind; /* the same of instances */
 };
 
-static int violation(struct proof *c, const char *fmt, ...) CKPT_PRINTF(2, 3);
-
-static int violation(struct proof *c, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(c->message, CKPT_MESSAGE, fmt, ap);
-    va_end(ap);
-    return CKPT_EPLAN;
-}
-
 static const char *name_of(const struct proof *c, const struct plan_park *k)
 {
     const char *name = c->g->storages[k->storage].name;

@@ -1,5 +1,6 @@
 /* The proof of the copies of a plan; see check_queues.h. */
 #include <stdlib.h>
+#include "plan/check.h"
 #include "plan/check_queues.h"
 
 struct copies {
@@ -17,17 +18,6 @@ struct copy {
     double start, end;
     int32_t park, after, until; /* it waits for step after, and step until waits for it */
 };
-
-static int violation(struct copies *c, const char *fmt, ...) CKPT_PRINTF(2, 3);
-
-static int violation(struct copies *c, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(c->message, CKPT_MESSAGE, fmt, ap);
-    va_end(ap);
-    return CKPT_EPLAN;
-}
 
 static const char *name_of(const struct copies *c, const struct plan_park *k)
 {
