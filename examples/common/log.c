@@ -4,10 +4,16 @@
 #include "log.h"
 #include "say.h"
 
-int log_open(FILE **log, const char *path)
+int log_open(FILE **log, const char *path, int rank)
 {
-    *log = path ? fopen(path, "a") : NULL;
-    return path && !*log ? say_fail("--log %s: %s", path, strerror(errno)) : 0;
+    char own[4096];
+
+    *log = NULL;
+    if (!path)
+        return 0;
+    snprintf(own, sizeof own, rank ? "%s.%d" : "%s", path, rank);
+    *log = fopen(own, "a");
+    return *log ? 0 : say_fail("--log %s: %s", own, strerror(errno));
 }
 
 void log_close(FILE **log, const char *path)

@@ -4,8 +4,9 @@
 
 #include "ckpt.h"
 
-/* Opens what --log names; path may be NULL, then *log is.  Returns 0, or -1 after a sentence. */
-int log_open(FILE **log, const char *path);
+/* Opens what --log names, ranks but 0 with .RANK behind; path may be NULL, then *log is.  Returns
+ * 0, or -1 after a sentence. */
+int log_open(FILE **log, const char *path, int rank);
 /* Prints a sentence when not all could be written. */
 void log_close(FILE **log, const char *path);
 

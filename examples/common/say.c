@@ -6,11 +6,22 @@
 #include <unistd.h>
 #include "say.h"
 
+static int rank = -1; /* of several */
+
+void say_as_rank(int own, int ranks)
+{
+    rank = ranks > 1 ? own : -1;
+    if (rank > 0 && !freopen("/dev/null", "w", stdout))
+        say_fail("/dev/null: %s", strerror(errno));
+}
+
 int say_fail(const char *fmt, ...)
 {
     va_list ap;
 
     fprintf(stderr, "%s: ", say_program);
+    if (rank >= 0)
+        fprintf(stderr, "rank %d: ", rank);
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);

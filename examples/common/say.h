@@ -7,6 +7,9 @@
 /* The name in front of a sentence; each program has one. */
 extern const char say_program[];
 
+/* Of several ranks all but 0 say no more than what failed, and all say who they are then. */
+void say_as_rank(int own, int ranks);
+
 /* Prints "PROGRAM: ..." to standard error and returns -1. */
 int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
 

@@ -1,6 +1,7 @@
 /* The course of a training run: see training.h. */
 #include <signal.h>
 #include <time.h>
+#include "ckpt_ranks.h"
 #include "say.h"
 #include "training.h"
 
@@ -115,8 +116,11 @@ int training_run(struct training *t)
 
     t->submitted = t->ended = t->saved = t->first;
     training_lap(t);
-    t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);
-    signal(SIGINT, interrupt);
+    if (ckpt_rank(t->context) == 0)
+        t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);
+    /* Ranks would not stop behind the same step. */
+    if (ckpt_ranks(t->context) == 1)
+        signal(SIGINT, interrupt);
     while (t->submitted < t->steps && !interrupted && !rc)
         rc = run_step(t);
     if (!rc)

@@ -1,6 +1,7 @@
 /* Batches: rows of the data and the random draws of a step. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_ranks.h"
 #include "run.h"
 #include "schedule.h"
 
@@ -10,17 +11,18 @@ int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t
     size_t n = (size_t)size, z = n * (size_t)stdit_data_z(&r->data);
     size_t y = n * (size_t)stdit_data_y(&r->data);
 
-    *b = (struct stdit_batch){.size = size};
+    *b = (struct stdit_batch){.size = size, .all = size * ckpt_ranks(r->context)};
+    b->first = size * ckpt_rank(r->context);
     b->z = malloc(z * sizeof *b->z);
     b->eps = r->data.eps ? malloc(z * sizeof *b->eps) : NULL;
     b->y = malloc(y * sizeof *b->y);
     b->y_bf16 = malloc(y * sizeof *b->y_bf16);
     b->t = malloc(n * sizeof *b->t);
-    b->u = malloc(n * sizeof *b->u);
+    b->u = malloc((size_t)b->all * sizeof *b->u);
     b->fps = malloc(n * sizeof *b->fps);
     b->mask = malloc(n * (size_t)g->tokens * sizeof *b->mask);
-    b->x_mask = malloc(n * (size_t)g->frames * sizeof *b->x_mask);
-    b->drop = calloc(n, sizeof *b->drop);
+    b->x_mask = malloc((size_t)(b->all * g->frames) * sizeof *b->x_mask);
+    b->drop = calloc((size_t)b->all, sizeof *b->drop);
     if (b->z && (b->eps || !r->data.eps) && b->y && b->y_bf16 && b->t && b->u && b->fps &&
         b->mask && b->x_mask && b->drop)
         return 0;
@@ -73,14 +75,36 @@ static void copy_rows(struct stdit_batch *b, const struct stdit_data *d, int64_t
         copy_sample(b, d, i, (first + i) % d->rows);
 }
 
-int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
+/* The draws of a step are those of all ranks together: so they are the same for any number. */
+static int draw(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
 {
     const struct stdit_data *d = &r->data;
     uint64_t seed = (uint64_t)r->options.library.seed;
+    size_t n = (size_t)b->size, first = (size_t)b->first, frames = (size_t)d->geometry.frames;
 
-    copy_rows(b, d, step * b->size);
-    if (!d->t)
-        stdit_draw_times(seed, step, r->shift, b->size, b->u);
+    if (!d->t) {
+        stdit_draw_times(seed, step, r->shift, b->all, b->u);
+        memmove(b->u, b->u + first, n * sizeof *b->u);
+    }
+    if (r->drops && !d->null_caption) {
+        stdit_draw_drops(seed, step, b->all, b->drop);
+        memmove(b->drop, b->drop + first, n * sizeof *b->drop);
+    }
+    if (!r->masked || d->x_mask)
+        return 0;
+    if (stdit_draw_masks(seed, step, r->options.mask_stage, b->all, d->geometry.frames, b->x_mask))
+        return say_fail("no memory for frame masks");
+    memmove(b->x_mask, b->x_mask + first * frames, n * frames * sizeof *b->x_mask);
+    return 0;
+}
+
+int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
+{
+    const struct stdit_data *d = &r->data;
+
+    copy_rows(b, d, step * b->all + b->first);
+    if (draw(b, r, step))
+        return -1;
     for (int64_t i = 0; i < b->size; i++) {
         if (d->t)
             b->u[i] = b->t[i] / 1000.f;
@@ -89,11 +113,6 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t s
     }
     for (int64_t i = 0; d->null_caption && i < b->size; i++)
         b->drop[i] = 1;
-    if (r->drops && !d->null_caption)
-        stdit_draw_drops(seed, step, b->size, b->drop);
-    if (r->masked && !d->x_mask &&
-        stdit_draw_masks(seed, step, r->options.mask_stage, b->size, d->geometry.frames, b->x_mask))
-        return say_fail("no memory for frame masks");
     return 0;
 }
 
@@ -119,7 +138,7 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step)
     int64_t z = stdit_data_z(&r->data);
 
     for (int64_t i = 0; i < b->size; i++) {
-        int64_t sample = step * b->size + i;
+        int64_t sample = step * b->all + b->first + i;
         uint8_t *rgb;
         if (read_clip(b, &r->data, i, sample % r->data.rows, &rgb))
             return -1;

@@ -107,7 +107,7 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
     const char *text = o->latent;
     struct stdit_geometry *g = &d->geometry;
 
-    d->rows = o->batch;
+    d->rows = o->samples;
     d->channels = o->in_channels ? o->in_channels : 4;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     *g = (struct stdit_geometry){o->latent_frames,

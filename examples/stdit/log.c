@@ -1,5 +1,6 @@
 /* The log for other programs: JSON lines, the first with the configuration. */
 #include "../common/log.h"
+#include "ckpt_ranks.h"
 #include "run.h"
 
 static void put_model(FILE *f, const struct stdit_run *r)
@@ -34,6 +35,7 @@ static void put_config(FILE *f, const struct stdit_run *r)
     put_model(f, r);
     json_int(f, "rows", r->data.rows);
     json_int(f, "batch", o->batch);
+    json_int(f, "ranks", ckpt_ranks(r->context));
     json_int(f, "micro_batch", info.micro_batch);
     json_int(f, "steps", o->steps);
     json_int(f, "warmup", o->warmup);
@@ -48,7 +50,7 @@ static void put_config(FILE *f, const struct stdit_run *r)
 
 int stdit_log_open(struct stdit_run *r)
 {
-    if (log_open(&r->log, r->options.log))
+    if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
         return -1;
     if (!r->log)
         return 0;

@@ -60,15 +60,19 @@ static int go(struct stdit_run *r)
     const struct stdit_options *o = &r->options;
     const struct stdit_geometry *g = &r->data.geometry;
 
-    if (check_outputs(o) || stdit_data_open(&r->data, &r->options))
+    if (check_outputs(o))
+        return -1;
+    if (ckpt_open(&r->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
+    if (o->dump && ckpt_ranks(r->context) > 1)
+        return say_fail("--dump is for one rank alone");
+    r->options.samples = o->batch * ckpt_ranks(r->context);
+    if (stdit_data_open(&r->data, &r->options))
         return -1;
     r->shift = stdit_shift(g->pixel_height, g->pixel_width, g->frames);
     r->masked = r->data.x_mask || (strcmp(o->mask_stage, "none") && g->frames > 1);
     r->drops = !r->data.t && !r->data.eps;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_ranks(r->context) > 1)
-        return say_fail("--ranks: this program does not divide its data among ranks yet");
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
     introduce(r);

@@ -27,7 +27,7 @@ static const struct ckpt_option table[] = {
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
     WEIGHTS_ROWS,
-    ROW("batch", INT, batch, "N", "samples of a step"),
+    ROW("batch", INT, batch, "N", "samples of a step, of each rank"),
     STEPS_ROWS,
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),

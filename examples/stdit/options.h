@@ -24,6 +24,7 @@ struct stdit_options {
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;
+    int64_t samples; /* of a step, of all ranks: batch times as many as there are */
     double lr, clip_norm, weight_decay, ema_decay;
     /* what comes out */
     const char *log, *dump, *out;

@@ -44,7 +44,8 @@ struct stdit_batch {
     float *z, *t, *u, *y, *fps, *eps;
     uint16_t *y_bf16;
     int32_t *mask, *x_mask, *drop;
-    int64_t size;
+    int64_t size;       /* samples of this rank */
+    int64_t all, first; /* of all ranks; where this rank's begin among them */
 };
 
 int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t size);

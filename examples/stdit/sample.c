@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_ranks.h"
 #include "run.h"
 #include "schedule.h"
 
@@ -100,7 +101,8 @@ static int integrate(struct sampler *s)
 {
     struct stdit_run *r = s->run;
     int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data);
-    ckpt_progress *progress = ckpt_progress_open(stderr, "sample", steps);
+    ckpt_progress *progress =
+        ckpt_rank(r->context) ? NULL : ckpt_progress_open(stderr, "sample", steps);
     struct ckpt_program_info info;
     int rc = 0;
 
@@ -150,6 +152,8 @@ static int sample(struct sampler *s)
         return 0;
     if (start(s) || integrate(s))
         return -1;
+    if (ckpt_rank(r->context) > 0)
+        return 0; /* all have sampled, one writes */
     if (!r->data.vae.frames)
         return stdit_write_pictures(r, s->batch.z, s->clips);
     if (stdit_write_videos(r, s->batch.z, s->clips))

@@ -1,5 +1,6 @@
 /* The log for other programs: JSON lines, the first with the configuration. */
 #include "../common/log.h"
+#include "ckpt_ranks.h"
 #include "run.h"
 
 static void put_widths(FILE *f, const char *key, const struct vae_widths *w)
@@ -54,6 +55,7 @@ static void put_config(FILE *f, const struct vae_run *r)
     put_model(f, r);
     put_data(f, r);
     json_int(f, "batch", o->batch);
+    json_int(f, "ranks", ckpt_ranks(r->context));
     json_int(f, "micro_batch", info.micro_batch);
     json_int(f, "frames_2d", longest->part);
     json_int(f, "steps", o->steps);
@@ -71,7 +73,7 @@ static void put_config(FILE *f, const struct vae_run *r)
 
 int vae_log_open(struct vae_run *r)
 {
-    if (log_open(&r->log, r->options.log))
+    if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
         return -1;
     if (!r->log)
         return 0;

@@ -86,17 +86,28 @@ static int train(struct vae_run *r)
     return rc;
 }
 
+static int check_ranks(struct vae_run *r)
+{
+    int ranks = ckpt_ranks(r->context);
+
+    say_as_rank(ckpt_rank(r->context), ranks);
+    r->options.samples = r->options.batch * ranks;
+    if (ranks > 1 && (r->options.dump || r->options.vq))
+        return say_fail("--%s is for one rank alone", r->options.dump ? "dump" : "quantizer vq");
+    return 0;
+}
+
 static int go(struct vae_run *r)
 {
     struct vae_options *o = &r->options;
 
-    if (check_outputs(o) || vae_data_open(&r->data, o) ||
-        (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
+    if (check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_ranks(r->context) > 1)
-        return say_fail("--ranks: this program does not divide its data among ranks yet");
+    if (check_ranks(r) || vae_data_open(&r->data, o) ||
+        (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
+        return -1;
     if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))
         return -1;
     introduce(r);

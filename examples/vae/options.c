@@ -23,7 +23,7 @@ static const struct ckpt_option table[] = {
         "frames of a step, drawn from these (default: those of the stage)"),
     ROW("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead"),
     WEIGHTS_ROWS,
-    ROW("batch", INT, batch, "N", "clips of a step (default 1)"),
+    ROW("batch", INT, batch, "N", "clips of a step, of each rank (default 1)"),
     ROW("frames-2d", COUNT, part, "N",
         "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
         "fits (default auto with --micro-batch auto, else 0)"),

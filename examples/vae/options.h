@@ -20,6 +20,7 @@ struct vae_options {
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup, part;
+    int64_t samples; /* of a step, of all ranks: batch times as many as there are */
     double lr, clip_norm, weight_decay, ema_decay, kl_weight;
     const char *lpips; /* file; NULL: off */
     double lpips_weight;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../png.h"
+#include "ckpt_ranks.h"
 #include "run.h"
 
 /* Encodes without noise and decodes, in the chunks that files have. */
@@ -48,7 +49,7 @@ static int write_strip(const struct vae_run *r, const char *name, int64_t row, c
     int64_t width = d->frames * d->width;
     char path[4096];
 
-    if (!r->options.out)
+    if (!r->options.out || ckpt_rank(r->context) > 0)
         return 0;
     if (row)
         snprintf(path, sizeof path, "%s/%s-%lld.png", r->options.out, name, (long long)row);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "../common/dump.h"
 #include "../common/training.h"
+#include "ckpt_ranks.h"
 #include "run.h"
 
 /* ---- what a step sees ---------------------------------------------------------------------- */
@@ -20,6 +21,12 @@ static struct vae_program *program_of(struct vae_run *r, int64_t step)
     return &r->program[first + (int)(u[1] * (float)n)];
 }
 
+/* The first sample of a step that this rank sees. */
+static int64_t first_sample(const struct vae_run *r, int64_t step)
+{
+    return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.batch;
+}
+
 /* Rows follow each other; a clip that is shorter than its row begins anywhere in it. */
 static int feed_clips(const struct vae_run *r, const struct vae_program *p, int64_t step)
 {
@@ -28,7 +35,7 @@ static int feed_clips(const struct vae_run *r, const struct vae_program *p, int6
     int64_t clip = p->frames * vae_data_frame(d), batch = r->options.batch;
 
     for (int64_t i = 0; i < batch; i++) {
-        int64_t sample = step * batch + i, row = sample % d->rows;
+        int64_t sample = first_sample(r, step) + i, row = sample % d->rows;
         float u;
         ckpt_fill_uniform((uint64_t)r->options.library.seed, (uint64_t)sample, VAE_STREAM_START, &u,
                           1);
@@ -53,7 +60,7 @@ static int feed_noise(const struct vae_run *r, const struct vae_program *p, cons
     if (!rows)
         return CKPT_ENOMEM;
     for (int64_t i = 0; i < batch; i++)
-        memcpy(rows + i * row, noise + (step * batch + i) % r->data.rows * row,
+        memcpy(rows + i * row, noise + (first_sample(r, step) + i) % r->data.rows * row,
                (size_t)row * sizeof *rows);
     int rc = ckpt_feed(p->program, name, rows, batch * row * (int64_t)sizeof *rows);
     free(rows);

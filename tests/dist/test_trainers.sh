@@ -1,0 +1,57 @@
+#!/bin/sh
+# The trainers on two ranks: they see the samples that one rank would see with twice the batch, so
+# the losses are its; rank 0 alone speaks; a run that goes on after a save gives the same bits.
+. "${srcdir:-.}/tests/model/programs.sh"
+both="--device cpu --threads 1 --warmup 2"
+stdit="${STDIT_TRAIN:-./stdit-train} $both --latent 3x4x6 --hidden 16 --heads 2 --depth 1
+    --caption-channels 8 --text-tokens 4 --mask-stage 1"
+vae="${VAE_TRAIN:-./vae-train} $both --random 5x8x8 --spatial-widths 8,8 --temporal-widths 8,8,8"
+
+# two NAME COMMAND...: a process for each of two ranks; what they say goes to NAME.0 and NAME.1.
+two() {
+    name=$work/$1
+    shift
+    RANK=1 WORLD_SIZE=2 timeout 100 "$@" --ranks "file:$work/meet" >"$name.1" 2>&1 &
+    RANK=0 WORLD_SIZE=2 timeout 100 "$@" --ranks "file:$work/meet" >"$name.0" 2>&1 ||
+        fail "rank 0: $*: $(tail -n 2 "$name.0")"
+    wait $! || fail "rank 1: $*: $(tail -n 2 "$name.1")"
+}
+
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/p' "$1"
+}
+
+# near NAME A B: the losses of two logs, of N steps each, differ by no more than 1e-6 of them.
+near() {
+    losses "$2" >"$work/a"
+    losses "$3" >"$work/b"
+    paste "$work/a" "$work/b" | awk -v n="$4" '
+        { d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 1e-6 * $2) bad = 1 }
+        END { exit bad || NR != n }' || fail "$1: other losses: $(paste "$work/a" "$work/b")"
+}
+
+runs "memory:" $stdit --sample-steps 0 --steps 4 --batch 2 --log "$work/one"
+two stdit $stdit --sample-steps 2 --out "$work" --steps 4 --batch 1 --log "$work/two" --zero 1
+near stdit-train "$work/one" "$work/two" 4
+near "the log of rank 1" "$work/two" "$work/two.1" 4
+grep -q "^weights\|^model" "$work/stdit.1" && fail "rank 1 speaks: $(head -n 1 "$work/stdit.1")"
+grep -q "^model" "$work/stdit.0" || fail "rank 0 is silent"
+
+two first $stdit --sample-steps 0 --steps 2 --batch 1 --log "$work/parts" --save-state "$work/state"
+two rest $stdit --sample-steps 0 --steps 4 --batch 1 --log "$work/parts" --resume "$work/state"
+losses "$work/two" >"$work/a"
+losses "$work/parts" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "a run in two parts: $(paste "$work/a" "$work/b")"
+
+runs "memory:" $vae --steps 3 --batch 2 --log "$work/vae"
+two vae $vae --steps 3 --batch 1 --log "$work/vae2" --save "$work/weights"
+near vae-train "$work/vae" "$work/vae2" 3
+[ -s "$work/weights" ] || fail "no weights from two ranks"
+
+# what is for one alone is refused by all
+RANK=1 WORLD_SIZE=2 timeout 100 $vae --quantizer vq --ranks "file:$work/meet" 2>"$work/vq.1" &
+refuses 1 "rank 0: --quantizer vq is for one rank alone" env RANK=0 WORLD_SIZE=2 $vae \
+    --quantizer vq --ranks "file:$work/meet"
+wait
+grep -q "rank 1: --quantizer vq" "$work/vq.1" || fail "rank 1 does not refuse --quantizer vq"
+finish
