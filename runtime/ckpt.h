@@ -609,6 +609,7 @@ struct ckpt_program_info {
     double step_seconds;      /* predicted */
     double recompute_seconds; /* predicted, part of step_seconds */
     double exposed_seconds;   /* predicted, part of step_seconds: waiting for copies to tiers */
+    double exposed_comm;      /* predicted, part of step_seconds: waiting for other ranks */
     int64_t host_bytes, nvme_bytes; /* of the tiers, taken by this program; staging not counted */
     int ops, recomputed_ops;
 };

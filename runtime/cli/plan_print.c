@@ -99,7 +99,7 @@ static void time_row(FILE *f, const char *name, double seconds)
 
 static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
 {
-    double compute = p->seconds - p->recompute_seconds - p->exposed_seconds;
+    double compute = plan_compute_seconds(p);
     time_row(f, "predicted step", p->seconds);
     fputc('\n', f);
     time_row(f, "  compute", compute);
@@ -109,6 +109,11 @@ static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
             (int)recomputed);
     time_row(f, "  exposed copies", p->exposed_seconds);
     fprintf(f, "   +%.1f%%, %d parks\n", percent(p->exposed_seconds, compute), (int)p->n_parks);
+    if (p->comm_seconds <= 0)
+        return;
+    time_row(f, "  exposed communication", p->exposed_comm);
+    fprintf(f, "   +%.1f%%, collectives take %s\n", percent(p->exposed_comm, compute),
+            human_seconds(p->comm_seconds));
 }
 
 static void print_bound(FILE *f, const struct plan *p)

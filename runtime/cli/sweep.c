@@ -37,11 +37,11 @@ static void print_row(int64_t budget, const struct plan *p)
         printf("%12s  does not fit\n", human_bytes(budget));
         return;
     }
-    double compute = p->seconds - p->recompute_seconds - p->exposed_seconds;
+    double compute = plan_compute_seconds(p);
     printf("%12s %12s %11.5g %8.1f%% %11.4g %11.4g %7.2f%%", human_bytes(budget),
            human_bytes(p->persistent + p->transient), p->seconds,
            compute > 0 ? 100. * (p->seconds / compute - 1.) : 0., p->recompute_seconds,
-           p->exposed_seconds,
+           p->exposed_seconds + p->exposed_comm,
            p->bound_seconds > 0 ? 100. * (p->seconds / p->bound_seconds - 1.) : 0.);
     if (p->host_bytes)
         printf("  host %s", human_bytes(p->host_bytes));

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search.h"
+#include "plan/comm.h"
 
 struct bargain {
     double seconds, bytes;
@@ -34,7 +34,7 @@ static int32_t list_bargains(const struct program *p, const struct schedule *s, 
     }
     for (int32_t i = 0; i < g->n_body; i++)
         if (bytes[i] > 0)
-            list[n++] = (struct bargain){g->ops[i].seconds * g->n_micro, bytes[i]};
+            list[n++] = (struct bargain){spine_seconds(&g->ops[i]) * g->n_micro, bytes[i]};
     qsort(list, (size_t)n, sizeof(*list), compare_bargains);
     return n;
 }
@@ -80,11 +80,11 @@ int bound_seconds(struct portfolio *pf, const struct machine *m, const struct bu
         hold[i] = HOLD_ALWAYS;
     if (!rc)
         rc = simulate(pf->sim, hold, &s);
-    *seconds = p->seconds;
+    *seconds = p->seconds - p->queued; /* collectives may all hide */
     if (!rc && all->load > b->device) {
         int32_t n = list_bargains(p, s, bytes, list);
         double room = (double)b->host + (double)b->nvme;
-        *seconds = with_link(list, n, (double)s->load - (double)b->device, p->seconds,
+        *seconds = with_link(list, n, (double)s->load - (double)b->device, *seconds,
                              room > 0 ? m->d2h : 0, room);
     }
     free(bytes);

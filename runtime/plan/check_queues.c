@@ -1,6 +1,7 @@
 /* The proof of the copies of a plan; see check_queues.h. */
 #include <stdlib.h>
 #include "plan/check.h"
+#include "plan/check_comm.h"
 #include "plan/check_queues.h"
 
 struct copies {
@@ -12,6 +13,7 @@ struct copies {
     double *freed; /* per step: when the last copy out has ended whose bytes it frees */
     double *back;  /* per step: when the last copy in has ended that it waits for */
     double *room;  /* per step: when everything before it is done and its room is free */
+    struct check_comm *comm;
 };
 
 struct copy {
@@ -23,6 +25,11 @@ static const char *name_of(const struct copies *c, const struct plan_park *k)
 {
     const char *name = c->g->storages[k->storage].name;
     return name ? name : "an unnamed storage";
+}
+
+static const struct graph_op *op_at(const struct copies *c, int32_t k)
+{
+    return &c->g->ops[c->p->steps[k].op];
 }
 
 static bool wraps(const struct plan_park *k)
@@ -99,6 +106,13 @@ static void later(double *a, double b)
     *a = b > *a ? b : *a;
 }
 
+/* Of the compute queue: a collective has another, and drags on this one. */
+static double seconds_of(const struct copies *c, int32_t k)
+{
+    const struct graph_op *o = op_at(c, k);
+    return o->collective ? PLAN_COMM_DRAG * o->comm_seconds : o->seconds;
+}
+
 /* When the steps begin if all copies end when the plan says.  period is the whole step's. */
 static double run_clock(struct copies *c, double period)
 {
@@ -114,13 +128,18 @@ static double run_clock(struct copies *c, double period)
         if (!k->clean)
             later(&c->freed[behind], next ? k->out_end - period : k->out_end);
     }
+    check_comm_start(c->comm);
     for (int32_t k = 0; k < p->n_steps; k++) {
         later(&now, c->freed[k]);
         c->room[k] = now;
         later(&now, c->back[k]);
-        now += c->g->ops[p->steps[k].op].seconds;
+        now = check_comm_ready(c->comm, k, now) + seconds_of(c, k);
+        check_comm_done(c->comm, k, now, c->back[k]);
+        if (k == p->n_body - 1)
+            later(&now, check_comm_end(c->comm));
         body = k == p->n_body - 1 ? now : body;
     }
+    later(&now, check_comm_end(c->comm));
     for (int32_t n = 0; n < p->n_parks && c->g->n_micro > 1; n++)
         if (!p->parks[n].clean)
             later(&now, p->parks[n].out_end);
@@ -138,7 +157,7 @@ static int check_clock(struct copies *c)
         const struct plan_park *k = &p->parks[n];
         double used = c->back[k->out_step] > c->room[k->out_step] ? c->back[k->out_step]
                                                                   : c->room[k->out_step];
-        used += c->g->ops[p->steps[k->out_step].op].seconds;
+        used += seconds_of(c, k->out_step);
         if (!k->clean && k->out_start < used - slack)
             return violation(c, "park %d: %.200s goes out while step %d still uses it", (int)n,
                              name_of(c, k), (int)k->out_step);
@@ -155,8 +174,9 @@ static bool same_costs(const struct copies *c)
     const struct plan *p = c->p;
     double whole = 0;
     for (int32_t k = 0; k < p->n_steps; k++)
-        whole += c->g->ops[p->steps[k].op].seconds * (k < p->n_body ? c->g->n_micro : 1);
-    double differ = whole + p->exposed_seconds - p->seconds;
+        whole += (op_at(c, k)->collective ? 0 : op_at(c, k)->seconds) *
+                 (k < p->n_body ? c->g->n_micro : 1);
+    double differ = whole + p->exposed_seconds + p->exposed_comm - p->seconds;
     return differ <= 1e-9 * whole && differ >= -1e-9 * whole;
 }
 
@@ -164,13 +184,18 @@ int check_queues(const struct graph *g, const struct plan *p, char message[CKPT_
 {
     struct copies c = {.g = g, .p = p, .message = message};
     size_t steps = (size_t)p->n_steps + 1;
-    if (!p->n_parks)
+    bool collectives = false;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        collectives |= g->ops[i].collective != GRAPH_LOCAL;
+    if (!p->n_parks && !collectives)
         return 0;
     c.list = malloc(((size_t)p->n_parks + 1) * sizeof(*c.list));
     c.freed = calloc(steps, sizeof(*c.freed));
     c.back = calloc(steps, sizeof(*c.back));
     c.room = calloc(steps, sizeof(*c.room));
-    int rc = c.list && c.freed && c.back && c.room ? 0 : CKPT_ENOMEM;
+    int rc = check_comm_new(g, p, &c.comm);
+    if (!c.list || !c.freed || !c.back || !c.room)
+        rc = CKPT_ENOMEM;
     if (!rc)
         rc = check_queue(&c, true);
     if (!rc)
@@ -179,6 +204,7 @@ int check_queues(const struct graph *g, const struct plan *p, char message[CKPT_
         rc = check_turns(&c);
     if (!rc && same_costs(&c))
         rc = check_clock(&c);
+    check_comm_free(c.comm);
     free(c.list);
     free(c.freed);
     free(c.back);

@@ -19,7 +19,7 @@
 #include <inttypes.h>
 #include <locale.h>
 #include <string.h>
-#include "plan/plan.h"
+#include "plan/comm.h"
 
 /* A name without control characters, so that a line stays a line. */
 static void put_name(FILE *f, const char *name)
@@ -30,7 +30,7 @@ static void put_name(FILE *f, const char *name)
     fputc('\n', f);
 }
 
-static void put_totals(FILE *f, const struct plan *p)
+static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
 {
     fprintf(f, "libckpt-plan 3\nsignature %016" PRIx64 "\n", p->signature);
     if (p->budgets.device == INT64_MAX)
@@ -51,6 +51,10 @@ static void put_totals(FILE *f, const struct plan *p)
     fprintf(f, "seconds %.17g\n", p->seconds);
     fprintf(f, "recompute_seconds %.17g\n", p->recompute_seconds);
     fprintf(f, "exposed_seconds %.17g\n", p->exposed_seconds);
+    if (graph_has_collectives(g)) {
+        fprintf(f, "exposed_comm %.17g\n", p->exposed_comm);
+        fprintf(f, "comm_seconds %.17g\n", p->comm_seconds);
+    }
     fprintf(f, "bound_seconds %.17g\n", p->bound_seconds);
     fprintf(f, "next_budget %" PRId64 "\n", p->next_budget);
     fprintf(f, "next_seconds %.17g\n", p->next_seconds);
@@ -82,7 +86,7 @@ static void put_park(FILE *f, const struct graph *g, const struct plan_park *k)
 
 static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
 {
-    put_totals(f, p);
+    put_totals(f, g, p);
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct plan_step *s = &p->steps[k];
         fprintf(f, "%s %" PRId32, s->on_host ? "host" : s->again ? "again" : "run", s->op);

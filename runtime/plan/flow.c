@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/comm.h"
 #include "plan/transfer.h"
 
 #define ROUNDS 8
@@ -22,14 +23,15 @@ struct flow {
     double limit;
     bool drains; /* the step ends when its last copy has */
     double now, out_free, in_free;
-    double body;     /* when the body ends */
-    int64_t leaving; /* bytes whose copy out is not complete */
-    int32_t head;    /* of x->outs: the first of these, or, while carried, of the step before */
-    int32_t sent;    /* of x->outs: how many have begun in this step */
-    bool carried;    /* head still is of the step before */
-    double shift;    /* how long that step took */
-    int32_t next_in; /* of x->ins */
-    int32_t clear;   /* the step from which on there is room for that one up to its use, or -1 */
+    double body;       /* when the body ends */
+    double comm_waits; /* for collectives, in a whole step */
+    int64_t leaving;   /* bytes whose copy out is not complete */
+    int32_t head;      /* of x->outs: the first of these, or, while carried, of the step before */
+    int32_t sent;      /* of x->outs: how many have begun in this step */
+    bool carried;      /* head still is of the step before */
+    double shift;      /* how long that step took */
+    int32_t next_in;   /* of x->ins */
+    int32_t clear;     /* the step from which on there is room for that one up to its use, or -1 */
 };
 
 static double copy_seconds(const struct transfer *x, const struct absence *a, bool out)
@@ -149,7 +151,7 @@ static void prefetch(struct flow *f, int32_t k, double seconds)
 static void play_step(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
-    double seconds = x->g->ops[x->p->steps[k].op].seconds;
+    double seconds = spine_seconds(&x->g->ops[x->p->steps[k].op]), brought = 0;
     complete_until(f, k, f->now);
     while (f->leaving > 0 && x->committed[k] > f->device - f->leaving)
         wait_out(f, k);
@@ -163,12 +165,34 @@ static void play_step(struct flow *f, int32_t k)
     if (f->next_in > 0) {
         const struct absence *a = &x->list[x->ins.items[f->next_in - 1]];
         if (a->use_step == k && a->park.in_end > start)
-            start = a->park.in_end;
+            start = brought = a->park.in_end;
     }
+    double ready = comm_queue_wait(x->comm, k, start);
+    bool collective = x->g->ops[x->p->steps[k].op].collective;
+    f->comm_waits +=
+        (k < x->p->n_body ? x->g->n_micro : 1) * (ready - start + (collective ? seconds : 0));
+    start = ready;
     prefetch(f, k, start - f->now + seconds);
     x->start[k] = start;
     f->now = start + seconds;
+    comm_queue_pass(x->comm, k, f->now, brought);
     send(f, k);
+}
+
+/* The spine waits until collectives are done, so many times in a whole step. */
+static void wait_collectives(struct flow *f, int32_t times)
+{
+    double waits = comm_queue_end(f->x->comm) - f->now;
+    if (waits <= 0)
+        return;
+    f->comm_waits += waits * times;
+    f->now += waits;
+}
+
+static void end_body(struct flow *f)
+{
+    wait_collectives(f, f->x->g->n_micro);
+    f->body = f->now;
 }
 
 /* One step.  Begins with the copies out that the step before left: of x->outs from head on. */
@@ -181,7 +205,8 @@ static void play(struct flow *f, int32_t head, double shift)
     f->sent = f->next_in = 0;
     f->clear = -1;
     f->shift = shift;
-    f->now = f->in_free = f->leaving = 0;
+    f->now = f->in_free = f->comm_waits = f->leaving = 0;
+    comm_queue_start(x->comm);
     f->out_free = f->carried ? x->list[x->outs.items[n - 1]].park.out_end - shift : 0;
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
@@ -193,8 +218,9 @@ static void play(struct flow *f, int32_t head, double shift)
     for (int32_t k = 0; k < x->p->n_steps && f->now <= f->limit; k++) {
         play_step(f, k);
         if (k == x->p->n_body - 1)
-            f->body = f->now;
+            end_body(f);
     }
+    wait_collectives(f, 1);
     if (f->drains && f->out_free > f->now)
         f->now = f->out_free;
     complete_until(f, x->p->n_steps, f->now);
@@ -272,4 +298,5 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
     }
     postpone(x, f.now * MARGIN);
     x->seconds = f.now + f.body * (g->n_micro - 1);
+    x->exposed_comm = f.comm_waits;
 }

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/comm.h"
 #include "plan/graph_file.h"
 #include "plan/lines.h"
 
@@ -47,7 +48,7 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     put_real(f, o->flops);
     put_real(f, o->bytes);
     fprintf(f, " %016" PRIx64, o->cost_key);
-    put_real(f, o->seconds);
+    put_real(f, o->collective ? o->comm_seconds : o->seconds);
     fputs(o->rerunnable ? " rerun" : "", f);
     if (o->collective)
         fprintf(f, " %s %" PRId32, collectives[o->collective - 1], o->ranks);
@@ -216,6 +217,7 @@ static void get_collective(struct reader *r, struct graph_op *o)
         lines_fail(l, CKPT_EFORMAT, "a collective of %" PRId32 " ranks after one of %" PRId32,
                    o->ranks, r->ranks);
     r->ranks = o->ranks;
+    o->comm_seconds = o->seconds;
 }
 
 static void check_collective(struct reader *r, const struct graph_op *o)
@@ -298,6 +300,8 @@ static void get_graph(struct lines *l, void *user)
     if (!l->rc && g->n_refs != refs)
         lines_fail(l, CKPT_EFORMAT, "the ops have %" PRId32 " operands, not %" PRId32, g->n_refs,
                    refs);
+    if (!l->rc)
+        graph_price_collectives(g);
 }
 
 int graph_read(const char *path, struct graph **out, char message[CKPT_MESSAGE])

@@ -1,4 +1,5 @@
 /* What the ops of a graph take on a machine: measured where it was, a roofline estimate else. */
+#include <math.h>
 #include "plan/comm.h"
 
 /* A feed reads nothing and fills an input. */
@@ -25,14 +26,38 @@ static double estimate(const struct graph *g, const struct graph_op *o, const st
     return by_flops > by_bytes ? by_flops : by_bytes;
 }
 
+/* While the collectives of the body, with every gather that can run again doing so, take no more
+ * than half the time of its other ops they hide, but for their ends; and from there on less and
+ * less. */
+void graph_price_collectives(struct graph *g)
+{
+    double queued = 0, others = 0;
+    for (int32_t i = 0; i < g->n_body; i++) {
+        const struct graph_op *o = &g->ops[i];
+        queued += o->collective ? o->comm_seconds * (1 + o->rerunnable) : 0;
+        others += o->collective ? 0 : o->seconds;
+    }
+    double over = others > 0 ? queued / others - 0.5 : 1;
+    double price = fmin(1, PLAN_COMM_DRAG + fmax(0, over));
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            g->ops[i].seconds = price * g->ops[i].comm_seconds;
+}
+
+static bool is_measured(struct graph_op *o, const struct machine *m)
+{
+    return o->cost_key && machine_cost(m, o->cost_key, &o->seconds);
+}
+
 void graph_price(struct graph *g, const struct machine *m)
 {
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
-        if (o->cost_key && machine_cost(m, o->cost_key, &o->seconds))
-            continue;
-        o->seconds = estimate(g, o, m) + m->overhead;
+        if (!is_measured(o, m))
+            o->seconds = estimate(g, o, m) + m->overhead;
+        o->comm_seconds = o->collective ? o->seconds : 0;
     }
+    graph_price_collectives(g);
 }
 
 double graph_seconds(const struct graph *g)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search.h"
+#include "plan/comm.h"
 
 void plan_free(struct plan *p)
 {
@@ -86,8 +86,12 @@ int option_steps(struct portfolio *pf, const struct option *o, struct plan **out
     p->peak_step = s->peak_step;
     p->recompute_seconds = s->recompute_seconds;
     p->seconds = pf->p->seconds + s->recompute_seconds;
-    *out = p;
-    return 0;
+    rc = comm_overlap(g, o->lead, p);
+    if (rc)
+        plan_free(p);
+    else
+        *out = p;
+    return rc;
 }
 
 /* Finds out what an option takes with addresses. */
@@ -177,12 +181,11 @@ int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
 }
 
 /* The op at the peak of an option. */
-static int peak_op_of(struct portfolio *pf, const struct option *o, int32_t *op)
+static int peak_op_of(struct portfolio *pf, struct option *o, int32_t *op)
 {
-    const struct schedule *s;
-    int rc = simulate(pf->sim, o->hold, &s);
+    int rc = settle(pf, o);
     if (!rc)
-        *op = s->n_steps > 0 ? s->steps.data[s->peak_step].op : -1;
+        *op = o->plan->n_steps > 0 ? o->plan->steps[o->plan->peak_step].op : -1;
     return rc;
 }
 

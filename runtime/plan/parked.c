@@ -58,8 +58,7 @@ static int place_parked(const struct graph *g, struct plan *p, int64_t goal)
     return rc;
 }
 
-/* The most bytes alive at a step, with the instances as they are now. */
-static int measure_load(const struct graph *g, struct plan *p)
+int plan_measure(const struct graph *g, struct plan *p)
 {
     int64_t now = 0, *change = calloc((size_t)p->n_steps + 2, sizeof(*change));
     if (!change)
@@ -297,7 +296,7 @@ static int build(const struct search *x, struct plan **out)
     if (!rc && fits)
         rc = transfer_rewrite(t);
     if (!rc && fits)
-        rc = measure_load(x->pf->p->g, p);
+        rc = plan_measure(x->pf->p->g, p);
     if (!rc && fits)
         rc = place_parked(x->pf->p->g, p, x->wall - p->persistent);
     transfer_free(t);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/plan.h"
+#include "plan/comm.h"
 
 struct parser {
     const struct graph *g;
@@ -184,6 +184,10 @@ static void get_totals(struct parser *k)
     p->seconds = get_seconds(k, "seconds");
     p->recompute_seconds = get_seconds(k, "recompute_seconds");
     p->exposed_seconds = get_seconds(k, "exposed_seconds");
+    if (graph_has_collectives(k->g)) {
+        p->exposed_comm = get_seconds(k, "exposed_comm");
+        p->comm_seconds = get_seconds(k, "comm_seconds");
+    }
     p->bound_seconds = get_seconds(k, "bound_seconds");
     p->next_budget = get_number(k, "next_budget", 0, INT64_MAX - 1);
     p->next_seconds = get_seconds(k, "next_seconds");

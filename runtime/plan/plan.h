@@ -50,11 +50,16 @@ struct graph_storage {
 /* What all ranks run together. */
 enum graph_collective { GRAPH_LOCAL, GRAPH_ALL_GATHER, GRAPH_REDUCE_SCATTER, GRAPH_ALL_REDUCE };
 
+/* A collective has a queue of its own, but takes some of the device from what runs beside it: this
+ * share of its seconds. */
+#define PLAN_COMM_DRAG 0.05
+
 struct graph_op {
     int32_t reads, n_reads;   /* graph.refs[reads ..]: storages read; each listed once */
     int32_t writes, n_writes; /* storages written; one that is both is changed in place */
     int64_t workspace;        /* scratch bytes while it runs, a multiple of CKPT_ALIGN */
-    double seconds;           /* estimated or measured */
+    double seconds;           /* estimated or measured; of a collective: what the search takes */
+    double comm_seconds;      /* of a collective: estimated or measured */
     double flops, bytes;      /* work: arithmetic, and device memory read and written */
     uint64_t cost_key;        /* of its measured cost: op name, dtypes, shapes */
     enum graph_phase phase;
@@ -195,6 +200,8 @@ struct plan {
     double seconds;           /* one whole step: n_micro bodies and the tail, with all waiting */
     double recompute_seconds; /* of it: ops that run again */
     double exposed_seconds;   /* of it: waiting for copies */
+    double exposed_comm;      /* of it: waiting for collectives, and what they slow down */
+    double comm_seconds;      /* that collectives take on their queue, hidden or not */
     double bound_seconds;     /* no plan under these budgets can be faster than this */
     int64_t next_budget;      /* the next larger budget that would be faster; 0 if none */
     double next_seconds;      /* and its time */
@@ -208,6 +215,12 @@ struct plan {
     int32_t n_lodgings;
     struct pins pins; /* algorithms that libraries used where the plan was made, to use again */
 };
+
+/* Of a whole step: the ops, each as often as it must run. */
+static inline double plan_compute_seconds(const struct plan *p)
+{
+    return p->seconds - p->recompute_seconds - p->exposed_seconds - p->exposed_comm;
+}
 
 /*
  * Plans g for machine m under budgets b (persistent and transient bytes together); reserved bytes

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/search.h"
+#include "plan/comm.h"
 
 #define SMALL 80    /* ops: the search ends by itself soon after this much work */
 #define LARGE 2000  /* a change to one storage tells little of a program this large */
@@ -80,13 +80,14 @@ static int32_t remove_beaten(struct portfolio *pf, int32_t i, const struct optio
     return from;
 }
 
-static int keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds)
+int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
+                   double lead)
 {
     size_t n = (size_t)pf->p->g->n_storages;
     int32_t i = above(pf, load);
     if (i > 0 && pf->options.data[i - 1].seconds <= seconds)
         return 0;
-    struct option o = {load, -1, seconds, false, malloc((n + 1) * sizeof(int32_t)), NULL};
+    struct option o = {load, -1, seconds, false, malloc((n + 1) * sizeof(int32_t)), lead, NULL};
     if (!o.hold || ARRAY_RESERVE(&pf->options, pf->n)) {
         free(o.hold);
         return CKPT_ENOMEM;
@@ -108,7 +109,7 @@ int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedu
         return rc;
     if (result)
         *result = s;
-    return keep(pf, hold, s->load, pf->p->seconds + s->recompute_seconds);
+    return portfolio_keep(pf, hold, s->load, pf->p->seconds + s->recompute_seconds, 0);
 }
 
 static int keep_all(struct portfolio *pf)
@@ -162,6 +163,8 @@ static int fill(struct portfolio *pf, const struct graph *g)
         rc = portfolio_anneal(pf, e.anneal);
     if (!rc)
         thin(pf);
+    if (!rc)
+        rc = portfolio_overlap(pf);
     return rc;
 }
 

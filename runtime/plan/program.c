@@ -214,6 +214,9 @@ static void derive(struct program *p, struct scan *k)
     for (int32_t i = 0; i < g->n_ops; i++)
         p->rerun[i] = can_rerun(p, k, i);
     p->seconds = graph_seconds(g);
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
     for (int32_t s = 0; s < g->n_storages; s++) {
         p->droppable[s] = can_drop(p, k, s);
         p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];

@@ -61,6 +61,7 @@ struct program {
                          forward ops n_body, above all holds but HOLD_ALWAYS */
     int64_t persistent;
     double seconds; /* of a whole step without recompute */
+    double queued;  /* of it what the search takes for collectives */
 };
 
 int program_build(const struct graph *g, struct program **p);
@@ -158,6 +159,7 @@ struct option {
     double seconds;
     bool explored;
     int32_t *hold;
+    double lead;       /* of its collectives (comm.h) */
     struct plan *plan; /* with addresses, once it was asked for */
 };
 
@@ -178,6 +180,9 @@ void portfolio_free(struct portfolio *pf);
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
 /* The fastest option with no more load, or NULL. */
 const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes);
+/* Keeps what is known of a schedule, unless another is better. */
+int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
+                   double lead);
 /* Ways to find schedules, each in the file of its name; they end when the simulator has done so
  * much work.  Return 0 or CKPT_ENOMEM. */
 int portfolio_families(struct portfolio *pf, int64_t work);
@@ -221,6 +226,8 @@ int option_steps(struct portfolio *pf, const struct option *o, struct plan **pla
  * *plan NULL if none is. */
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                 int64_t device, double limit, struct plan **plan);
+/* Sets load and peak_step from the instances. */
+int plan_measure(const struct graph *g, struct plan *p);
 int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i);
 int compare_instances(const void *a, const void *b);
 

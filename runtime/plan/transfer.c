@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/comm.h"
 #include "plan/transfer.h"
 
 /* Bytes on the device at every step while nothing is parked. */
@@ -97,6 +98,8 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     *x = (struct transfer){.g = g, .m = m, .b = b, .p = p};
     int rc = absences_find(g, m, p, &x->list, &x->n);
     if (!rc)
+        rc = comm_queue_new(g, p, &x->comm);
+    if (!rc)
         rc = transfer_alloc(x);
     if (rc) {
         transfer_free(x);
@@ -114,6 +117,7 @@ void transfer_free(struct transfer *x)
 {
     if (!x)
         return;
+    comm_queue_free(x->comm);
     free(x->list);
     free(x->states.items);
     free(x->weights.items);
@@ -220,6 +224,8 @@ int transfer_rewrite(struct transfer *x)
     qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
     p->host_bytes = x->tier[TIER_HOST];
     p->nvme_bytes = x->tier[TIER_NVME];
+    p->seconds += x->exposed_comm - p->exposed_comm;
+    p->exposed_comm = x->exposed_comm;
     p->exposed_seconds = fmax(0, x->seconds - p->seconds); /* sums in another order round */
     p->seconds = x->seconds;
     for (int32_t i = 0; i < p->n_parks; i++)

@@ -36,6 +36,8 @@ struct ranking {
     int32_t n;
 };
 
+struct comm_queue;
+
 /* A schedule whose absences are being chosen. */
 struct transfer {
     const struct graph *g;
@@ -45,7 +47,7 @@ struct transfer {
     struct absence *list;
     int32_t n;
     struct ranking states, weights, activations, order;
-    struct ranking ends; /* the states from both ends, as a policy asks */
+    struct ranking ends;      /* the states from both ends, as a policy asks */
     int64_t *whole;           /* per step: bytes on the device if nothing leaves */
     int64_t *needed;          /* and with what is taken away at once, and back just in time */
     int64_t *committed;       /* and with what is brought in earlier */
@@ -55,6 +57,8 @@ struct transfer {
     double *free, *start;     /* per step: when all before it is done, and when it starts */
     double seconds;           /* a whole step */
     struct place_key *keys;   /* for sorting */
+    struct comm_queue *comm;  /* of the plan, or NULL */
+    double exposed_comm;      /* by the clock, as seconds */
 };
 
 int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,

@@ -38,6 +38,7 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .step_seconds = plan->seconds,
         .recompute_seconds = plan->recompute_seconds,
         .exposed_seconds = plan->exposed_seconds,
+        .exposed_comm = plan->exposed_comm,
         .host_bytes = plan->host_bytes,
         .nvme_bytes = plan->nvme_bytes,
         .ops = p->graph->n_ops,
@@ -87,17 +88,21 @@ static double percent(double part, double whole)
     return whole > 0 ? 100. * part / whole : 0.;
 }
 
-static void print_time(const struct ckpt_program_info *i, int32_t n_parks, FILE *f)
+static void print_time(const struct ckpt_program_info *i, const struct plan *p, FILE *f)
 {
-    double compute = i->step_seconds - i->recompute_seconds - i->exposed_seconds;
+    double compute = plan_compute_seconds(p);
     fprintf(f, "  %-24s %12s  %s of compute, %s of recompute, %s of waiting\n", "predicted step",
             human_seconds(i->step_seconds), human_seconds(compute),
-            human_seconds(i->recompute_seconds), human_seconds(i->exposed_seconds));
+            human_seconds(i->recompute_seconds),
+            human_seconds(i->exposed_seconds + i->exposed_comm));
     fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
             percent(i->recompute_seconds, compute), i->recomputed_ops);
-    if (n_parks)
+    if (p->n_parks)
         fprintf(f, "  %-24s %11.1f%%  predicted, %d parks\n", "waiting for copies",
-                percent(i->exposed_seconds, compute), (int)n_parks);
+                percent(i->exposed_seconds, compute), (int)p->n_parks);
+    if (p->comm_seconds > 0)
+        fprintf(f, "  %-24s %11.1f%%  predicted, collectives take %s\n", "waiting for ranks",
+                percent(i->exposed_comm, compute), human_seconds(p->comm_seconds));
 }
 
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
@@ -139,7 +144,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     if (*p->c->least)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with", p->c->least,
                 p->c->ranks);
-    print_time(&i, plan->n_parks, f);
+    print_time(&i, plan, f);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",
                 human_bytes(plan->next_budget - p->reserved + p->c->overhead + i.planned_peak -

@@ -23,16 +23,16 @@ struct drawing {
 
 /* Parts of a step's time from the bottom; each is drawn from the sum of those below it. */
 enum part { PART_COMPUTE, PART_RECOMPUTE, PART_EXPOSED, PART_COUNT };
-static const char *const part_names[] = {"compute", "recompute", "exposed copies"};
+static const char *const part_names[] = {"compute", "recompute", "exposed"};
 static const char *const part_colours[] = {"#5b8fd9", "#e8a33d", "#c8553d"};
 
 /* Seconds up to the top of a part. */
 static double top_of(const struct plan *p, int part)
 {
-    double seconds = p->seconds - p->recompute_seconds - p->exposed_seconds;
+    double seconds = plan_compute_seconds(p);
     if (part >= PART_RECOMPUTE)
         seconds += p->recompute_seconds;
-    return part >= PART_EXPOSED ? seconds + p->exposed_seconds : seconds;
+    return part >= PART_EXPOSED ? p->seconds : seconds;
 }
 
 static double x_of(const struct drawing *d, double bytes)

@@ -54,7 +54,7 @@ static void put_totals(FILE *f, const struct timeline *t)
     put_total(f, "nvme_bytes", (double)p->nvme_bytes);
     put_total(f, "seconds", p->seconds);
     put_total(f, "recompute", p->recompute_seconds);
-    put_total(f, "exposed", p->exposed_seconds);
+    put_total(f, "exposed", p->exposed_seconds + p->exposed_comm);
     put_total(f, "micro", t->g->n_micro);
 }
 

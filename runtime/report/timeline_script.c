@@ -129,7 +129,7 @@ const char *const timeline_script[] = {
     "    ['predicted step', seconds(D.seconds), D.micro > 1 ? D.micro + ' micro-steps' : "
     "''],",
     "    ['recompute', seconds(D.recompute), percent(D.recompute)],",
-    "    ['exposed copies', seconds(D.exposed), percent(D.exposed)],",
+    "    ['exposed', seconds(D.exposed), percent(D.exposed)],",
     "    ['device peak', bytes(D.persistent + D.transient), ''],",
     "    ['device budget', D.budget ? bytes(D.budget) : 'none', '']];",
     "  if (host.length) facts.push(['host', bytes(D.host_bytes), '']);",

@@ -20,6 +20,18 @@ struct graph *model_stdit_shape(const struct stdit_shape *s, const struct machin
 /* The same with STDIT_TOKENS and gradients in fp32. */
 struct graph *model_stdit(int32_t depth, bool ema, const struct machine *m);
 
+/* A rank's step in bf16: layers of one bucket each.  Sizes are of a layer, without sharing. */
+enum { RANKS_LAYERS = 128 };
+struct ranks_shape {
+    int32_t layers, ranks;
+    int64_t numel;        /* parameters */
+    int64_t gradient;     /* bytes of a number of their gradients: 2 or 4 */
+    int64_t stream, kept; /* bytes of its output, and of what else its gradient reads */
+    double flops;         /* forward */
+    bool early;           /* gradients are summed over ranks as they are made, not in the update */
+};
+struct graph *model_ranks(const struct ranks_shape *s, const struct machine *m);
+
 /* A card of 2017 to 2020 without tensor cores: the published curves of convolutional nets. */
 extern const struct machine machine_fp32;
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "plan/comm.h"
+#include "models.h"
 #include "plan/graph_file.h"
 
 static char file[] = "test_comm.tmp-XXXXXX";
@@ -95,6 +96,192 @@ static void test_graph(void **state)
     graph_free(g);
 }
 
+/* ---- overlap --------------------------------------------------------------------------------- */
+
+/* 16 layers of 10 ms forward and 20 ms backward; gathers take 1 ms, sums of gradients 2 ms. */
+static struct graph *layers(bool early, double slower, struct machine *m)
+{
+    struct ranks_shape s = {.layers = 16,
+                            .ranks = 4,
+                            .numel = 1 << 20,
+                            .gradient = 4,
+                            .stream = 1 << 20,
+                            .kept = 4 << 20,
+                            .flops = 1e10,
+                            .early = early};
+    *m = machine_cpu;
+    m->flops = 1e12;
+    m->bandwidth = 1e15;
+    m->h2d = 1e15;
+    m->overhead = 0;
+    m->links =
+        (struct links){.host = .75 * 2 * s.numel / (1e-3 * slower), .net = 1, .ranks_per_host = 8};
+    return model_ranks(&s, m);
+}
+
+static struct plan *make(const struct graph *g, const struct machine *m, int64_t device)
+{
+    struct budgets b = {.device = device};
+    struct plan *p;
+    if (plan_make(g, m, &b, 0, &p, message))
+        fail_msg("%s", message);
+    if (plan_check(g, p, message))
+        fail_msg("%s", message);
+    return p;
+}
+
+/* All hides but the first gather and the last sum of gradients, which nothing stands beside. */
+static void test_hides(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(true, 1, &m);
+    (void)state;
+    struct plan *p = make(g, &m, INT64_MAX);
+    assert_near(p->comm_seconds, 16 * 3e-3);
+    double drag = PLAN_COMM_DRAG * p->comm_seconds;
+    assert_true(p->exposed_comm < 3.01e-3 + drag && p->exposed_comm > 2.8e-3 + drag);
+    assert_true(fabs(p->seconds - 16 * 30e-3 - p->exposed_comm) < 1e-6);
+    assert_true(p->bound_seconds <= p->seconds);
+    plan_free(p);
+    /* In the update there is nothing to hide behind. */
+    struct graph *late = layers(false, 1, &m);
+    struct plan *q = make(late, &m, INT64_MAX);
+    assert_true(q->exposed_comm > 32e-3);
+    plan_free(q);
+    graph_free(late);
+    graph_free(g);
+}
+
+/* A link that cannot carry it all is never slower than itself: the step takes what it takes. */
+static void test_slow_link(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(true, 16, &m);
+    (void)state;
+    struct plan *p = make(g, &m, INT64_MAX);
+    assert_true(p->seconds >= p->comm_seconds);
+    assert_true(p->seconds < 1.15 * p->comm_seconds);
+    plan_free(p);
+    graph_free(g);
+}
+
+/* With less memory values are gathered again, and most of that hides too. */
+static void test_gathers_again(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(true, 1, &m);
+    (void)state;
+    struct plan *all = make(g, &m, INT64_MAX);
+    double before = all->seconds;
+    for (int64_t less = 4 << 20; less <= 24 << 20; less += 4 << 20) {
+        struct plan *p = make(g, &m, all->persistent + all->transient - less);
+        assert_true(p->seconds >= before - 1e-12);
+        before = p->seconds;
+        plan_free(p);
+    }
+    struct plan *p = make(g, &m, all->persistent + all->transient - (24 << 20));
+    int32_t again = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        again += p->steps[k].again && g->ops[p->steps[k].op].collective;
+    assert_true(again > 0 && p->recompute_seconds < 1e-6);
+    assert_true(p->exposed_comm < all->exposed_comm + again * .3e-3);
+    plan_free(p);
+    plan_free(all);
+    graph_free(g);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+static void expect_fault(const struct graph *g, const struct plan *p, const char *what)
+{
+    assert_int_equal(plan_check(g, p, message), CKPT_EPLAN);
+    if (!strstr(message, what))
+        fail_msg("expected \"%s\" in \"%s\"", what, message);
+}
+
+static int32_t next_collective(const struct graph *g, const struct plan *p, int32_t k)
+{
+    while (k < p->n_steps && !g->ops[p->steps[k].op].collective)
+        k++;
+    assert_true(k < p->n_steps);
+    return k;
+}
+
+/* Two ranks whose collectives differ in order wait for each other for ever. */
+static void test_swapped(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(true, 1, &m);
+    (void)state;
+    struct plan *p = make(g, &m, INT64_MAX);
+    int32_t a = next_collective(g, p, 0), b = next_collective(g, p, a + 1);
+    struct plan_step first = p->steps[a];
+    p->steps[a] = p->steps[b];
+    p->steps[b] = first;
+    expect_fault(g, p, "op");
+    plan_free(p);
+    graph_free(g);
+}
+
+/* A plan that promises to hide what does not hide. */
+static void test_times(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(false, 1, &m);
+    (void)state;
+    struct plan *p = make(g, &m, INT64_MAX);
+    double exposed = p->exposed_comm;
+    p->seconds -= exposed / 2;
+    p->exposed_comm -= exposed / 2;
+    expect_fault(g, p, "with its copies a step takes");
+    p->seconds += exposed / 2;
+    p->exposed_comm += exposed / 2;
+    assert_int_equal(plan_check(g, p, message), 0);
+    /* Room that comes later lets a gather start later. */
+    int32_t n = 0;
+    while (
+        p->instances[n].storage < 0 || !g->ops[p->steps[p->instances[n].first + 1].op].collective ||
+        p->instances[n].storage != g->refs[g->ops[p->steps[p->instances[n].first + 1].op].writes])
+        n++;
+    p->instances[n].first++;
+    assert_int_equal(plan_check(g, p, message), CKPT_EPLAN);
+    plan_free(p);
+    graph_free(g);
+}
+
+/* A sum of gradients whose input is given up too early, or a value that is read before it came. */
+static void test_too_early(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(true, 1, &m);
+    (void)state;
+    struct plan *p = make(g, &m, INT64_MAX);
+    int32_t k = next_collective(g, p, 0);
+    struct plan_step gather = p->steps[k];
+    p->steps[k] = p->steps[k + 1];
+    p->steps[k + 1] = gather;
+    assert_int_equal(plan_check(g, p, message), CKPT_EPLAN);
+    plan_free(p);
+    graph_free(g);
+}
+
+/* Plan files keep the two times. */
+static void test_file(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(false, 1, &m);
+    (void)state;
+    struct plan *p = make(g, &m, INT64_MAX), *q;
+    assert_int_equal(plan_write(g, p, file, message), 0);
+    if (plan_read(g, file, &q, message))
+        fail_msg("%s", message);
+    assert_true(q->exposed_comm == p->exposed_comm && q->comm_seconds == p->comm_seconds);
+    assert_int_equal(plan_check(g, q, message), 0);
+    plan_free(p);
+    plan_free(q);
+    graph_free(g);
+}
+
 /* A machine file without links has those of the built-in machine of its kind. */
 static void test_defaults(void **state)
 {
@@ -123,10 +310,12 @@ static void test_defaults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prices),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_prices),        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_graph),         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_hides),         cmocka_unit_test(test_slow_link),
+        cmocka_unit_test(test_gathers_again), cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_times),         cmocka_unit_test(test_too_early),
+        cmocka_unit_test(test_file),
     };
     int fd = mkstemp(file);
     if (fd < 0)
