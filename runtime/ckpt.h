@@ -531,9 +531,8 @@ typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *us
  *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
  *   ema = ema_decay ema + (1 - ema_decay) w
- * Gradients are fp32.  With grad_dtype CKPT_BF16 those of bf16 weight matrices are rounded once to
- * bf16 where nothing is added up: one ckpt_linear uses the matrix, the step is one micro-step; and
- * ranks exchange the gradients of bf16 parameters in bf16 (ckpt_ranks.h).
+ * Gradients are fp32.  With grad_dtype CKPT_BF16 those of bf16 matrices that one ckpt_linear uses,
+ * in one micro-step, are rounded once; and ranks exchange those of all bf16 parameters in bf16.
  */
 struct ckpt_adamw {
     size_t size;
