@@ -49,8 +49,9 @@ struct line {
 /* What lowering knows of a lodging that is copied. */
 struct lodger {
     int32_t departure; /* of its copy out */
-    int32_t end;       /* of the last step on the device before the copy: an event */
+    int32_t out_end;   /* of the step behind which that begins: an event */
     int32_t made;      /* the same of the step on the host that a copy in waits for */
+    int32_t in_end;    /* and of the last step on the device */
     int32_t event;     /* of its copy in */
 };
 

@@ -61,24 +61,41 @@ static int32_t end_event(struct lowering *w, int32_t step)
     return w->ends[1 + step];
 }
 
+/* Where a storage stands behind a step, from the bottom of the arena; *instance: -1 where it stays
+ * there.  Or -1. */
+static int64_t find_room(const struct lowering *w, const struct plan_lodging *l, int32_t *instance)
+{
+    const struct plan *p = w->p->plan;
+    *instance = -1;
+    if (w->p->graph->storages[l->storage].persistent)
+        return w->offset[l->storage];
+    for (int32_t i = 0; i < p->n_instances; i++) {
+        const struct plan_instance *t = &p->instances[i];
+        if (t->storage == l->storage && t->first <= l->out_step && t->last >= l->out_step) {
+            *instance = i;
+            return w->l->base + t->offset;
+        }
+    }
+    return -1;
+}
+
 static int start_sent(struct lowering *w, int32_t n)
 {
     const struct plan *p = w->p->plan;
     const struct plan_lodging *l = &p->lodgings[n];
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        if (t->storage != l->storage || t->first > l->out_step || t->last < l->out_step)
-            continue;
-        int32_t d = lower_depart(w, w->l->base + t->offset, lodging_bytes(w, l));
-        if (d < 0)
-            return CKPT_ENOMEM;
-        w->departures.data[d].crosses = true;
-        w->lodgers[n] = (struct lodger){.departure = d, .end = end_event(w, l->out_step)};
-        if (t->last == l->out_step)
-            w->left_by[i] = p->n_parks + n;
-        return 0;
-    }
-    return CKPT_EPLAN;
+    int32_t instance;
+    int64_t room = find_room(w, l, &instance);
+    if (room < 0)
+        return CKPT_EPLAN;
+    int32_t d = lower_depart(w, room, lodging_bytes(w, l));
+    if (d < 0)
+        return CKPT_ENOMEM;
+    w->departures.data[d].crosses = true;
+    w->lodgers[n].departure = d;
+    w->lodgers[n].out_end = end_event(w, l->out_step);
+    if (instance >= 0 && p->instances[instance].last == l->out_step)
+        w->left_by[instance] = p->n_parks + n;
+    return 0;
 }
 
 /* An fp32 value is the master: it would have two homes. */
@@ -95,25 +112,35 @@ static int start_back(struct lowering *w, int32_t n)
     int32_t made = last_use(w, l->storage, l->in_step, true);
     if (made < 0 || !is_rounded(w, l->storage))
         return CKPT_EPLAN;
-    int32_t read = last_use(w, l->storage, l->in_step, false);
-    w->lodgers[n] = (struct lodger){
-        .event = lower_event(w), .made = w->stepped[made], .end = end_event(w, read)};
+    w->lodgers[n].event = lower_event(w);
+    w->lodgers[n].made = w->stepped[made];
+    w->lodgers[n].in_end = end_event(w, last_use(w, l->storage, l->in_step, false));
     w->arriving[l->storage] = w->lodgers[n].event; /* of the step before */
     return 0;
 }
 
-/* The lodgings that are copied, in the order of their queue. */
-static int by_start(const void *a, const void *b)
+/* Lodgings in the order of their copies, out and in. */
+static int compare(int32_t step, double start, int32_t other_step, double other_start)
+{
+    if (step != other_step)
+        return step < other_step ? -1 : 1;
+    return (start > other_start) - (start < other_start);
+}
+
+static int by_out(const void *a, const void *b)
 {
     const struct plan_lodging *x = *(const struct plan_lodging *const *)a;
     const struct plan_lodging *y = *(const struct plan_lodging *const *)b;
-    int32_t s = x->out_step + x->in_step, t = y->out_step + y->in_step; /* one of each is -1 */
-    double u = x->out_start + x->in_start, v = y->out_start + y->in_start;
-    if (s != t)
-        return s < t ? -1 : 1;
-    if (u != v)
-        return u < v ? -1 : 1;
-    return (x > y) - (x < y);
+    int order = compare(x->out_step, x->out_start, y->out_step, y->out_start);
+    return order ? order : (x > y) - (x < y);
+}
+
+static int by_in(const void *a, const void *b)
+{
+    const struct plan_lodging *x = *(const struct plan_lodging *const *)a;
+    const struct plan_lodging *y = *(const struct plan_lodging *const *)b;
+    int order = compare(x->in_step, x->in_start, y->in_step, y->in_start);
+    return order ? order : (x > y) - (x < y);
 }
 
 static int sort_lodgings(struct lowering *w)
@@ -127,11 +154,11 @@ static int sort_lodgings(struct lowering *w)
     for (int32_t i = 0; i < p->n_lodgings; i++) {
         if (p->lodgings[i].out_step >= 0)
             w->sent.list[w->sent.n++] = &p->lodgings[i];
-        else if (p->lodgings[i].in_step >= 0)
+        if (p->lodgings[i].in_step >= 0)
             w->back.list[w->back.n++] = &p->lodgings[i];
     }
-    qsort(w->sent.list, (size_t)w->sent.n, sizeof(*w->sent.list), by_start);
-    qsort(w->back.list, (size_t)w->back.n, sizeof(*w->back.list), by_start);
+    qsort(w->sent.list, (size_t)w->sent.n, sizeof(*w->sent.list), by_out);
+    qsort(w->back.list, (size_t)w->back.n, sizeof(*w->back.list), by_in);
     return 0;
 }
 
@@ -148,7 +175,7 @@ int lodgings_start(struct lowering *w)
     for (int32_t n = 0; n < p->n_lodgings && !rc; n++) {
         if (p->lodgings[n].out_step >= 0)
             rc = start_sent(w, n);
-        else if (p->lodgings[n].in_step >= 0)
+        if (!rc && p->lodgings[n].in_step >= 0)
             rc = start_back(w, n);
     }
     return rc ? rc : sort_lodgings(w);
@@ -217,7 +244,7 @@ static void send(struct lowering *w, const struct plan_lodging *l)
     bool leaves = false;
     for (int32_t i = 0; i < w->p->plan->n_instances; i++)
         leaves |= w->left_by[i] == w->p->plan->n_parks + (l - w->p->plan->lodgings);
-    lower_wait(w, QUEUE_COPY_OUT, at->end);
+    lower_wait(w, QUEUE_COPY_OUT, at->out_end);
     if (w->arriving[l->storage] != NO_EVENT) /* made by a collective */
         lower_wait(w, QUEUE_COPY_OUT, w->arriving[l->storage]);
     await_users(w, l, l->out_step + 1);
@@ -235,7 +262,7 @@ static void bring_back(struct lowering *w, const struct plan_lodging *l)
     const struct lodger *at = &w->lodgers[l - w->p->plan->lodgings];
     int64_t device = w->offset[l->storage];
     lower_wait(w, QUEUE_COPY_IN, at->made);
-    lower_wait(w, QUEUE_COPY_IN, at->end);
+    lower_wait(w, QUEUE_COPY_IN, at->in_end);
     lower_take_room(w, QUEUE_COPY_IN, device, lodging_bytes(w, l));
     emit_copy(w, INSTR_PARK_IN, l, device);
     emit_signal(w, QUEUE_COPY_IN, at->event);
@@ -287,9 +314,13 @@ static void await_operand(struct lowering *w, int32_t storage)
         lower_wait(w, QUEUE_HOST, w->departures.data[w->lodgers[l - p->lodgings].departure].event);
     if (l && l->in_step >= 0)
         await_copies(w, QUEUE_HOST, l);
-    for (int32_t n = 0; n < p->n_parks && !l; n++)
-        if (p->parks[n].storage == storage)
-            lower_wait(w, QUEUE_HOST, w->routes[n].event);
+    for (int32_t n = 0; n < p->n_parks && !l; n++) {
+        if (p->parks[n].storage != storage)
+            continue;
+        lower_wait(w, QUEUE_HOST, w->routes[n].event);
+        if (w->routes[n].departure >= 0)
+            lower_wait(w, QUEUE_HOST, w->departures.data[w->routes[n].departure].event);
+    }
 }
 
 void lodgings_step(struct lowering *w, int32_t step)

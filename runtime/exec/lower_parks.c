@@ -300,7 +300,8 @@ static void send_out(struct lowering *w, int32_t n)
         write_pieces(w, n);
     if (w->p->c->options.verify)
         emit_copy(w, INSTR_POISON, n, r->out, NULL, park_bytes(w, k));
-    emit_record(w, queue, w->departures.data[r->departure].event, false);
+    emit_record(w, queue, w->departures.data[r->departure].event,
+                lodgings_made(w, k->storage) >= 0);
     lower_departed(w, r->departure);
 }
 

@@ -41,10 +41,11 @@ static int check_lodging(struct proof *c, int32_t n)
         return violation(c, "lodging %d is out of order", (int)n);
     const struct graph_storage *s = &c->g->storages[l->storage];
     if (l->out_step < -1 || l->in_step < -1 || l->out_step >= p->n_steps ||
-        l->in_step > p->n_steps || (l->out_step >= 0 && l->in_step >= 0))
+        l->in_step > p->n_steps || (l->in_step >= 0 && l->out_step >= l->in_step))
         return violation(c, "lodging %d: %.200s is copied behind step %d and before step %d",
                          (int)n, storage_name(c, l->storage), (int)l->out_step, (int)l->in_step);
-    if (is_state(l) != (s->kind == KIND_OPTIMIZER) || (l->out_step >= 0) == s->persistent)
+    if (is_state(l) != (s->kind == KIND_OPTIMIZER) ||
+        (l->in_step >= 0) != (s->persistent && !is_state(l)))
         return violation(c, "lodging %d: %.200s cannot be copied like that", (int)n,
                          storage_name(c, l->storage));
     if (c->parked[l->storage])
@@ -104,30 +105,66 @@ static int check_sent(struct proof *c, int32_t k, int32_t s)
     return 0;
 }
 
-/* The value that step k makes goes back to the device, or is at home. */
-static int check_value(struct proof *c, int32_t k, int32_t s)
+/* The last step on the device that writes s before step k, or -1: where its gradient takes the room
+ * of the value. */
+static int32_t written_before(const struct proof *c, int32_t k, int32_t s)
+{
+    for (int32_t j = k - 1; j >= 0; j--)
+        if (touches(c, j, s, true))
+            return j;
+    return -1;
+}
+
+/* The value that step k makes goes back to the device. */
+static int check_back(struct proof *c, int32_t k, const struct plan_lodging *l)
+{
+    int32_t written = written_before(c, k, l->storage);
+    bool sent = written < 0 ? l->out_step < 0 : l->out_step >= written && l->out_step < k;
+    if (l->in_step <= k)
+        return violation(c, "step %d: %.200s makes %.200s, which is copied before", (int)k,
+                         op_name(c, k), storage_name(c, l->storage));
+    if (!sent)
+        return violation(c,
+                         "step %d: %.200s reads what stands in the room of %.200s, which is not "
+                         "in host memory",
+                         (int)k, op_name(c, k), storage_name(c, l->storage));
+    take_room(c, l, written < 0 ? k : l->out_step, l->in_step);
+    return 0;
+}
+
+/* Or it is at home: nobody copies anything else there but the gradient before. */
+static int check_at_home(struct proof *c, int32_t k, int32_t s)
 {
     const struct plan *p = c->p;
-    const struct plan_lodging *l = plan_lodging_of(p, s);
-    if (l && l->in_step <= k)
-        return violation(c, "step %d: %.200s makes %.200s, which is copied before", (int)k,
-                         op_name(c, k), storage_name(c, s));
-    if (!l && !c->parked[s])
-        return violation(c, "step %d: %.200s makes %.200s, which nobody copies to the device",
-                         (int)k, op_name(c, k), storage_name(c, s));
-    for (int32_t n = 0; n < p->n_parks && !l; n++)
-        if (p->parks[n].storage == s && (!p->parks[n].clean || p->parks[n].tier != FATE_PARK_HOST))
+    int32_t written = written_before(c, k, s);
+    bool sent = written < 0;
+    for (int32_t n = 0; n < p->n_parks; n++) {
+        const struct plan_park *t = &p->parks[n];
+        if (t->storage != s)
+            continue;
+        bool due = written >= 0 && t->out_step >= written && t->out_step < k;
+        if (t->tier != FATE_PARK_HOST || (!t->clean && !due))
             return violation(c,
                              "step %d: %.200s makes %.200s in host memory, where it does not "
                              "live, or is copied to from the device",
                              (int)k, op_name(c, k), storage_name(c, s));
-    for (int32_t j = k + 1; j < (l ? l->in_step : p->n_steps); j++)
-        if (touches(c, j, s, false))
-            return violation(c, "step %d: %.200s reads %.200s as it was before its update", (int)j,
-                             op_name(c, j), storage_name(c, s));
-    if (l)
-        take_room(c, l, k, l->in_step);
+        sent |= !t->clean;
+    }
+    if (!sent || !c->parked[s])
+        return violation(c, "step %d: %.200s makes %.200s, which nobody copies %s the device",
+                         (int)k, op_name(c, k), storage_name(c, s), sent ? "to" : "from");
     return 0;
+}
+
+static int check_value(struct proof *c, int32_t k, int32_t s)
+{
+    const struct plan_lodging *l = plan_lodging_of(c->p, s);
+    int rc = l ? check_back(c, k, l) : check_at_home(c, k, s);
+    for (int32_t j = k + 1; j < (l ? l->in_step : c->p->n_steps) && !rc; j++)
+        if (touches(c, j, s, false))
+            rc = violation(c, "step %d: %.200s reads %.200s as it was before its update", (int)j,
+                           op_name(c, j), storage_name(c, s));
+    return rc;
 }
 
 static int check_operand(struct proof *c, int32_t k, int32_t s, bool writes)

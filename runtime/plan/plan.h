@@ -166,10 +166,14 @@ struct plan_park {
  *
  * A value whose home is the host tier has no lodging: the step on the host writes it there.  Its
  * parks are all clean, and the one that wraps round brings what that step made.
+ *
+ * A gradient may have taken the room of its value.  Then the lodging has both steps, out with the
+ * one and in with the other, or one park behind the last writer, and before the step on the host,
+ * is not clean.
  */
 struct plan_lodging {
     int32_t storage;
-    int32_t out_step, in_step; /* or -1: there is no such copy */
+    int32_t out_step, in_step; /* or -1: there is no such copy; or out_step comes before in_step */
     int64_t tier_offset;
     double out_start, out_end, in_start, in_end; /* as in a park; of one queue with theirs */
 };

@@ -182,17 +182,23 @@ static int32_t find_host_step(const struct forcing *x, int32_t s)
     return -1;
 }
 
-/* A copy out between the last writer and the step on the host; the storage goes when neither that
- * nor a step of the device needs it. */
+/* A copy out between the last writer and the step on the host, if somebody writes; what is not
+ * persistent goes when neither that nor a step of the device needs it. */
 static void send(struct forcing *x, int32_t s, int32_t step, struct plan_lodging *l)
 {
     struct uses u;
-    int32_t least = x->g->n_micro > 1 ? x->p->n_body : 0;
+    int32_t least = -1;
     find_uses(x, s, 0, x->p->n_steps - 1, &u);
     for (int32_t j = 0; j < u.n; j++)
-        if (u.writes[j] && u.step[j] > least)
+        if (u.writes[j])
             least = u.step[j];
+    if (least < 0)
+        return;
+    if (x->g->n_micro > 1 && least < x->p->n_body)
+        least = x->p->n_body;
     l->out_step = least + draw(x, step - least);
+    if (x->g->storages[s].persistent)
+        return;
     for (int32_t i = 0; i < x->p->n_instances; i++)
         if (x->p->instances[i].storage == s)
             x->p->instances[i].last = u.step[u.n - 1] > l->out_step ? u.step[u.n - 1] : l->out_step;
@@ -208,9 +214,9 @@ static void lodge(struct forcing *x, int32_t s, int32_t step)
         x->written[s] = true;
         return;
     }
-    if (!t->persistent)
+    if (!state)
         send(x, s, step, l);
-    else if (!state)
+    if (t->persistent && !state)
         l->in_step = step + 1 + draw(x, x->p->n_steps - step);
     l->out_start = l->in_start = step; /* in the order of the steps */
     l->tier_offset = x->tier_end[TIER_HOST];
@@ -407,5 +413,6 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
     for (int32_t i = 0; i < p->n_lodgings; i++) {
         n->sent += p->lodgings[i].out_step >= 0;
         n->back += p->lodgings[i].in_step >= 0;
+        n->in_place += p->lodgings[i].out_step >= 0 && p->lodgings[i].in_step >= 0;
     }
 }

@@ -18,6 +18,7 @@ struct force_count {
     int32_t clean, crossing; /* without a copy out; under way when the next step begins */
     int32_t stepped, on_device; /* updates on the host, and not */
     int32_t sent, back;         /* copies out of what these read; and back of what they make */
+    int32_t in_place;           /* of both of them: gradients in the rooms of values */
     int32_t written;            /* values that they make where they live */
 };
 
