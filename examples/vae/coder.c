@@ -15,6 +15,8 @@ static const struct ckpt_option table[] = {
         "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)"),
     ROW("tiles", COUNT, bands, "N",
         "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)"),
+    ROW("tile-blend", FLAG, blend, NULL,
+        "code bands apart and blend them where they meet: approximate, in less memory"),
     ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),
     ROW("help", FLAG, help, NULL, "print this text"),
     {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
@@ -136,6 +138,7 @@ static int make_ways(const struct vae_coder *k, ckpt_recorder record, struct vae
         bool given = o->part != CKPT_AUTO, banded = o->bands != CKPT_AUTO;
         cut[i].part = given ? o->part : cut[i].part;
         cut[i].bands = banded ? o->bands : cut[i].bands;
+        cut[i].blend = o->blend;
         bool again = false;
         for (int j = 0; j < n; j++)
             again |= user[j].cut.part == cut[i].part && user[j].cut.bands == cut[i].bands;
@@ -158,7 +161,8 @@ static void show(const struct vae_coder *k, bool first)
     if (k->cut.part > 0 && k->cut.part < k->frames)
         printf("2-D part: %lld frames at a time\n", (long long)k->cut.part);
     if (k->cut.bands > 1)
-        printf("2-D part: frames in %lld bands, exact\n", (long long)k->cut.bands);
+        printf("2-D part: frames in %lld bands, %s\n", (long long)k->cut.bands,
+               k->cut.blend ? "blended: approximate" : "exact");
     fflush(stdout);
 }
 

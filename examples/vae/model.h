@@ -154,6 +154,10 @@ struct vae_style vae_spatial_style(const struct vae *m);
 ckpt_tensor vae_spatial_middle(const struct vae *m, ckpt_tape *t, const struct vae_tower *s,
                                ckpt_tensor x);
 
+/* The 2-D parts of frames [N, H, W, C], latents being those of the decoder. */
+ckpt_tensor vae_encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor x);
+ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor z);
+
 /* The part [begin, end) of an axis; x itself where that is all. */
 ckpt_tensor vae_part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);
 

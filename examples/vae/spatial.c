@@ -146,7 +146,7 @@ ckpt_tensor vae_spatial_middle(const struct vae *m, ckpt_tape *t, const struct v
     return vae_res(t, &by, &s->middle[1], x);
 }
 
-static ckpt_tensor encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor x)
+ckpt_tensor vae_encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor x)
 {
     const struct vae_widths *w = &m->config.spatial;
     const struct vae_tower *s = &m->spatial[0];
@@ -168,7 +168,7 @@ static ckpt_tensor encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor 
     return conv(t, &s->quant, x);
 }
 
-static ckpt_tensor decode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor z)
+ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor z)
 {
     const struct vae_widths *w = &m->config.spatial;
     const struct vae_tower *s = &m->spatial[1];
@@ -217,10 +217,10 @@ static ckpt_tensor in_parts(const struct vae *m, ckpt_tape *t, ckpt_tensor x, in
 
 ckpt_tensor vae_spatial_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, int64_t part)
 {
-    return in_parts(m, t, x, part, encode_frames);
+    return in_parts(m, t, x, part, vae_encode_frames);
 }
 
 ckpt_tensor vae_spatial_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, int64_t part)
 {
-    return in_parts(m, t, ckpt_affine(t, z, 1.f / VAE_FACTOR, 0.f), part, decode_frames);
+    return in_parts(m, t, ckpt_affine(t, z, 1.f / VAE_FACTOR, 0.f), part, vae_decode_frames);
 }

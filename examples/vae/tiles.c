@@ -1,7 +1,7 @@
 /*
- * Bands of rows.  What is drawn into a band is gathered from those of the layer before, with a row
- * more on either side where a kernel of 3 looks there.  Bands of a layer are recorded one after
- * the other, so that those of the layer before can go as soon as they were seen.
+ * Bands of rows, exact ones first.  What is drawn into a band is gathered from those of the layer
+ * before, with a row more on either side where a kernel of 3 looks there.  Bands of a layer are
+ * recorded one after the other, so that those of the layer before can go as soon as they were seen.
  */
 #include "ckpt_vae.h"
 #include "tiles.h"
@@ -27,6 +27,10 @@ struct tiler {
     struct vae_style style;
     int n;                  /* bands */
     int64_t rows[MOST + 1]; /* their cuts in the plane of the latents */
+    /* blended bands: rows of latents that a band goes on for, and what it and the one above count
+     * in the rows that both have */
+    int64_t overlap;
+    ckpt_tensor share[2];
 };
 
 static struct plane whole(ckpt_tape *t, ckpt_tensor x)
@@ -223,11 +227,85 @@ static ckpt_tensor decode_bands(const struct tiler *k, ckpt_tensor z)
     return join(k->t, &p);
 }
 
+/* ---- blended bands -------------------------------------------------------------------------- */
+
+/* Rows [lo, hi) of latents, of a plane that has scale rows for each and begins at row from. */
+static ckpt_tensor rows_of(const struct tiler *k, ckpt_tensor x, int64_t scale, int64_t from,
+                           int64_t lo, int64_t hi)
+{
+    return vae_part(k->t, x, 1, (lo - from) * scale, (hi - from) * scale);
+}
+
+static ckpt_tensor mix(const struct tiler *k, ckpt_tensor above, ckpt_tensor below)
+{
+    above = ckpt_mul(k->t, above, k->share[0]);
+    below = ckpt_mul(k->t, below, k->share[1]);
+    return ckpt_cast(k->t, ckpt_add(k->t, above, below), k->m->config.dtype);
+}
+
+/* in and out: rows for a row of latents of what goes in and comes out. */
+static ckpt_tensor blend(const struct tiler *k, ckpt_tensor x, int64_t in, int64_t out,
+                         ckpt_tensor (*code)(const struct vae *, ckpt_tape *, ckpt_tensor))
+{
+    ckpt_tensor piece[MOST], above = CKPT_NONE;
+    int64_t end = k->rows[k->n], above_from = 0;
+    int n = 0;
+
+    for (int i = 0; i < k->n; i++) {
+        int64_t top = i ? k->rows[i] - k->overlap : 0, clear = i ? k->rows[i] + k->overlap : 0;
+        bool last = i + 1 == k->n;
+        int64_t bottom = last ? end : k->rows[i + 1] + k->overlap;
+        int64_t next = last ? end : k->rows[i + 1] - k->overlap;
+        ckpt_tensor y = code(k->m, k->t, rows_of(k, x, in, 0, top, bottom));
+        if (i)
+            piece[n++] = mix(k, rows_of(k, above, out, above_from, top, clear),
+                             rows_of(k, y, out, top, top, clear));
+        if (clear < next)
+            piece[n++] = rows_of(k, y, out, top, clear, next);
+        above = y;
+        above_from = top;
+    }
+    return ckpt_concat(k->t, 1, n, piece);
+}
+
+static ckpt_tensor encode_blended(const struct tiler *k, ckpt_tensor x)
+{
+    return blend(k, x, vae_factor(&k->m->config), 1, vae_encode_frames);
+}
+
+static ckpt_tensor decode_blended(const struct tiler *k, ckpt_tensor z)
+{
+    return blend(k, z, 1, vae_factor(&k->m->config), vae_decode_frames);
+}
+
+/* Bands share a quarter of their rows, at least two of latents; what they count goes up and down
+ * evenly over rows of the result, which has scale of them for each of latents. */
+static void set_shares(struct tiler *k, int64_t rows, int64_t scale)
+{
+    float share[2][1024];
+    int64_t n;
+
+    k->overlap = rows / k->n / 8 > 1 ? rows / k->n / 8 : 1;
+    while (2 * k->overlap * scale > 1024)
+        k->overlap--;
+    n = 2 * k->overlap * scale;
+    for (int64_t i = 0; i < n; i++) {
+        share[1][i] = ((float)i + 0.5f) / (float)n;
+        share[0][i] = 1.f - share[1][i];
+    }
+    for (int i = 0; i < 2; i++)
+        k->share[i] = ckpt_constant(k->t, i ? "share of the band below" : "share of the band above",
+                                    CKPT_F32, 4, (int64_t[]){1, n, 1, 1}, share[i]);
+}
+
+/* ---- frames --------------------------------------------------------------------------------- */
+
 typedef ckpt_tensor (*record_bands)(const struct tiler *k, ckpt_tensor x);
 
-/* Frames of [B, T, ...], part at a time, each part in bands; rows: of the latents. */
+/* Frames of [B, T, ...], part at a time, each part in bands; rows: of the latents; scale: rows of
+ * the result for each. */
 static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut,
-                            int64_t rows, record_bands record)
+                            int64_t rows, int64_t scale, record_bands record)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     struct tiler k = {.m = m, .t = t, .style = vae_spatial_style(m)};
@@ -235,8 +313,12 @@ static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, st
     ckpt_tensor out[CKPT_MAX_PARTS];
     int n = 0;
 
-    k.n = (int)(cut.bands < rows ? cut.bands : rows);
-    k.n = k.n < MOST ? k.n : MOST;
+    /* Blended bands need two rows, and come out as up to two pieces each. */
+    int64_t most = cut.blend ? rows / 2 : rows, pieces = cut.blend ? MOST / 2 : MOST;
+    k.n = (int)(cut.bands < most ? cut.bands : most);
+    k.n = k.n < pieces ? k.n : (int)pieces;
+    if (cut.blend)
+        set_shares(&k, rows, scale);
     for (int i = 0; i <= k.n; i++)
         k.rows[i] = rows * i / k.n;
     part = part < 1 || part > frames ? frames : part;
@@ -253,22 +335,30 @@ static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, st
                         (int64_t[]){batch, frames / batch, d.shape[1], d.shape[2], d.shape[3]});
 }
 
+/* Whether there is more than one band. */
+static bool is_cut(const struct vae *m, struct vae_cut cut, int ndim, int64_t rows)
+{
+    return cut.bands > 1 && ndim == 5 && m->config.spatial.levels > 1 && (!cut.blend || rows > 3);
+}
+
 ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
+    int64_t rows = d.ndim == 5 ? d.shape[2] / vae_factor(&m->config) : 0;
 
-    if (cut.bands < 2 || d.ndim != 5 || m->config.spatial.levels < 2)
+    if (!is_cut(m, cut, d.ndim, rows))
         return vae_spatial_encode(m, t, x, cut.part);
-    return in_bands(m, t, x, cut, d.shape[2] / vae_factor(&m->config), encode_bands);
+    return in_bands(m, t, x, cut, rows, 1, cut.blend ? encode_blended : encode_bands);
 }
 
 ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut)
 {
     struct ckpt_desc d = ckpt_desc_of(t, z);
 
-    if (cut.bands < 2 || d.ndim != 5 || m->config.spatial.levels < 2)
+    if (!is_cut(m, cut, d.ndim, d.shape[2]))
         return vae_spatial_decode(m, t, z, cut.part);
-    return in_bands(m, t, ckpt_affine(t, z, 1.f / VAE_FACTOR, 0.f), cut, d.shape[2], decode_bands);
+    return in_bands(m, t, ckpt_affine(t, z, 1.f / VAE_FACTOR, 0.f), cut, d.shape[2],
+                    vae_factor(&m->config), cut.blend ? decode_blended : decode_bands);
 }
 
 int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows)
@@ -276,8 +366,8 @@ int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows)
     int n = 0;
 
     for (int64_t part = frames; part > 1; part = part > 8 ? 8 : part > 4 ? 4 : 1)
-        cut[n++] = (struct vae_cut){part, 1};
+        cut[n++] = (struct vae_cut){part, 1, false};
     for (int64_t bands = 1; bands <= rows && bands <= 16; bands *= 2)
-        cut[n++] = (struct vae_cut){1, bands};
+        cut[n++] = (struct vae_cut){1, bands, false};
     return n;
 }

@@ -4,15 +4,20 @@
 
 #include "model.h"
 
-/* How the 2-D part is cut: part frames at a time (0: all), each in so many bands of rows. */
+/* How the 2-D part is cut: part frames at a time (0: all), each in so many bands of rows; blend:
+ * these are coded apart, which is not exact. */
 struct vae_cut {
     int64_t part, bands;
+    bool blend;
 };
 
 /*
  * vae_spatial_encode and vae_spatial_decode for programs that run forward only.  Bands are exact:
  * a convolution sees the rows next to its band, a norm sums all bands before it maps the first, and
  * the last level with its attention is whole.
+ *
+ * With cut.blend each band is a picture of its own, with its own statistics and attention, and goes
+ * on for some rows into its neighbours; there the result is a mixture of both.
  */
 ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut);
 ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut);

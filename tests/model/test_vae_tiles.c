@@ -19,6 +19,8 @@ struct coded {
     struct vae_cut cut;
     int64_t frames, height, width; /* of the frames, or of the latents */
     bool decode;
+    float slope;   /* from above to below: bands differ */
+    int64_t first; /* row of a larger plane that x begins with */
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
@@ -73,9 +75,14 @@ static float *result_of(struct coded *k, struct vae_cut cut, int64_t *n)
     int64_t m = elements(&in);
     float *x = malloc((size_t)m * sizeof *x), *y = malloc((size_t)elements(&out) * sizeof *y);
     assert_true(x && y);
-    ckpt_fill_normal(3, 0, 0, x, m);
-    for (int64_t i = 0; i < m; i++) /* a slope from above to below: bands differ */
-        x[i] = 0.3f * x[i] + 2.f * (float)i / (float)m;
+    int64_t before = k->first * m / (k->frames * k->height);
+    float *all = malloc((size_t)(before + m) * sizeof *all);
+    assert_non_null(all);
+    ckpt_fill_normal(3, 0, 0, all, before + m);
+    memcpy(x, all + before, (size_t)m * sizeof *x);
+    free(all);
+    for (int64_t i = 0; i < m; i++)
+        x[i] = 0.3f * x[i] + k->slope * (float)i / (float)m;
     *n = elements(&out);
     assert_int_equal(ckpt_feed(p, "x", x, m * (int64_t)sizeof *x), 0);
     assert_int_equal(ckpt_step(p, NULL), 0);
@@ -87,9 +94,9 @@ static float *result_of(struct coded *k, struct vae_cut cut, int64_t *n)
 
 static void check_cuts(struct coded *k)
 {
-    static const struct vae_cut cuts[] = {{1, 1}, {2, 3}, {0, 1000}};
+    static const struct vae_cut cuts[] = {{1, 1, false}, {2, 3, false}, {0, 1000, false}};
     int64_t n, m;
-    float *whole = result_of(k, (struct vae_cut){0, 1}, &n);
+    float *whole = result_of(k, (struct vae_cut){0, 1, false}, &n);
     float most = 0;
 
     for (int64_t i = 0; i < n; i++)
@@ -111,7 +118,7 @@ static void check_cuts(struct coded *k)
 
 static void test_encode(void **state)
 {
-    struct coded k = {.frames = 3, .height = 40, .width = 24};
+    struct coded k = {.frames = 3, .height = 40, .width = 24, .slope = 2};
 
     (void)state;
     check_cuts(&k);
@@ -119,10 +126,82 @@ static void test_encode(void **state)
 
 static void test_decode(void **state)
 {
-    struct coded k = {.frames = 3, .height = 7, .width = 4, .decode = true};
+    struct coded k = {.frames = 3, .height = 7, .width = 4, .decode = true, .slope = 2};
 
     (void)state;
     check_cuts(&k);
+}
+
+/* The mean difference of two results, as a share of what the first is on average. */
+static double mean_difference(const float *whole, const float *y, int64_t n)
+{
+    double difference = 0, size = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        difference += (double)fabsf(y[i] - whole[i]);
+        size += (double)fabsf(whole[i]);
+    }
+    return difference / size;
+}
+
+/* Two bands of 8 rows of latents that go on for one row: what both are alone, and where both are
+ * the mixture of them. */
+static void check_mixture(struct coded *k, const float *y, int64_t n)
+{
+    enum { ROWS = 16, FROM = 7, TO = 9 };
+    int64_t band, height = k->height, each = n / ROWS; /* results for a row of latents */
+    int64_t lines = k->decode ? 8 : 1, line = each / lines;
+    struct vae_cut whole = {0, 1, false};
+
+    k->height = height / ROWS * TO;
+    k->first = 0;
+    float *above = result_of(k, whole, &band);
+    assert_int_equal(band, TO * each);
+    k->first = height / ROWS * FROM;
+    float *below = result_of(k, whole, &band);
+    k->first = 0;
+    k->height = height;
+    for (int64_t i = 0; i < n; i++) {
+        float share = ((float)(i / line - FROM * lines) + 0.5f) / (float)(2 * lines);
+        float want = i < FROM * each  ? above[i]
+                     : i >= TO * each ? below[i - FROM * each]
+                                      : above[i] + share * (below[i - FROM * each] - above[i]);
+        assert_true(fabsf(y[i] - want) <= 1e-5f * fmaxf(1.f, fabsf(want)));
+    }
+    free(above);
+    free(below);
+}
+
+/* Blended bands are near the whole, but are not it; on a plane too low to be cut they are. */
+static void check_blend(struct coded *k)
+{
+    struct vae_cut whole = {0, 1, false}, two = {0, 2, true};
+    int64_t n, m;
+    float *x = result_of(k, whole, &n), *y = result_of(k, two, &m);
+    double off = mean_difference(x, y, n);
+
+    assert_int_equal(m, n);
+    print_message("%s, 2 blended bands: off by %.3f\n", k->decode ? "decode" : "encode", off);
+    assert_true(off > 1e-3 && off < 0.7);
+    check_mixture(k, y, n);
+    free(x);
+    free(y);
+    k->height = k->height / 16 * 3;
+    x = result_of(k, whole, &n);
+    y = result_of(k, two, &m);
+    assert_memory_equal(x, y, (size_t)n * sizeof *y);
+    free(x);
+    free(y);
+}
+
+static void test_blend(void **state)
+{
+    struct coded encode = {.frames = 1, .height = 16 * 8, .width = 16};
+    struct coded decode = {.frames = 1, .height = 16, .width = 2, .decode = true};
+
+    (void)state;
+    check_blend(&encode);
+    check_blend(&decode);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -187,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encode),
         cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_blend),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
