@@ -137,7 +137,8 @@ static int read_plan(struct ckpt_program *p, char *message)
 }
 
 /* The graph with the times that planning goes by. */
-static int make_graph(struct ckpt_program *p)
+/* Ranks compare what they are about to run before any of it runs: the warm-up does already. */
+static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
 {
     ckpt *c = p->c;
     char message[CKPT_MESSAGE] = "";
@@ -148,7 +149,9 @@ static int make_graph(struct ckpt_program *p)
         if (failed)
             return fail_with(c, failed, message);
     }
-    int rc = program_take_algorithms(p);
+    int rc = c->ranks > 1 ? ranks_agree(c, p->graph, opt) : 0;
+    if (!rc)
+        rc = program_take_algorithms(p);
     if (!rc)
         rc = program_warm(p);
     p->reserved = c->overhead + c->persistent - placed_bytes(p);
@@ -170,12 +173,12 @@ static int search_plan(struct ckpt_program *p, const struct budgets *budgets, ch
     return rc ? fail_with(c, rc, message) : 0;
 }
 
-static int make_plan(struct ckpt_program *p, const struct ckpt_adamw *opt)
+static int make_plan(struct ckpt_program *p)
 {
     ckpt *c = p->c;
     char message[CKPT_MESSAGE] = "";
     struct budgets budgets;
-    int rc = program_find_budgets(p, opt, &budgets);
+    int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
     if (c->rank == 0)
@@ -343,7 +346,7 @@ static int record_way(struct ckpt_program *p, const struct choice *k, const stru
     struct wrapped model = {program_is_shared(p), k->ways[way].record, k->ways[way].user};
     int rc = record_tape(p, record_with_loss, &model, micro, opt);
 
-    return rc ? rc : make_graph(p);
+    return rc ? rc : make_graph(p, opt);
 }
 
 static int plan_way(struct ckpt_program *p, const struct choice *k, const struct ckpt_adamw *opt,
@@ -351,7 +354,7 @@ static int plan_way(struct ckpt_program *p, const struct choice *k, const struct
 {
     int rc = record_way(p, k, opt, way, micro);
 
-    return rc ? rc : make_plan(p, opt);
+    return rc ? rc : make_plan(p);
 }
 
 /* Whether a plan may fit and be faster than the fastest so far; seen without making one, which
@@ -372,7 +375,7 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
     if (!rc)
         rc = program_decide(p, &promising);
     if (!rc)
-        rc = promising ? make_plan(p, opt) : CKPT_EBUDGET;
+        rc = promising ? make_plan(p) : CKPT_EBUDGET;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
         k->way = way;

@@ -1,7 +1,7 @@
 /*
- * One plan for all ranks: they compare what they are about to run, and rank 0 plans it, under the
- * smallest of their budgets.  What each would plan by itself need not be the same: GPUs differ in
- * free memory and in the times that were measured on them.
+ * One plan for all ranks: rank 0 plans, under the smallest of their budgets.  What each would plan
+ * by itself need not be the same: GPUs differ in free memory and in the times that were measured on
+ * them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static int gather_rooms(ckpt *c, const struct room *own, struct room *all)
     return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
 
-int program_find_budgets(struct ckpt_program *p, const struct ckpt_adamw *opt, struct budgets *b)
+int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 {
     ckpt *c = p->c;
     struct room own = room_of(p);
@@ -93,8 +93,6 @@ int program_find_budgets(struct ckpt_program *p, const struct ckpt_adamw *opt, s
     }
     struct room *all = calloc((size_t)c->ranks, sizeof *all);
     int rc = all ? 0 : context_fail(c, CKPT_ENOMEM, "no memory for the budgets of ranks");
-    if (!rc)
-        rc = ranks_agree(c, p->graph, opt);
     if (!rc)
         rc = gather_rooms(c, &own, all);
     if (!rc)

@@ -115,10 +115,10 @@ void program_set_runs(struct ckpt_program *p, int flight);
 int program_record(struct ckpt_program *p);
 void program_forget(struct ckpt_program *p);
 
-/* The budgets to plan with: those of this rank, or the smallest of all ranks, which must be about
- * to run the same; p->reserved is what is taken of that of the device.  Then rank 0 plans, and this
- * hands on to all its plan or, where rc says that there is none, code and sentence. */
-int program_find_budgets(struct ckpt_program *p, const struct ckpt_adamw *opt, struct budgets *b);
+/* The budgets to plan with: those of this rank, or the smallest of all ranks; p->reserved is what
+ * is taken of that of the device.  Then rank 0 plans, and this hands on to all its plan or, where
+ * rc says that there is none, code and sentence. */
+int program_find_budgets(struct ckpt_program *p, struct budgets *b);
 int program_share_plan(struct ckpt_program *p, int rc);
 /* What all ranks must decide alike is decided by rank 0. */
 int program_decide(struct ckpt_program *p, bool *decision);
