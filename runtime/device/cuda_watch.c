@@ -1,19 +1,38 @@
 /* Copies that have no end: see cuda_watch.h. */
 #include "device/cuda_watch.h"
 
-static bool make(struct cuda_watched *c)
+static void make(cudaEvent_t *event)
 {
-    return (c->begin ||
-            cudaEventCreateWithFlags(&c->begin, cudaEventDisableTiming) == cudaSuccess) &&
-           (c->end || cudaEventCreateWithFlags(&c->end, cudaEventDisableTiming) == cudaSuccess);
+    if (cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess)
+        return;
+    *event = NULL;
+    cudaGetLastError();
+}
+
+/* That it is not must not be taken for an error of what comes next. */
+static bool is_ready(cudaEvent_t event)
+{
+    bool ready = cudaEventQuery(event) != cudaErrorNotReady;
+    if (!ready)
+        cudaGetLastError();
+    return ready;
+}
+
+/* All of a queue at once: later steps take nothing that the first did not. */
+static void make_all(struct cuda_watch *w, int q)
+{
+    for (int i = 0; i < CUDA_WATCHED; i++) {
+        make(&w->queues[q].ring[i].begin);
+        make(&w->queues[q].ring[i].end);
+    }
+    w->queues[q].made = true;
 }
 
 /* Takes off what has ended. */
 static void take_off(struct cuda_watch *w, int q)
 {
     while (w->queues[q].head < w->queues[q].tail &&
-           cudaEventQuery(w->queues[q].ring[w->queues[q].head % CUDA_WATCHED].end) !=
-               cudaErrorNotReady) {
+           is_ready(w->queues[q].ring[w->queues[q].head % CUDA_WATCHED].end)) {
         w->queues[q].head++;
         w->queues[q].since = 0;
     }
@@ -21,12 +40,14 @@ static void take_off(struct cuda_watch *w, int q)
 
 void cuda_watch_begin(struct cuda_watch *w, enum queue q, cudaStream_t stream, int64_t bytes)
 {
+    if (!w->queues[q].made)
+        make_all(w, q);
     if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
         take_off(w, q);
     if (w->queues[q].tail - w->queues[q].head == CUDA_WATCHED)
         return;
     struct cuda_watched *c = &w->queues[q].ring[w->queues[q].tail % CUDA_WATCHED];
-    bool begun = make(c) && cudaEventRecord(c->begin, stream) == cudaSuccess;
+    bool begun = c->begin && c->end && cudaEventRecord(c->begin, stream) == cudaSuccess;
     c->bytes = begun ? bytes : 0;
 }
 
@@ -53,7 +74,7 @@ static void look_at(struct cuda_watch *w, int q, double deadline)
         return;
     const struct cuda_watched *c = &w->queues[q].ring[w->queues[q].head % CUDA_WATCHED];
     double now = clock_seconds();
-    if (w->queues[q].since == 0 && cudaEventQuery(c->begin) == cudaSuccess)
+    if (w->queues[q].since == 0 && is_ready(c->begin))
         w->queues[q].since = now;
     if (w->queues[q].since == 0 || now - w->queues[q].since < deadline)
         return;

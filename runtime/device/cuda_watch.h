@@ -11,13 +11,14 @@
 enum { CUDA_WATCHED = 512 }; /* copies of one stream; more are handed over unwatched */
 
 struct cuda_watched {
-    cudaEvent_t begin, end; /* made when first needed, kept */
+    cudaEvent_t begin, end;
     int64_t bytes;
 };
 
 struct cuda_watch {
     struct {
         struct cuda_watched ring[CUDA_WATCHED];
+        bool made;          /* the events of the ring, with the first copy */
         int64_t head, tail; /* ended, handed over */
         double since;       /* when the one at head was first seen to run, or 0 */
     } queues[QUEUE_COUNT];
