@@ -67,13 +67,13 @@ done
 
 # Entries that nothing comes near move to rows of the step, the same under every budget.
 codebook="--quantizer vq --codebook 64 --codebook-decay 0.5"
-on_clip $codebook $several --log "$work/vq.log" --save "$work/vq" || fail "vq: $(cat "$work/err")"
+on_clip $codebook --log "$work/vq.log" --save "$work/vq" || fail "vq: $(cat "$work/err")"
 grep -q "perplexity [1-9]" "$work/out" || fail "vq: nothing is said of the codebook"
-refuses 1 "needs at least" "$train" $small $codebook --lengths 4 --video "$clip" --vram 64K
+refuses 1 "needs at least" "$train" $small $codebook --video "$clip" --vram 64K
 least=$(needed)
 for budget in "$least" $((least * 5 / 4)); do
     rm -f "$work/vq-tight.log"
-    on_clip $codebook $several --vram "$budget" --log "$work/vq-tight.log" --save "$work/vq-tight" ||
+    on_clip $codebook --vram "$budget" --log "$work/vq-tight.log" --save "$work/vq-tight" ||
         fail "vq, tight: $(cat "$work/err")"
     [ "$(losses "$work/vq.log")" = "$(losses "$work/vq-tight.log")" ] ||
         fail "vq: the budget changed the losses"
@@ -120,8 +120,8 @@ losses "$work/rest.log" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole.state" "$work/rest.state" || fail "the state of a resumed run differs"
 refuses 1 "programs that train" "$train" $small --video "$clip" --resume "$work/state"
-on_clip $codebook $several --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
-on_clip $codebook $several --resume "$work/vq.state" --save "$work/vq-rest" ||
+on_clip $codebook --steps 3 --save-state "$work/vq.state" || fail "vq: $(cat "$work/err")"
+on_clip $codebook --resume "$work/vq.state" --save "$work/vq-rest" ||
     fail "vq, resumed: $(cat "$work/err")"
 cmp -s "$work/vq" "$work/vq-rest" || fail "vq: weights or codebook of a resumed run differ"
 
