@@ -72,6 +72,10 @@ static int32_t count_gathers(const ckpt_program *p)
 static void look_at_plan(const ckpt_program *p, struct crew_result *r)
 {
     const struct layout *l = p->c->layout;
+    r->order = HASH_START;
+    for (int32_t i = 0; i < p->plan->n_steps; i++)
+        r->order = hash_mix(r->order, p->plan->steps[i].op);
+    r->n_buckets = l ? l->n_buckets : 0;
     for (int32_t i = 0; i < p->plan->n_instances; i++) {
         const struct plan_instance *k = &p->plan->instances[i];
         if (k->storage >= 0 && k->first < p->plan->n_body && k->last >= p->plan->n_body)
@@ -98,8 +102,6 @@ static int train(const struct member *m, ckpt *c)
     struct ckpt_adamw adamw = m->crew->adamw;
     ckpt_program *p;
     tiny_create(&model, c);
-    if (m->crew->other_norm > 0 && m->rank == m->crew->faulty)
-        adamw.clip_norm = m->crew->other_norm;
     model.batch /= m->crew->ranks;
     int rc = ckpt_compile(c, tiny_record, &model, &adamw, model.batch, &p);
     if (c->comm && m->crew->deadline > 0)
@@ -177,13 +179,8 @@ int crew_member(const struct crew *crew, ckpt *c, int rank, struct crew_result *
 static void *member_main(void *arg)
 {
     struct member *m = arg;
-    struct ckpt_options options = m->crew->options;
     ckpt *c;
-    if (m->rank == m->crew->faulty) {
-        options.vram = m->crew->other_vram ? m->crew->other_vram : options.vram;
-        options.host = m->crew->other_host ? m->crew->other_host : options.host;
-    }
-    int rc = ckpt_open(&c, &options);
+    int rc = ckpt_open(&c, &m->crew->options);
     if (rc) {
         snprintf(m->result->message[m->rank], 1024, "%s", ckpt_error(NULL));
     } else {
@@ -207,7 +204,8 @@ void crew_train(const struct crew *crew, struct crew_result *r)
     if (crew->fault.kind != COMM_FAULT_NONE)
         comm_inject(comms[crew->faulty], &crew->fault);
     for (int i = 0; i < crew->ranks; i++) {
-        members[i] = (struct member){.crew = crew, .result = r, .comm = comms[i], .rank = i};
+        const struct crew *own = crew->other && i == crew->faulty ? crew->other : crew;
+        members[i] = (struct member){.crew = own, .result = r, .comm = comms[i], .rank = i};
         if (pthread_create(&members[i].thread, NULL, member_main, &members[i]))
             abort();
     }

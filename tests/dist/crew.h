@@ -21,10 +21,9 @@ struct crew {
     void (*look)(const ckpt_program *p, void *user); /* at the program of rank 0; or NULL */
     void *user;
     /* What ranks do that they should not. */
-    float other_norm;               /* rank faulty clips to this */
-    int64_t nan_step;               /* rank faulty is fed a NaN in this step */
-    int64_t other_vram, other_host; /* budgets of rank faulty */
-    int halt;                       /* it gets this signal in the middle of the steps */
+    const struct crew *other; /* what rank faulty has in place of all this; or NULL */
+    int64_t nan_step;         /* rank faulty is fed a NaN in this step */
+    int halt;                 /* it gets this signal in the middle of the steps */
 };
 
 struct crew_result {
@@ -36,6 +35,8 @@ struct crew_result {
     int64_t numel;
     struct ckpt_program_info info[CREW_MOST];
     /* Of rank 0's plan. */
+    uint64_t order; /* of all that it runs */
+    int32_t n_buckets;
     int32_t gathers;       /* all_gathers of a step, those that run again included */
     int64_t left;          /* transient bytes that the backward pass leaves to the update */
     int64_t narrow_shares; /* bytes of bf16 gradients of this rank's shares */

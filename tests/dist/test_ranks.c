@@ -113,6 +113,46 @@ static void test_small_budget(void **state)
     crew_free(&dropped);
 }
 
+/* Buckets of a step that are gathered, under a budget that keeps so many of a thousand parts of
+ * what lies between the smallest for stage 3 and for stage 2. */
+static int32_t gathers_at(int64_t parts, int64_t smallest, int64_t kept, double *seconds)
+{
+    struct crew crew = crew_small(2, 3, 0);
+    struct crew_result r;
+    crew.steps = 1;
+    crew.options.vram = smallest + (kept - smallest) * parts / 1000;
+    train(&crew, &r);
+    int32_t gathers = r.gathers;
+    *seconds = r.info[0].step_seconds;
+    crew_free(&r);
+    return gathers;
+}
+
+/* With room enough what may be dropped is kept: the plan is that of stage 2.  With less it keeps
+ * some buckets, and with the least of all it gathers all but those that the turn from forward to
+ * backward needs at once a second time. */
+static void test_kept_or_dropped(void **state)
+{
+    struct crew crew = crew_small(2, 2, 0);
+    struct crew_result kept, any;
+    double least, some;
+    (void)state;
+    crew.steps = 1;
+    train(&crew, &kept);
+    crew.zero = 3;
+    train(&crew, &any);
+    assert_true(any.order == kept.order && any.gathers == kept.n_buckets);
+    assert_int_equal(any.info[0].planned_peak, kept.info[0].planned_peak);
+    int64_t smallest = any.info[0].min_budget, whole = kept.info[0].min_budget;
+    int32_t most = gathers_at(0, smallest, whole, &least);
+    int32_t mixed = gathers_at(600, smallest, whole, &some);
+    assert_true(most >= 2 * kept.n_buckets - 1);
+    assert_true(mixed < most && mixed > kept.n_buckets);
+    assert_true(least >= some && some >= any.info[0].step_seconds);
+    crew_free(&kept);
+    crew_free(&any);
+}
+
 /* What waits for the update, to the byte: gradients, and the loss. */
 static void expect_left(int zero, int64_t micro)
 {
@@ -280,8 +320,8 @@ static void check_all_say(const struct crew *crew, int code, const char *const *
     crew_free(&r);
 }
 
-/* In the fourth step: before the first one there are agreement, budgets and the plan in five parts;
- * a step of stage 2 gathers, scatters and sums. */
+/* In the fourth step: before the first one there are agreement, budgets and the plan in five
+ * parts; a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
     static const char *const words[][6] = {
@@ -302,15 +342,34 @@ static void test_faults_in_a_step(void **state)
     }
 }
 
+static void expect_other(struct crew crew, const struct crew *other, const char *what)
+{
+    char words[64];
+    snprintf(words, sizeof words, "rank 1 started with another %s than rank 0", what);
+    crew.other = other;
+    check_all_say(&crew, CKPT_ECOMM, (const char *[]){words, NULL});
+}
+
 static void test_ranks_that_differ(void **state)
 {
-    struct crew crew = crew_small(3, 2, 0);
+    struct crew crew = crew_small(3, 2, 0), other;
     (void)state;
     crew.faulty = 1;
-    crew.other_norm = 0.25f;
-    check_all_say(&crew, CKPT_ECOMM,
-                  (const char *[]){"rank 1 started with another optimizer than rank 0", NULL});
-    crew.other_norm = 0;
+    other = crew;
+    other.adamw.clip_norm = 0.25f;
+    expect_other(crew, &other, "optimizer");
+    other = crew;
+    other.model.width *= 2;
+    expect_other(crew, &other, "model");
+    other = crew;
+    other.model.batch *= 2;
+    expect_other(crew, &other, "program");
+    other = crew;
+    other.options.seed++;
+    expect_other(crew, &other, "seed");
+    other = crew;
+    other.zero = 3;
+    expect_other(crew, &other, "--zero");
     crew.nan_step = 3;
     check_all_say(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
 }
@@ -318,7 +377,7 @@ static void test_ranks_that_differ(void **state)
 /* The smallest budget holds for all, and the plan table says whose it is. */
 static void test_budgets_that_differ(void **state)
 {
-    struct crew crew = crew_small(3, 3, 0);
+    struct crew crew = crew_small(3, 3, 0), one;
     struct crew_result alike, other;
     (void)state;
     crew.steps = 1;
@@ -328,17 +387,18 @@ static void test_budgets_that_differ(void **state)
     train(&crew, &alike);
     assert_null(strstr(alike.table, "smallest of"));
     crew.faulty = 1;
-    crew.other_vram = crew.options.vram;
+    one = crew;
+    crew.other = &one;
     crew.options.vram *= 2;
     train(&crew, &other);
     assert_non_null(strstr(other.table, "planned with  --vram of rank 1, the smallest of 3 ranks"));
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(other.info[i].budget, crew.other_vram);
+        assert_int_equal(other.info[i].budget, one.options.vram);
         assert_int_equal(other.info[i].planned_peak, alike.info[0].planned_peak);
     }
     assert_true(crew_same(&alike, 3, &other, 3));
     crew_free(&other);
-    crew.other_vram--;
+    one.options.vram--;
     check_all_say(&crew, CKPT_EBUDGET, (const char *[]){"no plan fits", "needs at least", NULL});
     crew_free(&alike);
 }
@@ -351,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_without_clipping),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_small_budget),
+        cmocka_unit_test(test_kept_or_dropped),
         cmocka_unit_test(test_gradients_in_shares),
         cmocka_unit_test_setup_teardown(test_save_and_load, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_resume, make_fresh_dir, remove_dir),
