@@ -55,8 +55,9 @@ struct ckpt {
     int32_t seen;          /* of noted: how often */
     double seen_at;        /* and when that changed, in clock_seconds() */
     int rank, ranks;
-    int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
-                 gathered once a step; 3: when needed */
+    int hosts; /* that the ranks run on; 0: not known yet */
+    int zero;  /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
+                  gathered once a step; 3: when needed */
     int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */
     struct ckpt_program *programs; /* list */
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */

@@ -1,6 +1,7 @@
 /* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "ckpt_ranks.h"
 #include "homes.h"
 #include "ranks.h"
@@ -54,6 +55,42 @@ int ckpt_ranks(const ckpt *c)
     return c->ranks;
 }
 
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+void ranks_count_hosts(int n, char (*names)[RANKS_HOST_NAME], int *hosts, int *most)
+{
+    *hosts = *most = 0;
+    for (int i = 0; i < n; i++) {
+        int alike = 0, before = 0;
+        for (int k = 0; k < n; k++) {
+            bool same = !strcmp(names[i], names[k]);
+            alike += same;
+            before += same && k < i;
+        }
+        *hosts += !before;
+        *most = alike > *most ? alike : *most;
+    }
+}
+
+/* Where the ranks run: for the plan, which prices collectives by it, and its table. */
+static int find_hosts(ckpt *c)
+{
+    struct comm *comm = ranks_hosts(c);
+    char own[RANKS_HOST_NAME] = "", (*all)[RANKS_HOST_NAME] = calloc((size_t)c->ranks, sizeof *all);
+    int most, rc = all ? 0 : CKPT_ENOMEM;
+    gethostname(own, sizeof own - 1);
+    if (!rc)
+        rc = comm_gather(comm, own, all, sizeof own, "hosts");
+    if (!rc) {
+        ranks_count_hosts(c->ranks, all, &c->hosts, &most);
+        if (!c->options.plan_only)
+            c->machine.links.ranks_per_host = most;
+    }
+    free(all);
+    return rc ? context_fail(c, rc, "%s", rc == CKPT_ECOMM ? comm->reason : "no memory for ranks")
+              : 0;
+}
+
 /* ---- the layout ------------------------------------------------------------------------------ */
 
 static int make_layout(ckpt *c)
@@ -94,7 +131,10 @@ int ranks_lay_out(ckpt *c)
 {
     if (c->ranks < 2 || c->layout)
         return 0;
-    int rc = make_layout(c);
+    int rc = find_hosts(c);
+    if (rc)
+        return rc;
+    rc = make_layout(c);
     for (int32_t i = 0; !rc && i < c->layout->n_buckets; i++)
         rc = add_bucket(c, &c->layout->buckets[i]);
     return rc ? context_fail(c, rc, "no memory for the layout of %d ranks", c->ranks) : 0;

@@ -19,7 +19,13 @@ int ranks_open_device(ckpt *c);
 /* Closes what is open, having told the others why if there is a code. */
 void ranks_close(ckpt *c, int code);
 
-/* Lays the parameters out, once.  Returns 0 or a code, the sentence in the context. */
+/* Of the names of n hosts: how many hosts there are, and how often the most frequent one is named.
+ */
+enum { RANKS_HOST_NAME = 64 };
+void ranks_count_hosts(int n, char (*names)[RANKS_HOST_NAME], int *hosts, int *most);
+
+/* Finds out where the ranks run and lays the parameters out, once.  Returns 0 or a code, the
+ * sentence in the context. */
 int ranks_lay_out(ckpt *c);
 
 /* What carries calls of hosts, at the update that all ranks have come to: which step of a device a

@@ -1,4 +1,5 @@
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
+#include "comm/comm.h"
 #include "exec/program.h"
 #include "report/wear.h"
 
@@ -116,6 +117,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,
                 *p->c->no_gpu ? p->c->no_gpu : d->name);
+    if (p->c->hosts)
+        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", p->c->ranks, p->c->hosts,
+                p->c->hosts == 1 ? "" : "s", p->c->comm->how);
     print_costs(p->graph, &p->c->machine, f);
     print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dist/crew.h"
+#include "ranks.h"
 #include "unit/test_directory.h"
 
 static void train(const struct crew *crew, struct crew_result *r)
@@ -320,7 +321,7 @@ static void check_all_say(const struct crew *crew, int code, const char *const *
     crew_free(&r);
 }
 
-/* In the fourth step: before the first one there are agreement, budgets and the plan in five
+/* In the fourth step: before the first one there are hosts, agreement, budgets and the plan in five
  * parts; a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
@@ -337,7 +338,7 @@ static void test_faults_in_a_step(void **state)
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
         crew.deadline = k == COMM_FAULT_DELAY ? 5 : 60;
         crew.fault =
-            (struct comm_fault){(enum comm_fault_kind)k, 7 + 3 * calls_of_a_step + 2, 0, 12};
+            (struct comm_fault){(enum comm_fault_kind)k, 8 + 3 * calls_of_a_step + 2, 0, 12};
         check_all_say(&crew, CKPT_ECOMM, words[k]);
     }
 }
@@ -403,6 +404,33 @@ static void test_budgets_that_differ(void **state)
     crew_free(&alike);
 }
 
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+static void expect_hosts(int n, const char *const *names, int hosts, int most)
+{
+    char all[8][RANKS_HOST_NAME] = {{0}};
+    int found, with;
+    for (int i = 0; i < n; i++)
+        snprintf(all[i], sizeof all[i], "%s", names[i]);
+    ranks_count_hosts(n, all, &found, &with);
+    assert_int_equal(found, hosts);
+    assert_int_equal(with, most);
+}
+
+static void test_hosts(void **state)
+{
+    struct crew crew = crew_small(3, 2, 0);
+    struct crew_result r;
+    (void)state;
+    expect_hosts(1, (const char *[]){"a"}, 1, 1);
+    expect_hosts(4, (const char *[]){"a", "a", "b", "b"}, 2, 2);
+    expect_hosts(5, (const char *[]){"b", "a", "b", "c", "b"}, 3, 3);
+    crew.steps = 1;
+    train(&crew, &r);
+    assert_non_null(strstr(r.table, "3  on 1 host; 3 threads"));
+    crew_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_faults_in_a_step),
         cmocka_unit_test(test_ranks_that_differ),
         cmocka_unit_test(test_budgets_that_differ),
+        cmocka_unit_test(test_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
