@@ -280,10 +280,11 @@ static void test_two_homes(void **state)
     expect_fault(&f, "has two homes");
 }
 
+/* With one micro-step it may: a gradient that takes the room of its value. */
 static void test_body_writes(void **state)
 {
     (void)state;
-    struct fixture f = fixture(1, PLENTY, 0);
+    struct fixture f = fixture(3, PLENTY, 0);
     struct plan_park *k = find_park(&f, NO, YES, KIND_PARAMETER);
     for (int32_t step = 0; step < f.p->n_body; step++) {
         struct graph_op *o = &f.g->ops[f.p->steps[step].op];
