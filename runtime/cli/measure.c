@@ -8,6 +8,8 @@
 #include "cli/cli.h"
 #include "device/device.h"
 #include "ops.h"
+#include "optim/adamw_math.h"
+#include "optim/host_adamw.h"
 
 enum { ROUNDS = 5, EMPTY_OPS = 4000 };
 #define WORKSPACE (INT64_C(64) << 20) /* of a matrix product, at most */
@@ -155,6 +157,20 @@ static double round_host(struct bench *b)
     return clock_seconds() - before;
 }
 
+/* AdamW on the host: w, m, v and, in bf16, gradient and value; 28 bytes move for each element. */
+static double round_update(struct bench *b)
+{
+    const struct ckpt_adamw options = CKPT_ADAMW_INIT;
+    const struct adamw_constants c = adamw_constants_of(&options);
+    int64_t n = b->size.bytes / 8;
+    float *w = (float *)b->host;
+    uint16_t *half = (uint16_t *)(w + 3 * n);
+    struct host_adamw p = {w, w + n, w + 2 * n, NULL, half, half + n, true, n};
+    double before = clock_seconds();
+    host_adamw(&c, &p);
+    return clock_seconds() - before;
+}
+
 /* The first round touches the memory and is not counted. */
 static double best(struct bench *b, double (*round)(struct bench *b))
 {
@@ -193,6 +209,8 @@ static void measure(struct bench *b, struct machine *m)
     m->bandwidth = 2. * bytes / best(b, round_scale);
     m->host_bandwidth = 2. * bytes / best(b, round_host);
     m->overhead = best(b, round_nothing);
+    memset(b->host, 0, 2 * (size_t)b->size.bytes);
+    m->host_update = 28. * (bytes / 8) / best(b, round_update);
     m->d2h = bytes / best(b, round_out);
     m->h2d = bytes / best(b, round_in);
     m->d2h_both = m->h2d_both = bytes / best(b, round_both);

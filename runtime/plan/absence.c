@@ -82,6 +82,7 @@ static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
     if (needed ||
         (to > from + 1 && (w->start[to] - w->start[from + 1]) * w->rate >= (double)t->bytes))
         add(w, &(struct absence){.storage = s,
+                                 .bucket = -1,
                                  .instance = -1,
                                  .out_step = from,
                                  .use_step = to,
@@ -137,6 +138,7 @@ static void finish_storage(struct walk *w, int32_t s)
         return;
     if (t->persistent) {
         add(w, &(struct absence){.storage = s,
+                                 .bucket = -1,
                                  .instance = -1,
                                  .out_step = i->used,
                                  .use_step = i->first,
@@ -149,6 +151,7 @@ static void finish_storage(struct walk *w, int32_t s)
     }
     if (i->within >= 0 && i->longest.to > i->longest.from + 1)
         add(w, &(struct absence){.storage = s,
+                                 .bucket = -1,
                                  .instance = i->within,
                                  .out_step = i->longest.from,
                                  .use_step = i->longest.to,

@@ -84,8 +84,11 @@ int bound_seconds(struct portfolio *pf, const struct machine *m, const struct bu
     if (!rc && all->load > b->device) {
         int32_t n = list_bargains(p, s, bytes, list);
         double room = (double)b->host + (double)b->nvme;
-        *seconds = with_link(list, n, (double)s->load - (double)b->device, *seconds,
-                             room > 0 ? m->d2h : 0, room);
+        struct hosted_bounds hosted = {0, 0, 0}; /* what needs no link */
+        if (m->host_update > 0 && b->host > 0)
+            hosted = hosted_most(p->g, m);
+        *seconds = with_link(list, n, (double)s->load - hosted.bytes - (double)b->device,
+                             *seconds - hosted.seconds, room > 0 ? m->d2h : 0, room);
     }
     free(bytes);
     free(list);

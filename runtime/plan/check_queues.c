@@ -61,7 +61,22 @@ static void list_queue(struct copies *c, bool out)
         if (!out)
             c->list[c->n++] = (struct copy){k->in_start, k->in_end, n, k->in_step, k->use_step};
     }
+    for (int32_t n = 0; n < p->n_lodgings && out; n++) {
+        const struct plan_lodging *l = &p->lodgings[n];
+        if (l->out_step >= 0 && l->out_end > 0)
+            c->list[c->n++] =
+                (struct copy){l->out_start, l->out_end, -1 - n, l->out_step, l->out_step};
+    }
     qsort(c->list, (size_t)c->n, sizeof(*c->list), compare_copies);
+}
+
+/* Of a copy: a park, or below 0 a lodging. */
+static const char *copy_name(const struct copies *c, int32_t park)
+{
+    const struct plan *p = c->p;
+    const char *name =
+        c->g->storages[park < 0 ? p->lodgings[-1 - park].storage : p->parks[park].storage].name;
+    return name ? name : "an unnamed storage";
 }
 
 /* A copy that waits for a later step than the one behind it in the queue would make the steps
@@ -72,16 +87,15 @@ static int check_queue(struct copies *c, bool out)
     list_queue(c, out);
     for (int32_t i = 0; i < c->n; i++) {
         const struct copy *a = &c->list[i], *before = i ? &c->list[i - 1] : NULL;
-        const struct plan_park *k = &c->p->parks[a->park];
+        const char *name = copy_name(c, a->park);
         if (!(a->start >= 0) || !(a->end > a->start))
-            return violation(c, "park %d: a copy of %.200s takes no time", (int)a->park,
-                             name_of(c, k));
+            return violation(c, "park %d: a copy of %.200s takes no time", (int)a->park, name);
         if (before && a->start < before->end - slack)
             return violation(c, "park %d: the copy of %.200s starts while the queue is busy",
-                             (int)a->park, name_of(c, k));
+                             (int)a->park, name);
         if (before && a->after < before->after)
             return violation(c, "park %d: %.200s and a copy before it wait for each other",
-                             (int)a->park, name_of(c, k));
+                             (int)a->park, name);
     }
     return 0;
 }
@@ -106,10 +120,13 @@ static void later(double *a, double b)
     *a = b > *a ? b : *a;
 }
 
-/* Of the compute queue: a collective has another, and drags on this one. */
+/* Of the compute queue: a collective has another, and drags on this one; a step on the host has its
+ * own, and nothing of the device waits for it. */
 static double seconds_of(const struct copies *c, int32_t k)
 {
     const struct graph_op *o = op_at(c, k);
+    if (c->p->steps[k].on_host)
+        return 0;
     return o->collective ? PLAN_COMM_DRAG * o->comm_seconds : o->seconds;
 }
 
@@ -168,14 +185,76 @@ static int check_clock(struct copies *c)
     return 0;
 }
 
+/* ---- the host ------------------------------------------------------------------------------- */
+
+static bool step_uses(const struct copies *c, int32_t step, int32_t s)
+{
+    const struct graph_op *o = &c->g->ops[c->p->steps[step].op];
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
+        if (c->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads] == s)
+            return true;
+    return false;
+}
+
+/* What a step on the host uses is there when it begins, and what it makes goes back behind it. */
+static int check_host_step(struct copies *c, int32_t step, double begin, double end)
+{
+    const struct plan *p = c->p;
+    const double slack = 1e-9 * p->seconds;
+    for (int32_t n = 0; n < p->n_lodgings; n++) {
+        const struct plan_lodging *l = &p->lodgings[n];
+        if (l->out_step >= 0 && begin < l->out_end - slack && step_uses(c, step, l->storage))
+            return violation(c, "step %d on the host begins before %.200s is there", (int)step,
+                             copy_name(c, -1 - n));
+    }
+    for (int32_t n = 0; n < p->n_parks; n++) {
+        const struct plan_park *k = &p->parks[n];
+        if (!wraps(k) || !step_uses(c, step, k->storage))
+            continue;
+        if (!k->clean && begin < k->out_end - slack)
+            return violation(c, "step %d on the host begins before %.200s is there", (int)step,
+                             name_of(c, k));
+        if (k->in_start + p->seconds < end - slack)
+            return violation(c, "park %d: %.200s comes back before the host has made it", (int)n,
+                             name_of(c, k));
+    }
+    return 0;
+}
+
+/* The host takes one step after the other; their times stand with the state they change. */
+static int check_host(struct copies *c)
+{
+    const struct plan *p = c->p;
+    double done = 0;
+    for (int32_t k = p->n_body; k < p->n_steps; k++) {
+        double begin = 0, end = 0;
+        for (int32_t n = 0; n < p->n_lodgings && p->steps[k].on_host && end <= 0; n++)
+            if (p->lodgings[n].out_step < 0 && p->lodgings[n].in_step < 0 &&
+                step_uses(c, k, p->lodgings[n].storage)) {
+                begin = p->lodgings[n].out_start;
+                end = p->lodgings[n].out_end;
+            }
+        if (!p->steps[k].on_host)
+            continue;
+        if (!(end > begin) || begin < done - 1e-9 * p->seconds)
+            return violation(c, "step %d on the host begins before the one before it has ended",
+                             (int)k);
+        int rc = check_host_step(c, k, begin, end);
+        if (rc)
+            return rc;
+        done = end;
+    }
+    return 0;
+}
+
 /* A plan made for a machine with other costs keeps its order, but not its times. */
 static bool same_costs(const struct copies *c)
 {
     const struct plan *p = c->p;
     double whole = 0;
     for (int32_t k = 0; k < p->n_steps; k++)
-        whole += (op_at(c, k)->collective ? 0 : op_at(c, k)->seconds) *
-                 (k < p->n_body ? c->g->n_micro : 1);
+        whole +=
+            (op_at(c, k)->collective ? 0 : seconds_of(c, k)) * (k < p->n_body ? c->g->n_micro : 1);
     double differ = whole + p->exposed_seconds + p->exposed_comm - p->seconds;
     return differ <= 1e-9 * whole && differ >= -1e-9 * whole;
 }
@@ -189,7 +268,7 @@ int check_queues(const struct graph *g, const struct plan *p, char message[CKPT_
         collectives |= g->ops[i].collective != GRAPH_LOCAL;
     if (!p->n_parks && !collectives)
         return 0;
-    c.list = malloc(((size_t)p->n_parks + 1) * sizeof(*c.list));
+    c.list = malloc(((size_t)p->n_parks + (size_t)p->n_lodgings + 1) * sizeof(*c.list));
     c.freed = calloc(steps, sizeof(*c.freed));
     c.back = calloc(steps, sizeof(*c.back));
     c.room = calloc(steps, sizeof(*c.room));
@@ -202,8 +281,11 @@ int check_queues(const struct graph *g, const struct plan *p, char message[CKPT_
         rc = check_queue(&c, false);
     if (!rc)
         rc = check_turns(&c);
-    if (!rc && same_costs(&c))
+    bool same = !rc && same_costs(&c);
+    if (same)
         rc = check_clock(&c);
+    if (same && !rc)
+        rc = check_host(&c);
     check_comm_free(c.comm);
     free(c.list);
     free(c.freed);

@@ -30,6 +30,7 @@ struct flow {
     int32_t sent;      /* of x->outs: how many have begun in this step */
     bool carried;      /* head still is of the step before */
     double shift;      /* how long that step took */
+    double host;       /* when the host has done its updates so far */
     int32_t next_in;   /* of x->ins */
     int32_t clear;     /* the step from which on there is room for that one up to its use, or -1 */
 };
@@ -120,10 +121,16 @@ static int32_t clear_from(const struct flow *f, const struct absence *a)
     return k;
 }
 
+/* When the host has made what comes back, in the step before. */
+static double made_at(const struct flow *f, const struct absence *a)
+{
+    return a->bucket >= 0 ? f->x->buckets[a->bucket].end - f->shift : 0;
+}
+
 static void bring(struct flow *f, struct absence *a, int32_t k)
 {
     a->park.in_step = k;
-    a->park.in_start = f->in_free > f->now ? f->in_free : f->now;
+    a->park.in_start = fmax(made_at(f, a), fmax(f->in_free, f->now));
     a->park.in_end = a->park.in_start + copy_seconds(f->x, a, false);
     f->in_free = a->park.in_end;
     for (int32_t j = k; j < a->use_step; j++)
@@ -140,7 +147,7 @@ static void prefetch(struct flow *f, int32_t k, double seconds)
         if (f->clear < 0)
             f->clear = clear_from(f, a);
         if (k < f->clear || !x->gone[x->ins.items[f->next_in]] ||
-            x->committed[k] + f->leaving > f->device - a->bytes)
+            x->committed[k] + f->leaving > f->device - a->bytes || made_at(f, a) > f->now + seconds)
             return;
         bring(f, a, k);
     }
@@ -148,10 +155,32 @@ static void prefetch(struct flow *f, int32_t k, double seconds)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
+/* The host updates one bucket after the other, with what is there: gradient and clip values. */
+static void step_on_host(struct flow *f, int32_t k)
+{
+    struct transfer *x = f->x;
+    struct bucket *b = &x->buckets[x->bucket_at[k]];
+    b->start = fmax(fmax(f->host, f->now), fmax(x->clip_end, x->list[b->value].park.out_end));
+    b->end = f->host = b->start + b->seconds;
+    x->free[k] = x->start[k] = f->now;
+}
+
+static void send_clip(struct flow *f)
+{
+    struct transfer *x = f->x;
+    x->clip_start = fmax(f->out_free, f->now);
+    x->clip_end = x->clip_start + (double)x->g->storages[x->clip].bytes / x->m->d2h_both;
+    f->out_free = x->clip_end;
+}
+
 static void play_step(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
     double seconds = spine_seconds(&x->g->ops[x->p->steps[k].op]), brought = 0;
+    if (x->bucket_at[k] >= 0 && x->buckets[x->bucket_at[k]].taken) {
+        step_on_host(f, k);
+        return;
+    }
     complete_until(f, k, f->now);
     while (f->leaving > 0 && x->committed[k] > f->device - f->leaving)
         wait_out(f, k);
@@ -177,6 +206,8 @@ static void play_step(struct flow *f, int32_t k)
     f->now = start + seconds;
     comm_queue_pass(x->comm, k, f->now, brought);
     send(f, k);
+    if (x->hosted && k == x->clip_step)
+        send_clip(f);
 }
 
 /* The spine waits until collectives are done, so many times in a whole step. */
@@ -205,7 +236,7 @@ static void play(struct flow *f, int32_t head, double shift)
     f->sent = f->next_in = 0;
     f->clear = -1;
     f->shift = shift;
-    f->now = f->in_free = f->comm_waits = f->leaving = 0;
+    f->now = f->in_free = f->comm_waits = f->leaving = f->host = 0;
     comm_queue_start(x->comm);
     f->out_free = f->carried ? x->list[x->outs.items[n - 1]].park.out_end - shift : 0;
     for (int32_t i = 0; i < x->n; i++)
@@ -221,8 +252,8 @@ static void play(struct flow *f, int32_t head, double shift)
             end_body(f);
     }
     wait_collectives(f, 1);
-    if (f->drains && f->out_free > f->now)
-        f->now = f->out_free;
+    if (f->drains)
+        f->now = fmax(f->now, fmax(f->out_free, f->host));
     complete_until(f, x->p->n_steps, f->now);
 }
 
@@ -233,7 +264,7 @@ static double left_over(const struct flow *f, int32_t head)
     double sum = 0;
     for (int32_t i = head; i < x->outs.n; i++)
         sum += x->list[x->outs.items[i]].park.out_end;
-    return sum;
+    return sum + f->host;
 }
 
 /*
@@ -285,7 +316,8 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
         if (f.now > limit)
             return;
         double now_left = left_over(&f, f.head);
-        bool same = f.head == head && (head == x->outs.n || (f.now == shift && now_left == left));
+        bool same = f.head == head &&
+                    ((head == x->outs.n && !x->hosted) || (f.now == shift && now_left == left));
         if (f.drains || same)
             break;
         head = f.head;

@@ -145,6 +145,20 @@ static void count_written(const struct graph *g, const struct plan *p, struct pl
     }
 }
 
+/* A storage parks round the end of the step once. */
+static void count_optimizer(const struct graph *g, const struct plan *p, struct plan_summary *s)
+{
+    for (int32_t i = 0; i < p->n_parks; i++) {
+        const struct graph_storage *t = &g->storages[p->parks[i].storage];
+        bool wraps = p->parks[i].use_step <= p->parks[i].out_step;
+        s->streamed += t->kind == KIND_OPTIMIZER && wraps ? t->bytes : 0;
+    }
+    for (int32_t i = 0; i < p->n_lodgings; i++) {
+        const struct graph_storage *t = &g->storages[p->lodgings[i].storage];
+        s->hosted += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
+    }
+}
+
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
     int32_t turn;
@@ -152,6 +166,7 @@ void plan_summarize(const struct graph *g, const struct plan *p, struct plan_sum
     count_storages(g, s);
     count_steps(g, p, s, &turn);
     count_written(g, p, s);
+    count_optimizer(g, p, s);
     for (int32_t i = 0; i < p->n_instances; i++) {
         const struct plan_instance *t = &p->instances[i];
         if (t->storage < 0)

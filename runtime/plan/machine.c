@@ -75,15 +75,16 @@ static const struct member {
     const char *name;
     enum member_type type;
     size_t offset;
-    bool of_links; /* may be missing: then it is that of the built-in machine */
+    bool optional; /* may be missing: then it is that of the built-in machine */
+    bool of_links;
 } members[] = {
 #define ROW(name, type)                                                                            \
     {                                                                                              \
-#name, type, offsetof(struct machine, name), false                                         \
+#name, type, offsetof(struct machine, name), false, false                                  \
     }
 #define LINK_ROW(name, field, type)                                                                \
     {                                                                                              \
-        name, type, offsetof(struct machine, links.field), true                                    \
+        name, type, offsetof(struct machine, links.field), true, true                              \
     }
     ROW(memory, MEMBER_BYTES),
     ROW(process, MEMBER_OPTIONAL_BYTES),
@@ -95,6 +96,7 @@ static const struct member {
     ROW(d2h_both, MEMBER_RATE),
     ROW(h2d_both, MEMBER_RATE),
     ROW(host_bandwidth, MEMBER_RATE),
+    {"host_update", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_update), true, false},
     ROW(nvme_read, MEMBER_OPTIONAL_RATE),
     ROW(nvme_write, MEMBER_OPTIONAL_RATE),
     ROW(nvme_endurance, MEMBER_OPTIONAL_RATE),
@@ -200,7 +202,7 @@ static const struct range {
 
 static void get_member(struct reader *r, const json_t *root, const struct member *row, void *m)
 {
-    bool left_out = row->of_links && !json_object_get(root, row->name);
+    bool left_out = row->optional && !json_object_get(root, row->name);
     const json_t *value = left_out ? NULL : get(r, root, row->name);
     void *field = (char *)m + row->offset;
     if (!value)

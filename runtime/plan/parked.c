@@ -93,7 +93,13 @@ static const struct policy policies[] = {
     {.states = .25, .weights = true},
     {.states = 1, .spare = .1},
     {.states = 1, .weights = true, .spare = .1},
+    /* These last.  1: what the host can do while the device updates and goes forward. */
+    {.states = 1, .hosted = .5},
+    {.states = 1, .hosted = .75},
+    {.states = 1, .hosted = 1},
+    {.states = 1, .hosted = 1.6},
 };
+#define HOSTED   4 /* so many of them */
 #define POLICIES ((int)(sizeof(policies) / sizeof(*policies)))
 
 /* What an option comes to under its best policy. */
@@ -112,6 +118,7 @@ struct search {
     double limit;                 /* what takes as long is not wanted */
     struct candidate *candidates; /* per option */
     int32_t best;                 /* option, or -1 */
+    struct hosted_bounds hosted;  /* what the host can take */
 };
 
 /* What a plan must beat. */
@@ -126,7 +133,7 @@ static double least_seconds(const struct search *x, int32_t option)
 {
     const struct option *o = &x->pf->options.data[option];
     double excess = (double)o->load + (double)x->pf->p->persistent - (double)x->device;
-    return fmax(o->seconds, excess / x->m->h2d_both);
+    return fmax(o->seconds - x->hosted.seconds, (excess - x->hosted.bytes) / x->m->h2d_both);
 }
 
 static int try_policy(struct search *x, int32_t option, const struct policy *how,
@@ -170,6 +177,13 @@ static int refine(struct search *x, int32_t option, struct transfer *t)
             rc = try_policy(x, option, &less, t);
         if (!rc)
             rc = try_policy(x, option, &more, t);
+        less = more = c->policy;
+        less.hosted = fmax(0, less.hosted - step * x->hosted.share);
+        more.hosted = fmin(1, more.hosted + step * x->hosted.share);
+        if (!rc && less.hosted < c->policy.hosted)
+            rc = try_policy(x, option, &less, t);
+        if (!rc && t->n_buckets > 0)
+            rc = try_policy(x, option, &more, t);
     }
     return rc;
 }
@@ -187,8 +201,12 @@ static int look(struct search *x, int32_t option, bool again)
         rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
     if (!rc && again)
         rc = try_policy(x, option, &x->candidates[option].policy, t);
-    for (int i = 0; i < POLICIES && !rc && !again; i++)
-        rc = try_policy(x, option, &policies[i], t);
+    int policies_here = rc || t->n_buckets ? POLICIES : POLICIES - HOSTED;
+    for (int i = 0; i < policies_here && !rc && !again; i++) {
+        struct policy how = policies[i];
+        how.hosted = fmin(1, how.hosted * x->hosted.share);
+        rc = try_policy(x, option, &how, t);
+    }
     if (!rc && x->best == option)
         rc = refine(x, option, t);
     transfer_free(t);
@@ -350,6 +368,8 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
     *out = NULL;
     x.candidates = malloc(((size_t)pf->n + 1) * sizeof(*x.candidates));
     int rc = x.candidates ? 0 : CKPT_ENOMEM;
+    if (m->host_update > 0 && b->host > 0)
+        x.hosted = hosted_most(pf->p->g, m);
     for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++)
         rc = search_within(&x, (int64_t)(shares[i] * (double)device), out);
     if (!rc && !*out)

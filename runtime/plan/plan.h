@@ -175,7 +175,8 @@ struct plan_lodging {
     int32_t storage;
     int32_t out_step, in_step; /* or -1: there is no such copy; or out_step comes before in_step */
     int64_t tier_offset;
-    double out_start, out_end, in_start, in_end; /* as in a park; of one queue with theirs */
+    double out_start, out_end, in_start, in_end; /* as in a park; of one queue with theirs.  Of
+                                                  * state: out is when the host updates it. */
 };
 
 /* An NVMe tier is reached through slots in host memory, the same number for each direction. */
@@ -267,7 +268,8 @@ int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, in
 /* Bytes by purpose for the table a person sees. */
 struct plan_summary {
     int64_t parameters, gradients, optimizer, kept, recomputed, workspace;
-    int64_t nvme_written; /* in a whole step */
+    int64_t nvme_written;     /* in a whole step */
+    int64_t streamed, hosted; /* of the optimizer's bytes: parked, and updated on the host */
     int32_t recomputed_ops;
 };
 void plan_summarize(const struct graph *g, const struct plan *p, struct plan_summary *s);

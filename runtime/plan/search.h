@@ -222,6 +222,12 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
                    int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
 /* The schedule of an option without addresses. */
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
+/* What the host could take of a step's time and of the device's bytes at most, and the share of it
+ * that takes as long as the update and the forward pass. */
+struct hosted_bounds {
+    double seconds, bytes, share;
+};
+struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m);
 /* The fastest plan with parks that is found within device bytes and takes less than limit seconds;
  * *plan NULL if none is. */
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,

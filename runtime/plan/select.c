@@ -42,6 +42,7 @@ static int32_t count_needed(struct transfer *x)
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
             count_absence(x, &x->list[i], x->needed);
+    change(x->needed, 0, n, -x->hosted_bytes);
     for (int32_t k = 0; k < n; k++) {
         now += x->needed[k];
         x->needed[k] = x->whole[k] + now;
@@ -80,9 +81,11 @@ static void append(const struct ranking *from, int32_t first, int32_t last, stru
         to->items[to->n++] = from->items[i];
 }
 
+/* What is updated on the host is no state of the device. */
 static int64_t bytes_of(const struct transfer *x, int32_t state)
 {
-    return x->list[x->states.items[state]].bytes;
+    const struct absence *a = &x->list[x->states.items[state]];
+    return x->lodged[a->storage] ? 0 : a->bytes;
 }
 
 /* Puts the states in order: those that the update uses first and those it uses last, by shares of
@@ -124,7 +127,8 @@ static bool relieve(struct transfer *x, int32_t step, int64_t device, int64_t *r
     bool any = false;
     for (int32_t i = 0; i < x->order.n && over > 0; i++) {
         struct absence *a = &x->list[x->order.items[i]];
-        if (a->taken || !is_away(a, step) || !take(x, x->order.items[i], room))
+        bool lodged = a->state && x->lodged[a->storage];
+        if (a->taken || lodged || !is_away(a, step) || !take(x, x->order.items[i], room))
             continue;
         over -= a->bytes;
         any = true;
@@ -140,6 +144,7 @@ int64_t transfer_choose(struct transfer *x, const struct policy *how, int64_t de
     device -= (int64_t)(how->spare * (double)device);
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
+    room = hosted_choose(x, how->hosted, room);
     set_order(x, how);
     do
         peak = count_needed(x);

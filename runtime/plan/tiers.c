@@ -93,6 +93,8 @@ static void assign_home(struct transfer *x, int32_t i, bool *fits)
     enum fate tier = t->home == HOME_HOST   ? FATE_PARK_HOST
                      : t->home == HOME_NVME ? FATE_PARK_NVME
                                             : tier_for(x, a->bytes);
+    if (x->lodged[a->storage] && tier != FATE_PARK_HOST)
+        tier = FATE_STAY;
     int64_t offset = t->home_offset;
     if (tier == FATE_STAY) {
         *fits = false;
@@ -118,11 +120,17 @@ int transfer_assign(struct transfer *x, bool *fits)
         for (int32_t i = 0; i < x->n; i++) {
             const struct absence *a = &x->list[i];
             bool first = i == 0 || x->list[i - 1].storage != a->storage;
-            bool parked = a->taken;
+            bool parked = a->taken || x->lodged[a->storage];
             for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
                 parked |= x->list[j].taken;
             if (a->instance < 0 && first && parked && a->state == (states > 0))
                 assign_home(x, i, fits);
         }
+    if (x->hosted) {
+        int64_t bytes = x->g->storages[x->clip].bytes;
+        x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST];
+        *fits &= bytes <= room_in(x, FATE_PARK_HOST);
+        x->tier[TIER_HOST] += bytes;
+    }
     return rc;
 }

@@ -109,8 +109,12 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     rank_absences(x, RANK_STATES, x->keys, &x->states);
     rank_absences(x, RANK_WEIGHTS, x->keys, &x->weights);
     rank_absences(x, RANK_ACTIVATIONS, x->keys, &x->activations);
-    *out = x;
-    return 0;
+    rc = hosted_find(x);
+    if (rc)
+        transfer_free(x);
+    else
+        *out = x;
+    return rc;
 }
 
 void transfer_free(struct transfer *x)
@@ -133,6 +137,10 @@ void transfer_free(struct transfer *x)
     free(x->start);
     free(x->gone);
     free(x->keys);
+    free(x->buckets);
+    free(x->bucket_at);
+    free(x->bucket_order);
+    free(x->lodged);
     free(x);
 }
 
@@ -226,10 +234,10 @@ int transfer_rewrite(struct transfer *x)
     p->nvme_bytes = x->tier[TIER_NVME];
     p->seconds += x->exposed_comm - p->exposed_comm;
     p->exposed_comm = x->exposed_comm;
-    p->exposed_seconds = fmax(0, x->seconds - p->seconds); /* sums in another order round */
+    p->exposed_seconds = fmax(0, x->seconds - (p->seconds - x->hosted_seconds)); /* sums round */
     p->seconds = x->seconds;
     for (int32_t i = 0; i < p->n_parks; i++)
         if (p->parks[i].tier == FATE_PARK_NVME)
             p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
-    return 0;
+    return hosted_rewrite(x);
 }

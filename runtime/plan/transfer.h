@@ -14,7 +14,18 @@ struct absence {
     bool needed; /* a storage that is parked anywhere must be parked here too */
     bool forced; /* it is parked in any case: its home is in a tier */
     bool taken, skipped;
+    int32_t bucket;        /* its value leaves with the gradient, for this one; or -1 */
     struct plan_park park; /* if taken */
+};
+
+/* An update that may run on the host. */
+struct bucket {
+    int32_t step, value; /* of the plan; the absence of its value round the end of the step */
+    int32_t sent;        /* the step behind which the gradient may go */
+    int64_t state;       /* bytes that then live in the host tier */
+    double seconds;      /* on the host */
+    bool taken;
+    double start, end; /* if taken */
 };
 
 /* The absences of a plan without parks, those of one storage together, in the order of out_step. */
@@ -28,6 +39,7 @@ struct policy {
                       first, which soon goes out again and makes room */
     bool weights;  /* parameters go before activations, instead of behind all else */
     double spare;  /* this share of the device is left for what comes back early */
+    double hosted; /* this share of what the host can update is updated there */
 };
 
 /* Absences in an order. */
@@ -59,7 +71,23 @@ struct transfer {
     struct place_key *keys;   /* for sorting */
     struct comm_queue *comm;  /* of the plan, or NULL */
     double exposed_comm;      /* by the clock, as seconds */
+    struct bucket *buckets;
+    int32_t n_buckets, *bucket_at;  /* per step, or -1 */
+    struct place_key *bucket_order; /* in which they are taken */
+    int32_t clip, clip_step;     /* the clip values that they need, and the step that makes them */
+    int64_t clip_offset;         /* of these in the host tier */
+    double clip_start, clip_end; /* of their copy */
+    int32_t hosted;              /* buckets taken */
+    int64_t hosted_bytes;        /* of their state */
+    double hosted_seconds;       /* what their updates would take on the device */
+    bool *lodged;                /* per storage: state or value of a bucket taken */
 };
+
+/* Lists the buckets.  Takes a share of them, as far as there is room in the tiers: returns what is
+ * left of that.  Writes those taken into the plan. */
+int hosted_find(struct transfer *x);
+int64_t hosted_choose(struct transfer *x, double share, int64_t room);
+int hosted_rewrite(struct transfer *x);
 
 int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
                  struct plan *p, struct transfer **x);

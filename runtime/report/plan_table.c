@@ -124,6 +124,10 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
+    struct plan_summary s;
+    plan_summarize(p->graph, plan, &s);
+    row(f, "  streamed", s.streamed, "of it, from a tier and back in each update");
+    row(f, "  updated on the host", s.hosted, "of it, where it stays");
     bool narrow = p->tape->grad_dtype == CKPT_BF16 && i.n_micro == 1;
     row(f, "gradients", i.gradient_bytes,
         narrow ? "beside those that take the rooms of weights" : "fp32");
@@ -134,8 +138,6 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             p->graph->ops[plan->steps[plan->peak_step].op].name);
     tier_row(f, p->c, TIER_HOST, i.host_bytes);
     tier_row(f, p->c, TIER_NVME, i.nvme_bytes);
-    struct plan_summary s;
-    plan_summarize(p->graph, plan, &s);
     char wear[WEAR_TEXT];
     row(f, "written to NVMe", s.nvme_written,
         wear_text(wear, &p->c->machine, s.nvme_written, plan->seconds));

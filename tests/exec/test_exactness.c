@@ -409,6 +409,43 @@ static void test_planned(void **state)
     check_planned(3, true);
 }
 
+/* What the planner itself lets the host update, on a machine whose host is fast. */
+static void test_planned_on_host(void **state)
+{
+    (void)state;
+    enum { STEPS = 3 };
+    struct small r = small_make(CKPT_BF16, 1450, 1, true), hosted;
+    struct machine fast = machine_cpu;
+    struct ckpt_program_info info;
+    struct force_count n;
+    char path[64], message[CKPT_MESSAGE];
+    ckpt *c;
+    ckpt_program *p;
+    r.adamw.grad_dtype = CKPT_BF16;
+    hosted = r;
+    small_open(&r, &c, &p);
+    ckpt_program_info(p, &info);
+    small_train(&r, c, p, 0, STEPS);
+    small_collect(&r, c);
+    ckpt_close(c);
+    fast.host_update = 1e13;
+    small_path(path, sizeof path, "machine");
+    assert_int_equal(machine_write(&fast, path, message), 0);
+    hosted.options.machine = path;
+    hosted.options.vram = info.planned_peak / 2;
+    hosted.options.host = INT64_C(1) << 30;
+    small_open(&hosted, &c, &p);
+    force_count(p->graph, p->plan, &n);
+    assert_true(n.stepped > 0 && n.written > 0);
+    small_train(&hosted, c, p, 0, STEPS);
+    small_collect(&hosted, c);
+    ckpt_close(c);
+    expect_same(&r, &hosted, "planned on the host");
+    free(r.state);
+    free(hosted.state);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest some[] = {
@@ -420,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_fp32_even),
         cmocka_unit_test(test_bf16_odd),
         cmocka_unit_test(test_planned),
+        cmocka_unit_test(test_planned_on_host),
     };
     int failed = cmocka_run_group_tests(some, NULL, NULL);
     return small_on_gpu() ? failed : failed + cmocka_run_group_tests(others, NULL, NULL);

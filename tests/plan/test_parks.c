@@ -448,6 +448,77 @@ static void test_gradients_in_values(void **state)
     graph_free(g);
 }
 
+/* ---- updates on the host --------------------------------------------------------------------- */
+
+/* State by state half as large as what fits, on a machine whose host updates fast. */
+static struct fixture hosted(void)
+{
+    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
+    struct fixture f = {.g = model_stdit_shape(&shape, &machine_cuda)};
+    struct machine fast = machine;
+    struct plan *all = make(f.g, INT64_MAX, 0, 0);
+    struct budgets b = {.device = all->persistent / 2, .host = INT64_C(1) << 40};
+    char message[CKPT_MESSAGE];
+    fast.host_update = 1e11;
+    if (plan_make(f.g, &fast, &b, 0, &f.p, message) || plan_check(f.g, f.p, message))
+        fail_msg("%s", message);
+    plan_free(all);
+    return f;
+}
+
+static struct plan_lodging *find_lodging(const struct fixture *f, bool state)
+{
+    for (int32_t i = 0; i < f->p->n_lodgings; i++)
+        if ((f->p->lodgings[i].out_step < 0) == state)
+            return &f->p->lodgings[i];
+    fail_msg("no such lodging");
+    return NULL;
+}
+
+static void test_updates_on_host(void **state)
+{
+    (void)state;
+    struct fixture f = hosted();
+    struct plan_summary s;
+    int32_t steps = 0;
+    char path[] = "/tmp/ckpt-parks-XXXXXX", message[CKPT_MESSAGE];
+    for (int32_t k = 0; k < f.p->n_steps; k++)
+        steps += f.p->steps[k].on_host;
+    plan_summarize(f.g, f.p, &s);
+    assert_true(steps > 0 && s.hosted > 0 && s.hosted + s.streamed <= s.optimizer);
+    struct plan *without = make(f.g, f.p->budgets.device, INT64_C(1) << 40, 0), *again;
+    assert_true(f.p->seconds < without->seconds);
+    close(mkstemp(path));
+    assert_int_equal(plan_write(f.g, f.p, path, message), 0);
+    assert_int_equal(plan_read(f.g, path, &again, message), 0);
+    assert_int_equal(plan_check(f.g, again, message), 0);
+    unlink(path);
+    plan_free(again);
+    plan_free(without);
+    done(&f);
+}
+
+/* The host begins before what it uses is there, does two things at once, or what it makes is copied
+ * before; the state has a place on the device, too. */
+static void test_host_faults(void **state)
+{
+    (void)state;
+    struct fixture f = hosted();
+    double sent = find_lodging(&f, false)->out_end, end = find_lodging(&f, true)->out_end;
+    for (int32_t i = 0; i < f.p->n_lodgings; i++)
+        if (f.p->lodgings[i].out_step < 0 && f.p->lodgings[i].out_start > 0)
+            f.p->lodgings[i].out_start -= sent;
+    expect_fault(&f, "host begins before");
+    f = hosted();
+    for (int32_t i = 0; i < f.p->n_lodgings; i++)
+        if (f.p->lodgings[i].out_step < 0 && f.p->lodgings[i].out_end == end)
+            f.p->lodgings[i].out_end += 2 * f.p->seconds;
+    expect_fault(&f, "host");
+    f = hosted();
+    f.p->persistent += f.g->storages[find_lodging(&f, true)->storage].bytes;
+    expect_fault(&f, "persistent storages take");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +543,8 @@ int main(void)
         cmocka_unit_test(test_clean_activation),
         cmocka_unit_test(test_absences),
         cmocka_unit_test(test_gradients_in_values),
+        cmocka_unit_test(test_updates_on_host),
+        cmocka_unit_test(test_host_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
