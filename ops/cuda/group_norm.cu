@@ -55,26 +55,6 @@ __device__ __forceinline__ void load_rows(vec<T, V> (&v)[N], const T *x, const s
     }
 }
 
-/* The values of a vector.  A word of two bf16 takes one operation each. */
-template <int V> __device__ __forceinline__ void unpack(float (&to)[V], const vec<float, V> &v)
-{
-#pragma unroll
-    for (int j = 0; j < V; j++)
-        to[j] = v.at[j];
-}
-
-template <int V> __device__ __forceinline__ void unpack(float (&to)[V], const vec<bf16, V> &v)
-{
-    const uint32_t *word = reinterpret_cast<const uint32_t *>(&v);
-    if (V == 1)
-        to[0] = to_float(v.at[0]);
-#pragma unroll
-    for (int j = 0; j + 1 < V; j += 2) {
-        to[j] = __uint_as_float(word[j / 2] << 16);
-        to[j + 1] = __uint_as_float(word[j / 2] & 0xffff0000u);
-    }
-}
-
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 /* Mean and squared deviations of `count` values of each channel. */
@@ -97,34 +77,26 @@ __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V
     a.count = total;
 }
 
-/* Moments of the rows that are in registers, all of them or the first few: mean first, then
- * deviations from it. */
-template <typename T, int V, bool ALL>
+/* Moments of the rows that are in registers: mean first, then deviations from it. */
+template <typename T, int V>
 __device__ __forceinline__ void add_rows(struct moments<V> &a, const vec<T, V> (&v)[STEP], int rows)
 {
-    float mean[V] = {}, squares[V] = {}, share = ALL ? 1.f / STEP : 1.f / (float)rows;
+    float mean[V], squares[V], share = 1.f / (float)rows;
 #pragma unroll
-    for (int i = 0; i < STEP; i++) {
-        float x[V];
-        unpack(x, v[i]);
+    for (int j = 0; j < V; j++) {
+        float sum = 0.f, square = 0.f;
 #pragma unroll
-        for (int j = 0; j < V; j++)
-            mean[j] += x[j];
-    }
+        for (int i = 0; i < STEP; i++)
+            sum += to_float(v[i].at[j]);
+        mean[j] = sum * share;
 #pragma unroll
-    for (int j = 0; j < V; j++)
-        mean[j] *= share;
-#pragma unroll
-    for (int i = 0; i < STEP; i++) {
-        float x[V];
-        unpack(x, v[i]);
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            float d = ALL || i < rows ? x[j] - mean[j] : 0.f;
-            squares[j] = fmaf(d, d, squares[j]);
+        for (int i = 0; i < STEP; i++) {
+            float d = to_float(v[i].at[j]) - mean[j];
+            square += i < rows ? d * d : 0.f;
         }
+        squares[j] = square;
     }
-    join<V>(a, mean, squares, ALL ? (float)STEP : (float)rows);
+    join<V>(a, mean, squares, (float)rows);
 }
 
 /* Joins the moments of the threads that share channels; the result is in the first of them. */
@@ -160,10 +132,8 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t row = p.first; p.active && row < p.rows; row += STEP * t.k.at_once) {
         vec<T, V> v[STEP];
         load_rows(v, x, t, p, row);
-        if (row + (STEP - 1) * t.k.at_once < p.rows)
-            add_rows<T, V, true>(a, v, STEP);
-        else
-            add_rows<T, V, false>(a, v, (int)((p.rows - row + t.k.at_once - 1) / t.k.at_once));
+        int64_t left = (p.rows - row + t.k.at_once - 1) / t.k.at_once;
+        add_rows<T, V>(a, v, (int)min((int64_t)STEP, left));
     }
     join_threads<V>(a, t);
     if (p.first || !p.active)
@@ -278,15 +248,10 @@ map_of(const struct task &t, const struct place &p, const T *w, const T *b, cons
     return m;
 }
 
-/* 1 / (1 + exp(-z)).  What is smaller than a normal number is 0, which saves half the operations.
- */
 __device__ __forceinline__ float
 sigmoid(float z)
 {
-    float power, result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(z * -1.44269504f)); /* log2(e) */
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.f + power));
-    return result;
+    return __fdividef(1.f, 1.f + __expf(-z)); /* of a large denominator 0 */
 }
 
 template <typename T, int V, bool SILU>
@@ -303,10 +268,9 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < PAIRS; i++) {
             int64_t at = row + i * t.k.at_once;
             float z[V];
-            unpack(z, v[i]);
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                z[j] = (z[j] - m.mean[j]) * m.slope[j] + m.bias[j];
+                z[j] = (to_float(v[i].at[j]) - m.mean[j]) * m.slope[j] + m.bias[j];
                 if (SILU)
                     z[j] *= sigmoid(z[j]);
             }
@@ -368,15 +332,13 @@ __global__ void __launch_bounds__(THREADS)
         load_rows(dv, dy, t, p, row);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            float away[V], d[V];
-            unpack(away, v[i]);
-            unpack(d, dv[i]);
+            bool inside = row + i * t.k.at_once < p.rows;
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                away[j] -= m.mean[j];
-                d[j] = before_silu<SILU>(d[j], away[j] * m.slope[j] + m.bias[j]);
-                flat[j] += d[j]; /* 0 behind the end: dy is */
-                tilted[j] += d[j] * away[j];
+                float away = to_float(v[i].at[j]) - m.mean[j];
+                float d = before_silu<SILU>(to_float(dv[i].at[j]), away * m.slope[j] + m.bias[j]);
+                flat[j] += inside ? d : 0.f;
+                tilted[j] += inside ? d * away : 0.f;
             }
         }
     }
@@ -474,17 +436,15 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             int64_t at = row + i * t.k.at_once;
-            float away[V], d[V];
-            unpack(away, v[i]);
-            unpack(d, dv[i]);
+            float out[V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                away[j] -= m.mean[j];
-                d[j] = before_silu<SILU>(d[j], away[j] * m.slope[j] + m.bias[j]);
-                d[j] = m.slope[j] * d[j] - shift[j] - curve[j] * away[j];
+                float away = to_float(v[i].at[j]) - m.mean[j];
+                float d = before_silu<SILU>(to_float(dv[i].at[j]), away * m.slope[j] + m.bias[j]);
+                out[j] = m.slope[j] * d - shift[j] - curve[j] * away;
             }
             if (at < p.rows)
-                store_floats(dx + p.offset + at * t.s.c, d);
+                store_floats(dx + p.offset + at * t.s.c, out);
         }
     }
 }
