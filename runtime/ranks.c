@@ -17,6 +17,24 @@ void ranks_join(ckpt *c, struct comm *comm, int zero)
         c->options.plan_out = c->options.graph_out = c->options.machine_out = NULL;
 }
 
+/* A number stands for so many ranks of which none is there: enough to plan. */
+static int imagine(ckpt *c, const char *where)
+{
+    char *end;
+    long n = strtol(where, &end, 10);
+    if (*end || n < 1 || n > 1 << 20)
+        return error_set(CKPT_EINVAL, "--ranks %.80s: a number of ranks is 1 to %d", where,
+                         1 << 20);
+    if (!c->options.plan_only)
+        return error_set(CKPT_EINVAL,
+                         "--ranks %ld: with a number of ranks there is only a plan: add "
+                         "--plan-only, or say where they meet",
+                         n);
+    c->ranks = (int)n;
+    c->zero = c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero;
+    return 0;
+}
+
 int ranks_open(ckpt *c)
 {
     const char *where = c->options.ranks, *token = getenv("SLURM_JOB_ID");
@@ -27,6 +45,8 @@ int ranks_open(ckpt *c)
     c->ranks = 1;
     if (!where || !*where || !strcmp(where, "none"))
         return 0;
+    if (*where >= '0' && *where <= '9')
+        return imagine(c, where);
     comm_launched_as(&m.rank, &m.size);
     if (!strcmp(where, "mpi"))
         rc = comm_open_mpi(&comm, deadline);
@@ -131,7 +151,7 @@ int ranks_lay_out(ckpt *c)
 {
     if (c->ranks < 2 || c->layout)
         return 0;
-    int rc = find_hosts(c);
+    int rc = c->comm ? find_hosts(c) : 0;
     if (rc)
         return rc;
     rc = make_layout(c);

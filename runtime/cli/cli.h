@@ -30,6 +30,9 @@ struct plan_options {
     int64_t vram, host;
     bool sweep;
     int64_t points;
+    /* of --world */
+    int64_t world, hosts; /* 0: not asked for; as many as the machine file says */
+    const char *link_file;
     /* of --place */
     const char *place; /* a CSV file */
     int64_t capacity;  /* bytes to reach; 0: as low as can be */
@@ -57,6 +60,8 @@ void cli_print_plan(const struct plan_job *job, FILE *f);
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans);
 int cli_sweep(const struct plan_job *job);
+/* Numbers of ranks up to o->world. */
+int cli_world(struct plan_job *job);
 int cli_explain(const struct plan_job *job, const char *name);
 
 /* ---- ckpt machine --------------------------------------------------------------------------- */

@@ -25,7 +25,15 @@ static const struct ckpt_option plan_table[] = {
      "write the memory over the step as an HTML page"},
     {"sweep", CKPT_OPT_FLAG, FIELD(sweep), NULL, "print step time against device budget"},
     {"points", CKPT_OPT_INT, FIELD(points), "N", "budgets of a sweep, 2 to 1000 (default 24)"},
-    {"svg", CKPT_OPT_STRING, FIELD(svg), "FILE", "draw the sweep"},
+    {"world", CKPT_OPT_INT, FIELD(world), "N",
+     "print a rank's memory and step for 1, 2, 4 to N ranks and the ways to share; the graph is "
+     "one "
+     "of several ranks (--ranks 2 --plan-only --graph-out FILE)"},
+    {"hosts", CKPT_OPT_INT, FIELD(hosts), "H",
+     "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)"},
+    {"link-file", CKPT_OPT_STRING, FIELD(link_file), "FILE",
+     "with --world: links between ranks, instead of those in the machine file"},
+    {"svg", CKPT_OPT_STRING, FIELD(svg), "FILE", "draw the sweep, or with --world the curve"},
     {"place", CKPT_OPT_STRING, FIELD(place), "FILE",
      "only give the buffers of a CSV file (id,lower,upper,size) addresses"},
     {"capacity", CKPT_OPT_SIZE, FIELD(capacity), "SIZE",
@@ -52,10 +60,31 @@ static int check_options(const struct plan_options *o)
         return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
     if (o->points < 2 || o->points > 1000)
         return cli_usage("--points %lld: give 2 to 1000", (long long)o->points);
-    if (o->svg && !o->sweep)
-        return cli_usage("--svg draws a sweep: add --sweep");
+    if (o->svg && !o->sweep && !o->world)
+        return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
     if (o->plan_in && (o->sweep || o->out))
         return cli_usage("--plan-in shows a plan that is there: leave out --sweep and --out");
+    return 0;
+}
+
+static int check_world(const struct plan_options *o)
+{
+    if (!o->world && (o->hosts || o->link_file))
+        return cli_usage("--hosts and --link-file say where the ranks of --world are: add --world");
+    if (!o->world)
+        return 0;
+    if (o->world < 1 || o->world > 1 << 20)
+        return cli_usage("--world %lld: give 1 to %d ranks", (long long)o->world, 1 << 20);
+    if (o->hosts < 0 || o->hosts > o->world)
+        return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
+                         (long long)o->world, (long long)o->world);
+    if (!o->machine)
+        return cli_usage("--world: on what machine? add --machine");
+    if (o->host || o->nvme)
+        return cli_usage("--world plans without lower tiers: leave out --host and --nvme");
+    if (o->sweep || o->plan_in || o->out || o->explain || o->timeline)
+        return cli_usage("--world makes no plan file: leave out --sweep, --plan-in, --out, "
+                         "--explain and --timeline");
     return 0;
 }
 
@@ -135,12 +164,14 @@ int cli_plan(int argc, char **argv)
     if (rc)
         return rc < 0 ? 0 : rc;
     rc = check_options(&o);
+    if (!rc)
+        rc = check_world(&o);
     if (!rc && o.place)
         return cli_place(&o);
     if (!rc)
         rc = read_job(&job);
     if (!rc)
-        rc = o.sweep ? cli_sweep(&job) : show_plan(&job);
+        rc = o.world ? cli_world(&job) : o.sweep ? cli_sweep(&job) : show_plan(&job);
     plan_free(job.plan);
     graph_free(job.graph);
     machine_free(&job.machine);

@@ -149,7 +149,7 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
         if (failed)
             return fail_with(c, failed, message);
     }
-    int rc = c->ranks > 1 ? ranks_agree(c, p->graph, opt) : 0;
+    int rc = c->comm ? ranks_agree(c, p->graph, opt) : 0;
     if (!rc)
         rc = program_take_algorithms(p);
     if (!rc)

@@ -58,7 +58,7 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
 {
     ckpt *c = p->c;
     bool differ;
-    int n = c->ranks, rank = least(all, n, offsetof(struct room, left), &differ);
+    int n = c->comm ? c->ranks : 1, rank = least(all, n, offsetof(struct room, left), &differ);
     int64_t left = all[rank].left;
     bool said = *c->least != '\0'; /* when the program before this one was planned */
     rank = least(all, n, offsetof(struct room, budget), &differ);
@@ -87,7 +87,7 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 {
     ckpt *c = p->c;
     struct room own = room_of(p);
-    if (c->ranks == 1) {
+    if (!c->comm) {
         take_least(p, &own, b);
         return 0;
     }
@@ -127,7 +127,7 @@ static int tell(ckpt *c, void *data, size_t bytes)
 int program_decide(struct ckpt_program *p, bool *decision)
 {
     int32_t yes = *decision;
-    int rc = p->c->ranks > 1 ? tell(p->c, &yes, sizeof yes) : 0;
+    int rc = p->c->comm ? tell(p->c, &yes, sizeof yes) : 0;
     *decision = yes != 0;
     return rc;
 }
@@ -157,7 +157,7 @@ int program_share_plan(struct ckpt_program *p, int rc)
 {
     ckpt *c = p->c;
     char message[CKPT_MESSAGE];
-    if (c->ranks == 1)
+    if (!c->comm)
         return rc;
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)

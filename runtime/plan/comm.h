@@ -12,6 +12,10 @@
 double collective_seconds(const struct links *l, enum graph_collective kind, double bytes,
                           int64_t ranks);
 
+/* Seconds that the same share takes in the ranks of several groups, in other hosts, to be summed.
+ */
+double replica_seconds(const struct links *l, double bytes, int64_t groups);
+
 /* The bytes of the whole of a collective in a graph. */
 int64_t collective_bytes(const struct graph *g, const struct graph_op *o);
 

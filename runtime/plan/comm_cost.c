@@ -49,6 +49,14 @@ double collective_seconds(const struct links *l, enum graph_collective kind, dou
     return latency + seconds;
 }
 
+double replica_seconds(const struct links *l, double bytes, int64_t groups)
+{
+    if (groups < 2)
+        return 0;
+    double n = (double)groups, hops = fmin(n - 1, ceil(log2(n)));
+    return 2 * (hops * l->net_latency + (n - 1) / n * bytes / l->net);
+}
+
 int64_t collective_bytes(const struct graph *g, const struct graph_op *o)
 {
     bool scatters = o->collective == GRAPH_REDUCE_SCATTER;

@@ -21,7 +21,8 @@ static double estimate(const struct graph *g, const struct graph_op *o, const st
 {
     if (o->collective)
         return collective_seconds(&m->links, o->collective, (double)collective_bytes(g, o),
-                                  o->ranks);
+                                  o->ranks) +
+               replica_seconds(&m->links, (double)collective_bytes(g, o) / o->ranks, o->replicas);
     double by_flops = o->flops / m->flops, by_bytes = o->bytes / transfer_rate(g, o, m);
     return by_flops > by_bytes ? by_flops : by_bytes;
 }

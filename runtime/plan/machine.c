@@ -13,7 +13,8 @@
 #include "plan/lines.h"
 #include "plan/machine.h"
 
-#define FORMAT "libckpt-machine 1"
+#define FORMAT       "libckpt-machine 1"
+#define LINKS_FORMAT "libckpt-links 1"
 
 #ifndef CKPT_MACHINE_DIR
 #define CKPT_MACHINE_DIR "machines"
@@ -111,7 +112,7 @@ static const struct member {
 #define N_MEMBERS (sizeof(members) / sizeof(members[0]))
 
 struct reader {
-    const char *path;
+    const char *what, *path;
     char *message;
     int rc; /* the first error */
 };
@@ -126,7 +127,7 @@ static void CKPT_PRINTF(3, 4) fail(struct reader *r, int code, const char *fmt, 
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     r->rc = code;
-    snprintf(r->message, CKPT_MESSAGE, "machine file %.300s: %s", r->path, text);
+    snprintf(r->message, CKPT_MESSAGE, "%s %.300s: %s", r->what, r->path, text);
 }
 
 static json_t *get(struct reader *r, const json_t *root, const char *name)
@@ -385,23 +386,65 @@ static void keep_name(struct machine *m, const char *path)
     snprintf(m->file, sizeof(m->file), "%.63s", slash ? slash + 1 : path);
 }
 
-int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+static bool is_link(const char *name)
 {
-    char found[4096];
-    struct reader r = {.path = find_file(path, found, sizeof(found)), .message = message};
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (members[i].of_links && !strcmp(name, members[i].name))
+            return true;
+    return !strcmp(name, "format") || !strcmp(name, "source");
+}
+
+static void get_links(struct reader *r, json_t *root, struct machine *m)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    char text[64];
+    if (!format || strcmp(format, LINKS_FORMAT))
+        fail(r, CKPT_EFORMAT, "this is no link file: \"format\" must be \"%s\"", LINKS_FORMAT);
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
+        if (!is_link(json_object_iter_key(at)))
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"", shown(json_object_iter_key(at), text));
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (members[i].of_links)
+            get_member(r, root, &members[i], m);
+}
+
+static json_t *load(struct reader *r)
+{
     json_error_t error;
-    *m = (struct machine){.n_costs = 0};
-    message[0] = '\0';
-    FILE *f = fopen(r.path, "r");
+    r->message[0] = '\0';
+    FILE *f = fopen(r->path, "r");
     if (!f) {
-        fail(&r, CKPT_EIO, "cannot be opened: %s", strerror(errno));
-        return r.rc;
+        fail(r, CKPT_EIO, "cannot be opened: %s", strerror(errno));
+        return NULL;
     }
     json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
     fclose(f);
     if (!root)
-        fail(&r, CKPT_EFORMAT, "line %d is not JSON: %.160s", error.line, error.text);
-    else
+        fail(r, CKPT_EFORMAT, "line %d is not JSON: %.160s", error.line, error.text);
+    return root;
+}
+
+int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+{
+    struct reader r = {.what = "link file", .path = path, .message = message};
+    struct machine read = *m;
+    json_t *root = load(&r);
+    if (root)
+        get_links(&r, root, &read);
+    json_decref(root);
+    if (!r.rc)
+        m->links = read.links;
+    return r.rc;
+}
+
+int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+{
+    char found[4096];
+    struct reader r = {
+        .what = "machine file", .path = find_file(path, found, sizeof(found)), .message = message};
+    *m = (struct machine){.n_costs = 0};
+    json_t *root = load(&r);
+    if (root)
         get_machine(&r, root, m);
     json_decref(root);
     if (r.rc)

@@ -65,6 +65,12 @@ int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]
  */
 bool machine_for_device(const char *device, struct machine *m);
 
+/*
+ * Reads a link file: {"format": "libckpt-links 1", ...} and any of the five members of links in
+ * machine files; those that are missing stay.  Returns as machine_read.
+ */
+int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+
 /* The same machine gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE]);
 

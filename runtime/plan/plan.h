@@ -64,9 +64,10 @@ struct graph_op {
     uint64_t cost_key;        /* of its measured cost: op name, dtypes, shapes */
     enum graph_phase phase;
     enum graph_collective collective;
-    int32_t ranks;   /* of a collective */
-    bool rerunnable; /* pure: the same inputs give the same outputs, any number of times */
-    bool view_only;  /* reserved: ops without kernel never get here */
+    int32_t ranks;    /* of a collective */
+    int32_t replicas; /* of a sum of shares: so many groups of ranks have the same; 0 for one */
+    bool rerunnable;  /* pure: the same inputs give the same outputs, any number of times */
+    bool view_only;   /* reserved: ops without kernel never get here */
     int32_t tape_op;
     char *name; /* "linear in spatial_blocks.3 (model.c:120)"; owned */
 };

@@ -39,7 +39,7 @@ static const struct ckpt_option library_table[] = {
      "it"},
     {"ranks", CKPT_OPT_STRING, FIELD(ranks), "WHERE",
      "train with other processes: mpi (started by mpirun or srun), or where they meet, "
-     "tcp:HOST:PORT or file:PATH"},
+     "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be there"},
     {"zero", CKPT_OPT_COUNT, FIELD(zero), "N",
      "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, 3 "
      "or auto also again where the plan drops them"},

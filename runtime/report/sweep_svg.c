@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include "plan/lines.h"
+#include "report/svg.h"
 #include "report/sweep_svg.h"
 
 #define WIDTH  860
@@ -45,16 +46,6 @@ static double y_of(const struct drawing *d, double seconds)
     return BOTTOM - (seconds / d->second_unit - d->y0) / (d->y1 - d->y0) * (BOTTOM - TOP);
 }
 
-static void put_escaped(FILE *f, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&' || *text == '"')
-            fprintf(f, "&#%d;", *text);
-        else if ((unsigned char)*text >= 0x20)
-            fputc(*text, f);
-    }
-}
-
 static void set_ranges(struct drawing *d)
 {
     const struct sweep *s = d->s;
@@ -76,24 +67,16 @@ static void set_ranges(struct drawing *d)
     d->y1 = most > 0 ? 1.08 * most / d->second_unit : 1;
 }
 
-/* A round step that gives about n ticks. */
-static double tick_step(double range, int n)
-{
-    double step = pow(10, floor(log10(range / n)));
-    double rest = range / n / step;
-    return step * (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1);
-}
-
 static void put_axes(const struct drawing *d)
 {
-    double step = tick_step(d->y1 - d->y0, 6), pixels = (BOTTOM - TOP) / (d->y1 - d->y0);
+    double step = svg_tick_step(d->y1 - d->y0, 6), pixels = (BOTTOM - TOP) / (d->y1 - d->y0);
     for (int i = 0; i * step <= d->y1; i++)
         fprintf(d->f,
                 "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
                 "text-anchor=\"end\">%g</text>\n",
                 LEFT, BOTTOM - i * step * pixels, RIGHT, LEFT - 10, BOTTOM - i * step * pixels + 4,
                 i * step);
-    step = tick_step(d->x1 - d->x0, 9);
+    step = svg_tick_step(d->x1 - d->x0, 9);
     for (double i = ceil(d->x0 / step); i * step <= d->x1; i++)
         fprintf(d->f,
                 "<path class=\"axis\" d=\"M%.1f %dv6\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
@@ -191,24 +174,7 @@ static void put_svg(FILE *f, const void *user)
 {
     struct drawing d = {.s = user, .f = f};
     set_ranges(&d);
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-            "font-family=\"system-ui, sans-serif\" role=\"img\">\n<title>",
-            WIDTH, HEIGHT);
-    put_escaped(f, d.s->title);
-    fputs("</title>\n<style>\n"
-          ".grid{stroke:#e3e6ea}.axis{stroke:#59636e;fill:none}\n"
-          ".bound{stroke:#1f2328;fill:none;stroke-dasharray:5 4;stroke-width:1.4}\n"
-          ".mark{stroke:#b3261e;stroke-width:1.6}.point{fill:#1f2328}\n"
-          ".tick{font-size:13px;fill:#3d444d}.label{font-size:14px;fill:#1f2328}\n"
-          ".title{font-size:17px;font-weight:600;fill:#1f2328}\n</style>\n",
-          f);
-    fprintf(f, "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", WIDTH, HEIGHT);
-    fprintf(f, "<text class=\"title\" x=\"%d\" y=\"32\">", LEFT - 46);
-    put_escaped(f, d.s->title);
-    fputs("<tspan font-weight=\"400\" fill=\"#59636e\" dx=\"10\">", f);
-    put_escaped(f, d.s->machine);
-    fputs("</tspan></text>\n", f);
+    svg_open(f, WIDTH, HEIGHT, LEFT - 46, d.s->title, d.s->machine);
     put_axes(&d);
     for (int part = 0; part < PART_COUNT; part++)
         put_part(&d, part);

@@ -89,6 +89,17 @@ run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --timeline page.html
 grep -q "</html>" page.html || fail "the page is not complete"
 ! grep -q "https*://\|src=" page.html || fail "the page needs something outside of it"
 
+# ---- many ranks, none of them there --------------------------------------------------------------------
+"$mlp" --ranks 2 --plan-only --graph-out ranks.graph >/dev/null 2>err || fail "mlp --ranks 2: $(cat err)"
+run 0 "$ckpt" plan --graph ranks.graph --machine h200-141 --world 48 --hosts 6 --svg world.svg
+grep -q "^ *48 *6  zero 2 in hosts" out || fail "--world 48: $(cat out)"
+[ "$(grep -c '^ *[0-9]* *1  ' out)" = 4 ] || fail "not 1, 2, 4 and 8 ranks on one host: $(cat out)"
+grep -q "best for 48 ranks" out || fail "no best way: $(cat out)"
+grep -q "</svg>" world.svg || fail "the curve is not complete"
+! grep -qi "nan\|inf[^o]" world.svg || fail "a number of the curve is not finite"
+refuse 1 "record it with" "$ckpt" plan --graph mlp.graph --machine h200-141 --world 8
+refuse 2 "add --plan-only" "$mlp" --ranks 2
+
 # ---- mistakes on the command line ---------------------------------------------------------------------
 refuse 2 "graph FILE is missing" "$ckpt" plan
 refuse 2 "unknown option '--grahp'; did you mean --graph" "$ckpt" plan --grahp mlp.graph
@@ -102,6 +113,9 @@ refuse 2 "of which machine" "$ckpt" plan --graph mlp.graph --vram 80%
 refuse 2 "give it in bytes" "$ckpt" plan --graph mlp.graph --host 80%
 refuse 2 "give 2 to 1000" "$ckpt" plan --graph mlp.graph --sweep --points 1
 refuse 2 "add --sweep" "$ckpt" plan --graph mlp.graph --svg x.svg
+refuse 2 "on what machine" "$ckpt" plan --graph mlp.graph --world 8
+refuse 2 "ranks fill 1 to 8" "$ckpt" plan --graph mlp.graph --machine cpu --world 8 --hosts 9
+refuse 2 "add --world" "$ckpt" plan --graph mlp.graph --machine cpu --hosts 2
 refuse 2 "works on its own" "$ckpt" plan --graph mlp.graph --place x.csv
 
 # ---- files that are wrong -----------------------------------------------------------------------------

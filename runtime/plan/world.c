@@ -1,0 +1,170 @@
+/*
+ * The same step for another number of ranks.  In a graph that was recorded for N ranks the storages
+ * of shares are those that a gather reads, that a sum of gradients leaves, and that the update
+ * writes with it; all else about a rank is the same whatever the number.  So a copy of the graph is
+ * resized in place for each layout, and what the search found for one of them is played again for
+ * all: which activations to drop does not depend on the size of shares.
+ *
+ * A rank that has everything needs no gathers, which is another graph (world_graph.c), and another
+ * search.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "plan/comm.h"
+#include "plan/world.h"
+#include "plan/world_graph.h"
+
+struct world {
+    const struct machine *m;
+    struct world_graph *shared, *whole;
+    struct portfolio *pf_shared, *pf_whole;
+};
+
+/* The numbers that a search is made for; those of others are close. */
+#define SEARCHED 8
+
+void world_free(struct world *w)
+{
+    if (!w)
+        return;
+    portfolio_free(w->pf_shared);
+    portfolio_free(w->pf_whole);
+    world_graph_free(w->shared);
+    world_graph_free(w->whole);
+    free(w);
+}
+
+int world_open(const struct graph *g, const struct machine *m, struct world **out,
+               char message[CKPT_MESSAGE])
+{
+    struct world *w = calloc(1, sizeof(*w));
+    struct world_layout first = {SEARCHED, SEARCHED, 3};
+    snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
+    *out = w;
+    if (!w)
+        return CKPT_ENOMEM;
+    w->m = m;
+    int rc = world_graph_new(g, false, &w->shared, message);
+    if (!rc)
+        rc = world_graph_new(g, true, &w->whole, message);
+    if (!rc) {
+        world_graph_resize(w->shared, &first, m);
+        rc = portfolio_build(world_graph(w->shared), &w->pf_shared);
+    }
+    first.zero = 0;
+    if (!rc) {
+        world_graph_resize(w->whole, &first, m);
+        rc = portfolio_build(world_graph(w->whole), &w->pf_whole);
+    }
+    if (rc) {
+        world_free(w);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* The facts of the program that sizes and times have changed. */
+static void update_program(struct program *p)
+{
+    const struct graph *g = p->g;
+    p->seconds = graph_seconds(g);
+    p->queued = 0;
+    p->persistent = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    for (int32_t s = 0; s < g->n_storages; s++)
+        p->persistent += g->storages[s].persistent ? g->storages[s].bytes : 0;
+}
+
+/* ---- the fastest step ------------------------------------------------------------------------ */
+
+struct choice {
+    struct portfolio *pf;
+    const struct graph *g;
+    int64_t device;
+    bool keeps; /* what is gathered stays */
+    int32_t *hold;
+};
+
+static int play(const struct choice *c, int32_t option, double lead, struct world_step *step)
+{
+    struct option o = c->pf->options.data[option];
+    struct plan *p;
+    for (int32_t s = 0; s < c->g->n_storages; s++)
+        c->hold[s] = o.hold[s];
+    for (int32_t i = 0; i < c->g->n_ops && c->keeps; i++)
+        if (c->g->ops[i].collective == GRAPH_ALL_GATHER)
+            c->hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
+    o.hold = c->hold;
+    o.lead = lead;
+    o.plan = NULL;
+    int rc = option_steps(c->pf, &o, &p);
+    if (rc)
+        return rc;
+    *step = (struct world_step){.bytes = p->persistent + p->load,
+                                .seconds = p->seconds,
+                                .compute = plan_compute_seconds(p),
+                                .recompute = p->recompute_seconds,
+                                .exposed = p->exposed_comm,
+                                .comm = p->comm_seconds};
+    step->fits = step->bytes <= c->device;
+    plan_free(p);
+    return 0;
+}
+
+/* The last option that fits: more load, more speed. */
+static int last_within(const struct choice *c, int32_t *option)
+{
+    int32_t low = -1, high = c->pf->n;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        struct world_step step;
+        int rc = play(c, middle, c->pf->options.data[middle].lead, &step);
+        if (rc)
+            return rc;
+        if (step.fits)
+            low = middle;
+        else
+            high = middle;
+    }
+    *option = low;
+    return 0;
+}
+
+static int choose(const struct choice *c, struct world_step *step)
+{
+    static const double leads[] = {0, 1, 1.5, 3};
+    int32_t last;
+    int rc = last_within(c, &last);
+    if (!rc && last < 0)
+        return play(c, 0, 0, step);
+    *step = (struct world_step){.seconds = INFINITY};
+    for (int32_t i = max_i64(0, last - 2); i <= last && !rc; i++)
+        for (size_t k = 0; k < sizeof(leads) / sizeof(*leads) && !rc; k++) {
+            struct world_step other;
+            rc = play(c, i, leads[k], &other);
+            if (!rc && other.fits && other.seconds < step->seconds)
+                *step = other;
+        }
+    return rc;
+}
+
+int world_plan(struct world *w, const struct world_layout *l, int64_t device,
+               struct world_step *step)
+{
+    bool whole = l->zero == 0 || l->ranks == 1;
+    struct world_graph *of = whole ? w->whole : w->shared;
+    struct choice c = {.pf = whole ? w->pf_whole : w->pf_shared,
+                       .g = world_graph(of),
+                       .device = device,
+                       .keeps = l->zero == 2};
+    c.hold = malloc(((size_t)c.g->n_storages + 1) * sizeof(*c.hold));
+    if (!c.hold)
+        return CKPT_ENOMEM;
+    world_graph_resize(of, l, w->m);
+    update_program(c.pf->p);
+    int rc = choose(&c, step);
+    free(c.hold);
+    return rc;
+}

@@ -1,0 +1,19 @@
+/* Scaling curves, the share of a step that computes against the number of ranks, as a drawing. */
+#ifndef CKPT_REPORT_WORLD_SVG_H
+#define CKPT_REPORT_WORLD_SVG_H
+
+#include "base.h"
+
+struct world_chart {
+    const char *title, *machine;
+    const int32_t *ranks; /* rising, powers of two but perhaps the last */
+    int32_t n;
+    const char *const *names;        /* of the lines */
+    const double *const *efficiency; /* per line and number of ranks; below 0 for none */
+    int32_t n_lines;                 /* at most 5 */
+};
+
+/* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+int world_svg_write(const struct world_chart *c, const char *path, char message[CKPT_MESSAGE]);
+
+#endif

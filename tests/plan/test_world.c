@@ -1,0 +1,180 @@
+/* A job of many ranks from the graph of one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "models.h"
+#include "plan/comm.h"
+#include "plan/world.h"
+
+static char message[CKPT_MESSAGE];
+
+/* 12 layers of 64 MiB each, 10 ms forward; a host has four ranks, and slower links to others. */
+static struct ranks_shape shape = {.layers = 12,
+                                   .ranks = 2,
+                                   .numel = 1 << 24,
+                                   .gradient = 4,
+                                   .stream = 8 << 20,
+                                   .kept = 32 << 20,
+                                   .flops = 1e10,
+                                   .early = true};
+
+static struct machine machine(void)
+{
+    struct machine m = machine_cuda;
+    m.flops = 1e12;
+    m.links = (struct links){
+        .host = 50e9, .host_latency = 4e-6, .net = 5e9, .net_latency = 1.5e-5, .ranks_per_host = 4};
+    return m;
+}
+
+static struct graph *graph_of(int32_t ranks, const struct machine *m)
+{
+    struct ranks_shape s = shape;
+    s.ranks = ranks;
+    return model_ranks(&s, m);
+}
+
+static struct world_step plan_for(struct world *w, int32_t ranks, int32_t group, int zero,
+                                  int64_t device)
+{
+    struct world_layout l = {ranks, group, zero};
+    struct world_step step;
+    assert_int_equal(world_plan(w, &l, device, &step), 0);
+    return step;
+}
+
+static struct world *open_world(const struct machine *m)
+{
+    struct graph *g = graph_of(2, m);
+    struct world *w;
+    if (world_open(g, m, &w, message))
+        fail_msg("%s", message);
+    graph_free(g);
+    return w;
+}
+
+/* What is found by resizing is what a graph that was recorded for so many ranks comes to. */
+static void test_recorded(void **state)
+{
+    struct machine m = machine();
+    struct world *w = open_world(&m);
+    (void)state;
+    for (int32_t ranks = 2; ranks <= 64; ranks *= 2) {
+        struct graph *g = graph_of(ranks, &m);
+        struct budgets b = {.device = INT64_MAX};
+        struct plan *p;
+        assert_int_equal(plan_make(g, &m, &b, 0, &p, message), 0);
+        struct world_step s = plan_for(w, ranks, ranks, 3, INT64_MAX);
+        double ratio = s.seconds / p->seconds;
+        if (!s.fits || ratio < .995 || ratio > 1.005)
+            fail_msg("%d ranks take %g s, recorded %g s", (int)ranks, s.seconds, p->seconds);
+        assert_true(s.compute > 0 && s.exposed <= s.comm * (1 + PLAN_COMM_DRAG));
+        int64_t recorded = p->persistent + p->load;
+        assert_true(s.bytes >= recorded * 9 / 10 && s.bytes <= recorded * 11 / 10);
+        plan_free(p);
+        graph_free(g);
+    }
+    world_free(w);
+}
+
+/* State of a rank is what all have, by ranks; without sharing it is all. */
+static void test_memory(void **state)
+{
+    struct machine m = machine();
+    struct world *w = open_world(&m);
+    int64_t all = 12 * (INT64_C(2) + 12) << 24;
+    (void)state;
+    int64_t one = plan_for(w, 1, 1, 0, INT64_MAX).bytes;
+    int64_t eight = plan_for(w, 8, 8, 3, INT64_MAX).bytes;
+    assert_true(one > all && plan_for(w, 8, 8, 0, INT64_MAX).bytes >= one);
+    assert_true(one - eight > all / 2 && eight < one);
+    int64_t in_hosts = plan_for(w, 8, 4, 3, INT64_MAX).bytes;
+    assert_true(in_hosts > eight && in_hosts < one);
+    /* A budget is kept, and what cannot be is said. */
+    struct world_step s = plan_for(w, 8, 8, 3, eight - (64 << 20));
+    assert_true(s.fits && s.bytes <= eight - (64 << 20));
+    assert_false(plan_for(w, 8, 8, 3, all / 8).fits);
+    world_free(w);
+}
+
+/* One rank waits for nobody; links between hosts make steps longer, sharing within them less so. */
+static void test_links(void **state)
+{
+    struct machine m = machine();
+    struct world *w = open_world(&m);
+    (void)state;
+    struct world_step one = plan_for(w, 1, 1, 0, INT64_MAX);
+    assert_true(one.exposed < 1e-3 && one.seconds < one.compute * 1.01);
+    struct world_step host = plan_for(w, 4, 4, 3, INT64_MAX);
+    struct world_step far = plan_for(w, 4096, 4096, 3, INT64_MAX);
+    struct world_step near = plan_for(w, 4096, 4, 3, INT64_MAX);
+    assert_true(far.exposed > host.exposed && far.seconds > 1.5 * host.seconds);
+    assert_true(near.seconds < far.seconds);
+    world_free(w);
+}
+
+/* A graph whose ranks share nothing is refused, with what to do. */
+static void test_refused(void **state)
+{
+    struct machine m = machine();
+    struct graph *g = graph_of(1, &m);
+    struct world *w;
+    (void)state;
+    assert_int_equal(world_open(g, &m, &w, message), CKPT_EINVAL);
+    assert_null(w);
+    assert_non_null(strstr(message, "--ranks 2 --plan-only --graph-out"));
+    graph_free(g);
+}
+
+static void test_link_file(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } files[] = {
+        {"{\"format\": \"libckpt-links 1\", \"link_net\": 1e9, \"ranks_per_host\": 2}", NULL},
+        {"{\"format\": \"libckpt-links 2\"}", "this is no link file"},
+        {"{\"format\": \"libckpt-links 1\", \"flops\": 1e9}", "unknown member \"flops\""},
+        {"{\"format\": \"libckpt-links 1\", \"link_net\": -1}", "must be a number from 1"},
+        {"[", "is not JSON"},
+    };
+    char file[] = "test_world.tmp-XXXXXX";
+    int fd = mkstemp(file);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        struct machine m = machine(), before = m;
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fputs(files[i].text, f);
+        assert_int_equal(fclose(f), 0);
+        int rc = machine_read_links(file, &m, message);
+        if (files[i].says) {
+            assert_int_equal(rc, CKPT_EFORMAT);
+            assert_non_null(strstr(message, "link file test_world"));
+            assert_non_null(strstr(message, files[i].says));
+            assert_memory_equal(&m.links, &before.links, sizeof(m.links));
+        } else {
+            assert_int_equal(rc, 0);
+            assert_true(m.links.net == 1e9 && m.links.ranks_per_host == 2);
+            assert_true(m.links.host == before.links.host);
+        }
+    }
+    unlink(file);
+    assert_int_equal(machine_read_links("no/such/file", &(struct machine){.n_costs = 0}, message),
+                     CKPT_EIO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded),  cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_links),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_link_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
