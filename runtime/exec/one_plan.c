@@ -103,6 +103,9 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
+/* Rank 0 plans while the others wait for it: so much longer than for anything else. */
+enum { PLAN_PATIENCE = 20 };
+
 /* What rank 0 tells first: how planning ended, and of the plan all but its arrays. */
 struct outcome {
     int64_t rc;
@@ -168,7 +171,11 @@ int program_share_plan(struct ckpt_program *p, int rc)
         if (!rc)
             o->plan = *p->plan;
     }
+    struct comm *hosts = ranks_hosts(c);
+    double deadline = hosts->deadline;
+    hosts->deadline = PLAN_PATIENCE * deadline;
     rc = tell(c, o, sizeof *o);
+    hosts->deadline = deadline;
     if (!rc && c->rank)
         rc = take_outcome(p, o);
     else if (!rc)
