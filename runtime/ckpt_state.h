@@ -45,8 +45,10 @@ CKPT_API int64_t ckpt_updates(const ckpt *c);
 /*
  * A program that does not train is in no state, and begins to count its steps anew.  Where its
  * random numbers should not, as the noise of an encoder that works for a training program, this
- * says by which step the next one draws them, 0 <= step < 2^52; those after it go on from there.
- * Returns 0; CKPT_EINVAL: no such step, or a program that trains.
+ * says by which step the next one draws them, 0 <= step < 2^52, on whatever rank; those after it
+ * go on from there.
+ * Returns 0; CKPT_EINVAL: no such step, a program that trains, or (the first time, on other ranks
+ * than 0) one that has a step under way; the code of a device.
  */
 CKPT_API int ckpt_set_random_step(ckpt_program *p, int64_t step);
 

@@ -115,7 +115,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
         p->runs[flight * p->tape->n_micro + m] =
             (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
                               .step = p->before + p->submitted + p->shift,
-                              .micro = p->c->rank * p->tape->n_micro + m,
+                              .micro = (p->told ? 0 : p->c->rank * p->tape->n_micro) + m,
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,
                               .opt_step = p->c->updates + (p->submitted - p->steps),
