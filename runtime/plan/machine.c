@@ -502,8 +502,9 @@ static void put_machine(FILE *f, const void *user)
     put_devices(f, m);
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const void *field = (const char *)m + members[i].offset;
-        if (members[i].of_links && !m->links.ranks_per_host)
-            continue; /* nobody measured them */
+        if (members[i].of_links ? !m->links.ranks_per_host
+                                : members[i].optional && *(const double *)field == 0)
+            continue; /* nobody measured it */
         if (is_whole(&members[i]))
             snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
         else
