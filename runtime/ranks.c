@@ -1,7 +1,7 @@
 /* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "ckpt_ranks.h"
 #include "homes.h"
 #include "ranks.h"
@@ -98,7 +98,7 @@ static int find_hosts(ckpt *c)
     struct comm *comm = ranks_hosts(c);
     char own[RANKS_HOST_NAME] = "", (*all)[RANKS_HOST_NAME] = calloc((size_t)c->ranks, sizeof *all);
     int most, rc = all ? 0 : CKPT_ENOMEM;
-    gethostname(own, sizeof own - 1);
+    snprintf(own, sizeof own, "%016" PRIx64, ranks_host());
     if (!rc)
         rc = comm_gather(comm, own, all, sizeof own, "hosts");
     if (!rc) {

@@ -19,6 +19,9 @@ int ranks_open_device(ckpt *c);
 /* Closes what is open, having told the others why if there is a code. */
 void ranks_close(ckpt *c, int code);
 
+/* This host, the same for all ranks of one kernel, also in containers. */
+uint64_t ranks_host(void);
+
 /* Of the names of n hosts: how many hosts there are, and how often the most frequent one is named.
  */
 enum { RANKS_HOST_NAME = 64 };

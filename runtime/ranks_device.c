@@ -11,8 +11,7 @@ struct seat {
     char gpu[32]; /* its place on the bus, or "" */
 };
 
-/* What ranks of one kernel have in common, also those in containers. */
-static uint64_t host_signature(void)
+uint64_t ranks_host(void)
 {
     char text[256] = "";
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -29,7 +28,7 @@ static uint64_t host_signature(void)
 /* Every rank's seat, to be freed; or NULL, the code in *rc. */
 static struct seat *gather_seats(ckpt *c, int *rc)
 {
-    struct seat mine = {.host = host_signature()};
+    struct seat mine = {.host = ranks_host()};
     struct seat *all = calloc((size_t)c->ranks, sizeof *all);
     if (c->device)
         snprintf(mine.gpu, sizeof mine.gpu, "%s", c->device->where);
