@@ -127,11 +127,12 @@ void ranks_after(struct lowering *w, int32_t step)
 {
     for (int32_t n = 0; n < w->p->plan->n_parks; n++) {
         const struct plan_park *k = &w->p->plan->parks[n];
+        enum queue queue = k->tier == FATE_PARK_NVME ? QUEUE_FILE_OUT : QUEUE_COPY_OUT;
         if (k->out_step != step || k->clean)
             continue;
         if (w->arriving[k->storage] != NO_EVENT)
-            lower_wait(w, QUEUE_COPY_OUT, w->arriving[k->storage]);
-        if (w->leaving[k->storage] != NO_EVENT)
-            lower_wait(w, QUEUE_COPY_OUT, w->leaving[k->storage]);
+            lower_wait(w, queue, w->arriving[k->storage]);
+        if (w->leaving[k->storage] != NO_EVENT) /* or a fetch: under verify it is poisoned next */
+            lower_wait(w, queue, w->leaving[k->storage]);
     }
 }
