@@ -1,5 +1,4 @@
 /* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_ranks.h"
@@ -77,13 +76,13 @@ int ckpt_ranks(const ckpt *c)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-void ranks_count_hosts(int n, char (*names)[RANKS_HOST_NAME], int *hosts, int *most)
+void ranks_count_hosts(int n, const uint64_t *of, int *hosts, int *most)
 {
     *hosts = *most = 0;
     for (int i = 0; i < n; i++) {
         int alike = 0, before = 0;
         for (int k = 0; k < n; k++) {
-            bool same = !strcmp(names[i], names[k]);
+            bool same = of[i] == of[k];
             alike += same;
             before += same && k < i;
         }
@@ -96,11 +95,8 @@ void ranks_count_hosts(int n, char (*names)[RANKS_HOST_NAME], int *hosts, int *m
 static int find_hosts(ckpt *c)
 {
     struct comm *comm = ranks_hosts(c);
-    char own[RANKS_HOST_NAME] = "", (*all)[RANKS_HOST_NAME] = calloc((size_t)c->ranks, sizeof *all);
-    int most, rc = all ? 0 : CKPT_ENOMEM;
-    snprintf(own, sizeof own, "%016" PRIx64, ranks_host());
-    if (!rc)
-        rc = comm_gather(comm, own, all, sizeof own, "hosts");
+    uint64_t own = ranks_host(), *all = calloc((size_t)c->ranks, sizeof *all);
+    int most, rc = all ? comm_gather(comm, &own, all, sizeof own, "hosts") : CKPT_ENOMEM;
     if (!rc) {
         ranks_count_hosts(c->ranks, all, &c->hosts, &most);
         if (!c->options.plan_only)

@@ -22,10 +22,8 @@ void ranks_close(ckpt *c, int code);
 /* This host, the same for all ranks of one kernel, also in containers. */
 uint64_t ranks_host(void);
 
-/* Of the names of n hosts: how many hosts there are, and how often the most frequent one is named.
- */
-enum { RANKS_HOST_NAME = 64 };
-void ranks_count_hosts(int n, char (*names)[RANKS_HOST_NAME], int *hosts, int *most);
+/* Where n ranks run: on how many hosts, and how many ranks share the fullest one. */
+void ranks_count_hosts(int n, const uint64_t *of, int *hosts, int *most);
 
 /* Finds out where the ranks run and lays the parameters out, once.  Returns 0 or a code, the
  * sentence in the context. */
