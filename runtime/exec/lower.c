@@ -44,6 +44,18 @@ void lower_wait(struct lowering *w, enum queue queue, int32_t event)
     lower_emit(w, INSTR_WAIT, queue)->event = event;
 }
 
+int32_t lower_end(struct lowering *w, int32_t step)
+{
+    if (w->ends[1 + step] == NO_EVENT)
+        w->ends[1 + step] = lower_event(w);
+    return w->ends[1 + step];
+}
+
+const struct graph_op *lower_op(const struct lowering *w, int32_t step)
+{
+    return &w->p->graph->ops[w->p->plan->steps[step].op];
+}
+
 char *lower_address(const struct lowering *w, int64_t offset)
 {
     return w->p->c->device->ops->base(w->p->c->device) + offset;
@@ -99,6 +111,13 @@ static void await_arrival(struct lowering *w, int32_t storage)
     lower_wait(w, QUEUE_COMPUTE, w->arriving[storage]);
     w->arrived[storage] = w->arriving[storage];
     w->arriving[storage] = NO_EVENT;
+}
+
+void lower_await_bytes(struct lowering *w, enum queue queue, int32_t storage)
+{
+    int32_t event = w->arriving[storage] != NO_EVENT ? w->arriving[storage] : w->arrived[storage];
+    if (event != NO_EVENT)
+        lower_wait(w, queue, event);
 }
 
 static void await_leaving(struct lowering *w, int32_t storage)
@@ -187,7 +206,17 @@ int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instanc
 {
     if (i->storage >= 0)
         return w->p->graph->storages[i->storage].bytes;
-    return w->p->graph->ops[w->p->plan->steps[-1 - i->storage].op].workspace;
+    return lower_op(w, -1 - i->storage)->workspace;
+}
+
+int32_t lower_instance(const struct lowering *w, int32_t storage, int32_t step)
+{
+    const struct plan *p = w->p->plan;
+    for (int32_t i = 0; i < p->n_instances; i++)
+        if (p->instances[i].storage == storage && p->instances[i].first <= step &&
+            p->instances[i].last >= step)
+            return i;
+    return -1;
 }
 
 int32_t lower_room_step(const struct lowering *w, int64_t offset, int64_t bytes, int32_t before)
@@ -247,7 +276,7 @@ static void bury(struct lowering *w, int32_t step)
 
 static void lower_step(struct lowering *w, int32_t step)
 {
-    const struct graph_op *g = &w->p->graph->ops[w->p->plan->steps[step].op];
+    const struct graph_op *g = lower_op(w, step);
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
     parks_before(w, step);
     lodgings_before(w, step);
@@ -263,7 +292,6 @@ static void lower_step(struct lowering *w, int32_t step)
     else
         lower_compute(w, g);
     bury(w, step);
-    ranks_after(w, step);
     parks_after(w, step);
     lodgings_after(w, step);
 }

@@ -98,8 +98,16 @@ int32_t lower_event(struct lowering *w);
 /* Records a new event on a queue. */
 int32_t lower_record(struct lowering *w, enum queue queue);
 void lower_wait(struct lowering *w, enum queue queue, int32_t event);
+/* The event of the end of a step, or of the start (-1), which is recorded from now on. */
+int32_t lower_end(struct lowering *w, int32_t step);
+/* Another queue than the spine is about to read a storage: it waits for the copy or collective that
+ * made it. */
+void lower_await_bytes(struct lowering *w, enum queue queue, int32_t storage);
+const struct graph_op *lower_op(const struct lowering *w, int32_t step);
 char *lower_address(const struct lowering *w, int64_t offset);
 int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instance *i);
+/* The instance of a storage at a step, or -1. */
+int32_t lower_instance(const struct lowering *w, int32_t storage, int32_t step);
 
 /* The last step that needs a byte of a room and ended before `before`, or -1.  Where a copy out
  * reads last, the step behind which it begins; those that cross are awaited as departures. */
@@ -133,8 +141,6 @@ int ranks_start(struct lowering *w);
 /* Whether a step is one of all ranks, and its commands. */
 bool ranks_run(const struct lowering *w, int32_t step);
 void ranks_step(struct lowering *w, int32_t step);
-/* Behind a step: copies out that begin there wait for collectives. */
-void ranks_after(struct lowering *w, int32_t step);
 
 /* Plans the copies of all lodgings.  After ranks_start.  Returns 0, CKPT_ENOMEM or CKPT_EPLAN. */
 int lodgings_start(struct lowering *w);

@@ -28,19 +28,6 @@ static bool overlap(const struct lowering *w, const struct plan_lodging *a,
            b->tier_offset < a->tier_offset + lodging_bytes(w, a);
 }
 
-static bool op_uses(const struct graph *g, const struct graph_op *o, int32_t storage, bool writes)
-{
-    for (int32_t j = 0; j < (writes ? o->n_writes : o->n_reads); j++)
-        if (g->refs[(writes ? o->writes : o->reads) + j] == storage)
-            return true;
-    return false;
-}
-
-static const struct graph_op *op_of(const struct lowering *w, int32_t step)
-{
-    return &w->p->graph->ops[w->p->plan->steps[step].op];
-}
-
 /* ---- start ----------------------------------------------------------------------------------- */
 
 /* The last step before `before` that uses a storage, on the host or on the device; or -1. */
@@ -48,17 +35,10 @@ static int32_t last_use(const struct lowering *w, int32_t storage, int32_t befor
 {
     for (int32_t k = before - 1; k >= 0; k--)
         if (w->p->plan->steps[k].on_host == on_host &&
-            (op_uses(w->p->graph, op_of(w, k), storage, false) ||
-             op_uses(w->p->graph, op_of(w, k), storage, true)))
+            (graph_op_reads(w->p->graph, lower_op(w, k), storage) ||
+             graph_op_writes(w->p->graph, lower_op(w, k), storage)))
             return k;
     return -1;
-}
-
-static int32_t end_event(struct lowering *w, int32_t step)
-{
-    if (w->ends[1 + step] == NO_EVENT)
-        w->ends[1 + step] = lower_event(w);
-    return w->ends[1 + step];
 }
 
 /* Where a storage stands behind a step, from the bottom of the arena; *instance: -1 where it stays
@@ -69,14 +49,8 @@ static int64_t find_room(const struct lowering *w, const struct plan_lodging *l,
     *instance = -1;
     if (w->p->graph->storages[l->storage].persistent)
         return w->offset[l->storage];
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        if (t->storage == l->storage && t->first <= l->out_step && t->last >= l->out_step) {
-            *instance = i;
-            return w->l->base + t->offset;
-        }
-    }
-    return -1;
+    *instance = lower_instance(w, l->storage, l->out_step);
+    return *instance < 0 ? -1 : w->l->base + p->instances[*instance].offset;
 }
 
 static int start_sent(struct lowering *w, int32_t n)
@@ -92,7 +66,7 @@ static int start_sent(struct lowering *w, int32_t n)
         return CKPT_ENOMEM;
     w->departures.data[d].crosses = true;
     w->lodgers[n].departure = d;
-    w->lodgers[n].out_end = end_event(w, l->out_step);
+    w->lodgers[n].out_end = lower_end(w, l->out_step);
     if (instance >= 0 && p->instances[instance].last == l->out_step)
         w->left_by[instance] = p->n_parks + n;
     return 0;
@@ -114,7 +88,7 @@ static int start_back(struct lowering *w, int32_t n)
         return CKPT_EPLAN;
     w->lodgers[n].event = lower_event(w);
     w->lodgers[n].made = w->stepped[made];
-    w->lodgers[n].in_end = end_event(w, last_use(w, l->storage, l->in_step, false));
+    w->lodgers[n].in_end = lower_end(w, last_use(w, l->storage, l->in_step, false));
     w->arriving[l->storage] = w->lodgers[n].event; /* of the step before */
     return 0;
 }
@@ -245,8 +219,7 @@ static void send(struct lowering *w, const struct plan_lodging *l)
     for (int32_t i = 0; i < w->p->plan->n_instances; i++)
         leaves |= w->left_by[i] == w->p->plan->n_parks + (l - w->p->plan->lodgings);
     lower_wait(w, QUEUE_COPY_OUT, at->out_end);
-    if (w->arriving[l->storage] != NO_EVENT) /* made by a collective */
-        lower_wait(w, QUEUE_COPY_OUT, w->arriving[l->storage]);
+    lower_await_bytes(w, QUEUE_COPY_OUT, l->storage);
     await_users(w, l, l->out_step + 1);
     await_copies(w, QUEUE_COPY_OUT, l);
     emit_copy(w, INSTR_PARK_OUT, l, room);
@@ -325,12 +298,12 @@ static void await_operand(struct lowering *w, int32_t storage)
 
 void lodgings_step(struct lowering *w, int32_t step)
 {
-    const struct graph_op *o = op_of(w, step);
+    const struct graph_op *o = lower_op(w, step);
     const struct graph *g = w->p->graph;
     for (int32_t j = 0; j < o->n_reads; j++)
         await_operand(w, g->refs[o->reads + j]);
     for (int32_t j = 0; j < o->n_writes; j++)
-        if (!op_uses(g, o, g->refs[o->writes + j], false))
+        if (!graph_op_reads(g, o, g->refs[o->writes + j]))
             await_operand(w, g->refs[o->writes + j]);
     lower_kernel(w, QUEUE_HOST, o);
     lower_emit(w, INSTR_RECORD, QUEUE_HOST)->event = w->stepped[step];

@@ -167,11 +167,9 @@ static void number_ends(struct lowering *w)
 {
     const struct plan *p = w->p->plan;
     for (int32_t n = 0; n < p->n_parks; n++) {
-        int32_t *in = &w->ends[1 + w->routes[n].room], *out = &w->ends[1 + p->parks[n].out_step];
-        if (*in == NO_EVENT)
-            *in = lower_event(w);
-        if (!p->parks[n].clean && *out == NO_EVENT)
-            *out = lower_event(w);
+        lower_end(w, w->routes[n].room);
+        if (!p->parks[n].clean)
+            lower_end(w, p->parks[n].out_step);
     }
 }
 
@@ -294,6 +292,9 @@ static void send_out(struct lowering *w, int32_t n)
     const struct route *r = &w->routes[n];
     enum queue queue = queue_out(k);
     lower_wait(w, queue, w->ends[1 + k->out_step]);
+    lower_await_bytes(w, queue, k->storage);
+    if (w->leaving[k->storage] != NO_EVENT) /* under verify it is poisoned next */
+        lower_wait(w, queue, w->leaving[k->storage]);
     if (!in_file(k))
         emit_copy(w, INSTR_PARK_OUT, n, r->out, host_home(w, k), park_bytes(w, k));
     else

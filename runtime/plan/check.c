@@ -232,14 +232,6 @@ static int check_memory(struct checker *c)
 
 /* ---- the replay ----------------------------------------------------------------------------- */
 
-static bool op_reads(const struct graph *g, const struct graph_op *o, int32_t s)
-{
-    for (int32_t j = 0; j < o->n_reads; j++)
-        if (g->refs[o->reads + j] == s)
-            return true;
-    return false;
-}
-
 /* Ranks every read and write by the base writers before it.  c->written counts meanwhile. */
 static void rank_refs(struct checker *c)
 {
@@ -256,7 +248,7 @@ static void rank_refs(struct checker *c)
         for (int32_t j = 0; j < o->n_writes; j++) {
             int32_t s = g->refs[o->writes + j];
             c->rank[o->writes + j] = c->written[s]++;
-            c->changed_in_place[s] |= op_reads(g, o, s);
+            c->changed_in_place[s] |= graph_op_reads(g, o, s);
             c->last_base_use[s] = i;
         }
     }

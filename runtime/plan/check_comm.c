@@ -24,14 +24,6 @@ static const struct graph_op *op_at(const struct check_comm *c, int32_t k)
     return &c->g->ops[c->p->steps[k].op];
 }
 
-static bool lists(const struct graph *g, int32_t first, int32_t n, int32_t s)
-{
-    for (int32_t j = first; j < first + n; j++)
-        if (g->refs[j] == s)
-            return true;
-    return false;
-}
-
 /* What the collectives of an instance are told by it. */
 static void tell(struct check_comm *c, const struct plan_instance *i)
 {
@@ -39,10 +31,10 @@ static void tell(struct check_comm *c, const struct plan_instance *i)
         const struct graph_op *o = op_at(c, k);
         if (!o->collective)
             continue;
-        bool writes = lists(c->g, o->writes, o->n_writes, i->storage);
+        bool writes = graph_op_writes(c->g, o, i->storage);
         if (writes)
             c->room[k] = i->first;
-        if ((writes || lists(c->g, o->reads, o->n_reads, i->storage)) && i->last < c->leaves[k])
+        if ((writes || graph_op_reads(c->g, o, i->storage)) && i->last < c->leaves[k])
             c->leaves[k] = i->last;
     }
 }

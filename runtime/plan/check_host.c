@@ -75,10 +75,7 @@ static void take_room(struct proof *c, const struct plan_lodging *l, int32_t fro
 static bool touches(const struct proof *c, int32_t step, int32_t s, bool writes)
 {
     const struct graph_op *o = &c->g->ops[c->p->steps[step].op];
-    for (int32_t j = 0; j < (writes ? o->n_writes : o->n_reads); j++)
-        if (c->g->refs[(writes ? o->writes : o->reads) + j] == s)
-            return true;
-    return false;
+    return writes ? graph_op_writes(c->g, o, s) : graph_op_reads(c->g, o, s);
 }
 
 /* What step k reads has all its writers before the copy, in the residence that is copied. */

@@ -190,10 +190,7 @@ static int check_clock(struct copies *c)
 static bool step_uses(const struct copies *c, int32_t step, int32_t s)
 {
     const struct graph_op *o = &c->g->ops[c->p->steps[step].op];
-    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++)
-        if (c->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads] == s)
-            return true;
-    return false;
+    return graph_op_reads(c->g, o, s) || graph_op_writes(c->g, o, s);
 }
 
 /* What a step on the host uses is there when it begins, and what it makes goes back behind it. */

@@ -30,19 +30,11 @@ struct overlap {
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
-static bool reads(const struct graph *g, const struct graph_op *o, int32_t s)
-{
-    for (int32_t j = 0; j < o->n_reads; j++)
-        if (g->refs[o->reads + j] == s)
-            return true;
-    return false;
-}
-
 /* The first step behind k that reads the instance. */
 static int32_t first_reader(const struct overlap *v, int32_t k, const struct plan_instance *i)
 {
     int32_t r = k + 1;
-    while (r < i->last && !reads(v->g, &v->g->ops[v->p->steps[r].op], i->storage))
+    while (r < i->last && !graph_op_reads(v->g, &v->g->ops[v->p->steps[r].op], i->storage))
         r++;
     return r;
 }
@@ -206,7 +198,7 @@ static int set_seconds(const struct graph *g, struct plan *p)
 static bool lets_go(const struct overlap *v, const struct plan_instance *i)
 {
     const struct graph_op *o = &v->g->ops[v->p->steps[i->last].op];
-    return i->storage >= 0 && o->collective && reads(v->g, o, i->storage);
+    return i->storage >= 0 && o->collective && graph_op_reads(v->g, o, i->storage);
 }
 
 /* Keeps inputs until the clock says that the collective is done, were they all kept for good. */

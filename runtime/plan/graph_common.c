@@ -21,12 +21,22 @@ static int64_t transient_bytes(const struct graph *g, int32_t s)
     return g->storages[s].persistent ? 0 : g->storages[s].bytes;
 }
 
-static bool is_read(const struct graph *g, const struct graph_op *o, int32_t s)
+static bool lists(const int32_t *refs, int32_t n, int32_t storage)
 {
-    for (int32_t j = 0; j < o->n_reads; j++)
-        if (g->refs[o->reads + j] == s)
+    for (int32_t j = 0; j < n; j++)
+        if (refs[j] == storage)
             return true;
     return false;
+}
+
+bool graph_op_reads(const struct graph *g, const struct graph_op *o, int32_t storage)
+{
+    return lists(g->refs + o->reads, o->n_reads, storage);
+}
+
+bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t storage)
+{
+    return lists(g->refs + o->writes, o->n_writes, storage);
 }
 
 int64_t graph_largest_op(const struct graph *g)
@@ -38,7 +48,7 @@ int64_t graph_largest_op(const struct graph *g)
         for (int32_t j = 0; j < o->n_reads; j++)
             bytes += transient_bytes(g, g->refs[o->reads + j]);
         for (int32_t j = 0; j < o->n_writes; j++)
-            if (!is_read(g, o, g->refs[o->writes + j]))
+            if (!graph_op_reads(g, o, g->refs[o->writes + j]))
                 bytes += transient_bytes(g, g->refs[o->writes + j]);
         largest = max_i64(largest, bytes);
     }

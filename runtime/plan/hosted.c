@@ -30,14 +30,6 @@ static bool may_lodge(const struct graph_storage *t)
     return t->home == HOME_ANY || t->home == HOME_HOST;
 }
 
-static bool uses(const struct graph *g, const struct graph_op *o, int32_t s, bool writes)
-{
-    for (int32_t j = 0; j < (writes ? o->n_writes : o->n_reads); j++)
-        if (g->refs[(writes ? o->writes : o->reads) + j] == s)
-            return true;
-    return false;
-}
-
 /* The value that the update at step k makes, if that may run on the host; else -1.  What it reads
  * beside its state can only be the clip values. */
 static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
@@ -229,7 +221,8 @@ int hosted_rewrite(struct transfer *x)
         p->steps[b->step].on_host = true;
         for (int32_t j = 0; j < p->n_lodgings; j++) {
             struct plan_lodging *l = &p->lodgings[j];
-            if (l->out_step < 0 && uses(x->g, &x->g->ops[p->steps[b->step].op], l->storage, true)) {
+            if (l->out_step < 0 &&
+                graph_op_writes(x->g, &x->g->ops[p->steps[b->step].op], l->storage)) {
                 l->out_start = b->start;
                 l->out_end = b->end;
             }

@@ -244,6 +244,8 @@ void plan_free(struct plan *p);
 
 /* Whether an op may be a step on the host: an update of optimizer state, without scratch. */
 bool graph_op_updates(const struct graph *g, const struct graph_op *o);
+bool graph_op_reads(const struct graph *g, const struct graph_op *o, int32_t storage);
+bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t storage);
 /* The lodging of a storage, or NULL. */
 const struct plan_lodging *plan_lodging_of(const struct plan *p, int32_t storage);
 
