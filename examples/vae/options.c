@@ -47,6 +47,7 @@ static const struct ckpt_option table[] = {
 };
 
 enum { UNSET = -2 }; /* of --frames-2d: -1 is auto */
+enum { NONE = INT32_MIN };
 
 static void help(void)
 {
@@ -191,16 +192,27 @@ static int check_training(const struct vae_options *o)
     return 0;
 }
 
-static int check_losses(struct vae_options *o)
+static int fill_quantizer(struct vae_options *o)
 {
     o->vq = !strcmp(o->quantizer, "vq");
     if (!o->vq && strcmp(o->quantizer, "kl"))
         return say_fail("--quantizer %s: give kl or vq", o->quantizer);
+    if (!o->vq && (o->codebook != NONE || o->codebook_decay != NONE || o->commitment != NONE))
+        return say_fail("--codebook, --codebook-decay and --commitment are for --quantizer vq");
+    o->codebook = o->codebook == NONE ? 1024 : o->codebook;
+    o->codebook_decay = o->codebook_decay == NONE ? 0.99 : o->codebook_decay;
+    o->commitment = o->commitment == NONE ? 0.25 : o->commitment;
     if (o->codebook < 1 || o->codebook > 1 << 20)
         return say_fail("--codebook must be 1 to %d", 1 << 20);
-    if (o->codebook_decay < 0 || o->codebook_decay >= 1 || o->commitment < 0 || o->lpips_weight < 0)
-        return say_fail("--codebook-decay must be in [0, 1), --commitment and --lpips-weight at "
-                        "least 0");
+    if (o->codebook_decay < 0 || o->codebook_decay >= 1 || o->commitment < 0)
+        return say_fail("--codebook-decay must be in [0, 1), --commitment at least 0");
+    return 0;
+}
+
+static int check_losses(const struct vae_options *o)
+{
+    if (o->lpips_weight < 0)
+        return say_fail("--lpips-weight must be at least 0");
     if (o->lpips && o->stage < 3)
         return say_fail("--lpips is a loss on pixels; stage %lld has none", (long long)o->stage);
     return 0;
@@ -232,9 +244,9 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
                               .kl_weight = 1e-6,
                               .lpips_weight = 0.1,
                               .quantizer = "kl",
-                              .codebook = 1024,
-                              .codebook_decay = 0.99,
-                              .commitment = 0.25,
+                              .codebook = NONE,
+                              .codebook_decay = NONE,
+                              .commitment = NONE,
                               .library = CKPT_OPTIONS_INIT};
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
@@ -248,7 +260,7 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     if (o->stage < 1 || o->stage > 3)
         return say_fail("--stage %lld: give 1, 2 or 3", (long long)o->stage);
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
-        check_lengths(o) || check_training(o) || check_losses(o) ||
+        check_lengths(o) || check_training(o) || fill_quantizer(o) || check_losses(o) ||
         resume_check(&o->state, o->load))
         return -1;
     o->config.trained = trained(o->stage);

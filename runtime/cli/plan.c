@@ -8,6 +8,8 @@
 
 #define FIELD(member) offsetof(struct plan_options, member)
 
+enum { NO_WORLD = INT32_MIN }; /* --world is not given */
+
 static const struct ckpt_option plan_table[] = {
     {"graph", CKPT_OPT_STRING, FIELD(graph), "FILE",
      "the step to plan, as a program writes it with --graph-out"},
@@ -60,7 +62,7 @@ static int check_options(const struct plan_options *o)
         return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
     if (o->points < 2 || o->points > 1000)
         return cli_usage("--points %lld: give 2 to 1000", (long long)o->points);
-    if (o->svg && !o->sweep && !o->world)
+    if (o->svg && !o->sweep && o->world == NO_WORLD)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
     if (o->plan_in && (o->sweep || o->out))
         return cli_usage("--plan-in shows a plan that is there: leave out --sweep and --out");
@@ -69,9 +71,9 @@ static int check_options(const struct plan_options *o)
 
 static int check_world(const struct plan_options *o)
 {
-    if (!o->world && (o->hosts || o->link_file))
+    if (o->world == NO_WORLD && (o->hosts || o->link_file))
         return cli_usage("--hosts and --link-file say where the ranks of --world are: add --world");
-    if (!o->world)
+    if (o->world == NO_WORLD)
         return 0;
     if (o->world < 1 || o->world > 1 << 20)
         return cli_usage("--world %lld: give 1 to %d ranks", (long long)o->world, 1 << 20);
@@ -157,7 +159,7 @@ static int show_plan(struct plan_job *job)
 
 int cli_plan(int argc, char **argv)
 {
-    struct plan_options o = {.vram = INT64_MAX, .points = 24};
+    struct plan_options o = {.vram = INT64_MAX, .points = 24, .world = NO_WORLD};
     struct plan_job job = {.o = &o};
     int rc = cli_parse(plan_table, &o, &o.help, argc, argv,
                        "plan --graph FILE [option]...\n       ckpt plan --place FILE [option]...");
@@ -171,7 +173,7 @@ int cli_plan(int argc, char **argv)
     if (!rc)
         rc = read_job(&job);
     if (!rc)
-        rc = o.world ? cli_world(&job) : o.sweep ? cli_sweep(&job) : show_plan(&job);
+        rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? cli_sweep(&job) : show_plan(&job);
     plan_free(job.plan);
     graph_free(job.graph);
     machine_free(&job.machine);

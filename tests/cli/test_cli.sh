@@ -114,6 +114,8 @@ refuse 2 "give it in bytes" "$ckpt" plan --graph mlp.graph --host 80%
 refuse 2 "give 2 to 1000" "$ckpt" plan --graph mlp.graph --sweep --points 1
 refuse 2 "add --sweep" "$ckpt" plan --graph mlp.graph --svg x.svg
 refuse 2 "on what machine" "$ckpt" plan --graph mlp.graph --world 8
+refuse 2 "give 1 to" "$ckpt" plan --graph mlp.graph --machine cpu --world 0
+refuse 2 "give 1 to" "$ckpt" plan --graph mlp.graph --machine cpu --world -1
 refuse 2 "ranks fill 1 to 8" "$ckpt" plan --graph mlp.graph --machine cpu --world 8 --hosts 9
 refuse 2 "add --world" "$ckpt" plan --graph mlp.graph --machine cpu --hosts 2
 refuse 2 "works on its own" "$ckpt" plan --graph mlp.graph --place x.csv

@@ -148,6 +148,7 @@ refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
 refuses 2 "stage" "$train" --stage 4
 refuses 2 "kl or vq" "$train" --quantizer pq
 refuses 2 "codebook" "$train" --quantizer vq --codebook 0
+refuses 2 "are for --quantizer vq" "$train" --codebook 64
 refuses 2 "loss on pixels" "$train" --stage 1 --lpips "$work/free"
 refuses 1 "nothing-here" "$train" $small --video "$clip" --lpips "$work/nothing-here"
 refuses 1 "features.0.weight" "$train" $small --video "$clip" --lpips "$work/free"
