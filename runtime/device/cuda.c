@@ -360,6 +360,7 @@ static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
         return;
     }
     while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
+        cudaGetLastError(); /* not of the next kernel */
         if (c->files)
             cuda_files_check(c->files);
         if (!look_around(c, &failed_at))

@@ -132,6 +132,30 @@ static void test_kernel_is_timed(void **state)
     assert_true(seconds > 0 && seconds < 1);
 }
 
+static int see_nothing(void *user, int32_t *op)
+{
+    (void)user;
+    (void)op;
+    return 0;
+}
+
+/* Whoever waits and looks now and then finds the stream not ready; the next kernel is none the
+ * worse for it. */
+static void test_kernel_behind_a_watched_wait(void **state)
+{
+    (void)state;
+    const struct device_ops *ops = device->ops;
+    assert_int_equal(ops->map(device, 512 * MIB), 0);
+    char *base = ops->base(device);
+    device->look = see_nothing;
+    for (int i = 0; i < 100; i++) /* some ten milliseconds */
+        ops->fill(device, QUEUE_COMPUTE, base, i, 512 * MIB);
+    assert_int_equal(ops->sync(device), 0);
+    device->look = NULL;
+    gelu(QUEUE_COMPUTE, (float *)base, (float *)base + N);
+    assert_int_equal(ops->sync(device), 0);
+}
+
 static void hold(void *user)
 {
     while (!__atomic_load_n((int *)user, __ATOMIC_ACQUIRE))
@@ -178,6 +202,7 @@ int main(void)
         cmocka_unit_test(test_recorded_step_does_the_same),
         cmocka_unit_test(test_failure_is_kept_until_sync),
         cmocka_unit_test(test_kernel_is_timed),
+        cmocka_unit_test(test_kernel_behind_a_watched_wait),
         cmocka_unit_test(test_a_copy_without_end),
     };
     if (device_open_cuda(&device, 0, true)) {
