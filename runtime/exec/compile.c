@@ -136,6 +136,21 @@ static int read_plan(struct ckpt_program *p, char *message)
     return c->options.plan_only ? 0 : check_tiers(p);
 }
 
+/* Before any of it runs. */
+static int check_kernels(struct ckpt_program *p)
+{
+    for (int32_t i = 0; i < p->tape->n_ops; i++) {
+        const struct op *o = &p->tape->ops.data[i];
+        char name[256];
+        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || program_kernel(p, i))
+            continue;
+        tape_op_name(p->tape, i, name, sizeof name);
+        return context_fail(p->c, CKPT_EDEVICE, "%s has no kernel for --device %s", name,
+                            p->c->device->ops->name);
+    }
+    return 0;
+}
+
 /* The graph with the times that planning goes by. */
 /* Ranks compare what they are about to run before any of it runs: the warm-up does already. */
 static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
@@ -149,7 +164,9 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
         if (failed)
             return fail_with(c, failed, message);
     }
-    int rc = c->comm ? ranks_agree(c, p->graph, opt) : 0;
+    int rc = c->device ? check_kernels(p) : 0;
+    if (!rc && c->comm)
+        rc = ranks_agree(c, p->graph, opt);
     if (!rc)
         rc = program_take_algorithms(p);
     if (!rc)
@@ -194,20 +211,6 @@ static int make_plan(struct ckpt_program *p)
             return fail_with(c, rc, message);
     }
     return check_others(c, p->reserved - c->overhead + p->plan->persistent);
-}
-
-static int check_kernels(struct ckpt_program *p)
-{
-    for (int32_t i = 0; i < p->tape->n_ops; i++) {
-        const struct op *o = &p->tape->ops.data[i];
-        char name[256];
-        if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || program_kernel(p, i))
-            continue;
-        tape_op_name(p->tape, i, name, sizeof name);
-        return context_fail(p->c, CKPT_EDEVICE, "%s has no kernel for --device %s", name,
-                            p->c->device->ops->name);
-    }
-    return 0;
 }
 
 static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, int64_t times,
@@ -426,9 +429,7 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
         return 0;
     p->loss = find_fetch(p->tape, LOSS);
     p->norm = find_fetch(p->tape, NORM);
-    rc = check_kernels(p);
-    if (!rc)
-        rc = make_ports(p);
+    rc = make_ports(p);
     if (!rc && ((p->c->options.machine_out && p->trains) || p->c->options.profile) &&
         timing_new(&p->timing, p))
         rc = context_fail(p->c, CKPT_ENOMEM, "no memory for the times of ops");

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_op.h"
 #include "exec/tiny.h"
 
 enum { STEPS = 10, BUDGETS = 6, LONG = 200, MIB = 1 << 20 };
@@ -186,11 +187,11 @@ static ckpt_tensor record_large(ckpt_tape *t, int64_t batch, void *user)
 {
     enum { SIDE = 1024, CHANNELS = 256 };
     const ckpt_tensor *w = user;
-    int64_t shape[] = {batch, SIDE, SIDE, CHANNELS};
+    int64_t image[] = {batch, SIDE, SIDE, CHANNELS};
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
     for (int i = 0; i < 2; i++)
         spec.before[i] = spec.after[i] = 1;
-    ckpt_tensor y = ckpt_conv(t, ckpt_input(t, "x", CKPT_BF16, 4, shape), *w, CKPT_NONE, &spec);
+    ckpt_tensor y = ckpt_conv(t, ckpt_input(t, "x", CKPT_BF16, 4, image), *w, CKPT_NONE, &spec);
     ckpt_output(t, "y", y);
     return y;
 }
@@ -217,6 +218,47 @@ static void test_op_too_large(void **state)
     }
 }
 
+static int shape_of_input(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return 0;
+}
+
+static int on_cpu_alone(const struct ckpt_kernel_args *a)
+{
+    (void)a;
+    return CKPT_OK;
+}
+
+static ckpt_tensor record_foreign(ckpt_tape *t, int64_t batch, void *user)
+{
+    static const struct ckpt_op_def def = {
+        .size = sizeof def, .name = "foreign", .shape = shape_of_input, .cpu = on_cpu_alone};
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 1, &batch), y;
+    (void)user;
+    ckpt_record(t, &def, 1, &x, 1, &y, NULL, 0);
+    ckpt_output(t, "y", y);
+    return y;
+}
+
+/* An op without a kernel for the GPU is named before anything runs, also where only a plan is
+ * wanted. */
+static void test_op_without_kernel(void **state)
+{
+    (void)state;
+    for (int pass = 0; pass < 2; pass++) {
+        struct ckpt_options o = options(0, 0);
+        ckpt_program *p;
+        ckpt *c;
+        o.plan_only = pass;
+        assert_int_equal(ckpt_open(&c, &o), 0);
+        assert_int_equal(ckpt_compile(c, record_foreign, NULL, NULL, 8, &p), CKPT_EDEVICE);
+        assert_non_null(strstr(ckpt_error(c), "foreign"));
+        assert_non_null(strstr(ckpt_error(c), "has no kernel for --device cuda"));
+        ckpt_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_two_steps_under_way),
         cmocka_unit_test(test_tuned),
         cmocka_unit_test(test_op_too_large),
+        cmocka_unit_test(test_op_without_kernel),
     };
     ckpt *c;
     struct ckpt_options o = options(0, 0);
