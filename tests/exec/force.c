@@ -342,6 +342,7 @@ static int copy_base(struct forcing *x, const struct plan *base)
         return CKPT_ENOMEM;
     *p = *base;
     p->n_parks = 0;
+    p->pins = (struct pins){0};
     p->steps = malloc(((size_t)base->n_steps + 1) * sizeof *p->steps);
     p->instances = malloc(most * sizeof *p->instances);
     p->parks = malloc(most * sizeof *p->parks);
@@ -353,7 +354,7 @@ static int copy_base(struct forcing *x, const struct plan *base)
     memcpy(p->steps, base->steps, (size_t)base->n_steps * sizeof *p->steps);
     memcpy(p->instances, base->instances, (size_t)base->n_instances * sizeof *p->instances);
     memset(x->partner, -1, most * sizeof *x->partner);
-    return 0;
+    return pins_add(&p->pins, &base->pins);
 }
 
 int force_parks(const struct graph *g, const struct plan *base, const struct force *f,
