@@ -62,6 +62,12 @@ struct port {
     bool stale[DEVICE_FLIGHTS]; /* an input that was fed again for the other step */
 };
 
+/* Kernels in a row of a step with parks, recorded: [first, end) of its instructions. */
+struct stretch {
+    int32_t first, end;
+    struct device_step *step;
+};
+
 /* How the kernels of collectives reach the other ranks. */
 struct program_ranks {
     struct ops_ranks ops;
@@ -80,6 +86,11 @@ struct ckpt_program {
     struct ckpt_run *runs;                        /* per step under way and micro-step */
     int32_t *halt;                                /* of runs: set by a step that is not finite */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
+    struct {
+        struct stretch *data; /* of a step with parks, as they come */
+        int64_t capacity;
+    } stretches;
+    int32_t n_stretches;
     int64_t batch;
     int64_t reserved;         /* bytes of the budget that others took when the plan was made */
     int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
@@ -112,7 +123,8 @@ int program_warm(struct ckpt_program *p);
  * steps: a recorded step keeps those it was recorded with. */
 void program_set_runs(struct ckpt_program *p, int flight);
 
-/* Has the device record the step of each flight, where it can.  Returns 0 or the device's code. */
+/* Has the device record the step of each flight, where it can; of one with parks the kernels
+ * between its copies.  Returns 0 or the device's code. */
 int program_record(struct ckpt_program *p);
 void program_forget(struct ckpt_program *p);
 

@@ -1,8 +1,12 @@
-/* Walking the instructions of a step: nothing is decided and nothing is allocated here. */
+/* Walking the instructions of a step, once to record it, then for each step: then nothing is
+ * decided and nothing is allocated. */
 #include <math.h>
 #include <stdlib.h>
 #include "exec/program.h"
 #include "exec/timing.h"
+
+/* Fewer kernels in a row are handed over one by one. */
+enum { STRETCH = 2 };
 
 /* The slot of a step and a micro-step. */
 struct moment {
@@ -131,6 +135,22 @@ static void walk(struct ckpt_program *p, int flight)
         walk_instr(p, &instrs[i], (struct moment){flight, 0});
 }
 
+/* Hands over instruction i, or the recorded stretch that begins there: the *next of its kind.
+ * Returns the instruction behind it. */
+static int32_t walk_on(struct ckpt_program *p, int32_t i, struct moment at, int32_t *next)
+{
+    struct device *d = p->c->device;
+    if (*next < p->n_stretches && p->stretches.data[*next].first == i) {
+        const struct stretch *s = &p->stretches.data[(*next)++];
+        d->ops->replay(d, s->step);
+        return s->end;
+    }
+    walk_instr(p, &p->lowered.instrs.data[i], at);
+    if (i == p->lowered.last_fetch)
+        d->ops->mark(d, at.flight, QUEUE_COPY_OUT);
+    return i + 1;
+}
+
 /*
  * A step with parks.  Its caller needs what is computed and fetched, and what was copied in was for
  * that.  All else may go on under the next step, which waits for what it needs of it.
@@ -138,23 +158,61 @@ static void walk(struct ckpt_program *p, int flight)
 static void walk_parked(struct ckpt_program *p, int flight)
 {
     struct device *d = p->c->device;
-    const struct instr *instrs = p->lowered.instrs.data;
+    int32_t i, next = 0;
     for (int q = 0; q < QUEUE_COUNT; q++)
         d->ops->mark(d, flight, (enum queue)q);
     upload_run(p, flight);
-    for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
-        for (int32_t i = 0; i < p->lowered.n_body; i++) {
-            walk_instr(p, &instrs[i], (struct moment){flight, micro});
-            if (i == p->lowered.last_fetch)
-                d->ops->mark(d, flight, QUEUE_COPY_OUT);
-        }
-    }
-    for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++) {
-        walk_instr(p, &instrs[i], (struct moment){flight, 0});
-        if (i == p->lowered.last_fetch)
-            d->ops->mark(d, flight, QUEUE_COPY_OUT);
-    }
+    for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
+        for (i = 0; i < p->lowered.n_body;)
+            i = walk_on(p, i, (struct moment){flight, micro}, &next);
+    for (i = p->lowered.n_body; i < p->lowered.n_instrs;)
+        i = walk_on(p, i, (struct moment){flight, 0}, &next);
     d->ops->mark(d, flight, QUEUE_COMPUTE);
+}
+
+static bool is_on_spine(const struct instr *i)
+{
+    return i->queue == QUEUE_COMPUTE && (i->kind == INSTR_COMPUTE || i->kind == INSTR_POISON);
+}
+
+static int record_stretch(struct ckpt_program *p, int32_t first, int32_t end, int32_t micro)
+{
+    struct device *d = p->c->device;
+    if (ARRAY_RESERVE(&p->stretches, p->n_stretches))
+        return CKPT_ENOMEM;
+    struct stretch *s = &p->stretches.data[p->n_stretches];
+    *s = (struct stretch){.first = first, .end = end};
+    d->ops->begin(d);
+    for (int32_t i = first; i < end; i++)
+        walk_instr(p, &p->lowered.instrs.data[i], (struct moment){0, micro});
+    int rc = d->ops->end(d, &s->step);
+    p->n_stretches += !rc;
+    return rc;
+}
+
+/* Of instructions [from, to). */
+static int record_stretches(struct ckpt_program *p, int32_t from, int32_t to, int32_t micro)
+{
+    const struct instr *instrs = p->lowered.instrs.data;
+    int rc = 0;
+    for (int32_t first = from, end; first < to && !rc; first = end) {
+        for (end = first; end < to && is_on_spine(&instrs[end]);)
+            end++;
+        if (end - first >= STRETCH)
+            rc = record_stretch(p, first, end, micro);
+        end += end == first;
+    }
+    return rc;
+}
+
+/* A step recorded as a whole would not overlap with the copies of the one before. */
+static int record_parked(struct ckpt_program *p)
+{
+    int rc = 0;
+    program_set_runs(p, 0);
+    for (int32_t micro = 0; micro < p->tape->n_micro && !rc; micro++)
+        rc = record_stretches(p, 0, p->lowered.n_body, micro);
+    return rc ? rc : record_stretches(p, p->lowered.n_body, p->lowered.n_instrs, 0);
 }
 
 int program_record(struct ckpt_program *p)
@@ -162,9 +220,10 @@ int program_record(struct ckpt_program *p)
     struct device *d = p->c->device;
     int rc = 0;
     program_forget(p);
-    /* A recorded step would not overlap with the copies of the one before. */
-    if (!d->ops->begin || p->timing || program_is_parked(p))
+    if (!d->ops->begin || p->timing)
         return 0;
+    if (program_is_parked(p))
+        return record_parked(p);
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++) {
         program_set_runs(p, flight);
         d->ops->begin(d);
@@ -182,6 +241,11 @@ void program_forget(struct ckpt_program *p)
             d->ops->forget(d, p->recorded[flight]);
         p->recorded[flight] = NULL;
     }
+    for (int32_t i = 0; i < p->n_stretches; i++)
+        d->ops->forget(d, p->stretches.data[i].step);
+    free(p->stretches.data);
+    p->stretches.data = NULL;
+    p->stretches.capacity = p->n_stretches = 0;
 }
 
 /* Copies of another program may still be under way, and its events have the same numbers. */
