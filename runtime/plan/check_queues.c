@@ -49,19 +49,21 @@ static int compare_copies(const void *a, const void *b)
     return (x->park > y->park) - (x->park < y->park);
 }
 
-static void list_queue(struct copies *c, bool out)
+static void list_queue(struct copies *c, bool out, enum fate tier)
 {
     const struct plan *p = c->p;
     c->n = 0;
     for (int32_t n = 0; n < p->n_parks; n++) {
         const struct plan_park *k = &p->parks[n];
+        if (k->tier != tier)
+            continue;
         int32_t freed = k->free_step + (k->free_step < k->out_step ? p->n_steps : 0);
         if (out && !k->clean)
             c->list[c->n++] = (struct copy){k->out_start, k->out_end, n, k->out_step, freed};
         if (!out)
             c->list[c->n++] = (struct copy){k->in_start, k->in_end, n, k->in_step, k->use_step};
     }
-    for (int32_t n = 0; n < p->n_lodgings && out; n++) {
+    for (int32_t n = 0; n < p->n_lodgings && out && tier == FATE_PARK_HOST; n++) {
         const struct plan_lodging *l = &p->lodgings[n];
         if (l->out_step >= 0 && l->out_end > 0)
             c->list[c->n++] =
@@ -81,10 +83,10 @@ static const char *copy_name(const struct copies *c, int32_t park)
 
 /* A copy that waits for a later step than the one behind it in the queue would make the steps
  * between wait for a copy that waits for them. */
-static int check_queue(struct copies *c, bool out)
+static int check_queue(struct copies *c, bool out, enum fate tier)
 {
     const double slack = 1e-9 * c->p->seconds;
-    list_queue(c, out);
+    list_queue(c, out, tier);
     for (int32_t i = 0; i < c->n; i++) {
         const struct copy *a = &c->list[i], *before = i ? &c->list[i - 1] : NULL;
         const char *name = copy_name(c, a->park);
@@ -272,10 +274,8 @@ int check_queues(const struct graph *g, const struct plan *p, char message[CKPT_
     int rc = check_comm_new(g, p, &c.comm);
     if (!c.list || !c.freed || !c.back || !c.room)
         rc = CKPT_ENOMEM;
-    if (!rc)
-        rc = check_queue(&c, true);
-    if (!rc)
-        rc = check_queue(&c, false);
+    for (int queue = 0; queue < 2 * TIER_COUNT && !rc; queue++)
+        rc = check_queue(&c, queue % 2 == 0, queue < 2 ? FATE_PARK_HOST : FATE_PARK_NVME);
     if (!rc)
         rc = check_turns(&c);
     bool same = !rc && same_costs(&c);

@@ -1,8 +1,9 @@
 /*
- * The clock of a step with copies: two queues, one out and one in, each a copy at a time, and steps
- * that wait where they must.  What leaves goes as soon as the step that used it last has ended.
- * What comes back comes in the order of its uses, as soon as there is room from then on to the
- * use.  A step waits for its own copies in; and for copies out where their bytes are needed.
+ * The clock of a step with copies: for each tier two queues, one out and one in, each a copy at a
+ * time, and steps that wait where they must.  What leaves goes as soon as the step that used it
+ * last has ended.  What comes back comes in the order of its uses, as soon as there is room from
+ * then on to the use.  A step waits for its own copies in; and for copies out where their bytes are
+ * needed.
  *
  * A step is periodic: what the update sends out may still be under way when the next step begins,
  * so the step is played until it begins as it ends.  With several micro-steps it ends with its last
@@ -17,96 +18,116 @@
 #define ROUNDS 8
 #define MARGIN 0.01 /* of a step's time: how much earlier copies in end than they must */
 
+/* The two queues of a tier. */
+struct line {
+    const struct ranking *outs, *ins;
+    double out_rate, in_rate;
+    double out_free, in_free;
+    int32_t head;    /* of outs: the first not complete, or, while carried, of the step before */
+    int32_t sent;    /* of outs: how many have begun in this step */
+    bool carried;    /* head still is of the step before */
+    int32_t next_in; /* of ins */
+    int32_t clear;   /* the step from which on there is room for that one up to its use, or -1 */
+};
+
 struct flow {
     struct transfer *x;
     int64_t device;
     double limit;
     bool drains; /* the step ends when its last copy has */
-    double now, out_free, in_free;
+    double now;
     double body;       /* when the body ends */
     double comm_waits; /* for collectives, in a whole step */
     int64_t leaving;   /* bytes whose copy out is not complete */
-    int32_t head;      /* of x->outs: the first of these, or, while carried, of the step before */
-    int32_t sent;      /* of x->outs: how many have begun in this step */
-    bool carried;      /* head still is of the step before */
-    double shift;      /* how long that step took */
+    double shift;      /* how long the step before took */
     double host;       /* when the host has done its updates so far */
-    int32_t next_in;   /* of x->ins */
-    int32_t clear;     /* the step from which on there is room for that one up to its use, or -1 */
+    struct line lines[TIER_COUNT];
 };
 
-static double copy_seconds(const struct transfer *x, const struct absence *a, bool out)
+/* What a drive reads and writes crosses the link too, and leaves the rest of it to the host. */
+static void share_link(double link, double drive, double *host, double *file, bool both)
 {
-    double rate = out ? x->m->d2h_both : x->m->h2d_both;
-    double drive = out ? x->m->nvme_write : x->m->nvme_read;
-    if (a->park.tier == FATE_PARK_NVME && drive < rate)
-        rate = drive;
-    return (double)a->bytes / rate;
+    *file = fmin(drive, both ? link / 2 : link);
+    *host = both ? link - *file : link;
 }
 
-/* ---- the queue out -------------------------------------------------------------------------- */
-
-static struct absence *first_leaving(const struct flow *f)
+static void set_lines(struct flow *f)
 {
-    if (!f->carried && f->head >= f->sent)
+    struct transfer *x = f->x;
+    struct line *host = &f->lines[TIER_HOST], *file = &f->lines[TIER_NVME];
+    for (int t = 0; t < TIER_COUNT; t++)
+        f->lines[t] = (struct line){.outs = &x->outs[t], .ins = &x->ins[t]};
+    share_link(x->m->d2h_both, x->m->nvme_write, &host->out_rate, &file->out_rate,
+               file->outs->n > 0 && host->outs->n > 0);
+    share_link(x->m->h2d_both, x->m->nvme_read, &host->in_rate, &file->in_rate,
+               file->ins->n > 0 && host->ins->n > 0);
+}
+
+/* ---- the queues out ------------------------------------------------------------------------- */
+
+static struct absence *first_leaving(const struct flow *f, const struct line *l)
+{
+    if (!l->carried && l->head >= l->sent)
         return NULL;
-    return &f->x->list[f->x->outs.items[f->head]];
+    return &f->x->list[l->outs->items[l->head]];
 }
 
-static double leaves_at(const struct flow *f, const struct absence *a)
+static double leaves_at(const struct flow *f, const struct line *l)
 {
-    return a->park.out_end - (f->carried ? f->shift : 0);
+    const struct absence *a = first_leaving(f, l);
+    return a ? a->park.out_end - (l->carried ? f->shift : 0) : INFINITY;
 }
 
 /* The first copy out is complete before step k. */
-static void complete(struct flow *f, int32_t k)
+static void complete(struct flow *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
-    int32_t i = x->outs.items[f->head];
+    int32_t i = l->outs->items[l->head];
     x->list[i].park.free_step = k > 0 ? k - 1 : x->p->n_steps - 1;
     x->gone[i] = true;
     f->leaving -= x->list[i].bytes;
-    f->head++;
-    if (f->carried && f->head == x->outs.n) {
-        f->carried = false;
-        f->head = 0;
+    l->head++;
+    if (l->carried && l->head == l->outs->n) {
+        l->carried = false;
+        l->head = 0;
     }
 }
 
 static void complete_until(struct flow *f, int32_t k, double now)
 {
-    for (const struct absence *a; (a = first_leaving(f)) && leaves_at(f, a) <= now;)
-        complete(f, k);
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        while (leaves_at(f, l) <= now)
+            complete(f, l, k);
 }
 
-/* Waits for the first copy out. */
+/* Waits for the next copy out. */
 static void wait_out(struct flow *f, int32_t k)
 {
-    double until = leaves_at(f, first_leaving(f));
-    f->now = f->now > until ? f->now : until;
+    double until = fmin(leaves_at(f, &f->lines[TIER_HOST]), leaves_at(f, &f->lines[TIER_NVME]));
+    f->now = fmax(f->now, until);
     complete_until(f, k, f->now);
 }
 
-static void send(struct flow *f, int32_t k)
+static void send(struct flow *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
-    for (; f->sent < x->outs.n; f->sent++) {
-        struct absence *a = &x->list[x->outs.items[f->sent]];
+    for (; l->sent < l->outs->n; l->sent++) {
+        struct absence *a = &x->list[l->outs->items[l->sent]];
         if (a->out_step != k)
             return;
-        a->park.out_start = f->out_free > f->now ? f->out_free : f->now;
-        a->park.out_end = a->park.out_start + copy_seconds(x, a, true);
-        f->out_free = a->park.out_end;
+        a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
+        a->park.out_end = a->park.out_start + (double)a->bytes / l->out_rate;
+        l->out_free = a->park.out_end;
         f->leaving += a->bytes;
-        x->gone[x->outs.items[f->sent]] = false;
+        x->gone[l->outs->items[l->sent]] = false;
     }
 }
 
-/* ---- the queue in --------------------------------------------------------------------------- */
+/* ---- the queues in -------------------------------------------------------------------------- */
 
-static struct absence *first_coming(const struct flow *f)
+static struct absence *first_coming(const struct flow *f, const struct line *l)
 {
-    return f->next_in < f->x->ins.n ? &f->x->list[f->x->ins.items[f->next_in]] : NULL;
+    return l->next_in < l->ins->n ? &f->x->list[l->ins->items[l->next_in]] : NULL;
 }
 
 /* The step from which on the bytes of a fit up to its use. */
@@ -127,30 +148,47 @@ static double made_at(const struct flow *f, const struct absence *a)
     return a->bucket >= 0 ? f->x->buckets[a->bucket].end - f->shift : 0;
 }
 
-static void bring(struct flow *f, struct absence *a, int32_t k)
+static void bring(struct flow *f, struct line *l, int32_t k)
 {
+    struct absence *a = first_coming(f, l);
     a->park.in_step = k;
-    a->park.in_start = fmax(made_at(f, a), fmax(f->in_free, f->now));
-    a->park.in_end = a->park.in_start + copy_seconds(f->x, a, false);
-    f->in_free = a->park.in_end;
+    a->park.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
+    a->park.in_end = a->park.in_start + (double)a->bytes / l->in_rate;
+    l->in_free = a->park.in_end;
     for (int32_t j = k; j < a->use_step; j++)
         f->x->committed[j] += a->bytes;
-    f->next_in++;
-    f->clear = -1;
+    l->next_in++;
+    f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
 }
 
 /* Brings in what there is room for, unless the queue is busy for all of step k anyhow. */
-static void prefetch(struct flow *f, int32_t k, double seconds)
+static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
 {
     struct transfer *x = f->x;
-    for (struct absence *a; (a = first_coming(f)) && f->in_free < f->now + seconds;) {
-        if (f->clear < 0)
-            f->clear = clear_from(f, a);
-        if (k < f->clear || !x->gone[x->ins.items[f->next_in]] ||
+    for (struct absence *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
+        if (l->clear < 0)
+            l->clear = clear_from(f, a);
+        if (k < l->clear || !x->gone[l->ins->items[l->next_in]] ||
             x->committed[k] + f->leaving > f->device - a->bytes || made_at(f, a) > f->now + seconds)
             return;
-        bring(f, a, k);
+        bring(f, l, k);
     }
+}
+
+/* What step k needs, whatever else there is room for.  Returns when the last of it is there, or 0.
+ */
+static double bring_own(struct flow *f, struct line *l, int32_t k)
+{
+    const struct transfer *x = f->x;
+    for (int32_t i = l->next_in; i < l->ins->n && x->list[l->ins->items[i]].use_step == k; i++)
+        while (!x->gone[l->ins->items[i]])
+            wait_out(f, k);
+    while (first_coming(f, l) && first_coming(f, l)->use_step == k)
+        bring(f, l, k);
+    if (l->next_in == 0)
+        return 0;
+    const struct absence *last = &x->list[l->ins->items[l->next_in - 1]];
+    return last->use_step == k ? last->park.in_end : 0;
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -168,9 +206,10 @@ static void step_on_host(struct flow *f, int32_t k)
 static void send_clip(struct flow *f)
 {
     struct transfer *x = f->x;
-    x->clip_start = fmax(f->out_free, f->now);
-    x->clip_end = x->clip_start + (double)x->g->storages[x->clip].bytes / x->m->d2h_both;
-    f->out_free = x->clip_end;
+    struct line *l = &f->lines[TIER_HOST];
+    x->clip_start = fmax(l->out_free, f->now);
+    x->clip_end = x->clip_start + (double)x->g->storages[x->clip].bytes / l->out_rate;
+    l->out_free = x->clip_end;
 }
 
 static void play_step(struct flow *f, int32_t k)
@@ -184,28 +223,21 @@ static void play_step(struct flow *f, int32_t k)
     complete_until(f, k, f->now);
     while (f->leaving > 0 && x->committed[k] > f->device - f->leaving)
         wait_out(f, k);
-    for (int32_t i = f->next_in; i < x->ins.n && x->list[x->ins.items[i]].use_step == k; i++)
-        while (!x->gone[x->ins.items[i]])
-            wait_out(f, k);
-    while (first_coming(f) && first_coming(f)->use_step == k)
-        bring(f, first_coming(f), k);
-    double start = f->now;
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        brought = fmax(brought, bring_own(f, l, k));
+    double start = fmax(f->now, brought);
     x->free[k] = f->now;
-    if (f->next_in > 0) {
-        const struct absence *a = &x->list[x->ins.items[f->next_in - 1]];
-        if (a->use_step == k && a->park.in_end > start)
-            start = brought = a->park.in_end;
-    }
     double ready = comm_queue_wait(x->comm, k, start);
     bool collective = x->g->ops[x->p->steps[k].op].collective;
     f->comm_waits +=
         (k < x->p->n_body ? x->g->n_micro : 1) * (ready - start + (collective ? seconds : 0));
-    start = ready;
-    prefetch(f, k, start - f->now + seconds);
-    x->start[k] = start;
-    f->now = start + seconds;
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        prefetch(f, l, k, ready - f->now + seconds);
+    x->start[k] = ready;
+    f->now = ready + seconds;
     comm_queue_pass(x->comm, k, f->now, brought);
-    send(f, k);
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        send(f, l, k);
     if (x->hosted && k == x->clip_step)
         send_clip(f);
 }
@@ -226,25 +258,34 @@ static void end_body(struct flow *f)
     f->body = f->now;
 }
 
-/* One step.  Begins with the copies out that the step before left: of x->outs from head on. */
-static void play(struct flow *f, int32_t head, double shift)
+/* Copies out that the step before left, of outs from head on, are still under way. */
+static void start_line(struct flow *f, struct line *l, int32_t head)
 {
     struct transfer *x = f->x;
-    int32_t n = x->outs.n;
-    f->carried = head < n;
-    f->head = f->carried ? head : 0;
-    f->sent = f->next_in = 0;
-    f->clear = -1;
+    int32_t n = l->outs->n;
+    l->carried = head < n;
+    l->head = l->carried ? head : 0;
+    l->sent = l->next_in = 0;
+    l->clear = -1;
+    l->in_free = 0;
+    l->out_free = l->carried ? x->list[l->outs->items[n - 1]].park.out_end - f->shift : 0;
+    for (int32_t i = head; i < n; i++) {
+        x->gone[l->outs->items[i]] = false;
+        f->leaving += x->list[l->outs->items[i]].bytes;
+    }
+}
+
+/* One step. */
+static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
+{
+    struct transfer *x = f->x;
     f->shift = shift;
-    f->now = f->in_free = f->comm_waits = f->leaving = f->host = 0;
+    f->now = f->comm_waits = f->leaving = f->host = 0;
     comm_queue_start(x->comm);
-    f->out_free = f->carried ? x->list[x->outs.items[n - 1]].park.out_end - shift : 0;
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
-    for (int32_t i = head; i < n; i++) {
-        x->gone[x->outs.items[i]] = false;
-        f->leaving += x->list[x->outs.items[i]].bytes;
-    }
+    for (int t = 0; t < TIER_COUNT; t++)
+        start_line(f, &f->lines[t], heads[t]);
     memcpy(x->committed, x->needed, (size_t)x->p->n_steps * sizeof(*x->committed));
     for (int32_t k = 0; k < x->p->n_steps && f->now <= f->limit; k++) {
         play_step(f, k);
@@ -252,18 +293,19 @@ static void play(struct flow *f, int32_t head, double shift)
             end_body(f);
     }
     wait_collectives(f, 1);
-    if (f->drains)
-        f->now = fmax(f->now, fmax(f->out_free, f->host));
+    for (int t = 0; t < TIER_COUNT && f->drains; t++)
+        f->now = fmax(f->now, fmax(f->lines[t].out_free, f->host));
     complete_until(f, x->p->n_steps, f->now);
 }
 
-/* What the step before leaves to this one: the copies out from head on, and when they end. */
-static double left_over(const struct flow *f, int32_t head)
+/* What the step before leaves to this one: the copies out from the heads on, and when they end. */
+static double left_over(const struct flow *f)
 {
     const struct transfer *x = f->x;
     double sum = 0;
-    for (int32_t i = head; i < x->outs.n; i++)
-        sum += x->list[x->outs.items[i]].park.out_end;
+    for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        for (int32_t i = l->head; i < l->outs->n; i++)
+            sum += x->list[l->outs->items[i]].park.out_end;
     return sum + f->host;
 }
 
@@ -272,11 +314,11 @@ static double left_over(const struct flow *f, int32_t head)
  * time, which leaves fewer holes between addresses.  Some time is left for what the clock does not
  * know.
  */
-static void postpone(struct transfer *x, double margin)
+static void postpone(struct transfer *x, const struct ranking *ins, double margin)
 {
     double until = INFINITY;
-    for (int32_t i = x->ins.n - 1; i >= 0; i--) {
-        struct absence *a = &x->list[x->ins.items[i]];
+    for (int32_t i = ins->n - 1; i >= 0; i--) {
+        struct absence *a = &x->list[ins->items[i]];
         struct plan_park *k = &a->park;
         double length = k->in_end - k->in_start, use = x->start[a->use_step] - margin;
         double end = use < until ? use : until;
@@ -290,45 +332,54 @@ static void postpone(struct transfer *x, double margin)
     }
 }
 
-/* The queue in is busy for all that is taken, in every step. */
-static double least_seconds(const struct transfer *x)
+/* The queues in are busy for all that is taken, in every step. */
+static double least_seconds(const struct flow *f)
 {
-    double seconds = 0;
-    for (int32_t i = 0; i < x->ins.n; i++)
-        seconds += copy_seconds(x, &x->list[x->ins.items[i]], false);
-    return seconds;
+    double least = 0;
+    for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
+        double bytes = 0;
+        for (int32_t i = 0; i < l->ins->n; i++)
+            bytes += (double)f->x->list[l->ins->items[i]].bytes;
+        least = fmax(least, l->ins->n ? bytes / l->in_rate : 0);
+    }
+    return least;
 }
 
 void transfer_play(struct transfer *x, int64_t device, double limit)
 {
     const struct graph *g = x->g;
     struct flow f = {.x = x, .device = device, .limit = limit, .drains = g->n_micro > 1};
-    int32_t head = x->outs.n;
+    const int32_t ends[TIER_COUNT] = {x->outs[TIER_HOST].n, x->outs[TIER_NVME].n};
+    int32_t heads[TIER_COUNT] = {ends[TIER_HOST], ends[TIER_NVME]};
     double shift = 0, left = 0;
     x->seconds = INFINITY;
-    if (least_seconds(x) > limit)
+    set_lines(&f);
+    if (least_seconds(&f) > limit)
         return;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].clean)
             x->list[i].park.free_step = x->list[i].out_step;
     for (int round = 0;; round++) {
-        play(&f, head, shift);
+        play(&f, heads, shift);
         if (f.now > limit)
             return;
-        double now_left = left_over(&f, f.head);
-        bool same = f.head == head &&
-                    ((head == x->outs.n && !x->hosted) || (f.now == shift && now_left == left));
+        const int32_t now_heads[TIER_COUNT] = {f.lines[TIER_HOST].head, f.lines[TIER_NVME].head};
+        double now_left = left_over(&f);
+        bool nothing = !memcmp(heads, ends, sizeof(ends)) && !x->hosted;
+        bool same = !memcmp(heads, now_heads, sizeof(heads)) &&
+                    (nothing || (f.now == shift && now_left == left));
         if (f.drains || same)
             break;
-        head = f.head;
+        memcpy(heads, now_heads, sizeof(heads));
         shift = f.now;
         left = now_left;
         if (round == ROUNDS) {
             f.drains = true;
-            head = x->outs.n;
+            memcpy(heads, ends, sizeof(ends));
         }
     }
-    postpone(x, f.now * MARGIN);
+    for (int t = 0; t < TIER_COUNT; t++)
+        postpone(x, &x->ins[t], f.now * MARGIN);
     x->seconds = f.now + f.body * (g->n_micro - 1);
     x->exposed_comm = f.comm_waits;
 }

@@ -1,7 +1,9 @@
 /*
  * Where in which tier everything lies.  The host is the faster tier, so it takes first what is
- * copied most often: activations and parameters, then what the update alone uses.  A persistent
- * storage has one place; activations share theirs with others that are there at other times.
+ * copied most often: activations and parameters, then what the update alone uses.  Of that, what
+ * the host has no room for is spread over the update, so that both tiers work all through it.  A
+ * persistent storage has one place; activations share theirs with others that are there at other
+ * times.
  */
 #include <stdlib.h>
 #include "plan/transfer.h"
@@ -85,15 +87,63 @@ static int assign_activations(struct transfer *x, bool *fits)
     return rc;
 }
 
+/* Persistent storages in the order of their numbers; of some the host takes a share alone. */
+struct homes {
+    bool states;  /* those that only the update uses */
+    double share; /* of them goes to the host */
+    double owed;  /* bytes of that share that went elsewhere so far */
+    int64_t kept; /* bytes of the host for those that must go there */
+};
+
+/* Whether the first absence of a storage says that all of it is parked, in this turn. */
+static bool finds_home(const struct transfer *x, const struct homes *h, int32_t i)
+{
+    const struct absence *a = &x->list[i];
+    bool first = i == 0 || x->list[i - 1].storage != a->storage;
+    bool parked = a->taken || x->lodged[a->storage];
+    for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
+        parked |= x->list[j].taken;
+    return a->instance < 0 && first && parked && a->state == h->states;
+}
+
+static void share_states(const struct transfer *x, struct homes *h)
+{
+    double all = 0;
+    h->kept = x->hosted ? x->g->storages[x->clip].bytes : 0;
+    for (int32_t i = 0; i < x->n; i++)
+        if (finds_home(x, h, i) && x->g->storages[x->list[i].storage].home == HOME_ANY) {
+            bool must = x->lodged[x->list[i].storage];
+            h->kept += must ? x->list[i].bytes : 0;
+            all += must ? 0 : (double)x->list[i].bytes;
+        }
+    double room = (double)(room_in(x, FATE_PARK_HOST) - h->kept);
+    if (all > room && room_in(x, FATE_PARK_NVME) > 0)
+        h->share = room > 0 ? room / all : 0;
+}
+
+static enum fate next_tier(const struct transfer *x, struct homes *h, int64_t bytes)
+{
+    h->owed += h->share * (double)bytes;
+    bool host = h->share == 1 ||
+                (h->owed >= 0.5 * (double)bytes && bytes <= room_in(x, FATE_PARK_HOST) - h->kept);
+    enum fate tier = host ? tier_for(x, bytes) : FATE_PARK_NVME;
+    if (tier == FATE_PARK_NVME && rounded(tier, bytes) > room_in(x, tier))
+        tier = tier_for(x, bytes);
+    h->owed -= tier == FATE_PARK_HOST ? (double)bytes : 0;
+    return tier;
+}
+
 /* A persistent storage, all its absences alike. */
-static void assign_home(struct transfer *x, int32_t i, bool *fits)
+static void assign_home(struct transfer *x, struct homes *h, int32_t i, bool *fits)
 {
     const struct absence *a = &x->list[i];
     const struct graph_storage *t = &x->g->storages[a->storage];
+    bool must = x->lodged[a->storage];
     enum fate tier = t->home == HOME_HOST   ? FATE_PARK_HOST
                      : t->home == HOME_NVME ? FATE_PARK_NVME
-                                            : tier_for(x, a->bytes);
-    if (x->lodged[a->storage] && tier != FATE_PARK_HOST)
+                     : must                 ? tier_for(x, a->bytes)
+                                            : next_tier(x, h, a->bytes);
+    if (must && tier != FATE_PARK_HOST)
         tier = FATE_STAY;
     int64_t offset = t->home_offset;
     if (tier == FATE_STAY) {
@@ -101,6 +151,7 @@ static void assign_home(struct transfer *x, int32_t i, bool *fits)
         return;
     }
     if (t->home == HOME_ANY) {
+        h->kept -= must && h->states ? a->bytes : 0;
         int64_t *used = &x->tier[index_of(tier)];
         offset = x->b->tier_base[index_of(tier)] + *used;
         *used += rounded(tier, a->bytes);
@@ -116,16 +167,14 @@ int transfer_assign(struct transfer *x, bool *fits)
     *fits = true;
     x->tier[TIER_HOST] = x->tier[TIER_NVME] = 0;
     int rc = assign_activations(x, fits);
-    for (int states = 0; states < 2 && !rc; states++)
-        for (int32_t i = 0; i < x->n; i++) {
-            const struct absence *a = &x->list[i];
-            bool first = i == 0 || x->list[i - 1].storage != a->storage;
-            bool parked = a->taken || x->lodged[a->storage];
-            for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
-                parked |= x->list[j].taken;
-            if (a->instance < 0 && first && parked && a->state == (states > 0))
-                assign_home(x, i, fits);
-        }
+    for (int turn = 0; turn < 2 && !rc; turn++) {
+        struct homes h = {.states = turn > 0, .share = 1};
+        if (h.states)
+            share_states(x, &h);
+        for (int32_t i = 0; i < x->n; i++)
+            if (finds_home(x, &h, i))
+                assign_home(x, &h, i, fits);
+    }
     if (x->hosted) {
         int64_t bytes = x->g->storages[x->clip].bytes;
         x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST];

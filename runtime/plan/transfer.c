@@ -22,10 +22,19 @@ static void count_whole(struct transfer *x)
     }
 }
 
-enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
+enum rank {
+    RANK_STATES,
+    RANK_WEIGHTS,
+    RANK_ACTIVATIONS,
+    RANK_HOST_OUTS,
+    RANK_FILE_OUTS,
+    RANK_HOST_INS,
+    RANK_FILE_INS
+};
 
 static bool has_rank(const struct absence *a, enum rank rank)
 {
+    bool in_file = a->park.tier == FATE_PARK_NVME;
     switch (rank) {
     case RANK_STATES:
         return a->state;
@@ -33,10 +42,12 @@ static bool has_rank(const struct absence *a, enum rank rank)
         return a->instance < 0 && !a->state;
     case RANK_ACTIVATIONS:
         return a->instance >= 0;
-    case RANK_OUTS:
-        return a->taken && !a->clean;
-    case RANK_INS:
-        return a->taken;
+    case RANK_HOST_OUTS:
+    case RANK_FILE_OUTS:
+        return a->taken && !a->clean && in_file == (rank == RANK_FILE_OUTS);
+    case RANK_HOST_INS:
+    case RANK_FILE_INS:
+        return a->taken && in_file == (rank == RANK_FILE_INS);
     }
     return false;
 }
@@ -46,7 +57,7 @@ static bool has_rank(const struct absence *a, enum rank rank)
 static double key_of(const struct absence *a, enum rank rank, int32_t i)
 {
     const double golden = 0.6180339887498949;
-    if (rank == RANK_STATES || rank == RANK_INS)
+    if (rank == RANK_STATES || rank == RANK_HOST_INS || rank == RANK_FILE_INS)
         return a->use_step;
     if (rank == RANK_WEIGHTS && a->wraps)
         return 1e9 + 1e6 * (i * golden - (double)(int64_t)(i * golden));
@@ -69,8 +80,9 @@ static void rank_absences(const struct transfer *x, enum rank rank, struct place
 
 static int transfer_alloc(struct transfer *x)
 {
-    struct ranking *rankings[] = {&x->states, &x->weights, &x->activations, &x->order,
-                                  &x->ends,   &x->outs,    &x->ins};
+    struct ranking *rankings[] = {&x->states,          &x->weights,        &x->activations,
+                                  &x->order,           &x->ends,           &x->outs[TIER_HOST],
+                                  &x->outs[TIER_NVME], &x->ins[TIER_HOST], &x->ins[TIER_NVME]};
     size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
     bool good = true;
     for (size_t i = 0; i < sizeof(rankings) / sizeof(*rankings); i++) {
@@ -128,8 +140,10 @@ void transfer_free(struct transfer *x)
     free(x->activations.items);
     free(x->order.items);
     free(x->ends.items);
-    free(x->outs.items);
-    free(x->ins.items);
+    for (int t = 0; t < TIER_COUNT; t++) {
+        free(x->outs[t].items);
+        free(x->ins[t].items);
+    }
     free(x->whole);
     free(x->needed);
     free(x->committed);
@@ -153,8 +167,10 @@ int transfer_try(struct transfer *x, const struct policy *how, int64_t device, d
     int rc = transfer_assign(x, fits);
     if (rc || !*fits)
         return rc;
-    rank_absences(x, RANK_OUTS, x->keys, &x->outs);
-    rank_absences(x, RANK_INS, x->keys, &x->ins);
+    rank_absences(x, RANK_HOST_OUTS, x->keys, &x->outs[TIER_HOST]);
+    rank_absences(x, RANK_FILE_OUTS, x->keys, &x->outs[TIER_NVME]);
+    rank_absences(x, RANK_HOST_INS, x->keys, &x->ins[TIER_HOST]);
+    rank_absences(x, RANK_FILE_INS, x->keys, &x->ins[TIER_NVME]);
     transfer_play(x, device, limit);
     return 0;
 }

@@ -59,18 +59,19 @@ struct transfer {
     struct absence *list;
     int32_t n;
     struct ranking states, weights, activations, order;
-    struct ranking ends;      /* the states from both ends, as a policy asks */
-    int64_t *whole;           /* per step: bytes on the device if nothing leaves */
-    int64_t *needed;          /* and with what is taken away at once, and back just in time */
-    int64_t *committed;       /* and with what is brought in earlier */
-    struct ranking outs, ins; /* what is taken, in the order of the queues */
-    bool *gone;               /* per absence: its copy out is complete */
-    int64_t tier[TIER_COUNT]; /* bytes that what is taken adds to the tiers */
-    double *free, *start;     /* per step: when all before it is done, and when it starts */
-    double seconds;           /* a whole step */
-    struct place_key *keys;   /* for sorting */
-    struct comm_queue *comm;  /* of the plan, or NULL */
-    double exposed_comm;      /* by the clock, as seconds */
+    struct ranking ends; /* the states from both ends, as a policy asks */
+    int64_t *whole;      /* per step: bytes on the device if nothing leaves */
+    int64_t *needed;     /* and with what is taken away at once, and back just in time */
+    int64_t *committed;  /* and with what is brought in earlier */
+    struct ranking outs[TIER_COUNT];
+    struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
+    bool *gone;                     /* per absence: its copy out is complete */
+    int64_t tier[TIER_COUNT];       /* bytes that what is taken adds to the tiers */
+    double *free, *start;           /* per step: when all before it is done, and when it starts */
+    double seconds;                 /* a whole step */
+    struct place_key *keys;         /* for sorting */
+    struct comm_queue *comm;        /* of the plan, or NULL */
+    double exposed_comm;            /* by the clock, as seconds */
     struct bucket *buckets;
     int32_t n_buckets, *bucket_at;  /* per step, or -1 */
     struct place_key *bucket_order; /* in which they are taken */

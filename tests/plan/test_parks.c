@@ -295,6 +295,39 @@ static void test_busy_queue(void **state)
     expect_fault(&f, "while the queue is busy");
 }
 
+/* The copy in that follows that of k in their queue. */
+static struct plan_park *find_next(const struct fixture *f, const struct plan_park *k)
+{
+    struct plan_park *next = NULL;
+    for (int32_t i = 0; i < f->p->n_parks; i++) {
+        struct plan_park *a = &f->p->parks[i];
+        if (a != k && a->in_start >= k->in_end && (!next || a->in_start < next->in_start))
+            next = a;
+    }
+    assert_non_null(next);
+    return next;
+}
+
+/* A drive has queues of its own: its copies run beside those of the host. */
+static void test_file_queues(void **state)
+{
+    (void)state;
+    struct fixture f = fixture(INT64_C(1) << 40, 0);
+    char message[CKPT_MESSAGE];
+    struct plan_park *k = find_park(&f, false), *next = find_next(&f, k);
+    f.g->ops[0].seconds *= 2; /* other costs: only the order of the queues is compared */
+    k->in_end = (next->in_start + next->in_end) / 2;
+    assert_int_equal(plan_check(f.g, f.p, message), CKPT_EPLAN);
+    assert_non_null(strstr(message, "while the queue is busy"));
+    k->tier = FATE_PARK_NVME;
+    k->tier_offset = 0;
+    f.p->budgets.nvme = f.p->nvme_bytes = f.g->storages[k->storage].bytes;
+    f.p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
+    if (plan_check(f.g, f.p, message))
+        fail_msg("plan_check: %s", message);
+    done(&f);
+}
+
 /* Two copies change places in a queue: the first then waits for a step behind the one that waits
  * for the second. */
 static void test_event_cycle(void **state)
@@ -448,6 +481,40 @@ static void test_gradients_in_values(void **state)
     graph_free(g);
 }
 
+/* Seconds in which copies in run from both tiers. */
+static double both_come(const struct plan *p)
+{
+    double seconds = 0;
+    for (int32_t i = 0; i < p->n_parks; i++)
+        for (int32_t j = 0; j < p->n_parks; j++) {
+            const struct plan_park *a = &p->parks[i], *b = &p->parks[j];
+            double from = a->in_start > b->in_start ? a->in_start : b->in_start;
+            double to = a->in_end < b->in_end ? a->in_end : b->in_end;
+            if (a->tier == FATE_PARK_HOST && b->tier == FATE_PARK_NVME && from < to)
+                seconds += to - from;
+        }
+    return seconds;
+}
+
+/* Where the update waits for copies, a drive beside the host's link makes it wait less than alone.
+ */
+static void test_two_lines(void **state)
+{
+    (void)state;
+    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
+    struct graph *g = model_stdit_shape(&shape, &machine_cuda);
+    int64_t device = 0;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        device += g->storages[s].persistent ? g->storages[s].bytes / 3 : 0;
+    struct plan *file = make(g, device, 0, INT64_C(1) << 40);
+    struct plan *both = make(g, device, file->nvme_bytes / 2, INT64_C(1) << 40);
+    assert_true(both_come(both) > both->seconds / 4);
+    assert_true(both->seconds < file->seconds * 0.6);
+    plan_free(file);
+    plan_free(both);
+    graph_free(g);
+}
+
 /* ---- updates on the host --------------------------------------------------------------------- */
 
 /* State by state half as large as what fits, on a machine whose host updates fast. */
@@ -542,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_residence),
         cmocka_unit_test(test_one_address),
         cmocka_unit_test(test_busy_queue),
+        cmocka_unit_test(test_file_queues),
         cmocka_unit_test(test_event_cycle),
         cmocka_unit_test(test_tier_overflow),
         cmocka_unit_test(test_tier_overlap),
@@ -549,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_clean_activation),
         cmocka_unit_test(test_absences),
         cmocka_unit_test(test_gradients_in_values),
+        cmocka_unit_test(test_two_lines),
         cmocka_unit_test(test_updates_on_host),
         cmocka_unit_test(test_host_faults),
     };
