@@ -61,7 +61,8 @@ static int open_threads(ckpt *c, const char *option)
 
 static int bind_to_node(const struct ckpt_kernel_args *a)
 {
-    host_adamw_bind(*(const int *)a->attr, NULL); /* elsewhere it is only slower */
+    if (host_adamw_bind(*(const int *)a->attr, NULL) < 0) /* elsewhere it is only slower */
+        host_adamw_bind(-1, NULL);
     return 0;
 }
 
@@ -75,7 +76,7 @@ int homes_open_steps(ckpt *c)
     if (rc)
         return context_fail(c, rc, "%s", error_get());
     c->host_steps = true;
-    if (node >= 0)
+    if (d->ops->numa_node)
         d->ops->compute(d, QUEUE_HOST, bind_to_node, &(struct ckpt_kernel_args){.attr = &node},
                         NULL);
     rc = d->ops->sync(d);

@@ -121,12 +121,13 @@ static struct host_adamw piece_of(const struct host_adamw *p, int64_t at, int64_
     };
 }
 
+/* A thread that has to share its processor takes fewer pieces: all would wait for a fixed part. */
 void host_adamw(const struct adamw_constants *c, const struct host_adamw *p)
 {
     enum host_adamw_set best = HOST_ADAMW_SETS - 1;
     while (!host_adamw_name(best))
         best--;
-#pragma omp parallel for schedule(static) if (p->n > OPTIM_CHUNK)
+#pragma omp parallel for schedule(dynamic) if (p->n > OPTIM_CHUNK)
     for (int64_t at = 0; at < p->n; at += OPTIM_CHUNK) {
         struct host_adamw piece = piece_of(p, at, min_i64(OPTIM_CHUNK, p->n - at));
         host_adamw_with(best, c, &piece);

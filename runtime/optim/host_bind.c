@@ -7,6 +7,8 @@
 #endif
 #include "optim/host_adamw.h"
 
+#define SPARE 2 /* processors for others */
+
 /* "0-3,8,10-11" as a set; false where that is not what stands there. */
 static bool parse_list(const char *text, cpu_set_t *set)
 {
@@ -54,12 +56,16 @@ static int read_node(int node, const char *nodes, cpu_set_t *set)
 int host_adamw_bind(int node, const char *nodes)
 {
     cpu_set_t set;
-    int rc = read_node(node, nodes, &set);
-    if (!rc && sched_setaffinity(0, sizeof set, &set))
+    int rc = node < 0 ? 0 : read_node(node, nodes, &set);
+    if (!rc && node >= 0 && sched_setaffinity(0, sizeof set, &set))
         rc = error_set(CKPT_EIO, "a thread cannot be kept on node %d", node);
+    if (!rc && node < 0 && sched_getaffinity(0, sizeof set, &set))
+        rc = error_set(CKPT_EIO, "the processors of this thread are not known");
+    if (rc)
+        return rc;
+    int all = CPU_COUNT(&set), threads = all - (all / 2 < SPARE ? all / 2 : SPARE);
 #ifdef _OPENMP
-    if (!rc)
-        omp_set_num_threads(CPU_COUNT(&set));
+    omp_set_num_threads(threads);
 #endif
-    return rc ? rc : CPU_COUNT(&set);
+    return threads;
 }

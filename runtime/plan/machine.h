@@ -39,7 +39,8 @@ struct machine {
     double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
     double d2h_both, h2d_both;         /* and while the other one runs too */
     double host_bandwidth;             /* host memory, B/s (read + write) */
-    double host_update;                /* AdamW on the host, B/s (read + write); 0: not known */
+    double host_update;                /* AdamW on the host, B/s (read + write), while copies run;
+                                        * 0: not known */
     double nvme_read, nvme_write;      /* 0: none */
     double nvme_endurance;             /* bytes that may be written in its life, 0 unknown */
     struct links links;                /* to other ranks */

@@ -296,7 +296,7 @@ static int remove_node(void **state)
 }
 
 struct binding {
-    int rc, cpus; /* what came back; processors afterwards */
+    int node, rc, cpus; /* where; what came back; processors afterwards */
 };
 
 /* In a thread of its own: it stays bound. */
@@ -304,19 +304,20 @@ static void *bind_thread(void *user)
 {
     struct binding *b = user;
     cpu_set_t set;
-    b->rc = host_adamw_bind(3, nodes);
+    b->rc = host_adamw_bind(b->node, nodes);
     sched_getaffinity(0, sizeof set, &set);
     b->cpus = CPU_COUNT(&set);
     return NULL;
 }
 
+/* To the node of these processors, or with NULL to wherever this thread may run. */
 static struct binding bind_to(const char *list)
 {
-    struct binding b;
+    struct binding b = {.node = list ? 3 : -1};
     pthread_t thread;
     FILE *f = fopen(cpulist, "w");
     assert_non_null(f);
-    fputs(list, f);
+    fputs(list ? list : "", f);
     fclose(f);
     assert_int_equal(pthread_create(&thread, NULL, bind_thread, &b), 0);
     pthread_join(thread, NULL);
@@ -342,6 +343,11 @@ static void test_bind(void **state)
         assert_int_equal(b.rc, CKPT_EIO);
         assert_int_equal(b.cpus, CPU_COUNT(&set));
     }
+    /* Two processors are left to others, but no more than half. */
+    b = bind_to(NULL);
+    int all = CPU_COUNT(&set);
+    assert_int_equal(b.cpus, all);
+    assert_int_equal(b.rc, all > 3 ? all - 2 : all - all / 2);
     assert_int_equal(host_adamw_bind(4, nodes), CKPT_EIO);
     assert_non_null(strstr(error_get(), "node4"));
 }
