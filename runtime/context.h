@@ -35,8 +35,9 @@ struct ckpt {
     struct device *device;
     struct tier *tiers[TIER_COUNT]; /* NULL: not asked for, or only planned */
     struct tier_pin pin;
-    bool host_steps;           /* the queue of steps on the host is open */
-    char *staging;             /* the slots between device and files: those out, then those in */
+    bool host_steps; /* the queue of steps on the host is open */
+    char *staging;   /* the slots between device and files: those out, then those in */
+    void *rounding;  /* PLAN_STAGING_SLOT for bf16 values to and from the device, once needed */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
@@ -116,7 +117,7 @@ struct ckpt_desc param_file_desc(const struct param *p);
 void param_to_file(const struct param *p, const float *src, float *dst);
 void param_from_file(const struct param *p, const float *src, float *dst);
 
-/* Fills n values that follow from (seed, name, init). */
-void param_initialize(const struct param *p, uint64_t seed, float *dst);
+/* Fills dst with n values from element `first` on, which follow from (seed, name, init). */
+void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64_t n, float *dst);
 
 #endif

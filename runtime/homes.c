@@ -2,9 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "crew.h"
 #include "exec/program.h"
 #include "homes.h"
 #include "optim/host_adamw.h"
+
+#define SHARE (INT64_C(1) << 20) /* elements; fewer are not worth a thread */
+#define UNIT  (INT64_C(1) << 10) /* no two threads write to one page */
 
 #define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
 
@@ -121,6 +125,8 @@ void homes_close(ckpt *c, bool untouched)
     for (int i = 0; i < TIER_COUNT; i++)
         if (c->tiers[i])
             c->tiers[i]->ops->close(c->tiers[i]);
+    if (c->rounding)
+        d->ops->host_free(d, c->rounding);
     if (!c->staging || stuck)
         return;
     if (d->ops->unpin)
@@ -184,37 +190,20 @@ static int copy_device(ckpt *c, int64_t offset, void *host, int64_t bytes, bool 
     return rc ? context_fail_device(c, NULL, rc) : 0;
 }
 
-/* A file is written and read in the blocks of the executor: their checksums are of the whole. */
-static int copy_file(ckpt *c, int64_t offset, void *host, int64_t bytes, bool in)
+/* A file is written and read from the staging memory, in the blocks of the executor: their
+ * checksums are of the whole. */
+static int copy_file(ckpt *c, const struct param *p, int64_t offset, int64_t bytes, bool in)
 {
     struct tier *t = c->tiers[TIER_NVME];
     int64_t whole = round_up(bytes, PLAN_NVME_ALIGN);
-    int rc = 0;
+    int rc;
     if (in) {
-        memcpy(c->staging, host, (size_t)bytes);
         memset(c->staging + bytes, 0, (size_t)(whole - bytes));
         rc = t->ops->write(t, offset, c->staging, whole);
     } else {
         rc = t->ops->read(t, offset, c->staging, whole);
-        memcpy(host, c->staging, rc ? 0 : (size_t)bytes);
     }
-    return rc;
-}
-
-/* One piece of a slot, which begins at byte `at`, into its home or out of it. */
-static int copy_piece(ckpt *c, const struct param *p, int slot, int64_t at, void *host,
-                      int64_t bytes, bool in)
-{
-    int64_t offset = p->offset[slot] + at;
-    if (p->home[slot] == HOME_DEVICE)
-        return copy_device(c, offset, host, bytes, in);
-    if (p->home[slot] == HOME_HOST) {
-        char *home = c->tiers[TIER_HOST]->ops->base(c->tiers[TIER_HOST]) + offset;
-        memcpy(in ? home : host, in ? host : home, (size_t)bytes);
-        return 0;
-    }
-    int rc = copy_file(c, offset, host, bytes, in);
-    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, c->tiers[TIER_NVME]->reason) : 0;
+    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
 
 /* The caller's values have to be whole: a step that failed in between left them in pieces. */
@@ -229,26 +218,89 @@ static bool is_half(const struct param *p, int slot)
     return slot == SLOT_VALUE && p->desc.dtype == CKPT_BF16;
 }
 
-/* Calls copy_piece for all of a slot; values goes through a buffer where the slot is bf16. */
+/* Where a slot stands if the host's own threads can write it, or NULL. */
+static char *find_home(ckpt *c, const struct param *p, int slot)
+{
+    struct tier *host = c->tiers[TIER_HOST];
+    if (p->home[slot] == HOME_HOST)
+        return host->ops->base(host) + p->offset[slot];
+    if (p->home[slot] == HOME_DEVICE && c->device->ops->backend == CKPT_ON_CPU)
+        return c->device->ops->base(c->device) + p->offset[slot];
+    return NULL;
+}
+
+/* Elements between fp32 values and memory where they are as the slot has them. */
+struct span {
+    void *memory;
+    float *values; /* NULL: the memory becomes zero */
+    bool half, in;
+};
+
+static void carry_share(void *user, int64_t from, int64_t end)
+{
+    const struct span *s = user;
+    size_t size = s->half ? 2 : 4, bytes = (size_t)(end - from) * size;
+    char *memory = (char *)s->memory + (size_t)from * size;
+    if (!s->values)
+        memset(memory, 0, bytes);
+    else if (s->half && s->in)
+        ckpt_to_bf16(s->values + from, (uint16_t *)memory, end - from);
+    else if (s->half)
+        ckpt_from_bf16((const uint16_t *)memory, s->values + from, end - from);
+    else
+        memcpy(s->in ? memory : (char *)(s->values + from),
+               s->in ? (char *)(s->values + from) : memory, bytes);
+}
+
+static void carry(struct span s, int64_t n)
+{
+    crew_run(crew_size(0, n, SHARE), n, UNIT, carry_share, &s);
+}
+
+/* Memory of one piece on the way, where there has to be one. */
+static int find_bounce(ckpt *c, const struct param *p, int slot, void **bounce)
+{
+    *bounce = NULL;
+    if (p->home[slot] == HOME_NVME)
+        *bounce = c->staging;
+    if (p->home[slot] == HOME_NVME || !is_half(p, slot))
+        return 0;
+    if (!c->rounding)
+        c->rounding = c->device->ops->host_alloc(c->device, PLAN_STAGING_SLOT);
+    *bounce = c->rounding;
+    return c->rounding ? 0 : context_fail(c, CKPT_ENOMEM, "no memory to round parameters");
+}
+
+/* All of a slot, piece by piece, where only the device or a file reaches it. */
+static int copy_pieces(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
+{
+    struct span s = {.half = is_half(p, slot), .in = in};
+    int64_t size = s.half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
+    int rc = find_bounce(c, p, slot, &s.memory);
+    for (int64_t at = 0; at < n && !rc; at += most) {
+        int64_t count = min_i64(n - at, most), offset = p->offset[slot] + at * size;
+        void *piece = s.memory ? s.memory : values + at;
+        s.values = values ? values + at : NULL;
+        if (s.memory && in)
+            carry(s, count);
+        if (p->home[slot] == HOME_NVME)
+            rc = copy_file(c, p, offset, count * size, in);
+        else
+            rc = copy_device(c, offset, piece, count * size, in);
+        if (s.memory && !in && !rc)
+            carry(s, count);
+    }
+    return rc;
+}
+
 static int copy_slot(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
 {
-    bool half = is_half(p, slot);
-    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
-    uint16_t *buffer = half ? malloc((size_t)min_i64(n, most) * 2) : NULL;
-    if (half && !buffer)
-        return context_fail(c, CKPT_ENOMEM, "no memory to round parameter '%s'", p->name);
+    char *home = find_home(c, p, slot);
     int rc = begin(c);
-    for (int64_t at = 0; at < n && !rc; at += most) {
-        int64_t count = min_i64(n - at, most);
-        void *piece = half ? (void *)buffer : (void *)(values + at);
-        if (half && in)
-            ckpt_to_bf16(values + at, buffer, count);
-        rc = copy_piece(c, p, slot, at * size, piece, count * size, in);
-        if (half && !in && !rc)
-            ckpt_from_bf16(buffer, values + at, count);
-    }
-    free(buffer);
-    return rc;
+    if (rc || !home)
+        return rc ? rc : copy_pieces(c, p, slot, values, n, in);
+    carry((struct span){home, values, is_half(p, slot), in}, n);
+    return 0;
 }
 
 int homes_write(ckpt *c, const struct param *p, int slot, const float *src, int64_t n)
@@ -259,4 +311,13 @@ int homes_write(ckpt *c, const struct param *p, int slot, const float *src, int6
 int homes_read(ckpt *c, const struct param *p, int slot, float *dst, int64_t n)
 {
     return copy_slot(c, p, slot, dst, n, false);
+}
+
+int homes_clear(ckpt *c, const struct param *p, int slot)
+{
+    struct device *d = c->device;
+    if (p->home[slot] != HOME_DEVICE || find_home(c, p, slot))
+        return copy_slot(c, p, slot, NULL, param_slot_numel(p, slot), true);
+    d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->offset[slot], 0, param_slot_bytes(p, slot));
+    return begin(c);
 }

@@ -19,8 +19,10 @@ int homes_open_steps(ckpt *c);
 /* Makes the tiers long enough for a plan.  Returns 0 or a code, the sentence in the context. */
 int homes_reserve(ckpt *c, const struct plan *p);
 
-/* Copies n elements of a slot in or out as fp32, rounding where the slot is bf16, in pieces. */
+/* Copies n elements of a slot in or out as fp32, rounding where the slot is bf16. */
 int homes_write(ckpt *c, const struct param *p, int slot, const float *src, int64_t n);
 int homes_read(ckpt *c, const struct param *p, int slot, float *dst, int64_t n);
+/* Fills a slot with zeros. */
+int homes_clear(ckpt *c, const struct param *p, int slot);
 
 #endif

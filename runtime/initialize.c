@@ -1,7 +1,15 @@
-/* Initial values of parameters: they follow from (seed, name), not from the order of creation. */
+/*
+ * Initial values of parameters: they follow from (seed, name, element), not from the order of
+ * creation nor from the number of threads that draw them.
+ */
 #include <math.h>
 #include "context.h"
+#include "cpu.h"
+#include "crew.h"
 #include "random.h"
+
+#define BLOCK (INT64_C(1) << 14) /* elements drawn and scaled while they are in the cache */
+#define SHARE (INT64_C(1) << 20) /* fewer are not worth a thread */
 
 /* FNV-1a. */
 static uint64_t hash_name(const char *name)
@@ -33,26 +41,31 @@ static void fill_constant(float *dst, int64_t n, float value)
         dst[i] = value;
 }
 
-/* U(-bound, bound) */
-static void fill_symmetric(const struct random_stream *s, float *dst, int64_t n, float bound)
+/* [0, 1) to U(-bound, bound) */
+CKPT_CLONES static void make_symmetric(float *dst, int64_t n, float bound)
 {
-    random_uniform(s, 0, dst, n);
+#pragma omp simd
     for (int64_t i = 0; i < n; i++)
         dst[i] = (2.f * dst[i] - 1.f) * bound;
 }
 
-static void fill_scaled_normal(const struct random_stream *s, float *dst, int64_t n, float sigma)
+CKPT_CLONES static void scale(float *dst, int64_t n, float sigma)
 {
-    random_normal(s, 0, dst, n);
+#pragma omp simd
     for (int64_t i = 0; i < n; i++)
         dst[i] *= sigma;
 }
 
-void param_initialize(const struct param *p, uint64_t seed, float *dst)
+struct draw {
+    struct random_stream stream;
+    struct ckpt_init init;
+    int64_t first; /* element of dst[0] */
+    float *dst;
+};
+
+static void draw_block(const struct draw *d, int64_t first, float *dst, int64_t n)
 {
-    struct random_stream s = {.seed = mix(hash_name(p->name) + mix(seed))};
-    int64_t n = desc_numel(&p->desc);
-    switch (p->init.kind) {
+    switch (d->init.kind) {
     case CKPT_INIT_ZEROS:
         fill_constant(dst, n, 0.f);
         break;
@@ -60,13 +73,31 @@ void param_initialize(const struct param *p, uint64_t seed, float *dst)
         fill_constant(dst, n, 1.f);
         break;
     case CKPT_INIT_NORMAL:
-        fill_scaled_normal(&s, dst, n, p->init.a);
+        random_normal(&d->stream, first, dst, n);
+        scale(dst, n, d->init.a);
         break;
     case CKPT_INIT_UNIFORM:
-        fill_symmetric(&s, dst, n, p->init.a);
-        break;
     case CKPT_INIT_XAVIER_UNIFORM:
-        fill_symmetric(&s, dst, n, xavier_bound(&p->desc));
+        random_uniform(&d->stream, first, dst, n);
+        make_symmetric(dst, n, d->init.a);
         break;
     }
+}
+
+static void draw_share(void *user, int64_t from, int64_t end)
+{
+    const struct draw *d = user;
+    for (int64_t at = from; at < end; at += BLOCK)
+        draw_block(d, d->first + at, d->dst + at, min_i64(BLOCK, end - at));
+}
+
+void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64_t n, float *dst)
+{
+    struct draw d = {.stream.seed = mix(hash_name(p->name) + mix(seed)),
+                     .init = p->init,
+                     .first = first,
+                     .dst = dst};
+    if (d.init.kind == CKPT_INIT_XAVIER_UNIFORM)
+        d.init.a = xavier_bound(&p->desc);
+    crew_run(crew_size(0, n, SHARE), n, BLOCK, draw_share, &d);
 }

@@ -160,11 +160,11 @@ static int read_value(ckpt *c, const struct param *p, float *dst)
     if (slot != SLOT_COUNT)
         return read_slot(c, p, slot, dst);
     if (ranks_is_bucket(c, p))
-        return ranks_initial(c, p, dst);
-    if (p->initial)
+        ranks_initial(c, p, dst);
+    else if (p->initial)
         memcpy(dst, p->initial, (size_t)desc_numel(&p->desc) * 4);
     else
-        param_initialize(p, (uint64_t)c->options.seed, dst);
+        param_initialize(p, (uint64_t)c->options.seed, 0, desc_numel(&p->desc), dst);
     return 0;
 }
 
@@ -186,10 +186,12 @@ static int fill_param(ckpt *c, struct param *p, float *value)
             continue;
         rc = write_slot(c, p, s, value); /* the EMA starts as the value */
     }
-    memset(value, 0, (size_t)desc_numel(&p->desc) * 4);
-    for (int s = SLOT_EXP_AVG; s <= SLOT_EXP_AVG_SQ && !rc; s++)
-        if (p->offset[s] >= 0 && !p->filled[s])
-            rc = write_slot(c, p, s, value);
+    for (int s = SLOT_EXP_AVG; s <= SLOT_EXP_AVG_SQ && !rc; s++) {
+        if (p->offset[s] < 0 || p->filled[s])
+            continue;
+        p->filled[s] = true;
+        rc = homes_clear(c, p, s);
+    }
     bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32;
     if (!rc && exact && p->filled[SLOT_VALUE]) {
         free(p->initial);
@@ -200,16 +202,17 @@ static int fill_param(ckpt *c, struct param *p, float *value)
 
 int context_fill_slots(ckpt *c)
 {
+    struct device *d = c->device;
     int64_t largest = 1;
     for (int32_t i = 0; i < c->n_params; i++)
         largest = max_i64(largest, desc_numel(&c->params.data[i].desc));
-    float *value = malloc((size_t)largest * 4);
+    float *value = d->ops->host_alloc(d, largest * 4);
     if (!value)
         return context_fail(c, CKPT_ENOMEM, "no memory to set up the parameters");
     int rc = 0;
     for (int32_t i = 0; i < c->n_params && !rc; i++)
         rc = fill_param(c, &c->params.data[i], value);
-    free(value);
+    d->ops->host_free(d, value);
     return rc;
 }
 

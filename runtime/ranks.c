@@ -237,28 +237,21 @@ static int64_t own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t
     return place->numel;
 }
 
-int ranks_initial(ckpt *c, const struct param *bucket, float *dst)
+void ranks_initial(const ckpt *c, const struct param *bucket, float *dst)
 {
     const struct layout *l = c->layout;
     const struct layout_bucket *b = &l->buckets[index_of(c, bucket) - (c->n_params - c->n_hidden)];
     memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
     for (int32_t k = b->first; k < b->first + b->n; k++) {
-        struct param *p = &c->params.data[l->order[k]];
+        const struct param *p = &c->params.data[l->order[k]];
         int64_t at = 0, in_bucket = 0, n = own_part(c, l->order[k], SLOT_VALUE, &at, &in_bucket);
-        float *value = p->initial;
         if (!n)
             continue;
-        if (!value)
-            value = malloc((size_t)desc_numel(&p->desc) * sizeof *value);
-        if (!value)
-            return context_fail(c, CKPT_ENOMEM, "no memory to set up parameter '%s'", p->name);
-        if (!p->initial)
-            param_initialize(p, (uint64_t)c->options.seed, value);
-        memcpy(dst + in_bucket, value + at, (size_t)n * sizeof *dst);
-        if (!p->initial)
-            free(value);
+        if (p->initial)
+            memcpy(dst + in_bucket, p->initial + at, (size_t)n * sizeof *dst);
+        else
+            param_initialize(p, (uint64_t)c->options.seed, at, n, dst + in_bucket);
     }
-    return 0;
 }
 
 static int exact_slot(const struct param *bucket, int slot)

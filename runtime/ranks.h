@@ -39,9 +39,9 @@ int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt);
 /* Tells the others that this rank ends, with the context's sentence.  Returns code. */
 int ranks_give_up(ckpt *c, int code);
 
-/* Is p a bucket?  The first values of this rank's part of it. */
+/* Is p a bucket?  Fills dst with the first values of this rank's part of it. */
 bool ranks_is_bucket(const ckpt *c, const struct param *p);
-int ranks_initial(ckpt *c, const struct param *bucket, float *dst);
+void ranks_initial(const ckpt *c, const struct param *bucket, float *dst);
 
 /* The bucket that holds a parameter since it was filled, or NULL. */
 struct param *ranks_bucket_of(const ckpt *c, const struct param *p);

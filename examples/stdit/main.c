@@ -4,10 +4,13 @@
  * samples from what it learned.
  */
 #include <string.h>
+#include <time.h>
 #include "../common/log.h"
 #include "ckpt_ranks.h"
 #include "run.h"
 #include "schedule.h"
+
+#define LARGE 1000000000 /* so many parameters take a while before the first step */
 
 const char say_program[] = "stdit-train";
 
@@ -42,9 +45,17 @@ static int check_outputs(const struct stdit_options *o)
 
 static int train(struct stdit_run *r)
 {
+    bool says = r->trainable >= LARGE && !r->options.library.plan_only;
+    time_t start = time(NULL);
+
+    if (says)
+        printf("setting up: a plan, its memory, and the first values\n");
+    fflush(stdout);
     if (stdit_compile(r))
         return -1;
     ckpt_plan_print(r->training, stdout);
+    if (says)
+        printf("set up in %.0f s\n", difftime(time(NULL), start));
     fflush(stdout);
     if (r->options.library.plan_only)
         return 0;

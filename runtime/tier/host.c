@@ -5,13 +5,13 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #ifdef HAVE_NUMA
 #include <numa.h>
 #endif
+#include "crew.h"
 #include "tier/host_limits.h"
 #include "tier/sys.h"
 #include "tier/tier.h"
@@ -19,8 +19,6 @@
 #define PAGE      INT64_C(4096)
 #define HUGE_PAGE (INT64_C(2) << 20)
 #define SHARE     (INT64_C(64) << 20) /* less than this is not worth a thread */
-
-enum { TOUCHERS = 16 };
 
 struct host_tier {
     struct tier tier;
@@ -43,53 +41,27 @@ static struct host_tier *host(struct tier *t)
 /* ---- touching -------------------------------------------------------------------------------- */
 
 struct touch {
-    pthread_t thread;
+    pthread_t caller; /* its own thread must not move to the node */
     volatile char *at;
-    int64_t bytes;
     int node;
 };
 
-static void *touch_run(void *arg)
+static void touch_share(void *user, int64_t from, int64_t end)
 {
-    struct touch *t = arg;
+    const struct touch *t = user;
 #ifdef HAVE_NUMA
-    if (t->node >= 0 && numa_available() >= 0)
+    if (t->node >= 0 && !pthread_equal(t->caller, pthread_self()) && numa_available() >= 0)
         numa_run_on_node(t->node);
 #endif
-    for (int64_t i = 0; i < t->bytes; i += PAGE)
+    for (int64_t i = from; i < end; i += PAGE)
         t->at[i] = 0;
-    return NULL;
-}
-
-static int touchers(const struct host_tier *h, int64_t bytes)
-{
-    cpu_set_t set;
-    int n = h->options.threads;
-    if (n <= 0)
-        n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    n = (int)min_i64(n, TOUCHERS);
-    return (int)max_i64(1, min_i64(n, bytes / SHARE));
 }
 
 /* The kernel zeroes a page at its first touch, at the speed of one core: so several of them. */
 static void touch(const struct host_tier *h, char *at, int64_t bytes)
 {
-    struct touch work[TOUCHERS];
-    int n = touchers(h, bytes), started = 0;
-    int64_t share = round_up((bytes + n - 1) / n, HUGE_PAGE);
-    for (int i = 0; i < n; i++, started++) {
-        int64_t from = min_i64(i * share, bytes);
-        work[i] = (struct touch){
-            .at = at + from, .bytes = min_i64(share, bytes - from), .node = h->options.node};
-        /* The caller's own thread must not move to the node: without a thread it stays unbound. */
-        if (n == 1 || pthread_create(&work[i].thread, NULL, touch_run, &work[i]))
-            break;
-    }
-    int64_t rest = min_i64(started * share, bytes);
-    struct touch self = {.at = at + rest, .bytes = bytes - rest, .node = -1};
-    touch_run(&self);
-    for (int i = 0; i < started; i++)
-        pthread_join(work[i].thread, NULL);
+    struct touch t = {.caller = pthread_self(), .at = at, .node = h->options.node};
+    crew_run(crew_size(h->options.threads, bytes, SHARE), bytes, HUGE_PAGE, touch_share, &t);
 }
 
 /* ---- pinning --------------------------------------------------------------------------------- */

@@ -272,7 +272,27 @@ static void initialize(const char *name, struct ckpt_init init, uint64_t seed, f
 {
     struct param p = {.name = (char *)name, .init = init};
     p.desc = (struct ckpt_desc){.dtype = CKPT_BF16, .ndim = 3, .shape = {16, 20, 30}};
-    param_initialize(&p, seed, dst);
+    param_initialize(&p, seed, 0, 16 * 20 * 30, dst);
+}
+
+/* Any part is that of the whole, whoever draws it: large enough for several threads. */
+static void check_parts(void)
+{
+    static const int64_t cuts[] = {0, 3, 1001, 1 << 20, 3 << 20};
+    int64_t n = 3 << 20;
+    struct ckpt_init inits[] = {CKPT_XAVIER, CKPT_NORMAL(0.02f), CKPT_UNIFORM(0.5f)};
+    float *whole = malloc((size_t)n * sizeof *whole), *parts = malloc((size_t)n * sizeof *parts);
+    assert_true(whole && parts);
+    for (int k = 0; k < 3; k++) {
+        struct param p = {.name = (char *)"w", .init = inits[k]};
+        p.desc = (struct ckpt_desc){.ndim = 2, .shape = {3, 1 << 20}};
+        param_initialize(&p, 7, 0, n, whole);
+        for (int i = 0; i < 4; i++)
+            param_initialize(&p, 7, cuts[i], cuts[i + 1] - cuts[i], parts + cuts[i]);
+        assert_memory_equal(whole, parts, (size_t)n * sizeof *whole);
+    }
+    free(whole);
+    free(parts);
 }
 
 static void test_initialize(void **state)
@@ -280,6 +300,7 @@ static void test_initialize(void **state)
     (void)state;
     enum { N = 16 * 20 * 30 };
     static float x[N], y[N];
+    check_parts();
     initialize("w", CKPT_NORMAL(0.02f), 1, x);
     initialize("w", CKPT_NORMAL(0.02f), 1, y);
     assert_memory_equal(x, y, sizeof x);
