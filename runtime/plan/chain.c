@@ -3,30 +3,57 @@
  * back, and what the blocks behind it kept is not; so the least seconds of all blocks from one on,
  * given the bytes that the blocks before it leave, follow from those of the next.  One table
  * answers every budget.  What it says goes through the full simulation like any other schedule.
+ *
+ * Every way to cut the forward pass has tables of its own.  What they say costs nothing to ask, but
+ * to play it costs more the larger the program is: so for each budget the fastest of them is
+ * played, and the next ones while the work lasts.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/chain.h"
 
-#define CELLS      (1 << 19) /* of the table, about */
-#define BUDGETS    48
-#define MOST_EVERY 3 /* narrow cuts a block may have */
+#define CELLS      (1 << 19) /* of a table, about */
+#define BUDGETS    192       /* that tables are asked for, if there is time */
+#define COARSE     4         /* every so many of them in any case */
+#define MOST_EVERY 3         /* narrow cuts a block may have */
+#define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
+/* Tables of a chain, the first for a quarter of the bytes: there rounding up in every block counts.
+ */
+#define SCALES 2
 
 struct table {
-    struct portfolio *pf;
-    struct chain *chain;
-    struct levels levels;
-    struct front *fronts; /* per class */
-    int64_t unit;         /* bytes of a slot */
-    int32_t slots;
-    double *least;   /* [2][slots + 1]: of the blocks from the next on */
+    int64_t unit;    /* bytes of a slot */
+    double *least;   /* [slots + 1] */
     uint8_t *chosen; /* [blocks][slots + 1] */
+};
+
+/* One way to cut the forward pass. */
+struct cutting {
+    struct chain *chain;
+    struct front *fronts; /* per class */
+    int32_t slots;
+    struct table tables[SCALES];
+};
+
+struct cuttings {
+    struct portfolio *pf;
+    struct levels levels;
+    struct cutting list[CHAINS];
+    int32_t n;
     int32_t *hold;
 };
 
+/* What a table says about a budget. */
+struct proposal {
+    const struct cutting *from;
+    const struct table *table;
+    int64_t slots;
+    double seconds; /* of recompute */
+};
+
 /* Bytes alive in the backward ops of every block that are neither its own nor kept by others. */
-static int find_bases(struct table *t)
+static int find_bases(struct cuttings *t, struct chain *c)
 {
     const struct program *p = t->pf->p;
     const struct schedule *s;
@@ -37,8 +64,8 @@ static int find_bases(struct table *t)
     int rc = first_step && owner ? simulate(t->pf->sim, t->hold, &s) : CKPT_ENOMEM;
     for (int32_t k = 0; !rc && k < s->n_steps; k++)
         first_step[s->steps.data[k].op] = k;
-    for (int32_t n = 0; n < t->chain->n && !rc; n++) {
-        struct block *b = &t->chain->blocks[n];
+    for (int32_t n = 0; n < c->n && !rc; n++) {
+        struct block *b = &c->blocks[n];
         for (int32_t i = b->backward; i < b->backward_end; i++) {
             const struct graph_op *o = &p->g->ops[i];
             for (int32_t j = 0; j < o->n_reads; j++)
@@ -59,17 +86,17 @@ static int find_bases(struct table *t)
     return rc;
 }
 
-static int build_fronts(struct table *t, int64_t work)
+static int build_fronts(struct cuttings *t, struct cutting *c, int64_t work)
 {
-    bool *done = calloc((size_t)t->chain->n_classes + 1, sizeof(*done));
+    bool *done = calloc((size_t)c->chain->n_classes + 1, sizeof(*done));
     int rc = done ? 0 : CKPT_ENOMEM;
-    for (int32_t i = 0; i < t->chain->n && !rc; i++) {
-        const struct block *b = &t->chain->blocks[i];
+    for (int32_t i = 0; i < c->chain->n && !rc; i++) {
+        const struct block *b = &c->chain->blocks[i];
         if (done[b->class])
             continue;
         done[b->class] = true;
-        rc = front_build(t->chain, b, &t->levels, t->pf->sim, work / t->chain->n_classes,
-                         &t->fronts[b->class]);
+        rc = front_build(c->chain, b, &t->levels, t->pf->sim, work / c->chain->n_classes,
+                         &c->fronts[b->class]);
     }
     free(done);
     return rc;
@@ -80,25 +107,26 @@ static int64_t slots_of(const struct table *t, int64_t bytes)
     return (max_i64(bytes, 0) + t->unit - 1) / t->unit;
 }
 
-static uint8_t *chosen_by(const struct table *t, int32_t n)
+static uint8_t *chosen_by(const struct cutting *c, const struct table *t, int32_t n)
 {
-    return t->chosen + (size_t)n * ((size_t)t->slots + 1);
+    return t->chosen + (size_t)n * ((size_t)c->slots + 1);
 }
 
 /* One row of the table: block n, from the row of the block behind it. */
-static void fill_row(struct table *t, int32_t n, const double *behind, double *row)
+static void fill_row(const struct cutting *c, struct table *t, int32_t n, const double *behind,
+                     double *row)
 {
-    const struct block *b = &t->chain->blocks[n];
-    const struct front *f = &t->fronts[b->class];
-    uint8_t *chosen = chosen_by(t, n);
-    for (int32_t m = 0; m <= t->slots; m++)
+    const struct block *b = &c->chain->blocks[n];
+    const struct front *f = &c->fronts[b->class];
+    uint8_t *chosen = chosen_by(c, t, n);
+    for (int32_t m = 0; m <= c->slots; m++)
         row[m] = INFINITY;
     for (int32_t i = 0; i < f->n; i++) {
-        const struct block_cost *c = &f->choices[i].cost;
-        int64_t kept = slots_of(t, c->kept);
-        int64_t from = max_i64(slots_of(t, c->forward), slots_of(t, c->backward + b->base));
-        for (int64_t m = max_i64(from, kept); m <= t->slots; m++) {
-            double seconds = c->seconds + behind[m - kept];
+        const struct block_cost *o = &f->choices[i].cost;
+        int64_t kept = slots_of(t, o->kept);
+        int64_t from = max_i64(slots_of(t, o->forward), slots_of(t, o->backward + b->base));
+        for (int64_t m = max_i64(from, kept); m <= c->slots; m++) {
+            double seconds = o->seconds + behind[m - kept];
             if (seconds < row[m]) {
                 row[m] = seconds;
                 chosen[m] = (uint8_t)i;
@@ -107,89 +135,94 @@ static void fill_row(struct table *t, int32_t n, const double *behind, double *r
     }
 }
 
-static void fill_table(struct table *t)
+static int fill_table(const struct cutting *c, struct table *t)
 {
-    double *behind = t->least, *row = t->least + t->slots + 1;
-    for (int32_t m = 0; m <= t->slots; m++)
-        behind[m] = 0;
-    for (int32_t n = t->chain->n - 1; n >= 0; n--) {
-        fill_row(t, n, behind, row);
-        double *swap = behind;
-        behind = row;
+    size_t columns = (size_t)c->slots + 1;
+    t->chosen = calloc((size_t)c->chain->n * columns + 1, 1);
+    t->least = calloc(columns, sizeof(*t->least));
+    double *row = malloc(columns * sizeof(*row));
+    if (!t->chosen || !t->least || !row) {
+        free(row);
+        return CKPT_ENOMEM;
+    }
+    for (int32_t n = c->chain->n - 1; n >= 0; n--) {
+        fill_row(c, t, n, t->least, row);
+        double *swap = t->least;
+        t->least = row;
         row = swap;
     }
-    if (behind != t->least)
-        memcpy(t->least, behind, ((size_t)t->slots + 1) * sizeof(*behind));
+    free(row);
+    return 0;
 }
 
-/* The holds that the table says for a budget. */
-static void backtrack(struct table *t, int64_t m)
+/* The holds of a proposal. */
+static void backtrack(struct cuttings *t, const struct proposal *p)
 {
-    for (int32_t n = 0; n < t->chain->n; n++) {
-        const struct block *b = &t->chain->blocks[n];
-        const struct front *f = &t->fronts[b->class];
-        const struct choice *o = &f->choices[chosen_by(t, n)[m]];
+    const struct cutting *c = p->from;
+    int64_t m = p->slots;
+    for (int32_t n = 0; n < c->chain->n; n++) {
+        const struct block *b = &c->chain->blocks[n];
+        const struct choice *o = &c->fronts[b->class].choices[chosen_by(c, p->table, n)[m]];
         for (int32_t i = 0; i < b->n_storage; i++) {
-            int32_t s = t->chain->storages[b->storage + i];
+            int32_t s = c->chain->storages[b->storage + i];
             int32_t last = t->levels.start[s + 1] - t->levels.start[s] - 1;
             t->hold[s] = t->levels.holds[t->levels.start[s] + min_i64(o->level[i], last)];
         }
-        m -= slots_of(t, o->cost.kept);
+        m -= slots_of(p->table, o->cost.kept);
     }
 }
 
 /* Whether the portfolio has something as fast for less than the table asks, all rounding off. */
-static bool is_known(const struct table *t, int64_t m)
+static bool is_known(const struct portfolio *pf, const struct proposal *p)
 {
-    const struct portfolio *pf = t->pf;
-    double seconds = pf->p->seconds + t->least[m];
-    for (int32_t i = 0;
-         i < pf->n && (double)pf->options.data[i].load < 0.97 * (double)(m * t->unit); i++)
+    double seconds = pf->p->seconds + p->seconds;
+    double bytes = 0.97 * (double)(p->slots * p->table->unit);
+    for (int32_t i = 0; i < pf->n && (double)pf->options.data[i].load < bytes; i++)
         if (pf->options.data[i].seconds <= seconds)
             return true;
     return false;
 }
 
-static int try_budgets(struct table *t)
+/* The finer of a cutting's tables that goes so far. */
+static struct proposal ask(const struct cutting *c, int64_t bytes)
 {
-    int64_t least = 0;
-    int rc = 0;
-    while (least <= t->slots && isinf(t->least[least]))
-        least++;
-    for (int32_t i = 0; i < BUDGETS && least <= t->slots && rc >= 0; i++) {
-        int64_t m = least + (t->slots - least) * i / (BUDGETS - 1);
-        if (is_known(t, m))
-            continue;
-        backtrack(t, m);
-        rc = portfolio_try(t->pf, t->hold, NULL);
+    int k = 0;
+    while (k < SCALES - 1 && bytes / c->tables[k].unit > c->slots)
+        k++;
+    const struct table *t = &c->tables[k];
+    int64_t m = min_i64(bytes / t->unit, c->slots);
+    return (struct proposal){c, t, m, t->least[m]};
+}
+
+/* Tries the proposal for a budget that comes so many after the fastest. */
+static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
+{
+    struct proposal all[CHAINS];
+    for (int32_t i = 0; i < t->n; i++) {
+        struct proposal p = ask(&t->list[i], bytes);
+        int32_t k = i;
+        for (; k > 0 && all[k - 1].seconds > p.seconds; k--)
+            all[k] = all[k - 1];
+        all[k] = p;
     }
+    if (isinf(all[rank].seconds) || is_known(t->pf, &all[rank]))
+        return 0;
+    backtrack(t, &all[rank]);
+    int rc = portfolio_try(t->pf, t->hold, NULL);
     return rc < 0 ? rc : 0;
 }
 
-static int run(struct table *t, int64_t work)
+/* Every so many budgets but those that twice as many were between. */
+static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t step, int64_t work)
 {
-    struct portfolio *pf = t->pf;
-    size_t n = (size_t)t->chain->n;
-    int64_t most = pf->options.data[pf->n - 1].load;
-    t->slots = (int32_t)max_i64(CELLS / t->chain->n, 2048) + t->chain->n;
-    size_t columns = (size_t)t->slots + 1;
-    t->fronts = calloc((size_t)t->chain->n_classes + 1, sizeof(*t->fronts));
-    t->least = calloc(2 * columns, sizeof(*t->least));
-    t->chosen = calloc(n * columns + 1, 1);
-    t->hold = calloc((size_t)pf->p->g->n_storages + 1, sizeof(*t->hold));
-    int rc = t->fronts && t->least && t->chosen && t->hold ? 0 : CKPT_ENOMEM;
-    if (!rc)
-        rc = levels_build(pf->p, &t->levels);
-    if (!rc)
-        rc = find_bases(t);
-    if (!rc)
-        rc = build_fronts(t, work - simulator_work(pf->sim));
-    /* Finer slots for the small budgets first: there rounding up in every block counts. */
-    for (int32_t part = 4; part >= 1 && !rc; part -= 3) {
-        t->unit = most / part / (t->slots - t->chain->n - 2) + 1;
-        fill_table(t);
-        rc = try_budgets(t);
-    }
+    int32_t first = step < COARSE ? step : 0, stride = step < COARSE ? 2 * step : step;
+    int rc = 0;
+    for (int32_t i = first; i < BUDGETS && !rc; i += stride)
+        for (int k = SCALES - 1; k >= 0 && !rc; k--) {
+            if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
+                return 0;
+            rc = try_budget(t, most / (k ? 4 : 1) * i / (BUDGETS - 1), rank);
+        }
     return rc;
 }
 
@@ -199,30 +232,72 @@ static bool is_varied(const struct chain *c)
     return 3 * c->n_classes > c->n;
 }
 
-/* Plays one of the chains that are left to play. */
-static int try_chain(struct portfolio *pf, int32_t every, int32_t first, int32_t left, int64_t work)
+static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
 {
-    struct table t = {.pf = pf};
-    int64_t now = simulator_work(pf->sim);
-    int rc = chain_build(pf->p, every, first, &t.chain);
-    if (!rc && t.chain->n >= 3 && (every == 1 || !is_varied(t.chain)))
-        rc = run(&t, now + (work - now) / left);
-    for (int32_t i = 0; t.fronts && i < t.chain->n_classes; i++)
-        front_free(&t.fronts[i]);
-    free(t.fronts);
-    free(t.least);
-    free(t.chosen);
-    free(t.hold);
-    levels_free(&t.levels);
-    chain_free(t.chain);
+    struct cutting *c = &t->list[t->n];
+    int rc = chain_build(t->pf->p, every, first, &c->chain);
+    if (rc)
+        return rc;
+    if (c->chain->n < 3 || (every > 1 && is_varied(c->chain))) {
+        chain_free(c->chain);
+        c->chain = NULL;
+        return 0;
+    }
+    t->n++;
+    c->slots = (int32_t)max_i64(CELLS / c->chain->n, 2048) + c->chain->n;
+    c->fronts = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->fronts));
+    return c->fronts ? find_bases(t, c->chain) : CKPT_ENOMEM;
+}
+
+static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
+{
+    const struct portfolio *pf = t->pf;
+    int64_t most = pf->options.data[pf->n - 1].load;
+    int rc = build_fronts(t, c, work);
+    for (int k = 0; k < SCALES && !rc; k++) {
+        c->tables[k].unit = most / (k ? 1 : 4) / (c->slots - c->chain->n - 2) + 1;
+        rc = fill_table(c, &c->tables[k]);
+    }
     return rc;
+}
+
+static int run(struct cuttings *t, int64_t work)
+{
+    struct portfolio *pf = t->pf;
+    int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
+    int64_t end = now + (work - now) / 3 * 2;
+    int rc = levels_build(pf->p, &t->levels);
+    for (int32_t every = MOST_EVERY; every > 0; every--)
+        for (int32_t first = 0; first < every && !rc; first++)
+            rc = add_cutting(t, every, first);
+    for (int32_t i = 0; i < t->n && !rc; i++)
+        rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
+    for (int32_t rank = 0; rank < t->n && !rc; rank++)
+        for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
+            rc = try_budgets(t, most, rank, step, work);
+    return rc;
+}
+
+static void cutting_free(struct cutting *c)
+{
+    for (int32_t i = 0; c->fronts && i < c->chain->n_classes; i++)
+        front_free(&c->fronts[i]);
+    for (int k = 0; k < SCALES; k++) {
+        free(c->tables[k].least);
+        free(c->tables[k].chosen);
+    }
+    free(c->fronts);
+    chain_free(c->chain);
 }
 
 int portfolio_chain(struct portfolio *pf, int64_t work)
 {
-    int rc = 0;
-    for (int32_t every = MOST_EVERY, left = MOST_EVERY * (MOST_EVERY + 1) / 2; every > 0; every--)
-        for (int32_t first = 0; first < every && !rc; first++, left--)
-            rc = try_chain(pf, every, first, left, work);
+    struct cuttings t = {.pf = pf};
+    t.hold = calloc((size_t)pf->p->g->n_storages + 1, sizeof(*t.hold));
+    int rc = t.hold ? run(&t, work) : CKPT_ENOMEM;
+    for (int32_t i = 0; i < CHAINS; i++)
+        cutting_free(&t.list[i]);
+    levels_free(&t.levels);
+    free(t.hold);
     return rc;
 }

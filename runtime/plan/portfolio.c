@@ -21,9 +21,9 @@ static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000;
     if (g->n_ops > HUGE)
-        return (struct effort){5 * million / 2, 5 * million, 0, 0, 0, 0};
+        return (struct effort){5 * million / 2, 7 * million, 0, 0, 0, 0};
     if (g->n_ops > LARGE)
-        return (struct effort){million, 7 * million, 0, 0, 8 * million, 0};
+        return (struct effort){million, 12 * million, 0, 0, 0, 0};
     int64_t all = g->n_ops <= SMALL ? 80000 * (int64_t)g->n_ops
                                     : min_i64(60000 * (int64_t)g->n_ops, 16 * million);
     return (struct effort){all / 8,      all * 5 / 16,  all / 2,
