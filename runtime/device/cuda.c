@@ -40,6 +40,7 @@ struct cuda_device {
     double deadline;
     struct cuda_watch watch;
     bool recording; /* commands are recorded, not run */
+    bool part;      /* of a step, whose events others wait for */
     struct cuda_pins pins;
     struct {
         cudaEvent_t *data;
@@ -236,7 +237,8 @@ static void cuda_record(struct device *d, enum queue q, int32_t event)
     }
     if (c->files)
         cuda_files_by_stream(c->files, event);
-    accepted(c, cudaEventRecord(c->events.data[event], c->queues[q]));
+    accepted(c, cudaEventRecordWithFlags(c->events.data[event], c->queues[q],
+                                         c->part ? cudaEventRecordExternal : 0));
 }
 
 static void cuda_wait(struct device *d, enum queue q, int32_t event)
@@ -417,10 +419,11 @@ static int cuda_events(struct device *d, int32_t n)
 
 /* ---- recorded steps -------------------------------------------------------------------------- */
 
-static void cuda_begin(struct device *d)
+static void cuda_begin(struct device *d, bool part)
 {
     struct cuda_device *c = cuda(d);
     c->recording = true;
+    c->part = part;
     accepted(c, cudaStreamBeginCapture(c->queues[QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal));
 }
 
@@ -442,7 +445,7 @@ static int cuda_end(struct device *d, struct device_step **out)
     struct cuda_device *c = cuda(d);
     struct device_step *step = calloc(1, sizeof *step);
     cudaGraph_t graph = NULL;
-    c->recording = false;
+    c->recording = c->part = false;
     join_queues(c);
     accepted(c, cudaStreamEndCapture(c->queues[QUEUE_COMPUTE], &graph));
     if (!step)

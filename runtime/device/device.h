@@ -24,7 +24,7 @@ enum queue {
 struct device;
 struct pins;
 
-/* A whole step, recorded once to be handed over in one call. */
+/* A whole step, or a part of QUEUE_COMPUTE's, recorded once to be handed over in one call. */
 struct device_step;
 
 enum {
@@ -87,8 +87,9 @@ struct device_ops {
     void (*mark)(struct device *d, int flight, enum queue q);
     int (*reach)(struct device *d, int flight);
     /* Between begin and end commands are recorded, not run; replay runs them, any number of times.
-     * NULL on a device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
-    void (*begin)(struct device *d);
+     * Of a part the events are for others to wait for; no thread may, while there is any. NULL on a
+     * device without this.  end returns 0, CKPT_ENOMEM or CKPT_EDEVICE. */
+    void (*begin)(struct device *d, bool part);
     int (*end)(struct device *d, struct device_step **step);
     void (*replay)(struct device *d, struct device_step *step);
     void (*forget)(struct device *d, struct device_step *step);

@@ -135,20 +135,44 @@ static void walk(struct ckpt_program *p, int flight)
         walk_instr(p, &instrs[i], (struct moment){flight, 0});
 }
 
-/* Hands over instruction i, or the recorded stretch that begins there: the *next of its kind.
- * Returns the instruction behind it. */
+/* Whether a stretch may go on with an instruction.  Threads that wait for an event are told of it
+ * by the host when it is handed over. */
+static bool goes_on(const struct ckpt_program *p, const struct instr *i)
+{
+    bool threads = p->c->tiers[TIER_NVME] || p->c->host_steps;
+    return i->queue != QUEUE_COMPUTE || i->kind == INSTR_COMPUTE || i->kind == INSTR_POISON ||
+           (i->kind == INSTR_RECORD && !threads);
+}
+
+/* And whether it is one of those recorded. */
+static bool is_recorded(const struct instr *i)
+{
+    return i->queue == QUEUE_COMPUTE;
+}
+
+static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
+{
+    walk_instr(p, &p->lowered.instrs.data[i], at);
+    if (i == p->lowered.last_fetch)
+        p->c->device->ops->mark(p->c->device, at.flight, QUEUE_COPY_OUT);
+}
+
+/* Hands over instruction i, or the recorded stretch that begins there: the *next of its kind. What
+ * other queues have to do meanwhile comes behind it, for they may wait for its events.  Returns the
+ * instruction behind all. */
 static int32_t walk_on(struct ckpt_program *p, int32_t i, struct moment at, int32_t *next)
 {
     struct device *d = p->c->device;
-    if (*next < p->n_stretches && p->stretches.data[*next].first == i) {
-        const struct stretch *s = &p->stretches.data[(*next)++];
-        d->ops->replay(d, s->step);
-        return s->end;
+    if (*next >= p->n_stretches || p->stretches.data[*next].first != i) {
+        walk_one(p, i, at);
+        return i + 1;
     }
-    walk_instr(p, &p->lowered.instrs.data[i], at);
-    if (i == p->lowered.last_fetch)
-        d->ops->mark(d, at.flight, QUEUE_COPY_OUT);
-    return i + 1;
+    const struct stretch *s = &p->stretches.data[(*next)++];
+    d->ops->replay(d, s->step);
+    for (; i < s->end; i++)
+        if (!is_recorded(&p->lowered.instrs.data[i]))
+            walk_one(p, i, at);
+    return s->end;
 }
 
 /*
@@ -170,11 +194,6 @@ static void walk_parked(struct ckpt_program *p, int flight)
     d->ops->mark(d, flight, QUEUE_COMPUTE);
 }
 
-static bool is_on_spine(const struct instr *i)
-{
-    return i->queue == QUEUE_COMPUTE && (i->kind == INSTR_COMPUTE || i->kind == INSTR_POISON);
-}
-
 static int record_stretch(struct ckpt_program *p, int32_t first, int32_t end, int32_t micro)
 {
     struct device *d = p->c->device;
@@ -182,25 +201,41 @@ static int record_stretch(struct ckpt_program *p, int32_t first, int32_t end, in
         return CKPT_ENOMEM;
     struct stretch *s = &p->stretches.data[p->n_stretches];
     *s = (struct stretch){.first = first, .end = end};
-    d->ops->begin(d);
+    d->ops->begin(d, true);
     for (int32_t i = first; i < end; i++)
-        walk_instr(p, &p->lowered.instrs.data[i], (struct moment){0, micro});
+        if (is_recorded(&p->lowered.instrs.data[i]))
+            walk_instr(p, &p->lowered.instrs.data[i], (struct moment){0, micro});
     int rc = d->ops->end(d, &s->step);
     p->n_stretches += !rc;
     return rc;
 }
 
+/* Finds the stretch that begins at an instruction: its end, and where to look for the next one.
+ * Returns the kernels it has. */
+static int32_t find_stretch(const struct ckpt_program *p, int32_t first, int32_t to, int32_t *end,
+                            int32_t *next)
+{
+    const struct instr *instrs = p->lowered.instrs.data;
+    int32_t kernels = 0, i = first;
+    for (; i < to && goes_on(p, &instrs[i]); i++) {
+        if (!is_recorded(&instrs[i]))
+            continue;
+        kernels += instrs[i].kind == INSTR_COMPUTE;
+        *end = i + 1;
+    }
+    *next = i > first ? i : first + 1;
+    return kernels;
+}
+
 /* Of instructions [from, to). */
 static int record_stretches(struct ckpt_program *p, int32_t from, int32_t to, int32_t micro)
 {
-    const struct instr *instrs = p->lowered.instrs.data;
     int rc = 0;
-    for (int32_t first = from, end; first < to && !rc; first = end) {
-        for (end = first; end < to && is_on_spine(&instrs[end]);)
-            end++;
-        if (end - first >= STRETCH)
+    for (int32_t first = from, end, next; first < to && !rc; first = next) {
+        next = first + 1;
+        if (is_recorded(&p->lowered.instrs.data[first]) &&
+            find_stretch(p, first, to, &end, &next) >= STRETCH)
             rc = record_stretch(p, first, end, micro);
-        end += end == first;
     }
     return rc;
 }
@@ -226,7 +261,7 @@ int program_record(struct ckpt_program *p)
         return record_parked(p);
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++) {
         program_set_runs(p, flight);
-        d->ops->begin(d);
+        d->ops->begin(d, false);
         walk(p, flight);
         rc = d->ops->end(d, &p->recorded[flight]);
     }
