@@ -92,7 +92,7 @@ static void test_recorded_step_does_the_same(void **state)
     assert_int_equal(ops->reach(device, 0), 0);
     memcpy(kept, host + N, N * 4);
     assert_true(kept[0] != 0 && kept[999] > 4);
-    ops->begin(device);
+    ops->begin(device, false);
     hand_over(in, out, host);
     assert_int_equal(ops->end(device, &step), 0);
     for (int round = 0; round < 20; round++) {
@@ -105,6 +105,33 @@ static void test_recorded_step_does_the_same(void **state)
     ops->forget(device, step);
     ops->host_free(device, host);
     free(kept);
+}
+
+/* Of a recorded part others wait for the events, each time it is replayed for those of that time:
+ * the copy comes behind the kernel in the middle of the part. */
+static void test_events_of_a_part(void **state)
+{
+    (void)state;
+    const struct device_ops *ops = device->ops;
+    struct device_step *step = NULL;
+    assert_int_equal(ops->map(device, 512 * MIB), 0);
+    assert_int_equal(ops->events(device, 4), 0);
+    char *base = ops->base(device), *host = ops->host_alloc(device, 256 * MIB);
+    ops->begin(device, true);
+    ops->copy(device, QUEUE_COMPUTE, base + 256 * (int64_t)MIB, base, 256 * MIB);
+    ops->record(device, QUEUE_COMPUTE, 0);
+    ops->copy(device, QUEUE_COMPUTE, base, base + 256 * (int64_t)MIB, 256 * MIB);
+    assert_int_equal(ops->end(device, &step), 0);
+    for (int round = 1; round <= 20; round++) {
+        ops->fill(device, QUEUE_COMPUTE, base, round, 256 * MIB);
+        ops->replay(device, step);
+        ops->wait(device, QUEUE_COPY_OUT, 0);
+        ops->copy(device, QUEUE_COPY_OUT, host, base + 256 * (int64_t)MIB, 256 * MIB);
+        assert_int_equal(ops->sync(device), 0);
+        assert_true(host[0] == round && host[256 * MIB - 1] == round);
+    }
+    ops->forget(device, step);
+    ops->host_free(device, host);
 }
 
 static void test_failure_is_kept_until_sync(void **state)
@@ -200,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena_keeps_its_base_and_contents),
         cmocka_unit_test(test_recorded_step_does_the_same),
+        cmocka_unit_test(test_events_of_a_part),
         cmocka_unit_test(test_failure_is_kept_until_sync),
         cmocka_unit_test(test_kernel_is_timed),
         cmocka_unit_test(test_kernel_behind_a_watched_wait),
