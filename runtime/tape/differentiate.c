@@ -242,6 +242,19 @@ static ckpt_tensor finish(struct reverse *r, int32_t x)
     return ckpt_cast(r->t, (ckpt_tensor){r->gradient[x]}, r->t->tensors.data[x].desc.dtype);
 }
 
+/* Whether the gradients of all parts of a split are fp32 as they were made: they are joined as they
+ * are, in place where their kernels can write there, and rounded together. */
+static bool parts_are_wide(const struct reverse *r, const struct op *o)
+{
+    const ckpt_tape *t = r->t;
+    bool wide = o->def == &op_split;
+    for (int k = 0; k < o->n_out && wide; k++) {
+        int32_t x = op_out(t, o, k), g = x > 0 ? r->gradient[x] : 0;
+        wide = g && t->tensors.data[g].desc.dtype == CKPT_F32 && r->done[x] == 1;
+    }
+    return wide;
+}
+
 static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool *need)
 {
     ckpt_tape *t = r->t;
@@ -249,7 +262,7 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     struct ckpt_grad g = {.tape = t, .n_in = n_in, .n_out = n_out, .attr = o->attr, .need = need};
     ckpt_tensor *in = x, *out = x + n_in, *dout = out + n_out, *din = dout + n_out;
     bool *narrow = need + n_in;
-    bool any = false;
+    bool any = false, wide = parts_are_wide(r, o);
     for (int k = 0; k < n_in; k++) {
         in[k].id = (int32_t)max_i64(0, op_in(t, o, k));
         need[k] = t->tensors.data[in[k].id].needs_grad;
@@ -257,7 +270,7 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     }
     for (int k = 0; k < n_out; k++) {
         out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
-        dout[k] = finish(r, out[k].id);
+        dout[k] = wide ? (ckpt_tensor){r->gradient[out[k].id]} : finish(r, out[k].id);
         any |= dout[k].id != 0;
     }
     if (!any || t->error)

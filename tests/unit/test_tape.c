@@ -152,12 +152,37 @@ static void test_what_stays(void **state)
     finish(&r);
 }
 
+/* ---- gradients of modulation rows are written side by side in fp32, and rounded together ----- */
+
+static ckpt_tensor modulated(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
+{
+    int64_t one[] = {1, 1, 1, COLUMNS}, three[] = {1, 1, 3, COLUMNS};
+    ckpt_tensor row = ckpt_randn(t, ckpt_desc_of(t, x).dtype, 4, one), part[3];
+    ckpt_split(t, ckpt_reshape(t, ckpt_linear(t, row, r->w, CKPT_NONE), 4, three), 2, 3, part);
+    ckpt_tensor a = ckpt_layer_norm_modulate(t, x, part[0], part[1], 1e-6f);
+    return ckpt_gated_residual(t, x, part[2], a);
+}
+
+static void test_modulation(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct recorded r;
+        record(&r, i ? CKPT_BF16 : CKPT_F32, modulated);
+        assert_int_equal(count(r.tape, "concat", true), 0);
+        assert_int_equal(count(r.tape, "copy", true), 0);
+        assert_int_equal(count(r.tape, "cast", true), i ? 2 : 0); /* and the loss */
+        finish(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_residuals),
         cmocka_unit_test(test_what_stays),
+        cmocka_unit_test(test_modulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
