@@ -1,72 +1,132 @@
 /*
  * RMS norm, alone and with the rotary embedding that follows it (see ops/norm.c, rms_norm_rope.c).
  *
- * Rows are short: the heads of a token, 72 elements or so each, lie one after the other.  A warp
- * takes a tile of such rows at once, as one stretch of pieces that it reads and writes in order;
- * which row and column a lane's pieces belong to is the same in every tile.
+ * Rows are short: the heads of a token, 72 elements or so each, lie one after the other.  A block
+ * takes a tile of such rows at once, a piece a thread; which row and column a thread's piece
+ * belongs to is the same in every tile.
  */
+#include <type_traits>
 #include "cuda/kernels.h"
 #include "cuda/row_sums.cuh"
 #include "cuda/workspace.h"
 #include "norm.h"
 #include "rope.h"
 
+constexpr int BLOCK = 160; /* threads: 16 heads of 72 bf16 are 144 pieces */
+
 /* Runs of rows without gaps between them, each cut into tiles of so many rows, the last shorter. */
 struct tiles {
-    int rows;
+    int rows, last;              /* of a tile, of the last one of a run */
     int64_t run, per_run, count; /* rows of a run, tiles of a run, tiles in all */
+    int64_t step;                /* of the statistics, from row to row */
 };
 
-__device__ __forceinline__ int64_t tile_seek(const struct tiles &t, int64_t tile, int *rows)
-{
-    int64_t run = quotient(tile, t.per_run), first = (tile - run * t.per_run) * t.rows;
-    *rows = t.run - first < t.rows ? (int)(t.run - first) : t.rows;
-    return run * t.run + first;
-}
+/*
+ * Where a thread's piece is in D dense operands (x and y, or x, dy and dx), in the table if there
+ * is one, and where the statistic of its row is; and what does not change from tile to tile.
+ */
+template <typename T, int D, bool ROPE> struct tile_walk {
+    static constexpr int operands = D + ROPE + 1;
+    char *at[operands];
+    int row, column; /* the column in pieces */
+    bool there;      /* has it a piece at all? */
+    float weight[piece<T>::n];
+    float share; /* of a column in a row: one over their number */
 
-/* Where the pieces of a lane stand in a tile. */
-struct places {
-    int row[PIECES], column[PIECES]; /* the column in pieces */
-};
-
-__device__ __forceinline__ void places_find(struct places &p, int lane, int n)
-{
+    __device__ __forceinline__ tile_walk(const struct tiles &t, int n, const char *w)
+    {
+        row = threadIdx.x / n;
+        column = threadIdx.x - row * n;
+        there = row < t.rows;
+        row = there ? row : 0;
+        share = 1.f / (float)(n * piece<T>::n);
+        piece<T> all = piece_load<T>(w, column);
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        p.row[i] = (lane + 32 * i) / n;
-        p.column[i] = lane + 32 * i - p.row[i] * n;
+        for (int j = 0; j < piece<T>::n; j++)
+            weight[j] = all.at(j);
+    }
+
+    /* Returns how many tiles from this one on, below end, are one step apart. */
+    __device__ __forceinline__ int seek(const struct rows &r, const struct tiles &t, int64_t tile,
+                                        int64_t end)
+    {
+        int ahead = rows_ahead(r, tile, end, at);
+#pragma unroll
+        for (int k = 0; k < D; k++)
+            at[k] += there ? threadIdx.x * 16 : 0;
+        if constexpr (ROPE)
+            at[D] += column * piece<T>::n * (int)sizeof(float);
+        at[operands - 1] += row * t.step;
+        return ahead;
+    }
+
+    __device__ __forceinline__ void next(const struct rows &r)
+    {
+#pragma unroll
+        for (int k = 0; k < operands; k++)
+            at[k] += r.step[k][r.ndim - 1];
+    }
+};
+
+/* Calls step(how many, rows of each) for a block's stretch of tiles, R at a time as far as they
+ * reach; there are at most `each` of them. */
+template <int R, typename W, typename F>
+__device__ __forceinline__ void walk_tiles(W &w, const struct rows &r, const struct tiles &t,
+                                           int64_t each, const F &step)
+{
+    const std::integral_constant<int, R> several = {};
+    const std::integral_constant<int, 1> one = {};
+    const int64_t first = blockIdx.x * each, end = first + each < t.count ? first + each : t.count;
+    for (int64_t tile = first; tile < end;) {
+        int ahead = w.seek(r, t, tile, end);
+        tile += ahead;
+        bool shorter = t.last < t.rows && tile - quotient(tile, t.per_run) * t.per_run == 0;
+        for (ahead -= shorter; ahead >= R; ahead -= R)
+            step(several, t.rows);
+        for (; ahead > 0; ahead--)
+            step(one, t.rows);
+        if (shorter)
+            step(one, t.last);
     }
 }
 
-constexpr int TILE_MEMORY = 32 * PIECES + 32;
+/* Room for the sums over rows of R tiles; the next ones go to the other half, so that one barrier
+ * does: whoever is past it has read what was there before. */
+template <int R> struct tile_memory {
+    vec<float, R> half[2][BLOCK];
+};
 
-/* From a value per piece: the sum over row `lane` of the tile, in lanes below rows.  Rows stand at
- * odd distances in memory, so that lanes which walk them meet no bank twice. */
-__device__ __forceinline__ float tile_sum(const float (&x)[PIECES], const struct places &p,
-                                          int rows, int n, float *memory)
+/* The sums of x over the row that a thread's piece belongs to. */
+template <int M>
+__device__ __forceinline__ void sum_pieces(float (&x)[M], vec<float, M> *shared, int row, int n,
+                                           bool alone)
 {
-    int lane = threadIdx.x & 31;
-    float sum = 0.f;
-    if (rows == 1) {
+    int first = row * n, count = n, at = threadIdx.x;
+    vec<float, M> mine;
+    if (alone) { /* the block has one row */
+        first = 0;
+        at = threadIdx.x >> 5;
+        count = blockDim.x >> 5;
 #pragma unroll
-        for (int i = 0; i < PIECES; i++)
-            sum += x[i];
-        return warp_sum(sum);
+        for (int i = 0; i < M; i++)
+            x[i] = warp_sum(x[i]);
     }
 #pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        if (lane + 32 * i < rows * n)
-            memory[p.row[i] * (n | 1) + p.column[i]] = x[i];
-    __syncwarp();
-    for (int i = 0; lane < rows && i < n; i++)
-        sum += memory[lane * (n | 1) + i];
-    __syncwarp();
-    return sum;
-}
-
-__device__ __forceinline__ float of_row(float x, int row)
-{
-    return __shfl_sync(0xffffffffu, x, row);
+    for (int i = 0; i < M; i++)
+        mine.at[i] = x[i];
+    if (!alone || (threadIdx.x & 31) == 0)
+        shared[at] = mine;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < M; i++)
+        x[i] = 0.f;
+#pragma unroll 3
+    for (int k = 0; k < count; k++) {
+        vec<float, M> more = shared[first + k];
+#pragma unroll
+        for (int i = 0; i < M; i++)
+            x[i] += more.at[i];
+    }
 }
 
 /* S elements, a pair if they are turned: by their angle, or back. */
@@ -85,63 +145,73 @@ __device__ __forceinline__ void turn(float (&x)[S], const float *table, float si
 
 /* The table entries of a piece. */
 template <bool ROPE, int N>
-__device__ __forceinline__ void table_load(float (&table)[N], const char *row, int column)
+__device__ __forceinline__ void table_load(float (&table)[N], const char *at)
 {
     if constexpr (ROPE)
-        floats_load(table, reinterpret_cast<const float *>(row) + column * N);
+        floats_load(table, reinterpret_cast<const float *>(at));
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Operands: x, y, the table if there is one, rstd. */
-template <bool ROPE> static constexpr int forward_operands = ROPE ? 4 : 3;
-
-template <typename T, bool ROPE>
-static __global__ void __launch_bounds__(32 * WARPS)
-    rms_norm_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
-                   int n, const char *w, float eps)
+/* R tiles of `rows` rows, all of them on their way before the first is used. */
+template <typename T, bool ROPE, int R>
+__device__ __forceinline__ void tiles_norm(tile_walk<T, 2, ROPE> &w, const struct rows &r, int rows,
+                                           int n, float eps, bool alone, vec<float, R> *shared)
 {
-    __shared__ float memory[WARPS][TILE_MEMORY];
-    constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    struct places p;
-    places_find(p, lane, n);
-    int64_t tile = (int64_t)blockIdx.x * WARPS + warp;
-    for (; tile < t.count; tile += (int64_t)gridDim.x * WARPS) {
-        int rows;
-        char *at[forward_operands<ROPE>];
-        rows_seek(r, tile_seek(t, tile, &rows), at);
-        piece<T> x[PIECES];
-        float squares[PIECES] = {};
-        row_load<T, 32>(x, at[0], lane, rows * n);
+    constexpr int N = piece<T>::n, RSTD = tile_walk<T, 2, ROPE>::operands - 1;
+    const bool there = w.there && w.row < rows;
+    piece<T> x[R];
+    float sum[R] = {};
+    const char *table[R];
+    char *to[R], *rstd[R];
 #pragma unroll
-        for (int i = 0; i < PIECES; i++)
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                squares[i] += x[i].at(j) * x[i].at(j);
-        float mean = tile_sum(squares, p, rows, n, memory[warp]) / (float)(n * N);
-        float rstd = 1.f / sqrtf(mean + eps);
-        if (lane < rows)
-            *reinterpret_cast<float *>(at[RSTD] + lane * r.step[RSTD][r.ndim - 1]) = rstd;
-#pragma unroll
-        for (int i = 0; i < PIECES; i++) {
-            float y[N], table[N], by = of_row(rstd, p.row[i]);
-            if (lane + 32 * i >= rows * n)
-                continue;
-            asm volatile("" ::: "memory"); /* not earlier: registers are rows under way */
-            piece<T> weight = piece_load<T>(w, p.column[i]);
-            table_load<ROPE>(table, at[2], p.column[i]);
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                y[j] = x[i].at(j) * by;
-            round_piece<T>(y);
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                y[j] *= weight.at(j);
-            turn<ROPE>(y, table, 1.f);
-            piece_store<T>(at[1], lane + 32 * i, y);
-        }
+    for (int k = 0; k < R; k++) {
+        x[k] = there ? piece_load<T>(w.at[0], 0) : piece<T>{};
+        table[k] = w.at[2];
+        to[k] = w.at[1];
+        rstd[k] = w.at[RSTD];
+        w.next(r);
     }
+#pragma unroll
+    for (int k = 0; k < R; k++)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            sum[k] += x[k].at(j) * x[k].at(j);
+    sum_pieces(sum, shared, w.row, n, alone);
+#pragma unroll
+    for (int k = 0; k < R; k++) {
+        float y[N], angle[N], by = 1.f / sqrtf(sum[k] * w.share + eps);
+        table_load<ROPE>(angle, table[k]);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            y[j] = x[k].at(j) * by;
+        round_piece<T>(y);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            y[j] *= w.weight[j];
+        turn<ROPE>(y, angle, 1.f);
+        if (there)
+            piece_store<T>(to[k], 0, y);
+        if (there && w.column == 0)
+            *reinterpret_cast<float *>(rstd[k]) = by;
+    }
+}
+
+/* A block to a stretch of tiles. */
+template <typename T, bool ROPE, int R>
+static __global__ void __launch_bounds__(BLOCK, 5)
+    rms_norm_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
+                   int n, const char *weight, float eps, int64_t each)
+{
+    __shared__ tile_memory<R> memory;
+    tile_walk<T, 2, ROPE> w(t, n, weight);
+    int side = 0;
+    walk_tiles<R>(w, r, t, each, [&](auto many, int rows) {
+        constexpr int M = decltype(many)::value;
+        tiles_norm<T, ROPE, M>(w, r, rows, n, eps, t.rows == 1,
+                               reinterpret_cast<vec<float, M> *>(memory.half[side]));
+        side ^= 1;
+    });
 }
 
 /* Rows of any width and place: a warp to a row, which it reads twice. */
@@ -154,7 +224,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     int lane = threadIdx.x & 31;
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
-        char *at[forward_operands<ROPE>];
+        char *at[tile_walk<bf16, 2, ROPE>::operands];
         float squares = 0.f;
         rows_seek(r, row, at);
         for (int64_t j = lane; j < c; j += 32)
@@ -169,153 +239,93 @@ static __global__ void __launch_bounds__(32 * WARPS)
                 row_put(at[1], j + k, y[k], half);
         }
         if (lane == 0)
-            *reinterpret_cast<float *>(at[forward_operands<ROPE> - 1]) = rstd;
+            *reinterpret_cast<float *>(at[tile_walk<bf16, 2, ROPE>::operands - 1]) = rstd;
     }
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Operands: x, dy, dx, the table if there is one, rstd. */
-template <bool ROPE> static constexpr int backward_operands = ROPE ? 5 : 4;
-
-/* A tile on its way to shared memory: x, dy and the row of the table; its first row and rstd. */
-struct staged {
-    char *x, *dy, *table;
-    int rows;
-    int64_t first;
-    float rstd; /* of row `lane` */
-};
-
-/* Shared memory for one. */
-template <typename T, bool ROPE>
-__host__ __device__ __forceinline__ int stage_bytes(int rows, int n)
+/*
+ * R tiles of `rows` rows: sets dx and adds dy n to the sums of this thread's columns.  All of them
+ * are on their way before the first is used.
+ */
+template <typename T, bool ROPE, int R>
+__device__ __forceinline__ void tiles_gradient(tile_walk<T, 3, ROPE> &w, const struct rows &r,
+                                               int rows, int n, bool alone, vec<float, R> *shared,
+                                               float (&sum)[piece<T>::n])
 {
-    return 2 * rows * n * 16 + (ROPE ? n * piece<T>::n * (int)sizeof(float) : 0);
-}
-
-/* Fetches a tile; one past the end is an empty group. */
-template <typename T, bool ROPE>
-__device__ __forceinline__ void stage_fill(struct staged &s, const struct rows &r,
-                                           const struct tiles &t, int64_t tile, int64_t end, int n)
-{
-    int lane = threadIdx.x & 31;
-    if (tile < end) {
-        char *at[backward_operands<ROPE>];
-        s.first = tile_seek(t, tile, &s.rows);
-        rows_seek(r, s.first, at);
-        row_fetch(s.x, at[0], lane, s.rows * n);
-        row_fetch(s.dy, at[1], lane, s.rows * n);
-        if (ROPE) /* every lane reads all of it */
-            for (int i = lane; i < n * piece<T>::n / 4; i += 32)
-                piece_fetch(s.table + i * 16, at[3] + i * 16);
-        int64_t step = r.step[backward_operands<ROPE> - 1][r.ndim - 1];
-        if (lane < s.rows)
-            s.rstd =
-                *reinterpret_cast<const float *>(at[backward_operands<ROPE> - 1] + lane * step);
+    constexpr int N = piece<T>::n, RSTD = tile_walk<T, 3, ROPE>::operands - 1;
+    const bool there = w.there && w.row < rows;
+    piece<T> x[R], dy[R];
+    float rstd[R], table[R][N], d[R][N], slope[R] = {};
+    char *to[R];
+#pragma unroll
+    for (int k = 0; k < R; k++) {
+        dy[k] = there ? piece_load<T>(w.at[1], 0) : piece<T>{};
+        x[k] = there ? piece_load<T>(w.at[0], 0) : piece<T>{};
+        rstd[k] = there ? *reinterpret_cast<const float *>(w.at[RSTD]) : 0.f;
+        table_load<ROPE>(table[k], w.at[3]);
+        to[k] = w.at[2];
+        w.next(r);
     }
-    fetches_end();
-}
-
-/* One tile: sets dx and adds dy n to the sums of this lane's columns. */
-template <typename T, bool ROPE>
-__device__ __forceinline__ void
-tile_gradient(const struct staged &from, char *to, const struct places &p, int n,
-              piece<T> (&weight)[PIECES], float (&sum)[PIECES][piece<T>::n], float *memory)
-{
-    constexpr int N = piece<T>::n;
-    int lane = threadIdx.x & 31, rows = from.rows;
-    float d[PIECES][N], dots[PIECES] = {}, rstd = lane < rows ? from.rstd : 0.f;
-    keep_packed(weight);
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        float table[N];
-        piece<T> x = piece_within<T>(from.x, lane + 32 * i, rows * n);
-        piece<T> dy = piece_within<T>(from.dy, lane + 32 * i, rows * n);
-        table_load<ROPE>(table, from.table, p.column[i]);
+    for (int k = 0; k < R; k++) {
 #pragma unroll
         for (int j = 0; j < N; j++)
-            d[i][j] = dy.at(j);
-        turn<ROPE>(d[i], table, -1.f);
+            d[k][j] = dy[k].at(j);
+        turn<ROPE>(d[k], table[k], -1.f);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            dots[i] += d[i][j] * weight[i].at(j) * x.at(j);
+            slope[k] += d[k][j] * w.weight[j] * x[k].at(j);
     }
-    float slope = tile_sum(dots, p, rows, n, memory) * rstd * rstd / (float)(n * N);
-    keep_packed(weight);
+    sum_pieces(slope, shared, w.row, n, alone);
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        float dx[N], v[N], by = of_row(rstd, p.row[i]), down = of_row(slope, p.row[i]);
-        asm volatile("" ::: "memory"); /* x is read again: the sums leave no registers for it */
-        piece<T> x = piece_within<T>(from.x, lane + 32 * i, rows * n);
+    for (int k = 0; k < R; k++) {
+        float dx[N], v[N], by = rstd[k], down = slope[k] * by * by * w.share;
 #pragma unroll
         for (int j = 0; j < N; j++)
-            v[j] = x.at(j) * by;
+            v[j] = x[k].at(j) * by;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            dx[j] = by * (d[k][j] * w.weight[j] - x[k].at(j) * down);
         round_piece<T>(v);
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            dx[j] = by * (d[i][j] * weight[i].at(j) - x.at(j) * down);
-            sum[i][j] += d[i][j] * v[j];
-        }
-        if (lane + 32 * i < rows * n)
-            piece_store<T>(to, lane + 32 * i, dx);
+        for (int j = 0; j < N; j++)
+            sum[j] += d[k][j] * v[j];
+        if (there)
+            piece_store<T>(to[k], 0, dx);
     }
 }
 
 /*
- * A block to a stretch of tiles, a warp to every WARPS-th of it, with the next one under way while
- * it works on one.  The lanes sum their columns over it in registers, and the block adds, in shared
- * memory, what belongs to the same column.
+ * A block to a stretch of tiles.  Threads sum their columns over it in registers, and the block
+ * adds, in shared memory, what belongs to the same column.
  */
-template <typename T, bool ROPE>
-static __global__ void __launch_bounds__(32 * WARPS, 3)
+template <typename T, bool ROPE, int R>
+static __global__ void __launch_bounds__(BLOCK, 4)
     rms_norm_dx_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
-                      int n, const char *w, float *partial)
+                      int n, const char *weight, int64_t each, float *partial)
 {
     constexpr int N = piece<T>::n;
-    extern __shared__ float4 stages[];
-    __shared__ float memory[WARPS][TILE_MEMORY];
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = n * N;
-    int64_t per = quotient(t.count + gridDim.x - 1, gridDim.x), tile = blockIdx.x * per + warp;
-    int64_t end = (blockIdx.x + 1) * per < t.count ? (blockIdx.x + 1) * per : t.count;
-    struct staged stage[2];
-    struct places p;
-    piece<T> weight[PIECES];
-    float sum[PIECES][N] = {};
-    places_find(p, lane, n);
-#pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        weight[i] = piece_load<T>(w, p.column[i]);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int bytes = stage_bytes<T, ROPE>(t.rows, n);
-        stage[i].x = reinterpret_cast<char *>(stages) + (warp * 2 + i) * bytes;
-        stage[i].dy = stage[i].x + t.rows * n * 16;
-        stage[i].table = stage[i].dy + t.rows * n * 16;
-        stage_fill<T, ROPE>(stage[i], r, t, tile + i * WARPS, end, n);
-    }
-    for (; tile < end; tile += WARPS) {
-        fetches_wait<1>();
-        __syncwarp(); /* the row of the table is everybody's */
-        tile_gradient<T, ROPE>(stage[0], rows_seek_one(r, stage[0].first, 2), p, n, weight, sum,
-                               memory[warp]);
-        __syncwarp();
-        struct staged done = stage[0];
-        stage[0] = stage[1];
-        stage[1] = done;
-        stage_fill<T, ROPE>(stage[1], r, t, tile + 2 * WARPS, end, n);
-    }
-    __syncthreads(); /* the memory is now for the sums */
-    float *total = reinterpret_cast<float *>(stages);
-#pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        floats_store(&total[(warp * 32 * PIECES + lane + 32 * i) * N], sum[i]);
+    __shared__ tile_memory<R> memory;
+    __shared__ float4 sums[BLOCK * N / 4];
+    tile_walk<T, 3, ROPE> w(t, n, weight);
+    float sum[N] = {}, *total = reinterpret_cast<float *>(sums);
+    int side = 0, c = n * N;
+    walk_tiles<R>(w, r, t, each, [&](auto many, int rows) {
+        constexpr int M = decltype(many)::value;
+        tiles_gradient<T, ROPE, M>(w, r, rows, n, t.rows == 1,
+                                   reinterpret_cast<vec<float, M> *>(memory.half[side]), sum);
+        side ^= 1;
+    });
+    if (w.there)
+        floats_store(total + threadIdx.x * N, sum);
     __syncthreads();
-    for (int j = threadIdx.x; j < c; j += 32 * WARPS) {
+    for (int j = threadIdx.x; j < c; j += blockDim.x) {
         float all = 0.f;
-        for (int k = 0; k < WARPS; k++)
 #pragma unroll 8
-            for (int row = 0; row < t.rows; row++)
-                all += total[k * 32 * PIECES * N + row * c + j];
+        for (int row = 0; row < t.rows; row++)
+            all += total[row * c + j];
         partial[(int64_t)blockIdx.x * c + j] = all;
     }
 }
@@ -331,10 +341,10 @@ static __global__ void __launch_bounds__(128)
     float *dw = partial + blockIdx.x * c;
     int64_t first = blockIdx.x * chunk;
     for (int64_t row = first; row < first + chunk && row < r.count; row++) {
-        char *at[backward_operands<ROPE>];
+        char *at[tile_walk<bf16, 3, ROPE>::operands];
         float dot = 0.f;
         rows_seek(r, row, at);
-        float rstd = *reinterpret_cast<const float *>(at[backward_operands<ROPE> - 1]);
+        float rstd = *reinterpret_cast<const float *>(at[tile_walk<bf16, 3, ROPE>::operands - 1]);
         const float *table = reinterpret_cast<const float *>(at[3]);
         for (int64_t j = threadIdx.x * S; j < c; j += 128 * S) {
             float d[S];
@@ -362,22 +372,50 @@ static __global__ void __launch_bounds__(128)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* Cuts rows of n pieces into tiles; the first n_dense operands must lie without gaps in a run, and
- * the table, if there is one, must stand still. */
-static struct tiles tiles_of(const struct rows *r, int n_dense, bool rope, int64_t n)
+/*
+ * Cuts rows of n pieces into tiles, which become the rows of `tiles`.  The first n_dense operands
+ * must lie without gaps in a run, and the table, if there is one, must stand still; long rows are
+ * tiles of their own.
+ */
+static struct tiles tiles_of(const struct rows *r, int n_dense, bool rope, int64_t n,
+                             struct rows *tiles)
 {
     int last = r->ndim - 1;
-    bool runs = !rope || r->step[n_dense][last] == 0;
+    bool runs = n <= 32 && (!rope || r->step[n_dense][last] == 0);
+    struct tiles t = {1, 1, 1, r->size[last], r->count, r->step[r->n - 1][last]};
+    *tiles = *r;
     for (int k = 0; k < n_dense; k++)
         runs = runs && r->step[k][last] == n * 16;
-    struct tiles t = {1, 1, 1, r->count};
     if (!runs)
         return t;
     t.run = r->size[last];
-    t.rows = (int)min_i64(t.run, min_i64(32, 32 * PIECES / n));
+    t.rows = (int)min_i64(t.run, BLOCK / n);
     t.per_run = (t.run + t.rows - 1) / t.rows;
+    t.last = (int)(t.run - (t.per_run - 1) * t.rows);
     t.count = r->count / t.run * t.per_run;
+    tiles->count = t.count;
+    tiles->size[last] = t.per_run;
+    for (int k = 0; k < r->n; k++)
+        tiles->step[k][last] *= t.rows;
+    if (t.per_run == 1 && last > 0)
+        tiles->ndim--;
     return t;
+}
+
+static unsigned tile_threads(const struct tiles *t, int64_t n)
+{
+    return (unsigned)((t->rows * n + 31) / 32 * 32);
+}
+
+template <typename T, bool ROPE>
+static void launch_norm(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
+                        float eps)
+{
+    struct rows tiles;
+    struct tiles t = tiles_of(r, 2, ROPE, n, &tiles);
+    const int64_t each = 8; /* tiles: two rounds of loads */
+    rms_norm_tiles<T, ROPE, 4><<<grid_for(t.count, each), tile_threads(&t, n), 0, stream_of(a)>>>(
+        tiles, t, (int)n, (const char *)a->in[1].data, eps, each);
 }
 
 template <bool ROPE>
@@ -394,53 +432,41 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
         rows_operand(&r, table);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
-    if (n > 32 * PIECES || !rows_in_pieces(&r, r.n - 1, c, half) || !aligned16(w)) {
+    if (n > BLOCK || !rows_in_pieces(&r, r.n - 1, c, half) || !aligned16(w))
         rms_norm_elements<ROPE>
             <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, w, eps);
-        return launched();
-    }
-    struct tiles t = tiles_of(&r, 2, ROPE, n);
-    unsigned grid = grid_for(t.count, WARPS);
-    if (half)
-        rms_norm_tiles<bf16, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps);
+    else if (half)
+        launch_norm<bf16, ROPE>(a, &r, n, eps);
     else
-        rms_norm_tiles<float, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps);
+        launch_norm<float, ROPE>(a, &r, n, eps);
     return launched();
 }
 
+/* Launches the kernel that fits and returns the number of its partial sums. */
 template <typename T, bool ROPE>
-static void launch_tiles(const struct ckpt_kernel_args *a, const struct rows *r,
-                         const struct tiles *t, int n, const char *w, unsigned grid)
+static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n)
 {
-    size_t stages = (size_t)WARPS * 2 * stage_bytes<T, ROPE>(t->rows, n);
-    size_t sums = (size_t)WARPS * 32 * PIECES * piece<T>::n * sizeof(float);
-    size_t shared = stages > sums ? stages : sums;
-    allow_shared(rms_norm_dx_tiles<T, ROPE>, shared);
-    rms_norm_dx_tiles<T, ROPE>
-        <<<grid, 32 * WARPS, shared, stream_of(a)>>>(*r, *t, n, w, (float *)a->workspace);
+    struct rows tiles;
+    struct tiles t = tiles_of(r, 3, ROPE, n, &tiles);
+    const int64_t chunks = min_i64(t.count, cuda_weight_chunks(r->count));
+    const int64_t each = (t.count + chunks - 1) / chunks;
+    const unsigned grid = grid_for(t.count, each);
+    rms_norm_dx_tiles<T, ROPE, 2><<<grid, tile_threads(&t, n), 0, stream_of(a)>>>(
+        tiles, t, (int)n, (const char *)a->in[2].data, each, (float *)a->workspace);
+    return grid;
 }
 
-/* Launches the kernel that fits and returns the number of its partial sums. */
 template <bool ROPE>
 static int64_t launch_gradient(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c)
 {
     bool half = view_half(&a->in[1]), dy_half = view_half(&a->in[0]);
     const char *w = (const char *)a->in[2].data;
-    float *partial = (float *)a->workspace;
-    int64_t n = c / (half ? 8 : 4), chunks = cuda_row_chunks(1, r->count);
-    if (n > 32 * PIECES || half != dy_half || !rows_in_pieces(r, r->n - 1, c, half) ||
-        !aligned16(w)) {
-        rms_norm_dx_elements<ROPE><<<(unsigned)chunks, 128, 0, stream_of(a)>>>(
-            *r, cuda_row_chunk(1, r->count), c, half, dy_half, w, partial);
-        return chunks;
-    }
-    struct tiles t = tiles_of(r, 3, ROPE, n);
-    unsigned grid = (unsigned)min_i64(chunks, t.count);
-    if (half)
-        launch_tiles<bf16, ROPE>(a, r, &t, (int)n, w, grid);
-    else
-        launch_tiles<float, ROPE>(a, r, &t, (int)n, w, grid);
-    return grid;
+    int64_t n = c / (half ? 8 : 4), chunks = cuda_weight_chunks(r->count);
+    if (n <= BLOCK && half == dy_half && rows_in_pieces(r, r->n - 1, c, half) && aligned16(w))
+        return half ? launch_tiles<bf16, ROPE>(a, r, n) : launch_tiles<float, ROPE>(a, r, n);
+    rms_norm_dx_elements<ROPE><<<(unsigned)chunks, 128, 0, stream_of(a)>>>(
+        *r, cuda_chunk(CUDA_WEIGHT_WAVE, r->count), c, half, dy_half, w, (float *)a->workspace);
+    return chunks;
 }
 
 template <bool ROPE>

@@ -7,6 +7,9 @@
 #include "cuda/row_sums.cuh"
 #include "cuda/workspace.h"
 
+/* Blocks have FEW warps at most and threads a piece, or MANY and MANY_PIECES. */
+constexpr int FEW = 5, MANY = 12, MANY_PIECES = 3;
+
 enum kind { NORM, MODULATE, GATE, NORM_MODULATE };
 
 /* Operands: x (or a), dy, dx, the addend of dx; the vector and its sums; last the statistics, where
@@ -63,226 +66,190 @@ __device__ __forceinline__ float *unit_sum(const struct rows &r, const struct cu
     return partial + (unit * traits<KIND>::sums + s) * c;
 }
 
-/* What is read for a row; NULL is no addend. */
-struct row_source {
-    const char *x, *dy, *addend, *vector;
-    float2 stats;
+/* ---- rows in pieces -------------------------------------------------------------------------- */
+
+/* What a thread works with: where its pieces are in a row, the factors of its columns (zeros past
+ * the end of a row), and its sums. */
+template <typename T, int P, int KIND> struct columns {
+    static constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums;
+    int offset[P]; /* in bytes; past the end, that of the last piece */
+    bool there[P];
+    float factor[P][N];
+    float share; /* of a column in a row: one over their number */
+    float sum[SUMS ? SUMS : 1][P][N];
 };
 
-/* Piece i of it, as far as it is there. */
-template <typename T> struct source_piece {
-    piece<T> x, dy, vector;
-};
-
-template <typename T, int KIND>
-__device__ __forceinline__ source_piece<T> source_load(const struct row_source &from, int i, int n)
+/* What dy becomes on the way to x: a factor per column. */
+template <int KIND> __device__ __forceinline__ float factor_of(float v)
 {
-    source_piece<T> p = {};
-    if (i < n) {
-        p.x = piece_load<T>(from.x, i);
-        p.dy = piece_load<T>(from.dy, i);
-        if constexpr (traits<KIND>::sums > 0)
-            p.vector = piece_load<T>(from.vector, i);
-    }
-    return p;
+    return KIND == NORM ? 1.f : KIND == GATE ? v : 1.f + v;
 }
 
-/* The means of g and of g n over a row. */
-template <typename T, int W, int KIND>
-__device__ __forceinline__ float2 row_means(const struct row_source &from, int rank, int n)
+template <typename T, int P, int KIND>
+__device__ __forceinline__ void columns_begin(columns<T, P, KIND> &c, const char *vector, int n)
 {
-    float2 mean = make_float2(0.f, 0.f);
+    c.share = 1.f / (float)(n * piece<T>::n);
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        source_piece<T> p = source_load<T, KIND>(from, rank + i * 32 * W, n);
+    for (int i = 0; i < P; i++) {
+        int at = (int)threadIdx.x + i * (int)blockDim.x;
+        c.there[i] = at < n;
+        c.offset[i] = (at < n ? at : n - 1) * 16;
+        piece<T> v = {};
+        if constexpr (traits<KIND>::sums > 0)
+            v = piece_load<T>(vector + c.offset[i], 0);
 #pragma unroll
         for (int j = 0; j < piece<T>::n; j++) {
-            float g = scaled<KIND>(p.dy.at(j), p.vector.at(j));
-            mean.x += g;
-            mean.y += g * normalized<KIND>(p.x.at(j), from.stats);
+            c.factor[i][j] = c.there[i] ? factor_of<KIND>(v.at(j)) : 0.f;
+#pragma unroll
+            for (int s = 0; s < traits<KIND>::sums; s++)
+                c.sum[s][i][j] = 0.f;
         }
     }
-    mean.x = row_sum<W>(mean.x) / (float)(n * piece<T>::n);
-    mean.y = row_sum<W>(mean.y) / (float)(n * piece<T>::n);
-    return mean;
+}
+
+/* Sums over the threads of a block, in each of them.  Warps that the block does not have left zeros
+ * in `shared`; what it held must have been read before the barrier in here was last passed. */
+template <int M, int W>
+__device__ __forceinline__ void sum_block(float (&x)[M], vec<float, M> *shared)
+{
+#pragma unroll
+    for (int i = 0; i < M; i++)
+        x[i] = warp_sum(x[i]);
+    if ((threadIdx.x & 31) == 0) {
+        vec<float, M> mine;
+#pragma unroll
+        for (int i = 0; i < M; i++)
+            mine.at[i] = x[i];
+        shared[threadIdx.x >> 5] = mine;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < M; i++)
+        x[i] = 0.f;
+#pragma unroll
+    for (int w = 0; w < W; w++) {
+        vec<float, M> more = shared[w];
+#pragma unroll
+        for (int i = 0; i < M; i++)
+            x[i] += more.at[i];
+    }
 }
 
 /*
- * One row: sets dx and adds to the sums of this lane's columns.  What it reads twice lies close by,
- * in shared memory or a cache: in registers there is no room next to the sums.
+ * R rows, the first at at[], which moves on: sets dx and adds to the sums of this thread's columns.
+ * All of them are on their way before the first is used.
  */
-template <typename T, int W, int KIND>
-__device__ __forceinline__ void row_gradient(const struct row_source &from, char *to, int rank,
-                                             int n, float (*sum)[PIECES][piece<T>::n])
+template <typename T, int P, int W, int KIND, int R>
+__device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct rows &r,
+                                          char *(&at)[traits<KIND>::operands],
+                                          vec<float, 2 * R> *shared)
 {
-    constexpr int N = piece<T>::n;
-    float2 mean = make_float2(0.f, 0.f);
-    if constexpr (traits<KIND>::norm)
-        mean = row_means<T, W, KIND>(from, rank, n);
+    constexpr int N = piece<T>::n, SUMS = traits<KIND>::sums, STATS = traits<KIND>::operands - 1;
+    constexpr bool NORMS = traits<KIND>::norm;
+    const int last = r.ndim - 1;
+    piece<T> x[R][P], dy[R][P], addend[R][P];
+    float2 stats[R];
+    char *to[R];
+    float mean[2 * R] = {};
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        int at = rank + i * 32 * W;
-        float dx[N];
-        if constexpr (W == 1)
-            asm volatile("" ::: "memory"); /* no loads before their turn */
-        source_piece<T> p = source_load<T, KIND>(from, at, n);
-        piece<T> addend = {};
-        if (traits<KIND>::norm && from.addend && at < n)
-            addend = piece_load<T>(from.addend, at);
+    for (int k = 0; k < R; k++) {
+        to[k] = at[2];
+        stats[k] = NORMS ? *reinterpret_cast<const float2 *>(at[STATS]) : make_float2(0.f, 1.f);
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            float d = p.dy.at(j), v = normalized<KIND>(p.x.at(j), from.stats);
-            dx[j] = gradient_of<KIND>(scaled<KIND>(d, p.vector.at(j)), v, from.stats.y, mean);
-            if constexpr (traits<KIND>::norm)
-                dx[j] += addend.at(j);
-            if constexpr (KIND == GATE)
-                sum[0][i][j] += d * v;
-            if constexpr (traits<KIND>::sums == 2) {
-                sum[0][i][j] += d;
-                sum[1][i][j] += d * v;
+        for (int i = 0; i < P; i++) {
+            dy[k][i] = piece_load<T>(at[1] + c.offset[i], 0);
+            x[k][i] = piece_load<T>(at[0] + c.offset[i], 0);
+            addend[k][i] = piece<T>{};
+            if (NORMS && r.base[ADDEND])
+                addend[k][i] = piece_load<T>(at[ADDEND] + c.offset[i], 0);
+        }
+#pragma unroll
+        for (int o = 0; o <= STATS; o++)
+            if (o < (NORMS ? 4 : 3) || (NORMS && o == STATS))
+                at[o] += r.step[o][last];
+    }
+    if constexpr (NORMS) {
+#pragma unroll
+        for (int k = 0; k < R; k++)
+#pragma unroll
+            for (int i = 0; i < P; i++)
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    float g = dy[k][i].at(j) * c.factor[i][j];
+                    mean[2 * k] += g;
+                    mean[2 * k + 1] += g * normalized<KIND>(x[k][i].at(j), stats[k]);
+                }
+        sum_block<2 * R, W>(mean, shared);
+#pragma unroll
+        for (int k = 0; k < 2 * R; k++)
+            mean[k] *= stats[k / 2].y * c.share;
+    }
+#pragma unroll
+    for (int k = 0; k < R; k++) {
+        if constexpr (NORMS && P > 1) {
+            keep_packed(x[k]);
+            keep_packed(dy[k]);
+        }
+#pragma unroll
+        for (int i = 0; i < P; i++) {
+            float dx[N];
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                float d = dy[k][i].at(j), v = normalized<KIND>(x[k][i].at(j), stats[k]);
+                dx[j] = d * c.factor[i][j];
+                if constexpr (NORMS)
+                    dx[j] = dx[j] * stats[k].y +
+                            (addend[k][i].at(j) - mean[2 * k] - v * mean[2 * k + 1]);
+                if constexpr (SUMS == 2)
+                    c.sum[0][i][j] += d;
+                if constexpr (SUMS > 0)
+                    c.sum[SUMS - 1][i][j] += d * v;
             }
+            if (c.there[i])
+                piece_store<T>(to[k] + c.offset[i], 0, dx);
         }
-        if (at < n)
-            piece_store<T>(to, at, dx);
-    }
-}
-
-template <int KIND>
-__device__ __forceinline__ float2 row_stats(char *const (&at)[traits<KIND>::operands])
-{
-    if constexpr (traits<KIND>::norm)
-        return *reinterpret_cast<const float2 *>(at[traits<KIND>::stats]);
-    return make_float2(0.f, 1.f);
-}
-
-/* Rows first, first + step, ... below end by all the warps of a block, as they lie in memory. */
-template <typename T, int W, int KIND>
-__device__ __forceinline__ void rows_together(const struct rows &r, int64_t first, int64_t end,
-                                              const char *vector, int n,
-                                              float (*sum)[PIECES][piece<T>::n])
-{
-    for (int64_t row = first; row < end; row++) {
-        char *at[traits<KIND>::operands];
-        rows_seek(r, row, at);
-        row_gradient<T, W, KIND>({at[0], at[1], at[ADDEND], vector, row_stats<KIND>(at)}, at[2],
-                                 (int)threadIdx.x, n, sum);
-    }
-}
-
-/* Shared memory for one row that is fetched. */
-__host__ __device__ __forceinline__ int stage_bytes(int n, bool adds)
-{
-    return (adds ? 3 : 2) * n * 16;
-}
-
-/* Fetches what is read of a row; one past the end is an empty group.  Returns its statistics. */
-template <int KIND>
-__device__ __forceinline__ float2 stage_fill(const struct rows &r, int64_t row, int64_t end,
-                                             char *stage, int lane, int n)
-{
-    float2 stats = make_float2(0.f, 1.f);
-    if (row < end) {
-        char *at[traits<KIND>::operands];
-        rows_seek(r, row, at);
-        row_fetch(stage, at[0], lane, n);
-        row_fetch(stage + n * 16, at[1], lane, n);
-        if (traits<KIND>::norm && at[ADDEND])
-            row_fetch(stage + 2 * n * 16, at[ADDEND], lane, n);
-        stats = row_stats<KIND>(at);
-    }
-    fetches_end();
-    return stats;
-}
-
-/*
- * Every WARPS-th row below end by one warp.  Registers hold the sums and one row, so that few warps
- * find room on a multiprocessor: to keep memory busy nevertheless, each has its next row on the way
- * to shared memory while it works on one.
- */
-template <typename T, int KIND>
-__device__ __forceinline__ void rows_apart(const struct rows &r, int64_t first, int64_t end,
-                                           const char *vector, int n, char *memory,
-                                           float (*sum)[PIECES][piece<T>::n])
-{
-    int lane = threadIdx.x & 31;
-    bool adds = traits<KIND>::norm && r.base[ADDEND];
-    int bytes = stage_bytes(n, adds);
-    char *stage = memory + (threadIdx.x >> 5) * 2 * bytes, *other = stage + bytes;
-    float2 stats = stage_fill<KIND>(r, first, end, stage, lane, n);
-    float2 next = stage_fill<KIND>(r, first + WARPS, end, other, lane, n);
-    for (int64_t row = first; row < end; row += WARPS) {
-        fetches_wait<1>();
-        row_gradient<T, 1, KIND>(
-            {stage, stage + n * 16, adds ? stage + 2 * n * 16 : nullptr, vector, stats},
-            rows_seek_one(r, row, 2), lane, n, sum);
-        stats = next;
-        next = stage_fill<KIND>(r, row + 2 * WARPS, end, stage, lane, n);
-        char *done = stage;
-        stage = other;
-        other = done;
-    }
-    __syncthreads(); /* the memory is needed for the sums, or for the next unit */
-}
-
-/* Adds the sums of the warps of a block, one after the other, in shared memory; the last stores. */
-template <typename T, int SUMS>
-__device__ __forceinline__ void add_warps(float (*sum)[PIECES][piece<T>::n], float *shared, int n,
-                                          float *const *to)
-{
-    constexpr int N = piece<T>::n;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    for (int w = 0; w < WARPS; w++) {
-#pragma unroll
-        for (int i = 0; i < PIECES; i++) {
-            int at = lane + 32 * i;
-            if (warp != w || at >= n)
-                continue;
-#pragma unroll
-            for (int s = 0; s < SUMS; s++) {
-                float before[N];
-                if (w)
-                    floats_load(before, shared + (s * n + at) * N);
-#pragma unroll
-                for (int j = 0; j < N; j++)
-                    sum[s][i][j] += w ? before[j] : 0.f;
-                floats_store(w + 1 < WARPS ? shared + (s * n + at) * N : to[s] + at * N, sum[s][i]);
-            }
-        }
-        __syncthreads();
     }
 }
 
 /*
- * A block to a unit: a warp to a row, WARPS rows at a time, or all W warps to one.  Every lane sums
- * its own columns over its rows in registers.
+ * A block to a unit, W warps at most, P pieces a thread.  A thread sums its own columns in
+ * registers, and has little else to keep: so there is room for many rows under way.
  */
-template <typename T, int W, int KIND>
-static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W, W == 1 ? 3 : 1)
+template <typename T, int P, int W, int KIND>
+static __global__ void __launch_bounds__(32 * W, P > 1 ? 1 : 3)
     gradient_rows(const __grid_constant__ struct rows r, const __grid_constant__ struct cut cut,
                   int n, float *partial)
 {
-    extern __shared__ float4 memory[];
-    constexpr int LANES = 32 * W, N = piece<T>::n, SUMS = traits<KIND>::sums;
-    int rank = (int)threadIdx.x % LANES;
+    constexpr int R = P > 1 ? 1 : traits<KIND>::norm ? 2 : 4;
+    __shared__ vec<float, 2 * R> parts[2][W];
+    __shared__ vec<float, 2> single[2][W];
+    for (int i = threadIdx.x; i < 2 * W; i += blockDim.x) {
+        parts[0][i] = vec<float, 2 * R>{};
+        single[0][i] = vec<float, 2>{};
+    }
+    __syncthreads();
     for (int64_t unit = blockIdx.x; unit < cut.units; unit += gridDim.x) {
         int64_t end, first = unit_rows(cut, unit, &end);
-        const char *vector = SUMS ? rows_seek_one(r, first, VECTOR) : nullptr;
-        float sum[SUMS ? SUMS : 1][PIECES][N] = {};
-        if constexpr (W == 1)
-            rows_apart<T, KIND>(r, first + (threadIdx.x >> 5), end, vector, n,
-                                reinterpret_cast<char *>(memory), sum);
-        else
-            rows_together<T, W, KIND>(r, first, end, vector, n, sum);
-        if constexpr (SUMS > 0) {
-            float *to[SUMS];
-            for (int s = 0; s < SUMS; s++)
-                to[s] = unit_sum<KIND>(r, cut, unit, first, n * N, partial, s);
-            if constexpr (W == 1)
-                add_warps<T, SUMS>(sum, reinterpret_cast<float *>(memory), n, to);
-            for (int i = 0; W > 1 && i < PIECES; i++)
-                for (int s = 0; s < SUMS && rank + i * LANES < n; s++)
-                    floats_store(to[s] + (rank + i * LANES) * N, sum[s][i]);
+        int side = 0;
+        columns<T, P, KIND> c;
+        columns_begin(c, traits<KIND>::sums ? rows_seek_one(r, first, VECTOR) : nullptr, n);
+        for (int64_t row = first; row < end;) {
+            char *at[traits<KIND>::operands];
+            int left = rows_ahead(r, row, end, at);
+            row += left;
+            for (; left >= R; left -= R, side ^= 1)
+                rows_step<T, P, W, KIND, R>(c, r, at, parts[side]);
+            for (; left > 0; left--, side ^= 1)
+                rows_step<T, P, W, KIND, 1>(c, r, at, single[side]);
         }
+#pragma unroll
+        for (int s = 0; s < traits<KIND>::sums; s++)
+#pragma unroll
+            for (int i = 0; i < P; i++)
+                if (c.there[i])
+                    floats_store(unit_sum<KIND>(r, cut, unit, first, n * piece<T>::n, partial, s) +
+                                     c.offset[i] / 16 * piece<T>::n,
+                                 c.sum[s][i]);
     }
 }
 
@@ -329,16 +296,12 @@ static __global__ void __launch_bounds__(128)
     }
 }
 
-template <typename T, int W, int KIND>
+template <typename T, int P, int W, int KIND>
 static void launch_rows(const struct ckpt_kernel_args *a, const struct rows *r,
                         const struct cut *cut, int64_t n)
 {
-    constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
-    size_t sums = (size_t)(traits<KIND>::sums * n) * piece<T>::n * sizeof(float);
-    size_t stages = (size_t)WARPS * 2 * stage_bytes((int)n, r->base[ADDEND]);
-    size_t shared = W > 1 ? 0 : sums > stages ? sums : stages;
-    allow_shared(gradient_rows<T, W, KIND>, shared);
-    gradient_rows<T, W, KIND><<<grid_for(cut->units, 1), block, shared, stream_of(a)>>>(
+    const unsigned warps = (unsigned)((n + 32 * P - 1) / (32 * P));
+    gradient_rows<T, P, W, KIND><<<grid_for(cut->units, 1), 32 * warps, 0, stream_of(a)>>>(
         *r, *cut, (int)n, (float *)a->workspace);
 }
 
@@ -348,24 +311,24 @@ static void launch_gradient(const struct ckpt_kernel_args *a, const struct rows 
                             int64_t c, bool half, bool dy_half)
 {
     int64_t n = c / (half ? 8 : 4);
-    bool pieces = half == dy_half && n <= 32 * WIDE * PIECES &&
+    bool pieces = half == dy_half && n <= 32 * MANY * MANY_PIECES &&
                   rows_in_pieces(r, traits<KIND>::stats, c, half);
-    bool wide = n > 32 * PIECES;
+    bool wide = n > 32 * FEW;
     if (!traits<KIND>::sums)
-        cut->chunk = pieces && !wide ? cut->chunk : 1;
+        cut->chunk = pieces ? cut->chunk : 1;
     cut->chunks = (cut->each + cut->chunk - 1) / cut->chunk;
     cut->units = cut->chunks * (r->count / cut->each);
     if (!pieces)
         gradient_elements<KIND><<<grid_for(cut->units, 1), 128, 0, stream_of(a)>>>(
             *r, *cut, c, half, dy_half, (float *)a->workspace);
     else if (half && !wide)
-        launch_rows<bf16, 1, KIND>(a, r, cut, n);
+        launch_rows<bf16, 1, FEW, KIND>(a, r, cut, n);
     else if (half)
-        launch_rows<bf16, WIDE, KIND>(a, r, cut, n);
+        launch_rows<bf16, MANY_PIECES, MANY, KIND>(a, r, cut, n);
     else if (!wide)
-        launch_rows<float, 1, KIND>(a, r, cut, n);
+        launch_rows<float, 1, FEW, KIND>(a, r, cut, n);
     else
-        launch_rows<float, WIDE, KIND>(a, r, cut, n);
+        launch_rows<float, MANY_PIECES, MANY, KIND>(a, r, cut, n);
 }
 
 /* x: the operand of dx; v: the vector; in[0] is dy, out[0] is dx, the sums follow; norms have
@@ -396,7 +359,7 @@ static int gradient(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
     else
         rows_finish(&r);
     cut.each = SUMS ? cut.each : r.count;
-    cut.chunk = cuda_row_chunk(r.count / cut.each, cut.each);
+    cut.chunk = cuda_row_chunk(r.count / cut.each, cut.each, c);
     launch_gradient<KIND>(a, &r, &cut, c, view_half(x), view_half(&a->in[0]));
     if (SUMS && cut.chunks > 1)
         launch_add_chunks(&r, cut.each, cut.chunks, c, VECTOR + 1, SUMS,

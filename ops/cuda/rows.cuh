@@ -54,6 +54,17 @@ __device__ __forceinline__ char *rows_seek_one(const struct rows &r, int64_t row
     return at;
 }
 
+/* Finds `row` in the first N operands.  Returns how many rows from there on, below end, are one
+ * step of the last axis apart. */
+template <int N>
+__device__ __forceinline__ int rows_ahead(const struct rows &r, int64_t row, int64_t end,
+                                          char *(&at)[N])
+{
+    const int64_t size = r.size[r.ndim - 1], left = size - (row - quotient(row, size) * size);
+    rows_seek(r, row, at);
+    return (int)(left < end - row ? left : end - row);
+}
+
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 /* 16 bytes of a row as they lie in memory; n elements. */
@@ -128,10 +139,10 @@ __device__ __forceinline__ void row_load(piece<T> (&p)[PIECES], const char *row,
 }
 
 /* Keeps packed what is unpacked more than once: unpacked early, it would not fit the registers. */
-template <typename T> __device__ __forceinline__ void keep_packed(piece<T> (&p)[PIECES])
+template <typename T, int P> __device__ __forceinline__ void keep_packed(piece<T> (&p)[P])
 {
 #pragma unroll
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < P; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
             asm volatile("" : "+r"(p[i].word[j]));
@@ -161,41 +172,6 @@ template <int W> __device__ __forceinline__ float row_sum(float x)
         return warp_sum(x);
     else
         return block_sum(x);
-}
-
-/* ---- pieces on their way to shared memory ---------------------------------------------------- */
-
-/*
- * Copies 16 bytes in the background.  Every thread copies the pieces that it will read itself, so
- * that it has to wait for its own copies only; nothing meets at a barrier.
- */
-__device__ __forceinline__ void piece_fetch(char *shared, const char *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(from)
-                 : "memory");
-}
-
-/* This lane's pieces of a row of n. */
-__device__ __forceinline__ void row_fetch(char *shared, const char *row, int lane, int n)
-{
-#pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        if (lane + 32 * i < n)
-            piece_fetch(shared + (lane + 32 * i) * 16, row + (lane + 32 * i) * 16);
-}
-
-/* Ends a group of copies, which may be empty. */
-__device__ __forceinline__ void fetches_end(void)
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Waits for all groups of this thread but the last `behind`. */
-template <int BEHIND> __device__ __forceinline__ void fetches_wait(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(BEHIND) : "memory");
 }
 
 /* ---- elements of rows that are not made of pieces -------------------------------------------- */
@@ -254,13 +230,6 @@ static inline bool rows_in_pieces(const struct rows *r, int n, int64_t c, bool h
             whole = whole && r->step[k][i] % 16 == 0;
     }
     return whole;
-}
-
-/* Lets a kernel have so much dynamic shared memory. */
-template <typename K> static inline void allow_shared(K *kernel, size_t bytes)
-{
-    if (bytes > 48 * 1024)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
 static inline unsigned grid_for(int64_t work, int64_t per_block)

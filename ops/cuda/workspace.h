@@ -423,19 +423,31 @@ static inline int64_t cuda_column_sum_workspace(int64_t rows, int64_t cols)
 
 /*
  * Sums over rows: how many chunks the rows that share one of `vectors` vectors are cut into.  All
- * chunks together are one wave of blocks on a large device; a chunk has at least 4 rows, one a
- * warp, and so few that fp32 sums lose nothing that counts.  Chunks of row_chunk rows leave none
- * empty.
+ * chunks together are one wave of blocks on a large device, of more blocks where rows of c elements
+ * take few threads; a chunk has at least 4 rows, and so few that fp32 sums lose nothing that
+ * counts.  Chunks of row_chunk rows leave none empty.
  */
-static inline int64_t cuda_row_chunk(int64_t vectors, int64_t rows)
+enum {
+    CUDA_ROW_WAVE = 396,    /* blocks of CUDA_ROW_THREADS, which sum the rows of activations */
+    CUDA_WEIGHT_WAVE = 528, /* the same for the weights of norms */
+    CUDA_ROW_THREADS = 160,
+    CUDA_ROW_PIECE = 8 /* elements a thread */
+};
+
+static inline int64_t cuda_chunk(int64_t wave, int64_t rows)
 {
-    int64_t wave = max_i64(1, 396 / vectors);
     return min_i64(1024, max_i64(4, (rows + wave - 1) / wave));
 }
 
-static inline int64_t cuda_row_chunks(int64_t vectors, int64_t rows)
+static inline int64_t cuda_row_chunk(int64_t vectors, int64_t rows, int64_t c)
 {
-    int64_t each = cuda_row_chunk(vectors, rows);
+    int64_t threads = max_i64(32, min_i64(CUDA_ROW_THREADS, c / CUDA_ROW_PIECE));
+    return cuda_chunk(max_i64(1, CUDA_ROW_WAVE * CUDA_ROW_THREADS / threads / vectors), rows);
+}
+
+static inline int64_t cuda_row_chunks(int64_t vectors, int64_t rows, int64_t c)
+{
+    int64_t each = cuda_row_chunk(vectors, rows, c);
     return (rows + each - 1) / each;
 }
 
@@ -448,14 +460,20 @@ static inline int64_t cuda_row_sums_workspace(const struct ckpt_desc *x, const s
         vectors *= v->shape[i];
         rows *= x->shape[i];
     }
-    int64_t chunks = cuda_row_chunks(vectors, rows / vectors);
+    int64_t chunks = cuda_row_chunks(vectors, rows / vectors, c);
     return chunks == 1 ? 0 : vectors * chunks * n * c * (int64_t)sizeof(float);
 }
 
-/* The sum of one vector of c over all rows. */
+/* The sum of one vector of c over all rows: chunks as above. */
+static inline int64_t cuda_weight_chunks(int64_t rows)
+{
+    int64_t each = cuda_chunk(CUDA_WEIGHT_WAVE, rows);
+    return (rows + each - 1) / each;
+}
+
 static inline int64_t cuda_weight_sums_workspace(int64_t rows, int64_t c)
 {
-    return cuda_row_chunks(1, rows) * c * (int64_t)sizeof(float);
+    return cuda_weight_chunks(rows) * c * (int64_t)sizeof(float);
 }
 
 #endif
