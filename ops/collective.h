@@ -19,6 +19,7 @@ struct ops_ranks {
 
 struct collective_attr {
     int64_t ranks;
+    int64_t replicas; /* of a sum of shares: so many groups of ranks have one each; 0 for one */
 };
 
 /* Is an op one of these? */
@@ -27,7 +28,7 @@ bool collective_is(const struct ckpt_op_def *def);
 /* [n] of every rank to [ranks * n]; the second is never run again.  The third has [ranks * n] for
  * an operand, of which each rank has its [n], and fills in the others'. */
 extern const struct ckpt_op_def op_all_gather, op_all_gather_once, op_all_gather_in_place;
-/* Sums: [ranks * n] to the [n] of this rank, and [n] to [n]. */
+/* Sums: [ranks * n] to the [n] of this rank, over the copies as well, and [n] to [n]. */
 extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
 
 /* Tensors one behind the other, each at an offset of its own, as [numel]; zeros between. */

@@ -87,8 +87,7 @@ enum ckpt_option_type {
 /*
  * One row of an option table.  The table feeds the command line ("--micro-batch 4" or
  * "--micro-batch=4"), the environment (CKPT_MICRO_BATCH), the help text and the man page.
- * The command line wins over the environment, the environment over the value already in dest.
- * A table ends with a row whose name is NULL.
+ * The command line wins over the environment, that over dest.  The last row's name is NULL.
  */
 struct ckpt_option {
     const char *name; /* long name without the dashes */
@@ -143,7 +142,8 @@ struct ckpt_options {
     bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
     const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_ranks.h; NULL: one alone */
     int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
-    double comm_deadline; /* seconds without another rank that are too many; 0: 30 */
+    double comm_deadline;   /* seconds without another rank that are too many; 0: 30 */
+    const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: what is faster */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \

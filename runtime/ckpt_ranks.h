@@ -11,7 +11,10 @@
  *   - Gradients that are fetched are those of the rank's own samples.
  *   - Gradients travel and are added in fp32; with grad_dtype CKPT_BF16 those of bf16 parameters,
  *     once those of a step are complete, travel as bf16 and their sum over the ranks is rounded
- *     once to bf16 (by NCCL on each way it goes).
+ *     once to bf16 (by NCCL on each way it goes; over several hosts with a copy each, in each host
+ *     and then once more).
+ *   - Ranks are on one host that run on one kernel, or that have the same CKPT_HOST_NAME in their
+ *     environment.
  *   - CKPT_ECOMM means that another rank failed, is gone or runs something else.  All ranks get a
  *     sentence that says which and where, and the context is of no use any more.
  */

@@ -65,6 +65,10 @@ static int check_options(const struct ckpt_options *o)
                          o->comm_deadline);
     if (o->zero != CKPT_AUTO && (o->zero < 0 || o->zero > 3))
         return error_set(CKPT_EINVAL, "--zero %lld: give 0, 1, 2, 3 or auto", (long long)o->zero);
+    if (o->shard_over && *o->shard_over && strcmp(o->shard_over, "auto") &&
+        strcmp(o->shard_over, "all") && strcmp(o->shard_over, "host"))
+        return error_set(CKPT_EINVAL, "--shard-over %s: there are 'auto', 'all' and 'host'",
+                         o->shard_over);
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);

@@ -56,9 +56,19 @@ struct ckpt {
     int32_t seen;          /* of noted: how often */
     double seen_at;        /* and when that changed, in clock_seconds() */
     int rank, ranks;
-    int hosts; /* that the ranks run on; 0: not known yet */
-    int zero;  /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
-                  gathered once a step; 3: when needed */
+    uint64_t host;      /* where this rank runs */
+    int hosts;          /* that the ranks run on; 0: not known yet */
+    int per_host;       /* ranks on each of the hosts; 0: not all have as many */
+    int *seats;         /* ranks, host by host; NULL: not known yet */
+    int sharers;        /* ranks that share one copy of everything: all, or those of each host */
+    int replicas;       /* so many copies there are */
+    int replica, place; /* which of them this rank has which share of */
+    struct comm *within, *across; /* of several copies: the ranks of this one; those of its place */
+    int over;                     /* enum ranks_over */
+    bool settled;                 /* on the above */
+    int asked_zero;               /* what zero is unless no rank shares anything */
+    int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
+                 gathered once a step; 3: when needed */
     int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */
     struct ckpt_program *programs; /* list */
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */

@@ -11,7 +11,8 @@ void ranks_join(ckpt *c, struct comm *comm, int zero)
     c->comm = comm;
     c->rank = comm->rank;
     c->ranks = comm->size;
-    c->zero = zero;
+    c->zero = c->asked_zero = zero;
+    c->host = ranks_host_name();
     if (c->rank) /* one writes what would be the same on all */
         c->options.plan_out = c->options.graph_out = c->options.machine_out = NULL;
 }
@@ -30,7 +31,7 @@ static int imagine(ckpt *c, const char *where)
                          "--plan-only, or say where they meet",
                          n);
     c->ranks = (int)n;
-    c->zero = c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero;
+    c->zero = c->asked_zero = c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero;
     return 0;
 }
 
@@ -60,8 +61,11 @@ void ranks_close(ckpt *c, int code)
 {
     if (c->comm && code)
         c->comm->ops->give_up(c->comm, error_get());
+    ranks_close_groups(c);
     comm_close(c->comm);
     c->comm = NULL;
+    free(c->seats);
+    c->seats = NULL;
 }
 
 int ckpt_rank(const ckpt *c)
@@ -72,39 +76,6 @@ int ckpt_rank(const ckpt *c)
 int ckpt_ranks(const ckpt *c)
 {
     return c->ranks;
-}
-
-/* ---- hosts ----------------------------------------------------------------------------------- */
-
-void ranks_count_hosts(int n, const uint64_t *of, int *hosts, int *most)
-{
-    *hosts = *most = 0;
-    for (int i = 0; i < n; i++) {
-        int alike = 0, before = 0;
-        for (int k = 0; k < n; k++) {
-            bool same = of[i] == of[k];
-            alike += same;
-            before += same && k < i;
-        }
-        *hosts += !before;
-        *most = alike > *most ? alike : *most;
-    }
-}
-
-/* Where the ranks run: for the plan, which prices collectives by it, and its table. */
-static int find_hosts(ckpt *c)
-{
-    struct comm *comm = ranks_hosts(c);
-    uint64_t own = ranks_host(), *all = calloc((size_t)c->ranks, sizeof *all);
-    int most, rc = all ? comm_gather(comm, &own, all, sizeof own, "hosts") : CKPT_ENOMEM;
-    if (!rc) {
-        ranks_count_hosts(c->ranks, all, &c->hosts, &most);
-        if (!c->options.plan_only)
-            c->machine.links.ranks_per_host = most;
-    }
-    free(all);
-    return rc ? context_fail(c, rc, "%s", rc == CKPT_ECOMM ? comm->reason : "no memory for ranks")
-              : 0;
 }
 
 /* ---- the layout ------------------------------------------------------------------------------ */
@@ -119,7 +90,7 @@ static int make_layout(ckpt *c)
             (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc), p->trainable};
     }
     if (!rc)
-        rc = layout_make(&c->layout, params, c->n_params, c->ranks);
+        rc = layout_make(&c->layout, params, c->n_params, c->sharers);
     free(params);
     return rc;
 }
@@ -130,7 +101,7 @@ static int add_bucket(ckpt *c, const struct layout_bucket *b)
     struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
     p.desc.shape[0] = c->zero > 1 ? b->share : b->padded;
     p.part = c->zero == 1 ? b->share : 0;
-    p.part_first = c->rank * p.part;
+    p.part_first = c->place * p.part;
     for (int s = 0; s < SLOT_COUNT; s++)
         p.offset[s] = -1;
     p.name = strdup(b->name);
@@ -143,17 +114,42 @@ static int add_bucket(ckpt *c, const struct layout_bucket *b)
     return 0;
 }
 
-int ranks_lay_out(ckpt *c)
+/* Nothing has been placed or filled yet. */
+static void drop_layout(ckpt *c)
 {
-    if (c->ranks < 2 || c->layout)
+    for (; c->n_hidden; c->n_hidden--)
+        free(c->params.data[--c->n_params].name);
+    layout_free(c->layout);
+    c->layout = NULL;
+}
+
+int ranks_share(ckpt *c, enum ranks_over over)
+{
+    if (c->ranks < 2 || c->settled)
         return 0;
-    int rc = c->comm ? find_hosts(c) : 0;
+    drop_layout(c);
+    int rc = ranks_choose_sharers(c, over);
     if (rc)
         return rc;
     rc = make_layout(c);
     for (int32_t i = 0; !rc && i < c->layout->n_buckets; i++)
         rc = add_bucket(c, &c->layout->buckets[i]);
     return rc ? context_fail(c, rc, "no memory for the layout of %d ranks", c->ranks) : 0;
+}
+
+void ranks_settle(ckpt *c)
+{
+    if (c->replicas < 2)
+        ranks_close_groups(c);
+    c->settled = true;
+}
+
+int ranks_lay_out(ckpt *c)
+{
+    if (c->ranks < 2 || c->layout)
+        return 0;
+    int rc = ranks_find_hosts(c);
+    return rc ? rc : ranks_share(c, ranks_may_share(c, OVER_HOST) ? OVER_HOST : OVER_ALL);
 }
 
 static uint64_t mix_float(uint64_t h, float f)
@@ -231,7 +227,7 @@ static int64_t own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t
 {
     const struct layout_place *place = &c->layout->places[i];
     if (!is_whole(c, slot))
-        return layout_part(c->layout, i, c->rank, at, in_bucket);
+        return layout_part(c->layout, i, c->place, at, in_bucket);
     *at = 0;
     *in_bucket = place->offset;
     return place->numel;
@@ -270,7 +266,7 @@ static float *read_bucket(ckpt *c, const struct param *bucket, int slot)
     return NULL;
 }
 
-/* Every owner sends its part to all. */
+/* Every owner, of the first copy where there are several, sends its part to all. */
 static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
 {
     int32_t i = index_of(c, p);
@@ -279,16 +275,17 @@ static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
     int rc = 0;
     for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
         int64_t at = 0, in_share = 0, n = layout_part(c->layout, i, r, &at, &in_share);
+        int owner = ranks_owner(c, r);
         rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_F32,
-                                          .root = r,
+                                          .root = owner,
                                           .count = n,
                                           .src = own + in_share,
                                           .dst = dst + at,
                                           .name = p->name},
                       NULL);
-        if (r == c->rank)
+        if (owner == c->rank)
             memcpy(dst + at, own + in_share, (size_t)n * sizeof *dst);
     }
     return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;

@@ -22,12 +22,33 @@ void ranks_close(ckpt *c, int code);
 /* This host, the same for all ranks of one kernel, also in containers. */
 uint64_t ranks_host(void);
 
-/* Where n ranks run: on how many hosts, and how many ranks share the fullest one. */
-void ranks_count_hosts(int n, const uint64_t *of, int *hosts, int *most);
+/* The same, or what CKPT_HOST_NAME says: ranks with one name share as those of a host do. */
+uint64_t ranks_host_name(void);
+
+/* Where n ranks run, a number for each host: seats are the ranks, host by host, in the order in
+ * which the hosts are met.  Returns how many every host has, or 0 if not all have as many; *most is
+ * how many the fullest has. */
+int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *most);
 
 /* Finds out where the ranks run and lays the parameters out, once.  Returns 0 or a code, the
  * sentence in the context. */
 int ranks_lay_out(ckpt *c);
+
+/* What ranks share can be spread over those of each host, or over all of them: which is allowed by
+ * the options and by where they run, and once one is settled on, whether it is that one.
+ * Calls of all ranks; ranks_share returns 0 or a code, the sentence in the context. */
+enum ranks_over { OVER_HOST, OVER_ALL, OVER_COUNT };
+bool ranks_may_share(const ckpt *c, enum ranks_over over);
+int ranks_share(ckpt *c, enum ranks_over over);
+void ranks_settle(ckpt *c);
+
+/* Parts of the above (ranks_hosts.c): c->seats and c->per_host; c->sharers, what follows from it,
+ * and the communicators of groups. */
+int ranks_find_hosts(ckpt *c);
+int ranks_choose_sharers(ckpt *c, enum ranks_over over);
+void ranks_close_groups(ckpt *c);
+/* The rank from which all take the share of this place. */
+int ranks_owner(const ckpt *c, int place);
 
 /* What carries calls of hosts, at the update that all ranks have come to: which step of a device a
  * rank looked at last is its own affair. */

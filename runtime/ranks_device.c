@@ -11,6 +11,14 @@ struct seat {
     char gpu[32]; /* its place on the bus, or "" */
 };
 
+static uint64_t hash_text(const char *text)
+{
+    uint64_t h = HASH_START;
+    for (const char *p = text; *p; p++)
+        h = hash_mix(h, *p);
+    return h;
+}
+
 uint64_t ranks_host(void)
 {
     char text[256] = "";
@@ -19,10 +27,13 @@ uint64_t ranks_host(void)
         gethostname(text, sizeof text - 1);
     if (f)
         fclose(f);
-    uint64_t h = HASH_START;
-    for (const char *p = text; *p; p++)
-        h = hash_mix(h, *p);
-    return h;
+    return hash_text(text);
+}
+
+uint64_t ranks_host_name(void)
+{
+    const char *name = getenv("CKPT_HOST_NAME");
+    return name && *name ? hash_text(name) : ranks_host();
 }
 
 /* Every rank's seat, to be freed; or NULL, the code in *rc. */

@@ -36,7 +36,8 @@ static struct span span_at(const struct flow *f, const void *base, int64_t first
 static struct span give_own(const struct flow *f, int64_t p, int to)
 {
     (void)to;
-    return span_at(f, f->call->src, p * piece_elements(f), piece_length(f, p, owned(f, f->rank)));
+    return span_at(f, f->call->src, p * piece_elements(f),
+                   piece_length(f, p, owned(f, f->circle->rank)));
 }
 
 static int64_t expect_own(const struct flow *f, int64_t p, int from)
@@ -46,7 +47,7 @@ static int64_t expect_own(const struct flow *f, int64_t p, int from)
 
 static void place_pieces(const struct flow *f, int64_t p, const char *const *from)
 {
-    for (int r = 0; r < f->size; r++) {
+    for (int r = 0; r < f->circle->size; r++) {
         struct span to = span_at(f, f->call->dst, r * f->share + p * piece_elements(f),
                                  piece_length(f, p, owned(f, r)));
         const char *src = from[r] ? from[r] : give_own(f, p, r).data;
@@ -84,7 +85,7 @@ static void sum_terms(const struct flow *f, char *dst, const char *own, const ch
     for (int64_t at = 0; at < n; at += SUM_BLOCK) {
         int64_t block = min_i64(SUM_BLOCK, n - at), skip = at * f->unit;
         load(sum, (from[0] ? from[0] : own) + skip, dtype, block);
-        for (int r = 1; r < f->size; r++) {
+        for (int r = 1; r < f->circle->size; r++) {
             load(term, (from[r] ? from[r] : own) + skip, dtype, block);
             for (int64_t i = 0; i < block; i++)
                 sum[i] += term[i];
@@ -102,14 +103,14 @@ static struct span give_theirs(const struct flow *f, int64_t p, int to)
 static int64_t expect_mine(const struct flow *f, int64_t p, int from)
 {
     (void)from;
-    return piece_length(f, p, owned(f, f->rank)) * f->unit;
+    return piece_length(f, p, owned(f, f->circle->rank)) * f->unit;
 }
 
 static void sum_pieces(const struct flow *f, int64_t p, const char *const *from)
 {
-    int64_t n = piece_length(f, p, owned(f, f->rank));
+    int64_t n = piece_length(f, p, owned(f, f->circle->rank));
     sum_terms(f, span_at(f, f->call->dst, p * piece_elements(f), n).data,
-              give_theirs(f, p, f->rank).data, from, n);
+              give_theirs(f, p, f->circle->rank).data, from, n);
 }
 
 static struct span give_all(const struct flow *f, int64_t p, int to)
@@ -138,7 +139,7 @@ static void sum_all(const struct flow *f, int64_t p, const char *const *from)
 static struct span give_root(const struct flow *f, int64_t p, int to)
 {
     (void)to;
-    if (f->rank == f->call->root)
+    if (f->circle->rank == f->call->root)
         return span_at(f, f->call->src, p * piece_elements(f), piece_length(f, p, f->total));
     return (struct span){NULL, p ? -1 : 0};
 }
@@ -153,18 +154,17 @@ static int64_t expect_root(const struct flow *f, int64_t p, int from)
 static void take_root(const struct flow *f, int64_t p, const char *const *from)
 {
     struct span to = span_at(f, f->call->dst, p * piece_elements(f), piece_length(f, p, f->total));
-    if (f->rank != f->call->root && to.bytes)
+    if (f->circle->rank != f->call->root && to.bytes)
         memcpy(to.data, from[f->call->root], (size_t)to.bytes);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static struct flow flow_of(const struct linked *l, const struct comm_call *call, int64_t share,
+static struct flow flow_of(const struct circle *c, const struct comm_call *call, int64_t share,
                            int64_t total)
 {
     struct flow f = {.call = call,
-                     .rank = l->comm.rank,
-                     .size = l->comm.size,
+                     .circle = c,
                      .unit = ckpt_dtype_size(call->dtype),
                      .share = share,
                      .total = total};
@@ -172,69 +172,69 @@ static struct flow flow_of(const struct linked *l, const struct comm_call *call,
     return f;
 }
 
-static int gather(struct linked *l, struct flow f)
+static int gather(struct flow f)
 {
     f.give = give_own;
     f.expect = expect_own;
     f.take = place_pieces;
-    return linked_flow(l, &f);
+    return linked_flow(&f);
 }
 
-static int reduce(struct linked *l, struct flow f)
+static int reduce(struct flow f)
 {
     f.give = give_theirs;
     f.expect = expect_mine;
     f.take = sum_pieces;
-    return linked_flow(l, &f);
+    return linked_flow(&f);
 }
 
 /* Every rank sums a share, then all get all shares. */
-static int all_reduce(struct linked *l, const struct comm_call *call)
+static int all_reduce(const struct circle *c, const struct comm_call *call)
 {
     int64_t unit = ckpt_dtype_size(call->dtype);
-    int64_t share = (call->count + l->comm.size - 1) / l->comm.size;
+    int64_t share = (call->count + c->size - 1) / c->size;
     if (call->count * unit <= SMALL_SUM) {
-        struct flow f = flow_of(l, call, call->count, call->count);
+        struct flow f = flow_of(c, call, call->count, call->count);
         f.give = give_all;
         f.expect = expect_all;
         f.take = sum_all;
-        return linked_flow(l, &f);
+        return linked_flow(&f);
     }
-    int64_t first = min_i64(call->count, l->comm.rank * share);
+    int64_t first = min_i64(call->count, c->rank * share);
     struct comm_call part = *call;
     part.dst = (char *)call->dst + first * unit;
-    int rc = reduce(l, flow_of(l, &part, share, call->count));
+    int rc = reduce(flow_of(c, &part, share, call->count));
     if (rc)
         return rc;
     part.src = part.dst;
     part.dst = call->dst;
-    struct flow back = flow_of(l, &part, share, call->count);
+    struct flow back = flow_of(c, &part, share, call->count);
     back.phase = 1;
-    return gather(l, back);
+    return gather(back);
 }
 
-static int broadcast(struct linked *l, const struct comm_call *call)
+static int broadcast(const struct circle *c, const struct comm_call *call)
 {
-    struct flow f = flow_of(l, call, call->count, call->count);
+    struct flow f = flow_of(c, call, call->count, call->count);
     f.give = give_root;
     f.expect = expect_root;
     f.take = take_root;
-    return linked_flow(l, &f);
+    return linked_flow(&f);
 }
 
-int linked_collective(struct linked *l, const struct comm_call *call)
+int linked_collective(const struct circle *c, const struct comm_call *call)
 {
-    int64_t total = call->count * l->comm.size;
+    int64_t total = call->count * c->size;
     switch (call->kind) {
     case COMM_ALL_GATHER:
-        return gather(l, flow_of(l, call, call->count, total));
+        return gather(flow_of(c, call, call->count, total));
     case COMM_REDUCE_SCATTER:
-        return reduce(l, flow_of(l, call, call->count, total));
+        return reduce(flow_of(c, call, call->count, total));
     case COMM_ALL_REDUCE:
-        return all_reduce(l, call);
+        return all_reduce(c, call);
     case COMM_BROADCAST:
-        return broadcast(l, call);
+        return broadcast(c, call);
     default:
-        return gather(l, flow_of(l, call, 0, 0));
+        return gather(flow_of(c, call, 0, 0));
     }
 }

@@ -90,6 +90,11 @@ void comm_close(struct comm *c)
         c->ops->close(c);
 }
 
+int comm_open_group(struct comm *c, int n, const int *ranks, struct comm **group)
+{
+    return c->ops->group(c, n, ranks, group);
+}
+
 /* ---- agreement ------------------------------------------------------------------------------- */
 
 struct terms {

@@ -49,6 +49,8 @@ struct comm_ops {
     int (*check)(struct comm *c);
     /* Tells all ranks why this one cannot go on; their next call or check fails with it. */
     void (*give_up)(struct comm *c, const char *sentence);
+    /* See comm_open_group; NULL where there are no groups to make. */
+    int (*group)(struct comm *c, int n, const int *ranks, struct comm **group);
     void (*close)(struct comm *c);
 };
 
@@ -108,6 +110,14 @@ struct comm_meeting {
     int rank, size;
 };
 int comm_open_tcp(struct comm **c, const struct comm_meeting *m, double deadline);
+
+/*
+ * A communicator of n >= 2 of the ranks of c, this one among them, in rising order; there they have
+ * numbers from 0 on.  A call of those ranks together, with the same list.  What fails in a group
+ * fails in c and is told to all ranks of c, under the numbers that they have there; deadline and
+ * step are those of c.  It is closed before c.
+ */
+int comm_open_group(struct comm *c, int n, const int *ranks, struct comm **group);
 
 /* The one that carries calls of hosts. */
 static inline struct comm *comm_of_hosts(struct comm *c)

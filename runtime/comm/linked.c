@@ -14,6 +14,7 @@ struct head {
     uint64_t magic, sum;
     int64_t seq, step, piece, count;
     int32_t phase, kind, dtype, root;
+    uint64_t circle;
     char name[COMM_NAME];
 };
 
@@ -106,23 +107,32 @@ static int fail_broken(struct linked *l, const char *where)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
+static uint64_t circle_id(const struct circle *c)
+{
+    uint64_t h = HASH_START;
+    for (int r = 0; r < c->size && c->members; r++)
+        h = hash_mix(h, c->members[r]);
+    return h;
+}
+
 static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct head *h)
 {
     *h = (struct head){.magic = HEAD_MAGIC,
-                       .seq = l->comm.n_calls,
+                       .seq = f->circle->calls,
                        .step = l->comm.step,
                        .piece = p,
                        .count = f->call->count,
                        .phase = f->phase,
                        .kind = (int32_t)f->call->kind,
                        .dtype = (int32_t)f->call->dtype,
-                       .root = f->call->root};
+                       .root = f->call->root,
+                       .circle = circle_id(f->circle)};
     snprintf(h->name, sizeof h->name, "%s", f->call->name ? f->call->name : "");
 }
 
 static bool fault_is_due(struct linked *l, enum comm_fault_kind kind)
 {
-    if (l->fault.kind != kind || l->fault.call != l->comm.n_calls)
+    if (l->fault.kind != kind || l->fault.call != l->calls)
         return false;
     l->fault.kind = COMM_FAULT_NONE;
     return true;
@@ -140,44 +150,59 @@ static bool fault_before_call(struct linked *l)
     return l->dead;
 }
 
+/* The rank in the whole communicator of one of the circle. */
+static int member(const struct circle *c, int rank)
+{
+    return c->members ? c->members[rank] : rank;
+}
+
+static void put_message(struct linked *l, int slot, int to, const struct head *h, struct span give)
+{
+    struct link_part *part = &l->parts[slot][to];
+    char *message = l->out[slot] + (int64_t)to * MESSAGE;
+    memcpy(message, h, sizeof *h);
+    if (give.bytes)
+        memcpy(message + sizeof *h, give.data, (size_t)give.bytes);
+    part->out = message;
+    part->out_bytes = (int64_t)sizeof *h + give.bytes;
+    part->sent = false;
+    if (l->fault.to == to && fault_is_due(l, COMM_FAULT_CORRUPT))
+        message[part->out_bytes - 1] ^= 0x10;
+    if (l->fault.to == to && fault_is_due(l, COMM_FAULT_DROP)) {
+        part->out = NULL;
+        part->sent = true;
+    }
+}
+
 static void start_piece(struct linked *l, const struct flow *f, int64_t p)
 {
     int slot = (int)(p % LINK_SLOTS);
-    struct link_part *parts = l->parts[slot];
     struct head h;
     fill_head(l, f, p, &h);
-    for (int r = 0; r < f->size; r++) {
-        parts[r] = (struct link_part){.sent = true, .came = true};
-        if (r == f->rank)
+    for (int r = 0; r < l->comm.size; r++)
+        l->parts[slot][r] = (struct link_part){.sent = true, .came = true};
+    for (int r = 0; r < f->circle->size; r++) {
+        int other = member(f->circle, r);
+        struct link_part *part = &l->parts[slot][other];
+        if (r == f->circle->rank)
             continue;
         struct span give = f->give(f, p, r);
         if (give.bytes >= 0) {
-            char *message = l->out[slot] + (int64_t)r * MESSAGE;
             h.sum = checksum(give.data, give.bytes);
-            memcpy(message, &h, sizeof h);
-            if (give.bytes)
-                memcpy(message + sizeof h, give.data, (size_t)give.bytes);
-            parts[r].out = message;
-            parts[r].out_bytes = (int64_t)sizeof h + give.bytes;
-            parts[r].sent = false;
-            if (l->fault.to == r && fault_is_due(l, COMM_FAULT_CORRUPT))
-                message[parts[r].out_bytes - 1] ^= 0x10;
-            if (l->fault.to == r && fault_is_due(l, COMM_FAULT_DROP)) {
-                parts[r].out = NULL;
-                parts[r].sent = true;
-            }
+            put_message(l, slot, other, &h, give);
         }
         if (f->expect(f, p, r) >= 0) {
-            parts[r].in = l->in[slot] + (int64_t)r * MESSAGE;
-            parts[r].room = MESSAGE;
-            parts[r].came = false;
+            part->in = l->in[slot] + (int64_t)other * MESSAGE;
+            part->room = MESSAGE;
+            part->came = false;
         }
     }
-    l->link->ops->start(l->link, slot, parts);
+    l->link->ops->start(l->link, slot, l->parts[slot]);
 }
 
-static int check_message(struct linked *l, const struct flow *f, int64_t p, int from)
+static int check_message(struct linked *l, const struct flow *f, int64_t p, int r)
 {
+    int from = member(f->circle, r), rank = l->comm.rank;
     const struct link_part *part = &l->parts[p % LINK_SLOTS][from];
     struct head mine, theirs;
     char here[192], there[192];
@@ -188,24 +213,25 @@ static int check_message(struct linked *l, const struct flow *f, int64_t p, int 
     theirs.name[sizeof theirs.name - 1] = '\0';
     mine.sum = theirs.sum;
     if (theirs.magic != HEAD_MAGIC)
-        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, f->rank,
+        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
                     here);
-    if (mine.seq != theirs.seq || mine.phase != theirs.phase || mine.piece != theirs.piece)
+    if (mine.seq != theirs.seq || mine.circle != theirs.circle || mine.phase != theirs.phase ||
+        mine.piece != theirs.piece)
         return fail(l, true,
                     "a message of rank %d to rank %d in %s (call %lld) was lost: one of call %lld "
                     "came instead",
-                    from, f->rank, here, (long long)mine.seq, (long long)theirs.seq);
+                    from, rank, here, (long long)mine.seq, (long long)theirs.seq);
     if (memcmp(&mine, &theirs, sizeof mine)) {
         describe(there, sizeof there, theirs.kind, theirs.name, theirs.step);
         return fail(l, true,
                     "rank %d is at %s with %lld elements, rank %d at %s with %lld: they do not run "
                     "the same program",
-                    from, there, (long long)theirs.count, f->rank, here, (long long)mine.count);
+                    from, there, (long long)theirs.count, rank, here, (long long)mine.count);
     }
     int64_t bytes = part->got - (int64_t)sizeof theirs;
-    if (bytes != f->expect(f, p, from) ||
+    if (bytes != f->expect(f, p, r) ||
         checksum((const char *)part->in + sizeof theirs, bytes) != theirs.sum)
-        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, f->rank,
+        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
                     here);
     return 0;
 }
@@ -225,7 +251,7 @@ static int await_piece(struct linked *l, const struct flow *f, int slot)
     char where[192];
     for (;;) {
         bool alive = l->link->ops->progress(l->link);
-        if (alive && round_is_over(l->parts[slot], f->size))
+        if (alive && round_is_over(l->parts[slot], l->comm.size))
             return 0;
         double waited = clock_seconds() - begin;
         if (!alive || *l->link->heard || waited > l->comm.deadline) {
@@ -242,8 +268,8 @@ static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
 {
     int slot = (int)(p % LINK_SLOTS);
     int rc = await_piece(l, f, slot);
-    for (int r = 0; r < f->size && !rc; r++) {
-        struct link_part *part = &l->parts[slot][r];
+    for (int r = 0; r < f->circle->size && !rc; r++) {
+        struct link_part *part = &l->parts[slot][member(f->circle, r)];
         l->from[r] = part->in ? (const char *)part->in + sizeof(struct head) : NULL;
         if (part->in)
             rc = check_message(l, f, p, r);
@@ -254,8 +280,9 @@ static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
 }
 
 /* One round is prepared while the one before is under way. */
-int linked_flow(struct linked *l, const struct flow *f)
+int linked_flow(const struct flow *f)
 {
+    struct linked *l = f->circle->l;
     int rc = 0;
     for (int64_t p = 0; p <= f->n_pieces && !rc; p++) {
         if (p < f->n_pieces)
@@ -268,15 +295,21 @@ int linked_flow(struct linked *l, const struct flow *f)
 
 /* ---- the communicator ------------------------------------------------------------------------ */
 
-static int linked_run(struct comm *c, const struct comm_call *call, void *stream)
+static int run_circle(const struct circle *circle, const struct comm_call *call)
 {
-    struct linked *l = linked(c);
-    (void)stream;
+    struct linked *l = circle->l;
     if (l->failed || fault_before_call(l))
         return CKPT_ECOMM;
-    int rc = linked_collective(l, call);
-    c->n_calls++;
+    int rc = linked_collective(circle, call);
+    l->calls++;
     return rc;
+}
+
+static int linked_run(struct comm *c, const struct comm_call *call, void *stream)
+{
+    struct circle all = {linked(c), c->rank, c->size, NULL, c->n_calls++};
+    (void)stream;
+    return run_circle(&all, call);
 }
 
 static int linked_check(struct comm *c)
@@ -298,6 +331,74 @@ static void linked_give_up(struct comm *c, const char *sentence)
          sentence);
 }
 
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/*
+ * A group has no link of its own: its messages go where those of all ranks go, and since every rank
+ * is in one call at a time and all in the same order, the next message from another rank is the one
+ * that is awaited.
+ */
+struct group {
+    struct comm comm;
+    struct circle circle;
+    int members[];
+};
+
+static struct group *group(struct comm *c)
+{
+    return (struct group *)c;
+}
+
+static int after_call(struct group *g, int rc)
+{
+    if (rc)
+        memcpy(g->comm.reason, g->circle.l->comm.reason, sizeof g->comm.reason);
+    return rc;
+}
+
+static int group_run(struct comm *c, const struct comm_call *call, void *stream)
+{
+    struct group *g = group(c);
+    (void)stream;
+    g->circle.calls = c->n_calls++;
+    return after_call(g, run_circle(&g->circle, call));
+}
+
+static int group_check(struct comm *c)
+{
+    return after_call(group(c), linked_check(&group(c)->circle.l->comm));
+}
+
+static void group_give_up(struct comm *c, const char *sentence)
+{
+    linked_give_up(&group(c)->circle.l->comm, sentence);
+    after_call(group(c), CKPT_ECOMM);
+}
+
+static void group_close(struct comm *c)
+{
+    free(c);
+}
+
+static int open_group(struct comm *c, int n, const int *ranks, struct comm **out)
+{
+    static const struct comm_ops ops = {
+        .run = group_run, .check = group_check, .give_up = group_give_up, .close = group_close};
+    struct group *g = calloc(1, sizeof *g + (size_t)n * sizeof *ranks);
+    if (!g)
+        return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    g->comm = (struct comm){.ops = &ops, .name = c->name, .size = n};
+    memcpy(g->comm.how, c->how, sizeof c->how);
+    memcpy(g->members, ranks, (size_t)n * sizeof *ranks);
+    while (ranks[g->comm.rank] != c->rank)
+        g->comm.rank++;
+    g->circle = (struct circle){linked(c), g->comm.rank, n, g->members, 0};
+    *out = &g->comm;
+    return 0;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
 static void free_slots(struct linked *l)
 {
     for (int s = 0; s < LINK_SLOTS; s++) {
@@ -317,8 +418,11 @@ static void linked_close(struct comm *c)
     free(l);
 }
 
-static const struct comm_ops linked_ops = {
-    .run = linked_run, .check = linked_check, .give_up = linked_give_up, .close = linked_close};
+static const struct comm_ops linked_ops = {.run = linked_run,
+                                           .check = linked_check,
+                                           .give_up = linked_give_up,
+                                           .group = open_group,
+                                           .close = linked_close};
 
 int comm_open_linked(struct comm **c, const char *name, struct link *link, double deadline)
 {

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "comm/comm.h"
 #include "comm/nccl_api.h"
@@ -39,12 +40,17 @@ _Static_assert(sizeof(NCCL_ID) == 128 &&
                "nccl_api.h has another layout than nccl.h");
 #endif
 
+enum { MOST_GROUPS = 2 };
+
 struct nccl_comm {
     struct comm comm;
     struct comm *control;
+    struct nccl_comm *whole;               /* of a group; else itself */
+    struct nccl_comm *groups[MOST_GROUPS]; /* open ones, or NULL */
     struct nccl_api api;
     struct ncclComm *nccl;
     bool failed;
+    double patience; /* of whole: until when its end waits for threads that abort; 0 before it */
     struct ncclComm *dying; /* what the thread aborts */
     pthread_t undertaker;
     atomic_bool buried;
@@ -147,13 +153,27 @@ static void stop(struct nccl_comm *n)
     }
 }
 
+/* What all ranks share ends with all its groups, whichever of them failed. */
+static void stop_all(struct nccl_comm *n)
+{
+    struct nccl_comm *whole = n->whole;
+    stop(whole);
+    for (int i = 0; i < MOST_GROUPS; i++) {
+        if (!whole->groups[i])
+            continue;
+        memcpy(whole->groups[i]->comm.reason, whole->comm.reason, sizeof whole->comm.reason);
+        stop(whole->groups[i]);
+    }
+}
+
 /* False if it may still touch n. */
 static bool is_buried(struct nccl_comm *n)
 {
-    double until = clock_seconds() + 5;
     if (!n->dying)
         return true;
-    while (!atomic_load(&n->buried) && clock_seconds() < until)
+    if (n->whole->patience <= 0)
+        n->whole->patience = clock_seconds() + 5;
+    while (!atomic_load(&n->buried) && clock_seconds() < n->whole->patience)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     if (!atomic_load(&n->buried)) {
         pthread_detach(n->undertaker);
@@ -167,31 +187,33 @@ static bool is_buried(struct nccl_comm *n)
 static int fail(struct nccl_comm *n, const char *fmt, ...) CKPT_PRINTF(2, 3);
 static int fail(struct nccl_comm *n, const char *fmt, ...)
 {
+    struct nccl_comm *whole = n->whole;
     va_list ap;
     if (n->failed)
         return CKPT_ECOMM;
     va_start(ap, fmt);
-    error_vset(n->comm.reason, sizeof n->comm.reason, CKPT_ECOMM, fmt, ap);
+    error_vset(whole->comm.reason, sizeof whole->comm.reason, CKPT_ECOMM, fmt, ap);
     va_end(ap);
-    n->control->step = n->comm.step;
-    n->control->ops->give_up(n->control, n->comm.reason);
-    stop(n);
+    whole->control->step = whole->comm.step;
+    whole->control->ops->give_up(whole->control, whole->comm.reason);
+    stop_all(n);
     return CKPT_ECOMM;
 }
 
 /* Another rank told why, or the link to it broke. */
 static int fail_as_control(struct nccl_comm *n)
 {
+    struct nccl_comm *whole = n->whole;
     if (!n->failed)
-        snprintf(n->comm.reason, sizeof n->comm.reason, "%s", n->control->reason);
-    stop(n);
+        snprintf(whole->comm.reason, sizeof whole->comm.reason, "%s", n->control->reason);
+    stop_all(n);
     return CKPT_ECOMM;
 }
 
 /* Waits while NCCL works on a call in the background. */
 static int settle(struct nccl_comm *n, nccl_result result, const char *what)
 {
-    double until = clock_seconds() + n->comm.deadline;
+    double until = clock_seconds() + n->whole->comm.deadline;
     while (result == NCCL_IN_PROGRESS) {
         if (n->api.async_error(n->nccl, &result) != NCCL_OK)
             break;
@@ -201,7 +223,7 @@ static int settle(struct nccl_comm *n, nccl_result result, const char *what)
             return fail_as_control(n);
         if (clock_seconds() > until)
             return fail(n, "%s did not get through within %g s: a rank is missing or stuck", what,
-                        n->comm.deadline);
+                        n->whole->comm.deadline);
         nanosleep(&(struct timespec){0, 100000}, NULL);
     }
     if (result == NCCL_OK)
@@ -234,7 +256,7 @@ static int hand_over(struct nccl_comm *n, const struct comm_call *call, struct C
     else
         result = api->broadcast(call->src, call->dst, count, dtype, call->root, n->nccl, stream);
     snprintf(what, sizeof what, "collective \"%s\" of step %lld on rank %d",
-             call->name ? call->name : "", (long long)n->comm.step, n->comm.rank);
+             call->name ? call->name : "", (long long)n->whole->comm.step, n->whole->comm.rank);
     return settle(n, result, what);
 }
 
@@ -274,20 +296,29 @@ static int nccl_run(struct comm *c, const struct comm_call *call, void *stream)
     return hand_over(n, &one, stream);
 }
 
-static int nccl_check(struct comm *c)
+static int check_calls(struct nccl_comm *n)
 {
-    struct nccl_comm *n = nccl(c);
     nccl_result result = NCCL_OK;
-    if (n->failed)
-        return CKPT_ECOMM;
-    n->control->step = c->step;
-    if (n->control->ops->check(n->control))
-        return fail_as_control(n);
     if (n->api.async_error(n->nccl, &result) == NCCL_OK &&
         (result == NCCL_OK || result == NCCL_IN_PROGRESS))
         return 0;
-    return fail(n, "rank %d in step %lld: NCCL: %s (%s)", c->rank, (long long)c->step,
-                n->api.error(result), n->api.last_error(n->nccl));
+    return fail(n, "rank %d in step %lld: NCCL: %s (%s)", n->whole->comm.rank,
+                (long long)n->whole->comm.step, n->api.error(result), n->api.last_error(n->nccl));
+}
+
+static int nccl_check(struct comm *c)
+{
+    struct nccl_comm *n = nccl(c)->whole;
+    if (n->failed)
+        return CKPT_ECOMM;
+    n->control->step = n->comm.step;
+    if (n->control->ops->check(n->control))
+        return fail_as_control(n);
+    int rc = check_calls(n);
+    for (int i = 0; i < MOST_GROUPS && !rc; i++)
+        if (n->groups[i])
+            rc = check_calls(n->groups[i]);
+    return rc;
 }
 
 static void nccl_give_up(struct comm *c, const char *sentence)
@@ -300,6 +331,9 @@ static void nccl_close(struct comm *c)
     struct nccl_comm *n = nccl(c);
     if (n->nccl && settle(n, n->api.finalize(n->nccl), "the end") == 0)
         n->api.destroy(n->nccl);
+    for (int i = 0; i < MOST_GROUPS; i++)
+        if (n->whole->groups[i] == n)
+            n->whole->groups[i] = NULL;
     comm_close(n->control);
     if (is_buried(n))
         free(n);
@@ -333,22 +367,68 @@ static int meet(struct nccl_comm *n, int loaded)
         "the start of NCCL");
 }
 
-int comm_open_nccl(struct comm **c, struct comm *control)
+static int open_group(struct comm *c, int n, const int *ranks, struct comm **group);
+
+static const struct comm_ops nccl_ops = {.takes_stream = true,
+                                         .run = nccl_run,
+                                         .check = nccl_check,
+                                         .give_up = nccl_give_up,
+                                         .group = open_group,
+                                         .close = nccl_close};
+
+static struct nccl_comm *make(struct comm *control)
 {
-    static const struct comm_ops ops = {.takes_stream = true,
-                                        .run = nccl_run,
-                                        .check = nccl_check,
-                                        .give_up = nccl_give_up,
-                                        .close = nccl_close};
     struct nccl_comm *n = calloc(1, sizeof *n);
     if (!n)
-        return error_set(CKPT_ENOMEM, "no memory for a communicator");
+        return NULL;
+    n->whole = n;
     n->control = n->comm.hosts = control;
-    n->comm.ops = &ops;
+    n->comm.ops = &nccl_ops;
     n->comm.name = "nccl";
     n->comm.rank = control->rank;
     n->comm.size = control->size;
     n->comm.deadline = control->deadline > 0 ? control->deadline : COMM_DEADLINE;
+    return n;
+}
+
+/*
+ * An id of its own, and not a split of what there is: that came with 2.18, and what such a call
+ * leaves under way differs from version to version.
+ */
+static int open_group(struct comm *c, int n, const int *ranks, struct comm **group)
+{
+    struct nccl_comm *whole = nccl(c), *g;
+    struct comm *control;
+    int slot = 0, rc = comm_open_group(whole->control, n, ranks, &control);
+    if (rc)
+        return rc;
+    g = make(control);
+    while (slot < MOST_GROUPS && whole->groups[slot])
+        slot++;
+    if (!g || slot == MOST_GROUPS) {
+        comm_close(control);
+        free(g);
+        return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    }
+    g->whole = whole;
+    g->api = whole->api;
+    memcpy(g->comm.how, c->how, sizeof c->how);
+    whole->groups[slot] = g;
+    rc = meet(g, 0);
+    if (!rc) {
+        *group = &g->comm;
+        return 0;
+    }
+    error_set(rc, "%s", whole->comm.reason);
+    nccl_close(&g->comm);
+    return rc;
+}
+
+int comm_open_nccl(struct comm **c, struct comm *control)
+{
+    struct nccl_comm *n = make(control);
+    if (!n)
+        return error_set(CKPT_ENOMEM, "no memory for a communicator");
     int rc = load(n);
     rc = meet(n, rc);
     if (!rc) {

@@ -334,12 +334,14 @@ static void drop_plan(struct ckpt_program *p)
     p->tape = NULL;
 }
 
-/* What is chosen among: ways to record the step, and sizes of its micro-steps. */
+/* What is chosen among: what ranks share over, ways to record the step, sizes of its micro-steps.
+ */
 struct choice {
     const struct ckpt_way *ways;
     int n;
     int way;
     int64_t micro; /* CKPT_AUTO until it is known */
+    enum ranks_over over;
     double seconds;
 };
 
@@ -369,8 +371,8 @@ static bool is_promising(const struct ckpt_program *p, const struct choice *k)
 }
 
 /* Plans one way at one size, and remembers it where it is the fastest so far. */
-static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt, int way,
-                    int64_t micro)
+static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
+                    enum ranks_over over, int way, int64_t micro)
 {
     int rc = record_way(p, k, opt, way, micro);
     bool promising = !rc && is_promising(p, k);
@@ -381,6 +383,7 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
         rc = promising ? make_plan(p) : CKPT_EBUDGET;
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
+        k->over = over;
         k->way = way;
         k->micro = micro;
     }
@@ -389,36 +392,70 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
-/* The way and the size of micro-steps whose plan is the fastest; all sizes that divide the batch
- * where none is given.  Where nothing fits it is the last one tried, to be refused. */
-static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
+/* All ways and sizes: all those that divide the batch where none is given.  Returns the last. */
+static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
+                          enum ranks_over over, int64_t given, int64_t *last)
 {
-    int64_t given = k->micro, last = given;
-    int rc = 0;
+    int rc = ranks_share(p->c, over);
 
-    k->micro = CKPT_AUTO;
-    k->seconds = INFINITY;
     for (int way = 0; way < k->n; way++) {
         for (int64_t size = p->batch; size >= 1 && !rc; size--) {
             if (p->batch % size || p->batch / size > INT32_MAX ||
                 (given != CKPT_AUTO && size != given))
                 continue;
-            last = size;
-            rc = consider(p, k, opt, way, size);
+            *last = size;
+            rc = consider(p, k, opt, over, way, size);
         }
     }
+    return rc;
+}
+
+/* The way and the size of micro-steps whose plan is the fastest, and what ranks share over then.
+ * Where nothing fits it is the last one tried, to be refused. */
+static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
+{
+    int64_t given = k->micro, last = given;
+    enum ranks_over last_over = OVER_ALL;
+    int rc = 0;
+
+    k->micro = CKPT_AUTO;
+    k->seconds = INFINITY;
+    for (int over = 0; over < OVER_COUNT && !rc; over++)
+        if (ranks_may_share(p->c, (enum ranks_over)over)) {
+            last_over = (enum ranks_over)over;
+            rc = consider_sizes(p, k, opt, last_over, given, &last);
+        }
     if (k->micro == CKPT_AUTO) {
+        k->over = last_over;
         k->way = k->n - 1;
         k->micro = last;
     }
     return rc;
 }
 
+/* What ranks share over may be chosen with the first program; others are compiled for it. */
+static int check_over(struct ckpt_program *p, bool *open)
+{
+    *open = ranks_may_share(p->c, OVER_HOST) && ranks_may_share(p->c, OVER_ALL);
+    if (*open && plan_is_given(p))
+        return context_fail(p->c, CKPT_EINVAL,
+                            "--plan-in with ranks on several hosts: the plan is for one way to "
+                            "share; add --shard-over host or all");
+    return 0;
+}
+
 static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
 {
+    bool open = false;
     int rc = check_batch(p->c, p->batch, p->trains, &k->micro);
-    if (!rc && (k->micro == CKPT_AUTO || k->n > 1))
+    if (!rc)
+        rc = check_over(p, &open);
+    if (!rc && (k->micro == CKPT_AUTO || k->n > 1 || open)) {
         rc = choose(p, k, opt);
+        if (!rc)
+            rc = ranks_share(p->c, k->over);
+    }
+    ranks_settle(p->c);
     if (!rc)
         rc = plan_way(p, k, opt, k->way, k->micro);
     if (rc)

@@ -2,13 +2,24 @@
 #include "comm/comm.h"
 #include "exec/program.h"
 
+/* A sum of shares over a host goes on over the others: of each what has the same place. */
+static int sum_over_replicas(ckpt *c, const struct comm_call *first, void *stream)
+{
+    struct comm_call call = *first;
+    call.kind = COMM_ALL_REDUCE;
+    call.src = call.dst;
+    return comm_run(c->across, &call, stream);
+}
+
 static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_kernel_args *a)
 {
     static const enum comm_kind kinds[] = {[COLLECTIVE_ALL_GATHER] = COMM_ALL_GATHER,
                                            [COLLECTIVE_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
                                            [COLLECTIVE_ALL_REDUCE] = COMM_ALL_REDUCE};
     struct program_ranks *r = (struct program_ranks *)ranks;
-    struct comm *comm = r->p->c->comm;
+    const struct collective_attr *attr = a->attr;
+    ckpt *c = r->p->c;
+    struct comm *comm = attr->ranks < c->ranks ? c->within : c->comm;
     const struct op *o = &r->p->tape->ops.data[a->op];
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
     int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);
@@ -17,15 +28,17 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
         count /= comm->size;
         src += comm->rank * count * ckpt_dtype_size(in->desc.dtype);
     }
-    comm->step = a->run->step + 1;
-    return comm_run(comm,
-                    &(struct comm_call){.kind = kinds[kind],
-                                        .dtype = in->desc.dtype,
-                                        .count = count,
-                                        .src = src,
-                                        .dst = out->data,
-                                        .name = r->p->tape->labels.data[o->label]},
-                    a->stream);
+    struct comm_call call = {.kind = kinds[kind],
+                             .dtype = in->desc.dtype,
+                             .count = count,
+                             .src = src,
+                             .dst = out->data,
+                             .name = r->p->tape->labels.data[o->label]};
+    c->comm->step = a->run->step + 1;
+    int rc = comm_run(comm, &call, a->stream);
+    if (!rc && attr->replicas > 1)
+        rc = sum_over_replicas(c, &call, a->stream);
+    return rc;
 }
 
 void program_join_ranks(struct ckpt_program *p)

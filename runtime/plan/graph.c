@@ -170,6 +170,8 @@ static int add_work(const struct builder *b, const struct op *o, struct graph_op
     to->flops = cost.flops;
     to->bytes = cost.bytes > 0 ? cost.bytes : operand_bytes(&call);
     to->cost_key = cost_key(o, &call);
+    if (to->replicas > 1)
+        to->cost_key = hash_mix(to->cost_key, to->replicas);
     free(descs);
     return 0;
 }
@@ -194,6 +196,7 @@ static void set_collective(const struct op *o, struct graph_op *to)
         if (o->def == rows[i].def) {
             to->collective = rows[i].kind;
             to->ranks = (int32_t)((const struct collective_attr *)o->attr)->ranks;
+            to->replicas = (int32_t)((const struct collective_attr *)o->attr)->replicas;
         }
 }
 

@@ -52,6 +52,8 @@ static void put_op(FILE *f, const struct graph *g, const struct graph_op *o)
     fputs(o->rerunnable ? " rerun" : "", f);
     if (o->collective)
         fprintf(f, " %s %" PRId32, collectives[o->collective - 1], o->ranks);
+    if (o->replicas > 1)
+        fprintf(f, " replicas %" PRId32, o->replicas);
     put_refs(f, "reads", &g->refs[o->reads], o->n_reads);
     put_refs(f, "writes", &g->refs[o->writes], o->n_writes);
     lines_put_name(f, o->name && *o->name ? o->name : "unnamed");
@@ -95,7 +97,9 @@ struct reader {
     int32_t list;  /* number of the running list of refs */
     int64_t bytes; /* of all storages so far */
     int64_t room_storages, room_ops, room_refs;
-    int32_t ranks; /* of collectives so far, or 0 */
+    int32_t ranks;    /* of collectives of shares so far, or 0 */
+    int32_t replicas; /* of sums of shares so far, or 0 */
+    int32_t all;      /* of sums that all ranks get, or 0 */
 };
 
 /* Memory is taken for lines that are there, not for a count in the header. */
@@ -203,7 +207,25 @@ static void check_phase(struct reader *r, int32_t i, enum graph_phase phase, int
                    n_body);
 }
 
-/* Every collective of a graph is over the same ranks. */
+/* Either number is that of all collectives of its kind. */
+static void compare_ranks(struct reader *r, int32_t *before, int32_t ranks, const char *what)
+{
+    if (*before && *before != ranks)
+        lines_fail(r->l, CKPT_EFORMAT, "a collective of %" PRId32 " %s after one of %" PRId32,
+                   ranks, what, *before);
+    *before = ranks;
+}
+
+/* Shares are among all ranks, or there are replicas of them, which all ranks are among. */
+static void check_ranks(struct reader *r)
+{
+    int64_t all = (int64_t)r->ranks * (r->replicas ? r->replicas : 1);
+    if (!r->l->rc && r->all && r->ranks && r->all != all)
+        lines_fail(r->l, CKPT_EFORMAT,
+                   "sums are over %" PRId32 " ranks, of which %" PRId64 " have shares", r->all,
+                   all);
+}
+
 static void get_collective(struct reader *r, struct graph_op *o)
 {
     struct lines *l = r->l;
@@ -213,10 +235,13 @@ static void get_collective(struct reader *r, struct graph_op *o)
     if (!o->collective)
         return;
     o->ranks = (int32_t)lines_number(l, "the number of ranks", 2, 1 << 20);
-    if (r->ranks && r->ranks != o->ranks)
-        lines_fail(l, CKPT_EFORMAT, "a collective of %" PRId32 " ranks after one of %" PRId32,
-                   o->ranks, r->ranks);
-    r->ranks = o->ranks;
+    compare_ranks(r, o->collective == GRAPH_ALL_REDUCE ? &r->all : &r->ranks, o->ranks, "ranks");
+    if (o->collective == GRAPH_REDUCE_SCATTER) {
+        o->replicas = 1;
+        if (lines_take(l, "replicas"))
+            o->replicas = (int32_t)lines_number(l, "the number of replicas", 2, 1 << 20);
+        compare_ranks(r, &r->replicas, o->replicas, "replicas");
+    }
     o->comm_seconds = o->seconds;
 }
 
@@ -296,6 +321,7 @@ static void get_graph(struct lines *l, void *user)
     for (int32_t i = 0; i < ops && lines_next(l); i++)
         get_op(r, i, n_body);
     g->n_body = n_body;
+    check_ranks(r);
     lines_finish(l);
     if (!l->rc && g->n_refs != refs)
         lines_fail(l, CKPT_EFORMAT, "the ops have %" PRId32 " operands, not %" PRId32, g->n_refs,

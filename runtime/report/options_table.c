@@ -45,6 +45,9 @@ static const struct ckpt_option library_table[] = {
      "or auto also again where the plan drops them"},
     {"comm-deadline", CKPT_OPT_FLOAT, FIELD(comm_deadline), "SECONDS",
      "to wait for another rank of --ranks before all end with a sentence; 0 is 30"},
+    {"shard-over", CKPT_OPT_STRING, FIELD(shard_over), "WHICH",
+     "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or there "
+     "is one, shared by all (all); auto is what makes the faster step that fits"},
     {0},
 };
 

@@ -106,6 +106,20 @@ static void print_time(const struct ckpt_program_info *i, const struct plan *p, 
                 percent(i->exposed_comm, compute), human_seconds(p->comm_seconds));
 }
 
+/* Where they are, and who shares with whom where that is not said by their number. */
+static void print_ranks(const ckpt *c, FILE *f)
+{
+    if (c->hosts)
+        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", c->ranks, c->hosts,
+                c->hosts == 1 ? "" : "s", c->comm->how);
+    if (c->replicas > 1)
+        fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "", c->sharers);
+    else if (c->asked_zero && !c->zero)
+        fprintf(f, "  %-24s %12s  share, as each is alone on its host\n", "", "none");
+    else if (c->asked_zero && c->hosts > 1 && !c->per_host)
+        fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     struct ckpt_program_info i;
@@ -117,9 +131,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,
                 *p->c->no_gpu ? p->c->no_gpu : d->name);
-    if (p->c->hosts)
-        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", p->c->ranks, p->c->hosts,
-                p->c->hosts == 1 ? "" : "s", p->c->comm->how);
+    print_ranks(p->c, f);
     print_costs(p->graph, &p->c->machine, f);
     print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");

@@ -50,7 +50,7 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
     if (t->buckets[bucket])
         return (ckpt_tensor){t->buckets[bucket]};
     ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
-    struct collective_attr attr = {t->context->ranks};
+    struct collective_attr attr = {.ranks = t->context->sharers};
     if (!has_values(t)) {
         int32_t label = label_bucket(t, bucket);
         const struct ckpt_op_def *def =
@@ -130,7 +130,7 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 
 static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 {
-    struct collective_attr attr = {t->context->ranks};
+    struct collective_attr attr = {t->context->sharers, t->context->replicas};
     int32_t label = label_bucket(t, bucket);
     ckpt_tensor g = flat_gradient(t, &t->context->layout->buckets[bucket]);
     if (g.id)
@@ -185,7 +185,7 @@ static int32_t bucket_of(const ckpt_tape *t, int32_t param)
 static ckpt_tensor own_share(ckpt_tape *t, int32_t param, ckpt_tensor whole)
 {
     int64_t share = t->context->layout->buckets[bucket_of(t, param)].share;
-    int64_t begin = t->context->rank * share;
+    int64_t begin = t->context->place * share;
     return ckpt_slice(t, whole, 0, begin, begin + share);
 }
 
@@ -202,7 +202,7 @@ ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param)
 
 void tape_gather_updated(ckpt_tape *t, int32_t param)
 {
-    struct collective_attr attr = {t->context->ranks};
+    struct collective_attr attr = {.ranks = t->context->sharers};
     if (!t->context->params.data[param].part)
         return;
     int32_t label = label_bucket(t, bucket_of(t, param));
@@ -210,13 +210,19 @@ void tape_gather_updated(ckpt_tape *t, int32_t param)
     t->label = label;
 }
 
-/* Replaces n <= FLATTEN_PARTS values by their sums over the ranks. */
-static void sum_some(ckpt_tape *t, int n, ckpt_tensor *x)
+/*
+ * Replaces n <= FLATTEN_PARTS values by their sums over the ranks; but of those from `once` on,
+ * which are sums of shares, every copy has its own place, and all take what the first copy gives:
+ * no part of the norm counts twice, and no order of sums in another host makes it another.
+ */
+static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
 {
-    struct flatten_attr attr = {.dtype = CKPT_F32, .numel = n};
-    struct collective_attr ranks = {t->context->ranks};
+    const ckpt *c = t->context;
+    int shares = n - once;
+    struct flatten_attr attr = {.dtype = CKPT_F32, .numel = once + (int64_t)c->replicas * shares};
+    struct collective_attr ranks = {.ranks = c->ranks};
     for (int i = 0; i < n; i++)
-        attr.offset[i] = i;
+        attr.offset[i] = i < once ? i : i + (int64_t)c->replica * shares;
     ckpt_tensor all = ops_record1(t, &op_flatten, n, x, &attr, sizeof attr);
     all = OPS_RECORD(t, &op_all_reduce, &ranks, all);
     for (int i = 0; i < n; i++)
@@ -226,5 +232,5 @@ static void sum_some(ckpt_tape *t, int n, ckpt_tensor *x)
 void tape_sum_over_ranks(ckpt_tape *t, int n, ckpt_tensor *x)
 {
     for (int i = 0; i < n && t->context->ranks > 1; i += FLATTEN_PARTS)
-        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), x + i);
+        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), i == 0, x + i);
 }

@@ -67,6 +67,8 @@ static int work(const struct job *job, struct comm *c, uint64_t *digest, char *w
     snprintf(wrong, size, "%s", rc ? c->reason : "");
     if (!rc)
         rc = exercise(c, digest, wrong, size);
+    if (!rc)
+        rc = exercise_groups(c, digest, wrong, size);
     return rc;
 }
 

@@ -69,12 +69,26 @@ static int32_t count_gathers(const ckpt_program *p)
     return n;
 }
 
+static uint64_t digest_calls(const ckpt_program *p)
+{
+    uint64_t h = HASH_START;
+    for (int32_t i = 0; i < p->lowered.n_instrs; i++) {
+        const struct instr *k = &p->lowered.instrs.data[i];
+        if (k->kind != INSTR_COMPUTE || k->queue != QUEUE_COMM)
+            continue;
+        const struct collective_attr *attr = p->tape->ops.data[k->op].attr;
+        h = hash_mix(hash_mix(hash_mix(h, k->op), attr->ranks), attr->replicas);
+    }
+    return h;
+}
+
 static void look_at_plan(const ckpt_program *p, struct crew_result *r)
 {
     const struct layout *l = p->c->layout;
     r->order = HASH_START;
     for (int32_t i = 0; i < p->plan->n_steps; i++)
         r->order = hash_mix(r->order, p->plan->steps[i].op);
+    r->sharers = p->c->sharers;
     r->n_buckets = l ? l->n_buckets : 0;
     for (int32_t i = 0; i < p->plan->n_instances; i++) {
         const struct plan_instance *k = &p->plan->instances[i];
@@ -124,6 +138,10 @@ static int train(const struct member *m, ckpt *c)
     }
     if (!rc && m->rank == 0)
         look_at_plan(p, m->result);
+    if (!rc) {
+        m->result->taken[m->rank] = context_arena_bytes(c);
+        m->result->calls[m->rank] = digest_calls(p);
+    }
     if (!rc && c->comm)
         c->comm->step += m->rank; /* as ranks may on a GPU, where each looks when it waits */
     if (!rc && m->rank == 0 && m->crew->look)
@@ -176,6 +194,13 @@ int crew_member(const struct crew *crew, ckpt *c, int rank, struct crew_result *
     return train(&(struct member){.crew = crew, .result = r, .rank = rank}, c);
 }
 
+static uint64_t host_of(const struct crew *crew, int rank)
+{
+    if (crew->in_turns)
+        return (uint64_t)(rank % (crew->ranks / crew->per_host));
+    return crew->per_host ? (uint64_t)(rank / crew->per_host) : 0;
+}
+
 static void *member_main(void *arg)
 {
     struct member *m = arg;
@@ -184,8 +209,10 @@ static void *member_main(void *arg)
     if (rc) {
         snprintf(m->result->message[m->rank], 1024, "%s", ckpt_error(NULL));
     } else {
-        if (m->comm)
+        if (m->comm) {
             ranks_join(c, m->comm, m->crew->zero);
+            c->host = host_of(m->crew, m->rank);
+        }
         rc = train(m, c);
         snprintf(m->result->message[m->rank], 1024, "%s", rc ? ckpt_error(c) : "");
         ckpt_close(c);

@@ -9,6 +9,8 @@ enum { CREW_MOST = 4, CREW_STEPS = 8 };
 
 struct crew {
     int ranks, zero;
+    int per_host;      /* they say that so many are on each host, or on fewer; 0: all are on one */
+    bool in_turns;     /* and fill hosts one rank each, again and again */
     struct tiny model; /* batch: of all ranks together */
     struct ckpt_options options;
     struct ckpt_adamw adamw;
@@ -35,7 +37,10 @@ struct crew_result {
     int64_t numel;
     struct ckpt_program_info info[CREW_MOST];
     /* Of rank 0's plan. */
-    uint64_t order; /* of all that it runs */
+    uint64_t order;            /* of all that it runs */
+    int sharers;               /* ranks that share one copy */
+    int64_t taken[CREW_MOST];  /* of the arena, by each rank */
+    uint64_t calls[CREW_MOST]; /* the collectives that each rank hands over, in their order */
     int32_t n_buckets;
     int32_t gathers;       /* all_gathers of a step, those that run again included */
     int64_t left;          /* transient bytes that the backward pass leaves to the update */

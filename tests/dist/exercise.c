@@ -162,3 +162,36 @@ int exercise(struct comm *c, uint64_t *digest, char *wrong, size_t size)
         rc = comm_barrier(c, "the end");
     return rc;
 }
+
+int exercise_open_groups(struct comm *c, struct comm *groups[EXERCISE_GROUPS], char *wrong,
+                         size_t size)
+{
+    int rc = 0;
+    for (int stride = 1; stride <= EXERCISE_GROUPS && !rc; stride++) {
+        int first = stride == 1 ? c->rank / 2 * 2 : c->rank % 2;
+        groups[stride - 1] = NULL;
+        if (c->size < 3 || first + stride >= c->size || first > c->rank)
+            continue;
+        rc = comm_open_group(c, 2, (const int[]){first, first + stride}, &groups[stride - 1]);
+        if (rc)
+            snprintf(wrong, size, "%s", error_get());
+    }
+    return rc ? rc : comm_barrier(c, "groups");
+}
+
+int exercise_groups(struct comm *c, uint64_t *digest, char *wrong, size_t size)
+{
+    struct comm *groups[EXERCISE_GROUPS] = {NULL};
+    int rc = exercise_open_groups(c, groups, wrong, size);
+    for (int i = 0; i < EXERCISE_GROUPS; i++) {
+        uint64_t part = 0;
+        if (!rc && groups[i])
+            rc = exercise(groups[i], &part, wrong, size);
+        *digest = hash_mix(*digest, (int64_t)part);
+    }
+    for (int i = 0; i < EXERCISE_GROUPS; i++)
+        comm_close(groups[i]);
+    if (!rc)
+        rc = comm_barrier(c, "the end of groups");
+    return rc;
+}

@@ -8,6 +8,13 @@
  * and a sentence if a result is not what it must be.  digest: of all results of this rank. */
 int exercise(struct comm *c, uint64_t *digest, char *wrong, size_t size);
 
+/* The same in groups: of two ranks, neighbours and every other one, all open together; of a rank
+ * that has no partner there is none, as there is none of fewer than three. */
+enum { EXERCISE_GROUPS = 2 };
+int exercise_open_groups(struct comm *c, struct comm *groups[EXERCISE_GROUPS], char *wrong,
+                         size_t size);
+int exercise_groups(struct comm *c, uint64_t *digest, char *wrong, size_t size);
+
 /* Calls that exercise() makes. */
 int64_t exercise_calls(void);
 

@@ -36,9 +36,10 @@ check_fault() {
     fi
 }
 
-# Steps of 3 ranks of a kind are those of 3 threads, bit for bit.
+# check_training N STAGE PER_HOST: steps of N ranks of a kind are those of as many threads, bit for
+# bit.
 check_training() {
-    expected=$(./tests/dist/train_ranks threads 3)
+    expected=$(./tests/dist/train_ranks threads "$@")
     got=$(train 2>"$errors")
     if [ -z "$expected" ] || [ "$expected" != "$got" ]; then
         fail "training: \"$got\", threads say \"$expected\""

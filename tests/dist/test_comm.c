@@ -57,12 +57,18 @@ static int do_exercise(struct rank *r)
     return exercise(r->comm, &r->digest, r->wrong, sizeof r->wrong);
 }
 
+static int do_exercise_groups(struct rank *r)
+{
+    int rc = do_exercise(r);
+    return rc ? rc : exercise_groups(r->comm, &r->digest, r->wrong, sizeof r->wrong);
+}
+
 static void test_results(void **state)
 {
     (void)state;
     for (int size = 1; size <= MOST; size++) {
         struct rank ranks[MOST];
-        open_ranks(ranks, size, 60, do_exercise);
+        open_ranks(ranks, size, 60, do_exercise_groups);
         run_ranks(ranks, size);
         for (int r = 0; r < size; r++) {
             assert_string_equal(ranks[r].wrong, "");
@@ -197,6 +203,43 @@ static void test_dead_rank(void **state)
     }
 }
 
+/* In a call of ranks 2 and 3 alone; 0 and 1 meet nobody who knows until they come to the next call
+ * of all. */
+static int do_group_fault(struct rank *r)
+{
+    struct comm *groups[EXERCISE_GROUPS];
+    int rc = exercise_open_groups(r->comm, groups, r->wrong, sizeof r->wrong);
+    r->comm->step = 12;
+    if (!rc)
+        rc = exercise(groups[0], &r->digest, r->wrong, sizeof r->wrong);
+    if (!rc)
+        rc = comm_barrier(r->comm, "after it");
+    snprintf(r->wrong, sizeof r->wrong, "%s", r->comm->reason);
+    for (int i = 0; i < EXERCISE_GROUPS; i++)
+        comm_close(groups[i]);
+    return rc;
+}
+
+static void test_faults_in_groups(void **state)
+{
+    static const char *const words[][4] = {
+        [COMM_FAULT_DROP] = {"message of rank 3 to rank 2", "of step 12", "lost", NULL},
+        [COMM_FAULT_DELAY] = {"rank 3 did not come to", "of step 12", "(rank 2 waited)", NULL},
+        [COMM_FAULT_KILL] = {"rank 3 is gone at", "of step 12", NULL},
+        [COMM_FAULT_CORRUPT] = {"rank 3 sent to rank 2", "of step 12", "damaged", NULL},
+    };
+    (void)state;
+    for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
+        struct rank ranks[MOST];
+        open_ranks(ranks, 4, k == COMM_FAULT_DELAY ? 1 : 10, do_group_fault);
+        for (int r = 0; r < 4; r++)
+            ranks[r].faulty = k == COMM_FAULT_KILL ? 3 : -1;
+        comm_inject(ranks[3].comm, &(struct comm_fault){(enum comm_fault_kind)k, 20, 2, 2.5});
+        run_ranks(ranks, 4);
+        assert_all_say(ranks, 4, words[k]);
+    }
+}
+
 /* ---- ranks that do not do the same ----------------------------------------------------------- */
 
 static int do_different(struct rank *r)
@@ -325,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_late_rank),
         cmocka_unit_test(test_short_delay_is_no_fault),
         cmocka_unit_test(test_dead_rank),
+        cmocka_unit_test(test_faults_in_groups),
         cmocka_unit_test(test_other_program),
         cmocka_unit_test(test_agreement),
         cmocka_unit_test(test_giving_up),

@@ -46,7 +46,7 @@ grep -qi 'rank 1.*signal\|killed\|KILLED' "$errors" || fail "kill: mpirun does n
 train() {
     timeout 200 "$MPIRUN" -np 3 ./tests/dist/train_ranks --ranks mpi
 }
-check_training
+check_training 3 3 3
 # what is wrong with the plugin is said
 CKPT_PLUGIN_DIR=/nowhere $ranks mpi 2>"$errors"
 [ $? = 77 ] && grep -q 'no ranks over MPI: /nowhere/ckpt_mpi.so' "$errors" ||

@@ -59,6 +59,8 @@ static void *exercise_rank(void *arg)
     if (!open_rank(r))
         return NULL;
     r->rc = exercise(r->comm, &r->digest, r->wrong, sizeof r->wrong);
+    if (!r->rc)
+        r->rc = exercise_groups(r->comm, &r->digest, r->wrong, sizeof r->wrong);
     if (comm_of_hosts(r->comm) != r->control || !r->comm->ops->takes_stream)
         r->rc = CKPT_EINVAL;
     comm_close(r->comm);
@@ -75,7 +77,8 @@ static void test_results(void **state)
         for (int r = 0; r < n; r++)
             if (ranks[r].rc)
                 fail_msg("rank %d of %d: %s", r, n, ranks[r].wrong);
-        assert_int_equal(counted("fake_nccl_destroyed"), destroyed + n);
+        /* itself and, from three on, one for each rank of each pair */
+        assert_int_equal(counted("fake_nccl_destroyed"), destroyed + n + (n > 2 ? 4 * (n - 2) : 0));
     }
     assert_int_equal(counted("fake_nccl_aborted"), 0);
 }
@@ -119,7 +122,11 @@ static void *failing_rank(void *arg)
 {
     struct rank *r = arg;
     double until = clock_seconds() + 30;
+    struct comm *groups[EXERCISE_GROUPS];
     if (!open_rank(r))
+        return NULL;
+    r->rc = exercise_open_groups(r->comm, groups, r->wrong, sizeof r->wrong);
+    if (r->rc)
         return NULL;
     r->comm->step = 7;
     if (r->comm->rank == 1)
@@ -130,6 +137,12 @@ static void *failing_rank(void *arg)
     struct comm_call call = {.kind = COMM_ALL_REDUCE, .name = "after it"};
     if (comm_run(r->comm, &call, NULL) != CKPT_ECOMM)
         r->rc = 0;
+    for (int i = 0; i < EXERCISE_GROUPS; i++) {
+        if (groups[i] && (comm_run(groups[i], &call, NULL) != CKPT_ECOMM ||
+                          strcmp(groups[i]->reason, r->comm->reason) != 0))
+            r->rc = 0;
+        comm_close(groups[i]);
+    }
     comm_close(r->comm);
     return NULL;
 }
@@ -145,7 +158,7 @@ static void test_rank_that_gives_up(void **state)
         assert_non_null(strstr(ranks[r].wrong, "no memory for it"));
     }
     assert_non_null(strstr(ranks[0].wrong, "rank 1 gave up at step 7"));
-    assert_int_equal(counted("fake_nccl_aborted"), aborted + 3);
+    assert_int_equal(counted("fake_nccl_aborted"), aborted + 3 + 4);
 }
 
 int main(void)

@@ -28,10 +28,11 @@ check_fault size 2 "rank 1 (.*) was started as one of 4, rank 0 as one of 3\\|$l
 check_fault twice 2 "two processes say they are rank 2: .* and \\|$late"
 
 train() {
-    for r in 2 1 0; do
-        RANK=$r WORLD_SIZE=3 timeout 200 ./tests/dist/train_ranks --ranks "file:$errors.meet" &
+    for r in 3 2 1 0; do
+        CKPT_HOST_NAME=host$((r / 2)) RANK=$r WORLD_SIZE=4 timeout 200 ./tests/dist/train_ranks \
+            --ranks "file:$errors.meet" --shard-over host &
     done
     wait
 }
-check_training
+check_training 4 3 2
 exit $failed

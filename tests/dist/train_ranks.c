@@ -2,7 +2,7 @@
  * Trains the crew of crew.h and prints the digest of losses, norms and weights, which must not
  * depend on who carries the messages.
  *
- *     train_ranks threads SIZE [ZERO]
+ *     train_ranks threads SIZE [ZERO [PER_HOST]]
  *     train_ranks [--ranks WHERE] [OPTION ...] [WORD ...]     one of the processes
  *
  * Of the words bf16 makes it that dtype; stop and kill send the last rank that signal half-way.
@@ -29,10 +29,12 @@ static int report(const struct crew *crew, struct crew_result *r, int rc, const 
     return rc ? 1 : 0;
 }
 
-static int run_threads(int ranks, int zero)
+static int run_threads(int ranks, int zero, int per_host)
 {
     struct crew crew = crew_small(ranks, zero, 0);
     struct crew_result r;
+    crew.per_host = per_host;
+    crew.options.shard_over = "host";
     crew_train(&crew, &r);
     return report(&crew, &r, r.rc[0], r.message[0]);
 }
@@ -94,7 +96,8 @@ int main(int argc, char **argv)
 {
     struct ckpt_options options = CKPT_OPTIONS_INIT;
     if (argc > 2 && !strcmp(argv[1], "threads"))
-        return run_threads(atoi(argv[2]), argc > 3 ? atoi(argv[3]) : 3);
+        return run_threads(atoi(argv[2]), argc > 3 ? atoi(argv[3]) : 3,
+                           argc > 4 ? atoi(argv[4]) : 0);
     if (ckpt_options_parse(&options, &argc, argv)) {
         fprintf(stderr, "%s\n", ckpt_error(NULL));
         return 2;

@@ -22,7 +22,9 @@ fail() {
     failed=1
 }
 
-# job N ARGUMENT...: N ranks; what rank 0 prints goes to $output, all sentences to $output.errors.
+# job N ARGUMENT...: N ranks, $per_host to a host; what rank 0 prints goes to $output, all sentences
+# to $output.errors.
+per_host=8
 job() {
     size=$1
     shift
@@ -32,7 +34,7 @@ job() {
     pids=
     while [ "$rank" -gt 0 ]; do
         rank=$((rank - 1))
-        RANK=$rank WORLD_SIZE=$size timeout "$limit" ./tests/dist/train_ranks --device cuda \
+        CKPT_HOST_NAME=$((rank / per_host)) RANK=$rank WORLD_SIZE=$size timeout "$limit" ./tests/dist/train_ranks --device cuda \
             --ranks "tcp:127.0.0.1:$port" --deterministic --vram 4G "$@" \
             >"$output.$rank" 2>>"$output.errors" &
         pids="$pids $!"
@@ -82,7 +84,22 @@ check_stages 2 1e-3
 check_stages 2 2e-2 bf16
 # not recorded: command by command
 job 2 --zero 3 bf16 --profile && cmp -s "$output" "$output.first" || fail "command by command"
-[ "$gpus" -lt 4 ] || check_stages 4 2e-2 bf16
+if [ "$gpus" -ge 4 ]; then
+    check_stages 4 2e-2 bf16
+    # two hosts with a copy each: their own sums, so other bits, but not far, and one of all stages
+    cp "$output.first" "$output.all"
+    per_host=2
+    job 4 --zero 3 --shard-over host bf16 || fail "two hosts, stage 3"
+    cat "$output.errors"
+    near "$output.all" "$output" 2e-2 || fail "two hosts are not near one: $(cat "$output.all")"
+    cp "$output" "$output.first"
+    for zero in 1 2; do
+        job 4 --zero $zero --shard-over host bf16 || fail "two hosts, stage $zero"
+        cmp -s "$output" "$output.first" || fail "two hosts, stage $zero: $(cat "$output.first")"
+    done
+    job 4 bf16 || fail "two hosts, what is faster"
+    per_host=8
+fi
 
 # what goes wrong is said by all, in time
 said() {

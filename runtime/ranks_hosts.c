@@ -1,0 +1,169 @@
+/*
+ * Where ranks run, and so which of them share: all, or those of each host, of which then every one
+ * has a copy of everything in shares.  Gradients are summed within a host and those sums over the
+ * hosts, so that only shares cross what is between them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "ranks.h"
+#include "shard/layout.h"
+
+int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *most)
+{
+    int seated = 0, least = n;
+    *hosts = *most = 0;
+    for (int i = 0; i < n; i++) {
+        int before = 0, with = 0;
+        for (int k = 0; k < i; k++)
+            before += of[k] == of[i];
+        if (before)
+            continue;
+        for (int k = i; k < n; k++) {
+            if (of[k] != of[i])
+                continue;
+            seats[seated++] = k;
+            with++;
+        }
+        ++*hosts;
+        *most = with > *most ? with : *most;
+        least = with < least ? with : least;
+    }
+    return least == *most ? least : 0;
+}
+
+/* ---- what the ranks tell each other ---------------------------------------------------------- */
+
+static const char *over_option(const ckpt *c)
+{
+    return c->options.shard_over && *c->options.shard_over ? c->options.shard_over : "auto";
+}
+
+/* Of one rank, before anything is laid out. */
+struct whereabouts {
+    uint64_t host;
+    char over[8]; /* what it was told to share over, which decides what follows */
+};
+
+/* All must be told the same: else they would go different ways from here on. */
+static int compare_orders(ckpt *c, const struct whereabouts *all)
+{
+    bool *other = calloc((size_t)c->ranks, sizeof *other);
+    char who[256];
+    int n = 0;
+    if (!other)
+        return CKPT_ENOMEM;
+    for (int r = 0; r < c->ranks; r++)
+        n += other[r] = strcmp(all[r].over, all[0].over) != 0;
+    comm_name_ranks(who, sizeof who, other, c->ranks);
+    free(other);
+    return n ? context_fail(c, CKPT_ECOMM, "%s started with another --shard-over than rank 0", who)
+             : 0;
+}
+
+static int take_seats(ckpt *c, const struct whereabouts *all)
+{
+    uint64_t *of = calloc((size_t)c->ranks, sizeof *of);
+    int most;
+    c->seats = calloc((size_t)c->ranks, sizeof *c->seats);
+    if (of && c->seats) {
+        for (int r = 0; r < c->ranks; r++)
+            of[r] = all[r].host;
+        c->per_host = ranks_sort_by_host(c->ranks, of, c->seats, &c->hosts, &most);
+        if (!c->options.plan_only)
+            c->machine.links.ranks_per_host = most;
+    }
+    free(of);
+    return c->seats ? compare_orders(c, all) : CKPT_ENOMEM;
+}
+
+/* For the plan, which prices collectives by it, its table, and the groups. */
+static int find_hosts(ckpt *c)
+{
+    struct comm *comm = ranks_hosts(c);
+    struct whereabouts own = {.host = c->host}, *all = calloc((size_t)c->ranks, sizeof *all);
+    snprintf(own.over, sizeof own.over, "%s", over_option(c));
+    int rc = all ? comm_gather(comm, &own, all, sizeof own, "hosts") : CKPT_ENOMEM;
+    if (rc == CKPT_ECOMM)
+        context_fail(c, rc, "%s", comm->reason);
+    if (!rc)
+        rc = take_seats(c, all);
+    free(all);
+    return rc == CKPT_ENOMEM ? context_fail(c, rc, "no memory for ranks") : rc;
+}
+
+/* Ranks that are not there fill hosts of the machine they are planned for. */
+static void imagine_hosts(ckpt *c)
+{
+    int64_t n = c->machine.links.ranks_per_host;
+    c->per_host = n > 1 && c->ranks % n == 0 ? (int)n : 0;
+}
+
+int ranks_find_hosts(ckpt *c)
+{
+    if (c->comm)
+        return find_hosts(c);
+    imagine_hosts(c);
+    return 0;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+bool ranks_may_share(const ckpt *c, enum ranks_over over)
+{
+    const char *told = over_option(c);
+    if (c->ranks < 2 || c->settled)
+        return (int)over == c->over;
+    bool hosts = c->asked_zero && c->per_host && c->per_host < c->ranks && strcmp(told, "all") != 0;
+    /* Where each host has one rank, to share within it is not to share at all. */
+    if (c->per_host == 1 && strcmp(told, "host") != 0 && c->options.zero != CKPT_AUTO)
+        hosts = false;
+    return over == OVER_HOST ? hosts : !hosts || strcmp(told, "host") != 0;
+}
+
+/* Which share of which copy this rank has. */
+static void take_place(ckpt *c)
+{
+    int at = 0;
+    while (c->seats && c->seats[at] != c->rank)
+        at++;
+    c->replicas = c->ranks / c->sharers;
+    c->replica = c->replicas > 1 ? at / c->sharers : 0;
+    c->place = c->replicas > 1 ? at % c->sharers : c->rank;
+}
+
+static int open_groups(ckpt *c)
+{
+    int *column = calloc((size_t)c->replicas, sizeof *column);
+    int rc = column ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator");
+    for (int k = 0; k < c->replicas && !rc; k++)
+        column[k] = c->seats[k * c->sharers + c->place];
+    c->comm->step = comm_of_hosts(c->comm)->step = c->updates;
+    if (!rc)
+        rc = comm_open_group(c->comm, c->sharers, c->seats + c->replica * c->sharers, &c->within);
+    if (!rc)
+        rc = comm_open_group(c->comm, c->replicas, column, &c->across);
+    free(column);
+    return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+}
+
+void ranks_close_groups(ckpt *c)
+{
+    comm_close(c->within);
+    comm_close(c->across);
+    c->within = c->across = NULL;
+}
+
+int ranks_choose_sharers(ckpt *c, enum ranks_over over)
+{
+    bool hosts = over == OVER_HOST;
+    c->over = over;
+    c->zero = hosts && c->per_host == 1 ? 0 : c->asked_zero;
+    c->sharers = hosts && c->per_host > 1 ? c->per_host : c->ranks;
+    take_place(c);
+    return c->comm && c->replicas > 1 && !c->within ? open_groups(c) : 0;
+}
+
+int ranks_owner(const ckpt *c, int place)
+{
+    return c->replicas > 1 ? c->seats[place] : place;
+}

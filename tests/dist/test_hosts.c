@@ -1,0 +1,259 @@
+/* Ranks of several hosts: each host a copy in shares, or one copy over all of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dist/crew.h"
+#include "ranks.h"
+#include "unit/test_directory.h"
+
+static void train(const struct crew *crew, struct crew_result *r)
+{
+    crew_train(crew, r);
+    for (int i = 0; i < crew->ranks; i++)
+        if (r->rc[i])
+            fail_msg("rank %d of %d, stage %d: %s", i, crew->ranks, crew->zero, r->message[i]);
+}
+
+static void check_all_say(const struct crew *crew, int code, const char *const *words)
+{
+    struct crew_result r;
+    crew_train(crew, &r);
+    for (int i = 0; i < crew->ranks; i++) {
+        if (crew->fault.kind == COMM_FAULT_KILL && i == crew->faulty)
+            continue;
+        assert_int_equal(r.rc[i], code);
+        for (const char *const *w = words; *w; w++)
+            if (!strstr(r.message[i], *w))
+                fail_msg("rank %d says \"%s\", without \"%s\"", i, r.message[i], *w);
+    }
+    crew_free(&r);
+}
+
+/* Two hosts of so many ranks each. */
+static struct crew two_hosts(int per_host, int zero, const char *over)
+{
+    struct crew crew = crew_small(2 * per_host, zero, 0);
+    crew.per_host = per_host;
+    crew.options.shard_over = over;
+    return crew;
+}
+
+/* ---- where they are -------------------------------------------------------------------------- */
+
+static void expect_hosts(int n, const uint64_t *of, int hosts, int most, int each, const int *order)
+{
+    int seats[8], found, with;
+    assert_int_equal(ranks_sort_by_host(n, of, seats, &found, &with), each);
+    assert_int_equal(found, hosts);
+    assert_int_equal(with, most);
+    assert_memory_equal(seats, order, (size_t)n * sizeof *order);
+}
+
+static void test_seats(void **state)
+{
+    (void)state;
+    expect_hosts(1, (const uint64_t[]){7}, 1, 1, 1, (const int[]){0});
+    expect_hosts(4, (const uint64_t[]){9, 8, 9, 8}, 2, 2, 2, (const int[]){0, 2, 1, 3});
+    expect_hosts(5, (const uint64_t[]){2, 1, 2, 3, 2}, 3, 3, 0, (const int[]){0, 2, 4, 1, 3});
+}
+
+/* ---- numbers and memory ---------------------------------------------------------------------- */
+
+static struct crew_result whole; /* of two hosts of two, stage 3 */
+static struct crew_result alone; /* of one rank */
+static char plan[80];            /* a file: that of the former */
+
+static void assert_says(const struct crew_result *r, const char *line)
+{
+    if (!strstr(r->table, line))
+        fail_msg("without \"%s\":\n%s", line, r->table);
+}
+
+/* All ranks have the same bits, which are those of one but for the order of sums. */
+static void assert_near(const struct crew_result *r, int ranks)
+{
+    assert_true(crew_same(r, ranks, r, ranks));
+    if (crew_distance(r, &alone) > 1e-6)
+        fail_msg("%d ranks differ from one by %g", ranks, crew_distance(r, &alone));
+}
+
+static int start(void **state)
+{
+    struct crew crew = two_hosts(2, 3, "host"), one = crew_small(1, 0, 0);
+    make_dir(state);
+    snprintf(plan, sizeof plan, "%s/plan", dir);
+    crew.options.plan_out = plan;
+    train(&crew, &whole);
+    train(&one, &alone);
+    return 0;
+}
+
+static int finish(void **state)
+{
+    crew_free(&whole);
+    crew_free(&alone);
+    unlink(plan);
+    return remove_dir(state);
+}
+
+/* The crew that runs the plan of the first. */
+static struct crew planned(void)
+{
+    struct crew crew = two_hosts(2, 3, "host");
+    crew.options.plan_in = plan;
+    return crew;
+}
+
+static void test_two_of_two(void **state)
+{
+    struct crew crew = planned();
+    struct crew_result other;
+    (void)state;
+    assert_near(&whole, 4);
+    assert_int_equal(whole.sharers, 2);
+    assert_says(&whole, "4  on 2 hosts; 4 threads");
+    assert_says(&whole, "2  share on each host, which has a copy");
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(whole.taken[i], whole.info[i].planned_peak);
+        assert_true(whole.calls[i] == whole.calls[0]); /* one order over both kinds of groups */
+    }
+    assert_true(whole.calls[0] != alone.calls[0]);
+    assert_int_equal(whole.left, whole.shares + CKPT_ALIGN);
+    crew.in_turns = true; /* other sums, but no other plan */
+    train(&crew, &other);
+    assert_near(&other, 4);
+    assert_false(crew_same(&whole, 4, &other, 4));
+    crew_free(&other);
+    crew = two_hosts(2, 1, "host");
+    train(&crew, &other);
+    assert_true(crew_same(&whole, 4, &other, 4));
+    crew_free(&other);
+}
+
+/* Where each host has one rank, a copy on each is what stage 0 is. */
+static void test_two_of_one(void **state)
+{
+    struct crew crew = two_hosts(1, 3, "host");
+    struct crew_result r;
+    (void)state;
+    train(&crew, &r);
+    assert_near(&r, 2);
+    assert_says(&r, "none  share, as each is alone on its host");
+    assert_int_equal(r.gathers, 0);
+    crew_free(&r);
+}
+
+static void test_unequal_hosts(void **state)
+{
+    struct crew crew = crew_small(3, 2, 0);
+    struct crew_result r;
+    (void)state;
+    crew.per_host = 2;
+    crew.options.shard_over = "host";
+    train(&crew, &r);
+    assert_near(&r, 3);
+    assert_int_equal(r.sharers, 3);
+    assert_says(&r, "all  share, as not every host has as many");
+    crew_free(&r);
+}
+
+/* A copy on each host takes more memory, and less time between hosts: it is taken where there is
+ * room for it.  A plan from a file is for one of them. */
+static void test_choice(void **state)
+{
+    struct crew crew = two_hosts(2, 3, NULL);
+    struct crew_result r;
+    (void)state;
+    crew.steps = 1;
+    train(&crew, &r);
+    assert_int_equal(r.sharers, 2);
+    assert_true(r.order == whole.order);
+    crew_free(&r);
+    crew.steps = 0;
+    crew.options.vram = whole.info[0].min_budget - 1;
+    train(&crew, &r);
+    assert_near(&r, 4);
+    assert_int_equal(r.sharers, 4);
+    assert_true(r.shares < whole.shares);
+    assert_true(r.info[0].min_budget < whole.info[0].min_budget);
+    assert_true(r.info[0].step_seconds > whole.info[0].step_seconds);
+    crew_free(&r);
+    crew.options.plan_in = plan;
+    check_all_say(&crew, CKPT_EINVAL, (const char *[]){"add --shard-over host or all", NULL});
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* A state that was written half-way leads to the same bits. */
+static void test_resume(void **state)
+{
+    struct crew crew = planned();
+    struct crew_result first, rest;
+    (void)state;
+    crew.steps = CREW_STEPS / 2;
+    crew.save_state = path;
+    train(&crew, &first);
+    crew.steps = CREW_STEPS;
+    crew.save_state = NULL;
+    crew.load_state = path;
+    train(&crew, &rest);
+    for (int i = 0; i < 4; i++) {
+        memcpy(rest.loss[i], first.loss[i], sizeof rest.loss[i] / 2);
+        memcpy(rest.norm[i], first.norm[i], sizeof rest.norm[i] / 2);
+    }
+    assert_true(crew_same(&whole, 4, &rest, 4));
+    crew_free(&first);
+    crew_free(&rest);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* In the second step, where two of one host gather: before the first there are eight calls of all,
+ * and a step has a gather for each bucket or two, two sums for each, and one more.  The ranks of
+ * the other host hear of what fails there. */
+static void test_faults(void **state)
+{
+    static const char *const words[][4] = {
+        [COMM_FAULT_DROP] = {"step 2", "message of rank 3 to rank 2", "was lost", NULL},
+        [COMM_FAULT_DELAY] = {"step 2", "rank 3 did not come to", "within 2 s", NULL},
+        [COMM_FAULT_KILL] = {"step 2", "rank 3 is gone at", NULL},
+        [COMM_FAULT_CORRUPT] = {"step 2", "what rank 3 sent to rank 2", "damaged", NULL},
+    };
+    struct crew crew = planned();
+    int calls_of_a_step = whole.gathers + 2 * whole.n_buckets + 1;
+    (void)state;
+    crew.faulty = 3;
+    crew.steps = 3;
+    for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
+        crew.deadline = k == COMM_FAULT_DELAY ? 2 : 60;
+        crew.fault = (struct comm_fault){(enum comm_fault_kind)k, 8 + calls_of_a_step + 1, 2, 5};
+        check_all_say(&crew, CKPT_ECOMM, words[k]);
+    }
+}
+
+static void test_other_orders(void **state)
+{
+    struct crew crew = planned(), other = crew;
+    ckpt *c;
+    (void)state;
+    other.options.shard_over = "hosts";
+    assert_int_equal(ckpt_open(&c, &other.options), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(NULL), "--shard-over hosts: there are"));
+    other.options.shard_over = "all";
+    crew.faulty = 1;
+    crew.other = &other;
+    check_all_say(&crew, CKPT_ECOMM,
+                  (const char *[]){"rank 1 started with another --shard-over", NULL});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seats),      cmocka_unit_test(test_two_of_two),
+        cmocka_unit_test(test_two_of_one), cmocka_unit_test(test_unequal_hosts),
+        cmocka_unit_test(test_choice),     cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_faults),     cmocka_unit_test(test_other_orders),
+    };
+    return cmocka_run_group_tests(tests, start, finish);
+}
