@@ -31,6 +31,10 @@ extern "C" {
 CKPT_API int ckpt_rank(const ckpt *c);
 CKPT_API int ckpt_ranks(const ckpt *c);
 
+/* Where a rank runs, in words, as "host 0, GPU at 0000:18:00.0, NUMA node 1, NVLink x18 to others
+ * there"; known from the first compile on, before that and for one rank alone "". */
+CKPT_API const char *ckpt_rank_place(const ckpt *c, int rank);
+
 #ifdef __cplusplus
 }
 #endif

@@ -66,6 +66,8 @@ struct ckpt {
     struct comm *within, *across; /* of several copies: the ranks of this one; those of its place */
     int over;                     /* enum ranks_over */
     bool settled;                 /* on the above */
+    char routes[64];              /* from this rank's GPU to those of others on its host; or "" */
+    struct rank_place *places;    /* per rank: where it runs; NULL: not known yet */
     int asked_zero;               /* what zero is unless no rank shares anything */
     int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
                  gathered once a step; 3: when needed */

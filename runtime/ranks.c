@@ -65,7 +65,9 @@ void ranks_close(ckpt *c, int code)
     comm_close(c->comm);
     c->comm = NULL;
     free(c->seats);
+    free(c->places);
     c->seats = NULL;
+    c->places = NULL;
 }
 
 int ckpt_rank(const ckpt *c)

@@ -22,6 +22,19 @@ void ranks_close(ckpt *c, int code);
 /* This host, the same for all ranks of one kernel, also in containers. */
 uint64_t ranks_host(void);
 
+/* What a rank tells of where it runs. */
+struct rank_place {
+    uint64_t host;
+    int32_t node;    /* of NUMA: nearest to its GPU, or where it runs now; -1: not known */
+    char over[8];    /* --shard-over, which decides what follows */
+    char gpu[32];    /* on the bus, or "" */
+    char routes[64]; /* to the GPUs of others on its host, or "" */
+    char text[192];  /* all that in words */
+};
+
+/* One line about all ranks, for the plan table. */
+void ranks_print_places(const ckpt *c, FILE *f);
+
 /* The same, or what CKPT_HOST_NAME says: ranks with one name share as those of a host do. */
 uint64_t ranks_host_name(void);
 

@@ -89,6 +89,20 @@ static int check_seats(const ckpt *c, const struct seat *all)
     return rc;
 }
 
+/* The ways from this rank's GPU to those of the others on its host, each kind once. */
+static void note_routes(ckpt *c, const struct seat *all)
+{
+    char text[DEVICE_ROUTE];
+    for (int r = 0; r < c->ranks && c->device->ops->route; r++) {
+        size_t n = strlen(c->routes);
+        if (r == c->rank || all[r].host != all[c->rank].host || !*all[r].gpu)
+            continue;
+        c->device->ops->route(c->device, all[r].gpu, text);
+        if (*text && !strstr(c->routes, text))
+            snprintf(c->routes + n, sizeof c->routes - n, "%s%s", n ? " or " : "", text);
+    }
+}
+
 static int open_nccl(ckpt *c)
 {
     struct comm *comm = NULL;
@@ -112,6 +126,8 @@ int ranks_open_device(ckpt *c)
     struct seat *all = gather_seats(c, &rc);
     if (all)
         rc = check_seats(c, all);
+    if (!rc)
+        note_routes(c, all);
     if (!rc && c->ranks > 1 && c->backend == CKPT_ON_CUDA && *all[c->rank].gpu)
         rc = open_nccl(c);
     free(all);

@@ -3,8 +3,10 @@
  * has a copy of everything in shares.  Gradients are summed within a host and those sums over the
  * hosts, so that only shares cross what is between them.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_ranks.h"
 #include "ranks.h"
 #include "shard/layout.h"
 
@@ -38,14 +40,8 @@ static const char *over_option(const ckpt *c)
     return c->options.shard_over && *c->options.shard_over ? c->options.shard_over : "auto";
 }
 
-/* Of one rank, before anything is laid out. */
-struct whereabouts {
-    uint64_t host;
-    char over[8]; /* what it was told to share over, which decides what follows */
-};
-
 /* All must be told the same: else they would go different ways from here on. */
-static int compare_orders(ckpt *c, const struct whereabouts *all)
+static int compare_orders(ckpt *c)
 {
     bool *other = calloc((size_t)c->ranks, sizeof *other);
     char who[256];
@@ -53,41 +49,77 @@ static int compare_orders(ckpt *c, const struct whereabouts *all)
     if (!other)
         return CKPT_ENOMEM;
     for (int r = 0; r < c->ranks; r++)
-        n += other[r] = strcmp(all[r].over, all[0].over) != 0;
+        n += other[r] = strcmp(c->places[r].over, c->places[0].over) != 0;
     comm_name_ranks(who, sizeof who, other, c->ranks);
     free(other);
     return n ? context_fail(c, CKPT_ECOMM, "%s started with another --shard-over than rank 0", who)
              : 0;
 }
 
-static int take_seats(ckpt *c, const struct whereabouts *all)
+static int take_seats(ckpt *c)
 {
     uint64_t *of = calloc((size_t)c->ranks, sizeof *of);
     int most;
     c->seats = calloc((size_t)c->ranks, sizeof *c->seats);
     if (of && c->seats) {
         for (int r = 0; r < c->ranks; r++)
-            of[r] = all[r].host;
+            of[r] = c->places[r].host;
         c->per_host = ranks_sort_by_host(c->ranks, of, c->seats, &c->hosts, &most);
         if (!c->options.plan_only)
             c->machine.links.ranks_per_host = most;
     }
     free(of);
-    return c->seats ? compare_orders(c, all) : CKPT_ENOMEM;
+    return of && c->seats ? 0 : CKPT_ENOMEM;
+}
+
+static struct rank_place own_place(const ckpt *c)
+{
+    struct rank_place p = {.host = c->host, .node = -1};
+    unsigned cpu, node;
+    snprintf(p.over, sizeof p.over, "%s", over_option(c));
+    if (c->device)
+        snprintf(p.gpu, sizeof p.gpu, "%s", c->device->where);
+    if (*p.gpu)
+        p.node = c->device->ops->numa_node(c->device);
+    else if (!getcpu(&cpu, &node))
+        p.node = (int32_t)node;
+    memcpy(p.routes, c->routes, sizeof p.routes);
+    return p;
+}
+
+/* Hosts are numbered in the order in which they are met. */
+static void describe_places(ckpt *c)
+{
+    for (int s = 0, host = -1; s < c->ranks; s++) {
+        struct rank_place *p = &c->places[c->seats[s]];
+        char gpu[48] = "", node[32] = "", routes[96] = "";
+        if (!s || p->host != c->places[c->seats[s - 1]].host)
+            host++;
+        if (*p->gpu)
+            snprintf(gpu, sizeof gpu, ", GPU at %s", p->gpu);
+        if (p->node >= 0)
+            snprintf(node, sizeof node, ", NUMA node %d", (int)p->node);
+        if (*p->routes)
+            snprintf(routes, sizeof routes, ", %s to others there", p->routes);
+        snprintf(p->text, sizeof p->text, "host %d%s%s%s", host, gpu, node, routes);
+    }
 }
 
 /* For the plan, which prices collectives by it, its table, and the groups. */
 static int find_hosts(ckpt *c)
 {
     struct comm *comm = ranks_hosts(c);
-    struct whereabouts own = {.host = c->host}, *all = calloc((size_t)c->ranks, sizeof *all);
-    snprintf(own.over, sizeof own.over, "%s", over_option(c));
-    int rc = all ? comm_gather(comm, &own, all, sizeof own, "hosts") : CKPT_ENOMEM;
+    struct rank_place own = own_place(c);
+    c->places = calloc((size_t)c->ranks, sizeof own);
+    int rc = c->places ? comm_gather(comm, &own, c->places, sizeof own, "hosts") : CKPT_ENOMEM;
     if (rc == CKPT_ECOMM)
-        context_fail(c, rc, "%s", comm->reason);
+        return context_fail(c, rc, "%s", comm->reason);
     if (!rc)
-        rc = take_seats(c, all);
-    free(all);
+        rc = take_seats(c);
+    if (!rc)
+        rc = compare_orders(c);
+    if (!rc)
+        describe_places(c);
     return rc == CKPT_ENOMEM ? context_fail(c, rc, "no memory for ranks") : rc;
 }
 
@@ -104,6 +136,39 @@ int ranks_find_hosts(ckpt *c)
         return find_hosts(c);
     imagine_hosts(c);
     return 0;
+}
+
+/* ---- what is shown --------------------------------------------------------------------------- */
+
+const char *ckpt_rank_place(const ckpt *c, int rank)
+{
+    return c->places && rank >= 0 && rank < c->ranks ? c->places[rank].text : "";
+}
+
+static void print_nodes(const ckpt *c, FILE *f)
+{
+    const struct rank_place *first = &c->places[c->seats[0]];
+    fprintf(f, "NUMA nodes%s ", c->hosts > 1 ? " of the first host" : "");
+    for (int s = 0; s < c->ranks && c->places[c->seats[s]].host == first->host; s++)
+        fprintf(f, "%s%d", s ? "," : "", (int)c->places[c->seats[s]].node);
+}
+
+void ranks_print_places(const ckpt *c, FILE *f)
+{
+    const char *routes = "";
+    bool differ = false;
+    if (!c->places)
+        return;
+    for (int r = 0; r < c->ranks; r++) {
+        const char *own = c->places[r].routes;
+        differ |= *own && *routes && strcmp(own, routes) != 0;
+        routes = *own ? own : routes;
+    }
+    fprintf(f, "  %-24s %12s  ", "topology", *c->places[0].gpu ? "GPUs" : "CPUs");
+    if (*routes)
+        fprintf(f, "%s within a host; ", differ ? "unlike routes" : routes);
+    print_nodes(c, f);
+    fputc('\n', f);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */

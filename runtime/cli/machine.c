@@ -73,7 +73,7 @@ int cli_machine(int argc, char **argv)
     struct machine_options o = {.out = "machine.json", .device = "auto"};
     struct machine m = {.source = "measured by ckpt machine"};
     struct device *d = NULL;
-    char message[CKPT_MESSAGE] = "";
+    char message[CKPT_MESSAGE] = "", where[96] = "";
     int rc = cli_parse(machine_table, &o, &o.help, argc, argv, "machine [option]...");
     if (rc)
         return rc < 0 ? 0 : rc;
@@ -83,10 +83,14 @@ int cli_machine(int argc, char **argv)
     if (rc)
         return rc;
     rc = measure_device(d, &m, message);
+    if (*d->where)
+        snprintf(where, sizeof where, "at %s, NUMA node %d", d->where, d->ops->numa_node(d));
     d->ops->close(d);
     if (rc || (o.dir && measure_disk(&m, o.dir, message)))
         return cli_fail("%s", message);
     print_machine(&m, o.dir != NULL);
+    if (*where)
+        printf("  %s\n", where);
     if (*message)
         printf("  %s\n", message);
     if (machine_write(&m, o.out, message))

@@ -153,6 +153,11 @@ static int cuda_node(struct device *d)
     return cuda_numa_node(d->where);
 }
 
+static void cuda_route(struct device *d, const char *where, char text[DEVICE_ROUTE])
+{
+    cuda_nvml_route(cuda(d)->nvml, where, text);
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 /* The events of one more kernel that is timed, or NULL. */
@@ -556,6 +561,7 @@ static const struct device_ops cuda_ops = {.name = "cuda",
                                            .pin = cuda_pin,
                                            .unpin = cuda_unpin,
                                            .numa_node = cuda_node,
+                                           .route = cuda_route,
                                            .deadline = cuda_deadline,
                                            .sync = cuda_sync,
                                            .mark = cuda_mark,

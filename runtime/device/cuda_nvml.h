@@ -1,11 +1,11 @@
 /*
- * What nvidia-smi shows of this process, through NVML, which comes with the driver and has no
- * header in the toolkit.
+ * What nvidia-smi shows of this process and of the ways to other devices, through NVML, which comes
+ * with the driver and has no header in the toolkit.
  */
 #ifndef CKPT_CUDA_NVML_H
 #define CKPT_CUDA_NVML_H
 
-#include "base.h"
+#include "device/device.h"
 
 struct cuda_nvml;
 
@@ -15,5 +15,8 @@ void cuda_nvml_close(struct cuda_nvml *n);
 
 /* Bytes of the device that this process takes, or -1 if NVML does not say. */
 int64_t cuda_nvml_process_bytes(struct cuda_nvml *n);
+
+/* The way to another device, as device_ops.route tells it. */
+void cuda_nvml_route(struct cuda_nvml *n, const char *bus_id, char text[DEVICE_ROUTE]);
 
 #endif

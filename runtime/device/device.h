@@ -43,6 +43,8 @@ struct device_io {
     int64_t step;
 };
 
+enum { DEVICE_ROUTE = 24 };
+
 struct device_ops {
     const char *name;
     enum ckpt_backend backend;
@@ -65,6 +67,9 @@ struct device_ops {
     void (*unpin)(struct device *d, void *base, int64_t bytes);
     /* The NUMA node that is nearest to the device, or -1. */
     int (*numa_node)(struct device *d);
+    /* How bytes get from here to the device that stands at this place of the bus of the same host:
+     * "NVLink x18", "PCIe in a node", "across nodes", or "" where that is not known. */
+    void (*route)(struct device *d, const char *where, char text[DEVICE_ROUTE]);
     /* Queue commands.  All return at once; a failure is kept and returned by sync. seconds: NULL,
      * or where the time of the kernel stands after the next sync. */
     void (*compute)(struct device *d, enum queue q, ckpt_kernel fn,

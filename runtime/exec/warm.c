@@ -13,7 +13,8 @@ enum {
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
     FLUSH = 192 << 20, /* bytes written between two runs: more than a cache holds */
     SLACK = 64 << 20,  /* for what recording a step takes */
-    /* and one with collectives, for which NCCL keeps plans: 119 MiB for STDiT3-XL/2 on two GPUs */
+    /* and one with collectives, for which NCCL keeps plans: 119 MiB for STDiT3-XL/2 on two GPUs;
+     * where sums go over replicas as well there are twice as many calls */
     SHARED_SLACK = 192 << 20
 };
 
@@ -311,7 +312,8 @@ int program_warm(struct ckpt_program *p)
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, false);
     w.d->ops->map(w.d, context_arena_bytes(c));
-    c->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? SHARED_SLACK : SLACK);
+    int64_t shared = c->replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
+    c->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? shared : SLACK);
     w.d->ops->host_free(w.d, w.host);
     w.d->ops->host_free(w.d, w.run);
     free(w.views);

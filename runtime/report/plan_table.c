@@ -1,6 +1,7 @@
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
 #include "comm/comm.h"
 #include "exec/program.h"
+#include "ranks.h"
 #include "report/wear.h"
 
 static int64_t process_bytes(const ckpt *c)
@@ -112,6 +113,7 @@ static void print_ranks(const ckpt *c, FILE *f)
     if (c->hosts)
         fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", c->ranks, c->hosts,
                 c->hosts == 1 ? "" : "s", c->comm->how);
+    ranks_print_places(c, f);
     if (c->replicas > 1)
         fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "", c->sharers);
     else if (c->asked_zero && !c->zero)

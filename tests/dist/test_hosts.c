@@ -3,7 +3,9 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_ranks.h"
 #include "dist/crew.h"
+#include "exec/program.h"
 #include "ranks.h"
 #include "unit/test_directory.h"
 
@@ -78,12 +80,21 @@ static void assert_near(const struct crew_result *r, int ranks)
         fail_msg("%d ranks differ from one by %g", ranks, crew_distance(r, &alone));
 }
 
+static char last_place[96]; /* where rank 3 of the former runs */
+
+static void note_place(const ckpt_program *p, void *user)
+{
+    (void)user;
+    snprintf(last_place, sizeof last_place, "%s", ckpt_rank_place(p->c, 3));
+}
+
 static int start(void **state)
 {
     struct crew crew = two_hosts(2, 3, "host"), one = crew_small(1, 0, 0);
     make_dir(state);
     snprintf(plan, sizeof plan, "%s/plan", dir);
     crew.options.plan_out = plan;
+    crew.look = note_place;
     train(&crew, &whole);
     train(&one, &alone);
     return 0;
@@ -113,6 +124,8 @@ static void test_two_of_two(void **state)
     assert_near(&whole, 4);
     assert_int_equal(whole.sharers, 2);
     assert_says(&whole, "4  on 2 hosts; 4 threads");
+    assert_says(&whole, "CPUs  NUMA nodes of the first host ");
+    assert_int_equal(strncmp(last_place, "host 1, NUMA node ", 18), 0);
     assert_says(&whole, "2  share on each host, which has a copy");
     for (int i = 0; i < 4; i++) {
         assert_int_equal(whole.taken[i], whole.info[i].planned_peak);
