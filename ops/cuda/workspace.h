@@ -441,7 +441,8 @@ static inline int64_t cuda_chunk(int64_t wave, int64_t rows)
 
 static inline int64_t cuda_row_chunk(int64_t vectors, int64_t rows, int64_t c)
 {
-    int64_t threads = max_i64(32, min_i64(CUDA_ROW_THREADS, c / CUDA_ROW_PIECE));
+    int64_t warps = max_i64(1, (c / CUDA_ROW_PIECE + 31) / 32);
+    int64_t threads = min_i64(CUDA_ROW_THREADS, 32 * warps);
     return cuda_chunk(max_i64(1, CUDA_ROW_WAVE * CUDA_ROW_THREADS / threads / vectors), rows);
 }
 
