@@ -103,7 +103,8 @@ static __device__ __forceinline__ void add_rows(float (&sum)[S::n], const S &src
 /*
  * Each block sums one chunk of rows (blockIdx.y of gridDim.y) in COLUMN_ACROSS * S::n columns: a
  * thread walks down its columns in steps of COLUMN_DOWN rows, then one thread per column adds the
- * COLUMN_DOWN sums in order.  Which rows meet in which sum does not depend on S::n.
+ * COLUMN_DOWN sums in order.  Which rows meet in which sum does not depend on S::n.  The kernel
+ * that adds the sums of chunks is this one too.
  */
 template <typename S>
 static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
@@ -116,6 +117,8 @@ static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
     const int64_t row = blockIdx.y * rows / gridDim.y + down, step = COLUMN_DOWN * cols;
     const int64_t end = (blockIdx.y + 1) * rows / gridDim.y;
     float sum[N] = {};
+    wait_for_kernel_before();
+    let_next_kernel_come();
     if (col < cols)
         add_rows(sum, src, row * cols + col, step,
                  (int)((end - row + COLUMN_DOWN - 1) / COLUMN_DOWN));
@@ -134,15 +137,20 @@ static __global__ void __launch_bounds__(COLUMN_ACROSS *COLUMN_DOWN, 4)
     }
 }
 
-/* dst [chunks, cols] = the sums over chunks of rows of a matrix [rows, cols]. */
-template <typename S>
-static void sum_chunks(float *dst, const S &src, int64_t rows, int64_t cols, int64_t chunks,
-                       bool accumulate, cudaStream_t stream)
+static inline dim3 column_grid(int64_t cols, int strip, int64_t chunks)
 {
-    const int64_t strip = COLUMN_ACROSS * S::n;
-    dim3 grid((unsigned)((cols + strip - 1) / strip), (unsigned)chunks);
-    column_sum_kernel<<<grid, COLUMN_ACROSS * COLUMN_DOWN, 0, stream>>>(dst, src, rows, cols,
-                                                                       accumulate);
+    return dim3((unsigned)((cols + strip - 1) / strip), (unsigned)chunks);
+}
+
+/* out [cols] = or += the sums over the chunks of partial [chunks, cols], right behind the kernel
+ * that makes them. */
+template <int N>
+static void add_partial(float *out, const float *partial, int64_t chunks, int64_t cols,
+                        bool accumulate, cudaStream_t stream)
+{
+    launch_behind(stream, column_grid(cols, COLUMN_ACROSS * N, 1), COLUMN_ACROSS * COLUMN_DOWN,
+                  column_sum_kernel<matrix_source<float, N>>, out, matrix_source<float, N>{partial},
+                  chunks, cols, accumulate);
 }
 
 /* out [cols] = or += the sums over all rows; scratch has cuda_column_sum_workspace bytes. */
@@ -152,15 +160,15 @@ static void column_sums(float *out, const S &src, int64_t rows, int64_t cols, bo
 {
     const int64_t chunks = cuda_column_sum_chunks(rows, cols);
     float *partial = static_cast<float *>(scratch);
-    if (chunks == 1) {
-        sum_chunks(out, src, rows, cols, 1, accumulate, stream);
+    column_sum_kernel<<<column_grid(cols, COLUMN_ACROSS * S::n, chunks),
+                        COLUMN_ACROSS * COLUMN_DOWN, 0, stream>>>(
+        chunks == 1 ? out : partial, src, rows, cols, chunks == 1 && accumulate);
+    if (chunks == 1)
         return;
-    }
-    sum_chunks(partial, src, rows, cols, chunks, false, stream);
     if (cols % 4 == 0 && aligned16(out)) /* and so is the scratch */
-        sum_chunks(out, matrix_source<float, 4>{partial}, chunks, cols, 1, accumulate, stream);
+        add_partial<4>(out, partial, chunks, cols, accumulate, stream);
     else
-        sum_chunks(out, matrix_source<float, 1>{partial}, chunks, cols, 1, accumulate, stream);
+        add_partial<1>(out, partial, chunks, cols, accumulate, stream);
 }
 
 /* A tensor as a matrix of its last axis; its rows. */

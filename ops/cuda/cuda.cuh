@@ -109,6 +109,45 @@ static inline cudaStream_t stream_of(const struct ckpt_kernel_args *a)
     return (cudaStream_t)a->stream;
 }
 
+/* ---- a kernel right behind another of the same op -------------------------------------------- */
+
+/* Lets blocks of the kernel behind this one come as soon as there is room for them. */
+__device__ __forceinline__ void let_next_kernel_come(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Until the kernel before this one is done and what it wrote can be read. */
+__device__ __forceinline__ void wait_for_kernel_before(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Launches a kernel that begins with wait_for_kernel_before: on devices that can, its blocks are
+ * set up while those of the kernel before it finish. */
+template <typename... P, typename... A>
+static void launch_behind(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(P...),
+                          A... args)
+{
+    int device = 0, major = 0;
+    cudaLaunchAttribute early = {};
+    cudaLaunchConfig_t config = {};
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = major >= 9 ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, args...);
+}
+
 /* A kernel's result: whether its launches were accepted.  The device asks CUDA for the reason. */
 static inline int launched(void)
 {

@@ -312,6 +312,7 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     tile_walk<T, 3, ROPE> w(t, n, weight);
     float sum[N] = {}, *total = reinterpret_cast<float *>(sums);
     int side = 0, c = n * N;
+    let_next_kernel_come();
     walk_tiles<R>(w, r, t, each, [&](auto many, int rows) {
         constexpr int M = decltype(many)::value;
         tiles_gradient<T, ROPE, M>(w, r, rows, n, t.rows == 1,

@@ -223,6 +223,7 @@ static __global__ void __launch_bounds__(32 * W, P > 1 ? 1 : 3)
     constexpr int R = P > 1 ? 1 : traits<KIND>::norm ? 2 : 4;
     __shared__ vec<float, 2 * R> parts[2][W];
     __shared__ vec<float, 2> single[2][W];
+    let_next_kernel_come();
     for (int i = threadIdx.x; i < 2 * W; i += blockDim.x) {
         parts[0][i] = vec<float, 2 * R>{};
         single[0][i] = vec<float, 2>{};

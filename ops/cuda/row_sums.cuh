@@ -8,7 +8,8 @@
  * Sum s of vector v is the sum over chunks of partial[v][chunk][s], in an order that depends on
  * their number alone; it goes to the row of operand first + s that belongs to the vector.  A block
  * takes 32 columns, each of its warps every ADDERS-th chunk: a launch is little more than the time
- * of two rounds of loads, one after the other.
+ * of two rounds of loads, one after the other.  The kernel that makes the partial sums comes right
+ * before.
  */
 constexpr int ADDERS = 32;
 
@@ -18,6 +19,7 @@ static __global__ void __launch_bounds__(32 * ADDERS)
 {
     __shared__ double total[ADDERS][32];
     int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x, stride = gridDim.y * c;
+    wait_for_kernel_before();
     for (int64_t v = blockIdx.z; v * rows_each < r.count; v += gridDim.z) {
         const float *from = partial + v * chunks * stride + blockIdx.y * c + column;
         double sum = 0;
@@ -45,7 +47,8 @@ static inline void launch_add_chunks(const struct rows *r, int64_t rows_each, in
 {
     int64_t vectors = min_i64(r->count / rows_each, 65535);
     dim3 grid((unsigned)((c + 31) / 32), (unsigned)n_sums, (unsigned)vectors);
-    add_chunks<<<grid, dim3(32, ADDERS), 0, stream>>>(*r, rows_each, chunks, c, first, partial);
+    launch_behind(stream, grid, dim3(32, ADDERS), add_chunks, *r, rows_each, chunks, c, first,
+                  partial);
 }
 
 #endif
