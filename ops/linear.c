@@ -1,4 +1,4 @@
-/* Linear layers: shapes, gradients and costs of y = x w^T + b. */
+/* Linear layers: shapes, gradients and costs of y = x w^T + b, or that and another tensor. */
 #include "attr.h"
 #include "ops.h"
 #include "cpu/kernels.h"
@@ -42,6 +42,21 @@ static int check_bias(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static int check_addend(struct ckpt_call *call)
+{
+    const struct ckpt_desc *y = &call->out[0], *a = &call->in[3];
+    if (call->n_in < 4 || a->ndim < 0)
+        return CKPT_OK;
+    if (a->dtype != y->dtype)
+        return ckpt_call_fail(call, "a and x must have the same dtype; ckpt_cast one of them");
+    if (!desc_same_shape(a, y))
+        return ckpt_call_fail(call,
+                              "a must have the shape of the result, with a last axis of "
+                              "size %lld",
+                              (long long)last_size(y));
+    return CKPT_OK;
+}
+
 static int linear_shape(struct ckpt_call *call)
 {
     const struct ckpt_desc *x = &call->in[0], *w = &call->in[1];
@@ -57,6 +72,8 @@ static int linear_shape(struct ckpt_call *call)
     if (check_bias(call))
         return CKPT_ESHAPE;
     like_but_last(&call->out[0], x, w->shape[0], x->dtype);
+    if (check_addend(call))
+        return CKPT_ESHAPE;
     struct gemm g = linear_gemm(x, w);
     call->workspace = product_workspace(call, &g);
     return CKPT_OK;
@@ -135,6 +152,8 @@ static void linear_grad(struct ckpt_grad *grad)
     if (grad->need[1])
         grad->din[1] =
             ops_record1(grad->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, x}, &dw, sizeof dw);
+    if (grad->n_in > 3 && grad->need[3])
+        grad->din[3] = dy;
 }
 
 /* Two flops per multiply-add: rows of the first operand times the size of the weight. */
@@ -188,4 +207,10 @@ const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
     return ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
+}
+
+ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                            ckpt_tensor a)
+{
+    return ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
 }

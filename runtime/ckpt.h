@@ -281,20 +281,19 @@ CKPT_API ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dty
 /* Makes x readable by ckpt_fetch after a step.  The rows of all micro-steps follow each other. */
 CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
 
-/*
- * Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32,
- * summed over the micro-steps, before clipping.
- */
+/* Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32,
+ * summed over the micro-steps, before clipping. */
 CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w);
 
 /* ---- recording: ops ------------------------------------------------------------------------ */
-/*
- * Floating dtypes of one call must agree unless said otherwise.  All arithmetic is fp32 inside;
- * results are rounded once, to nearest even.
- */
+/* Floating dtypes of one call must agree unless said otherwise.  All arithmetic is fp32 inside;
+ * results are rounded once, to nearest even. */
 
-/* y[..., n] = sum_k x[..., k] w[n, k] + b[n].  x [..., K], w [N, K], b [N] or CKPT_NONE. */
+/* y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n].  x [..., K], w [N, K], b [N] or
+ * CKPT_NONE. */
 CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                     ckpt_tensor a);
 
 /* Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32. */
 CKPT_API ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
@@ -480,6 +479,7 @@ CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_ten
 #define ckpt_output(t, ...)              ckpt_output(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_output_gradient(t, ...)     ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_linear(t, ...)              ckpt_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear_add(t, ...)          ckpt_linear_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_add(t, ...)                 ckpt_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_sub(t, ...)                 ckpt_sub(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mul(t, ...)                 ckpt_mul(CKPT_AT(t), __VA_ARGS__)

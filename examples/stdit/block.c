@@ -87,8 +87,9 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
 }
 
 /* x [B, T, S, C] on the packed text; queries of a sample see its own tokens only. */
-static ckpt_tensor cross_attention(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
-                                   const struct stdit_condition *c, ckpt_tensor x)
+/* x and what it attends to in the text. */
+static ckpt_tensor add_cross_attention(const struct stdit *m, const struct stdit_block *b,
+                                       ckpt_tape *t, const struct stdit_condition *c, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t n = m->config.heads, tokens = d.shape[1] * d.shape[2];
@@ -98,7 +99,8 @@ static ckpt_tensor cross_attention(const struct stdit *m, const struct stdit_blo
     ckpt_tensor q = ckpt_reshape(t, stdit_apply(t, &b->cross_q, x), 4, flat);
     heads(m, t, stdit_apply(t, &b->cross_kv, c->y), 2, NULL, kv);
     ckpt_tensor a = ckpt_cross_attention(t, q, kv[0], kv[1], c->lens, attention_scale(m));
-    return stdit_apply(t, &b->cross_proj, ckpt_reshape(t, a, d.ndim, d.shape));
+    return ckpt_linear_add(t, ckpt_reshape(t, a, d.ndim, d.shape), b->cross_proj.weight,
+                           b->cross_proj.bias, x);
 }
 
 ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,
@@ -110,7 +112,7 @@ ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block 
     u = ckpt_layer_norm_modulate(t, x, row[SHIFT_A], row[SCALE_A], 1e-6f);
     a = self_attention(m, b, t, c, u, temporal);
     x = ckpt_gated_residual(t, x, row[GATE_A], a);
-    x = ckpt_add(t, x, cross_attention(m, b, t, c, x));
+    x = add_cross_attention(m, b, t, c, x);
     u = ckpt_layer_norm_modulate(t, x, row[SHIFT_M], row[SCALE_M], 1e-6f);
     a = stdit_apply(t, &b->fc2, ckpt_gelu(t, stdit_apply(t, &b->fc1, u)));
     return ckpt_gated_residual(t, x, row[GATE_M], a);

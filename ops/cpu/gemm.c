@@ -112,12 +112,24 @@ static void fill_bias(const struct gemm *g, int64_t col, int64_t n_rows, int64_t
         memcpy(c + i * ldc, c, (size_t)n_cols * sizeof *c);
 }
 
+static void add_row(float *c, const void *from, enum ckpt_dtype dtype, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        c[j] +=
+            dtype == CKPT_BF16 ? bf16_load(((const uint16_t *)from)[j]) : ((const float *)from)[j];
+}
+
+/* To the bias, if there is one. */
 static void fill_addend(const struct gemm *g, int64_t row, int64_t col, int64_t n_rows,
                         int64_t n_cols, float *c, int64_t ldc)
 {
     for (int64_t i = 0; i < n_rows; i++) {
         int64_t at = ((row + i) * g->cols + col) * ckpt_dtype_size(g->c_dtype);
-        cpu_load(c + i * ldc, (const char *)g->addend + at, g->c_dtype, n_cols);
+        const char *from = (const char *)g->addend + at;
+        if (g->bias)
+            add_row(c + i * ldc, from, g->c_dtype, n_cols);
+        else
+            cpu_load(c + i * ldc, from, g->c_dtype, n_cols);
     }
 }
 

@@ -26,7 +26,7 @@ struct gemm {
     enum ckpt_dtype c_dtype;
     bool accumulate;    /* only where c is fp32 and there is no bias */
     const void *bias;   /* of a's dtype, or NULL */
-    const void *addend; /* a matrix like c that is added to the product, or NULL; then no bias */
+    const void *addend; /* a matrix like c that is added to the product, or NULL */
 };
 
 /* Scratch bytes of a product; sizes and dtypes of g are looked at, and whether there is a fill. */

@@ -55,6 +55,7 @@ int cpu_linear(const struct ckpt_kernel_args *a)
 {
     struct gemm g = linear_gemm(&a->in[0].desc, &a->in[1].desc);
     g.bias = a->in[2].data;
+    g.addend = a->n_in > 3 ? a->in[3].data : NULL;
     return run(&g, a);
 }
 

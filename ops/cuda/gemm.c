@@ -133,7 +133,7 @@ static int prepare(struct cuda_libs *libs, cublasLtHandle_t handle, struct produ
                    const struct gemm *g, const struct gemm_batch *batch,
                    const struct ckpt_kernel_args *a)
 {
-    for (int spread = 0; spread <= (g->bias != NULL); spread++) {
+    for (int spread = 0; spread <= (g->bias && !g->addend); spread++) {
         *p = (struct product){.spread_bias = spread};
         p->key = key_of(g, batch, a->workspace_bytes, spread);
         cublasStatus_t s = describe(p, g, batch);

@@ -87,6 +87,14 @@ static ckpt_tensor record_linear(ckpt_tape *t, enum ckpt_dtype dtype, const stru
                        operand(t, dtype, SHAPE(WIDTH, WIDTH)), operand(t, dtype, SHAPE(WIDTH)));
 }
 
+static ckpt_tensor record_linear_add(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    return ckpt_linear_add(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
+                           operand(t, dtype, SHAPE(WIDTH, WIDTH)), operand(t, dtype, SHAPE(WIDTH)),
+                           operand(t, dtype, SHAPE(z->rows, WIDTH)));
+}
+
 static ckpt_tensor record_mlp(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_linear(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
@@ -483,6 +491,7 @@ static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype, const stru
 
 const struct bench_case bench_cases[] = {
     {"linear", record_linear},
+    {"linear, add", record_linear_add},
     {"linear, MLP", record_mlp},
     {"linear, activation", record_mlp_gelu},
     {"attention, spatial", record_spatial},

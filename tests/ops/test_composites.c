@@ -103,6 +103,40 @@ static void ref_shared_weight(const struct array *in, struct array *out, const s
     array_free(&h);
 }
 
+/* ---- a layer with a tensor added to it, its own input where that has the shape --------------- */
+
+static void draw_layer_add(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t n = trial == TRIAL_LARGE ? 96 : rng_dim(r, 6);
+    int64_t m = trial == TRIAL_LARGE ? 130 : rng_dim(r, 6);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){m, n});
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){n, n});
+    if (trial % 3 == 1)
+        case_add_absent(c);
+    else
+        case_add(c, r, ROLE_PARAM, 1, &n);
+    case_add(c, r, ROLE_PARAM, 2, (int64_t[]){m, n});
+}
+
+static ckpt_tensor record_layer_add(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    (void)c;
+    ckpt_tensor y = ckpt_linear_add(t, in[0], in[1], in[2], in[0]);
+    return ckpt_linear_add(t, ckpt_silu(t, y), in[1], in[2], in[3]);
+}
+
+static void ref_layer_add(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array y = APPLY(ref_linear, a, &in[0], &in[1], &in[2]);
+    struct array x = APPLY(ref_add, a, &y, &in[0]), h = APPLY(ref_silu, a, &x);
+    struct array z = APPLY(ref_linear, a, &h, &in[1], &in[2]);
+    *out = APPLY(ref_add, a, &z, &in[3]);
+    array_free(&y);
+    array_free(&x);
+    array_free(&h);
+    array_free(&z);
+}
+
 /* ---- gelu behind a layer: alone, its gradient brings that of the bias along ------------------ */
 
 static void draw_layer(struct op_case *c, struct rng *r, int trial)
@@ -508,6 +542,7 @@ static const struct op_row rows[] = {
     {"three_uses", draw_matrix, record_three_uses, ref_three_uses},
     {"fan_out", draw_rows, record_fan_out, ref_fan_out},
     {"shared_weight", draw_shared_weight, record_shared_weight, ref_shared_weight},
+    {"layer_add", draw_layer_add, record_layer_add, ref_layer_add},
     {"layer", draw_layer, record_layer, ref_layer},
     {"shared_layer", draw_layer, record_shared_layer, ref_shared_layer},
     {"transpose", draw_matrix, record_transpose, ref_transpose},
