@@ -1,9 +1,10 @@
 /*
  * RMS norm, alone and with the rotary embedding that follows it (see ops/norm.c, rms_norm_rope.c).
  *
- * Rows are short: the heads of a token, 72 elements or so each, lie one after the other.  A block
- * takes a tile of such rows at once, a piece a thread; which row and column a thread's piece
- * belongs to is the same in every tile.
+ * Rows are short: the heads of a token, 72 elements or so each, lie one after the other.  A tile of
+ * such rows is one stretch of pieces, which a warp (forward) or a block, a piece a thread
+ * (backward), reads and writes in order; which row and column a thread's pieces belong to is the
+ * same in every tile.
  */
 #include <type_traits>
 #include "cuda/kernels.h"
@@ -12,7 +13,7 @@
 #include "norm.h"
 #include "rope.h"
 
-constexpr int BLOCK = 160; /* threads: 16 heads of 72 bf16 are 144 pieces */
+constexpr int BLOCK = 32 * PIECES; /* threads backward: 16 heads of 72 bf16 are 144 pieces */
 
 /* Runs of rows without gaps between them, each cut into tiles of so many rows, the last shorter. */
 struct tiles {
@@ -21,12 +22,170 @@ struct tiles {
     int64_t step;                /* of the statistics, from row to row */
 };
 
+__device__ __forceinline__ int64_t tile_seek(const struct tiles &t, int64_t tile, int *rows)
+{
+    int64_t run = quotient(tile, t.per_run), first = (tile - run * t.per_run) * t.rows;
+    *rows = t.run - first < t.rows ? (int)(t.run - first) : t.rows;
+    return run * t.run + first;
+}
+
+/* Where the pieces of a lane stand in a tile. */
+struct places {
+    int row[PIECES], column[PIECES]; /* the column in pieces */
+};
+
+__device__ __forceinline__ void places_find(struct places &p, int lane, int n)
+{
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        p.row[i] = (lane + 32 * i) / n;
+        p.column[i] = lane + 32 * i - p.row[i] * n;
+    }
+}
+
+constexpr int TILE_MEMORY = 32 * PIECES + 32;
+
+/* From a value per piece: the sum over row `lane` of the tile, in lanes below rows.  Rows stand at
+ * odd distances in memory, so that lanes which walk them meet no bank twice. */
+__device__ __forceinline__ float tile_sum(const float (&x)[PIECES], const struct places &p,
+                                          int rows, int n, float *memory)
+{
+    int lane = threadIdx.x & 31;
+    float sum = 0.f;
+    if (rows == 1) {
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            sum += x[i];
+        return warp_sum(sum);
+    }
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+        if (lane + 32 * i < rows * n)
+            memory[p.row[i] * (n | 1) + p.column[i]] = x[i];
+    __syncwarp();
+    for (int i = 0; lane < rows && i < n; i++)
+        sum += memory[lane * (n | 1) + i];
+    __syncwarp();
+    return sum;
+}
+
+__device__ __forceinline__ float of_row(float x, int row)
+{
+    return __shfl_sync(0xffffffffu, x, row);
+}
+
+/* S elements, a pair if they are turned: by their angle, or back. */
+template <bool ROPE, int S>
+__device__ __forceinline__ void turn(float (&x)[S], const float *table, float sign)
+{
+    if constexpr (ROPE) {
+#pragma unroll
+        for (int j = 0; j < S; j += 2) {
+            float a = x[j], b = x[j + 1], cosine = table[j], sine = sign * table[j + 1];
+            x[j] = a * cosine - b * sine;
+            x[j + 1] = b * cosine + a * sine;
+        }
+    }
+}
+
+/* The table entries of a piece. */
+template <bool ROPE, int N>
+__device__ __forceinline__ void table_load(float (&table)[N], const char *at)
+{
+    if constexpr (ROPE)
+        floats_load(table, reinterpret_cast<const float *>(at));
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* Operands: x, y, the table if there is one, rstd. */
+template <bool ROPE> static constexpr int forward_operands = ROPE ? 4 : 3;
+
+template <typename T, bool ROPE>
+static __global__ void __launch_bounds__(32 * WARPS)
+    rms_norm_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
+                   int n, const char *w, float eps)
+{
+    __shared__ float memory[WARPS][TILE_MEMORY];
+    constexpr int N = piece<T>::n, RSTD = forward_operands<ROPE> - 1;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    struct places p;
+    places_find(p, lane, n);
+    int64_t tile = (int64_t)blockIdx.x * WARPS + warp;
+    for (; tile < t.count; tile += (int64_t)gridDim.x * WARPS) {
+        int rows;
+        char *at[forward_operands<ROPE>];
+        rows_seek(r, tile_seek(t, tile, &rows), at);
+        piece<T> x[PIECES];
+        float squares[PIECES] = {};
+        row_load<T, 32>(x, at[0], lane, rows * n);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                squares[i] += x[i].at(j) * x[i].at(j);
+        float mean = tile_sum(squares, p, rows, n, memory[warp]) / (float)(n * N);
+        float rstd = 1.f / sqrtf(mean + eps);
+        if (lane < rows)
+            *reinterpret_cast<float *>(at[RSTD] + lane * r.step[RSTD][r.ndim - 1]) = rstd;
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            float y[N], table[N], by = of_row(rstd, p.row[i]);
+            if (lane + 32 * i >= rows * n)
+                continue;
+            asm volatile("" ::: "memory"); /* not earlier: registers are rows under way */
+            piece<T> weight = piece_load<T>(w, p.column[i]);
+            table_load<ROPE>(table, at[2] + p.column[i] * N * (int)sizeof(float));
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] = x[i].at(j) * by;
+            round_piece<T>(y);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] *= weight.at(j);
+            turn<ROPE>(y, table, 1.f);
+            piece_store<T>(at[1], lane + 32 * i, y);
+        }
+    }
+}
+
+/* Rows of any width and place: a warp to a row, which it reads twice. */
+template <bool ROPE>
+static __global__ void __launch_bounds__(32 * WARPS)
+    rms_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, const char *w,
+                      float eps)
+{
+    constexpr int S = ROPE ? 2 : 1;
+    int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
+    int lane = threadIdx.x & 31;
+    for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
+        char *at[forward_operands<ROPE>];
+        float squares = 0.f;
+        rows_seek(r, row, at);
+        for (int64_t j = lane; j < c; j += 32)
+            squares += row_get(at[0], j, half) * row_get(at[0], j, half);
+        float rstd = 1.f / sqrtf(warp_sum(squares) / (float)c + eps);
+        for (int64_t j = lane * S; j < c; j += 32 * S) {
+            float y[S];
+            for (int k = 0; k < S; k++)
+                y[k] = rounded(row_get(at[0], j + k, half) * rstd, half) * row_get(w, j + k, half);
+            turn<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
+            for (int k = 0; k < S; k++)
+                row_put(at[1], j + k, y[k], half);
+        }
+        if (lane == 0)
+            *reinterpret_cast<float *>(at[forward_operands<ROPE> - 1]) = rstd;
+    }
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
 /*
- * Where a thread's piece is in D dense operands (x and y, or x, dy and dx), in the table if there
- * is one, and where the statistic of its row is; and what does not change from tile to tile.
+ * Where a thread's piece is in x, dy and dx, in the table if there is one, and where rstd of its
+ * row is; and what does not change from tile to tile.
  */
-template <typename T, int D, bool ROPE> struct tile_walk {
-    static constexpr int operands = D + ROPE + 1;
+template <typename T, bool ROPE> struct tile_walk {
+    static constexpr int operands = 4 + ROPE;
     char *at[operands];
     int row, column; /* the column in pieces */
     bool there;      /* has it a piece at all? */
@@ -52,10 +211,10 @@ template <typename T, int D, bool ROPE> struct tile_walk {
     {
         int ahead = rows_ahead(r, tile, end, at);
 #pragma unroll
-        for (int k = 0; k < D; k++)
+        for (int k = 0; k < 3; k++)
             at[k] += there ? threadIdx.x * 16 : 0;
         if constexpr (ROPE)
-            at[D] += column * piece<T>::n * (int)sizeof(float);
+            at[3] += column * piece<T>::n * (int)sizeof(float);
         at[operands - 1] += row * t.step;
         return ahead;
     }
@@ -129,132 +288,16 @@ __device__ __forceinline__ void sum_pieces(float (&x)[M], vec<float, M> *shared,
     }
 }
 
-/* S elements, a pair if they are turned: by their angle, or back. */
-template <bool ROPE, int S>
-__device__ __forceinline__ void turn(float (&x)[S], const float *table, float sign)
-{
-    if constexpr (ROPE) {
-#pragma unroll
-        for (int j = 0; j < S; j += 2) {
-            float a = x[j], b = x[j + 1], cosine = table[j], sine = sign * table[j + 1];
-            x[j] = a * cosine - b * sine;
-            x[j + 1] = b * cosine + a * sine;
-        }
-    }
-}
-
-/* The table entries of a piece. */
-template <bool ROPE, int N>
-__device__ __forceinline__ void table_load(float (&table)[N], const char *at)
-{
-    if constexpr (ROPE)
-        floats_load(table, reinterpret_cast<const float *>(at));
-}
-
-/* ---- forward --------------------------------------------------------------------------------- */
-
-/* R tiles of `rows` rows, all of them on their way before the first is used. */
-template <typename T, bool ROPE, int R>
-__device__ __forceinline__ void tiles_norm(tile_walk<T, 2, ROPE> &w, const struct rows &r, int rows,
-                                           int n, float eps, bool alone, vec<float, R> *shared)
-{
-    constexpr int N = piece<T>::n, RSTD = tile_walk<T, 2, ROPE>::operands - 1;
-    const bool there = w.there && w.row < rows;
-    piece<T> x[R];
-    float sum[R] = {};
-    const char *table[R];
-    char *to[R], *rstd[R];
-#pragma unroll
-    for (int k = 0; k < R; k++) {
-        x[k] = there ? piece_load<T>(w.at[0], 0) : piece<T>{};
-        table[k] = w.at[2];
-        to[k] = w.at[1];
-        rstd[k] = w.at[RSTD];
-        w.next(r);
-    }
-#pragma unroll
-    for (int k = 0; k < R; k++)
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            sum[k] += x[k].at(j) * x[k].at(j);
-    sum_pieces(sum, shared, w.row, n, alone);
-#pragma unroll
-    for (int k = 0; k < R; k++) {
-        float y[N], angle[N], by = 1.f / sqrtf(sum[k] * w.share + eps);
-        table_load<ROPE>(angle, table[k]);
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            y[j] = x[k].at(j) * by;
-        round_piece<T>(y);
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            y[j] *= w.weight[j];
-        turn<ROPE>(y, angle, 1.f);
-        if (there)
-            piece_store<T>(to[k], 0, y);
-        if (there && w.column == 0)
-            *reinterpret_cast<float *>(rstd[k]) = by;
-    }
-}
-
-/* A block to a stretch of tiles. */
-template <typename T, bool ROPE, int R>
-static __global__ void __launch_bounds__(BLOCK, 5)
-    rms_norm_tiles(const __grid_constant__ struct rows r, const __grid_constant__ struct tiles t,
-                   int n, const char *weight, float eps, int64_t each)
-{
-    __shared__ tile_memory<R> memory;
-    tile_walk<T, 2, ROPE> w(t, n, weight);
-    int side = 0;
-    walk_tiles<R>(w, r, t, each, [&](auto many, int rows) {
-        constexpr int M = decltype(many)::value;
-        tiles_norm<T, ROPE, M>(w, r, rows, n, eps, t.rows == 1,
-                               reinterpret_cast<vec<float, M> *>(memory.half[side]));
-        side ^= 1;
-    });
-}
-
-/* Rows of any width and place: a warp to a row, which it reads twice. */
-template <bool ROPE>
-static __global__ void __launch_bounds__(32 * WARPS)
-    rms_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, const char *w,
-                      float eps)
-{
-    constexpr int S = ROPE ? 2 : 1;
-    int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
-    int lane = threadIdx.x & 31;
-    for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
-        char *at[tile_walk<bf16, 2, ROPE>::operands];
-        float squares = 0.f;
-        rows_seek(r, row, at);
-        for (int64_t j = lane; j < c; j += 32)
-            squares += row_get(at[0], j, half) * row_get(at[0], j, half);
-        float rstd = 1.f / sqrtf(warp_sum(squares) / (float)c + eps);
-        for (int64_t j = lane * S; j < c; j += 32 * S) {
-            float y[S];
-            for (int k = 0; k < S; k++)
-                y[k] = rounded(row_get(at[0], j + k, half) * rstd, half) * row_get(w, j + k, half);
-            turn<ROPE>(y, reinterpret_cast<const float *>(at[2]) + j, 1.f);
-            for (int k = 0; k < S; k++)
-                row_put(at[1], j + k, y[k], half);
-        }
-        if (lane == 0)
-            *reinterpret_cast<float *>(at[tile_walk<bf16, 2, ROPE>::operands - 1]) = rstd;
-    }
-}
-
-/* ---- backward -------------------------------------------------------------------------------- */
-
 /*
  * R tiles of `rows` rows: sets dx and adds dy n to the sums of this thread's columns.  All of them
  * are on their way before the first is used.
  */
 template <typename T, bool ROPE, int R>
-__device__ __forceinline__ void tiles_gradient(tile_walk<T, 3, ROPE> &w, const struct rows &r,
+__device__ __forceinline__ void tiles_gradient(tile_walk<T, ROPE> &w, const struct rows &r,
                                                int rows, int n, bool alone, vec<float, R> *shared,
                                                float (&sum)[piece<T>::n])
 {
-    constexpr int N = piece<T>::n, RSTD = tile_walk<T, 3, ROPE>::operands - 1;
+    constexpr int N = piece<T>::n, RSTD = tile_walk<T, ROPE>::operands - 1;
     const bool there = w.there && w.row < rows;
     piece<T> x[R], dy[R];
     float rstd[R], table[R][N], d[R][N], slope[R] = {};
@@ -309,7 +352,7 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     constexpr int N = piece<T>::n;
     __shared__ tile_memory<R> memory;
     __shared__ float4 sums[BLOCK * N / 4];
-    tile_walk<T, 3, ROPE> w(t, n, weight);
+    tile_walk<T, ROPE> w(t, n, weight);
     float sum[N] = {}, *total = reinterpret_cast<float *>(sums);
     int side = 0, c = n * N;
     let_next_kernel_come();
@@ -342,10 +385,10 @@ static __global__ void __launch_bounds__(128)
     float *dw = partial + blockIdx.x * c;
     int64_t first = blockIdx.x * chunk;
     for (int64_t row = first; row < first + chunk && row < r.count; row++) {
-        char *at[tile_walk<bf16, 3, ROPE>::operands];
+        char *at[tile_walk<bf16, ROPE>::operands];
         float dot = 0.f;
         rows_seek(r, row, at);
-        float rstd = *reinterpret_cast<const float *>(at[tile_walk<bf16, 3, ROPE>::operands - 1]);
+        float rstd = *reinterpret_cast<const float *>(at[tile_walk<bf16, ROPE>::operands - 1]);
         const float *table = reinterpret_cast<const float *>(at[3]);
         for (int64_t j = threadIdx.x * S; j < c; j += 128 * S) {
             float d[S];
@@ -373,50 +416,39 @@ static __global__ void __launch_bounds__(128)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/*
- * Cuts rows of n pieces into tiles, which become the rows of `tiles`.  The first n_dense operands
- * must lie without gaps in a run, and the table, if there is one, must stand still; long rows are
- * tiles of their own.
- */
-static struct tiles tiles_of(const struct rows *r, int n_dense, bool rope, int64_t n,
-                             struct rows *tiles)
+/* Cuts rows of n pieces into tiles of `most` rows, or of as many as fit; the first n_dense operands
+ * must lie without gaps in a run, and the table, if there is one, must stand still. */
+static struct tiles tiles_of(const struct rows *r, int n_dense, bool rope, int64_t n, int64_t most)
 {
     int last = r->ndim - 1;
-    bool runs = n <= 32 && (!rope || r->step[n_dense][last] == 0);
-    struct tiles t = {1, 1, 1, r->size[last], r->count, r->step[r->n - 1][last]};
-    *tiles = *r;
+    bool runs = !rope || r->step[n_dense][last] == 0;
+    struct tiles t = {1, 1, 1, 1, r->count, r->step[r->n - 1][last]};
     for (int k = 0; k < n_dense; k++)
         runs = runs && r->step[k][last] == n * 16;
     if (!runs)
         return t;
     t.run = r->size[last];
-    t.rows = (int)min_i64(t.run, BLOCK / n);
+    t.rows = (int)min_i64(min_i64(t.run, most), 32 * PIECES / n);
     t.per_run = (t.run + t.rows - 1) / t.rows;
     t.last = (int)(t.run - (t.per_run - 1) * t.rows);
     t.count = r->count / t.run * t.per_run;
-    tiles->count = t.count;
-    tiles->size[last] = t.per_run;
-    for (int k = 0; k < r->n; k++)
-        tiles->step[k][last] *= t.rows;
-    if (t.per_run == 1 && last > 0)
-        tiles->ndim--;
     return t;
 }
 
-static unsigned tile_threads(const struct tiles *t, int64_t n)
+/* The tiles as rows of their own. */
+static struct rows rows_of_tiles(const struct rows *r, const struct tiles *t)
 {
-    return (unsigned)((t->rows * n + 31) / 32 * 32);
-}
-
-template <typename T, bool ROPE>
-static void launch_norm(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
-                        float eps)
-{
-    struct rows tiles;
-    struct tiles t = tiles_of(r, 2, ROPE, n, &tiles);
-    const int64_t each = 8; /* tiles: two rounds of loads */
-    rms_norm_tiles<T, ROPE, 4><<<grid_for(t.count, each), tile_threads(&t, n), 0, stream_of(a)>>>(
-        tiles, t, (int)n, (const char *)a->in[1].data, eps, each);
+    struct rows tiles = *r;
+    int last = r->ndim - 1;
+    if (t->run == 1)
+        return tiles;
+    tiles.count = t->count;
+    tiles.size[last] = t->per_run;
+    for (int k = 0; k < r->n; k++)
+        tiles.step[k][last] *= t->rows;
+    if (t->per_run == 1 && last > 0)
+        tiles.ndim--;
+    return tiles;
 }
 
 template <bool ROPE>
@@ -433,13 +465,17 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
         rows_operand(&r, table);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
-    if (n > BLOCK || !rows_in_pieces(&r, r.n - 1, c, half) || !aligned16(w))
+    if (n > 32 * PIECES || !rows_in_pieces(&r, r.n - 1, c, half) || !aligned16(w)) {
         rms_norm_elements<ROPE>
             <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, w, eps);
-    else if (half)
-        launch_norm<bf16, ROPE>(a, &r, n, eps);
+        return launched();
+    }
+    struct tiles t = tiles_of(&r, 2, ROPE, n, 32);
+    unsigned grid = grid_for(t.count, WARPS);
+    if (half)
+        rms_norm_tiles<bf16, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps);
     else
-        launch_norm<float, ROPE>(a, &r, n, eps);
+        rms_norm_tiles<float, ROPE><<<grid, 32 * WARPS, 0, stream_of(a)>>>(r, t, (int)n, w, eps);
     return launched();
 }
 
@@ -447,13 +483,12 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
 template <typename T, bool ROPE>
 static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n)
 {
-    struct rows tiles;
-    struct tiles t = tiles_of(r, 3, ROPE, n, &tiles);
+    const struct tiles t = tiles_of(r, 3, ROPE, n, n > 32 ? 1 : BLOCK); /* long rows alone */
     const int64_t chunks = min_i64(t.count, cuda_weight_chunks(r->count));
     const int64_t each = (t.count + chunks - 1) / chunks;
-    const unsigned grid = grid_for(t.count, each);
-    rms_norm_dx_tiles<T, ROPE, 2><<<grid, tile_threads(&t, n), 0, stream_of(a)>>>(
-        tiles, t, (int)n, (const char *)a->in[2].data, each, (float *)a->workspace);
+    const unsigned grid = grid_for(t.count, each), threads = (unsigned)round_up(t.rows * n, 32);
+    rms_norm_dx_tiles<T, ROPE, 2><<<grid, threads, 0, stream_of(a)>>>(
+        rows_of_tiles(r, &t), t, (int)n, (const char *)a->in[2].data, each, (float *)a->workspace);
     return grid;
 }
 
