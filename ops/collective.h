@@ -19,6 +19,7 @@ struct ops_ranks {
 
 struct collective_attr {
     int64_t ranks;
+    bool passing;     /* of a gather: its result is dropped between forward and backward */
     int64_t replicas; /* of a sum of shares: so many groups of ranks have one each; 0 for one */
 };
 

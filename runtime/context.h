@@ -69,6 +69,7 @@ struct ckpt {
     char routes[64];              /* from this rank's GPU to those of others on its host; or "" */
     struct rank_place *places;    /* per rank: where it runs; NULL: not known yet */
     int asked_zero;               /* what zero is unless no rank shares anything */
+    bool passing; /* what is gathered at 3 is dropped between forward and backward, room or not */
     int zero; /* 0: every rank has everything; 1: all values and its share of the state; 2: shares,
                  gathered once a step; 3: when needed */
     int64_t persistent;            /* bytes at the bottom of the arena that hold parameters */

@@ -12,6 +12,7 @@ void ranks_join(ckpt *c, struct comm *comm, int zero)
     c->rank = comm->rank;
     c->ranks = comm->size;
     c->zero = c->asked_zero = zero;
+    c->passing = c->options.zero == 3;
     c->host = ranks_host_name();
     if (c->rank) /* one writes what would be the same on all */
         c->options.plan_out = c->options.graph_out = c->options.machine_out = NULL;
@@ -32,6 +33,7 @@ static int imagine(ckpt *c, const char *where)
                          n);
     c->ranks = (int)n;
     c->zero = c->asked_zero = c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero;
+    c->passing = c->options.zero == 3;
     return 0;
 }
 

@@ -195,8 +195,10 @@ static void set_collective(const struct op *o, struct graph_op *to)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (o->def == rows[i].def) {
             to->collective = rows[i].kind;
-            to->ranks = (int32_t)((const struct collective_attr *)o->attr)->ranks;
-            to->replicas = (int32_t)((const struct collective_attr *)o->attr)->replicas;
+            const struct collective_attr *attr = o->attr;
+            to->ranks = (int32_t)attr->ranks;
+            to->replicas = (int32_t)attr->replicas;
+            to->passing = attr->passing && to->rerunnable;
         }
 }
 

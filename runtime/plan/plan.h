@@ -66,6 +66,7 @@ struct graph_op {
     enum graph_collective collective;
     int32_t ranks;    /* of a collective */
     int32_t replicas; /* of a sum of shares: so many groups of ranks have the same; 0 for one */
+    bool passing;     /* of a gather: what it makes is dropped after the forward pass */
     bool rerunnable;  /* pure: the same inputs give the same outputs, any number of times */
     bool view_only;   /* reserved: ops without kernel never get here */
     int32_t tape_op;

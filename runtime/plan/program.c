@@ -220,6 +220,7 @@ static void derive(struct program *p, struct scan *k)
     for (int32_t s = 0; s < g->n_storages; s++) {
         p->droppable[s] = can_drop(p, k, s);
         p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];
+        p->passing[s] = p->needed[s] && g->ops[p->position[s]].passing;
         bool away = g->storages[s].home == HOME_HOST || g->storages[s].home == HOME_NVME;
         if (g->storages[s].persistent && (!away || p->last_use[s] >= 0))
             p->persistent += g->storages[s].bytes;
@@ -245,11 +246,12 @@ static int program_alloc(struct program *p)
     p->backward_last = new_array(n, sizeof(int32_t));
     p->droppable = new_array(n, sizeof(bool));
     p->needed = new_array(n, sizeof(bool));
+    p->passing = new_array(n, sizeof(bool));
     p->rerun = new_array(p->g->n_ops, sizeof(bool));
     p->context = new_array(p->g->n_ops, sizeof(int32_t));
     if (!p->writer_start || !p->position || !p->forward_last || !p->last_use || !p->skip_from ||
         !p->skip_to || !p->break_from || !p->break_to || !p->backward_last || !p->droppable ||
-        !p->needed || !p->rerun || !p->context)
+        !p->needed || !p->passing || !p->rerun || !p->context)
         return CKPT_ENOMEM;
     fill(p->position, n, -1);
     fill(p->forward_last, n, -1);
@@ -311,6 +313,7 @@ void program_free(struct program *p)
     free(p->backward_last);
     free(p->droppable);
     free(p->needed);
+    free(p->passing);
     free(p->rerun);
     free(p->context);
     free(p);

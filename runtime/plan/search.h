@@ -55,6 +55,7 @@ struct program {
     int32_t *backward_last;          /* its last use by another op, or -1 */
     bool *droppable;                 /* can be freed and made again */
     bool *needed;                    /* a later op than the forward pass reads it */
+    bool *passing; /* needed, but it must go when the forward pass is done with it */
     /* per op */
     bool *rerun;      /* can run again in the body and give the same bytes */
     int32_t *context; /* the forward position the backward pass still needs at this op, or -1; of

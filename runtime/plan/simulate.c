@@ -167,6 +167,8 @@ static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
 static bool idles_after(const struct simulator *m, int32_t s, int32_t b)
 {
     const struct program *p = m->p;
+    if (p->passing[s] && b == p->forward_last[s])
+        return true;
     if (hold_has_spans(m->hold[s]))
         return !spans_cover(m, s, b);
     if (b == p->break_from[s] && hold_breaks(m->hold[s]))

@@ -42,7 +42,7 @@ static const struct ckpt_option library_table[] = {
      "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be there"},
     {"zero", CKPT_OPT_COUNT, FIELD(zero), "N",
      "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, 3 "
-     "or auto also again where the plan drops them"},
+     "going forward and again going backward, auto again where the plan drops them"},
     {"comm-deadline", CKPT_OPT_FLOAT, FIELD(comm_deadline), "SECONDS",
      "to wait for another rank of --ranks before all end with a sentence; 0 is 30"},
     {"shard-over", CKPT_OPT_STRING, FIELD(shard_over), "WHICH",

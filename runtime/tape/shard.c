@@ -50,7 +50,7 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
     if (t->buckets[bucket])
         return (ckpt_tensor){t->buckets[bucket]};
     ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
-    struct collective_attr attr = {.ranks = t->context->sharers};
+    struct collective_attr attr = {.ranks = t->context->sharers, .passing = t->context->passing};
     if (!has_values(t)) {
         int32_t label = label_bucket(t, bucket);
         const struct ckpt_op_def *def =
@@ -130,7 +130,7 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 
 static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 {
-    struct collective_attr attr = {t->context->sharers, t->context->replicas};
+    struct collective_attr attr = {.ranks = t->context->sharers, .replicas = t->context->replicas};
     int32_t label = label_bucket(t, bucket);
     ckpt_tensor g = flat_gradient(t, &t->context->layout->buckets[bucket]);
     if (g.id)

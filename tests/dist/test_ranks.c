@@ -148,6 +148,12 @@ static void test_kept_or_dropped(void **state)
     assert_true(most >= 2 * kept.n_buckets - 1);
     assert_true(mixed < most && mixed > kept.n_buckets);
     assert_true(least >= some && some >= any.info[0].step_seconds);
+    /* Told to, it gathers all a second time, room or not. */
+    crew.options.zero = 3;
+    crew_free(&any);
+    train(&crew, &any);
+    assert_int_equal(any.gathers, 2 * kept.n_buckets);
+    assert_true(crew_same(&kept, 2, &any, 2));
     crew_free(&kept);
     crew_free(&any);
 }
