@@ -66,6 +66,7 @@ struct ckpt_run {
     float lr;
     int64_t opt_step; /* updates done before this one */
     int32_t *halt;    /* not 0: a step that is not finite came before this one; may be NULL */
+    float wish;       /* 1: this rank would like to end (ckpt_ranks.h); else 0 */
 };
 
 struct ckpt_kernel_args {

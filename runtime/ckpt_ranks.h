@@ -31,6 +31,15 @@ extern "C" {
 CKPT_API int ckpt_rank(const ckpt *c);
 CKPT_API int ckpt_ranks(const ckpt *c);
 
+/*
+ * Ends all ranks behind the same step, as when one of them is interrupted: ckpt_wish_end tells with
+ * every step that is submitted from then on that this rank would like to end, and may be called by
+ * a signal handler; ckpt_end_wished is true once a step has been waited for with which any rank
+ * told so, which is the same step on all of them.  For one rank alone it is true at once.
+ */
+CKPT_API void ckpt_wish_end(ckpt *c);
+CKPT_API bool ckpt_end_wished(const ckpt *c);
+
 /* Where a rank runs, in words, as "host 0, GPU at 0000:18:00.0, NUMA node 1, NVLink x18 to others
  * there"; known from the first compile on, before that and for one rank alone "". */
 CKPT_API const char *ckpt_rank_place(const ckpt *c, int rank);

@@ -2,6 +2,7 @@
 #ifndef CKPT_CONTEXT_H
 #define CKPT_CONTEXT_H
 
+#include <signal.h>
 #include "base.h"
 #include "device/device.h"
 #include "plan/plan.h"
@@ -77,6 +78,8 @@ struct ckpt {
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */
     int64_t lost;                  /* the step that failed and left the weights in pieces, or 0 */
     int64_t updates;               /* optimizer steps so far */
+    volatile sig_atomic_t wish;    /* 1: this rank would like to end */
+    bool end_wished;               /* any of several did, in a step that has ended */
     int error;                     /* sticky: a failed ckpt_param */
     char message[CKPT_MESSAGE];
 };

@@ -82,6 +82,16 @@ int ckpt_ranks(const ckpt *c)
     return c->ranks;
 }
 
+void ckpt_wish_end(ckpt *c)
+{
+    c->wish = 1;
+}
+
+bool ckpt_end_wished(const ckpt *c)
+{
+    return c->ranks > 1 ? c->end_wished : c->wish != 0;
+}
+
 /* ---- the layout ------------------------------------------------------------------------------ */
 
 static int make_layout(ckpt *c)

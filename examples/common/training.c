@@ -57,7 +57,7 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
     char planned[32], actual[32], budget[32], rss[32], process[32];
 
     ckpt_program_info(p, &info);
-    if (interrupted)
+    if (ckpt_end_wished(t->context))
         printf("stopped after %lld of %lld steps\n", (long long)(t->first + s->n),
                (long long)t->steps);
     if (s->n > FEW)
@@ -110,6 +110,14 @@ static int run_step(struct training *t)
     return rc;
 }
 
+/* Ranks stop behind the same step, whichever of them is interrupted. */
+static bool goes_on(const struct training *t)
+{
+    if (interrupted)
+        ckpt_wish_end(t->context);
+    return t->submitted < t->steps && !ckpt_end_wished(t->context);
+}
+
 int training_run(struct training *t)
 {
     int rc = 0;
@@ -118,10 +126,8 @@ int training_run(struct training *t)
     training_lap(t);
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);
-    /* Ranks would not stop behind the same step. */
-    if (ckpt_ranks(t->context) == 1)
-        signal(SIGINT, interrupt);
-    while (t->submitted < t->steps && !interrupted && !rc)
+    signal(SIGINT, interrupt);
+    while (goes_on(t) && !rc)
         rc = run_step(t);
     if (!rc)
         rc = save_state(t);

@@ -141,3 +141,16 @@ int cuda_flatten(const struct ckpt_kernel_args *a)
                                                              parts);
     return launched();
 }
+
+/* ---- wish ------------------------------------------------------------------------------------ */
+
+static __global__ void wish_kernel(float *out, const struct ckpt_run *run)
+{
+    *out = run->wish;
+}
+
+int cuda_wish(const struct ckpt_kernel_args *a)
+{
+    wish_kernel<<<1, 1, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data), a->run_device);
+    return launched();
+}

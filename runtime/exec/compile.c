@@ -12,6 +12,7 @@
 
 #define LOSS "ckpt.loss"
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
+#define WISH "ckpt.wish"      /* by optim_clip */
 
 /* Replaces the context's sentence by one of the tape's or planner's. */
 static int fail_with(ckpt *c, int code, const char *sentence)
@@ -467,6 +468,7 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
         return 0;
     p->loss = find_fetch(p->tape, LOSS);
     p->norm = find_fetch(p->tape, NORM);
+    p->wish = find_fetch(p->tape, WISH);
     rc = make_ports(p);
     if (!rc && ((p->c->options.machine_out && p->trains) || p->c->options.profile) &&
         timing_new(&p->timing, p))
@@ -503,7 +505,8 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                                .lr = optimizer ? optimizer->lr : 0.f,
                                .grad_norm = NAN,
                                .loss = -1,
-                               .norm = -1};
+                               .norm = -1,
+                               .wish = -1};
     program_join_ranks(p);
     int rc = ranks_lay_out(c);
     if (!rc)

@@ -101,7 +101,7 @@ struct ckpt_program {
     bool trains;
     struct program_ranks ranks;
     double grad_norm;
-    int32_t loss, norm; /* fetches, or -1 */
+    int32_t loss, norm, wish; /* fetches, or -1 */
 };
 
 /* Resolves the plan to instructions with addresses.  Returns 0, CKPT_ENOMEM or CKPT_EPLAN. */

@@ -119,7 +119,8 @@ void program_set_runs(struct ckpt_program *p, int flight)
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,
                               .opt_step = p->c->updates + (p->submitted - p->steps),
-                              .halt = p->halt};
+                              .halt = p->halt,
+                              .wish = (float)p->c->wish};
 }
 
 /* Inputs that were not fed again keep their value: this flight gets it from the other one. */
@@ -197,6 +198,8 @@ static int abandon(struct ckpt_program *p, int rc)
 
 static int finish_step(struct ckpt_program *p, int flight, float value)
 {
+    if (p->wish >= 0)
+        p->c->end_wished |= ((const float *)p->fetches[p->wish].data[flight])[0] > 0;
     if (p->norm >= 0)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm))) {

@@ -4,6 +4,7 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 #include "attr.h"
+#include "collective.h"
 #include "context.h"
 #include "ops.h"
 #include "optim/optim.h"
@@ -115,17 +116,21 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
 ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
 {
     struct clip_attr attr = {.clip_norm = opt->clip_norm, .beta1 = opt->beta1, .beta2 = opt->beta2};
-    ckpt_tensor *sums = calloc((size_t)t->n_params + 1, sizeof *sums);
+    ckpt_tensor *sums = calloc((size_t)t->n_params + 2, sizeof *sums), *own = sums + 1;
+    bool shared = t->context->ranks > 1;
     if (!sums) {
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
         return CKPT_NONE;
     }
-    sums[0].id = t->loss;
-    int n = 1 + record_sums(t, sums + 1);
-    tape_sum_over_ranks(t, n, sums);
-    if (t->context->ranks > 1)
-        ckpt_output(t, "ckpt.loss", sums[0]);
-    ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, sums, &attr, sizeof attr);
+    own[0].id = t->loss;
+    int n = 1 + record_sums(t, own + 1);
+    if (shared) {
+        sums[0] = ops_record1(t, &op_wish, 0, NULL, NULL, 0);
+        tape_sum_over_ranks(t, 2, n + 1, sums);
+        ckpt_output(t, "ckpt.wish", sums[0]);
+        ckpt_output(t, "ckpt.loss", own[0]);
+    }
+    ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, own, &attr, sizeof attr);
     free(sums);
     return clip;
 }

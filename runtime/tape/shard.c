@@ -229,8 +229,8 @@ static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
         x[i] = ckpt_slice(t, all, 0, i, i + 1);
 }
 
-void tape_sum_over_ranks(ckpt_tape *t, int n, ckpt_tensor *x)
+void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x)
 {
-    for (int i = 0; i < n && t->context->ranks > 1; i += FLATTEN_PARTS)
-        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), i == 0, x + i);
+    for (int i = 0; i < n; i += FLATTEN_PARTS)
+        sum_some(t, (int)min_i64(FLATTEN_PARTS, n - i), i ? 0 : once, x + i);
 }

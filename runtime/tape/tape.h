@@ -164,9 +164,9 @@ ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
  * updated of it, where they did. */
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param);
 void tape_gather_updated(ckpt_tape *t, int32_t param);
-/* Replaces each of n single values by its sum over the ranks: the first is of a rank's samples, the
- * others are of its shares. */
-void tape_sum_over_ranks(ckpt_tape *t, int n, ckpt_tensor *x);
+/* Replaces each of n single values by its sum over several ranks: the first ones, up to `once`, are
+ * of a rank alone, the others are of its shares. */
+void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);
 
 /* Whether nobody but its op has seen a tensor: it is alone on its storage and has no reader. */
 bool tape_is_fresh(const ckpt_tape *t, ckpt_tensor x);

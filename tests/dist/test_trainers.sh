@@ -48,6 +48,30 @@ two vae $vae --steps 3 --batch 1 --log "$work/vae2" --save "$work/weights"
 near vae-train "$work/vae" "$work/vae2" 3
 [ -s "$work/weights" ] || fail "no weights from two ranks"
 
+# one rank is interrupted: both stop behind the same step and save, and go on from there
+long="$stdit --sample-steps 0 --steps 100000 --batch 1 --save-state $work/stopped --ranks file:$work/meet"
+RANK=1 WORLD_SIZE=2 $long --log "$work/long" >"$work/long.1.out" 2>&1 &
+interrupted=$!
+RANK=0 WORLD_SIZE=2 timeout 100 $long --log "$work/long" >"$work/long.0.out" 2>&1 &
+other=$!
+begin=$(date +%s)
+while [ "$(losses "$work/long" 2>/dev/null | grep -c .)" -lt 3 ] &&
+    [ $(($(date +%s) - begin)) -lt 60 ]; do
+    sleep 0.2
+done
+kill -INT $interrupted
+wait $other || fail "rank 0 after rank 1 was interrupted: $(tail -n 2 "$work/long.0.out")"
+wait $interrupted || fail "rank 1, interrupted: $(tail -n 2 "$work/long.1.out")"
+grep -q "^stopped after [0-9]* of 100000 steps" "$work/long.0.out" ||
+    fail "nobody says that it stopped: $(cat "$work/long.0.out")"
+losses "$work/long" >"$work/a"
+losses "$work/long.1" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "the ranks stopped behind other steps"
+ran=$(grep -c . "$work/a")
+two rest $stdit --sample-steps 0 --steps $((ran + 2)) --batch 1 --log "$work/gone" \
+    --resume "$work/stopped"
+[ "$(losses "$work/gone" | grep -c .)" = 2 ] || fail "after $ran steps: $(cat "$work/gone")"
+
 # what is for one alone is refused by all
 RANK=1 WORLD_SIZE=2 timeout 100 $vae --quantizer vq --ranks "file:$work/meet" 2>"$work/vq.1" &
 refuses 1 "rank 0: --quantizer vq is for one rank alone" env RANK=0 WORLD_SIZE=2 $vae \
