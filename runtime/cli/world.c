@@ -5,10 +5,15 @@
 #include "plan/world.h"
 #include "report/world_svg.h"
 
-enum { MOST_NUMBERS = 24, WAYS = 5 };
+enum { MOST_NUMBERS = 24, WAYS = 7, LEAST = 3 /* way with the least memory */ };
 
-static const char *const names[WAYS] = {"zero 0", "zero 2", "zero 3", "zero 2 in hosts",
-                                        "zero 3 in hosts"};
+static const char *const names[WAYS] = {"zero 0",
+                                        "zero 1",
+                                        "zero 2",
+                                        "zero auto",
+                                        "zero 1 in hosts",
+                                        "zero 2 in hosts",
+                                        "zero auto in hosts"};
 
 struct row {
     int32_t ranks;
@@ -27,14 +32,15 @@ struct curve {
 static struct world_layout layout_of(const struct curve *c, int32_t ranks, int way)
 {
     int32_t host = (int32_t)c->job->machine.links.ranks_per_host;
-    return (struct world_layout){ranks, way > 2 ? host : ranks, way == 0 ? 0 : way % 2 ? 2 : 3};
+    return (struct world_layout){ranks, way > LEAST ? host : ranks,
+                                 way > LEAST ? way - LEAST : way};
 }
 
 /* Shares within hosts differ from others only where there are several, all of them full. */
 static bool makes_sense(const struct curve *c, int32_t ranks, int way)
 {
     int64_t host = c->job->machine.links.ranks_per_host;
-    if (way > 2)
+    if (way > LEAST)
         return ranks > host && ranks % host == 0 && host > 1;
     return way == 0 || ranks > 1;
 }
@@ -72,19 +78,19 @@ static int best_of(const struct row *r)
 
 static void print_head(void)
 {
-    printf("%8s %6s  %-16s %12s %12s %10s %10s %10s %7s\n", "ranks", "hosts", "shares", "memory",
+    printf("%8s %6s  %-18s %12s %12s %10s %10s %10s %7s\n", "ranks", "hosts", "shares", "memory",
            "step", "recompute", "exposed", "comm", "speed");
 }
 
 static void print_step(const struct curve *c, const struct row *r, int way)
 {
-    const struct world_step *s = &r->steps[way < 0 ? 2 : way];
+    const struct world_step *s = &r->steps[way < 0 ? LEAST : way];
     int64_t host = c->job->machine.links.ranks_per_host;
-    printf("%8d %6lld  %-16s ", (int)r->ranks, (long long)((r->ranks + host - 1) / host),
+    printf("%8d %6lld  %-18s ", (int)r->ranks, (long long)((r->ranks + host - 1) / host),
            way < 0         ? "does not fit"
            : r->ranks == 1 ? "nothing"
                            : names[way]);
-    if (!r->tried[way < 0 ? 2 : way]) {
+    if (!r->tried[way < 0 ? LEAST : way]) {
         putchar('\n');
         return;
     }

@@ -5,8 +5,8 @@
  * resized in place for each layout, and what the search found for one of them is played again for
  * all: which activations to drop does not depend on the size of shares.
  *
- * A rank that has everything needs no gathers, which is another graph (world_graph.c), and another
- * search.
+ * A rank that has everything needs no gathers, and one that has all values gathers behind updates:
+ * these are other graphs (world_graph.c), and other searches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 
 struct world {
     const struct machine *m;
-    struct world_graph *shared, *whole;
-    struct portfolio *pf_shared, *pf_whole;
+    struct world_graph *graphs[WORLD_KINDS];
+    struct portfolio *pfs[WORLD_KINDS];
 };
 
 /* The numbers that a search is made for; those of others are close. */
@@ -27,10 +27,10 @@ void world_free(struct world *w)
 {
     if (!w)
         return;
-    portfolio_free(w->pf_shared);
-    portfolio_free(w->pf_whole);
-    world_graph_free(w->shared);
-    world_graph_free(w->whole);
+    for (int k = 0; k < WORLD_KINDS; k++) {
+        portfolio_free(w->pfs[k]);
+        world_graph_free(w->graphs[k]);
+    }
     free(w);
 }
 
@@ -38,23 +38,19 @@ int world_open(const struct graph *g, const struct machine *m, struct world **ou
                char message[CKPT_MESSAGE])
 {
     struct world *w = calloc(1, sizeof(*w));
-    struct world_layout first = {SEARCHED, SEARCHED, 3};
+    const struct world_layout first = {SEARCHED, SEARCHED, 3};
+    int rc = 0;
     snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
     *out = w;
     if (!w)
         return CKPT_ENOMEM;
     w->m = m;
-    int rc = world_graph_new(g, false, &w->shared, message);
-    if (!rc)
-        rc = world_graph_new(g, true, &w->whole, message);
-    if (!rc) {
-        world_graph_resize(w->shared, &first, m);
-        rc = portfolio_build(world_graph(w->shared), &w->pf_shared);
-    }
-    first.zero = 0;
-    if (!rc) {
-        world_graph_resize(w->whole, &first, m);
-        rc = portfolio_build(world_graph(w->whole), &w->pf_whole);
+    for (int k = 0; k < WORLD_KINDS && !rc; k++) {
+        rc = world_graph_new(g, (enum world_kind)k, &w->graphs[k], message);
+        if (rc)
+            break;
+        world_graph_resize(w->graphs[k], &first, m);
+        rc = portfolio_build(world_graph(w->graphs[k]), &w->pfs[k]);
     }
     if (rc) {
         world_free(w);
@@ -153,12 +149,12 @@ static int choose(const struct choice *c, struct world_step *step)
 int world_plan(struct world *w, const struct world_layout *l, int64_t device,
                struct world_step *step)
 {
-    bool whole = l->zero == 0 || l->ranks == 1;
-    struct world_graph *of = whole ? w->whole : w->shared;
-    struct choice c = {.pf = whole ? w->pf_whole : w->pf_shared,
-                       .g = world_graph(of),
-                       .device = device,
-                       .keeps = l->zero == 2};
+    enum world_kind kind = l->zero == 0 || l->ranks == 1 ? WORLD_WHOLE
+                           : l->zero == 1                ? WORLD_STATE
+                                                         : WORLD_SHARED;
+    struct world_graph *of = w->graphs[kind];
+    struct choice c = {
+        .pf = w->pfs[kind], .g = world_graph(of), .device = device, .keeps = l->zero == 2};
     c.hold = malloc(((size_t)c.g->n_storages + 1) * sizeof(*c.hold));
     if (!c.hold)
         return CKPT_ENOMEM;

@@ -11,7 +11,8 @@
 struct world_layout {
     int32_t ranks; /* all of them */
     int32_t group; /* so many share one copy, which others have too; a divisor of ranks */
-    int zero;      /* 0: every rank has everything; 2: gathered once a step; 3: when needed */
+    int zero;      /* 0: every rank has everything; 1: values, and shares of state; 2: shares,
+                      gathered once a step; 3: gathered when needed */
 };
 
 /* A rank's step. */

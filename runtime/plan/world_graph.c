@@ -4,19 +4,21 @@
 #include "plan/comm.h"
 #include "plan/world_graph.h"
 
-enum size { SIZE_FIXED, SIZE_SHARE, SIZE_WHOLE };
+/* VALUES are whole in memory, but an op of the update sees a share of them. */
+enum size { SIZE_FIXED, SIZE_SHARE, SIZE_VALUES, SIZE_WHOLE };
 
 struct work {
     double flops, bytes;
+    double operands; /* bytes of what it uses */
     uint64_t key;
 };
 
 struct world_graph {
     struct graph *g;
-    bool whole;
+    enum world_kind kind;
+    int64_t group;     /* ranks that share, as last resized */
     enum size *size;   /* per storage */
     int64_t *bytes;    /* per storage: of all ranks together */
-    int64_t *before;   /* per storage: as it was recorded */
     struct work *work; /* per op: as it was recorded */
 };
 
@@ -32,7 +34,6 @@ void world_graph_free(struct world_graph *w)
     graph_free(w->g);
     free(w->size);
     free(w->bytes);
-    free(w->before);
     free(w->work);
     free(w);
 }
@@ -127,7 +128,35 @@ static int32_t ranks_of(const struct graph *g)
     return 1;
 }
 
-/* ---- without gathers ------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* Of what it uses; an op of the update uses its share of values that are whole. */
+static double operand_bytes(const struct world_graph *w, const struct graph_op *o)
+{
+    bool updates = o->phase == GRAPH_UPDATE && !o->collective;
+    double bytes = 0;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        int32_t s = w->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+        int64_t all = w->g->storages[s].bytes;
+        bytes += (double)(updates && w->size[s] == SIZE_VALUES ? all / w->group : all);
+    }
+    return bytes;
+}
+
+static int keep_work(struct world_graph *w)
+{
+    const struct graph *g = w->g;
+    w->work = calloc((size_t)g->n_ops + 1, sizeof(*w->work));
+    if (!w->work)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        w->work[i] = (struct work){o->flops, o->bytes, operand_bytes(w, o), o->cost_key};
+    }
+    return 0;
+}
+
+/* ---- other gathers ------------------------------------------------------------------------- */
 
 static void rename_storage(struct graph *g, int32_t from, int32_t to)
 {
@@ -150,63 +179,93 @@ static int32_t unique(int32_t *refs, int32_t n)
     return kept;
 }
 
-/* What was gathered is there; gradients are summed in place. */
-static void leave_out_gathers(struct world_graph *w)
+/* Takes the gathers out; what they made has the name of what they read.  Returns how many. */
+static int32_t take_gathers(struct world_graph *w, struct graph_op *gathers)
 {
     struct graph *g = w->g;
-    int32_t kept = 0, body = 0;
+    int32_t kept = 0, body = 0, n = 0;
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
-        int32_t in = o->collective ? g->refs[o->reads] : -1;
-        int32_t out = o->collective ? g->refs[o->writes] : -1;
-        bool gather = o->collective == GRAPH_ALL_GATHER;
-        if ((gather || o->collective == GRAPH_REDUCE_SCATTER) && in != out)
-            rename_storage(g, out, in);
-        if (o->collective == GRAPH_REDUCE_SCATTER)
-            o->collective = GRAPH_ALL_REDUCE;
-        if (gather) {
-            free(o->name);
+        if (o->collective == GRAPH_ALL_GATHER) {
+            int32_t in = g->refs[o->reads];
+            rename_storage(g, g->refs[o->writes], in);
+            w->size[in] = SIZE_VALUES;
+            gathers[n++] = *o;
             continue;
         }
         body += i < g->n_body;
+        w->work[kept] = w->work[i];
         g->ops[kept++] = *o;
     }
     g->n_ops = kept;
     g->n_body = body;
+    return n;
+}
+
+/* A gather in place goes behind the op that updates its values. */
+static void put_gathers(struct world_graph *w, struct graph_op *gathers, int32_t n)
+{
+    struct graph *g = w->g;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t at = g->n_ops;
+        while (at > g->n_body && !graph_op_writes(g, &g->ops[at - 1], g->refs[gathers[k].writes]))
+            at--;
+        at = at > g->n_body ? at : g->n_ops;
+        memmove(&g->ops[at + 1], &g->ops[at], (size_t)(g->n_ops - at) * sizeof(*g->ops));
+        memmove(&w->work[at + 1], &w->work[at], (size_t)(g->n_ops - at) * sizeof(*w->work));
+        g->ops[at] = gathers[k];
+        g->ops[at].phase = GRAPH_UPDATE;
+        g->ops[at].rerunnable = false;
+        g->n_ops++;
+    }
+}
+
+/* Gradients are summed in place, and nobody has shares. */
+static void sum_in_place(struct world_graph *w)
+{
+    struct graph *g = w->g;
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *o = &g->ops[i];
-        o->n_reads = unique(g->refs + o->reads, o->n_reads);
-        o->n_writes = unique(g->refs + o->writes, o->n_writes);
+        if (o->collective != GRAPH_REDUCE_SCATTER)
+            continue;
+        o->collective = GRAPH_ALL_REDUCE;
+        rename_storage(g, g->refs[o->writes], g->refs[o->reads]);
     }
     for (int32_t s = 0; s < g->n_storages; s++)
         if (w->size[s] == SIZE_SHARE)
             w->size[s] = SIZE_WHOLE;
 }
 
-static int keep_work(struct world_graph *w)
+static int change_gathers(struct world_graph *w)
 {
-    const struct graph *g = w->g;
-    w->before = calloc((size_t)g->n_storages + 1, sizeof(*w->before));
-    w->work = calloc((size_t)g->n_ops + 1, sizeof(*w->work));
-    if (!w->before || !w->work)
+    struct graph *g = w->g;
+    struct graph_op *gathers = calloc((size_t)g->n_ops, sizeof(*gathers));
+    if (!gathers)
         return CKPT_ENOMEM;
-    for (int32_t s = 0; s < g->n_storages; s++)
-        w->before[s] = g->storages[s].bytes;
+    int32_t n = take_gathers(w, gathers);
+    if (w->kind == WORLD_STATE)
+        put_gathers(w, gathers, n);
+    else
+        sum_in_place(w);
+    for (int32_t k = 0; k < n && w->kind == WORLD_WHOLE; k++)
+        free(gathers[k].name);
+    free(gathers);
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const struct graph_op *o = &g->ops[i];
-        w->work[i] = (struct work){o->flops, o->bytes, o->cost_key};
+        struct graph_op *o = &g->ops[i];
+        o->n_reads = unique(g->refs + o->reads, o->n_reads);
+        o->n_writes = unique(g->refs + o->writes, o->n_writes);
     }
     return 0;
 }
 
-int world_graph_new(const struct graph *g, bool whole, struct world_graph **out,
+int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **out,
                     char message[CKPT_MESSAGE])
 {
     struct world_graph *w = calloc(1, sizeof(*w));
     *out = w;
     if (!w || copy_graph(g, &w->g))
         return CKPT_ENOMEM;
-    w->whole = whole;
+    w->kind = kind;
     w->size = calloc((size_t)g->n_storages + 1, sizeof(*w->size));
     w->bytes = calloc((size_t)g->n_storages + 1, sizeof(*w->bytes));
     if (!w->size || !w->bytes)
@@ -218,29 +277,17 @@ int world_graph_new(const struct graph *g, bool whole, struct world_graph **out,
         return CKPT_EINVAL;
     }
     size_states(w, ranks_of(g));
-    if (whole)
-        leave_out_gathers(w);
-    return keep_work(w);
+    return keep_work(w) || (kind != WORLD_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }
 
 /* ---- resizing -------------------------------------------------------------------------------- */
-
-static double operand_bytes(const struct world_graph *w, const struct graph_op *o, bool before)
-{
-    double bytes = 0;
-    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-        int32_t s = w->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
-        bytes += (double)(before ? w->before[s] : w->g->storages[s].bytes);
-    }
-    return bytes;
-}
 
 /* An op on shares has work in proportion to them, and no measured time. */
 static void resize_op(struct world_graph *w, int32_t i, const struct world_layout *l)
 {
     struct graph_op *o = &w->g->ops[i];
-    double before = operand_bytes(w, o, true);
-    double ratio = before > 0 ? operand_bytes(w, o, false) / before : 1;
+    double before = w->work[i].operands;
+    double ratio = before > 0 ? operand_bytes(w, o) / before : 1;
     bool same = ratio > .999 && ratio < 1.001;
     o->flops = w->work[i].flops * (same ? 1 : ratio);
     o->bytes = w->work[i].bytes * (same ? 1 : ratio);
@@ -256,7 +303,7 @@ void world_graph_resize(struct world_graph *w, const struct world_layout *l,
                         const struct machine *m)
 {
     struct graph *g = w->g;
-    int64_t group = w->whole ? 1 : l->group;
+    int64_t group = w->group = w->kind == WORLD_WHOLE ? 1 : l->group;
     for (int32_t s = 0; s < g->n_storages; s++) {
         if (w->size[s] == SIZE_FIXED)
             continue;

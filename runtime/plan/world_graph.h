@@ -6,9 +6,12 @@
 
 struct world_graph;
 
-/* A copy of g; whole: without gathers, every rank with everything.  Returns 0, CKPT_ENOMEM, or
- * CKPT_EINVAL with the sentence in message. */
-int world_graph_new(const struct graph *g, bool whole, struct world_graph **w,
+/* What is kept of the gathers of a recorded step: none, every rank has everything; one behind each
+ * update, of values that all have; all, before values are read. */
+enum world_kind { WORLD_WHOLE, WORLD_STATE, WORLD_SHARED, WORLD_KINDS };
+
+/* A copy of g, of a kind.  Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the sentence in message. */
+int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **w,
                     char message[CKPT_MESSAGE]);
 void world_graph_free(struct world_graph *w);
 struct graph *world_graph(const struct world_graph *w);

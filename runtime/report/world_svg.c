@@ -12,7 +12,8 @@
 #define TOP    104
 #define BOTTOM 412
 
-static const char *const colours[] = {"#8a6fc4", "#5b8fd9", "#2f9e76", "#e8a33d", "#c8553d"};
+static const char *const colours[] = {"#8a6fc4", "#5b8fd9", "#2f9e76", "#e8a33d",
+                                      "#c8553d", "#7a8a99", "#b3668f"};
 
 static double x_of(const struct world_chart *c, int32_t i)
 {
@@ -86,7 +87,7 @@ static void put_legend(FILE *f, const struct world_chart *c)
                 "<rect x=\"%d\" y=\"52\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>"
                 "<text class=\"tick\" x=\"%d\" y=\"63\">%s</text>\n",
                 x, colours[k], x + 18, c->names[k]);
-        x += 38 + 7 * (int)strlen(c->names[k]);
+        x += 28 + 6 * (int)strlen(c->names[k]);
     }
 }
 

@@ -94,6 +94,7 @@ grep -q "</html>" page.html || fail "the page is not complete"
 run 0 "$ckpt" plan --graph ranks.graph --machine h200-141 --world 48 --hosts 6 --svg world.svg
 grep -q "^ *48 *6  zero 2 in hosts" out || fail "--world 48: $(cat out)"
 [ "$(grep -c '^ *[0-9]* *1  ' out)" = 4 ] || fail "not 1, 2, 4 and 8 ranks on one host: $(cat out)"
+grep -q "^ *48 *6  zero 1  " out || fail "no stage 1: $(cat out)"
 grep -q "best for 48 ranks" out || fail "no best way: $(cat out)"
 grep -q "</svg>" world.svg || fail "the curve is not complete"
 ! grep -qi "nan\|inf[^o]" world.svg || fail "a number of the curve is not finite"

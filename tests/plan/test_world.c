@@ -81,6 +81,24 @@ static void test_recorded(void **state)
     world_free(w);
 }
 
+/* One rank alone has the work of one: what it reads of whole values was whole before. */
+static void test_alone(void **state)
+{
+    struct machine m = machine();
+    struct world *w = open_world(&m);
+    struct graph *g = graph_of(1, &m);
+    (void)state;
+    double ratio = plan_for(w, 1, 1, 0, INT64_MAX).seconds / graph_seconds(g);
+    if (ratio < .995 || ratio > 1.005)
+        fail_msg("one rank takes %g of what is recorded", ratio);
+    /* The update of shares is that of shares, also where values are whole. */
+    struct world_step all = plan_for(w, 8, 8, 2, INT64_MAX);
+    struct world_step values = plan_for(w, 8, 8, 1, INT64_MAX);
+    assert_true(values.compute > .995 * all.compute && values.compute < 1.005 * all.compute);
+    graph_free(g);
+    world_free(w);
+}
+
 /* State of a rank is what all have, by ranks; without sharing it is all. */
 static void test_memory(void **state)
 {
@@ -92,6 +110,9 @@ static void test_memory(void **state)
     int64_t eight = plan_for(w, 8, 8, 3, INT64_MAX).bytes;
     assert_true(one > all && plan_for(w, 8, 8, 0, INT64_MAX).bytes >= one);
     assert_true(one - eight > all / 2 && eight < one);
+    int64_t values = plan_for(w, 8, 8, 1, INT64_MAX).bytes;
+    assert_true(one - values > all / 2);
+    assert_true(plan_for(w, 8, 4, 1, INT64_MAX).bytes > values);
     int64_t in_hosts = plan_for(w, 8, 4, 3, INT64_MAX).bytes;
     assert_true(in_hosts > eight && in_hosts < one);
     /* A budget is kept, and what cannot be is said. */
@@ -172,9 +193,9 @@ static void test_link_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),  cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_links),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_link_file),
+        cmocka_unit_test(test_recorded), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_links),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_link_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
