@@ -32,7 +32,8 @@ enum {
     DEVICE_DEADLINE = 30 /* seconds for a file operation, and on the CPU for a copy */
 };
 
-/* One file operation.  call returns 0 or a code; owner and what say whose it is, for messages. */
+/* One file operation.  call returns 0 or a code; owner and what say whose it is, for messages.
+ * begin: NULL, or may be called before, while the operation in front of it is under way. */
 struct device_io {
     int (*call)(void *user, int64_t offset, void *host, int64_t bytes);
     void *user;
@@ -41,6 +42,7 @@ struct device_io {
     void *owner;
     int32_t what;
     int64_t step;
+    void (*begin)(void *user, int64_t offset, void *host, int64_t bytes);
 };
 
 enum { DEVICE_ROUTE = 24 };

@@ -139,6 +139,46 @@ static int compute(const struct command *c)
     return rc;
 }
 
+static bool has_reached(struct host_shared *s, const struct command *c)
+{
+    pthread_mutex_lock(&s->lock);
+    bool reached = s->events[c->event].reached >= c->target;
+    pthread_mutex_unlock(&s->lock);
+    return reached;
+}
+
+static void begin(struct host_queue *q, int64_t i)
+{
+    const struct device_io *io = &q->ring[i % HOST_QUEUE_DEPTH].io;
+    if (i >= q->begun)
+        io->begin(io->user, io->offset, io->host, io->bytes);
+    q->begun = max_i64(q->begun, i + 1);
+}
+
+/* Begins the file operation at hand and the one behind it, if that need not wait for anything else:
+ * the disk then has work while this one ends. */
+static void begin_ahead(struct host_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    int64_t tail = q->tail; /* slots before it stay as they are until head moves */
+    pthread_mutex_unlock(&q->lock);
+    begin(q, q->head);
+    for (int64_t i = q->head + 1; i < tail; i++) {
+        const struct command *c = &q->ring[i % HOST_QUEUE_DEPTH];
+        if (c->kind == COMMAND_IO && c->io.begin)
+            begin(q, i);
+        if (c->kind != COMMAND_RECORD && (c->kind != COMMAND_WAIT || !has_reached(q->shared, c)))
+            return;
+    }
+}
+
+static int carry_out(struct host_queue *q, const struct device_io *io)
+{
+    if (io->begin)
+        begin_ahead(q);
+    return io->call(io->user, io->offset, io->host, io->bytes);
+}
+
 /* Does what a command says.  After a failure all work is skipped until the next sync: its inputs
  * are not there, and what it would overwrite may be all that is left. */
 static void work(struct host_queue *q, const struct command *c)
@@ -159,7 +199,7 @@ static void work(struct host_queue *q, const struct command *c)
     else if (c->kind == COMMAND_FILL)
         memset(c->dst, c->byte, (size_t)c->bytes);
     else
-        rc = c->io.call(c->io.user, c->io.offset, c->io.host, c->io.bytes);
+        rc = carry_out(q, &c->io);
     if (!rc && !limited)
         return;
     pthread_mutex_lock(&s->lock);

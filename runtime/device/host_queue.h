@@ -29,7 +29,7 @@ struct host_shared {
     int failure; /* the first since the last sync; commands are skipped while there is one */
     int32_t failed_op;
     struct device_io failed_io;
-    bool hung;       /* a copy or file operation had no end in time */
+    bool hung; /* a copy or file operation had no end in time */
     /* Asked now and then by who waits: whether something else that threads wait for has no end.
      * NULL: there is nothing else. */
     bool (*look)(void *looker);
@@ -55,7 +55,7 @@ struct command {
     ckpt_kernel kernel;
     struct ckpt_kernel_args args;
     struct ckpt_run run; /* what args.run pointed to: the caller's may be another step's by then */
-    double *seconds; /* NULL, or where the kernel's time goes */
+    double *seconds;     /* NULL, or where the kernel's time goes */
     void *dst;
     const void *src;
     int64_t bytes;
@@ -82,6 +82,7 @@ struct host_queue {
     bool sleeping;       /* the thread waits for work */
     struct command ring[HOST_QUEUE_DEPTH];
     int64_t head, tail; /* done, submitted */
+    int64_t begun;      /* file operations before this command have begun; of the thread */
     bool stop;
 };
 

@@ -69,9 +69,23 @@ int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
     return t->ops->read(t, offset, host, bytes);
 }
 
+static void begin_write(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    t->ops->begin(t, true, offset, host, bytes);
+}
+
+static void begin_read(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    t->ops->begin(t, false, offset, host, bytes);
+}
+
 static void walk_io(struct ckpt_program *p, const struct instr *i)
 {
-    struct device_io io = {.call = i->kind == INSTR_READ ? program_read_tier : program_write_tier,
+    bool reads = i->kind == INSTR_READ;
+    struct device_io io = {.call = reads ? program_read_tier : program_write_tier,
+                           .begin = reads ? begin_read : begin_write,
                            .user = p->c->tiers[TIER_NVME],
                            .offset = i->offset,
                            .bytes = i->bytes,

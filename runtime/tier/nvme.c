@@ -93,13 +93,17 @@ int nvme_result(struct nvme *n, bool write, const struct nvme_piece *p, int64_t 
     return nvme_fail(n, write, p, what);
 }
 
+static bool is_valid(const struct nvme *n, const struct nvme_call *call)
+{
+    int64_t bits = call->offset | call->end | (int64_t)(intptr_t)call->memory;
+    return call->offset >= 0 && call->offset <= call->end &&
+           call->end <= round_up(n->tier.bytes, TIER_BLOCK) && bits % TIER_BLOCK == 0;
+}
+
 static int check_call(struct nvme *n, const struct nvme_call *call)
 {
     char sentence[200];
-    int64_t bits = call->offset | call->end | (int64_t)(intptr_t)call->memory;
-    bool inside = call->offset >= 0 && call->offset <= call->end &&
-                  call->end <= round_up(n->tier.bytes, TIER_BLOCK);
-    if (inside && bits % TIER_BLOCK == 0)
+    if (is_valid(n, call))
         return 0;
     snprintf(sentence, sizeof sentence,
              "nvme tier: %s of bytes %lld to %lld of %lld from %p: not within, or not in blocks of "
@@ -127,6 +131,14 @@ static int nvme_read(struct tier *t, int64_t offset, void *dst, int64_t bytes)
 {
     struct nvme_call call = {false, offset, offset + bytes, dst};
     return move(nvme(t), &call);
+}
+
+static void nvme_begin(struct tier *t, bool write, int64_t offset, void *memory, int64_t bytes)
+{
+    struct nvme *n = nvme(t);
+    struct nvme_call call = {write, offset, offset + bytes, memory};
+    if (bytes && is_valid(n, &call) && !is_stuck(n))
+        n->io->begin(n, &call);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -270,6 +282,7 @@ static const struct tier_ops nvme_ops = {.name = "nvme",
                                          .base = nvme_base,
                                          .write = nvme_write,
                                          .read = nvme_read,
+                                         .begin = nvme_begin,
                                          .close = nvme_close};
 
 static int check_directories(const struct tier_directories *d)

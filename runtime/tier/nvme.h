@@ -45,6 +45,19 @@ struct nvme_call {
     char *memory;
 };
 
+/* A call under way. */
+struct nvme_flight {
+    struct nvme_call asked, left; /* as it was made; what is still to be taken off it */
+    int32_t out;                  /* requests with the disk */
+    bool failed;
+};
+
+/* Those of one direction: the one that is waited for, and one that was begun ahead of its call. */
+struct nvme_flights {
+    struct nvme_flight at[2];
+    int first, n;
+};
+
 struct nvme;
 
 /* How requests reach the disk. */
@@ -53,6 +66,8 @@ struct nvme_io {
     int (*open)(struct nvme *n, char *why, size_t size);
     /* Returns 0 or CKPT_EIO after nvme_fail. */
     int (*move)(struct nvme *n, const struct nvme_call *call);
+    /* Begins a call that move will be asked for; what goes wrong is for move to say. */
+    void (*begin)(struct nvme *n, const struct nvme_call *call);
     /* false: a request is still under way; who carries it calls nvme_free when it is over. */
     bool (*close)(struct nvme *n);
     void (*describe)(struct nvme *n, char *dst, size_t size);
@@ -90,6 +105,25 @@ int nvme_files_reserve(struct nvme_files *f, int64_t bytes);
 void nvme_files_close(struct nvme_files *f);
 /* Takes the next piece off a call; false: there is none left. */
 bool nvme_files_next(const struct nvme_files *f, struct nvme_call *call, struct nvme_piece *p);
+
+/* ---- nvme_flights.c ---------------------------------------------------------------------------
+ */
+
+/* One more, or NULL where there are two. */
+struct nvme_flight *nvme_flights_add(struct nvme_flights *f, const struct nvme_call *call);
+/* The first, or NULL. */
+struct nvme_flight *nvme_flights_first(struct nvme_flights *f);
+void nvme_flights_drop_first(struct nvme_flights *f);
+/* No piece is taken any more. */
+void nvme_flights_cancel(struct nvme_flights *f);
+/* Is this the call that a flight began? */
+bool nvme_flight_is(const struct nvme_flight *f, const struct nvme_call *call);
+/* Is all of it taken and back? */
+bool nvme_flight_over(const struct nvme_flight *f);
+/* Takes the next piece off the first flight that has one left, and counts it as out; NULL: there is
+ * none. */
+struct nvme_flight *nvme_flights_take(struct nvme_flights *f, const struct nvme_files *files,
+                                      struct nvme_piece *p);
 
 /* ---- nvme.c -----------------------------------------------------------------------------------
  */

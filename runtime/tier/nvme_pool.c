@@ -1,6 +1,6 @@
 /*
- * Requests by threads that pread and pwrite: works everywhere.  One call to read and one to write
- * may be under way; threads take pieces off them in turn.  A thread whose request never returns
+ * Requests by threads that pread and pwrite: works everywhere.  Threads take pieces off
+ * calls to read and calls to write in turn.  A thread whose request never returns
  * cannot be stopped, so closing gives it up: it frees what is left when it does return.
  */
 #include <errno.h>
@@ -11,17 +11,15 @@
 enum { THREADS = 8 };
 
 struct lane {
-    struct nvme_call call; /* pieces still to be taken */
-    int32_t busy;          /* requests with the threads */
-    int64_t done;
-    bool failed;
+    struct nvme_flights flights;
+    int64_t done; /* requests */
 };
 
 struct pool {
     struct nvme *nvme;
     pthread_mutex_t lock;
     pthread_cond_t work; /* for threads: there are pieces, or stop */
-    pthread_cond_t idle; /* for callers: a lane ran empty, or a thread ended */
+    pthread_cond_t idle; /* for callers: a call is over, or a thread ended */
     struct lane lanes[2];
     int turn; /* the lane that threads look at first */
     bool stop, given_up;
@@ -54,33 +52,35 @@ static int carry(struct nvme *n, bool write, const struct nvme_piece *p)
     return rc || write ? rc : nvme_after_read(n, p);
 }
 
-static struct lane *take(struct pool *p, struct nvme_piece *piece)
+static struct nvme_flight *take(struct pool *p, struct lane **lane, struct nvme_piece *piece)
 {
     for (int i = 0; i < 2; i++) {
         struct lane *l = &p->lanes[(p->turn + i) % 2];
-        if (!nvme_files_next(&p->nvme->files, &l->call, piece))
+        struct nvme_flight *f = nvme_flights_take(&l->flights, &p->nvme->files, piece);
+        if (!f)
             continue;
         p->turn = !p->turn;
-        l->busy++;
-        return l;
+        *lane = l;
+        return f;
     }
     return NULL;
 }
 
 /* With the lock held, which it gives up while the disk works. */
-static void work(struct pool *p, struct lane *l, const struct nvme_piece *piece)
+static void work(struct pool *p, struct lane *l, struct nvme_flight *f,
+                 const struct nvme_piece *piece)
 {
     bool write = l == &p->lanes[1];
     pthread_mutex_unlock(&p->lock);
     int rc = carry(p->nvme, write, piece);
     pthread_mutex_lock(&p->lock);
-    l->busy--;
+    f->out--;
     l->done++;
     if (rc) {
-        l->failed = true;
-        l->call.offset = l->call.end;
+        f->failed = true;
+        f->left.offset = f->left.end;
     }
-    if (!l->busy && l->call.offset == l->call.end)
+    if (nvme_flight_over(f))
         pthread_cond_broadcast(&p->idle);
 }
 
@@ -88,11 +88,12 @@ static void *pool_run(void *arg)
 {
     struct pool *p = arg;
     struct nvme_piece piece;
+    struct lane *l;
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
-        struct lane *l = take(p, &piece);
-        if (l)
-            work(p, l, &piece);
+        struct nvme_flight *f = take(p, &l, &piece);
+        if (f)
+            work(p, l, f, &piece);
         else
             pthread_cond_wait(&p->work, &p->lock);
     }
@@ -125,25 +126,67 @@ static bool wait_idle(struct pool *p, double seconds)
     return pthread_cond_timedwait(&p->idle, &p->lock, &t) != ETIMEDOUT;
 }
 
-/* The deadline counts from the last request that came back. */
+static void begin(struct pool *p, struct lane *l, const struct nvme_call *call)
+{
+    if (nvme_flights_add(&l->flights, call))
+        pthread_cond_broadcast(&p->work);
+}
+
+static void pool_begin(struct nvme *n, const struct nvme_call *call)
+{
+    struct pool *p = n->state;
+    pthread_mutex_lock(&p->lock);
+    begin(p, &p->lanes[call->write], call);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Waits for the first flight.  The deadline counts from the last request that came back; false: it
+ * has passed. */
+static bool settle(struct pool *p, struct lane *l)
+{
+    const struct nvme_flight *f = nvme_flights_first(&l->flights);
+    bool late = false;
+    while (!late && !nvme_flight_over(f)) {
+        int64_t done = l->done;
+        late = !wait_idle(p, p->nvme->deadline) && l->done == done;
+    }
+    return nvme_flight_over(f);
+}
+
+/* Nothing new is begun; what is under way ends. */
+static bool settle_all(struct pool *p, struct lane *l)
+{
+    nvme_flights_cancel(&l->flights);
+    while (l->flights.n) {
+        if (!settle(p, l))
+            return false;
+        nvme_flights_drop_first(&l->flights);
+    }
+    return true;
+}
+
 static int pool_move(struct nvme *n, const struct nvme_call *call)
 {
     struct pool *p = n->state;
     struct lane *l = &p->lanes[call->write];
-    bool late = false;
     pthread_mutex_lock(&p->lock);
-    l->call = *call;
-    l->failed = false;
-    pthread_cond_broadcast(&p->work);
-    while (!late && (l->busy || l->call.offset < l->call.end)) {
-        int64_t done = l->done;
-        late = !wait_idle(p, n->deadline) && l->done == done;
+    struct nvme_flight *f = nvme_flights_first(&l->flights);
+    bool ended = !f || nvme_flight_is(f, call) || settle_all(p, l), failed = false;
+    if (ended) {
+        if (!l->flights.n)
+            begin(p, l, call);
+        f = nvme_flights_first(&l->flights);
+        ended = settle(p, l);
+        failed = f->failed;
+        if (!ended)
+            nvme_flights_cancel(&l->flights);
+        else if (failed)
+            ended = settle_all(p, l);
+        else
+            nvme_flights_drop_first(&l->flights);
     }
-    late = l->busy || l->call.offset < l->call.end;
-    l->call.offset = l->call.end;
-    int rc = l->failed ? CKPT_EIO : 0;
     pthread_mutex_unlock(&p->lock);
-    return late ? nvme_stuck(n, call->write) : rc;
+    return !ended ? nvme_stuck(n, call->write) : failed ? CKPT_EIO : 0;
 }
 
 /* Waits for the threads no longer than the deadline, or hardly if it has passed before. */
@@ -203,5 +246,8 @@ static void pool_describe(struct nvme *n, char *dst, size_t size)
     snprintf(dst, size, "pread and pwrite by %d threads", p->n);
 }
 
-const struct nvme_io nvme_pool = {
-    .open = pool_open, .move = pool_move, .close = pool_close, .describe = pool_describe};
+const struct nvme_io nvme_pool = {.open = pool_open,
+                                  .move = pool_move,
+                                  .begin = pool_begin,
+                                  .close = pool_close,
+                                  .describe = pool_describe};

@@ -17,7 +17,9 @@ struct lane {
     bool open;
     bool broken; /* requests are left in it that must not go out */
     bool stuck;  /* or that never come back */
+    struct nvme_flights flights;
     struct nvme_piece pieces[DEPTH];
+    struct nvme_flight *owner[DEPTH]; /* of the piece */
     int32_t free[DEPTH], n_free;
     int32_t queued, sent; /* requests prepared; handed to the kernel and not back */
     double heard;         /* when the last one came back */
@@ -63,24 +65,6 @@ static int prepare(struct nvme *n, struct lane *l, bool write, int32_t slot)
     return 0;
 }
 
-/* Fills the ring with pieces of the call. */
-static int fill(struct nvme *n, struct lane *l, struct nvme_call *call)
-{
-    struct nvme_piece p;
-    while (l->n_free && nvme_files_next(&n->files, call, &p)) {
-        int32_t slot = l->free[--l->n_free];
-        l->pieces[slot] = p;
-        int rc = call->write ? nvme_before_write(n, &p) : 0;
-        if (!rc)
-            rc = prepare(n, l, call->write, slot);
-        if (rc) {
-            l->free[l->n_free++] = slot;
-            return rc;
-        }
-    }
-    return 0;
-}
-
 static bool passing(int error)
 {
     return error == -EINTR || error == -EAGAIN || error == -EBUSY;
@@ -91,14 +75,14 @@ static bool is_late(const struct nvme *n, const struct lane *l)
     return clock_seconds() - l->heard > n->deadline;
 }
 
-static int give_up(struct nvme *n, struct lane *l, bool write)
+static void give_up(struct nvme *n, struct lane *l, bool write)
 {
     l->broken = l->stuck = true;
-    return nvme_stuck(n, write);
+    nvme_stuck(n, write);
 }
 
 /* Hands over what is prepared.  A kernel short of memory takes it later. */
-static int submit(struct nvme *n, struct lane *l, bool write)
+static void submit(struct nvme *n, struct lane *l, bool write)
 {
     while (l->queued) {
         int taken = n->sys->uring_submit(&l->ring);
@@ -109,35 +93,71 @@ static int submit(struct nvme *n, struct lane *l, bool write)
             l->broken = true;
             char what[128];
             snprintf(what, sizeof what, "io_uring takes no request: %s", strerror(-taken));
-            return nvme_fail(n, write, &l->pieces[0], what);
+            nvme_fail(n, write, &l->pieces[0], what);
+            return;
         } else if (l->sent) {
-            return 0;
+            return;
         } else if (is_late(n, l)) {
-            return give_up(n, l, write);
+            give_up(n, l, write);
+            return;
         } else {
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         }
     }
-    return 0;
 }
 
-static int complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
+static void release(struct lane *l, int32_t slot)
 {
-    if (passing(result) && !is_late(n, l)) /* not begun: once more */
-        return prepare(n, l, write, slot);
-    l->heard = clock_seconds();
-    int rc = nvme_result(n, write, &l->pieces[slot], result);
-    if (!rc && !write)
-        rc = nvme_after_read(n, &l->pieces[slot]);
+    l->owner[slot]->out--;
     l->free[l->n_free++] = slot;
-    return rc;
 }
 
-/* Takes one request back.  If it has to wait it does so for half of them: where cores are scarce
- * each wake costs more than there is to gain by beginning with the first. */
-static int collect(struct nvme *n, struct lane *l, bool write)
+static void fail_flight(struct nvme_flight *f)
 {
-    unsigned many = io_uring_cq_ready(&l->ring) ? 1 : (unsigned)(l->sent + 1) / 2;
+    f->failed = true;
+    f->left.offset = f->left.end;
+}
+
+/* Fills the ring with pieces of the calls.  Those to write go out one by one: the disk need not
+ * wait for the checksums of the others. */
+static void fill(struct nvme *n, struct lane *l, bool write)
+{
+    while (l->n_free && !l->broken) {
+        int32_t slot = l->free[l->n_free - 1];
+        struct nvme_flight *f = nvme_flights_take(&l->flights, &n->files, &l->pieces[slot]);
+        if (!f)
+            break;
+        l->owner[slot] = f;
+        l->n_free--;
+        if ((write && nvme_before_write(n, &l->pieces[slot])) || prepare(n, l, write, slot)) {
+            fail_flight(f);
+            release(l, slot);
+        } else if (write) {
+            submit(n, l, write);
+        }
+    }
+    if (!l->broken)
+        submit(n, l, write);
+}
+
+static void complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
+{
+    const struct nvme_piece *p = &l->pieces[slot];
+    if (passing(result) && !is_late(n, l) && !prepare(n, l, write, slot)) /* not begun: once more */
+        return;
+    l->heard = clock_seconds();
+    if (nvme_result(n, write, p, result) || (!write && nvme_after_read(n, p)))
+        fail_flight(l->owner[slot]);
+    release(l, slot);
+}
+
+/* Takes one request back.  If it has to wait it does so for half of those of the first call: where
+ * cores are scarce each wake costs more than there is to gain by beginning with the first. */
+static void collect(struct nvme *n, struct lane *l, bool write)
+{
+    const struct nvme_flight *first = nvme_flights_first(&l->flights);
+    int64_t half = max_i64(1, min_i64(l->sent, (first->out + 1) / 2));
+    unsigned many = io_uring_cq_ready(&l->ring) ? 1 : (unsigned)half;
     struct io_uring_cqe *cqe = NULL;
     double whole = (double)(int64_t)n->deadline;
     struct __kernel_timespec t = {.tv_sec = (int64_t)whole,
@@ -145,39 +165,73 @@ static int collect(struct nvme *n, struct lane *l, bool write)
     int rc = n->sys->uring_wait(&l->ring, &cqe, many, &t);
     if (rc == -ETIME && many > 1) /* fewer may be there */
         rc = n->sys->uring_wait(&l->ring, &cqe, 1, &(struct __kernel_timespec){0});
-    if (rc == -ETIME || (passing(rc) && is_late(n, l)))
-        return give_up(n, l, write);
-    if (passing(rc))
-        return 0;
-    if (rc || !cqe) {
+    if (rc == -ETIME || (passing(rc) && is_late(n, l))) {
+        give_up(n, l, write);
+    } else if (!passing(rc) && (rc || !cqe)) {
         l->broken = true;
-        return nvme_fail(n, write, &l->pieces[0], strerror(-rc));
+        nvme_fail(n, write, &l->pieces[0], strerror(-rc));
+    } else if (!rc) {
+        int32_t slot = (int32_t)(uintptr_t)io_uring_cqe_get_data(cqe) - 1;
+        int result = cqe->res;
+        io_uring_cqe_seen(&l->ring, cqe);
+        l->sent--;
+        complete(n, l, write, slot, result);
     }
-    int32_t slot = (int32_t)(uintptr_t)io_uring_cqe_get_data(cqe) - 1;
-    int result = cqe->res;
-    io_uring_cqe_seen(&l->ring, cqe);
-    l->sent--;
-    return complete(n, l, write, slot, result);
+}
+
+/* Takes back what is under way for the first call, or for all. */
+static void await(struct nvme *n, struct lane *l, bool write, bool all)
+{
+    const struct nvme_flight *f = nvme_flights_first(&l->flights);
+    while (l->sent && !l->stuck && (all || (!f->failed && !nvme_flight_over(f)))) {
+        collect(n, l, write);
+        fill(n, l, write);
+    }
 }
 
 /* After a failure nothing new is begun and all that is under way is waited for. */
-static int uring_move(struct nvme *n, const struct nvme_call *asked)
+static void drain(struct nvme *n, struct lane *l, bool write)
+{
+    nvme_flights_cancel(&l->flights);
+    await(n, l, write, true);
+    l->flights.n = 0;
+}
+
+static void begin(struct nvme *n, struct lane *l, const struct nvme_call *call)
+{
+    if (!l->broken && nvme_flights_add(&l->flights, call)) {
+        if (!l->sent)
+            l->heard = clock_seconds();
+        fill(n, l, call->write);
+    }
+}
+
+static void uring_begin(struct nvme *n, const struct nvme_call *call)
 {
     struct rings *r = n->state;
-    struct lane *l = &r->lanes[asked->write];
-    struct nvme_call call = *asked;
-    int rc = l->broken ? CKPT_EIO : 0;
+    begin(n, &r->lanes[call->write], call);
+}
+
+static int uring_move(struct nvme *n, const struct nvme_call *call)
+{
+    struct rings *r = n->state;
+    struct lane *l = &r->lanes[call->write];
+    const struct nvme_flight *f = nvme_flights_first(&l->flights);
+    if (f && !nvme_flight_is(f, call))
+        drain(n, l, call->write);
+    if (!l->flights.n)
+        begin(n, l, call);
+    f = nvme_flights_first(&l->flights);
+    if (!f)
+        return CKPT_EIO;
     l->heard = clock_seconds();
-    for (;;) {
-        if (!rc)
-            rc = fill(n, l, &call);
-        if (!l->broken && submit(n, l, call.write))
-            rc = CKPT_EIO;
-        if (!l->sent || l->stuck)
-            return rc;
-        if (collect(n, l, call.write))
-            rc = CKPT_EIO;
+    await(n, l, call->write, false);
+    if (f->failed || l->broken) {
+        drain(n, l, call->write);
+        return CKPT_EIO;
     }
+    nvme_flights_drop_first(&l->flights);
+    return 0;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -223,6 +277,7 @@ static bool uring_close(struct nvme *n)
 {
     struct rings *r = n->state;
     for (int i = 0; i < 2; i++) {
+        drain(n, &r->lanes[i], i);
         if (r->lanes[i].open && !r->lanes[i].stuck)
             n->sys->uring_forget(&r->lanes[i].ring);
         if (r->lanes[i].open)
@@ -263,5 +318,8 @@ static void uring_describe(struct nvme *n, char *dst, size_t size)
     snprintf(dst, size, "io_uring%s", r->buffers ? ", registered buffers" : "");
 }
 
-const struct nvme_io nvme_uring = {
-    .open = uring_open, .move = uring_move, .close = uring_close, .describe = uring_describe};
+const struct nvme_io nvme_uring = {.open = uring_open,
+                                   .move = uring_move,
+                                   .begin = uring_begin,
+                                   .close = uring_close,
+                                   .describe = uring_describe};

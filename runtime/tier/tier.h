@@ -31,6 +31,11 @@ struct tier_ops {
      * CKPT_EIO, the sentence in t->reason. */
     int (*write)(struct tier *t, int64_t offset, const void *src, int64_t bytes);
     int (*read)(struct tier *t, int64_t offset, void *dst, int64_t bytes);
+    /* Begins a call of write or read ahead of it, so that the disk has work while the one before it
+     * ends.  Belongs to the thread that makes the call next, or next but one; until that returns
+     * the bytes are left alone.  One that is never made ends before another call or close does.
+     * NULL for memory. */
+    void (*begin)(struct tier *t, bool write, int64_t offset, void *memory, int64_t bytes);
     void (*close)(struct tier *t); /* t may be NULL */
 };
 

@@ -13,6 +13,9 @@ struct bench_options {
 
 /* Prints one line, B/s with and without the tier, and counts a miss.  least 0: no target. */
 void bench_row(const char *what, double ours, const char *peer, double theirs, double least);
+/* The same where the ratio does not follow from these two. */
+void bench_row_ratio(const char *what, double ours, const char *peer, double theirs, double ratio,
+                     double least);
 /* Prints what is wrong and exits. */
 _Noreturn void bench_stop(const char *what);
 /* Bytes that are not all alike, so that no drive makes them less. */

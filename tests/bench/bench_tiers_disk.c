@@ -8,10 +8,12 @@
 #include "bench/bench_tiers.h"
 #include "tier/tier.h"
 
+enum { SLOTS = 2 }; /* of each direction, as the executor has some: one is under way, one begun */
+
 struct disk {
     const struct bench_options *o;
     struct tier *tier;
-    char *staging; /* a piece to write, a piece to read */
+    char *staging; /* slots of a piece: those to write, those to read */
     int source;    /* a file in memory, of the same bytes, that dd writes */
     char file[4096];
 };
@@ -34,12 +36,23 @@ static void run_dd(const struct disk *d, bool write)
         bench_stop(text);
 }
 
+static char *slot(const struct disk *d, bool write, int64_t at)
+{
+    return d->staging + ((write ? 0 : SLOTS) + at / BENCH_PIECE % SLOTS) * BENCH_PIECE;
+}
+
+/* As a queue of the executor does: the next piece is begun while one is waited for. */
 static void run_tier(const struct disk *d, bool write)
 {
+    const struct tier_ops *ops = d->tier->ops;
     for (int64_t at = 0; at < d->o->bytes; at += BENCH_PIECE) {
-        const struct tier_ops *ops = d->tier->ops;
-        int rc = write ? ops->write(d->tier, at, d->staging, BENCH_PIECE)
-                       : ops->read(d->tier, at, d->staging + BENCH_PIECE, BENCH_PIECE);
+        int64_t next = at + BENCH_PIECE;
+        if (at == 0)
+            ops->begin(d->tier, write, at, slot(d, write, at), BENCH_PIECE);
+        if (next < d->o->bytes)
+            ops->begin(d->tier, write, next, slot(d, write, next), BENCH_PIECE);
+        int rc = write ? ops->write(d->tier, at, slot(d, true, at), BENCH_PIECE)
+                       : ops->read(d->tier, at, slot(d, false, at), BENCH_PIECE);
         if (rc)
             bench_stop(d->tier->reason);
     }
@@ -48,7 +61,7 @@ static void run_tier(const struct disk *d, bool write)
 struct way {
     const struct disk *d;
     void (*run)(const struct disk *d, bool write);
-    double seconds[3]; /* to read, to write, to do both at once */
+    double seconds; /* of the last round */
 };
 
 static void *run_reader(void *arg)
@@ -67,6 +80,7 @@ static void run_both(struct way *w)
     pthread_join(thread, NULL);
 }
 
+/* To read, to write, to do both at once. */
 static void run_round(struct way *w, int kind)
 {
     double start = clock_seconds();
@@ -74,26 +88,32 @@ static void run_round(struct way *w, int kind)
         run_both(w);
     else
         w->run(w->d, kind);
-    w->seconds[kind] += clock_seconds() - start;
+    w->seconds = clock_seconds() - start;
 }
 
-static void measure_disk(const struct disk *d)
+static void measure_kind(const struct disk *d, int kind)
 {
     static const char *const names[] = {"read", "write", "both at once"};
     static const char *const peers[] = {"dd iflag=direct bs=8M", "dd oflag=direct bs=8M",
                                         "two dd at once"};
-    struct way ways[] = {{d, run_dd, {0}}, {d, run_tier, {0}}};
-    for (int64_t i = 0; i < 3 * d->o->rounds; i++) {
-        run_round(&ways[i % 2], (int)(i / d->o->rounds));
-        run_round(&ways[1 - i % 2], (int)(i / d->o->rounds));
+    struct way ways[] = {{d, run_dd, 0}, {d, run_tier, 0}};
+    int64_t n = d->o->rounds;
+    double *ours = malloc((size_t)n * 3 * sizeof *ours), *theirs = ours + n, *ratios = theirs + n;
+    if (!ours)
+        bench_stop("no memory");
+    for (int64_t i = 0; i < n; i++) {
+        run_round(&ways[i % 2], kind);
+        run_round(&ways[1 - i % 2], kind);
+        theirs[i] = ways[0].seconds;
+        ours[i] = ways[1].seconds;
+        ratios[i] = theirs[i] / ours[i];
     }
-    for (int kind = 0; kind < 3; kind++) {
-        char what[64];
-        double bytes = (double)(d->o->bytes * d->o->rounds * (kind == 2 ? 2 : 1));
-        snprintf(what, sizeof what, "nvme tier, %s", names[kind]);
-        bench_row(what, bytes / ways[1].seconds[kind], peers[kind], bytes / ways[0].seconds[kind],
-                  0.95);
-    }
+    char what[64];
+    double bytes = (double)(d->o->bytes * (kind == 2 ? 2 : 1));
+    snprintf(what, sizeof what, "nvme tier, %s", names[kind]);
+    bench_row_ratio(what, bytes / median_of(ours, (int32_t)n), peers[kind],
+                    bytes / median_of(theirs, (int32_t)n), median_of(ratios, (int32_t)n), 0.95);
+    free(ours);
 }
 
 static void make_source(struct disk *d)
@@ -114,12 +134,12 @@ static void bench_back_end(const struct bench_options *o, enum tier_io io)
     struct tier_nvme_options options = {.directories = &directories, .io = io};
     snprintf(directories.at[0].path, TIER_PATH, "%s", o->dir);
     snprintf(d.file, sizeof d.file, "%.4000s/bench_tiers.tmp-%ld", o->dir, (long)getpid());
-    d.staging = aligned_alloc(TIER_BLOCK, 2 * BENCH_PIECE);
+    d.staging = aligned_alloc(TIER_BLOCK, 2 * SLOTS * BENCH_PIECE);
     if (!d.staging)
         bench_stop("no memory");
-    bench_draw(d.staging, BENCH_PIECE);
+    bench_draw(d.staging, 2 * SLOTS * BENCH_PIECE);
     options.staging = d.staging;
-    options.staged = 2 * BENCH_PIECE;
+    options.staged = 2 * SLOTS * BENCH_PIECE;
     if (tier_open_nvme(&d.tier, &options)) {
         printf("%s\n", error_get());
         free(d.staging);
@@ -131,7 +151,8 @@ static void bench_back_end(const struct bench_options *o, enum tier_io io)
     make_source(&d);
     run_dd(&d, true); /* both files have their blocks now, and the tier's have been written */
     run_tier(&d, true);
-    measure_disk(&d);
+    for (int kind = 0; kind < 3; kind++)
+        measure_kind(&d, kind);
     unlink(d.file);
     close(d.source);
     d.tier->ops->close(d.tier);

@@ -157,8 +157,8 @@ static void go_round(struct device *d, struct number *file, int rounds)
     static struct ckpt_view view;
     view.data = value;
     struct ckpt_kernel_args args = {.n_out = 1, .out = &view, .attr = &one};
-    struct device_io write = {store, file, 0, sizeof out, &out, file, 5, 0};
-    struct device_io read = {load, file, 0, sizeof in, &in, file, 6, 0};
+    struct device_io write = {store, file, 0, sizeof out, &out, file, 5, 0, NULL};
+    struct device_io read = {load, file, 0, sizeof in, &in, file, 6, 0, NULL};
     for (int round = 0; round < rounds; round++) {
         write.step = read.step = round;
         d->ops->wait(d, QUEUE_COMPUTE, 4);
@@ -219,6 +219,66 @@ static void test_failed_file(void **state)
     d->ops->close(d);
 }
 
+/* ---- file operations begun ahead of their turn ------------------------------------------------
+ */
+
+static char said[16];
+static int open_gates; /* of wait_kernel */
+
+static void say(char c)
+{
+    said[strlen(said)] = c;
+}
+
+static void begin_letter(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    (void)offset, (void)host, (void)bytes;
+    say(*(const char *)user);
+}
+
+/* Says it in capitals; whoever waits for B may go on behind it. */
+static int call_letter(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    (void)offset, (void)host, (void)bytes;
+    say((char)(*(const char *)user + 'A' - 'a'));
+    if (*(const char *)user == 'b')
+        __atomic_store_n(&open_gates, 2, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static int wait_kernel(const struct ckpt_kernel_args *a)
+{
+    while (__atomic_load_n(&open_gates, __ATOMIC_SEQ_CST) < *(const int *)a->attr)
+        ;
+    return 0;
+}
+
+/* The one behind that at hand begins early unless an event before it is still to come. */
+static void test_files_begin_ahead(void **state)
+{
+    (void)state;
+    static const int gates[] = {1, 2};
+    struct device *d = open_device(MIB);
+    assert_int_equal(d->ops->events(d, 3), 0);
+    for (int32_t i = 0; i < 2; i++) {
+        struct ckpt_kernel_args args = {.attr = &gates[i]};
+        d->ops->compute(d, QUEUE_COMPUTE, wait_kernel, &args, NULL);
+        d->ops->record(d, QUEUE_COMPUTE, i);
+    }
+    d->ops->wait(d, QUEUE_READ, 0);
+    for (const char *c = "abc"; *c; c++) {
+        struct device_io io = {.call = call_letter, .begin = begin_letter, .user = (void *)c};
+        if (*c == 'c')
+            d->ops->wait(d, QUEUE_READ, 1);
+        assert_int_equal(d->ops->io(d, QUEUE_READ, &io), 0);
+        d->ops->record(d, QUEUE_READ, 2);
+    }
+    __atomic_store_n(&open_gates, 1, __ATOMIC_SEQ_CST);
+    assert_int_equal(d->ops->sync(d), 0);
+    assert_string_equal(said, "abABcC");
+    d->ops->close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_failure_is_kept_and_stops_kernels),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_files_between_queues),
+        cmocka_unit_test(test_files_begin_ahead),
         cmocka_unit_test(test_failed_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

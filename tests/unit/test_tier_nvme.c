@@ -290,6 +290,61 @@ static void test_both_at_once(void **state)
     remove_parts();
 }
 
+/* ---- calls begun ahead ------------------------------------------------------------------------
+ */
+
+enum { AHEAD = 6 };
+
+/* The next call is begun while one is waited for; begun ones that are never made do no harm. */
+static void go_ahead(struct tier *t, char *memory, char *expected)
+{
+    const int64_t size = 3 * MIB + 4 * KIB;
+    for (int i = 0; i < AHEAD; i++)
+        draw(memory + i * size, size, (uint64_t)i);
+    for (int write = 1; write >= 0; write--) {
+        t->ops->begin(t, write, 0, memory, size);
+        for (int64_t i = 0; i < AHEAD; i++) {
+            char *at = memory + i * size;
+            if (i + 1 < AHEAD)
+                t->ops->begin(t, write, (i + 1) * size, at + size, size);
+            int rc =
+                write ? t->ops->write(t, i * size, at, size) : t->ops->read(t, i * size, at, size);
+            assert_int_equal(rc, 0);
+            draw(expected, size, (uint64_t)i);
+            assert_memory_equal(at, expected, size);
+            if (write)
+                memset(at, 0, (size_t)size);
+        }
+    }
+    t->ops->begin(t, false, size, memory, size);
+    t->ops->begin(t, false, 0, memory + size, size);
+    read_block(t, memory + 3 * size, expected, &(struct block){2 * size, size, 2});
+    t->ops->begin(t, true, 0, memory, size);
+    t->ops->begin(t, false, 1, memory, size);
+    t->ops->begin(t, false, 40 * size, memory, size);
+    read_block(t, memory + size, expected, &(struct block){size, size, 1});
+    assert_string_equal(t->reason, "");
+    t->ops->begin(t, false, 3 * size, memory + size, size);
+}
+
+static void test_ahead(void **state)
+{
+    (void)state;
+    struct tier_directories d = directories(2, (int64_t[]){16 * MIB, 16 * MIB});
+    char *memory = aligned(20 * MIB), *expected = aligned(4 * MIB);
+    for (int io = TIER_IO_URING; io <= TIER_IO_POOL; io++) {
+        struct tier *t = open_tier(&d, (enum tier_io)io, NULL, 0);
+        if (!t)
+            continue;
+        assert_int_equal(t->ops->reserve(t, 20 * MIB), 0);
+        go_ahead(t, memory, expected);
+        t->ops->close(t);
+    }
+    free(memory);
+    free(expected);
+    remove_parts();
+}
+
 /* ---- what is refused --------------------------------------------------------------------------
  */
 
@@ -350,7 +405,7 @@ int main(void)
         cmocka_unit_test(test_one_directory),      cmocka_unit_test(test_two_directories),
         cmocka_unit_test(test_uneven_directories), cmocka_unit_test(test_growth),
         cmocka_unit_test(test_both_at_once),       cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_bad_directories),
+        cmocka_unit_test(test_bad_directories),    cmocka_unit_test(test_ahead),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) ? 1 : 0;
