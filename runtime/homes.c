@@ -190,22 +190,6 @@ static int copy_device(ckpt *c, int64_t offset, void *host, int64_t bytes, bool 
     return rc ? context_fail_device(c, NULL, rc) : 0;
 }
 
-/* A file is written and read from the staging memory, in the blocks of the executor: their
- * checksums are of the whole. */
-static int copy_file(ckpt *c, const struct param *p, int64_t offset, int64_t bytes, bool in)
-{
-    struct tier *t = c->tiers[TIER_NVME];
-    int64_t whole = round_up(bytes, PLAN_NVME_ALIGN);
-    int rc;
-    if (in) {
-        memset(c->staging + bytes, 0, (size_t)(whole - bytes));
-        rc = t->ops->write(t, offset, c->staging, whole);
-    } else {
-        rc = t->ops->read(t, offset, c->staging, whole);
-    }
-    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, t->reason) : 0;
-}
-
 /* The caller's values have to be whole: a step that failed in between left them in pieces. */
 static int begin(ckpt *c)
 {
@@ -257,48 +241,92 @@ static void carry(struct span s, int64_t n)
     crew_run(crew_size(0, n, SHARE), n, UNIT, carry_share, &s);
 }
 
-/* Memory of one piece on the way, where there has to be one. */
-static int find_bounce(ckpt *c, const struct param *p, int slot, void **bounce)
-{
-    *bounce = NULL;
-    if (p->home[slot] == HOME_NVME)
-        *bounce = c->staging;
-    if (p->home[slot] == HOME_NVME || !is_half(p, slot))
-        return 0;
-    if (!c->rounding)
-        c->rounding = c->device->ops->host_alloc(c->device, PLAN_STAGING_SLOT);
-    *bounce = c->rounding;
-    return c->rounding ? 0 : context_fail(c, CKPT_ENOMEM, "no memory to round parameters");
-}
-
-/* All of a slot, piece by piece, where only the device or a file reaches it. */
+/* All of a slot where only the device reaches it, piece by piece; bf16 is rounded in pinned memory.
+ */
 static int copy_pieces(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
 {
-    struct span s = {.half = is_half(p, slot), .in = in};
-    int64_t size = s.half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
-    int rc = find_bounce(c, p, slot, &s.memory);
+    bool half = is_half(p, slot);
+    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
+    int rc = 0;
+    if (half && !c->rounding)
+        c->rounding = c->device->ops->host_alloc(c->device, PLAN_STAGING_SLOT);
+    if (half && !c->rounding)
+        return context_fail(c, CKPT_ENOMEM, "no memory to round parameters");
     for (int64_t at = 0; at < n && !rc; at += most) {
-        int64_t count = min_i64(n - at, most), offset = p->offset[slot] + at * size;
-        void *piece = s.memory ? s.memory : values + at;
-        s.values = values ? values + at : NULL;
-        if (s.memory && in)
+        struct span s = {c->rounding, values + at, half, in};
+        int64_t count = min_i64(n - at, most);
+        if (half && in)
             carry(s, count);
-        if (p->home[slot] == HOME_NVME)
-            rc = copy_file(c, p, offset, count * size, in);
-        else
-            rc = copy_device(c, offset, piece, count * size, in);
-        if (s.memory && !in && !rc)
+        rc = copy_device(c, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
+                         in);
+        if (half && !in && !rc)
             carry(s, count);
     }
     return rc;
+}
+
+/* A block of the executor: checksums in files are of the whole. */
+struct block {
+    struct span span;
+    int64_t n, offset, bytes;
+};
+
+static struct block block_of(ckpt *c, const struct param *p, int slot, float *values, int64_t i)
+{
+    bool half = is_half(p, slot);
+    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size, at = i * most;
+    int64_t n = min_i64(param_slot_numel(p, slot) - at, most);
+    return (struct block){
+        .span = {c->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
+        .n = n,
+        .offset = p->offset[slot] + at * size,
+        .bytes = round_up(n * size, PLAN_NVME_ALIGN)};
+}
+
+static void fill_block(struct block *b)
+{
+    int64_t bytes = b->n * (b->span.half ? 2 : 4);
+    b->span.in = true;
+    memset((char *)b->span.memory + bytes, 0, (size_t)(b->bytes - bytes));
+    carry(b->span, b->n);
+}
+
+/* All of a slot in a file.  A block is with the disk while the one before, or behind, is rounded.
+ */
+static int copy_file(ckpt *c, const struct param *p, int slot, float *values, bool in)
+{
+    struct tier *t = c->tiers[TIER_NVME];
+    int64_t blocks = (param_slot_bytes(p, slot) + PLAN_STAGING_SLOT - 1) / PLAN_STAGING_SLOT;
+    struct block next = {.n = 0}, last;
+    int rc = 0;
+    for (int64_t i = 0; i <= blocks && !rc; i++) {
+        last = next;
+        if (i < blocks) {
+            next = block_of(c, p, slot, values, i);
+            if (in)
+                fill_block(&next);
+            t->ops->begin(t, in, next.offset, next.span.memory, next.bytes);
+        }
+        if (i == 0)
+            continue;
+        rc = in ? t->ops->write(t, last.offset, last.span.memory, last.bytes)
+                : t->ops->read(t, last.offset, last.span.memory, last.bytes);
+        if (!rc && !in)
+            carry(last.span, last.n);
+    }
+    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
 
 static int copy_slot(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
 {
     char *home = find_home(c, p, slot);
     int rc = begin(c);
-    if (rc || !home)
-        return rc ? rc : copy_pieces(c, p, slot, values, n, in);
+    if (rc)
+        return rc;
+    if (p->home[slot] == HOME_NVME)
+        return copy_file(c, p, slot, values, in);
+    if (!home)
+        return copy_pieces(c, p, slot, values, n, in);
     carry((struct span){home, values, is_half(p, slot), in}, n);
     return 0;
 }
