@@ -31,12 +31,39 @@ struct fixture {
     int64_t least, most; /* device bytes without parks */
 };
 
+/* A layer with gradients in bf16, searched once for all tests of it. */
+static struct graph *narrow;
+static struct portfolio *narrow_plans;
+
+static int make_narrow(void **state)
+{
+    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
+    (void)state;
+    narrow = model_stdit_shape(&shape, &machine_cuda);
+    return portfolio_build(narrow, &narrow_plans);
+}
+
+static int free_narrow(void **state)
+{
+    (void)state;
+    portfolio_free(narrow_plans);
+    graph_free(narrow);
+    return 0;
+}
+
+static int plan_for(const struct graph *g, const struct machine *m, const struct budgets *b,
+                    struct plan **p, char message[CKPT_MESSAGE])
+{
+    return g == narrow ? portfolio_plan(narrow_plans, m, b, 0, p, message)
+                       : plan_make(g, m, b, 0, p, message);
+}
+
 static struct plan *make(const struct graph *g, int64_t device, int64_t host, int64_t nvme)
 {
     char message[CKPT_MESSAGE];
     struct budgets b = {.device = device, .host = host, .nvme = nvme};
     struct plan *p;
-    if (plan_make(g, &machine, &b, 0, &p, message))
+    if (plan_for(g, &machine, &b, &p, message))
         fail_msg("no plan: %s", message);
     if (plan_check(g, p, message))
         fail_msg("plan_check: %s", message);
@@ -67,7 +94,8 @@ static struct fixture fixture(int64_t host, int64_t nvme)
 static void done(struct fixture *f)
 {
     plan_free(f->p);
-    graph_free(f->g);
+    if (f->g != narrow)
+        graph_free(f->g);
 }
 
 static void expect_fault(struct fixture *f, const char *what)
@@ -455,8 +483,7 @@ static bool runs_again(bool late)
 static void test_gradients_in_values(void **state)
 {
     (void)state;
-    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
-    struct graph *g = model_stdit_shape(&shape, &machine_cuda);
+    const struct graph *g = narrow;
     struct plan *all = make(g, INT64_MAX, 0, 0), *least = make(g, all->min_budget, 0, 0);
     struct plan *parked = make(g, all->persistent / 3, INT64_C(1) << 40, 0);
     bool *written = calloc((size_t)g->n_storages, sizeof(*written));
@@ -478,7 +505,6 @@ static void test_gradients_in_values(void **state)
     plan_free(all);
     plan_free(least);
     plan_free(parked);
-    graph_free(g);
 }
 
 /* Seconds in which copies in run from both tiers. */
@@ -501,8 +527,7 @@ static double both_come(const struct plan *p)
 static void test_two_lines(void **state)
 {
     (void)state;
-    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
-    struct graph *g = model_stdit_shape(&shape, &machine_cuda);
+    const struct graph *g = narrow;
     int64_t device = 0;
     for (int32_t s = 0; s < g->n_storages; s++)
         device += g->storages[s].persistent ? g->storages[s].bytes / 3 : 0;
@@ -512,7 +537,6 @@ static void test_two_lines(void **state)
     assert_true(both->seconds < file->seconds * 0.6);
     plan_free(file);
     plan_free(both);
-    graph_free(g);
 }
 
 /* ---- updates on the host --------------------------------------------------------------------- */
@@ -520,15 +544,14 @@ static void test_two_lines(void **state)
 /* State by state half as large as what fits, on a machine whose host updates fast. */
 static struct fixture hosted(void)
 {
-    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
-    struct fixture f = {.g = model_stdit_shape(&shape, &machine_cuda)};
+    struct fixture f = {.g = narrow};
     struct machine fast = machine;
     struct budgets b = {.host = INT64_C(1) << 40};
     char message[CKPT_MESSAGE];
     for (int32_t s = 0; s < f.g->n_storages; s++)
         b.device += f.g->storages[s].persistent ? f.g->storages[s].bytes / 2 : 0;
     fast.host_update = 1e11;
-    if (plan_make(f.g, &fast, &b, 0, &f.p, message) || plan_check(f.g, f.p, message))
+    if (plan_for(f.g, &fast, &b, &f.p, message) || plan_check(f.g, f.p, message))
         fail_msg("%s", message);
     return f;
 }
@@ -563,6 +586,27 @@ static void test_updates_on_host(void **state)
     plan_free(again);
     plan_free(without);
     done(&f);
+}
+
+/* Where all fits the host takes updates off the step if that is worth it. */
+static void test_host_declines(void **state)
+{
+    (void)state;
+    struct machine fast = machine_cuda;
+    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
+    struct graph *longer = model_stdit_shape(&shape, &machine_cuda);
+    const struct budgets b = {.device = INT64_C(1) << 40, .host = INT64_C(1) << 40};
+    char message[CKPT_MESSAGE];
+    fast.host_update = 1e13;
+    fast.d2h_both = fast.h2d_both = 1e12;
+    longer->ops[0].seconds += 0.2; /* all updates take a thousandth of that */
+    for (int declines = 0; declines < 2; declines++) {
+        struct plan *p;
+        assert_int_equal(plan_for(declines ? longer : narrow, &fast, &b, &p, message), 0);
+        assert_true((p->n_lodgings == 0) == declines && (p->n_parks == 0) == declines);
+        plan_free(p);
+    }
+    graph_free(longer);
 }
 
 /* The host begins before what it uses is there, does two things at once, or what it makes is copied
@@ -619,7 +663,8 @@ int main(void)
         cmocka_unit_test(test_gradients_in_values),
         cmocka_unit_test(test_two_lines),
         cmocka_unit_test(test_updates_on_host),
+        cmocka_unit_test(test_host_declines),
         cmocka_unit_test(test_host_faults),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_narrow, free_narrow);
 }
