@@ -51,6 +51,11 @@ static void share_link(double link, double drive, double *host, double *file, bo
     *host = both ? link - *file : link;
 }
 
+static double copy_seconds(const struct flow *f, int64_t bytes, double rate)
+{
+    return (double)bytes / rate + f->x->m->copy_overhead;
+}
+
 static void set_lines(struct flow *f)
 {
     struct transfer *x = f->x;
@@ -116,7 +121,7 @@ static void send(struct flow *f, struct line *l, int32_t k)
         if (a->out_step != k)
             return;
         a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
-        a->park.out_end = a->park.out_start + (double)a->bytes / l->out_rate;
+        a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, l->out_rate);
         l->out_free = a->park.out_end;
         f->leaving += a->bytes;
         x->gone[l->outs->items[l->sent]] = false;
@@ -153,7 +158,7 @@ static void bring(struct flow *f, struct line *l, int32_t k)
     struct absence *a = first_coming(f, l);
     a->park.in_step = k;
     a->park.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
-    a->park.in_end = a->park.in_start + (double)a->bytes / l->in_rate;
+    a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, l->in_rate);
     l->in_free = a->park.in_end;
     for (int32_t j = k; j < a->use_step; j++)
         f->x->committed[j] += a->bytes;
@@ -208,7 +213,7 @@ static void send_clip(struct flow *f)
     struct transfer *x = f->x;
     struct line *l = &f->lines[TIER_HOST];
     x->clip_start = fmax(l->out_free, f->now);
-    x->clip_end = x->clip_start + (double)x->g->storages[x->clip].bytes / l->out_rate;
+    x->clip_end = x->clip_start + copy_seconds(f, x->g->storages[x->clip].bytes, l->out_rate);
     l->out_free = x->clip_end;
 }
 
@@ -337,10 +342,10 @@ static double least_seconds(const struct flow *f)
 {
     double least = 0;
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
-        double bytes = 0;
+        double seconds = 0;
         for (int32_t i = 0; i < l->ins->n; i++)
-            bytes += (double)f->x->list[l->ins->items[i]].bytes;
-        least = fmax(least, l->ins->n ? bytes / l->in_rate : 0);
+            seconds += copy_seconds(f, f->x->list[l->ins->items[i]].bytes, l->in_rate);
+        least = fmax(least, seconds);
     }
     return least;
 }

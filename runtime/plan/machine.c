@@ -96,6 +96,7 @@ static const struct member {
     ROW(h2d, MEMBER_RATE),
     ROW(d2h_both, MEMBER_RATE),
     ROW(h2d_both, MEMBER_RATE),
+    {"copy_overhead", MEMBER_TIME, offsetof(struct machine, copy_overhead), true, false},
     ROW(host_bandwidth, MEMBER_RATE),
     {"host_update", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_update), true, false},
     ROW(nvme_read, MEMBER_OPTIONAL_RATE),

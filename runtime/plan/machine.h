@@ -38,6 +38,7 @@ struct machine {
     double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
     double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
     double d2h_both, h2d_both;         /* and while the other one runs too */
+    double copy_overhead;              /* what each of them takes beside its bytes, s */
     double host_bandwidth;             /* host memory, B/s (read + write) */
     double host_update;                /* AdamW on the host, B/s (read + write), while copies run;
                                         * 0: not known */

@@ -539,6 +539,31 @@ static void test_two_lines(void **state)
     plan_free(both);
 }
 
+/* A copy takes its bytes and what each copy takes. */
+static void test_copy_overhead(void **state)
+{
+    (void)state;
+    struct machine slow = machine;
+    struct budgets b = {.host = INT64_C(1) << 40};
+    struct plan *p, *other;
+    char message[CKPT_MESSAGE];
+    slow.copy_overhead = 2e-3;
+    for (int32_t s = 0; s < narrow->n_storages; s++)
+        b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
+    assert_int_equal(plan_for(narrow, &machine, &b, &other, message), 0);
+    assert_int_equal(plan_for(narrow, &slow, &b, &p, message), 0);
+    assert_int_equal(plan_check(narrow, p, message), 0);
+    assert_true(p->n_parks > 0 && p->seconds > other->seconds);
+    for (int32_t i = 0; i < p->n_parks; i++) {
+        const struct plan_park *k = &p->parks[i];
+        double least = (double)narrow->storages[k->storage].bytes / 1e9 + 2e-3;
+        assert_true(k->in_end - k->in_start >= least * (1 - 1e-9));
+        assert_true(k->clean || k->out_end - k->out_start >= least * (1 - 1e-9));
+    }
+    plan_free(other);
+    plan_free(p);
+}
+
 /* ---- updates on the host --------------------------------------------------------------------- */
 
 /* State by state half as large as what fits, on a machine whose host updates fast. */
@@ -662,6 +687,7 @@ int main(void)
         cmocka_unit_test(test_absences),
         cmocka_unit_test(test_gradients_in_values),
         cmocka_unit_test(test_two_lines),
+        cmocka_unit_test(test_copy_overhead),
         cmocka_unit_test(test_updates_on_host),
         cmocka_unit_test(test_host_declines),
         cmocka_unit_test(test_host_faults),
