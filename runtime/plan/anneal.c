@@ -1,27 +1,30 @@
 /*
  * Annealing: a schedule is changed at random places, one touch at a time, for one target of bytes
  * after the other.  What is above the target has a price, so that the way may lead through
- * schedules that do not fit.  Random is a fixed sequence, and work is counted, not timed.
+ * schedules that do not fit; it rises while the heat falls.  Random is a fixed sequence, and work
+ * is counted, not timed.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "plan/stages.h"
 
-#define TARGETS 96  /* in a pass: neighbours differ by as large a part */
+#define TARGETS 100 /* in a pass: neighbours differ by as large a part */
 #define PASSES  3   /* each between the targets of the one before, and colder */
 #define BELOW   0.9 /* of the smallest load known: the last target */
-#define ROUND   64  /* moves between two looks at the price */
+#define ROUND   64  /* moves between two changes of heat and price */
 #define LEAST   64  /* moves an op that are worth to begin with a target */
+#define LISTED  8   /* times that the largest storage is listed */
+#define DEAREST 30  /* in the end what is above the target costs so many times as much */
 
 struct annealer {
     struct portfolio *pf;
     struct stages *x;
     int32_t *hold;
-    int32_t *storages; /* those that a move can change */
+    int32_t *storages; /* those that a move can change, large ones several times */
     int32_t n_storages;
     uint64_t random;
     double price, cheapest; /* seconds for a byte above the target in a stage */
-    double heat;            /* seconds */
+    double heat, hottest;   /* seconds */
 };
 
 static uint32_t draw(struct annealer *a, uint32_t n)
@@ -60,6 +63,21 @@ static int keep(struct annealer *a)
     return rc < 0 ? rc : 0;
 }
 
+/* A stage between two others, half of the time one that touches what s is made of: to make s there
+ * may spare what else was kept for it. */
+static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t to)
+{
+    const struct program *p = a->pf->p;
+    const struct graph_op *o = &p->g->ops[p->writers[p->writer_start[s]]];
+    int32_t any = from + 1 + (int32_t)draw(a, (uint32_t)(to - from - 1));
+    if (o->n_reads == 0 || draw(a, 2) == 0)
+        return any;
+    int32_t read = p->g->refs[o->reads + (int32_t)draw(a, (uint32_t)o->n_reads)];
+    const struct life *l = &a->x->lives[read];
+    int32_t first = life_find(l, from + 1), n = life_find(l, to) - first;
+    return n > 0 ? touch_stage(l, first + (int32_t)draw(a, (uint32_t)n)) : any;
+}
+
 static void move(struct annealer *a)
 {
     int32_t s = a->storages[draw(a, (uint32_t)a->n_storages)];
@@ -68,19 +86,19 @@ static void move(struct annealer *a)
     if (stages_fixed(a->x, s, i))
         return;
     int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
+    if (to - from == 1 && touch_kept(l, i) && draw(a, 8) > 0)
+        return; /* dropped it would be gone for no stage at all */
     if (to - from > 1 && draw(a, 6) == 0)
-        stages_shift(a->x, s, i, from + 1 + (int32_t)draw(a, (uint32_t)(to - from - 1)));
+        stages_shift(a->x, s, i, choose_stage(a, s, from, to));
     else
         stages_toggle(a->x, s, i);
 }
 
-/* Dearer as long as the schedule does not fit, cheaper while it does. */
-static void change_price(struct annealer *a)
+/* Hot and cheap at first, so that large storages may go and come back above the target. */
+static void cool(struct annealer *a, double left)
 {
-    if (a->x->excess > 0)
-        a->price *= 1.25;
-    else if (a->price > a->cheapest)
-        a->price /= 1.25;
+    a->heat = a->hottest * left * left * left;
+    a->price = a->cheapest / (left * left + 1. / DEAREST);
 }
 
 static int anneal(struct annealer *a, int64_t work)
@@ -91,14 +109,14 @@ static int anneal(struct annealer *a, int64_t work)
     for (int32_t n = 1; x->work < end && !rc; n++) {
         double left = (double)(end - x->work) / (double)work;
         if (n % ROUND == 0)
-            change_price(a);
+            cool(a, left);
         double before = cost(a);
         move(a);
         x->work++;
         if (x->failed)
             return CKPT_ENOMEM;
         double more = cost(a) - before;
-        if (more > 0 && more > a->heat * left * left * draw_patience(a)) {
+        if (more > 0 && more > a->heat * draw_patience(a)) {
             stages_undo(x);
             continue;
         }
@@ -123,8 +141,9 @@ static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
     if (rc)
         return rc;
     stages_aim(a->x, target);
-    a->price = a->cheapest = 3 * slope / p->g->n_micro;
-    a->heat = heat * p->seconds / p->g->n_micro / p->g->n_ops;
+    a->cheapest = slope / p->g->n_micro;
+    a->hottest = heat * p->seconds / p->g->n_micro / p->g->n_ops;
+    cool(a, 1);
     return anneal(a, work);
 }
 
@@ -148,24 +167,39 @@ static int run(struct annealer *a, int64_t work)
     return rc;
 }
 
+/* How often to list what has so many bytes: by the square root of its share of the most. */
+static int32_t listings(int64_t bytes, int64_t most)
+{
+    const double all = LISTED - 1;
+    int32_t n = 1;
+    while (n < LISTED && (double)n * n * (double)most <= all * all * (double)bytes)
+        n++;
+    return n;
+}
+
 static void list_storages(struct annealer *a)
 {
     const struct program *p = a->pf->p;
+    const struct graph_storage *all = p->g->storages;
+    int64_t most = 0;
+    for (int32_t s = 0; s < p->g->n_storages; s++)
+        most = p->droppable[s] ? max_i64(most, all[s].bytes) : most;
     for (int32_t s = 0; s < p->g->n_storages; s++)
         if (p->droppable[s] && p->last_use[s] > p->position[s])
-            a->storages[a->n_storages++] = s;
+            for (int32_t k = listings(all[s].bytes, most); k > 0; k--)
+                a->storages[a->n_storages++] = s;
 }
 
 int portfolio_anneal(struct portfolio *pf, int64_t work)
 {
-    struct annealer a = {.pf = pf, .random = 1};
+    struct annealer a = {.pf = pf, .random = 3};
     size_t n = (size_t)pf->p->g->n_storages + 1;
     work -= simulator_work(pf->sim);
     if (work < LEAST * (int64_t)pf->p->g->n_ops)
         return 0;
     int rc = stages_new(pf->p, &a.x);
     a.hold = malloc(n * sizeof(*a.hold));
-    a.storages = malloc(n * sizeof(*a.storages));
+    a.storages = malloc(LISTED * n * sizeof(*a.storages));
     if (!a.hold || !a.storages)
         rc = CKPT_ENOMEM;
     if (!rc) {

@@ -24,8 +24,11 @@ static struct effort effort_for(const struct graph *g)
         return (struct effort){5 * million / 2, 7 * million, 0, 0, 0, 0};
     if (g->n_ops > LARGE)
         return (struct effort){million, 12 * million, 0, 0, 0, 0};
-    int64_t all = g->n_ops <= SMALL ? 80000 * (int64_t)g->n_ops
-                                    : min_i64(60000 * (int64_t)g->n_ops, 16 * million);
+    int64_t all = min_i64(60000 * (int64_t)g->n_ops, 16 * million);
+    if (g->n_ops > SMALL)
+        return (struct effort){all / 8,      all / 4,      all * 5 / 16,
+                               all * 6 / 16, all * 7 / 16, all * 24 / 16};
+    all = 80000 * (int64_t)g->n_ops;
     return (struct effort){all / 8,      all * 5 / 16,  all / 2,
                            all * 9 / 16, all * 10 / 16, all * 20 / 16};
 }

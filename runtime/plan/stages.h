@@ -29,6 +29,9 @@ static inline bool touch_kept(const struct life *l, int32_t i)
     return l->data[i] & 1;
 }
 
+/* The first touch at stage t or behind it. */
+int32_t life_find(const struct life *l, int32_t t);
+
 struct stages {
     const struct program *p;
     struct life *lives;     /* of storages that are neither persistent nor carried */

@@ -62,8 +62,6 @@ static inline int64_t stages_above(const struct stages *x, int64_t bytes)
     return bytes > x->target ? bytes - x->target : 0;
 }
 
-/* The first touch at stage t or behind it. */
-int32_t life_find(const struct life *l, int32_t t);
 /* The journal: a life or a stage about to change, as it is. */
 void stages_save_life(struct stages *x, int32_t s);
 void stages_save(struct stages *x, int32_t t);
