@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "plan/graph_file.h"
 #include "plan/models.h"
 #include "plan/optima.h"
 #include "bench_plan.h"
@@ -44,14 +45,20 @@ static void fail(const char *what, const char *message)
     exit(1);
 }
 
+static const char *machine_path(void)
+{
+    static char path[2048];
+    const char *srcdir = getenv("srcdir");
+    snprintf(path, sizeof(path), "%s/machines/h200-141.json", srcdir ? srcdir : ".");
+    return path;
+}
+
 static struct machine read_machine(void)
 {
     struct machine m;
-    char path[4096], message[CKPT_MESSAGE];
-    const char *srcdir = getenv("srcdir");
-    snprintf(path, sizeof(path), "%s/machines/h200-141.json", srcdir ? srcdir : ".");
-    if (machine_read(path, &m, message))
-        fail(path, message);
+    char message[CKPT_MESSAGE];
+    if (machine_read(machine_path(), &m, message))
+        fail(machine_path(), message);
     return m;
 }
 
@@ -188,6 +195,39 @@ static void bench_shape(const char *what, struct stdit_shape shape, const struct
     graph_free(g);
 }
 
+/* The step of XL/2 that the trainer records with these options. */
+static struct graph *record_trainer(const char *options, const struct machine *m)
+{
+    char path[] = "/tmp/bench_plan.XXXXXX", command[4096], message[CKPT_MESSAGE];
+    struct graph *g;
+    int fd = mkstemp(path);
+    if (fd < 0)
+        fail("stdit-train", "no file for its graph");
+    close(fd);
+    snprintf(command, sizeof(command),
+             "./stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 %s --plan-only --machine "
+             "%s --vram 141G --graph-out %s >/dev/null",
+             options, machine_path(), path);
+    if (system(command) || graph_read(path, &g, message))
+        fail(command, "no graph");
+    unlink(path);
+    graph_price(g, m);
+    return g;
+}
+
+/* Budgets of the whole process. */
+static void bench_trainer(const char *name, const char *options, const struct machine *m)
+{
+    const int64_t gib = INT64_C(1) << 30;
+    struct graph *g = record_trainer(options, m);
+    char what[64];
+    snprintf(what, sizeof(what), "%s, 26G", name);
+    bench_ratio(what, g, m, 26 * gib - m->process, 0, 1.15);
+    snprintf(what, sizeof(what), "%s, 24G + 64G", name);
+    bench_ratio(what, g, m, 24 * gib - m->process, 64 * gib, 1.15);
+    graph_free(g);
+}
+
 static void bench_stdit(const struct machine *m)
 {
     const struct stdit_shape plain = {.tokens = STDIT_TOKENS};
@@ -195,10 +235,14 @@ static void bench_stdit(const struct machine *m)
     const struct stdit_shape narrow = {.tokens = STDIT_TOKENS, .narrow = true};
     const struct stdit_shape narrow_ema = {.tokens = STDIT_TOKENS, .ema = true, .narrow = true};
     const struct stdit_shape longer = {.tokens = 54000, .narrow = true};
-    bench_shape("XL/2, 26G", ema, m, 26, 0, 1.15);
+    printf("as stdit-train records it, --grad-dtype bf16\n");
+    bench_trainer("XL/2 without EMA", "--grad-dtype bf16 --ema-decay 0", m);
+    bench_trainer("XL/2 with EMA", "--grad-dtype bf16", m);
+    printf("unfused ops, no context, gradients of their own, in fp32\n");
+    bench_shape("XL/2 with EMA, 26G", ema, m, 26, 0, 1.15);
     bench_shape("XL/2 without EMA, 26G", plain, m, 26, 0, 1.15);
-    printf("gradients in bf16, 64G of host memory\n");
-    bench_shape("XL/2, 24G", narrow_ema, m, 24, 64, 1.15);
+    printf("the same in bf16, 64G of host memory\n");
+    bench_shape("XL/2 with EMA, 24G", narrow_ema, m, 24, 64, 1.15);
     bench_shape("XL/2 without EMA, 24G", narrow, m, 24, 64, 1.15);
     bench_shape("XL/2 without EMA, 16G", narrow, m, 16, 64, 1.35);
     bench_shape("XL/2 without EMA, 12G", narrow, m, 12, 64, 1.8);
