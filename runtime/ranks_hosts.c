@@ -149,8 +149,14 @@ static void print_nodes(const ckpt *c, FILE *f)
 {
     const struct rank_place *first = &c->places[c->seats[0]];
     fprintf(f, "NUMA nodes%s ", c->hosts > 1 ? " of the first host" : "");
-    for (int s = 0; s < c->ranks && c->places[c->seats[s]].host == first->host; s++)
-        fprintf(f, "%s%d", s ? "," : "", (int)c->places[c->seats[s]].node);
+    for (int s = 0; s < c->ranks && c->places[c->seats[s]].host == first->host; s++) {
+        int32_t node = c->places[c->seats[s]].node;
+        fputs(s ? "," : "", f);
+        if (node < 0)
+            fputc('?', f);
+        else
+            fprintf(f, "%d", (int)node);
+    }
 }
 
 void ranks_print_places(const ckpt *c, FILE *f)
