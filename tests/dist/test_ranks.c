@@ -147,7 +147,7 @@ static void test_kept_or_dropped(void **state)
     assert_int_equal(any.info[0].planned_peak, kept.info[0].planned_peak);
     int64_t smallest = any.info[0].min_budget, whole = kept.info[0].min_budget;
     int32_t most = gathers_at(0, smallest, whole, &least);
-    int32_t mixed = gathers_at(600, smallest, whole, &some);
+    int32_t mixed = gathers_at(800, smallest, whole, &some);
     assert_true(most >= 2 * kept.n_buckets - 1);
     assert_true(mixed < most && mixed > kept.n_buckets);
     assert_true(least >= some && some >= any.info[0].step_seconds);
