@@ -18,9 +18,9 @@
 #define COARSE     4         /* every so many of them in any case */
 #define MOST_EVERY 3         /* narrow cuts a block may have */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
-/* Tables of a chain, the first for a quarter of the bytes: there rounding up in every block counts.
- */
-#define SCALES 2
+/* Tables of a chain, each for half the bytes of the next: the fewer bytes, the more it counts that
+ * every block is rounded up. */
+#define SCALES 3
 
 struct table {
     int64_t unit;    /* bytes of a slot */
@@ -221,7 +221,7 @@ static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t s
         for (int k = SCALES - 1; k >= 0 && !rc; k--) {
             if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
                 return 0;
-            rc = try_budget(t, most / (k ? 4 : 1) * i / (BUDGETS - 1), rank);
+            rc = try_budget(t, (most >> k) * i / (BUDGETS - 1), rank);
         }
     return rc;
 }
@@ -255,7 +255,7 @@ static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
     int64_t most = pf->options.data[pf->n - 1].load;
     int rc = build_fronts(t, c, work);
     for (int k = 0; k < SCALES && !rc; k++) {
-        c->tables[k].unit = most / (k ? 1 : 4) / (c->slots - c->chain->n - 2) + 1;
+        c->tables[k].unit = (most >> (SCALES - 1 - k)) / (c->slots - c->chain->n - 2) + 1;
         rc = fill_table(c, &c->tables[k]);
     }
     return rc;
@@ -265,7 +265,7 @@ static int run(struct cuttings *t, int64_t work)
 {
     struct portfolio *pf = t->pf;
     int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
-    int64_t end = now + (work - now) / 3 * 2;
+    int64_t end = now + (work - now) / 4 * 3;
     int rc = levels_build(pf->p, &t->levels);
     for (int32_t every = MOST_EVERY; every > 0; every--)
         for (int32_t first = 0; first < every && !rc; first++)
