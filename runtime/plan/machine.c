@@ -234,16 +234,6 @@ void machine_sort_costs(struct machine_cost *costs, int32_t n)
     qsort(costs, (size_t)n, sizeof(*costs), compare_costs);
 }
 
-/* A name out of the file, fit for a sentence: a terminal must not obey what is written in it. */
-static const char *shown(const char *name, char dst[64])
-{
-    int n = 0;
-    for (; name[n] && n < 63; n++)
-        dst[n] = (unsigned char)name[n] < 0x20 || name[n] == 0x7f ? '?' : name[n];
-    dst[n] = 0;
-    return dst;
-}
-
 /* {"00f1...": seconds, ...} */
 static void get_costs(struct reader *r, const json_t *root, struct machine *m)
 {
@@ -264,7 +254,7 @@ static void get_costs(struct reader *r, const json_t *root, struct machine *m)
         double seconds = json_is_number(value) ? json_number_value(value) : NAN;
         if (strlen(key) != 16 || strspn(key, "0123456789abcdef") != 16)
             fail(r, CKPT_EFORMAT, "\"costs\" has the key \"%s\", expected 16 hex digits",
-                 shown(key, text));
+                 text_shown(key, text, sizeof text));
         else if (!(seconds >= 0 && seconds <= 1e9))
             fail(r, CKPT_EFORMAT, "the cost of op %s must be a time from 0 to 1e9 seconds", key);
         else
@@ -311,7 +301,8 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
     }
     for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
         if (!is_known(json_object_iter_key(at)))
-            fail(r, CKPT_EFORMAT, "unknown member \"%s\"", shown(json_object_iter_key(at), text));
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"",
+                 text_shown(json_object_iter_key(at), text, sizeof text));
     get_text(r, root, "name", m->name, sizeof(m->name));
     get_text(r, root, "source", m->source, sizeof(m->source));
     const json_t *estimate = get(r, root, "estimate");
@@ -403,7 +394,8 @@ static void get_links(struct reader *r, json_t *root, struct machine *m)
         fail(r, CKPT_EFORMAT, "this is no link file: \"format\" must be \"%s\"", LINKS_FORMAT);
     for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
         if (!is_link(json_object_iter_key(at)))
-            fail(r, CKPT_EFORMAT, "unknown member \"%s\"", shown(json_object_iter_key(at), text));
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"",
+                 text_shown(json_object_iter_key(at), text, sizeof text));
     for (size_t i = 0; i < N_MEMBERS; i++)
         if (members[i].of_links)
             get_member(r, root, &members[i], m);
@@ -412,6 +404,7 @@ static void get_links(struct reader *r, json_t *root, struct machine *m)
 static json_t *load(struct reader *r)
 {
     json_error_t error;
+    char text[JSON_ERROR_TEXT_LENGTH];
     r->message[0] = '\0';
     FILE *f = fopen(r->path, "r");
     if (!f) {
@@ -421,7 +414,8 @@ static json_t *load(struct reader *r)
     json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
     fclose(f);
     if (!root)
-        fail(r, CKPT_EFORMAT, "line %d is not JSON: %.160s", error.line, error.text);
+        fail(r, CKPT_EFORMAT, "line %d is not JSON: %s", error.line,
+             text_shown(error.text, text, sizeof text));
     return root;
 }
 

@@ -175,6 +175,7 @@ static int parse_entries(ckpt_file *f)
 int file_parse_header(ckpt_file *f, const char *text, int64_t n)
 {
     json_error_t error;
+    char why[JSON_ERROR_TEXT_LENGTH];
 
     if (n == 0 || text[0] != '{')
         return file_bad(f, "the header does not begin with '{'");
@@ -182,8 +183,8 @@ int file_parse_header(ckpt_file *f, const char *text, int64_t n)
     if (!f->header && json_error_code(&error) == json_error_out_of_memory)
         return error_set(CKPT_ENOMEM, "%s: no memory to parse the header", f->path);
     if (!f->header)
-        return file_bad(f, "the header is not valid JSON: %s, at byte %d", error.text,
-                        error.position);
+        return file_bad(f, "the header is not valid JSON: %s, at byte %d",
+                        text_shown(error.text, why, sizeof why), error.position);
     f->tensors = calloc(json_object_size(f->header) + 1, sizeof(f->tensors[0]));
     if (!f->tensors)
         return error_set(CKPT_ENOMEM, "%s: no memory for the list of tensors", f->path);
