@@ -24,6 +24,14 @@ uint64_t hash_mix(uint64_t h, int64_t value)
     return h;
 }
 
+uint64_t hash_text(const char *text)
+{
+    uint64_t h = HASH_START;
+    for (; *text; text++)
+        h = hash_mix(h, (unsigned char)*text);
+    return h;
+}
+
 double clock_seconds(void)
 {
     struct timespec t;

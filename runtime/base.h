@@ -44,12 +44,15 @@ const char *error_get(void);
  */
 #define HASH_START UINT64_C(14695981039346656037)
 uint64_t hash_mix(uint64_t h, int64_t value);
+/* From the start on, over the characters of a text. */
+uint64_t hash_text(const char *text);
 
 /* Seconds of a clock that only goes forward; where it starts means nothing. */
 double clock_seconds(void);
 
 /* The middle one of n > 0 values, which are sorted for it. */
 double median_of(double *values, int32_t n);
+
 /* Text out of a file as it fits a sentence of one line, in dst, which is returned: a terminal must
  * not obey what is written there. */
 const char *text_shown(const char *text, char *dst, size_t size);

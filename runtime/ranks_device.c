@@ -11,14 +11,6 @@ struct seat {
     char gpu[32]; /* its place on the bus, or "" */
 };
 
-static uint64_t hash_text(const char *text)
-{
-    uint64_t h = HASH_START;
-    for (const char *p = text; *p; p++)
-        h = hash_mix(h, *p);
-    return h;
-}
-
 uint64_t ranks_host(void)
 {
     char text[256] = "";

@@ -46,8 +46,7 @@ static const struct ckpt_option table[] = {
     {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
 };
 
-enum { UNSET = -2 }; /* of --frames-2d: -1 is auto */
-enum { NONE = INT32_MIN };
+enum { UNSET = INT32_MIN };
 
 static void help(void)
 {
@@ -197,11 +196,11 @@ static int fill_quantizer(struct vae_options *o)
     o->vq = !strcmp(o->quantizer, "vq");
     if (!o->vq && strcmp(o->quantizer, "kl"))
         return say_fail("--quantizer %s: give kl or vq", o->quantizer);
-    if (!o->vq && (o->codebook != NONE || o->codebook_decay != NONE || o->commitment != NONE))
+    if (!o->vq && (o->codebook != UNSET || o->codebook_decay != UNSET || o->commitment != UNSET))
         return say_fail("--codebook, --codebook-decay and --commitment are for --quantizer vq");
-    o->codebook = o->codebook == NONE ? 1024 : o->codebook;
-    o->codebook_decay = o->codebook_decay == NONE ? 0.99 : o->codebook_decay;
-    o->commitment = o->commitment == NONE ? 0.25 : o->commitment;
+    option_take(&o->codebook, 1024, UNSET);
+    o->codebook_decay = o->codebook_decay == UNSET ? 0.99 : o->codebook_decay;
+    o->commitment = o->commitment == UNSET ? 0.25 : o->commitment;
     if (o->codebook < 1 || o->codebook > 1 << 20)
         return say_fail("--codebook must be 1 to %d", 1 << 20);
     if (o->codebook_decay < 0 || o->codebook_decay >= 1 || o->commitment < 0)
@@ -244,9 +243,9 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
                               .kl_weight = 1e-6,
                               .lpips_weight = 0.1,
                               .quantizer = "kl",
-                              .codebook = NONE,
-                              .codebook_decay = NONE,
-                              .commitment = NONE,
+                              .codebook = UNSET,
+                              .codebook_decay = UNSET,
+                              .commitment = UNSET,
                               .library = CKPT_OPTIONS_INIT};
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||

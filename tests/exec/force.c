@@ -32,14 +32,10 @@ static void find_uses(const struct forcing *x, int32_t s, int32_t first, int32_t
     u->n = 0;
     for (int32_t k = first; k <= last; k++) {
         const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
-        bool touched = false, written = false;
+        bool written = graph_op_writes(x->g, o, s);
         if (x->p->steps[k].on_host)
             continue;
-        for (int32_t j = 0; j < o->n_reads; j++)
-            touched |= x->g->refs[o->reads + j] == s;
-        for (int32_t j = 0; j < o->n_writes; j++)
-            written |= x->g->refs[o->writes + j] == s;
-        if ((touched || written) && u->n < 4096) {
+        if ((written || graph_op_reads(x->g, o, s)) && u->n < 4096) {
             u->step[u->n] = k;
             u->writes[u->n++] = written;
         }
