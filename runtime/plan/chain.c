@@ -172,14 +172,18 @@ static void backtrack(struct cuttings *t, const struct proposal *p)
     }
 }
 
-/* Whether the portfolio has something as fast for less than the table asks, all rounding off. */
+/* Whether the portfolio has something as fast for less than the table asks, all rounding off; or
+ * what took the same seconds, which then is what another table or budget said. */
 static bool is_known(const struct portfolio *pf, const struct proposal *p)
 {
     double seconds = pf->p->seconds + p->seconds;
-    double bytes = 0.97 * (double)(p->slots * p->table->unit);
-    for (int32_t i = 0; i < pf->n && (double)pf->options.data[i].load < bytes; i++)
-        if (pf->options.data[i].seconds <= seconds)
+    double bytes = (double)(p->slots * p->table->unit);
+    for (int32_t i = 0; i < pf->n && (double)pf->options.data[i].load <= bytes; i++) {
+        const struct option *o = &pf->options.data[i];
+        if (o->seconds <= seconds * (1 + 1e-9) &&
+            ((double)o->load < 0.97 * bytes || o->seconds >= seconds * (1 - 1e-9)))
             return true;
+    }
     return false;
 }
 

@@ -9,6 +9,13 @@
 
 #define PRICES 14
 
+/* What a choice of levels came to when it was played; key 0 for none. */
+struct trial {
+    uint64_t key;
+    int rc;
+    struct block_cost cost;
+};
+
 struct search {
     const struct chain *c;
     const struct block *b;
@@ -17,6 +24,10 @@ struct search {
     struct front *f;
     int32_t *hold;
     uint8_t *level;
+    uint64_t key;         /* of the levels */
+    struct trial *trials; /* by their keys: prices change, what was played does not */
+    int64_t room;         /* a power of two */
+    int64_t n_trials;
     double price; /* seconds a kept byte costs */
     double share; /* and of it, one that is alive only while the block runs */
     int64_t work;
@@ -34,9 +45,19 @@ static int32_t storage_at(const struct search *q, int32_t i)
     return q->c->storages[q->b->storage + i];
 }
 
+/* Of a level of a storage; those of all storages in sum tell choices apart, whatever the order in
+ * which they were made. */
+static uint64_t key_of(int32_t i, int32_t level)
+{
+    uint64_t h = ((uint64_t)(uint32_t)i << 8 | (uint32_t)level) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ h >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
+    return h ^ h >> 29;
+}
+
 static void set_level(struct search *q, int32_t i, int32_t level)
 {
     int32_t s = storage_at(q, i);
+    q->key += key_of(i, level) - key_of(i, q->level[i]);
     q->level[i] = (uint8_t)level;
     q->hold[s] = q->levels->holds[q->levels->start[s] + level];
 }
@@ -57,11 +78,52 @@ static bool spent(const struct search *q)
     return simulator_work(q->sim) >= q->work;
 }
 
+static struct trial *find_trial(const struct search *q, uint64_t key)
+{
+    int64_t i = (int64_t)(key & (uint64_t)(q->room - 1));
+    while (q->trials[i].key && q->trials[i].key != key)
+        i = (i + 1) & (q->room - 1);
+    return &q->trials[i];
+}
+
+static int grow(struct search *q)
+{
+    struct search old = *q;
+    q->room = old.room ? 2 * old.room : 1024;
+    q->trials = calloc((size_t)q->room, sizeof(*q->trials));
+    if (!q->trials) {
+        *q = old;
+        return CKPT_ENOMEM;
+    }
+    for (int64_t i = 0; i < old.room; i++)
+        if (old.trials[i].key)
+            *find_trial(q, old.trials[i].key) = old.trials[i];
+    free(old.trials);
+    return 0;
+}
+
+/* Plays the levels, unless that was done before. */
+static int play(struct search *q, struct block_cost *cost)
+{
+    if (2 * q->n_trials >= q->room && grow(q))
+        return CKPT_ENOMEM;
+    struct trial *t = find_trial(q, q->key | 1);
+    if (!t->key) {
+        t->rc = simulate_block(q->sim, q->b, q->hold, &t->cost);
+        if (t->rc < 0)
+            return t->rc;
+        t->key = q->key | 1;
+        q->n_trials++;
+    }
+    *cost = t->cost;
+    return t->rc;
+}
+
 /* Changes one storage after the other as long as that helps. */
 static int descend(struct search *q, struct block_cost *cost)
 {
     bool better = true;
-    int rc = simulate_block(q->sim, q->b, q->hold, cost);
+    int rc = play(q, cost);
     while (better && rc >= 0 && !spent(q)) {
         better = false;
         for (int32_t i = 0; i < q->b->n_storage && rc >= 0; i++) {
@@ -72,7 +134,7 @@ static int descend(struct search *q, struct block_cost *cost)
                 if (k == was)
                     continue;
                 set_level(q, i, k);
-                rc = simulate_block(q->sim, q->b, q->hold, &trial);
+                rc = play(q, &trial);
                 if (!rc && price_of(q, &trial) < price_of(q, cost)) {
                     *cost = trial;
                     was = k;
@@ -116,7 +178,7 @@ static int start_at(struct search *q, int32_t level)
     struct block_cost cost;
     for (int32_t i = 0; i < q->b->n_storage; i++)
         set_level(q, i, is_free(q, i) ? level : 0);
-    int rc = simulate_block(q->sim, q->b, q->hold, &cost);
+    int rc = play(q, &cost);
     return rc ? (rc < 0 ? rc : 0) : add_choice(q, &cost);
 }
 
@@ -174,5 +236,6 @@ int front_build(const struct chain *c, const struct block *b, const struct level
         rc = run(&q);
     free(q.hold);
     free(q.level);
+    free(q.trials);
     return rc;
 }
