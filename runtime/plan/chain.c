@@ -62,6 +62,8 @@ static int find_bases(struct cuttings *t, struct chain *c)
     for (int32_t i = 0; i < p->g->n_storages; i++)
         t->hold[i] = HOLD_ALWAYS;
     int rc = first_step && owner ? simulate(t->pf->sim, t->hold, &s) : CKPT_ENOMEM;
+    if (!rc)
+        rc = schedule_complete(t->pf->sim);
     for (int32_t k = 0; !rc && k < s->n_steps; k++)
         first_step[s->steps.data[k].op] = k;
     for (int32_t n = 0; n < c->n && !rc; n++) {

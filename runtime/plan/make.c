@@ -75,6 +75,8 @@ int option_steps(struct portfolio *pf, const struct option *o, struct plan **out
     struct plan *p = calloc(1, sizeof(*p));
     int rc = p ? simulate(pf->sim, o->hold, &s) : CKPT_ENOMEM;
     if (!rc)
+        rc = schedule_complete(pf->sim);
+    if (!rc)
         rc = copy_schedule(g, s, p);
     if (rc) {
         plan_free(p);

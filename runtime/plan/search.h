@@ -73,8 +73,8 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
     return !g->storages[s].persistent;
 }
 
-/* What a simulation gives: the steps, the stretches of residence (without workspaces and
- * addresses) and the exact peak. */
+/* What a simulation gives: the steps, the stretches of residence (without workspaces, addresses and
+ * what no hold changes) and the exact peak. */
 struct schedule {
     struct {
         struct plan_step *data;
@@ -105,6 +105,8 @@ void simulator_free(struct simulator *m);
  */
 enum { SIMULATE_TOO_LONG = 1 };
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
+/* Adds the other stretches of residence to the last result. */
+int schedule_complete(struct simulator *m);
 /* Steps simulated since the simulator was made: the measure of planning work. */
 int64_t simulator_work(const struct simulator *m);
 /* Work done elsewhere, in steps. */

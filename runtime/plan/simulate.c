@@ -4,12 +4,13 @@
  *
  * A base op whose reads are gone first runs their writers again, and before them the writers of
  * what those read, in program order.  A stretch ends at its last real use, so holding something
- * longer than anybody reads it costs nothing.
+ * longer than anybody reads it costs nothing.  Storages that no hold concerns are steady (steady.h)
+ * and not looked at.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/chain.h"
 #include "plan/spans.h"
+#include "plan/steady.h"
 
 /* An end of a span, listed with the op it is at. */
 struct span_end {
@@ -24,6 +25,9 @@ struct rewrite {
 
 struct simulator {
     const struct program *p;
+    struct steady steady;
+    struct tide program, block; /* the latter of the block played last */
+    struct block last;
     const int32_t *hold;
     struct schedule out;
     int64_t work;
@@ -73,7 +77,39 @@ void simulator_free(struct simulator *m)
     free(m->ends_at);
     free(m->ends.data);
     free(m->out.alive.data);
+    steady_free(&m->steady);
+    tide_free(&m->program);
+    tide_free(&m->block);
     free(m);
+}
+
+/* Behind so many steps no base op begins. */
+static int64_t longest(const struct program *p)
+{
+    return 12 * (int64_t)p->g->n_ops + 1024;
+}
+
+static int find_steady(struct simulator *m)
+{
+    int rc = steady_build(m->p, &m->steady);
+    if (!rc)
+        rc = tide_new(m->p, &m->program);
+    if (!rc)
+        rc = tide_new(m->p, &m->block);
+    if (!rc)
+        tide_of_program(&m->steady, &m->program);
+    return rc;
+}
+
+/* For the longest schedule: the last base op may still run all others again. */
+static int reserve_steps(struct simulator *m)
+{
+    struct schedule *out = &m->out;
+    out->steps.capacity = longest(m->p) + m->p->g->n_ops + 2;
+    out->alive.capacity = out->steps.capacity;
+    out->steps.data = calloc((size_t)out->steps.capacity, sizeof(*out->steps.data));
+    out->alive.data = calloc((size_t)out->alive.capacity, sizeof(*out->alive.data));
+    return out->steps.data && out->alive.data ? 0 : CKPT_ENOMEM;
 }
 
 int simulator_new(const struct program *p, struct simulator **out)
@@ -83,13 +119,15 @@ int simulator_new(const struct program *p, struct simulator **out)
     if (!m)
         return CKPT_ENOMEM;
     m->p = p;
+    m->last.forward = -1;
     m->exists = calloc(n, sizeof(bool));
     m->open = calloc(n, sizeof(int32_t));
     m->pins = calloc(n, sizeof(int32_t));
     m->wanted = calloc(n, sizeof(int32_t));
     m->marked = calloc(n_ops, sizeof(int32_t));
     m->ends_at = malloc(n_ops * sizeof(int32_t));
-    if (!m->exists || !m->open || !m->pins || !m->wanted || !m->marked || !m->ends_at) {
+    if (!m->exists || !m->open || !m->pins || !m->wanted || !m->marked || !m->ends_at ||
+        find_steady(m) || reserve_steps(m)) {
         simulator_free(m);
         return CKPT_ENOMEM;
     }
@@ -128,8 +166,6 @@ static int32_t new_instance(struct simulator *m, int32_t s, int32_t step)
 static void touch(struct simulator *m, int32_t s)
 {
     int32_t step = m->out.n_steps - 1;
-    if (!storage_placed(m->p->g, s))
-        return;
     if (m->open[s] < 0)
         m->open[s] = new_instance(m, s, step);
     if (m->open[s] >= 0)
@@ -139,10 +175,6 @@ static void touch(struct simulator *m, int32_t s)
 static void append_step(struct simulator *m, int32_t op, bool again)
 {
     struct schedule *out = &m->out;
-    if (ARRAY_RESERVE(&out->steps, out->n_steps)) {
-        m->failed = true;
-        return;
-    }
     out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
     if (again)
         out->recompute_seconds += m->p->g->ops[op].seconds;
@@ -200,8 +232,8 @@ static void want(struct simulator *m, int32_t s)
 
 static void want_missing_reads(struct simulator *m, int32_t op)
 {
-    const struct graph_op *o = &m->p->g->ops[op];
-    const int32_t *reads = m->p->g->refs + o->reads;
+    const struct loose_op *o = &m->steady.ops[op];
+    const int32_t *reads = m->steady.refs + o->refs;
     for (int32_t j = 0; j < o->n_reads; j++)
         if (missing(m, reads[j]))
             want(m, reads[j]);
@@ -260,15 +292,15 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
 
 static void run_again(struct simulator *m, int32_t op, int32_t b)
 {
-    const struct graph *g = m->p->g;
-    const struct graph_op *o = &g->ops[op];
+    const struct loose_op *o = &m->steady.ops[op];
+    const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
     append_step(m, op, true);
     for (int32_t j = 0; j < o->n_reads; j++)
-        touch(m, g->refs[o->reads + j]);
+        touch(m, reads[j]);
     for (int32_t j = 0; j < o->n_writes; j++)
-        write_again(m, g->refs[o->writes + j], b);
+        write_again(m, writes[j], b);
     for (int32_t j = 0; j < o->n_reads; j++) {
-        int32_t s = g->refs[o->reads + j];
+        int32_t s = reads[j];
         if (m->wanted[s] == m->batch && m->pins[s] > 0) {
             m->pins[s]--;
             release(m, s, b);
@@ -318,23 +350,23 @@ static void end_spans(struct simulator *m, int32_t b)
 
 static void run_base(struct simulator *m, int32_t b)
 {
-    const struct graph *g = m->p->g;
-    const struct graph_op *o = &g->ops[b];
-    remake(m, b);
+    const struct loose_op *o = &m->steady.ops[b];
+    const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
+    if (o->n_reads + o->n_writes > 0 || m->ends_at[b] >= 0)
+        remake(m, b);
     append_step(m, b, false);
     for (int32_t j = 0; j < o->n_reads; j++)
-        touch(m, g->refs[o->reads + j]);
+        touch(m, reads[j]);
     for (int32_t j = 0; j < o->n_writes; j++) {
-        touch(m, g->refs[o->writes + j]);
-        m->exists[g->refs[o->writes + j]] = true;
+        touch(m, writes[j]);
+        m->exists[writes[j]] = true;
     }
     for (int32_t j = 0; j < o->n_reads; j++) {
-        int32_t s = g->refs[o->reads + j];
-        m->pins[s] = 0;
-        release(m, s, b);
+        m->pins[reads[j]] = 0;
+        release(m, reads[j], b);
     }
     for (int32_t j = 0; j < o->n_writes; j++)
-        release(m, g->refs[o->writes + j], b);
+        release(m, writes[j], b);
     end_spans(m, b);
 }
 
@@ -382,7 +414,7 @@ static void start(struct simulator *m)
     memset(m->exists, 0, (size_t)g->n_storages * sizeof(bool));
     memset(m->pins, 0, (size_t)g->n_storages * sizeof(int32_t));
     for (int32_t s = 0; s < g->n_storages; s++) {
-        bool from_start = g->storages[s].carried && !g->storages[s].persistent;
+        bool from_start = g->storages[s].carried && storage_placed(g, s) && !m->steady.is[s];
         m->open[s] = from_start && m->p->last_use[s] >= 0 ? new_instance(m, s, 0) : -1;
     }
 }
@@ -408,26 +440,31 @@ static void settle_carried(struct simulator *m)
     }
 }
 
-static void measure(struct simulator *m)
+/* Counts the bytes of what has instances, as differences. */
+static void count_instances(struct schedule *out, const struct graph *g)
 {
-    const struct graph *g = m->p->g;
-    struct schedule *out = &m->out;
-    if (ARRAY_RESERVE(&out->alive, out->n_steps)) {
-        m->failed = true;
-        return;
-    }
-    int64_t *alive = out->alive.data, now = 0;
+    int64_t *alive = out->alive.data;
     memset(alive, 0, ((size_t)out->n_steps + 1) * sizeof(*alive));
     for (int32_t j = 0; j < out->n_instances; j++) {
         const struct plan_instance *i = &out->instances.data[j];
         alive[i->first] += g->storages[i->storage].bytes;
         alive[i->last + 1] -= g->storages[i->storage].bytes;
     }
+}
+
+static void measure(struct simulator *m)
+{
+    const struct graph *g = m->p->g;
+    struct schedule *out = &m->out;
+    int64_t *alive = out->alive.data, now = 0;
+    count_instances(out, g);
     out->load = 0;
     out->peak_step = 0;
     for (int32_t k = 0; k < out->n_steps; k++) {
-        now += alive[k];
-        int64_t with = now + g->ops[out->steps.data[k].op].workspace;
+        struct plan_step s = out->steps.data[k];
+        now += alive[k] + (s.again ? 0 : m->program.rise[s.op]);
+        int64_t with = now + g->ops[s.op].workspace;
+        now -= s.again ? 0 : m->program.fall[s.op];
         alive[k] = with;
         if (with > out->load) {
             out->load = with;
@@ -439,16 +476,16 @@ static void measure(struct simulator *m)
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result)
 {
     const struct graph *g = m->p->g;
-    int64_t longest = 12 * (int64_t)g->n_ops + 1024;
+    int64_t most = longest(m->p);
     m->hold = hold;
     start(m);
-    for (int32_t b = 0; b < g->n_ops && !m->failed && m->out.n_steps <= longest; b++) {
+    for (int32_t b = 0; b < g->n_ops && !m->failed && m->out.n_steps <= most; b++) {
         if (b == g->n_body)
             m->out.n_body = m->out.n_steps;
         run_base(m, b);
     }
     m->work += m->out.n_steps;
-    if (!m->failed && m->out.n_steps > longest)
+    if (!m->failed && m->out.n_steps > most)
         return SIMULATE_TOO_LONG;
     if (g->n_body == g->n_ops)
         m->out.n_body = m->out.n_steps;
@@ -461,15 +498,33 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
     return m->failed ? CKPT_ENOMEM : 0;
 }
 
+int schedule_complete(struct simulator *m)
+{
+    struct schedule *out = &m->out;
+    int32_t *step_of = malloc(((size_t)m->p->g->n_ops + 1) * sizeof(*step_of)), first, last;
+    if (!step_of)
+        return CKPT_ENOMEM;
+    for (int32_t k = 0; k < out->n_steps; k++)
+        if (!out->steps.data[k].again)
+            step_of[out->steps.data[k].op] = k;
+    for (int32_t s = 0; s < m->p->g->n_storages && !m->failed; s++)
+        if (steady_stay(&m->steady, s, &first, &last)) {
+            int32_t i = new_instance(m, s, step_of[first]);
+            if (i >= 0)
+                out->instances.data[i].last = step_of[last];
+        }
+    free(step_of);
+    return m->failed ? CKPT_ENOMEM : 0;
+}
+
 /* As if the program up to the block had run and kept everything, which costs nothing here. */
 static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
 {
     const struct program *p = m->p;
     for (int32_t i = from; i < to; i++) {
-        const struct graph_op *o = &p->g->ops[i];
-        const int32_t *refs = p->g->refs;
+        const struct loose_op *o = &m->steady.ops[i];
         for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
-            int32_t s = j < o->n_reads ? refs[o->reads + j] : refs[o->writes + j - o->n_reads];
+            int32_t s = m->steady.refs[o->refs + j];
             m->exists[s] = p->position[s] < b->forward || p->position[s] >= b->forward_end;
             m->pins[s] = 0;
             m->open[s] = -1;
@@ -494,10 +549,6 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
 {
     struct schedule *out = &m->out;
     int64_t now = 0;
-    if (ARRAY_RESERVE(&out->alive, out->n_steps)) {
-        m->failed = true;
-        return;
-    }
     memset(out->alive.data, 0, ((size_t)out->n_steps + 1) * sizeof(*out->alive.data));
     for (int32_t j = 0; j < out->n_instances; j++) {
         const struct plan_instance *i = &out->instances.data[j];
@@ -511,11 +562,23 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
             cost->kept += bytes;
     }
     for (int32_t k = 0; k < out->n_steps; k++) {
-        now += out->alive.data[k];
-        int64_t with = now + m->p->g->ops[out->steps.data[k].op].workspace;
+        struct plan_step s = out->steps.data[k];
+        now += out->alive.data[k] + (s.again ? 0 : m->block.rise[s.op]);
+        int64_t with = now + m->p->g->ops[s.op].workspace;
+        now -= s.again ? 0 : m->block.fall[s.op];
         int64_t *most = k < turn ? &cost->forward : &cost->backward;
         *most = max_i64(*most, with);
     }
+}
+
+/* Fills the tide, unless it is that of the block. */
+static void turn_tide(struct simulator *m, const struct block *b)
+{
+    if (m->last.forward == b->forward && m->last.forward_end == b->forward_end &&
+        m->last.backward == b->backward && m->last.backward_end == b->backward_end)
+        return;
+    tide_of_block(&m->steady, b, &m->block);
+    m->last = *b;
 }
 
 int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
@@ -529,6 +592,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
     out->recompute_seconds = 0;
     clear_ends(m);
+    turn_tide(m, b);
     start_block(m, b, b->forward, b->forward_end);
     start_block(m, b, b->backward, b->backward_end);
     for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)
