@@ -21,18 +21,19 @@
 /* Tables of a chain, each for half the bytes of the next: the fewer bytes, the more it counts that
  * every block is rounded up. */
 #define SCALES 3
+/* Slots that are looked at together. */
+#define STRIDE 32
 
 struct table {
-    int64_t unit;    /* bytes of a slot */
-    double *least;   /* [slots + 1] */
-    uint8_t *chosen; /* [blocks][slots + 1] */
+    int64_t unit; /* bytes of a slot */
+    float *least; /* [blocks + 1][slots]: seconds of the blocks from one on; those of none are 0 */
 };
 
 /* One way to cut the forward pass. */
 struct cutting {
     struct chain *chain;
     struct front *fronts; /* per class */
-    int32_t slots;
+    int32_t slots;        /* a multiple of STRIDE */
     struct table tables[SCALES];
 };
 
@@ -42,6 +43,7 @@ struct cuttings {
     struct cutting list[CHAINS];
     int32_t n;
     int32_t *hold;
+    const struct choice **chosen; /* per block */
 };
 
 /* What a table says about a budget. */
@@ -109,68 +111,107 @@ static int64_t slots_of(const struct table *t, int64_t bytes)
     return (max_i64(bytes, 0) + t->unit - 1) / t->unit;
 }
 
-static uint8_t *chosen_by(const struct cutting *c, const struct table *t, int32_t n)
+static float *row_of(const struct cutting *c, const struct table *t, int32_t n)
 {
-    return t->chosen + (size_t)n * ((size_t)c->slots + 1);
+    return t->least + (size_t)n * (size_t)c->slots;
+}
+
+/* What a choice of block n keeps, and the least that there must be for it, in slots. */
+static int64_t kept_by(const struct table *t, const struct block_cost *o)
+{
+    return slots_of(t, o->kept);
+}
+
+static int64_t needed_by(const struct table *t, const struct block *b, const struct block_cost *o)
+{
+    int64_t most = max_i64(slots_of(t, o->forward), slots_of(t, o->backward + b->base));
+    return max_i64(most, kept_by(t, o));
+}
+
+static float less(float a, float b)
+{
+    return b < a ? b : a;
+}
+
+/* A number of slots that compilers know, so that they look at several at a time. */
+static void take_less(float *restrict row, const float *restrict behind, float seconds)
+{
+    for (int i = 0; i < STRIDE; i++)
+        row[i] = less(row[i], behind[i] + seconds);
 }
 
 /* One row of the table: block n, from the row of the block behind it. */
-static void fill_row(const struct cutting *c, struct table *t, int32_t n, const double *behind,
-                     double *row)
+static void fill_row(const struct cutting *c, struct table *t, int32_t n)
 {
     const struct block *b = &c->chain->blocks[n];
     const struct front *f = &c->fronts[b->class];
-    uint8_t *chosen = chosen_by(c, t, n);
-    for (int32_t m = 0; m <= c->slots; m++)
+    const float *behind = row_of(c, t, n + 1);
+    float *row = row_of(c, t, n);
+    for (int32_t m = 0; m < c->slots; m++)
         row[m] = INFINITY;
     for (int32_t i = 0; i < f->n; i++) {
         const struct block_cost *o = &f->choices[i].cost;
-        int64_t kept = slots_of(t, o->kept);
-        int64_t from = max_i64(slots_of(t, o->forward), slots_of(t, o->backward + b->base));
-        for (int64_t m = max_i64(from, kept); m <= c->slots; m++) {
-            double seconds = o->seconds + behind[m - kept];
-            if (seconds < row[m]) {
-                row[m] = seconds;
-                chosen[m] = (uint8_t)i;
-            }
-        }
+        int64_t kept = kept_by(t, o), m = needed_by(t, b, o);
+        float seconds = (float)o->seconds;
+        for (; m < c->slots && m % STRIDE; m++)
+            row[m] = less(row[m], behind[m - kept] + seconds);
+        for (; m < c->slots; m += STRIDE)
+            take_less(row + m, behind + m - kept, seconds);
     }
 }
 
 static int fill_table(const struct cutting *c, struct table *t)
 {
-    size_t columns = (size_t)c->slots + 1;
-    t->chosen = calloc((size_t)c->chain->n * columns + 1, 1);
-    t->least = calloc(columns, sizeof(*t->least));
-    double *row = malloc(columns * sizeof(*row));
-    if (!t->chosen || !t->least || !row) {
-        free(row);
-        return CKPT_ENOMEM;
-    }
-    for (int32_t n = c->chain->n - 1; n >= 0; n--) {
-        fill_row(c, t, n, t->least, row);
-        double *swap = t->least;
-        t->least = row;
-        row = swap;
-    }
-    free(row);
-    return 0;
+    t->least = calloc(((size_t)c->chain->n + 1) * (size_t)c->slots, sizeof(*t->least));
+    for (int32_t n = c->chain->n - 1; n >= 0 && t->least; n--)
+        fill_row(c, t, n);
+    return t->least ? 0 : CKPT_ENOMEM;
 }
 
-/* The holds of a proposal. */
-static void backtrack(struct cuttings *t, const struct proposal *p)
+/* The choice that the table took for block n where there are m slots. */
+static const struct choice *chosen_by(const struct cutting *c, const struct table *t, int32_t n,
+                                      int64_t m)
+{
+    const struct block *b = &c->chain->blocks[n];
+    const struct front *f = &c->fronts[b->class];
+    const float *behind = row_of(c, t, n + 1);
+    float least = INFINITY;
+    int32_t best = 0;
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct block_cost *o = &f->choices[i].cost;
+        if (needed_by(t, b, o) > m)
+            continue;
+        float sum = behind[m - kept_by(t, o)] + (float)o->seconds;
+        best = sum < least ? i : best;
+        least = less(least, sum);
+    }
+    return &f->choices[best];
+}
+
+/* What a proposal chooses, per block, and its seconds once more: the table rounds them. */
+static double choose(const struct proposal *p, const struct choice **chosen)
 {
     const struct cutting *c = p->from;
     int64_t m = p->slots;
+    double seconds = 0;
     for (int32_t n = 0; n < c->chain->n; n++) {
-        const struct block *b = &c->chain->blocks[n];
-        const struct choice *o = &c->fronts[b->class].choices[chosen_by(c, p->table, n)[m]];
+        chosen[n] = chosen_by(c, p->table, n, m);
+        m -= kept_by(p->table, &chosen[n]->cost);
+        seconds += chosen[n]->cost.seconds;
+    }
+    return seconds;
+}
+
+static void set_holds(struct cuttings *t, const struct chain *c)
+{
+    for (int32_t n = 0; n < c->n; n++) {
+        const struct block *b = &c->blocks[n];
         for (int32_t i = 0; i < b->n_storage; i++) {
-            int32_t s = c->chain->storages[b->storage + i];
+            int32_t s = c->storages[b->storage + i];
             int32_t last = t->levels.start[s + 1] - t->levels.start[s] - 1;
-            t->hold[s] = t->levels.holds[t->levels.start[s] + min_i64(o->level[i], last)];
+            int32_t level = (int32_t)min_i64(t->chosen[n]->level[i], last);
+            t->hold[s] = t->levels.holds[t->levels.start[s] + level];
         }
-        m -= slots_of(p->table, o->cost.kept);
     }
 }
 
@@ -193,10 +234,10 @@ static bool is_known(const struct portfolio *pf, const struct proposal *p)
 static struct proposal ask(const struct cutting *c, int64_t bytes)
 {
     int k = 0;
-    while (k < SCALES - 1 && bytes / c->tables[k].unit > c->slots)
+    while (k < SCALES - 1 && bytes / c->tables[k].unit >= c->slots)
         k++;
     const struct table *t = &c->tables[k];
-    int64_t m = min_i64(bytes / t->unit, c->slots);
+    int64_t m = min_i64(bytes / t->unit, c->slots - 1);
     return (struct proposal){c, t, m, t->least[m]};
 }
 
@@ -211,9 +252,12 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
             all[k] = all[k - 1];
         all[k] = p;
     }
-    if (isinf(all[rank].seconds) || is_known(t->pf, &all[rank]))
+    if (isinf(all[rank].seconds))
         return 0;
-    backtrack(t, &all[rank]);
+    all[rank].seconds = choose(&all[rank], t->chosen);
+    if (is_known(t->pf, &all[rank]))
+        return 0;
+    set_holds(t, all[rank].from->chain);
     int rc = portfolio_try(t->pf, t->hold, NULL);
     return rc < 0 ? rc : 0;
 }
@@ -251,6 +295,7 @@ static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
     }
     t->n++;
     c->slots = (int32_t)max_i64(CELLS / c->chain->n, 2048) + c->chain->n;
+    c->slots = (int32_t)round_up(c->slots, STRIDE);
     c->fronts = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->fronts));
     return c->fronts ? find_bases(t, c->chain) : CKPT_ENOMEM;
 }
@@ -261,7 +306,7 @@ static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
     int64_t most = pf->options.data[pf->n - 1].load;
     int rc = build_fronts(t, c, work);
     for (int k = 0; k < SCALES && !rc; k++) {
-        c->tables[k].unit = (most >> (SCALES - 1 - k)) / (c->slots - c->chain->n - 2) + 1;
+        c->tables[k].unit = (most >> (SCALES - 1 - k)) / (c->slots - c->chain->n - 3) + 1;
         rc = fill_table(c, &c->tables[k]);
     }
     return rc;
@@ -288,10 +333,8 @@ static void cutting_free(struct cutting *c)
 {
     for (int32_t i = 0; c->fronts && i < c->chain->n_classes; i++)
         front_free(&c->fronts[i]);
-    for (int k = 0; k < SCALES; k++) {
+    for (int k = 0; k < SCALES; k++)
         free(c->tables[k].least);
-        free(c->tables[k].chosen);
-    }
     free(c->fronts);
     chain_free(c->chain);
 }
@@ -300,10 +343,12 @@ int portfolio_chain(struct portfolio *pf, int64_t work)
 {
     struct cuttings t = {.pf = pf};
     t.hold = calloc((size_t)pf->p->g->n_storages + 1, sizeof(*t.hold));
-    int rc = t.hold ? run(&t, work) : CKPT_ENOMEM;
+    t.chosen = calloc((size_t)pf->p->g->n_ops + 1, sizeof(*t.chosen));
+    int rc = t.hold && t.chosen ? run(&t, work) : CKPT_ENOMEM;
     for (int32_t i = 0; i < CHAINS; i++)
         cutting_free(&t.list[i]);
     levels_free(&t.levels);
     free(t.hold);
+    free(t.chosen);
     return rc;
 }
