@@ -135,16 +135,15 @@ static struct absence *first_coming(const struct flow *f, const struct line *l)
     return l->next_in < l->ins->n ? &f->x->list[l->ins->items[l->next_in]] : NULL;
 }
 
-/* The step from which on the bytes of a fit up to its use. */
-static int32_t clear_from(const struct flow *f, const struct absence *a)
+/* The step, not before step k, from which on the bytes of a fit up to its use. */
+static int32_t clear_from(const struct flow *f, const struct absence *a, int32_t k)
 {
     const struct transfer *x = f->x;
-    int32_t least = a->wraps ? 0 : a->out_step + 1, k = a->use_step;
+    int32_t least = a->wraps ? 0 : a->out_step + 1;
     if (x->g->n_micro > 1 && a->use_step >= x->p->n_body && least < x->p->n_body)
         least = x->p->n_body;
-    while (k > least && x->committed[k - 1] <= f->device - a->bytes)
-        k--;
-    return k;
+    least = least > k ? least : k;
+    return ledger_clear_from(&x->committed, least, a->use_step, f->device - a->bytes);
 }
 
 /* When the host has made what comes back, in the step before. */
@@ -160,8 +159,7 @@ static void bring(struct flow *f, struct line *l, int32_t k)
     a->park.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
     a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, l->in_rate);
     l->in_free = a->park.in_end;
-    for (int32_t j = k; j < a->use_step; j++)
-        f->x->committed[j] += a->bytes;
+    ledger_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
     f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
 }
@@ -172,9 +170,10 @@ static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
     struct transfer *x = f->x;
     for (struct absence *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
         if (l->clear < 0)
-            l->clear = clear_from(f, a);
+            l->clear = clear_from(f, a, k);
         if (k < l->clear || !x->gone[l->ins->items[l->next_in]] ||
-            x->committed[k] + f->leaving > f->device - a->bytes || made_at(f, a) > f->now + seconds)
+            ledger_at(&x->committed, k) + f->leaving > f->device - a->bytes ||
+            made_at(f, a) > f->now + seconds)
             return;
         bring(f, l, k);
     }
@@ -226,7 +225,7 @@ static void play_step(struct flow *f, int32_t k)
         return;
     }
     complete_until(f, k, f->now);
-    while (f->leaving > 0 && x->committed[k] > f->device - f->leaving)
+    while (f->leaving > 0 && ledger_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
     for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
         brought = fmax(brought, bring_own(f, l, k));
@@ -291,7 +290,7 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
     for (int t = 0; t < TIER_COUNT; t++)
         start_line(f, &f->lines[t], heads[t]);
-    memcpy(x->committed, x->needed, (size_t)x->p->n_steps * sizeof(*x->committed));
+    ledger_set(&x->committed, x->needed);
     for (int32_t k = 0; k < x->p->n_steps && f->now <= f->limit; k++) {
         play_step(f, k);
         if (k == x->p->n_body - 1)

@@ -91,12 +91,12 @@ static int transfer_alloc(struct transfer *x)
     }
     x->whole = calloc(steps, sizeof(*x->whole));
     x->needed = calloc(steps, sizeof(*x->needed));
-    x->committed = calloc(steps, sizeof(*x->committed));
     x->free = calloc(steps, sizeof(*x->free));
     x->start = calloc(steps, sizeof(*x->start));
     x->gone = calloc(n, sizeof(*x->gone));
     x->keys = calloc(n, sizeof(*x->keys));
-    good &= x->whole && x->needed && x->committed && x->free && x->start && x->gone && x->keys;
+    good &= !ledger_new(&x->committed, x->p->n_steps);
+    good &= x->whole && x->needed && x->free && x->start && x->gone && x->keys;
     return good ? 0 : CKPT_ENOMEM;
 }
 
@@ -146,7 +146,7 @@ void transfer_free(struct transfer *x)
     }
     free(x->whole);
     free(x->needed);
-    free(x->committed);
+    ledger_free(&x->committed);
     free(x->free);
     free(x->start);
     free(x->gone);

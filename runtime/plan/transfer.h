@@ -2,6 +2,7 @@
 #ifndef CKPT_PLAN_TRANSFER_H
 #define CKPT_PLAN_TRANSFER_H
 
+#include "plan/ledger.h"
 #include "plan/search.h"
 
 /* A stretch between two uses of a storage that may be spent elsewhere. */
@@ -59,10 +60,10 @@ struct transfer {
     struct absence *list;
     int32_t n;
     struct ranking states, weights, activations, order;
-    struct ranking ends; /* the states from both ends, as a policy asks */
-    int64_t *whole;      /* per step: bytes on the device if nothing leaves */
-    int64_t *needed;     /* and with what is taken away at once, and back just in time */
-    int64_t *committed;  /* and with what is brought in earlier */
+    struct ranking ends;     /* the states from both ends, as a policy asks */
+    int64_t *whole;          /* per step: bytes on the device if nothing leaves */
+    int64_t *needed;         /* and with what is taken away at once, and back just in time */
+    struct ledger committed; /* and with what is brought in earlier */
     struct ranking outs[TIER_COUNT];
     struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
     bool *gone;                     /* per absence: its copy out is complete */

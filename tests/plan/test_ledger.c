@@ -1,0 +1,72 @@
+/* The ledger of parts against a plain list of steps: every step and every question, after any
+ * stretches have changed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "plan/ledger.h"
+
+enum { MOST = 3 * LEDGER_PART + 5 };
+
+static uint32_t random_state = 1;
+
+static int32_t draw(int32_t n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (int32_t)((random_state >> 10) % (uint32_t)n);
+}
+
+static int32_t clear_from(const int64_t *plain, int32_t from, int32_t to, int64_t limit)
+{
+    while (to > from && plain[to - 1] <= limit)
+        to--;
+    return to;
+}
+
+static void compare(const struct ledger *l, const int64_t *plain)
+{
+    for (int32_t k = 0; k < l->n; k++)
+        assert_int_equal(ledger_at(l, k), plain[k]);
+    for (int i = 0; i < 20; i++) {
+        int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);
+        int64_t limit = draw(400) - 100;
+        assert_int_equal(ledger_clear_from(l, from, to, limit), clear_from(plain, from, to, limit));
+    }
+}
+
+static void walk(int32_t n)
+{
+    struct ledger l;
+    int64_t plain[MOST];
+    for (int32_t k = 0; k < n; k++)
+        plain[k] = draw(200) - 100;
+    assert_int_equal(ledger_new(&l, n), 0);
+    ledger_set(&l, plain);
+    for (int i = 0; i < 60; i++) {
+        int32_t from = draw(n + 1), to = from + draw(n - from + 1);
+        int64_t bytes = draw(100) - 40;
+        ledger_add(&l, from, to, bytes);
+        for (int32_t k = from; k < to; k++)
+            plain[k] += bytes;
+        compare(&l, plain);
+    }
+    ledger_set(&l, plain);
+    compare(&l, plain);
+    ledger_free(&l);
+}
+
+static void test_against_a_list(void **state)
+{
+    (void)state;
+    for (int32_t n = 1; n <= MOST; n += 1 + n / 3)
+        walk(n);
+    walk(2 * LEDGER_PART);
+    walk(MOST);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_a_list)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
