@@ -14,7 +14,8 @@
 #include "plan/chain.h"
 
 #define CELLS      (1 << 19) /* of a table, about */
-#define BUDGETS    192       /* that tables are asked for, if there is time */
+#define BUDGETS    960       /* that tables are asked for, if there is time */
+#define PART       256       /* each takes off that part of the one before */
 #define COARSE     4         /* every so many of them in any case */
 #define MOST_EVERY 3         /* narrow cuts a block may have */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
@@ -262,17 +263,19 @@ static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
     return rc < 0 ? rc : 0;
 }
 
-/* Every so many budgets but those that twice as many were between. */
+/* Every so many budgets but those that twice as many were between, each smaller by the same part.
+ */
 static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t step, int64_t work)
 {
     int32_t first = step < COARSE ? step : 0, stride = step < COARSE ? 2 * step : step;
     int rc = 0;
-    for (int32_t i = first; i < BUDGETS && !rc; i += stride)
-        for (int k = SCALES - 1; k >= 0 && !rc; k--) {
-            if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
-                return 0;
-            rc = try_budget(t, (most >> k) * i / (BUDGETS - 1), rank);
-        }
+    for (int32_t i = 0; i < BUDGETS && !rc; i++, most -= most / PART) {
+        if (i % stride != first)
+            continue;
+        if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
+            return 0;
+        rc = try_budget(t, most, rank);
+    }
     return rc;
 }
 
