@@ -4,6 +4,9 @@
 #include <string.h>
 #include "plan/comm.h"
 
+#define STUBBORN                                                                                   \
+    3 /* options in a row that need no less with addresses: those behind them neither */
+
 void plan_free(struct plan *p)
 {
     if (!p)
@@ -150,8 +153,9 @@ static int option_plan(struct portfolio *pf, struct option *o, struct plan **out
 
 int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
 {
+    int32_t failed = 0;
     *best = NULL;
-    for (int32_t i = 0; i < pf->n; i++) {
+    for (int32_t i = 0; i < pf->n && failed < STUBBORN; i++) {
         struct option *o = &pf->options.data[i];
         if (*best && o->load > (*best)->placed)
             break;
@@ -160,8 +164,9 @@ int smallest_faster(struct portfolio *pf, double seconds, struct option **best)
         int rc = settle(pf, o);
         if (rc)
             return rc;
-        if (!*best || o->placed <= (*best)->placed)
-            *best = o;
+        bool less = !*best || o->placed <= (*best)->placed;
+        *best = less ? o : *best;
+        failed = less ? 0 : failed + 1;
     }
     return 0;
 }
@@ -226,7 +231,8 @@ static int choose(struct portfolio *pf, const struct request *q, struct plan **o
     bool homes = has_homes(pf->p->g);
     struct budgets transient = q->budgets;
     transient.device -= q->fixed;
-    int rc = homes ? 0 : fastest_within(pf, transient.device, &o);
+    bool fits = transient.device >= q->smallest->placed;
+    int rc = homes || !fits ? 0 : fastest_within(pf, transient.device, &o);
     if (!rc && (homes || q->budgets.host + q->budgets.nvme > 0))
         rc = parked_plan(pf, q->m, &q->budgets, q->budgets.device - q->reserved, limit_of(pf, o),
                          out);

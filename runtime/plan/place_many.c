@@ -2,16 +2,20 @@
  * Quick placement of many items.  A peak is made where the load is high, so the items alive there
  * come first and the others take what is left.  Both go by a class, of size mostly, and within it
  * by start, which keeps side by side what is alive together.  Recipes are tried one after the other
- * until one comes close to the lower bound; orders of classes are made by counting.
+ * until one comes close to the lower bound; orders of classes are made by counting.  Where the
+ * first does not, a small tree search for the items at the peak costs no more than the next.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/place_many.h"
 #include "plan/place_pack.h"
+#include "plan/place_tree.h"
 
-#define ENOUGH    2048     /* a peak need not be closer to the load than this part of it */
-#define MANY_WORK 70000000 /* some 70 ms; recipes left over are not tried */
-#define CLASSES   128
+#define ENOUGH     2048     /* a peak need not be closer to the load than this part of it */
+#define MANY_WORK  70000000 /* some 70 ms; recipes left over are not tried */
+#define CLASSES    128
+#define TREE_ITEMS 600
+#define TREE_WORK  3000000
 
 enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_START };
 
@@ -160,13 +164,40 @@ static int64_t enough(const struct many *m, int64_t goal)
     return goal > load ? goal : load + load / ENOUGH;
 }
 
+/* Asks the tree search for less and less until a placement is found. */
+static int try_tree(struct many *m, int64_t goal)
+{
+    static const int32_t parts[] = {ENOUGH, 128};
+    const struct sections *s = &m->sections;
+    enum tree_answer answer = TREE_NONE;
+    for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && answer != TREE_FOUND; k++) {
+        struct place_limit limit = {TREE_WORK, 0};
+        int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);
+        if (capacity >= m->best_peak)
+            return 0;
+        answer = hot_search(s, m->bytes, capacity, TREE_ITEMS, &limit, m->pack.offsets);
+        k += limit.work < TREE_WORK / 2;
+        if (answer == TREE_NO_MEMORY)
+            return CKPT_ENOMEM;
+        for (int32_t i = 0; i < s->n_items && answer == TREE_FOUND; i++) {
+            m->best[i] = m->pack.offsets[i];
+            peak = max_i64(peak, m->best[i] + m->bytes[i]);
+        }
+        m->best_peak = answer == TREE_FOUND ? peak : m->best_peak;
+    }
+    return 0;
+}
+
 int place_many(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
 {
     struct many m = {.best_peak = INT64_MAX};
     int rc = many_init(&m, items, n);
-    for (int k = 0; k < N_RECIPES && !rc; k++)
+    for (int k = 0; k < N_RECIPES && !rc; k++) {
         if (m.best_peak > enough(&m, goal) && m.pack.work < MANY_WORK)
             rc = try_recipe(&m, &recipes[k]);
+        if (k == 0 && !rc && m.best_peak > enough(&m, goal))
+            rc = try_tree(&m, goal);
+    }
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = m.best[i];
     *peak = rc ? 0 : m.best_peak;
