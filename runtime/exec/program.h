@@ -26,15 +26,15 @@ enum instr_kind {
 struct instr {
     enum instr_kind kind;
     enum queue queue;
-    int32_t op;     /* COMPUTE: position on the tape */
-    int32_t first;  /* COMPUTE: its operands in lowered.views */
-    int32_t event;  /* RECORD, WAIT */
+    int32_t op;       /* COMPUTE: position on the tape */
+    int32_t first;    /* COMPUTE: its operands in lowered.views */
+    int32_t event;    /* RECORD, WAIT */
     bool for_threads; /* RECORD: a queue of files or of the host waits for it */
-    int32_t port;   /* COPY_IN: feed; COPY_OUT: fetch */
-    int32_t park;   /* PARK, READ, WRITE: of the plan */
-    void *device;   /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
-    void *host;     /* PARK, READ, WRITE */
-    int64_t offset; /* READ, WRITE: in the tier */
+    int32_t port;     /* COPY_IN: feed; COPY_OUT: fetch */
+    int32_t park;     /* PARK, READ, WRITE: of the plan */
+    void *device;     /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
+    void *host;       /* PARK, READ, WRITE */
+    int64_t offset;   /* READ, WRITE: in the tier */
     int64_t bytes;
 };
 
@@ -62,8 +62,8 @@ struct port {
     bool stale[DEVICE_FLIGHTS]; /* an input that was fed again for the other step */
 };
 
-/* Kernels in a row of a step with parks, recorded: [first, end) of its instructions. */
-struct stretch {
+/* Kernels in a row of a step with parks, recorded: see record.h.  Instructions [first, end). */
+struct segment {
     int32_t first, end;
     struct device_step *step;
 };
@@ -87,10 +87,10 @@ struct ckpt_program {
     int32_t *halt;                                /* of runs: set by a step that is not finite */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
     struct {
-        struct stretch *data; /* of a step with parks, as they come */
+        struct segment *data; /* of a step with parks, as they come */
         int64_t capacity;
-    } stretches;
-    int32_t n_stretches;
+    } segments;
+    int32_t n_segments;
     int64_t batch;
     int64_t reserved;         /* bytes of the budget that others took when the plan was made */
     int64_t steps, submitted; /* done and waited for; handed over.  Step n has flight n % 2 */
@@ -124,7 +124,8 @@ int program_warm(struct ckpt_program *p);
 void program_set_runs(struct ckpt_program *p, int flight);
 
 /* Has the device record the step of each flight, where it can; of one with parks the kernels
- * between its copies.  Returns 0 or the device's code. */
+ * between its copies.  What was recorded before is forgotten.  Returns 0, CKPT_ENOMEM or the
+ * device's code. */
 int program_record(struct ckpt_program *p);
 void program_forget(struct ckpt_program *p);
 
@@ -157,6 +158,12 @@ int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed);
 static inline bool program_is_parked(const struct ckpt_program *p)
 {
     return p->plan->n_parks || p->plan->n_lodgings;
+}
+
+/* Whether threads of the host may wait for its events: for files, or with kernels of their own. */
+static inline bool program_has_threads(const struct ckpt_program *p)
+{
+    return p->c->tiers[TIER_NVME] || p->c->host_steps;
 }
 
 /* Whether its step is one of all ranks together. */

@@ -144,7 +144,7 @@ static void forget(struct device *d, struct device_step *step)
 }
 
 /* Trains r, on a device that records if told so. */
-static void train(struct small *r, bool recorded, int *stretches)
+static void train(struct small *r, bool recorded, int *segments)
 {
     struct device_ops ops;
     struct ckpt_run run;
@@ -169,7 +169,7 @@ static void train(struct small *r, bool recorded, int *stretches)
         c->device->run = &run;
         assert_int_equal(program_record(p), 0);
     }
-    *stretches = p->n_stretches;
+    *segments = p->n_segments;
     small_train(r, c, p, 0, SMALL_STEPS);
     if (recorded) {
         assert_int_equal(c->device->ops->sync(c->device), 0);
@@ -196,15 +196,15 @@ static void check_parked(const struct small *one, bool nvme)
     struct budgets tiers;
     struct force_count count;
     char path[64], size[64];
-    int stretches;
+    int segments;
     small_path(path, sizeof path, "plan");
     small_force(one, &f, path, &tiers, &count);
     small_use_tiers(&parked, path, &tiers, size);
     if (!nvme)
         parked.options.nvme = NULL;
-    train(&parked, true, &stretches);
-    assert_true(stretches > 1 && !foreign && (records > 0) != nvme);
-    assert_int_equal(replays, SMALL_STEPS * stretches);
+    train(&parked, true, &segments);
+    assert_true(segments > 1 && !foreign && (records > 0) != nvme);
+    assert_int_equal(replays, SMALL_STEPS * segments);
     expect_same(one, &parked);
     unlink(path);
     free(parked.state);
@@ -213,10 +213,10 @@ static void check_parked(const struct small *one, bool nvme)
 static void check(enum ckpt_dtype dtype, int64_t n_micro)
 {
     struct small one = small_make(dtype, 33, n_micro, true), whole = one;
-    int stretches;
-    train(&one, false, &stretches);
-    train(&whole, true, &stretches);
-    assert_int_equal(stretches, 0);
+    int segments;
+    train(&one, false, &segments);
+    train(&whole, true, &segments);
+    assert_int_equal(segments, 0);
     assert_int_equal(replays, SMALL_STEPS);
     expect_same(&one, &whole);
     check_parked(&one, false);

@@ -1,0 +1,143 @@
+/* Instructions become commands of the device: see enqueue.h. */
+#include "exec/enqueue.h"
+#include "exec/timing.h"
+
+static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
+                                           struct moment at)
+{
+    const struct op *o = &p->tape->ops.data[i->op];
+    bool adds = o->accumulate == ACCUMULATE_ALWAYS ||
+                (o->accumulate == ACCUMULATE_LATER_MICRO && at.micro > 0);
+    return (struct ckpt_kernel_args){.n_in = o->n_in,
+                                     .n_out = o->n_out,
+                                     .in = p->lowered.views.data + i->first,
+                                     .out = p->lowered.views.data + i->first + o->n_in,
+                                     .attr = o->attr,
+                                     .workspace = i->device,
+                                     .workspace_bytes = i->bytes,
+                                     .accumulate = adds,
+                                     .op = i->op,
+                                     .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
+                                     .run_device = p->c->device->run,
+                                     .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL};
+}
+
+/* The bytes of a port at this moment; constants have one slice. */
+static char *port_bytes(const struct port *port, struct moment at)
+{
+    return port->data[at.flight] + (port->bytes > port->slice ? port->slice * at.micro : 0);
+}
+
+static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struct moment at)
+{
+    struct device *d = p->c->device;
+    struct ckpt_kernel_args args = kernel_args(p, i, at);
+    double *seconds = p->timing ? timing_slot(p->timing, i->op) : NULL;
+    char name[256];
+    if (d->ops->range) {
+        tape_op_name(p->tape, i->op, name, sizeof name);
+        d->ops->range(d, name);
+    }
+    const struct ckpt_op_def *def = p->tape->ops.data[i->op].def;
+    d->ops->compute(d, i->queue, i->queue == QUEUE_HOST ? def->cpu : program_kernel(p, i->op),
+                    &args, seconds);
+    if (d->ops->range)
+        d->ops->range(d, NULL);
+}
+
+int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    return t->ops->write(t, offset, host, bytes);
+}
+
+int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    return t->ops->read(t, offset, host, bytes);
+}
+
+static void begin_write(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    t->ops->begin(t, true, offset, host, bytes);
+}
+
+static void begin_read(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    struct tier *t = user;
+    t->ops->begin(t, false, offset, host, bytes);
+}
+
+static void enqueue_io(struct ckpt_program *p, const struct instr *i)
+{
+    bool reads = i->kind == INSTR_READ;
+    struct device_io io = {.call = reads ? program_read_tier : program_write_tier,
+                           .begin = reads ? begin_read : begin_write,
+                           .user = p->c->tiers[TIER_NVME],
+                           .offset = i->offset,
+                           .bytes = i->bytes,
+                           .host = i->host,
+                           .owner = p,
+                           .what = i->park,
+                           .step = p->before + p->submitted};
+    p->c->device->ops->io(p->c->device, i->queue, &io);
+}
+
+void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
+{
+    struct device *d = p->c->device;
+    switch (i->kind) {
+    case INSTR_COMPUTE:
+        enqueue_compute(p, i, at);
+        break;
+    case INSTR_COPY_IN:
+        d->ops->copy(d, i->queue, i->device, port_bytes(&p->feeds[i->port], at), i->bytes);
+        break;
+    case INSTR_COPY_OUT:
+        d->ops->copy(d, i->queue, port_bytes(&p->fetches[i->port], at), i->device, i->bytes);
+        break;
+    case INSTR_PARK_IN:
+        d->ops->copy(d, i->queue, i->device, i->host, i->bytes);
+        break;
+    case INSTR_PARK_OUT:
+        d->ops->copy(d, i->queue, i->host, i->device, i->bytes);
+        break;
+    case INSTR_READ:
+    case INSTR_WRITE:
+        enqueue_io(p, i);
+        break;
+    case INSTR_RECORD:
+        (i->for_threads ? d->ops->signal : d->ops->record)(d, i->queue, i->event);
+        break;
+    case INSTR_WAIT:
+        d->ops->wait(d, i->queue, i->event);
+        break;
+    case INSTR_POISON: /* 0xff everywhere is a NaN in fp32 and bf16 */
+        d->ops->fill(d, i->queue, i->device, 0xff, i->bytes);
+        break;
+    }
+}
+
+void enqueue_run(struct ckpt_program *p, int flight)
+{
+    struct device *d = p->c->device;
+    if (d->run)
+        d->ops->copy(d, QUEUE_COMPUTE, d->run, &p->runs[flight * p->tape->n_micro], sizeof *d->run);
+}
+
+void enqueue_step(struct ckpt_program *p, int flight)
+{
+    const struct instr *instrs = p->lowered.instrs.data;
+    enqueue_run(p, flight);
+    for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
+        for (int32_t i = 0; i < p->lowered.n_body; i++)
+            enqueue_instr(p, &instrs[i], (struct moment){flight, micro});
+    enqueue_tail(p, flight);
+}
+
+void enqueue_tail(struct ckpt_program *p, int flight)
+{
+    for (int32_t i = p->lowered.n_body; i < p->lowered.n_instrs; i++)
+        enqueue_instr(p, &p->lowered.instrs.data[i], (struct moment){flight, 0});
+}

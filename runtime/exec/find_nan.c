@@ -1,0 +1,84 @@
+/* A step whose loss or norm is not finite runs again, op by op, to see where that begins. */
+#include <stdlib.h>
+#include "exec/enqueue.h"
+
+static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = d->dtype == CKPT_BF16 ? (uint32_t)((const uint16_t *)data)[i] << 16
+                                              : ((const uint32_t *)data)[i];
+        if ((bits & 0x7f800000) == 0x7f800000)
+            return false;
+    }
+    return true;
+}
+
+/* A strided output shares its storage with others: what is wrong there shows in whoever reads it.
+ */
+static bool view_is_finite(struct ckpt_program *p, const struct ckpt_view *v, char *host)
+{
+    if (!v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
+        return true;
+    struct device *d = p->c->device;
+    d->ops->copy(d, QUEUE_COPY_OUT, host, v->data, desc_bytes(&v->desc));
+    d->ops->sync(d);
+    return bytes_are_finite(host, &v->desc, desc_numel(&v->desc));
+}
+
+static bool instr_is_finite(struct ckpt_program *p, const struct instr *i, char *host)
+{
+    const struct op *o = &p->tape->ops.data[i->op];
+    for (int32_t k = 0; k < o->n_out; k++)
+        if (!view_is_finite(p, &p->lowered.views.data[i->first + o->n_in + k], host))
+            return false;
+    return true;
+}
+
+static int32_t find_input(const struct ckpt_program *p, int flight)
+{
+    for (int32_t i = 0; i < p->tape->n_feeds; i++) {
+        const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
+        const struct port *port = &p->feeds[i];
+        if (d->dtype != CKPT_I32 && port->data[flight] &&
+            !bytes_are_finite(port->data[flight], d, port->bytes / ckpt_dtype_size(d->dtype)))
+            return i;
+    }
+    return -1;
+}
+
+/* The tail behind a replay: gradients may stand where values were, and the update puts these back.
+ * It changes nothing else, whatever the replay gave. */
+static void run_tail_restoring(struct ckpt_program *p, int flight)
+{
+    *p->halt = 1;
+    enqueue_tail(p, flight);
+    p->c->device->ops->sync(p->c->device);
+    *p->halt = 0;
+}
+
+int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed)
+{
+    int64_t largest = 1;
+    for (int32_t i = 0; i < p->tape->n_storages; i++)
+        largest = max_i64(largest, p->tape->storages.data[i].bytes);
+    *feed = find_input(p, flight);
+    char *host = *feed < 0 ? malloc((size_t)largest) : NULL;
+    if (!host)
+        return -1;
+    int32_t found = -1;
+    enqueue_run(p, flight);
+    for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
+        for (int32_t i = 0; i < p->lowered.n_body; i++) {
+            const struct instr *instr = &p->lowered.instrs.data[i];
+            enqueue_instr(p, instr, (struct moment){flight, micro});
+            if (found >= 0)
+                continue;
+            p->c->device->ops->sync(p->c->device);
+            if (instr->kind == INSTR_COMPUTE && !instr_is_finite(p, instr, host))
+                found = instr->op;
+        }
+    }
+    run_tail_restoring(p, flight);
+    free(host);
+    return found;
+}

@@ -1,0 +1,23 @@
+/*
+ * Steps that the device has recorded, to be handed over in one call.  A step without parks is
+ * recorded whole, once for each of those that may be under way.  Of one with parks only the kernels
+ * are, in segments from one wait to the next: recorded whole it would not overlap with the copies
+ * of the step before.
+ */
+#ifndef CKPT_RECORD_H
+#define CKPT_RECORD_H
+
+#include "exec/program.h"
+
+/* Other queues go on beside a segment; what they do is handed over behind it. */
+static inline bool instr_is_beside(const struct instr *i)
+{
+    return i->queue != QUEUE_COMPUTE;
+}
+
+/* Replays the segment that begins at this instruction, if that is the *next one of the step, and
+ * passes to the one behind.  Returns the segment's end, or first where there is none: of the
+ * instructions in between those beside it are left to the caller. */
+int32_t record_replay(struct ckpt_program *p, int32_t first, int32_t *next);
+
+#endif
