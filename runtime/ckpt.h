@@ -561,15 +561,16 @@ CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
-/* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL. */
+/* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL; where two
+ * steps are under way it waits for the first, and returns how that failed, if it did. */
 CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes);
 
 /*
  * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
- * micro-steps. Every input must have been fed once; an input keeps its value until it is fed again.
- * Returns 0, CKPT_EINVAL (an input was never fed), or CKPT_ENAN: loss or gradient norm not finite;
- * the sentence names the step and the first op whose result was not finite, and the weights are
- * those of the last good step.
+ * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
+ * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENAN: loss or gradient norm not finite, the
+ * sentence names step and op, and the weights are those of the last good step; or CKPT_EIO,
+ * CKPT_EDEVICE, CKPT_ECOMM: the weights are lost, open the context anew and load those saved last.
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 
@@ -580,8 +581,7 @@ CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 CKPT_API int ckpt_submit(ckpt_program *p);
 CKPT_API int ckpt_wait(ckpt_program *p, float *loss);
 
-/* Copies an output of the last step that was waited for, in its dtype.  Returns 0, CKPT_ENAME,
- * CKPT_EINVAL (bytes). */
+/* Copies an output of the last step waited for in its dtype: 0, CKPT_ENAME, CKPT_EINVAL (bytes). */
 CKPT_API int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes);
 
 /* dtype and shape (of the whole batch) of an input or output.  Returns 0 or CKPT_ENAME. */

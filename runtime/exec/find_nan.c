@@ -13,23 +13,31 @@ static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_
     return true;
 }
 
+struct probe {
+    struct ckpt_program *p;
+    char *host; /* room for the largest tensor */
+    int rc;     /* of the device: after a failure nothing is known of what it computes */
+};
+
 /* A strided output shares its storage with others: what is wrong there shows in whoever reads it.
  */
-static bool view_is_finite(struct ckpt_program *p, const struct ckpt_view *v, char *host)
+static bool view_is_finite(struct probe *x, const struct ckpt_view *v)
 {
-    if (!v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
+    struct device *d = x->p->c->device;
+    if (x->rc || !v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
         return true;
-    struct device *d = p->c->device;
-    d->ops->copy(d, QUEUE_COPY_OUT, host, v->data, desc_bytes(&v->desc));
-    d->ops->sync(d);
-    return bytes_are_finite(host, &v->desc, desc_numel(&v->desc));
+    d->ops->copy(d, QUEUE_COPY_OUT, x->host, v->data, desc_bytes(&v->desc));
+    x->rc = d->ops->sync(d);
+    return x->rc || bytes_are_finite(x->host, &v->desc, desc_numel(&v->desc));
 }
 
-static bool instr_is_finite(struct ckpt_program *p, const struct instr *i, char *host)
+static bool instr_is_finite(struct probe *x, const struct instr *i)
 {
+    const struct ckpt_program *p = x->p;
     const struct op *o = &p->tape->ops.data[i->op];
+    x->rc = p->c->device->ops->sync(p->c->device);
     for (int32_t k = 0; k < o->n_out; k++)
-        if (!view_is_finite(p, &p->lowered.views.data[i->first + o->n_in + k], host))
+        if (!view_is_finite(x, &p->lowered.views.data[i->first + o->n_in + k]))
             return false;
     return true;
 }
@@ -48,37 +56,46 @@ static int32_t find_input(const struct ckpt_program *p, int flight)
 
 /* The tail behind a replay: gradients may stand where values were, and the update puts these back.
  * It changes nothing else, whatever the replay gave. */
-static void run_tail_restoring(struct ckpt_program *p, int flight)
+static int run_tail_restoring(struct ckpt_program *p, int flight)
 {
     *p->halt = 1;
     enqueue_tail(p, flight);
-    p->c->device->ops->sync(p->c->device);
+    int rc = p->c->device->ops->sync(p->c->device);
     *p->halt = 0;
+    return rc;
 }
 
-int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed)
+/* The op of the first result that is not finite, or -1. */
+static int32_t run_body(struct probe *x, int flight)
 {
-    int64_t largest = 1;
-    for (int32_t i = 0; i < p->tape->n_storages; i++)
-        largest = max_i64(largest, p->tape->storages.data[i].bytes);
-    *feed = find_input(p, flight);
-    char *host = *feed < 0 ? malloc((size_t)largest) : NULL;
-    if (!host)
-        return -1;
+    struct ckpt_program *p = x->p;
     int32_t found = -1;
     enqueue_run(p, flight);
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++) {
-        for (int32_t i = 0; i < p->lowered.n_body; i++) {
+        for (int32_t i = 0; i < p->lowered.n_body && !x->rc; i++) {
             const struct instr *instr = &p->lowered.instrs.data[i];
             enqueue_instr(p, instr, (struct moment){flight, micro});
-            if (found >= 0)
-                continue;
-            p->c->device->ops->sync(p->c->device);
-            if (instr->kind == INSTR_COMPUTE && !instr_is_finite(p, instr, host))
+            if (found < 0 && instr->kind == INSTR_COMPUTE && !instr_is_finite(x, instr))
                 found = instr->op;
         }
     }
-    run_tail_restoring(p, flight);
-    free(host);
     return found;
+}
+
+int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *feed)
+{
+    struct probe x = {.p = p};
+    int64_t largest = 1;
+    for (int32_t i = 0; i < p->tape->n_storages; i++)
+        largest = max_i64(largest, p->tape->storages.data[i].bytes);
+    *op = -1;
+    *feed = find_input(p, flight);
+    x.host = *feed < 0 ? malloc((size_t)largest) : NULL;
+    if (!x.host)
+        return 0;
+    *op = run_body(&x, flight);
+    if (!x.rc)
+        x.rc = run_tail_restoring(p, flight);
+    free(x.host);
+    return x.rc;
 }

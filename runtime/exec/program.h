@@ -150,9 +150,10 @@ void program_walk(struct ckpt_program *p, int flight);
 int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes);
 int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
 
-/* Walks the body of the step of this flight again, op by op, up to the first result that is not
- * finite. Its tape op, or -1; *feed is set to an input that was not finite to begin with, or -1. */
-int32_t program_find_nan(struct ckpt_program *p, int flight, int32_t *feed);
+/* Runs the step of this flight again, op by op; it changes nothing.  *op is the tape op of the
+ * first result that is not finite, or -1; *feed an input that was not finite to begin with, or -1.
+ * Returns 0 or the device's code. */
+int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *feed);
 
 /* Whether copies of its step may be under way when the next one begins. */
 static inline bool program_is_parked(const struct ckpt_program *p)

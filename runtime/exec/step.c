@@ -30,6 +30,14 @@ static int flight_of(int64_t step)
     return (int)(step % DEVICE_FLIGHTS);
 }
 
+/* A failure of the device: nothing of what was under way counts. */
+static int abandon(struct ckpt_program *p, int rc)
+{
+    rc = context_fail_device(p->c, p, rc);
+    p->submitted = p->steps;
+    return rc;
+}
+
 static void feed_port(struct port *port, int flight, const void *data)
 {
     memcpy(port->data[flight], data, (size_t)port->bytes);
@@ -48,8 +56,11 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
     if (bytes != p->feeds[i].bytes)
         return context_fail(p->c, CKPT_EINVAL, "input '%s' takes %lld bytes a batch, not %lld",
                             name, (long long)p->feeds[i].bytes, (long long)bytes);
-    if (p->submitted - p->steps == DEVICE_FLIGHTS) /* it still reads what stands there */
-        p->c->device->ops->reach(p->c->device, flight_of(p->submitted));
+    if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* it still reads what stands there */
+        int rc = p->c->device->ops->reach(p->c->device, flight_of(p->submitted));
+        if (rc)
+            return abandon(p, rc);
+    }
     feed_port(&p->feeds[i], flight_of(p->submitted), data);
     return 0;
 }
@@ -149,15 +160,21 @@ static float read_loss(const struct ckpt_program *p, int flight)
     return (float)(sum / p->tape->n_micro);
 }
 
+/* Neither this step counts nor one behind it, which has changed nothing either. */
 static int report_nan(struct ckpt_program *p, int flight, float loss)
 {
     int32_t feed = -1, op = -1;
     char where[300] = "the update";
+    int rc = p->c->device->ops->sync(p->c->device);
+    *p->halt = 0;
     /* Ranks would have to look together. */
     if (program_is_shared(p))
         snprintf(where, sizeof where, "one of the ranks");
-    else
-        op = program_find_nan(p, flight, &feed);
+    else if (!rc)
+        rc = program_find_nan(p, flight, &op, &feed);
+    if (rc)
+        return abandon(p, rc);
+    p->submitted = p->steps;
     if (feed >= 0)
         snprintf(where, sizeof where, "the input '%s'", p->tape->feeds.data[feed].name);
     else if (op >= 0)
@@ -189,24 +206,14 @@ int ckpt_submit(ckpt_program *p)
     return 0;
 }
 
-/* After a failure nothing of what was under way counts. */
-static int abandon(struct ckpt_program *p, int rc)
-{
-    p->submitted = p->steps;
-    return rc;
-}
-
 static int finish_step(struct ckpt_program *p, int flight, float value)
 {
     if (p->wish >= 0)
         p->c->end_wished |= ((const float *)p->fetches[p->wish].data[flight])[0] > 0;
     if (p->norm >= 0)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
-    if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm))) {
-        p->c->device->ops->sync(p->c->device);
-        *p->halt = 0; /* the step behind this one has changed nothing either */
-        return abandon(p, report_nan(p, flight, value));
-    }
+    if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
+        return report_nan(p, flight, value);
     p->steps++;
     p->c->updates += p->trains;
     char message[CKPT_MESSAGE];
@@ -222,7 +229,7 @@ int ckpt_wait(ckpt_program *p, float *loss)
         return context_fail(p->c, CKPT_EINVAL, "no step is under way");
     int rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, flight);
     if (rc)
-        return abandon(p, context_fail_device(p->c, p, rc));
+        return abandon(p, rc);
     float value = read_loss(p, flight);
     if (loss)
         *loss = value;

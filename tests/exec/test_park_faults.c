@@ -155,6 +155,65 @@ static void test_writes_fail(void **state)
     fail_at_each(true);
 }
 
+/* The caller that feeds a third step waits for the first of two: what failed there is not lost. */
+static void test_a_feed_is_told(void **state)
+{
+    float *x = calloc((size_t)(SMALL_BATCH * here.run.width), sizeof *x);
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    assert_non_null(x);
+    open_parked(&c, &p);
+    stand_in_front(c->tiers[TIER_NVME], FAIL, false, 0);
+    for (int s = SAVED; s < SAVED + 2; s++) {
+        small_feed(p, &here.run, s);
+        assert_int_equal(ckpt_submit(p), 0);
+    }
+    assert_int_equal(ckpt_feed(p, "x", x, SMALL_BATCH * here.run.width * 4), CKPT_EIO);
+    expect_sentence(c, "reading ", "nvme tier: planted");
+    assert_int_equal(ckpt_wait(p, NULL), CKPT_EINVAL);
+    expect_lost(c, p);
+    ckpt_close(c);
+    free(x);
+}
+
+/* Two steps are under way and the first is not finite, so it runs again.  Returns the calls made of
+ * the tier; call n fails. */
+static int run_mishap(int n, int code)
+{
+    int64_t numel = SMALL_BATCH * here.run.width;
+    float *x = malloc((size_t)numel * sizeof *x);
+    ckpt *c;
+    ckpt_program *p;
+    assert_non_null(x);
+    open_parked(&c, &p);
+    stand_in_front(c->tiers[TIER_NVME], FAIL, false, n);
+    ckpt_fill_normal(7, SAVED, 1, x, numel);
+    x[0] = 1e30f;
+    assert_int_equal(ckpt_feed(p, "x", x, numel * 4), 0);
+    assert_int_equal(ckpt_submit(p), 0);
+    small_feed(p, &here.run, SAVED + 1);
+    assert_int_equal(ckpt_submit(p), 0);
+    assert_int_equal(ckpt_wait(p, NULL), code);
+    if (code == CKPT_EIO) {
+        expect_sentence(c, "reading ", "nvme tier: planted");
+        expect_lost(c, p);
+    }
+    ckpt_close(c);
+    free(x);
+    return n - front.left;
+}
+
+/* Whether in that step, in the one behind it, or when it runs again. */
+static void test_a_mishap_hides_none(void **state)
+{
+    int calls = run_mishap(1000, CKPT_ENAN);
+    (void)state;
+    assert_true(calls > 3 * 8 && calls < 1000);
+    for (int k = 0; k < 8; k++)
+        run_mishap(calls * k / 8, CKPT_EIO);
+}
+
 /* A call that never returns: the step ends with a sentence, and so does the context. */
 static void check_hang(bool write)
 {
@@ -220,10 +279,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_fail),
-        cmocka_unit_test(test_writes_fail),
-        cmocka_unit_test(test_a_read_hangs),
-        cmocka_unit_test(test_a_write_hangs),
+        cmocka_unit_test(test_reads_fail),     cmocka_unit_test(test_writes_fail),
+        cmocka_unit_test(test_a_feed_is_told), cmocka_unit_test(test_a_mishap_hides_none),
+        cmocka_unit_test(test_a_read_hangs),   cmocka_unit_test(test_a_write_hangs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
