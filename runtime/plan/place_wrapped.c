@@ -170,7 +170,7 @@ int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, i
     struct wrapping k = {.items = items, .wrapped = wrapped, .n = n};
     int rc = wrapping_init(&k);
     *peak = INT64_MAX;
-    for (int r = 0; r < N_RECIPES && !rc && goal < *peak; r++) {
+    for (int r = 0; r < N_RECIPES && !rc && (r == 0 || goal < *peak); r++) {
         sort_keys(&k, &recipes[r]);
         rc = attempt(&k, peak);
     }

@@ -163,7 +163,7 @@ static void test_capacity(void **state)
     free(items);
 }
 
-/* Two lives of one storage get one address. */
+/* Two lives of one storage get one address, also where any peak will do. */
 static void test_wrapped(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void test_wrapped(void **state)
             wrapped[i + 1] = i;
             items[i + 1] = (struct place_item){STEPS - 20, STEPS - 1, items[i].bytes, 0};
         }
-        assert_int_equal(place_wrapped(items, wrapped, N, 0, &peak), 0);
+        assert_int_equal(place_wrapped(items, wrapped, N, seed % 2 ? 0 : INT64_MAX, &peak), 0);
         assert_true(places_valid(items, N, peak));
         for (int32_t i = 0; i + 1 < N; i += 10)
             assert_true(items[i].offset == items[i + 1].offset);
