@@ -539,20 +539,24 @@ static void free_ports(struct device *d, struct port *ports, int32_t n)
     free(ports);
 }
 
+static void unlink_program(struct ckpt_program *p)
+{
+    struct ckpt_program **at = &p->c->programs;
+    while (*at && *at != p)
+        at = &(*at)->next;
+    if (*at)
+        *at = p->next;
+}
+
 void ckpt_program_free(ckpt_program *p)
 {
     if (!p)
         return;
-    for (struct ckpt_program **at = &p->c->programs; *at; at = &(*at)->next) {
-        if (*at == p) {
-            *at = p->next;
-            break;
-        }
-    }
     struct device *d = p->c->device;
     int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
     if (rc)                           /* nobody will ask any more */
         context_fail_device(p->c, p, rc);
+    unlink_program(p);
     if (p->c->walked == p)
         p->c->walked = NULL;
     program_forget(p);

@@ -2,16 +2,42 @@
 #include "exec/program.h"
 #include "ranks.h"
 
+/* One without an end is told of again and again, also when its program is gone. */
+static bool is_alive(const ckpt *c, const struct ckpt_program *program)
+{
+    const struct ckpt_program *p = c->programs;
+    while (p && p != program)
+        p = p->next;
+    return p != NULL;
+}
+
 /* "writing blocks.3.weight (exp_avg) behind adamw in blocks.3" */
-static void name_io(const struct device_io *io, char *dst, size_t size)
+static void name_io(const ckpt *c, const struct device_io *io, char *dst, size_t size)
 {
     const struct ckpt_program *p = io->owner;
+    if (!is_alive(c, p)) {
+        snprintf(dst, size, "a file operation of a program that is gone");
+        return;
+    }
     const struct plan_park *k = &p->plan->parks[io->what];
     bool write = io->call == program_write_tier;
     const struct plan_step *at = &p->plan->steps[write ? k->out_step : k->use_step];
     const char *name = p->graph->storages[k->storage].name;
     snprintf(dst, size, "%s %.200s %s %.200s", write ? "writing" : "reading",
              name ? name : "a storage", write ? "behind" : "for", p->graph->ops[at->op].name);
+}
+
+/* Kernels are known by their op alone, which is one of p unless others have steps under way. */
+static void name_kernel(const ckpt *c, const struct ckpt_program *p, int32_t op, char *dst,
+                        size_t size)
+{
+    bool known = p != NULL;
+    for (const struct ckpt_program *other = c->programs; other; other = other->next)
+        known = known && (other == p || other->submitted == other->steps);
+    if (known)
+        tape_op_name(p->tape, op, dst, size);
+    else
+        snprintf(dst, size, "a kernel");
 }
 
 static const char *reason_of(const struct device *d)
@@ -26,10 +52,10 @@ int context_fail_device(ckpt *c, const struct ckpt_program *p, int rc)
     const struct device *d = c->device;
     int64_t step = p ? p->before + p->steps + 1 : 0;
     if (d->failed_io.call) {
-        name_io(&d->failed_io, name, sizeof name);
+        name_io(c, &d->failed_io, name, sizeof name);
         step = d->failed_io.step + 1;
-    } else if (d->failed_op >= 0 && p) {
-        tape_op_name(p->tape, d->failed_op, name, sizeof name);
+    } else if (d->failed_op >= 0) {
+        name_kernel(c, p, d->failed_op, name, sizeof name);
     }
     const char *reason = rc == CKPT_ECOMM ? c->comm->reason : reason_of(d);
     if (!c->lost)

@@ -30,10 +30,9 @@ static int flight_of(int64_t step)
     return (int)(step % DEVICE_FLIGHTS);
 }
 
-/* A failure of the device: nothing of what was under way counts. */
+/* After a failure nothing of what was under way counts. */
 static int abandon(struct ckpt_program *p, int rc)
 {
-    rc = context_fail_device(p->c, p, rc);
     p->submitted = p->steps;
     return rc;
 }
@@ -59,7 +58,7 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
     if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* it still reads what stands there */
         int rc = p->c->device->ops->reach(p->c->device, flight_of(p->submitted));
         if (rc)
-            return abandon(p, rc);
+            return abandon(p, context_fail_device(p->c, p, rc));
     }
     feed_port(&p->feeds[i], flight_of(p->submitted), data);
     return 0;
@@ -173,7 +172,7 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
     else if (!rc)
         rc = program_find_nan(p, flight, &op, &feed);
     if (rc)
-        return abandon(p, rc);
+        return abandon(p, context_fail_device(p->c, p, rc));
     p->submitted = p->steps;
     if (feed >= 0)
         snprintf(where, sizeof where, "the input '%s'", p->tape->feeds.data[feed].name);
@@ -228,6 +227,9 @@ int ckpt_wait(ckpt_program *p, float *loss)
     if (p->submitted == p->steps)
         return context_fail(p->c, CKPT_EINVAL, "no step is under way");
     int rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, flight);
+    if (rc)
+        return abandon(p, context_fail_device(p->c, p, rc));
+    rc = context_check_lost(p->c); /* whoever else waited was told of it */
     if (rc)
         return abandon(p, rc);
     float value = read_loss(p, flight);

@@ -214,13 +214,16 @@ static void test_a_mishap_hides_none(void **state)
         run_mishap(calls * k / 8, CKPT_EIO);
 }
 
-/* A call that never returns: the step ends with a sentence, and so does the context. */
+/* A call that never returns: the step ends with a sentence, and so does the context, also where
+ * another program outlives the one whose call it is. */
 static void check_hang(bool write)
 {
     ckpt *c;
-    ckpt_program *p;
+    ckpt_program *p, *other;
     here.run.options.io_deadline = 0.2;
     open_parked(&c, &p);
+    if (ckpt_compile(c, small_record, &here.run, NULL, SMALL_BATCH, &other))
+        fail_msg("%s", ckpt_error(c));
     struct tier *t = c->tiers[TIER_NVME];
     char *staging = c->staging;
     stand_in_front(t, HANG, write, 3);
@@ -228,6 +231,7 @@ static void check_hang(bool write)
     assert_int_equal(train_on(p), CKPT_EIO);
     expect_sentence(c, write ? "writing " : "reading ", "no end of it within");
     expect_lost(c, p);
+    ckpt_program_free(p);
     ckpt_close(c);
     assert_true(clock_seconds() - start < 20);
     /* It ends after all, and finds what it uses where it was. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_op.h"
 #include "ckpt_state.h"
 #include "exec/program.h"
 
@@ -259,6 +260,59 @@ static void test_nan_stops_what_is_under_way(void **state)
     check_under_way(CKPT_BF16);
 }
 
+static int fail_kernel(const struct ckpt_kernel_args *a)
+{
+    (void)a;
+    return CKPT_EDEVICE;
+}
+
+static int copy_shape(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return 0;
+}
+
+/* Its last op, behind more than another program has, fails. */
+static ckpt_tensor fail_late(ckpt_tape *t, int64_t batch, void *user)
+{
+    static const struct ckpt_op_def def = {
+        .size = sizeof def, .name = "failing", .shape = copy_shape, .cpu = fail_kernel};
+    ckpt_tensor y = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3}), out;
+    (void)user;
+    for (int i = 0; i < 40; i++)
+        y = ckpt_affine(t, y, 2.f, 1.f);
+    ckpt_record(t, &def, 1, &y, 1, &out, NULL, 0);
+    ckpt_output(t, "z", out);
+    return out;
+}
+
+/* A kernel fails while steps of two programs are under way: whoever waits first is told, without
+ * a name taken from the wrong tape, and the other step does not count either. */
+static void test_failure_under_two_programs(void **state)
+{
+    struct line m = {0};
+    ckpt_program *whole, *failing;
+    (void)state;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &whole), 0);
+    assert_int_equal(ckpt_compile(c, fail_late, &m, NULL, 4, &failing), 0);
+    assert_int_equal(ckpt_feed(whole, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_feed(failing, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_submit(whole), 0);
+    assert_int_equal(ckpt_submit(failing), 0);
+    assert_int_equal(ckpt_wait(whole, NULL), CKPT_EDEVICE);
+    assert_non_null(strstr(ckpt_error(c), "step 1: a kernel failed"));
+    assert_int_equal(ckpt_wait(failing, NULL), CKPT_EDEVICE);
+    assert_non_null(strstr(ckpt_error(c), "load those saved last"));
+    ckpt_close(c);
+    c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, fail_late, &m, NULL, 4, &failing), 0);
+    assert_int_equal(ckpt_feed(failing, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(failing, NULL), CKPT_EDEVICE);
+    assert_non_null(strstr(ckpt_error(c), "step 1: failing (test_steps.c:"));
+    ckpt_close(c);
+}
+
 /* The loss overflows while every gradient is finite: the update must not happen either. */
 static ckpt_tensor far_away(ckpt_tape *t, int64_t batch, void *user)
 {
@@ -376,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_two_programs),
         cmocka_unit_test(test_nan_keeps_weights),
         cmocka_unit_test(test_nan_stops_what_is_under_way),
+        cmocka_unit_test(test_failure_under_two_programs),
         cmocka_unit_test(test_infinite_loss_keeps_weights),
         cmocka_unit_test(test_plan_only),
         cmocka_unit_test(test_bad_parameters),
