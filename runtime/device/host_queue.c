@@ -282,25 +282,32 @@ static bool is_hung(struct host_queue *q)
     return hung;
 }
 
-/* The caller holds the lock.  False if that has no end. */
+static struct timespec time_after(double seconds)
+{
+    struct timespec t;
+    double whole;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double fraction = modf((double)t.tv_nsec * 1e-9 + seconds, &whole);
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec = (long)(fraction * 1e9);
+    return t;
+}
+
+/* The caller holds the lock, which comes before that of what queues share.  False if that has no
+ * end. */
 static bool await_done(struct host_queue *q, int64_t done)
 {
-    double tick = fmin(q->shared->deadline / 4, 1.), whole;
+    double tick = fmin(q->shared->deadline / 4, 1.);
     q->awaited = done;
     while (q->head < done) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        double fraction = modf((double)until.tv_nsec * 1e-9 + tick, &whole);
-        until.tv_sec += (time_t)whole;
-        until.tv_nsec = (long)(fraction * 1e9);
+        struct timespec until = time_after(tick);
+        if (is_hung(q)) /* all that is handed over behind it asks */
+            return false;
         if (!pthread_cond_timedwait(&q->room, &q->lock, &until))
             continue;
         pthread_mutex_unlock(&q->lock);
         host_shared_check(q->shared);
-        bool hung = is_hung(q);
         pthread_mutex_lock(&q->lock);
-        if (hung)
-            return false;
     }
     return true;
 }

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "device/device.h"
 
@@ -279,6 +280,36 @@ static void test_files_begin_ahead(void **state)
     d->ops->close(d);
 }
 
+static int call_gate(void *user, int64_t offset, void *host, int64_t bytes)
+{
+    (void)offset, (void)host, (void)bytes;
+    while (__atomic_load_n(&open_gates, __ATOMIC_SEQ_CST) < *(const int *)user)
+        usleep(1000);
+    return 0;
+}
+
+/* An operation has no end: what is handed over behind it, more than a queue holds, is dropped at
+ * once. */
+static void test_much_behind_a_hang(void **state)
+{
+    static int gate = 3;
+    struct device *d = open_device(MIB);
+    struct device_io io = {.call = call_gate, .user = &gate};
+    double start = clock_seconds();
+    (void)state;
+    d->ops->deadline(d, 0.2);
+    assert_int_equal(d->ops->events(d, 1), 0);
+    assert_int_equal(d->ops->io(d, QUEUE_READ, &io), 0);
+    for (int i = 0; i < 800; i++)
+        d->ops->record(d, QUEUE_READ, 0);
+    assert_int_equal(d->ops->sync(d), CKPT_EIO);
+    assert_true(clock_seconds() - start < 8);
+    assert_false(d->ops->stop(d));
+    __atomic_store_n(&open_gates, gate, __ATOMIC_SEQ_CST); /* it ends after all */
+    d->ops->close(d);
+    usleep(100000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_files_between_queues),
         cmocka_unit_test(test_files_begin_ahead),
+        cmocka_unit_test(test_much_behind_a_hang),
         cmocka_unit_test(test_failed_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
