@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "small.h"
 
-enum { SAVED = 2, MOST_CALLS = 12 };
+enum { SAVED = 2, MOST_CALLS = 12, HANG_SECONDS = 1 };
 
 enum fault { FAIL, HANG };
 
@@ -84,12 +84,13 @@ static struct {
     struct budgets tiers;
 } here;
 
+/* All come as far as this, with the same weights: the first one saves them. */
 static void open_parked(ckpt **c, ckpt_program **p)
 {
     small_use_tiers(&here.run, here.plan, &here.tiers, here.nvme);
     small_open(&here.run, c, p);
     small_train(&here.run, *c, *p, 0, SAVED);
-    if (ckpt_save(*c, here.saved, CKPT_VALUE))
+    if (access(here.saved, F_OK) && ckpt_save(*c, here.saved, CKPT_VALUE))
         fail_msg("%s", ckpt_error(*c));
 }
 
@@ -220,13 +221,13 @@ static void check_hang(bool write)
 {
     ckpt *c;
     ckpt_program *p, *other;
-    here.run.options.io_deadline = 0.2;
     open_parked(&c, &p);
     if (ckpt_compile(c, small_record, &here.run, NULL, SMALL_BATCH, &other))
         fail_msg("%s", ckpt_error(c));
     struct tier *t = c->tiers[TIER_NVME];
     char *staging = c->staging;
-    stand_in_front(t, HANG, write, 3);
+    stand_in_front(t, HANG, write, 0);
+    c->device->ops->deadline(c->device, HANG_SECONDS); /* what is to pass had half a minute */
     double start = clock_seconds();
     assert_int_equal(train_on(p), CKPT_EIO);
     expect_sentence(c, write ? "writing " : "reading ", "no end of it within");
@@ -245,7 +246,6 @@ static void check_hang(bool write)
     usleep(200000);
     t->ops->close(t);
     munmap(staging, 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT);
-    here.run.options.io_deadline = 0;
 }
 
 static void test_a_read_hangs(void **state)
