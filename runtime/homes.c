@@ -70,6 +70,16 @@ static int bind_to_node(const struct ckpt_kernel_args *a)
     return 0;
 }
 
+/* Segments that were recorded when no thread could wait for an event have events in them, of which
+ * threads would not be told. */
+static int record_again(ckpt *c)
+{
+    int rc = 0;
+    for (struct ckpt_program *p = c->programs; p && !rc; p = p->next)
+        rc = p->n_segments ? program_record(p) : 0;
+    return rc ? context_fail(c, rc, "the device cannot record the step: %s", c->device->reason) : 0;
+}
+
 int homes_open_steps(ckpt *c)
 {
     struct device *d = c->device;
@@ -84,7 +94,7 @@ int homes_open_steps(ckpt *c)
         d->ops->compute(d, QUEUE_HOST, bind_to_node, &(struct ckpt_kernel_args){.attr = &node},
                         NULL);
     rc = d->ops->sync(d);
-    return rc ? context_fail_device(c, NULL, rc) : 0;
+    return rc ? context_fail_device(c, NULL, rc) : record_again(c);
 }
 
 static int open_nvme(ckpt *c)

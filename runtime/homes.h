@@ -12,8 +12,9 @@ void homes_close(ckpt *c, bool untouched);
 /* Bytes of a tier that homes and programs take. */
 int64_t homes_tier_bytes(const ckpt *c, int tier);
 
-/* Before the first step on the host: opens their queue, its threads on the node of the device.
- * Returns 0 or a code, the sentence in the context. */
+/* Before the first step on the host: opens their queue, its threads on the node of the device, and
+ * has programs recorded again that were when there were no such threads.  Returns 0 or a code, the
+ * sentence in the context. */
 int homes_open_steps(ckpt *c);
 
 /* Makes the tiers long enough for a plan.  Returns 0 or a code, the sentence in the context. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "homes.h"
 #include "small.h"
 
 struct call {
@@ -32,7 +33,7 @@ static const struct device_ops *plain;
 static struct device_step *making;
 static const struct ckpt_run *uploaded;
 static bool in_part;
-static int replays, records, foreign; /* steps replayed; of parts: events, what is no kernel */
+static int replays, foreign; /* steps replayed; of parts what is no kernel */
 
 static bool take(const struct call *c)
 {
@@ -40,7 +41,6 @@ static bool take(const struct call *c)
         return false;
     assert_int_equal(ARRAY_RESERVE(making, making->n), 0);
     making->data[making->n++] = *c;
-    records += in_part && c->kind == RECORD;
     foreign += in_part && (c->queue != QUEUE_COMPUTE || c->kind == COPY || c->kind == SIGNAL ||
                            c->kind == WAIT);
     return true;
@@ -143,40 +143,68 @@ static void forget(struct device *d, struct device_step *step)
     free(step);
 }
 
-/* Trains r, on a device that records if told so. */
-static void train(struct small *r, bool recorded, int *segments)
+static struct device_ops ops;
+static struct ckpt_run run;
+
+/* From here on the device records, and has recorded the steps of p. */
+static void start_recording(ckpt *c, ckpt_program *p)
 {
-    struct device_ops ops;
-    struct ckpt_run run;
+    plain = c->device->ops;
+    replays = foreign = 0;
+    ops = *plain;
+    ops.compute = compute;
+    ops.copy = copy;
+    ops.fill = fill;
+    ops.record = record;
+    ops.signal = send_signal;
+    ops.wait = await;
+    ops.begin = begin;
+    ops.end = end;
+    ops.replay = replay;
+    ops.forget = forget;
+    c->device->ops = &ops;
+    c->device->run = &run;
+    assert_int_equal(program_record(p), 0);
+}
+
+static void stop_recording(ckpt *c, ckpt_program *p)
+{
+    assert_int_equal(c->device->ops->sync(c->device), 0);
+    program_forget(p);
+    c->device->ops = plain;
+    c->device->run = NULL;
+}
+
+/* What a program has recorded, and the events in that. */
+struct found {
+    int segments, events;
+};
+
+static struct found look_at(const ckpt_program *p)
+{
+    struct found f = {p->n_segments, 0};
+    for (int i = 0; i < p->n_segments; i++)
+        for (int64_t k = 0; k < p->segments.data[i].step->n; k++)
+            f.events += p->segments.data[i].step->data[k].kind == RECORD;
+    return f;
+}
+
+/* Trains r, on a device that records if told so; `late` threads come once it has. */
+static void train(struct small *r, bool recorded, bool late, struct found *found)
+{
     ckpt_program *p;
     ckpt *c;
     small_open(r, &c, &p);
-    plain = c->device->ops;
-    replays = records = foreign = 0;
-    if (recorded) {
-        ops = *plain;
-        ops.compute = compute;
-        ops.copy = copy;
-        ops.fill = fill;
-        ops.record = record;
-        ops.signal = send_signal;
-        ops.wait = await;
-        ops.begin = begin;
-        ops.end = end;
-        ops.replay = replay;
-        ops.forget = forget;
-        c->device->ops = &ops;
-        c->device->run = &run;
-        assert_int_equal(program_record(p), 0);
+    if (recorded)
+        start_recording(c, p);
+    if (late) {
+        assert_true(look_at(p).events > 0);
+        assert_int_equal(homes_open_steps(c), 0);
     }
-    *segments = p->n_segments;
+    *found = look_at(p);
     small_train(r, c, p, 0, SMALL_STEPS);
-    if (recorded) {
-        assert_int_equal(c->device->ops->sync(c->device), 0);
-        program_forget(p);
-        c->device->ops = plain;
-        c->device->run = NULL;
-    }
+    if (recorded)
+        stop_recording(c, p);
     small_collect(r, c);
     ckpt_close(c);
 }
@@ -188,23 +216,24 @@ static void expect_same(const struct small *a, const struct small *b)
     assert_memory_equal(a->state, b->state, (size_t)a->numel * sizeof *a->state);
 }
 
-/* Events are recorded with the kernels unless threads of files wait for some. */
-static void check_parked(const struct small *one, bool nvme)
+/* Events are recorded with the kernels unless threads may wait for some: those of files, or those
+ * that another program has brought for its steps on the host. */
+static void check_parked(const struct small *one, bool nvme, bool late)
 {
     struct force f = {.seed = 3, .host = true, .nvme = nvme};
     struct small parked = *one;
     struct budgets tiers;
     struct force_count count;
     char path[64], size[64];
-    int segments;
+    struct found found;
     small_path(path, sizeof path, "plan");
     small_force(one, &f, path, &tiers, &count);
     small_use_tiers(&parked, path, &tiers, size);
     if (!nvme)
         parked.options.nvme = NULL;
-    train(&parked, true, &segments);
-    assert_true(segments > 1 && !foreign && (records > 0) != nvme);
-    assert_int_equal(replays, SMALL_STEPS * segments);
+    train(&parked, true, late, &found);
+    assert_true(found.segments > 1 && !foreign && (found.events > 0) == !(nvme || late));
+    assert_int_equal(replays, SMALL_STEPS * found.segments);
     expect_same(one, &parked);
     unlink(path);
     free(parked.state);
@@ -213,14 +242,15 @@ static void check_parked(const struct small *one, bool nvme)
 static void check(enum ckpt_dtype dtype, int64_t n_micro)
 {
     struct small one = small_make(dtype, 33, n_micro, true), whole = one;
-    int segments;
-    train(&one, false, &segments);
-    train(&whole, true, &segments);
-    assert_int_equal(segments, 0);
+    struct found found;
+    train(&one, false, false, &found);
+    train(&whole, true, false, &found);
+    assert_int_equal(found.segments, 0);
     assert_int_equal(replays, SMALL_STEPS);
     expect_same(&one, &whole);
-    check_parked(&one, false);
-    check_parked(&one, true);
+    check_parked(&one, false, false);
+    check_parked(&one, true, false);
+    check_parked(&one, false, true);
     free(one.state);
     free(whole.state);
 }
