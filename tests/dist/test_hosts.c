@@ -4,33 +4,10 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_ranks.h"
-#include "dist/crew.h"
+#include "dist/crew_checks.h"
 #include "exec/program.h"
 #include "ranks.h"
 #include "unit/test_directory.h"
-
-static void train(const struct crew *crew, struct crew_result *r)
-{
-    crew_train(crew, r);
-    for (int i = 0; i < crew->ranks; i++)
-        if (r->rc[i])
-            fail_msg("rank %d of %d, stage %d: %s", i, crew->ranks, crew->zero, r->message[i]);
-}
-
-static void check_all_say(const struct crew *crew, int code, const char *const *words)
-{
-    struct crew_result r;
-    crew_train(crew, &r);
-    for (int i = 0; i < crew->ranks; i++) {
-        if (crew->fault.kind == COMM_FAULT_KILL && i == crew->faulty)
-            continue;
-        assert_int_equal(r.rc[i], code);
-        for (const char *const *w = words; *w; w++)
-            if (!strstr(r.message[i], *w))
-                fail_msg("rank %d says \"%s\", without \"%s\"", i, r.message[i], *w);
-    }
-    crew_free(&r);
-}
 
 /* Two hosts of so many ranks each. */
 static struct crew two_hosts(int per_host, int zero, const char *over)
@@ -95,8 +72,8 @@ static int start(void **state)
     snprintf(plan, sizeof plan, "%s/plan", dir);
     crew.options.plan_out = plan;
     crew.look = note_place;
-    train(&crew, &whole);
-    train(&one, &alone);
+    crew_expect_end(&crew, &whole);
+    crew_expect_end(&one, &alone);
     return 0;
 }
 
@@ -134,12 +111,12 @@ static void test_two_of_two(void **state)
     assert_true(whole.calls[0] != alone.calls[0]);
     assert_int_equal(whole.left, whole.shares + CKPT_ALIGN);
     crew.in_turns = true; /* other sums, but no other plan */
-    train(&crew, &other);
+    crew_expect_end(&crew, &other);
     assert_near(&other, 4);
     assert_false(crew_same(&whole, 4, &other, 4));
     crew_free(&other);
     crew = two_hosts(2, 1, "host");
-    train(&crew, &other);
+    crew_expect_end(&crew, &other);
     assert_true(crew_same(&whole, 4, &other, 4));
     crew_free(&other);
 }
@@ -150,7 +127,7 @@ static void test_two_of_one(void **state)
     struct crew crew = two_hosts(1, 3, "host");
     struct crew_result r;
     (void)state;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     assert_near(&r, 2);
     assert_says(&r, "none  share, as each is alone on its host");
     assert_int_equal(r.gathers, 0);
@@ -164,7 +141,7 @@ static void test_unequal_hosts(void **state)
     (void)state;
     crew.per_host = 2;
     crew.options.shard_over = "host";
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     assert_near(&r, 3);
     assert_int_equal(r.sharers, 3);
     assert_says(&r, "all  share, as not every host has as many");
@@ -179,13 +156,13 @@ static void test_choice(void **state)
     struct crew_result r;
     (void)state;
     crew.steps = 1;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     assert_int_equal(r.sharers, 2);
     assert_true(r.order == whole.order);
     crew_free(&r);
     crew.steps = 0;
     crew.options.vram = whole.info[0].min_budget - 1;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     assert_near(&r, 4);
     assert_int_equal(r.sharers, 4);
     assert_true(r.shares < whole.shares);
@@ -193,7 +170,7 @@ static void test_choice(void **state)
     assert_true(r.info[0].step_seconds > whole.info[0].step_seconds);
     crew_free(&r);
     crew.options.plan_in = plan;
-    check_all_say(&crew, CKPT_EINVAL, (const char *[]){"add --shard-over host or all", NULL});
+    crew_expect_code(&crew, CKPT_EINVAL, (const char *[]){"add --shard-over host or all", NULL});
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -206,11 +183,11 @@ static void test_resume(void **state)
     (void)state;
     crew.steps = CREW_STEPS / 2;
     crew.save_state = path;
-    train(&crew, &first);
+    crew_expect_end(&crew, &first);
     crew.steps = CREW_STEPS;
     crew.save_state = NULL;
     crew.load_state = path;
-    train(&crew, &rest);
+    crew_expect_end(&crew, &rest);
     for (int i = 0; i < 4; i++) {
         memcpy(rest.loss[i], first.loss[i], sizeof rest.loss[i] / 2);
         memcpy(rest.norm[i], first.norm[i], sizeof rest.norm[i] / 2);
@@ -227,22 +204,13 @@ static void test_resume(void **state)
  * the other host hear of what fails there. */
 static void test_faults(void **state)
 {
-    static const char *const words[][4] = {
-        [COMM_FAULT_DROP] = {"step 2", "message of rank 3 to rank 2", "was lost", NULL},
-        [COMM_FAULT_DELAY] = {"step 2", "rank 3 did not come to", "within 2 s", NULL},
-        [COMM_FAULT_KILL] = {"step 2", "rank 3 is gone at", NULL},
-        [COMM_FAULT_CORRUPT] = {"step 2", "what rank 3 sent to rank 2", "damaged", NULL},
-    };
     struct crew crew = planned();
     int calls_of_a_step = whole.gathers + 2 * whole.n_buckets + 1;
     (void)state;
     crew.faulty = 3;
     crew.steps = 3;
-    for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
-        crew.deadline = k == COMM_FAULT_DELAY ? 2 : 60;
-        crew.fault = (struct comm_fault){(enum comm_fault_kind)k, 8 + calls_of_a_step + 1, 2, 5};
-        check_all_say(&crew, CKPT_ECOMM, words[k]);
-    }
+    for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++)
+        crew_expect_fault(crew, (enum comm_fault_kind)k, 8 + calls_of_a_step + 1, 2, 2, 2);
 }
 
 static void test_other_orders(void **state)
@@ -256,8 +224,8 @@ static void test_other_orders(void **state)
     other.options.shard_over = "all";
     crew.faulty = 1;
     crew.other = &other;
-    check_all_say(&crew, CKPT_ECOMM,
-                  (const char *[]){"rank 1 started with another --shard-over", NULL});
+    crew_expect_code(&crew, CKPT_ECOMM,
+                     (const char *[]){"rank 1 started with another --shard-over", NULL});
 }
 
 int main(void)

@@ -4,20 +4,11 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dist/crew.h"
+#include "dist/crew_checks.h"
 #include "unit/test_directory.h"
 
 /* A plan of a crew, for others that run the same: searching takes most of the time here. */
 static char plan[48];
-
-static void train(const struct crew *crew, struct crew_result *r)
-{
-    crew_train(crew, r);
-    for (int i = 0; i < crew->ranks; i++) {
-        if (r->rc[i])
-            fail_msg("rank %d of %d, stage %d: %s", i, crew->ranks, crew->zero, r->message[i]);
-    }
-}
 
 /* Stage 2, which only keeps what 3 may drop, is tried by three; four ranks by test_hosts.c. */
 static void check_stages(int ranks, struct crew base, const struct crew_result *alone)
@@ -25,7 +16,7 @@ static void check_stages(int ranks, struct crew base, const struct crew_result *
     struct crew_result first, other;
     base.ranks = ranks;
     base.zero = 0;
-    train(&base, &first);
+    crew_expect_end(&base, &first);
     assert_true(crew_same(&first, ranks, &first, ranks));
     if (alone && crew_distance(&first, alone) > 1e-6)
         fail_msg("%d ranks differ from one by %g", ranks, crew_distance(&first, alone));
@@ -33,7 +24,7 @@ static void check_stages(int ranks, struct crew base, const struct crew_result *
         if (zero == 2 && ranks != 3)
             continue;
         base.zero = zero;
-        train(&base, &other);
+        crew_expect_end(&base, &other);
         if (!crew_same(&first, ranks, &other, ranks))
             fail_msg("%d ranks: stage %d gives other bits than stage 0", ranks, zero);
         crew_free(&other);
@@ -45,7 +36,7 @@ static void check_against_one(struct crew base, int least, int most)
 {
     struct crew_result alone;
     base.ranks = 1;
-    train(&base, &alone);
+    crew_expect_end(&base, &alone);
     for (int ranks = least; ranks <= most; ranks++)
         check_stages(ranks, base, &alone);
     crew_free(&alone);
@@ -64,7 +55,7 @@ static void test_micro_steps(void **state)
     (void)state;
     check_against_one(crew_small(1, 0, 1), 3, 3);
     crew.steps = 1;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     assert_true(crew_same(&r, 2, &r, 2));
     crew_free(&r);
 }
@@ -95,15 +86,15 @@ static void test_small_budget(void **state)
     struct crew crew = crew_small(3, 0, 0);
     struct crew_result whole, kept, dropped;
     (void)state;
-    train(&crew, &whole);
+    crew_expect_end(&crew, &whole);
     crew.zero = 2;
-    train(&crew, &kept);
+    crew_expect_end(&crew, &kept);
     crew.zero = 3;
-    train(&crew, &dropped);
+    crew_expect_end(&crew, &dropped);
     int64_t smallest = dropped.info[0].min_budget;
     crew_free(&dropped);
     crew.options.vram = smallest;
-    train(&crew, &dropped);
+    crew_expect_end(&crew, &dropped);
     assert_true(kept.gathers > 0 && dropped.gathers > kept.gathers);
     assert_int_equal(whole.gathers, 0);
     assert_true(smallest < kept.info[0].min_budget);
@@ -123,7 +114,7 @@ static int32_t gathers_at(int64_t parts, int64_t smallest, int64_t kept, double 
     struct crew_result r;
     crew.steps = 1;
     crew.options.vram = smallest + (kept - smallest) * parts / 1000;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     int32_t gathers = r.gathers;
     *seconds = r.info[0].step_seconds;
     crew_free(&r);
@@ -140,9 +131,9 @@ static void test_kept_or_dropped(void **state)
     double least, some;
     (void)state;
     crew.steps = 1;
-    train(&crew, &kept);
+    crew_expect_end(&crew, &kept);
     crew.zero = 3;
-    train(&crew, &any);
+    crew_expect_end(&crew, &any);
     assert_true(any.order == kept.order && any.gathers == kept.n_buckets);
     assert_int_equal(any.info[0].planned_peak, kept.info[0].planned_peak);
     int64_t smallest = any.info[0].min_budget, whole = kept.info[0].min_budget;
@@ -154,7 +145,7 @@ static void test_kept_or_dropped(void **state)
     /* Told to, it gathers all a second time, room or not. */
     crew.options.zero = 3;
     crew_free(&any);
-    train(&crew, &any);
+    crew_expect_end(&crew, &any);
     assert_int_equal(any.gathers, 2 * kept.n_buckets);
     assert_true(crew_same(&kept, 2, &any, 2));
     crew_free(&kept);
@@ -167,7 +158,7 @@ static void expect_left(int zero, int64_t micro)
     struct crew crew = crew_small(3, zero, micro);
     struct crew_result r;
     crew.steps = 1;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     int64_t gradients = micro ? r.gradients : zero ? r.shares : r.buckets;
     assert_true(r.shares < r.buckets && r.buckets < r.gradients);
     if (r.left != gradients + CKPT_ALIGN)
@@ -191,7 +182,7 @@ static void test_gradients_in_shares(void **state)
     crew.model.dtype = CKPT_BF16;
     crew.adamw.grad_dtype = CKPT_BF16;
     crew.steps = 1;
-    train(&crew, &r);
+    crew_expect_end(&crew, &r);
     assert_true(r.left < r.shares && r.left == r.narrow_shares + CKPT_ALIGN);
     crew_free(&r);
 }
@@ -227,17 +218,17 @@ static void test_save_and_load(void **state)
     struct crew_result written, shares, whole, alone;
     (void)state;
     crew.save = path;
-    train(&crew, &written);
+    crew_expect_end(&crew, &written);
     check_file(&crew, &written);
     crew.save = NULL;
     crew.load = path;
     crew.steps = 1;
     crew.ranks = crew.zero = 2;
-    train(&crew, &shares);
+    crew_expect_end(&crew, &shares);
     crew.zero = 0;
-    train(&crew, &whole);
+    crew_expect_end(&crew, &whole);
     crew.ranks = 1;
-    train(&crew, &alone);
+    crew_expect_end(&crew, &alone);
     assert_true(crew_same(&shares, 2, &whole, 2));
     assert_true(crew_distance(&whole, &alone) <= 1e-6);
     crew_free(&written);
@@ -253,7 +244,7 @@ static void resume(struct crew crew, int ranks, int zero, const struct crew_resu
     crew.ranks = ranks;
     crew.zero = zero;
     crew.load_state = path;
-    train(&crew, r);
+    crew_expect_end(&crew, r);
     for (int i = 0; i < ranks; i++)
         for (int s = 0; s < CREW_STEPS / 2; s++) {
             r->loss[i][s] = first->loss[0][s];
@@ -288,12 +279,12 @@ static void expect_near(struct crew crew, int ranks, const struct crew_result *w
 static void train_first(struct crew crew, struct crew_result *whole, struct crew_result *first)
 {
     crew.options.plan_out = plan;
-    train(&crew, whole);
+    crew_expect_end(&crew, whole);
     crew.options.plan_out = NULL;
     crew.options.plan_in = plan;
     crew.steps = CREW_STEPS / 2;
     crew.save_state = path;
-    train(&crew, first);
+    crew_expect_end(&crew, first);
 }
 
 static void test_resume(void **state)
@@ -318,41 +309,17 @@ static void test_resume(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-static void check_all_say(const struct crew *crew, int code, const char *const *words)
-{
-    struct crew_result r;
-    crew_train(crew, &r);
-    for (int i = 0; i < crew->ranks; i++) {
-        if (crew->fault.kind == COMM_FAULT_KILL && i == crew->faulty)
-            continue;
-        assert_int_equal(r.rc[i], code);
-        for (const char *const *w = words; *w; w++)
-            if (!strstr(r.message[i], *w))
-                fail_msg("rank %d says \"%s\", without \"%s\"", i, r.message[i], *w);
-    }
-    crew_free(&r);
-}
-
 /* In the fourth step: before the first one there are hosts, agreement, budgets and the plan in five
  * parts; a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
-    static const char *const words[][6] = {
-        [COMM_FAULT_DROP] = {"step 4", "message of rank 1 to rank 0", "was lost", NULL},
-        [COMM_FAULT_DELAY] = {"step 4", "rank 1 did not come to", "within 5 s", NULL},
-        [COMM_FAULT_KILL] = {"step 4", "rank 1 is gone at", NULL},
-        [COMM_FAULT_CORRUPT] = {"step 4", "what rank 1 sent to rank 0", "damaged", NULL},
-    };
     struct crew crew = crew_small(3, 2, 0);
     (void)state;
     int calls_of_a_step = 2 * (TINY_BLOCKS + 1) + 1;
     crew.faulty = 1;
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
         *(k == COMM_FAULT_DROP ? &crew.options.plan_out : &crew.options.plan_in) = plan;
-        crew.deadline = k == COMM_FAULT_DELAY ? 5 : 60;
-        crew.fault =
-            (struct comm_fault){(enum comm_fault_kind)k, 8 + 3 * calls_of_a_step + 2, 0, 12};
-        check_all_say(&crew, CKPT_ECOMM, words[k]);
+        crew_expect_fault(crew, (enum comm_fault_kind)k, 8 + 3 * calls_of_a_step + 2, 0, 4, 5);
     }
 }
 
@@ -361,7 +328,7 @@ static void expect_other(struct crew crew, const struct crew *other, const char 
     char words[64];
     snprintf(words, sizeof words, "rank 1 started with another %s than rank 0", what);
     crew.other = other;
-    check_all_say(&crew, CKPT_ECOMM, (const char *[]){words, NULL});
+    crew_expect_code(&crew, CKPT_ECOMM, (const char *[]){words, NULL});
 }
 
 static void test_ranks_that_differ(void **state)
@@ -385,7 +352,7 @@ static void test_ranks_that_differ(void **state)
     other.zero = 3;
     expect_other(crew, &other, "--zero");
     crew.nan_step = 3;
-    check_all_say(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
+    crew_expect_code(&crew, CKPT_ENAN, (const char *[]){"step 3", "one of the ranks", NULL});
 }
 
 /* The smallest budget holds for all, and the plan table says whose it is. */
@@ -395,16 +362,16 @@ static void test_budgets_that_differ(void **state)
     struct crew_result alike, other;
     (void)state;
     crew.steps = 1;
-    train(&crew, &alike);
+    crew_expect_end(&crew, &alike);
     crew.options.vram = alike.info[0].min_budget;
     crew_free(&alike);
-    train(&crew, &alike);
+    crew_expect_end(&crew, &alike);
     assert_null(strstr(alike.table, "smallest of"));
     crew.faulty = 1;
     one = crew;
     crew.other = &one;
     crew.options.vram *= 2;
-    train(&crew, &other);
+    crew_expect_end(&crew, &other);
     assert_non_null(strstr(other.table, "planned with  --vram of rank 1, the smallest of 3 ranks"));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(other.info[i].budget, one.options.vram);
@@ -413,7 +380,7 @@ static void test_budgets_that_differ(void **state)
     assert_true(crew_same(&alike, 3, &other, 3));
     crew_free(&other);
     one.options.vram--;
-    check_all_say(&crew, CKPT_EBUDGET, (const char *[]){"no plan fits", "needs at least", NULL});
+    crew_expect_code(&crew, CKPT_EBUDGET, (const char *[]){"no plan fits", "needs at least", NULL});
     crew_free(&alike);
 }
 
