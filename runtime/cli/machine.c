@@ -41,6 +41,7 @@ static void print_machine(const struct machine *m, bool disk)
     if (disk && m->nvme_read > 0) {
         row("disk, read", m->nvme_read, 1e9, "GB/s");
         row("disk, write", m->nvme_write, 1e9, "GB/s");
+        row("disk, both at once, each", m->nvme_both, 1e9, "GB/s");
     }
 }
 

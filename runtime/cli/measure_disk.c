@@ -1,4 +1,5 @@
 /* Disk rates as the NVMe tier reaches them: its files, its requests, its checksums. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
@@ -6,12 +7,13 @@
 
 #define PIECE (INT64_C(8) << 20)   /* of one call */
 #define BYTES (INT64_C(256) << 20) /* of the file */
+#define HALF  (BYTES / 2)
 
 /* Bytes that are not all alike, so that no drive makes them less. */
-static void fill(char *buffer)
+static void fill(char *buffer, int64_t bytes)
 {
     uint64_t state = 88172645463325252u;
-    for (int64_t i = 0; i < PIECE; i += 8) {
+    for (int64_t i = 0; i < bytes; i += 8) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -19,15 +21,57 @@ static void fill(char *buffer)
     }
 }
 
+/* What one thread moves, a piece after the other. */
+struct passage {
+    struct tier *tier;
+    char *buffer; /* two pieces */
+    int64_t from, bytes;
+    bool write;
+    int rc;
+};
+
+static char *slot(const struct passage *p, int64_t at)
+{
+    return p->buffer + at / PIECE % 2 * PIECE;
+}
+
+/* As queues of a step do: the next call begins before the one at hand is made. */
+static void *move(void *data)
+{
+    struct passage *p = data;
+    const struct tier_ops *ops = p->tier->ops;
+    int64_t end = p->from + p->bytes;
+    ops->begin(p->tier, p->write, p->from, slot(p, p->from), PIECE);
+    for (int64_t at = p->from; at < end && !p->rc; at += PIECE) {
+        if (at + PIECE < end)
+            ops->begin(p->tier, p->write, at + PIECE, slot(p, at + PIECE), PIECE);
+        p->rc = p->write ? ops->write(p->tier, at, slot(p, at), PIECE)
+                         : ops->read(p->tier, at, slot(p, at), PIECE);
+    }
+    return NULL;
+}
+
 /* Moves the whole file.  B/s, or -1. */
 static double transfer(struct tier *t, char *buffer, bool write)
 {
+    struct passage p = {t, buffer, 0, BYTES, write, 0};
     double before = clock_seconds();
-    for (int64_t at = 0; at < BYTES; at += PIECE) {
-        if (write ? t->ops->write(t, at, buffer, PIECE) : t->ops->read(t, at, buffer, PIECE))
-            return -1;
-    }
-    return (double)BYTES / (clock_seconds() - before);
+    move(&p);
+    return p.rc ? -1 : (double)BYTES / (clock_seconds() - before);
+}
+
+/* Writes one half and reads the other.  B/s of each, or -1. */
+static double transfer_both(struct tier *t, char *buffer)
+{
+    struct passage out = {t, buffer, 0, HALF, true, 0},
+                   in = {t, buffer + 2 * PIECE, HALF, HALF, false, 0};
+    pthread_t thread;
+    double before = clock_seconds();
+    if (pthread_create(&thread, NULL, move, &in))
+        return -1;
+    move(&out);
+    pthread_join(thread, NULL);
+    return out.rc || in.rc ? -1 : (double)HALF / (clock_seconds() - before);
 }
 
 /* Written twice, for the first time takes longer and a step writes the same blocks each time. */
@@ -45,12 +89,14 @@ static int measure(struct machine *m, struct tier *t, char *buffer, char *messag
     if (written > 0)
         written = transfer(t, buffer, true);
     double read = written > 0 ? transfer(t, buffer, false) : -1;
-    if (read < 0) {
-        snprintf(message, CKPT_MESSAGE, "%s", t->reason);
+    double both = read > 0 ? transfer_both(t, buffer) : -1;
+    if (both < 0) {
+        snprintf(message, CKPT_MESSAGE, "%s", *t->reason ? t->reason : "no thread for the disk");
         return CKPT_EIO;
     }
     m->nvme_write = written;
     m->nvme_read = read;
+    m->nvme_both = both;
     return 0;
 }
 
@@ -59,19 +105,19 @@ int measure_disk(struct machine *m, const char *dir, char message[CKPT_MESSAGE])
     struct tier_directories d = {.n = 1, .at = {{"", BYTES}}, .bytes = BYTES};
     struct tier_nvme_options o = {.directories = &d};
     struct tier *t;
-    m->nvme_read = m->nvme_write = 0;
+    m->nvme_read = m->nvme_write = m->nvme_both = 0;
     if (snprintf(d.at[0].path, TIER_PATH, "%s", dir) >= TIER_PATH) {
         snprintf(message, CKPT_MESSAGE, "the name of the directory is too long");
         return CKPT_EINVAL;
     }
-    char *buffer = aligned_alloc(TIER_BLOCK, (size_t)PIECE);
+    char *buffer = aligned_alloc(TIER_BLOCK, 4 * (size_t)PIECE);
     if (!buffer) {
         snprintf(message, CKPT_MESSAGE, "out of host memory");
         return CKPT_ENOMEM;
     }
-    fill(buffer);
+    fill(buffer, 4 * PIECE);
     o.staging = buffer;
-    o.staged = PIECE;
+    o.staged = 4 * PIECE;
     int rc = tier_open_nvme(&t, &o);
     if (rc)
         snprintf(message, CKPT_MESSAGE, "%s", error_get());

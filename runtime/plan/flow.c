@@ -21,7 +21,8 @@
 /* The two queues of a tier. */
 struct line {
     const struct ranking *outs, *ins;
-    double out_rate, in_rate;
+    double out_rate, in_rate; /* of one at a time */
+    double both_rate;         /* of each while both run, or 0: as of one */
     double out_free, in_free;
     int32_t head;    /* of outs: the first not complete, or, while carried, of the step before */
     int32_t sent;    /* of outs: how many have begun in this step */
@@ -56,6 +57,12 @@ static double copy_seconds(const struct flow *f, int64_t bytes, double rate)
     return (double)bytes / rate + f->x->m->copy_overhead;
 }
 
+/* The rate of a copy while the other queue is busy, or is not. */
+static double rate_of(const struct line *l, double alone, bool beside)
+{
+    return beside && l->both_rate > 0 ? fmin(alone, l->both_rate) : alone;
+}
+
 static void set_lines(struct flow *f)
 {
     struct transfer *x = f->x;
@@ -66,6 +73,7 @@ static void set_lines(struct flow *f)
                file->outs->n > 0 && host->outs->n > 0);
     share_link(x->m->h2d_both, x->m->nvme_read, &host->in_rate, &file->in_rate,
                file->ins->n > 0 && host->ins->n > 0);
+    file->both_rate = x->m->nvme_both;
 }
 
 /* ---- the queues out ------------------------------------------------------------------------- */
@@ -121,7 +129,8 @@ static void send(struct flow *f, struct line *l, int32_t k)
         if (a->out_step != k)
             return;
         a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
-        a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, l->out_rate);
+        double rate = rate_of(l, l->out_rate, l->in_free > a->park.out_start);
+        a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, rate);
         l->out_free = a->park.out_end;
         f->leaving += a->bytes;
         x->gone[l->outs->items[l->sent]] = false;
@@ -157,7 +166,8 @@ static void bring(struct flow *f, struct line *l, int32_t k)
     struct absence *a = first_coming(f, l);
     a->park.in_step = k;
     a->park.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
-    a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, l->in_rate);
+    double rate = rate_of(l, l->in_rate, l->out_free > a->park.in_start);
+    a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, rate);
     l->in_free = a->park.in_end;
     ledger_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;

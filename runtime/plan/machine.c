@@ -101,6 +101,7 @@ static const struct member {
     {"host_update", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_update), true, false},
     ROW(nvme_read, MEMBER_OPTIONAL_RATE),
     ROW(nvme_write, MEMBER_OPTIONAL_RATE),
+    {"nvme_both", MEMBER_OPTIONAL_RATE, offsetof(struct machine, nvme_both), true, false},
     ROW(nvme_endurance, MEMBER_OPTIONAL_RATE),
     LINK_ROW("link_host", host, MEMBER_RATE),
     LINK_ROW("link_host_latency", host_latency, MEMBER_TIME),

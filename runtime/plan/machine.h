@@ -43,6 +43,7 @@ struct machine {
     double host_update;                /* AdamW on the host, B/s (read + write), while copies run;
                                         * 0: not known */
     double nvme_read, nvme_write;      /* 0: none */
+    double nvme_both;                  /* of each while both run, 0: as alone */
     double nvme_endurance;             /* bytes that may be written in its life, 0 unknown */
     struct links links;                /* to other ranks */
     struct machine_cost *costs;        /* sorted by key, each key once */

@@ -564,6 +564,34 @@ static void test_copy_overhead(void **state)
     plan_free(p);
 }
 
+/* A drive that shares its rate between both ways: a copy beside another takes longer. */
+static void test_drive_both_ways(void **state)
+{
+    (void)state;
+    struct machine shared = machine;
+    struct budgets b = {.nvme = INT64_C(1) << 40};
+    struct plan *p, *other;
+    char message[CKPT_MESSAGE];
+    int32_t slower = 0;
+    shared.nvme_both = 2e8;
+    for (int32_t s = 0; s < narrow->n_storages; s++)
+        b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
+    assert_int_equal(plan_for(narrow, &machine, &b, &other, message), 0);
+    assert_int_equal(plan_for(narrow, &shared, &b, &p, message), 0);
+    assert_int_equal(plan_check(narrow, p, message), 0);
+    assert_true(p->n_parks > 0 && p->seconds > 1.2 * other->seconds);
+    for (int32_t i = 0; i < p->n_parks; i++) {
+        const struct plan_park *k = &p->parks[i];
+        double alone = (double)narrow->storages[k->storage].bytes / machine.nvme_read;
+        double took = k->in_end - k->in_start;
+        assert_true(took >= alone * (1 - 1e-9) && took <= 2.5 * alone * (1 + 1e-9));
+        slower += took > 2.4 * alone;
+    }
+    assert_true(slower > 0);
+    plan_free(other);
+    plan_free(p);
+}
+
 /* ---- updates on the host --------------------------------------------------------------------- */
 
 /* State by state half as large as what fits, on a machine whose host updates fast. */
@@ -688,6 +716,7 @@ int main(void)
         cmocka_unit_test(test_gradients_in_values),
         cmocka_unit_test(test_two_lines),
         cmocka_unit_test(test_copy_overhead),
+        cmocka_unit_test(test_drive_both_ways),
         cmocka_unit_test(test_updates_on_host),
         cmocka_unit_test(test_host_declines),
         cmocka_unit_test(test_host_faults),
