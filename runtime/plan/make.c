@@ -215,16 +215,6 @@ static void set_outlook(const struct request *q, const struct option *next, stru
     p->next_seconds = next ? next->seconds : 0;
 }
 
-/* What a plan with parks must beat.  It may do so though all fits, where the host takes updates off
- * the device, but its step is not handed over as one piece: a little is not worth that. */
-static double limit_of(const struct portfolio *pf, const struct option *o)
-{
-    const double worth = 0.98;
-    if (!o)
-        return INFINITY;
-    return o == &pf->options.data[pf->n - 1] ? worth * o->seconds : o->seconds;
-}
-
 static int choose(struct portfolio *pf, const struct request *q, struct plan **out, char *message)
 {
     struct option *o = NULL, *next;
@@ -234,8 +224,8 @@ static int choose(struct portfolio *pf, const struct request *q, struct plan **o
     bool fits = transient.device >= q->smallest->placed;
     int rc = homes || !fits ? 0 : fastest_within(pf, transient.device, &o);
     if (!rc && (homes || q->budgets.host + q->budgets.nvme > 0))
-        rc = parked_plan(pf, q->m, &q->budgets, q->budgets.device - q->reserved, limit_of(pf, o),
-                         out);
+        rc = parked_plan(pf, q->m, &q->budgets, q->budgets.device - q->reserved,
+                         o ? o->seconds : INFINITY, out);
     if (!rc && !*out && !o)
         return plan_refuse(pf, q, message);
     if (!rc && !*out)

@@ -641,6 +641,28 @@ static void test_updates_on_host(void **state)
     done(&f);
 }
 
+/* The clock does not know all that updates on the host share with copies: they have to pay. */
+static void test_host_pays(void **state)
+{
+    (void)state;
+    struct machine some = machine;
+    struct budgets b = {.host = INT64_C(1) << 40};
+    char message[CKPT_MESSAGE];
+    bool seen[2] = {false, false};
+    for (int32_t s = 0; s < narrow->n_storages; s++)
+        b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
+    struct plan *without = make(narrow, b.device, b.host, 0);
+    for (some.host_update = 1e9; some.host_update < 1e11; some.host_update *= 1.6) {
+        struct plan *p;
+        assert_int_equal(plan_for(narrow, &some, &b, &p, message), 0);
+        assert_true(p->n_lodgings == 0 || p->seconds * 1.05 <= without->seconds * (1 + 1e-9));
+        seen[p->n_lodgings > 0] = true;
+        plan_free(p);
+    }
+    assert_true(seen[false] && seen[true]);
+    plan_free(without);
+}
+
 /* Where all fits the host takes updates off the step if that is worth it. */
 static void test_host_declines(void **state)
 {
@@ -718,6 +740,7 @@ int main(void)
         cmocka_unit_test(test_copy_overhead),
         cmocka_unit_test(test_drive_both_ways),
         cmocka_unit_test(test_updates_on_host),
+        cmocka_unit_test(test_host_pays),
         cmocka_unit_test(test_host_declines),
         cmocka_unit_test(test_host_faults),
     };
