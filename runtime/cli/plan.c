@@ -126,13 +126,30 @@ static int read_job(struct plan_job *job)
     return 0;
 }
 
+/* Once is enough for all budgets. */
+static int search(struct plan_job *job)
+{
+    return !job->search && portfolio_build(job->graph, &job->search)
+               ? cli_fail("out of host memory")
+               : 0;
+}
+
+static int sweep(struct plan_job *job)
+{
+    int rc = search(job);
+    return rc ? rc : cli_sweep(job);
+}
+
 static int make_plan(struct plan_job *job)
 {
     char message[CKPT_MESSAGE];
     const char *from = job->o->plan_in;
-    int rc = from ? plan_read(job->graph, from, &job->plan, message)
-                  : plan_make(job->graph, &job->machine, &job->budgets, job->machine.process,
-                              &job->plan, message);
+    int rc = from ? 0 : search(job);
+    if (rc)
+        return rc;
+    rc = from ? plan_read(job->graph, from, &job->plan, message)
+              : portfolio_plan(job->search, &job->machine, &job->budgets, job->machine.process,
+                               &job->plan, message);
     if (!rc)
         rc = plan_check(job->graph, job->plan, message);
     if (!rc && job->o->out)
@@ -153,8 +170,10 @@ static int show_plan(struct plan_job *job)
         return cli_fail("%s", message);
     if (job->o->explain)
         return cli_explain(job, job->o->explain);
-    cli_print_plan(job, stdout);
-    return 0;
+    rc = search(job);
+    if (!rc)
+        cli_print_plan(job, stdout);
+    return rc;
 }
 
 int cli_plan(int argc, char **argv)
@@ -173,8 +192,9 @@ int cli_plan(int argc, char **argv)
     if (!rc)
         rc = read_job(&job);
     if (!rc)
-        rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? cli_sweep(&job) : show_plan(&job);
+        rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? sweep(&job) : show_plan(&job);
     plan_free(job.plan);
+    portfolio_free(job.search);
     graph_free(job.graph);
     machine_free(&job.machine);
     return rc;

@@ -10,7 +10,7 @@ static int find_range(const struct plan_job *job, int64_t *least, int64_t *most)
     struct budgets all = job->budgets;
     struct plan *p;
     all.device = INT64_MAX;
-    if (plan_make(job->graph, &job->machine, &all, job->machine.process, &p, message))
+    if (portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, message))
         return cli_fail("%s", message);
     *least = p->min_budget;
     *most = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
@@ -26,7 +26,7 @@ int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++)
         arena[i] = max_i64(1, budgets[i] - job->machine.process);
-    int rc = plan_sweep(job->graph, &job->machine, &job->budgets, arena, n, plans);
+    int rc = portfolio_sweep(job->search, &job->machine, &job->budgets, arena, n, plans);
     free(arena);
     return rc;
 }

@@ -299,24 +299,18 @@ static int keep_faster(struct portfolio *pf, const struct machine *m, const int6
     return 0;
 }
 
-int plan_sweep(const struct graph *g, const struct machine *m, const struct budgets *b,
-               const int64_t *device, int32_t n, struct plan **plans)
+int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    const int64_t *device, int32_t n, struct plan **plans)
 {
-    struct portfolio *pf;
     char message[CKPT_MESSAGE];
+    int rc = 0;
     for (int32_t i = 0; i < n; i++)
         plans[i] = NULL;
-    int rc = portfolio_build(g, &pf);
-    if (rc)
-        return rc;
     for (int32_t i = 0; i < n && !rc; i++) {
         struct budgets here = *b;
         here.device = device[i];
         rc = portfolio_plan(pf, m, &here, 0, &plans[i], message);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
-    if (!rc)
-        rc = keep_faster(pf, m, device, n, plans);
-    portfolio_free(pf);
-    return rc;
+    return rc ? rc : keep_faster(pf, m, device, n, plans);
 }

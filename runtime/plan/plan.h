@@ -229,18 +229,26 @@ static inline double plan_compute_seconds(const struct plan *p)
     return p->seconds - p->recompute_seconds - p->exposed_seconds - p->exposed_comm;
 }
 
+/* The search: every schedule of a graph worth knowing, whatever the budget.  Returns 0 or
+ * CKPT_ENOMEM. */
+struct portfolio;
+int portfolio_build(const struct graph *g, struct portfolio **pf);
+void portfolio_free(struct portfolio *pf);
+
 /*
- * Plans g for machine m under budgets b (persistent and transient bytes together); reserved bytes
- * of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the
+ * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
+ * bytes of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the
  * sentence in message; the sentence is complete: smallest feasible budget, the op at the peak, what
  * more memory buys. A larger budget never gives a slower plan.
  */
+int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                   int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
+/* The plans for n device budgets; plans[i] is NULL where none fits.  Returns 0 or CKPT_ENOMEM. */
+int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    const int64_t *device, int32_t n, struct plan **plans);
+/* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
-/* The plans for n device budgets, from one search; plans[i] is NULL where none fits.  Returns 0 or
- * CKPT_ENOMEM. */
-int plan_sweep(const struct graph *g, const struct machine *m, const struct budgets *b,
-               const int64_t *device, int32_t n, struct plan **plans);
 void plan_free(struct plan *p);
 
 /* Whether an op may be a step on the host: an update of optimizer state, without scratch. */

@@ -176,9 +176,6 @@ struct portfolio {
     int32_t n;
 };
 
-/* Every schedule the search knows, whatever the budget. */
-int portfolio_build(const struct graph *g, struct portfolio **pf);
-void portfolio_free(struct portfolio *pf);
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
 int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result);
 /* The fastest option with no more load, or NULL. */
@@ -220,9 +217,6 @@ int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best);
 /* Writes the sentence: what is short and by how much.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
 int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT_MESSAGE]);
 
-/* plan_make for a portfolio that is there already: one search answers every budget. */
-int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
 /* The schedule of an option without addresses. */
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
 /* What the host could take of a step's time and of the device's bytes at most, and the share of it

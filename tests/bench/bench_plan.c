@@ -277,8 +277,10 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
     char message[CKPT_MESSAGE];
     for (int i = 0; i < POINTS; i++)
         device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
-    if (plan_sweep(g, m, &b, device, POINTS, plans))
+    struct portfolio *pf;
+    if (portfolio_build(g, &pf) || portfolio_sweep(pf, m, &b, device, POINTS, plans))
         fail(what, "no sweep");
+    portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
         struct plan *p = plans[i];
         refused += !p && feasible > 0;

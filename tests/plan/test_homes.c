@@ -371,12 +371,15 @@ static void test_monotone(void **state)
     enum { POINTS = 40 };
     struct graph *g = training(1);
     int64_t least = least_device(g, PLENTY, 0), most = 2 * persistent_bytes(g), device[POINTS];
+    struct portfolio *pf;
     struct plan *plans[POINTS], *alone;
     struct budgets b = {.host = PLENTY};
     char message[CKPT_MESSAGE];
     for (int i = 0; i < POINTS; i++)
         device[i] = least + (most - least) * i / (POINTS - 1);
-    assert_int_equal(plan_sweep(g, &machine, &b, device, POINTS, plans), 0);
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_int_equal(portfolio_sweep(pf, &machine, &b, device, POINTS, plans), 0);
+    portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);
         assert_int_equal(plan_check(g, plans[i], message), 0);

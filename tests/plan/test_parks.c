@@ -163,13 +163,16 @@ static void test_sweep(void **state)
 {
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
+    struct portfolio *pf;
     struct plan *plans[100];
     int64_t device[100];
     char message[CKPT_MESSAGE];
     double slower = 1e300;
     for (int i = 0; i < 100; i++)
         device[i] = f.least + (f.most - f.least) * i / 99;
-    assert_int_equal(plan_sweep(f.g, &machine, &f.p->budgets, device, 100, plans), 0);
+    assert_int_equal(portfolio_build(f.g, &pf), 0);
+    assert_int_equal(portfolio_sweep(pf, &machine, &f.p->budgets, device, 100, plans), 0);
+    portfolio_free(pf);
     for (int i = 0; i < 100; i++) {
         assert_non_null(plans[i]);
         assert_int_equal(plan_check(f.g, plans[i], message), 0);
