@@ -16,7 +16,7 @@
 #define CELLS      (1 << 19) /* of a table, about */
 #define BUDGETS    960       /* that tables are asked for, if there is time */
 #define PART       256       /* each takes off that part of the one before */
-#define COARSE     4         /* every so many of them in any case */
+#define COARSE     8         /* every so many of them in any case */
 #define MOST_EVERY 3         /* narrow cuts a block may have */
 #define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
 /* Tables of a chain, each for half the bytes of the next: the fewer bytes, the more it counts that

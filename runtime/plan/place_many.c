@@ -38,25 +38,25 @@ struct many {
     struct sections sections;
     struct packing pack;
     int64_t *bytes;
-    int64_t *loads;    /* per section: bytes alive */
-    int32_t *hot;      /* per section: hot ones before it */
-    int32_t *by_start; /* items */
+    uint8_t *size, *life; /* of items, in half octaves */
+    int64_t *loads;       /* per section: bytes alive */
+    int32_t *hot;         /* per section: hot ones before it */
+    int32_t *by_start;    /* items */
     int64_t *best, best_peak;
 };
 
 /* The binary logarithm in halves; one half is added from the middle between two powers. */
-static int32_t half_octaves(int64_t x)
+static uint8_t half_octaves(int64_t x)
 {
     int32_t k = 0;
     while (x >> k > 1)
         k++;
-    return 2 * k + (k > 0 && (x >> (k - 1) & 1));
+    return (uint8_t)(2 * k + (k > 0 && (x >> (k - 1) & 1)));
 }
 
 static int32_t class_of(const struct many *m, int32_t i, enum by by)
 {
-    int32_t size = half_octaves(m->bytes[i]);
-    int32_t life = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
+    int32_t size = m->size[i], life = m->life[i];
     switch (by) {
     case BY_SIZE:
         return CLASSES - 1 - size;
@@ -134,14 +134,19 @@ static int many_init(struct many *m, const struct place_item *items, int32_t n)
     if (sections_build(items, n, &m->sections))
         return CKPT_ENOMEM;
     m->bytes = calloc(c, sizeof(*m->bytes));
+    m->size = calloc(c, sizeof(*m->size));
+    m->life = calloc(c, sizeof(*m->life));
     m->loads = calloc(c, sizeof(*m->loads));
     m->hot = calloc(c, sizeof(*m->hot));
     m->by_start = calloc(c, sizeof(*m->by_start));
     m->best = calloc(c, sizeof(*m->best));
-    if (!m->bytes || !m->loads || !m->hot || !m->by_start || !m->best)
+    if (!m->bytes || !m->size || !m->life || !m->loads || !m->hot || !m->by_start || !m->best)
         return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         m->bytes[i] = items[i].bytes;
+        m->size[i] = half_octaves(items[i].bytes);
+        m->life[i] = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
+    }
     sum_loads(m);
     return packing_init(&m->pack, &m->sections, m->bytes);
 }
@@ -149,6 +154,8 @@ static int many_init(struct many *m, const struct place_item *items, int32_t n)
 static void many_free(struct many *m)
 {
     free(m->bytes);
+    free(m->size);
+    free(m->life);
     free(m->loads);
     free(m->hot);
     free(m->by_start);

@@ -21,7 +21,7 @@ static struct effort effort_for(const struct graph *g)
 {
     const int64_t million = 1000000;
     if (g->n_ops > HUGE)
-        return (struct effort){5 * million / 2, 7 * million, 0, 0, 0, 0};
+        return (struct effort){5 * million / 2, 9 * million, 0, 0, 0, 0};
     if (g->n_ops > LARGE)
         return (struct effort){million, 11 * million, 0, 0, 0, 0};
     int64_t all = min_i64(60000 * (int64_t)g->n_ops, 16 * million);

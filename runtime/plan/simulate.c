@@ -201,6 +201,8 @@ static bool idles_after(const struct simulator *m, int32_t s, int32_t b)
     const struct program *p = m->p;
     if (p->passing[s] && b == p->forward_last[s])
         return true;
+    if (m->hold[s] == HOLD_ALWAYS)
+        return false;
     if (hold_has_spans(m->hold[s]))
         return !spans_cover(m, s, b);
     if (b == p->break_from[s] && hold_breaks(m->hold[s]))
@@ -261,6 +263,20 @@ static int compare_i32(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
+}
+
+/* Lists are short, mostly. */
+static void sort_list(int32_t *list, int32_t n)
+{
+    enum { SHORT = 24 };
+    if (n > SHORT)
+        qsort(list, (size_t)n, sizeof(*list), compare_i32);
+    for (int32_t i = 1; i < n && n <= SHORT; i++) {
+        int32_t op = list[i], j = i;
+        for (; j > 0 && list[j - 1] > op; j--)
+            list[j] = list[j - 1];
+        list[j] = op;
+    }
 }
 
 static void rewrite(struct simulator *m, int32_t s)
@@ -331,7 +347,7 @@ static void remake(struct simulator *m, int32_t b)
         mark_writers(m, m->stack.data[--m->n_stack]);
     if (m->n_list == 0)
         return;
-    qsort(m->list.data, (size_t)m->n_list, sizeof(int32_t), compare_i32);
+    sort_list(m->list.data, m->n_list);
     for (int32_t j = 0; j < m->n_list && !m->failed; j++)
         run_again(m, m->list.data[j], b);
 }
@@ -390,7 +406,7 @@ static void list_end(struct simulator *m, int32_t op, int32_t s, bool begins)
 
 static void list_ends(struct simulator *m)
 {
-    for (int32_t s = 0; s < m->p->g->n_storages; s++) {
+    for (int32_t s = 0; s < m->p->g->n_storages && m->spans.n_sets > 0; s++) {
         int32_t n = 0;
         const struct span *list = NULL;
         if (hold_has_spans(m->hold[s]))
@@ -413,10 +429,9 @@ static void start(struct simulator *m)
     list_ends(m);
     memset(m->exists, 0, (size_t)g->n_storages * sizeof(bool));
     memset(m->pins, 0, (size_t)g->n_storages * sizeof(int32_t));
-    for (int32_t s = 0; s < g->n_storages; s++) {
-        bool from_start = g->storages[s].carried && storage_placed(g, s) && !m->steady.is[s];
-        m->open[s] = from_start && m->p->last_use[s] >= 0 ? new_instance(m, s, 0) : -1;
-    }
+    memset(m->open, -1, (size_t)g->n_storages * sizeof(int32_t));
+    for (int32_t j = 0; j < m->steady.n_carried; j++)
+        m->open[m->steady.carried[j]] = new_instance(m, m->steady.carried[j], 0);
 }
 
 /* A rewrite inside its stretch is nothing new; one behind it needs a place of its own. */
@@ -430,14 +445,13 @@ static void settle_rewrites(struct simulator *m)
     }
 }
 
+/* They have the first instances. */
 static void settle_carried(struct simulator *m)
 {
     struct schedule *out = &m->out;
-    for (int32_t j = 0; j < out->n_instances; j++) {
-        struct plan_instance *i = &out->instances.data[j];
-        if (m->p->g->storages[i->storage].carried && i->last < out->n_body - 1)
-            i->last = out->n_body - 1;
-    }
+    for (int32_t j = 0; j < m->steady.n_carried; j++)
+        if (out->instances.data[j].last < out->n_body - 1)
+            out->instances.data[j].last = out->n_body - 1;
 }
 
 /* Counts the bytes of what has instances, as differences. */

@@ -19,6 +19,7 @@ void steady_free(struct steady *y)
 {
     free(y->is);
     free(y->first);
+    free(y->carried);
     free(y->ops);
     free(y->refs);
     free(y->met);
@@ -37,6 +38,9 @@ static void find_steady(struct steady *y)
     for (int32_t i = 0; i < g->n_ops; i++)
         for (int32_t j = 0; j < g->ops[i].n_writes && p->rerun[i]; j++)
             y->is[g->refs[g->ops[i].writes + j]] = false;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].carried && storage_placed(g, s) && p->last_use[s] >= 0 && !y->is[s])
+            y->carried[y->n_carried++] = s;
 }
 
 static void find_first(struct steady *y)
@@ -68,10 +72,11 @@ int steady_build(const struct program *p, struct steady *y)
     *y = (struct steady){.p = p};
     y->is = calloc(n, sizeof(*y->is));
     y->first = calloc(n, sizeof(*y->first));
+    y->carried = calloc(n, sizeof(*y->carried));
     y->met = calloc(n, sizeof(*y->met));
     y->ops = calloc((size_t)g->n_ops + 1, sizeof(*y->ops));
     y->refs = calloc(n_refs, sizeof(*y->refs));
-    if (!y->is || !y->first || !y->met || !y->ops || !y->refs)
+    if (!y->is || !y->first || !y->carried || !y->met || !y->ops || !y->refs)
         return CKPT_ENOMEM;
     find_steady(y);
     find_first(y);

@@ -19,7 +19,8 @@ struct steady {
     int32_t *first;       /* per storage: its first use */
     struct loose_op *ops; /* per op */
     int32_t *refs;
-    int32_t *met, round; /* per storage: the last round that met it */
+    int32_t *carried, n_carried; /* storages that are so, and used, but not steady */
+    int32_t *met, round;         /* per storage: the last round that met it */
 };
 
 /* Bytes of steady storages, per op: those that come with it and those that go behind it. */
