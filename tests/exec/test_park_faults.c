@@ -84,12 +84,14 @@ static struct {
     struct budgets tiers;
 } here;
 
-/* All come as far as this, with the same weights: the first one saves them. */
+/* All come as far as this, with the same weights: the first one saves them.  Nothing is under way
+ * then, as the tier is about to change. */
 static void open_parked(ckpt **c, ckpt_program **p)
 {
     small_use_tiers(&here.run, here.plan, &here.tiers, here.nvme);
     small_open(&here.run, c, p);
     small_train(&here.run, *c, *p, 0, SAVED);
+    assert_int_equal((*c)->device->ops->sync((*c)->device), 0);
     if (access(here.saved, F_OK) && ckpt_save(*c, here.saved, CKPT_VALUE))
         fail_msg("%s", ckpt_error(*c));
 }
