@@ -152,8 +152,8 @@ static int check_kernels(struct ckpt_program *p)
     return 0;
 }
 
-/* The graph with the times that planning goes by. */
-/* Ranks compare what they are about to run before any of it runs: the warm-up does already. */
+/* The graph with the times that planning goes by.  Ranks compare what they are about to run before
+ * any of it runs: the warm-up does already. */
 static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
 {
     ckpt *c = p->c;
@@ -269,14 +269,6 @@ static int lower_and_record(struct ckpt_program *p)
     return rc ? context_fail(p->c, rc, "the device cannot record the step: %s", d->reason) : 0;
 }
 
-static const struct plan_park *find_park(const struct plan *p, int32_t storage)
-{
-    for (int32_t i = 0; i < p->n_parks; i++)
-        if (p->parks[i].storage == storage)
-            return &p->parks[i];
-    return NULL;
-}
-
 /* Optimizer state that lives where steps on the host use it has no parks, but a home. */
 static void place_parameter(struct ckpt_program *p, int32_t storage, const struct storage *s)
 {
@@ -284,7 +276,7 @@ static void place_parameter(struct ckpt_program *p, int32_t storage, const struc
     const struct plan_park home = {.tier = FATE_PARK_HOST, .tier_offset = l ? l->tier_offset : 0};
     bool lives_there = l && l->in_step < 0;
     context_place_slot(p->c, s->param, s->kind - STORAGE_VALUE,
-                       lives_there ? &home : find_park(p->plan, storage));
+                       lives_there ? &home : plan_park_of(p->plan, storage));
 }
 
 static void place_parameters(struct ckpt_program *p)
@@ -316,14 +308,6 @@ static int take_memory(struct ckpt_program *p)
         if (o == p || before != c->persistent)
             rc = lower_and_record(o);
     return rc;
-}
-
-static int32_t find_fetch(const ckpt_tape *t, const char *name)
-{
-    for (int32_t i = 0; i < t->n_fetches; i++)
-        if (!strcmp(t->fetches.data[i].name, name))
-            return i;
-    return -1;
 }
 
 static void drop_plan(struct ckpt_program *p)
@@ -466,9 +450,9 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
     p->c->programs = p;
     if (p->c->options.plan_only)
         return 0;
-    p->loss = find_fetch(p->tape, LOSS);
-    p->norm = find_fetch(p->tape, NORM);
-    p->wish = find_fetch(p->tape, WISH);
+    p->loss = program_find_fetch(p, LOSS);
+    p->norm = program_find_fetch(p, NORM);
+    p->wish = program_find_fetch(p, WISH);
     rc = make_ports(p);
     if (!rc && ((p->c->options.machine_out && p->trains) || p->c->options.profile) &&
         timing_new(&p->timing, p))

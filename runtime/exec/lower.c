@@ -32,10 +32,17 @@ int32_t lower_event(struct lowering *w)
     return w->l->n_events++;
 }
 
+void lower_record_as(struct lowering *w, enum queue queue, int32_t event, bool for_threads)
+{
+    struct instr *i = lower_emit(w, INSTR_RECORD, queue);
+    i->event = event;
+    i->for_threads = for_threads;
+}
+
 int32_t lower_record(struct lowering *w, enum queue queue)
 {
     int32_t event = lower_event(w);
-    lower_emit(w, INSTR_RECORD, queue)->event = event;
+    lower_record_as(w, queue, event, false);
     return event;
 }
 
@@ -158,7 +165,7 @@ static void lower_fetch(struct lowering *w, const struct op *o)
         return;
     w->departures.data[n].joins = true;
     int32_t event = w->departures.data[n].event;
-    lower_emit(w, INSTR_RECORD, QUEUE_COPY_OUT)->event = event;
+    lower_record_as(w, QUEUE_COPY_OUT, event, false);
     lower_departed(w, n);
     w->leaving[s] = event;
 }
@@ -375,15 +382,15 @@ int program_lower(struct ckpt_program *p)
     p->lowered.last_fetch = -1;
     int rc = lower(&w);
     parks_free(&w);
+    ranks_free(&w);
     lodgings_free(&w);
     free(w.offset);
     free(w.arriving);
     free(w.arrived);
     free(w.leaving);
-    free(w.made_by);
-    free(w.begins);
     free(w.storage);
     free(w.deaths);
+    free(w.departures.data);
     return rc;
 }
 

@@ -95,8 +95,10 @@ struct lowering {
 
 struct instr *lower_emit(struct lowering *w, enum instr_kind kind, enum queue queue);
 int32_t lower_event(struct lowering *w);
-/* Records a new event on a queue. */
+/* Records a new event on a queue; the other one an event that has its number.  for_threads: a queue
+ * that is a thread on every device waits for it. */
 int32_t lower_record(struct lowering *w, enum queue queue);
+void lower_record_as(struct lowering *w, enum queue queue, int32_t event, bool for_threads);
 void lower_wait(struct lowering *w, enum queue queue, int32_t event);
 /* The event of the end of a step, or of the start (-1), which is recorded from now on. */
 int32_t lower_end(struct lowering *w, int32_t step);
@@ -138,6 +140,7 @@ bool parks_take(const struct lowering *w, const struct plan_instance *i);
 /* Finds what collectives wait for, and numbers these events.  After parks_start.  Returns 0 or
  * CKPT_ENOMEM. */
 int ranks_start(struct lowering *w);
+void ranks_free(struct lowering *w);
 /* Whether a step is one of all ranks, and its commands. */
 bool ranks_run(const struct lowering *w, int32_t step);
 void ranks_step(struct lowering *w, int32_t step);

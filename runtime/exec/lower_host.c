@@ -175,13 +175,6 @@ static void emit_copy(struct lowering *w, enum instr_kind kind, const struct pla
     i->bytes = lodging_bytes(w, l);
 }
 
-static void emit_signal(struct lowering *w, enum queue queue, int32_t event)
-{
-    struct instr *i = lower_emit(w, INSTR_RECORD, queue);
-    i->event = event;
-    i->for_threads = true;
-}
-
 /* The step on the host that was handed over last of those that use bytes of a room: all before it
  * are done then.  Of this step up to `before`, else of the step before. */
 static void await_users(struct lowering *w, const struct plan_lodging *room, int32_t before)
@@ -225,7 +218,7 @@ static void send(struct lowering *w, const struct plan_lodging *l)
     emit_copy(w, INSTR_PARK_OUT, l, room);
     if (leaves && w->p->c->options.verify)
         emit_copy(w, INSTR_POISON, l, room);
-    emit_signal(w, QUEUE_COPY_OUT, event);
+    lower_record_as(w, QUEUE_COPY_OUT, event, true);
     lower_departed(w, at->departure);
     w->leaving[l->storage] = event;
 }
@@ -238,7 +231,7 @@ static void bring_back(struct lowering *w, const struct plan_lodging *l)
     lower_wait(w, QUEUE_COPY_IN, at->in_end);
     lower_take_room(w, QUEUE_COPY_IN, device, lodging_bytes(w, l));
     emit_copy(w, INSTR_PARK_IN, l, device);
-    emit_signal(w, QUEUE_COPY_IN, at->event);
+    lower_record_as(w, QUEUE_COPY_IN, at->event, true);
     w->arriving[l->storage] = at->event;
 }
 
@@ -256,14 +249,6 @@ void lodgings_after(struct lowering *w, int32_t step)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static const struct plan_park *park_of(const struct plan *p, int32_t storage)
-{
-    for (int32_t n = 0; n < p->n_parks; n++)
-        if (p->parks[n].storage == storage)
-            return &p->parks[n];
-    return NULL;
-}
-
 int32_t lodgings_made(const struct lowering *w, int32_t storage)
 {
     return w->p->plan->n_lodgings ? last_use(w, storage, w->p->plan->n_steps, true) : -1;
@@ -275,7 +260,7 @@ char *lodgings_address(struct lowering *w, int32_t tensor)
     const struct tensor *v = &w->p->tape->tensors.data[tensor];
     int32_t s = w->storage[v->storage];
     const struct plan_lodging *l = plan_lodging_of(w->p->plan, s);
-    int64_t room = l ? l->tier_offset : park_of(w->p->plan, s)->tier_offset;
+    int64_t room = l ? l->tier_offset : plan_park_of(w->p->plan, s)->tier_offset;
     return tier_address(w, room + v->desc.offset * ckpt_dtype_size(v->desc.dtype));
 }
 
@@ -306,5 +291,5 @@ void lodgings_step(struct lowering *w, int32_t step)
         if (!graph_op_reads(g, o, g->refs[o->writes + j]))
             await_operand(w, g->refs[o->writes + j]);
     lower_kernel(w, QUEUE_HOST, o);
-    lower_emit(w, INSTR_RECORD, QUEUE_HOST)->event = w->stepped[step];
+    lower_record_as(w, QUEUE_HOST, w->stepped[step], false);
 }

@@ -214,7 +214,6 @@ void parks_free(struct lowering *w)
         free(w->lines[i].parks);
     free(w->left_by);
     free(w->ends);
-    free(w->departures.data);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -251,13 +250,6 @@ static void emit_io(struct lowering *w, enum instr_kind kind, int32_t park, int6
     i->bytes = round_up(bytes, PLAN_NVME_ALIGN);
 }
 
-static void emit_record(struct lowering *w, enum queue queue, int32_t event, bool for_threads)
-{
-    struct instr *i = lower_emit(w, INSTR_RECORD, queue);
-    i->event = event;
-    i->for_threads = for_threads;
-}
-
 static char *slot(const struct lowering *w, bool in, int32_t n)
 {
     return w->p->c->staging + (n + (in ? PLAN_STAGING_SLOTS : 0)) * PLAN_STAGING_SLOT;
@@ -278,12 +270,12 @@ static void write_pieces(struct lowering *w, int32_t n)
         int32_t i = w->out.next++ % PLAN_STAGING_SLOTS;
         lower_wait(w, QUEUE_FILE_OUT, w->out.empty[i]);
         emit_copy(w, INSTR_PARK_OUT, n, w->routes[n].out + at, slot(w, false, i), bytes);
-        emit_record(w, QUEUE_FILE_OUT, w->out.full[i], true);
+        lower_record_as(w, QUEUE_FILE_OUT, w->out.full[i], true);
         lower_wait(w, QUEUE_WRITE, w->out.full[i]);
         emit_io(w, INSTR_WRITE, n, k->tier_offset + at, slot(w, false, i), bytes);
-        emit_record(w, QUEUE_WRITE, w->out.empty[i], false);
+        lower_record_as(w, QUEUE_WRITE, w->out.empty[i], false);
     }
-    emit_record(w, QUEUE_WRITE, w->departures.data[w->routes[n].departure].written, false);
+    lower_record_as(w, QUEUE_WRITE, w->departures.data[w->routes[n].departure].written, false);
 }
 
 static void send_out(struct lowering *w, int32_t n)
@@ -301,8 +293,8 @@ static void send_out(struct lowering *w, int32_t n)
         write_pieces(w, n);
     if (w->p->c->options.verify)
         emit_copy(w, INSTR_POISON, n, r->out, NULL, park_bytes(w, k));
-    emit_record(w, queue, w->departures.data[r->departure].event,
-                lodgings_made(w, k->storage) >= 0);
+    lower_record_as(w, queue, w->departures.data[r->departure].event,
+                    lodgings_made(w, k->storage) >= 0);
     lower_departed(w, r->departure);
 }
 
@@ -315,10 +307,10 @@ static void read_pieces(struct lowering *w, int32_t n)
         int32_t i = w->in.next++ % PLAN_STAGING_SLOTS;
         lower_wait(w, QUEUE_READ, w->in.empty[i]);
         emit_io(w, INSTR_READ, n, k->tier_offset + at, slot(w, true, i), bytes);
-        emit_record(w, QUEUE_READ, w->in.full[i], false);
+        lower_record_as(w, QUEUE_READ, w->in.full[i], false);
         lower_wait(w, QUEUE_FILE_IN, w->in.full[i]);
         emit_copy(w, INSTR_PARK_IN, n, w->routes[n].in + at, slot(w, true, i), bytes);
-        emit_record(w, QUEUE_FILE_IN, w->in.empty[i], true);
+        lower_record_as(w, QUEUE_FILE_IN, w->in.empty[i], true);
     }
 }
 
@@ -350,7 +342,7 @@ static void bring_in(struct lowering *w, int32_t n)
         emit_copy(w, INSTR_PARK_IN, n, r->in, host_home(w, k), park_bytes(w, k));
     else
         read_pieces(w, n);
-    emit_record(w, queue, r->event, made >= 0);
+    lower_record_as(w, queue, r->event, made >= 0);
     w->arriving[k->storage] = r->event;
 }
 
@@ -358,7 +350,7 @@ void parks_before(struct lowering *w, int32_t step)
 {
     const struct plan *p = w->p->plan;
     if (step == 0 && w->ends[0] != NO_EVENT)
-        emit_record(w, QUEUE_COMPUTE, w->ends[0], false);
+        lower_record_as(w, QUEUE_COMPUTE, w->ends[0], false);
     for (int i = LINE_IN; i < LINE_COUNT; i += 2) {
         struct line *line = &w->lines[i];
         while (line->done < line->n && p->parks[line->parks[line->done]].in_step <= step)
@@ -370,7 +362,7 @@ void parks_after(struct lowering *w, int32_t step)
 {
     const struct plan *p = w->p->plan;
     if (w->ends[1 + step] != NO_EVENT)
-        emit_record(w, QUEUE_COMPUTE, w->ends[1 + step], false);
+        lower_record_as(w, QUEUE_COMPUTE, w->ends[1 + step], false);
     for (int i = LINE_OUT; i < LINE_COUNT; i += 2) {
         struct line *line = &w->lines[i];
         while (line->done < line->n && p->parks[line->parks[line->done]].out_step <= step)

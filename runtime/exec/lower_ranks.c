@@ -56,6 +56,12 @@ int ranks_start(struct lowering *w)
     return 0;
 }
 
+void ranks_free(struct lowering *w)
+{
+    free(w->begins);
+    free(w->made_by);
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static void await_operands(struct lowering *w, int32_t step)
@@ -78,7 +84,7 @@ static void hold(struct lowering *w, int32_t storage)
         return;
     struct departure *d = &w->departures.data[n];
     d->joins = true;
-    lower_emit(w, INSTR_RECORD, QUEUE_COMM)->event = d->event;
+    lower_record_as(w, QUEUE_COMM, d->event, false);
     lower_departed(w, n);
     d->waited[QUEUE_COMM] = true;
     w->leaving[storage] = d->event;

@@ -146,6 +146,9 @@ int program_look(void *user, int32_t *op);
 /* Hands all instructions of one step to the device and marks their end. */
 void program_walk(struct ckpt_program *p, int flight);
 
+/* The output of this name, or -1. */
+int32_t program_find_fetch(const struct ckpt_program *p, const char *name);
+
 /* What READ and WRITE call: user is the tier. */
 int program_read_tier(void *user, int64_t offset, void *host, int64_t bytes);
 int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);

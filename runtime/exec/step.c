@@ -12,7 +12,7 @@ static int32_t find_feed(const struct ckpt_program *p, const char *name)
     return -1;
 }
 
-static int32_t find_fetch(const struct ckpt_program *p, const char *name)
+int32_t program_find_fetch(const struct ckpt_program *p, const char *name)
 {
     for (int32_t i = 0; i < p->tape->n_fetches; i++)
         if (!strcmp(p->tape->fetches.data[i].name, name))
@@ -68,7 +68,7 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 {
     if (!p->fetches)
         return refuse_plan_only(p);
-    int32_t i = find_fetch(p, name);
+    int32_t i = program_find_fetch(p, name);
     if (i < 0)
         return context_fail(p->c, CKPT_ENAME, "there is no output '%s'", name);
     if (bytes != p->fetches[i].bytes)
@@ -87,7 +87,7 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
     int32_t i = find_feed(p, name);
     bool in = i >= 0;
     if (!in)
-        i = find_fetch(p, name);
+        i = program_find_fetch(p, name);
     if (i < 0)
         return context_fail(p->c, CKPT_ENAME, "there is no input or output '%s'", name);
     const struct tensor *v =

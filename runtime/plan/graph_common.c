@@ -76,6 +76,14 @@ const struct plan_lodging *plan_lodging_of(const struct plan *p, int32_t storage
     return low < p->n_lodgings && p->lodgings[low].storage == storage ? &p->lodgings[low] : NULL;
 }
 
+const struct plan_park *plan_park_of(const struct plan *p, int32_t storage)
+{
+    for (int32_t i = 0; i < p->n_parks; i++)
+        if (p->parks[i].storage == storage)
+            return &p->parks[i];
+    return NULL;
+}
+
 static uint64_t mix_storage(uint64_t h, const struct graph_storage *s)
 {
     h = hash_mix(h, s->bytes);
