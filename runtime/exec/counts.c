@@ -45,11 +45,12 @@ int ckpt_set_random_step(ckpt_program *p, int64_t step)
                             "the random numbers of a program that trains follow from its steps");
     if (step < 0 || step >= INT64_C(1) << 52)
         return context_fail(p->c, CKPT_EINVAL, "step %lld is not in [0, 2^52)", (long long)step);
-    p->shift = step - p->before - p->submitted;
-    if (p->told || !p->c->rank)
-        return CKPT_OK;
-    if (p->submitted != p->steps)
+    bool anew = !p->told && p->c->rank;
+    if (anew && p->submitted != p->steps)
         return context_fail(p->c, CKPT_EINVAL, "a step of the program is under way");
+    p->shift = step - p->before - p->submitted;
+    if (!anew)
+        return CKPT_OK;
     p->told = true;
     /* A recorded step keeps its micro-steps, which were those of the rank. */
     int rc = program_record(p);

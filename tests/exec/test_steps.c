@@ -346,6 +346,27 @@ static void test_infinite_loss_keeps_weights(void **state)
     }
 }
 
+/* A call that is refused changes nothing.  A rank that is not the first has its steps recorded
+ * anew, for which none may be under way. */
+static void test_random_step_under_way(void **state)
+{
+    struct line m = {0};
+    ckpt_program *p;
+    (void)state;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &p), 0);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_submit(p), 0);
+    c->rank = 1;
+    assert_int_equal(ckpt_set_random_step(p, 7), CKPT_EINVAL);
+    assert_int_equal(p->shift, 0);
+    assert_int_equal(ckpt_wait(p, NULL), 0);
+    assert_int_equal(ckpt_set_random_step(p, 7), 0);
+    assert_int_equal(p->shift, 6);
+    c->rank = 0;
+    ckpt_close(c);
+}
+
 static void test_plan_only(void **state)
 {
     (void)state;
@@ -432,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_nan_stops_what_is_under_way),
         cmocka_unit_test(test_failure_under_two_programs),
         cmocka_unit_test(test_infinite_loss_keeps_weights),
+        cmocka_unit_test(test_random_step_under_way),
         cmocka_unit_test(test_plan_only),
         cmocka_unit_test(test_bad_parameters),
         cmocka_unit_test(test_untrainable_operand),
