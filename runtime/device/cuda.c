@@ -167,9 +167,12 @@ static struct timed *next_timed(struct cuda_device *c, double *seconds)
         if (ARRAY_RESERVE(&c->timed, c->n_timed))
             return NULL;
         struct timed *made = &c->timed.data[c->n_timed];
-        if (!accepted(c, cudaEventCreate(&made->begin)) ||
-            !accepted(c, cudaEventCreate(&made->end)))
+        if (!accepted(c, cudaEventCreate(&made->begin)))
             return NULL;
+        if (!accepted(c, cudaEventCreate(&made->end))) {
+            cudaEventDestroy(made->begin);
+            return NULL;
+        }
         c->timed_made++;
     }
     struct timed *t = &c->timed.data[c->n_timed++];
@@ -290,7 +293,10 @@ static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
 
 static void cuda_deadline(struct device *d, double seconds)
 {
-    cuda(d)->deadline = seconds;
+    struct cuda_device *c = cuda(d);
+    c->deadline = seconds;
+    if (c->files)
+        cuda_files_shared(c->files)->deadline = seconds;
 }
 
 static void take_times(struct cuda_device *c)
@@ -336,8 +342,7 @@ static void drain_files(struct cuda_device *c)
     }
 }
 
-/* Looks at copies, and asks whoever knows of other ranks.  False when what is waited for has no
- * end.
+/* Looks at copies, and asks whoever knows of other ranks.  False if what is waited for has no end.
  */
 static bool look_around(struct cuda_device *c, double *failed_at)
 {
@@ -445,6 +450,13 @@ static void join_queues(struct cuda_device *c)
     }
 }
 
+static void cuda_forget(struct device *d, struct device_step *step)
+{
+    if (step->exec && !cuda(d)->stuck)
+        cudaGraphExecDestroy(step->exec);
+    free(step);
+}
+
 static int cuda_end(struct device *d, struct device_step **out)
 {
     struct cuda_device *c = cuda(d);
@@ -461,10 +473,10 @@ static int cuda_end(struct device *d, struct device_step **out)
     if (graph)
         cudaGraphDestroy(graph);
     int rc = take_failure(c);
-    if (rc)
-        free(step);
-    else
+    if (!rc)
         *out = step;
+    else if (step)
+        cuda_forget(d, step);
     return rc;
 }
 
@@ -473,13 +485,6 @@ static void cuda_replay(struct device *d, struct device_step *step)
     struct cuda_device *c = cuda(d);
     if (!c->failure)
         accepted(c, cudaGraphLaunch(step->exec, c->queues[QUEUE_COMPUTE]));
-}
-
-static void cuda_forget(struct device *d, struct device_step *step)
-{
-    if (!cuda(d)->stuck)
-        cudaGraphExecDestroy(step->exec);
-    free(step);
 }
 
 static void cuda_range(struct device *d, const char *name)

@@ -2,8 +2,7 @@
  * The queues of a CUDA device that are threads of the host, two for files and one for kernels:
  * streams wait for them, and they wait for streams, while the caller waits for neither.  A stream
  * tells a thread by a function that the driver calls in its turn; a thread tells a stream by a
- * counter in host memory that the stream looks at.  And the host memory that copies reach at full
- * speed.
+ * counter in host memory that the stream looks at.
  */
 #ifndef CKPT_CUDA_FILES_H
 #define CKPT_CUDA_FILES_H

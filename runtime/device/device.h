@@ -29,7 +29,7 @@ struct device_step;
 
 enum {
     DEVICE_FLIGHTS = 2,  /* steps that may be under way at once */
-    DEVICE_DEADLINE = 30 /* seconds for a file operation, and on the CPU for a copy */
+    DEVICE_DEADLINE = 30 /* seconds for a file operation or a copy */
 };
 
 /* One file operation.  call returns 0 or a code; owner and what say whose it is, for messages.
@@ -54,8 +54,8 @@ struct device_ops {
     int64_t (*available)(struct device *d);
     /* Bytes it has now outside the arena: context, code, what libraries keep. */
     int64_t (*overhead)(struct device *d);
-    /* Makes the arena exactly this many bytes long (0 unmaps it); contents below the smaller of the
-     * two sizes stay.  Only while the queues are idle.  Returns 0 or CKPT_ENOMEM. */
+    /* Makes the arena this many bytes long, up to whole pages (0 unmaps it); contents below the
+     * smaller of the two sizes stay.  Only while the queues are idle.  Returns 0 or CKPT_ENOMEM. */
     int (*map)(struct device *d, int64_t bytes);
     /* Base of the arena; constant from open to close. */
     char *(*base)(struct device *d);
@@ -67,10 +67,11 @@ struct device_ops {
      * the sentence in error_get(). */
     int (*pin)(struct device *d, void *base, int64_t bytes);
     void (*unpin)(struct device *d, void *base, int64_t bytes);
-    /* The NUMA node that is nearest to the device, or -1. */
+    /* The NUMA node that is nearest to the device, or -1.  NULL: the device is the host. */
     int (*numa_node)(struct device *d);
     /* How bytes get from here to the device that stands at this place of the bus of the same host:
-     * "NVLink x18", "PCIe in a node", "across nodes", or "" where that is not known. */
+     * "NVLink x18", "PCIe in a node", "across nodes", or "" where that is not known.  NULL: the
+     * device has no place on a bus. */
     void (*route)(struct device *d, const char *where, char text[DEVICE_ROUTE]);
     /* Queue commands.  All return at once; a failure is kept and returned by sync. seconds: NULL,
      * or where the time of the kernel stands after the next sync. */
@@ -100,12 +101,13 @@ struct device_ops {
     int (*end)(struct device *d, struct device_step **step);
     void (*replay)(struct device *d, struct device_step *step);
     void (*forget)(struct device *d, struct device_step *step);
-    /* Events 0 .. n-1 exist after this.  Only while idle. */
+    /* Events 0 .. n-1 exist after this.  Only while idle.  Returns 0 or CKPT_ENOMEM. */
     int (*events)(struct device *d, int32_t n);
     /* Names what is handed over from here on in a profiler's timeline, until NULL ends it.  NULL on
      * a device without this. */
     void (*range)(struct device *d, const char *name);
-    /* Seconds that a file operation may take, DEVICE_DEADLINE otherwise. */
+    /* Seconds that a file operation may take, and a copy, DEVICE_DEADLINE otherwise.  Only while
+     * idle. */
     void (*deadline)(struct device *d, double seconds);
     /* Lets what was handed over end, and takes no more.  False if a file operation has no end: what
      * it may still touch must be left alone, also after close, which calls this if nobody did. */

@@ -1,4 +1,5 @@
 /* A queue of the host: its thread takes commands from a ring, in order. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,7 +269,8 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
     init_room(q);
-    q->started = pthread_create(&q->thread, NULL, queue_main, q) == 0;
+    errno = pthread_create(&q->thread, NULL, queue_main, q);
+    q->started = errno == 0;
     if (q->started)
         shared->queues[which] = q;
     return q->started ? 0 : CKPT_ENOMEM;

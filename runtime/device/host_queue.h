@@ -102,6 +102,7 @@ void host_shared_await(struct host_shared *s, int32_t event, int64_t target);
 /* One more time. */
 void host_shared_reach(struct host_shared *s, int32_t event);
 
+/* Returns 0, or CKPT_ENOMEM and errno where there is no thread. */
 int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queue which,
                      int threads);
 void host_queue_submit(struct host_queue *q, const struct command *c);

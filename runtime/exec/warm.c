@@ -105,10 +105,12 @@ static void set_views(struct warmer *w, const struct op *o)
     }
 }
 
-/* Whole numbers choose, count or index: each is the rows before it over its own, at least 1. */
-static void set_integers(struct warmer *w, const struct op *o)
+/* Whole numbers choose, count or index: each is the rows before it over its own, at least 1.
+ * Returns 0 or the device's code. */
+static int set_integers(struct warmer *w, const struct op *o)
 {
-    for (int32_t k = 0; k < o->n_in; k++) {
+    int rc = 0;
+    for (int32_t k = 0; k < o->n_in && !rc; k++) {
         const struct ckpt_desc *d = &w->views[k].desc;
         if (d->ndim < 0 || d->dtype != CKPT_I32)
             continue;
@@ -119,8 +121,9 @@ static void set_integers(struct warmer *w, const struct op *o)
         for (int64_t i = 0; i < n; i += PATTERN / 4)
             w->d->ops->copy(w->d, QUEUE_COMPUTE, (int32_t *)w->views[k].data + i, w->host,
                             min_i64(n - i, PATTERN / 4) * 4);
-        w->d->ops->sync(w->d);
+        rc = w->d->ops->sync(w->d); /* the next one is written to the same bytes of the host */
     }
+    return rc;
 }
 
 /* The median seconds of an op on cold caches; a negative code where it fails. */
@@ -143,7 +146,9 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
                                     .run_device = w->d->run,
                                     .device = shared ? &w->p->ranks.ops : NULL};
     set_views(w, o);
-    set_integers(w, o);
+    int rc = set_integers(w, o);
+    if (rc)
+        return rc;
     w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, NULL);
     /* What adds in a later micro-step, or for another layer, may be other code than what sets. */
     if (o->def->flags & CKPT_OP_ACCUMULATE) {
@@ -156,7 +161,7 @@ static double run_op(struct warmer *w, int32_t i, bool timed)
             w->d->ops->fill(w->d, q, w->base + w->bytes, 0, w->flush);
         w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, &seconds[k]);
     }
-    int rc = w->d->ops->sync(w->d);
+    rc = w->d->ops->sync(w->d);
     if (rc)
         return rc;
     return median_of(seconds, REPEATS);
