@@ -107,14 +107,6 @@ static int fail_broken(struct linked *l, const char *where)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static uint64_t circle_id(const struct circle *c)
-{
-    uint64_t h = HASH_START;
-    for (int r = 0; r < c->size && c->members; r++)
-        h = hash_mix(h, c->members[r]);
-    return h;
-}
-
 static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct head *h)
 {
     *h = (struct head){.magic = HEAD_MAGIC,
@@ -126,7 +118,7 @@ static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct 
                        .kind = (int32_t)f->call->kind,
                        .dtype = (int32_t)f->call->dtype,
                        .root = f->call->root,
-                       .circle = circle_id(f->circle)};
+                       .circle = f->circle->id};
     snprintf(h->name, sizeof h->name, "%s", f->call->name ? f->call->name : "");
 }
 
@@ -307,7 +299,7 @@ static int run_circle(const struct circle *circle, const struct comm_call *call)
 
 static int linked_run(struct comm *c, const struct comm_call *call, void *stream)
 {
-    struct circle all = {linked(c), c->rank, c->size, NULL, c->n_calls++};
+    struct circle all = {linked(c), c->rank, c->size, NULL, c->n_calls++, HASH_START};
     (void)stream;
     return run_circle(&all, call);
 }
@@ -392,7 +384,9 @@ static int open_group(struct comm *c, int n, const int *ranks, struct comm **out
     memcpy(g->members, ranks, (size_t)n * sizeof *ranks);
     while (ranks[g->comm.rank] != c->rank)
         g->comm.rank++;
-    g->circle = (struct circle){linked(c), g->comm.rank, n, g->members, 0};
+    g->circle = (struct circle){linked(c), g->comm.rank, n, g->members, 0, HASH_START};
+    for (int r = 0; r < n; r++)
+        g->circle.id = hash_mix(g->circle.id, ranks[r]);
     *out = &g->comm;
     return 0;
 }

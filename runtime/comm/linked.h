@@ -47,6 +47,7 @@ struct circle {
     int rank, size;
     const int *members; /* by their numbers here: their ranks in l; NULL: all ranks of l */
     int64_t calls;      /* of this circle so far */
+    uint64_t id;        /* the same on all its ranks */
 };
 
 struct span {
