@@ -113,8 +113,9 @@ static void print_curve(const struct curve *c)
     printf("%s: a rank's step on %s%s, %lld ranks a host\n", job->o->graph, job->machine.name,
            job->machine.estimate ? " (an estimate)" : "", (long long)l->ranks_per_host);
     printf("links: %.4g GB/s and %.3g us a hop within a host, %.4g GB/s a rank and %.3g us between "
-           "hosts\n\n",
-           1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency);
+           "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",
+           1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency,
+           1e6 * l->overhead, l->drag);
     print_head();
     for (int32_t i = 0; i < c->n; i++)
         print_step(c, &c->rows[i], best_of(&c->rows[i]));

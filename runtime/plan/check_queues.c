@@ -129,7 +129,7 @@ static double seconds_of(const struct copies *c, int32_t k)
     const struct graph_op *o = op_at(c, k);
     if (c->p->steps[k].on_host)
         return 0;
-    return o->collective ? PLAN_COMM_DRAG * o->comm_seconds : o->seconds;
+    return o->collective ? o->drag_seconds : o->seconds;
 }
 
 /* When the steps begin if all copies end when the plan says.  period is the whole step's. */

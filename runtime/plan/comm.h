@@ -21,14 +21,14 @@ int64_t collective_bytes(const struct graph *g, const struct graph_op *o);
 
 bool graph_has_collectives(const struct graph *g);
 
-/* Sets what the search takes for the seconds of collectives: the part of comm_seconds that is not
- * expected to hide behind the ops of the body. */
+/* Sets what the search takes for the seconds of collectives: drag_seconds, and the part of
+ * comm_seconds that is not expected to hide behind the ops of the body. */
 void graph_price_collectives(struct graph *g);
 
 /* How long an op keeps those behind it from running. */
 static inline double spine_seconds(const struct graph_op *o)
 {
-    return o->collective ? PLAN_COMM_DRAG * o->comm_seconds : o->seconds;
+    return o->collective ? o->drag_seconds : o->seconds;
 }
 
 /*

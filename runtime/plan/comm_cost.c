@@ -1,5 +1,6 @@
 /*
- * The price of a collective: latency of its hops, and its bytes at the rate of the slower link.
+ * The price of a collective: what beginning one takes, latency of its hops, and its bytes at the
+ * rate of the slower link.
  *
  * A ring of n ranks moves (n - 1) / n of the whole past every rank.  Inside a host each rank has a
  * link of its own.  Between hosts one ring would leave all links but one idle, so libraries lay as
@@ -46,7 +47,7 @@ double collective_seconds(const struct links *l, enum graph_collective kind, dou
         latency = fmin(2 * latency, tree_latency(l, &s));
         seconds *= 2;
     }
-    return latency + seconds;
+    return l->overhead + latency + seconds;
 }
 
 double replica_seconds(const struct links *l, double bytes, int64_t groups)
@@ -54,7 +55,7 @@ double replica_seconds(const struct links *l, double bytes, int64_t groups)
     if (groups < 2)
         return 0;
     double n = (double)groups, hops = fmin(n - 1, ceil(log2(n)));
-    return 2 * (hops * l->net_latency + (n - 1) / n * bytes / l->net);
+    return l->overhead + 2 * (hops * l->net_latency + (n - 1) / n * bytes / l->net);
 }
 
 int64_t collective_bytes(const struct graph *g, const struct graph_op *o)

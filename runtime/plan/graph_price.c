@@ -39,10 +39,12 @@ void graph_price_collectives(struct graph *g)
         others += o->collective ? 0 : o->seconds;
     }
     double over = others > 0 ? queued / others - 0.5 : 1;
-    double price = fmin(1, PLAN_COMM_DRAG + fmax(0, over));
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].collective)
-            g->ops[i].seconds = price * g->ops[i].comm_seconds;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        if (o->collective)
+            o->seconds = fmin(fmax(o->comm_seconds, o->drag_seconds),
+                              o->drag_seconds + fmax(0, over) * o->comm_seconds);
+    }
 }
 
 static bool is_measured(struct graph_op *o, const struct machine *m)
@@ -57,6 +59,7 @@ void graph_price(struct graph *g, const struct machine *m)
         if (!is_measured(o, m))
             o->seconds = estimate(g, o, m) + m->overhead;
         o->comm_seconds = o->collective ? o->seconds : 0;
+        o->drag_seconds = m->links.drag * o->comm_seconds;
     }
     graph_price_collectives(g);
 }

@@ -37,7 +37,8 @@ const struct machine machine_cpu = {.name = "cpu",
                                               .host_latency = 2e-5,
                                               .net = 1e9,
                                               .net_latency = 5e-5,
-                                              .ranks_per_host = 4},
+                                              .ranks_per_host = 4,
+                                              .drag = 0.05},
                                     .source = "a plain computer with a few cores"};
 
 /* Ops are timed where they run; what is left to guess are the links. */
@@ -60,7 +61,9 @@ const struct machine machine_cuda = {.name = "a GPU",
                                                .host_latency = 5e-6,
                                                .net = 1e10,
                                                .net_latency = 1.5e-5,
-                                               .ranks_per_host = 8},
+                                               .ranks_per_host = 8,
+                                               .overhead = 8e-5,
+                                               .drag = 0.45},
                                      .source = "figures any data centre GPU reaches"};
 
 enum member_type {
@@ -69,6 +72,7 @@ enum member_type {
     MEMBER_RATE,
     MEMBER_OPTIONAL_RATE,
     MEMBER_TIME,
+    MEMBER_SHARE,
     MEMBER_COUNT
 };
 
@@ -108,6 +112,8 @@ static const struct member {
     LINK_ROW("link_net", net, MEMBER_RATE),
     LINK_ROW("link_net_latency", net_latency, MEMBER_TIME),
     LINK_ROW("ranks_per_host", ranks_per_host, MEMBER_COUNT),
+    LINK_ROW("link_overhead", overhead, MEMBER_TIME),
+    LINK_ROW("link_drag", drag, MEMBER_SHARE),
 #undef LINK_ROW
 #undef ROW
 };
@@ -201,6 +207,7 @@ static const struct range {
     [MEMBER_RATE] = {1, 1e21, "a number from 1 to 1e21"},
     [MEMBER_OPTIONAL_RATE] = {0, 1e21, "a number from 0 to 1e21; 0 stands for none"},
     [MEMBER_TIME] = {0, 1e9, "a time from 0 to 1e9 seconds"},
+    [MEMBER_SHARE] = {0, 100, "a number from 0 to 100"},
 };
 
 static void get_member(struct reader *r, const json_t *root, const struct member *row, void *m)

@@ -24,6 +24,8 @@ struct links {
     double host, host_latency; /* between ranks of a host: B/s, seconds a hop */
     double net, net_latency;
     int64_t ranks_per_host;
+    double overhead; /* of a collective beside its bytes and hops: all ranks begin it together, s */
+    double drag;     /* what the ops beside a collective lose, in seconds for one that it takes */
 };
 
 struct machine {
@@ -69,7 +71,7 @@ int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]
 bool machine_for_device(const char *device, struct machine *m);
 
 /*
- * Reads a link file: {"format": "libckpt-links 1", ...} and any of the five members of links in
+ * Reads a link file: {"format": "libckpt-links 1", ...} and any of the members of links in
  * machine files; those that are missing stay.  Returns as machine_read.
  */
 int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE]);

@@ -50,16 +50,13 @@ struct graph_storage {
 /* What all ranks run together. */
 enum graph_collective { GRAPH_LOCAL, GRAPH_ALL_GATHER, GRAPH_REDUCE_SCATTER, GRAPH_ALL_REDUCE };
 
-/* A collective has a queue of its own, but takes some of the device from what runs beside it: this
- * share of its seconds. */
-#define PLAN_COMM_DRAG 0.05
-
 struct graph_op {
     int32_t reads, n_reads;   /* graph.refs[reads ..]: storages read; each listed once */
     int32_t writes, n_writes; /* storages written; one that is both is changed in place */
     int64_t workspace;        /* scratch bytes while it runs, a multiple of CKPT_ALIGN */
     double seconds;           /* estimated or measured; of a collective: what the search takes */
-    double comm_seconds;      /* of a collective: estimated or measured */
+    double comm_seconds;      /* of a collective, on a queue of its own: estimated or measured */
+    double drag_seconds;      /* of a collective: what the ops beside it take longer */
     double flops, bytes;      /* work: arithmetic, and device memory read and written */
     uint64_t cost_key;        /* of its measured cost: op name, dtypes, shapes */
     enum graph_phase phase;

@@ -40,6 +40,10 @@ static void test_prices(void **state)
     /* Many hosts: a tree of 512 is 9 deep. */
     assert_near(collective_seconds(&links, GRAPH_ALL_REDUCE, 0, 4096), 2 * (7e-6 + 9e-5));
     struct links single = links;
+    single.overhead = 1e-4;
+    assert_near(collective_seconds(&single, GRAPH_ALL_GATHER, 1e9, 4),
+                1e-4 + 3e-6 + .75 * 1e9 / 100e9);
+    single.overhead = 0;
     single.ranks_per_host = 1;
     assert_near(collective_seconds(&single, GRAPH_ALL_GATHER, 1e9, 2), 2e-5 + .5 * 1e9 / 10e9);
 }
@@ -114,8 +118,8 @@ static struct graph *layers(bool early, double slower, struct machine *m)
     m->bandwidth = 1e15;
     m->h2d = 1e15;
     m->overhead = 0;
-    m->links =
-        (struct links){.host = .75 * 2 * s.numel / (1e-3 * slower), .net = 1, .ranks_per_host = 8};
+    m->links = (struct links){
+        .host = .75 * 2 * s.numel / (1e-3 * slower), .net = 1, .ranks_per_host = 8, .drag = .05};
     return model_ranks(&s, m);
 }
 
@@ -138,11 +142,25 @@ static void test_hides(void **state)
     (void)state;
     struct plan *p = make(g, &m, INT64_MAX);
     assert_near(p->comm_seconds, 16 * 3e-3);
-    double drag = PLAN_COMM_DRAG * p->comm_seconds;
+    double drag = .05 * p->comm_seconds;
     assert_true(p->exposed_comm < 3.01e-3 + drag && p->exposed_comm > 2.8e-3 + drag);
     assert_true(fabs(p->seconds - 16 * 30e-3 - p->exposed_comm) < 1e-6);
     assert_true(p->bound_seconds <= p->seconds);
+    /* What hides takes from what it hides behind, and that is known of graph files as well. */
+    double before = p->seconds;
     plan_free(p);
+    m.links.drag = .5;
+    graph_price(g, &m);
+    p = make(g, &m, INT64_MAX);
+    assert_near(p->seconds - before, .45 * 15 * 3e-3); /* all but the first and the last */
+    plan_free(p);
+    assert_int_equal(graph_write(g, file, message), 0);
+    struct graph *same;
+    assert_int_equal(graph_read(file, &same, message), 0);
+    for (int32_t i = 0; i < g->n_ops; i++)
+        assert_true(same->ops[i].drag_seconds == g->ops[i].drag_seconds &&
+                    same->ops[i].seconds == g->ops[i].seconds);
+    graph_free(same);
     /* In the update there is nothing to hide behind. */
     struct graph *late = layers(false, 1, &m);
     struct plan *q = make(late, &m, INT64_MAX);
