@@ -1,7 +1,12 @@
 /*
  * The first run of every kind of op, on scratch bytes.  Libraries load code, compile and choose
  * algorithms when a kernel first runs; here they do it before the budget is divided, so that a step
- * takes nothing.  The same runs give the planner the times of ops that no machine file has.
+ * takes nothing.
+ *
+ * Then the planner gets the times of ops that no machine file has, as they are in a step: a GPU
+ * that was idle multiplies a sixth faster than one that has been at it for a tenth of a second,
+ * when its clock gives way to the limit of its power.  So all these ops run in turn until it is
+ * hot, and then some rounds more, which are timed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +17,20 @@ enum {
     REPEATS = 5,
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
     FLUSH = 192 << 20, /* bytes written between two runs: more than a cache holds */
+    SAMPLE = 64 << 20, /* bytes of random numbers on the device */
     SLACK = 64 << 20,  /* for what recording a step takes */
     /* and one with collectives, for which NCCL keeps plans: 119 MiB for STDiT3-XL/2 on two GPUs;
      * where sums go over replicas as well there are twice as many calls */
     SHARED_SLACK = 192 << 20
+};
+
+#define HOT_SECONDS  0.3  /* of ops in turn */
+#define COLD_SECONDS 5e-3 /* of all ops once: a step of such is over before a GPU gets hot */
+
+/* An op that no machine file has a time for. */
+struct fresh {
+    int32_t op; /* of the graph */
+    double seconds[REPEATS];
 };
 
 struct warmer {
@@ -24,13 +39,15 @@ struct warmer {
     char *base;              /* of the scratch bytes */
     int64_t bytes;           /* of them */
     int64_t flush;           /* bytes after them */
+    int64_t sample;          /* bytes after those: random numbers */
     struct ckpt_run *run;    /* on the host; the device reads its own copy */
     struct ckpt_view *views; /* of the operands of one op, and their places */
     int64_t *at;
     int32_t *host; /* values of an i32 operand */
     struct machine_cost *costs;
     int32_t n_costs;
-    bool failed;
+    struct fresh *fresh;
+    int32_t n_fresh;
 };
 
 static const struct op *tape_op(const struct warmer *w, int32_t i)
@@ -126,45 +143,76 @@ static int set_integers(struct warmer *w, const struct op *o)
     return rc;
 }
 
-/* The median seconds of an op on cold caches; a negative code where it fails. */
-static double run_op(struct warmer *w, int32_t i, bool timed)
+static enum queue queue_of(const struct op *o)
+{
+    return collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE;
+}
+
+/* Random numbers behind the workspace of an op, where the ones before it left their results: sums
+ * of sums soon are no numbers any more, and on bits that do not change products take less power. */
+static void refresh(struct warmer *w, const struct op *o)
+{
+    int64_t at = round_up(o->workspace, CKPT_ALIGN), end = min_i64(lay_out(w, o), w->bytes), n;
+    for (; at < end && w->sample > 0; at += n) {
+        n = min_i64(end - at, w->sample);
+        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + at, w->base + w->bytes + w->flush, n);
+    }
+}
+
+/* What a kernel is called with.  Returns 0 or the device's code. */
+static int set_arguments(struct warmer *w, int32_t op, const struct op *o,
+                         struct ckpt_kernel_args *args)
+{
+    set_views(w, o);
+    *args = (struct ckpt_kernel_args){.n_in = o->n_in,
+                                      .n_out = o->n_out,
+                                      .in = w->views,
+                                      .out = w->views + o->n_in,
+                                      .attr = o->attr,
+                                      .workspace = w->base,
+                                      .workspace_bytes = o->workspace,
+                                      .op = op,
+                                      .run = w->run,
+                                      .run_device = w->d->run,
+                                      .accumulate = o->accumulate != ACCUMULATE_NEVER &&
+                                                    (o->def->flags & CKPT_OP_ACCUMULATE),
+                                      .device = collective_is(o->def) ? &w->p->ranks.ops : NULL};
+    return set_integers(w, o);
+}
+
+/* Runs an op for the first time.  What adds in a later micro-step, or for another layer, may be
+ * other code than what sets. */
+static int run_first(struct warmer *w, int32_t i)
+{
+    const struct op *o = tape_op(w, i);
+    int32_t op = w->p->graph->ops[i].tape_op;
+    struct ckpt_kernel_args args;
+    int rc = set_arguments(w, op, o, &args);
+    for (int k = 0; !rc && k <= ((o->def->flags & CKPT_OP_ACCUMULATE) != 0); k++) {
+        args.accumulate = k == 1;
+        w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, NULL);
+    }
+    return rc ? rc : w->d->ops->sync(w->d);
+}
+
+/* The median seconds of n runs of an op on cold caches; a negative code where it fails. */
+static double run_cold(struct warmer *w, int32_t i, int n)
 {
     const struct op *o = tape_op(w, i);
     double seconds[REPEATS] = {0};
     int32_t op = w->p->graph->ops[i].tape_op;
-    bool shared = collective_is(o->def);
-    enum queue q = shared ? QUEUE_COMM : QUEUE_COMPUTE;
-    struct ckpt_kernel_args args = {.n_in = o->n_in,
-                                    .n_out = o->n_out,
-                                    .in = w->views,
-                                    .out = w->views + o->n_in,
-                                    .attr = o->attr,
-                                    .workspace = w->base,
-                                    .workspace_bytes = o->workspace,
-                                    .op = op,
-                                    .run = w->run,
-                                    .run_device = w->d->run,
-                                    .device = shared ? &w->p->ranks.ops : NULL};
-    set_views(w, o);
-    int rc = set_integers(w, o);
-    if (rc)
-        return rc;
-    w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, NULL);
-    /* What adds in a later micro-step, or for another layer, may be other code than what sets. */
-    if (o->def->flags & CKPT_OP_ACCUMULATE) {
-        args.accumulate = true;
-        w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, NULL);
-        args.accumulate = o->accumulate != ACCUMULATE_NEVER;
-    }
-    for (int k = 0; k < REPEATS && timed; k++) {
+    struct ckpt_kernel_args args;
+    if (queue_of(o) == QUEUE_COMPUTE)
+        refresh(w, o);
+    int rc = set_arguments(w, op, o, &args);
+    for (int k = 0; k < n && !rc; k++) {
         if (w->flush)
-            w->d->ops->fill(w->d, q, w->base + w->bytes, 0, w->flush);
-        w->d->ops->compute(w->d, q, program_kernel(w->p, op), &args, &seconds[k]);
+            w->d->ops->fill(w->d, queue_of(o), w->base + w->bytes, 0, w->flush);
+        w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, &seconds[k]);
     }
-    rc = w->d->ops->sync(w->d);
-    if (rc)
-        return rc;
-    return median_of(seconds, REPEATS);
+    if (!rc)
+        rc = w->d->ops->sync(w->d);
+    return rc ? rc : median_of(seconds, n);
 }
 
 static bool is_warm(const ckpt *c, uint64_t key)
@@ -194,15 +242,51 @@ static int warm_op(struct warmer *w, int32_t i)
         return 0;
     if (ARRAY_RESERVE(&c->warm, c->n_warm))
         return context_fail(c, CKPT_ENOMEM, "no memory for the times of ops");
-    /* Ranks run a collective equally often, whatever they know of it. */
+    int rc = run_first(w, i);
     bool timed = !machine_cost(&c->machine, o->cost_key, &known);
-    double seconds = run_op(w, i, timed || collective_is(tape_op(w, i)->def));
-    if (seconds < 0)
-        return report(w, i, (int)seconds);
+    if (rc)
+        return report(w, i, rc);
     c->warm.data[c->n_warm++] = o->cost_key;
-    if (timed)
-        w->costs[w->n_costs++] = (struct machine_cost){o->cost_key, seconds};
+    /* Ranks run a collective equally often, whatever they know of it. */
+    if (collective_is(tape_op(w, i)->def)) {
+        double seconds = run_cold(w, i, REPEATS);
+        if (seconds < 0)
+            return report(w, i, (int)seconds);
+        if (timed)
+            w->costs[w->n_costs++] = (struct machine_cost){o->cost_key, seconds};
+    } else if (timed) {
+        w->fresh[w->n_fresh++].op = i;
+    }
     return 0;
+}
+
+/* All fresh ops in turn; *seconds: what they take. */
+static int run_round(struct warmer *w, int round, double *seconds)
+{
+    *seconds = 0;
+    for (int32_t n = 0; n < w->n_fresh; n++) {
+        double took = run_cold(w, w->fresh[n].op, 1);
+        if (took < 0)
+            return report(w, w->fresh[n].op, (int)took);
+        w->fresh[n].seconds[round] = took;
+        *seconds += took;
+    }
+    return 0;
+}
+
+static int time_fresh(struct warmer *w)
+{
+    double begin = clock_seconds(), seconds;
+    int rc = 0;
+    do {
+        rc = run_round(w, 0, &seconds);
+    } while (!rc && seconds > COLD_SECONDS && clock_seconds() - begin < HOT_SECONDS);
+    for (int k = 0; k < REPEATS && !rc; k++)
+        rc = run_round(w, k, &seconds);
+    for (int32_t n = 0; n < w->n_fresh && !rc; n++)
+        w->costs[w->n_costs++] = (struct machine_cost){w->p->graph->ops[w->fresh[n].op].cost_key,
+                                                       median_of(w->fresh[n].seconds, REPEATS)};
+    return rc;
 }
 
 /* The fewest scratch bytes that an op can be laid out in, as far as parameters are concerned. */
@@ -230,7 +314,8 @@ static int take_scratch(struct warmer *w)
         return CKPT_EBUDGET;
     w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
     w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
-    int64_t end = max_i64(c->persistent + w->bytes + w->flush, context_arena_bytes(c));
+    w->sample = min_i64(SAMPLE, room - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
+    int64_t end = max_i64(c->persistent + w->bytes + w->flush + w->sample, context_arena_bytes(c));
     if (w->d->ops->map(w->d, end))
         return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
                             human_bytes(end), w->d->ops->name);
@@ -238,7 +323,7 @@ static int take_scratch(struct warmer *w)
     return 0;
 }
 
-/* Random numbers everywhere: timed on zeros, matrix products look faster than they are. */
+/* Random numbers everywhere: timed on zeros, matrix products look faster than they are, too. */
 static int fill_scratch(struct warmer *w)
 {
     enum { N = PATTERN / 4 };
@@ -251,9 +336,10 @@ static int fill_scratch(struct warmer *w)
         ckpt_to_bf16(values, half + (int64_t)i * N, N);
     }
     free(values);
-    w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base, w->host, min_i64(PATTERN, w->bytes));
-    for (int64_t n = PATTERN; n < w->bytes; n *= 2)
-        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + n, w->base, min_i64(n, w->bytes - n));
+    int64_t bytes = w->bytes + w->flush + w->sample;
+    w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base, w->host, min_i64(PATTERN, bytes));
+    for (int64_t n = PATTERN; n < bytes; n *= 2)
+        w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + n, w->base, min_i64(n, bytes - n));
     if (w->d->run)
         w->d->ops->copy(w->d, QUEUE_COMPUTE, w->d->run, w->run, sizeof *w->run);
     return w->d->ops->sync(w->d);
@@ -278,6 +364,8 @@ static int warm_ops(struct warmer *w)
     for (int32_t i = 0; i < w->p->graph->n_ops && !rc; i++)
         rc = warm_op(w, i);
     if (!rc)
+        rc = time_fresh(w);
+    if (!rc)
         take_costs(w);
     return rc;
 }
@@ -295,7 +383,8 @@ static int prepare(struct warmer *w)
     w->host = w->d->ops->host_alloc(w->d, PATTERN);
     w->run = w->d->ops->host_alloc(w->d, sizeof *w->run);
     w->costs = calloc(n, sizeof *w->costs);
-    if (!w->views || !w->at || !w->host || !w->run || !w->costs)
+    w->fresh = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->fresh);
+    if (!w->views || !w->at || !w->host || !w->run || !w->costs || !w->fresh)
         return context_fail(w->p->c, CKPT_ENOMEM, "no memory for the first run of the kernels");
     *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
     return 0;
@@ -324,5 +413,6 @@ int program_warm(struct ckpt_program *p)
     free(w.views);
     free(w.at);
     free(w.costs);
+    free(w.fresh);
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
