@@ -595,125 +595,6 @@ static void test_drive_both_ways(void **state)
     plan_free(p);
 }
 
-/* ---- updates on the host --------------------------------------------------------------------- */
-
-/* State by state half as large as what fits, on a machine whose host updates fast. */
-static struct fixture hosted(void)
-{
-    struct fixture f = {.g = narrow};
-    struct machine fast = machine;
-    struct budgets b = {.host = INT64_C(1) << 40};
-    char message[CKPT_MESSAGE];
-    for (int32_t s = 0; s < f.g->n_storages; s++)
-        b.device += f.g->storages[s].persistent ? f.g->storages[s].bytes / 2 : 0;
-    fast.host_update = 1e11;
-    if (plan_for(f.g, &fast, &b, &f.p, message) || plan_check(f.g, f.p, message))
-        fail_msg("%s", message);
-    return f;
-}
-
-static struct plan_lodging *find_lodging(const struct fixture *f, bool state)
-{
-    for (int32_t i = 0; i < f->p->n_lodgings; i++)
-        if ((f->p->lodgings[i].out_step < 0) == state)
-            return &f->p->lodgings[i];
-    fail_msg("no such lodging");
-    return NULL;
-}
-
-static void test_updates_on_host(void **state)
-{
-    (void)state;
-    struct fixture f = hosted();
-    struct plan_summary s;
-    int32_t steps = 0;
-    char path[] = "/tmp/ckpt-parks-XXXXXX", message[CKPT_MESSAGE];
-    for (int32_t k = 0; k < f.p->n_steps; k++)
-        steps += f.p->steps[k].on_host;
-    plan_summarize(f.g, f.p, &s);
-    assert_true(steps > 0 && s.hosted > 0 && s.hosted + s.streamed <= s.optimizer);
-    struct plan *without = make(f.g, f.p->budgets.device, INT64_C(1) << 40, 0), *again;
-    assert_true(f.p->seconds < without->seconds);
-    close(mkstemp(path));
-    assert_int_equal(plan_write(f.g, f.p, path, message), 0);
-    assert_int_equal(plan_read(f.g, path, &again, message), 0);
-    assert_int_equal(plan_check(f.g, again, message), 0);
-    unlink(path);
-    plan_free(again);
-    plan_free(without);
-    done(&f);
-}
-
-/* The clock does not know all that updates on the host share with copies: they have to pay. */
-static void test_host_pays(void **state)
-{
-    (void)state;
-    struct machine some = machine;
-    struct budgets b = {.host = INT64_C(1) << 40};
-    char message[CKPT_MESSAGE];
-    bool seen[2] = {false, false};
-    for (int32_t s = 0; s < narrow->n_storages; s++)
-        b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
-    struct plan *without = make(narrow, b.device, b.host, 0);
-    for (some.host_update = 1e9; some.host_update < 1e11; some.host_update *= 1.6) {
-        struct plan *p;
-        assert_int_equal(plan_for(narrow, &some, &b, &p, message), 0);
-        assert_true(p->n_lodgings == 0 || p->seconds * 1.05 <= without->seconds * (1 + 1e-9));
-        seen[p->n_lodgings > 0] = true;
-        plan_free(p);
-    }
-    assert_true(seen[false] && seen[true]);
-    plan_free(without);
-}
-
-/* Where all fits the host takes updates off the step if that is worth it. */
-static void test_host_declines(void **state)
-{
-    (void)state;
-    struct machine fast = machine_cuda;
-    const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
-    struct graph *longer = model_stdit_shape(&shape, &machine_cuda);
-    const struct budgets b = {.device = INT64_C(1) << 40, .host = INT64_C(1) << 40};
-    char message[CKPT_MESSAGE];
-    fast.host_update = 1e13;
-    fast.d2h_both = fast.h2d_both = 1e12;
-    longer->ops[0].seconds += 0.2; /* all updates take a thousandth of that */
-    for (int declines = 0; declines < 2; declines++) {
-        struct plan *p;
-        assert_int_equal(plan_for(declines ? longer : narrow, &fast, &b, &p, message), 0);
-        assert_true((p->n_lodgings == 0) == declines && (p->n_parks == 0) == declines);
-        plan_free(p);
-    }
-    graph_free(longer);
-}
-
-/* The host begins before what it uses is there, does two things at once, or what it makes is copied
- * before; the state has a place on the device, too. */
-static void test_host_faults(void **state)
-{
-    (void)state;
-    struct fixture f = hosted();
-    char message[CKPT_MESSAGE];
-    double sent = find_lodging(&f, false)->out_end, end = find_lodging(&f, true)->out_end;
-    for (int fault = 0; fault < 2; fault++)
-        for (int undo = 0; undo < 2; undo++) {
-            for (int32_t i = 0; i < f.p->n_lodgings; i++) {
-                struct plan_lodging *l = &f.p->lodgings[i];
-                double later = end + 2 * f.p->seconds;
-                if (l->out_step < 0 && !fault)
-                    l->out_start += undo ? sent : -sent;
-                else if (l->out_step < 0 && l->out_end == (undo ? later : end))
-                    l->out_end = undo ? end : later;
-            }
-            if (undo)
-                continue;
-            assert_int_equal(plan_check(f.g, f.p, message), CKPT_EPLAN);
-            assert_non_null(strstr(message, fault ? "host" : "host begins before"));
-        }
-    f.p->persistent += f.g->storages[find_lodging(&f, true)->storage].bytes;
-    expect_fault(&f, "persistent storages take");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -742,10 +623,6 @@ int main(void)
         cmocka_unit_test(test_two_lines),
         cmocka_unit_test(test_copy_overhead),
         cmocka_unit_test(test_drive_both_ways),
-        cmocka_unit_test(test_updates_on_host),
-        cmocka_unit_test(test_host_pays),
-        cmocka_unit_test(test_host_declines),
-        cmocka_unit_test(test_host_faults),
     };
     return cmocka_run_group_tests(tests, make_narrow, free_narrow);
 }

@@ -1,0 +1,164 @@
+/*
+ * Updates on the host: the planner takes them where they pay, such a plan is proved, written and
+ * read back, and the checker sees what can be wrong with them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "models.h"
+#include "plan/search.h"
+
+static const struct machine machine = {
+    .name = "test", .d2h = 1.1e9, .h2d = 1.1e9, .d2h_both = 1e9, .h2d_both = 1e9};
+
+/* A layer with gradients in bf16, searched once for all tests. */
+static const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
+static struct graph *graph;
+static struct portfolio *plans;
+
+static int setup(void **state)
+{
+    (void)state;
+    graph = model_stdit_shape(&shape, &machine_cuda);
+    return portfolio_build(graph, &plans);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    portfolio_free(plans);
+    graph_free(graph);
+    return 0;
+}
+
+/* State by state half as large as what fits, on a machine whose host updates that fast. */
+static struct plan *make(double host_update)
+{
+    struct machine m = machine;
+    struct budgets b = {.host = INT64_C(1) << 40};
+    struct plan *p;
+    char message[CKPT_MESSAGE];
+    m.host_update = host_update;
+    for (int32_t s = 0; s < graph->n_storages; s++)
+        b.device += graph->storages[s].persistent ? graph->storages[s].bytes / 2 : 0;
+    if (portfolio_plan(plans, &m, &b, 0, &p, message) || plan_check(graph, p, message))
+        fail_msg("%s", message);
+    return p;
+}
+
+static void expect_fault(const struct plan *p, const char *what)
+{
+    char message[CKPT_MESSAGE];
+    assert_int_equal(plan_check(graph, p, message), CKPT_EPLAN);
+    if (!strstr(message, what))
+        fail_msg("expected \"%s\", got \"%s\"", what, message);
+}
+
+static struct plan_lodging *find_lodging(const struct plan *p, bool state)
+{
+    for (int32_t i = 0; i < p->n_lodgings; i++)
+        if ((p->lodgings[i].out_step < 0) == state)
+            return &p->lodgings[i];
+    fail_msg("no such lodging");
+    return NULL;
+}
+
+static void test_taken(void **state)
+{
+    (void)state;
+    struct plan *p = make(1e11), *without = make(0), *again;
+    struct plan_summary s;
+    int32_t steps = 0;
+    char path[] = "/tmp/ckpt-hosted-XXXXXX", message[CKPT_MESSAGE];
+    for (int32_t k = 0; k < p->n_steps; k++)
+        steps += p->steps[k].on_host;
+    plan_summarize(graph, p, &s);
+    assert_true(steps > 0 && s.hosted > 0 && s.hosted + s.streamed <= s.optimizer);
+    assert_true(p->seconds < without->seconds);
+    close(mkstemp(path));
+    assert_int_equal(plan_write(graph, p, path, message), 0);
+    assert_int_equal(plan_read(graph, path, &again, message), 0);
+    assert_int_equal(plan_check(graph, again, message), 0);
+    unlink(path);
+    plan_free(again);
+    plan_free(without);
+    plan_free(p);
+}
+
+/* The clock does not know all that updates on the host share with copies: they have to pay. */
+static void test_pays(void **state)
+{
+    (void)state;
+    bool seen[2] = {false, false};
+    struct plan *without = make(0);
+    for (double rate = 1e9; rate < 1e11; rate *= 1.6) {
+        struct plan *p = make(rate);
+        assert_true(p->n_lodgings == 0 || p->seconds * 1.05 <= without->seconds * (1 + 1e-9));
+        seen[p->n_lodgings > 0] = true;
+        plan_free(p);
+    }
+    assert_true(seen[false] && seen[true]);
+    plan_free(without);
+}
+
+/* Where all fits the host takes updates off the step if that is worth it. */
+static void test_all_fits(void **state)
+{
+    (void)state;
+    struct machine fast = machine_cuda;
+    struct graph *longer = model_stdit_shape(&shape, &machine_cuda);
+    const struct budgets b = {.device = INT64_C(1) << 40, .host = INT64_C(1) << 40};
+    char message[CKPT_MESSAGE];
+    fast.host_update = 1e13;
+    fast.d2h_both = fast.h2d_both = 1e12;
+    longer->ops[0].seconds += 0.2; /* all updates take a thousandth of that */
+    for (int declines = 0; declines < 2; declines++) {
+        struct plan *p;
+        assert_int_equal(declines ? plan_make(longer, &fast, &b, 0, &p, message)
+                                  : portfolio_plan(plans, &fast, &b, 0, &p, message),
+                         0);
+        assert_true((p->n_lodgings == 0) == declines && (p->n_parks == 0) == declines);
+        plan_free(p);
+    }
+    graph_free(longer);
+}
+
+/* The host begins before what it uses is there, does two things at once, or what it makes is copied
+ * before; the state has a place on the device, too. */
+static void test_faults(void **state)
+{
+    (void)state;
+    struct plan *p = make(1e11);
+    double sent = find_lodging(p, false)->out_end, end = find_lodging(p, true)->out_end;
+    for (int fault = 0; fault < 2; fault++)
+        for (int undo = 0; undo < 2; undo++) {
+            for (int32_t i = 0; i < p->n_lodgings; i++) {
+                struct plan_lodging *l = &p->lodgings[i];
+                double later = end + 2 * p->seconds;
+                if (l->out_step < 0 && !fault)
+                    l->out_start += undo ? sent : -sent;
+                else if (l->out_step < 0 && l->out_end == (undo ? later : end))
+                    l->out_end = undo ? end : later;
+            }
+            if (!undo)
+                expect_fault(p, fault ? "host" : "host begins before");
+        }
+    p->persistent += graph->storages[find_lodging(p, true)->storage].bytes;
+    expect_fault(p, "persistent storages take");
+    plan_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_pays),
+        cmocka_unit_test(test_all_fits),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
