@@ -77,6 +77,26 @@ static struct plan *plan_at(const struct graph *g, const struct machine *m, int6
     return p;
 }
 
+/* The step of XL/2 that the trainer records with these options. */
+static struct graph *record_trainer(const char *options, const struct machine *m)
+{
+    char path[] = "/tmp/bench_plan.XXXXXX", command[4096], message[CKPT_MESSAGE];
+    struct graph *g;
+    int fd = mkstemp(path);
+    if (fd < 0)
+        fail("stdit-train", "no file for its graph");
+    close(fd);
+    snprintf(command, sizeof(command),
+             "./stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 %s --plan-only --machine "
+             "%s --vram 141G --graph-out %s >/dev/null",
+             options, machine_path(), path);
+    if (system(command) || graph_read(path, &g, message))
+        fail(command, "no graph");
+    unlink(path);
+    graph_price(g, m);
+    return g;
+}
+
 /* ---- optimality ----------------------------------------------------------------------------- */
 
 static void bench_optima(void)
@@ -107,15 +127,15 @@ struct measured {
     int32_t ops;
 };
 
-static struct measured measure(struct graph *g, const struct machine *m, int64_t device)
+static struct measured measure(const struct graph *g, const struct machine *m,
+                               const struct budgets *b)
 {
     struct measured r = {.ops = g->n_ops};
     int64_t before = resident_peak();
-    struct budgets b = {.device = device};
     char message[CKPT_MESSAGE];
     struct plan *p;
     double start = bench_seconds();
-    int rc = plan_make(g, m, &b, 0, &p, message);
+    int rc = plan_make(g, m, b, 0, &p, message);
     r.seconds = bench_seconds() - start;
     r.bytes = resident_peak() - before;
     if (rc)
@@ -125,8 +145,10 @@ static struct measured measure(struct graph *g, const struct machine *m, int64_t
 }
 
 /* In a process of its own, whose peak of resident memory is the planner's. */
-static void bench_size(const char *what, struct graph *g, const struct machine *m, int64_t device)
+static void bench_size(const char *what, const struct graph *g, const struct machine *m,
+                       int64_t device, int64_t host)
 {
+    struct budgets b = {.device = device, .host = host};
     struct measured r;
     int fd[2], status;
     if (pipe(fd))
@@ -134,7 +156,7 @@ static void bench_size(const char *what, struct graph *g, const struct machine *
     pid_t child = fork();
     if (child == 0) {
         alarm(PATIENCE);
-        r = measure(g, m, device);
+        r = measure(g, m, &b);
         _exit(write(fd[1], &r, sizeof(r)) != sizeof(r));
     }
     close(fd[1]);
@@ -147,7 +169,6 @@ static void bench_size(const char *what, struct graph *g, const struct machine *
     else
         bench_row(what, "< 1 s, < 200 MB", r.seconds < 1 && r.bytes < 200000000,
                   "%.2f s, %.0f MB, %d ops", r.seconds, 1e-6 * (double)r.bytes, (int)r.ops);
-    graph_free(g);
 }
 
 static int64_t transient_share(const struct graph *g, double share)
@@ -160,10 +181,20 @@ static int64_t transient_share(const struct graph *g, double share)
 
 static void bench_sizes(const struct machine *m)
 {
-    struct graph *g = model_synthetic(20000);
-    bench_size("STDiT3-XL/2 step, 26G", model_stdit(28, true, m), m, INT64_C(26) << 30);
-    bench_size("STDiT3 step of depth 95, 80G", model_stdit(95, false, m), m, INT64_C(80) << 30);
-    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5));
+    const int64_t gib = INT64_C(1) << 30;
+    struct graph *g = record_trainer("--grad-dtype bf16 --ema-decay 0", m);
+    bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib - m->process, 0);
+    bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib - m->process, 64 * gib);
+    graph_free(g);
+    g = model_stdit(28, true, m);
+    bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0);
+    graph_free(g);
+    g = model_stdit(95, false, m);
+    bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0);
+    graph_free(g);
+    g = model_synthetic(20000);
+    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0);
+    graph_free(g);
 }
 
 /* ---- models --------------------------------------------------------------------------------- */
@@ -193,26 +224,6 @@ static void bench_shape(const char *what, struct stdit_shape shape, const struct
     struct graph *g = model_stdit_shape(&shape, m);
     bench_ratio(what, g, m, device * gib, host * gib, target);
     graph_free(g);
-}
-
-/* The step of XL/2 that the trainer records with these options. */
-static struct graph *record_trainer(const char *options, const struct machine *m)
-{
-    char path[] = "/tmp/bench_plan.XXXXXX", command[4096], message[CKPT_MESSAGE];
-    struct graph *g;
-    int fd = mkstemp(path);
-    if (fd < 0)
-        fail("stdit-train", "no file for its graph");
-    close(fd);
-    snprintf(command, sizeof(command),
-             "./stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 %s --plan-only --machine "
-             "%s --vram 141G --graph-out %s >/dev/null",
-             options, machine_path(), path);
-    if (system(command) || graph_read(path, &g, message))
-        fail(command, "no graph");
-    unlink(path);
-    graph_price(g, m);
-    return g;
 }
 
 /* Budgets of the whole process. */
