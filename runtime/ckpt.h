@@ -552,10 +552,10 @@ struct ckpt_adamw {
  * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
  * samples a step takes; options.micro_batch must divide it (or exceed it, where there is no
  * optimizer), or is CKPT_AUTO: then the model is recorded and planned at every size that divides
- * the batch, and the fastest step that fits is taken.  All a step needs is taken here.  Returns 0;
- * the tape's error; CKPT_EBUDGET when no plan fits: the sentence names the smallest budget that
- * does, the op at the peak, and what more memory would buy; CKPT_EPLAN for a foreign plan file;
- * CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
+ * the batch, and the fastest step that fits is taken.  All a step needs is taken here.  Waits for
+ * steps of other programs.  Returns 0; the tape's error; CKPT_EBUDGET when no plan fits: the
+ * sentence names the smallest budget that does, the op at the peak, and what more memory would buy;
+ * CKPT_EPLAN for a foreign plan file; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);

@@ -288,11 +288,22 @@ static void place_parameters(struct ckpt_program *p)
     }
 }
 
-/* Takes the memory: places the parameters, maps the arena, writes their values. */
+/* A larger bottom moves what stands above it: programs compiled before, if not behind a compile
+ * that failed. */
+static int move_others(struct ckpt_program *p)
+{
+    int rc = 0;
+    for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
+        if (o->lowered.base != p->c->persistent)
+            rc = lower_and_record(o);
+    return rc;
+}
+
+/* Takes the memory: places the parameters, maps the arena, writes their values.  The others have
+ * left the places of these by then, whatever fails. */
 static int take_memory(struct ckpt_program *p)
 {
     ckpt *c = p->c;
-    int64_t before = c->persistent;
     int rc = homes_reserve(c, p->plan);
     if (!rc && p->plan->n_lodgings)
         rc = homes_open_steps(c);
@@ -302,12 +313,10 @@ static int take_memory(struct ckpt_program *p)
     if (c->device->ops->map(c->device, context_arena_bytes(c)))
         return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
                             human_bytes(context_arena_bytes(c)), c->device->ops->name);
-    rc = context_fill_slots(c);
-    /* A larger bottom moves what stands above it. */
-    for (struct ckpt_program *o = c->programs; o && !rc; o = o->next)
-        if (o == p || before != c->persistent)
-            rc = lower_and_record(o);
-    return rc;
+    rc = move_others(p);
+    if (!rc)
+        rc = context_fill_slots(c);
+    return rc ? rc : lower_and_record(p);
 }
 
 static void drop_plan(struct ckpt_program *p)
@@ -468,6 +477,14 @@ static bool all_recorders(const struct ckpt_way *ways, int n)
     return n > 0;
 }
 
+/* Steps of other programs end first: kernels are tried on the bytes above the parameters, which are
+ * theirs. */
+static int await_steps(ckpt *c)
+{
+    int rc = c->device ? c->device->ops->sync(c->device) : 0;
+    return rc ? context_fail_device(c, NULL, rc) : 0;
+}
+
 int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
                          int *way)
@@ -492,7 +509,9 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                                .norm = -1,
                                .wish = -1};
     program_join_ranks(p);
-    int rc = ranks_lay_out(c);
+    int rc = await_steps(c);
+    if (!rc)
+        rc = ranks_lay_out(c);
     if (!rc)
         rc = compile(p, &k, optimizer);
     if (rc)

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_op.h"
 #include "ckpt_state.h"
@@ -156,6 +157,80 @@ static void test_two_programs(void **state)
     ckpt_close(c);
 }
 
+static int no_memory(struct device *d, int64_t bytes)
+{
+    (void)d;
+    (void)bytes;
+    return CKPT_ENOMEM;
+}
+
+static void begin_nothing(struct device *d, bool part)
+{
+    (void)d;
+    (void)part;
+}
+
+static int end_without_memory(struct device *d, struct device_step **step)
+{
+    (void)d;
+    (void)step;
+    return CKPT_ENOMEM;
+}
+
+/* Nothing has changed what training begins with. */
+static void expect_fresh(ckpt *c, const struct line *m)
+{
+    const ckpt_tensor params[] = {m->w, m->b};
+    const int64_t numel[] = {6, 2};
+    float values[6];
+    for (int i = 0; i < 2; i++)
+        for (int slot = CKPT_EXP_AVG; slot <= CKPT_EXP_AVG_SQ; slot++) {
+            assert_int_equal(ckpt_param_get(c, params[i], (enum ckpt_slot)slot, values, numel[i]),
+                             0);
+            for (int64_t k = 0; k < numel[i]; k++)
+                assert_true(values[k] == 0.f);
+        }
+    assert_int_equal(ckpt_param_get(c, m->unused, CKPT_VALUE, values, 5), 0);
+    for (int k = 0; k < 5; k++)
+        assert_true(values[k] == 1.f);
+}
+
+/* A compile fails when its parameters have their places, which they keep: programs before it and
+ * behind it leave them alone. */
+static void check_failed_compile(const struct device_ops *fails)
+{
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *before, *p;
+    float y[8], z[8];
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &before), 0);
+    assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(before, NULL), 0);
+    assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
+    const struct device_ops *real = c->device->ops;
+    struct device_ops ops = *real;
+    ops.map = fails->map ? fails->map : ops.map;
+    ops.begin = fails->begin;
+    ops.end = fails->end;
+    c->device->ops = &ops;
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
+    c->device->ops = real;
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_step(before, NULL), 0);
+    assert_int_equal(ckpt_fetch(before, "y", z, sizeof z), 0);
+    assert_memory_equal(y, z, sizeof y);
+    expect_fresh(c, &m);
+    ckpt_close(c);
+}
+
+static void test_after_a_failed_compile(void **state)
+{
+    (void)state;
+    check_failed_compile(&(struct device_ops){.map = no_memory});
+    check_failed_compile(&(struct device_ops){.begin = begin_nothing, .end = end_without_memory});
+}
+
 static ckpt_tensor overflow(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct line *m = user;
@@ -284,6 +359,49 @@ static ckpt_tensor fail_late(ckpt_tape *t, int64_t batch, void *user)
     ckpt_record(t, &def, 1, &y, 1, &out, NULL, 0);
     ckpt_output(t, "z", out);
     return out;
+}
+
+static int at_work; /* of slow_kernel */
+
+static int slow_kernel(const struct ckpt_kernel_args *a)
+{
+    (void)a;
+    usleep(50000);
+    __atomic_store_n(&at_work, 0, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static ckpt_tensor slow(ckpt_tape *t, int64_t batch, void *user)
+{
+    static const struct ckpt_op_def def = {
+        .size = sizeof def, .name = "slow", .shape = copy_shape, .cpu = slow_kernel};
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3}), out;
+    (void)user;
+    ckpt_record(t, &def, 1, &x, 1, &out, NULL, 0);
+    ckpt_output(t, "z", out);
+    return out;
+}
+
+static ckpt_tensor predict_idle(ckpt_tape *t, int64_t batch, void *user)
+{
+    assert_int_equal(__atomic_load_n(&at_work, __ATOMIC_SEQ_CST), 0);
+    return predict(t, batch, user);
+}
+
+/* Kernels are tried where the step of another program may be at work: a compile waits for that. */
+static void test_compile_under_way(void **state)
+{
+    struct line m = {0};
+    ckpt_program *before, *p;
+    (void)state;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, slow, &m, NULL, 4, &before), 0);
+    assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
+    at_work = 1;
+    assert_int_equal(ckpt_submit(before), 0);
+    assert_int_equal(ckpt_compile(c, predict_idle, &m, NULL, 4, &p), 0);
+    assert_int_equal(ckpt_wait(before, NULL), 0);
+    ckpt_close(c);
 }
 
 /* A kernel fails while steps of two programs are under way: whoever waits first is told, without
@@ -451,6 +569,8 @@ int main(void)
         cmocka_unit_test(test_two_programs),
         cmocka_unit_test(test_nan_keeps_weights),
         cmocka_unit_test(test_nan_stops_what_is_under_way),
+        cmocka_unit_test(test_after_a_failed_compile),
+        cmocka_unit_test(test_compile_under_way),
         cmocka_unit_test(test_failure_under_two_programs),
         cmocka_unit_test(test_infinite_loss_keeps_weights),
         cmocka_unit_test(test_random_step_under_way),
