@@ -54,7 +54,7 @@ less=$(needed)
 [ "$less" -lt "$smallest" ] || fail "pieces need $less, the whole $smallest"
 on_clip --lengths 4 --image-share 0 --steps 1 --micro-batch auto --vram "$less" ||
     fail "auto: $(cat "$work/err")"
-grep -q "2-D part: 1 frames at a time" "$work/out" || fail "frames were not taken apart"
+grep -q "2-D part: [12] frames at a time" "$work/out" || fail "frames were not taken apart: $(cat "$work/out")"
 
 # ---- stages ---------------------------------------------------------------------------------------
 
