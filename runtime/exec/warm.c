@@ -25,7 +25,7 @@ enum {
 };
 
 #define HOT_SECONDS  0.3  /* of ops in turn */
-#define COLD_SECONDS 5e-3 /* of all ops once: a step of such is over before a GPU gets hot */
+#define COLD_SECONDS 1e-3 /* of a step: less arithmetic without a time is not worth the wait */
 
 /* An op that no machine file has a time for. */
 struct fresh {
@@ -48,6 +48,7 @@ struct warmer {
     int32_t n_costs;
     struct fresh *fresh;
     int32_t n_fresh;
+    double flops; /* of all ops of a step that they stand for */
 };
 
 static const struct op *tape_op(const struct warmer *w, int32_t i)
@@ -238,12 +239,13 @@ static int warm_op(struct warmer *w, int32_t i)
     ckpt *c = w->p->c;
     const struct graph_op *o = &w->p->graph->ops[i];
     double known;
+    bool timed = !machine_cost(&c->machine, o->cost_key, &known);
+    w->flops += timed ? o->flops * (i < w->p->graph->n_body ? w->p->graph->n_micro : 1) : 0;
     if (!is_kernel(tape_op(w, i)) || is_warm(c, o->cost_key))
         return 0;
     if (ARRAY_RESERVE(&c->warm, c->n_warm))
         return context_fail(c, CKPT_ENOMEM, "no memory for the times of ops");
     int rc = run_first(w, i);
-    bool timed = !machine_cost(&c->machine, o->cost_key, &known);
     if (rc)
         return report(w, i, rc);
     c->warm.data[c->n_warm++] = o->cost_key;
@@ -260,29 +262,27 @@ static int warm_op(struct warmer *w, int32_t i)
     return 0;
 }
 
-/* All fresh ops in turn; *seconds: what they take. */
-static int run_round(struct warmer *w, int round, double *seconds)
+/* All fresh ops in turn. */
+static int run_round(struct warmer *w, int round)
 {
-    *seconds = 0;
     for (int32_t n = 0; n < w->n_fresh; n++) {
         double took = run_cold(w, w->fresh[n].op, 1);
         if (took < 0)
             return report(w, w->fresh[n].op, (int)took);
         w->fresh[n].seconds[round] = took;
-        *seconds += took;
     }
     return 0;
 }
 
 static int time_fresh(struct warmer *w)
 {
-    double begin = clock_seconds(), seconds;
+    bool hot = w->flops > COLD_SECONDS * w->p->c->machine.flops;
+    double until = clock_seconds() + (hot ? HOT_SECONDS : 0);
     int rc = 0;
-    do {
-        rc = run_round(w, 0, &seconds);
-    } while (!rc && seconds > COLD_SECONDS && clock_seconds() - begin < HOT_SECONDS);
+    while (!rc && clock_seconds() < until)
+        rc = run_round(w, 0);
     for (int k = 0; k < REPEATS && !rc; k++)
-        rc = run_round(w, k, &seconds);
+        rc = run_round(w, k);
     for (int32_t n = 0; n < w->n_fresh && !rc; n++)
         w->costs[w->n_costs++] = (struct machine_cost){w->p->graph->ops[w->fresh[n].op].cost_key,
                                                        median_of(w->fresh[n].seconds, REPEATS)};
