@@ -4,8 +4,8 @@
 #include <string.h>
 #include "plan/comm.h"
 
-#define STUBBORN                                                                                   \
-    3 /* options in a row that need no less with addresses: those behind them neither */
+/* Options in a row that need no less with addresses: those behind them neither. */
+#define STUBBORN 3
 
 void plan_free(struct plan *p)
 {
