@@ -177,13 +177,14 @@ static int try_tree(struct many *m, int64_t goal)
     static const int32_t parts[] = {ENOUGH, 128};
     const struct sections *s = &m->sections;
     enum tree_answer answer = TREE_NONE;
-    for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && answer != TREE_FOUND; k++) {
+    bool quick = true; /* a search that took long would again */
+    for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && quick && answer != TREE_FOUND; k++) {
         struct place_limit limit = {TREE_WORK, 0};
         int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);
         if (capacity >= m->best_peak)
             return 0;
         answer = hot_search(s, m->bytes, capacity, TREE_ITEMS, &limit, m->pack.offsets);
-        k += limit.work < TREE_WORK / 2;
+        quick = limit.work >= TREE_WORK / 2;
         if (answer == TREE_NO_MEMORY)
             return CKPT_ENOMEM;
         for (int32_t i = 0; i < s->n_items && answer == TREE_FOUND; i++) {
