@@ -200,29 +200,27 @@ __device__ __forceinline__ int tile_count(int n)
 
 /* ---- tiles that pass ------------------------------------------------------------------------ */
 
-/* The barriers of a ring of tiles for all warps of a block, told by each warp for its lanes: its
- * share of a tile has come, it is done with it.  Tile t is number t / STAGES that its stage holds.
+/* The barriers of a ring of tiles, which all threads of a block tell: their share of a tile has
+ * come, they are done with it.  Tile t is number t / STAGES that its stage holds.  (Were each told
+ * by one lane of a warp, behind __syncwarp(), it would be no faster, and racecheck would not see
+ * that the others are done.)
  */
 struct passing_tiles {
     uint64_t come[STAGES], done[STAGES];
     int n; /* tiles; read anew each time, as registers are short */
 
-    /* For the whole block, which meets before begin(). */
+    /* For the whole block, which meets before begin().  A loop, as others have to branch around it:
+     * where an init is merely predicated, racecheck takes it as done by all threads, at whatever
+     * address they have. */
     __device__ __forceinline__ void init(int n_tiles)
     {
         if (threadIdx.x == 0)
             n = n_tiles;
-        if (threadIdx.x < STAGES) {
-            barrier_init(&come[threadIdx.x], blockDim.x / 32);
-            barrier_init(&done[threadIdx.x], blockDim.x / 32);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < STAGES; i += blockDim.x) {
+            barrier_init(&come[i], blockDim.x);
+            barrier_init(&done[i], blockDim.x);
         }
-    }
-
-    __device__ __forceinline__ static void tell(const uint64_t *barrier)
-    {
-        __syncwarp();
-        if (lane_index() == 0)
-            barrier_arrive(barrier);
     }
 
     /* For the whole block: load(t) begins to copy the warp's share of a tile.  What was copied
@@ -238,7 +236,7 @@ struct passing_tiles {
         copies_wait_but<1>();
         show_products();
         __syncthreads();
-        tell(&come[0]);
+        barrier_arrive(&come[0]);
     }
 
     /* use(t, stage) works on a whole tile. */
@@ -255,10 +253,10 @@ struct passing_tiles {
             copies_commit();
             copies_wait_but<1>(); /* the warp's share of tile t + 1 has come */
             show_products();
-            tell(&come[(t + 1) % STAGES]);
+            barrier_arrive(&come[(t + 1) % STAGES]);
             barrier_wait(&come[t % STAGES], t / STAGES);
             use(t, t % STAGES);
-            tell(&done[t % STAGES]);
+            barrier_arrive(&done[t % STAGES]);
         }
     }
 };
