@@ -6,7 +6,8 @@
  * Then the planner gets the times of ops that no machine file has, as they are in a step: a GPU
  * that was idle multiplies a sixth faster than one that has been at it for a tenth of a second,
  * when its clock gives way to the limit of its power.  So all these ops run in turn until it is
- * hot, and then some rounds more, which are timed.
+ * hot, and then some rounds more, which are timed.  What a step runs often runs several times in a
+ * round, that the pauses between ops do not let it cool.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 enum {
     REPEATS = 5,
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
-    FLUSH = 192 << 20, /* bytes written between two runs: more than a cache holds */
+    FLUSH = 192 << 20, /* bytes written before a run of less: more than a cache holds */
     SAMPLE = 64 << 20, /* bytes of random numbers on the device */
     SLACK = 64 << 20,  /* for what recording a step takes */
     /* and one with collectives, for which NCCL keeps plans: 119 MiB for STDiT3-XL/2 on two GPUs;
@@ -24,12 +25,15 @@ enum {
     SHARED_SLACK = 192 << 20
 };
 
-#define HOT_SECONDS  0.3  /* of ops in turn */
+#define HOT_SECONDS  1.0  /* of ops in turn */
+#define TURN_SECONDS 2e-3 /* of one op: so much longer than what comes between two */
 #define COLD_SECONDS 1e-3 /* of a step: less arithmetic without a time is not worth the wait */
 
 /* An op that no machine file has a time for. */
 struct fresh {
-    int32_t op; /* of the graph */
+    uint64_t key;
+    int32_t op;    /* of the graph */
+    int32_t times; /* that a step runs it */
     double seconds[REPEATS];
 };
 
@@ -206,8 +210,9 @@ static double run_cold(struct warmer *w, int32_t i, int n)
     if (queue_of(o) == QUEUE_COMPUTE)
         refresh(w, o);
     int rc = set_arguments(w, op, o, &args);
+    bool flush = w->flush && lay_out(w, o) < w->flush;
     for (int k = 0; k < n && !rc; k++) {
-        if (w->flush)
+        if (flush)
             w->d->ops->fill(w->d, queue_of(o), w->base + w->bytes, 0, w->flush);
         w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, &seconds[k]);
     }
@@ -234,15 +239,33 @@ static int report(struct warmer *w, int32_t i, int rc)
                         ckpt_error_name(rc), *w->d->reason ? ": " : "", w->d->reason);
 }
 
+/* How often a step runs an op. */
+static int32_t times_of(const struct warmer *w, int32_t i)
+{
+    return i < w->p->graph->n_body ? w->p->graph->n_micro : 1;
+}
+
+/* Another op that a fresh one stands for. */
+static void count_fresh(struct warmer *w, int32_t i)
+{
+    for (int32_t n = 0; n < w->n_fresh; n++)
+        if (w->fresh[n].key == w->p->graph->ops[i].cost_key)
+            w->fresh[n].times += times_of(w, i);
+}
+
 static int warm_op(struct warmer *w, int32_t i)
 {
     ckpt *c = w->p->c;
     const struct graph_op *o = &w->p->graph->ops[i];
     double known;
     bool timed = !machine_cost(&c->machine, o->cost_key, &known);
-    w->flops += timed ? o->flops * (i < w->p->graph->n_body ? w->p->graph->n_micro : 1) : 0;
-    if (!is_kernel(tape_op(w, i)) || is_warm(c, o->cost_key))
+    w->flops += timed ? o->flops * times_of(w, i) : 0;
+    if (!is_kernel(tape_op(w, i)))
         return 0;
+    if (is_warm(c, o->cost_key)) {
+        count_fresh(w, i);
+        return 0;
+    }
     if (ARRAY_RESERVE(&c->warm, c->n_warm))
         return context_fail(c, CKPT_ENOMEM, "no memory for the times of ops");
     int rc = run_first(w, i);
@@ -257,19 +280,30 @@ static int warm_op(struct warmer *w, int32_t i)
         if (timed)
             w->costs[w->n_costs++] = (struct machine_cost){o->cost_key, seconds};
     } else if (timed) {
-        w->fresh[w->n_fresh++].op = i;
+        w->fresh[w->n_fresh++] =
+            (struct fresh){.key = o->cost_key, .op = i, .times = times_of(w, i)};
     }
     return 0;
+}
+
+/* As often as a step runs it, until its turn is long enough. */
+static int repeats_of(const struct fresh *f)
+{
+    int n = 1;
+    while (n < min_i64(f->times, REPEATS) && n * f->seconds[0] < TURN_SECONDS)
+        n++;
+    return n;
 }
 
 /* All fresh ops in turn. */
 static int run_round(struct warmer *w, int round)
 {
     for (int32_t n = 0; n < w->n_fresh; n++) {
-        double took = run_cold(w, w->fresh[n].op, 1);
+        struct fresh *f = &w->fresh[n];
+        double took = run_cold(w, f->op, repeats_of(f));
         if (took < 0)
-            return report(w, w->fresh[n].op, (int)took);
-        w->fresh[n].seconds[round] = took;
+            return report(w, f->op, (int)took);
+        f->seconds[round] = took;
     }
     return 0;
 }
@@ -284,8 +318,8 @@ static int time_fresh(struct warmer *w)
     for (int k = 0; k < REPEATS && !rc; k++)
         rc = run_round(w, k);
     for (int32_t n = 0; n < w->n_fresh && !rc; n++)
-        w->costs[w->n_costs++] = (struct machine_cost){w->p->graph->ops[w->fresh[n].op].cost_key,
-                                                       median_of(w->fresh[n].seconds, REPEATS)};
+        w->costs[w->n_costs++] =
+            (struct machine_cost){w->fresh[n].key, median_of(w->fresh[n].seconds, REPEATS)};
     return rc;
 }
 
