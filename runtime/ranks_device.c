@@ -95,13 +95,16 @@ static void note_routes(ckpt *c, const struct seat *all)
     }
 }
 
-static int open_nccl(ckpt *c)
+static int open_nccl(ckpt *c, const struct seat *all)
 {
     struct comm *comm = NULL;
+    bool together = true;
+    for (int r = 0; r < c->ranks; r++)
+        together = together && all[r].host == all[0].host;
     c->noted = c->device->ops->host_alloc(c->device, 2 * (int64_t)sizeof *c->noted);
     if (!c->noted)
         return error_set(CKPT_ENOMEM, "no memory for a communicator");
-    int rc = comm_open_nccl(&comm, c->comm);
+    int rc = comm_open_nccl(&comm, c->comm, together);
     if (rc)
         return rc;
     c->comm = comm;
@@ -121,7 +124,7 @@ int ranks_open_device(ckpt *c)
     if (!rc)
         note_routes(c, all);
     if (!rc && c->ranks > 1 && c->backend == CKPT_ON_CUDA && *all[c->rank].gpu)
-        rc = open_nccl(c);
+        rc = open_nccl(c, all);
     free(all);
     return rc;
 }

@@ -130,9 +130,10 @@ static inline struct comm *comm_of_hosts(struct comm *c)
  * are told; it becomes part of the new communicator and is closed with it (on failure it is left
  * open).  The device must be the current one of this thread.  Sums of which all ranks have equal
  * parts come out the same from reduce_scatter and all_reduce.  Unless the environment says
- * otherwise, NVLink multicast and the registration of buffers are switched off for the process.
+ * otherwise, NVLink multicast and the registration of buffers are switched off for the process, and
+ * NCCL takes more multiprocessors for shorter where the ranks are together, all on one host.
  */
-int comm_open_nccl(struct comm **c, struct comm *control);
+int comm_open_nccl(struct comm **c, struct comm *control, bool together);
 
 /* "rank 2", "ranks 1 and 3", "ranks 0, 1 and 5": those of n that are marked. */
 void comm_name_ranks(char *dst, size_t size, const bool *which, int n);

@@ -112,6 +112,13 @@ static void set_defaults(void)
     setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 
+/* On four H200s a step of stage 3 with 32 takes 0.9 % less than with what NCCL takes by itself, one
+ * of stage 2 0.3 %, for 96 MiB of each.  Not measured over a network. */
+static void take_more(void)
+{
+    setenv("NCCL_MIN_CTAS", "32", 0);
+}
+
 /* It stays loaded, as CUDA does. */
 static int load(struct nccl_comm *n)
 {
@@ -424,11 +431,13 @@ static int open_group(struct comm *c, int n, const int *ranks, struct comm **gro
     return rc;
 }
 
-int comm_open_nccl(struct comm **c, struct comm *control)
+int comm_open_nccl(struct comm **c, struct comm *control, bool together)
 {
     struct nccl_comm *n = make(control);
     if (!n)
         return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    if (together)
+        take_more();
     int rc = load(n);
     rc = meet(n, rc);
     if (!rc) {

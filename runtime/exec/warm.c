@@ -7,15 +7,18 @@
  * that was idle multiplies a sixth faster than one that has been at it for a tenth of a second,
  * when its clock gives way to the limit of its power.  So all these ops run in turn until it is
  * hot, and then some rounds more, which are timed.  What a step runs often runs several times in a
- * round, that the pauses between ops do not let it cool.
+ * round: pauses between ops would let it cool, and so would rounds with less arithmetic than a
+ * step has.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "comm/comm.h"
 #include "exec/program.h"
 
 enum {
-    REPEATS = 5,
+    REPEATS = 5,       /* of an op in its turn, at most */
+    ROUNDS = 3,        /* of all fresh ops that are timed */
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
     FLUSH = 192 << 20, /* bytes written before a run of less: more than a cache holds */
     SAMPLE = 64 << 20, /* bytes of random numbers on the device */
@@ -26,15 +29,14 @@ enum {
 };
 
 #define HOT_SECONDS  1.0  /* of ops in turn */
-#define TURN_SECONDS 2e-3 /* of one op: so much longer than what comes between two */
-#define COLD_SECONDS 1e-3 /* of a step: less arithmetic without a time is not worth the wait */
+#define COLD_SECONDS 5e-3 /* of a step: less arithmetic without a time is not worth the wait */
 
 /* An op that no machine file has a time for. */
 struct fresh {
     uint64_t key;
     int32_t op;    /* of the graph */
     int32_t times; /* that a step runs it */
-    double seconds[REPEATS];
+    double seconds[ROUNDS];
 };
 
 struct warmer {
@@ -200,11 +202,10 @@ static int run_first(struct warmer *w, int32_t i)
     return rc ? rc : w->d->ops->sync(w->d);
 }
 
-/* The median seconds of n runs of an op on cold caches; a negative code where it fails. */
-static double run_cold(struct warmer *w, int32_t i, int n)
+/* Runs an op n times on cold caches.  Returns 0 or the device's code. */
+static int run_cold(struct warmer *w, int32_t i, int n, double seconds[REPEATS])
 {
     const struct op *o = tape_op(w, i);
-    double seconds[REPEATS] = {0};
     int32_t op = w->p->graph->ops[i].tape_op;
     struct ckpt_kernel_args args;
     if (queue_of(o) == QUEUE_COMPUTE)
@@ -216,9 +217,7 @@ static double run_cold(struct warmer *w, int32_t i, int n)
             w->d->ops->fill(w->d, queue_of(o), w->base + w->bytes, 0, w->flush);
         w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, &seconds[k]);
     }
-    if (!rc)
-        rc = w->d->ops->sync(w->d);
-    return rc ? rc : median_of(seconds, n);
+    return rc ? rc : w->d->ops->sync(w->d);
 }
 
 static bool is_warm(const ckpt *c, uint64_t key)
@@ -253,6 +252,21 @@ static void count_fresh(struct warmer *w, int32_t i)
             w->fresh[n].times += times_of(w, i);
 }
 
+/* Ranks run a collective equally often, whatever they know of it.  Its time is the least, as in
+ * others a rank has waited for one that came later. */
+static int time_collective(struct warmer *w, int32_t i, bool timed)
+{
+    double seconds[REPEATS] = {0};
+    int rc = run_cold(w, i, REPEATS, seconds);
+    if (rc)
+        return report(w, i, rc);
+    for (int k = 1; k < REPEATS; k++)
+        seconds[0] = fmin(seconds[0], seconds[k]);
+    if (timed)
+        w->costs[w->n_costs++] = (struct machine_cost){w->p->graph->ops[i].cost_key, seconds[0]};
+    return 0;
+}
+
 static int warm_op(struct warmer *w, int32_t i)
 {
     ckpt *c = w->p->c;
@@ -272,27 +286,12 @@ static int warm_op(struct warmer *w, int32_t i)
     if (rc)
         return report(w, i, rc);
     c->warm.data[c->n_warm++] = o->cost_key;
-    /* Ranks run a collective equally often, whatever they know of it. */
-    if (collective_is(tape_op(w, i)->def)) {
-        double seconds = run_cold(w, i, REPEATS);
-        if (seconds < 0)
-            return report(w, i, (int)seconds);
-        if (timed)
-            w->costs[w->n_costs++] = (struct machine_cost){o->cost_key, seconds};
-    } else if (timed) {
+    if (collective_is(tape_op(w, i)->def))
+        return time_collective(w, i, timed);
+    if (timed)
         w->fresh[w->n_fresh++] =
             (struct fresh){.key = o->cost_key, .op = i, .times = times_of(w, i)};
-    }
     return 0;
-}
-
-/* As often as a step runs it, until its turn is long enough. */
-static int repeats_of(const struct fresh *f)
-{
-    int n = 1;
-    while (n < min_i64(f->times, REPEATS) && n * f->seconds[0] < TURN_SECONDS)
-        n++;
-    return n;
 }
 
 /* All fresh ops in turn. */
@@ -300,10 +299,11 @@ static int run_round(struct warmer *w, int round)
 {
     for (int32_t n = 0; n < w->n_fresh; n++) {
         struct fresh *f = &w->fresh[n];
-        double took = run_cold(w, f->op, repeats_of(f));
-        if (took < 0)
-            return report(w, f->op, (int)took);
-        f->seconds[round] = took;
+        double seconds[REPEATS] = {0};
+        int repeats = (int)min_i64(f->times, REPEATS), rc = run_cold(w, f->op, repeats, seconds);
+        if (rc)
+            return report(w, f->op, rc);
+        f->seconds[round] = median_of(seconds, repeats);
     }
     return 0;
 }
@@ -315,11 +315,11 @@ static int time_fresh(struct warmer *w)
     int rc = 0;
     while (!rc && clock_seconds() < until)
         rc = run_round(w, 0);
-    for (int k = 0; k < REPEATS && !rc; k++)
+    for (int k = 0; k < ROUNDS && !rc; k++)
         rc = run_round(w, k);
     for (int32_t n = 0; n < w->n_fresh && !rc; n++)
         w->costs[w->n_costs++] =
-            (struct machine_cost){w->fresh[n].key, median_of(w->fresh[n].seconds, REPEATS)};
+            (struct machine_cost){w->fresh[n].key, median_of(w->fresh[n].seconds, ROUNDS)};
     return rc;
 }
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
@@ -12,6 +13,7 @@ enum { MOST = 4 };
 
 struct rank {
     struct comm *control, *comm;
+    bool together;
     int rc;
     uint64_t digest;
     char wrong[CKPT_MESSAGE];
@@ -45,7 +47,7 @@ static void run_all(struct rank *ranks, int n, double deadline, void *(*body)(vo
 
 static bool open_rank(struct rank *r)
 {
-    r->rc = comm_open_nccl(&r->comm, r->control);
+    r->rc = comm_open_nccl(&r->comm, r->control, r->together);
     if (r->rc)
         snprintf(r->wrong, sizeof r->wrong, "%s", error_get());
     return r->rc == 0;
@@ -81,6 +83,38 @@ static void test_results(void **state)
         assert_int_equal(counted("fake_nccl_destroyed"), destroyed + n + (n > 2 ? 4 * (n - 2) : 0));
     }
     assert_int_equal(counted("fake_nccl_aborted"), 0);
+}
+
+/* ---- the environment ------------------------------------------------------------------------- */
+
+static void *apart_rank(void *arg)
+{
+    struct rank *r = arg;
+    if (open_rank(r))
+        comm_close(r->comm);
+    return NULL;
+}
+
+static void *together_rank(void *arg)
+{
+    ((struct rank *)arg)->together = true;
+    return apart_rank(arg);
+}
+
+/* NCCL's own choice is left to it between hosts, and what the user says everywhere. */
+static void test_multiprocessors(void **state)
+{
+    struct rank ranks[2];
+    (void)state;
+    unsetenv("NCCL_MIN_CTAS");
+    run_all(ranks, 2, 60, apart_rank);
+    assert_null(getenv("NCCL_MIN_CTAS"));
+    run_all(ranks, 2, 60, together_rank);
+    assert_string_equal(getenv("NCCL_MIN_CTAS"), "32");
+    setenv("NCCL_MIN_CTAS", "8", 1);
+    run_all(ranks, 2, 60, together_rank);
+    assert_string_equal(getenv("NCCL_MIN_CTAS"), "8");
+    assert_int_equal(ranks[0].rc | ranks[1].rc, 0);
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
@@ -165,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),
+        cmocka_unit_test(test_multiprocessors),
         cmocka_unit_test(test_rank_that_never_opens),
         cmocka_unit_test(test_rank_that_gives_up),
     };
