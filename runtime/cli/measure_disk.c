@@ -21,57 +21,38 @@ static void fill(char *buffer, int64_t bytes)
     }
 }
 
-/* What one thread moves, a piece after the other. */
-struct passage {
-    struct tier *tier;
-    char *buffer; /* two pieces */
-    int64_t from, bytes;
-    bool write;
-    int rc;
-};
-
-static char *slot(const struct passage *p, int64_t at)
-{
-    return p->buffer + at / PIECE % 2 * PIECE;
-}
-
-/* As queues of a step do: the next call begins before the one at hand is made. */
-static void *move(void *data)
-{
-    struct passage *p = data;
-    const struct tier_ops *ops = p->tier->ops;
-    int64_t end = p->from + p->bytes;
-    ops->begin(p->tier, p->write, p->from, slot(p, p->from), PIECE);
-    for (int64_t at = p->from; at < end && !p->rc; at += PIECE) {
-        if (at + PIECE < end)
-            ops->begin(p->tier, p->write, at + PIECE, slot(p, at + PIECE), PIECE);
-        p->rc = p->write ? ops->write(p->tier, at, slot(p, at), PIECE)
-                         : ops->read(p->tier, at, slot(p, at), PIECE);
-    }
-    return NULL;
-}
-
 /* Moves the whole file.  B/s, or -1. */
 static double transfer(struct tier *t, char *buffer, bool write)
 {
-    struct passage p = {t, buffer, 0, BYTES, write, 0};
+    struct tier_stream s = {t, write, 0, BYTES, PIECE, buffer};
     double before = clock_seconds();
-    move(&p);
-    return p.rc ? -1 : (double)BYTES / (clock_seconds() - before);
+    return tier_stream_run(&s) ? -1 : (double)BYTES / (clock_seconds() - before);
+}
+
+struct reader {
+    struct tier_stream stream;
+    int rc;
+};
+
+static void *run_reader(void *data)
+{
+    struct reader *r = data;
+    r->rc = tier_stream_run(&r->stream);
+    return NULL;
 }
 
 /* Writes one half and reads the other.  B/s of each, or -1. */
 static double transfer_both(struct tier *t, char *buffer)
 {
-    struct passage out = {t, buffer, 0, HALF, true, 0},
-                   in = {t, buffer + 2 * PIECE, HALF, HALF, false, 0};
+    struct tier_stream out = {t, true, 0, HALF, PIECE, buffer};
+    struct reader in = {{t, false, HALF, HALF, PIECE, buffer + 2 * PIECE}, 0};
     pthread_t thread;
     double before = clock_seconds();
-    if (pthread_create(&thread, NULL, move, &in))
+    if (pthread_create(&thread, NULL, run_reader, &in))
         return -1;
-    move(&out);
+    int rc = tier_stream_run(&out);
     pthread_join(thread, NULL);
-    return out.rc || in.rc ? -1 : (double)HALF / (clock_seconds() - before);
+    return rc || in.rc ? -1 : (double)HALF / (clock_seconds() - before);
 }
 
 /* Written twice, for the first time takes longer and a step writes the same blocks each time. */

@@ -102,4 +102,17 @@ struct tier_nvme_options {
  * is full.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EIO, the sentence in error_get(). */
 int tier_open_nvme(struct tier **t, const struct tier_nvme_options *o);
 
+/* A run of bytes of a tier of files that one thread moves in pieces, through memory of two of them
+ * in turn.  As in a queue of a step the next piece begins before the one at hand is made, so that
+ * the disk always has work.  from and bytes are multiples of the piece. */
+struct tier_stream {
+    struct tier *tier;
+    bool write;
+    int64_t from, bytes, piece;
+    char *memory;
+};
+
+/* Returns when all is moved, 0 or the code of the first piece that failed. */
+int tier_stream_run(const struct tier_stream *s);
+
 #endif

@@ -8,7 +8,7 @@
 #include "bench/bench_tiers.h"
 #include "tier/tier.h"
 
-enum { SLOTS = 2 }; /* of each direction, as the executor has some: one is under way, one begun */
+enum { SLOTS = 2 }; /* of each direction: one is under way, one begun */
 
 struct disk {
     const struct bench_options *o;
@@ -36,26 +36,13 @@ static void run_dd(const struct disk *d, bool write)
         bench_stop(text);
 }
 
-static char *slot(const struct disk *d, bool write, int64_t at)
-{
-    return d->staging + ((write ? 0 : SLOTS) + at / BENCH_PIECE % SLOTS) * BENCH_PIECE;
-}
-
-/* As a queue of the executor does: the next piece is begun while one is waited for. */
 static void run_tier(const struct disk *d, bool write)
 {
-    const struct tier_ops *ops = d->tier->ops;
-    for (int64_t at = 0; at < d->o->bytes; at += BENCH_PIECE) {
-        int64_t next = at + BENCH_PIECE;
-        if (at == 0)
-            ops->begin(d->tier, write, at, slot(d, write, at), BENCH_PIECE);
-        if (next < d->o->bytes)
-            ops->begin(d->tier, write, next, slot(d, write, next), BENCH_PIECE);
-        int rc = write ? ops->write(d->tier, at, slot(d, true, at), BENCH_PIECE)
-                       : ops->read(d->tier, at, slot(d, false, at), BENCH_PIECE);
-        if (rc)
-            bench_stop(d->tier->reason);
-    }
+    struct tier_stream s = {d->tier,     write,
+                            0,           d->o->bytes,
+                            BENCH_PIECE, d->staging + (write ? 0 : SLOTS * BENCH_PIECE)};
+    if (tier_stream_run(&s))
+        bench_stop(d->tier->reason);
 }
 
 struct way {

@@ -345,6 +345,35 @@ static void test_ahead(void **state)
     remove_parts();
 }
 
+/* A run through two pieces of memory; a piece beyond what was written fails and ends it. */
+static void test_stream(void **state)
+{
+    (void)state;
+    struct tier_directories d = directories(1, (int64_t[]){16 * MIB});
+    char *memory = aligned(2 * MIB), *expected = aligned(2 * MIB);
+    draw(expected, 2 * MIB, 5);
+    for (int io = TIER_IO_URING; io <= TIER_IO_POOL; io++) {
+        struct tier *t = open_tier(&d, (enum tier_io)io, NULL, 0);
+        struct tier_stream s = {t, true, 2 * MIB, 5 * MIB, MIB, memory};
+        if (!t)
+            continue;
+        assert_int_equal(t->ops->reserve(t, 16 * MIB), 0);
+        memcpy(memory, expected, 2 * MIB);
+        assert_int_equal(tier_stream_run(&s), 0);
+        memset(memory, 0, 2 * MIB);
+        s.write = false;
+        assert_int_equal(tier_stream_run(&s), 0);
+        assert_memory_equal(memory, expected, 2 * MIB);
+        s.bytes += MIB;
+        assert_int_equal(tier_stream_run(&s), CKPT_EIO);
+        assert_non_null(strstr(t->reason, "no such block was written"));
+        t->ops->close(t);
+    }
+    free(memory);
+    free(expected);
+    remove_parts();
+}
+
 /* ---- what is refused --------------------------------------------------------------------------
  */
 
@@ -402,10 +431,15 @@ static void test_bad_directories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_directory),      cmocka_unit_test(test_two_directories),
-        cmocka_unit_test(test_uneven_directories), cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_both_at_once),       cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_bad_directories),    cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_one_directory),
+        cmocka_unit_test(test_two_directories),
+        cmocka_unit_test(test_uneven_directories),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_both_at_once),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_bad_directories),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_stream),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) ? 1 : 0;
