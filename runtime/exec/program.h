@@ -104,6 +104,31 @@ struct ckpt_program {
     int32_t loss, norm, wish; /* fetches, or -1 */
 };
 
+struct ckpt_way;
+
+#define PROGRAM_LOSS "ckpt.loss" /* the output that program_draft adds */
+
+/* Records the tape one way, with micro-steps of so many samples, and makes the graph of it, with
+ * times: kernels run for the first time here.  plan gives it a plan that fits: that of --plan-in
+ * where there is one and the program trains (what samples beside it is planned anew), else one
+ * that is searched for.  drop_plan undoes both.  Return 0 or a code, the sentence in the context.
+ */
+int program_draft(struct ckpt_program *p, const struct ckpt_way *way, const struct ckpt_adamw *opt,
+                  int64_t micro);
+int program_plan(struct ckpt_program *p);
+bool program_plan_is_given(const struct ckpt_program *p);
+void program_drop_plan(struct ckpt_program *p);
+
+/* Takes memory of the host for inputs and outputs.  Returns 0 or a code, the sentence in the
+ * context; free them in either case. */
+int program_make_ports(struct ckpt_program *p);
+void program_free_ports(struct ckpt_program *p);
+
+/* Places the parameters, maps the arena, writes their values, makes the instructions.  The others
+ * have left the places of these by then, whatever fails.  Returns 0 or a code, the sentence in the
+ * context. */
+int program_take_memory(struct ckpt_program *p);
+
 /* Resolves the plan to instructions with addresses.  Returns 0, CKPT_ENOMEM or CKPT_EPLAN. */
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
