@@ -381,6 +381,9 @@ int program_lower(struct ckpt_program *p)
     p->lowered.n_events = FIRST_EVENT;
     p->lowered.last_fetch = -1;
     int rc = lower(&w);
+    p->lowered.whole = rc == 0;
+    if (rc)
+        lowered_free(&p->lowered);
     parks_free(&w);
     ranks_free(&w);
     lodgings_free(&w);

@@ -2,9 +2,10 @@
 #include "exec/program.h"
 #include "homes.h"
 
-static int lower_and_record(struct ckpt_program *p)
+int program_get_ready(struct ckpt_program *p)
 {
     struct device *d = p->c->device;
+    program_forget(p);
     int rc = program_lower(p);
     if (rc)
         return context_fail(p->c, rc, "%s",
@@ -39,8 +40,8 @@ static int move_others(struct ckpt_program *p)
 {
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
-        if (o->lowered.base != p->c->persistent)
-            rc = lower_and_record(o);
+        if (!o->lowered.whole || o->lowered.base != p->c->persistent)
+            rc = program_get_ready(o);
     return rc;
 }
 
@@ -59,5 +60,5 @@ int program_take_memory(struct ckpt_program *p)
     rc = move_others(p);
     if (!rc)
         rc = context_fill_slots(c);
-    return rc ? rc : lower_and_record(p);
+    return rc ? rc : program_get_ready(p);
 }

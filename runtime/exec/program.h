@@ -51,6 +51,7 @@ struct lowered {
     int32_t n_views, n_events;
     int32_t last_fetch; /* the last instruction that copies to a port, or -1 */
     int64_t base;       /* of the transient region when this was made */
+    bool whole;         /* nothing is missing */
 };
 
 /* Host bytes of an input or output: one slice per micro-step, and a set for each step under way. */
@@ -129,7 +130,13 @@ void program_free_ports(struct ckpt_program *p);
  * context. */
 int program_take_memory(struct ckpt_program *p);
 
-/* Resolves the plan to instructions with addresses.  Returns 0, CKPT_ENOMEM or CKPT_EPLAN. */
+/* Makes the instructions for where the arena is now, and has the device record them.  Not while a
+ * step is under way.  Returns 0 or a code, the sentence in the context: without memory for them
+ * there are none, and it is to be called again. */
+int program_get_ready(struct ckpt_program *p);
+
+/* Resolves the plan to instructions with addresses; to none where it fails.  Returns 0, CKPT_ENOMEM
+ * or CKPT_EPLAN. */
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
 

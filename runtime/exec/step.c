@@ -184,6 +184,15 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
                         (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
+/* A compile behind this program moved the arena and found no memory for its instructions. */
+static int get_ready(struct ckpt_program *p)
+{
+    int rc = p->lowered.whole ? 0 : p->c->device->ops->sync(p->c->device);
+    if (rc)
+        return context_fail_device(p->c, p, rc);
+    return p->lowered.whole ? 0 : program_get_ready(p);
+}
+
 int ckpt_submit(ckpt_program *p)
 {
     if (!p->feeds)
@@ -195,6 +204,8 @@ int ckpt_submit(ckpt_program *p)
     int rc = check_fed(p);
     if (!rc)
         rc = context_check_lost(p->c);
+    if (!rc)
+        rc = get_ready(p);
     if (rc)
         return rc;
     int flight = flight_of(p->submitted);

@@ -224,6 +224,43 @@ static void check_failed_compile(const struct device_ops *fails)
     ckpt_close(c);
 }
 
+static int no_events(struct device *d, int32_t n)
+{
+    (void)d;
+    (void)n;
+    return CKPT_ENOMEM;
+}
+
+/* A compile moves a program and finds no memory for its instructions: those that it had would
+ * write to parameters, so it is told until there is memory, and goes on then. */
+static void test_without_instructions(void **state)
+{
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *before, *p;
+    float y[8], z[8] = {0};
+    (void)state;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &before), 0);
+    assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(before, NULL), 0);
+    assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
+    const struct device_ops *real = c->device->ops;
+    struct device_ops ops = *real;
+    ops.events = no_events;
+    c->device->ops = &ops;
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
+    assert_int_equal(ckpt_step(before, NULL), CKPT_ENOMEM);
+    assert_non_null(strstr(ckpt_error(c), "no memory for the instructions"));
+    c->device->ops = real;
+    assert_int_equal(ckpt_step(before, NULL), 0);
+    assert_int_equal(ckpt_fetch(before, "y", z, sizeof z), 0);
+    assert_memory_equal(y, z, sizeof y);
+    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    expect_fresh(c, &m);
+    ckpt_close(c);
+}
+
 static void test_after_a_failed_compile(void **state)
 {
     (void)state;
@@ -570,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_nan_keeps_weights),
         cmocka_unit_test(test_nan_stops_what_is_under_way),
         cmocka_unit_test(test_after_a_failed_compile),
+        cmocka_unit_test(test_without_instructions),
         cmocka_unit_test(test_compile_under_way),
         cmocka_unit_test(test_failure_under_two_programs),
         cmocka_unit_test(test_infinite_loss_keeps_weights),
