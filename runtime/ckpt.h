@@ -568,9 +568,9 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
 /*
  * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
  * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
- * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENAN: loss or gradient norm not finite, the
- * sentence names step and op, and the weights are those of the last good step; or CKPT_EIO,
- * CKPT_EDEVICE, CKPT_ECOMM: the weights are lost, open the context anew and load those saved last.
+ * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN:
+ * loss or gradient norm not finite, the sentence names step and op, and the weights are those of
+ * the last good step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: they are lost, load those saved last.
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 

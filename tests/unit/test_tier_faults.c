@@ -44,8 +44,7 @@ enum harm { HARM_ERROR, HARM_SHORT, HARM_NEVER };
 static struct {
     enum call call;
     enum harm harm;
-    int error, nth;
-    bool hit;
+    int error, nth, hit;
     bool no_tmpfile, no_fallocate;
 } fault;
 
@@ -248,16 +247,10 @@ static char message[1024], how[256];
 
 enum { STAGED = 4 };
 
-/* Two calls, the second begun before the first is made, as the executor's queues do. */
+/* Two pieces, the second begun before the first is made. */
 static int go_through(struct tier *t, bool write, int64_t offset)
 {
-    int rc = 0;
-    t->ops->begin(t, write, offset, memory, MIB);
-    t->ops->begin(t, write, offset + MIB, memory + MIB, MIB);
-    for (int64_t at = 0; at < 2 * MIB && !rc; at += MIB)
-        rc = write ? t->ops->write(t, offset + at, memory + at, MIB)
-                   : t->ops->read(t, offset + at, memory + at, MIB);
-    return rc;
+    return tier_stream_run(&(struct tier_stream){t, write, offset, 2 * MIB, MIB, memory});
 }
 
 static int use_tier(struct tier *t)
@@ -298,7 +291,7 @@ static int run(enum tier_io io, bool *stuck)
                                   .sys = &system_used};
     struct tier *t;
     memset(counts, 0, sizeof counts);
-    fault.hit = *stuck = false;
+    fault.hit = *stuck = 0;
     *message = *how = 0;
     opened = closed = rings = forgotten = 0;
     int rc = tier_open_nvme(&t, &o);
@@ -413,8 +406,17 @@ static void check_outcome(const struct row *r, enum tier_io io, int nth, int rc,
 
 static void check_rings(const struct row *r)
 {
-    int stuck = fault.hit && r->error == ETIME; /* to forget might be to wait for ever */
+    int stuck = count(&fault.hit, 0) && r->error == ETIME; /* to forget might be to wait for ever */
     assert_int_equal(forgotten, rings - stuck);
+}
+
+static int run_to_end(enum tier_io io, bool *stuck)
+{
+    release(true);
+    int rc = run(io, stuck);
+    release(false);
+    check_closed();
+    return rc;
 }
 
 /* Returns how many calls were made to fail. */
@@ -425,16 +427,13 @@ static int run_row(const struct row *r, enum tier_io io)
     fault.harm = r->harm;
     fault.error = r->error;
     for (fault.nth = 1;; fault.nth += r->harm == HARM_NEVER ? 3 : 1) { /* those take their time */
-        release(true);
         patience = r->harm == HARM_NEVER ? 0.4 : 20;
-        int rc = run(io, &stuck);
+        int rc = run_to_end(io, &stuck);
         patience = 20;
-        if (rc && !fault.hit && r->harm == HARM_NEVER) /* a busy disk is late, too */
-            rc = run(io, &stuck);
-        release(false);
-        check_closed();
+        if (rc && !count(&fault.hit, 0) && r->harm == HARM_NEVER) /* a busy disk is late, too */
+            rc = run_to_end(io, &stuck);
         check_rings(r);
-        if (!fault.hit) {
+        if (!count(&fault.hit, 0)) {
             assert_int_equal(rc, 0);
             return fault.nth - 1;
         }
@@ -445,8 +444,7 @@ static int run_row(const struct row *r, enum tier_io io)
 static void run_rows(const struct row *rows, int n, enum tier_io io)
 {
     for (int i = 0; i < n; i++) {
-        int hits = run_row(&rows[i], io);
-        if (!hits)
+        if (!run_row(&rows[i], io))
             fail_msg("%s: no such call was made", rows[i].name);
     }
 }
