@@ -5,6 +5,7 @@
 #include "crew.h"
 #include "exec/program.h"
 #include "homes.h"
+#include "ranks.h"
 #include "optim/host_adamw.h"
 
 #define SHARE (INT64_C(1) << 20) /* elements; fewer are not worth a thread */
@@ -63,10 +64,15 @@ static int open_threads(ckpt *c, const char *option)
     return rc ? error_set(rc, "%s: the driver of %s cannot wait for the host", option, d->name) : 0;
 }
 
+struct binding {
+    int node, ranks;
+};
+
 static int bind_to_node(const struct ckpt_kernel_args *a)
 {
-    if (host_adamw_bind(*(const int *)a->attr, NULL) < 0) /* elsewhere it is only slower */
-        host_adamw_bind(-1, NULL);
+    const struct binding *b = a->attr;
+    if (host_adamw_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
+        host_adamw_bind(-1, b->ranks, NULL);
     return 0;
 }
 
@@ -83,7 +89,7 @@ static int record_again(ckpt *c)
 int homes_open_steps(ckpt *c)
 {
     struct device *d = c->device;
-    int node = d->ops->numa_node ? d->ops->numa_node(d) : -1;
+    struct binding b = {d->ops->numa_node ? d->ops->numa_node(d) : -1, ranks_beside(c)};
     if (c->host_steps)
         return 0;
     int rc = open_threads(c, "--host");
@@ -91,8 +97,7 @@ int homes_open_steps(ckpt *c)
         return context_fail(c, rc, "%s", error_get());
     c->host_steps = true;
     if (d->ops->numa_node)
-        d->ops->compute(d, QUEUE_HOST, bind_to_node, &(struct ckpt_kernel_args){.attr = &node},
-                        NULL);
+        d->ops->compute(d, QUEUE_HOST, bind_to_node, &(struct ckpt_kernel_args){.attr = &b}, NULL);
     rc = d->ops->sync(d);
     return rc ? context_fail_device(c, NULL, rc) : record_again(c);
 }

@@ -25,12 +25,17 @@ uint64_t ranks_host(void);
 /* What a rank tells of where it runs. */
 struct rank_place {
     uint64_t host;
-    int32_t node;    /* of NUMA: nearest to its GPU, or where it runs now; -1: not known */
-    char over[8];    /* --shard-over, which decides what follows */
-    char gpu[32];    /* on the bus, or "" */
-    char routes[64]; /* to the GPUs of others on its host, or "" */
-    char text[192];  /* all that in words */
+    uint64_t processors; /* a mark of those that its threads may run on */
+    int32_t node;        /* of NUMA: nearest to its GPU, or where it runs now; -1: not known */
+    char over[8];        /* --shard-over, which decides what follows */
+    char gpu[32];        /* on the bus, or "" */
+    char routes[64];     /* to the GPUs of others on its host, or "" */
+    char text[192];      /* all that in words */
 };
+
+/* How many ranks, this one included, have their threads where this one has them: on one host, near
+ * the same node and allowed the same processors. */
+int ranks_beside(const ckpt *c);
 
 /* One line about all ranks, for the plan table. */
 void ranks_print_places(const ckpt *c, FILE *f);

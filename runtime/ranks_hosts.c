@@ -72,9 +72,31 @@ static int take_seats(ckpt *c)
     return of && c->seats ? 0 : CKPT_ENOMEM;
 }
 
+static uint64_t mark_processors(void)
+{
+    cpu_set_t set;
+    uint64_t mark = HASH_START;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (size_t i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            mark = hash_mix(mark, (int64_t)i);
+    return mark;
+}
+
+int ranks_beside(const ckpt *c)
+{
+    int n = 0;
+    for (int r = 0; r < c->ranks && c->places; r++) {
+        const struct rank_place *own = &c->places[c->rank], *p = &c->places[r];
+        n += p->host == own->host && p->node == own->node && p->processors == own->processors;
+    }
+    return n ? n : 1;
+}
+
 static struct rank_place own_place(const ckpt *c)
 {
-    struct rank_place p = {.host = c->host, .node = -1};
+    struct rank_place p = {.host = c->host, .processors = mark_processors(), .node = -1};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(c));
     if (c->device)

@@ -251,7 +251,7 @@ static void measure(struct bench *b, struct machine *m)
     m->d2h_both = m->h2d_both = bytes / best(b, round_both);
     memset(b->host, 0, 3 * (size_t)b->size.bytes);
     if (b->device->ops->numa_node)
-        host_adamw_bind(b->device->ops->numa_node(b->device), NULL);
+        host_adamw_bind(b->device->ops->numa_node(b->device), 1, NULL);
     m->host_update = 28. * (bytes / 8) / best(b, round_update);
 }
 

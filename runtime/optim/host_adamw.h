@@ -35,12 +35,13 @@ void host_adamw_with(enum host_adamw_set set, const struct adamw_constants *c,
 /*
  * Makes the calling thread, and the threads that OpenMP starts for it from now on, fit beside a
  * device that is at work: they stay on the processors of a NUMA node (-1: wherever they may run
- * now), all but two of which they take, and at least half.  The others are for who hands over
- * steps and for the driver, which spin while they wait: a thread of the update that shares a
- * processor with one of them keeps all from going on.  nodes: NULL, or a directory that stands for
- * /sys/devices/system/node.  Returns their number, or CKPT_EIO, the sentence in error_get(), where
- * the node is not there or none of its processors may be used; then nothing has changed.
+ * now), which so many processes divide.  They take all but two of their part, and at least half;
+ * the others are for who hands over steps and for the driver, which spin while they wait: a thread
+ * of the update that shares a processor with one of them keeps all from going on.  nodes: NULL, or
+ * a directory that stands for /sys/devices/system/node.  Returns their number, or CKPT_EIO, the
+ * sentence in error_get(), where the node is not there or none of its processors may be used; then
+ * nothing has changed.
  */
-int host_adamw_bind(int node, const char *nodes);
+int host_adamw_bind(int node, int processes, const char *nodes);
 
 #endif

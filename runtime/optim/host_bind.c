@@ -53,7 +53,7 @@ static int read_node(int node, const char *nodes, cpu_set_t *set)
                           : error_set(CKPT_EIO, "node %d has no processor that may be used", node);
 }
 
-int host_adamw_bind(int node, const char *nodes)
+int host_adamw_bind(int node, int processes, const char *nodes)
 {
     cpu_set_t set;
     int rc = node < 0 ? 0 : read_node(node, nodes, &set);
@@ -63,7 +63,8 @@ int host_adamw_bind(int node, const char *nodes)
         rc = error_set(CKPT_EIO, "the processors of this thread are not known");
     if (rc)
         return rc;
-    int all = CPU_COUNT(&set), threads = all - (all / 2 < SPARE ? all / 2 : SPARE);
+    int part = (int)max_i64(1, CPU_COUNT(&set) / processes);
+    int threads = part - (int)min_i64(part / 2, SPARE);
 #ifdef _OPENMP
     omp_set_num_threads(threads);
 #endif

@@ -133,7 +133,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_adamw: --numel and --rounds must be 1 or more\n");
         return 2;
     }
-    if (o.node >= 0 && host_adamw_bind((int)o.node, NULL) < 0) {
+    if (o.node >= 0 && host_adamw_bind((int)o.node, 1, NULL) < 0) {
         fprintf(stderr, "bench_adamw: %s\n", error_get());
         return 1;
     }

@@ -37,6 +37,21 @@ static void test_seats(void **state)
     expect_hosts(5, (const uint64_t[]){2, 1, 2, 3, 2}, 3, 3, 0, (const int[]){0, 2, 4, 1, 3});
 }
 
+/* Ranks that a launcher keeps on processors of their own, or near another node, are not counted. */
+static void test_beside(void **state)
+{
+    struct rank_place places[] = {{.host = 1, .processors = 5, .node = 0},
+                                  {.host = 1, .processors = 5, .node = 0},
+                                  {.host = 1, .processors = 6, .node = 0},
+                                  {.host = 1, .processors = 5, .node = 1},
+                                  {.host = 2, .processors = 5, .node = 0}};
+    const int beside[] = {2, 2, 1, 1, 1};
+    (void)state;
+    for (int r = 0; r < 5; r++)
+        assert_int_equal(ranks_beside(&(ckpt){.ranks = 5, .rank = r, .places = places}), beside[r]);
+    assert_int_equal(ranks_beside(&(ckpt){.ranks = 5}), 1);
+}
+
 /* ---- numbers and memory ---------------------------------------------------------------------- */
 
 static struct crew_result whole; /* of two hosts of two, stage 3 */
@@ -231,10 +246,11 @@ static void test_other_orders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seats),      cmocka_unit_test(test_two_of_two),
-        cmocka_unit_test(test_two_of_one), cmocka_unit_test(test_unequal_hosts),
-        cmocka_unit_test(test_choice),     cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_faults),     cmocka_unit_test(test_other_orders),
+        cmocka_unit_test(test_seats),         cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_two_of_two),    cmocka_unit_test(test_two_of_one),
+        cmocka_unit_test(test_unequal_hosts), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_other_orders),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }

@@ -296,7 +296,7 @@ static int remove_node(void **state)
 }
 
 struct binding {
-    int node, rc, cpus; /* where; what came back; processors afterwards */
+    int node, processes, rc, cpus; /* where; what came back; processors afterwards */
 };
 
 /* In a thread of its own: it stays bound. */
@@ -304,16 +304,16 @@ static void *bind_thread(void *user)
 {
     struct binding *b = user;
     cpu_set_t set;
-    b->rc = host_adamw_bind(b->node, nodes);
+    b->rc = host_adamw_bind(b->node, b->processes, nodes);
     sched_getaffinity(0, sizeof set, &set);
     b->cpus = CPU_COUNT(&set);
     return NULL;
 }
 
 /* To the node of these processors, or with NULL to wherever this thread may run. */
-static struct binding bind_to(const char *list)
+static struct binding bind_to(const char *list, int processes)
 {
-    struct binding b = {.node = list ? 3 : -1};
+    struct binding b = {.node = list ? 3 : -1, .processes = processes};
     pthread_t thread;
     FILE *f = fopen(cpulist, "w");
     assert_non_null(f);
@@ -335,20 +335,27 @@ static void test_bind(void **state)
     while (!CPU_ISSET((size_t)first, &set))
         first++;
     snprintf(list, sizeof list, "%d,%d-%d\n", first, CPU_SETSIZE - 2, CPU_SETSIZE - 1);
-    struct binding b = bind_to(list);
+    struct binding b = bind_to(list, 1);
     assert_int_equal(b.rc, 1);
     assert_int_equal(b.cpus, 1);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        b = bind_to(bad[i]);
+        b = bind_to(bad[i], 1);
         assert_int_equal(b.rc, CKPT_EIO);
         assert_int_equal(b.cpus, CPU_COUNT(&set));
     }
     /* Two processors are left to others, but no more than half. */
-    b = bind_to(NULL);
+    b = bind_to(NULL, 1);
     int all = CPU_COUNT(&set);
     assert_int_equal(b.cpus, all);
     assert_int_equal(b.rc, all > 3 ? all - 2 : all - all / 2);
-    assert_int_equal(host_adamw_bind(4, nodes), CKPT_EIO);
+    /* Ranks that may all run on the same divide them, and each has one at least. */
+    for (int processes = 2; processes <= all + 1; processes++) {
+        int part = all / processes > 1 ? all / processes : 1;
+        b = bind_to(NULL, processes);
+        assert_int_equal(b.rc, part > 3 ? part - 2 : part - part / 2);
+        assert_int_equal(b.cpus, all);
+    }
+    assert_int_equal(host_adamw_bind(4, 1, nodes), CKPT_EIO);
     assert_non_null(strstr(error_get(), "node4"));
 }
 
