@@ -5,12 +5,13 @@
 int program_get_ready(struct ckpt_program *p)
 {
     struct device *d = p->c->device;
-    program_forget(p);
     int rc = program_lower(p);
-    if (rc)
+    if (rc) {
+        program_forget(p); /* what was recorded goes to where it was */
         return context_fail(p->c, rc, "%s",
                             rc == CKPT_EPLAN ? "the plan parks what is not resident"
                                              : "no memory for the instructions");
+    }
     rc = program_record(p);
     return rc ? context_fail(p->c, rc, "the device cannot record the step: %s", d->reason) : 0;
 }

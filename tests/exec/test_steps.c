@@ -195,6 +195,26 @@ static void expect_fresh(ckpt *c, const struct line *m)
         assert_true(values[k] == 1.f);
 }
 
+/* A context with a program that made a step, and what came out. */
+static ckpt *open_with_step(struct line *m, ckpt_program **p, float y[8])
+{
+    ckpt *c = open_line(m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, predict, m, NULL, 4, p), 0);
+    assert_int_equal(ckpt_feed(*p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(*p, NULL), 0);
+    assert_int_equal(ckpt_fetch(*p, "y", y, 8 * sizeof *y), 0);
+    return c;
+}
+
+/* The next step makes the same. */
+static void expect_same_step(ckpt_program *p, const float y[8])
+{
+    float z[8] = {0};
+    assert_int_equal(ckpt_step(p, NULL), 0);
+    assert_int_equal(ckpt_fetch(p, "y", z, sizeof z), 0);
+    assert_memory_equal(y, z, sizeof z);
+}
+
 /* A compile fails when its parameters have their places, which they keep: programs before it and
  * behind it leave them alone. */
 static void check_failed_compile(const struct device_ops *fails)
@@ -202,12 +222,8 @@ static void check_failed_compile(const struct device_ops *fails)
     struct line m = {0};
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     ckpt_program *before, *p;
-    float y[8], z[8];
-    ckpt *c = open_line(&m, CKPT_F32, NULL);
-    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &before), 0);
-    assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
-    assert_int_equal(ckpt_step(before, NULL), 0);
-    assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
+    float y[8];
+    ckpt *c = open_with_step(&m, &before, y);
     const struct device_ops *real = c->device->ops;
     struct device_ops ops = *real;
     ops.map = fails->map ? fails->map : ops.map;
@@ -217,9 +233,7 @@ static void check_failed_compile(const struct device_ops *fails)
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
     c->device->ops = real;
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
-    assert_int_equal(ckpt_step(before, NULL), 0);
-    assert_int_equal(ckpt_fetch(before, "y", z, sizeof z), 0);
-    assert_memory_equal(y, z, sizeof y);
+    expect_same_step(before, y);
     expect_fresh(c, &m);
     ckpt_close(c);
 }
@@ -238,13 +252,9 @@ static void test_without_instructions(void **state)
     struct line m = {0};
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     ckpt_program *before, *p;
-    float y[8], z[8] = {0};
+    float y[8];
     (void)state;
-    ckpt *c = open_line(&m, CKPT_F32, NULL);
-    assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &before), 0);
-    assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
-    assert_int_equal(ckpt_step(before, NULL), 0);
-    assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
+    ckpt *c = open_with_step(&m, &before, y);
     const struct device_ops *real = c->device->ops;
     struct device_ops ops = *real;
     ops.events = no_events;
@@ -253,9 +263,7 @@ static void test_without_instructions(void **state)
     assert_int_equal(ckpt_step(before, NULL), CKPT_ENOMEM);
     assert_non_null(strstr(ckpt_error(c), "no memory for the instructions"));
     c->device->ops = real;
-    assert_int_equal(ckpt_step(before, NULL), 0);
-    assert_int_equal(ckpt_fetch(before, "y", z, sizeof z), 0);
-    assert_memory_equal(y, z, sizeof y);
+    expect_same_step(before, y);
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
     expect_fresh(c, &m);
     ckpt_close(c);
