@@ -13,7 +13,7 @@
 #include "cuda/libs.h"
 #include "cuda/workspace.h"
 
-enum tensor_name { X, W, B, DY, Y, DX, DW, DB, NARROW_DW, TENSORS };
+enum tensor_name { X, W, B, DY, Y, DX, DW, DB, NARROW_DW, Y_SUM, DX_SUM, TENSORS };
 
 struct shape {
     int64_t rows, inner, cols;
@@ -25,15 +25,19 @@ struct data {
     char *workspace;
 };
 
+enum { INPUTS = 4 };
+
 static const struct kind {
     const char *name;
     ckpt_kernel cuda, cpu;
     int n_in;
-    enum tensor_name in[3], out;
+    enum tensor_name in[INPUTS], out;
     bool adds;
 } kinds[] = {
     {"linear", cuda_linear, cpu_linear, 3, {X, W, B}, Y, false},
+    {"linear_add", cuda_linear, cpu_linear, 4, {X, W, B, DY}, Y_SUM, false},
     {"linear_dx", cuda_linear_dx, cpu_linear_dx, 2, {DY, W}, DX, false},
+    {"linear_dx that adds", cuda_linear_dx, cpu_linear_dx, 3, {DY, W, X}, DX_SUM, false},
     {"linear_dw", cuda_linear_dw, cpu_linear_dw, 2, {DY, X}, DW, true},
     {"linear_dw in the dtype of w", cuda_linear_dw, cpu_linear_dw, 2, {DY, X}, NARROW_DW, false},
     {"column_sum", cuda_column_sum, cpu_column_sum, 1, {DY}, DB, true},
@@ -65,8 +69,8 @@ static void must(bool ok, const char *what)
 static void describe(struct data *d, const struct shape *s, enum ckpt_dtype dtype)
 {
     const int64_t R = s->rows, K = s->inner, N = s->cols;
-    const int64_t size[TENSORS][2] = {{R, K}, {N, K}, {N, 0}, {R, N}, {R, N},
-                                      {R, K}, {N, K}, {N, 0}, {N, K}};
+    const int64_t size[TENSORS][2] = {{R, K}, {N, K}, {N, 0}, {R, N}, {R, N}, {R, K},
+                                      {N, K}, {N, 0}, {N, K}, {R, N}, {R, K}};
     for (int i = 0; i < TENSORS; i++) {
         d->desc[i] = (struct ckpt_desc){.dtype = i == DW || i == DB ? CKPT_F32 : dtype,
                                         .ndim = size[i][1] ? 2 : 1,
@@ -117,7 +121,7 @@ static int64_t workspace_of(const struct data *d, const struct kind *k)
 static int run(const struct data *d, const struct kind *k, struct cuda_libs *libs, bool accumulate)
 {
     void *const *at = libs ? d->device : d->host;
-    struct ckpt_view in[3], out = {at[k->out], d->desc[k->out]};
+    struct ckpt_view in[INPUTS] = {0}, out = {at[k->out], d->desc[k->out]};
     for (int i = 0; i < k->n_in; i++)
         in[i] = (struct ckpt_view){at[k->in[i]], d->desc[k->in[i]]};
     struct ckpt_kernel_args a = {.n_in = k->n_in,
