@@ -163,6 +163,8 @@ int ranks_lay_out(ckpt *c)
     if (c->ranks < 2 || c->layout)
         return 0;
     int rc = ranks_find_hosts(c);
+    if (!rc)
+        rc = ranks_time_copies(c);
     return rc ? rc : ranks_share(c, ranks_may_share(c, OVER_HOST) ? OVER_HOST : OVER_ALL);
 }
 

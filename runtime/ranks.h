@@ -25,19 +25,27 @@ uint64_t ranks_host(void);
 /* What a rank tells of where it runs. */
 struct rank_place {
     uint64_t host;
-    uint64_t processors; /* a mark of those that its threads may run on */
-    int32_t node;        /* of NUMA: nearest to its GPU, or where it runs now; -1: not known */
-    char over[8];        /* --shard-over, which decides what follows */
-    char gpu[32];        /* on the bus, or "" */
-    char routes[64];     /* to the GPUs of others on its host, or "" */
-    char text[192];      /* all that in words */
+    uint64_t processors;  /* a mark of those that its threads may run on */
+    int32_t node;         /* of NUMA: nearest to its GPU, or where it runs now; -1: not known */
+    int32_t wants_copies; /* it wants to know what copies of all ranks of a host reach */
+    char over[8];         /* --shard-over, which decides what follows */
+    char gpu[32];         /* on the bus, or "" */
+    char routes[64];      /* to the GPUs of others on its host, or "" */
+    char text[192];       /* all that in words */
 };
 
 /* How many ranks, this one included, have their threads where this one has them: on one host, near
  * the same node and allowed the same processors. */
 int ranks_beside(const ckpt *c);
 
-/* One line about all ranks, for the plan table. */
+/* Sets host_copies of the machine to what copies of all ranks of a host reach together, if every
+ * rank wants to know: it has a host tier, and its machine file does not say.  It stays 0 where
+ * there is no room to copy.  Calls of all ranks, after they know where they are; returns 0 or a
+ * code, the sentence in the context. */
+bool ranks_want_copies(const ckpt *c);
+int ranks_time_copies(ckpt *c);
+
+/* Lines about all ranks, for the plan table. */
 void ranks_print_places(const ckpt *c, FILE *f);
 
 /* The same, or what CKPT_HOST_NAME says: ranks with one name share as those of a host do. */

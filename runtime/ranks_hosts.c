@@ -96,7 +96,10 @@ int ranks_beside(const ckpt *c)
 
 static struct rank_place own_place(const ckpt *c)
 {
-    struct rank_place p = {.host = c->host, .processors = mark_processors(), .node = -1};
+    struct rank_place p = {.host = c->host,
+                           .processors = mark_processors(),
+                           .node = -1,
+                           .wants_copies = ranks_want_copies(c)};
     unsigned cpu, node;
     snprintf(p.over, sizeof p.over, "%s", over_option(c));
     if (c->device)
@@ -197,6 +200,9 @@ void ranks_print_places(const ckpt *c, FILE *f)
         fprintf(f, "%s within a host; ", differ ? "unlike routes" : routes);
     print_nodes(c, f);
     fputc('\n', f);
+    if (c->options.host && c->machine.host_copies > 0)
+        fprintf(f, "  %-24s %7.3g GB/s  each way, of all ranks of a host together\n",
+                "copies to the host", 1e-9 * c->machine.host_copies);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */

@@ -55,11 +55,11 @@ struct plan_job {
 };
 
 void cli_print_plan(const struct plan_job *job, FILE *f);
-/* The whole curve, budget against time; drawn too where o->svg is given. */
 /* The plans for n device budgets that also hold what a process takes beside its arena.  Returns 0
  * or CKPT_ENOMEM. */
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans);
+/* The whole curve, budget against time; drawn too where o->svg is given. */
 int cli_sweep(const struct plan_job *job);
 /* Numbers of ranks up to o->world. */
 int cli_world(struct plan_job *job);

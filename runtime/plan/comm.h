@@ -21,6 +21,9 @@ int64_t collective_bytes(const struct graph *g, const struct graph_op *o);
 
 bool graph_has_collectives(const struct graph *g);
 
+/* The ranks of the job that the graph is a step of. */
+int64_t graph_ranks(const struct graph *g);
+
 /* Sets what the search takes for the seconds of collectives: drag_seconds, and the part of
  * comm_seconds that is not expected to hide behind the ops of the body. */
 void graph_price_collectives(struct graph *g);

@@ -34,6 +34,15 @@ bool graph_has_collectives(const struct graph *g)
     return false;
 }
 
+int64_t graph_ranks(const struct graph *g)
+{
+    int64_t ranks = 1;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            ranks = max_i64(ranks, (int64_t)g->ops[i].ranks * max_i64(1, g->ops[i].replicas));
+    return ranks;
+}
+
 static void need(struct comm_queue *q, int32_t step, int32_t calls)
 {
     if (step < q->p->n_steps && q->need[step] < calls)

@@ -101,6 +101,7 @@ static const struct member {
     ROW(d2h_both, MEMBER_RATE),
     ROW(h2d_both, MEMBER_RATE),
     {"copy_overhead", MEMBER_TIME, offsetof(struct machine, copy_overhead), true, false},
+    {"host_copies", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_copies), true, false},
     ROW(host_bandwidth, MEMBER_RATE),
     {"host_update", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_update), true, false},
     ROW(nvme_read, MEMBER_OPTIONAL_RATE),
@@ -525,6 +526,17 @@ static void put_machine(FILE *f, const void *user)
 int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE])
 {
     return lines_write("machine file", path, put_machine, m, message);
+}
+
+struct machine machine_for_rank(const struct machine *m, int64_t ranks)
+{
+    struct machine own = *m;
+    int64_t beside = min_i64(ranks, m->links.ranks_per_host);
+    if (m->host_copies > 0 && beside > 1) {
+        own.d2h_both = fmin(m->d2h_both, m->host_copies / (double)beside);
+        own.h2d_both = fmin(m->h2d_both, m->host_copies / (double)beside);
+    }
+    return own;
 }
 
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds)

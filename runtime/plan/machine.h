@@ -41,6 +41,8 @@ struct machine {
     double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
     double d2h_both, h2d_both;         /* and while the other one runs too */
     double copy_overhead;              /* what each of them takes beside its bytes, s */
+    double host_copies;                /* of all devices of a host together, each way while both
+                                        * run; 0: not known, each reaches its own */
     double host_bandwidth;             /* host memory, B/s (read + write) */
     double host_update;                /* AdamW on the host, B/s (read + write), while copies run;
                                         * 0: not known */
@@ -80,6 +82,12 @@ int machine_read_links(const char *path, struct machine *m, char message[CKPT_ME
 int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE]);
 
 void machine_free(struct machine *m);
+
+/*
+ * The machine as each of so many ranks has it, which fill one host after the other: their copies
+ * share what the host carries.  The costs are those of m, and not to be freed.
+ */
+struct machine machine_for_rank(const struct machine *m, int64_t ranks);
 
 /* Sorts by key, and equal keys by seconds. */
 void machine_sort_costs(struct machine_cost *costs, int32_t n);

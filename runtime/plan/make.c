@@ -242,8 +242,9 @@ static int choose(struct portfolio *pf, const struct request *q, struct plan **o
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, char message[CKPT_MESSAGE])
 {
+    const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct request q = {
-        .m = m, .budgets = *b, .reserved = reserved, .fixed = pf->p->persistent + reserved};
+        .m = &own, .budgets = *b, .reserved = reserved, .fixed = pf->p->persistent + reserved};
     *p = NULL;
     message[0] = '\0';
     int rc = smallest_faster(pf, INFINITY, &q.smallest);

@@ -1,7 +1,10 @@
 /* Ranks of several hosts: each host a copy in shares, or one copy over all of them. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_ranks.h"
 #include "dist/crew_checks.h"
@@ -50,6 +53,161 @@ static void test_beside(void **state)
     for (int r = 0; r < 5; r++)
         assert_int_equal(ranks_beside(&(ckpt){.ranks = 5, .rank = r, .places = places}), beside[r]);
     assert_int_equal(ranks_beside(&(ckpt){.ranks = 5}), 1);
+}
+
+/* ---- copies of all ranks of a host ----------------------------------------------------------- */
+
+enum { COPIERS = 3 };
+#define COPIED (INT64_C(4) << 20) /* bytes of a round that the budget has room for */
+
+/* A device whose copies take so long; it may have no memory, or fail. */
+struct slow_device {
+    struct device device;
+    double seconds;
+    bool full, broken;
+    bool other; /* it was to copy other sizes */
+    char arena[16];
+};
+
+static int64_t slow_overhead(struct device *d)
+{
+    (void)d;
+    return 1000;
+}
+
+static void *slow_alloc(struct device *d, int64_t bytes)
+{
+    (void)d;
+    return calloc(1, (size_t)bytes);
+}
+
+static void slow_free(struct device *d, void *p)
+{
+    (void)d;
+    free(p);
+}
+
+static int slow_pin(struct device *d, void *base, int64_t bytes)
+{
+    (void)d;
+    (void)base;
+    return bytes > 0 ? 0 : CKPT_EINVAL;
+}
+
+static int slow_map(struct device *d, int64_t bytes)
+{
+    return ((struct slow_device *)d)->full && bytes ? CKPT_ENOMEM : 0;
+}
+
+static char *slow_base(struct device *d)
+{
+    return ((struct slow_device *)d)->arena;
+}
+
+static void slow_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
+{
+    (void)q;
+    (void)dst;
+    (void)src;
+    ((struct slow_device *)d)->other |= bytes != COPIED / 4;
+}
+
+static int slow_sync(struct device *d)
+{
+    const struct slow_device *s = (struct slow_device *)d;
+    usleep((unsigned)(1e6 * s->seconds));
+    return s->broken ? CKPT_EDEVICE : 0;
+}
+
+static const struct device_ops slow_ops = {.overhead = slow_overhead,
+                                           .host_alloc = slow_alloc,
+                                           .host_free = slow_free,
+                                           .pin = slow_pin,
+                                           .map = slow_map,
+                                           .base = slow_base,
+                                           .copy = slow_copy,
+                                           .sync = slow_sync};
+
+struct copier {
+    pthread_t thread;
+    struct slow_device slow;
+    ckpt c;
+    int rc;
+};
+
+static void *run_copier(void *user)
+{
+    struct copier *k = user;
+    k->rc = ranks_time_copies(&k->c);
+    comm_close(k->c.comm);
+    return NULL;
+}
+
+/* What all ranks found, the same: of two hosts, with two ranks and with one. */
+static double time_copies(struct copier *k, int without)
+{
+    struct rank_place places[COPIERS] = {{.host = 1}, {.host = 1}, {.host = 2}};
+    struct comm *comms[COPIERS];
+    assert_int_equal(comm_open_threads(comms, COPIERS, 60), 0);
+    for (int r = 0; r < COPIERS; r++) {
+        k[r].slow.device.ops = &slow_ops;
+        k[r].c = (ckpt){.ranks = COPIERS,
+                        .rank = r,
+                        .comm = comms[r],
+                        .device = &k[r].slow.device,
+                        .options.host = 1,
+                        .budget = 1000 + COPIED / 2,
+                        .machine.links.ranks_per_host = 2};
+        places[r].wants_copies = r != without && ranks_want_copies(&k[r].c);
+        k[r].c.places = places;
+    }
+    for (int r = 0; r < COPIERS; r++)
+        assert_int_equal(pthread_create(&k[r].thread, NULL, run_copier, &k[r]), 0);
+    for (int r = 0; r < COPIERS; r++)
+        pthread_join(k[r].thread, NULL);
+    for (int r = 0; r < COPIERS; r++) {
+        assert_int_equal(k[r].rc, 0);
+        assert_false(k[r].slow.other);
+        assert_true(k[r].c.machine.host_copies == k[0].c.machine.host_copies);
+    }
+    return k[0].c.machine.host_copies;
+}
+
+/* The slowest rank tells what is left to each of those on a host. */
+static void test_copies(void **state)
+{
+    struct copier k[COPIERS] = {0};
+    (void)state;
+    for (int r = 0; r < COPIERS; r++)
+        k[r].slow.seconds = r == 1 ? .05 : .001;
+    double together = time_copies(k, -1);
+    assert_true(together <= 2 * COPIED / .05 && together > 2 * COPIED / 5.);
+    assert_true(time_copies(k, 2) == 0);
+    k[0].slow.full = true;
+    assert_true(time_copies(k, -1) == 0);
+    k[0].slow.full = false;
+    k[2].slow.broken = true;
+    assert_true(time_copies(k, -1) == 0);
+}
+
+/* Nobody asks without a host tier, where the machine file knows, or where nothing will run. */
+static void test_copies_wanted(void **state)
+{
+    static struct slow_device slow = {.device.ops = &slow_ops};
+    ckpt c = {.device = &slow.device, .options.host = 1};
+    (void)state;
+    assert_true(ranks_want_copies(&c));
+    c.options.host = 0;
+    assert_false(ranks_want_copies(&c));
+    c.options.host = 1;
+    c.machine.host_copies = 1e10;
+    assert_false(ranks_want_copies(&c));
+    c.machine.host_copies = 0;
+    c.options.plan_only = true;
+    assert_false(ranks_want_copies(&c));
+    c.options.plan_only = false;
+    c.device = NULL;
+    assert_false(ranks_want_copies(&c));
 }
 
 /* ---- numbers and memory ---------------------------------------------------------------------- */
@@ -247,6 +405,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seats),         cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_copies),        cmocka_unit_test(test_copies_wanted),
+        cmocka_unit_test(test_copies),        cmocka_unit_test(test_copies_wanted),
         cmocka_unit_test(test_two_of_two),    cmocka_unit_test(test_two_of_one),
         cmocka_unit_test(test_unequal_hosts), cmocka_unit_test(test_choice),
         cmocka_unit_test(test_resume),        cmocka_unit_test(test_faults),

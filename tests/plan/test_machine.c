@@ -75,6 +75,7 @@ static void test_round_trip(void **state)
     (void)state;
     snprintf(m.name, sizeof(m.name), "a \"quoted\" \\ name");
     m.flops = 1e12 / 3;
+    m.host_copies = 7e10;
     m.costs = costs;
     m.n_costs = 2;
     assert_int_equal(machine_write(&m, file, message), 0);
@@ -82,7 +83,7 @@ static void test_round_trip(void **state)
     if (machine_read(file, &back, message))
         fail_msg("%s", message);
     assert_string_equal(back.name, m.name);
-    assert_true(back.flops == m.flops);
+    assert_true(back.flops == m.flops && back.host_copies == m.host_copies);
     assert_true(machine_cost(&back, 1, &seconds) && seconds == 1e-6 / 3);
     assert_true(machine_cost(&back, UINT64_C(0xfedcba9876543210), &seconds) && seconds == 0);
     assert_false(machine_cost(&back, 2, &seconds));
@@ -93,6 +94,26 @@ static void test_round_trip(void **state)
     free(before);
     free(after);
     machine_free(&back);
+}
+
+/* Copies of ranks share what their host carries; what it is not known to carry, it does. */
+static void test_for_rank(void **state)
+{
+    struct machine m = {.d2h = 12, .h2d = 11, .d2h_both = 10, .h2d_both = 9}, own;
+    (void)state;
+    m.links.ranks_per_host = 4;
+    own = machine_for_rank(&m, 4);
+    assert_true(own.d2h_both == 10 && own.h2d_both == 9);
+    m.host_copies = 19;
+    const struct {
+        int64_t ranks;
+        double out, in;
+    } rows[] = {{1, 10, 9}, {2, 9.5, 9}, {4, 4.75, 4.75}, {64, 4.75, 4.75}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        own = machine_for_rank(&m, rows[i].ranks);
+        assert_true(own.d2h_both == rows[i].out && own.h2d_both == rows[i].in);
+        assert_true(own.d2h == m.d2h && own.h2d == m.h2d);
+    }
 }
 
 static const struct mistake {
@@ -223,10 +244,10 @@ static void test_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shipped),    cmocka_unit_test(test_default),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_devices),    cmocka_unit_test(test_devices_elsewhere),
-        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_shipped),           cmocka_unit_test(test_default),
+        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_for_rank),
+        cmocka_unit_test(test_mistakes),          cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_devices_elsewhere), cmocka_unit_test(test_missing),
     };
     int fd = mkstemp(file);
     if (fd < 0)
