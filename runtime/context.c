@@ -94,8 +94,7 @@ static int read_options(ckpt *c)
     return rc ? error_set(rc, "%s", message) : 0;
 }
 
-/* A plan for another machine needs no device but one to hold the context together. */
-static bool plans_for_another(const ckpt *c)
+bool context_plans_for_another(const ckpt *c)
 {
     return c->options.plan_only && c->options.machine && *c->options.machine;
 }
@@ -126,7 +125,7 @@ static int open_gpu(ckpt *c)
 static int open_device(ckpt *c)
 {
     const char *name = c->options.device ? c->options.device : "auto";
-    if (plans_for_another(c)) {
+    if (context_plans_for_another(c)) {
         c->backend = c->machine.backend;
         c->overhead = c->machine.process;
         return open_cpu(c);
@@ -150,7 +149,7 @@ static void set_budget(ckpt *c)
 {
     int64_t have = c->device->ops->available(c->device);
     /* Another machine's memory counts where a plan is made for it. */
-    if (plans_for_another(c))
+    if (context_plans_for_another(c))
         have = c->machine.memory;
     int64_t asked = c->options.vram;
     if (asked < 0)

@@ -93,6 +93,10 @@ int context_fill_slots(ckpt *c);
 /* The arena must hold this many bytes: the persistent region and the largest program. */
 int64_t context_arena_bytes(const ckpt *c);
 
+/* A plan alone, with the rates of a machine file: it needs no device but one to hold the context
+ * together. */
+bool context_plans_for_another(const ckpt *c);
+
 /* Stores the sentence and returns code. */
 int context_fail(ckpt *c, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 

@@ -13,8 +13,7 @@ enum { ROUNDS = 4, COPIES = 4 };
 
 bool ranks_want_copies(const ckpt *c)
 {
-    return !c->options.plan_only && c->options.host && c->device && c->device->ops->pin &&
-           c->machine.host_copies == 0;
+    return c->options.host && c->device && c->device->ops->pin && c->machine.host_copies == 0;
 }
 
 /* What a rank copies from and to; host is NULL where there is no memory for that. */

@@ -65,7 +65,7 @@ static int take_seats(ckpt *c)
         for (int r = 0; r < c->ranks; r++)
             of[r] = c->places[r].host;
         c->per_host = ranks_sort_by_host(c->ranks, of, c->seats, &c->hosts, &most);
-        if (!c->options.plan_only)
+        if (!context_plans_for_another(c))
             c->machine.links.ranks_per_host = most;
     }
     free(of);
