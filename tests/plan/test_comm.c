@@ -123,15 +123,21 @@ static struct graph *layers(bool early, double slower, struct machine *m)
     return model_ranks(&s, m);
 }
 
-static struct plan *make(const struct graph *g, const struct machine *m, int64_t device)
+static struct plan *make_with(const struct graph *g, const struct machine *m, int64_t device,
+                              int64_t host)
 {
-    struct budgets b = {.device = device};
+    struct budgets b = {.device = device, .host = host};
     struct plan *p;
     if (plan_make(g, m, &b, 0, &p, message))
         fail_msg("%s", message);
     if (plan_check(g, p, message))
         fail_msg("%s", message);
     return p;
+}
+
+static struct plan *make(const struct graph *g, const struct machine *m, int64_t device)
+{
+    return make_with(g, m, device, 0);
 }
 
 /* All hides but the first gather and the last sum of gradients, which nothing stands beside. */
@@ -205,6 +211,30 @@ static void test_gathers_again(void **state)
     assert_true(p->exposed_comm < all->exposed_comm + again * .3e-3);
     plan_free(p);
     plan_free(all);
+    graph_free(g);
+}
+
+/* Where copies of four ranks share what their host carries, parks are worth less; ranks that have
+ * hosts of their own share nothing. */
+static void test_shared_copies(void **state)
+{
+    struct machine m;
+    struct graph *g = layers(true, 1, &m);
+    (void)state;
+    struct plan *all = make(g, &m, INT64_MAX);
+    int64_t device = all->persistent + all->transient - (48 << 20), host = 1 << 30;
+    m.d2h_both = m.h2d_both = 10e9;
+    struct plan *alone = make_with(g, &m, device, host);
+    m.host_copies = 2e8;
+    struct plan *together = make_with(g, &m, device, host);
+    m.links.ranks_per_host = 1;
+    struct plan *apart = make_with(g, &m, device, host);
+    assert_true(alone->n_parks > 0 && together->seconds > 1.01 * alone->seconds);
+    assert_true(apart->seconds == alone->seconds);
+    plan_free(all);
+    plan_free(alone);
+    plan_free(together);
+    plan_free(apart);
     graph_free(g);
 }
 
@@ -331,9 +361,9 @@ int main(void)
         cmocka_unit_test(test_prices),        cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_graph),         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_hides),         cmocka_unit_test(test_slow_link),
-        cmocka_unit_test(test_gathers_again), cmocka_unit_test(test_swapped),
-        cmocka_unit_test(test_times),         cmocka_unit_test(test_too_early),
-        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_gathers_again), cmocka_unit_test(test_shared_copies),
+        cmocka_unit_test(test_swapped),       cmocka_unit_test(test_times),
+        cmocka_unit_test(test_too_early),     cmocka_unit_test(test_file),
     };
     int fd = mkstemp(file);
     if (fd < 0)
