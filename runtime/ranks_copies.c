@@ -23,11 +23,13 @@ struct copying {
     char *host;
 };
 
+/* Within both budgets: nothing else has been taken yet. */
 static void copying_open(ckpt *c, struct copying *x)
 {
     struct device *d = c->device;
     int64_t room = c->budget - d->ops->overhead(d) - context_arena_bytes(c);
-    *x = (struct copying){.device = d, .bytes = min_i64(BYTES, room / 2 / CKPT_ALIGN * CKPT_ALIGN)};
+    int64_t most = min_i64(room, c->options.host) / 2 / CKPT_ALIGN * CKPT_ALIGN;
+    *x = (struct copying){.device = d, .bytes = min_i64(BYTES, most)};
     if (x->bytes <= 0)
         return;
     x->host = d->ops->host_alloc(d, 2 * x->bytes);

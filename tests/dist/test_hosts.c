@@ -144,7 +144,7 @@ static void *run_copier(void *user)
 }
 
 /* What all ranks found, the same: of two hosts, with two ranks and with one. */
-static double time_copies(struct copier *k, int without)
+static double time_copies(struct copier *k, int64_t host, int without)
 {
     struct rank_place places[COPIERS] = {{.host = 1}, {.host = 1}, {.host = 2}};
     struct comm *comms[COPIERS];
@@ -155,8 +155,8 @@ static double time_copies(struct copier *k, int without)
                         .rank = r,
                         .comm = comms[r],
                         .device = &k[r].slow.device,
-                        .options.host = 1,
-                        .budget = 1000 + COPIED / 2,
+                        .options.host = host,
+                        .budget = 1000 + 2 * COPIED - host,
                         .machine.links.ranks_per_host = 2};
         places[r].wants_copies = r != without && ranks_want_copies(&k[r].c);
         k[r].c.places = places;
@@ -180,14 +180,15 @@ static void test_copies(void **state)
     (void)state;
     for (int r = 0; r < COPIERS; r++)
         k[r].slow.seconds = r == 1 ? .05 : .001;
-    double together = time_copies(k, -1);
+    double together = time_copies(k, COPIED / 2, -1);
     assert_true(together <= 2 * COPIED / .05 && together > 2 * COPIED / 5.);
-    assert_true(time_copies(k, 2) == 0);
+    assert_true(time_copies(k, 3 * COPIED / 2, -1) > 0); /* now the device has the least */
+    assert_true(time_copies(k, COPIED / 2, 2) == 0);
     k[0].slow.full = true;
-    assert_true(time_copies(k, -1) == 0);
+    assert_true(time_copies(k, COPIED / 2, -1) == 0);
     k[0].slow.full = false;
     k[2].slow.broken = true;
-    assert_true(time_copies(k, -1) == 0);
+    assert_true(time_copies(k, COPIED / 2, -1) == 0);
 }
 
 /* Nobody asks without a host tier, where the machine file knows, or without a device. */

@@ -84,6 +84,8 @@ check_stages 2 1e-3
 check_stages 2 2e-2 bf16
 # not recorded: command by command
 job 2 --zero 3 bf16 --profile && cmp -s "$output" "$output.first" || fail "command by command"
+# copies of all ranks are timed first
+job 2 --zero 3 bf16 --host 1G && cmp -s "$output" "$output.first" || fail "with a host tier"
 if [ "$gpus" -ge 4 ]; then
     check_stages 4 2e-2 bf16
     # two hosts with a copy each: their own sums, so other bits, but not far, and one of all stages
