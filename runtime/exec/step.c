@@ -187,10 +187,10 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
 /* A compile behind this program moved the arena and found no memory for its instructions. */
 static int get_ready(struct ckpt_program *p)
 {
-    int rc = p->lowered.whole ? 0 : p->c->device->ops->sync(p->c->device);
-    if (rc)
-        return context_fail_device(p->c, p, rc);
-    return p->lowered.whole ? 0 : program_get_ready(p);
+    if (p->lowered.whole)
+        return 0;
+    int rc = p->c->device->ops->sync(p->c->device);
+    return rc ? context_fail_device(p->c, p, rc) : program_get_ready(p);
 }
 
 int ckpt_submit(ckpt_program *p)
