@@ -16,7 +16,7 @@ struct shape {
 
 static struct shape shape_of(const struct links *l, int64_t ranks)
 {
-    int64_t per_host = min_i64(ranks, max_i64(1, l->ranks_per_host));
+    int64_t per_host = links_beside(l, ranks);
     return (struct shape){(double)ranks, (double)per_host,
                           (double)((ranks + per_host - 1) / per_host)};
 }

@@ -531,10 +531,11 @@ int machine_write(const struct machine *m, const char *path, char message[CKPT_M
 struct machine machine_for_rank(const struct machine *m, int64_t ranks)
 {
     struct machine own = *m;
-    int64_t beside = min_i64(ranks, m->links.ranks_per_host);
-    if (m->host_copies > 0 && beside > 1) {
-        own.d2h_both = fmin(m->d2h_both, m->host_copies / (double)beside);
-        own.h2d_both = fmin(m->h2d_both, m->host_copies / (double)beside);
+    int64_t beside = links_beside(&m->links, ranks);
+    double share = m->host_copies / (double)beside;
+    if (share > 0 && beside > 1) {
+        own.d2h_both = fmin(m->d2h_both, share);
+        own.h2d_both = fmin(m->h2d_both, share);
     }
     return own;
 }

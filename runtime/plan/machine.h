@@ -55,6 +55,12 @@ struct machine {
     char source[512]; /* where the figures come from */
 };
 
+/* How many of so many ranks, which fill one host after the other, are on the first. */
+static inline int64_t links_beside(const struct links *l, int64_t ranks)
+{
+    return min_i64(ranks, max_i64(1, l->ranks_per_host));
+}
+
 extern const struct machine machine_cpu;  /* a plain CPU, an estimate */
 extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
 
