@@ -5,7 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include "exec/program.h"
+#include "device/device.h"
 #include "ranks.h"
 
 enum { ROUNDS = 4, COPIES = 4 };
@@ -16,49 +16,44 @@ bool ranks_want_copies(const ckpt *c)
     return c->options.host && c->device && c->device->ops->pin && c->machine.host_copies == 0;
 }
 
-/* What a rank copies from and to; host is NULL where there is no memory for that. */
+/* What a rank copies to and from beside its arena; host is NULL where there is no memory for that.
+ */
 struct copying {
-    struct device *device;
     int64_t bytes;
     char *host;
 };
 
-/* Within both budgets: nothing else has been taken yet. */
-static void copying_open(ckpt *c, struct copying *x)
+/* Within both budgets: nothing has a place in the arena yet. */
+static void copying_open(const ckpt *c, struct copying *x)
 {
     struct device *d = c->device;
-    int64_t room = c->budget - d->ops->overhead(d) - context_arena_bytes(c);
-    int64_t most = min_i64(room, c->options.host) / 2 / CKPT_ALIGN * CKPT_ALIGN;
-    *x = (struct copying){.device = d, .bytes = min_i64(BYTES, most)};
+    int64_t room = min_i64(c->budget - d->ops->overhead(d), c->options.host);
+    *x = (struct copying){.bytes = min_i64(BYTES, room / 2 / CKPT_ALIGN * CKPT_ALIGN)};
     if (x->bytes <= 0)
         return;
     x->host = d->ops->host_alloc(d, 2 * x->bytes);
-    if (x->host && d->ops->map(d, context_arena_bytes(c) + 2 * x->bytes)) {
+    if (x->host && d->ops->map(d, 2 * x->bytes)) {
         d->ops->host_free(d, x->host);
         x->host = NULL;
     }
 }
 
-static void copying_close(ckpt *c, struct copying *x)
+static void copying_close(const ckpt *c, struct copying *x)
 {
     if (!x->host)
         return;
-    x->device->ops->map(x->device, context_arena_bytes(c));
-    x->device->ops->host_free(x->device, x->host);
+    c->device->ops->map(c->device, 0);
+    c->device->ops->host_free(c->device, x->host);
 }
 
 /* Both ways at once, as in a step.  B/s each way, or 0. */
 static double copy(const ckpt *c, const struct copying *x)
 {
-    struct device *d = x->device;
+    struct device *d = c->device;
     if (!x->host)
         return 0;
-    char *base = d->ops->base(d) + context_arena_bytes(c);
     double before = clock_seconds();
-    for (int i = 0; i < COPIES; i++) {
-        d->ops->copy(d, QUEUE_COPY_OUT, x->host, base, x->bytes);
-        d->ops->copy(d, QUEUE_COPY_IN, base + x->bytes, x->host + x->bytes, x->bytes);
-    }
+    device_copy_both(d, d->ops->base(d), x->host, x->bytes, COPIES);
     return d->ops->sync(d) ? 0 : COPIES * (double)x->bytes / (clock_seconds() - before);
 }
 

@@ -177,19 +177,8 @@ static double round_host(struct bench *b)
     return clock_seconds() - before;
 }
 
-/* Copies both ways, between the last third of the host's bytes and the arena. */
-static void copy_beside(struct bench *b)
-{
-    int64_t n = b->size.bytes / 2;
-    char *base = b->device->ops->base(b->device), *host = b->host + 4 * n;
-    for (int i = 0; i < BESIDE; i++) {
-        b->device->ops->copy(b->device, QUEUE_COPY_OUT, host, base, n);
-        b->device->ops->copy(b->device, QUEUE_COPY_IN, base + n, host + n, n);
-    }
-}
-
 /* AdamW on the host: w, m, v and, in bf16, gradient and value; 28 bytes move for each element.
- * Beside it there are the copies of a step. */
+ * Beside it there are the copies of a step, in the last third of the host's bytes. */
 static double round_update(struct bench *b)
 {
     const struct ckpt_adamw options = CKPT_ADAMW_INIT;
@@ -198,7 +187,8 @@ static double round_update(struct bench *b)
     float *w = (float *)b->host;
     uint16_t *half = (uint16_t *)(w + 3 * n);
     struct host_adamw p = {w, w + n, w + 2 * n, NULL, half, half + n, true, n};
-    copy_beside(b);
+    device_copy_both(b->device, b->device->ops->base(b->device), b->host + 2 * b->size.bytes,
+                     b->size.bytes / 2, BESIDE);
     double before = clock_seconds();
     host_adamw(&c, &p);
     double seconds = clock_seconds() - before;

@@ -134,6 +134,16 @@ struct device {
     char reason[256];           /* what the hardware or a library said of it, or "" */
 };
 
+/* Copies both ways at once, so many times: n bytes of the arena to host, and beside them the next n
+ * of host to the next n of the arena. */
+static inline void device_copy_both(struct device *d, char *arena, char *host, int64_t n, int times)
+{
+    for (int i = 0; i < times; i++) {
+        d->ops->copy(d, QUEUE_COPY_OUT, host, arena, n);
+        d->ops->copy(d, QUEUE_COPY_IN, arena + n, host + n, n);
+    }
+}
+
 /* budget: bytes to reserve address space for; threads: kernel threads, 0 for one per core. */
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
 
