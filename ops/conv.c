@@ -40,6 +40,7 @@ struct conv_shape conv_shape_forward(const struct ckpt_desc *in, const struct co
     s.n = in[0].shape[0];
     s.c = last_size(&in[0]);
     s.k = in[1].shape[0];
+    s.invariant = attr->invariant;
     spatial_sizes(&in[0], s.in);
     spatial_sizes(&in[1], s.kernel);
     for (int i = 0; i < 3; i++)
@@ -277,6 +278,7 @@ ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
     struct conv_attr attr = {.stride = {1, 1, 1}};
     int spatial = ckpt_desc_of(t, x).ndim - 2, absent = 3 - spatial;
     spec = spec ? spec : &none;
+    attr.invariant = spec->invariant;
     for (int i = 0; i < spatial && absent >= 0; i++) { /* else the shape rule refuses */
         attr.stride[absent + i] = spec->stride[i];
         attr.before[absent + i] = spec->before[i];

@@ -8,6 +8,7 @@
 struct conv_attr {
     int64_t stride[3], before[3], after[3];
     int64_t size[3]; /* conv_dx: of x; conv_dw: of the kernel; conv: zeros */
+    int64_t invariant; /* conv: see struct ckpt_conv_spec; 0 or 1 */
 };
 
 /* x [n, in..., c], w [k, kernel..., c], y [n, out..., k] */
@@ -15,6 +16,7 @@ struct conv_shape {
     int64_t n, c, k;
     int64_t in[3], kernel[3], out[3];
     int64_t stride[3], before[3], after[3];
+    int64_t invariant; /* rows [out[2], k] of y do not depend on how many there are */
 };
 
 /*

@@ -24,7 +24,17 @@ static inline struct group_norm_shape group_norm_shape(const struct ckpt_desc *x
     return s;
 }
 
-/* What is known of a part of a group; several are joined to its mean and 1 / sqrt(var + eps). */
+/* Rows along the first spatial axis as samples of their own. */
+static inline struct group_norm_shape group_norm_row_shape(const struct ckpt_desc *x,
+                                                           const struct group_norm_attr *attr)
+{
+    struct group_norm_shape s = group_norm_shape(x, attr);
+    s.n *= x->shape[1];
+    s.rows /= x->shape[1];
+    return s;
+}
+
+/* What is known of a row of a group; all are joined to its mean and 1 / sqrt(var + eps). */
 enum { MOMENT_MEAN, MOMENT_SQUARES, MOMENT_COUNT, MOMENTS };
 
 #ifdef __cplusplus

@@ -1,4 +1,8 @@
-/* Group norm of tensors that are there in parts: moments of each, joined, then the map. */
+/*
+ * Group norm of tensors that are there in parts: moments of each, joined, then the map.  Moments
+ * are those of single rows, and rows are joined in one order: so the statistics have the same bits
+ * however the rows are cut into parts.
+ */
 #include <math.h>
 #include "ckpt_vae.h"
 #include "cpu/kernels.h"
@@ -20,7 +24,7 @@ static void cost_norm(const struct ckpt_call *call, struct ckpt_cost *cost)
     cost->flops = (attr->silu ? 28. : 4.) * (double)desc_numel(&call->in[0]);
 }
 
-/* ---- moments: x -> [N, groups, MOMENTS] ------------------------------------------------------ */
+/* ---- moments: x -> [N, H, groups, MOMENTS] --------------------------------------------------- */
 
 static int moments_rule(struct ckpt_call *call)
 {
@@ -28,15 +32,15 @@ static int moments_rule(struct ckpt_call *call)
     const struct group_norm_attr *attr = call->attr;
     if (call_float(call, 0))
         return CKPT_ESHAPE;
-    if (x->ndim < 2)
-        return ckpt_call_fail(call, "x must be [N, ..., C]");
+    if (x->ndim < 3)
+        return ckpt_call_fail(call, "x must be [N, H, ..., C]");
     if (attr->groups < 1 || x->shape[x->ndim - 1] % attr->groups)
         return ckpt_call_fail(call, "%lld channels do not divide into %d groups",
                               (long long)x->shape[x->ndim - 1], (int)attr->groups);
-    struct group_norm_shape s = group_norm_shape(x, attr);
-    call->out[0] =
-        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 3, .shape = {s.n, s.groups, MOMENTS}};
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_group_norm_workspace(&s, x->dtype)
+    struct group_norm_shape s = group_norm_row_shape(x, attr);
+    call->out[0] = (struct ckpt_desc){
+        .dtype = CKPT_F32, .ndim = 4, .shape = {x->shape[0], x->shape[1], s.groups, MOMENTS}};
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_group_norm_rows_workspace(&s)
                                                     : cpu_group_norm_workspace(&s);
     return CKPT_OK;
 }
@@ -59,21 +63,26 @@ ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups)
 
 /* ---- join: moments of every part -> [N, groups, 2] ------------------------------------------- */
 
+/* Of the samples and groups that m has, and any number of rows. */
+static bool are_moments(const struct ckpt_desc *m, const struct ckpt_desc *part)
+{
+    return part->dtype == CKPT_F32 && part->ndim == 4 && m->ndim == 4 &&
+           part->shape[0] == m->shape[0] && part->shape[2] == m->shape[2] &&
+           part->shape[3] == MOMENTS;
+}
+
 static int join_rule(struct ckpt_call *call)
 {
     const struct ckpt_desc *m = &call->in[0];
     const struct group_norm_attr *attr = call->attr;
     for (int i = 0; i < call->n_in; i++)
-        if (call->in[i].dtype != CKPT_F32 || m->ndim != 3 || m->shape[2] != MOMENTS ||
-            !desc_same_shape(m, &call->in[i]))
-            return ckpt_call_fail(call, "operand %d must be the moments of a part, of one shape",
-                                  i);
+        if (!are_moments(m, &call->in[i]))
+            return ckpt_call_fail(call, "operand %d must be the moments of a part of x", i);
     if (!(attr->eps >= 0.f) || isinf(attr->eps))
         return ckpt_call_fail(call, "eps is %g and must be a finite number, 0 or more",
                               (double)attr->eps);
-    call_like(call, 0, 0);
-    call->out[0].shape[2] = 2;
-    desc_dense(&call->out[0]);
+    call->out[0] =
+        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 3, .shape = {m->shape[0], m->shape[2], 2}};
     return CKPT_OK;
 }
 

@@ -421,6 +421,11 @@ struct ckpt_conv_spec {
     size_t size;
     int64_t stride[3];
     int64_t before[3], after[3]; /* zeros added at the two ends */
+    /* Batch-invariant: the bits of a row of the result (the innermost spatial axis) depend on what
+     * its taps see, not on how many rows and samples one call has.  So a picture that is computed
+     * in bands, or several together, has the bits of one computed alone.  This fixes the kernel:
+     * for other sizes it may be slower than the one taken without. */
+    bool invariant;
 };
 
 #define CKPT_CONV_INIT                                                                             \
@@ -611,6 +616,9 @@ struct ckpt_program_info {
     double exposed_comm;      /* predicted, part of step_seconds: waiting for other ranks */
     int64_t host_bytes, nvme_bytes; /* of the tiers, taken by this program; staging not counted */
     int ops, recomputed_ops;
+    /* The size of micro-steps or the way to record (ckpt_ways.h) was chosen by the plan, among some
+     * that differ in the order of sums: another budget may give other last bits. */
+    bool choice_changes_bits;
 };
 
 CKPT_API void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);

@@ -41,10 +41,13 @@ CKPT_API ckpt_tensor ckpt_quantize(ckpt_tape *t, ckpt_tensor z, ckpt_tensor code
                                    ckpt_tensor *index, ckpt_tensor *commitment);
 
 /*
- * ckpt_group_norm_silu of a tensor of which only parts are there, cut along spatial axes:
- *   moments: of a part [N, ..., C], fp32 [N, groups, 3]: mean, sum of squared deviations, count;
- *   join: those of n parts in order, to fp32 [N, groups, 2]: mean and 1 / sqrt(var + eps);
+ * ckpt_group_norm_silu of a tensor of which only parts are there, cut along the first spatial axis:
+ *   moments: of each row of a part [N, H, ..., C], fp32 [N, H, groups, 3]: mean, sum of squared
+ *     deviations, count;
+ *   join: those of all rows of n parts in order, to fp32 [N, groups, 2]: mean and
+ *     1 / sqrt(var + eps);
  *   apply: these to a part (or to rows of several).
+ * Each sample has the same bits however its rows are cut and however many samples there are.
  * For programs that run forward only: none of them has a gradient, and differentiation says so.
  */
 CKPT_API ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups);

@@ -15,6 +15,10 @@ extern "C" {
 struct ckpt_way {
     ckpt_recorder record;
     void *user;
+    /* Its results have the same bits as those of every other way that says so; then which one a
+     * budget takes cannot be seen in the numbers.  A way that trains never has: the sums of
+     * gradients over pieces have another order. */
+    bool same_bits;
 };
 
 /*
@@ -23,6 +27,10 @@ struct ckpt_way {
  * at every size of micro-steps.  Of two that are as fast the first is taken.  All must have the
  * same inputs and outputs.  *way (may be NULL) tells which it was.  When none fits the sentence is
  * about the last, so put that which needs least there.
+ *
+ * Random values follow from where their call stands on the tape: record them before what differs.
+ * Where several were chosen among, and not all have the same bits, the budget may change the last
+ * bits of the numbers: ckpt_program_info.choice_changes_bits and the plan table say so.
  */
 CKPT_API int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                                   const struct ckpt_adamw *optimizer, int64_t batch,

@@ -146,7 +146,7 @@ static int make_ways(const struct vae_coder *k, ckpt_recorder record, struct vae
             continue;
         user[n] = *k;
         user[n].cut = cut[i];
-        ways[n] = (struct ckpt_way){record, &user[n]};
+        ways[n] = (struct ckpt_way){record, &user[n], !o->blend};
         n++;
     }
     return n;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "ckpt_file.h"
+#include "ckpt_vae.h"
 #include "model.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */
@@ -81,10 +82,20 @@ struct vae_res vae_make_res(const struct vae_maker *k, const char *name, int64_t
 
 /* ---- recording ----------------------------------------------------------------------------- */
 
+ckpt_tensor vae_norm(ckpt_tape *t, const struct vae_style *s, const struct vae_norm *n,
+                     ckpt_tensor x, bool silu)
+{
+    if (!s->invariant)
+        return ckpt_group_norm_silu(t, x, n->weight, n->bias, s->groups, s->eps, silu);
+    ckpt_tensor moments = ckpt_group_norm_moments(t, x, s->groups);
+    ckpt_tensor stats = ckpt_group_norm_join(t, 1, &moments, s->eps);
+    return ckpt_group_norm_apply(t, x, stats, n->weight, n->bias, silu);
+}
+
 ckpt_tensor vae_norm_silu(ckpt_tape *t, const struct vae_style *s, const struct vae_norm *n,
                           ckpt_tensor x)
 {
-    return ckpt_group_norm_silu(t, x, n->weight, n->bias, s->groups, s->eps, true);
+    return vae_norm(t, s, n, x, true);
 }
 
 ckpt_tensor vae_res(ckpt_tape *t, const struct vae_style *s, const struct vae_res *r, ckpt_tensor x)

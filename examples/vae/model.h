@@ -91,6 +91,7 @@ int64_t vae_latent_frames(int64_t frames, int64_t chunk);
  * The 2-D parts, part frames at a time (0: all at once): clip [B, T, H, W, 3] to moments
  * [B, T, h, w, 2Z], and latents [B, T, h, w, Z] as vae_sample gives them, times VAE_FACTOR, back to
  * a clip.  Frames do not see each other, so the numbers depend on part up to the order of sums.
+ * For programs that train; vae_tiled_encode and vae_tiled_decode give every part the same bits.
  */
 #define VAE_FACTOR 0.18215f
 ckpt_tensor vae_spatial_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, int64_t part);
@@ -143,20 +144,28 @@ struct vae_style {
     ckpt_tensor (*conv)(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x);
     float eps;
     int groups;
+    /* Frames have the same bits however many there are, and in however many bands: for programs
+     * that run forward only. */
+    bool invariant;
 };
+/* Group norm, then SiLU where silu says so. */
+ckpt_tensor vae_norm(ckpt_tape *t, const struct vae_style *s, const struct vae_norm *n,
+                     ckpt_tensor x, bool silu);
 ckpt_tensor vae_norm_silu(ckpt_tape *t, const struct vae_style *s, const struct vae_norm *n,
                           ckpt_tensor x);
 ckpt_tensor vae_res(ckpt_tape *t, const struct vae_style *s, const struct vae_res *r,
                     ckpt_tensor x);
 
 /* How the 2-D part convolves, and its middle, which looks at all places of a frame at once. */
-struct vae_style vae_spatial_style(const struct vae *m);
-ckpt_tensor vae_spatial_middle(const struct vae *m, ckpt_tape *t, const struct vae_tower *s,
+struct vae_style vae_spatial_style(const struct vae *m, bool invariant);
+ckpt_tensor vae_spatial_middle(ckpt_tape *t, const struct vae_style *by, const struct vae_tower *s,
                                ckpt_tensor x);
 
 /* The 2-D parts of frames [N, H, W, C], latents being those of the decoder. */
-ckpt_tensor vae_encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor x);
-ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor z);
+ckpt_tensor vae_encode_frames(const struct vae *m, ckpt_tape *t, const struct vae_style *by,
+                              ckpt_tensor x);
+ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, const struct vae_style *by,
+                              ckpt_tensor z);
 
 /* The part [begin, end) of an axis; x itself where that is all. */
 ckpt_tensor vae_part(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);

@@ -156,7 +156,7 @@ static int compile(struct vae_program *p, const struct ckpt_adamw *adamw)
     if (p->part == CKPT_AUTO)
         n = parts_of(p, user);
     for (int i = 0; i < n; i++)
-        ways[i] = (struct ckpt_way){record, &user[i]};
+        ways[i] = (struct ckpt_way){.record = record, .user = &user[i]};
     if (ckpt_compile_fastest(r->context, n, ways, adamw, r->options.batch, &p->program, &chosen))
         return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
     p->part = user[chosen].part;

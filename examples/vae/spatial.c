@@ -86,20 +86,33 @@ void vae_make_spatial(struct vae *m, ckpt *c)
 /* ---- recording ----------------------------------------------------------------------------- */
 
 /* Kernels of 3 see one zero on every side, kernels of 1 none. */
-static ckpt_tensor conv(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+static ckpt_tensor conv_as(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x, bool invariant)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
 
+    spec.invariant = invariant;
     for (int i = 0; i < 2; i++)
         spec.before[i] = spec.after[i] = ckpt_desc_of(t, w->weight).shape[1] / 2;
     return ckpt_conv(t, x, w->weight, w->bias, &spec);
 }
 
+static ckpt_tensor conv(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+{
+    return conv_as(t, w, x, false);
+}
+
+static ckpt_tensor conv_invariant(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+{
+    return conv_as(t, w, x, true);
+}
+
 /* Strides of 2, and the zeros on the right and below only. */
-static ckpt_tensor down(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+static ckpt_tensor down(ckpt_tape *t, const struct vae_style *by, const struct vae_conv *w,
+                        ckpt_tensor x)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
 
+    spec.invariant = by->invariant;
     for (int i = 0; i < 2; i++) {
         spec.stride[i] = 2;
         spec.after[i] = 1;
@@ -107,28 +120,28 @@ static ckpt_tensor down(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
     return ckpt_conv(t, x, w->weight, w->bias, &spec);
 }
 
-static ckpt_tensor up(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+static ckpt_tensor up(ckpt_tape *t, const struct vae_style *by, const struct vae_conv *w,
+                      ckpt_tensor x)
 {
-    return conv(t, w, ckpt_upsample_nearest(t, x, (int64_t[]){2, 2}));
+    return by->conv(t, w, ckpt_upsample_nearest(t, x, (int64_t[]){2, 2}));
 }
 
-struct vae_style vae_spatial_style(const struct vae *m)
+struct vae_style vae_spatial_style(const struct vae *m, bool invariant)
 {
-    return (struct vae_style){conv, 1e-6f, (int)m->config.groups};
+    return (struct vae_style){invariant ? conv_invariant : conv, 1e-6f, (int)m->config.groups,
+                              invariant};
 }
 
 /* One head as wide as the model, over all places of a frame. */
-static ckpt_tensor attention(const struct vae *m, ckpt_tape *t, const struct vae_attention *a,
-                             ckpt_tensor x)
+static ckpt_tensor attention(ckpt_tape *t, const struct vae_style *by,
+                             const struct vae_attention *a, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t width = d.shape[3], rows[] = {d.shape[0], d.shape[1] * d.shape[2], 1, width};
     const struct vae_conv *layer[] = {&a->q, &a->k, &a->v};
     ckpt_tensor qkv[3], h;
 
-    h = ckpt_group_norm_silu(t, x, a->norm.weight, a->norm.bias, (int)m->config.groups, 1e-6f,
-                             false);
-    h = ckpt_reshape(t, h, 4, rows);
+    h = ckpt_reshape(t, vae_norm(t, by, &a->norm, x, false), 4, rows);
     for (int i = 0; i < 3; i++)
         qkv[i] = ckpt_linear(t, h, layer[i]->weight, layer[i]->bias);
     h = ckpt_attention(t, qkv[0], qkv[1], qkv[2], 1.f / sqrtf((float)width));
@@ -136,63 +149,78 @@ static ckpt_tensor attention(const struct vae *m, ckpt_tape *t, const struct vae
     return ckpt_add(t, x, ckpt_reshape(t, h, 4, d.shape));
 }
 
-ckpt_tensor vae_spatial_middle(const struct vae *m, ckpt_tape *t, const struct vae_tower *s,
-                               ckpt_tensor x)
+/* Frame by frame where the bits must not depend on how many there are: the best algorithm for a
+ * product is another one for more rows. */
+static ckpt_tensor attend(ckpt_tape *t, const struct vae_style *by, const struct vae_attention *a,
+                          ckpt_tensor x)
 {
-    struct vae_style by = vae_spatial_style(m);
+    int64_t frames = ckpt_desc_of(t, x).shape[0];
+    ckpt_tensor out[CKPT_MAX_PARTS];
 
-    x = vae_res(t, &by, &s->middle[0], x);
-    x = attention(m, t, &s->attention, x);
-    return vae_res(t, &by, &s->middle[1], x);
+    if (!by->invariant || frames < 2)
+        return attention(t, by, a, x);
+    for (int64_t i = 0; i < frames; i++)
+        out[i] = attention(t, by, a, vae_part(t, x, 0, i, i + 1));
+    return ckpt_concat(t, 0, (int)frames, out);
 }
 
-ckpt_tensor vae_encode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor x)
+ckpt_tensor vae_spatial_middle(ckpt_tape *t, const struct vae_style *by, const struct vae_tower *s,
+                               ckpt_tensor x)
+{
+    x = vae_res(t, by, &s->middle[0], x);
+    x = attend(t, by, &s->attention, x);
+    return vae_res(t, by, &s->middle[1], x);
+}
+
+ckpt_tensor vae_encode_frames(const struct vae *m, ckpt_tape *t, const struct vae_style *by,
+                              ckpt_tensor x)
 {
     const struct vae_widths *w = &m->config.spatial;
     const struct vae_tower *s = &m->spatial[0];
-    struct vae_style by = vae_spatial_style(m);
 
     ckpt_label(t, "encoder.conv_in");
-    x = conv(t, &s->in, x);
+    x = by->conv(t, &s->in, x);
     for (int i = 0; i < w->levels; i++) {
         ckpt_label(t, "encoder.down_blocks.%d", i);
         for (int j = 0; j < w->layers; j++)
-            x = vae_res(t, &by, &s->level[i].res[j], x);
+            x = vae_res(t, by, &s->level[i].res[j], x);
         if (i + 1 < w->levels)
-            x = down(t, &s->level[i].resample, x);
+            x = down(t, by, &s->level[i].resample, x);
     }
     ckpt_label(t, "encoder.mid_block");
-    x = vae_spatial_middle(m, t, s, x);
+    x = vae_spatial_middle(t, by, s, x);
     ckpt_label(t, "encoder.conv_out");
-    x = conv(t, &s->out, vae_norm_silu(t, &by, &s->norm, x));
-    return conv(t, &s->quant, x);
+    x = by->conv(t, &s->out, vae_norm_silu(t, by, &s->norm, x));
+    return by->conv(t, &s->quant, x);
 }
 
-ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, ckpt_tensor z)
+ckpt_tensor vae_decode_frames(const struct vae *m, ckpt_tape *t, const struct vae_style *by,
+                              ckpt_tensor z)
 {
     const struct vae_widths *w = &m->config.spatial;
     const struct vae_tower *s = &m->spatial[1];
-    struct vae_style by = vae_spatial_style(m);
 
     ckpt_label(t, "decoder.conv_in");
-    ckpt_tensor x = conv(t, &s->in, conv(t, &s->quant, z));
+    ckpt_tensor x = by->conv(t, &s->in, by->conv(t, &s->quant, z));
     ckpt_label(t, "decoder.mid_block");
-    x = vae_spatial_middle(m, t, s, x);
+    x = vae_spatial_middle(t, by, s, x);
     for (int i = w->levels - 1; i >= 0; i--) {
         ckpt_label(t, "decoder.up_blocks.%d", w->levels - 1 - i);
         for (int j = 0; j <= w->layers; j++)
-            x = vae_res(t, &by, &s->level[i].res[j], x);
+            x = vae_res(t, by, &s->level[i].res[j], x);
         if (i > 0)
-            x = up(t, &s->level[i].resample, x);
+            x = up(t, by, &s->level[i].resample, x);
     }
     ckpt_label(t, "decoder.conv_out");
-    return conv(t, &s->out, vae_norm_silu(t, &by, &s->norm, x));
+    return by->conv(t, &s->out, vae_norm_silu(t, by, &s->norm, x));
 }
 
 /* Records frames of [B, T, ...], part at a time, and joins what comes out. */
 static ckpt_tensor in_parts(const struct vae *m, ckpt_tape *t, ckpt_tensor x, int64_t part,
-                            ckpt_tensor (*record)(const struct vae *, ckpt_tape *, ckpt_tensor))
+                            ckpt_tensor (*record)(const struct vae *, ckpt_tape *,
+                                                  const struct vae_style *, ckpt_tensor))
 {
+    struct vae_style by = vae_spatial_style(m, false);
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t batch = d.shape[0], frames = d.shape[0] * d.shape[1], n = 0;
     ckpt_tensor out[CKPT_MAX_PARTS];
@@ -207,7 +235,7 @@ static ckpt_tensor in_parts(const struct vae *m, ckpt_tape *t, ckpt_tensor x, in
                   m->config.dtype);
     for (int64_t at = 0; at < frames; at += part) {
         int64_t end = at + part < frames ? at + part : frames;
-        out[n++] = record(m, t, vae_part(t, x, 0, at, end));
+        out[n++] = record(m, t, &by, vae_part(t, x, 0, at, end));
     }
     x = n > 1 ? ckpt_concat(t, 0, (int)n, out) : out[0];
     d = ckpt_desc_of(t, x);

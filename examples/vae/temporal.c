@@ -98,7 +98,7 @@ static ckpt_tensor conv(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
 
 static struct vae_style style(const struct vae *m)
 {
-    return (struct vae_style){conv, 1e-5f, (int)m->config.groups};
+    return (struct vae_style){conv, 1e-5f, (int)m->config.groups, false};
 }
 
 static ckpt_tensor blocks(const struct vae *m, ckpt_tape *t, const struct vae_res *res,

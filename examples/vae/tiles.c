@@ -1,7 +1,8 @@
 /*
- * Bands of rows, exact ones first.  What is drawn into a band is gathered from those of the layer
- * before, with a row more on either side where a kernel of 3 looks there.  Bands of a layer are
- * recorded one after the other, so that those of the layer before can go as soon as they were seen.
+ * Bands of rows, exact ones first: their bits are those of the whole.  What is drawn into a band is
+ * gathered from those of the layer before, with a row more on either side where a kernel of 3 looks
+ * there.  Bands of a layer are recorded one after the other, so that those of the layer before can
+ * go as soon as they were seen.
  */
 #include "ckpt_vae.h"
 #include "tiles.h"
@@ -89,6 +90,7 @@ static ckpt_tensor conv_rows(const struct tiler *k, const struct vae_conv *w, ck
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
 
+    spec.invariant = true;
     spec.before[0] = above;
     spec.after[0] = below;
     spec.before[1] = spec.after[1] = ckpt_desc_of(k->t, w->weight).shape[2] / 2;
@@ -161,6 +163,7 @@ static struct plane down_plane(const struct tiler *k, const struct vae_conv *w,
     struct plane out = empty(k, scale);
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
 
+    spec.invariant = true;
     spec.stride[0] = spec.stride[1] = 2;
     spec.after[1] = 1;
     for (int i = 0; i < out.n; i++) {
@@ -194,7 +197,7 @@ static ckpt_tensor encode_bands(const struct tiler *k, ckpt_tensor x)
     for (int j = 0; j < w->layers; j++)
         x = vae_res(k->t, &k->style, &s->level[last].res[j], x);
     ckpt_label(k->t, "encoder.mid_block");
-    x = vae_spatial_middle(k->m, k->t, s, x);
+    x = vae_spatial_middle(k->t, &k->style, s, x);
     ckpt_label(k->t, "encoder.conv_out");
     x = k->style.conv(k->t, &s->out, vae_norm_silu(k->t, &k->style, &s->norm, x));
     return k->style.conv(k->t, &s->quant, x);
@@ -209,7 +212,7 @@ static ckpt_tensor decode_bands(const struct tiler *k, ckpt_tensor z)
     ckpt_label(k->t, "decoder.conv_in");
     ckpt_tensor x = k->style.conv(k->t, &s->in, k->style.conv(k->t, &s->quant, z));
     ckpt_label(k->t, "decoder.mid_block");
-    x = vae_spatial_middle(k->m, k->t, s, x);
+    x = vae_spatial_middle(k->t, &k->style, s, x);
     ckpt_label(k->t, "decoder.up_blocks.0");
     for (int j = 0; j <= w->layers; j++)
         x = vae_res(k->t, &k->style, &s->level[last].res[j], x);
@@ -245,7 +248,8 @@ static ckpt_tensor mix(const struct tiler *k, ckpt_tensor above, ckpt_tensor bel
 
 /* in and out: rows for a row of latents of what goes in and comes out. */
 static ckpt_tensor blend(const struct tiler *k, ckpt_tensor x, int64_t in, int64_t out,
-                         ckpt_tensor (*code)(const struct vae *, ckpt_tape *, ckpt_tensor))
+                         ckpt_tensor (*code)(const struct vae *, ckpt_tape *,
+                                             const struct vae_style *, ckpt_tensor))
 {
     ckpt_tensor piece[MOST], above = CKPT_NONE;
     int64_t end = k->rows[k->n], above_from = 0;
@@ -256,7 +260,7 @@ static ckpt_tensor blend(const struct tiler *k, ckpt_tensor x, int64_t in, int64
         bool last = i + 1 == k->n;
         int64_t bottom = last ? end : k->rows[i + 1] + k->overlap;
         int64_t next = last ? end : k->rows[i + 1] - k->overlap;
-        ckpt_tensor y = code(k->m, k->t, rows_of(k, x, in, 0, top, bottom));
+        ckpt_tensor y = code(k->m, k->t, &k->style, rows_of(k, x, in, 0, top, bottom));
         if (i)
             piece[n++] = mix(k, rows_of(k, above, out, above_from, top, clear),
                              rows_of(k, y, out, top, top, clear));
@@ -302,28 +306,43 @@ static void set_shares(struct tiler *k, int64_t rows, int64_t scale)
 
 typedef ckpt_tensor (*record_bands)(const struct tiler *k, ckpt_tensor x);
 
+/* Blended bands need two rows, and come out as up to two pieces each.  Without levels there is
+ * nothing to cut. */
+static int bands_of(const struct vae *m, struct vae_cut cut, int64_t rows)
+{
+    int64_t most = cut.blend ? rows / 2 : rows, pieces = cut.blend ? MOST / 2 : MOST;
+    int64_t n = cut.bands < most ? cut.bands : most;
+
+    if (n < 2 || m->config.spatial.levels < 2 || (cut.blend && rows < 4))
+        return 1;
+    return (int)(n < pieces ? n : pieces);
+}
+
 /* Frames of [B, T, ...], part at a time, each part in bands; rows: of the latents; scale: rows of
  * the result for each. */
 static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut,
                             int64_t rows, int64_t scale, record_bands record)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    struct tiler k = {.m = m, .t = t, .style = vae_spatial_style(m)};
+    struct tiler k = {.m = m, .t = t, .style = vae_spatial_style(m, true)};
     int64_t frames = d.shape[0] * d.shape[1], part = cut.part;
     ckpt_tensor out[CKPT_MAX_PARTS];
     int n = 0;
 
-    /* Blended bands need two rows, and come out as up to two pieces each. */
-    int64_t most = cut.blend ? rows / 2 : rows, pieces = cut.blend ? MOST / 2 : MOST;
-    k.n = (int)(cut.bands < most ? cut.bands : most);
-    k.n = k.n < pieces ? k.n : (int)pieces;
-    if (cut.blend)
+    k.n = bands_of(m, cut, rows);
+    if (cut.blend && k.n > 1)
         set_shares(&k, rows, scale);
     for (int i = 0; i <= k.n; i++)
         k.rows[i] = rows * i / k.n;
+    if (frames > MOST * MOST) {
+        ckpt_tape_fail(t, CKPT_ESHAPE, "%lld frames; there can be up to %d", (long long)frames,
+                       MOST * MOST);
+        return CKPT_NONE;
+    }
     part = part < 1 || part > frames ? frames : part;
-    if ((frames + part - 1) / part > CKPT_MAX_PARTS)
-        part = (frames + CKPT_MAX_PARTS - 1) / CKPT_MAX_PARTS;
+    part = part > MOST ? MOST : part;
+    if ((frames + part - 1) / part > MOST)
+        part = (frames + MOST - 1) / MOST;
     x = ckpt_reshape(t, x, 4, (int64_t[]){frames, d.shape[2], d.shape[3], d.shape[4]});
     x = ckpt_cast(t, x, m->config.dtype);
     for (int64_t at = 0; at < frames; at += part)
@@ -335,30 +354,26 @@ static ckpt_tensor in_bands(const struct vae *m, ckpt_tape *t, ckpt_tensor x, st
                         (int64_t[]){batch, frames / batch, d.shape[1], d.shape[2], d.shape[3]});
 }
 
-/* Whether there is more than one band. */
-static bool is_cut(const struct vae *m, struct vae_cut cut, int ndim, int64_t rows)
-{
-    return cut.bands > 1 && ndim == 5 && m->config.spatial.levels > 1 && (!cut.blend || rows > 3);
-}
-
 ckpt_tensor vae_tiled_encode(const struct vae *m, ckpt_tape *t, ckpt_tensor x, struct vae_cut cut)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t rows = d.ndim == 5 ? d.shape[2] / vae_factor(&m->config) : 0;
+    bool blends = cut.blend && bands_of(m, cut, rows) > 1;
 
-    if (!is_cut(m, cut, d.ndim, rows))
-        return vae_spatial_encode(m, t, x, cut.part);
-    return in_bands(m, t, x, cut, rows, 1, cut.blend ? encode_blended : encode_bands);
+    if (d.ndim != 5)
+        return CKPT_NONE;
+    return in_bands(m, t, x, cut, rows, 1, blends ? encode_blended : encode_bands);
 }
 
 ckpt_tensor vae_tiled_decode(const struct vae *m, ckpt_tape *t, ckpt_tensor z, struct vae_cut cut)
 {
     struct ckpt_desc d = ckpt_desc_of(t, z);
+    bool blends = d.ndim == 5 && cut.blend && bands_of(m, cut, d.shape[2]) > 1;
 
-    if (!is_cut(m, cut, d.ndim, d.shape[2]))
-        return vae_spatial_decode(m, t, z, cut.part);
+    if (d.ndim != 5)
+        return CKPT_NONE;
     return in_bands(m, t, ckpt_affine(t, z, 1.f / VAE_FACTOR, 0.f), cut, d.shape[2],
-                    vae_factor(&m->config), cut.blend ? decode_blended : decode_bands);
+                    vae_factor(&m->config), blends ? decode_blended : decode_bands);
 }
 
 int vae_cuts(struct vae_cut cut[VAE_CUTS], int64_t frames, int64_t rows)

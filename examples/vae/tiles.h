@@ -1,4 +1,4 @@
-/* The 2-D autoencoder band by band: the same numbers up to the order of sums, in less memory. */
+/* The 2-D autoencoder band by band: the same bits, in less memory. */
 #ifndef VAE_TILES_H
 #define VAE_TILES_H
 
@@ -14,7 +14,8 @@ struct vae_cut {
 /*
  * vae_spatial_encode and vae_spatial_decode for programs that run forward only.  Bands are exact:
  * a convolution sees the rows next to its band, a norm sums all bands before it maps the first, and
- * the last level with its attention is whole.
+ * the last level with its attention is whole.  Every cut without blend gives the same bits: the
+ * kernels are those whose bits do not depend on how many rows and frames they see.
  *
  * With cut.blend each band is a picture of its own, with its own statistics and attention, and goes
  * on for some rows into its neighbours; there the result is a mixture of both.

@@ -100,6 +100,7 @@ static void forward_product(struct product *p, const struct conv_shape *s, enum 
     p->gemm = (struct gemm){.rows = s->n * conv_volume(s->out),
                             .cols = s->k,
                             .inner = conv_volume(s->kernel) * s->c,
+                            .unit = s->invariant ? s->out[2] : 0,
                             .a = gathered(s, &p->gathered),
                             .b = {.dtype = dtype, .transposed = true},
                             .c_dtype = dtype};

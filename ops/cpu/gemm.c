@@ -19,7 +19,8 @@ enum {
 
 struct layout {
     int64_t tile_rows, tile_cols, inner; /* sizes of a tile and of a step along the summed axis */
-    int64_t down, across;                /* number of tiles */
+    int64_t unit, down;                  /* rows that are cut alike, and tiles of them */
+    int64_t tiles, across;               /* tiles in all, and of one row of tiles */
     int64_t slots;
     int64_t a_floats, b_floats, c_floats; /* parts of a slot */
 };
@@ -44,8 +45,9 @@ static bool in_blocks(const struct gemm_operand *m)
 static struct layout layout_of(const struct gemm *g)
 {
     bool a = in_blocks(&g->a), b = in_blocks(&g->b), c = g->c_dtype != CKPT_F32;
-    struct layout l = {.tile_rows = TILE, .tile_cols = TILE};
-    while (tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < TILES_WANTED) {
+    struct layout l = {.tile_rows = TILE, .tile_cols = TILE, .unit = g->unit ? g->unit : g->rows};
+    while (!g->unit &&
+           tile_count(g->rows, l.tile_rows) * tile_count(g->cols, l.tile_cols) < TILES_WANTED) {
         int64_t *longer = min_i64(g->rows, l.tile_rows) > min_i64(g->cols, l.tile_cols)
                               ? &l.tile_rows
                               : &l.tile_cols;
@@ -53,12 +55,13 @@ static struct layout layout_of(const struct gemm *g)
             break;
         *longer /= 2;
     }
-    l.tile_rows = even_tile(g->rows, l.tile_rows);
+    l.tile_rows = even_tile(l.unit, l.tile_rows);
     l.tile_cols = even_tile(g->cols, l.tile_cols);
     l.inner = a || b ? even_tile(g->inner, INNER) : g->inner;
-    l.down = tile_count(g->rows, l.tile_rows);
+    l.down = tile_count(l.unit, l.tile_rows);
     l.across = tile_count(g->cols, l.tile_cols);
-    l.slots = l.down * l.across;
+    l.tiles = g->rows / l.unit * l.down * l.across;
+    l.slots = l.tiles;
     if (a || b || c)
         l.slots = cpu_slots(l.slots, (double)g->rows * (double)g->cols * (double)g->inner);
     l.a_floats = a ? round_up(l.tile_rows * l.inner, 16) : 0;
@@ -135,8 +138,10 @@ static void fill_addend(const struct gemm *g, int64_t row, int64_t col, int64_t 
 
 static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile, float *slot)
 {
-    int64_t row = tile / l->across * l->tile_rows, col = tile % l->across * l->tile_cols;
-    int64_t n_rows = min_i64(l->tile_rows, g->rows - row);
+    int64_t in_unit = tile / l->across % l->down * l->tile_rows;
+    int64_t row = tile / l->across / l->down * l->unit + in_unit;
+    int64_t col = tile % l->across * l->tile_cols;
+    int64_t n_rows = min_i64(l->tile_rows, l->unit - in_unit);
     int64_t n_cols = min_i64(l->tile_cols, g->cols - col);
     float *a_scratch = slot, *b_scratch = slot + l->a_floats;
     bool direct = g->c_dtype == CKPT_F32, filled = g->bias || g->addend || g->accumulate;
@@ -162,11 +167,11 @@ static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile,
 void gemm_run(const struct gemm *g, void *workspace)
 {
     const struct layout l = layout_of(g);
-    const int64_t tiles = l.down * l.across, stride = l.a_floats + l.b_floats + l.c_floats;
+    const int64_t stride = l.a_floats + l.b_floats + l.c_floats;
 #pragma omp parallel for schedule(static) if (l.slots > 1)
     for (int64_t s = 0; s < l.slots; s++) {
         float *slot = stride ? (float *)workspace + s * stride : NULL;
-        for (int64_t i = s * tiles / l.slots; i < (s + 1) * tiles / l.slots; i++)
+        for (int64_t i = s * l.tiles / l.slots; i < (s + 1) * l.tiles / l.slots; i++)
             run_tile(g, &l, i, slot);
     }
 }

@@ -21,6 +21,9 @@ struct gemm_operand {
 /* c [rows, cols] = a [rows, inner] b [inner, cols] + bias [cols], or added to c. */
 struct gemm {
     int64_t rows, cols, inner;
+    /* 0, or a divisor of rows: every unit of so many rows is cut alike and apart from the others,
+     * so that its bits do not depend on how many units there are. */
+    int64_t unit;
     struct gemm_operand a, b;
     void *c;
     enum ckpt_dtype c_dtype;

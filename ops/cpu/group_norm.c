@@ -258,6 +258,8 @@ int cpu_group_norm(const struct ckpt_kernel_args *a)
 int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
 {
     struct task t = task_of(a, &a->in[0]);
+    t.s = group_norm_row_shape(&a->in[0].desc, a->attr);
+    t.cut = cut_of(&t.s);
     const float *partial = find_partials(&t);
     float *moments = a->out[0].data;
     for (int64_t i = 0; i < t.s.n * t.s.groups; i++) {
@@ -269,16 +271,24 @@ int cpu_group_norm_moments(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
+/* The rows of a part, from above to below, to group g of sample n. */
+static void join_rows(struct joined *all, const struct ckpt_view *part, int64_t n, int64_t g)
+{
+    const int64_t rows = part->desc.shape[1], groups = part->desc.shape[2];
+    for (int64_t row = n * rows; row < (n + 1) * rows; row++) {
+        const float *m = (const float *)part->data + (row * groups + g) * MOMENTS;
+        join(all, (double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES], (double)m[MOMENT_COUNT]);
+    }
+}
+
 int cpu_group_norm_join(const struct ckpt_kernel_args *a)
 {
     const struct group_norm_attr *attr = a->attr;
-    int64_t n = desc_numel(&a->out[0].desc) / 2;
-    for (int64_t i = 0; i < n; i++) {
+    int64_t n = a->out[0].desc.shape[0], groups = a->out[0].desc.shape[1];
+    for (int64_t i = 0; i < n * groups; i++) {
         struct joined all = {0, 0, 0};
-        for (int k = 0; k < a->n_in; k++) {
-            const float *m = (const float *)a->in[k].data + i * MOMENTS;
-            join(&all, (double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES], (double)m[MOMENT_COUNT]);
-        }
+        for (int k = 0; k < a->n_in; k++)
+            join_rows(&all, &a->in[k], i / groups, i % groups);
         store_stats((float *)a->out[0].data + 2 * i, &all, attr->eps);
     }
     return CKPT_OK;

@@ -204,8 +204,10 @@ static int find_plan(const struct ckpt_kernel_args *a,
     if (!worth_cudnn(c))
         return CKPT_OK;
     const struct cudnn_attention_spec spec = spec_of(c);
-    const struct cudnn_recipe recipe = {
-        describe, &spec, sizeof spec, {.workspace = CUDA_ATTENTION_CUDNN}};
+    const struct cudnn_recipe recipe = {.describe = describe,
+                                        .spec = &spec,
+                                        .spec_size = sizeof spec,
+                                        .limits = {.workspace = CUDA_ATTENTION_CUDNN}};
     int rc = cudnn_plan_get(a->device, a->stream, &recipe, plan);
     if (rc || !cudnn_plan_accepted(*plan))
         *plan = NULL;

@@ -1,22 +1,43 @@
 /*
  * Convolutions by cuDNN.  Every engine must give the same bits every time, and keep fp32 as it is.
- * What cuDNN refuses goes to conv_direct.cu.
+ * What cuDNN refuses goes to conv_direct.cu.  An invariant convolution (struct ckpt_conv_spec)
+ * takes the engine of one fixed picture size: the sum over taps and channels of a place then has
+ * one order, wherever the place is and whatever is computed beside it.
  */
 #include "cuda/conv_direct.h"
 #include "cuda/cudnn_conv.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 
+static struct cudnn_recipe recipe_of(const struct cudnn_conv_graph *k, int64_t workspace)
+{
+    return (struct cudnn_recipe){.describe = cudnn_conv_describe,
+                                 .spec = k,
+                                 .spec_size = sizeof *k,
+                                 .limits = {workspace, true, k->dtype == CKPT_F32}};
+}
+
+/* Whether any number of rows after an aligned address is aligned: for invariant convolutions an
+ * address must not choose. */
+static bool rows_are_aligned(const struct cudnn_conv_graph *k)
+{
+    int64_t size = ckpt_dtype_size((enum ckpt_dtype)k->dtype);
+    return k->s.in[2] * k->s.c * size % 16 == 0 && k->s.out[2] * k->s.k * size % 16 == 0;
+}
+
 /* The plan that cuDNN has for k, or NULL: also where an address is not aligned as it was told. */
 static int find_plan(const struct ckpt_kernel_args *a, const struct cudnn_conv_graph *k,
                      int64_t workspace, void *const *pointers, const struct cudnn_plan **plan)
 {
-    struct cudnn_recipe recipe = {.describe = cudnn_conv_describe,
-                                  .spec = k,
-                                  .spec_size = sizeof *k,
-                                  .limits = {workspace, true, true}};
-    recipe.limits.exact = k->dtype == CKPT_F32;
+    struct cudnn_conv_graph fixed = cudnn_conv_like(k);
+    struct cudnn_recipe recipe = recipe_of(k, workspace), like;
     *plan = NULL;
+    if (k->s.invariant) {
+        if (!rows_are_aligned(k))
+            return CKPT_OK;
+        like = recipe_of(&fixed, cuda_conv_workspace(&fixed.s, (enum ckpt_dtype)fixed.dtype));
+        recipe.like = &like;
+    }
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)pointers[i] % 16)
             return CKPT_OK;
@@ -34,18 +55,51 @@ static int run_plan(const struct ckpt_kernel_args *a, const struct cudnn_conv_gr
     return cudnn_plan_run(a->device, a->stream, plan, k->bias ? 4 : 3, uids, pointers, workspace);
 }
 
-int cuda_conv(const struct ckpt_kernel_args *a)
+/* Samples [first, first + s->n) of a call. */
+static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s, int64_t first)
 {
-    struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
-    struct conv_shape s = conv_shape_forward(in, a->attr);
-    struct cudnn_conv_graph k = cudnn_conv_graph(&s, in[0].dtype, CUDNN_CONV_Y);
-    void *const pointers[] = {a->in[0].data, a->in[1].data, a->out[0].data, a->in[2].data};
+    const enum ckpt_dtype dtype = a->in[0].desc.dtype;
+    const int64_t size = ckpt_dtype_size(dtype);
+    struct cudnn_conv_graph k = cudnn_conv_graph(s, dtype, CUDNN_CONV_Y);
+    char *x = (char *)a->in[0].data + first * conv_volume(s->in) * s->c * size;
+    char *y = (char *)a->out[0].data + first * conv_volume(s->out) * s->k * size;
+    void *const pointers[] = {x, a->in[1].data, y, a->in[2].data};
     const struct cudnn_plan *plan;
     k.bias = a->in[2].data != NULL;
     int rc = find_plan(a, &k, a->workspace_bytes, pointers, &plan);
-    if (rc)
-        return rc;
-    return plan ? run_plan(a, &k, plan, pointers, a->workspace) : cuda_conv_direct(a, &s);
+    if (rc || plan)
+        return rc ? rc : run_plan(a, &k, plan, pointers, a->workspace);
+    struct ckpt_view in[] = {a->in[0], a->in[1], a->in[2]}, out = a->out[0];
+    struct ckpt_kernel_args part = *a;
+    in[0].data = x;
+    out.data = y;
+    part.in = in;
+    part.out = &out;
+    return cuda_conv_direct(&part, s);
+}
+
+/* Samples that an engine which counts elements in 32 bits takes at once. */
+static int64_t samples_at_once(const struct conv_shape *s)
+{
+    int64_t each = max_i64(conv_volume(s->in) * s->c, conv_volume(s->out) * s->k);
+    int64_t most = max_i64(1, INT32_MAX / each), calls = (s->n + most - 1) / most;
+    return (s->n + calls - 1) / calls;
+}
+
+/* For an invariant convolution another engine is none, so where the one of all sizes does not reach
+ * it is called several times. */
+int cuda_conv(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
+    const struct conv_shape all = conv_shape_forward(in, a->attr);
+    struct conv_shape s = all;
+    int64_t at_once = all.invariant ? samples_at_once(&all) : all.n;
+    int rc = CKPT_OK;
+    for (int64_t first = 0; !rc && first < all.n; first += s.n) {
+        s.n = min_i64(at_once, all.n - first);
+        rc = convolve(a, &s, first);
+    }
+    return rc;
 }
 
 int cuda_conv_dx(const struct ckpt_kernel_args *a)

@@ -91,6 +91,10 @@ struct cudnn_recipe {
     const void *spec;
     size_t spec_size;
     struct cudnn_limits limits;
+    /* NULL, or the recipe whose engine and settings this one takes: calls that differ in sizes only
+     * then compute alike.  Where that engine does not take this graph, none does.  It must follow
+     * from the bytes of spec. */
+    const struct cudnn_recipe *like;
 };
 
 /*

@@ -1,19 +1,21 @@
 /*
  * From a described graph to a plan that runs: cuDNN's heuristics offer configurations of engines,
- * best first; the first that keeps the limits and compiles is taken.
+ * best first; the first that keeps the limits and compiles is taken.  A graph that is to compute
+ * like another takes the configuration that the other would have.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <cuda_runtime_api.h>
 #include "cuda/cudnn_descriptor.h"
 
-enum { OFFERS = 32, NOTES = 16 };
+enum { OFFERS = 32, NOTES = 16, KNOBS = CUDNN_KNOB_TYPE_COUNTS };
 
 struct cudnn_plan {
     struct descriptors d;      /* of the compiled plan; or why the graph was refused */
     struct descriptors offers; /* among them what it was compiled from */
     cudnnBackendDescriptor_t compiled;
     int64_t workspace;
+    bool settled; /* the configuration is given: no other may do instead */
 };
 
 /* The plan fails for the reason that something it is made from did. */
@@ -30,6 +32,7 @@ struct request {
     cudnnBackendDescriptor_t device; /* a device that is described, */
     cudnnHandle_t handle;            /* or the current one */
     const struct cudnn_limits *limits;
+    const struct request *like; /* what chooses the configuration, or NULL */
 };
 
 /* Later versions of cuDNN call the handle deprecated, but take it; earlier ones want it. */
@@ -129,12 +132,56 @@ static void limit_workspace(const struct request *r, struct cudnn_plan *plan,
     }
 }
 
+/* The engine of an offer, by its number, for the graph of r. */
+static cudnnBackendDescriptor_t same_engine(const struct request *r, struct descriptors *d,
+                                            cudnnBackendDescriptor_t offer)
+{
+    int64_t n = 0, index = 0;
+    cudnnBackendDescriptor_t from = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendDescriptor_t to = descriptor_make(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (d->rc)
+        return NULL;
+    if (!read_attribute(offer, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                        &from) ||
+        !read_attribute(from, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, &index))
+        descriptors_refuse(d, "an engine does not tell its number");
+    descriptor_set(d, to, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                   &r->graph);
+    descriptor_set(d, to, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    set_device(r, d, to, CUDNN_ATTR_ENGINE_DEVICEPROP);
+    descriptor_finish(d, to, "engine");
+    return to;
+}
+
+/* An offer that was made for another graph, with all its settings, for that of r. */
+static cudnnBackendDescriptor_t same_offer(const struct request *r, struct descriptors *d,
+                                           cudnnBackendDescriptor_t offer)
+{
+    cudnnBackendDescriptor_t knob[KNOBS];
+    int64_t n = 0;
+    cudnnBackendDescriptor_t engine = same_engine(r, d, offer);
+    for (int i = 0; i < KNOBS; i++)
+        knob[i] = descriptor_make(d, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (!d->rc && !read_attribute(offer, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, KNOBS, &n, knob))
+        descriptors_refuse(d, "an engine does not tell its settings");
+    descriptor_set(d, x, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+    if (n)
+        descriptor_set(d, x, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                       min_i64(n, KNOBS), knob);
+    descriptor_finish(d, x, "configuration");
+    return x;
+}
+
 /* Compiles an offer if it keeps the limits; else says why not. */
 static void compile(const struct request *r, cudnnBackendDescriptor_t offer,
                     struct cudnn_plan *plan)
 {
     struct descriptors *d = &plan->d;
     descriptors_free(d);
+    if (r->like)
+        offer = same_offer(r, d, offer);
     check_notes(r->limits, d, offer);
     limit_workspace(r, plan, offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
     cudnnBackendDescriptor_t x = descriptor_make(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -150,18 +197,25 @@ static void compile(const struct request *r, cudnnBackendDescriptor_t offer,
 /* Another offer may do where one is refused. */
 static bool undecided(const struct cudnn_plan *plan)
 {
-    return !plan->compiled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
+    return !plan->compiled && !plan->settled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
 }
 
-/* Compiles the first offer of a mode that can be. */
+/* Compiles the first offer of a mode that can be.  What computes like another takes the offer that
+ * the other would: that it compiles for this one, too, is no condition, or sizes would choose. */
 static void choose(const struct request *r, cudnnBackendHeurMode_t mode, struct cudnn_plan *plan)
 {
+    const struct request *chooser = r->like ? r->like : r;
     struct descriptors *d = &plan->offers;
     cudnnBackendDescriptor_t offer[OFFERS];
     descriptors_free(d);
-    int64_t n = ask(r, d, mode, offer);
-    for (int64_t i = 0; i < n && undecided(plan); i++)
-        compile(r, offer[i], plan);
+    int64_t n = ask(chooser, d, mode, offer), i = 0;
+    for (; i < n && undecided(plan); i++)
+        compile(chooser, offer[i], plan);
+    if (r->like && !undecided(plan)) {
+        plan->compiled = NULL;
+        compile(r, offer[i - 1], plan);
+        plan->settled = true;
+    }
     if (d->rc && !plan->d.rc)
         blame(plan, d);
     else if (n == 0)
@@ -179,33 +233,49 @@ static cudnnBackendDescriptor_t describe_device(struct descriptors *d, const cha
     return x;
 }
 
-static void make(struct cudnn_graph *g, struct request *r, const char *device,
-                 struct cudnn_plan *plan)
+/* A request for a recipe; g gets its graph. */
+static struct request request_of(struct cudnn_graph *g, const struct cudnn_recipe *recipe,
+                                 void *handle, const char *device)
 {
-    r->device = describe_device(&g->d, device);
-    r->graph = descriptor_make(&g->d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    descriptor_set(&g->d, r->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+    struct request r = {.handle = handle, .limits = &recipe->limits};
+    recipe->describe(g, recipe->spec);
+    r.device = describe_device(&g->d, device);
+    r.graph = descriptor_make(&g->d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    descriptor_set(&g->d, r.graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                    g->n_operations, g->operation);
-    set_handle(r, &g->d, r->graph, graph_handle);
-    descriptor_finish(&g->d, r->graph, "graph");
-    if (!g->d.rc)
-        choose(r, CUDNN_HEUR_MODE_A, plan);
-    if (!g->d.rc && undecided(plan))
-        choose(r, CUDNN_HEUR_MODE_FALLBACK, plan);
-    if (g->d.rc)
-        blame(plan, &g->d);
+    set_handle(&r, &g->d, r.graph, graph_handle);
+    descriptor_finish(&g->d, r.graph, "graph");
+    return r;
+}
+
+/* g: for the graph of the recipe, and of the one that it computes like. */
+static void make(struct cudnn_graph g[2], const struct cudnn_recipe *recipe, void *handle,
+                 const char *device, struct cudnn_plan *plan)
+{
+    struct request like, r = request_of(&g[0], recipe, handle, device);
+    if (recipe->like) {
+        like = request_of(&g[1], recipe->like, handle, device);
+        r.like = &like;
+    }
+    for (int i = 0; i < 2; i++)
+        if (g[i].d.rc) {
+            blame(plan, &g[i].d);
+            return;
+        }
+    choose(&r, CUDNN_HEUR_MODE_A, plan);
+    if (undecided(plan))
+        choose(&r, CUDNN_HEUR_MODE_FALLBACK, plan);
 }
 
 struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *handle,
                                    const char *device)
 {
-    struct request r = {.handle = handle, .limits = &recipe->limits};
     struct cudnn_plan *plan = calloc(1, sizeof *plan);
-    struct cudnn_graph *g = calloc(1, sizeof *g);
+    struct cudnn_graph *g = calloc(2, sizeof *g);
     if (plan && g) {
-        recipe->describe(g, recipe->spec);
-        make(g, &r, device, plan);
-        descriptors_free(&g->d);
+        make(g, recipe, handle, device, plan);
+        descriptors_free(&g[0].d);
+        descriptors_free(&g[1].d);
     }
     if (!plan || !g || plan->d.rc == CKPT_ENOMEM) {
         cudnn_plan_free(plan);

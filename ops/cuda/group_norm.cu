@@ -187,41 +187,69 @@ __global__ void __launch_bounds__(THREADS)
         store_stats(stats + 2 * blockIdx.x, m, eps);
 }
 
-__global__ void __launch_bounds__(THREADS)
-    keep_moments(const __grid_constant__ struct task t, const float *partial, float *moments)
+/* Joins b to a: Chan et al. 1983. */
+__device__ __forceinline__ void join_groups(struct group_moments &a, const struct group_moments &b)
 {
-    struct group_moments m = moments_of_group(t, partial);
-    if (threadIdx.x)
+    double total = a.count + b.count, away = b.mean - a.mean;
+    if (b.count <= 0)
         return;
-    float *to = moments + (int64_t)blockIdx.x * MOMENTS;
-    to[MOMENT_MEAN] = (float)m.mean;
-    to[MOMENT_SQUARES] = (float)m.squares;
-    to[MOMENT_COUNT] = (float)m.count;
+    a.squares += b.squares + away * away * a.count * b.count / total;
+    a.mean += away * b.count / total;
+    a.count = total;
 }
 
-/* The parts of a tensor: more than a concat takes there are not. */
+/* A thread joins the channels of one group in one row, in order. */
+__global__ void __launch_bounds__(THREADS)
+    keep_rows(const __grid_constant__ struct task t, const float *partial, float *moments)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= t.s.n * t.s.groups)
+        return;
+    const float *from = partial + i / t.s.groups * 2 * t.s.c + i % t.s.groups * t.s.width;
+    struct group_moments all = {0, 0, 0};
+    for (int64_t j = 0; j < t.s.width; j++)
+        join_groups(all, {(double)from[j], (double)from[t.s.c + j], (double)t.s.rows});
+    float *to = moments + i * MOMENTS;
+    to[MOMENT_MEAN] = (float)all.mean;
+    to[MOMENT_SQUARES] = (float)all.squares;
+    to[MOMENT_COUNT] = (float)all.count;
+}
+
+/* The parts of a tensor, and how many rows each has: more than a concat takes there are not. */
 struct parts {
     const float *at[CKPT_MAX_PARTS];
+    int32_t rows[CKPT_MAX_PARTS];
     int n;
 };
 
-/* A thread joins the parts of one group, in order: Chan et al. 1983. */
+/*
+ * A warp joins the rows of one group.  A lane takes every 32nd row, counted from the first part on,
+ * then the lanes are joined pairwise: whatever the cut into parts, the order is the same.
+ */
 __global__ void __launch_bounds__(THREADS)
-    join_parts(const __grid_constant__ struct parts p, int64_t groups, float eps, float *stats)
+    join_parts(const __grid_constant__ struct parts p, int64_t n, int64_t groups, float eps,
+               float *stats)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
+    int lane = threadIdx.x % 32, row = lane; /* row: of the part */
     struct group_moments all = {0, 0, 0};
-    if (i >= groups)
+    if (i >= n * groups)
         return;
     for (int k = 0; k < p.n; k++) {
-        const float *m = p.at[k] + i * MOMENTS;
-        double count = (double)m[MOMENT_COUNT], total = all.count + count;
-        double away = (double)m[MOMENT_MEAN] - all.mean;
-        all.squares += (double)m[MOMENT_SQUARES] + away * away * all.count * count / total;
-        all.mean += away * count / total;
-        all.count = total;
+        for (; row < p.rows[k]; row += 32) {
+            const float *m =
+                p.at[k] + ((i / groups * p.rows[k] + row) * groups + i % groups) * MOMENTS;
+            join_groups(all, {(double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES],
+                              (double)m[MOMENT_COUNT]});
+        }
+        row -= p.rows[k];
     }
-    store_stats(stats + 2 * i, all, eps);
+    for (int half = 16; half; half /= 2)
+        join_groups(all, {__shfl_down_sync(~0u, all.mean, half),
+                          __shfl_down_sync(~0u, all.squares, half),
+                          __shfl_down_sync(~0u, all.count, half)});
+    if (lane == 0)
+        store_stats(stats + 2 * i, all, eps);
 }
 
 /* ---- the map ------------------------------------------------------------------------------- */
@@ -497,10 +525,12 @@ template <typename T, int V> int find_parts(const struct ckpt_kernel_args *a)
 {
     struct task t = task_of(a, &a->in[0], V);
     float *partial = (float *)a->workspace;
+    t.s = group_norm_row_shape(&a->in[0].desc, (const struct group_norm_attr *)a->attr);
+    t.k = group_norm_row_cut(&t.s, V);
     find_moments<T, V>
         <<<blocks_of(t), THREADS, 0, stream_of(a)>>>(t, (const T *)a->in[0].data, partial);
-    keep_moments<<<(unsigned)(t.s.n * t.s.groups), THREADS, 0, stream_of(a)>>>(
-        t, partial, (float *)a->out[0].data);
+    unsigned blocks = (unsigned)((t.s.n * t.s.groups + THREADS - 1) / THREADS);
+    keep_rows<<<blocks, THREADS, 0, stream_of(a)>>>(t, partial, (float *)a->out[0].data);
     return launched();
 }
 
@@ -571,12 +601,15 @@ int cuda_group_norm_moments(const struct ckpt_kernel_args *a)
 int cuda_group_norm_join(const struct ckpt_kernel_args *a)
 {
     const struct group_norm_attr *attr = (const struct group_norm_attr *)a->attr;
-    int64_t groups = desc_numel(&a->out[0].desc) / 2;
+    int64_t n = a->out[0].desc.shape[0], groups = a->out[0].desc.shape[1];
     struct parts p = {};
-    for (p.n = 0; p.n < a->n_in; p.n++)
+    for (p.n = 0; p.n < a->n_in; p.n++) {
         p.at[p.n] = (const float *)a->in[p.n].data;
-    join_parts<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, stream_of(a)>>>(
-        p, groups, attr->eps, (float *)a->out[0].data);
+        p.rows[p.n] = (int32_t)a->in[p.n].desc.shape[1];
+    }
+    unsigned blocks = (unsigned)((n * groups * 32 + THREADS - 1) / THREADS);
+    join_parts<<<blocks, THREADS, 0, stream_of(a)>>>(p, n, groups, attr->eps,
+                                                     (float *)a->out[0].data);
     return launched();
 }
 

@@ -156,6 +156,20 @@ static inline struct group_norm_cut group_norm_cut(const struct group_norm_shape
     return k;
 }
 
+/* For moments of rows: a row is one chunk, however many there are. */
+static inline struct group_norm_cut group_norm_row_cut(const struct group_norm_shape *s, int vector)
+{
+    struct group_norm_cut k = group_norm_cut(s, vector);
+    k.chunk_rows = round_up(s->rows, k.at_once * GROUP_NORM_STEP);
+    k.chunks = 1;
+    return k;
+}
+
+static inline int64_t cuda_group_norm_rows_workspace(const struct group_norm_shape *s)
+{
+    return s->n * 2 * s->c * (int64_t)sizeof(float);
+}
+
 /* Two numbers per sample, chunk and channel; backward also their sums, double, per sample and
  * channel, and two numbers per sample and group.  For vectors of 16 bytes or none. */
 static inline int64_t cuda_group_norm_workspace(const struct group_norm_shape *s,

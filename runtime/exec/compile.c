@@ -36,6 +36,7 @@ struct choice {
     int64_t micro; /* CKPT_AUTO until it is known */
     enum ranks_over over;
     double seconds;
+    int64_t sizes; /* of micro-steps that there were to choose from */
 };
 
 /* Whether a plan may fit and be faster than the fastest so far; seen without making one, which
@@ -80,6 +81,7 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct
                 (given != CKPT_AUTO && size != given))
                 continue;
             *last = size;
+            k->sizes += way == 0;
             rc = consider(p, k, opt, over, way, size);
         }
     }
@@ -98,6 +100,7 @@ static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_ad
     k->seconds = INFINITY;
     for (int over = 0; over < OVER_COUNT && !rc; over++)
         if (ranks_may_share(p->c, (enum ranks_over)over)) {
+            k->sizes = 0;
             last_over = (enum ranks_over)over;
             rc = consider_sizes(p, k, opt, last_over, given, &last);
         }
@@ -107,6 +110,16 @@ static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_ad
         k->micro = last;
     }
     return rc;
+}
+
+/* Whether what was chosen among differs in the order of sums.  Ways to share do not. */
+static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
+{
+    bool same = !p->trains;
+
+    for (int way = 0; way < k->n; way++)
+        same &= k->ways[way].same_bits;
+    return k->sizes > 1 || (k->n > 1 && !same);
 }
 
 /* What ranks share over may be chosen with the first program; others are compiled for it. */
@@ -132,6 +145,7 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
             rc = ranks_share(p->c, k->over);
     }
     ranks_settle(p->c);
+    p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
         rc = program_draft(p, &k->ways[k->way], opt, k->micro);
     if (!rc)
@@ -210,8 +224,8 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
 int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_adamw *optimizer,
                  int64_t batch, ckpt_program **out)
 {
-    return ckpt_compile_fastest(c, 1, &(struct ckpt_way){record, user}, optimizer, batch, out,
-                                NULL);
+    return ckpt_compile_fastest(c, 1, &(struct ckpt_way){.record = record, .user = user}, optimizer,
+                                batch, out, NULL);
 }
 
 static void unlink_program(struct ckpt_program *p)

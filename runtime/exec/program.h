@@ -100,6 +100,7 @@ struct ckpt_program {
     bool told;                /* of a rank that is not the first: by which, whatever the rank */
     float lr;
     bool trains;
+    bool choice_changes_bits; /* see struct ckpt_program_info */
     struct program_ranks ranks;
     double grad_norm;
     int32_t loss, norm, wish; /* fetches, or -1 */

@@ -13,7 +13,8 @@ static const struct ckpt_option library_table[] = {
     {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
      "where to compute: auto (a GPU if there is one), cpu or cuda"},
     {"micro-batch", CKPT_OPT_COUNT, FIELD(micro_batch), "N",
-     "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits"},
+     "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits (the "
+     "last bits of the numbers then depend on the budget)"},
     {"seed", CKPT_OPT_INT, FIELD(seed), "N", "seed of initial values and of random ops"},
     {"threads", CKPT_OPT_INT, FIELD(threads), "N",
      "kernel threads of the CPU device; 0 is one per core"},

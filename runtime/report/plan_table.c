@@ -45,6 +45,7 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .nvme_bytes = plan->nvme_bytes,
         .ops = p->graph->n_ops,
         .recomputed_ops = s.recomputed_ops,
+        .choice_changes_bits = p->choice_changes_bits,
     };
 }
 
@@ -129,6 +130,11 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     const struct plan *plan = p->plan;
     fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops, (long long)i.batch,
             (long long)i.n_micro, i.n_micro == 1 ? "" : "s", (long long)i.micro_batch);
+    if (i.choice_changes_bits)
+        fputs(
+            "  chosen by this plan, so the last bits of the numbers depend on the budget: how the "
+            "step is cut\n",
+            f);
     struct device *d = p->c->device;
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,

@@ -1,4 +1,5 @@
-/* One step recorded in several ways: the fastest that fits is taken, and all give the same. */
+/* One step recorded in several ways: the fastest that fits is taken, and whether that changes bits
+ * is said. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 #include "ckpt.h"
 #include "ckpt_ways.h"
+#include "context.h"
 
 enum { ROWS = 64, WIDTH = 16, HIDDEN = 256 };
 
@@ -61,7 +63,9 @@ static struct outcome run(int64_t vram, int first, int last)
 {
     struct model m = open_model(vram);
     struct way user[] = {{&m, 1}, {&m, 4}, {&m, 8}};
-    struct ckpt_way ways[] = {{record, &user[0]}, {record, &user[1]}, {record, &user[2]}};
+    struct ckpt_way ways[] = {{.record = record, .user = &user[0]},
+                              {.record = record, .user = &user[1]},
+                              {.record = record, .user = &user[2]}};
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct outcome o = {.way = -1};
     ckpt_program *p;
@@ -90,6 +94,8 @@ static void test_choice(void **state)
     assert_int_equal(whole.rc, 0);
     assert_int_equal(whole.way, 0); /* fewer calls of ops are faster */
     assert_true(low < high);
+    assert_true(whole.info.choice_changes_bits);
+    assert_false(eighths.info.choice_changes_bits);
     struct outcome tight = run(low, 0, 2), refused = run(low - 1, 0, 2);
     assert_int_equal(tight.rc, 0);
     assert_int_equal(tight.way, 2);
@@ -106,6 +112,39 @@ static void test_choice(void **state)
     struct outcome enough = run(high, 0, 2);
     assert_int_equal(enough.rc, 0);
     assert_true(enough.info.step_seconds <= run(high, 0, 0).info.step_seconds);
+}
+
+/* Compiles two ways of the same bits or not, and tells whether the plan says that they may differ.
+ */
+static bool says(bool trains, bool first, bool second, int64_t micro)
+{
+    struct model m = open_model(0);
+    struct way user[] = {{&m, 1}, {&m, 4}};
+    struct ckpt_way ways[] = {{record, &user[0], first}, {record, &user[1], second}};
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct ckpt_program_info info;
+    char table[4096] = "";
+    ckpt_program *p;
+
+    m.c->options.micro_batch = micro;
+    assert_int_equal(ckpt_compile_fastest(m.c, 2, ways, trains ? &adamw : NULL, 2, &p, NULL), 0);
+    ckpt_program_info(p, &info);
+    FILE *f = fmemopen(table, sizeof table, "w");
+    assert_non_null(f);
+    ckpt_plan_print(p, f);
+    fclose(f);
+    assert_int_equal(strstr(table, "depend on the budget") != NULL, info.choice_changes_bits);
+    ckpt_close(m.c);
+    return info.choice_changes_bits;
+}
+
+static void test_bits_are_told(void **state)
+{
+    (void)state;
+    assert_true(says(true, true, true, 0)); /* sums of gradients have another order */
+    assert_true(says(false, true, false, 0));
+    assert_false(says(false, true, true, 0));
+    assert_true(says(false, true, true, CKPT_AUTO)); /* 1 or 2 samples at a time */
 }
 
 static void test_arguments(void **state)
@@ -125,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_bits_are_told),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,15 +66,29 @@ static struct cudnn_attention_spec packed(int64_t outer, int64_t inner, int64_t 
 
 static void check_attention(const char *name, struct cudnn_attention_spec s, bool expected)
 {
-    const struct cudnn_limits limits = {.workspace = CUDA_ATTENTION_CUDNN};
+    struct cudnn_recipe recipe = {.describe = cudnn_attention_forward,
+                                  .spec = &s,
+                                  .spec_size = sizeof s,
+                                  .limits = {.workspace = CUDA_ATTENTION_CUDNN}};
     char what[80];
     snprintf(what, sizeof what, "%s, forward", name);
-    check(what, &(struct cudnn_recipe){cudnn_attention_forward, &s, sizeof s, limits}, expected);
+    check(what, &recipe, expected);
+    recipe.describe = cudnn_attention_backward;
     snprintf(what, sizeof what, "%s, backward", name);
-    check(what, &(struct cudnn_recipe){cudnn_attention_backward, &s, sizeof s, limits}, expected);
+    check(what, &recipe, expected);
 }
 
 /* ---- convolutions of a video autoencoder ---------------------------------------------------- */
+
+static struct cudnn_recipe conv_recipe(const struct cudnn_conv_graph *k, enum ckpt_dtype dtype)
+{
+    return (struct cudnn_recipe){.describe = cudnn_conv_describe,
+                                 .spec = k,
+                                 .spec_size = sizeof *k,
+                                 .limits = {.workspace = cuda_conv_workspace(&k->s, dtype),
+                                            .deterministic = true,
+                                            .exact = dtype == CKPT_F32}};
+}
 
 /* All three products, with a bias where there can be one; bf16 weights are gradients in front of
  * the workspace. */
@@ -84,15 +98,35 @@ static void check_conv(const char *name, enum ckpt_dtype dtype, const struct con
     for (int kind = CUDNN_CONV_Y; kind <= CUDNN_CONV_DW; kind++) {
         char what[80];
         struct cudnn_conv_graph k = cudnn_conv_graph(s, dtype, (enum cudnn_conv_kind)kind);
-        struct cudnn_limits limits = {.workspace = cuda_conv_workspace(s, dtype),
-                                      .deterministic = true,
-                                      .exact = dtype == CKPT_F32};
+        struct cudnn_recipe recipe = conv_recipe(&k, dtype);
         k.bias = kind == CUDNN_CONV_Y;
         k.add = kind == CUDNN_CONV_DW && dtype == CKPT_F32;
         snprintf(what, sizeof what, "%s, %s, %s", name, dtype == CKPT_F32 ? "fp32" : "bf16",
                  kinds[kind]);
-        check(what, &(struct cudnn_recipe){cudnn_conv_describe, &k, sizeof k, limits}, true);
+        check(what, &recipe, true);
     }
+}
+
+/* Bands and parts of one picture take the engine of another size: it must take them all. */
+static void check_invariant(const char *name, struct conv_shape s)
+{
+    static const int64_t samples[] = {1, 4, 17}, rows[] = {3, 8, 33, 90, 720};
+    s.invariant = 1;
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
+            char what[80];
+            s.n = samples[i];
+            s.out[1] = rows[j];
+            s.in[1] = (rows[j] - 1) * s.stride[1] + s.kernel[1] - s.before[1] - s.after[1];
+            struct cudnn_conv_graph k = cudnn_conv_graph(&s, CKPT_BF16, CUDNN_CONV_Y), fixed;
+            k.bias = 1;
+            fixed = cudnn_conv_like(&k);
+            struct cudnn_recipe like = conv_recipe(&fixed, CKPT_BF16);
+            struct cudnn_recipe recipe = conv_recipe(&k, CKPT_BF16);
+            recipe.like = &like;
+            snprintf(what, sizeof what, "%s, %d x %d rows", name, (int)s.n, (int)s.out[1]);
+            check(what, &recipe, true);
+        }
 }
 
 /* A square or a cube of kernel taps over [frames, side, side]; out is what a shape rule finds. */
@@ -132,6 +166,12 @@ static void check_convs(void)
     check_conv("4 channels out", CKPT_BF16, &last);
     check_conv("pointwise", CKPT_BF16, &pointwise);
     check_conv("pointwise", CKPT_F32, &pointwise);
+    struct conv_shape picture = square(17, 1, 256, 128, 256, 3);
+    struct conv_shape colours = square(17, 1, 256, 128, 3, 3);
+    halved.after[1] = halved.after[2] = 1;
+    check_invariant("picture", picture);
+    check_invariant("halved, invariant", halved);
+    check_invariant("3 channels out", colours);
 }
 
 /* ---- limits and mistakes ------------------------------------------------------------------- */
@@ -144,11 +184,14 @@ static void describe_nothing(struct cudnn_graph *g, const void *spec)
 
 static void check_refusals(void)
 {
-    const struct cudnn_limits none = {.workspace = 16};
     struct cudnn_attention_spec s = packed(2, 200, 4, 64, false);
-    check("no workspace", &(struct cudnn_recipe){cudnn_attention_backward, &s, sizeof s, none},
-          false);
-    check("operands absent", &(struct cudnn_recipe){describe_nothing, &s, sizeof s, none}, false);
+    struct cudnn_recipe recipe = {.describe = cudnn_attention_backward,
+                                  .spec = &s,
+                                  .spec_size = sizeof s,
+                                  .limits = {.workspace = 16}};
+    check("no workspace", &recipe, false);
+    recipe.describe = describe_nothing;
+    check("operands absent", &recipe, false);
 }
 
 /* The driver, or the stub that the toolkit has for linking; cuDNN finds what is loaded by name. */

@@ -225,7 +225,7 @@ static int run_codebook(bool committed)
 static ckpt_tensor record_refused(ckpt_tape *t, int64_t micro_batch, void *user)
 {
     (void)micro_batch;
-    return ckpt_mean(t, ckpt_group_norm_moments(t, *(ckpt_tensor *)user, 1), 7);
+    return ckpt_mean(t, ckpt_group_norm_moments(t, *(ckpt_tensor *)user, 1), 15);
 }
 
 /* Group norm in parts says that it has no gradient, rather than leaving one out. */
@@ -236,7 +236,7 @@ static int check_refusal(void)
     ckpt_program *p = NULL;
     if (ckpt_open(&c, NULL))
         return 1;
-    ckpt_tensor x = ckpt_param(c, "x", CKPT_F32, 2, (int64_t[]){2, 3}, CKPT_ONES, true);
+    ckpt_tensor x = ckpt_param(c, "x", CKPT_F32, 3, (int64_t[]){2, 1, 3}, CKPT_ONES, true);
     int e = ckpt_compile(c, record_refused, &x, &adamw, 1, &p);
     bool ok = e == CKPT_EINVAL && strstr(ckpt_error(c), "no gradient");
     printf("%-4s group norm in parts is not trained through\n", ok ? "ok" : "FAIL");
