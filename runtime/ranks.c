@@ -39,8 +39,9 @@ static int imagine(ckpt *c, const char *where)
 
 int ranks_open(ckpt *c)
 {
-    const char *where = c->options.ranks, *token = getenv("SLURM_JOB_ID");
-    struct comm_meeting m = {.where = where, .token = token};
+    const char *where = c->options.ranks;
+    struct comm_rendezvous m = {
+        .where = where, .job = getenv("SLURM_JOB_ID"), .token = getenv("CKPT_JOB_TOKEN")};
     struct comm *comm = NULL;
     double deadline = c->options.comm_deadline > 0 ? c->options.comm_deadline : COMM_DEADLINE;
     int rc = 0;

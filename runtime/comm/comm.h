@@ -100,16 +100,19 @@ int comm_open_threads(struct comm **ranks, int size, double deadline);
 int comm_open_mpi(struct comm **c, double deadline);
 
 /*
- * Processes that meet by themselves: "tcp:HOST:PORT", where rank 0 listens, or "file:PATH" on a
- * disk that all see, where rank 0 writes its address.  Only ranks of the same job token meet; a
- * world of another size or a library of another version is an error that all are told.
+ * Processes that meet by themselves: "tcp:HOST:PORT", where rank 0 listens and nowhere else, or
+ * "file:PATH" on a disk that all see, where rank 0 writes its address and a secret.  Ranks that
+ * have a secret prove it to each other; it does not travel.  What connects and is no rank of the
+ * job is sent away and counted.  Ranks of another size of job or another version of the library are
+ * an error that all are told.
  */
-struct comm_meeting {
+struct comm_rendezvous {
     const char *where;
-    const char *token; /* of this job, up to 63 bytes; NULL: "" */
+    const char *job;   /* its name, up to 63 bytes, so that jobs are told apart; NULL: "" */
+    const char *token; /* its secret, JOB_TOKEN_LEAST bytes or more; NULL: that of the file */
     int rank, size;
 };
-int comm_open_tcp(struct comm **c, const struct comm_meeting *m, double deadline);
+int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline);
 
 /*
  * A communicator of n >= 2 of the ranks of c, this one among them, in rising order; there they have

@@ -6,9 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "comm/linked.h"
-#include "comm/meeting.h"
+#include "comm/rendezvous.h"
+#include "comm/socket.h"
 
-/* Above the length of a message: a sentence of a rank that gives up. */
+/* In the place of a length: a sentence of a rank that gives up. */
 #define SHOUT (INT64_C(1) << 62)
 
 struct peer {
@@ -99,12 +100,12 @@ static char *landing(struct tcp_link *t, int rank, int64_t *left)
         *left = -at;
         return (char *)&peer->prefix + peer->received;
     }
-    if (peer->prefix & SHOUT) {
+    if (peer->prefix == SHOUT) {
         *left = LINK_SENTENCE - at;
         return peer->sentence + at;
     }
     struct link_part *part = first_part(t, rank, false);
-    if (part && (peer->prefix < 0 || peer->prefix > part->room))
+    if (peer->prefix <= 0 || (part && peer->prefix > part->room))
         lose(t, rank, "it sent what is no message");
     if (!part || t->link.lost >= 0)
         return NULL;
@@ -112,18 +113,18 @@ static char *landing(struct tcp_link *t, int rank, int64_t *left)
     return (char *)part->in + at;
 }
 
+/* None is empty: what says so is refused where its first byte would belong. */
 static bool message_is_whole(const struct peer *peer)
 {
-    int64_t head = (int64_t)sizeof peer->prefix;
-    int64_t bytes = peer->prefix & SHOUT ? LINK_SENTENCE : peer->prefix;
-    return peer->received >= head && peer->received == head + bytes;
+    int64_t bytes = peer->prefix == SHOUT ? LINK_SENTENCE : peer->prefix;
+    return bytes > 0 && peer->received - (int64_t)sizeof peer->prefix == bytes;
 }
 
 static void finish_message(struct tcp_link *t, int rank)
 {
     struct peer *peer = &t->peers[rank];
     peer->received = 0;
-    if (peer->prefix & SHOUT) {
+    if (peer->prefix == SHOUT) {
         peer->sentence[LINK_SENTENCE - 1] = '\0';
         if (!*t->link.heard)
             memcpy(t->link.heard, peer->sentence, sizeof t->link.heard);
@@ -243,7 +244,7 @@ static const struct link_ops tcp_ops = {.start = tcp_start,
                                         .shout = tcp_shout,
                                         .close = tcp_close};
 
-int comm_open_tcp(struct comm **c, const struct comm_meeting *m, double deadline)
+int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline)
 {
     struct tcp_link *t = calloc(1, sizeof *t);
     size_t n = (size_t)max_i64(1, m->size);
@@ -252,10 +253,9 @@ int comm_open_tcp(struct comm **c, const struct comm_meeting *m, double deadline
         t->link = (struct link){.ops = &tcp_ops, .rank = m->rank, .size = m->size, .lost = -1};
         t->peers = calloc(n, sizeof *t->peers);
         t->polled = calloc(n, sizeof *t->polled);
-        snprintf(t->link.how, sizeof t->link.how, "sockets, met at %.90s", m->where);
     }
     int rc = t && fds && t->peers && t->polled
-                 ? meeting_hold(m, deadline > 0 ? deadline : COMM_DEADLINE, fds)
+                 ? rendezvous_hold(m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
                  : error_set(CKPT_ENOMEM, "no memory for %d ranks", m->size);
     if (rc) {
         free(fds);

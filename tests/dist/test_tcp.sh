@@ -12,8 +12,16 @@ for n in 1 2 3 4; do
     check_digest $n
 done
 # what an ended job left behind is not this job
-echo "ckpt somewhere 9 [another job]" >"$errors.meet"
+printf 'libckpt rendezvous 1\naddress 127.0.0.1 9\njob another\nsecret none\n' >"$errors.meet"
+chmod 600 "$errors.meet"
 check_digest 2
+# with a token of the user, where this libckpt can prove one
+if grep -q '^#define HAVE_SODIUM 1' config.h; then
+    CKPT_JOB_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
+    export CKPT_JOB_TOKEN
+    check_digest 3
+    unset CKPT_JOB_TOKEN
+fi
 here='of step 13'
 check_fault drop 3 "a message of rank 1 to rank 0 in .*$here.* was lost"
 check_fault damage 3 "what rank 1 sent to rank 0 in .*$here arrived damaged"

@@ -1,0 +1,666 @@
+/*
+ * Ranks that find each other over sockets: where they listen, who may join, and what strangers can
+ * do to them.  Ranks are threads here; strangers connect to the same ports.
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "comm/hello.h"
+#include "comm/linked.h"
+#include "comm/rendezvous.h"
+#include "comm/rendezvous_file.h"
+
+enum { MOST = 3, STRANGERS = 24 };
+
+static const char right[] = "a token of sixteen bytes or more", other[] = "another such token";
+static char directory[] = "test_rendezvous.tmp-XXXXXX";
+
+struct rank {
+    struct comm_rendezvous m;
+    struct comm *comm;
+    double deadline;
+    int rc;
+    char said[CKPT_MESSAGE], how[RENDEZVOUS_HOW];
+    pthread_t id;
+};
+
+static void *rank_main(void *arg)
+{
+    struct rank *r = arg;
+    r->rc = comm_open_tcp(&r->comm, &r->m, r->deadline);
+    if (r->rc) {
+        snprintf(r->said, sizeof r->said, "%s", error_get());
+        return NULL;
+    }
+    snprintf(r->how, sizeof r->how, "%s", r->comm->how);
+    r->rc = comm_barrier(r->comm, "the test");
+    snprintf(r->said, sizeof r->said, "%s", r->comm->reason);
+    comm_close(r->comm);
+    return NULL;
+}
+
+static void start(struct rank *r, const char *where, const char *token, int rank, int size,
+                  double deadline)
+{
+    *r = (struct rank){.m = {where, "test", token, rank, size}, .deadline = deadline};
+    assert_int_equal(pthread_create(&r->id, NULL, rank_main, r), 0);
+}
+
+static void join(struct rank *r)
+{
+    assert_int_equal(pthread_join(r->id, NULL), 0);
+}
+
+static void join_all_well(struct rank *ranks, int n)
+{
+    for (int r = 0; r < n; r++)
+        join(&ranks[r]);
+    for (int r = 0; r < n; r++) {
+        assert_string_equal(ranks[r].said, "");
+        assert_int_equal(ranks[r].rc, 0);
+    }
+}
+
+static void assert_says(const struct rank *r, const char *words)
+{
+    assert_int_equal(r->rc, CKPT_ECOMM);
+    if (!strstr(r->said, words))
+        fail_msg("rank %d says \"%s\", without \"%s\"", r->m.rank, r->said, words);
+}
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    const char *why;
+    int fd, port = 0;
+    assert_int_equal(socket_listen("127.0.0.1", &port, &fd, 1, &why), 1);
+    close(fd);
+    return port;
+}
+
+static int where_free(char where[64])
+{
+    int port = free_port();
+    snprintf(where, 64, "tcp:127.0.0.1:%d", port);
+    return port;
+}
+
+static void needs_secrets(void)
+{
+    if (!job_key_possible())
+        skip();
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void check_job(const char *where, const char *token, int size)
+{
+    struct rank ranks[MOST];
+    for (int r = size - 1; r >= 0; r--)
+        start(&ranks[r], where, token, r, size, 30);
+    join_all_well(ranks, size);
+    bool proven = token || (!strncmp(where, "file:", 5) && job_key_possible());
+    assert_non_null(strstr(ranks[0].how, proven ? "authenticated" : "no job token"));
+}
+
+static void test_jobs(void **state)
+{
+    char where[64];
+    const char *tokens[] = {NULL, right};
+    (void)state;
+    for (int t = 0; t < (job_key_possible() ? 2 : 1); t++)
+        for (int size = 1; size <= MOST; size++) {
+            where_free(where);
+            check_job(where, tokens[t], size);
+            snprintf(where, sizeof where, "tcp:0.0.0.0:%d", free_port());
+            check_job(where, tokens[t], size);
+            snprintf(where, sizeof where, "tcp:localhost:%d", free_port());
+            check_job(where, tokens[t], size);
+            snprintf(where, sizeof where, "file:%s/meet", directory);
+            check_job(where, tokens[t], size);
+        }
+}
+
+static void test_ipv6(void **state)
+{
+    char where[64];
+    const char *why;
+    int port = 0, fd;
+    (void)state;
+    if (socket_listen("::1", &port, &fd, 1, &why) != 1)
+        skip();
+    close(fd);
+    snprintf(where, sizeof where, "tcp:[::1]:%d", port);
+    check_job(where, NULL, 3);
+    snprintf(where, sizeof where, "tcp:[::]:%d", port);
+    check_job(where, NULL, 2);
+}
+
+static void test_wrong_words(void **state)
+{
+    static const char *const wrong[] = {
+        "tcp:",         "tcp:host",  "tcp:host:",   "tcp::12",    "tcp:host:0",
+        "tcp:h:65536",  "tcp:h:12x", "tcp:h:+12",   "tcp:::1:12", "tcp:[]:12",
+        "tcp:h:999999", "file:",     "udp:host:12", "x",          ""};
+    static char how[RENDEZVOUS_HOW];
+    int fds[2];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct comm_rendezvous m = {.where = wrong[i], .rank = 1, .size = 2};
+        int rc = rendezvous_hold(&m, 1, fds, how);
+        if (rc != CKPT_EINVAL)
+            fail_msg("\"%s\": %d, %s", wrong[i], rc, error_get());
+    }
+    struct comm_rendezvous m = {.where = "tcp:localhost:12", .token = "short", .size = 2};
+    assert_int_equal(rendezvous_hold(&m, 1, fds, how), CKPT_EINVAL);
+    m.token = "";
+    assert_int_equal(rendezvous_hold(&m, 1, fds, how), CKPT_EINVAL);
+    m = (struct comm_rendezvous){.where = "tcp:localhost:12", .job = "two words", .size = 2};
+    assert_int_equal(rendezvous_hold(&m, 1, fds, how), CKPT_EINVAL);
+}
+
+/* ---- where they listen ----------------------------------------------------------------------- */
+
+/* Is this socket one of this process? */
+static bool is_ours(unsigned long inode)
+{
+    char wanted[64], path[300], link[64];
+    bool found = false;
+    DIR *d = opendir("/proc/self/fd");
+    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d)) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+        ssize_t n = readlink(path, link, sizeof link - 1);
+        link[n > 0 ? n : 0] = '\0';
+        found = !strcmp(link, wanted);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* Counts the listening sockets of this process; `elsewhere` those not at 127.0.0.1. */
+static int count_listeners(const char *table, int *elsewhere)
+{
+    char line[512], address[64];
+    unsigned port, socket_state;
+    unsigned long inode;
+    int n = 0;
+    FILE *f = fopen(table, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, " %*d: %63[0-9A-F]:%x %*s %x %*s %*s %*s %*d %*d %lu", address, &port,
+                   &socket_state, &inode) == 4 &&
+            socket_state == 0x0a && is_ours(inode)) {
+            n++;
+            *elsewhere +=
+                strtoul(address, NULL, 16) != htonl(INADDR_LOOPBACK) || strlen(address) != 8;
+        }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static void check_listeners(int expected)
+{
+    int n = 0, elsewhere = 0;
+    for (double until = clock_seconds() + 20; n < expected && clock_seconds() < until;) {
+        usleep(10000);
+        n = count_listeners("/proc/net/tcp", &elsewhere);
+    }
+    n += count_listeners("/proc/net/tcp6", &elsewhere);
+    assert_int_equal(n, expected);
+    assert_int_equal(elsewhere, 0);
+}
+
+/* Ranks 0 and 1 wait for rank 2, each with its port open. */
+static void test_listens_where_it_was_told(void **state)
+{
+    struct rank ranks[3];
+    char where[64];
+    (void)state;
+    if (access("/proc/net/tcp", R_OK))
+        skip();
+    where_free(where);
+    start(&ranks[0], where, NULL, 0, 3, 30);
+    start(&ranks[1], where, NULL, 1, 3, 30);
+    check_listeners(2);
+    start(&ranks[2], where, NULL, 2, 3, 30);
+    join_all_well(ranks, 3);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------- */
+
+static int connect_port(int port)
+{
+    const char *why;
+    for (double until = clock_seconds() + 20; clock_seconds() < until; usleep(5000)) {
+        int fd = socket_connect("127.0.0.1", port, true, until, &why);
+        if (fd >= 0)
+            return fd;
+    }
+    fail_msg("nobody listens at port %d", port);
+    return -1;
+}
+
+static void read_challenge(int fd, struct challenge *c)
+{
+    char bytes[sizeof *c];
+    assert_true(socket_read(fd, bytes, sizeof bytes, clock_seconds() + 20));
+    assert_null(challenge_read(bytes, sizeof bytes, c));
+}
+
+static struct hello hello_of(int rank, int to, int size, bool secured)
+{
+    struct hello h = {.magic = HELLO_MAGIC,
+                      .secured = secured,
+                      .pid = 1,
+                      .rank = rank,
+                      .to = to,
+                      .size = size,
+                      .port = 9,
+                      .job = "test"};
+    snprintf(h.version, sizeof h.version, "%s", ckpt_version());
+    return h;
+}
+
+static bool was_closed(int fd)
+{
+    char byte;
+    double until = clock_seconds() + 20;
+    while (socket_read(fd, &byte, 1, until))
+        ;
+    return clock_seconds() < until;
+}
+
+/* Everything that somebody who has no token can send to a port. */
+static int send_strange(int port, int fds[STRANGERS])
+{
+    static char garbage[4096];
+    int n = 0;
+    struct challenge c;
+    struct hello h = hello_of(1, 0, 3, true);
+    memset(garbage, 'x', sizeof garbage);
+    for (int i = 0; i < 8; i++) { /* a byte, then silence */
+        fds[n] = connect_port(port);
+        assert_true(socket_write(fds[n++], "x", 1, clock_seconds() + 5));
+    }
+    for (int i = 0; i < 8; i++) /* silence */
+        fds[n++] = connect_port(port);
+    for (int i = 0; i < 4; i++) /* a scanner */
+        close(connect_port(port));
+    fds[n] = connect_port(port);
+    assert_true(socket_write(fds[n++], garbage, sizeof garbage, clock_seconds() + 5));
+    fds[n] = connect_port(port);
+    assert_true(socket_write(fds[n++], "GET / HTTP/1.0\r\n\r\n", 18, clock_seconds() + 5));
+    fds[n] = connect_port(port); /* right but for the hash */
+    read_challenge(fds[n], &c);
+    assert_true(socket_write(fds[n++], &h, sizeof h, clock_seconds() + 5));
+    fds[n] = connect_port(port); /* a text without an end */
+    memset(h.host, 'h', sizeof h.host);
+    assert_true(socket_write(fds[n++], &h, sizeof h, clock_seconds() + 5));
+    return n;
+}
+
+static void close_all(const int *fds, int n)
+{
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+}
+
+/* Served one after the other for 2 s each they would take longer than the deadline. */
+static void check_strangers(const char *token)
+{
+    struct rank ranks[3];
+    char where[64];
+    int fds[STRANGERS], port = where_free(where);
+    start(&ranks[0], where, token, 0, 3, 25);
+    int n = send_strange(port, fds);
+    start(&ranks[1], where, token, 1, 3, 25);
+    start(&ranks[2], where, token, 2, 3, 25);
+    join_all_well(ranks, 3);
+    if (!strstr(ranks[0].how, "strangers sent away"))
+        fail_msg("rank 0 says \"%s\"", ranks[0].how);
+    close_all(fds, n);
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    needs_secrets();
+    check_strangers(right);
+}
+
+/* Without a token the form alone protects: a hello that is right but for its secured flag. */
+static void test_strangers_without_token(void **state)
+{
+    (void)state;
+    check_strangers(NULL);
+}
+
+/* At the port of rank 1, which serves it when rank 2 comes. */
+static void test_strangers_between_ranks(void **state)
+{
+    struct rank ranks[3];
+    char where[64], line[512];
+    int fds[16], n = 0, own = 0, port = where_free(where);
+    (void)state;
+    if (access("/proc/net/tcp", R_OK))
+        skip();
+    start(&ranks[0], where, NULL, 0, 3, 25);
+    start(&ranks[1], where, NULL, 1, 3, 25);
+    check_listeners(2);
+    FILE *f = fopen("/proc/net/tcp", "r");
+    while (fgets(line, sizeof line, f)) {
+        unsigned at, socket_state;
+        unsigned long inode;
+        if (sscanf(line, " %*d: %*[0-9A-F]:%x %*s %x %*s %*s %*s %*d %*d %lu", &at, &socket_state,
+                   &inode) == 3 &&
+            socket_state == 0x0a && (int)at != port && is_ours(inode))
+            own = (int)at;
+    }
+    fclose(f);
+    assert_true(own > 0);
+    while (n < 16) {
+        fds[n] = connect_port(own);
+        assert_true(socket_write(fds[n++], "x", 1, clock_seconds() + 5));
+    }
+    start(&ranks[2], where, NULL, 2, 3, 25);
+    join_all_well(ranks, 3);
+    close_all(fds, n);
+}
+
+/* More than there is room for at once. */
+static void test_many_strangers(void **state)
+{
+    struct rank ranks[2];
+    char where[64];
+    int fds[200], port = where_free(where);
+    (void)state;
+    start(&ranks[0], where, NULL, 0, 2, 25);
+    for (int i = 0; i < 200; i++)
+        fds[i] = connect_port(port);
+    start(&ranks[1], where, NULL, 1, 2, 25);
+    join_all_well(ranks, 2);
+    close_all(fds, 200);
+}
+
+/* What a rank said once is worth nothing in another connection. */
+static void test_replay(void **state)
+{
+    struct rank ranks[3];
+    char where[64];
+    struct job_key key;
+    struct challenge c;
+    struct answer answer;
+    struct hello h = hello_of(1, 0, 3, true);
+    int port = where_free(where);
+    (void)state;
+    needs_secrets();
+    assert_int_equal(job_key_from_token(&key, right), 0);
+    start(&ranks[0], where, right, 0, 3, 25);
+    int first = connect_port(port);
+    read_challenge(first, &c);
+    hello_sign(&key, &c, &h);
+    assert_true(socket_write(first, &h, sizeof h, clock_seconds() + 5));
+    usleep(200000);
+    close(first); /* a rank that was there and left may come again */
+    int second = connect_port(port);
+    read_challenge(second, &c);
+    assert_true(socket_write(second, &h, sizeof h, clock_seconds() + 5));
+    assert_true(socket_read(second, &answer, sizeof answer, clock_seconds() + 20));
+    assert_int_equal(answer.verdict, ANSWER_UNPROVEN);
+    assert_true(was_closed(second));
+    start(&ranks[1], where, right, 1, 3, 25);
+    start(&ranks[2], where, right, 2, 3, 25);
+    join_all_well(ranks, 3);
+    close(second);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static void check_wrong_token(const char *of_0, const char *of_1, const char *words)
+{
+    struct rank ranks[2];
+    char where[64];
+    where_free(where);
+    start(&ranks[0], where, of_0, 0, 2, 2);
+    start(&ranks[1], where, of_1, 1, 2, 2);
+    join(&ranks[0]);
+    join(&ranks[1]);
+    assert_says(&ranks[0], "rank 1 of 2 did not come to tcp:127.0.0.1:");
+    assert_says(&ranks[0], "sent away, the last from 127.0.0.1");
+    assert_says(&ranks[1], "rank 1 did not find rank 0 at tcp:127.0.0.1:");
+    assert_says(&ranks[1], words);
+}
+
+static void test_wrong_token(void **state)
+{
+    (void)state;
+    needs_secrets();
+    check_wrong_token(right, other, "another CKPT_JOB_TOKEN is set there");
+    check_wrong_token(right, NULL, "has a CKPT_JOB_TOKEN, this one has none");
+    check_wrong_token(NULL, right, "has no CKPT_JOB_TOKEN, this one has one");
+}
+
+/* Who listens where rank 0 should, and does not know the token, is not believed whatever it says.
+ * Its challenge is right, and so is its answer but for the hash. */
+static void test_impostor(void **state)
+{
+    struct rank rank;
+    char where[64], bytes[sizeof(struct hello)];
+    const char *why;
+    int listener, port = where_free(where), told = 0;
+    (void)state;
+    needs_secrets();
+    assert_int_equal(socket_listen("127.0.0.1", &port, &listener, 1, &why), 1);
+    start(&rank, where, right, 1, 2, 2);
+    for (double until = clock_seconds() + 1.5; clock_seconds() < until;) {
+        struct challenge c = {.magic = CHALLENGE_MAGIC, .secured = 1};
+        struct answer a = {.magic = ANSWER_MAGIC, .verdict = ANSWER_REFUSED, .sentence = "go away"};
+        if (!socket_ready(listener, POLLIN, until))
+            break;
+        int fd = socket_accept(listener);
+        assert_true(fd >= 0);
+        if (socket_write(fd, &c, sizeof c, until) && socket_read(fd, bytes, sizeof bytes, until))
+            told += socket_write(fd, &a, sizeof a, until);
+        close(fd);
+    }
+    close(listener);
+    join(&rank);
+    assert_true(told > 0);
+    assert_says(&rank, "rank 1 did not find rank 0");
+    assert_null(strstr(rank.said, "go away"));
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void test_file_is_secret(void **state)
+{
+    struct rank ranks[2];
+    struct rendezvous_file file;
+    struct stat s;
+    char where[64];
+    const char *path = where + 5;
+    (void)state;
+    snprintf(where, sizeof where, "file:%s/meet", directory);
+    start(&ranks[0], where, NULL, 0, 2, 30);
+    for (double until = clock_seconds() + 20; stat(path, &s) && clock_seconds() < until;)
+        usleep(5000);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0600);
+    assert_null(rendezvous_file_read(path, &file));
+    assert_int_equal(file.has_secret, job_key_possible());
+    start(&ranks[1], where, NULL, 1, 2, 30);
+    join_all_well(ranks, 2);
+    assert_int_equal(stat(path, &s), -1); /* nothing is left behind */
+}
+
+/* Nor after a failure. */
+static void test_file_of_a_failed_job(void **state)
+{
+    struct rank rank;
+    struct stat s;
+    char where[64];
+    (void)state;
+    snprintf(where, sizeof where, "file:%s/meet", directory);
+    start(&rank, where, NULL, 0, 2, 0.3);
+    join(&rank);
+    assert_says(&rank, "rank 1 of 2 did not come to file:");
+    assert_int_equal(stat(where + 5, &s), -1);
+}
+
+/* Files that anybody could have written are passed over, whatever they say. */
+static void test_file_of_others(void **state)
+{
+    static const struct rendezvous_file file = {.host = "127.0.0.1", .port = 9};
+    struct rank rank;
+    char where[64];
+    const char *path = where + 5;
+    (void)state;
+    snprintf(where, sizeof where, "file:%s/meet", directory);
+    assert_int_equal(rendezvous_file_write(path, &file), 0);
+    assert_int_equal(chmod(path, 0644), 0);
+    start(&rank, where, NULL, 1, 2, 0.2);
+    join(&rank);
+    assert_says(&rank, "others than its owner may read or write it");
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0); /* does not hang */
+    start(&rank, where, NULL, 1, 2, 0.2);
+    join(&rank);
+    assert_says(&rank, "it is not a file");
+    unlink(path);
+}
+
+/* ---- bytes that are read --------------------------------------------------------------------- */
+
+static void test_hellos_are_checked(void **state)
+{
+    struct hello good = hello_of(2, 1, 3, false), bad, out;
+    struct challenge c = {.magic = CHALLENGE_MAGIC};
+    (void)state;
+    assert_null(hello_read(&good, sizeof good, &out));
+    assert_null(challenge_read(&c, sizeof c, &(struct challenge){0}));
+    assert_non_null(hello_read(&good, sizeof good - 1, &out));
+#define CHECK_BAD(change)                                                                          \
+    do {                                                                                           \
+        bad = good;                                                                                \
+        change;                                                                                    \
+        assert_non_null(hello_read(&bad, sizeof bad, &out));                                       \
+    } while (0)
+    CHECK_BAD(bad.magic = __builtin_bswap64(bad.magic));
+    CHECK_BAD(bad.magic++);
+    CHECK_BAD(bad.port = 0);
+    CHECK_BAD(bad.port = 65536);
+    CHECK_BAD(bad.rank = 3);
+    CHECK_BAD(bad.rank = -1);
+    CHECK_BAD(bad.to = 2);
+    CHECK_BAD(bad.to = -1);
+    CHECK_BAD(bad.size = HELLO_MOST_RANKS + 1);
+    CHECK_BAD(bad.secured = 2);
+    CHECK_BAD(bad.pid = 0);
+    CHECK_BAD(memset(bad.version, '1', sizeof bad.version));
+    CHECK_BAD(memset(bad.host, 'h', sizeof bad.host));
+    CHECK_BAD(memset(bad.job, 'j', sizeof bad.job));
+    CHECK_BAD(bad.host[0] = 27);
+    CHECK_BAD(bad.version[0] = 0);
+#undef CHECK_BAD
+}
+
+/* In memory of exactly their size, so that a sanitizer sees a byte too many. */
+static void test_addresses_are_checked(void **state)
+{
+    struct address out[2], *in = malloc(2 * sizeof *in);
+    (void)state;
+    assert_non_null(in);
+    memset(in, 0, 2 * sizeof *in);
+    strcpy(in[0].host, "10.0.0.1");
+    strcpy(in[1].host, "fe80::1%eth0");
+    in[0].port = in[1].port = 1;
+    assert_null(addresses_read(in, 2 * sizeof *in, out, 2));
+    assert_non_null(addresses_read(in, 2 * sizeof *in, out, 1));
+    in[1].port = 65536;
+    assert_non_null(addresses_read(in, 2 * sizeof *in, out, 2));
+    in[1].port = 1;
+    strcpy(in[1].host, "a.name");
+    assert_non_null(addresses_read(in, 2 * sizeof *in, out, 2));
+    memset(in[1].host, '1', sizeof in[1].host); /* no end */
+    assert_non_null(addresses_read(in, 2 * sizeof *in, out, 2));
+    free(in);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* A rank that joined, and then sends a length that none of its messages has. */
+static void check_prefix(int64_t prefix)
+{
+    struct rank rank;
+    char where[64], how[RENDEZVOUS_HOW];
+    int fds[2];
+    where_free(where);
+    start(&rank, where, NULL, 0, 2, 25);
+    struct comm_rendezvous m = {where, "test", NULL, 1, 2};
+    assert_int_equal(rendezvous_hold(&m, 25, fds, how), 0);
+    assert_true(socket_write(fds[0], &prefix, sizeof prefix, clock_seconds() + 5));
+    join(&rank);
+    assert_says(&rank, "rank 1 is gone at barrier \"the test\" of step 0: it sent what is no "
+                       "message");
+    close(fds[0]);
+}
+
+static void test_lengths_are_checked(void **state)
+{
+    (void)state;
+    check_prefix(-1);
+    check_prefix(0);
+    check_prefix(INT64_MIN);
+    check_prefix(INT64_MAX);
+    check_prefix((INT64_C(1) << 62) + 5);
+    check_prefix(1 << 30);
+}
+
+static int make_directory(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    return rmdir(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_ipv6),
+        cmocka_unit_test(test_wrong_words),
+        cmocka_unit_test(test_listens_where_it_was_told),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_strangers_without_token),
+        cmocka_unit_test(test_strangers_between_ranks),
+        cmocka_unit_test(test_many_strangers),
+        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_impostor),
+        cmocka_unit_test(test_file_is_secret),
+        cmocka_unit_test(test_file_of_a_failed_job),
+        cmocka_unit_test(test_file_of_others),
+        cmocka_unit_test(test_hellos_are_checked),
+        cmocka_unit_test(test_addresses_are_checked),
+        cmocka_unit_test(test_lengths_are_checked),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
