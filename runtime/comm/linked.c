@@ -425,7 +425,7 @@ int comm_open_linked(struct comm **c, const char *name, struct link *link, doubl
     bool ok = l != NULL;
     if (!ok) {
         link->ops->close(link, false);
-        return error_set(CKPT_ENOMEM, "no memory for %d ranks", link->size);
+        return error_set(CKPT_ENOMEM, "no memory for %zu ranks", n);
     }
     l->comm.ops = &linked_ops;
     l->comm.name = name;
@@ -444,7 +444,7 @@ int comm_open_linked(struct comm **c, const char *name, struct link *link, doubl
     }
     if (!ok) {
         linked_close(&l->comm);
-        return error_set(CKPT_ENOMEM, "no memory for the messages of %d ranks", link->size);
+        return error_set(CKPT_ENOMEM, "no memory for the messages of %zu ranks", n);
     }
     *c = &l->comm;
     return 0;

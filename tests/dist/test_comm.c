@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include "comm/linked.h"
@@ -357,6 +358,32 @@ static void test_giving_up(void **state)
         assert_string_equal(ranks[r].wrong, "rank 0 gave up at step 0: a test");
 }
 
+/* ---- no memory ------------------------------------------------------------------------------- */
+
+static bool close_fake(struct link *l, bool failed)
+{
+    (void)failed;
+    free(l);
+    return true;
+}
+
+/* More than an address space holds.  Sanitizers end the process instead. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();
+#endif
+    static const struct link_ops ops = {.close = close_fake};
+    struct comm *c = NULL;
+    struct link *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    *l = (struct link){.ops = &ops, .size = INT32_MAX, .lost = -1};
+    assert_int_equal(comm_open_linked(&c, "fake", l, 1), CKPT_ENOMEM);
+    assert_string_equal(error_get(), "no memory for the messages of 2147483647 ranks");
+    assert_null(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_other_program),
         cmocka_unit_test(test_agreement),
         cmocka_unit_test(test_giving_up),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
