@@ -577,6 +577,27 @@ static void test_hellos_are_checked(void **state)
 #undef CHECK_BAD
 }
 
+/* As Python's hashlib has it: blake2b(b"helloworld", key=K, digest_size=32), where K is
+ * blake2b(b"libckpt job 1\0" + token, digest_size=32). */
+static void test_hash_is_blake2b(void **state)
+{
+    static const uint8_t known[JOB_MAC] = {0xf9, 0x7a, 0x94, 0xb9, 0xd9, 0x7d, 0x6f, 0xa8,
+                                           0x33, 0x4c, 0x07, 0xdb, 0xc6, 0x63, 0x9f, 0x91,
+                                           0xb9, 0xdc, 0xf5, 0xbf, 0x6c, 0xe0, 0xc4, 0x80,
+                                           0xe2, 0xdc, 0x29, 0x98, 0x62, 0x88, 0x43, 0x03};
+    const struct job_part parts[] = {{"hello", 5}, {"world", 5}};
+    struct job_key key = {0};
+    uint8_t mac[JOB_MAC];
+    (void)state;
+    needs_secrets();
+    assert_int_equal(job_key_from_token(&key, right), 0);
+    job_key_hash(&key, parts, 2, mac);
+    assert_memory_equal(mac, known, JOB_MAC);
+    assert_true(job_macs_equal(mac, known));
+    mac[JOB_MAC - 1] ^= 1;
+    assert_false(job_macs_equal(mac, known));
+}
+
 /* In memory of exactly their size, so that a sanitizer sees a byte too many. */
 static void test_addresses_are_checked(void **state)
 {
@@ -659,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_file_of_a_failed_job),
         cmocka_unit_test(test_file_of_others),
         cmocka_unit_test(test_hellos_are_checked),
+        cmocka_unit_test(test_hash_is_blake2b),
         cmocka_unit_test(test_addresses_are_checked),
         cmocka_unit_test(test_lengths_are_checked),
     };
