@@ -168,7 +168,10 @@ static bool poll_all(struct acceptor *a, double until, const int *watched, int n
     if (a->n_visitors && a->visitors[0].until < until) /* all have the same patience */
         until = a->visitors[0].until;
     double ms = until - now < 1 ? (until - now) * 1e3 + 1 : 1000;
-    return poll(a->polled, (nfds_t)at, ms > 0 ? (int)ms : 0) > 0;
+    int ready = poll(a->polled, (nfds_t)at, ms > 0 ? (int)ms : 0);
+    if (ready < 0)
+        usleep(1000); /* what failed at once would fail again at once */
+    return ready > 0;
 }
 
 static bool serve_visitors(struct acceptor *a, bool polled, struct arrival *arrival)

@@ -35,8 +35,7 @@ static bool parse_where(struct rendezvous *v)
         n -= 2;
     }
     v->port = atoi(colon + 1);
-    if (!n || n >= sizeof v->host || !digits || colon[1 + digits] || v->port < 1 ||
-        v->port > 65535)
+    if (!n || n >= sizeof v->host || !digits || colon[1 + digits] || v->port < 1 || v->port > 65535)
         return false;
     memcpy(v->host, host, n);
     v->host[n] = '\0';
