@@ -71,7 +71,10 @@ refuses 1 "needs at least" "$decode" $weights --vram 16K "$work/odd" "$work/tigh
 smallest=$(needed)
 runs "2-D part" "$decode" $weights --vram "$smallest" "$work/odd" "$work/tight.rgb"
 [ "$(wc -c <"$work/tight.rgb")" = "$(wc -c <"$work/odd.rgb")" ] || fail "decoding under a budget"
+runs "frames" "$decode" $weights "$work/odd" "$work/whole.rgb"
+cmp -s "$work/tight.rgb" "$work/whole.rgb" || fail "a budget changed the frames"
 runs "in 2 bands, exact" "$decode" $weights --tiles 2 "$work/odd" "$work/exact.rgb"
+cmp -s "$work/exact.rgb" "$work/whole.rgb" || fail "exact bands changed the frames"
 runs "in 2 bands, blended: approximate" "$decode" $weights --tiles 2 --tile-blend "$work/odd" "$work/tight.rgb"
 [ "$(wc -c <"$work/tight.rgb")" = "$(wc -c <"$work/exact.rgb")" ] || fail "blended bands are no frame"
 cmp -s "$work/tight.rgb" "$work/exact.rgb" && fail "--tile-blend changed nothing"
