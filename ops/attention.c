@@ -129,9 +129,22 @@ const struct ckpt_op_def op_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                             .cpu = cpu_attention_dx,
                                             .cuda = CUDA_KERNEL(cuda_attention_dx)};
 
+/*
+ * Before a single key the probability is 1 whatever the score.  With a scale of 0 every kernel of
+ * every device finds it so, and gradients of q and k that are exactly 0: p (dp - delta) would leave
+ * what two sums of the same numbers differ by, and an optimizer without epsilon makes full steps of
+ * that.  Cross attention knows its lengths at run time only: its kernels do the same by sample.
+ */
+static float scale_before(ckpt_tape *t, ckpt_tensor k, float scale)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, k);
+    return d.ndim >= 3 && d.shape[d.ndim - 3] == 1 ? 0.f : scale;
+}
+
 ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v, float scale)
 {
     ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    scale = scale_before(t, k, scale);
     ckpt_record(t, &op_attention, 3, (ckpt_tensor[]){q, k, v}, 2, out, &scale, sizeof scale);
     return out[0];
 }

@@ -348,8 +348,8 @@ CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
 
 /*
  * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
- * equal; any strides as long as the last axis is dense, so a permuted view attends over another
- * axis without a copy.  The result has the shape of q and the memory order of q's axes.
+ * equal; any strides as long as the last axis is dense, so a permuted view needs no copy.  The
+ * result has the shape and memory order of q.  With M = 1 it is v; dq and dk are exactly 0.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                     float scale);
@@ -357,7 +357,7 @@ CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, 
 /*
  * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
  * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the
- * sum are ignored and get zero gradient.  A sample with no rows gets zeros.
+ * sum are ignored and get zero gradient.  Without rows it gets zeros, with one as above.
  */
 CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
                                           ckpt_tensor lens, float scale);

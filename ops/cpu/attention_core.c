@@ -120,6 +120,13 @@ static void zero_rows(struct tile x, int64_t n, int64_t width)
         memset(x.data + i * x.ld, 0, (size_t)width * sizeof(float));
 }
 
+/* 0 before a single key: its probability is 1 whatever its score, exactly, and gradients of its
+ * score are 0. */
+static float score_scale(const struct attention_job *job, const struct attention_head *h)
+{
+    return h->n_keys == 1 ? 0.f : job->scale;
+}
+
 /* c [m, n] = alpha a b + beta c, where a and b may be stored transposed. */
 static void product(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, int64_t m, int64_t n,
                     int64_t k, float alpha, struct tile a, struct tile b, float beta, struct tile c)
@@ -217,7 +224,7 @@ static void forward_tile(const struct attention_job *job, const struct layout *l
         int64_t m = min_i64(l->keys, h->n_keys - j);
         struct tile k = load_rows(&h->k, j, m, width, k_rows);
         struct tile v = load_rows(&h->v, j, m, width, v_rows);
-        product(CblasNoTrans, CblasTrans, n, m, width, job->scale, q, k, 0, s);
+        product(CblasNoTrans, CblasTrans, n, m, width, score_scale(job, h), q, k, 0, s);
         softmax_tile(s, n, m, r);
         if (j)
             scale_rows(o, n, width, r.factor);
@@ -263,7 +270,10 @@ CKPT_CLONES static void row_dots(struct tile a, struct tile b, int64_t n, int64_
     }
 }
 
-/* p = exp(score - lse) in place of the scores; ds = p (dp - delta) in place of dp. */
+/*
+ * p = exp(score - lse) in place of the scores; ds = p (dp - delta) in place of dp.  lse is rounded
+ * as the scores are, to multiples of 64 at 1e9: p is held at 1, or it could be exp(64).
+ */
 CKPT_CLONES static void softmax_backward(struct tile s, struct tile ds, int64_t n_queries,
                                          int64_t n_keys, const float *lse, const float *delta)
 {
@@ -272,7 +282,8 @@ CKPT_CLONES static void softmax_backward(struct tile s, struct tile ds, int64_t 
         const float shift = lse[i], mean = delta[i];
 #pragma omp simd
         for (int64_t j = 0; j < n_keys; j++) {
-            p[j] = vexp(p[j] - shift);
+            float below = p[j] - shift;
+            p[j] = vexp(vmath_select(below > 0.f, 0.f, below)); /* NaN stays */
             dp[j] = p[j] * (dp[j] - mean);
         }
     }
@@ -320,7 +331,7 @@ static void backward_keys(const struct backward *b, int64_t first)
 {
     const struct attention_head *h = b->h;
     const int64_t m = min_i64(b->l->keys, h->n_keys - first), width = b->job->width;
-    const float scale = b->job->scale;
+    const float scale = score_scale(b->job, h);
     struct tile k = load_rows(&h->k, first, m, width, b->k_rows);
     struct tile v = load_rows(&h->v, first, m, width, b->v_rows);
     struct tile dk = open_rows(&h->dk, first, width, b->dk_rows);

@@ -146,6 +146,14 @@ __device__ __forceinline__ struct attention_keys attention_keys_of(const struct 
     return k;
 }
 
+/* 0 before a single key: its probability is 1 whatever its score, exactly, and gradients of its
+ * score are 0. */
+__device__ __forceinline__ float attention_scale(const struct attention_args &a,
+                                                 const struct attention_keys &keys)
+{
+    return keys.n == 1 ? 0.f : a.scale;
+}
+
 /* Packed rows that belong to somebody. */
 __device__ __forceinline__ int64_t attention_packed_rows(const struct attention_args &a)
 {

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         return;
     const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
     /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(a.scale) * LOG2E, 1e-30f);
+    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
     running r;
 
     here->keys.load(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(RING_THREADS, GROUPS / RING_GROUPS)
     const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
     const bool busy = row - warp % 4 * WARP_ROWS < n_queries; /* the same for a warpgroup */
     /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(a.scale) * LOG2E, 1e-30f);
+    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
     running r;
 
     warp_rows(attention_rows_at(a, a.q, part.sequence, part.head, part.first), row)

@@ -74,7 +74,7 @@ __device__ __forceinline__ void query_step(query_rows &r, uint32_t k, uint32_t v
     for (int n = 0; n < TILE / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            s[n][i] = power2(s[n][i] * scale - r.statistics[i / 2].x);
+            s[n][i] = probability(s[n][i] * scale, r.statistics[i / 2].x);
     if (n_keys < TILE) {
         n_keys -= (threadIdx.x & 3) * 2;
 #pragma unroll
@@ -137,6 +137,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (keys.n > RESIDENT)
         return;
     const int n_keys = (int)keys.n, n_queries = (int)(part.end - part.first);
+    const float scale = attention_scale(a, keys);
     query_rows r;
 
     here->keys.load(attention_rows_at(a, a.k, part.sequence, part.head, keys.first),
@@ -164,8 +165,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         put_statistics(r, here->statistics + row, n_queries - row);
         for (int key = 0; busy && key < n_keys; key += TILE)
             query_step<RESIDENT>(r, piece_at(here->keys.k_tile) + key,
-                                 piece_at(here->keys.v_tile) + key, a.scale * LOG2E, n_keys - key);
-        put_warp_rows(here->tiles[warp][3], r.dq, a.scale, a.scale);
+                                 piece_at(here->keys.v_tile) + key, scale * LOG2E, n_keys - key);
+        put_warp_rows(here->tiles[warp][3], r.dq, scale, scale);
         __syncwarp();
         warp_rows(here->dq, row).store(here->tiles[warp][3], n_queries - row);
     }
@@ -196,6 +197,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const struct attention_operand *operand[3] = {&a.q, &a.d_o, &a.o};
     const float *lse =
         attention_lse_at(a, part.sequence, part.head) + (part.first + row) * a.lse.row;
+    const float scale = attention_scale(a, keys);
     const int lane = lane_index();
     query_rows r;
 
@@ -219,10 +221,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     ring->passing.pass(load, [&](int t, int stage) {
         if (busy)
             query_step<TILE>(r, piece_at(ring->tile[stage][0]), piece_at(ring->tile[stage][1]),
-                             a.scale * LOG2E, ring->n - t * TILE);
+                             scale * LOG2E, ring->n - t * TILE);
     });
     __syncwarp();
-    put_warp_rows(tile, r.dq, a.scale, a.scale);
+    put_warp_rows(tile, r.dq, scale, scale);
     __syncwarp();
     warp_rows(here->dq, row).store(tile, n_queries - row);
 }
@@ -232,11 +234,12 @@ __global__ void __launch_bounds__(THREADS, 1)
 constexpr int KEYS = TILE * GROUPS; /* of a block */
 constexpr int LEFT_TILE = 16 * TILE * (UNITS + 1);
 
-/* Where the keys of a warpgroup are, n of them; the chunk of queries that pass.  It stays in shared
- * memory, as registers are short. */
+/* Where the keys of a warpgroup are, n of them, and the scale of their scores; the chunk of queries
+ * that pass.  It stays in shared memory, as registers are short. */
 struct key_place {
     int64_t sequence, head, first, chunk;
     int n, n_queries;
+    float scale;
 };
 
 /* Keys and values of each warpgroup, and the ring: tiles of q and of d_o, lse and delta of their
@@ -326,7 +329,7 @@ __device__ __forceinline__ void key_step(key_rows &r, uint32_t q, uint32_t d_o, 
         const float2 shift = *reinterpret_cast<const float2 *>(lse + n * 8 + column);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            p[n][i] = power2(p[n][i] * scale - (i % 2 ? shift.y : shift.x));
+            p[n][i] = probability(p[n][i] * scale, i % 2 ? shift.y : shift.x);
     }
     pin_registers(p); /* exponentials are found while the second product runs */
     products_wait<0>();
@@ -405,6 +408,7 @@ __device__ __forceinline__ struct key_place find_keys(const struct attention_arg
     const int64_t rest = tile.keys.n - tile.first - group_index() * TILE;
     const int64_t begin = p.chunk * a.chunk, left = a.n_queries - begin;
     p.n = rest < TILE ? (int)rest : TILE;
+    p.scale = attention_scale(a, tile.keys);
     p.n_queries = left < a.chunk ? (int)left : (int)a.chunk;
     return p;
 }
@@ -418,11 +422,11 @@ __device__ __forceinline__ void put_sums(const struct attention_args &a, const k
         const int64_t at = (a.lens ? 0 : p.sequence * a.n_keys) + p.first;
         const int64_t matrix = rows * a.n_heads * HOPPER_WIDTH;
         float *to = a.partial + p.chunk * 2 * matrix + (at * a.n_heads + p.head) * HOPPER_WIDTH;
-        put_partial(a, to, p.n, r.dk, a.scale);
+        put_partial(a, to, p.n, r.dk, p.scale);
         put_partial(a, to + matrix, p.n, r.dv, 1.f);
     } else {
         put_gradient(attention_rows_at(a, a.dk, p.sequence, p.head, p.first), own, p.n, r.dk,
-                     a.scale);
+                     p.scale);
         put_gradient(attention_rows_at(a, a.dv, p.sequence, p.head, p.first), own, p.n, r.dv, 1.f);
     }
 }
@@ -456,7 +460,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     ring->passing.pass(load, [&](int, int stage) {
         if (place->n > 0)
             key_step(r, piece_at(ring->tile[stage][0]), piece_at(ring->tile[stage][1]),
-                     ring->statistics[stage][0], ring->statistics[stage][1], a.scale * LOG2E);
+                     ring->statistics[stage][0], ring->statistics[stage][1], place->scale * LOG2E);
     });
     __syncthreads(); /* nobody works on tiles of the ring */
     put_sums(a, *place, r, &ring->tile[0][0][0] + threadIdx.x / 32 * WARP_TILE);

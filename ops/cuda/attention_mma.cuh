@@ -142,6 +142,13 @@ __device__ __forceinline__ float power2(float x)
     return y;
 }
 
+/* The probability of a score from its lse, both in base 2.  lse is rounded as the scores are, to
+ * multiples of 64 at 1e9: a probability is held at 1, or it could be 2^64. */
+__device__ __forceinline__ float probability(float score, float lse)
+{
+    return power2(at_most_zero(score - lse));
+}
+
 /* Two floats rounded to bf16, the first in the lower half. */
 __device__ __forceinline__ uint32_t pack2(float first, float second)
 {

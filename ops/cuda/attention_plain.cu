@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(THREADS)
     const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
     const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+    const float scale = attention_scale(a, b.keys);
     float s[MINE], maximum[MINE], total[MINE], sum[MINE][EACH];
     clear_sum(sum);
     for (int r = 0; r < MINE; r++) {
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(THREADS)
         int n = at_most_side(b.keys.n - j);
         find_scores(s, &sh, q, b.n, rows_from(k, j), n, a.width);
         for (int r = 0; r < MINE; r++)
-            s[r] = lane < n ? s[r] * a.scale : -INFINITY;
+            s[r] = lane < n ? s[r] * scale : -INFINITY;
         softmax_step(s, maximum, total, sum);
         add_product(sum, &sh, s, rows_from(v, j), n, b.band, a.width);
     }
@@ -205,11 +206,11 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* s and dp to p and ds = p (dp - delta). */
+/* s and dp to p and ds = p (dp - delta).  lse is rounded as the scores are: p is held at 1. */
 __device__ __forceinline__ void score_gradient(float &s, float &dp, float scale, float lse,
                                                float delta, bool valid)
 {
-    s = valid ? expf(s * scale - lse) : 0.f;
+    s = valid ? expf(at_most_zero(s * scale - lse)) : 0.f;
     dp = valid ? s * (dp - delta) : 0.f;
 }
 
@@ -231,14 +232,14 @@ __global__ void __launch_bounds__(THREADS)
         bool valid = mine + r < b.n;
         lse[r] = valid ? stored[(mine + r) * a.lse.row] : 0.f;
         delta[r] = valid ? row_product(o, d_o, mine + r, a.width) : 0.f;
-        scale[r] = a.scale;
+        scale[r] = attention_scale(a, b.keys);
     }
     for (int64_t j = 0; j < b.keys.n; j += SIDE) {
         int n = at_most_side(b.keys.n - j);
         find_scores(s, &sh, q, b.n, rows_from(k, j), n, a.width);
         find_scores(ds, &sh, d_o, b.n, rows_from(v, j), n, a.width);
         for (int r = 0; r < MINE; r++)
-            score_gradient(s[r], ds[r], a.scale, lse[r], delta[r], lane < n);
+            score_gradient(s[r], ds[r], scale[r], lse[r], delta[r], lane < n);
         add_product(sum, &sh, ds, rows_from(k, j), n, b.band, a.width);
     }
     store_band(attention_rows_at(a, a.dq, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
@@ -268,7 +269,7 @@ __global__ void __launch_bounds__(THREADS)
     clear_sum(dk);
     clear_sum(dv);
     for (int r = 0; r < MINE; r++) {
-        scale[r] = a.scale;
+        scale[r] = attention_scale(a, tile.keys);
         one[r] = 1;
     }
     for (int64_t i = 0; i < a.n_queries; i += SIDE) {
@@ -283,7 +284,7 @@ __global__ void __launch_bounds__(THREADS)
         find_scores(ds, &sh, v, n, d_oi, m, a.width);
         float lse = lane < m ? stored[(i + lane) * a.lse.row] : 0.f, delta = sh.delta[lane];
         for (int r = 0; r < MINE; r++)
-            score_gradient(s[r], ds[r], a.scale, lse, delta, lane < m);
+            score_gradient(s[r], ds[r], scale[r], lse, delta, lane < m);
         add_product(dv, &sh, s, d_oi, m, band, a.width);
         add_product(dk, &sh, ds, qi, m, band, a.width);
     }

@@ -163,7 +163,7 @@ __device__ __forceinline__ void short_probabilities(float (&s)[R][2 * R][4],
             for (int n = 0; n < 2 * R; n++)
 #pragma unroll
                 for (int i = 2 * half; i < 2 * half + 2; i++)
-                    s[m][n][i] = power2(s[m][n][i] - shift);
+                    s[m][n][i] = probability(s[m][n][i], shift);
         }
 }
 

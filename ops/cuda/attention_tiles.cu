@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
     /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(a.scale) * LOG2E, 1e-30f);
+    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
     const tile_mover<DP, THREADS> mover;
     float *lse = attention_lse_at(a, sequence, head) + (first + row) * a.lse.row;
     tile_stream<DP, THREADS, KEYS> k, v;

@@ -92,7 +92,7 @@ __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, con
         for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float p = power2(s[m][n][i] * scale - r.shift[m][i / 2]);
+                float p = probability(s[m][n][i] * scale, r.shift[m][i / 2]);
                 ds[m][n][i] = p * (ds[m][n][i] - r.delta[m][i / 2]);
             }
     if (n_keys < STEP) {
@@ -121,6 +121,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
     const int64_t sequence = unit;
     const struct attention_keys keys = attention_keys_of(a, sequence);
+    const float scale = attention_scale(a, keys);
     const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
@@ -161,10 +162,10 @@ __global__ void __launch_bounds__(THREADS, 2)
         }
         if (row < n_rows)
             query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>,
-                           a.scale * LOG2E, now);
+                           scale * LOG2E, now);
     }
     __syncwarp();
-    put_accumulators<DP, M>(q_tile + row * pitch, r.dq, a.scale);
+    put_accumulators<DP, M>(q_tile + row * pitch, r.dq, scale);
     __syncthreads();
     mover.template store<ROWS>(dq, 0, n_rows, 1, a.width, q_tile);
 }
@@ -195,7 +196,7 @@ __device__ __forceinline__ void key_step(key_rows<DP> &r, const bf16 *q, const b
         float4 s = *reinterpret_cast<const float4 *>(statistics + n * 8 + (threadIdx.x & 3) * 2);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            p[0][n][i] = power2(p[0][n][i] * scale - (i % 2 ? s.z : s.x));
+            p[0][n][i] = probability(p[0][n][i] * scale, i % 2 ? s.z : s.x);
             ds[0][n][i] = p[0][n][i] * (ds[0][n][i] - (i % 2 ? s.w : s.y));
         }
     }
@@ -236,6 +237,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
     if (tile.sequence < 0)
         return;
     const int64_t sequence = tile.sequence;
+    const float scale = attention_scale(a, tile.keys);
     const int64_t first_key = tile.keys.first + tile.first, left = tile.keys.n - tile.first;
     const int n_rows = left < ROWS ? (int)left : ROWS, row = threadIdx.x / 32 * 16;
     const int64_t begin = chunk * a.chunk;
@@ -278,19 +280,19 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
             load_queries(stage ^ 1, next);
         if (row < n_rows)
             key_step<DP>(r, q_tile + stage * step_tile<DP>, d_o_tile + stage * step_tile<DP>,
-                         statistics + stage * STEP, a.scale * LOG2E);
+                         statistics + stage * STEP, scale * LOG2E);
     }
     if (a.partial) {
         int64_t all_rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
         int64_t at = a.lens ? first_key : tile.sequence * a.n_keys + first_key;
         int64_t matrix = all_rows * a.n_heads * a.width;
         float *to = a.partial + chunk * 2 * matrix + ((at + row) * a.n_heads + head) * a.width;
-        put_partial<DP>(a, to, n_rows - row, r.dk, a.scale);
+        put_partial<DP>(a, to, n_rows - row, r.dk, scale);
         put_partial<DP>(a, to + matrix, n_rows - row, r.dv, 1.f);
         return;
     }
     __syncthreads();
-    put_accumulators<DP, 1>(q_tile + row * pitch, r.dk, a.scale);
+    put_accumulators<DP, 1>(q_tile + row * pitch, r.dk, scale);
     put_accumulators<DP, 1>(d_o_tile + row * pitch, r.dv, 1.f);
     __syncthreads();
     mover.template store<ROWS>(attention_rows_at(a, a.dk, sequence, head, first_key), 0, n_rows, 1,

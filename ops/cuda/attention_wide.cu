@@ -51,6 +51,7 @@ __device__ __forceinline__ float find_lse(const struct wide_scores &w, const flo
     return top + logf(block_sum(maximum == -INFINITY ? 0.f : total * expf(maximum - top)));
 }
 
+/* lse is rounded as the scores are: a probability is held at 1. */
 template <typename T, bool KNOWN>
 __global__ void __launch_bounds__(THREADS) find_probabilities(const __grid_constant__ wide_scores w)
 {
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(THREADS) find_probabilities(const __grid_const
         load_floats(x, s + i);
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            x[j] = i + j < w.n ? expf(x[j] * w.scale - lse) : 0.f;
+            x[j] = i + j < w.n ? expf(at_most_zero(x[j] * w.scale - lse)) : 0.f;
         store_floats(p + i, x);
     }
 }

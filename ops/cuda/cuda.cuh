@@ -63,6 +63,14 @@ __device__ __forceinline__ void store_floats(T *dst, const float (&src)[N])
     *reinterpret_cast<vec<T, N> *>(dst) = v;
 }
 
+/* The smaller of x and 0; NaN stays, which fminf would turn into 0. */
+__device__ __forceinline__ float at_most_zero(float x)
+{
+    float y;
+    asm("min.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* The sum over the lanes of a warp, in every lane; the order is fixed. */
 __device__ __forceinline__ float warp_sum(float x)
 {

@@ -375,6 +375,7 @@ static inline bool cuda_attention_in_cudnn(const struct ckpt_desc *q, const stru
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(q, k, false);
     return s.dtype == CKPT_BF16 && max_i64(s.n_queries, s.n_keys) >= CUDA_ATTENTION_LONG &&
+           s.n_keys > 1 && /* else the scale is 0, and what is masked inside would become NaN */
            s.width % 8 == 0 && s.width <= CUDA_ATTENTION_CUDNN_WIDTH;
 }
 
