@@ -83,8 +83,12 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
     d->rows = o->clips ? o->clips : 1;
     d->channels = 3;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
-    d->geometry = (struct stdit_geometry){
-        frames, height, width, 1, 8.0 * (double)height, 8.0 * (double)width};
+    d->geometry = (struct stdit_geometry){.frames = frames,
+                                          .height = height,
+                                          .width = width,
+                                          .tokens = 1,
+                                          .pixel_height = 8.0 * (double)height,
+                                          .pixel_width = 8.0 * (double)width};
     if (o->in_channels && o->in_channels != 3)
         return say_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
     c.frames = frames * d->rows;
@@ -110,12 +114,12 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
     d->rows = o->samples;
     d->channels = o->in_channels ? o->in_channels : 4;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
-    *g = (struct stdit_geometry){o->latent_frames,
-                                 o->latent_height,
-                                 o->latent_width,
-                                 o->text_tokens ? o->text_tokens : 1,
-                                 8.0 * (double)o->latent_height,
-                                 8.0 * (double)o->latent_width};
+    *g = (struct stdit_geometry){.frames = o->latent_frames,
+                                 .height = o->latent_height,
+                                 .width = o->latent_width,
+                                 .tokens = o->text_tokens ? o->text_tokens : 1,
+                                 .pixel_height = 8.0 * (double)o->latent_height,
+                                 .pixel_width = 8.0 * (double)o->latent_width};
     int64_t n = d->rows * stdit_data_z(d);
     d->z = malloc((size_t)n * sizeof *d->z);
     if (!d->z)
@@ -140,7 +144,8 @@ int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_
                                           .height = v->rows,
                                           .width = v->columns,
                                           .pixel_height = (double)height,
-                                          .pixel_width = (double)width};
+                                          .pixel_width = (double)width,
+                                          .pixel_frames = frames};
     return 0;
 }
 

@@ -19,19 +19,17 @@ static ckpt_tensor six_rows(const struct stdit *m, ckpt_tape *t, ckpt_tensor tim
     return ckpt_reshape(t, flat, 3, (int64_t[]){batch, 6, m->config.hidden});
 }
 
-/* Open-Sora casts the timestep to the weights' bf16 before it makes the features. */
-static ckpt_tensor network_time(const struct stdit *m, ckpt_tape *t, ckpt_tensor time)
+/* Open-Sora casts timestep and frame rate to the weights' dtype before it makes the features. */
+static ckpt_tensor as_weights(const struct stdit *m, ckpt_tape *t, ckpt_tensor x)
 {
-    if (m->config.exact_timestep)
-        return time;
-    return ckpt_cast(t, ckpt_cast(t, time, CKPT_BF16), CKPT_F32);
+    return ckpt_cast(t, ckpt_cast(t, x, m->config.dtype), CKPT_F32);
 }
 
 static void embed_time(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
                        const struct stdit_inputs *in, struct stdit_condition *c)
 {
-    ckpt_tensor fps = scalar_embed(m, t, m->fps, in->fps);
-    ckpt_tensor time = network_time(m, t, in->t);
+    ckpt_tensor fps = scalar_embed(m, t, m->fps, as_weights(m, t, in->fps));
+    ckpt_tensor time = m->config.exact_timestep ? in->t : as_weights(m, t, in->t);
 
     c->t = ckpt_add(t, scalar_embed(m, t, m->time, time), fps);
     c->t6 = six_rows(m, t, c->t);

@@ -8,7 +8,6 @@
 #include "../common/log.h"
 #include "ckpt_ranks.h"
 #include "run.h"
-#include "schedule.h"
 
 #define LARGE 1000000000 /* so many parameters take a while before the first step */
 
@@ -81,7 +80,6 @@ static int go(struct stdit_run *r)
     r->options.samples = o->batch * ckpt_ranks(r->context);
     if (stdit_data_open(&r->data, &r->options))
         return -1;
-    r->shift = stdit_shift(g->pixel_height, g->pixel_width, g->frames);
     r->masked = r->data.x_mask || (strcmp(o->mask_stage, "none") && g->frames > 1);
     r->drops = !r->data.t && !r->data.eps;
     if (stdit_make_model(r) || stdit_load(r))

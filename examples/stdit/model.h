@@ -15,7 +15,7 @@ struct stdit_config {
     double mlp_ratio;
     enum ckpt_dtype dtype;
     bool freeze_caption; /* the caption projection is not trained */
-    bool exact_timestep; /* the timestep is not rounded to bf16 */
+    bool exact_timestep; /* with bf16: the timestep is not rounded */
 };
 
 /* What one program is recorded for. */
@@ -23,6 +23,7 @@ struct stdit_geometry {
     int64_t frames, height, width;    /* of the latent (or of the clip, in pixel space) */
     int64_t tokens;                   /* text tokens of a sample */
     double pixel_height, pixel_width; /* of the video the latent stands for */
+    int64_t pixel_frames;             /* its frames; 0: known from those of the latent alone */
 };
 
 struct stdit_linear {

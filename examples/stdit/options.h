@@ -55,7 +55,7 @@ struct stdit_options {
         ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption")
 #define STDIT_NUMBER_ROWS                                                                          \
     ROW("exact-timestep", FLAG, exact_timestep, NULL,                                              \
-        "do not round the timestep to bf16 (Open-Sora 1.2 does)"),                                 \
+        "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \
         DTYPE_ROW
 
 /* Parts of it, for a program with a table of its own; all return 0, or -1 after a sentence. */

@@ -6,6 +6,7 @@
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
+#include "schedule.h"
 
 struct stdit_run {
     struct stdit_options options;
@@ -15,9 +16,9 @@ struct stdit_run {
     ckpt_program *training; /* owned by the context */
     int64_t trainable;      /* parameters that are trained */
     int64_t first;          /* steps of the runs that this one goes on with */
-    double shift;           /* r of the resolution shift */
-    bool masked;            /* frame masks are fed */
-    bool drops;             /* captions are dropped at random */
+    struct stdit_shift shift;
+    bool masked; /* frame masks are fed */
+    bool drops;  /* captions are dropped at random */
     FILE *log;
 };
 
@@ -25,7 +26,8 @@ struct stdit_run {
 int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
                int (*go)(struct stdit_run *r));
 
-/* Makes the model of the options, and loads its weights.  Both return 0, or -1 after a sentence. */
+/* Makes the model of the options and the shift of its times, and loads its weights.  Both return 0,
+ * or -1 after a sentence. */
 int stdit_make_model(struct stdit_run *r);
 int stdit_load(struct stdit_run *r);
 

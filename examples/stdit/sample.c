@@ -69,7 +69,7 @@ static int start(struct sampler *s)
     int64_t row = stdit_data_z(&r->data);
     bool drops = r->drops;
 
-    r->drops = false;
+    r->drops = false; /* those of training */
     int rc = stdit_batch_fill(&s->batch, r, 0);
     r->drops = drops;
     if (s->guided)

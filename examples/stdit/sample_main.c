@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include "ckpt_ranks.h"
 #include "run.h"
-#include "schedule.h"
 
 const char say_program[] = "stdit-sample";
 
@@ -34,8 +33,6 @@ static int go(struct stdit_run *r)
         return -1;
     if (!o->library.plan_only && say_make_directory("out", o->out))
         return -1;
-    r->shift = stdit_shift(g->pixel_height, g->pixel_width, g->frames);
-    r->drops = true;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     if (ckpt_ranks(r->context) > 1)

@@ -4,40 +4,51 @@
 #include <string.h>
 #include "schedule.h"
 
-static double to_bf16(double value)
+/* As a tensor of the dtype holds it; fp32 is left as it is. */
+static double held(enum ckpt_dtype dtype, double value)
 {
     float f = (float)value;
     uint16_t h;
 
+    if (dtype != CKPT_BF16)
+        return value;
     ckpt_to_bf16(&f, &h, 1);
     ckpt_from_bf16(&h, &f, 1);
     return f;
 }
 
-/*
- * Open-Sora's trainer hands height, width and the number of frames over as bf16, so 854 counts as
- * 856.  17 frames of video make 5 latent frames; clips shorter than that count as one.
- */
-double stdit_shift(double pixel_height, double pixel_width, int64_t latent_frames)
+/* Latent frames of the whole groups of 17; as 51 frames are 15, 289 in bf16 are 288 and so 80. */
+static double shift_length(enum ckpt_dtype dtype, int64_t frames)
 {
-    double frames = to_bf16((double)(latent_frames * 17 / 5)), length = 5 * floor(frames / 17);
-    double area = to_bf16(pixel_height) * to_bf16(pixel_width);
+    double groups = held(dtype, floor(held(dtype, (double)frames) / 17));
 
-    if (latent_frames == 1 || length < 1)
-        length = 1;
-    return sqrt(area / (512.0 * 512.0)) * sqrt(length);
+    return groups < 1 ? 1 : held(dtype, groups * 5);
 }
 
-double stdit_shifted(double r, double u)
+struct stdit_shift stdit_shift(enum ckpt_dtype dtype, double height, double width, int64_t frames)
 {
-    return r * u / (1 + (r - 1) * u);
+    double area = held(dtype, held(dtype, height) * held(dtype, width));
+    double space = held(dtype, sqrt(area / (512.0 * 512.0)));
+    double r = held(dtype, space * held(dtype, sqrt(shift_length(dtype, frames))));
+
+    return (struct stdit_shift){r, held(dtype, r - 1)};
 }
 
-void stdit_draw_times(uint64_t seed, int64_t step, double r, int64_t batch, float *u)
+int64_t stdit_video_frames(int64_t latent_frames)
+{
+    return latent_frames == 1 ? 1 : latent_frames * 17 / 5;
+}
+
+double stdit_shifted(struct stdit_shift s, double u)
+{
+    return s.r * u / (1 + s.r_less_one * u);
+}
+
+void stdit_draw_times(uint64_t seed, int64_t step, struct stdit_shift s, int64_t batch, float *u)
 {
     ckpt_fill_normal(seed, (uint64_t)step, STREAM_TIME, u, batch);
     for (int64_t b = 0; b < batch; b++)
-        u[b] = (float)stdit_shifted(r, 1 / (1 + exp(-(double)u[b])));
+        u[b] = (float)stdit_shifted(s, 1 / (1 + exp(-(double)u[b])));
 }
 
 void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop)

@@ -13,14 +13,25 @@ enum stdit_stream {
     STREAM_DATA
 };
 
-/* r = sqrt(h w / 512^2) sqrt(L) of a latent clip that stands for height x width pixels. */
-double stdit_shift(double pixel_height, double pixel_width, int64_t latent_frames);
+/*
+ * The resolution shift of clips of frames x height x width pixels: r = sqrt(h w / 512^2) sqrt(L),
+ * L = 5 floor(frames / 17), 1 for a picture.  Open-Sora 1.2 has sizes, product, quotient, roots and
+ * r - 1 as tensors of the model's dtype: with bf16 each is rounded, with fp32 none.  For clips of 2
+ * to 16 frames its L is 0, which leaves no noise at all: here they count as a picture.
+ */
+struct stdit_shift {
+    double r, r_less_one;
+};
+struct stdit_shift stdit_shift(enum ckpt_dtype dtype, double height, double width, int64_t frames);
+
+/* The frames of video that latent ones stand for, where nothing else tells: 17 make 5. */
+int64_t stdit_video_frames(int64_t latent_frames);
 
 /* u' = r u / (1 + (r - 1) u): more noise for larger clips. */
-double stdit_shifted(double r, double u);
+double stdit_shifted(struct stdit_shift s, double u);
 
 /* The noise level u' in (0, 1) of each sample of a step. */
-void stdit_draw_times(uint64_t seed, int64_t step, double r, int64_t batch, float *u);
+void stdit_draw_times(uint64_t seed, int64_t step, struct stdit_shift s, int64_t batch, float *u);
 
 /* Which captions are replaced by the null caption (1 in 10). */
 void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop);

@@ -50,6 +50,8 @@ int stdit_load(struct stdit_run *r)
 int stdit_make_model(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
+    const struct stdit_geometry *g = &r->data.geometry;
+    int64_t frames = g->pixel_frames ? g->pixel_frames : stdit_video_frames(g->frames);
     struct stdit_config config = {
         .hidden = o->hidden,
         .heads = o->heads,
@@ -63,6 +65,7 @@ int stdit_make_model(struct stdit_run *r)
         .exact_timestep = o->exact_timestep,
     };
 
+    r->shift = stdit_shift(config.dtype, g->pixel_height, g->pixel_width, frames);
     if (r->data.vae.frames && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;
     if (stdit_create(&r->model, r->context, &config))

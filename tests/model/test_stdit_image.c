@@ -122,7 +122,7 @@ static int run(enum ckpt_dtype dtype, int64_t frames)
     struct ckpt_options options = CKPT_OPTIONS_INIT;
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct stdit_config config = {HIDDEN, HEADS, DEPTH, 4, CAPTION, TOKENS, 4, dtype, false, false};
-    struct image m = {.geometry = {frames, 4, 6, TOKENS, 32, 48}};
+    struct image m = {.geometry = {frames, 4, 6, TOKENS, 32, 48, 0}};
     ckpt *c = NULL;
     ckpt_program *p = NULL;
     float **before = NULL;
