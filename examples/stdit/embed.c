@@ -1,4 +1,5 @@
 /* The embedders: timestep and frame rate, and the caption with its null replacement. */
+#include <stdlib.h>
 #include "model.h"
 
 /* Linear, SiLU, Linear on [B, 256] sinusoidal features. */
@@ -43,6 +44,25 @@ static void embed_time(const struct stdit *m, ckpt_tape *t, const struct stdit_g
     c->frame_mask = ckpt_reshape(t, in->x_mask, 4, (int64_t[]){batch, g->frames, 1, 1});
 }
 
+/* The null caption for a text of n tokens: its first rows, or the last of them again and again. */
+static ckpt_tensor null_rows(const struct stdit *m, ckpt_tape *t, int64_t n)
+{
+    int64_t rows = m->config.text_tokens, more = n - rows;
+
+    if (more <= 0)
+        return ckpt_slice(t, m->null_caption, 0, 0, n);
+    float *zeros = calloc((size_t)more, sizeof *zeros);
+    if (!zeros) {
+        ckpt_tape_fail(t, CKPT_ENOMEM, "no memory for a null caption of %lld rows", (long long)n);
+        return CKPT_NONE;
+    }
+    ckpt_tensor column =
+        ckpt_constant(t, "null_rows", m->config.dtype, 2, (int64_t[]){more, 1}, zeros);
+    free(zeros);
+    ckpt_tensor last = ckpt_slice(t, m->null_caption, 0, rows - 1, rows);
+    return ckpt_concat(t, 0, 2, (ckpt_tensor[]){m->null_caption, ckpt_add(t, column, last)});
+}
+
 /*
  * A dropped caption becomes the null caption before the projection; the text mask stays, so the
  * null caption has the length of the real one.  Then the tokens that count are packed.
@@ -55,7 +75,7 @@ static void embed_text(const struct stdit *m, ckpt_tape *t, const struct stdit_g
 
     if (in->drop.id) {
         int64_t row[] = {1, g->tokens, m->config.caption_channels};
-        ckpt_tensor null = ckpt_slice(t, m->null_caption, 0, 0, g->tokens);
+        ckpt_tensor null = null_rows(m, t, g->tokens);
         ckpt_tensor drop = ckpt_reshape(t, in->drop, 3, (int64_t[]){batch, 1, 1});
         y = ckpt_where(t, drop, ckpt_reshape(t, null, 3, row), y);
     }

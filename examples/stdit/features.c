@@ -94,28 +94,42 @@ static bool has(const ckpt_file *f, const char *name)
     return ckpt_file_find(f, name) >= 0;
 }
 
+/* y and mask of `rows` samples, or of any number.  Open-Sora's files have y as [rows, 1, L, C]. */
+static int load_text(struct stdit_data *d, ckpt_file *f, const char *path, int64_t rows)
+{
+    struct ckpt_file_entry y;
+    int i = ckpt_file_find(f, "y");
+    bool open_sora = i >= 0 && !ckpt_file_entry(f, i, &y) && y.ndim == 4;
+    int64_t shape[] = {rows, open_sora ? 1 : -1, -1, -1};
+
+    if (find(f, path, "y", open_sora ? 4 : 3, shape, &y) < 0)
+        return -1;
+    d->text_rows = y.shape[0];
+    d->geometry.tokens = y.shape[y.ndim - 2];
+    d->caption_channels = y.shape[y.ndim - 1];
+    d->y = load(f, path, "y", y.ndim, y.shape, true);
+    d->mask = load(f, path, "mask", 2, (int64_t[]){d->text_rows, d->geometry.tokens}, false);
+    return d->y && d->mask ? 0 : -1;
+}
+
 static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
 {
-    struct ckpt_file_entry z, y;
-    struct stdit_geometry *g = &d->geometry;
+    struct ckpt_file_entry z;
 
-    if (find(f, path, "z", 5, (int64_t[]){-1, -1, -1, -1, -1}, &z) < 0 ||
-        find(f, path, "y", 3, (int64_t[]){-1, -1, -1}, &y) < 0)
+    if (find(f, path, "z", 5, (int64_t[]){-1, -1, -1, -1, -1}, &z) < 0)
         return -1;
-    d->rows = d->text_rows = z.shape[0];
+    d->rows = z.shape[0];
     d->channels = z.shape[1];
-    *g = (struct stdit_geometry){z.shape[2],
-                                 z.shape[3],
-                                 z.shape[4],
-                                 y.shape[1],
-                                 8.0 * (double)z.shape[3],
-                                 8.0 * (double)z.shape[4]};
-    d->caption_channels = y.shape[2];
+    d->geometry = (struct stdit_geometry){.frames = z.shape[2],
+                                          .height = z.shape[3],
+                                          .width = z.shape[4],
+                                          .pixel_height = 8.0 * (double)z.shape[3],
+                                          .pixel_width = 8.0 * (double)z.shape[4]};
+    if (load_text(d, f, path, d->rows))
+        return -1;
     d->z = load(f, path, "z", 5, z.shape, true);
-    d->y = load(f, path, "y", 3, (int64_t[]){d->rows, g->tokens, y.shape[2]}, true);
-    d->mask = load(f, path, "mask", 2, (int64_t[]){d->rows, g->tokens}, false);
     d->fps = load(f, path, "fps", 1, &d->rows, true);
-    return d->z && d->y && d->mask && d->fps ? 0 : -1;
+    return d->z && d->fps ? 0 : -1;
 }
 
 /* As in Open-Sora the first sample's size holds for the position table of all. */
@@ -132,6 +146,23 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
     return *value >= 1 ? 0 : say_fail("%s: \"%s\" must be at least 1 pixel", path, name);
 }
 
+/* A clip without a frame that is noised has no loss: Open-Sora's is 0 / 0 there. */
+static int check_masks(const struct stdit_data *d, const char *path)
+{
+    const int64_t frames = d->geometry.frames;
+
+    for (int64_t row = 0; row < d->rows; row++) {
+        bool noised = false;
+        for (int64_t i = 0; i < frames; i++)
+            noised |= d->x_mask[row * frames + i] != 0;
+        if (!noised)
+            return say_fail("%s: \"x_mask\" has no noised frame in sample %lld, which so has no "
+                            "loss; leave it out",
+                            path, (long long)row);
+    }
+    return 0;
+}
+
 static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
 {
     struct stdit_geometry *g = &d->geometry;
@@ -143,7 +174,8 @@ static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
                         (int64_t[]){d->rows, d->channels, g->frames, g->height, g->width}, true)))
         return -1;
     if (has(f, "x_mask") &&
-        !(d->x_mask = load(f, path, "x_mask", 2, (int64_t[]){d->rows, g->frames}, false)))
+        (!(d->x_mask = load(f, path, "x_mask", 2, (int64_t[]){d->rows, g->frames}, false)) ||
+         check_masks(d, path)))
         return -1;
     return load_size(d, f, path, "height", &g->pixel_height) ||
                    load_size(d, f, path, "width", &g->pixel_width)
@@ -168,20 +200,11 @@ static void report_unknown(const ckpt_file *f, const char *path)
 
 int stdit_data_text(struct stdit_data *d, const char *path)
 {
-    struct ckpt_file_entry y;
     ckpt_file *f;
 
     if (ckpt_file_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
-    int rc = find(f, path, "y", 3, (int64_t[]){-1, -1, -1}, &y) < 0 ? -1 : 0;
-    if (!rc) {
-        d->text_rows = y.shape[0];
-        d->geometry.tokens = y.shape[1];
-        d->caption_channels = y.shape[2];
-        d->y = load(f, path, "y", 3, y.shape, true);
-        d->mask = load(f, path, "mask", 2, y.shape, false);
-        rc = d->y && d->mask ? 0 : -1;
-    }
+    int rc = load_text(d, f, path, -1);
     ckpt_file_close(f);
     return rc;
 }

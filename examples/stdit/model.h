@@ -11,7 +11,8 @@
 
 struct stdit_config {
     int64_t hidden, heads, depth;
-    int64_t in_channels, caption_channels, text_tokens;
+    int64_t in_channels, caption_channels;
+    int64_t text_tokens; /* rows of the null caption */
     double mlp_ratio;
     enum ckpt_dtype dtype;
     bool freeze_caption; /* the caption projection is not trained */

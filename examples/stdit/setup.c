@@ -4,16 +4,28 @@
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
+#define NULL_CAPTION "y_embedder.y_embedding"
+
 struct names {
     const char *path;
     int missing;
-    bool older; /* keys of STDiT 1 or 2 were seen */
+    bool older;        /* keys of STDiT 1 or 2 were seen */
+    bool null_caption; /* something sees it */
 };
 
-/* The null caption and the rotary frequencies may be absent; the latter are computed anyway. */
-static bool may_be_missing(const char *name)
+/* Guidance, videos without text and captions that are dropped at random all see it. */
+static bool sees_null_caption(const struct stdit_run *r)
 {
-    return !strcmp(name, "y_embedder.y_embedding") || !strcmp(name, "rope.freqs");
+    const struct stdit_options *o = &r->options;
+
+    return r->data.null_caption || r->drops || (o->sample_steps > 0 && o->guidance != 1);
+}
+
+/* The rotary frequencies are computed anyway; the null caption is drawn at random where a file has
+ * none, which is as good as any where nothing sees it. */
+static bool may_be_missing(const struct names *n, const char *name)
+{
+    return !strcmp(name, "rope.freqs") || (!n->null_caption && !strcmp(name, NULL_CAPTION));
 }
 
 static void report_name(void *user, const char *what, const char *name)
@@ -23,26 +35,51 @@ static void report_name(void *user, const char *what, const char *name)
     if (*what == 'm' && stdit_vae_owns(name))
         return;
     fprintf(stderr, "%s: %s: %s: %s\n", say_program, n->path, what, name);
-    if (!strcmp(what, "missing") && !may_be_missing(name))
+    if (!strcmp(what, "missing") && !may_be_missing(n, name))
         n->missing++;
     n->older |= strstr(name, "attn_temp") != NULL;
 }
 
 int stdit_load(struct stdit_run *r)
 {
-    struct names names = {.path = r->options.load};
+    struct names names = {.path = r->options.load, .null_caption = sees_null_caption(r)};
 
     if (!r->options.load)
         return 0;
     if (ckpt_load(r->context, r->options.load, report_name, &names, NULL))
         return say_fail("%s", ckpt_error(r->context));
     if (names.missing && !r->options.partial)
-        return say_fail("%s: %d parameters are missing%s; --partial starts them afresh", names.path,
-                        names.missing,
+        return say_fail("%s: %d parameter%s missing%s; --partial starts them afresh", names.path,
+                        names.missing, names.missing > 1 ? "s are" : " is",
                         names.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
     if (stdit_set_rope(&r->model, r->context))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
+}
+
+/* The rows of the null caption in a file under that name, or 0. */
+static int64_t rows_in_file(const char *path, const char *name)
+{
+    struct ckpt_file_entry e = {0};
+    ckpt_file *f;
+
+    if (!path || ckpt_file_open(&f, path))
+        return 0; /* loading it says why */
+    int i = ckpt_file_find(f, name);
+    bool found = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim == 2;
+    ckpt_file_close(f);
+    return found ? e.shape[0] : 0;
+}
+
+/* A file's null caption keeps its length: a shorter text sees its first rows, to a longer one its
+ * last row is repeated, as Open-Sora does (embed.c). */
+static int64_t caption_rows(const struct stdit_options *o)
+{
+    int64_t rows = rows_in_file(o->load, NULL_CAPTION);
+
+    if (!rows)
+        rows = rows_in_file(o->state.from, "value/" NULL_CAPTION);
+    return rows ? rows : o->text_tokens;
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
@@ -58,13 +95,16 @@ int stdit_make_model(struct stdit_run *r)
         .depth = o->depth,
         .in_channels = o->in_channels,
         .caption_channels = o->caption_channels,
-        .text_tokens = o->text_tokens,
+        .text_tokens = caption_rows(o),
         .mlp_ratio = o->mlp_ratio,
         .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
         .freeze_caption = o->freeze_caption,
         .exact_timestep = o->exact_timestep,
     };
 
+    if (config.text_tokens < g->tokens)
+        printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
+               (long long)config.text_tokens, (long long)g->tokens);
     r->shift = stdit_shift(config.dtype, g->pixel_height, g->pixel_width, frames);
     if (r->data.vae.frames && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;

@@ -50,6 +50,18 @@ refuses 1 "are missing" "$train" $small --video "$clip" --load "$features"
 grep -q "unexpected: z" "$work/err" || fail "unexpected names are not reported"
 grep -q "missing: t_block.1.weight" "$work/err" || fail "missing names are not reported"
 on_clip --load "$features" --partial || fail "--partial: $(cat "$work/err")"
+
+# Captions that are dropped see the null caption: without one in the file they would see noise.
+bare="--hidden 24 --heads 2 --depth 2 --caption-channels 20 --text-tokens 10 --latent 3x4x4 --steps 1 --mlp-ratio 4"
+LC_ALL=C sed 's/y_embedder\.y_embedding/Y_embedder.y_embedding/' "$weights" >"$work/no-null"
+refuses 1 "1 parameter is missing" "$train" $bare --load "$work/no-null"
+grep -q "missing: y_embedder.y_embedding" "$work/err" || fail "the null caption is not named: $(cat "$work/err")"
+runs "step" "$train" $bare --load "$work/no-null" --partial
+# A null caption of 10 rows for a text of 14, and of 4.
+runs "has 10 rows; a text of 14" "$train" $bare --text-tokens 14 --load "$weights"
+runs "step" "$train" $bare --text-tokens 4 --load "$weights" --save-state "$work/4.state"
+runs "step" "$train" $bare --text-tokens 4 --resume "$work/4.state" --steps 2
+
 refuses 1 "hidden\|shape\|\[" "$train" $small --video "$clip" --hidden 32 --load "$work/free"
 
 # NaN: the run stops, and the weights of the last good step are saved.

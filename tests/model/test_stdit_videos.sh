@@ -92,6 +92,14 @@ refuses 1 "no video to train on" "$train" $data --video-dir "$work/empty"
 refuses 1 "parameters are missing" "$train" $data --vae "$work/w"
 refuses 1 "parameters are missing" "$sample" $weights --load "$work/vae"
 refuses 1 "has no tensor" "$sample" $weights --text "$work/vae"
+# Without text, and with guidance, the null caption is seen: a file has to have it.
+bare="--plan-only --hidden 24 --heads 2 --depth 2 --caption-channels 20 --text-tokens 10 --size 16x16 --frames 5"
+captions=$root/tests/model/stdit_features.safetensors
+LC_ALL=C sed 's/y_embedder\.y_embedding/Y_embedder.y_embedding/' "$root/tests/model/stdit_weights.safetensors" >"$work/null"
+refuses 1 "1 parameter is missing" "$sample" $bare --load "$work/null"
+refuses 1 "missing: y_embedder.y_embedding" "$sample" $bare --load "$work/null" --text "$captions" --guidance 7
+runs "predicted step" "$sample" $bare --load "$work/null" --text "$captions" --guidance 1
+runs "predicted step" "$sample" $bare --load "$work/null" --partial
 refuses 1 "such preset" "$sample" $weights --vae-model none
 # A video that ends before its frames: other clips take the place of those that it lacks.
 clip "$work/cut.rgb" 4 5
