@@ -108,12 +108,3 @@ double median_of(double *values, int32_t n)
     qsort(values, (size_t)n, sizeof *values, compare_reals);
     return values[n / 2];
 }
-
-const char *text_shown(const char *text, char *dst, size_t size)
-{
-    size_t n = 0;
-    for (; text[n] && n + 1 < size; n++)
-        dst[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
-    dst[n] = '\0';
-    return dst;
-}

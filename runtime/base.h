@@ -53,8 +53,8 @@ double clock_seconds(void);
 /* The middle one of n > 0 values, which are sorted for it. */
 double median_of(double *values, int32_t n);
 
-/* Text out of a file as it fits a sentence of one line, in dst, which is returned: a terminal must
- * not obey what is written there. */
+/* Text out of a file as it fits a sentence of one line, in dst, which is returned: control
+ * characters as \x1b, for a terminal must not obey what is written there. */
 const char *text_shown(const char *text, char *dst, size_t size);
 
 /* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */

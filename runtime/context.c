@@ -1,6 +1,7 @@
 /* Opening and closing a context; its error text; the budget. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_path.h"
 #include "context.h"
 #include "exec/program.h"
 #include "homes.h"
@@ -69,6 +70,9 @@ static int check_options(const struct ckpt_options *o)
         strcmp(o->shard_over, "all") && strcmp(o->shard_over, "host"))
         return error_set(CKPT_EINVAL, "--shard-over %s: there are 'auto', 'all' and 'host'",
                          o->shard_over);
+    if (o->plan_only && o->machine_out)
+        return error_set(CKPT_EINVAL, "--machine-out %s: no step is timed with --plan-only",
+                         o->machine_out);
     if (o->host < 0)
         return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
                          (long long)-o->host);
@@ -184,6 +188,8 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
+    if (!rc)
+        rc = ckpt_paths_check(&c->options, NULL, 0);
     if (!rc)
         rc = read_options(c);
     if (!rc)

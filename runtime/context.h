@@ -24,6 +24,9 @@ struct param {
     int file_axes[CKPT_MAX_DIMS];
 };
 
+/* The files that options ask for, as bits. */
+enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4 };
+
 struct ckpt {
     struct ckpt_options options;
     enum ckpt_backend backend; /* whose kernels programs run, or would run */
@@ -80,6 +83,7 @@ struct ckpt {
     int64_t updates;               /* optimizer steps so far */
     volatile sig_atomic_t wish;    /* 1: this rank would like to end */
     bool end_wished;               /* any of several did, in a step that has ended */
+    unsigned written;              /* bits of enum written */
     int error;                     /* sticky: a failed ckpt_param */
     char message[CKPT_MESSAGE];
 };

@@ -1,29 +1,59 @@
 /* The sentence of the last failed call without a context, and the names of the error codes. */
 #include <string.h>
 #include "base.h"
+#include "ckpt_path.h"
 
 static _Thread_local char last_error[CKPT_MESSAGE];
 
-/* Names come out of files; a terminal must not obey what is written in them. */
-static void blank_controls(char *s)
+/* How many bytes at s a terminal would obey: a control character, or one of the second set (C1) in
+ * UTF-8. */
+static size_t control_at(const unsigned char *s, bool one_line)
 {
-    for (; *s; s++) {
-        unsigned char ch = (unsigned char)*s;
-        if ((ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7f)
-            *s = '?';
-    }
+    if (s[0] == '\n' || s[0] == '\t')
+        return one_line;
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0)
+        return 2;
+    return s[0] < 0x20 || s[0] == 0x7f;
 }
 
-/* The sentence is made aside first: an argument may well be the sentence that stands in dst. */
+static char *text_escape(char *dst, size_t size, const char *text, bool one_line)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = 0;
+
+    while (*s) {
+        size_t bytes = control_at(s, one_line);
+        if (n + (bytes ? 4 * bytes : 1) >= size)
+            break;
+        if (!bytes)
+            dst[n++] = (char)*s++;
+        for (; bytes; bytes--)
+            n += (size_t)snprintf(dst + n, size - n, "\\x%02x", *s++);
+    }
+    if (size)
+        dst[n] = 0;
+    return dst;
+}
+
+const char *text_shown(const char *text, char *dst, size_t size)
+{
+    return text_escape(dst, size, text, true);
+}
+
+const char *ckpt_escape(char *dst, size_t size, const char *text)
+{
+    return text_escape(dst, size, text, false);
+}
+
+/* The sentence is made aside first: an argument may well be the sentence that stands in dst.  Names
+ * come out of files; a terminal must not obey what is written in them. */
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
 {
     char text[CKPT_MESSAGE];
 
     if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
         text[0] = 0;
-    blank_controls(text);
-    if (size)
-        snprintf(dst, size, "%s", text);
+    text_escape(dst, size, text, false);
     return code;
 }
 

@@ -88,6 +88,7 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
         int failed = graph_write(p->graph, c->options.graph_out, message);
         if (failed)
             return fail_with(c, failed, message);
+        c->written |= WRITTEN_GRAPH;
     }
     bool runs_here = c->device && c->device->ops->backend == c->backend;
     int rc = runs_here ? check_kernels(p) : 0;
@@ -195,6 +196,7 @@ int program_plan(struct ckpt_program *p)
         rc = plan_write(p->graph, p->plan, c->options.plan_out, message);
         if (rc)
             return fail_with(c, rc, message);
+        c->written |= WRITTEN_PLAN;
     }
     return check_others(c, p->reserved - c->overhead + p->plan->persistent);
 }

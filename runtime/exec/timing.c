@@ -103,6 +103,8 @@ int timing_step(const struct timing *t, const struct ckpt_program *p, char messa
     }
     m.n_costs = collect(t, p, m.costs);
     int rc = machine_write(&m, p->c->options.machine_out, message);
+    if (!rc)
+        p->c->written |= WRITTEN_MACHINE;
     free(m.costs);
     return rc;
 }

@@ -15,20 +15,9 @@
  *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
  *     end
  */
-#include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
-#include <string.h>
 #include "plan/comm.h"
-
-/* A name without control characters, so that a line stays a line. */
-static void put_name(FILE *f, const char *name)
-{
-    fputs("  # ", f);
-    for (const char *c = name ? name : "unnamed"; *c; c++)
-        fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, f);
-    fputc('\n', f);
-}
+#include "plan/lines.h"
 
 static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
 {
@@ -71,7 +60,7 @@ static void put_lodging(FILE *f, const struct graph *g, const struct plan_lodgin
 {
     fprintf(f, "lodging %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64, l->storage, l->out_step,
             l->in_step, l->tier_offset);
-    put_name(f, g->storages[l->storage].name);
+    lines_put_name(f, g->storages[l->storage].name);
     put_times(f, l->out_start, l->out_end, l->in_start, l->in_end);
 }
 
@@ -80,7 +69,7 @@ static void put_park(FILE *f, const struct graph *g, const struct plan_park *k)
     fprintf(f, "%s %s %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64,
             k->clean ? "clean" : "park", k->tier == FATE_PARK_NVME ? "nvme" : "host", k->storage,
             k->out_step, k->free_step, k->in_step, k->use_step, k->tier_offset);
-    put_name(f, g->storages[k->storage].name);
+    lines_put_name(f, g->storages[k->storage].name);
     put_times(f, k->out_start, k->out_end, k->in_start, k->in_end);
 }
 
@@ -90,7 +79,7 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct plan_step *s = &p->steps[k];
         fprintf(f, "%s %" PRId32, s->on_host ? "host" : s->again ? "again" : "run", s->op);
-        put_name(f, g->ops[p->steps[k].op].name);
+        lines_put_name(f, g->ops[p->steps[k].op].name);
     }
     for (int32_t n = 0; n < p->n_instances; n++) {
         const struct plan_instance *i = &p->instances[n];
@@ -100,7 +89,7 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
         }
         fprintf(f, "storage %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64, i->storage, i->first,
                 i->last, i->offset);
-        put_name(f, g->storages[i->storage].name);
+        lines_put_name(f, g->storages[i->storage].name);
     }
     for (int32_t k = 0; k < p->n_parks; k++)
         put_park(f, g, &p->parks[k]);
@@ -110,33 +99,20 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
     fputs("end\n", f);
 }
 
-static int io_error(const char *path, char *message)
+struct plan_text {
+    const struct graph *graph;
+    const struct plan *plan;
+};
+
+static void put(FILE *f, const void *user)
 {
-    snprintf(message, CKPT_MESSAGE, "plan file %.300s cannot be written: %s", path,
-             strerror(errno));
-    return CKPT_EIO;
+    const struct plan_text *t = user;
+    put_plan(f, t->graph, t->plan);
 }
 
 int plan_write(const struct graph *g, const struct plan *p, const char *path,
                char message[CKPT_MESSAGE])
 {
-    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    if (!plain) {
-        snprintf(message, CKPT_MESSAGE, "out of host memory");
-        return CKPT_ENOMEM;
-    }
-    message[0] = '\0';
-    errno = 0;
-    FILE *f = fopen(path, "w");
-    int rc = f ? 0 : io_error(path, message);
-    if (f) {
-        locale_t before = uselocale(plain);
-        put_plan(f, g, p);
-        uselocale(before);
-        bool failed = ferror(f);
-        if (fclose(f) || failed)
-            rc = io_error(path, message);
-    }
-    freelocale(plain);
-    return rc;
+    struct plan_text t = {g, p};
+    return lines_write("plan file", path, put, &t, message);
 }

@@ -1,10 +1,10 @@
 /* Text files, one fact a line: see lines.h. */
-#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "file.h"
 #include "plan/lines.h"
 
 void lines_format_real(char dst[LINES_REAL], double value)
@@ -34,27 +34,25 @@ int lines_write(const char *what, const char *path, void (*put)(FILE *f, const v
                 const void *user, char message[CKPT_MESSAGE])
 {
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    struct ckpt_replacement o;
     message[0] = '\0';
     if (!plain)
         return out_of_memory(message);
-    FILE *f = fopen(path, "w");
-    bool failed = !f;
+    int rc = file_replacement_open(&o, path);
+    FILE *f = rc ? NULL : file_replacement_stream(&o);
     if (f) {
         locale_t before = uselocale(plain);
         put(f, user);
         uselocale(before);
-        failed = fflush(f) || ferror(f);
-    }
-    int error = errno;
-    if (f && fclose(f) && !failed) {
-        failed = true;
-        error = errno;
+        rc = file_replacement_commit(&o, true);
+    } else if (!rc) {
+        file_replacement_abandon(&o);
+        rc = error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
     }
     freelocale(plain);
-    if (failed)
-        snprintf(message, CKPT_MESSAGE, "%s %.300s cannot be written: %s", what, path,
-                 strerror(error));
-    return failed ? CKPT_EIO : 0;
+    if (rc)
+        snprintf(message, CKPT_MESSAGE, "%s %.900s", what, error_get());
+    return rc;
 }
 
 void lines_fail(struct lines *l, int code, const char *fmt, ...)
@@ -76,10 +74,10 @@ int lines_read(struct lines *l, const char *what, const char *path, char message
 {
     *l = (struct lines){.what = what, .path = path, .message = message};
     message[0] = '\0';
-    l->f = fopen(path, "r");
+    const char *why;
+    l->f = file_open_input(path, &why);
     if (!l->f) {
-        snprintf(message, CKPT_MESSAGE, "%s %.300s cannot be opened: %s", what, path,
-                 strerror(errno));
+        snprintf(message, CKPT_MESSAGE, "%s %.300s cannot be opened: %s", what, path, why);
         return l->rc = CKPT_EIO;
     }
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);

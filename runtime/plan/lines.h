@@ -14,8 +14,8 @@ void lines_format_real(char dst[LINES_REAL], double value);
 /* "  # " and the name without control characters, and the end of the line. */
 void lines_put_name(FILE *f, const char *name);
 
-/* Opens path, calls put in the plain locale, closes.  what is "graph file" in the sentence.
- * Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+/* Puts a file in the place of path, whole or not at all: put writes it in the plain locale.  what
+ * is "graph file" in the sentence.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
                 const void *user, char message[CKPT_MESSAGE]);
 

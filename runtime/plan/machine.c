@@ -4,12 +4,12 @@
  * come out in one order.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <jansson.h>
+#include "file.h"
 #include "plan/lines.h"
 #include "plan/machine.h"
 
@@ -415,9 +415,10 @@ static json_t *load(struct reader *r)
     json_error_t error;
     char text[JSON_ERROR_TEXT_LENGTH];
     r->message[0] = '\0';
-    FILE *f = fopen(r->path, "r");
+    const char *why;
+    FILE *f = file_open_input(r->path, &why);
     if (!f) {
-        fail(r, CKPT_EIO, "cannot be opened: %s", strerror(errno));
+        fail(r, CKPT_EIO, "cannot be opened: %s", why);
         return NULL;
     }
     json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);

@@ -2,12 +2,12 @@
  * Plan files, the reading half.  Strict: every line in its place, every number in its range, and
  * memory is taken only for lines that are there.  Whether the plan is right is plan_check's.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "file.h"
 #include "plan/comm.h"
 
 struct parser {
@@ -379,10 +379,10 @@ static int parse_plainly(struct parser *k)
 static int parse_file(struct parser *k, int (*parse)(struct parser *k))
 {
     k->message[0] = '\0';
-    k->f = fopen(k->path, "r");
+    const char *why;
+    k->f = file_open_input(k->path, &why);
     if (!k->f) {
-        snprintf(k->message, CKPT_MESSAGE, "plan file %.300s cannot be opened: %s", k->path,
-                 strerror(errno));
+        snprintf(k->message, CKPT_MESSAGE, "plan file %.300s cannot be opened: %s", k->path, why);
         return CKPT_EIO;
     }
     k->p = calloc(1, sizeof(*k->p));

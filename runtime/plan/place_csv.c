@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "file.h"
+#include "plan/lines.h"
 #include "plan/place.h"
 
 struct reader {
@@ -198,11 +200,12 @@ void place_file_free(struct place_file *file)
 int place_file_read(const char *path, struct place_file *file, char message[CKPT_MESSAGE])
 {
     struct reader r = {.path = path, .message = message};
-    FILE *f = fopen(path, "r");
+    const char *why;
+    FILE *f = file_open_input(path, &why);
     *file = (struct place_file){0};
     message[0] = '\0';
     if (!f) {
-        snprintf(message, CKPT_MESSAGE, "%.400s cannot be opened: %s", path, strerror(errno));
+        snprintf(message, CKPT_MESSAGE, "%.400s cannot be opened: %s", path, why);
         return CKPT_EIO;
     }
     int rc = take_lines(&r, f);
@@ -217,21 +220,17 @@ int place_file_read(const char *path, struct place_file *file, char message[CKPT
     return rc;
 }
 
+static void put_offsets(FILE *f, const void *user)
+{
+    const struct place_file *file = user;
+    fputs("id,lower,upper,size,offset\n", f);
+    for (int32_t i = 0; i < file->n; i++)
+        fprintf(f, "%s,%lld,%lld,%lld,%lld\n", file->ids[i], (long long)file->lower[i],
+                (long long)file->upper[i], (long long)file->items[i].bytes,
+                (long long)file->items[i].offset);
+}
+
 int place_file_write(const struct place_file *file, const char *path, char message[CKPT_MESSAGE])
 {
-    FILE *f = fopen(path, "w");
-    bool failed = !f;
-    if (f) {
-        fputs("id,lower,upper,size,offset\n", f);
-        for (int32_t i = 0; i < file->n; i++)
-            fprintf(f, "%s,%lld,%lld,%lld,%lld\n", file->ids[i], (long long)file->lower[i],
-                    (long long)file->upper[i], (long long)file->items[i].bytes,
-                    (long long)file->items[i].offset);
-        failed = ferror(f) != 0;
-        failed = fclose(f) != 0 || failed;
-    }
-    if (!failed)
-        return 0;
-    snprintf(message, CKPT_MESSAGE, "%.400s cannot be written: %s", path, strerror(errno));
-    return CKPT_EIO;
+    return lines_write("offsets", path, put_offsets, file, message);
 }

@@ -7,7 +7,7 @@
 #define CKPT_STATE_SAFETENSORS_H
 
 #include <jansson.h>
-#include "base.h"
+#include "file.h"
 
 #define HEADER_MAX ((int64_t)100 * 1000 * 1000) /* bytes of JSON; the limit every reader has */
 
@@ -93,11 +93,5 @@ struct ckpt_file_writer {
 
 /* The header text of a writer's tensors, in their order, padded for the data to begin on a page. */
 int file_make_header(const ckpt_file_writer *w, char **text, int64_t *size);
-
-/* Puts a file in the place of path, whole or not at all: fill writes it to the descriptor. */
-int file_replace(const char *path, int (*fill)(void *user, int fd), void *user);
-
-/* Returns 0 or CKPT_EIO with the path in the sentence. */
-int file_write_all(const char *path, int fd, const void *src, int64_t n);
 
 #endif

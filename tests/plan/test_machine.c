@@ -128,7 +128,7 @@ static const struct mistake {
     {"\"flops\": 6e+10", "\"flops\": \"fast\"", "\"flops\" must be a number from 1"},
     {"\"flops\": 6e+10", "\"flops\": 6e10, \"flops\": 6e10", "is not JSON: duplicate"},
     {"\"flops\": 6e+10", "\"flops\": 6e10, \"speed\": 1", "unknown member \"speed\""},
-    {"\"flops\": 6e+10", "\"flops\": 6e10, \"a\\nb\": 1", "unknown member \"a?b\""},
+    {"\"flops\": 6e+10", "\"flops\": 6e10, \"a\\nb\": 1", "unknown member \"a\\x0ab\""},
     {"\"memory\": 17179869184", "\"memory\": 0", "\"memory\" must be a whole number of bytes"},
     {"\"memory\": 17179869184", "\"memory\": 1.5", "\"memory\" must be a whole number of bytes"},
     {"\"memory\": 17179869184", "\"memory\": 9223372036854775807", "\"memory\" must be"},

@@ -112,7 +112,9 @@ static void test_no_file(void **state)
     assert_int_equal(place_file_read("/nowhere/list.csv", &file, message), CKPT_EIO);
     assert_string_equal(message, "/nowhere/list.csv cannot be opened: No such file or directory");
     assert_int_equal(place_file_write(&file, "/nowhere/list.csv", message), CKPT_EIO);
-    assert_string_equal(message, "/nowhere/list.csv cannot be written: No such file or directory");
+    assert_string_equal(message,
+                        "offsets /nowhere/list.csv: cannot be written, no file can be made beside "
+                        "it: No such file or directory");
 }
 
 static void test_writes(void **state)

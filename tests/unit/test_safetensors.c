@@ -232,7 +232,7 @@ static void test_control_characters(void **state)
 {
     (void)state;
     write_file("{\"\\u001b[31m\":1}", 0);
-    check_refused("escape", CKPT_EFORMAT, "'?[31m'");
+    check_refused("escape", CKPT_EFORMAT, "'\\x1b[31m'");
 }
 
 /* The file shrinks after it was opened. */
