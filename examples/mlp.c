@@ -8,6 +8,7 @@
  * The data are made here: ten smooth random templates of 16 x 16 pixels, shifted and noised.
  */
 #include <stdio.h>
+#include "ckpt_path.h"
 #include "ckpt_ranks.h"
 
 enum { SIDE = 16, PIXELS = SIDE * SIDE, CLASSES = 10, HIDDEN = 256, BATCH = 256, STEPS = 200 };
@@ -97,6 +98,7 @@ int main(int argc, char **argv)
         if (ckpt_rank(c) == 0)
             ckpt_plan_print(program, stdout);
         failed = opt.plan_only ? 0 : train(c, program, (uint64_t)opt.seed);
+        failed = failed ? failed : ckpt_unwritten(c); /* --machine-out and the like */
     }
     if (failed)
         fprintf(stderr, "mlp: %s\n", ckpt_error(c));

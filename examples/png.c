@@ -87,25 +87,21 @@ static uint8_t *zlib_store(const uint8_t *src, size_t n, size_t *size)
     return dst;
 }
 
-static int write_file(const char *path, const uint8_t header[13], const uint8_t *data, size_t n)
+static int write_file(FILE *f, const uint8_t header[13], const uint8_t *data, size_t n)
 {
     static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-    FILE *f = fopen(path, "wb");
 
-    if (!f)
-        return -errno;
     errno = 0;
     fwrite(signature, 1, sizeof(signature), f);
     put_chunk(f, "IHDR", header, 13);
     put_chunk(f, "IDAT", data, n);
     put_chunk(f, "IEND", NULL, 0);
-    int failed = ferror(f);
-    if (fclose(f) || failed)
+    if (fflush(f) || ferror(f))
         return errno ? -errno : -EIO;
     return 0;
 }
 
-int png_write(const char *path, int width, int height, const uint8_t *rgb)
+int png_write(FILE *f, int width, int height, const uint8_t *rgb)
 {
     uint8_t header[13] = {[8] = 8, [9] = 2}; /* 8 bits, RGB */
     size_t n_rows, n_data;
@@ -119,7 +115,7 @@ int png_write(const char *path, int width, int height, const uint8_t *rgb)
         return -ENOMEM;
     put_u32(header, (uint32_t)width);
     put_u32(header + 4, (uint32_t)height);
-    int rc = write_file(path, header, data, n_data);
+    int rc = write_file(f, header, data, n_data);
     free(data);
     return rc;
 }
@@ -135,8 +131,7 @@ static void place_frame(uint8_t *dst, size_t stride, int height, int width, cons
     }
 }
 
-int png_write_strip(const char *path, int frames, int height, int width, const uint8_t *rgb,
-                    int zoom)
+int png_write_strip(FILE *f, int frames, int height, int width, const uint8_t *rgb, int zoom)
 {
     if (frames < 1 || height < 1 || width < 1 || zoom < 1 || height > LARGEST / zoom ||
         width > (LARGEST / frames - 1) / zoom)
@@ -151,7 +146,7 @@ int png_write_strip(const char *path, int frames, int height, int width, const u
     for (int i = 0; i < frames; i++)
         place_frame(picture + 3 * (size_t)(i * step), stride, height, width,
                     rgb + (size_t)i * frame, zoom);
-    int rc = png_write(path, full, height * zoom, picture);
+    int rc = png_write(f, full, height * zoom, picture);
     free(picture);
     return rc;
 }

@@ -23,5 +23,9 @@ const char *clip_shipped(void)
 
 int clip_read(struct clip *c, const char *path)
 {
-    return clip_is_raw(path) ? clip_read_raw(c, path) : clip_decode(c, path);
+    int raw = clip_is_raw(path);
+
+    if (raw < 0)
+        return -1;
+    return raw ? clip_read_raw(c, path) : clip_decode(c, path);
 }

@@ -3,6 +3,7 @@
 #define EXAMPLES_CLIP_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 struct clip {
     int64_t width, height, frames; /* asked for */
@@ -23,8 +24,18 @@ int clip_read(struct clip *c, const char *path);
 int clip_decode(struct clip *c, const char *path);
 int clip_read_raw(struct clip *c, const char *path);
 
-/* Whether the file begins as our raw format does; see examples/data/README. */
+/* Whether the file begins as our raw format does; see examples/data/README.  Returns 1, 0, or -1
+ * after a sentence: it cannot be read, or is no regular file. */
 int clip_is_raw(const char *path);
+
+/* The first line of a raw clip. */
+struct raw_header {
+    int width, height, frames;
+    double fps;
+};
+
+/* Opens a raw clip behind its first line.  Returns 0, or -1 after a sentence. */
+int raw_open(FILE **f, const char *path, struct raw_header *h);
 
 /* Prints how many frames path has and how many were asked for; returns -1. */
 int clip_too_short(const struct clip *c, const char *path, int64_t found);

@@ -85,3 +85,8 @@ int dump_step(ckpt *c, ckpt_program *p, const char *path, float loss)
     free(d.data);
     return rc;
 }
+
+int dump_check(const char *path, int64_t steps)
+{
+    return path && !steps ? say_fail("--dump %s: nothing was written: there was no step", path) : 0;
+}

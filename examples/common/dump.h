@@ -12,4 +12,8 @@ void dump_record(ckpt *c, ckpt_tape *t, ckpt_tensor pred);
  */
 int dump_step(ckpt *c, ckpt_program *p, const char *path, float loss);
 
+/* After a run of so many steps: without any nothing was written.  path may be NULL.  Returns 0, or
+ * -1 after a sentence. */
+int dump_check(const char *path, int64_t steps);
+
 #endif

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "../png.h"
 #include "clip.h"
 #include "frames.h"
+#include "picture.h"
 #include "say.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -14,7 +14,10 @@
 int frames_open(struct frames *f, const char *path)
 {
     *f = (struct frames){.path = path};
-    return clip_is_raw(path) ? frames_open_raw(f) : frames_open_video(f);
+    int raw = clip_is_raw(path);
+    if (raw < 0)
+        return -1;
+    return raw ? frames_open_raw(f) : frames_open_video(f);
 }
 
 int frames_next(struct frames *f, uint8_t *rgb)
@@ -53,23 +56,17 @@ static const struct frames_ops raw_ops = {raw_next, raw_close};
 
 int frames_open_raw(struct frames *f)
 {
-    FILE *file = fopen(f->path, "rb");
-    int width, height, frames;
-    char line[128];
+    struct raw_header h;
+    FILE *file;
 
-    if (!file)
-        return say_fail("%s: %s", f->path, strerror(errno));
-    if (!fgets(line, sizeof line, file) ||
-        sscanf(line, "RGBCLIP %d %d %d %lf", &width, &height, &frames, &f->fps) != 4 || width < 1 ||
-        height < 1 || frames < 1 || width > 8192 || height > 8192 || !(f->fps > 0)) {
-        fclose(file);
-        return say_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", f->path);
-    }
+    if (raw_open(&file, f->path, &h))
+        return -1;
     f->ops = &raw_ops;
     f->data = file;
-    f->width = width;
-    f->height = height;
-    f->announced = frames;
+    f->width = h.width;
+    f->height = h.height;
+    f->announced = h.frames;
+    f->fps = h.fps;
     return 0;
 }
 
@@ -86,26 +83,24 @@ static int raw_put(struct sink *s, const uint8_t *rgb)
 
 static int raw_finish(struct sink *s)
 {
-    FILE *f = s->data;
-
-    s->data = NULL;
-    return fclose(f) ? say_fail("%s: %s", s->path, strerror(errno)) : 0;
+    return sink_commit(s);
 }
 
 static void raw_sink_close(struct sink *s)
 {
-    if (s->data)
-        fclose(s->data);
+    (void)s;
 }
 
 static const struct sink_ops raw_sink_ops = {raw_put, raw_finish, raw_sink_close};
 
 static int open_raw_sink(struct sink *s)
 {
-    s->data = fopen(s->path, "wb");
-    if (!s->data)
-        return say_fail("%s: %s", s->path, strerror(errno));
+    if (ckpt_replace_open(&s->file, s->path))
+        return say_fail("%s", ckpt_error(NULL));
     s->ops = &raw_sink_ops;
+    s->data = ckpt_replace_stream(s->file);
+    if (!s->data)
+        return say_fail("%s: no memory to write it", s->path);
     fprintf(s->data, "RGBCLIP %d %d %d %g\n", (int)s->width, (int)s->height, (int)s->frames,
             s->fps);
     return 0;
@@ -116,8 +111,7 @@ static int png_put(struct sink *s, const uint8_t *rgb)
     char path[4096];
 
     snprintf(path, sizeof path, "%s/frame-%05lld.png", s->path, (long long)s->taken);
-    int rc = png_write(path, (int)s->width, (int)s->height, rgb);
-    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
+    return picture_write(path, 1, s->height, s->width, rgb, 1);
 }
 
 static int png_finish(struct sink *s)
@@ -141,17 +135,40 @@ static int open_directory(struct sink *s)
     return 0;
 }
 
-int sink_open(struct sink *s, const char *path)
+/* The ending of a name, or NULL. */
+static const char *ending_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash + 1 : path, '.');
+
+    return dot && dot[1] ? dot : NULL;
+}
+
+bool sink_is_directory(const char *path)
+{
     struct stat st;
+
+    return stat(path, &st) ? !ending_of(path) : S_ISDIR(st.st_mode);
+}
+
+int sink_open(struct sink *s, const char *path)
+{
+    const char *ending = ending_of(path);
 
     s->path = path;
     s->ops = NULL;
+    s->file = NULL;
     s->taken = 0;
-    if ((!stat(path, &st) && S_ISDIR(st.st_mode)) || !dot || !dot[1])
+    if (sink_is_directory(path))
         return open_directory(s);
-    return strcmp(dot, ".rgb") ? sink_open_video(s) : open_raw_sink(s);
+    return ending && !strcmp(ending, ".rgb") ? open_raw_sink(s) : sink_open_video(s);
+}
+
+int sink_commit(struct sink *s)
+{
+    struct ckpt_replacement *file = s->file;
+
+    s->file = NULL;
+    return ckpt_replace_commit(file, true) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
 int sink_put(struct sink *s, const uint8_t *rgb)
@@ -172,4 +189,6 @@ void sink_close(struct sink *s)
     if (s->ops)
         s->ops->close(s);
     s->ops = NULL;
+    ckpt_replace_abandon(s->file);
+    s->file = NULL;
 }

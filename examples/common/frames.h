@@ -2,7 +2,9 @@
 #ifndef EXAMPLES_FRAMES_H
 #define EXAMPLES_FRAMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include "ckpt_path.h"
 
 /* What is read from; width, height and fps are known when it is open. */
 struct frames {
@@ -34,6 +36,7 @@ int frames_open_video(struct frames *f);
 struct sink {
     const struct sink_ops *ops;
     void *data;
+    struct ckpt_replacement *file; /* takes the place of path at the end; NULL: pictures */
     const char *path;
     int64_t width, height, frames; /* frames that will come */
     int64_t taken;
@@ -56,6 +59,11 @@ int sink_put(struct sink *s, const uint8_t *rgb);
 int sink_finish(struct sink *s);
 void sink_close(struct sink *s);
 
+/* Whether path is a directory, or would become one. */
+bool sink_is_directory(const char *path);
+
+/* For the formats. */
 int sink_open_video(struct sink *s);
+int sink_commit(struct sink *s);
 
 #endif

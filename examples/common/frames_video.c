@@ -43,6 +43,12 @@ static void video_free(struct video *v)
     free(v);
 }
 
+/* FFmpeg takes "a:b" for a protocol a; a file is meant. */
+static void video_url(char *dst, size_t size, const char *path)
+{
+    snprintf(dst, size, "file:%s", path);
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 static int send_packet(struct frames *f, struct video *v)
@@ -107,8 +113,11 @@ static const struct frames_ops video_ops = {video_next, video_close};
 static int start_decoder(struct frames *f, struct video *v)
 {
     const AVCodec *codec = NULL;
-    int rc = avformat_open_input(&v->format, f->path, NULL, NULL), stream;
+    char url[4096 + 8];
+    int rc, stream;
 
+    video_url(url, sizeof url, f->path);
+    rc = avformat_open_input(&v->format, url, NULL, NULL);
     if (rc < 0)
         return say_fail("%s: cannot be read as a video: %s", f->path, av_err2str(rc));
     if (avformat_find_stream_info(v->format, NULL) < 0)
@@ -181,7 +190,13 @@ static int video_finish(struct sink *s)
 
     if (encode(s, v, NULL))
         return -1;
-    return av_write_trailer(v->format) < 0 ? say_fail("%s: cannot be finished", s->path) : 0;
+    int rc = av_write_trailer(v->format);
+    avio_flush(v->format->pb);
+    rc = rc < 0 ? rc : v->format->pb->error;
+    int closed = avio_closep(&v->format->pb);
+    rc = rc < 0 ? rc : closed;
+    return rc < 0 ? say_fail("%s: cannot be finished: %s", s->path, av_err2str(rc))
+                  : sink_commit(s);
 }
 
 static void video_sink_close(struct sink *s)
@@ -235,6 +250,7 @@ static int start_file(struct sink *s, struct video *v)
 {
     const AVCodec *codec = avcodec_find_encoder(AV_CODEC_ID_H264);
     int rc = avformat_alloc_output_context2(&v->format, NULL, NULL, s->path);
+    char url[4096 + 8];
 
     if (rc < 0)
         return say_fail("%s: no video file ends so; give .mp4, .rgb or a directory", s->path);
@@ -252,7 +268,10 @@ static int start_file(struct sink *s, struct video *v)
     if (!v->stream || avcodec_parameters_from_context(v->stream->codecpar, v->codec) < 0)
         return say_fail("%s: no memory for a stream", s->path);
     v->stream->time_base = v->codec->time_base;
-    rc = avio_open(&v->format->pb, s->path, AVIO_FLAG_WRITE);
+    if (ckpt_replace_open(&s->file, s->path))
+        return say_fail("%s", ckpt_error(NULL));
+    video_url(url, sizeof url, ckpt_replace_name(s->file));
+    rc = avio_open(&v->format->pb, url, AVIO_FLAG_WRITE);
     if (rc >= 0)
         rc = avformat_write_header(v->format, NULL);
     return rc < 0 ? say_fail("%s: %s", s->path, av_err2str(rc)) : 0;

@@ -1,42 +1,60 @@
 /* The log of a run for other programs: see log.h. */
 #include <errno.h>
 #include <string.h>
+#include "ckpt_path.h"
 #include "log.h"
 #include "say.h"
 
-int log_open(FILE **log, const char *path, int rank)
+int log_open(struct run_log *log, const char *path, int rank)
 {
-    char own[4096];
-
-    *log = NULL;
+    *log = (struct run_log){.f = NULL};
     if (!path)
         return 0;
-    snprintf(own, sizeof own, rank ? "%s.%d" : "%s", path, rank);
-    *log = fopen(own, "a");
-    return *log ? 0 : say_fail("--log %s: %s", own, strerror(errno));
+    int n = rank ? snprintf(log->path, sizeof log->path, "%s.%d", path, rank)
+                 : snprintf(log->path, sizeof log->path, "%s", path);
+    if (n >= (int)sizeof log->path)
+        return say_fail("--log %s: %s", path, strerror(ENAMETOOLONG));
+    return ckpt_log_open(&log->f, log->path) ? say_fail("--log %s", ckpt_error(NULL)) : 0;
 }
 
-void log_close(FILE **log, const char *path)
+static void lose(struct run_log *log)
 {
-    if (*log && fclose(*log))
-        say_fail("--log %s: %s", path, strerror(errno));
-    *log = NULL;
+    say_fail("--log %s: %s; the run goes on without it", log->path, strerror(errno));
+    log->failed = true;
 }
 
-void log_step_begin(FILE *log, int64_t step, double loss, const struct ckpt_program_info *info)
+void log_flush(struct run_log *log)
 {
-    fputc('{', log);
-    json_int(log, "step", step);
-    json_float(log, "loss", loss, ", ");
-    json_float(log, "grad_norm", info->grad_norm, ", ");
+    if (!log->f || (!fflush(log->f) && !ferror(log->f)))
+        return;
+    lose(log);
+    fclose(log->f);
+    log->f = NULL;
 }
 
-void log_step_end(FILE *log, const struct ckpt_program_info *info)
+int log_close(struct run_log *log)
 {
-    json_int(log, "planned_peak", info->planned_peak);
-    json_int(log, "arena_bytes", info->arena_bytes);
-    json_int(log, "process_bytes", info->process_bytes);
-    json_float(log, "predicted_ms", info->step_seconds * 1e3, ", ");
-    fprintf(log, "\"rss\": %lld}\n", (long long)say_rss());
-    fflush(log);
+    if (log->f && fclose(log->f))
+        lose(log);
+    log->f = NULL;
+    return log->failed ? -1 : 0;
+}
+
+void log_step_begin(struct run_log *log, int64_t step, double loss,
+                    const struct ckpt_program_info *info)
+{
+    fputc('{', log->f);
+    json_int(log->f, "step", step);
+    json_float(log->f, "loss", loss, ", ");
+    json_float(log->f, "grad_norm", info->grad_norm, ", ");
+}
+
+void log_step_end(struct run_log *log, const struct ckpt_program_info *info)
+{
+    json_int(log->f, "planned_peak", info->planned_peak);
+    json_int(log->f, "arena_bytes", info->arena_bytes);
+    json_int(log->f, "process_bytes", info->process_bytes);
+    json_float(log->f, "predicted_ms", info->step_seconds * 1e3, ", ");
+    fprintf(log->f, "\"rss\": %lld}\n", (long long)say_rss());
+    log_flush(log);
 }

@@ -6,21 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_path.h"
 #include "clip.h"
 #include "say.h"
 
-struct raw {
-    int width, height, frames;
-    double fps;
-};
+enum { LARGEST = 8192 /* pixels along a side */ };
 
 int clip_is_raw(const char *path)
 {
     char magic[8] = {0};
-    FILE *f = fopen(path, "rb");
+    FILE *f;
 
-    if (!f)
-        return 0;
+    if (ckpt_input_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
     size_t n = fread(magic, 1, sizeof magic, f);
     fclose(f);
     return n == sizeof magic && !memcmp(magic, "RGBCLIP ", sizeof magic);
@@ -32,22 +30,45 @@ int clip_too_short(const struct clip *c, const char *path, int64_t found)
                     (long long)found, (long long)(c->skip + (c->frames - 1) * c->stride + 1));
 }
 
-static int read_header(FILE *f, struct raw *r)
+/* A blank and a whole number from 1 to most; 0 where there is none. */
+static int take_number(char **at, int most)
+{
+    long value = **at == ' ' && (*at)[1] >= '0' && (*at)[1] <= '9' ? strtol(*at + 1, at, 10) : 0;
+
+    return value >= 1 && value <= most ? (int)value : 0;
+}
+
+/* "RGBCLIP width height frames fps" and the end of the line. */
+static bool parse_header(char *line, struct raw_header *h)
+{
+    char *at = line + strlen("RGBCLIP");
+
+    if (strncmp(line, "RGBCLIP ", 8))
+        return false;
+    h->width = take_number(&at, LARGEST);
+    h->height = take_number(&at, LARGEST);
+    h->frames = take_number(&at, INT32_MAX);
+    if (!h->width || !h->height || !h->frames || at[0] != ' ' || at[1] < '0' || at[1] > '9')
+        return false;
+    h->fps = strtod(at + 1, &at);
+    return h->fps > 0 && h->fps < 1000 && !strcmp(at, "\n");
+}
+
+int raw_open(FILE **f, const char *path, struct raw_header *h)
 {
     char line[128];
 
-    if (!fgets(line, sizeof line, f))
-        return -1;
-    if (sscanf(line, "RGBCLIP %d %d %d %lf", &r->width, &r->height, &r->frames, &r->fps) != 4)
-        return -1;
-    if (r->width < 1 || r->height < 1 || r->frames < 1 || r->width > 8192 || r->height > 8192)
-        return -1;
-    return r->fps > 0 && r->fps < 1000 ? 0 : -1;
+    if (ckpt_input_open(f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    if (fgets(line, sizeof line, *f) && parse_header(line, h))
+        return 0;
+    fclose(*f);
+    return say_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
 }
 
 /* The mean of one channel over the area that target pixel (row, column) covers. */
-static double area_mean(const uint8_t *from, const struct raw *r, const struct clip *c, int64_t row,
-                        int64_t column, int channel)
+static double area_mean(const uint8_t *from, const struct raw_header *r, const struct clip *c,
+                        int64_t row, int64_t column, int channel)
 {
     double top = (double)row * r->height / (double)c->height, sum = 0;
     double bottom = (double)(row + 1) * r->height / (double)c->height;
@@ -63,7 +84,8 @@ static double area_mean(const uint8_t *from, const struct raw *r, const struct c
     return sum / ((bottom - top) * (right - left));
 }
 
-static void resize(uint8_t *to, const uint8_t *from, const struct raw *r, const struct clip *c)
+static void resize(uint8_t *to, const uint8_t *from, const struct raw_header *r,
+                   const struct clip *c)
 {
     for (int64_t row = 0; row < c->height; row++)
         for (int64_t column = 0; column < c->width; column++)
@@ -71,7 +93,7 @@ static void resize(uint8_t *to, const uint8_t *from, const struct raw *r, const 
                 *to++ = (uint8_t)lrint(area_mean(from, r, c, row, column, channel));
 }
 
-static int read_frames(FILE *f, const struct raw *r, struct clip *c, const char *path)
+static int read_frames(FILE *f, const struct raw_header *r, struct clip *c, const char *path)
 {
     size_t source = (size_t)r->width * (size_t)r->height * 3;
     size_t target = (size_t)(c->width * c->height * 3);
@@ -94,17 +116,15 @@ static int read_frames(FILE *f, const struct raw *r, struct clip *c, const char 
 
 int clip_read_raw(struct clip *c, const char *path)
 {
-    struct raw r;
-    FILE *f = fopen(path, "rb");
+    struct raw_header r;
+    FILE *f;
     int rc = -1;
 
-    if (!f)
-        return say_fail("%s: cannot be opened", path);
+    if (raw_open(&f, path, &r))
+        return -1;
     c->rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
     if (!c->rgb)
         say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
-    else if (read_header(f, &r))
-        say_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
     else if (c->skip + (c->frames - 1) * c->stride + 1 > r.frames)
         clip_too_short(c, path, r.frames);
     else

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include "ckpt_path.h"
 #include "say.h"
 
 static int rank = -1; /* of several */
@@ -17,15 +17,17 @@ void say_as_rank(int own, int ranks)
 
 int say_fail(const char *fmt, ...)
 {
+    char text[2048], shown[2048];
     va_list ap;
 
-    fprintf(stderr, "%s: ", say_program);
-    if (rank >= 0)
-        fprintf(stderr, "rank %d: ", rank);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    ckpt_escape(shown, sizeof shown, text);
+    if (rank >= 0)
+        fprintf(stderr, "%s: rank %d: %s\n", say_program, rank, shown);
+    else
+        fprintf(stderr, "%s: %s\n", say_program, shown);
     return -1;
 }
 
@@ -68,23 +70,10 @@ const char *say_count(char dst[32], int64_t n)
     return dst;
 }
 
-int say_check_writable(const char *option, const char *path)
+int say_finish(int rc)
 {
-    char directory[4096] = ".";
-    const char *slash = path ? strrchr(path, '/') : NULL;
-
-    if (!path)
-        return 0;
-    if (slash)
-        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path + 1), path);
-    if (access(directory, W_OK))
-        return say_fail("--%s %s: %s: %s", option, path, directory, strerror(errno));
-    return 0;
-}
-
-int say_make_directory(const char *option, const char *path)
-{
-    if (mkdir(path, 0777) && errno != EEXIST)
-        return say_fail("--%s %s: %s", option, path, strerror(errno));
-    return 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return rc;
+    say_fail("standard output: %s", strerror(errno));
+    return rc ? rc : 1;
 }

@@ -10,7 +10,7 @@ extern const char say_program[];
 /* Of several ranks all but 0 say no more than what failed, and all say who they are then. */
 void say_as_rank(int own, int ranks);
 
-/* Prints "PROGRAM: ..." to standard error and returns -1. */
+/* Prints "PROGRAM: ..." to standard error, control characters as \\x1b, and returns -1. */
 int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
 
 /* "12.5 MiB" and "1,207,643,936" into dst, which they return. */
@@ -20,13 +20,8 @@ const char *say_count(char dst[32], int64_t n);
 /* Resident memory of this process in bytes. */
 int64_t say_rss(void);
 
-/* Whether a file can be made at path, asked before hours are spent on what it shall hold.  path may
- * be NULL.  Returns 0, or -1 after a sentence that names the option. */
-int say_check_writable(const char *option, const char *path);
-
-/* Makes a directory, where it is not there.  Returns 0, or -1 after a sentence that names the
- * option. */
-int say_make_directory(const char *option, const char *path);
+/* The status of a program that ends: rc, or 1 after a sentence where what it printed was lost. */
+int say_finish(int rc);
 
 /* ---- JSON, a line an object ---------------------------------------------------------------- */
 

@@ -88,7 +88,7 @@ static int save_state(struct training *t)
 {
     int rc = end_all(t);
 
-    if (!rc && t->state->save && t->ended > t->saved)
+    if (!rc && t->state->save && t->ended != t->saved)
         rc = resume_save(t->state, t->context);
     t->saved = t->ended;
     return rc;
@@ -122,7 +122,8 @@ int training_run(struct training *t)
 {
     int rc = 0;
 
-    t->submitted = t->ended = t->saved = t->first;
+    t->submitted = t->ended = t->first;
+    t->saved = -1; /* what was resumed is written again, where no step is left */
     training_lap(t);
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);

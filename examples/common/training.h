@@ -27,7 +27,7 @@ struct training {
     struct training_summary summary;
     ckpt_progress *progress;
     int64_t submitted, ended; /* steps */
-    int64_t saved;            /* steps in the state that was written last */
+    int64_t saved;            /* steps in the state that was written last; -1: none was */
     double last;              /* when the last one ended */
 };
 

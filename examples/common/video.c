@@ -39,8 +39,10 @@ static int open_codec(struct decoder *d, const char *path)
 
 static int open_file(struct decoder *d, const char *path)
 {
-    int rc = avformat_open_input(&d->format, path, NULL, NULL);
+    char url[4096 + 8];
 
+    snprintf(url, sizeof url, "file:%s", path); /* "a:b" would be a protocol a */
+    int rc = avformat_open_input(&d->format, url, NULL, NULL);
     if (rc < 0)
         return say_fail("%s: cannot be read as a video: %s", path, av_err2str(rc));
     if (avformat_find_stream_info(d->format, NULL) < 0)

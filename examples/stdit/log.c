@@ -53,22 +53,21 @@ int stdit_log_open(struct stdit_run *r)
 {
     if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
         return -1;
-    if (!r->log)
-        return 0;
-    put_config(r->log, r);
-    fflush(r->log);
+    if (r->log.f)
+        put_config(r->log.f, r);
+    log_flush(&r->log);
     return 0;
 }
 
-void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double lr, double ms)
+void stdit_log_step(struct stdit_run *r, int64_t step, double loss, double lr, double ms)
 {
     struct ckpt_program_info info;
 
-    if (!r->log)
+    if (!r->log.f)
         return;
     ckpt_program_info(r->training, &info);
-    log_step_begin(r->log, step, loss, &info);
-    json_float(r->log, "lr", lr, ", ");
-    json_float(r->log, "ms", ms, ", ");
-    log_step_end(r->log, &info);
+    log_step_begin(&r->log, step, loss, &info);
+    json_float(r->log.f, "lr", lr, ", ");
+    json_float(r->log.f, "ms", ms, ", ");
+    log_step_end(&r->log, &info);
 }

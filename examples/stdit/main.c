@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "../common/log.h"
+#include "../common/outputs.h"
 #include "ckpt_ranks.h"
 #include "run.h"
 
@@ -32,12 +33,16 @@ static void introduce(const struct stdit_run *r)
 
 static int check_outputs(const struct stdit_options *o)
 {
-    if (o->library.plan_only)
-        return 0;
-    if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
-        say_check_writable("save-state", o->state.save) || say_check_writable("dump", o->dump))
-        return -1;
-    return o->sample_steps > 0 ? say_make_directory("out", o->out) : 0;
+    struct training_files files = stdit_files(o);
+    const struct ckpt_path inputs[] = {
+        {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
+        {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
+        {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--vae", o->vae, CKPT_PATH_INPUT, 0},
+        {"--text", o->text, CKPT_PATH_INPUT, 0},
+    };
+
+    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
@@ -60,9 +65,7 @@ static int train(struct stdit_run *r)
         return 0;
     if (resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
         return -1;
-    int rc = stdit_train(r);
-    log_close(&r->log, r->options.log);
-    return rc;
+    return stdit_train(r);
 }
 
 static int go(struct stdit_run *r)
@@ -87,7 +90,9 @@ static int go(struct stdit_run *r)
     introduce(r);
     if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
         return -1;
-    return o->sample_steps > 0 && !o->library.plan_only ? stdit_sample(r) : 0;
+    if (o->sample_steps > 0 && !o->library.plan_only && stdit_sample(r))
+        return -1;
+    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }
 
 int main(int argc, char **argv)

@@ -1,9 +1,8 @@
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../common/frames.h"
-#include "../png.h"
+#include "../common/picture.h"
 #include "run.h"
 
 enum { STRIP = 6 /* frames of a strip */ };
@@ -62,10 +61,9 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
         memcpy(some + i * frame, rgb + (n > 1 ? i * (v->frames - 1) / (n - 1) : 0) * frame,
                (size_t)frame);
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
-    int rc = png_write_strip(path, (int)n, (int)v->height, (int)v->width, some,
-                             v->width * n < 480 ? 2 : 1);
+    int rc = picture_write(path, n, v->height, v->width, some, v->width * n < 480 ? 2 : 1);
     free(some);
-    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
+    return rc;
 }
 
 /* The first clip of the data, for the eye to compare with. */

@@ -195,6 +195,34 @@ static void default_data(struct stdit_options *o)
         o->library.vram = DEMO_VRAM;
 }
 
+struct training_files stdit_files(const struct stdit_options *o)
+{
+    return (struct training_files){.library = &o->library,
+                                   .state = &o->state,
+                                   .load = o->load,
+                                   .save = o->save,
+                                   .save_ema = o->save_ema,
+                                   .log = o->log,
+                                   .dump = o->dump,
+                                   .out = o->library.plan_only || !o->sample_steps ? NULL : o->out,
+                                   .steps = o->steps,
+                                   .ema_decay = o->ema_decay};
+}
+
+/* --out is no error without samples: it says where they would go. */
+static int check_files(const struct stdit_options *o, bool out)
+{
+    struct training_files files = stdit_files(o);
+
+    if (outputs_asked(&files))
+        return -1;
+    if (out && !files.out)
+        say_fail("--out %s: nothing will be written there: %s", o->out,
+                 o->library.plan_only ? "--plan-only samples nothing"
+                                      : "without --sample-steps nothing is sampled");
+    return 0;
+}
+
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {table, ckpt_options_table()};
@@ -209,10 +237,14 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         help();
         return 1;
     }
+    bool out = o->out != NULL;
+    o->out = out ? o->out : STDIT_OUT;
     default_data(o);
     if (stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) || check_training(o) ||
         resume_check(&o->state, o->load))
         return -1;
     option_take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
-    return o->sample_steps < 0 ? say_fail("--sample-steps must be at least 0") : 0;
+    if (o->sample_steps < 0)
+        return say_fail("--sample-steps must be at least 0");
+    return check_files(o, out);
 }

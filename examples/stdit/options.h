@@ -3,6 +3,7 @@
 #define STDIT_OPTIONS_H
 
 #include "../common/options.h"
+#include "../common/outputs.h"
 #include "../common/say.h"
 
 /* Values a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
@@ -40,8 +41,7 @@ struct stdit_options {
     {                                                                                              \
         .model = "tiny", .dtype = "fp32", .grad_dtype = "fp32", .mlp_ratio = 4,                    \
         .mask_stage = "none", .steps = -1, .warmup = -1, .lr = -1, .clip_norm = 1,                 \
-        .ema_decay = 0.99, .out = "stdit-out", .sample_steps = -1, .guidance = -1,                 \
-        .library = CKPT_OPTIONS_INIT                                                               \
+        .ema_decay = 0.99, .sample_steps = -1, .guidance = -1, .library = CKPT_OPTIONS_INIT        \
     }
 
 /* Rows of the model, for the tables of both programs. */
@@ -68,6 +68,10 @@ int stdit_check_model(const struct stdit_options *o);
  * and -1 when a sentence was printed.
  */
 int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
+/* The files that they name; out only where something is written in it. */
+struct training_files stdit_files(const struct stdit_options *o);
+/* Where nothing else is said, frames go here. */
+#define STDIT_OUT "stdit-out"
 /* That of stdit-sample. */
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 

@@ -1,8 +1,7 @@
 /* Pictures of clips: one PNG a frame, one strip a clip, and the same strip of the data. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include "../png.h"
+#include "../common/picture.h"
 #include "run.h"
 
 /* What is black and what is white. */
@@ -53,9 +52,8 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
     char path[4096];
 
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
-    int rc = png_write_strip(path, (int)g->frames, (int)g->height, (int)g->width, rgb,
-                             zoom_to(1920, g->frames * g->width));
-    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
+    return picture_write(path, g->frames, g->height, g->width, rgb,
+                         zoom_to(1920, g->frames * g->width));
 }
 
 static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
@@ -65,10 +63,9 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
 
     for (int64_t frame = 0; frame < g->frames; frame++) {
         snprintf(path, sizeof path, "%s/frame-%03d.png", r->options.out, (int)frame);
-        int rc = png_write_strip(path, 1, (int)g->height, (int)g->width,
-                                 rgb + frame * g->height * g->width * 3, zoom_to(240, g->width));
-        if (rc)
-            return say_fail("%s: %s", path, strerror(-rc));
+        if (picture_write(path, 1, g->height, g->width, rgb + frame * g->height * g->width * 3,
+                          zoom_to(240, g->width)))
+            return -1;
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef STDIT_RUN_H
 #define STDIT_RUN_H
 
+#include "../common/log.h"
 #include "../common/say.h"
 #include "dataset.h"
 #include "model.h"
@@ -19,7 +20,7 @@ struct stdit_run {
     struct stdit_shift shift;
     bool masked; /* frame masks are fed */
     bool drops;  /* captions are dropped at random */
-    FILE *log;
+    struct run_log log;
 };
 
 /* All of a program: parses, goes, frees.  Returns its status. */
@@ -83,6 +84,6 @@ int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n);
 
 /* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
 int stdit_log_open(struct stdit_run *r);
-void stdit_log_step(const struct stdit_run *r, int64_t step, double loss, double lr, double ms);
+void stdit_log_step(struct stdit_run *r, int64_t step, double loss, double lr, double ms);
 
 #endif

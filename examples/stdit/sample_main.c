@@ -24,6 +24,20 @@ static int describe(struct stdit_data *d, struct stdit_options *o)
     return stdit_data_agree(d, o);
 }
 
+static int check_outputs(const struct stdit_options *o)
+{
+    const struct ckpt_path all[] = {
+        {"--load", o->load, CKPT_PATH_INPUT, 0},
+        {"--vae", o->vae, CKPT_PATH_INPUT, 0},
+        {"--text", o->text, CKPT_PATH_INPUT, 0},
+        {"--out", o->library.plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
+    };
+
+    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
+               ? say_fail("%s", ckpt_error(NULL))
+               : 0;
+}
+
 static int go(struct stdit_run *r)
 {
     struct stdit_options *o = &r->options;
@@ -31,7 +45,7 @@ static int go(struct stdit_run *r)
 
     if (describe(&r->data, o))
         return -1;
-    if (!o->library.plan_only && say_make_directory("out", o->out))
+    if (check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));

@@ -61,5 +61,6 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
         ckpt_option_table_help(ckpt_options_table(), stdout);
         return 1;
     }
-    return stdit_fill_preset(o) || check(o) ? -1 : 0;
+    o->out = o->out ? o->out : STDIT_OUT;
+    return stdit_fill_preset(o) || check(o) || outputs_untrained(&o->library) ? -1 : 0;
 }

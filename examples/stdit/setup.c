@@ -129,8 +129,10 @@ int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int 
     if (rc)
         return rc > 0 ? 0 : 2;
     rc = go(&run);
+    if (log_close(&run.log))
+        rc = -1;
     ckpt_close(run.context);
     stdit_free(&run.model);
     stdit_data_close(&run.data);
-    return rc ? 1 : 0;
+    return say_finish(rc ? 1 : 0);
 }

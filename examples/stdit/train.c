@@ -144,6 +144,7 @@ int stdit_train(struct stdit_run *r)
     c.bytes = info.arena_bytes;
     int rc = training_run(&t);
     stdit_batch_free(&c.batch);
+    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
     training_report(&t, "loss", r->training);
-    return training_save(&t, rc, o->save, o->ema_decay > 0 ? o->save_ema : NULL, is_ours);
+    return training_save(&t, rc, o->save, o->save_ema, is_ours);
 }

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <time.h>
 #include "../common/options.h"
+#include "../common/outputs.h"
 #include "../common/say.h"
 #include "coder.h"
 
@@ -77,7 +78,22 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
         return say_fail("--frames-2d must be at least 0, --tiles at least 1");
     if (!o->load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights of this model (%s)", o->model.model);
-    return 0;
+    return outputs_untrained(&o->library);
+}
+
+int vae_coder_check_paths(const struct vae_coder *k, const char *file[2], bool directory)
+{
+    const struct vae_coder_options *o = &k->options;
+    const char *out = o->library.plan_only ? NULL : file[1];
+    const struct ckpt_path all[] = {
+        {"--load", o->load, CKPT_PATH_INPUT, 0},
+        {"input", file[0], CKPT_PATH_INPUT, 0},
+        {"output", out, directory ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
+    };
+
+    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
+               ? say_fail("%s", ckpt_error(NULL))
+               : 0;
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */

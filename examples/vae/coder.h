@@ -36,6 +36,9 @@ struct vae_coder {
 int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
                     const char *file[2]);
 
+/* Whether the second file can be written at the end, a file or a directory. */
+int vae_coder_check_paths(const struct vae_coder *k, const char *file[2], bool directory);
+
 /* Takes the sizes of the frames, opens the device and loads the weights.  Returns 0, or -1 after a
  * sentence, as all below. */
 int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width);

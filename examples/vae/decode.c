@@ -156,7 +156,8 @@ static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file
 {
     if (k->options.sample)
         return say_fail("--sample is for vae-encode: decoding draws nothing");
-    if (vae_latents_open(r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
+    if (vae_coder_check_paths(k, file, sink_is_directory(file[1])) ||
+        vae_latents_open(r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
         check(k, r))
         return -1;
     if (k->options.library.plan_only)
@@ -176,5 +177,5 @@ int main(int argc, char **argv)
     rc = go(&k, &r, file);
     vae_latents_close(&r);
     vae_coder_close(&k);
-    return rc ? 1 : 0;
+    return say_finish(rc ? 1 : 0);
 }

@@ -156,7 +156,8 @@ static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
 
 static int go(struct vae_coder *k, struct frames *f, const char *file[2])
 {
-    if (frames_open(f, file[0]) || vae_coder_open(k, f->height, f->width))
+    if (vae_coder_check_paths(k, file, false) || frames_open(f, file[0]) ||
+        vae_coder_open(k, f->height, f->width))
         return -1;
     if (k->padded_height != k->height || k->padded_width != k->width)
         printf("frames of %lld x %lld are filled up to %lld x %lld; decoding crops them\n",
@@ -179,5 +180,5 @@ int main(int argc, char **argv)
     rc = go(&k, &f, file);
     frames_close(&f);
     vae_coder_close(&k);
-    return rc ? 1 : 0;
+    return say_finish(rc ? 1 : 0);
 }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "../common/say.h"
 #include "latents.h"
 #include "model.h"
@@ -13,21 +12,19 @@ enum { HEADER = 4096, NUMBERS = 5 /* in front of the latents */ };
 
 static int failed(const struct vae_latent_writer *w)
 {
-    return say_fail("%s: %s", w->partial, strerror(errno));
+    return say_fail("%s: cannot be written: %s", w->path, strerror(errno));
 }
 
 int vae_latents_create(struct vae_latent_writer *w, const char *path,
                        const struct vae_latent_info *info)
 {
-    *w = (struct vae_latent_writer){.info = *info};
+    *w = (struct vae_latent_writer){.info = *info, .path = path};
     w->info.frames = w->info.latent_frames = 0;
-    snprintf(w->path, sizeof w->path, "%s", path);
-    snprintf(w->partial, sizeof w->partial, "%s.partial", w->path);
-    w->file = fopen(w->partial, "wb");
-    if (!w->file)
-        return failed(w);
+    if (ckpt_replace_open(&w->file, path))
+        return say_fail("%s", ckpt_error(NULL));
+    w->stream = ckpt_replace_stream(w->file);
     /* What stands in front of the latents is written when it is known. */
-    return fseek(w->file, HEADER + NUMBERS * 4, SEEK_SET) ? failed(w) : 0;
+    return !w->stream || fseek(w->stream, HEADER + NUMBERS * 4, SEEK_SET) ? failed(w) : 0;
 }
 
 int vae_latents_put(struct vae_latent_writer *w, const float *z, int64_t n, int64_t frames)
@@ -36,7 +33,7 @@ int vae_latents_put(struct vae_latent_writer *w, const float *z, int64_t n, int6
 
     w->info.frames += frames;
     w->info.latent_frames += n;
-    return fwrite(z, sizeof *z, values, w->file) == values ? 0 : failed(w);
+    return fwrite(z, sizeof *z, values, w->stream) == values ? 0 : failed(w);
 }
 
 /* The size of the header, the header filled up with blanks, and the numbers. */
@@ -72,23 +69,17 @@ int vae_latents_finish(struct vae_latent_writer *w)
     char front[HEADER + NUMBERS * 4];
 
     make_front(&w->info, front);
-    if (fseek(w->file, 0, SEEK_SET) || fwrite(front, sizeof front, 1, w->file) != 1 ||
-        fflush(w->file) || fsync(fileno(w->file)))
+    if (fseek(w->stream, 0, SEEK_SET) || fwrite(front, sizeof front, 1, w->stream) != 1)
         return failed(w);
-    int rc = fclose(w->file);
+    struct ckpt_replacement *file = w->file;
     w->file = NULL;
-    if (rc || rename(w->partial, w->path))
-        return failed(w);
-    return 0;
+    return ckpt_replace_commit(file, true) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
 void vae_latents_abandon(struct vae_latent_writer *w)
 {
-    if (!w->file)
-        return;
-    fclose(w->file);
+    ckpt_replace_abandon(w->file);
     w->file = NULL;
-    unlink(w->partial);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */

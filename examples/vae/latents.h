@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include "ckpt_file.h"
+#include "ckpt_path.h"
 
 struct vae_latent_info {
     int64_t frames, height, width; /* of the clip */
@@ -19,8 +20,9 @@ struct vae_latent_info {
 
 struct vae_latent_writer {
     struct vae_latent_info info; /* frames and latent_frames are known at the end */
-    char path[4096], partial[4096 + 16];
-    FILE *file;
+    const char *path;
+    struct ckpt_replacement *file;
+    FILE *stream; /* of it */
 };
 
 /* Opens a file beside path, which takes its place when it is finished.  All return 0, or -1 after a

@@ -76,31 +76,31 @@ int vae_log_open(struct vae_run *r)
 {
     if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
         return -1;
-    if (!r->log)
-        return 0;
-    put_config(r->log, r);
-    fflush(r->log);
+    if (r->log.f)
+        put_config(r->log.f, r);
+    log_flush(&r->log);
     return 0;
 }
 
-void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t step,
+void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result)
 {
     struct ckpt_program_info info;
+    FILE *f = r->log.f;
 
-    if (!r->log)
+    if (!f)
         return;
     ckpt_program_info(p->program, &info);
-    log_step_begin(r->log, step, result->loss, &info);
-    json_float(r->log, "l1", result->l1, ", ");
-    json_float(r->log, "kl", result->kl, ", ");
-    json_float(r->log, "lpips", result->lpips, ", ");
-    json_float(r->log, "commitment", result->commitment, ", ");
-    json_int(r->log, "codebook_used", result->codes.used);
-    json_int(r->log, "codebook_moved", result->codes.moved);
-    json_float(r->log, "codebook_perplexity", result->codes.perplexity, ", ");
-    json_float(r->log, "lr", result->lr, ", ");
-    json_int(r->log, "frames", p->frames);
-    json_float(r->log, "ms", result->ms, ", ");
-    log_step_end(r->log, &info);
+    log_step_begin(&r->log, step, result->loss, &info);
+    json_float(f, "l1", result->l1, ", ");
+    json_float(f, "kl", result->kl, ", ");
+    json_float(f, "lpips", result->lpips, ", ");
+    json_float(f, "commitment", result->commitment, ", ");
+    json_int(f, "codebook_used", result->codes.used);
+    json_int(f, "codebook_moved", result->codes.moved);
+    json_float(f, "codebook_perplexity", result->codes.perplexity, ", ");
+    json_float(f, "lr", result->lr, ", ");
+    json_int(f, "frames", p->frames);
+    json_float(f, "ms", result->ms, ", ");
+    log_step_end(&r->log, &info);
 }

@@ -42,12 +42,14 @@ static void introduce(const struct vae_run *r)
 
 static int check_outputs(const struct vae_options *o)
 {
-    if (o->library.plan_only)
-        return 0;
-    if (say_check_writable("save", o->save) || say_check_writable("save-ema", o->save_ema) ||
-        say_check_writable("save-state", o->state.save) || say_check_writable("dump", o->dump))
-        return -1;
-    return o->out ? say_make_directory("out", o->out) : 0;
+    struct training_files files = vae_files(o);
+    const struct ckpt_path inputs[] = {
+        {"--video", o->video, CKPT_PATH_INPUT, 0},
+        {"--tensors", o->tensors, CKPT_PATH_INPUT, 0},
+        {"--lpips", o->lpips, CKPT_PATH_INPUT, 0},
+    };
+
+    return outputs_check(&files, inputs, sizeof inputs / sizeof *inputs);
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
@@ -81,9 +83,7 @@ static int train(struct vae_run *r)
         return 0;
     if (resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
         return -1;
-    int rc = vae_train(r);
-    log_close(&r->log, r->options.log);
-    return rc;
+    return vae_train(r);
 }
 
 static int check_ranks(struct vae_run *r)
@@ -113,7 +113,9 @@ static int go(struct vae_run *r)
     introduce(r);
     if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
         return -1;
-    return o->library.plan_only || o->dump ? 0 : vae_reconstruct(r);
+    if (!o->library.plan_only && !o->dump && vae_reconstruct(r))
+        return -1;
+    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }
 
 int main(int argc, char **argv)
@@ -124,8 +126,10 @@ int main(int argc, char **argv)
     if (rc)
         return rc > 0 ? 0 : 2;
     rc = go(&run);
+    if (log_close(&run.log))
+        rc = -1;
     ckpt_close(run.context);
     vae_lpips_free(&run.lpips);
     vae_data_close(&run.data);
-    return rc ? 1 : 0;
+    return say_finish(rc ? 1 : 0);
 }

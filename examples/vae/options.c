@@ -225,6 +225,32 @@ static unsigned trained(int64_t stage)
     return stage == 2 ? VAE_TEMPORAL | VAE_SPATIAL_ENCODER : VAE_ALL;
 }
 
+struct training_files vae_files(const struct vae_options *o)
+{
+    return (struct training_files){.library = &o->library,
+                                   .state = &o->state,
+                                   .load = o->load,
+                                   .save = o->save,
+                                   .save_ema = o->save_ema,
+                                   .log = o->log,
+                                   .dump = o->dump,
+                                   .out = o->library.plan_only || o->dump ? NULL : o->out,
+                                   .steps = o->steps,
+                                   .ema_decay = o->ema_decay};
+}
+
+static int check_files(const struct vae_options *o)
+{
+    struct training_files files = vae_files(o);
+
+    if (outputs_asked(&files))
+        return -1;
+    if (o->out && !files.out)
+        return say_fail("--out %s: nothing would be written there: %s writes no pictures", o->out,
+                        o->dump ? "a run with --dump" : "--plan-only");
+    return 0;
+}
+
 int vae_options_parse(struct vae_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {vae_model_table, table, ckpt_options_table()};
@@ -260,7 +286,7 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
         return say_fail("--stage %lld: give 1, 2 or 3", (long long)o->stage);
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
         check_lengths(o) || check_training(o) || fill_quantizer(o) || check_losses(o) ||
-        resume_check(&o->state, o->load))
+        resume_check(&o->state, o->load) || check_files(o))
         return -1;
     o->config.trained = trained(o->stage);
     return 0;

@@ -3,6 +3,7 @@
 #define VAE_OPTIONS_H
 
 #include "../common/options.h"
+#include "../common/outputs.h"
 #include "model_options.h"
 
 enum { VAE_MOST_LENGTHS = 64 };
@@ -38,6 +39,9 @@ struct vae_options {
     bool vq;         /* of quantizer */
     bool image_only; /* the first length is there for the share of images, not drawn otherwise */
 };
+
+/* The files that the options name; out only where something is written in it. */
+struct training_files vae_files(const struct vae_options *o);
 
 /* Returns 0 to go on, 1 when all is done (--help) and -1 when a sentence was printed. */
 int vae_options_parse(struct vae_options *o, int argc, char **argv);

@@ -1,8 +1,7 @@
 /* How near a clip comes back: PSNR, and pictures to look at. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include "../png.h"
+#include "../common/picture.h"
 #include "ckpt_ranks.h"
 #include "run.h"
 
@@ -55,9 +54,7 @@ static int write_strip(const struct vae_run *r, const char *name, int64_t row, c
         snprintf(path, sizeof path, "%s/%s-%lld.png", r->options.out, name, (long long)row);
     else
         snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
-    int rc = png_write_strip(path, (int)d->frames, (int)d->height, (int)d->width, rgb,
-                             width < 960 ? (int)(1920 / width) : 1);
-    return rc ? say_fail("%s: %s", path, strerror(-rc)) : 0;
+    return picture_write(path, d->frames, d->height, d->width, rgb, width < 960 ? 1920 / width : 1);
 }
 
 /* Adds the squared differences of bytes, which are what a person would see. */

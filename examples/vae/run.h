@@ -2,6 +2,7 @@
 #ifndef VAE_RUN_H
 #define VAE_RUN_H
 
+#include "../common/log.h"
 #include "../common/say.h"
 #include "lpips.h"
 #include "options.h"
@@ -36,7 +37,7 @@ struct vae_run {
     int64_t first;                                /* steps of the runs that this one goes on with */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
     float *batch;                                 /* of the longest clips, while steps are fed */
-    FILE *log;
+    struct run_log log;
 };
 
 /* The random streams of the program, apart from those of the ops of a tape. */
@@ -71,7 +72,7 @@ struct vae_result {
 
 /* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
 int vae_log_open(struct vae_run *r);
-void vae_log_step(const struct vae_run *r, const struct vae_program *p, int64_t step,
+void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result);
 
 /* Encodes and decodes the clips, in chunks as files are, and prints how near they come back;

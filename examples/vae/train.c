@@ -181,6 +181,7 @@ int vae_train(struct vae_run *r)
     int rc = training_run(&t);
     free(r->batch);
     r->batch = NULL;
+    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
     training_report(&t, "difference of a value", r->program[o->n_lengths - 1].program);
-    return training_save(&t, rc, o->save, o->ema_decay > 0 ? o->save_ema : NULL, NULL);
+    return training_save(&t, rc, o->save, o->save_ema, NULL);
 }

@@ -2,6 +2,7 @@
 #ifndef CKPT_CLI_H
 #define CKPT_CLI_H
 
+#include "ckpt_path.h"
 #include "plan/plan.h"
 
 enum { EXIT_USAGE = 2 }; /* a mistake on the command line; 1 is any other failure */
@@ -16,6 +17,9 @@ int cli_usage(const char *fmt, ...) CKPT_PRINTF(1, 2);
  */
 int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int argc, char **argv,
               const char *synopsis);
+
+/* Whether what a subcommand is asked to write can be written.  Returns 0 or an exit status. */
+int cli_check_paths(const struct ckpt_path *paths, int n);
 
 /* The subcommands: argv[0] is the name of the subcommand.  They return an exit status. */
 int cli_plan(int argc, char **argv);

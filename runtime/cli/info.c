@@ -39,8 +39,7 @@ static void print_gpu(void)
         printf("  cuda        no: %s\n", error_get());
         return;
     }
-    printf("  cuda        %s, %s free for a program\n", d->name,
-           human_bytes(d->ops->available(d)));
+    printf("  cuda        %s, %s free for a program\n", d->name, human_bytes(d->ops->available(d)));
     d->ops->close(d);
 }
 

@@ -80,7 +80,9 @@ int cli_machine(int argc, char **argv)
         return rc < 0 ? 0 : rc;
     if (o.name && (!*o.name || strlen(o.name) >= sizeof(m.name)))
         return cli_usage("--name '%s': give 1 to %zu characters", o.name, sizeof(m.name) - 1);
-    rc = open_device(&o, &d, &m);
+    rc = cli_check_paths(&(struct ckpt_path){"--out", o.out, CKPT_PATH_FILE, 0}, 1);
+    if (!rc)
+        rc = open_device(&o, &d, &m);
     if (rc)
         return rc;
     rc = measure_device(d, &m, message);

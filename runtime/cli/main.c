@@ -1,4 +1,5 @@
 /* ckpt: plans, measures and tells what is built in, without running a model. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
@@ -17,10 +18,10 @@ static const struct subcommand {
 
 static void complain(const char *fmt, va_list ap)
 {
+    char text[2 * CKPT_MESSAGE], shown[2 * CKPT_MESSAGE];
+    vsnprintf(text, sizeof text, fmt, ap);
     fflush(stdout);
-    fputs("ckpt: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    fprintf(stderr, "ckpt: %s\n", ckpt_escape(shown, sizeof shown, text));
 }
 
 int cli_fail(const char *fmt, ...)
@@ -39,6 +40,20 @@ int cli_usage(const char *fmt, ...)
     complain(fmt, ap);
     va_end(ap);
     return EXIT_USAGE;
+}
+
+int cli_check_paths(const struct ckpt_path *paths, int n)
+{
+    return ckpt_paths_check(NULL, paths, n) ? cli_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+/* What was printed and lost is a failure. */
+static int finish(int status)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return status;
+    cli_fail("standard output: %s", strerror(errno));
+    return status ? status : EXIT_FAILURE;
 }
 
 int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int argc, char **argv,
@@ -78,7 +93,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < N_SUBCOMMANDS; i++)
         if (!strcmp(argv[1], subcommands[i].name))
-            return subcommands[i].run(argc - 1, argv + 1);
+            return finish(subcommands[i].run(argc - 1, argv + 1));
     return cli_usage("there is no command '%s'; the commands are plan, machine, bench and info",
                      argv[1]);
 }

@@ -48,10 +48,12 @@ static const struct ckpt_option plan_table[] = {
 
 static int check_options(const struct plan_options *o)
 {
-    if (o->place && (o->graph || o->sweep || o->explain || o->timeline))
+    if (o->place && (o->graph || o->sweep || o->explain || o->timeline || o->svg || o->plan_in))
         return cli_usage("--place works on its own: leave out --graph and what goes with it");
     if (o->place)
         return o->capacity < 0 ? cli_usage("--capacity: give it in bytes, as 512M") : 0;
+    if (o->capacity || o->seconds > 0)
+        return cli_usage("--capacity and --seconds are for --place");
     if (!o->graph)
         return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
     if (!o->vram)
@@ -66,6 +68,9 @@ static int check_options(const struct plan_options *o)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
     if (o->plan_in && (o->sweep || o->out))
         return cli_usage("--plan-in shows a plan that is there: leave out --sweep and --out");
+    if (o->sweep && (o->out || o->timeline || o->explain))
+        return cli_usage("--sweep shows many plans and keeps none: leave out --out, --timeline and "
+                         "--explain");
     return 0;
 }
 
@@ -88,6 +93,21 @@ static int check_world(const struct plan_options *o)
         return cli_usage("--world makes no plan file: leave out --sweep, --plan-in, --out, "
                          "--explain and --timeline");
     return 0;
+}
+
+static int check_paths(const struct plan_options *o)
+{
+    const struct ckpt_path all[] = {
+        {"--graph", o->graph, CKPT_PATH_INPUT, 0},
+        {"--machine", o->machine, CKPT_PATH_INPUT, 0},
+        {"--plan-in", o->plan_in, CKPT_PATH_INPUT, 0},
+        {"--place", o->place, CKPT_PATH_INPUT, 0},
+        {"--link-file", o->link_file, CKPT_PATH_INPUT, 0},
+        {"--out", o->out, CKPT_PATH_FILE, 0},
+        {"--svg", o->svg, CKPT_PATH_FILE, 0},
+        {"--timeline", o->timeline, CKPT_PATH_FILE, 0},
+    };
+    return cli_check_paths(all, sizeof all / sizeof *all);
 }
 
 static int read_budgets(struct plan_job *job)
@@ -187,6 +207,8 @@ int cli_plan(int argc, char **argv)
     rc = check_options(&o);
     if (!rc)
         rc = check_world(&o);
+    if (!rc)
+        rc = check_paths(&o);
     if (!rc && o.place)
         return cli_place(&o);
     if (!rc)

@@ -134,12 +134,30 @@ static uint8_t *noise(size_t n)
     return p;
 }
 
+static int write_picture(int width, int height, const uint8_t *rgb)
+{
+    FILE *f = fopen(path, "wb");
+    int rc = png_write(f, width, height, rgb);
+
+    fclose(f);
+    return rc;
+}
+
+static int write_strip(int frames, int height, int width, const uint8_t *rgb, int zoom)
+{
+    FILE *f = fopen(path, "wb");
+    int rc = png_write_strip(f, frames, height, width, rgb, zoom);
+
+    fclose(f);
+    return rc;
+}
+
 static void check_round_trip(int width, int height)
 {
     size_t n = 3 * (size_t)width * (size_t)height;
     uint8_t *rgb = noise(n);
 
-    assert_int_equal(png_write(path, width, height, rgb), 0);
+    assert_int_equal(write_picture(width, height, rgb), 0);
     struct picture pic = read_picture();
     assert_int_equal(pic.width, width);
     assert_int_equal(pic.height, height);
@@ -164,7 +182,7 @@ static void test_strip(void **state)
     uint8_t *rgb = noise(T * H * W * 3);
 
     (void)state;
-    assert_int_equal(png_write_strip(path, T, H, W, rgb, ZOOM), 0);
+    assert_int_equal(write_strip(T, H, W, rgb, ZOOM), 0);
     struct picture pic = read_picture();
     assert_int_equal(pic.width, FULL);
     assert_int_equal(pic.height, H * ZOOM);
@@ -187,15 +205,17 @@ static void test_failures(void **state)
     (void)state;
     static const uint8_t pixel[3] = {1, 2, 3};
 
-    assert_int_equal(png_write("no-such-directory/a.png", 1, 1, pixel), -ENOENT);
-    assert_int_equal(png_write(path, 0, 1, pixel), -EINVAL);
-    assert_int_equal(png_write(path, 1, 1 << 20, pixel), -EINVAL);
-    assert_int_equal(png_write_strip(path, 1, 1, 1, pixel, 0), -EINVAL);
-    assert_int_equal(png_write_strip(path, 1 << 30, 1, 1, pixel, 1), -EINVAL);
-    assert_int_equal(png_write_strip(path, 1, 1, 1, pixel, 1 << 30), -EINVAL);
-    assert_int_equal(access(path, F_OK), -1);
-    if (!access("/dev/full", W_OK))
-        assert_int_equal(png_write("/dev/full", 1, 1, pixel), -ENOSPC);
+    assert_int_equal(write_picture(0, 1, pixel), -EINVAL);
+    assert_int_equal(write_picture(1, 1 << 20, pixel), -EINVAL);
+    assert_int_equal(write_strip(1, 1, 1, pixel, 0), -EINVAL);
+    assert_int_equal(write_strip(1 << 30, 1, 1, pixel, 1), -EINVAL);
+    assert_int_equal(write_strip(1, 1, 1, pixel, 1 << 30), -EINVAL);
+    unlink(path);
+    FILE *full = fopen("/dev/full", "wb");
+    if (!full)
+        skip();
+    assert_int_equal(png_write(full, 1, 1, pixel), -ENOSPC);
+    fclose(full);
 }
 
 int main(void)

@@ -104,11 +104,16 @@ static void test_bad_files(void **state)
     refuse("RGBCLIP 4 2 4\n", 4, 0, "first line");
     refuse("RGBCLIP 0 2 4 8\n", 4, 0, "first line");
     refuse("RGBCLIP 4 -2 4 8\n", 4, 0, "first line");
+    refuse("RGBCLIP 4294967300 2 4 8\n", 4, 0, "first line");
+    refuse("RGBCLIP 4 2 99999999999999999999 8\n", 4, 0, "first line");
+    refuse("RGBCLIP 4 2 4 nan\n", 4, 0, "first line");
+    refuse("RGBCLIP 4 2 4 8x\n", 4, 0, "first line");
+    refuse("RGBCLIP 4 2x4 4 8\n", 4, 0, "first line");
     refuse("RGBCLIP 99999 99999 4 8\n", 4, 0, "first line");
     refuse("", 0, 0, "first line");
     assert_int_equal(clip_read_raw(&c, "/nonexistent/clip.rgb"), -1);
-    assert_non_null(strstr(said, "cannot be opened"));
-    assert_false(clip_is_raw("/nonexistent/clip.rgb"));
+    assert_non_null(strstr(said, "cannot be read"));
+    assert_int_equal(clip_is_raw("/nonexistent/clip.rgb"), -1);
 }
 
 int main(void)

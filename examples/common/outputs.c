@@ -1,0 +1,78 @@
+/* What a run is asked to write: see outputs.h. */
+#include <string.h>
+#include "outputs.h"
+#include "say.h"
+
+enum { MOST = 16 };
+
+struct asked {
+    const char *option, *path;
+};
+
+/* Names the first that was asked for; why is the rest of the sentence. */
+static int refuse_first(const struct asked *a, int n, const char *why)
+{
+    for (int i = 0; i < n; i++)
+        if (a[i].path)
+            return say_fail("%s %s: nothing would be written: %s", a[i].option, a[i].path, why);
+    return 0;
+}
+
+int outputs_asked(const struct training_files *t)
+{
+    const struct ckpt_options *o = t->library;
+    const struct asked all[] = {
+        {"--save", t->save},
+        {"--save-ema", t->save_ema},
+        {"--save-state", t->state->save},
+        {"--log", t->log},
+        {"--dump", t->dump},
+        {"--machine-out", o->machine_out},
+        /* A plan alone has these. */
+        {"--plan-out", o->plan_out},
+        {"--graph-out", o->graph_out},
+    };
+    const struct asked average[] = {{"--save-ema", t->save_ema}};
+    int n = sizeof all / sizeof *all;
+
+    if (o->plan_only)
+        return refuse_first(all, n - 2, "--plan-only ends before the first step");
+    if (!t->steps && !t->state->from && refuse_first(all, n, "--steps 0 trains nothing"))
+        return -1;
+    return t->ema_decay > 0 ? 0
+                            : refuse_first(average, 1, "with --ema-decay 0 there is no average");
+}
+
+int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n)
+{
+    struct ckpt_path all[MOST] = {
+        {"--load", t->load, CKPT_PATH_INPUT, FAMILY_WEIGHTS},
+        {"--save", t->save, CKPT_PATH_FILE, FAMILY_WEIGHTS},
+        {"--save-ema", t->save_ema, CKPT_PATH_FILE, FAMILY_WEIGHTS},
+        {"--resume", t->state->from, CKPT_PATH_INPUT, FAMILY_STATE},
+        {"--save-state", t->state->save, CKPT_PATH_FILE, FAMILY_STATE},
+        {"--log", t->log, CKPT_PATH_LOG, 0},
+        {"--dump", t->dump, CKPT_PATH_FILE, 0},
+        {"--out", t->out, CKPT_PATH_DIRECTORY, 0},
+    };
+    int own = 8;
+
+    if (n > MOST - own)
+        return say_fail("more than %d files", MOST);
+    memcpy(all + own, more, (size_t)n * sizeof *more);
+    return ckpt_paths_check(t->library, all, own + n) ? say_fail("%s", ckpt_error(NULL)) : 0;
+}
+
+int outputs_untrained(const struct ckpt_options *o)
+{
+    const struct asked all[] = {{"--plan-in", o->plan_in},
+                                {"--plan-out", o->plan_out},
+                                {"--graph-out", o->graph_out},
+                                {"--machine-out", o->machine_out}};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].path)
+            return say_fail("%s %s: is for programs that train; this one does not", all[i].option,
+                            all[i].path);
+    return 0;
+}

@@ -1,0 +1,132 @@
+#!/bin/sh
+# What the programs are asked to write is written, or they say before the run that it will not be:
+# unwritable names, one file asked for twice, files that a run has nothing for; what a killed run
+# left is swept up; FIFOs and devices as inputs do not hang.
+. "${srcdir:-.}/tests/model/programs.sh"
+train=${STDIT_TRAIN:-./stdit-train} sample=${STDIT_SAMPLE:-./stdit-sample}
+vae=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}
+ckpt=${CKPT_COMMAND:-./ckpt} mlp=${EXAMPLES:-./examples}/mlp
+for program in "$train" "$sample" "$vae" "$encode" "$decode" "$ckpt" "$mlp"; do
+    [ -x "$program" ] || exit 77
+done
+small="--hidden 24 --heads 2 --depth 1 --caption-channels 8 --text-tokens 4 --latent 2x4x4 --threads 1"
+auto="--spatial-widths 4,8 --spatial-layers 1 --temporal-widths 4,4,4 --temporal-layers 1 --groups 2"
+auto="$auto --latent 2 --threads 1"
+clips="--random 5x16x16 --batch 1"
+mkfifo "$work/fifo" && mkdir "$work/dir" || exit 77
+
+# soon STATUS TEXT COMMAND...: refuses, within 20 seconds: nothing is waited for.
+soon() {
+    status=$1 text=$2
+    shift 2
+    refuses "$status" "$text" timeout 20 "$@"
+    [ "$(wc -l <"$work/err")" = 1 ] || fail "more than a sentence: $*: $(cat "$work/err")"
+}
+
+# ---- names that cannot be written ----------------------------------------------------------------
+
+long=$(printf '%0250d' 7)
+for option in save save-ema save-state dump log; do
+    soon 1 "is a directory" "$train" $small --$option "$work/dir"
+    soon 1 "No such file" "$vae" $auto $clips --$option "$work/none/x"
+    soon 1 "nobody reads" "$train" $small --$option "$work/fifo"
+    [ $option = log ] || soon 1 "name is too long" "$train" $small --$option "$work/$long"
+done
+for option in plan-out graph-out machine-out; do
+    soon 1 "is a directory" "$train" $small --$option "$work/dir"
+    soon 2 "No such file" "$mlp" --$option "$work/none/x"
+    soon 2 "is for programs that train" "$encode" --plan-only --$option "$work/x" a b
+    soon 2 "is for programs that train" "$sample" --plan-only --$option "$work/x"
+done
+soon 1 "not a directory" "$vae" $auto $clips --out /dev/null
+soon 1 "is a directory" "$ckpt" machine --out "$work/dir"
+soon 1 "is a directory" "$ckpt" plan --graph x --svg "$work/dir" --sweep
+soon 1 "is a directory" "$encode" $auto --load x examples/data/bunny.rgb "$work/dir"
+soon 1 "No such file" "$decode" $auto --load x "$work/none" "$work/none/a.rgb"
+
+# ---- one file for two ------------------------------------------------------------------------------
+
+soon 1 "same file as --save " "$train" $small --save "$work/x" --save-ema "$work/x"
+soon 1 "same file as --save" "$vae" $auto $clips --save "$work/x" --save-state "$work/dir/../x"
+soon 1 "same file as --save" "$train" $small --save "$work/x" --plan-out "$work/x"
+: >"$work/read"
+ln "$work/read" "$work/link"
+soon 1 "which is read" "$train" $small --load "$work/read" --log "$work/link"
+soon 1 "which is read" "$train" --features "$work/read" --save "$work/link"
+soon 1 "which is read" "$encode" $auto --load w "$work/read" "$work/link"
+soon 1 "which is read" "$ckpt" plan --graph "$work/read" --out "$work/link"
+
+# ---- asked for, and nothing to write -----------------------------------------------------------------
+
+for option in save save-ema save-state log dump plan-out graph-out; do
+    soon 2 "nothing would be written: --steps 0" "$train" $small --steps 0 --$option "$work/x"
+    soon 2 "nothing would be written: --steps 0" "$vae" $auto $clips --steps 0 --$option "$work/x"
+done
+for option in save save-ema save-state log dump machine-out; do
+    soon 2 "nothing would be written: --plan-only" "$train" $small --plan-only --$option "$work/x"
+done
+soon 2 "no average" "$train" $small --ema-decay 0 --save-ema "$work/x"
+soon 2 "say where with --save-state" "$train" $small --save-every 2
+soon 2 "nothing would be written there" "$vae" $auto $clips --plan-only --out "$work/x"
+soon 2 "no step is timed" "$mlp" --plan-only --machine-out "$work/x"
+soon 2 "keeps none" "$ckpt" plan --graph x --sweep --out "$work/x"
+runs "nothing will be written there" "$train" $small --steps 1 --out "$work/o"
+ls "$work/x" "$work/o" 2>/dev/null && fail "a file of a run that was refused"
+
+# ---- what is written ----------------------------------------------------------------------------------
+
+# A run that has no step left writes what it was asked for all the same.
+runs "state:" "$train" $small --steps 1 --save "$work/w" --save-state "$work/s"
+runs "weights:" "$train" $small --steps 1 --resume "$work/s" --save "$work/w2" --save-state "$work/s2"
+cmp "$work/w" "$work/w2" || fail "other weights"
+cmp "$work/s" "$work/s2" || fail "another state"
+refuses 1 "there was no step" "$train" $small --steps 1 --resume "$work/s" --dump "$work/d"
+refuses 1 "no step .* was timed" "$train" $small --steps 1 --resume "$work/s" --machine-out "$work/m"
+# A killed save left these; the second is of a file of another name.
+: >"$work/w.tmp-4194000-0"
+: >"$work/ww.tmp-4194000-0"
+runs "weights:" "$train" $small --steps 1 --save "$work/w"
+[ ! -e "$work/w.tmp-4194000-0" ] && [ -e "$work/ww.tmp-4194000-0" ] || fail "what a killed save left"
+# Devices are written to, and stay what they are.
+runs "weights:" "$train" $small --steps 1 --save /dev/null --log /dev/null
+[ -c /dev/null ] || fail "/dev/null is no device any more"
+runs '"step": 1' "$train" $small --steps 1 --log /dev/stdout
+exec 3<>"$work/fifo" # there is a reader from here on
+head -c "$(wc -c <"$work/w")" <&3 >"$work/piped" &
+runs "weights:" "$train" $small --steps 1 --save "$work/fifo"
+wait
+exec 3>&-
+cmp "$work/w" "$work/piped" || fail "not the same through a FIFO"
+# A log that is lost is said at once; the run goes on, saves, and says so in its status.
+rm -f "$work/w2"
+if [ -c /dev/full ]; then
+    refuses 1 "log /dev/full: No space left" "$train" $small --steps 3 --log /dev/full --save "$work/w2"
+    [ "$(grep -c 'No space left' "$work/err")" = 1 ] || fail "said more than once"
+    [ -s "$work/w2" ] || fail "no weights without a log"
+    "$train" $small --plan-only >/dev/full 2>"$work/err" && fail "standard output was lost"
+    grep -q "standard output: No space left" "$work/err" || fail "$(cat "$work/err")"
+    "$ckpt" info >/dev/full 2>"$work/err" && fail "ckpt: standard output was lost"
+fi
+
+# ---- inputs that are no files ---------------------------------------------------------------------------
+
+for input in "$work/fifo" /dev/zero "$work/dir"; do
+    soon 1 "not a regular file" "$train" $small --plan-in $input
+    soon 1 "not a regular file" "$vae" $auto --video $input
+    soon 1 "not a regular file" "$encode" $auto --load x $input "$work/x"
+    soon 1 "not a regular file" "$ckpt" plan --graph $input
+    soon 1 "not a regular file" "$ckpt" plan --place $input
+done
+soon 1 "not a regular file" "$train" $small --machine /dev/zero
+soon 1 "not a regular file" "$train" --vae x --video-dir "$work/fifo"
+soon 1 "regular file" "$train" --features "$work/fifo"
+soon 1 "regular file" "$train" $small --load "$work/fifo"
+soon 1 "regular file" "$train" $small --resume "$work/fifo"
+
+# ---- names with control characters ------------------------------------------------------------------------
+
+name=$(printf 'a\033[2J')
+soon 1 'a\\x1b\[2J' "$train" $small --load "$name"
+soon 1 'a\\x1b\[2J' "$ckpt" plan --graph "$name"
+soon 2 'a\\x1b\[2J' "$encode" "--$name"
+finish
