@@ -74,50 +74,7 @@ CKPT_API const char *ckpt_error(const ckpt *c);
 CKPT_API const char *ckpt_error_name(int code);
 /* ---- options ------------------------------------------------------------------------------- */
 
-enum ckpt_option_type {
-    CKPT_OPT_FLAG,   /* bool:        --name                          */
-    CKPT_OPT_INT,    /* int64_t:     --name 12                       */
-    CKPT_OPT_COUNT,  /* int64_t:     --name 12, or auto: CKPT_AUTO   */
-    CKPT_OPT_FLOAT,  /* double:      --name 1e-4                     */
-    CKPT_OPT_STRING, /* const char*: --name TEXT                     */
-    CKPT_OPT_SIZE    /* int64_t:     --name 24G, 512M, 80%, 4096     */
-};
-#define CKPT_AUTO (-1)
-
-/*
- * One row of an option table.  The table feeds the command line ("--micro-batch 4" or
- * "--micro-batch=4"), the environment (CKPT_MICRO_BATCH), the help text and the man page.
- * The command line wins over the environment, that over dest.  The last row's name is NULL.
- */
-struct ckpt_option {
-    const char *name; /* long name without the dashes */
-    enum ckpt_option_type type;
-    size_t offset;       /* offsetof the field in the destination struct */
-    const char *metavar; /* what the help calls the value, e.g. "SIZE" */
-    const char *help;    /* one sentence, no full stop */
-};
-
-/*
- * Takes every option of the table out of argv (argc and argv shrink), storing values in dest.
- * What it does not know stays, for the next table; see ckpt_options_reject.  Everything after a
- * "--" is left alone.  A CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%.
- * Returns 0, or CKPT_EINVAL with the option and the value in ckpt_error(NULL).
- */
-CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc,
-                                     char **argv);
-
-/* Writes one aligned line per row. */
-CKPT_API void ckpt_option_table_help(const struct ckpt_option *table, FILE *f);
-
-/* Returns 0 if only argv[0] is left, else CKPT_EINVAL naming the first stray argument and, where
- * one is near, the option it may have meant (tables: up to n tables to look in). */
-CKPT_API int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables);
-
-/*
- * Parses a size: digits with an optional fraction and one of K M G T (powers of 1024), an optional
- * B or iB after it, or a percentage ("80%", stored as -80).  Returns 0 or CKPT_EINVAL.
- */
-CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
+#include "ckpt_option.h" /* tables of options, for the library and for programs */
 
 /* The options of the library itself.  Fields are added at the end; size says how many are there. */
 struct ckpt_options {
@@ -151,7 +108,9 @@ struct ckpt_options {
         .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42, .zero = CKPT_AUTO       \
     }
 
-/* The table behind struct ckpt_options, for help texts; and ckpt_option_table_parse on it. */
+/* The table behind struct ckpt_options, for help texts; and ckpt_option_table_parse on it, behind
+ * the environment: --micro-batch is also CKPT_MICRO_BATCH, over which the command line wins.  An
+ * empty variable counts as one that is not set. */
 CKPT_API const struct ckpt_option *ckpt_options_table(void);
 CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv);
 

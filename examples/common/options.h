@@ -4,12 +4,11 @@
 
 #include "resume.h"
 
-/* A row of an option table that fills the member field of struct owner.  Each table makes of it its
- * own ROW, without the owner. */
-#define OPTION_ROW(owner, name, type, field, metavar, help)                                        \
-    {                                                                                              \
-        name, CKPT_OPT_##type, offsetof(owner, field), metavar, help                               \
-    }
+/* Most of what is counted, and of what may be any positive number. */
+#define OPTION_MOST 1000000000
+#define OPTION_REAL 1e30
+/* A decay is below 1, also as a float. */
+#define OPTION_DECAY 0.9999999
 
 /* Rows for all structs that have members of these names. */
 #define DTYPE_ROW                                                                                  \
@@ -18,9 +17,9 @@
     ROW("grad-dtype", STRING, grad_dtype, "TYPE",                                                  \
         "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)")
 #define STRIDE_ROWS                                                                                \
-    ROW("stride", INT, stride, "N", "take every N-th frame"),                                      \
+    ROW("stride", INT, stride, "N", "take every N-th frame", 1, 100000),                           \
         ROW("clips", INT, clips, "N",                                                              \
-            "cut N clips, one after the other, from the file (default 1)")
+            "cut N clips, one after the other, from the file (default 1)", 1, 100000)
 #define WEIGHTS_ROWS                                                                               \
     ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),                   \
         ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),                    \
@@ -28,13 +27,14 @@
         ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),        \
         RESUME_ROWS(state)
 #define STEPS_ROWS                                                                                 \
-    ROW("steps", INT, steps, "N", "training steps"),                                               \
-        ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up"),                              \
-        ROW("warmup", INT, warmup, "N", "steps of the warm-up"),                                   \
+    ROW("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),                               \
+        ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),              \
+        ROW("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                   \
         ROW("clip-norm", FLOAT, clip_norm, "X",                                                    \
-            "clip the gradient's norm to this (default 1, 0: off)"),                               \
-        ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)"),                 \
-        ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)")
+            "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),               \
+        ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)", 0, OPTION_REAL), \
+        ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)", 0,   \
+            OPTION_DECAY)
 
 /* What was not given takes the preset's value. */
 static inline void option_take(int64_t *value, int64_t preset, int64_t unset)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "ckpt_path.h"
 #include "clip.h"
+#include "memory.h"
 #include "say.h"
 
 enum { LARGEST = 8192 /* pixels along a side */ };
@@ -122,7 +123,7 @@ int clip_read_raw(struct clip *c, const char *path)
 
     if (raw_open(&f, path, &r))
         return -1;
-    c->rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
+    c->rgb = MEMORY_FOR(3, c->frames, c->width, c->height);
     if (!c->rgb)
         say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
     else if (c->skip + (c->frames - 1) * c->stride + 1 > r.frames)

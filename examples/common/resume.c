@@ -5,8 +5,6 @@
 
 int resume_check(const struct resume_options *o, const char *load)
 {
-    if (o->every < 0)
-        return say_fail("--save-every must be at least 1");
     if (o->every && !o->save)
         return say_fail("--save-every: say where with --save-state FILE");
     if (o->from && load)

@@ -15,7 +15,7 @@ struct resume_options {
         "go on from the state in this file, with the bits of a run that was never interrupted"),   \
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write all that --resume needs at the end, also when interrupted"),                    \
-        ROW("save-every", INT, field.every, "N", "write it every N steps, too")
+        ROW("save-every", INT, field.every, "N", "write it every N steps, too", 1, 1000000000)
 
 /* Before anything is loaded; load is what --load gives.  Returns 0, or -1 after a sentence. */
 int resume_check(const struct resume_options *o, const char *load);

@@ -1,5 +1,6 @@
 /* Decodes a video file with FFmpeg's libraries, every frame brought to one size as 8-bit RGB. */
 #include "clip.h"
+#include "memory.h"
 #include "say.h"
 
 #ifdef HAVE_FFMPEG
@@ -104,7 +105,7 @@ int clip_decode(struct clip *c, const char *path)
     int rc = -1;
 
     av_log_set_level(AV_LOG_QUIET); /* what is wrong is said once, by us */
-    c->rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
+    c->rgb = MEMORY_FOR(3, c->frames, c->width, c->height);
     if (!c->rgb)
         say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
     else if (!open_file(&d, path))

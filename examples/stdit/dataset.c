@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/clip.h"
+#include "../common/memory.h"
 #include "dataset.h"
 #include "schedule.h"
 
@@ -120,11 +121,10 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
                                  .tokens = o->text_tokens ? o->text_tokens : 1,
                                  .pixel_height = 8.0 * (double)o->latent_height,
                                  .pixel_width = 8.0 * (double)o->latent_width};
-    int64_t n = d->rows * stdit_data_z(d);
-    d->z = malloc((size_t)n * sizeof *d->z);
+    d->z = MEMORY_FOR(sizeof *d->z, d->rows, d->channels, g->frames, g->height, g->width);
     if (!d->z)
         return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
-    ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z, n);
+    ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z, d->rows * stdit_data_z(d));
     snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
              (long long)d->rows);
     return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;

@@ -2,12 +2,12 @@
 #include <string.h>
 #include "options.h"
 
-#define ROW(...) OPTION_ROW(struct stdit_options, __VA_ARGS__)
+#define ROW(...) CKPT_OPTION(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     STDIT_SIZE_ROWS,
-    ROW("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)"),
+    ROW("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)", 1, 4096),
     STDIT_CAPTION_ROWS,
     ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
     STDIT_NUMBER_ROWS,
@@ -21,13 +21,13 @@ static const struct ckpt_option table[] = {
     ROW("text", STRING, text, "FILE",
         "y and mask, a row a clip or one for all, for --video-dir (default: the null caption)"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to"),
-    ROW("frames", INT, frames, "N", "frames of a clip"),
+    ROW("frames", INT, frames, "N", "frames of a clip", 1, 65536),
     STRIDE_ROWS,
     ROW("features", STRING, features, "FILE",
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
     WEIGHTS_ROWS,
-    ROW("batch", INT, batch, "N", "samples of a step, of each rank"),
+    ROW("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
     STEPS_ROWS,
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
@@ -35,11 +35,11 @@ static const struct ckpt_option table[] = {
     ROW("dump", STRING, dump, "FILE", "write loss, prediction and gradients of the first step"),
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
     ROW("sample-steps", INT, sample_steps, "N",
-        "Euler steps of sampling (default 30 on a video, 0 else)"),
+        "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
     ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
-    ROW("guidance", FLOAT, guidance, "X", "classifier-free guidance of sampling"),
+    ROW("guidance", FLOAT, guidance, "X", "classifier-free guidance of sampling", 0, 1000),
     ROW("help", FLAG, help, NULL, "print this text"),
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    {0},
 };
 
 struct preset {
@@ -95,8 +95,6 @@ int stdit_fill_preset(struct stdit_options *o)
 
 int stdit_check_size(struct stdit_options *o)
 {
-    if (o->frames < 0 || o->stride < 0 || o->clips < 0)
-        return say_fail("--frames, --stride and --clips must be at least 1");
     return o->size ? option_sizes("size", o->size, "40x24", 2, (int64_t *[]){&o->width, &o->height})
                    : 0;
 }
@@ -129,16 +127,12 @@ int stdit_check_model(const struct stdit_options *o)
 {
     if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype))
         return -1;
-    if (o->hidden < 4 || o->heads < 1 || o->depth < 1 || o->mlp_ratio <= 0)
-        return say_fail("--hidden, --heads, --depth and --mlp-ratio must be positive");
     if (o->hidden % 4)
         return say_fail("--hidden %lld: the position table needs a multiple of 4",
                         (long long)o->hidden);
     if (o->hidden % (2 * o->heads))
         return say_fail("--hidden %lld with --heads %lld: each head needs an even whole width",
                         (long long)o->hidden, (long long)o->heads);
-    if (o->in_channels < 0 || o->caption_channels < 0 || o->text_tokens < 0)
-        return say_fail("--in-channels, --caption-channels and --text-tokens must be positive");
     return 0;
 }
 
@@ -151,13 +145,9 @@ static int check_training(const struct stdit_options *o)
         known |= !strcmp(o->mask_stage, stages[i]);
     if (!known)
         return say_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
-    if (o->batch < 1 || o->steps < 0 || o->warmup < 0)
-        return say_fail("--batch must be at least 1, --steps and --warmup at least 0");
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",
                         (long long)o->library.micro_batch, (long long)o->batch);
-    if (o->ema_decay < 0 || o->ema_decay >= 1 || o->clip_norm < 0 || o->weight_decay < 0)
-        return say_fail("--ema-decay must be in [0, 1), --clip-norm and --weight-decay at least 0");
     return 0;
 }
 
@@ -244,7 +234,5 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         resume_check(&o->state, o->load))
         return -1;
     option_take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
-    if (o->sample_steps < 0)
-        return say_fail("--sample-steps must be at least 0");
     return check_files(o, out);
 }

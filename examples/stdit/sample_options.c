@@ -2,7 +2,7 @@
 #include <string.h>
 #include "options.h"
 
-#define ROW(...) OPTION_ROW(struct stdit_options, __VA_ARGS__)
+#define ROW(...) CKPT_OPTION(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, load, "FILE", "weights of the diffusion model (safetensors)"),
@@ -17,15 +17,15 @@ static const struct ckpt_option table[] = {
     ROW("text", STRING, text, "FILE",
         "y and mask (safetensors), a clip a row (default: one clip of the null caption)"),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
-    ROW("frames", INT, frames, "N", "frames of a clip (default 17)"),
-    ROW("fps", FLOAT, fps, "X", "frames a second (default 24)"),
-    ROW("steps", INT, sample_steps, "N", "Euler steps (default 30)"),
+    ROW("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
+    ROW("fps", FLOAT, fps, "X", "frames a second (default 24)", 1, 1000),
+    ROW("steps", INT, sample_steps, "N", "Euler steps (default 30)", 1, 1000000),
     ROW("guidance", FLOAT, guidance, "X",
-        "classifier-free guidance with --text (default 1 with --model tiny, else 7)"),
+        "classifier-free guidance with --text (default 1 with --model tiny, else 7)", 0, 1000),
     ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
     ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
     ROW("help", FLAG, help, NULL, "print this text"),
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    {0},
 };
 
 static int check(struct stdit_options *o)
@@ -34,10 +34,6 @@ static int check(struct stdit_options *o)
         return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
                         "(%s) and of the autoencoder (%s)",
                         o->model, o->vae_model);
-    if (o->sample_steps < 1)
-        return say_fail("--steps must be at least 1");
-    if (!(o->fps >= 1 && o->fps <= 1000))
-        return say_fail("--fps must be 1 to 1000");
     return stdit_check_size(o) || stdit_check_model(o) ? -1 : 0;
 }
 

@@ -7,20 +7,22 @@
 #include "../common/say.h"
 #include "coder.h"
 
-#define ROW(...) OPTION_ROW(struct vae_coder_options, __VA_ARGS__)
+#define ROW(...) CKPT_OPTION(struct vae_coder_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, load, "FILE", "the weights (safetensors)"),
     ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
     ROW("frames-2d", COUNT, part, "N",
-        "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)"),
+        "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)", 0,
+        4096),
     ROW("tiles", COUNT, bands, "N",
-        "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)"),
+        "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)", 1,
+        65536),
     ROW("tile-blend", FLAG, blend, NULL,
         "code bands apart and blend them where they meet: approximate, in less memory"),
     ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),
     ROW("help", FLAG, help, NULL, "print this text"),
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    {0},
 };
 
 static void help(const char *usage)
@@ -74,8 +76,6 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
         return say_fail("%s", ckpt_error(NULL));
     if (n < 2)
         return say_fail("two files are needed, what to read and what to write; see --help");
-    if (o->part < CKPT_AUTO || o->bands < CKPT_AUTO || o->bands == 0)
-        return say_fail("--frames-2d must be at least 0, --tiles at least 1");
     if (!o->load && !o->library.plan_only)
         return say_fail("--load FILE is missing: weights of this model (%s)", o->model.model);
     return outputs_untrained(&o->library);

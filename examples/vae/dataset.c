@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/clip.h"
+#include "../common/memory.h"
 #include "run.h"
 
 int64_t vae_data_frame(const struct vae_data *d)
@@ -26,7 +27,7 @@ static int allocate(struct vae_data *d, const struct vae_options *o)
 {
     d->padded_height = whole_cells(d->height, o);
     d->padded_width = whole_cells(d->width, o);
-    d->x = malloc((size_t)(d->rows * d->frames * vae_data_frame(d)) * sizeof *d->x);
+    d->x = MEMORY_FOR(sizeof *d->x, d->rows, d->frames, vae_data_frame(d));
     return d->x ? 0 : say_fail("no memory for %lld clips", (long long)d->rows);
 }
 

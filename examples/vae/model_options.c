@@ -5,20 +5,23 @@
 #include "../common/say.h"
 #include "model_options.h"
 
-#define ROW(...) OPTION_ROW(struct vae_model_options, __VA_ARGS__)
+#define ROW(...) CKPT_OPTION(struct vae_model_options, __VA_ARGS__)
 
 const struct ckpt_option vae_model_table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny or v1.2 (default tiny)"),
-    ROW("latent", INT, latent, "N", "channels of the latents instead of the preset's"),
-    ROW("groups", INT, groups, "N", "groups of the group norms"),
+    ROW("latent", INT, latent, "N", "channels of the latents instead of the preset's", 1,
+        VAE_LATENT),
+    ROW("groups", INT, groups, "N", "groups of the group norms", 1, 65536),
     ROW("spatial-widths", STRING, spatial_widths, "N,N,...",
         "channels of the 2-D part level by level, each but the last halving the picture"),
-    ROW("spatial-layers", INT, spatial_layers, "N", "residual blocks of a level there"),
+    ROW("spatial-layers", INT, spatial_layers, "N", "residual blocks of a level there", 1,
+        VAE_LAYERS),
     ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
         "channels of the temporal part, three levels at least"),
-    ROW("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there"),
+    ROW("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there", 1,
+        VAE_LAYERS),
     DTYPE_ROW,
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    {0},
 };
 
 static int parse_widths(const char *option, const char *text, struct vae_widths *w)
@@ -44,18 +47,11 @@ static int check_widths(const char *option, const struct vae_config *c, const st
         if (w->width[i] % c->groups)
             return say_fail("--%s: %lld channels are no whole number of each of the %lld groups",
                             option, (long long)w->width[i], (long long)c->groups);
-    if (w->layers < 1 || w->layers > VAE_LAYERS)
-        return say_fail("--%.*s-layers must be 1 to %d", (int)(strchr(option, '-') - option),
-                        option, VAE_LAYERS);
     return 0;
 }
 
 static int check(const struct vae_config *c)
 {
-    if (c->latent < 1 || c->latent > VAE_LATENT)
-        return say_fail("--latent must be 1 to %d", VAE_LATENT);
-    if (c->groups < 1)
-        return say_fail("--groups must be at least 1");
     if (c->temporal.levels < 3)
         return say_fail("--temporal-widths: three levels at least, time is halved twice");
     if (check_widths("spatial-widths", c, &c->spatial))

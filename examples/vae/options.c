@@ -6,44 +6,48 @@
 
 const char say_program[] = "vae-train";
 
-#define ROW(...) OPTION_ROW(struct vae_options, __VA_ARGS__)
+#define ROW(...) CKPT_OPTION(struct vae_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("stage", INT, stage, "N",
-        "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)"),
+        "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)", 1, 3),
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train on this clip"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to (default 64x40)"),
-    ROW("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)"),
+    ROW("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)", 1,
+        4096),
     STRIDE_ROWS,
     ROW("tensors", STRING, tensors, "FILE",
         "train on x, noise_2d and noise from a safetensors file, to compare programs"),
     ROW("random", STRING, random, "TxHxW", "train on random clips of this shape, for timings"),
     ROW("lengths", STRING, lengths, "N,N-N,...",
         "frames of a step, drawn from these (default: those of the stage)"),
-    ROW("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead"),
+    ROW("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead", 0,
+        1),
     WEIGHTS_ROWS,
-    ROW("batch", INT, batch, "N", "clips of a step, of each rank (default 1)"),
+    ROW("batch", INT, batch, "N", "clips of a step, of each rank (default 1)", 1, 65536),
     ROW("frames-2d", COUNT, part, "N",
         "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
-        "fits (default auto with --micro-batch auto, else 0)"),
+        "fits (default auto with --micro-batch auto, else 0)",
+        0, 4096),
     STEPS_ROWS,
-    ROW("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)"),
+    ROW("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)", 0,
+        OPTION_REAL),
     ROW("lpips", STRING, lpips, "FILE",
         "weights of LPIPS with VGG16 (safetensors); without it stage 3 has no such term"),
-    ROW("lpips-weight", FLOAT, lpips_weight, "X", "weight of LPIPS (default 0.1)"),
+    ROW("lpips-weight", FLOAT, lpips_weight, "X", "weight of LPIPS (default 0.1)", 0, OPTION_REAL),
     ROW("quantizer", STRING, quantizer, "NAME",
         "kl: latents are normal distributions, vq: entries of a codebook (default kl)"),
-    ROW("codebook", INT, codebook, "N", "entries of the codebook (default 1024)"),
+    ROW("codebook", INT, codebook, "N", "entries of the codebook (default 1024)", 1, 1 << 20),
     ROW("codebook-decay", FLOAT, codebook_decay, "X",
-        "how slowly the codebook follows the latents (default 0.99)"),
+        "how slowly the codebook follows the latents (default 0.99)", 0, OPTION_DECAY),
     ROW("commitment", FLOAT, commitment, "X",
-        "weight of the latents' distance to the codebook (default 0.25)"),
+        "weight of the latents' distance to the codebook (default 0.25)", 0, OPTION_REAL),
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
     ROW("dump", STRING, dump, "FILE", "write loss, reconstruction and gradients of the first step"),
     ROW("out", STRING, out, "DIR", "write the clip and its reconstruction here at the end"),
     ROW("help", FLAG, help, NULL, "print this text"),
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    {0},
 };
 
 enum { UNSET = INT32_MIN };
@@ -146,8 +150,6 @@ static int check_data(struct vae_options *o)
         return say_fail("--size, --frames, --stride and --clips shape a video; the shape of "
                         "%s is given already",
                         o->tensors ? "tensors" : "random clips");
-    if (o->frames < 0 || o->stride < 0 || o->clips < 0)
-        return say_fail("--frames, --stride and --clips must be at least 1");
     if (o->size && option_sizes("size", o->size, "64x40", 2, (int64_t *[]){&o->width, &o->height}))
         return -1;
     if (o->random && option_sizes("random", o->random, "17x256x256", 3,
@@ -160,8 +162,6 @@ static int check_lengths(struct vae_options *o)
 {
     int64_t longest = o->n_lengths ? o->length[o->n_lengths - 1] : 0;
 
-    if (o->image_share > 1)
-        return say_fail("--image-share must be at most 1");
     o->image_only = o->image_share > 0 && o->n_lengths && o->length[0] > 1;
     if (o->image_share > 0 && add_length(o, 1))
         return -1;
@@ -179,15 +179,9 @@ static int check_training(const struct vae_options *o)
 {
     if (option_dtype("grad-dtype", o->grad_dtype))
         return -1;
-    if (o->batch < 1 || o->steps < 0 || o->warmup < 0 || o->part < CKPT_AUTO)
-        return say_fail("--batch must be at least 1, --steps, --warmup and --frames-2d at least 0");
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",
                         (long long)o->library.micro_batch, (long long)o->batch);
-    if (o->ema_decay < 0 || o->ema_decay >= 1 || o->clip_norm < 0 || o->weight_decay < 0 ||
-        o->kl_weight < 0)
-        return say_fail("--ema-decay must be in [0, 1), --clip-norm, --weight-decay and "
-                        "--kl-weight at least 0");
     return 0;
 }
 
@@ -201,17 +195,11 @@ static int fill_quantizer(struct vae_options *o)
     option_take(&o->codebook, 1024, UNSET);
     o->codebook_decay = o->codebook_decay == UNSET ? 0.99 : o->codebook_decay;
     o->commitment = o->commitment == UNSET ? 0.25 : o->commitment;
-    if (o->codebook < 1 || o->codebook > 1 << 20)
-        return say_fail("--codebook must be 1 to %d", 1 << 20);
-    if (o->codebook_decay < 0 || o->codebook_decay >= 1 || o->commitment < 0)
-        return say_fail("--codebook-decay must be in [0, 1), --commitment at least 0");
     return 0;
 }
 
 static int check_losses(const struct vae_options *o)
 {
-    if (o->lpips_weight < 0)
-        return say_fail("--lpips-weight must be at least 0");
     if (o->lpips && o->stage < 3)
         return say_fail("--lpips is a loss on pixels; stage %lld has none", (long long)o->stage);
     return 0;
@@ -282,8 +270,6 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
         help();
         return 1;
     }
-    if (o->stage < 1 || o->stage > 3)
-        return say_fail("--stage %lld: give 1, 2 or 3", (long long)o->stage);
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
         check_lengths(o) || check_training(o) || fill_quantizer(o) || check_losses(o) ||
         resume_check(&o->state, o->load) || check_files(o))

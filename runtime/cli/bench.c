@@ -6,26 +6,24 @@
 
 enum { EXIT_SKIP = 77 }; /* as tests say it: nothing could be done here */
 
-#define FIELD(member) offsetof(struct bench_options, member)
+#define ROW(...) CKPT_OPTION(struct bench_options, __VA_ARGS__)
 
 static const struct ckpt_option bench_table[] = {
-    {"ops", CKPT_OPT_FLAG, FIELD(ops), NULL, "take the ops of the library one by one"},
-    {"mode", CKPT_OPT_STRING, FIELD(mode), "MODE",
-     "test (results against the CPU's), grad (the same of gradient ops), perf (default) or "
-     "support"},
-    {"only", CKPT_OPT_STRING, FIELD(only), "NAME",
-     "only families whose name has this in it, in capitals or not"},
-    {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
-     "where ops run: auto (a GPU if there is one), cpu or cuda"},
-    {"dtype", CKPT_OPT_STRING, FIELD(dtype), "DTYPE", "only fp32 or only bf16 (default both)"},
-    {"size", CKPT_OPT_STRING, FIELD(size), "SIZE",
-     "full or small rows (default full for perf, else small)"},
-    {"ms", CKPT_OPT_INT, FIELD(ms), "N", "perf: time each op for about N ms (default 200)"},
-    {"machine", CKPT_OPT_STRING, FIELD(machine), "FILE",
-     "perf: rates of the roofline from a machine file (default: measured now)"},
-    {"threads", CKPT_OPT_INT, FIELD(threads), "N",
-     "kernel threads of the CPU (default one per core)"},
-    {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
+    ROW("ops", FLAG, ops, NULL, "take the ops of the library one by one"),
+    ROW("mode", STRING, mode, "MODE",
+        "test (results against the CPU's), grad (the same of gradient ops), perf (default) or "
+        "support"),
+    ROW("only", STRING, only, "NAME",
+        "only families whose name has this in it, in capitals or not"),
+    ROW("device", STRING, device, "NAME",
+        "where ops run: auto (a GPU if there is one), cpu or cuda"),
+    ROW("dtype", STRING, dtype, "DTYPE", "only fp32 or only bf16 (default both)"),
+    ROW("size", STRING, size, "SIZE", "full or small rows (default full for perf, else small)"),
+    ROW("ms", INT, ms, "N", "perf: time each op for about N ms (default 200)", 1, 60000),
+    ROW("machine", STRING, machine, "FILE",
+        "perf: rates of the roofline from a machine file (default: measured now)"),
+    ROW("threads", INT, threads, "N", "kernel threads of the CPU (default one per core)", 0, 4096),
+    ROW("help", FLAG, help, NULL, "print this text"),
     {0},
 };
 
@@ -57,8 +55,6 @@ static int check_options(const struct bench_options *o)
         return cli_usage("--dtype %s: there are 'fp32' and 'bf16'", o->dtype);
     if (o->size && !is_one_of(o->size, (const char *const[]){"full", "small", NULL}))
         return cli_usage("--size %s: there are 'full' and 'small'", o->size);
-    if (o->ms < 1 || o->ms > 60000)
-        return cli_usage("--ms %lld: give 1 to 60000", (long long)o->ms);
     if (o->only && !has_family(o))
         return cli_usage("--only %s: no family has this name", o->only);
     return 0;

@@ -9,7 +9,7 @@ struct info_options {
 };
 
 static const struct ckpt_option info_table[] = {
-    {"help", CKPT_OPT_FLAG, offsetof(struct info_options, help), NULL, "print this text"},
+    CKPT_OPTION(struct info_options, "help", FLAG, help, NULL, "print this text"),
     {0},
 };
 

@@ -9,17 +9,17 @@ struct machine_options {
     bool help;
 };
 
-#define FIELD(member) offsetof(struct machine_options, member)
+#define ROW(...) CKPT_OPTION(struct machine_options, __VA_ARGS__)
 
 static const struct ckpt_option machine_table[] = {
-    {"out", CKPT_OPT_STRING, FIELD(out), "FILE", "where to write (default machine.json)"},
-    {"dir", CKPT_OPT_STRING, FIELD(dir), "DIR",
-     "measure the disk of this directory too: 256 MiB are written, read and removed"},
-    {"name", CKPT_OPT_STRING, FIELD(name), "NAME",
-     "what to call the machine (default its host name, or that of the GPU)"},
-    {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
-     "what to measure: auto (a GPU if there is one), cpu or cuda"},
-    {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
+    ROW("out", STRING, out, "FILE", "where to write (default machine.json)"),
+    ROW("dir", STRING, dir, "DIR",
+        "measure the disk of this directory too: 256 MiB are written, read and removed"),
+    ROW("name", STRING, name, "NAME",
+        "what to call the machine (default its host name, or that of the GPU)"),
+    ROW("device", STRING, device, "NAME",
+        "what to measure: auto (a GPU if there is one), cpu or cuda"),
+    ROW("help", FLAG, help, NULL, "print this text"),
     {0},
 };
 

@@ -6,43 +6,42 @@
 #include "report/options.h"
 #include "report/timeline.h"
 
-#define FIELD(member) offsetof(struct plan_options, member)
+#define ROW(...) CKPT_OPTION(struct plan_options, __VA_ARGS__)
 
 enum { NO_WORLD = INT32_MIN }; /* --world is not given */
 
 static const struct ckpt_option plan_table[] = {
-    {"graph", CKPT_OPT_STRING, FIELD(graph), "FILE",
-     "the step to plan, as a program writes it with --graph-out"},
-    {"machine", CKPT_OPT_STRING, FIELD(machine), "FILE",
-     "rates of the machine, or the name of a shipped one as h200-141"},
-    {"vram", CKPT_OPT_SIZE, FIELD(vram), "SIZE",
-     "device memory: bytes, 24G, 512M or a share as 80%; default: all the machine has"},
-    {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE", "host memory as a second tier (default none)"},
-    {"nvme", CKPT_OPT_STRING, FIELD(nvme), "SIZE", "NVMe as a third tier (default none)"},
-    {"out", CKPT_OPT_STRING, FIELD(out), "FILE", "write the plan, or with --place the offsets"},
-    {"plan-in", CKPT_OPT_STRING, FIELD(plan_in), "FILE", "show this plan instead of searching one"},
-    {"explain", CKPT_OPT_STRING, FIELD(explain), "NAME",
-     "say why the storages of this name, or number as #12, got their fate"},
-    {"timeline", CKPT_OPT_STRING, FIELD(timeline), "FILE",
-     "write the memory over the step as an HTML page"},
-    {"sweep", CKPT_OPT_FLAG, FIELD(sweep), NULL, "print step time against device budget"},
-    {"points", CKPT_OPT_INT, FIELD(points), "N", "budgets of a sweep, 2 to 1000 (default 24)"},
-    {"world", CKPT_OPT_INT, FIELD(world), "N",
-     "print a rank's memory and step for 1, 2, 4 to N ranks and the ways to share; the graph is "
-     "one "
-     "of several ranks (--ranks 2 --plan-only --graph-out FILE)"},
-    {"hosts", CKPT_OPT_INT, FIELD(hosts), "H",
-     "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)"},
-    {"link-file", CKPT_OPT_STRING, FIELD(link_file), "FILE",
-     "with --world: links between ranks, instead of those in the machine file"},
-    {"svg", CKPT_OPT_STRING, FIELD(svg), "FILE", "draw the sweep, or with --world the curve"},
-    {"place", CKPT_OPT_STRING, FIELD(place), "FILE",
-     "only give the buffers of a CSV file (id,lower,upper,size) addresses"},
-    {"capacity", CKPT_OPT_SIZE, FIELD(capacity), "SIZE",
-     "with --place: stop when this many bytes are enough"},
-    {"seconds", CKPT_OPT_FLOAT, FIELD(seconds), "S",
-     "with --place: stop searching after this time"},
-    {"help", CKPT_OPT_FLAG, FIELD(help), NULL, "print this text"},
+    ROW("graph", STRING, graph, "FILE",
+        "the step to plan, as a program writes it with --graph-out"),
+    ROW("machine", STRING, machine, "FILE",
+        "rates of the machine, or the name of a shipped one as h200-141"),
+    ROW("vram", SIZE, vram, "SIZE",
+        "device memory: bytes, 24G, 512M or a share as 80%; default: all the machine has"),
+    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
+    ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
+    ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
+    ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching one"),
+    ROW("explain", STRING, explain, "NAME",
+        "say why the storages of this name, or number as #12, got their fate"),
+    ROW("timeline", STRING, timeline, "FILE", "write the memory over the step as an HTML page"),
+    ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
+    ROW("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
+    ROW("world", INT, world, "N",
+        "print a rank's memory and step for 1, 2, 4 to N ranks and the ways to share; the graph is "
+        "one "
+        "of several ranks (--ranks 2 --plan-only --graph-out FILE)",
+        1, 1 << 20),
+    ROW("hosts", INT, hosts, "H",
+        "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
+        1, 1 << 20),
+    ROW("link-file", STRING, link_file, "FILE",
+        "with --world: links between ranks, instead of those in the machine file"),
+    ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the curve"),
+    ROW("place", STRING, place, "FILE",
+        "only give the buffers of a CSV file (id,lower,upper,size) addresses"),
+    ROW("capacity", SIZE, capacity, "SIZE", "with --place: stop when this many bytes are enough"),
+    ROW("seconds", FLOAT, seconds, "S", "with --place: stop searching after this time", 0, 1e9),
+    ROW("help", FLAG, help, NULL, "print this text"),
     {0},
 };
 
@@ -62,8 +61,6 @@ static int check_options(const struct plan_options *o)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
     if (o->vram < 0 && !o->machine)
         return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
-    if (o->points < 2 || o->points > 1000)
-        return cli_usage("--points %lld: give 2 to 1000", (long long)o->points);
     if (o->svg && !o->sweep && o->world == NO_WORLD)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
     if (o->plan_in && (o->sweep || o->out))
@@ -80,9 +77,7 @@ static int check_world(const struct plan_options *o)
         return cli_usage("--hosts and --link-file say where the ranks of --world are: add --world");
     if (o->world == NO_WORLD)
         return 0;
-    if (o->world < 1 || o->world > 1 << 20)
-        return cli_usage("--world %lld: give 1 to %d ranks", (long long)o->world, 1 << 20);
-    if (o->hosts < 0 || o->hosts > o->world)
+    if (o->hosts > o->world)
         return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
                          (long long)o->world, (long long)o->world);
     if (!o->machine)

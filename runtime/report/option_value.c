@@ -28,7 +28,17 @@ static bool begins_number(const char *text)
     return *text && !strchr(" \t\n\v\f\r", *text);
 }
 
-static int store_int(int64_t *dst, const char *where, const char *text)
+static int check_range(const double range[2], double value, const char *where, const char *text)
+{
+    bool ranged = range[0] != 0 || range[1] != 0;
+
+    if (!ranged || (value >= range[0] && value <= range[1]))
+        return 0;
+    return error_set(CKPT_EINVAL, "%s: %s is out of range; give %.10g to %.10g", where, text,
+                     range[0], range[1]);
+}
+
+static int store_int(int64_t *dst, const double range[2], const char *where, const char *text)
 {
     char *end;
 
@@ -38,12 +48,14 @@ static int store_int(int64_t *dst, const char *where, const char *text)
         return error_set(CKPT_EINVAL, "%s: '%s' is not a whole number", where, text);
     if (errno == ERANGE)
         return error_set(CKPT_EINVAL, "%s: '%s' does not fit in 64 bits", where, text);
-    *dst = value;
-    return 0;
+    int rc = check_range(range, (double)value, where, text);
+    if (!rc)
+        *dst = value;
+    return rc;
 }
 
 /* In the C locale: a program may have set one that writes 0,5. */
-static int store_float(double *dst, const char *where, const char *text)
+static int store_float(double *dst, const double range[2], const char *where, const char *text)
 {
     locale_t c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     char *end;
@@ -56,8 +68,10 @@ static int store_float(double *dst, const char *where, const char *text)
         return error_set(CKPT_EINVAL, "%s: '%s' is not a number", where, text);
     if (!isfinite(value))
         return error_set(CKPT_EINVAL, "%s: '%s' is not a finite number", where, text);
-    *dst = value;
-    return 0;
+    int rc = check_range(range, value, where, text);
+    if (!rc)
+        *dst = value;
+    return rc;
 }
 
 static int store_size(int64_t *dst, const char *where, const char *text)
@@ -67,25 +81,34 @@ static int store_size(int64_t *dst, const char *where, const char *text)
     return rc ? error_set(rc, "%s: %s", where, error_get()) : 0;
 }
 
+/* A number below 0 would be taken for CKPT_AUTO. */
+static int store_count(int64_t *dst, const double range[2], const char *where, const char *text)
+{
+    const double any[] = {0, 0x1p53};
+
+    if (!strcasecmp(text, "auto")) {
+        *dst = CKPT_AUTO;
+        return 0;
+    }
+    return store_int(dst, range[0] != 0 || range[1] != 0 ? range : any, where, text);
+}
+
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text)
 {
     void *field = (char *)dest + row->offset;
 
-    if (!*text && row->type != CKPT_OPT_STRING)
+    if (!*text)
         return error_set(CKPT_EINVAL, "%s: the value is empty; a %s is expected", where,
                          row->metavar ? row->metavar : "value");
     switch (row->type) {
     case CKPT_OPT_FLAG:
         return store_flag(field, where, text);
     case CKPT_OPT_INT:
-        return store_int(field, where, text);
+        return store_int(field, row->range, where, text);
     case CKPT_OPT_COUNT:
-        if (strcasecmp(text, "auto"))
-            return store_int(field, where, text);
-        *(int64_t *)field = CKPT_AUTO;
-        return 0;
+        return store_count(field, row->range, where, text);
     case CKPT_OPT_FLOAT:
-        return store_float(field, where, text);
+        return store_float(field, row->range, where, text);
     case CKPT_OPT_SIZE:
         return store_size(field, where, text);
     case CKPT_OPT_STRING:

@@ -15,7 +15,7 @@ static void env_name(char *dst, size_t size, const char *name)
 }
 
 /* An empty variable counts as one that is not set, as is usual. */
-static int parse_environment(const struct ckpt_option *table, void *dest)
+int option_environment(const struct ckpt_option *table, void *dest)
 {
     for (const struct ckpt_option *row = table; row->name; row++) {
         char name[ENV_NAME], where[ENV_NAME + 32];
@@ -87,8 +87,7 @@ static int take_option(const struct ckpt_option *row, bool negated, void *dest,
 
 int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc, char **argv)
 {
-    int rc = parse_environment(table, dest);
-    int i = 1, kept = 1;
+    int rc = 0, i = 1, kept = 1;
 
     while (!rc && i < *argc && strcmp(argv[i], "--")) {
         bool negated;

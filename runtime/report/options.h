@@ -10,6 +10,9 @@
  */
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
 
+/* Stores what variables of the environment say: CKPT_VRAM for a row "vram". */
+int option_environment(const struct ckpt_option *table, void *dest);
+
 /*
  * What --nvme says: DIR:SIZE, or several with commas between them, or only a SIZE to plan with.
  * Sizes are rounded down as the tier wants them.  Returns 0, or CKPT_EINVAL with the sentence.

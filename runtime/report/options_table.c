@@ -1,54 +1,58 @@
 /* The options of the library itself. */
-#include "base.h"
+#include "report/options.h"
 
 #define FIELD(member) offsetof(struct ckpt_options, member)
+#define ROW(...)      CKPT_OPTION(struct ckpt_options, __VA_ARGS__)
 
 static const struct ckpt_option library_table[] = {
-    {"vram", CKPT_OPT_SIZE, FIELD(vram), "SIZE",
-     "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"},
-    {"host", CKPT_OPT_SIZE, FIELD(host), "SIZE",
-     "host memory as a second tier, for what the device has no room for; 0 is none"},
-    {"nvme", CKPT_OPT_STRING, FIELD(nvme), "DIR:SIZE",
-     "directory and size of a third tier, in files; several go in turn: DIR:SIZE,DIR:SIZE"},
-    {"device", CKPT_OPT_STRING, FIELD(device), "NAME",
-     "where to compute: auto (a GPU if there is one), cpu or cuda"},
-    {"micro-batch", CKPT_OPT_COUNT, FIELD(micro_batch), "N",
-     "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits (the "
-     "last bits of the numbers then depend on the budget)"},
-    {"seed", CKPT_OPT_INT, FIELD(seed), "N", "seed of initial values and of random ops"},
-    {"threads", CKPT_OPT_INT, FIELD(threads), "N",
-     "kernel threads of the CPU device; 0 is one per core"},
-    {"plan-in", CKPT_OPT_STRING, FIELD(plan_in), "FILE", "run this plan instead of searching one"},
-    {"plan-out", CKPT_OPT_STRING, FIELD(plan_out), "FILE", "write the plan to this file"},
-    {"plan-only", CKPT_OPT_FLAG, FIELD(plan_only), NULL, "stop after the plan"},
-    {"verify", CKPT_OPT_FLAG, FIELD(verify), NULL,
-     "check every plan and poison freed bytes with NaN"},
-    {"machine", CKPT_OPT_STRING, FIELD(machine), "FILE",
-     "plan with the rates in this machine file, or of a shipped one as h200-141"},
-    {"graph-out", CKPT_OPT_STRING, FIELD(graph_out), "FILE",
-     "write the graph of the step, for ckpt plan"},
-    {"machine-out", CKPT_OPT_STRING, FIELD(machine_out), "FILE",
-     "write the machine with the times that the ops of the first steps took"},
-    {"profile", CKPT_OPT_FLAG, FIELD(profile), NULL,
-     "time every op and print where the time of a step goes"},
-    {"deterministic", CKPT_OPT_FLAG, FIELD(deterministic), NULL,
-     "GPU kernels that give the same bits every time, where a faster one would not"},
-    {"io-deadline", CKPT_OPT_FLOAT, FIELD(io_deadline), "SECONDS",
-     "without an answer from the disk of --nvme that are too many; 0 is 30"},
-    {"tune", CKPT_OPT_FLAG, FIELD(tune), NULL,
-     "time what GPU libraries propose for matrix products and take the fastest; --plan-out keeps "
-     "it"},
-    {"ranks", CKPT_OPT_STRING, FIELD(ranks), "WHERE",
-     "train with other processes: mpi (started by mpirun or srun), or where they meet, "
-     "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be there"},
-    {"zero", CKPT_OPT_COUNT, FIELD(zero), "N",
-     "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, 3 "
-     "going forward and again going backward, auto again where the plan drops them"},
-    {"comm-deadline", CKPT_OPT_FLOAT, FIELD(comm_deadline), "SECONDS",
-     "to wait for another rank of --ranks before all end with a sentence; 0 is 30"},
-    {"shard-over", CKPT_OPT_STRING, FIELD(shard_over), "WHICH",
-     "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or there "
-     "is one, shared by all (all); auto is what makes the faster step that fits"},
+    ROW("vram", SIZE, vram, "SIZE",
+        "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"),
+    ROW("host", SIZE, host, "SIZE",
+        "host memory as a second tier, for what the device has no room for; 0 is none"),
+    ROW("nvme", STRING, nvme, "DIR:SIZE",
+        "directory and size of a third tier, in files; several go in turn: DIR:SIZE,DIR:SIZE"),
+    ROW("device", STRING, device, "NAME",
+        "where to compute: auto (a GPU if there is one), cpu or cuda"),
+    ROW("micro-batch", COUNT, micro_batch, "N",
+        "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits "
+         "(the last bits of the numbers then depend on the budget)",
+        0, 1 << 20),
+    ROW("seed", INT, seed, "N", "seed of initial values and of random ops"),
+    ROW("threads", INT, threads, "N", "kernel threads of the CPU device; 0 is one per core", 0,
+        4096),
+    ROW("plan-in", STRING, plan_in, "FILE", "run this plan instead of searching one"),
+    ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
+    ROW("plan-only", FLAG, plan_only, NULL, "stop after the plan"),
+    ROW("verify", FLAG, verify, NULL, "check every plan and poison freed bytes with NaN"),
+    ROW("machine", STRING, machine, "FILE",
+        "plan with the rates in this machine file, or of a shipped one as h200-141"),
+    ROW("graph-out", STRING, graph_out, "FILE", "write the graph of the step, for ckpt plan"),
+    ROW("machine-out", STRING, machine_out, "FILE",
+        "write the machine with the times that the ops of the first steps took"),
+    ROW("profile", FLAG, profile, NULL, "time every op and print where the time of a step goes"),
+    ROW("deterministic", FLAG, deterministic, NULL,
+        "GPU kernels that give the same bits every time, where a faster one would not"),
+    ROW("io-deadline", FLOAT, io_deadline, "SECONDS",
+        "without an answer from the disk of --nvme that are too many; 0 is 30", 0, 1e9),
+    ROW("tune", FLAG, tune, NULL,
+        "time what GPU libraries propose for matrix products and take the fastest; --plan-out "
+        "keeps "
+        "it"),
+    ROW("ranks", STRING, ranks, "WHERE",
+        "train with other processes: mpi (started by mpirun or srun), or where they meet, "
+        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be "
+        "there"),
+    ROW("zero", COUNT, zero, "N",
+        "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, "
+        "3 "
+        "going forward and again going backward, auto again where the plan drops them",
+        0, 3),
+    ROW("comm-deadline", FLOAT, comm_deadline, "SECONDS",
+        "to wait for another rank of --ranks before all end with a sentence; 0 is 30", 0, 1e9),
+    ROW("shard-over", STRING, shard_over, "WHICH",
+        "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or "
+        "there "
+        "is one, shared by all (all); auto is what makes the faster step that fits"),
     {0},
 };
 
@@ -86,5 +90,6 @@ int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
             rows[n++] = *row;
     }
     rows[n] = (struct ckpt_option){0};
-    return ckpt_option_table_parse(rows, opt, argc, argv);
+    int rc = option_environment(rows, opt);
+    return rc ? rc : ckpt_option_table_parse(rows, opt, argc, argv);
 }

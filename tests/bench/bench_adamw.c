@@ -17,16 +17,14 @@ struct bench_options {
     int64_t numel, rounds, threads, node;
 };
 
+#define ROW(...) CKPT_OPTION(struct bench_options, __VA_ARGS__)
+
 static const struct ckpt_option table[] = {
-    {"numel", CKPT_OPT_INT, offsetof(struct bench_options, numel), "N",
-     "elements of the parameter (default 33554432)"},
-    {"rounds", CKPT_OPT_INT, offsetof(struct bench_options, rounds), "N",
-     "rounds, of which the best counts (default 7)"},
-    {"threads", CKPT_OPT_INT, offsetof(struct bench_options, threads), "N",
-     "threads (default: one for each processor)"},
-    {"node", CKPT_OPT_INT, offsetof(struct bench_options, node), "N",
-     "keep the threads on this NUMA node (default: anywhere)"},
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    ROW("numel", INT, numel, "N", "elements of the parameter (default 33554432)"),
+    ROW("rounds", INT, rounds, "N", "rounds, of which the best counts (default 7)"),
+    ROW("threads", INT, threads, "N", "threads (default: one for each processor)"),
+    ROW("node", INT, node, "N", "keep the threads on this NUMA node (default: anywhere)"),
+    {0},
 };
 
 enum { W, M, V, EMA, GRADIENT, STREAMS, WAYS = 4 };

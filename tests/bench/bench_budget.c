@@ -32,9 +32,9 @@ struct bench_options {
 };
 
 static const struct ckpt_option table[] = {
-    {"steps", CKPT_OPT_INT, offsetof(struct bench_options, steps), "N",
-     "steps of every run, the first not timed (default 16)"},
-    {NULL, CKPT_OPT_FLAG, 0, NULL, NULL},
+    CKPT_OPTION(struct bench_options, "steps", INT, steps, "N",
+                "steps of every run, the first not timed (default 16)", 2, STEPS_MOST),
+    {0},
 };
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -227,10 +227,6 @@ int main(int argc, char **argv)
         ckpt_option_table_parse(table, &o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables)) {
         fprintf(stderr, "bench: %s\n", ckpt_error(NULL));
-        return 2;
-    }
-    if (o.steps < 2 || o.steps > STEPS_MOST) {
-        fprintf(stderr, "bench: --steps must be 2 to %d\n", STEPS_MOST);
         return 2;
     }
     int rc = bench(points, &library, (int)o.steps);

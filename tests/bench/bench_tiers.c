@@ -16,14 +16,13 @@
 
 #define MIB (INT64_C(1) << 20)
 
-#define FIELD(m) offsetof(struct bench_options, m)
+#define ROW(...) CKPT_OPTION(struct bench_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    {"dir", CKPT_OPT_STRING, FIELD(dir), "DIR", "the disk to try (default .)"},
-    {"bytes", CKPT_OPT_SIZE, FIELD(bytes), "SIZE",
-     "of the file, in multiples of 8M (default 512M)"},
-    {"device", CKPT_OPT_STRING, FIELD(device), "NAME", "cpu, cuda or auto (default auto)"},
-    {"rounds", CKPT_OPT_INT, FIELD(rounds), "N", "rounds (default 8)"},
+    ROW("dir", STRING, dir, "DIR", "the disk to try (default .)"),
+    ROW("bytes", SIZE, bytes, "SIZE", "of the file, in multiples of 8M (default 512M)"),
+    ROW("device", STRING, device, "NAME", "cpu, cuda or auto (default auto)"),
+    ROW("rounds", INT, rounds, "N", "rounds (default 8)"),
     {0},
 };
 

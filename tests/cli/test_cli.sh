@@ -140,8 +140,8 @@ sed '$d' a.plan >short.plan
 refuse 1 "ends too early" "$ckpt" plan --graph again.graph --plan-in short.plan
 refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --out no/such/file
 refuse 1 "cannot be written" "$ckpt" plan --graph mlp.graph --timeline no/such/file
-refuse 2 "give seconds" "$mlp" --io-deadline -1
-refuse 2 "give seconds" "$mlp" --comm-deadline -1
+refuse 2 "io-deadline: -1 is out of range" "$mlp" --io-deadline -1
+refuse 2 "comm-deadline: -1 is out of range" "$mlp" --comm-deadline -1
 refuse 2 "no/such/directory" "$mlp" --nvme no/such/directory:1G
 
 # ---- this computer ---------------------------------------------------------------------------------------

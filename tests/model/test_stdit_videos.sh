@@ -85,7 +85,7 @@ refuses 2 "are for --video-dir" "$train" $model --vae "$work/vae"
 refuses 2 "exclude each other" "$train" $data --video x
 refuses 2 "are needed" "$sample" $model --vae "$work/vae"
 refuses 2 "no such preset" "$sample" $weights --model none
-refuses 2 "--steps must be" "$sample" $weights --steps 0
+refuses 2 "--steps: 0 is out of range" "$sample" $weights --steps 0
 refuses 1 "No such file" "$train" $data --video-dir "$work/nothing"
 mkdir "$work/empty"
 refuses 1 "no video to train on" "$train" $data --video-dir "$work/empty"

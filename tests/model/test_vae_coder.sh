@@ -117,7 +117,7 @@ refuses 1 "parameters are missing" "$decode" $weights --temporal-layers 2 "$work
 refuses 2 "--load FILE is missing" "$encode" $small "$work/odd.rgb" "$work/odd"
 refuses 2 "two files are needed" "$encode" $weights "$work/odd.rgb"
 refuses 2 "more" "$encode" $weights "$work/odd.rgb" "$work/odd" more
-refuses 2 "--tiles at least 1" "$encode" $weights --tiles 0 "$work/odd.rgb" "$work/odd"
+refuses 2 "--tiles: 0 is out of range" "$encode" $weights --tiles 0 "$work/odd.rgb" "$work/odd"
 head -c 2000 "$work/odd" >"$work/half"
 refuses 1 "half" "$decode" $weights "$work/half" "$work/back.rgb"
 refuses 1 "No such file" "$encode" $weights "$work/odd.rgb" "$work/no/odd"

@@ -14,14 +14,14 @@ struct values {
     const char *data;
 };
 
-#define FIELD(m) offsetof(struct values, m)
+#define ROW(...) CKPT_OPTION(struct values, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    {"fast", CKPT_OPT_FLAG, FIELD(fast), NULL, "go fast"},
-    {"test-steps", CKPT_OPT_INT, FIELD(steps), "N", "number of steps"},
-    {"room", CKPT_OPT_SIZE, FIELD(room), "SIZE", "how much room"},
-    {"test-lr", CKPT_OPT_FLOAT, FIELD(lr), "RATE", "learning rate"},
-    {"test-data", CKPT_OPT_STRING, FIELD(data), "FILE", "where the data is"},
+    ROW("fast", FLAG, fast, NULL, "go fast"),
+    ROW("test-steps", INT, steps, "N", "number of steps"),
+    ROW("room", SIZE, room, "SIZE", "how much room"),
+    ROW("test-lr", FLOAT, lr, "RATE", "learning rate"),
+    ROW("test-data", STRING, data, "FILE", "where the data is"),
     {0},
 };
 
@@ -154,6 +154,7 @@ static void test_bad_values(void **state)
     check_refused(WORDS("--test-steps= 1"), "--test-steps", "' 1'");
     check_refused(WORDS("--test-steps="), "--test-steps", "empty");
     check_refused(WORDS("--test-steps", ""), "--test-steps", "empty");
+    check_refused(WORDS("--test-data="), "--test-data", "empty");
     check_refused(WORDS("--test-steps=9223372036854775808"), "--test-steps", "64 bits");
     check_refused(WORDS("--test-steps=-9223372036854775809"), "--test-steps", "64 bits");
     check_refused(WORDS("--test-lr=fast"), "--test-lr", "'fast' is not a number");
@@ -175,26 +176,77 @@ static void test_missing_value(void **state)
     check_refused(WORDS("--test-data", "--"), "--test-data", "needs a value");
 }
 
+/* The options of the library are read from the environment, those of programs are not. */
 static void test_environment(void **state)
 {
     (void)state;
-    struct values v = {.steps = 1, .lr = 2};
-    struct arguments none = WORDS("x"), one = WORDS("--test-steps=30");
+    struct values v = {.steps = 1};
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct arguments none = WORDS("x"), one = WORDS("--threads=3");
 
     setenv("CKPT_TEST_STEPS", "20", 1);
-    setenv("CKPT_FAST", "true", 1);
-    setenv("CKPT_TEST_LR", "", 1);
     assert_int_equal(parse(&v, &none), 0);
-    assert_int_equal(v.steps, 20);
-    assert_true(v.fast);
-    assert_true(v.lr == 2);
-    assert_int_equal(parse(&v, &one), 0);
-    assert_int_equal(v.steps, 30);
-    setenv("CKPT_TEST_STEPS", "many", 1);
-    check_refused(WORDS("x"), "CKPT_TEST_STEPS", "'many'");
+    assert_int_equal(v.steps, 1);
     unsetenv("CKPT_TEST_STEPS");
-    unsetenv("CKPT_FAST");
-    unsetenv("CKPT_TEST_LR");
+    setenv("CKPT_THREADS", "2", 1);
+    setenv("CKPT_VERIFY", "true", 1);
+    setenv("CKPT_SEED", "", 1);
+    assert_int_equal(ckpt_options_parse(&opt, &none.argc, none.argv), 0);
+    assert_int_equal(opt.threads, 2);
+    assert_int_equal(opt.seed, 42);
+    assert_true(opt.verify);
+    assert_int_equal(ckpt_options_parse(&opt, &one.argc, one.argv), 0);
+    assert_int_equal(opt.threads, 3);
+    setenv("CKPT_THREADS", "many", 1);
+    assert_int_equal(ckpt_options_parse(&opt, &none.argc, none.argv), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "environment variable CKPT_THREADS: 'many'"));
+    setenv("CKPT_THREADS", "-1", 1);
+    assert_int_equal(ckpt_options_parse(&opt, &none.argc, none.argv), CKPT_EINVAL);
+    assert_non_null(strstr(error_get(), "CKPT_THREADS: -1 is out of range"));
+    unsetenv("CKPT_THREADS");
+    unsetenv("CKPT_VERIFY");
+    unsetenv("CKPT_SEED");
+}
+
+struct numbers {
+    int64_t whole, count, free;
+    double real;
+};
+
+/* Numbers outside of a row's range, among them those that defaults use for "not given". */
+static void test_ranges(void **state)
+{
+    static const struct ckpt_option rows[] = {
+        CKPT_OPTION(struct numbers, "whole", INT, whole, "N", "whole", 1, 65536),
+        CKPT_OPTION(struct numbers, "count", COUNT, count, "N", "count"),
+        CKPT_OPTION(struct numbers, "real", FLOAT, real, "X", "real", 0, 0.5),
+        CKPT_OPTION(struct numbers, "free", INT, free, "N", "free"),
+        {0},
+    };
+    static const char *const bad[] = {
+        "--whole=0",  "--whole=-1",    "--whole=4294967312", "--whole=1e3",    "--whole=0x10",
+        "--count=-1", "--real=-1e-30", "--real=-1",          "--real=0.50001", "--real=1e308"};
+    static const char *const good[] = {"--whole=1", "--whole=65536", "--count=auto", "--count=0",
+                                       "--real=0",  "--real=5e-1",   "--free=-7"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct numbers v = {-1, -1, -1, -1};
+        struct arguments a = WORDS(bad[i]);
+        if (!ckpt_option_table_parse(rows, &v, &a.argc, a.argv))
+            fail_msg("taken: %s", bad[i]);
+        assert_true(v.whole == -1 && v.count == -1 && v.real == -1);
+    }
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct numbers v = {0};
+        struct arguments a = WORDS(good[i]);
+        if (ckpt_option_table_parse(rows, &v, &a.argc, a.argv))
+            fail_msg("refused: %s", error_get());
+    }
+    struct numbers v = {0};
+    struct arguments a = WORDS("--whole", "70000");
+    assert_int_equal(ckpt_option_table_parse(rows, &v, &a.argc, a.argv), CKPT_EINVAL);
+    assert_string_equal(error_get(), "option --whole: 70000 is out of range; give 1 to 65536");
 }
 
 static void test_help(void **state)
@@ -373,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_missing_value),
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_reject),
         cmocka_unit_test(test_library_options),

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "../../examples/common/memory.c"
 #include "../../examples/common/raw.c"
 
 static char said[512];
