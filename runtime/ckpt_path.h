@@ -42,7 +42,7 @@ enum { CKPT_FAMILY_PLAN = 1, CKPT_FAMILY_MACHINE, CKPT_FAMILY_OWN };
  * another output or as an input (by device and inode, so links count).  The files of o (plan_out,
  * machine_out, ...; NULL: none) are checked with those of the table.  Makes directories.  A FIFO
  * stays open until the process ends: its reader would else see an end of file.
- * Returns 0, or CKPT_EINVAL with the option and the path in the sentence.
+ * Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the option and the path in the sentence.
  */
 CKPT_API int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths, int n);
 
@@ -62,8 +62,8 @@ struct ckpt_replacement;
  * Begins a file that takes the place of path at ckpt_replace_commit: until then it is
  * PATH.tmp-PID-N beside it, locked (flock), and what stood at path stays as it was.  Temporary
  * files of path that nobody holds locked are what a killed process left: they are removed.  A
- * device, a FIFO or a name like /dev/stdout is written to directly.  Returns 0, CKPT_EIO or
- * CKPT_ENOMEM.
+ * device, a FIFO or a name like /dev/stdout is written to directly.  Returns 0, CKPT_EINVAL,
+ * CKPT_EIO or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_replace_open(struct ckpt_replacement **o, const char *path);
 

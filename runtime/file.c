@@ -72,10 +72,18 @@ FILE *file_open_input(const char *path, const char **why)
     return f;
 }
 
+/* Calls of programs are told what is missing. */
+static int check_arguments(const char *call, const void *result, const char *path)
+{
+    return result && path ? 0 : error_set(CKPT_EINVAL, "%s: an argument is NULL", call);
+}
+
 int ckpt_input_open(FILE **f, const char *path)
 {
     const char *why;
 
+    if (check_arguments("ckpt_input_open", f, path))
+        return CKPT_EINVAL;
     *f = file_open_input(path, &why);
     return *f ? 0 : error_set(CKPT_EIO, "%s: cannot be read: %s", path, why);
 }
@@ -122,9 +130,12 @@ int file_open_special(const char *path, int *fd)
 
 int ckpt_log_open(FILE **f, const char *path)
 {
-    int fd, rc = file_open_special(path, &fd);
+    int fd, rc = check_arguments("ckpt_log_open", f, path);
 
+    if (rc)
+        return rc;
     *f = NULL;
+    rc = file_open_special(path, &fd);
     if (rc)
         return rc;
     if (fd < 0)
@@ -358,9 +369,12 @@ int file_replace(const char *path, int (*fill)(void *user, int fd), void *user)
 
 int ckpt_replace_open(struct ckpt_replacement **o, const char *path)
 {
-    struct ckpt_replacement *made = malloc(sizeof *made);
+    struct ckpt_replacement *made;
 
+    if (check_arguments("ckpt_replace_open", o, path))
+        return CKPT_EINVAL;
     *o = NULL;
+    made = malloc(sizeof *made);
     if (!made)
         return error_set(CKPT_ENOMEM, "%s: no memory to write it", path);
     int rc = file_replacement_open(made, path);

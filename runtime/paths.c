@@ -215,6 +215,10 @@ static int check_all(const struct ckpt_path *paths, int n)
     int rc = 0;
 
     for (int i = 0; i < n; i++)
+        if (paths[i].path && (!paths[i].option || paths[i].kind < CKPT_PATH_INPUT ||
+                              paths[i].kind > CKPT_PATH_DIRECTORY))
+            return error_set(CKPT_EINVAL, "ckpt_paths_check: row %d has no option or no kind", i);
+    for (int i = 0; i < n; i++)
         for (int k = 0; k < i && !rc; k++)
             if (paths[i].path && paths[k].path)
                 rc = check_pair(&paths[i], &paths[k]);
@@ -247,9 +251,12 @@ int ckpt_unwritten(ckpt *c)
 
 int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths, int n)
 {
-    struct ckpt_path *all = calloc((size_t)n + 5, sizeof *all);
     struct ckpt_options options = CKPT_OPTIONS_INIT;
+    struct ckpt_path *all;
 
+    if (n < 0 || (n && !paths))
+        return error_set(CKPT_EINVAL, "ckpt_paths_check: %d rows, and no table", n);
+    all = calloc((size_t)n + 5, sizeof *all);
     if (!all)
         return error_set(CKPT_ENOMEM, "no memory to check %d paths", n);
     /* A program built against an older header has a shorter struct. */

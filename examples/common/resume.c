@@ -20,7 +20,7 @@ int resume_load(const struct resume_options *o, ckpt *c, int64_t *step)
     if (ckpt_load_state(c, o->from))
         return say_fail("%s", ckpt_error(c));
     *step = ckpt_updates(c);
-    printf("resumed: %s, after %lld steps\n", o->from, (long long)*step);
+    say_print("resumed: %s, after %lld steps\n", o->from, (long long)*step);
     fflush(stdout);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* What the programs say: failures, sizes, large numbers. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,20 +16,50 @@ void say_as_rank(int own, int ranks)
         say_fail("/dev/null: %s", strerror(errno));
 }
 
-int say_fail(const char *fmt, ...)
+/* Names come from the command line and out of files: a terminal must not obey them. */
+static void put(FILE *f, const char *fmt, va_list ap)
 {
     char text[2048], shown[2048];
+
+    vsnprintf(text, sizeof text, fmt, ap);
+    fputs(ckpt_escape(shown, sizeof shown, text), f);
+}
+
+static void complain(const char *fmt, va_list ap)
+{
+    fprintf(stderr, "%s: ", say_program);
+    if (rank >= 0)
+        fprintf(stderr, "rank %d: ", rank);
+    put(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+int say_fail(const char *fmt, ...)
+{
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    complain(fmt, ap);
     va_end(ap);
-    ckpt_escape(shown, sizeof shown, text);
-    if (rank >= 0)
-        fprintf(stderr, "%s: rank %d: %s\n", say_program, rank, shown);
-    else
-        fprintf(stderr, "%s: %s\n", say_program, shown);
     return -1;
+}
+
+void say_note(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+}
+
+void say_print(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    put(stdout, fmt, ap);
+    va_end(ap);
 }
 
 int64_t say_rss(void)
@@ -68,6 +99,19 @@ const char *say_count(char dst[32], int64_t n)
     }
     dst[at] = 0;
     return dst;
+}
+
+/* A file that is opened must not get the number of a stream that is closed: what is printed would
+ * go into it. */
+void say_begin(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= 2);
+    if (fd > 2)
+        close(fd);
 }
 
 int say_finish(int rc)

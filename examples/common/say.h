@@ -12,6 +12,13 @@ void say_as_rank(int own, int ranks);
 
 /* Prints "PROGRAM: ..." to standard error, control characters as \\x1b, and returns -1. */
 int say_fail(const char *fmt, ...) CKPT_PRINTF(1, 2);
+/* The same of what is no failure. */
+void say_note(const char *fmt, ...) CKPT_PRINTF(1, 2);
+/* As printf, for text with names in it: control characters as \\x1b. */
+void say_print(const char *fmt, ...) CKPT_PRINTF(1, 2);
+
+/* The first call of a program. */
+void say_begin(void);
 
 /* "12.5 MiB" and "1,207,643,936" into dst, which they return. */
 const char *say_bytes(char dst[32], int64_t bytes);

@@ -148,7 +148,7 @@ static int save(ckpt *c, const char *path, enum ckpt_slot slot, const char *what
         return 0;
     if (ckpt_save_chosen(c, path, slot, choose, NULL))
         return say_fail("%s", ckpt_error(c));
-    printf("%s: %s\n", what, path);
+    say_print("%s: %s\n", what, path);
     return 0;
 }
 
@@ -158,7 +158,7 @@ int training_save(const struct training *t, int rc, const char *weights, const c
     const char *what = rc ? "weights of the last good step" : "weights";
 
     if (!rc && t->state->save)
-        printf("state: %s\n", t->state->save);
+        say_print("state: %s\n", t->state->save);
     if (save(t->context, weights, CKPT_VALUE, what, choose) ||
         save(t->context, average, CKPT_EMA, "moving average of the weights", choose))
         return -1;

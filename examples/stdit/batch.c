@@ -128,7 +128,7 @@ static int read_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t 
             return 0;
         }
         if (tried + 1 < d->rows)
-            fprintf(stderr, "%s: the next clip takes its place\n", say_program);
+            say_note("the next clip takes its place");
     }
     return say_fail("no clip of the videos can be read");
 }

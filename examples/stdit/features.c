@@ -194,7 +194,7 @@ static void report_unknown(const ckpt_file *f, const char *path)
             continue;
         snprintf(word, sizeof word, " %s ", e.name);
         if (!strstr(known, word))
-            fprintf(stderr, "%s: %s: \"%s\" is not used\n", say_program, path, e.name);
+            say_note("%s: \"%s\" is not used", path, e.name);
     }
 }
 

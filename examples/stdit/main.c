@@ -24,7 +24,7 @@ static void introduce(const struct stdit_run *r)
     printf("model: STDiT3 %s, %s trainable parameters (hidden %lld, %lld heads, depth %lld, %s)\n",
            r->options.model, say_count(count, r->trainable), (long long)c->hidden,
            (long long)c->heads, (long long)c->depth, r->options.dtype);
-    printf("%s\n", r->data.title);
+    say_print("%s\n", r->data.title);
     if (r->options.demo_budget)
         printf("budget: half of what it would take without one; --vram SIZE sets another\n");
 }

@@ -95,8 +95,8 @@ int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n)
         rc = write_data(r);
     if (rc)
         return -1;
-    printf("sampled: %s/sample%s, its frames: %s/sample/frame-00000.png ..., some side by side: "
-           "%s/sample.png\n",
-           r->options.out, ending(v), r->options.out, r->options.out);
+    say_print("sampled: %s/sample%s, its frames: %s/sample/frame-00000.png ..., some side by side: "
+              "%s/sample.png\n",
+              r->options.out, ending(v), r->options.out, r->options.out);
     return 0;
 }

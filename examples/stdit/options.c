@@ -207,7 +207,7 @@ static int check_files(const struct stdit_options *o, bool out)
     if (outputs_asked(&files))
         return -1;
     if (out && !files.out)
-        say_fail("--out %s: nothing will be written there: %s", o->out,
+        say_note("--out %s: nothing will be written there: %s", o->out,
                  o->library.plan_only ? "--plan-only samples nothing"
                                       : "without --sample-steps nothing is sampled");
     return 0;

@@ -100,7 +100,8 @@ int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n)
     int rc = write_clips(r, z, n, rgb);
     free(rgb);
     if (!rc)
-        printf("sampled: %s/sample.png (the data: %s/clip.png), its frames: %s/frame-000.png ...\n",
-               out, out, out);
+        say_print(
+            "sampled: %s/sample.png (the data: %s/clip.png), its frames: %s/frame-000.png ...\n",
+            out, out, out);
     return rc;
 }

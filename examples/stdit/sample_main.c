@@ -53,10 +53,10 @@ static int go(struct stdit_run *r)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
-    printf("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
-           (long long)r->data.rows, (long long)r->data.vae.frames, (long long)r->data.vae.width,
-           (long long)r->data.vae.height, (long long)r->data.channels, (long long)g->frames,
-           (long long)g->height, (long long)g->width, o->text ? o->text : "null caption");
+    say_print("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
+              (long long)r->data.rows, (long long)r->data.vae.frames, (long long)r->data.vae.width,
+              (long long)r->data.vae.height, (long long)r->data.channels, (long long)g->frames,
+              (long long)g->height, (long long)g->width, o->text ? o->text : "null caption");
     fflush(stdout);
     return stdit_sample(r);
 }

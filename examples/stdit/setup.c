@@ -34,7 +34,7 @@ static void report_name(void *user, const char *what, const char *name)
 
     if (*what == 'm' && stdit_vae_owns(name))
         return;
-    fprintf(stderr, "%s: %s: %s: %s\n", say_program, n->path, what, name);
+    say_note("%s: %s: %s", n->path, what, name);
     if (!strcmp(what, "missing") && !may_be_missing(n, name))
         n->missing++;
     n->older |= strstr(name, "attn_temp") != NULL;
@@ -124,6 +124,8 @@ int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int 
                int (*go)(struct stdit_run *r))
 {
     struct stdit_run run = {0};
+
+    say_begin();
     int rc = parse(&run.options, argc, argv);
 
     if (rc)

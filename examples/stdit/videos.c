@@ -75,7 +75,7 @@ static int add_directory(struct stdit_videos *v, const char *directory, int64_t 
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, entry[i]->d_name);
         if (add(v, path, most))
-            fprintf(stderr, "%s: %s is left out\n", say_program, path);
+            say_note("%s is left out", path);
         free(entry[i]);
     }
     free(entry);

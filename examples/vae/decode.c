@@ -129,8 +129,8 @@ static int decode_to(struct vae_coder *k, struct vae_latent_reader *r, const cha
     if (rc)
         return -1;
     vae_coder_report(k);
-    printf("%s: %lld frames of %lld x %lld in %s\n", r->path, (long long)i->frames,
-           (long long)i->width, (long long)i->height, path);
+    say_print("%s: %lld frames of %lld x %lld in %s\n", r->path, (long long)i->frames,
+              (long long)i->width, (long long)i->height, path);
     return 0;
 }
 
@@ -170,6 +170,8 @@ int main(int argc, char **argv)
     struct vae_coder k;
     struct vae_latent_reader r = {.file = NULL};
     const char *file[2];
+
+    say_begin();
     int rc = vae_coder_parse(&k, argc, argv, usage, file);
 
     if (rc)

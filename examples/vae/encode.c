@@ -107,8 +107,8 @@ static int encode_all(struct encoding *e)
     if (!rc && !f->taken)
         return say_fail("%s: holds no frame", f->path);
     if (!rc && f->taken < f->announced)
-        fprintf(stderr, "%s: %s: ends after %lld of the %lld frames it announces; these are kept\n",
-                say_program, f->path, (long long)f->taken, (long long)f->announced);
+        say_note("%s: ends after %lld of the %lld frames it announces; these are kept", f->path,
+                 (long long)f->taken, (long long)f->announced);
     return rc;
 }
 
@@ -147,10 +147,10 @@ static int encode_to(struct vae_coder *k, struct frames *f, const char *path)
     if (rc)
         return -1;
     vae_coder_report(k);
-    printf("%s: %lld frames of %lld x %lld to %lld latents [%lld, %lld, %lld] in %s\n", f->path,
-           (long long)w.info.frames, (long long)k->width, (long long)k->height,
-           (long long)w.info.latent_frames, (long long)info.latent, (long long)info.rows,
-           (long long)info.columns, path);
+    say_print("%s: %lld frames of %lld x %lld to %lld latents [%lld, %lld, %lld] in %s\n", f->path,
+              (long long)w.info.frames, (long long)k->width, (long long)k->height,
+              (long long)w.info.latent_frames, (long long)info.latent, (long long)info.rows,
+              (long long)info.columns, path);
     return 0;
 }
 
@@ -173,6 +173,8 @@ int main(int argc, char **argv)
     struct vae_coder k;
     struct frames f = {.ops = NULL};
     const char *file[2];
+
+    say_begin();
     int rc = vae_coder_parse(&k, argc, argv, usage, file);
 
     if (rc)

@@ -35,9 +35,9 @@ static void introduce(const struct vae_run *r)
     if (o->vq)
         printf("latents: entries of a codebook of %lld\n", (long long)o->codebook);
     if (o->stage == 3)
-        printf("LPIPS: %s\n", o->lpips ? o->lpips : "off, there is no --lpips FILE");
+        say_print("LPIPS: %s\n", o->lpips ? o->lpips : "off, there is no --lpips FILE");
     printf("stage %lld: trains %s\n", (long long)o->stage, parts[o->stage - 1]);
-    printf("%s\n", r->data.title);
+    say_print("%s\n", r->data.title);
 }
 
 static int check_outputs(const struct vae_options *o)
@@ -121,6 +121,8 @@ static int go(struct vae_run *r)
 int main(int argc, char **argv)
 {
     struct vae_run run = {0};
+
+    say_begin();
     int rc = vae_options_parse(&run.options, argc, argv);
 
     if (rc)

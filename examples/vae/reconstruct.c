@@ -121,7 +121,7 @@ int vae_reconstruct(struct vae_run *r)
     printf("reconstruction: PSNR %.2f dB over %lld frames", mean > 0 ? -10 * log10(mean) : INFINITY,
            (long long)(d->rows * d->frames));
     if (r->options.out)
-        printf(" (%s/clip.png, %s/reconstruction.png)", r->options.out, r->options.out);
+        say_print(" (%s/clip.png, %s/reconstruction.png)", r->options.out, r->options.out);
     putchar('\n');
     return 0;
 }

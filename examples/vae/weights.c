@@ -32,7 +32,7 @@ static void report(void *user, const char *what, const char *name)
     if (missing && (!strcmp(name, "scale") || !strcmp(name, "shift")))
         return; /* those of v1.2 are known */
     if (++*count <= SHOWN)
-        fprintf(stderr, "%s: %s: %s: %s\n", say_program, n->path, what, name);
+        say_note("%s: %s: %s", n->path, what, name);
 }
 
 /* What older files call the layers of an attention. */
@@ -81,8 +81,7 @@ int vae_load(ckpt *c, const char *path, bool partial)
         return say_fail("%s", ckpt_error(c));
     int missing = n.missing[0] + n.missing[1] + n.missing[2];
     if (missing > SHOWN || n.unexpected > SHOWN)
-        fprintf(stderr, "%s: %s: %d names missing, %d unexpected in all\n", say_program, path,
-                missing, n.unexpected);
+        say_note("%s: %d names missing, %d unexpected in all", path, missing, n.unexpected);
     if (missing && !partial)
         return say_fail("%s: %d parameters are missing (%d of the 2-D part, %d of the temporal "
                         "one, %d of a codebook); --partial starts them afresh",

@@ -108,6 +108,10 @@ if [ -c /dev/full ]; then
     "$ckpt" info >/dev/full 2>"$work/err" && fail "ckpt: standard output was lost"
 fi
 
+# A closed standard output: the first file that is opened does not get its number.
+"$train" $small --steps 1 --save "$work/w3" >&- 2>"$work/err" || fail "closed: $(cat "$work/err")"
+cmp "$work/w" "$work/w3" || fail "what was printed went into the weights"
+
 # ---- inputs that are no files ---------------------------------------------------------------------------
 
 for input in "$work/fifo" /dev/zero "$work/dir"; do
@@ -129,4 +133,5 @@ name=$(printf 'a\033[2J')
 soon 1 'a\\x1b\[2J' "$train" $small --load "$name"
 soon 1 'a\\x1b\[2J' "$ckpt" plan --graph "$name"
 soon 2 'a\\x1b\[2J' "$encode" "--$name"
+runs 'a\\x1b\[2J' "$train" $small --steps 1 --save "$work/$name"
 finish

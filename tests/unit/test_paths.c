@@ -329,6 +329,25 @@ static void test_read_only(void **state)
     chmod("dir", 0700);
 }
 
+static void test_wrong_calls(void **state)
+{
+    const struct ckpt_path nameless = {NULL, "x", CKPT_PATH_FILE, 0};
+    const struct ckpt_path kindless = {"--x", "x", (enum ckpt_path_kind)9, 0};
+    struct ckpt_replacement *r;
+    FILE *f;
+
+    (void)state;
+    assert_int_equal(ckpt_paths_check(NULL, &nameless, 1), CKPT_EINVAL);
+    assert_int_equal(ckpt_paths_check(NULL, &kindless, 1), CKPT_EINVAL);
+    assert_int_equal(ckpt_paths_check(NULL, NULL, 1), CKPT_EINVAL);
+    assert_int_equal(ckpt_paths_check(NULL, &nameless, -1), CKPT_EINVAL);
+    assert_int_equal(ckpt_paths_check(NULL, NULL, 0), 0);
+    assert_int_equal(ckpt_replace_open(&r, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_replace_open(NULL, "x"), CKPT_EINVAL);
+    assert_int_equal(ckpt_input_open(&f, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_log_open(&f, NULL), CKPT_EINVAL);
+}
+
 static void test_escape(void **state)
 {
     char text[32];
@@ -354,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_check_library),
         cmocka_unit_test(test_check_keeps_reader),
         cmocka_unit_test(test_read_only),
+        cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_escape),
     };
 
