@@ -189,11 +189,12 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!rc)
         rc = check_options(&c->options);
     if (!rc)
-        rc = ckpt_paths_check(&c->options, NULL, 0);
-    if (!rc)
         rc = read_options(c);
     if (!rc)
         rc = ranks_open(c);
+    /* Of several ranks the first one writes. */
+    if (!rc)
+        rc = ckpt_paths_check(&c->options, NULL, 0);
     if (!rc)
         rc = open_device(c);
     if (!rc)

@@ -96,6 +96,8 @@ static int named_descriptor(const char *path)
 {
     char *end;
 
+    if (!strcmp(path, "/dev/stdin"))
+        return 0;
     if (!strcmp(path, "/dev/stdout"))
         return 1;
     if (!strcmp(path, "/dev/stderr"))
@@ -106,14 +108,24 @@ static int named_descriptor(const char *path)
     return *end || fd > INT32_MAX ? -1 : (int)fd;
 }
 
+static int open_descriptor(const char *path, int named, int *fd)
+{
+    int flags = fcntl(named, F_GETFL);
+
+    if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
+        return error_set(CKPT_EIO, "%s: is open for reading alone", path);
+    *fd = flags < 0 ? -1 : fcntl(named, F_DUPFD_CLOEXEC, 0);
+    return *fd < 0 ? io_error(path, "cannot be written to") : 0;
+}
+
 int file_open_special(const char *path, int *fd)
 {
     struct stat st;
     int named = named_descriptor(path);
 
-    *fd = named < 0 ? -1 : fcntl(named, F_DUPFD_CLOEXEC, 0);
+    *fd = -1;
     if (named >= 0)
-        return *fd < 0 ? io_error(path, "cannot be written to") : 0;
+        return open_descriptor(path, named, fd);
     if (stat(path, &st) || S_ISREG(st.st_mode))
         return 0;
     if (S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISBLK(st.st_mode))

@@ -73,11 +73,14 @@ static int go(struct stdit_run *r)
     const struct stdit_options *o = &r->options;
     const struct stdit_geometry *g = &r->data.geometry;
 
-    if (check_outputs(o))
+    /* Of several ranks the first one writes: which it is they know when they have met. */
+    if (!o->library.ranks && check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
+    if (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o))
+        return -1;
     if (o->dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.samples = o->batch * ckpt_ranks(r->context);

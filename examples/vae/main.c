@@ -101,11 +101,14 @@ static int go(struct vae_run *r)
 {
     struct vae_options *o = &r->options;
 
-    if (check_outputs(o))
+    /* Of several ranks the first one writes: which it is they know when they have met. */
+    if (!o->library.ranks && check_outputs(o))
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
-    if (check_ranks(r) || vae_data_open(&r->data, o) ||
+    if (check_ranks(r) || (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
+        return -1;
+    if (vae_data_open(&r->data, o) ||
         (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
         return -1;
     if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))

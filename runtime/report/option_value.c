@@ -98,8 +98,8 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
     void *field = (char *)dest + row->offset;
 
     if (!*text)
-        return error_set(CKPT_EINVAL, "%s: the value is empty; a %s is expected", where,
-                         row->metavar ? row->metavar : "value");
+        return error_set(CKPT_EINVAL, "%s: the value is empty; give %s", where,
+                         row->metavar ? row->metavar : "yes or no");
     switch (row->type) {
     case CKPT_OPT_FLAG:
         return store_flag(field, where, text);

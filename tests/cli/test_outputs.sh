@@ -73,6 +73,17 @@ soon 2 "keeps none" "$ckpt" plan --graph x --sweep --out "$work/x"
 runs "nothing will be written there" "$train" $small --steps 1 --out "$work/o"
 ls "$work/x" "$work/o" 2>/dev/null && fail "a file of a run that was refused"
 
+# Of two ranks the first one writes; the job ends before the first step, both with a sentence.
+for program in "$train $small" "$vae $auto $clips"; do
+    RANK=1 WORLD_SIZE=2 timeout 60 $program --ranks "file:$work/meet" --save "$work/none/x" \
+        --log "$work/ranks.log" >"$work/out" 2>"$work/err1" &
+    refuses 1 "save .*none/x: cannot be written" env RANK=0 WORLD_SIZE=2 timeout 60 $program \
+        --ranks "file:$work/meet" --save "$work/none/x" --log "$work/ranks.log"
+    wait $!
+    [ $? = 1 ] && [ -s "$work/err1" ] || fail "rank 1: $? $(cat "$work/err1")"
+    [ -e "$work/ranks.log" ] && fail "a step was begun"
+done
+
 # ---- what is written ----------------------------------------------------------------------------------
 
 # A run that has no step left writes what it was asked for all the same.

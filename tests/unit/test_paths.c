@@ -161,6 +161,12 @@ static void test_descriptor(void **state)
     expect("out", "one two");
     assert_int_equal(write_new("/dev/fd/9999", "x"), CKPT_EIO);
     close(fd);
+    fd = open("out", O_RDONLY);
+    snprintf(name, sizeof name, "/dev/fd/%d", fd);
+    assert_int_equal(write_new(name, "three"), CKPT_EIO);
+    assert_non_null(strstr(error_get(), "reading alone"));
+    expect("out", "one two");
+    close(fd);
     unlink("out");
 }
 
