@@ -62,8 +62,8 @@ struct ckpt_replacement;
  * Begins a file that takes the place of path at ckpt_replace_commit: until then it is
  * PATH.tmp-PID-N beside it, locked (flock), and what stood at path stays as it was.  Temporary
  * files of path that nobody holds locked are what a killed process left: they are removed.  A
- * device, a FIFO or a name like /dev/stdout is written to directly.  Returns 0, CKPT_EINVAL,
- * CKPT_EIO or CKPT_ENOMEM.
+ * device, a FIFO or a name like /dev/stdout is written to directly; a symbolic link to a file is
+ * replaced, and what it led to stays.  Returns 0, CKPT_EINVAL, CKPT_EIO or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_replace_open(struct ckpt_replacement **o, const char *path);
 

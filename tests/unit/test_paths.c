@@ -94,6 +94,12 @@ static void test_replace(void **state)
     assert_non_null(strstr(error_get(), "cannot rename"));
     assert_int_equal(rmdir("x"), 0);
     ckpt_replace_abandon(NULL);
+    put("target", "kept");
+    assert_int_equal(symlink("target", "x"), 0);
+    assert_int_equal(write_new("x", "new"), 0);
+    expect("target", "kept");
+    expect("x", "new");
+    unlink("target");
 }
 
 /* A process that is gone holds no lock; one that writes does, and keeps its file. */
