@@ -3,7 +3,8 @@
 #define CKPT_TIER_NVME_H
 
 #include <pthread.h>
-#include "tier/checksum.h"
+#include "checksum.h"
+#include "tier/sum_table.h"
 #include "tier/sys.h"
 #include "tier/tier.h"
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "bench/bench_tiers.h"
-#include "tier/checksum.h"
+#include "checksum.h"
 #include "tier/tier.h"
 
 #define MIB (INT64_C(1) << 20)

@@ -1,11 +1,13 @@
-/* Checksums of parked blocks: what they must notice, and the table that keeps them. */
+/* Checksums of blocks and files: known answers, what they must notice, and the table that keeps
+ * them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tier/checksum.h"
+#include "checksum.h"
+#include "tier/sum_table.h"
 
 enum { BYTES = 4096 };
 
@@ -76,6 +78,38 @@ static void test_value(void **state)
     assert_true(checksum("", 0) == checksum(data, 0));
 }
 
+/* The definition stands in files: made by a program of its own, from what checksum.h says. */
+static void test_known_answers(void **state)
+{
+    (void)state;
+    static unsigned char data[200];
+    for (int i = 0; i < 200; i++)
+        data[i] = (unsigned char)(7 * i + 3);
+    assert_true(checksum(data, 0) == UINT64_C(0xa6e46786235881d7));
+    assert_true(checksum(data, 1) == UINT64_C(0x4d14b42a4dbd2c9c));
+    assert_true(checksum(data, 8) == UINT64_C(0x8c489ab3528e98ec));
+    assert_true(checksum(data, 63) == UINT64_C(0x084c74bb5b2fca6e));
+    assert_true(checksum(data, 64) == UINT64_C(0x1b9d5919af62cd33));
+    assert_true(checksum(data, 65) == UINT64_C(0xe941615f5fe5bea3));
+    assert_true(checksum(data, 200) == UINT64_C(0x65ec0a371f6bce8b));
+}
+
+/* Parts of whole blocks give the sum of the whole. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static unsigned char data[BYTES];
+    fill(data, 11);
+    for (int part = CHECKSUM_BLOCK; part < BYTES; part *= 2) {
+        struct checksum s;
+        int n = BYTES - 13;
+        checksum_begin(&s);
+        for (int at = 0; at < n; at += part)
+            checksum_add(&s, data + at, at + part < n ? part : n - at);
+        assert_true(checksum_end(&s) == checksum(data, n));
+    }
+}
+
 static void test_table(void **state)
 {
     (void)state;
@@ -108,6 +142,8 @@ int main(void)
         cmocka_unit_test(test_every_bit),
         cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_value),
+        cmocka_unit_test(test_known_answers),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_table),
     };
 

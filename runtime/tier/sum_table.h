@@ -1,13 +1,9 @@
-/* Checksums of blocks, and a table that remembers them. */
-#ifndef CKPT_TIER_CHECKSUM_H
-#define CKPT_TIER_CHECKSUM_H
+/* A table that remembers the checksums of blocks. */
+#ifndef CKPT_TIER_SUM_TABLE_H
+#define CKPT_TIER_SUM_TABLE_H
 
 #include <pthread.h>
 #include "base.h"
-
-/* Any change within one aligned word of 8 bytes changes it, for certain; any other change does but
- * for one in 2^64.  bytes: any number. */
-uint64_t checksum(const void *data, int64_t bytes);
 
 struct sum_entry {
     int64_t offset, bytes; /* bytes 0: an empty place */

@@ -1,49 +1,8 @@
-/* Checksums: eight independent chains of 64-bit words, so that a core keeps up with memory. */
+/* The sums of blocks, by offset: open addressing in a table of a power of two of places. */
 #include <stdlib.h>
-#include <string.h>
-#include "cpu.h"
-#include "tier/checksum.h"
+#include "tier/sum_table.h"
 
-enum { CHAINS = 8, FIRST_PLACES = 64 };
-
-#define MULTIPLIER UINT64_C(0x9fb21c651e98df25) /* odd, half of its bits set */
-
-/* One to one in h for every x and in x for every h: what changes a single word of a chain cannot
- * cancel out later.  The shift brings high bits down, which a product only moves up. */
-static inline uint64_t chain(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * MULTIPLIER;
-    return h ^ (h >> 32);
-}
-
-CKPT_CLONES static uint64_t sum_of(const void *data, int64_t bytes)
-{
-    const char *at = data;
-    uint64_t h[CHAINS], x[CHAINS];
-    int64_t left = bytes;
-    for (int i = 0; i < CHAINS; i++)
-        h[i] = (uint64_t)i + 1;
-    for (; left >= (int64_t)sizeof x; left -= (int64_t)sizeof x, at += sizeof x) {
-        memcpy(x, at, sizeof x);
-        for (int i = 0; i < CHAINS; i++)
-            h[i] = chain(h[i], x[i]);
-    }
-    if (left > 0) {
-        memset(x, 0, sizeof x);
-        memcpy(x, at, (size_t)left);
-        for (int i = 0; i < CHAINS; i++)
-            h[i] = chain(h[i], x[i]);
-    }
-    uint64_t sum = chain(HASH_START, (uint64_t)bytes);
-    for (int i = 0; i < CHAINS; i++)
-        sum = chain(sum, h[i]);
-    return sum;
-}
-
-uint64_t checksum(const void *data, int64_t bytes)
-{
-    return sum_of(data, bytes);
-}
+enum { FIRST_PLACES = 64 };
 
 void sum_table_init(struct sum_table *t)
 {
