@@ -108,3 +108,45 @@ double median_of(double *values, int32_t n)
     qsort(values, (size_t)n, sizeof *values, compare_reals);
     return values[n / 2];
 }
+
+/* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */
+static int utf8_tail(unsigned char first)
+{
+    if (first < 0x80)
+        return 0;
+    if (first < 0xc2 || first > 0xf4) /* a continuation byte, a long form, beyond U+10FFFF */
+        return -1;
+    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+}
+
+/* Surrogates and the long forms of three and four bytes are told by the second byte. */
+static bool utf8_second_fits(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xe0:
+        return second >= 0xa0;
+    case 0xed:
+        return second < 0xa0;
+    case 0xf0:
+        return second >= 0x90;
+    case 0xf4:
+        return second < 0x90;
+    default:
+        return true;
+    }
+}
+
+bool text_is_utf8(const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        unsigned char first = *s;
+        int tail = utf8_tail(first);
+        if (tail < 0 || (tail && !utf8_second_fits(first, s[1])))
+            return false;
+        for (; tail > 0; tail--) {
+            if ((*++s & 0xc0) != 0x80)
+                return false;
+        }
+    }
+    return true;
+}

@@ -57,6 +57,8 @@ double median_of(double *values, int32_t n);
  * characters as \x1b, for a terminal must not obey what is written there. */
 const char *text_shown(const char *text, char *dst, size_t size);
 
+bool text_is_utf8(const char *text);
+
 /* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */
 const char *human_bytes(int64_t bytes);
 /* The same of a time: "12.3 ms". */

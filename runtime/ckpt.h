@@ -602,7 +602,7 @@ struct ckpt_file_entry {
     int64_t numel;
 };
 
-/* Returns 0, CKPT_EIO or CKPT_EFORMAT; the sentence is in ckpt_error(NULL). */
+/* One file, or several as one: see ckpt_file.h.  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ENOMEM. */
 CKPT_API int ckpt_file_open(ckpt_file **f, const char *path);
 CKPT_API void ckpt_file_close(ckpt_file *f);
 CKPT_API int ckpt_file_count(const ckpt_file *f);
@@ -610,12 +610,12 @@ CKPT_API int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *
 /* Returns the index of a name, or CKPT_ENAME. */
 CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);
 /* Reads entry i as fp32 (from F32, BF16, F16, F64) or as i32 (from I32, I64, U8, BOOL); n must be
- * its number of elements.  Returns 0, CKPT_EINVAL, CKPT_EIO, CKPT_EFORMAT (dtype). */
+ * its number of elements.  Returns 0, CKPT_EINVAL, CKPT_EIO, CKPT_EFORMAT (dtype, checksum). */
 CKPT_API int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n);
 CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
 
-/* A file being written: add tensors, then close it, which writes a temporary file, syncs it and
- * renames it over path.  Data is borrowed until then. */
+/* A file being written: add tensors, then commit, which writes a temporary file with checksums,
+ * syncs it and renames it over path.  Data is borrowed until then. */
 typedef struct ckpt_file_writer ckpt_file_writer;
 CKPT_API int ckpt_file_create(ckpt_file_writer **w, const char *path);
 CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
@@ -627,9 +627,9 @@ CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing
 typedef void (*ckpt_name_report)(void *user, const char *what, const char *name);
 
 /*
- * Loads parameters by name.  Shapes must agree: a difference is an error.  Names that are missing
- * from the file or unexpected in it are reported, and counted in *unmatched (may be NULL).
- * Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ESHAPE.
+ * Loads parameters by name from what ckpt_file_open opens.  Shapes must agree: a difference is an
+ * error.  Names that are missing from the file or unexpected in it are reported, and counted in
+ * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ESHAPE, CKPT_ENOMEM.
  */
 CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
                        int *unmatched);

@@ -1,6 +1,21 @@
 /*
  * libckpt: files that other programs wrote, whose tensors lie in memory in another order or have
  * other names than here, or are read in parts.
+ *
+ * What ckpt_file_open opens: a safetensors file; or several as one, by their index
+ * (*.safetensors.index.json) or by the directory where they are, as Hugging Face has them:
+ * model.safetensors, diffusion_pytorch_model.safetensors or the index of one of these.  Index and
+ * files must agree in both directions, and the files lie beside the index.  What torch.save wrote
+ * (.bin, .pt, .pth, .ckpt) is recognised by its bytes; the sentence says how to convert it.
+ *
+ * Checksums: files that libckpt writes carry them in their metadata (ckpt.checksum...), unless they
+ * were written to a pipe.  That of the header is compared when the file is opened, that of a tensor
+ * when all of it was read.  Files without them are read as they are.
+ *
+ * ckpt_load and ckpt_load_named check names, shapes and headers before anything is changed, and
+ * values as they are read, once: after CKPT_EFORMAT or CKPT_EIO they may be of both, and the context
+ * refuses to step and to save until a file with all parameters was loaded.  Where all names of a file
+ * begin with "module." (DistributedDataParallel), and none here, that is left out.
  */
 #ifndef CKPT_FILE_H
 #define CKPT_FILE_H

@@ -223,6 +223,7 @@ void ckpt_close(ckpt *c)
     }
     free(c->params.data);
     free(c->warm.data);
+    note_list_free(&c->notes);
     layout_free(c->layout);
     ranks_close(c, 0);
     close_all(c);

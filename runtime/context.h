@@ -5,10 +5,14 @@
 #include <signal.h>
 #include "base.h"
 #include "device/device.h"
+#include "notes.h"
 #include "plan/plan.h"
 #include "tier/tier.h"
 
 enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
+
+/* A load ended midway: values, or whole states, are some of the file and some of before. */
+enum torn { TORN_NOT, TORN_VALUES, TORN_STATE };
 
 struct param {
     char *name;
@@ -80,6 +84,8 @@ struct ckpt {
     struct ckpt_program *programs; /* list */
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */
     int64_t lost;                  /* the step that failed and left the weights in pieces, or 0 */
+    enum torn torn;
+    struct note_list notes;        /* of ckpt_state_note */
     int64_t updates;               /* optimizer steps so far */
     volatile sig_atomic_t wish;    /* 1: this rank would like to end */
     bool end_wished;               /* any of several did, in a step that has ended */
@@ -109,6 +115,8 @@ int context_fail(ckpt *c, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 int context_fail_device(ckpt *c, const struct ckpt_program *p, int rc);
 /* Returns 0, or CKPT_EDEVICE and the sentence where the weights are lost. */
 int context_check_lost(ckpt *c);
+/* The same, and CKPT_EIO where a load that ended midway left values of both. */
+int context_check_whole(ckpt *c);
 
 /* The parameter behind a handle, or NULL. */
 struct param *context_param(const ckpt *c, ckpt_tensor x);
@@ -123,6 +131,9 @@ struct training_count {
 int context_count_training(const ckpt *c);
 void context_get_counts(const ckpt *c, struct training_count *counts);
 void context_set_counts(ckpt *c, const int64_t *steps);
+/* What the library has to say in a state of the programs that train, added to l.  The names begin
+ * with "ckpt.".  Returns 0 or CKPT_ENOMEM. */
+int context_list_notes(const ckpt *c, struct note_list *l);
 /* Is no step of any program under way? */
 bool context_is_idle(const ckpt *c);
 

@@ -244,7 +244,7 @@ int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int6
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
     if (!rc)
-        rc = context_check_lost(c);
+        rc = context_check_whole(c);
     if (rc)
         return rc;
     if (ranks_bucket_of(c, p))

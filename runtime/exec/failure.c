@@ -74,3 +74,14 @@ int context_check_lost(ckpt *c)
                         "open the context anew and load those saved last",
                         (long long)c->lost);
 }
+
+int context_check_whole(ckpt *c)
+{
+    int rc = context_check_lost(c);
+
+    if (rc || !c->torn)
+        return rc;
+    return context_fail(c, CKPT_EIO,
+                        "a load ended midway, and left some values of the file and some that were "
+                        "there before: load a whole file first");
+}

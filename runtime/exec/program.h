@@ -101,6 +101,7 @@ struct ckpt_program {
     float lr;
     bool trains;
     bool choice_changes_bits; /* see struct ckpt_program_info */
+    struct ckpt_adamw optimizer; /* where it trains: as it was given */
     struct program_ranks ranks;
     double grad_norm;
     int32_t loss, norm, wish; /* fetches, or -1 */

@@ -203,7 +203,7 @@ int ckpt_submit(ckpt_program *p)
                             (int)DEVICE_FLIGHTS);
     int rc = check_fed(p);
     if (!rc)
-        rc = context_check_lost(p->c);
+        rc = context_check_whole(p->c);
     if (!rc)
         rc = get_ready(p);
     if (rc)

@@ -10,12 +10,28 @@ struct load {
     ckpt *c;
     ckpt_file *f;
     int n_params;
-    int *entry; /* per parameter: index in the file, or -1 */
-    bool *used; /* per entry of the file */
+    int *entry;         /* per parameter: index in the file, or -1 */
+    bool *used;         /* per entry of the file */
+    const char *prefix; /* of all names of the file, and of none here; "" */
     ckpt_other_name other;
     ckpt_name_report report;
     void *user;
 };
+
+/* What DistributedDataParallel puts in front of every name. */
+#define MODULE "module."
+
+/* What all names of the file begin with, where no parameter does. */
+static const char *find_prefix(const struct load *l)
+{
+    for (int i = 0; i < l->f->count; i++)
+        if (strncmp(l->f->tensors[i].name, MODULE, strlen(MODULE)) != 0)
+            return "";
+    for (int i = 0; i < l->n_params; i++)
+        if (!strncmp(l->c->params.data[i].name, MODULE, strlen(MODULE)))
+            return "";
+    return MODULE;
+}
 
 static int without_ones(int ndim, const int64_t *shape)
 {
@@ -25,11 +41,11 @@ static int without_ones(int ndim, const int64_t *shape)
 }
 
 /* Under another name axes of size 1 at the end are one way to write the same tensor. */
-static int check_fit(const ckpt_file *f, const struct param *p, int entry)
+static int check_fit(const struct load *l, const struct param *p, int entry)
 {
-    const struct file_tensor *e = &f->tensors[entry];
+    const struct file_tensor *e = &l->f->tensors[entry];
     struct ckpt_desc d = param_file_desc(p);
-    bool same = strcmp(e->name, p->name) == 0;
+    bool same = strcmp(e->name + strlen(l->prefix), p->name) == 0;
     int ndim = same ? e->ndim : without_ones(e->ndim, e->shape);
     char have[200], want[200];
 
@@ -38,20 +54,29 @@ static int check_fit(const ckpt_file *f, const struct param *p, int entry)
         shape_format(have, sizeof(have), e->ndim, e->shape);
         shape_format(want, sizeof(want), d.ndim, d.shape);
         return error_set(CKPT_ESHAPE, "%s: tensor '%s' has shape %s but the parameter has shape %s",
-                         f->path, e->name, have, want);
+                         e->part->path, e->name, have, want);
     }
     if (!e->dtype->to_f32)
-        return file_bad(f, "tensor '%s' is %s and cannot be read as fp32", e->name, e->dtype->name);
+        return file_bad(e->part->path, "tensor '%s' is %s and cannot be read as fp32", e->name,
+                        e->dtype->name);
     return 0;
+}
+
+static int find_name(const struct load *l, const char *name)
+{
+    char whole[512];
+
+    snprintf(whole, sizeof whole, "%s%s", l->prefix, name);
+    return ckpt_file_find(l->f, *l->prefix ? whole : name);
 }
 
 static int find_entry(const struct load *l, const char *name)
 {
     char other[256];
-    int entry = ckpt_file_find(l->f, name);
+    int entry = find_name(l, name);
 
     for (int i = 0; entry < 0 && l->other && l->other(l->user, name, i, other, sizeof(other)); i++)
-        entry = ckpt_file_find(l->f, other);
+        entry = find_name(l, other);
     return entry;
 }
 
@@ -64,7 +89,7 @@ static int match_parameters(struct load *l, int64_t *largest)
         l->entry[i] = find_entry(l, p->name);
         if (l->entry[i] < 0)
             continue;
-        int rc = check_fit(l->f, p, l->entry[i]);
+        int rc = check_fit(l, p, l->entry[i]);
         if (rc)
             return rc;
         l->used[l->entry[i]] = true;
@@ -94,6 +119,15 @@ static int report_unmatched(const struct load *l)
             l->report(l->user, "unexpected", l->f->tensors[i].name);
     }
     return unmatched;
+}
+
+/* Whether the file has every parameter. */
+static bool is_whole(const struct load *l)
+{
+    for (int i = 0; i < l->n_params; i++)
+        if (l->entry[i] < 0)
+            return false;
+    return true;
 }
 
 /* buffer has room for the largest parameter twice. */
@@ -133,7 +167,11 @@ static int load_parameters(struct load *l, int *unmatched)
     int n = report_unmatched(l);
     if (unmatched)
         *unmatched = n;
+    enum torn before = l->c->torn;
+    l->c->torn = before ? before : TORN_VALUES;
     rc = copy_values(l, buffer, largest);
+    if (!rc && (!before || (before == TORN_VALUES && is_whole(l))))
+        l->c->torn = TORN_NOT;
     free(buffer);
     return rc;
 }
@@ -149,6 +187,7 @@ int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_
         return context_fail(c, rc, "%s", error_get());
     l.entry = calloc((size_t)l.n_params + 1, sizeof(l.entry[0]));
     l.used = calloc((size_t)l.f->count + 1, sizeof(l.used[0]));
+    l.prefix = find_prefix(&l);
     if (l.entry && l.used)
         rc = load_parameters(&l, unmatched);
     else

@@ -1,6 +1,7 @@
 /* The header that a writer puts in front of its tensors. */
 #include <stdlib.h>
 #include <string.h>
+#include "checksum.h"
 #include "state/safetensors.h"
 
 #define PAGE 4096 /* the data begins on a page, for direct I/O and mmap */
@@ -39,18 +40,36 @@ static void put_entry(FILE *f, const struct pending *e, int64_t begin)
     fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)(begin + e->bytes));
 }
 
+static void put_note(FILE *f, const char *key, const char *text)
+{
+    fputc(',', f);
+    put_string(f, key);
+    fputc(':', f);
+    put_string(f, text);
+}
+
+/* That of the header is put in its place when the text is whole. */
+static void put_sums(FILE *f, const ckpt_file_writer *w)
+{
+    put_note(f, NOTE_SUM, CHECKSUM_NAME);
+    put_note(f, NOTE_SUM_HEADER, "0000000000000000");
+    fputs(",\"" NOTE_SUM_DATA "\":\"", f);
+    for (int64_t i = 0; i < w->count; i++)
+        if (w->tensors.data[i].bytes)
+            fprintf(f, "%016llx", (unsigned long long)w->tensors.data[i].sum);
+    fputc('"', f);
+}
+
 /* Readers of other projects look for the format in the metadata. */
-static void put_json(FILE *f, const ckpt_file_writer *w)
+static void put_json(FILE *f, const ckpt_file_writer *w, bool sums)
 {
     int64_t begin = 0;
 
     fputs("{\"__metadata__\":{\"format\":\"pt\"", f);
-    for (int i = 0; i < w->n_notes; i++) {
-        fputc(',', f);
-        put_string(f, w->notes[i].key);
-        fputc(':', f);
-        put_string(f, w->notes[i].text);
-    }
+    for (int i = 0; i < w->n_notes; i++)
+        put_note(f, w->notes[i].key, w->notes[i].text);
+    if (sums)
+        put_sums(f, w);
     fputc('}', f);
     for (int64_t i = 0; i < w->count; i++) {
         put_entry(f, &w->tensors.data[i], begin);
@@ -63,7 +82,7 @@ static void put_json(FILE *f, const ckpt_file_writer *w)
  * The text is written by hand: the JSON library loses the key of an entry, without telling, when
  * memory runs out while it writes.
  */
-static char *make_json(const ckpt_file_writer *w)
+static char *make_json(const ckpt_file_writer *w, bool sums)
 {
     char *text = NULL;
     size_t size;
@@ -71,7 +90,7 @@ static char *make_json(const ckpt_file_writer *w)
 
     if (!f)
         return NULL;
-    put_json(f, w);
+    put_json(f, w, sums);
     bool failed = ferror(f);
     if (fclose(f) || failed) {
         free(text);
@@ -103,7 +122,7 @@ static int check_unique(const ckpt_file_writer *w)
     return rc;
 }
 
-/* Length, JSON and spaces up to the next page. */
+/* Length, JSON and spaces up to the next page, with their checksum if they have one. */
 static int pad_header(const ckpt_file_writer *w, const char *json, char **text, int64_t *size)
 {
     int64_t n = (int64_t)strlen(json);
@@ -119,16 +138,17 @@ static int pad_header(const ckpt_file_writer *w, const char *json, char **text, 
     memset(*text, ' ', (size_t)*size);
     memcpy(*text, &length, sizeof(length));
     memcpy(*text + 8, json, (size_t)n);
+    file_seal_header(*text, *size);
     return 0;
 }
 
-int file_make_header(const ckpt_file_writer *w, char **text, int64_t *size)
+int file_make_header(const ckpt_file_writer *w, bool sums, char **text, int64_t *size)
 {
     int rc = check_unique(w);
 
     if (rc)
         return rc;
-    char *json = make_json(w);
+    char *json = make_json(w, sums);
     if (!json)
         return error_set(CKPT_ENOMEM, "%s: no memory for the header", w->path);
     rc = pad_header(w, json, text, size);

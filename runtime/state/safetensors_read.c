@@ -1,142 +1,12 @@
-/* Reading safetensors files. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
+/* Reading safetensors files: what is in them, and values, checked as they stream by. */
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "checksum.h"
 #include "ckpt_file.h"
 #include "state/safetensors.h"
 
-#define CHUNK 65536 /* bytes converted at a time; a multiple of every element size */
+#define CHUNK 65536 /* bytes converted at a time; whole elements, and whole blocks of checksums */
 
-int file_bad(const ckpt_file *f, const char *fmt, ...)
-{
-    char what[CKPT_MESSAGE];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof(what), fmt, ap);
-    va_end(ap);
-    return error_set(CKPT_EFORMAT, "%s: %s", f->path, what);
-}
-
-static int io_error(const ckpt_file *f, const char *what)
-{
-    return error_set(CKPT_EIO, "%s: %s: %s", f->path, what, strerror(errno));
-}
-
-/* Reads n bytes at an offset of the file.  Returns 0 or CKPT_EIO. */
-static int read_at(const ckpt_file *f, void *dst, int64_t n, int64_t offset)
-{
-    char *p = dst;
-
-    while (n > 0) {
-        ssize_t got = pread(f->fd, p, (size_t)min_i64(n, 1 << 30), offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return io_error(f, "cannot read");
-        if (got == 0)
-            return error_set(CKPT_EIO, "%s: the file became shorter while it was read", f->path);
-        p += got;
-        n -= got;
-        offset += got;
-    }
-    return 0;
-}
-
-static int open_regular(ckpt_file *f, int64_t *size)
-{
-    struct stat st;
-
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0 || fstat(f->fd, &st))
-        return io_error(f, "cannot open");
-    if (!S_ISREG(st.st_mode))
-        return error_set(CKPT_EIO, "%s: is not a regular file", f->path);
-    *size = st.st_size;
-    return 0;
-}
-
-/* The length in front of the header, checked against the size of the file. */
-static int read_header_length(ckpt_file *f, int64_t size, int64_t *length)
-{
-    uint64_t n;
-
-    if (size < 8)
-        return file_bad(f,
-                        "has %lld bytes and is no safetensors file, which begins with 8 bytes of "
-                        "header length",
-                        (long long)size);
-    int rc = read_at(f, &n, sizeof(n), 0);
-    if (rc)
-        return rc;
-    if (n > (uint64_t)HEADER_MAX)
-        return file_bad(f,
-                        "is no safetensors file: the header length would be %llu bytes, the limit "
-                        "is %lld",
-                        (unsigned long long)n, (long long)HEADER_MAX);
-    if ((int64_t)n > size - 8)
-        return file_bad(f, "is cut off: the header has %llu bytes, the file only %lld",
-                        (unsigned long long)n, (long long)size);
-    *length = (int64_t)n;
-    return 0;
-}
-
-static int read_header(ckpt_file *f)
-{
-    int64_t size = 0, length = 0;
-
-    int rc = open_regular(f, &size);
-    if (!rc)
-        rc = read_header_length(f, size, &length);
-    if (rc)
-        return rc;
-    char *text = malloc((size_t)length + 1);
-    if (!text)
-        return error_set(CKPT_ENOMEM, "%s: no memory for a header of %lld bytes", f->path,
-                         (long long)length);
-    f->data_start = 8 + length;
-    f->data_size = size - f->data_start;
-    rc = read_at(f, text, length, 8);
-    if (!rc)
-        rc = file_parse_header(f, text, length);
-    free(text);
-    return rc;
-}
-
-int ckpt_file_open(ckpt_file **out, const char *path)
-{
-    ckpt_file *f = calloc(1, sizeof(*f));
-
-    *out = NULL;
-    if (f)
-        f->path = strdup(path);
-    if (!f || !f->path) {
-        free(f);
-        return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
-    }
-    f->fd = -1;
-    int rc = read_header(f);
-    if (rc)
-        ckpt_file_close(f);
-    else
-        *out = f;
-    return rc;
-}
-
-void ckpt_file_close(ckpt_file *f)
-{
-    if (!f)
-        return;
-    if (f->fd >= 0)
-        close(f->fd);
-    json_decref(f->header);
-    free(f->tensors);
-    free(f->path);
-    free(f);
-}
+/* ---- what is there ------------------------------------------------------------------------- */
 
 int ckpt_file_count(const ckpt_file *f)
 {
@@ -181,6 +51,8 @@ int ckpt_file_find(const ckpt_file *f, const char *name)
     return error_set(CKPT_ENAME, "%s: there is no tensor '%s'", f->path, name);
 }
 
+/* ---- values -------------------------------------------------------------------------------- */
+
 /* Checks what both reading calls ask for; to is the name of the wanted dtype. */
 static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
 {
@@ -190,36 +62,62 @@ static int check_read(const ckpt_file *f, int i, int64_t n, bool f32)
         return rc;
     const struct file_tensor *e = &f->tensors[i];
     if (f32 ? !e->dtype->to_f32 : !e->dtype->to_i32)
-        return file_bad(f, "tensor '%s' is %s and cannot be read as %s", e->name, e->dtype->name,
-                        f32 ? "fp32" : "i32");
+        return file_bad(e->part->path, "tensor '%s' is %s and cannot be read as %s", e->name,
+                        e->dtype->name, f32 ? "fp32" : "i32");
     if (n != e->numel)
         return error_set(CKPT_EINVAL, "%s: tensor '%s' has %lld elements, %lld were asked for",
                          f->path, e->name, (long long)e->numel, (long long)n);
     return 0;
 }
 
-static int read_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
-{
+/* Bytes of a tensor on their way through a chunk, and their sum so far. */
+struct reading {
+    const struct file_tensor *e;
+    struct checksum sum;
     _Alignas(16) char chunk[CHUNK];
-    const struct file_tensor *e = &f->tensors[i];
+};
+
+static void reading_begin(struct reading *r, const struct file_tensor *e)
+{
+    r->e = e;
+    checksum_begin(&r->sum);
+}
+
+/* The next `part` elements, the first of which is number `at`, into the chunk. */
+static int reading_next(struct reading *r, int64_t at, int64_t part)
+{
+    const struct file_part *p = r->e->part;
+    int64_t bytes = part * r->e->dtype->size;
+    int rc = file_read_at(p->path, p->fd, r->chunk, bytes,
+                          p->data_start + r->e->begin + at * r->e->dtype->size);
+
+    if (!rc && p->summed)
+        checksum_add(&r->sum, r->chunk, bytes);
+    return rc;
+}
+
+/* The sum is of all bytes: a part of a tensor cannot be checked. */
+static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int64_t n)
+{
+    struct reading r;
     int rc = 0;
 
+    reading_begin(&r, e);
     for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = read_at(f, chunk, part * e->dtype->size,
-                     f->data_start + e->begin + (first + at) * e->dtype->size);
+        rc = reading_next(&r, first + at, part);
         if (!rc)
-            e->dtype->to_f32(chunk, dst + at, part);
+            e->dtype->to_f32(r.chunk, dst + at, part);
         at += part;
     }
-    return rc;
+    return rc || n < e->numel ? rc : file_check_sum(e, checksum_end(&r.sum));
 }
 
 int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
 {
     int rc = check_read(f, i, n, true);
 
-    return rc ? rc : read_f32(f, i, 0, dst, n);
+    return rc ? rc : read_f32(&f->tensors[i], 0, dst, n);
 }
 
 int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
@@ -232,27 +130,31 @@ int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int6
                        (long long)first);
     if (!rc)
         rc = check_read(f, i, f->tensors[i].numel, true);
-    return rc ? rc : read_f32(f, i, first, dst, n);
+    return rc ? rc : read_f32(&f->tensors[i], first, dst, n);
 }
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
 {
-    _Alignas(16) char chunk[CHUNK];
+    struct reading r;
+    int64_t wrong = -1;
     int rc = check_read(f, i, n, false);
 
     if (rc)
         return rc;
     const struct file_tensor *e = &f->tensors[i];
-    for (int64_t at = 0; at < n; at += CHUNK / e->dtype->size) {
+    reading_begin(&r, e);
+    for (int64_t at = 0; at < n && !rc;) {
         int64_t part = min_i64(n - at, CHUNK / e->dtype->size);
-        rc = read_at(f, chunk, part * e->dtype->size,
-                     f->data_start + e->begin + at * e->dtype->size);
-        if (rc)
-            return rc;
-        int64_t good = e->dtype->to_i32(chunk, dst + at, part);
+        rc = reading_next(&r, at, part);
+        int64_t good = rc || wrong >= 0 ? part : e->dtype->to_i32(r.chunk, dst + at, part);
         if (good < part)
-            return file_bad(f, "tensor '%s': element %lld does not fit in 32 bits", e->name,
-                            (long long)(at + good));
+            wrong = at + good;
+        at += part;
     }
-    return 0;
+    if (!rc)
+        rc = file_check_sum(e, checksum_end(&r.sum));
+    if (!rc && wrong >= 0)
+        rc = file_bad(e->part->path, "tensor '%s': element %lld does not fit in 32 bits", e->name,
+                      (long long)wrong);
+    return rc;
 }

@@ -1,6 +1,10 @@
 /* Writing safetensors files. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "checksum.h"
 #include "state/safetensors.h"
 
 int ckpt_file_create(ckpt_file_writer **out, const char *path)
@@ -29,52 +33,10 @@ void ckpt_file_abandon(ckpt_file_writer *w)
     free(w);
 }
 
-/* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */
-static int utf8_tail(unsigned char first)
-{
-    if (first < 0x80)
-        return 0;
-    if (first < 0xc2 || first > 0xf4) /* a continuation byte, a long form, beyond U+10FFFF */
-        return -1;
-    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-}
-
-/* Surrogates and the long forms of three and four bytes are told by the second byte. */
-static bool utf8_second_fits(unsigned char first, unsigned char second)
-{
-    switch (first) {
-    case 0xe0:
-        return second >= 0xa0;
-    case 0xed:
-        return second < 0xa0;
-    case 0xf0:
-        return second >= 0x90;
-    case 0xf4:
-        return second < 0x90;
-    default:
-        return true;
-    }
-}
-
-static bool is_utf8(const char *text)
-{
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-        unsigned char first = *s;
-        int tail = utf8_tail(first);
-        if (tail < 0 || (tail && !utf8_second_fits(first, s[1])))
-            return false;
-        for (; tail > 0; tail--) {
-            if ((*++s & 0xc0) != 0x80)
-                return false;
-        }
-    }
-    return true;
-}
-
 /* The format stores names as JSON strings, and keeps one of them for itself. */
 static int check_name(const ckpt_file_writer *w, const char *name)
 {
-    if (!is_utf8(name))
+    if (!text_is_utf8(name))
         return error_set(CKPT_EINVAL, "%s: the tensor name '%s' is not UTF-8", w->path, name);
     if (!strcmp(name, "__metadata__"))
         return error_set(CKPT_EINVAL, "%s: a tensor cannot be called __metadata__", w->path);
@@ -147,13 +109,11 @@ static int by_alignment_and_name(const void *a, const void *b)
 }
 
 struct writing {
-    const ckpt_file_writer *w;
-    char *header;
-    int64_t header_bytes;
+    ckpt_file_writer *w;
     void *buffer; /* for the largest tensor that comes from a source */
 };
 
-static int write_tensor(const struct writing *x, const struct pending *e, int fd)
+static int write_tensor(const struct writing *x, struct pending *e, int fd)
 {
     const void *data = e->data;
 
@@ -163,17 +123,27 @@ static int write_tensor(const struct writing *x, const struct pending *e, int fd
             return rc;
         data = x->buffer;
     }
+    e->sum = checksum(data, e->bytes);
     return file_write_all(x->w->path, fd, data, e->bytes);
 }
 
-static int write_contents(void *user, int fd)
+static int write_header(const ckpt_file_writer *w, int fd, bool sums)
 {
-    const struct writing *x = user;
-    int rc = file_write_all(x->w->path, fd, x->header, x->header_bytes);
+    char *text = NULL;
+    int64_t size = 0;
+    int rc = file_make_header(w, sums, &text, &size);
 
-    for (int64_t i = 0; i < x->w->count && !rc; i++)
-        rc = write_tensor(x, &x->w->tensors.data[i], fd);
+    if (!rc)
+        rc = file_write_all(w->path, fd, text, size);
+    free(text);
     return rc;
+}
+
+static int seek(const ckpt_file_writer *w, int fd, int64_t offset)
+{
+    if (lseek(fd, offset, SEEK_SET) == offset)
+        return 0;
+    return error_set(CKPT_EIO, "%s: cannot write: %s", w->path, strerror(errno));
 }
 
 static int make_buffer(struct writing *x)
@@ -191,23 +161,51 @@ static int make_buffer(struct writing *x)
     return 0;
 }
 
-int ckpt_file_commit(ckpt_file_writer *w)
+/* The sums are known when the data is written, and stand before it: the header is written twice,
+ * with the same length.  What cannot be gone back in, a pipe or a file that is appended to, gets no
+ * checksums. */
+static int write_contents(const struct writing *x, int fd)
+{
+    off_t start = fcntl(fd, F_GETFL) & O_APPEND ? -1 : lseek(fd, 0, SEEK_CUR);
+    int rc = write_header(x->w, fd, start >= 0);
+
+    for (int64_t i = 0; i < x->w->count && !rc; i++)
+        rc = write_tensor(x, &x->w->tensors.data[i], fd);
+    if (rc || start < 0)
+        return rc;
+    off_t end = lseek(fd, 0, SEEK_CUR);
+    rc = seek(x->w, fd, start);
+    if (!rc)
+        rc = write_header(x->w, fd, true);
+    return rc ? rc : seek(x->w, fd, end);
+}
+
+int file_write_to(ckpt_file_writer *w, int fd)
 {
     struct writing x = {.w = w};
+    int rc = make_buffer(&x);
+
+    if (w->count)
+        qsort(w->tensors.data, (size_t)w->count, sizeof(w->tensors.data[0]), by_alignment_and_name);
+    if (!rc)
+        rc = write_contents(&x, fd);
+    free(x.buffer);
+    return rc;
+}
+
+static int fill(void *user, int fd)
+{
+    return file_write_to(user, fd);
+}
+
+int ckpt_file_commit(ckpt_file_writer *w)
+{
     int rc = w->error;
 
     if (rc)
         error_set(rc, "%s: was not written, because a tensor could not be added", w->path);
-    if (!rc && w->count)
-        qsort(w->tensors.data, (size_t)w->count, sizeof(w->tensors.data[0]), by_alignment_and_name);
     if (!rc)
-        rc = file_make_header(w, &x.header, &x.header_bytes);
-    if (!rc)
-        rc = make_buffer(&x);
-    if (!rc)
-        rc = file_replace(w->path, write_contents, &x);
-    free(x.buffer);
-    free(x.header);
+        rc = file_replace(w->path, fill, w);
     ckpt_file_abandon(w);
     return rc;
 }

@@ -1,18 +1,11 @@
 /* The state of training in a file, and on from there: see ckpt_state.h. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_state.h"
 #include "ranks.h"
+#include "state/counts.h"
+#include "state/run_notes.h"
 #include "state/save.h"
-
-/* What the notes of a file are called.  Steps and batches have a number for each program. */
-#define NOTE_VERSION "ckpt.state"
-#define NOTE_UPDATES "ckpt.updates"
-#define NOTE_SEED    "ckpt.seed"
-#define NOTE_STEPS   "ckpt.steps"
-#define NOTE_BATCHES "ckpt.batches"
-#define VERSION      "1"
 
 int64_t ckpt_updates(const ckpt *c)
 {
@@ -106,24 +99,45 @@ static char *numbers(const struct state *s, bool steps)
     return text;
 }
 
+/* The counts, then the notes of the run, whose keys are to be freed; without memory there is a NULL
+ * among keys and texts. */
+static int fill_notes(struct file_note *notes, const struct note_list *run)
+{
+    int n = 5;
+
+    for (int32_t i = 0; i < run->n; i++, n++)
+        notes[n] = (struct file_note){state_note_key(run->data[i].name), run->data[i].text};
+    for (int i = 0; i < n; i++)
+        if (!notes[i].key || !notes[i].text)
+            return CKPT_ENOMEM;
+    return 0;
+}
+
 static int save(struct state *s)
 {
     char updates[24], seed[24];
     char *steps = numbers(s, true), *batches = numbers(s, false);
-    int rc;
+    struct note_list run = {0};
+    int rc = state_list_notes(s->c, &run);
+    struct file_note *notes = rc ? NULL : calloc((size_t)run.n + 5, sizeof *notes);
 
     snprintf(updates, sizeof updates, "%lld", (long long)s->c->updates);
     snprintf(seed, sizeof seed, "%lld", (long long)s->c->options.seed);
-    const struct file_note notes[] = {{NOTE_VERSION, VERSION},
-                                      {NOTE_UPDATES, updates},
-                                      {NOTE_SEED, seed},
-                                      {NOTE_STEPS, steps},
-                                      {NOTE_BATCHES, batches}};
-    if (steps && batches)
-        rc = save_items(s->c, s->path, s->items, s->n_items, notes,
-                        (int)(sizeof notes / sizeof *notes));
+    const struct file_note counts[5] = {{NOTE_VERSION, STATE_VERSION},
+                                        {NOTE_UPDATES, updates},
+                                        {NOTE_SEED, seed},
+                                        {NOTE_STEPS, steps},
+                                        {NOTE_BATCHES, batches}};
+    if (notes)
+        memcpy(notes, counts, sizeof counts);
+    if (notes && !fill_notes(notes, &run))
+        rc = save_items(s->c, s->path, s->items, s->n_items, notes, run.n + 5);
     else
         rc = context_fail(s->c, CKPT_ENOMEM, "%s: no memory to write it", s->path);
+    for (int32_t i = 0; notes && i < run.n; i++)
+        free((char *)notes[5 + i].key);
+    free(notes);
+    note_list_free(&run);
     free(steps);
     free(batches);
     return rc;
@@ -140,93 +154,22 @@ int ckpt_save_state(ckpt *c, const char *path)
     return ranks_give_up(c, rc);
 }
 
-/* ---- the notes of a file ------------------------------------------------------------------- */
+/* ---- is it of such a run ------------------------------------------------------------------- */
 
-/* The next number >= least of a note, which moves on behind it. */
-static bool next_number(const char **text, int64_t least, int64_t *value)
+static int check_programs(const struct state *s, const ckpt_file *f, const struct state_counts *n)
 {
-    char *end;
-
-    errno = 0;
-    *value = strtoll(*text, &end, 10);
-    bool good = end != *text && !errno && *value >= least && (!*end || *end == ' ');
-    *text = end;
-    return good;
-}
-
-/* Exactly n numbers of the file, or the sentence that it is damaged. */
-static int read_numbers(const ckpt_file *f, const char *key, int64_t least, int n, int64_t *values)
-{
-    const char *text = file_find_note(f, key), *at = text;
-    bool good = text != NULL;
-
-    for (int i = 0; good && i < n; i++)
-        good = next_number(&at, least, &values[i]);
-    if (good && !*at)
-        return 0;
-    return file_bad(f, "the note '%s' is \"%.100s\", not %d whole number%s", key, text ? text : "",
-                    n, n == 1 ? "" : "s");
-}
-
-static int check_version(const ckpt_file *f)
-{
-    const char *version = file_find_note(f, NOTE_VERSION);
-
-    if (!version)
-        return file_bad(f, "is not a state of training; weights alone are read by ckpt_load");
-    if (strcmp(version, VERSION))
-        return file_bad(f, "is a state of version %.20s; this library reads version " VERSION,
-                        version);
-    return 0;
-}
-
-static int count_programs(const ckpt_file *f)
-{
-    const char *text = file_find_note(f, NOTE_STEPS);
-    int n = text && *text ? 1 : 0;
-
-    for (; text && *text; text++)
-        n += *text == ' ';
-    return n;
-}
-
-/* What the notes say: numbers of steps for each program, then its samples. */
-struct notes {
-    int64_t updates, seed;
-    int64_t *steps, *batches;
-};
-
-static int check_programs(const struct state *s, const ckpt_file *f, const struct notes *n)
-{
+    if (n->seed != s->c->options.seed)
+        return error_set(CKPT_EINVAL, "%s: was made with --seed %lld, this run has %lld", f->path,
+                         (long long)n->seed, (long long)s->c->options.seed);
+    if (n->n_programs != s->n_programs)
+        return error_set(CKPT_EINVAL, "%s: is of %d program%s that train, here are %d", f->path,
+                         n->n_programs, n->n_programs == 1 ? "" : "s", s->n_programs);
     for (int i = 0; i < s->n_programs; i++)
         if (n->batches[i] != s->program[i].samples)
             return error_set(
                 CKPT_EINVAL, "%s: program %d trained on %lld samples a step, here it takes %lld",
                 f->path, i + 1, (long long)n->batches[i], (long long)s->program[i].samples);
     return 0;
-}
-
-static int read_notes(const struct state *s, const ckpt_file *f, struct notes *n)
-{
-    int rc = check_version(f);
-
-    if (!rc)
-        rc = read_numbers(f, NOTE_UPDATES, 0, 1, &n->updates);
-    if (!rc)
-        rc = read_numbers(f, NOTE_SEED, INT64_MIN, 1, &n->seed);
-    if (rc)
-        return rc;
-    if (n->seed != s->c->options.seed)
-        return error_set(CKPT_EINVAL, "%s: was made with --seed %lld, this run has %lld", f->path,
-                         (long long)n->seed, (long long)s->c->options.seed);
-    int programs = count_programs(f);
-    if (programs != s->n_programs)
-        return error_set(CKPT_EINVAL, "%s: is of %d program%s that train, here are %d", f->path,
-                         programs, programs == 1 ? "" : "s", s->n_programs);
-    rc = read_numbers(f, NOTE_STEPS, 0, programs, n->steps);
-    if (!rc)
-        rc = read_numbers(f, NOTE_BATCHES, 1, programs, n->batches);
-    return rc ? rc : check_programs(s, f, n);
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */
@@ -238,7 +181,7 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     char have[200], want[200];
 
     if (strcmp(e->dtype->name, "F32"))
-        return file_bad(f, "tensor '%s' is %s; a state is fp32", e->name, e->dtype->name);
+        return file_bad(f->path, "tensor '%s' is %s; a state is fp32", e->name, e->dtype->name);
     if (e->ndim == d.ndim && !memcmp(e->shape, d.shape, (size_t)d.ndim * sizeof *d.shape))
         return 0;
     shape_format(have, sizeof have, e->ndim, e->shape);
@@ -311,28 +254,33 @@ static int take_all(const struct state *s, ckpt_file *f)
     if (!buffer)
         return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", f->path,
                          human_bytes(largest * (int64_t)sizeof *buffer));
+    s->c->torn = TORN_STATE; /* until all are set */
     for (int i = 0; i < s->n_items && !rc; i++)
         rc = take_item(f, &s->items[i], buffer, largest);
+    if (!rc)
+        s->c->torn = TORN_NOT;
     free(buffer);
     return rc;
 }
 
-static int load(const struct state *s, ckpt_file *f, struct notes *n)
+static int load(const struct state *s, ckpt_file *f, struct differences *d)
 {
-    n->steps = calloc(2 * (size_t)s->n_programs, sizeof *n->steps);
-    if (!n->steps)
-        return error_set(CKPT_ENOMEM, "%s: no memory to read it", f->path);
-    n->batches = n->steps + s->n_programs;
-    int rc = read_notes(s, f, n);
+    struct state_counts n;
+    int rc = state_counts_read(f, &n);
+
+    if (!rc)
+        rc = check_programs(s, f, &n);
+    if (!rc)
+        rc = state_compare_notes(s->c, f, d);
     if (!rc)
         rc = match_all(s, f);
     if (!rc)
         rc = take_all(s, f);
     if (!rc) {
-        context_set_counts(s->c, n->steps);
-        s->c->updates = n->updates;
+        context_set_counts(s->c, n.steps);
+        s->c->updates = n.updates;
     }
-    free(n->steps);
+    state_counts_free(&n);
     return rc;
 }
 
@@ -353,17 +301,17 @@ static int agree(const struct state *s)
     return context_fail(s->c, CKPT_ECOMM, "%s", hosts->reason);
 }
 
-int ckpt_load_state(ckpt *c, const char *path)
+int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, void *user)
 {
     struct state s;
-    struct notes n = {0};
+    struct differences d = {.allow = allow, .user = user};
     ckpt_file *f = NULL;
     int rc = state_open(&s, c, path);
 
     if (!rc) {
         rc = ckpt_file_open(&f, path);
         if (!rc)
-            rc = load(&s, f, &n);
+            rc = load(&s, f, &d);
         if (rc)
             context_fail(c, rc, "%s", error_get());
         ckpt_file_close(f);
@@ -372,4 +320,9 @@ int ckpt_load_state(ckpt *c, const char *path)
         rc = agree(&s);
     state_close(&s);
     return ranks_give_up(c, rc);
+}
+
+int ckpt_load_state(ckpt *c, const char *path)
+{
+    return ckpt_load_state_changed(c, path, NULL, NULL);
 }

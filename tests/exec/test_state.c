@@ -1,8 +1,9 @@
 /*
  * States of training: one that was saved under one budget goes on under another with the same bits,
  * each program of a context goes on with its own random numbers, a save that fails leaves the file
- * it would have replaced, and a file that does not fit is refused and changes nothing.
+ * it would have replaced, and a file that does not fit, or has a bit that flipped, is refused.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_state.h"
+#include "state/counts.h"
 #include "small.h"
 #include "unit/test_directory.h"
 
@@ -293,6 +295,20 @@ static void refuse(struct small r, const char *file, int code, const char *const
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
+/* "name was is; " of each difference; whether all are allowed. */
+struct asked {
+    char text[1000];
+    bool allow;
+};
+
+static bool ask(void *user, const char *name, const char *was, const char *is)
+{
+    struct asked *a = user;
+    size_t n = strlen(a->text);
+    snprintf(a->text + n, sizeof a->text - n, "%s %s %s; ", name, was ? was : "-", is ? is : "-");
+    return a->allow;
+}
+
 static void test_other_runs(void **state)
 {
     (void)state;
@@ -302,17 +318,25 @@ static void test_other_runs(void **state)
     refuse(other, path, CKPT_EINVAL, WORDS(path, "--seed 42", "7"));
     other = r;
     other.width = WIDTH + 8;
-    refuse(other, path, CKPT_ESHAPE, WORDS(path, "[24, 24]", "[32, 32]"));
+    refuse(other, path, CKPT_EINVAL, WORDS(path, "ckpt.inputs of program 1", "24]", "32]"));
     other = r;
     other.adamw.ema_decay = 0;
     ckpt *c;
     ckpt_program *p;
     small_open(&other, &c, &p);
-    assert_int_equal(ckpt_load_state(c, path), CKPT_ENAME);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "ckpt.ema-decay 0.9"));
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &(struct asked){.allow = true}),
+                     CKPT_ENAME);
     assert_non_null(strstr(ckpt_error(c), "has 'ema/"));
     assert_int_equal(ckpt_save_state(c, path), 0);
     ckpt_close(c);
-    refuse(r, path, CKPT_ENAME, WORDS(path, "lacks 'ema/in.weight'"));
+    refuse(r, path, CKPT_EINVAL, WORDS(path, "ckpt.ema-decay 0, this run has 0.9"));
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &(struct asked){.allow = true}),
+                     CKPT_ENAME);
+    assert_non_null(strstr(ckpt_error(c), "lacks 'ema/in.weight'"));
+    ckpt_close(c);
     refuse(r, "nothing-here", CKPT_EIO, WORDS("nothing-here"));
     assert_int_equal(ckpt_open(&c, &r.options), 0);
     assert_int_equal(ckpt_save_state(c, path), CKPT_EINVAL);
@@ -327,15 +351,25 @@ static void test_other_runs(void **state)
     ckpt_close(pair.c);
 }
 
-/* The file with `from` replaced by `to`, of one length, in its header. */
+/* Bytes before the data of the file. */
+static int64_t header_size(const char *bytes)
+{
+    uint64_t n;
+    memcpy(&n, bytes, sizeof n);
+    return 8 + (int64_t)n;
+}
+
+/* The file with `from` replaced by `to`, of one length, in its header, which is sealed anew. */
 static void tamper(const char *from, const char *to)
 {
     static char bytes[1 << 20];
     size_t n = read_bytes(bytes, sizeof bytes), length = strlen(from);
     assert_int_equal(length, strlen(to));
     char *at = memmem(bytes, n, from, length);
-    assert_non_null(at);
+    if (!at)
+        fail_msg("no '%s' in the file", from);
     memcpy(at, to, length);
+    file_seal_header(bytes, header_size(bytes));
     write_bytes(bytes, n);
 }
 
@@ -351,8 +385,14 @@ static void test_damaged(void **state)
         {"ckpt.state", "other.note", CKPT_EFORMAT, "not a state"},
         {"\"ckpt.updates\":\"3\"", "\"ckpt.updates\":\"x\"", CKPT_EFORMAT, "'ckpt.updates'"},
         {"\"ckpt.updates\":\"3\"", "\"ckpt.updates\":\"-\"", CKPT_EFORMAT, "'ckpt.updates'"},
+        {"\"ckpt.updates\":\"3\"", "\"ckpt.updates\":\"2\"", CKPT_EFORMAT, "counts 2 updates"},
         {"\"ckpt.steps\":\"3\"", "\"ckpt.steps\":\"y\"", CKPT_EFORMAT, "'ckpt.steps'"},
+        {"\"ckpt.steps\":\"3\"", "\"ckpt.steps\":\"9\"", CKPT_EFORMAT, "counts 3 updates"},
         {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"12\"", CKPT_EINVAL, "12 samples"},
+        {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"-4\"", CKPT_EFORMAT, "\"-4\""},
+        {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"+4\"", CKPT_EFORMAT, "\"+4\""},
+        {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\" 4\"", CKPT_EFORMAT, "\" 4\""},
+        {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"00\"", CKPT_EFORMAT, "\"00\""},
         {"\"ckpt.batches\":\"24\"", "\"ckpt.batches\":\"2 \"", CKPT_EFORMAT, "'ckpt.batches'"},
         {"value/frozen\":{\"dtype\":\"F32\"", "value/frozen\":{\"dtype\":\"I32\"", CKPT_EFORMAT,
          "I32"},
@@ -364,6 +404,199 @@ static void test_damaged(void **state)
         tamper(cases[i].from, cases[i].to);
         refuse(r, path, cases[i].code, WORDS(path, cases[i].word));
     }
+}
+
+/* Counts of many digits, in a header of a test of its own. */
+static void test_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *updates;
+        bool good;
+    } cases[] = {
+        {"0", true},
+        {"4503599627370496", true}, /* 2^52 */
+        {"4503599627370497", false},
+        {"9223372036854775808", false},
+        {"-1", false},
+        {"1.0", false},
+        {"1e3", false},
+        {"", false},
+        {"0x10", false},
+        {"1 1", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct file_note notes[] = {{NOTE_VERSION, STATE_VERSION},
+                                          {NOTE_UPDATES, cases[i].updates},
+                                          {NOTE_SEED, "-7"},
+                                          {NOTE_STEPS, "0 0"},
+                                          {NOTE_BATCHES, "1 4503599627370496"}};
+        struct state_counts n;
+        ckpt_file_writer *w;
+        ckpt_file *f;
+        assert_int_equal(ckpt_file_create(&w, path), 0);
+        w->notes = notes;
+        w->n_notes = 5;
+        assert_int_equal(ckpt_file_commit(w), 0);
+        assert_int_equal(ckpt_file_open(&f, path), 0);
+        assert_int_equal(state_counts_read(f, &n), cases[i].good ? 0 : CKPT_EFORMAT);
+        if (cases[i].good)
+            assert_true(n.updates == atoll(cases[i].updates) && n.seed == -7 && n.n_programs == 2);
+        state_counts_free(&n);
+        ckpt_file_close(f);
+    }
+}
+
+/* ---- checksums ------------------------------------------------------------------------------ */
+
+/* A bit of each byte of the header and of every 97th of the data: refused, and the count of
+ * updates, which says where a run goes on, stays.  test_safetensors_sums flips all bits of a small
+ * file. */
+static void test_flips(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20];
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true);
+    ckpt *c;
+    ckpt_program *p;
+    save_first(&r);
+    size_t n = read_bytes(bytes, sizeof bytes);
+    int64_t header = header_size(bytes);
+    small_open(&r, &c, &p);
+    int fd = open(path, O_WRONLY);
+    for (int64_t at = 0, bit = 0; at < (int64_t)n;) {
+        char flipped = (char)(bytes[at] ^ 1 << bit);
+        assert_int_equal(pwrite(fd, &flipped, 1, at), 1);
+        if (ckpt_load_state(c, path) != CKPT_EFORMAT || !strstr(ckpt_error(c), path))
+            fail_msg("bit %d of byte %lld: %s", (int)bit, (long long)at, ckpt_error(c));
+        assert_int_equal(ckpt_updates(c), 0);
+        assert_int_equal(pwrite(fd, &bytes[at], 1, at), 1);
+        at += at < header ? 1 : 97;
+        bit = at % 8;
+    }
+    close(fd);
+    assert_int_equal(ckpt_load_state(c, path), 0);
+    assert_int_equal(ckpt_updates(c), FIRST);
+    ckpt_close(c);
+}
+
+/* A value that is damaged is seen when others are set: nothing goes on with these, until a whole
+ * state is loaded. */
+static void test_torn(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20];
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true), rest = r;
+    ckpt *c;
+    ckpt_program *p;
+    save_first(&r);
+    size_t n = read_bytes(bytes, sizeof bytes);
+    bytes[n - 1] ^= 1; /* of the last value */
+    write_bytes(bytes, n);
+    small_open(&rest, &c, &p);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EFORMAT);
+    assert_non_null(strstr(ckpt_error(c), "does not match its checksum"));
+    small_feed(p, &rest, 0);
+    assert_int_equal(ckpt_step(p, NULL), CKPT_EIO);
+    assert_non_null(strstr(ckpt_error(c), "a load ended midway"));
+    assert_int_equal(ckpt_save_state(c, path), CKPT_EIO);
+    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), CKPT_EIO);
+    assert_int_equal(names_in_dir(), 1);
+    bytes[n - 1] ^= 1;
+    write_bytes(bytes, n);
+    assert_int_equal(ckpt_load_state(c, path), 0);
+    small_train(&rest, c, p, FIRST, SMALL_STEPS);
+    small_collect(&rest, c);
+    ckpt_close(c);
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, SMALL_STEPS);
+    small_collect(&r, c);
+    memcpy(rest.loss, r.loss, FIRST * sizeof *rest.loss);
+    expect_same(&r, &rest, "after a damaged file");
+    ckpt_close(c);
+    free(r.state);
+    free(rest.state);
+}
+
+/* ---- notes ---------------------------------------------------------------------------------- */
+
+static void save_with_notes(struct small *r)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    assert_int_equal(ckpt_state_note(c, "stage", "none"), 0);
+    assert_int_equal(ckpt_state_note(c, "stage", "one"), 0);
+    assert_int_equal(ckpt_state_note(c, "file \"x\"\n", "a\xff z"), 0);
+    assert_int_equal(ckpt_state_note(c, "ckpt.x", "1"), CKPT_EINVAL);
+    small_train(r, c, p, 0, FIRST);
+    save(c);
+    ckpt_close(c);
+}
+
+static void test_notes(void **state)
+{
+    (void)state;
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true), other = r;
+    struct asked a = {.allow = true};
+    ckpt *c;
+    ckpt_program *p;
+    save_with_notes(&r);
+    small_open(&r, &c, &p); /* a run without notes of its own takes any */
+    assert_int_equal(ckpt_load_state(c, path), 0);
+    assert_int_equal(ckpt_state_note(c, "stage", "one"), 0);
+    assert_int_equal(ckpt_state_note(c, "new", "yes"), 0);
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &a), 0);
+    assert_string_equal(a.text, "new - yes; file \"x\"\n a? z -; ");
+    assert_int_equal(ckpt_state_note(c, "stage", "two"), 0);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "stage one, this run has two"));
+    assert_null(strstr(ckpt_error(c), "new"));
+    ckpt_close(c);
+    other.adamw.ema_decay = 0.5f;
+    other.adamw.beta2 = 0.99f;
+    refuse(other, path, CKPT_EINVAL, WORDS("ckpt.ema-decay 0.9", "this run has 0.5", "ckpt.beta2"));
+    other = r;
+    other.dtype = CKPT_BF16;
+    refuse(other, path, CKPT_EINVAL, WORDS("ckpt.dtypes", "fp32, this run has", "bf16"));
+    small_open(&other, &c, &p);
+    a = (struct asked){.allow = false};
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &a), CKPT_EINVAL);
+    assert_int_equal(ckpt_updates(c), 0);
+    a.allow = true;
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &a), 0);
+    assert_int_equal(ckpt_updates(c), FIRST);
+    ckpt_close(c);
+}
+
+/* A state as version 0.1 wrote them before, without checksums and notes: read, and said. */
+static void test_without_checksums(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20];
+    struct small r = small_make(CKPT_F32, WIDTH, 1, true);
+    struct asked a = {.allow = true};
+    ckpt *c;
+    ckpt_program *p;
+    save_first(&r);
+    size_t n = read_bytes(bytes, sizeof bytes);
+    char *first = strstr(bytes + 8, ",\"ckpt.run."), *end = strchr(bytes + 8, '}');
+    char *last = bytes + header_size(bytes) - 1; /* cut the notes out, and fill up with blanks */
+    assert_true(first && end > first);
+    while (*last == ' ')
+        last--;
+    size_t cut = (size_t)(end - first);
+    memmove(first, end, (size_t)(last + 1 - end));
+    memset(last + 1 - cut, ' ', cut);
+    write_bytes(bytes, n);
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_load_state(c, path), 0);
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &a), 0);
+    assert_non_null(strstr(a.text, "ckpt.checksum - ckpt64-1; "));
+    assert_non_null(strstr(a.text, "ckpt.eps - "));
+    a.allow = false;
+    assert_int_equal(ckpt_load_state_changed(c, path, ask, &a), CKPT_EINVAL);
+    ckpt_close(c);
 }
 
 /* Weights alone are no state, and say so. */
@@ -384,9 +617,13 @@ static void test_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_budgets), IN_DIRECTORY(test_two_programs), IN_DIRECTORY(test_random_step),
-        IN_DIRECTORY(test_back),    IN_DIRECTORY(test_failed_save),  IN_DIRECTORY(test_other_runs),
-        IN_DIRECTORY(test_damaged), IN_DIRECTORY(test_weights),
+        IN_DIRECTORY(test_budgets),     IN_DIRECTORY(test_two_programs),
+        IN_DIRECTORY(test_random_step), IN_DIRECTORY(test_back),
+        IN_DIRECTORY(test_failed_save), IN_DIRECTORY(test_other_runs),
+        IN_DIRECTORY(test_damaged),     IN_DIRECTORY(test_counts),
+        IN_DIRECTORY(test_flips),       IN_DIRECTORY(test_torn),
+        IN_DIRECTORY(test_notes),       IN_DIRECTORY(test_without_checksums),
+        IN_DIRECTORY(test_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

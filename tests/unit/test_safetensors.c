@@ -2,6 +2,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "test_directory.h"
 #include "base.h"
 #include "ckpt_file.h"
@@ -221,10 +222,49 @@ static void test_bad_file(void **state)
     (void)state;
     unlink(path);
     check_refused("no file", CKPT_EIO, "No such file");
-    assert_int_equal(ckpt_file_open(&f, dir), CKPT_EIO);
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody writes to it: it is not waited for */
+    check_refused("a FIFO", CKPT_EIO, "is not a regular file");
+    unlink(path);
+    assert_int_equal(ckpt_file_open(&f, "/dev/zero"), CKPT_EIO);
     assert_non_null(strstr(error_get(), "is not a regular file"));
     assert_null(f);
     ckpt_file_close(NULL);
+}
+
+/* Files of other formats are told by their bytes, whatever they are called. */
+static void test_other_formats(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *expect;
+    } cases[] = {
+        {"PK\3\4\0\0\10\10\0\0\0\0", 12, "safetensors.torch as s"},
+        {"PK\3\4\0\0\0\0\0\0\0\0", 12, "is a zip archive, as torch.save writes"},
+        {"\200\2\212\nl\374\234F\371 j", 11, "is a Python pickle"},
+        {"version https://git-lfs.github.com/spec/v1\n", 43, "git lfs pull"},
+        {"<!DOCTYPE html>", 15, "is a page of HTML"},
+        {"\x89HDF\r\n\x1a\n\0\0", 10, "is an HDF5 file"},
+        {"\x1f\x8b\10\0\0\0\0\0\0\3", 10, "is compressed"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_bytes(cases[i].bytes, cases[i].n);
+        check_refused(cases[i].expect, CKPT_EFORMAT, cases[i].expect);
+    }
+    /* headers of 0x280 and of 0x504b bytes begin with such bytes, too */
+    static char bytes[8 + 0x504b];
+    for (int i = 0; i < 2; i++) {
+        uint64_t n = i ? 0x504b : 0x280;
+        memset(bytes, ' ', sizeof bytes);
+        memcpy(bytes, &n, sizeof n);
+        memcpy(bytes + 8, "{}", 2);
+        write_bytes(bytes, 8 + n);
+        ckpt_file *f;
+        assert_int_equal(ckpt_file_open(&f, path), 0);
+        ckpt_file_close(f);
+    }
 }
 
 /* Names of a file reach messages without what a terminal would obey. */
@@ -380,11 +420,17 @@ static void test_to_i32(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),      cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_malformed),   cmocka_unit_test(test_bad_length),
-        cmocka_unit_test(test_bad_file),    cmocka_unit_test(test_control_characters),
-        cmocka_unit_test(test_shrunk_file), cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_to_f32),      cmocka_unit_test(test_to_i32),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_bad_length),
+        cmocka_unit_test(test_bad_file),
+        cmocka_unit_test(test_other_formats),
+        cmocka_unit_test(test_control_characters),
+        cmocka_unit_test(test_shrunk_file),
+        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_to_f32),
+        cmocka_unit_test(test_to_i32),
         cmocka_unit_test(test_parts),
     };
 

@@ -58,11 +58,14 @@ static void test_round_trip(void **state)
     free(back);
 }
 
-/* The very bytes: wide elements first, then names; the data begins on a page. */
+/* The very bytes: wide elements first, then names; the data begins on a page.  The checksums are
+ * those of a program of its own, from what checksum.h and safetensors.h say. */
 static void test_written_bytes(void **state)
 {
     static const char json[] =
-        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "{\"__metadata__\":{\"format\":\"pt\",\"ckpt.checksum\":\"ckpt64-1\","
+        "\"ckpt.checksum.header\":\"acfdd508cc8529de\","
+        "\"ckpt.checksum.data\":\"b1d5a2a154788c1f2a55ecbfe836132b008c68e23c3a604a\"},"
         "\"a\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[0,4]},"
         "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
         "\"b\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[8,12]}}";

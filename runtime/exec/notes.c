@@ -1,0 +1,137 @@
+/*
+ * What a state of training should say of the programs that it is of, beside parameters and counts:
+ * other optimizer settings, inputs of another shape or weights of another dtype give other bits.
+ * The learning rate is not among them: it belongs to a step.  Nor is what a plan chose.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/program.h"
+#include "notes.h"
+
+/* ---- the optimizer ------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} settings[] = {
+    {"ckpt.beta1", offsetof(struct ckpt_adamw, beta1)},
+    {"ckpt.beta2", offsetof(struct ckpt_adamw, beta2)},
+    {"ckpt.eps", offsetof(struct ckpt_adamw, eps)},
+    {"ckpt.weight-decay", offsetof(struct ckpt_adamw, weight_decay)},
+    {"ckpt.clip-norm", offsetof(struct ckpt_adamw, clip_norm)},
+    {"ckpt.ema-decay", offsetof(struct ckpt_adamw, ema_decay)},
+};
+
+static float setting_of(const struct ckpt_program *p, size_t i)
+{
+    return *(const float *)((const char *)&p->optimizer + settings[i].offset);
+}
+
+/* The shortest text that is this float. */
+static void put_float(FILE *f, float value)
+{
+    char text[32];
+
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    fputs(text, f);
+}
+
+/* The value of a setting in each program, the youngest first, or the one that all have. */
+static void put_setting(FILE *f, const ckpt *c, size_t i)
+{
+    const struct ckpt_program *first = NULL;
+    bool same = true;
+
+    for (const struct ckpt_program *p = c->programs; p; p = p->next)
+        if (p->trains) {
+            first = first ? first : p;
+            same &= setting_of(p, i) == setting_of(first, i);
+        }
+    for (const struct ckpt_program *p = first; p; p = same ? NULL : p->next)
+        if (p->trains) {
+            fputs(p == first ? "" : " ", f);
+            put_float(f, setting_of(p, i));
+        }
+}
+
+/* ---- shapes -------------------------------------------------------------------------------- */
+
+static const char *dtype_name(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_F32 ? "fp32" : dtype == CKPT_BF16 ? "bf16" : "i32";
+}
+
+/* The first axis is that of the samples of a micro-step, which a plan may choose. */
+static void put_inputs(FILE *f, const struct ckpt_program *p)
+{
+    const ckpt_tape *t = p->tape;
+    const char *between = "";
+
+    for (int32_t i = 0; i < t->n_feeds; i++) {
+        const struct feed *feed = &t->feeds.data[i];
+        const struct ckpt_desc *d = &t->tensors.data[feed->tensor].desc;
+        if (feed->constant || !strncmp(feed->name, "ckpt.", 5))
+            continue;
+        fprintf(f, "%s%s %s [", between, feed->name, dtype_name(d->dtype));
+        for (int k = 0; k < d->ndim; k++)
+            fprintf(f, k ? ", %lld" : "*", (long long)d->shape[k]);
+        fputc(']', f);
+        between = "; ";
+    }
+}
+
+static void put_dtypes(FILE *f, const ckpt *c)
+{
+    int32_t bf16 = 0, all = c->n_params - c->n_hidden;
+
+    for (int32_t i = 0; i < all; i++)
+        bf16 += c->params.data[i].desc.dtype == CKPT_BF16;
+    fprintf(f, "%d bf16, %d fp32", (int)bf16, (int)(all - bf16));
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+/* A note whose text put writes. */
+static int add(struct note_list *l, const char *name, const ckpt *c, const struct ckpt_program *p,
+               int setting)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return CKPT_ENOMEM;
+    if (p)
+        put_inputs(f, p);
+    else if (setting >= 0)
+        put_setting(f, c, (size_t)setting);
+    else
+        put_dtypes(f, c);
+    bool failed = ferror(f);
+    int rc = fclose(f) || failed ? CKPT_ENOMEM : note_set(l, name, text);
+    free(text);
+    return rc;
+}
+
+int context_list_notes(const ckpt *c, struct note_list *l)
+{
+    int rc = add(l, "ckpt.dtypes", c, NULL, -1), at = context_count_training(c);
+
+    for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
+        rc = add(l, settings[i].name, c, NULL, i);
+    for (const struct ckpt_program *p = c->programs; p && !rc; p = p->next) {
+        char name[64];
+        if (!p->trains)
+            continue;
+        snprintf(name, sizeof name, "ckpt.grad-dtype of program %d", at);
+        rc = note_set(l, name, dtype_name(p->optimizer.grad_dtype));
+        snprintf(name, sizeof name, "ckpt.inputs of program %d", at--);
+        if (!rc)
+            rc = add(l, name, c, p, -1);
+    }
+    return rc;
+}

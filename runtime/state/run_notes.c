@@ -1,0 +1,90 @@
+/*
+ * The notes of a run: what its bits follow from beside parameters and counts.  A state carries
+ * them, and a run that goes on with it compares: which differences matter is for its program to
+ * say.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "checksum.h"
+#include "state/counts.h"
+#include "state/run_notes.h"
+
+int ckpt_state_note(ckpt *c, const char *name, const char *text)
+{
+    if (!name || !*name || !text || !strncmp(name, "ckpt.", 5))
+        return context_fail(c, CKPT_EINVAL,
+                            "ckpt_state_note: a note needs a text, and a name that does not begin "
+                            "with \"ckpt.\"");
+    if (note_set(&c->notes, name, text))
+        return context_fail(c, CKPT_ENOMEM, "no memory for the note '%s'", name);
+    return 0;
+}
+
+int state_list_notes(const ckpt *c, struct note_list *l)
+{
+    int rc = context_list_notes(c, l);
+
+    for (int32_t i = 0; i < c->notes.n && !rc; i++)
+        rc = note_set(l, c->notes.data[i].name, c->notes.data[i].text);
+    return rc;
+}
+
+char *state_note_key(const char *name)
+{
+    char *key;
+
+    return asprintf(&key, NOTE_RUN "%s", name) < 0 ? NULL : key;
+}
+
+/* Without anybody to ask, what only one side knows does not count: an older state knows less. */
+static void note_difference(struct differences *d, const char *name, const char *was,
+                            const char *is)
+{
+    size_t n = strlen(d->text);
+
+    if (d->allow ? d->allow(d->user, name, was, is) : !was || !is)
+        return;
+    snprintf(d->text + n, sizeof d->text - n, "%s%s %.200s, this run has %.200s",
+             d->refused++ ? "; " : "", name, was ? was : "unknown", is ? is : "none");
+}
+
+/* What this run has is looked for in the file, and then the other way. */
+static int compare_notes(const struct note_list *l, const ckpt_file *f, struct differences *d)
+{
+    json_t *metadata = json_object_get(f->parts[0].header, "__metadata__"), *value;
+    const char *key;
+
+    for (int32_t i = 0; i < l->n; i++) {
+        char *name = state_note_key(l->data[i].name);
+        if (!name)
+            return error_set(CKPT_ENOMEM, "%s: no memory to compare its notes", f->path);
+        const char *was = file_find_note(f, name);
+        free(name);
+        if (!was || strcmp(was, l->data[i].text))
+            note_difference(d, l->data[i].name, was, l->data[i].text);
+    }
+    json_object_foreach(metadata, key, value)
+    {
+        const char *name = key + strlen(NOTE_RUN);
+        if (!strncmp(key, NOTE_RUN, strlen(NOTE_RUN)) && !note_find(l, name))
+            note_difference(d, name, json_string_value(value), NULL);
+    }
+    if (!f->parts[0].summed)
+        note_difference(d, "ckpt.checksum", NULL, CHECKSUM_NAME);
+    return 0;
+}
+
+int state_compare_notes(const ckpt *c, const ckpt_file *f, struct differences *d)
+{
+    struct note_list l = {0};
+    int rc = state_list_notes(c, &l);
+
+    if (rc)
+        error_set(rc, "%s: no memory to compare its notes", f->path);
+    else
+        rc = compare_notes(&l, f, d);
+    note_list_free(&l);
+    if (rc || !d->refused)
+        return rc;
+    return error_set(CKPT_EINVAL, "%s: is of another run: it was made with %s", f->path, d->text);
+}

@@ -1,0 +1,221 @@
+/* Opening safetensors files: one, or the shards of a model as one list of tensors. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "state/safetensors.h"
+
+int file_bad(const char *path, const char *fmt, ...)
+{
+    char what[CKPT_MESSAGE];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
+    return error_set(CKPT_EFORMAT, "%s: %s", path, what);
+}
+
+static int io_error(const char *path, const char *what)
+{
+    return error_set(CKPT_EIO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset)
+{
+    char *p = dst;
+
+    while (n > 0) {
+        ssize_t got = pread(fd, p, (size_t)min_i64(n, 1 << 30), offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return io_error(path, "cannot read");
+        if (got == 0)
+            return error_set(CKPT_EIO, "%s: the file became shorter while it was read", path);
+        p += got;
+        n -= got;
+        offset += got;
+    }
+    return 0;
+}
+
+int file_open_regular(const char *path, int *fd, int64_t *size)
+{
+    struct stat st;
+
+    /* Without O_NONBLOCK a FIFO waits for a writer. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*fd >= 0 && !fstat(*fd, &st) && S_ISREG(st.st_mode)) {
+        *size = st.st_size;
+        return 0;
+    }
+    int rc = *fd < 0 ? io_error(path, "cannot open")
+                     : error_set(CKPT_EIO, "%s: is not a regular file", path);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return rc;
+}
+
+static int check_length(const struct file_part *p, uint64_t n, int64_t size)
+{
+    if (size < 8)
+        return file_bad(p->path,
+                        "has %lld bytes and is no safetensors file, which begins with 8 bytes of "
+                        "header length",
+                        (long long)size);
+    if (n > (uint64_t)HEADER_MAX)
+        return file_bad(p->path,
+                        "is no safetensors file: the header length would be %llu bytes, the limit "
+                        "is %lld",
+                        (unsigned long long)n, (long long)HEADER_MAX);
+    if ((int64_t)n > size - 8)
+        return file_bad(p->path, "is cut off: the header has %llu bytes, the file only %lld",
+                        (unsigned long long)n, (long long)size);
+    return 0;
+}
+
+/* length: of the JSON. */
+static int read_header(struct file_part *p, int64_t length, int64_t size)
+{
+    char *text = malloc((size_t)length + 9);
+
+    if (!text)
+        return error_set(CKPT_ENOMEM, "%s: no memory for a header of %lld bytes", p->path,
+                         (long long)length);
+    p->data_start = 8 + length;
+    p->data_size = size - p->data_start;
+    int rc = file_read_at(p->path, p->fd, text, 8 + length, 0);
+    if (!rc)
+        rc = file_check_seal(p->path, text, 8 + length);
+    if (!rc)
+        rc = file_parse_header(p, text + 8, length);
+    free(text);
+    return rc;
+}
+
+/* Takes the descriptor. */
+static int add_part(ckpt_file *f, const char *path, int fd, uint64_t length, int64_t size)
+{
+    struct file_part *parts = realloc(f->parts, (size_t)(f->n_parts + 1) * sizeof *parts);
+
+    if (!parts) {
+        close(fd);
+        return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
+    }
+    f->parts = parts;
+    struct file_part *p = &parts[f->n_parts++];
+    *p = (struct file_part){.path = strdup(path), .fd = fd};
+    if (!p->path)
+        return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
+    int rc = check_length(p, length, size);
+    return rc ? rc : read_header(p, (int64_t)length, size);
+}
+
+int file_open_parts(ckpt_file *f, const char *path, bool shard)
+{
+    char head[16] = {0};
+    uint64_t length;
+    int64_t size = 0;
+    int fd, rc = file_open_regular(path, &fd, &size);
+
+    if (rc)
+        return rc;
+    rc = file_read_at(path, fd, head, min_i64(size, sizeof head), 0);
+    memcpy(&length, head, sizeof length);
+    if (!rc)
+        rc = file_check_kind(path, head, min_i64(size, sizeof head));
+    bool index = !shard && head[0] == '{' && length > (uint64_t)HEADER_MAX;
+    if (!rc && !index)
+        return add_part(f, path, fd, length, size);
+    if (!rc)
+        rc = file_open_index(f, path, fd, size);
+    close(fd);
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct file_tensor *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+/* The tensors of all parts in one list; an index has each name once. */
+static int join_parts(ckpt_file *f)
+{
+    int64_t all = 0;
+
+    for (int i = 0; i < f->n_parts; i++)
+        all += f->parts[i].count;
+    f->tensors = all <= INT32_MAX ? calloc((size_t)all + 1, sizeof *f->tensors) : NULL;
+    if (!f->tensors)
+        return error_set(CKPT_ENOMEM, "%s: no memory for the list of tensors", f->path);
+    for (int i = 0; i < f->n_parts; i++) {
+        const struct file_part *p = &f->parts[i];
+        for (int k = 0; k < p->count; k++) {
+            f->tensors[f->count] = p->tensors[k];
+            f->tensors[f->count++].part = p;
+        }
+        free(p->tensors);
+        f->parts[i].tensors = NULL;
+    }
+    qsort(f->tensors, (size_t)f->count, sizeof *f->tensors, by_name);
+    return 0;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+int ckpt_file_open(ckpt_file **out, const char *path)
+{
+    ckpt_file *f = calloc(1, sizeof(*f));
+
+    *out = NULL;
+    if (f)
+        f->path = strdup(path);
+    if (!f || !f->path) {
+        free(f);
+        return error_set(CKPT_ENOMEM, "%s: no memory to open it", path);
+    }
+    int rc = is_directory(path) ? file_open_directory(f) : file_open_parts(f, path, false);
+    if (!rc)
+        rc = join_parts(f);
+    if (rc)
+        ckpt_file_close(f);
+    else
+        *out = f;
+    return rc;
+}
+
+void ckpt_file_close(ckpt_file *f)
+{
+    if (!f)
+        return;
+    for (int i = 0; i < f->n_parts; i++) {
+        struct file_part *p = &f->parts[i];
+        if (p->fd >= 0)
+            close(p->fd);
+        json_decref(p->header);
+        free(p->tensors);
+        free(p->path);
+    }
+    free(f->parts);
+    free(f->tensors);
+    free(f->path);
+    free(f);
+}
+
+const char *file_find_note(const ckpt_file *f, const char *key)
+{
+    const json_t *header = f->n_parts == 1 ? f->parts[0].header : NULL;
+
+    return json_string_value(json_object_get(json_object_get(header, "__metadata__"), key));
+}
