@@ -13,9 +13,9 @@
  * when all of it was read.  Files without them are read as they are.
  *
  * ckpt_load and ckpt_load_named check names, shapes and headers before anything is changed, and
- * values as they are read, once: after CKPT_EFORMAT or CKPT_EIO they may be of both, and the context
- * refuses to step and to save until a file with all parameters was loaded.  Where all names of a file
- * begin with "module." (DistributedDataParallel), and none here, that is left out.
+ * values as they are read, once: after CKPT_EFORMAT or CKPT_EIO they may be of both, and the
+ * context refuses to step and to save until a file with all parameters was loaded.  Where all names
+ * of a file begin with "module." (DistributedDataParallel), and none here, that is left out.
  */
 #ifndef CKPT_FILE_H
 #define CKPT_FILE_H

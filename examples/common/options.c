@@ -26,3 +26,50 @@ int option_dtype(const char *option, const char *name)
         return say_fail("--%s %s: give fp32 or bf16", option, name);
     return 0;
 }
+
+/* ---- what they are to the bits of a run ------------------------------------------------------ */
+
+/* --batch: the samples of a step of all ranks together are what counts, and the library compares
+ * them.  Paths to data do not say what is in there, so another one is no more than said. */
+static const char *const tunes[] = {
+    "lr",  "warmup", "clip-norm", "weight-decay", "ema-decay", "video", "video-dir",
+    "vae", "text",   "features",  "tensors",      "lpips",     "size"};
+static const char *const is_free[] = {
+    "batch",        "dump", "frames-2d", "guidance",   "help",           "load",
+    "log",          "out",  "partial",   "resume",     "resume-changed", "sample-seed",
+    "sample-steps", "save", "save-ema",  "save-every", "save-state",     "steps"};
+
+static bool is_in(const char *const *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i], name))
+            return true;
+    return false;
+}
+
+enum option_role option_role(const char *name)
+{
+    if (is_in(is_free, sizeof is_free / sizeof *is_free, name))
+        return OPTION_FREE;
+    return is_in(tunes, sizeof tunes / sizeof *tunes, name) ? OPTION_TUNES : OPTION_SHAPES;
+}
+
+const char *option_text(const struct ckpt_option *row, const void *owner, char dst[32])
+{
+    const void *field = (const char *)owner + row->offset;
+    const char *text;
+
+    switch (row->type) {
+    case CKPT_OPT_FLAG:
+        return *(const bool *)field ? "yes" : "no";
+    case CKPT_OPT_STRING:
+        text = *(const char *const *)field;
+        return text ? text : "none";
+    case CKPT_OPT_FLOAT:
+        snprintf(dst, 32, "%.15g", *(const double *)field);
+        return dst;
+    default:
+        snprintf(dst, 32, "%lld", (long long)*(const int64_t *)field);
+        return dst;
+    }
+}

@@ -36,6 +36,20 @@
         ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)", 0,   \
             OPTION_DECAY)
 
+/* What an option is to the bits of a run, by its name.  One that no list names shapes them, so a
+ * new option is compared until somebody decides otherwise. */
+enum option_role {
+    OPTION_SHAPES, /* a run that goes on must have it as it was */
+    OPTION_TUNES,  /* users change it on purpose, or the library notes it: a change is said */
+    OPTION_FREE    /* what is read and written where, budgets, how long: no bits follow from it */
+};
+
+enum option_role option_role(const char *name);
+
+/* The value of a row as text, in dst or as it stands there, which is returned: "yes", "12", "0.99",
+ * the string; "none" for one that was not given. */
+const char *option_text(const struct ckpt_option *row, const void *owner, char dst[32]);
+
 /* What was not given takes the preset's value. */
 static inline void option_take(int64_t *value, int64_t preset, int64_t unset)
 {

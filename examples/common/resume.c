@@ -1,6 +1,8 @@
 /* Trainers that go on where another run ended: see resume.h. */
+#include <string.h>
 #include "ckpt_state.h"
-#include "resume.h"
+#include "names.h"
+#include "options.h"
 #include "say.h"
 
 int resume_check(const struct resume_options *o, const char *load)
@@ -12,15 +14,73 @@ int resume_check(const struct resume_options *o, const char *load)
     return 0;
 }
 
+/* ---- what a state was made with -------------------------------------------------------------- */
+
+#define LIBRARY  "ckpt." /* its notes begin so */
+#define CHECKSUM LIBRARY "checksum"
+
+int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner)
+{
+    char text[32];
+
+    for (const struct ckpt_option *row = table; row->name; row++)
+        if (option_role(row->name) != OPTION_FREE &&
+            ckpt_state_note(c, row->name, option_text(row, owner, text)))
+            return say_fail("%s", ckpt_error(c));
+    return 0;
+}
+
+struct asked {
+    const struct resume_options *options;
+    bool unchecked, refused;
+    struct names unknown; /* that only one of the two runs has */
+};
+
+static const char *own_name(const char *name)
+{
+    return strncmp(name, LIBRARY, strlen(LIBRARY)) ? name : name + strlen(LIBRARY);
+}
+
+/* The settings of the optimizer are noted by the library and by the option: one of them is said. */
+static bool may_change(void *user, const char *name, const char *was, const char *is)
+{
+    struct asked *a = user;
+    enum option_role role = option_role(own_name(name));
+
+    if (!strcmp(name, CHECKSUM)) {
+        a->unchecked = true;
+        return true;
+    }
+    if (!was || !is) {
+        names_add(&a->unknown, own_name(name));
+        return true;
+    }
+    if (role == OPTION_SHAPES && !a->options->changed) {
+        a->refused = true;
+        return false;
+    }
+    if (own_name(name) == name || role == OPTION_SHAPES)
+        printf("changed: %s was %s, is %s\n", own_name(name), was, is);
+    return true;
+}
+
 int resume_load(const struct resume_options *o, ckpt *c, int64_t *step)
 {
+    struct asked a = {.options = o};
+    char text[NAMES_TEXT];
+
     *step = 0;
     if (!o->from)
         return 0;
-    if (ckpt_load_state(c, o->from))
-        return say_fail("%s", ckpt_error(c));
+    if (ckpt_load_state_changed(c, o->from, may_change, &a))
+        return say_fail("%s%s", ckpt_error(c),
+                        a.refused ? "; --resume-changed goes on all the same" : "");
     *step = ckpt_updates(c);
-    say_print("resumed: %s, after %lld steps\n", o->from, (long long)*step);
+    if (a.unknown.n)
+        say_print("%s: not known of the run that made it: %s\n", o->from,
+                  names_text(&a.unknown, text));
+    say_print("resumed: %s, after %lld steps%s\n", o->from, (long long)*step,
+              a.unchecked ? ", without checksums" : "");
     fflush(stdout);
     return 0;
 }

@@ -7,6 +7,7 @@
 struct resume_options {
     const char *from, *save; /* files, or NULL */
     int64_t every;           /* steps between two saves; 0: one at the end */
+    bool changed;            /* go on from a state of other options */
 };
 
 /* The rows of an option table; ROW is the program's own macro, field where the struct stands. */
@@ -15,13 +16,21 @@ struct resume_options {
         "go on from the state in this file, with the bits of a run that was never interrupted"),   \
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write all that --resume needs at the end, also when interrupted"),                    \
-        ROW("save-every", INT, field.every, "N", "write it every N steps, too", 1, 1000000000)
+        ROW("save-every", INT, field.every, "N", "write it every N steps, too", 1, 1000000000),    \
+        ROW("resume-changed", FLAG, field.changed, NULL,                                           \
+            "let --resume go on with other options than the state was made with")
 
 /* Before anything is loaded; load is what --load gives.  Returns 0, or -1 after a sentence. */
 int resume_check(const struct resume_options *o, const char *load);
 
-/* Loads the state, if there is one, behind the compile.  *step: how many steps it has.  Returns 0,
- * or -1 after a sentence. */
+/* Notes the options of a table in the states of c, but for those that no bits follow from.  Before
+ * a state is loaded or saved.  Returns 0, or -1 after a sentence. */
+int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner);
+
+/* Loads the state, if there is one, behind the compile.  *step: how many steps it has.  Options
+ * that differ from those it was made with are refused or, where users change them on purpose or
+ * said
+ * --resume-changed, said.  Returns 0, or -1 after a sentence. */
 int resume_load(const struct resume_options *o, ckpt *c, int64_t *step);
 
 /* Whether the state is to be written after so many steps. */

@@ -8,6 +8,7 @@
 #include "../common/log.h"
 #include "../common/outputs.h"
 #include "ckpt_ranks.h"
+#include "ckpt_state.h"
 #include "run.h"
 
 #define LARGE 1000000000 /* so many parameters take a while before the first step */
@@ -47,6 +48,17 @@ static int check_outputs(const struct stdit_options *o)
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
+/* What states say of this run: its options, and how many clips there were to draw from. */
+static int note(const struct stdit_run *r)
+{
+    char rows[32];
+
+    snprintf(rows, sizeof rows, "%lld", (long long)r->data.rows);
+    if (ckpt_state_note(r->context, "clips of the data", rows))
+        return say_fail("%s", ckpt_error(r->context));
+    return stdit_options_note(&r->options, r->context);
+}
+
 static int train(struct stdit_run *r)
 {
     bool says = r->trainable >= LARGE && !r->options.library.plan_only;
@@ -63,7 +75,7 @@ static int train(struct stdit_run *r)
     fflush(stdout);
     if (r->options.library.plan_only)
         return 0;
-    if (resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
+    if (note(r) || resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
         return -1;
     return stdit_train(r);
 }

@@ -236,3 +236,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
     option_take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
     return check_files(o, out);
 }
+
+int stdit_options_note(const struct stdit_options *o, ckpt *c)
+{
+    return resume_note(c, table, o);
+}

@@ -73,6 +73,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv);
 struct training_files stdit_files(const struct stdit_options *o);
 /* Where nothing else is said, frames go here. */
 #define STDIT_OUT "stdit-out"
+/* Notes the options of stdit-train in the states of c.  Returns 0, or -1 after a sentence. */
+int stdit_options_note(const struct stdit_options *o, ckpt *c);
 /* That of stdit-sample. */
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 

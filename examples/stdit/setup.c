@@ -1,14 +1,15 @@
 /* The model of a run, its weights, its end. */
 #include <string.h>
+#include "../common/names.h"
 #include "run.h"
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
 #define NULL_CAPTION "y_embedder.y_embedding"
 
-struct names {
-    const char *path;
-    int missing;
+struct load {
+    struct names missing, unexpected;
+    int64_t needed;    /* of those that are missing */
     bool older;        /* keys of STDiT 1 or 2 were seen */
     bool null_caption; /* something sees it */
 };
@@ -23,35 +24,40 @@ static bool sees_null_caption(const struct stdit_run *r)
 
 /* The rotary frequencies are computed anyway; the null caption is drawn at random where a file has
  * none, which is as good as any where nothing sees it. */
-static bool may_be_missing(const struct names *n, const char *name)
+static bool may_be_missing(const struct load *l, const char *name)
 {
-    return !strcmp(name, "rope.freqs") || (!n->null_caption && !strcmp(name, NULL_CAPTION));
+    return !strcmp(name, "rope.freqs") || (!l->null_caption && !strcmp(name, NULL_CAPTION));
 }
 
 static void report_name(void *user, const char *what, const char *name)
 {
-    struct names *n = user;
+    struct load *l = user;
+    bool missing = *what == 'm';
 
-    if (*what == 'm' && stdit_vae_owns(name))
+    if (missing && stdit_vae_owns(name))
         return;
-    say_note("%s: %s: %s", n->path, what, name);
-    if (!strcmp(what, "missing") && !may_be_missing(n, name))
-        n->missing++;
-    n->older |= strstr(name, "attn_temp") != NULL;
+    names_add(missing ? &l->missing : &l->unexpected, name);
+    l->needed += missing && !may_be_missing(l, name);
+    l->older |= strstr(name, "attn_temp") != NULL;
 }
 
 int stdit_load(struct stdit_run *r)
 {
-    struct names names = {.path = r->options.load, .null_caption = sees_null_caption(r)};
+    const char *path = r->options.load;
+    struct load l = {.null_caption = sees_null_caption(r)};
+    char count[32];
 
-    if (!r->options.load)
+    if (!path)
         return 0;
-    if (ckpt_load(r->context, r->options.load, report_name, &names, NULL))
+    int rc = ckpt_load(r->context, path, report_name, &l, NULL);
+    names_report(&l.missing, path, "missing");
+    names_report(&l.unexpected, path, "unexpected");
+    if (rc)
         return say_fail("%s", ckpt_error(r->context));
-    if (names.missing && !r->options.partial)
-        return say_fail("%s: %d parameter%s missing%s; --partial starts them afresh", names.path,
-                        names.missing, names.missing > 1 ? "s are" : " is",
-                        names.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
+    if (l.needed && !r->options.partial)
+        return say_fail("%s: %s parameter%s missing%s; --partial starts them afresh", path,
+                        say_count(count, l.needed), l.needed > 1 ? "s are" : " is",
+                        l.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
     if (stdit_set_rope(&r->model, r->context))
         return say_fail("%s", ckpt_error(r->context));
     return 0;

@@ -4,6 +4,7 @@
  */
 #include "../common/log.h"
 #include "ckpt_ranks.h"
+#include "ckpt_state.h"
 #include "run.h"
 
 static int create_model(struct vae_run *r)
@@ -74,6 +75,17 @@ static void print_plans(const struct vae_run *r)
     fflush(stdout);
 }
 
+/* What states say of this run: its options, and how many clips there were to draw from. */
+static int note(const struct vae_run *r)
+{
+    char rows[32];
+
+    snprintf(rows, sizeof rows, "%lld", (long long)r->data.rows);
+    if (ckpt_state_note(r->context, "clips of the data", rows))
+        return say_fail("%s", ckpt_error(r->context));
+    return vae_options_note(&r->options, r->context);
+}
+
 static int train(struct vae_run *r)
 {
     if (vae_compile(r))
@@ -81,7 +93,7 @@ static int train(struct vae_run *r)
     print_plans(r);
     if (r->options.library.plan_only)
         return 0;
-    if (resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
+    if (note(r) || resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
         return -1;
     return vae_train(r);
 }

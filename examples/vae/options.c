@@ -277,3 +277,8 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     o->config.trained = trained(o->stage);
     return 0;
 }
+
+int vae_options_note(const struct vae_options *o, ckpt *c)
+{
+    return resume_note(c, vae_model_table, &o->model) || resume_note(c, table, o) ? -1 : 0;
+}

@@ -46,4 +46,7 @@ struct training_files vae_files(const struct vae_options *o);
 /* Returns 0 to go on, 1 when all is done (--help) and -1 when a sentence was printed. */
 int vae_options_parse(struct vae_options *o, int argc, char **argv);
 
+/* Notes the options in the states of c.  Returns 0, or -1 after a sentence. */
+int vae_options_note(const struct vae_options *o, ckpt *c);
+
 #endif

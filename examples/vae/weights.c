@@ -1,5 +1,6 @@
 /* Loading weights, of Open-Sora's files and of those its 2-D part comes from. */
 #include <string.h>
+#include "../common/names.h"
 #include "../common/say.h"
 #include "ckpt_file.h"
 #include "model_options.h"
@@ -8,13 +9,10 @@
 #define TEMPORAL "temporal_vae."
 #define CODEBOOK "quantizer."
 
-struct names {
-    const char *path;
+struct load {
     int missing[3]; /* of the spatial and the temporal part, and of a codebook */
-    int unexpected;
+    struct names missing_names, unexpected;
 };
-
-enum { SHOWN = 8 }; /* names of each kind; more are counted */
 
 static int part_of(const char *name)
 {
@@ -25,14 +23,14 @@ static int part_of(const char *name)
 
 static void report(void *user, const char *what, const char *name)
 {
-    struct names *n = user;
+    struct load *l = user;
     bool missing = *what == 'm';
-    int *count = missing ? &n->missing[part_of(name)] : &n->unexpected;
 
     if (missing && (!strcmp(name, "scale") || !strcmp(name, "shift")))
         return; /* those of v1.2 are known */
-    if (++*count <= SHOWN)
-        say_note("%s: %s: %s", n->path, what, name);
+    names_add(missing ? &l->missing_names : &l->unexpected, name);
+    if (missing)
+        l->missing[part_of(name)]++;
 }
 
 /* What older files call the layers of an attention. */
@@ -75,16 +73,17 @@ static bool other_name(void *user, const char *name, int i, char *other, size_t 
 
 int vae_load(ckpt *c, const char *path, bool partial)
 {
-    struct names n = {.path = path};
+    struct load l = {0};
+    int rc = ckpt_load_named(c, path, other_name, report, &l, NULL);
 
-    if (ckpt_load_named(c, path, other_name, report, &n, NULL))
+    names_report(&l.missing_names, path, "missing");
+    names_report(&l.unexpected, path, "unexpected");
+    if (rc)
         return say_fail("%s", ckpt_error(c));
-    int missing = n.missing[0] + n.missing[1] + n.missing[2];
-    if (missing > SHOWN || n.unexpected > SHOWN)
-        say_note("%s: %d names missing, %d unexpected in all", path, missing, n.unexpected);
+    int missing = l.missing[0] + l.missing[1] + l.missing[2];
     if (missing && !partial)
         return say_fail("%s: %d parameters are missing (%d of the 2-D part, %d of the temporal "
                         "one, %d of a codebook); --partial starts them afresh",
-                        path, missing, n.missing[0], n.missing[1], n.missing[2]);
+                        path, missing, l.missing[0], l.missing[1], l.missing[2]);
     return 0;
 }

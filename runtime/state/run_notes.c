@@ -22,11 +22,11 @@ int ckpt_state_note(ckpt *c, const char *name, const char *text)
 
 int state_list_notes(const ckpt *c, struct note_list *l)
 {
-    int rc = context_list_notes(c, l);
+    int rc = 0;
 
     for (int32_t i = 0; i < c->notes.n && !rc; i++)
         rc = note_set(l, c->notes.data[i].name, c->notes.data[i].text);
-    return rc;
+    return rc ? rc : context_list_notes(c, l);
 }
 
 char *state_note_key(const char *name)

@@ -14,7 +14,7 @@ struct differences {
     int refused;
 };
 
-/* The notes of this run: what the library says of its programs, and its own.  Returns 0 or
+/* The notes of this run: its own, then what the library says of its programs.  Returns 0 or
  * CKPT_ENOMEM; free the list in any case. */
 int state_list_notes(const ckpt *c, struct note_list *l);
 

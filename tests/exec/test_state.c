@@ -399,8 +399,11 @@ static void test_damaged(void **state)
         {"value/frozen", "value/frozem", CKPT_ENAME, "lacks 'value/frozen'"},
     };
     struct small r = small_make(CKPT_F32, WIDTH, 1, true);
+    static char bytes[1 << 20];
+    save_first(&r);
+    size_t n = read_bytes(bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        save_first(&r);
+        write_bytes(bytes, n);
         tamper(cases[i].from, cases[i].to);
         refuse(r, path, cases[i].code, WORDS(path, cases[i].word));
     }

@@ -47,8 +47,15 @@ refuses 1 "plan" "$train" $small --video "$clip" --plan-in "$work/plan"
 on_clip --load "$work/free" --steps 1 --lr 0 --save "$work/again" || fail "load: $(cat "$work/err")"
 cmp -s "$work/free" "$work/again" || fail "weights that were loaded and saved differ"
 refuses 1 "are missing" "$train" $small --video "$clip" --load "$features"
-grep -q "unexpected: z" "$work/err" || fail "unexpected names are not reported"
-grep -q "missing: t_block.1.weight" "$work/err" || fail "missing names are not reported"
+grep -q "unexpected: .*, .*, .* and [0-9]* more$" "$work/err" || fail "unexpected names are not reported"
+grep -q "missing: .*, .*, .* and [0-9]* more$" "$work/err" || fail "missing names are not reported"
+[ "$(wc -l <"$work/err")" = 3 ] || fail "not a sentence for each kind of names: $(cat "$work/err")"
+# a header of 94 bytes, with a name that would clear the terminal
+printf '\136\0\0\0\0\0\0\0{"\\u001b[2Jx":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}%31s' '' >"$work/odd"
+refuses 1 "are missing" "$train" $small --video "$clip" --load "$work/odd"
+grep -q 'unexpected: \\x1b\[2Jx$' "$work/err" || fail "a name is not escaped: $(cat "$work/err")"
+printf 'PK\3\4\0\0\10\10\0\0\0\0' >"$work/model.pt"
+refuses 1 "python3 -c" "$train" $small --video "$clip" --load "$work/model.pt"
 on_clip --load "$features" --partial || fail "--partial: $(cat "$work/err")"
 
 # Captions that are dropped see the null caption: without one in the file they would see noise.
@@ -130,6 +137,20 @@ losses "$work/one.log" | grep -q "^$((steps + 1)) " || fail "an interrupted run 
 
 refuses 1 "--seed 42" "$train" $small --video "$clip" --seed 7 --resume "$work/state"
 refuses 1 "trained on 2 samples" "$train" $small --video "$clip" --batch 1 --resume "$work/state"
+refuses 1 "made with mask-stage adapt, this run has 1" "$train" $small --video "$clip" --clips 3 \
+    --mask-stage 1 --resume "$work/state"
+grep -q "; --resume-changed goes on" "$work/err" || fail "a refusal without the way on"
+refuses 1 "exact-timestep no, this run has yes" "$train" $small --video "$clip" --clips 3 \
+    --mask-stage adapt --exact-timestep --resume "$work/state"
+on_clip --clips 3 --mask-stage 1 --steps 6 --resume "$work/state" --resume-changed --lr 0.5 ||
+    fail "--resume-changed: $(cat "$work/err")"
+for what in "lr was 0.002, is 0.5" "mask-stage was adapt, is 1"; do
+    grep -q "^changed: $what$" "$work/out" || fail "'$what' is not said"
+done
+cp "$work/state" "$work/damaged"
+printf '\377' | dd of="$work/damaged" bs=1 seek=$(($(wc -c <"$work/damaged") - 1)) conv=notrunc 2>/dev/null
+refuses 1 "damaged: tensor '.*' does not match its checksum" "$train" $small --video "$clip" --clips 3 \
+    --mask-stage adapt --resume "$work/damaged"
 refuses 1 "not a state of training" "$train" $small --video "$clip" --resume "$work/free"
 refuses 1 "nothing-here" "$train" $small --video "$clip" --resume "$work/nothing-here"
 refuses 1 "/nonexistent" "$train" $small --video "$clip" --save-state /nonexistent/state

@@ -391,9 +391,74 @@ static void test_trained_values_return(void **state)
     unlink(path);
 }
 
+/* Names that all begin as DistributedDataParallel makes them; a single other one takes that back.
+ */
+static void test_module_prefix(void **state)
+{
+    struct model m = open_model(1);
+    float all[N_ALL];
+    char report[200] = "";
+    int unmatched;
+
+    (void)state;
+    write_file((struct tensor_to_write[]){{"module.bias", CKPT_F32, 1, {OUT}},
+                                          {"module.table", CKPT_F32, 1, {OUT}},
+                                          {"module.weight", CKPT_F32, 2, {OUT, IN}},
+                                          {0}});
+    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_string_equal(report, "");
+    get_all(&m, CKPT_VALUE, all);
+    assert_memory_equal(all, data, N_WEIGHT * sizeof(float));
+    write_file((struct tensor_to_write[]){{"module.bias", CKPT_F32, 1, {OUT}},
+                                          {"module.weight", CKPT_F32, 2, {OUT, IN}},
+                                          {"table", CKPT_F32, 1, {OUT}},
+                                          {0}});
+    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(unmatched, 4);
+    assert_non_null(strstr(report, "missing bias; "));
+    assert_non_null(strstr(report, "unexpected module.bias; "));
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+/* A damaged value is seen while others are set: the context goes on when all are loaded again, not
+ * when some are. */
+static void test_damaged(void **state)
+{
+    struct model m = open_model(1);
+    float all[N_ALL], now[N_ALL];
+
+    (void)state;
+    get_all(&m, CKPT_VALUE, all);
+    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), 0);
+    FILE *f = fopen(path, "r+b");
+    fseek(f, -1, SEEK_END);
+    fputc(1, f);
+    fclose(f);
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_non_null(strstr(ckpt_error(m.c), "tensor 'weight' does not match its checksum"));
+    assert_int_equal(ckpt_param_get(m.c, m.bias, CKPT_VALUE, now, OUT), CKPT_EIO);
+    assert_non_null(strstr(ckpt_error(m.c), "a load ended midway"));
+    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), CKPT_EIO);
+    write_file((struct tensor_to_write[]){{"bias", CKPT_F32, 1, {OUT}}, {0}});
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_param_get(m.c, m.bias, CKPT_VALUE, now, OUT), CKPT_EIO);
+    write_file((struct tensor_to_write[]){{"bias", CKPT_F32, 1, {OUT}},
+                                          {"table", CKPT_F32, 1, {OUT}},
+                                          {"weight", CKPT_F32, 2, {OUT, IN}},
+                                          {0}});
+    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    get_all(&m, CKPT_VALUE, now);
+    assert_memory_equal(now, data, N_WEIGHT * sizeof(float));
+    ckpt_close(m.c);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_module_prefix),
+        cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_before_training),
         cmocka_unit_test(test_wrong_shape),
         cmocka_unit_test(test_wrong_dtype),
