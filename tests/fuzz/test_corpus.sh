@@ -2,7 +2,7 @@
 # The fuzz targets on their committed corpora: every file a fuzzer begins with, and every finding.
 srcdir=${srcdir:-.}
 failed=0
-for name in csv graph hello machine options plan; do
+for name in csv graph hello index machine options plan safetensors state; do
     if ./tests/fuzz/fuzz_$name "$srcdir/tests/fuzz/corpus/$name"; then
         echo "fuzz_$name: ok"
     else
