@@ -14,7 +14,7 @@
  *     calls do nothing, and ckpt_compile() returns it.
  *   - The library never aborts, and prints only where a FILE is given.
  *   - Shapes are row-major, sizes in elements unless the name says bytes.
- *   - A handle may be used by one thread at a time.
+ *   - A handle may be used by one thread at a time.  NULL where nothing allows it is CKPT_EINVAL.
  */
 #ifndef CKPT_H
 #define CKPT_H
@@ -117,9 +117,10 @@ CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv
 /* ---- context ------------------------------------------------------------------------------- */
 
 /*
- * Opens the device and reserves (does not take) the budget.  opt may be NULL: defaults.
- * On the CPU device this sets OpenBLAS to one thread per call; libckpt's own threads divide the
- * work.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM or CKPT_EDEVICE, the sentence in ckpt_error(NULL).
+ * Opens the device and reserves (does not take) the budget; opt NULL: defaults.  A CPU device also
+ * loads OpenBLAS, with OPENBLAS_NUM_THREADS=1 in the environment meanwhile, and takes 128 MiB of
+ * address space per thread for its products, one thread each.  Returns 0, CKPT_EINVAL, CKPT_ENOMEM
+ * or CKPT_EDEVICE, the sentence in ckpt_error(NULL).
  */
 CKPT_API int ckpt_open(ckpt **c, const struct ckpt_options *opt);
 /* Frees the context, its parameters and every program compiled in it.  NULL is allowed. */
@@ -128,8 +129,7 @@ CKPT_API void ckpt_close(ckpt *c);
 /* ---- tensors and parameters ---------------------------------------------------------------- */
 
 enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32 };
-/* Bytes of one element. */
-CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype);
+CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype); /* bytes of one element */
 
 #define CKPT_MAX_DIMS  8
 #define CKPT_MAX_PARTS 64 /* of one split or concat */

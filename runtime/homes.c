@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "crew.h"
+#include "device/team.h"
 #include "exec/program.h"
 #include "homes.h"
 #include "ranks.h"
@@ -65,15 +66,17 @@ static int open_threads(ckpt *c, const char *option)
 }
 
 struct binding {
+    bool bind;
     int node, ranks;
 };
 
-static int bind_to_node(const struct ckpt_kernel_args *a)
+/* The first command of QUEUE_HOST: where it runs, and the threads that help it. */
+static int prepare_host(const struct ckpt_kernel_args *a)
 {
     const struct binding *b = a->attr;
-    if (host_adamw_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
+    if (b->bind && host_adamw_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
         host_adamw_bind(-1, b->ranks, NULL);
-    return 0;
+    return team_start();
 }
 
 /* Segments that were recorded when no thread could wait for an event have events in them, of which
@@ -89,16 +92,20 @@ static int record_again(ckpt *c)
 int homes_open_steps(ckpt *c)
 {
     struct device *d = c->device;
-    struct binding b = {d->ops->numa_node ? d->ops->numa_node(d) : -1, ranks_beside(c)};
+    struct binding b = {.bind = d->ops->numa_node != NULL, .ranks = ranks_beside(c)};
     if (c->host_steps)
         return 0;
     int rc = open_threads(c, "--host");
     if (rc)
         return context_fail(c, rc, "%s", error_get());
-    c->host_steps = true;
-    if (d->ops->numa_node)
-        d->ops->compute(d, QUEUE_HOST, bind_to_node, &(struct ckpt_kernel_args){.attr = &b}, NULL);
+    b.node = b.bind ? d->ops->numa_node(d) : -1;
+    d->ops->compute(d, QUEUE_HOST, prepare_host, &(struct ckpt_kernel_args){.attr = &b, .op = -1},
+                    NULL);
     rc = d->ops->sync(d);
+    if (rc == CKPT_ENOMEM) /* nothing of a step was under way: nothing is lost */
+        return context_fail(c, rc, "cannot start the threads of updates on the host: lower "
+                                   "--threads, or raise the limits of processes and memory");
+    c->host_steps = rc == 0;
     return rc ? context_fail_device(c, NULL, rc) : record_again(c);
 }
 

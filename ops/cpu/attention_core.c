@@ -3,9 +3,9 @@
  * Going backward the probabilities are computed again from the stored lse, so only one row of
  * statistics per query is kept between the passes.
  */
-#include <cblas.h>
 #include "cpu.h"
 #include "attention_core.h"
+#include "blas.h"
 #include "vmath.h"
 
 enum { QUERY_TILE = 128, KEY_TILE = 128 };
@@ -127,12 +127,14 @@ static float score_scale(const struct attention_job *job, const struct attention
     return h->n_keys == 1 ? 0.f : job->scale;
 }
 
+enum side { AS_IS, TRANSPOSED };
+
 /* c [m, n] = alpha a b + beta c, where a and b may be stored transposed. */
-static void product(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, int64_t m, int64_t n,
-                    int64_t k, float alpha, struct tile a, struct tile b, float beta, struct tile c)
+static void product(enum side ta, enum side tb, int64_t m, int64_t n, int64_t k, float alpha,
+                    struct tile a, struct tile b, float beta, struct tile c)
 {
-    cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, alpha, a.data,
-                (blasint)a.ld, b.data, (blasint)b.ld, beta, c.data, (blasint)c.ld);
+    blas_sgemm(m, n, k, alpha, (struct blas_matrix){a.data, a.ld, ta == TRANSPOSED},
+               (struct blas_matrix){b.data, b.ld, tb == TRANSPOSED}, beta, c.data, c.ld);
 }
 
 /* ---- forward ------------------------------------------------------------------------------- */
@@ -224,11 +226,11 @@ static void forward_tile(const struct attention_job *job, const struct layout *l
         int64_t m = min_i64(l->keys, h->n_keys - j);
         struct tile k = load_rows(&h->k, j, m, width, k_rows);
         struct tile v = load_rows(&h->v, j, m, width, v_rows);
-        product(CblasNoTrans, CblasTrans, n, m, width, score_scale(job, h), q, k, 0, s);
+        product(AS_IS, TRANSPOSED, n, m, width, score_scale(job, h), q, k, 0, s);
         softmax_tile(s, n, m, r);
         if (j)
             scale_rows(o, n, width, r.factor);
-        product(CblasNoTrans, CblasNoTrans, n, width, m, 1, s, v, j ? 1 : 0, o);
+        product(AS_IS, AS_IS, n, width, m, 1, s, v, j ? 1 : 0, o);
     }
     if (h->n_keys) {
         finish_statistics(r, n, h->lse + first);
@@ -341,12 +343,12 @@ static void backward_keys(const struct backward *b, int64_t first)
         struct tile q = load_rows(&h->q, i, n, width, b->q_rows);
         struct tile d_o = load_rows(&h->d_o, i, n, width, b->o_rows);
         struct tile dq = {b->dq.data + i * b->dq.ld, b->dq.ld};
-        product(CblasNoTrans, CblasTrans, n, m, width, scale, q, k, 0, b->s);
-        product(CblasNoTrans, CblasTrans, n, m, width, 1, d_o, v, 0, b->ds);
+        product(AS_IS, TRANSPOSED, n, m, width, scale, q, k, 0, b->s);
+        product(AS_IS, TRANSPOSED, n, m, width, 1, d_o, v, 0, b->ds);
         softmax_backward(b->s, b->ds, n, m, h->lse + i, b->delta + i);
-        product(CblasTrans, CblasNoTrans, m, width, n, 1, b->s, d_o, i ? 1 : 0, dv);
-        product(CblasTrans, CblasNoTrans, m, width, n, scale, b->ds, q, i ? 1 : 0, dk);
-        product(CblasNoTrans, CblasNoTrans, n, width, m, scale, b->ds, k, first ? 1 : 0, dq);
+        product(TRANSPOSED, AS_IS, m, width, n, 1, b->s, d_o, i ? 1 : 0, dv);
+        product(TRANSPOSED, AS_IS, m, width, n, scale, b->ds, q, i ? 1 : 0, dk);
+        product(AS_IS, AS_IS, n, width, m, scale, b->ds, k, first ? 1 : 0, dq);
     }
     store_rows(&h->dk, first, m, width, dk);
     store_rows(&h->dv, first, m, width, dv);

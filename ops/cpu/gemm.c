@@ -6,7 +6,7 @@
  * walks its tiles in order, so neither the scratch nor the order of any sum depends on the number
  * of threads.
  */
-#include <cblas.h>
+#include "blas.h"
 #include "cpu.h"
 #include "gemm.h"
 
@@ -155,10 +155,10 @@ static void run_tile(const struct gemm *g, const struct layout *l, int64_t tile,
         int64_t n_k = min_i64(l->inner, g->inner - k);
         struct block a = block_at(&g->a, g->rows, g->inner, row, k, n_rows, n_k, a_scratch);
         struct block b = block_at(&g->b, g->inner, g->cols, k, col, n_k, n_cols, b_scratch);
-        cblas_sgemm(CblasRowMajor, g->a.transposed ? CblasTrans : CblasNoTrans,
-                    g->b.transposed ? CblasTrans : CblasNoTrans, (blasint)n_rows, (blasint)n_cols,
-                    (blasint)n_k, 1.f, a.data, (blasint)a.ld, b.data, (blasint)b.ld,
-                    k || filled ? 1.f : 0.f, c, (blasint)ldc);
+        blas_sgemm(n_rows, n_cols, n_k, 1.f,
+                   (struct blas_matrix){a.data, a.ld, g->a.transposed},
+                   (struct blas_matrix){b.data, b.ld, g->b.transposed}, k || filled ? 1.f : 0.f, c,
+                   ldc);
     }
     for (int64_t i = 0; !direct && i < n_rows; i++)
         cpu_store((uint16_t *)g->c + (row + i) * g->cols + col, c + i * ldc, g->c_dtype, n_cols);

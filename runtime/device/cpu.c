@@ -7,14 +7,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cblas.h>
 #include "device/host_queue.h"
+#include "device/team.h"
+#include "ops/cpu/blas.h"
 
 struct cpu_device {
     struct device device;
     char *base;
     int64_t reserved; /* bytes of address space */
     int64_t mapped;   /* of them readable and writable, in whole pages */
+    int products;     /* threads that OpenBLAS has buffers for on our behalf */
     struct host_shared shared;
     struct host_queue queues[QUEUE_COUNT];
     int64_t marks[DEVICE_FLIGHTS][QUEUE_COUNT]; /* tails of the queues */
@@ -154,6 +156,7 @@ static void release(void *user)
     if (c->base)
         munmap(c->base, (size_t)c->reserved);
     host_shared_close(&c->shared);
+    blas_close(c->products);
     free(c);
 }
 
@@ -208,6 +211,43 @@ static int reserve(struct cpu_device *c, int64_t budget)
     return 0;
 }
 
+static int open_products(struct cpu_device *c, int threads)
+{
+    int rc = blas_open(threads);
+    if (!rc)
+        c->products = threads;
+    return rc;
+}
+
+static int start_queues(struct cpu_device *c, int threads)
+{
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        bool computes = q == QUEUE_COMPUTE || q == QUEUE_HOST;
+        int rc = host_queue_start(&c->queues[q], &c->shared, (enum queue)q, computes ? threads : 1);
+        if (rc)
+            return error_set(rc, "cannot start the threads of the CPU device: %s", strerror(errno));
+    }
+    return 0;
+}
+
+static int start_team(const struct ckpt_kernel_args *a)
+{
+    (void)a;
+    return team_start();
+}
+
+/* Those of QUEUE_HOST are started when it gets something to do. */
+static int start_kernel_threads(struct cpu_device *c, int threads)
+{
+    cpu_compute(&c->device, QUEUE_COMPUTE, start_team, &(struct ckpt_kernel_args){.op = -1}, NULL);
+    int rc = cpu_sync(&c->device);
+    return rc ? error_set(rc,
+                          "cannot start %d threads for kernels: lower --threads, or raise the "
+                          "limits of processes and memory (ulimit -u, -v)",
+                          threads)
+              : 0;
+}
+
 int device_open_cpu(struct device **d, int64_t budget, int64_t threads)
 {
     struct cpu_device *c = calloc(1, sizeof *c);
@@ -219,15 +259,13 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads)
     c->shared.unused = release;
     c->shared.user = c;
     host_shared_open(&c->shared);
-    /* Our threads divide the work; BLAS threads under them would fight for the same cores. */
-    openblas_set_num_threads(1);
-    int rc = reserve(c, budget);
-    for (int q = 0; q < QUEUE_COUNT && !rc; q++) {
-        rc = host_queue_start(&c->queues[q], &c->shared, (enum queue)q,
-                              q == QUEUE_COMPUTE || q == QUEUE_HOST ? (int)threads : 1);
-        if (rc)
-            error_set(rc, "cannot start the threads of the CPU device: %s", strerror(errno));
-    }
+    int n = team_count((int)threads), rc = reserve(c, budget);
+    if (!rc)
+        rc = open_products(c, n);
+    if (!rc)
+        rc = start_queues(c, n);
+    if (!rc)
+        rc = start_kernel_threads(c, n);
     if (rc) {
         cpu_close(&c->device);
         return rc;

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include "device/host_queue.h"
+#include "device/team.h"
 
 /* ---- what queues share ----------------------------------------------------------------------- */
 
@@ -122,15 +120,6 @@ void host_shared_await(struct host_shared *s, int32_t event, int64_t target)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static void set_kernel_threads(int threads)
-{
-#ifdef _OPENMP
-    omp_set_num_threads(threads > 0 ? threads : omp_get_num_procs());
-#else
-    (void)threads;
-#endif
-}
-
 static int compute(const struct command *c)
 {
     double before = c->seconds ? clock_seconds() : 0;
@@ -223,7 +212,7 @@ static void execute(struct host_queue *q, const struct command *c)
 static void *queue_main(void *arg)
 {
     struct host_queue *q = arg;
-    set_kernel_threads(q->threads);
+    team_size(q->threads);
     pthread_mutex_lock(&q->lock);
     for (;;) {
         q->sleeping = true;

@@ -1,0 +1,148 @@
+/*
+ * OpenBLAS as this library wants it: one thread a call, and nothing allocated while a step runs.
+ *
+ * It is loaded when the first CPU device opens, not linked.  Linked, it starts a thread per core
+ * before main(), each of which maps a buffer; where that fails the thread tries again for ever, and
+ * the process cannot even exit.  With OPENBLAS_NUM_THREADS=1 while it is loaded there are none.
+ *
+ * A product works in a buffer out of a pool that belongs to the process.  OpenBLAS maps a buffer
+ * when none is free and, where it cannot, tries again for ever.  So as many as there are threads
+ * are taken and given back here, after mappings of that size have shown that they can be had.
+ */
+#include <cblas.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base.h"
+#include "blas.h"
+
+/* Bytes of a buffer: 32 << 22 in OpenBLAS since 0.3.4 on x86-64, AArch64 and s390x.  Our mappings
+ * are a little larger, for what the process may need besides. */
+#define BUFFER (INT64_C(128) << 20)
+#define SPARE  (INT64_C(1) << 20)
+
+static struct {
+    pthread_mutex_t lock;
+    void *library;
+    __typeof__(&cblas_sgemm) sgemm;
+    /* Its own names for the pool: part of no header, but exported since GotoBLAS. */
+    void *(*take)(int place);
+    void (*give)(void *buffer);
+    int64_t threads; /* that may be in a product at once */
+    int64_t pool;    /* buffers that were taken at once so far: so many are mapped */
+} blas = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int find_calls(void *library)
+{
+    void (*set_num_threads)(int);
+    *(void **)&blas.sgemm = dlsym(library, "cblas_sgemm");
+    *(void **)&blas.take = dlsym(library, "blas_memory_alloc");
+    *(void **)&blas.give = dlsym(library, "blas_memory_free");
+    *(void **)&set_num_threads = dlsym(library, "openblas_set_num_threads");
+    if (!blas.sgemm || !blas.take || !blas.give || !set_num_threads)
+        return error_set(CKPT_EDEVICE, "%s is not OpenBLAS: it lacks calls of it", OPENBLAS_FILE);
+    /* It may have been there, with as many threads as its owner gave it.  Our threads divide the
+     * work; threads under them would fight for the same cores. */
+    set_num_threads(1);
+    return 0;
+}
+
+static int load(void)
+{
+    static const char name[] = "OPENBLAS_NUM_THREADS";
+    const char *set = getenv(name);
+    char *before = set ? strdup(set) : NULL;
+    if ((set && !before) || setenv(name, "1", 1)) {
+        free(before);
+        return error_set(CKPT_ENOMEM, "no memory to load OpenBLAS");
+    }
+    void *library = dlopen(OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
+    const char *why = library ? "" : dlerror();
+    int rc = library ? find_calls(library)
+                     : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", why);
+    if (before)
+        setenv(name, before, 1); /* of a name that is there: in place of what was allocated */
+    else
+        unsetenv(name);
+    free(before);
+    if (!rc)
+        blas.library = library;
+    else if (library)
+        dlclose(library);
+    return rc;
+}
+
+/* Maps what n buffers need, and lets go of it. */
+static int probe(void **buffers, int64_t n)
+{
+    int64_t had = 0;
+    while (had < n) {
+        void *p = mmap(NULL, BUFFER + SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                       -1, 0);
+        if (p == MAP_FAILED)
+            break;
+        buffers[had++] = p;
+    }
+    int why = errno;
+    for (int64_t i = 0; i < had; i++)
+        munmap(buffers[i], BUFFER + SPARE);
+    if (had == n)
+        return 0;
+    return error_set(CKPT_ENOMEM,
+                     "products of matrices need %s of address space for each thread, and there is "
+                     "no more for %lld of %lld: %s; lower --threads or raise ulimit -v",
+                     human_bytes(BUFFER + SPARE), (long long)(n - had), (long long)n,
+                     strerror(why));
+}
+
+/* Takes n at once, for one that was given back is handed out again. */
+static int fill_pool(int64_t n)
+{
+    void **buffers = calloc((size_t)n, sizeof *buffers);
+    if (!buffers)
+        return error_set(CKPT_ENOMEM, "no memory for the buffers of %lld threads", (long long)n);
+    /* Those of the threads that are there may all be in use. */
+    int rc = probe(buffers, n - (blas.pool - blas.threads));
+    int64_t had = 0;
+    while (!rc && had < n && (buffers[had] = blas.take(0)))
+        had++;
+    for (int64_t i = 0; i < had; i++)
+        blas.give(buffers[i]);
+    free(buffers);
+    blas.pool = max_i64(blas.pool, had);
+    if (!rc && had < n)
+        rc = error_set(CKPT_ENOMEM, "OpenBLAS has room for %lld threads: lower --threads",
+                       (long long)had);
+    return rc;
+}
+
+int blas_open(int threads)
+{
+    pthread_mutex_lock(&blas.lock);
+    int64_t want = blas.threads + threads;
+    int rc = blas.library ? 0 : load();
+    if (!rc && want > blas.pool)
+        rc = fill_pool(want);
+    if (!rc)
+        blas.threads = want;
+    pthread_mutex_unlock(&blas.lock);
+    return rc;
+}
+
+void blas_close(int threads)
+{
+    pthread_mutex_lock(&blas.lock);
+    blas.threads -= threads;
+    pthread_mutex_unlock(&blas.lock);
+}
+
+void blas_sgemm(int64_t m, int64_t n, int64_t k, float alpha, struct blas_matrix a,
+                struct blas_matrix b, float beta, float *c, int64_t ldc)
+{
+    blas.sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
+               b.transposed ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, alpha,
+               a.data, (blasint)a.ld, b.data, (blasint)b.ld, beta, c, (blasint)ldc);
+}
