@@ -168,6 +168,7 @@ static void collect(struct nvme *n, struct lane *l, bool write)
     if (rc == -ETIME || (passing(rc) && is_late(n, l))) {
         give_up(n, l, write);
     } else if (!passing(rc) && (rc || !cqe)) {
+        l->stuck = l->broken; /* asked again, to end what is under way: it cannot be waited for */
         l->broken = true;
         nvme_fail(n, write, &l->pieces[0], strerror(-rc));
     } else if (!rc) {
