@@ -153,7 +153,8 @@ static void take_from(struct tcp_link *t, int rank)
             return;
         }
         peer->received += n;
-        if (message_is_whole(peer))
+        /* One of no bytes is whole before anybody awaits it. */
+        if (message_is_whole(peer) && (peer->prefix & SHOUT || first_part(t, rank, false)))
             finish_message(t, rank);
     }
 }
