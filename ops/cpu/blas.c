@@ -61,8 +61,8 @@ static int load(void)
     }
     void *library = dlopen(OPENBLAS_FILE, RTLD_NOW | RTLD_LOCAL);
     const char *why = library ? "" : dlerror();
-    int rc = library ? find_calls(library)
-                     : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", why);
+    int rc =
+        library ? find_calls(library) : error_set(CKPT_EDEVICE, "cannot load OpenBLAS: %s", why);
     if (before)
         setenv(name, before, 1); /* of a name that is there: in place of what was allocated */
     else
@@ -80,8 +80,8 @@ static int probe(void **buffers, int64_t n)
 {
     int64_t had = 0;
     while (had < n) {
-        void *p = mmap(NULL, BUFFER + SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                       -1, 0);
+        void *p =
+            mmap(NULL, BUFFER + SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p == MAP_FAILED)
             break;
         buffers[had++] = p;

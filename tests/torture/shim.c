@@ -1,0 +1,362 @@
+/*
+ * Loaded before a program (LD_PRELOAD), makes one call of a kind fail: CKPT_TORTURE=pwrite:3 the
+ * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all behind it; of several orders, with
+ * commas between them, the first counts that names the kind.  CKPT_TORTURE_COUNTS=FILE gets how
+ * often each kind was called, CKPT_TORTURE_TRACE=1 shows who made the call that failed.  Calls
+ * count from main() to the end of the process, whoever makes them; what comes before, the loader
+ * and the constructors of libraries, is nobody's to mend. A failing call does nothing, but for
+ * closing: a file that cannot be closed is closed all the same.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define KINDS(X)                                                                                   \
+    X(malloc)                                                                                      \
+    X(calloc) X(realloc) X(memalign) X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen)        \
+        X(scandir) X(mkdir) X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose)     \
+            X(fsync) X(ftruncate) X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen) \
+                X(accept) X(connect) X(send) X(recv) X(poll) X(getaddrinfo) X(uring_init)          \
+                    X(uring_register) X(uring_submit) X(uring_wait)
+
+#define NUMBER(name) KIND_##name,
+#define NAME(name)   #name,
+enum kind { KINDS(NUMBER) KIND_COUNT };
+static const char *const names[] = {KINDS(NAME)};
+
+static atomic_long calls[KIND_COUNT];
+static long from[KIND_COUNT], until[KIND_COUNT]; /* calls that fail; from 0: none, until 0: all */
+static atomic_bool armed;
+/* The call at hand is made by this file, or by the libc for another that has been counted. */
+static __thread bool inside __attribute__((tls_model("initial-exec")));
+
+/* ---- which call fails ------------------------------------------------------------------------ */
+
+static void read_order(const char *order)
+{
+    const char *colon = strchr(order, ':');
+    for (int i = 0; colon && i < KIND_COUNT; i++) {
+        size_t n = strlen(names[i]);
+        if (n != (size_t)(colon - order) || strncmp(names[i], order, n) || from[i])
+            continue;
+        char *end;
+        from[i] = strtol(colon + 1, &end, 10);
+        until[i] = *end == '+' ? 0 : from[i];
+    }
+}
+
+static void read_orders(void)
+{
+    const char *order = getenv("CKPT_TORTURE");
+    while (order && *order) {
+        read_order(order);
+        order = strchr(order, ',');
+        order = order ? order + 1 : NULL;
+    }
+}
+
+static void show_caller(enum kind k, long n)
+{
+    void *frames[24];
+    inside = true;
+    dprintf(2, "torture: %s %ld fails in\n", names[k], n);
+    backtrace_symbols_fd(frames, backtrace(frames, 24), 2);
+    inside = false;
+}
+
+static bool fails(enum kind k)
+{
+    if (!armed || inside)
+        return false;
+    long n = ++calls[k];
+    bool it = from[k] && n >= from[k] && (!until[k] || n <= until[k]);
+    if (it && n == from[k] && getenv("CKPT_TORTURE_TRACE"))
+        show_caller(k, n);
+    return it;
+}
+
+/* For programs that ask how much they called. */
+long torture_calls(const char *kind)
+{
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (!strcmp(names[i], kind))
+            return calls[i];
+    return -1;
+}
+
+static void write_counts(void)
+{
+    const char *path = getenv("CKPT_TORTURE_COUNTS");
+    armed = false;
+    FILE *f = path ? fopen(path, "w") : NULL;
+    for (int i = 0; f && i < KIND_COUNT; i++)
+        fprintf(f, "%s %ld\n", names[i], (long)calls[i]);
+    if (f)
+        fclose(f);
+}
+
+static int (*program)(int, char **, char **);
+
+static int main_of_program(int argc, char **argv, char **env)
+{
+    read_orders();
+    if (getenv("CKPT_TORTURE_TRACE")) { /* it loads a library at its first call */
+        void *frame;
+        backtrace(&frame, 1);
+    }
+    unsetenv("LD_PRELOAD"); /* what the program starts is left alone */
+    atexit(write_counts);
+    armed = true;
+    return program(argc, argv, env);
+}
+
+/* The call that is meant, of the libc or the library behind this one. */
+static void *real(const char *name)
+{
+    bool before = inside;
+    inside = true;
+    void *p = dlsym(RTLD_NEXT, name);
+    inside = before;
+    return p;
+}
+
+typedef int (*main_type)(int, char **, char **);
+int __libc_start_main(main_type entry, int argc, char **argv, main_type init, void (*fini)(void),
+                      void (*rtld_fini)(void), void *stack_end)
+{
+    int (*start)(main_type, int, char **, main_type, void (*)(void), void (*)(void), void *) =
+        real("__libc_start_main");
+    program = entry;
+    return start(main_of_program, argc, argv, init, fini, rtld_fini, stack_end);
+}
+
+/* ---- memory and threads ---------------------------------------------------------------------- */
+/* Under names of the libc's own: dlsym itself wants memory. */
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+
+static void *no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+void *malloc(size_t n)
+{
+    return fails(KIND_malloc) ? no_memory() : __libc_malloc(n);
+}
+
+void *calloc(size_t a, size_t b)
+{
+    return fails(KIND_calloc) ? no_memory() : __libc_calloc(a, b);
+}
+
+void *realloc(void *p, size_t n)
+{
+    return fails(KIND_realloc) ? no_memory() : __libc_realloc(p, n);
+}
+
+void *aligned_alloc(size_t a, size_t n)
+{
+    return fails(KIND_memalign) ? no_memory() : __libc_memalign(a, n);
+}
+
+int posix_memalign(void **p, size_t a, size_t n)
+{
+    if (fails(KIND_memalign))
+        return ENOMEM;
+    *p = __libc_memalign(a, n);
+    return *p ? 0 : ENOMEM;
+}
+
+/* Defines a call that returns `bad` with errno `why` when it is its turn, else what the real one
+ * returns. */
+#define CALL(type, name, kind, bad, why, parameters, arguments)                                    \
+    type name parameters                                                                           \
+    {                                                                                              \
+        static type(*call) parameters;                                                             \
+        if (!call)                                                                                 \
+            call = real(#name);                                                                    \
+        if (fails(KIND_##kind)) {                                                                  \
+            errno = why;                                                                           \
+            return bad;                                                                            \
+        }                                                                                          \
+        return call arguments;                                                                     \
+    }
+
+CALL(void *, mmap, mmap, MAP_FAILED, ENOMEM,
+     (void *at, size_t n, int prot, int flags, int fd, off_t offset),
+     (at, n, prot, flags, fd, offset))
+CALL(int, mprotect, mprotect, -1, ENOMEM, (void *at, size_t n, int prot), (at, n, prot))
+CALL(int, pthread_create, pthread_create, EAGAIN, EAGAIN,
+     (pthread_t * t, const pthread_attr_t *a, void *(*run)(void *), void *arg), (t, a, run, arg))
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
+
+int open(const char *path, int flags, ...)
+{
+    static int (*call)(const char *, int, ...);
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    if (!call)
+        call = real("open");
+    if (fails(KIND_open)) {
+        errno = EMFILE;
+        return -1;
+    }
+    return call(path, flags, mode);
+}
+
+CALL(FILE *, fopen, fopen, NULL, EMFILE, (const char *path, const char *mode), (path, mode))
+CALL(int, mkdir, mkdir, -1, ENOSPC, (const char *path, mode_t mode), (path, mode))
+CALL(ssize_t, pread, pread, -1, EIO, (int fd, void *p, size_t n, off_t at), (fd, p, n, at))
+CALL(ssize_t, pwrite, pwrite, -1, ENOSPC, (int fd, const void *p, size_t n, off_t at),
+     (fd, p, n, at))
+CALL(int, fsync, fsync, -1, EIO, (int fd), (fd))
+CALL(int, ftruncate, ftruncate, -1, ENOSPC, (int fd, off_t n), (fd, n))
+CALL(int, fallocate, fallocate, -1, ENOSPC, (int fd, int mode, off_t at, off_t n),
+     (fd, mode, at, n))
+CALL(int, rename, rename, -1, EXDEV, (const char *a, const char *b), (a, b))
+
+struct dirent;
+CALL(int, scandir, scandir, -1, ENOMEM,
+     (const char *path, struct dirent ***list, int (*choose)(const struct dirent *),
+      int (*order)(const struct dirent **, const struct dirent **)),
+     (path, list, choose, order))
+
+static bool spoken(int fd)
+{
+    return fd == 1 || fd == 2;
+}
+
+ssize_t write(int fd, const void *p, size_t n)
+{
+    static ssize_t (*call)(int, const void *, size_t);
+    if (!call)
+        call = real("write");
+    if (!spoken(fd) && fails(KIND_write)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return call(fd, p, n);
+}
+
+static bool spoken_to(FILE *f)
+{
+    return !f || f == stdout || f == stderr;
+}
+
+/* As the libc leaves a stream that failed; ferror() looks there. */
+static void mark(FILE *f, int why)
+{
+    f->_flags |= 0x20; /* _IO_ERR_SEEN */
+    errno = why;
+}
+
+size_t fread(void *p, size_t size, size_t n, FILE *f)
+{
+    static size_t (*call)(void *, size_t, size_t, FILE *);
+    if (!call)
+        call = real("fread");
+    if (fails(KIND_fread)) {
+        mark(f, EIO);
+        return 0;
+    }
+    return call(p, size, n, f);
+}
+
+size_t fwrite(const void *p, size_t size, size_t n, FILE *f)
+{
+    static size_t (*call)(const void *, size_t, size_t, FILE *);
+    if (!call)
+        call = real("fwrite");
+    if (!spoken_to(f) && fails(KIND_fwrite)) {
+        mark(f, ENOSPC);
+        return 0;
+    }
+    return call(p, size, n, f);
+}
+
+int fflush(FILE *f)
+{
+    static int (*call)(FILE *);
+    if (!call)
+        call = real("fflush");
+    if (!spoken_to(f) && fails(KIND_fflush)) {
+        mark(f, ENOSPC);
+        return EOF;
+    }
+    return call(f);
+}
+
+int fclose(FILE *f)
+{
+    static int (*call)(FILE *);
+    if (!call)
+        call = real("fclose");
+    bool bad = !spoken_to(f) && fails(KIND_fclose);
+    int rc = call(f);
+    if (bad)
+        errno = ENOSPC;
+    return bad ? EOF : rc;
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+CALL(int, socket, socket, -1, EMFILE, (int domain, int type, int protocol),
+     (domain, type, protocol))
+CALL(int, setsockopt, setsockopt, -1, ENOBUFS,
+     (int fd, int level, int name, const void *value, socklen_t n), (fd, level, name, value, n))
+CALL(int, bind, bind, -1, EADDRINUSE, (int fd, const struct sockaddr *at, socklen_t n), (fd, at, n))
+CALL(int, listen, listen, -1, EADDRINUSE, (int fd, int n), (fd, n))
+CALL(int, accept, accept, -1, EMFILE, (int fd, struct sockaddr *at, socklen_t *n), (fd, at, n))
+CALL(int, accept4, accept, -1, EMFILE, (int fd, struct sockaddr *at, socklen_t *n, int flags),
+     (fd, at, n, flags))
+CALL(int, connect, connect, -1, ECONNREFUSED, (int fd, const struct sockaddr *at, socklen_t n),
+     (fd, at, n))
+CALL(ssize_t, send, send, -1, ECONNRESET, (int fd, const void *p, size_t n, int flags),
+     (fd, p, n, flags))
+CALL(ssize_t, recv, recv, -1, ECONNRESET, (int fd, void *p, size_t n, int flags), (fd, p, n, flags))
+CALL(int, poll, poll, -1, ENOMEM, (struct pollfd * fds, nfds_t n, int timeout), (fds, n, timeout))
+CALL(int, ppoll, poll, -1, ENOMEM,
+     (struct pollfd * fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask),
+     (fds, n, timeout, mask))
+CALL(int, getaddrinfo, getaddrinfo, EAI_MEMORY, ENOMEM,
+     (const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list),
+     (node, service, hints, list))
+
+/* ---- io_uring, as liburing has it ------------------------------------------------------------ */
+
+struct io_uring;
+struct io_uring_cqe;
+struct __kernel_timespec;
+CALL(int, io_uring_queue_init, uring_init, -ENOMEM, ENOMEM,
+     (unsigned n, struct io_uring *ring, unsigned flags), (n, ring, flags))
+CALL(int, io_uring_register_buffers, uring_register, -ENOMEM, ENOMEM,
+     (struct io_uring * ring, const struct iovec *buffers, unsigned n), (ring, buffers, n))
+CALL(int, io_uring_register_files, uring_register, -EMFILE, EMFILE,
+     (struct io_uring * ring, const int *files, unsigned n), (ring, files, n))
+CALL(int, io_uring_submit, uring_submit, -EIO, EIO, (struct io_uring * ring), (ring))
+CALL(int, io_uring_wait_cqes, uring_wait, -EIO, EIO,
+     (struct io_uring * ring, struct io_uring_cqe **cqe, unsigned n, struct __kernel_timespec *t,
+      sigset_t *mask),
+     (ring, cqe, n, t, mask))

@@ -1,0 +1,562 @@
+/*
+ * Every call fails once.  A program runs once to count its calls, with tests/torture/shim.c loaded
+ * before it, and then once for each of them, which fails.  However that ends, it must be
+ *   - with 0, and then all files asked for are those of a run without a fault, or with 1 or 2 and a
+ *     sentence; not by a signal, and not after more than 20 seconds;
+ *   - with the state file that was there before, or the new one, and no other file left behind.
+ *
+ *     torture [--all] [--jobs N] [--scenario NAME] [--kind KIND] [--most N]
+ *
+ * Without --all a few calls of each kind are taken, evenly (--most: so many), and only from the
+ * scenarios that are quick.  Exits 0, 1, or 77 where it cannot run.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DEADLINE = 20, KINDS = 64, LEAVES = 12, PATH = 4096, TEXT = 8192 };
+
+#define OPTIONS " --device cpu --threads 1"
+#define TIERS                                                                                      \
+    OPTIONS                                                                                        \
+        " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M --machine ^/tests/torture/slow.json"
+#define STDIT                                                                                      \
+    "stdit-train --model tiny --hidden 24 --heads 2 --depth 1 --caption-channels 8 "               \
+    "--text-tokens 4 --latent 2x4x4 --sample-steps 0" OPTIONS
+
+#define SOCKETS                                                                                    \
+    "malloc pthread_create open fopen socket setsockopt bind listen accept connect send recv "     \
+    "poll getaddrinfo rename"
+
+/* What runs: `prepare` makes the file "before", and more that does not change; `run` finds it as
+ * "state" and leaves there what it likes.  "@" stands for the folder that prepare ran in, "^" for
+ * that of the sources. */
+static const struct scenario {
+    const char *name;
+    const char *prepare[3];
+    const char *run;
+    const char *also; /* orders for the shim that stand whatever else fails */
+    int rank;         /* of two, which has the fault; -1: one alone */
+    bool slow;        /* only with --all */
+    const char *few;  /* kinds that are taken without --all; NULL: every one */
+} scenarios[] = {
+    {.name = "job",
+     .prepare = {"job 2 256 - state -" OPTIONS " --plan-out plan"},
+     .run = "job 4 256 state state w" OPTIONS " --plan-in @/plan",
+     .rank = -1},
+    {.name = "tiers",
+     .prepare = {"job 1 8192 - state -" TIERS " --plan-out plan"},
+     .run = "job 2 8192 state state w" TIERS " --plan-in @/plan",
+     .rank = -1},
+    {.name = "tiers without io_uring",
+     .prepare = {"job 1 8192 - state -" TIERS " --plan-out plan"},
+     .run = "job 2 8192 state state w" TIERS " --plan-in @/plan",
+     .also = "uring_init:1+",
+     .rank = -1},
+    {.name = "rank 0 of 2",
+     .prepare = {"job 2 256 - state -" OPTIONS},
+     .run = "job 4 128 state state w" OPTIONS " --ranks file:meet --comm-deadline 1",
+     .rank = 0,
+     .few = SOCKETS},
+    {.name = "rank 1 of 2",
+     .prepare = {"job 2 256 - state -" OPTIONS},
+     .run = "job 4 128 state state w" OPTIONS " --ranks file:meet --comm-deadline 1",
+     .rank = 1,
+     .few = SOCKETS},
+    {.name = "stdit-train",
+     .prepare = {STDIT " --steps 2 --save-state state --plan-out plan"},
+     .run = STDIT " --steps 3 --resume state --save-state state --save w --log log --plan-in "
+                  "@/plan",
+     .rank = -1},
+    {.name = "planning",
+     .prepare = {"job 2 256 - state -" OPTIONS},
+     .run = "job 4 256 state state w" OPTIONS " --vram 1200K --plan-out plan",
+     .rank = -1,
+     .slow = true},
+};
+
+static struct {
+    char here[PATH], source[PATH]; /* where the programs are built, and what they are built of */
+    char shim[PATH];
+    bool all;
+    int jobs;
+    long most;
+    const char *scenario, *kind;
+} torture = {.jobs = 2, .most = 2};
+
+/* ---- small things ---------------------------------------------------------------------------- */
+
+static void fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void fatal(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("torture: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    exit(1);
+}
+
+/* A path into dst. */
+static void join(char dst[PATH], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void join(char dst[PATH], const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (vsnprintf(dst, PATH, fmt, ap) >= PATH)
+        fatal("a path is too long: %s", dst);
+    va_end(ap);
+}
+
+/* The whole of a file, with a zero behind it; NULL where there is none. */
+static char *slurp(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *text = NULL;
+    size_t size = 0, got = 0;
+    while (f) {
+        size += 1 << 16;
+        text = realloc(text, size + 1);
+        got += fread(text + got, 1, size - got, f);
+        if (got < size)
+            break;
+    }
+    if (f)
+        fclose(f);
+    if (text)
+        text[got] = 0;
+    *n = got;
+    return text;
+}
+
+static bool same(const char *a, const char *b)
+{
+    size_t n, m;
+    char *x = slurp(a, &n), *y = slurp(b, &m);
+    bool equal = x && y && n == m && !memcmp(x, y, n);
+    free(x);
+    free(y);
+    return equal;
+}
+
+static void copy(const char *from, const char *to)
+{
+    size_t n;
+    char *text = slurp(from, &n);
+    FILE *f = text ? fopen(to, "wb") : NULL;
+    if (!f || fwrite(text, 1, n, f) != n || fclose(f))
+        fatal("cannot copy %s to %s", from, to);
+    free(text);
+}
+
+static int each_file(const char *dir, bool (*visit)(const char *path, const char *name))
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[PATH];
+        join(path, "%s/%s", dir, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            n += visit(path, e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static bool remove_it(const char *path, const char *name)
+{
+    (void)name;
+    return unlink(path) == 0;
+}
+
+/* A folder that a program ran in, and what was said there. */
+static void remove_run(const char *dir)
+{
+    char err[PATH];
+    each_file(dir, remove_it);
+    rmdir(dir);
+    for (int rank = 0; rank < 2; rank++) {
+        join(err, "%s.err%d", dir, rank);
+        unlink(err);
+    }
+}
+
+static bool is_left(const char *path, const char *name)
+{
+    static const char *const own[] = {"state", "w", "log", "plan", "meet"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(name, own[i]))
+            return false;
+    printf("    left behind: %s\n", path);
+    return true;
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+/* The program of a command, as built: behind libtool's script, where there is one. */
+static void find_program(const char *name, char *path)
+{
+    const char *places[] = {"tests/torture/.libs", ".libs", "tests/torture", "."};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        join(path, "%s/%s/%s", torture.here, places[i], name);
+        if (!access(path, X_OK))
+            return;
+    }
+    fatal("%s is not built", name);
+}
+
+struct run {
+    const struct scenario *s;
+    const char *dir, *base; /* where it runs; where what prepare made is */
+    const char *order;      /* what fails, or NULL */
+    const char *counts;     /* file for counts, or NULL */
+    rlim_t space;           /* bytes of address space, or 0 */
+};
+
+/* In the child: takes the command apart and becomes it. */
+static void become(const struct run *r, const char *command, const char *err)
+{
+    char text[TEXT], *argv[80], path[PATH];
+    int argc = 0;
+    size_t n = 0;
+    for (; *command && n + PATH < sizeof text; command++)
+        if (*command == '@' || *command == '^')
+            n += (size_t)sprintf(text + n, "%s", *command == '@' ? r->base : torture.source);
+        else
+            text[n++] = *command;
+    text[n] = 0;
+    for (char *word = strtok(text, " "); word && argc < 79; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    find_program(argv[0], path);
+    int fd = open(err, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    int nothing = open("/dev/null", O_RDWR);
+    if (chdir(r->dir) || fd < 0 || dup2(fd, 2) < 0 || dup2(nothing, 1) < 0 || dup2(nothing, 0) < 0)
+        _exit(126);
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    if (r->space)
+        setrlimit(RLIMIT_AS, &(struct rlimit){r->space, r->space});
+    execv(path, argv);
+    _exit(127);
+}
+
+static pid_t start(const struct run *r, const char *command, int rank, bool shim)
+{
+    char err[PATH];
+    join(err, "%s.err%d", r->dir, rank > 0);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    if (rank >= 0) {
+        setenv("RANK", rank ? "1" : "0", 1);
+        setenv("WORLD_SIZE", "2", 1);
+    }
+    if (shim) {
+        char orders[256];
+        snprintf(orders, sizeof orders, "%s,%s", r->order ? r->order : "",
+                 r->s->also ? r->s->also : "");
+        setenv("LD_PRELOAD", torture.shim, 1);
+        setenv("CKPT_TORTURE", orders, 1);
+    }
+    if (shim && r->counts)
+        setenv("CKPT_TORTURE_COUNTS", r->counts, 1);
+    become(r, command, err);
+    return 0;
+}
+
+/* The status of a child; -1 if it had to be killed. */
+static int await(pid_t pid, time_t until)
+{
+    int status;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (time(NULL) > until) {
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            return -1;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    return status;
+}
+
+/* What is wrong with how a program ended, or NULL; its exit code. */
+static const char *judge_end(const struct run *r, int rank, int status, int *code)
+{
+    char err[PATH];
+    size_t n;
+    join(err, "%s.err%d", r->dir, rank > 0);
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (status == -1)
+        return "a hang";
+    if (!WIFEXITED(status))
+        return "a signal";
+    bool loader = r->space && *code == 127; /* no space for libraries: nothing has begun */
+    if (*code > 2 && !loader)
+        return "an exit code that nobody gives";
+    char *said = slurp(err, &n);
+    bool silent = *code && n < 10;
+    free(said);
+    return silent ? "no sentence" : NULL;
+}
+
+static const char *judge_files(const struct run *r, bool good)
+{
+    char now[PATH], before[PATH], after[PATH], w[PATH], w_after[PATH];
+    join(now, "%s/state", r->dir);
+    join(w, "%s/w", r->dir);
+    join(before, "%s/before", r->base);
+    join(after, "%s/after", r->base);
+    join(w_after, "%s/w.after", r->base);
+    if (good && !same(now, after))
+        return "exit code 0 without the new state";
+    if (good && !same(w, w_after))
+        return "exit code 0 without the weights";
+    if (!same(now, before) && !same(now, after))
+        return "a damaged state file";
+    if (!access(w, F_OK) && !same(w, w_after))
+        return "damaged weights";
+    return each_file(r->dir, is_left) ? "files left behind" : NULL;
+}
+
+static const char *run_once(const struct run *r, bool judge)
+{
+    char state[PATH], before[PATH];
+    const struct scenario *s = r->s;
+    each_file(r->dir, remove_it);
+    join(state, "%s/state", r->dir);
+    join(before, "%s/before", r->base);
+    copy(before, state);
+    time_t until = time(NULL) + DEADLINE;
+    int codes[2] = {0, 0}, first = s->rank < 0 ? -1 : 0;
+    pid_t pids[2] = {start(r, s->run, first, s->rank < 1)};
+    if (s->rank >= 0)
+        pids[1] = start(r, s->run, 1, s->rank == 1);
+    const char *bad = judge_end(r, first, await(pids[0], until), &codes[0]);
+    if (s->rank >= 0) {
+        const char *other = judge_end(r, 1, await(pids[1], until), &codes[1]);
+        bad = bad ? bad : other;
+    }
+    if (!bad && judge)
+        bad = judge_files(r, codes[0] == 0 && codes[1] == 0);
+    return bad ? bad : !judge && (codes[0] || codes[1]) ? "it fails by itself" : NULL;
+}
+
+/* ---- one scenario -----------------------------------------------------------------------------
+ */
+
+struct counts {
+    int n;
+    char kind[KINDS][32];
+    long calls[KINDS];
+};
+
+static void read_counts(const char *path, struct counts *c)
+{
+    FILE *f = fopen(path, "r");
+    c->n = 0;
+    while (f && c->n < KINDS && fscanf(f, "%31s %ld", c->kind[c->n], &c->calls[c->n]) == 2)
+        c->n += !torture.kind || !strcmp(torture.kind, c->kind[c->n]);
+    if (f)
+        fclose(f);
+    if (!f)
+        fatal("%s was not written: is the shim loaded?", path);
+}
+
+static void move(const char *dir, const char *name, const char *base, const char *as)
+{
+    char from[PATH], to[PATH];
+    join(from, "%s/%s", dir, name);
+    join(to, "%s/%s", base, as);
+    if (rename(from, to))
+        fatal("%s was not written", from);
+}
+
+/* Files to compare with, and the calls of a run without a fault. */
+static void prepare(struct run *r, struct counts *c)
+{
+    char counts[PATH];
+    join(counts, "%s/counts", r->base);
+    for (int i = 0; i < 3 && r->s->prepare[i]; i++) {
+        struct run alone = *r;
+        alone.dir = r->base;
+        if (await(start(&alone, r->s->prepare[i], -1, false), time(NULL) + 10 * DEADLINE))
+            fatal("%s: cannot be prepared; see %s.err0", r->s->name, r->base);
+    }
+    move(r->base, "state", r->base, "before");
+    r->counts = counts;
+    const char *bad = run_once(r, false);
+    if (bad)
+        fatal("%s: %s; see %s.err0", r->s->name, bad, r->dir);
+    r->counts = NULL;
+    read_counts(counts, c);
+    move(r->dir, "state", r->base, "after");
+    move(r->dir, "w", r->base, "w.after");
+}
+
+/* Every one of them with --all, once alone and once with all behind it; else a few, evenly. */
+static int torture_kind(struct run *r, const char *kind, long calls, int job, long *runs)
+{
+    long most = torture.all ? calls : torture.most < calls ? torture.most : calls;
+    int failed = 0;
+    for (long i = 0; i < 2 * most; i++) {
+        char order[64];
+        /* The last of a kind matters as much as the first. */
+        long n = most > 1 ? 1 + (i / 2) * (calls - 1) / (most - 1) : calls;
+        snprintf(order, sizeof order, "%s:%ld%s", kind, n, i % 2 ? "+" : "");
+        if ((*runs)++ % torture.jobs != job)
+            continue;
+        r->order = order;
+        const char *bad = run_once(r, true);
+        if (!bad)
+            continue;
+        printf("torture: %s, %s of %ld fails: %s\n", r->s->name, order, calls, bad);
+        fflush(stdout);
+        failed++;
+    }
+    return failed;
+}
+
+static int torture_job(const struct run *clean, const struct counts *c, int job)
+{
+    char dir[PATH];
+    struct run r = *clean;
+    long runs = 0;
+    int failed = 0;
+    join(dir, "%s.%d", clean->dir, job);
+    mkdir(dir, 0700);
+    r.dir = dir;
+    for (int i = 0; i < c->n; i++)
+        if (torture.all || torture.kind || !r.s->few || strstr(r.s->few, c->kind[i]))
+            failed += torture_kind(&r, c->kind[i], c->calls[i], job, &runs);
+    remove_run(dir);
+    return failed > 100 ? 100 : failed;
+}
+
+/* From too little address space for the loader to enough for all, in small steps. */
+static int torture_limits(const char *base)
+{
+    static const struct scenario two_threads = {
+        .name = "limits",
+        .run = "job 3 256 - state w --device cpu --threads 2 --vram 16M",
+        .rank = -1};
+    char dir[PATH];
+    struct run r = {.s = &two_threads, .dir = dir, .base = base};
+    const rlim_t unit = (rlim_t)1 << 20, step = torture.all ? unit : 50 * unit;
+    int failed = 0, code = 1;
+    join(dir, "%s.run", base);
+    mkdir(dir, 0700);
+    for (r.space = 10 * unit; r.space <= 1260 * unit; r.space += step) {
+        pid_t pid = start(&r, r.s->run, -1, false);
+        const char *bad = judge_end(&r, -1, await(pid, time(NULL) + DEADLINE), &code);
+        if (bad)
+            printf("torture: ulimit -v %lld: %s\n", (long long)(r.space >> 10), bad);
+        failed += bad != NULL;
+        each_file(dir, remove_it);
+    }
+    if (code)
+        printf("torture: %lld MiB are not enough for two threads\n", (long long)(r.space >> 20));
+    remove_run(dir);
+    printf("limits: %d findings\n", failed + (code != 0));
+    return failed + (code != 0);
+}
+
+static int torture_scenario(const struct scenario *s, const char *base)
+{
+    char dir[PATH];
+    struct counts c;
+    struct run r = {.s = s, .dir = dir, .base = base};
+    long calls = 0;
+    int failed = 0, status;
+    time_t begin = time(NULL);
+    join(dir, "%s.run", base);
+    mkdir(dir, 0700);
+    prepare(&r, &c);
+    for (int i = 0; i < c.n; i++)
+        calls += c.calls[i];
+    for (int job = 0; job < torture.jobs; job++) {
+        fflush(stdout);
+        if (fork() == 0)
+            _exit(torture_job(&r, &c, job));
+    }
+    while (wait(&status) > 0)
+        failed += WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    remove_run(dir);
+    each_file(base, remove_it);
+    printf("%s: %ld calls, %d findings, %ld s\n", s->name, calls, failed,
+           (long)(time(NULL) - begin));
+    return failed;
+}
+
+static void read_options(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--all")) {
+            torture.all = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--jobs"))
+            torture.jobs = atoi(value);
+        else if (!strcmp(argv[i], "--most"))
+            torture.most = atol(value);
+        else if (!strcmp(argv[i], "--scenario"))
+            torture.scenario = value;
+        else if (!strcmp(argv[i], "--kind"))
+            torture.kind = value;
+        else
+            fatal("%s: there are --all, --jobs, --most, --scenario and --kind", argv[i]);
+        i++;
+    }
+    if (torture.jobs < 1 || torture.most < 1)
+        fatal("--jobs and --most begin at 1");
+}
+
+int main(int argc, char **argv)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    puts("torture: sanitizers have an allocator of their own");
+    return 77;
+#endif
+    char base[PATH], libs[PATH];
+    int failed = 0;
+    read_options(argc, argv);
+    if (!getcwd(torture.here, sizeof torture.here))
+        fatal("%s", strerror(errno));
+    const char *source = getenv("srcdir");
+    if (!realpath(source ? source : ".", torture.source))
+        fatal("%s: %s", source ? source : ".", strerror(errno));
+    join(torture.shim, "%s/tests/torture/shim.so", torture.here);
+    if (access(torture.shim, R_OK))
+        fatal("%s is not built", torture.shim);
+    join(libs, "%s/.libs", torture.here);
+    setenv("LD_LIBRARY_PATH", libs, 1);
+    unsetenv("CKPT_VERIFY");
+    join(base, "%s/torture.XXXXXX", torture.here);
+    if (!mkdtemp(base))
+        fatal("%s: %s", base, strerror(errno));
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        const struct scenario *s = &scenarios[i];
+        bool chosen = torture.scenario ? !strcmp(torture.scenario, s->name) : !s->slow;
+        if (chosen || (torture.all && !torture.scenario))
+            failed += torture_scenario(s, base);
+    }
+    if (!torture.scenario || !strcmp(torture.scenario, "limits"))
+        failed += torture_limits(base);
+    remove_run(base);
+    return failed ? 1 : 0;
+}
