@@ -58,7 +58,7 @@ struct ckpt {
     } params;
     int32_t n_params;      /* the hidden ones, if any, are the last */
     int32_t n_hidden;      /* buckets of the layout, each a parameter of its own */
-    struct comm *comm;     /* NULL: one rank alone */
+    struct comm *comm;     /* of two ranks or more; NULL: one alone, or others only planned for */
     struct layout *layout; /* of the parameters across ranks, from the first compile on */
     int32_t *noted;        /* see struct ops_ranks; NULL but on a GPU */
     int32_t seen;          /* of noted: how often */

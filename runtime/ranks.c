@@ -26,6 +26,8 @@ static int imagine(ckpt *c, const char *where)
     if (*end || n < 1 || n > 1 << 20)
         return error_set(CKPT_EINVAL, "--ranks %.80s: a number of ranks is 1 to %d", where,
                          1 << 20);
+    if (n == 1)
+        return 0;
     if (!c->options.plan_only)
         return error_set(CKPT_EINVAL,
                          "--ranks %ld: with a number of ranks there is only a plan: add "
@@ -50,14 +52,19 @@ int ranks_open(ckpt *c)
         return 0;
     if (*where >= '0' && *where <= '9')
         return imagine(c, where);
-    comm_launched_as(&m.rank, &m.size);
     if (!strcmp(where, "mpi"))
         rc = comm_open_mpi(&comm, deadline);
     else
+        rc = comm_launched_as(&m.rank, &m.size);
+    if (!rc && !comm)
         rc = comm_open_tcp(&comm, &m, deadline);
-    if (!rc)
+    if (rc)
+        return rc;
+    if (comm->size == 1)
+        comm_close(comm); /* one rank has nobody to agree with: it is as without --ranks */
+    else
         ranks_join(c, comm, c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero);
-    return rc;
+    return 0;
 }
 
 void ranks_close(ckpt *c, int code)

@@ -5,6 +5,7 @@
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
+#include "ckpt_ranks.h"
 #include "coder.h"
 
 #define ROW(...) CKPT_OPTION(struct vae_coder_options, __VA_ARGS__)
@@ -119,6 +120,8 @@ int vae_coder_open(struct vae_coder *k, int64_t height, int64_t width)
     vae_coder_size(k, &config, height, width);
     if (ckpt_open(&k->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(k->context) > 1)
+        return say_fail("--ranks: this program does not divide its clips among ranks");
     if (vae_create(&k->model, k->context, &config))
         return say_fail("%s", ckpt_error(k->context));
     return o->load ? vae_load(k->context, o->load, o->partial) : 0;

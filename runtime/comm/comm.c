@@ -195,25 +195,3 @@ int comm_agree(struct comm *c, const struct comm_term *terms, int n)
     free(other);
     return rc;
 }
-
-/* ---- the launcher ---------------------------------------------------------------------------- */
-
-void comm_launched_as(int *rank, int *size)
-{
-    static const char *const names[][2] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"SLURM_PROCID", "SLURM_NTASKS"},
-        {"RANK", "WORLD_SIZE"},
-    };
-    *rank = 0;
-    *size = 1;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *r = getenv(names[i][0]), *s = getenv(names[i][1]);
-        if (!r || !s || atoi(s) < 1 || atoi(r) < 0 || atoi(r) >= atoi(s))
-            continue;
-        *rank = atoi(r);
-        *size = atoi(s);
-        return;
-    }
-}

@@ -141,7 +141,9 @@ int comm_open_nccl(struct comm **c, struct comm *control, bool together);
 /* "rank 2", "ranks 1 and 3", "ranks 0, 1 and 5": those of n that are marked. */
 void comm_name_ranks(char *dst, size_t size, const bool *which, int n);
 
-/* Rank and size as the launcher tells them (Open MPI, PMI, Slurm, torchrun), or 0 of 1. */
-void comm_launched_as(int *rank, int *size);
+/* Rank and size as the launcher tells them (Open MPI, PMI, Slurm, RANK and WORLD_SIZE); 0 of 1
+ * where there is none.  Returns 0, or CKPT_EINVAL with the sentence in error_get() where it tells
+ * half of it, or no ranks. */
+int comm_launched_as(int *rank, int *size);
 
 #endif

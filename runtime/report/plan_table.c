@@ -114,6 +114,9 @@ static void print_ranks(const ckpt *c, FILE *f)
     if (c->hosts)
         fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", c->ranks, c->hosts,
                 c->hosts == 1 ? "" : "s", c->comm->how);
+    else if (c->ranks == 1 && c->options.ranks && *c->options.ranks)
+        fprintf(f, "  %-24s %12d  nobody else was started with --ranks %s\n", "ranks", 1,
+                c->options.ranks);
     ranks_print_places(c, f);
     if (c->replicas > 1)
         fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "", c->sharers);
