@@ -103,14 +103,15 @@ const struct ckpt_op_def op_flatten = {.size = sizeof(struct ckpt_op_def),
                                        .cpu = cpu_flatten,
                                        .cuda = CUDA_KERNEL(cuda_flatten)};
 
-static int wish_shape(struct ckpt_call *call)
+static int requests_shape(struct ckpt_call *call)
 {
-    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {1}, .stride = {1}};
+    call->out[0] =
+        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {CKPT_REQUESTS}, .stride = {1}};
     return CKPT_OK;
 }
 
-const struct ckpt_op_def op_wish = {.size = sizeof(struct ckpt_op_def),
-                                    .name = "wish",
-                                    .shape = wish_shape,
-                                    .cpu = cpu_wish,
-                                    .cuda = CUDA_KERNEL(cuda_wish)};
+const struct ckpt_op_def op_requests = {.size = sizeof(struct ckpt_op_def),
+                                        .name = "requests",
+                                        .shape = requests_shape,
+                                        .cpu = cpu_requests,
+                                        .cuda = CUDA_KERNEL(cuda_requests)};

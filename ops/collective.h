@@ -32,8 +32,8 @@ extern const struct ckpt_op_def op_all_gather, op_all_gather_once, op_all_gather
 /* Sums: [ranks * n] to the [n] of this rank, over the copies as well, and [n] to [n]. */
 extern const struct ckpt_op_def op_reduce_scatter, op_all_reduce;
 
-/* [1]: what this rank wishes in this step (struct ckpt_run). */
-extern const struct ckpt_op_def op_wish;
+/* [CKPT_REQUESTS]: what this rank requests in this step (struct ckpt_run). */
+extern const struct ckpt_op_def op_requests;
 
 /* Tensors one behind the other, each at an offset of its own, as [numel]; zeros between. */
 enum { FLATTEN_PARTS = 60 };

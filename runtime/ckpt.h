@@ -101,11 +101,13 @@ struct ckpt_options {
     int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
     double comm_deadline;   /* seconds without another rank that are too many; 0: 30 */
     const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: what is faster */
+    int64_t check_ranks;    /* updates between two comparisons of what ranks have; 0: none */
 };
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
-        .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42, .zero = CKPT_AUTO       \
+        .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42, .zero = CKPT_AUTO,      \
+        .check_ranks = 1000                                                                        \
     }
 
 /* The table behind struct ckpt_options, for help texts; and ckpt_option_table_parse on it, behind
@@ -187,10 +189,9 @@ struct ckpt_param_info {
     bool trainable;
 };
 
-/* Number of parameters, and the i-th in order of creation. */
+/* Number of parameters, the i-th in order of creation, one by name: 0 or CKPT_ENAME. */
 CKPT_API int ckpt_param_count(const ckpt *c);
 CKPT_API ckpt_tensor ckpt_param_at(const ckpt *c, int i);
-/* Returns 0 or CKPT_ENAME. */
 CKPT_API int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param);
 CKPT_API int ckpt_param_info(const ckpt *c, ckpt_tensor param, struct ckpt_param_info *info);
 
@@ -629,7 +630,8 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
 /*
  * Loads parameters by name from what ckpt_file_open opens.  Shapes must agree: a difference is an
  * error.  Names that are missing from the file or unexpected in it are reported, and counted in
- * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ESHAPE, CKPT_ENOMEM.
+ * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ESHAPE, CKPT_ENOMEM; of
+ * several ranks CKPT_ECOMM (ckpt_ranks.h).
  */
 CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
                        int *unmatched);

@@ -53,6 +53,9 @@ struct ckpt_view {
     struct ckpt_desc desc;
 };
 
+/* What a rank can ask of all (ckpt_ranks.h). */
+enum ckpt_request { CKPT_REQUEST_STOP, CKPT_REQUEST_SAVE, CKPT_REQUESTS };
+
 /*
  * What is fixed for one step, and what moves from step to step.  A CUDA kernel is launched once and
  * replayed with every step: what moves (step, lr, opt_step) it reads on the device, from
@@ -66,7 +69,7 @@ struct ckpt_run {
     float lr;
     int64_t opt_step; /* updates done before this one */
     int32_t *halt;    /* not 0: a step that is not finite came before this one; may be NULL */
-    float wish;       /* 1: this rank would like to end (ckpt_ranks.h); else 0 */
+    float request[CKPT_REQUESTS]; /* 1: this rank asks for it; else 0 */
 };
 
 struct ckpt_kernel_args {

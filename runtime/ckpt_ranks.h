@@ -5,9 +5,14 @@
  * ops sample i of rank r is number r * batch + i.  The loss is the mean over all.
  *
  *   - All parameters are made before the first program is compiled.
- *   - ckpt_compile, ckpt_step, ckpt_save, those of ckpt_state.h, and ckpt_param_get after the first
- *     compile are calls of all ranks together, in the same order.  Rank 0 writes what is saved;
- *     every rank reads what it loads.
+ *   - ckpt_compile, ckpt_step, ckpt_save, ckpt_agree, those of ckpt_state.h, and after the first
+ *     compile ckpt_load, ckpt_param_get and ckpt_param_set are calls of all ranks together, in the
+ *     same order.  Rank 0 writes what is saved; every rank reads what it loads.
+ *   - Ranks that differ are refused with a sentence that names them and what they differ in: before
+ *     a plan (model, options, optimizer, program), after a load and before the first step of a
+ *     program (what parameters, moments and averages were set to, steps so far, learning rate), and
+ *     every options.check_ranks updates (the bytes of all that several ranks have, the learning
+ *     rates since the first step).  What only one rank has, its share, is compared when it is set.
  *   - Gradients that are fetched are those of the rank's own samples.
  *   - Gradients travel and are added in fp32; with grad_dtype CKPT_BF16 those of bf16 parameters,
  *     once those of a step are complete, travel as bf16 and their sum over the ranks is rounded
@@ -34,13 +39,29 @@ CKPT_API int ckpt_rank(const ckpt *c);
 CKPT_API int ckpt_ranks(const ckpt *c);
 
 /*
- * Ends all ranks behind the same step, as when one of them is interrupted: ckpt_wish_end tells with
- * every step that is submitted from then on that this rank would like to end, and may be called by
- * a signal handler; ckpt_end_wished is true once a step has been waited for with which any rank
- * told so, which is the same step on all of them.  For one rank alone it is true at once.
+ * What all ranks must have in common though the library does not know it: options of a program, a
+ * schedule, data that all read.  bytes of data are compared, and shown if they are a short text;
+ * the name says what they are, as "--lr".  A call of all ranks with the same list of n.
+ * Returns 0; CKPT_ECOMM: a rank has another, which the sentence names; CKPT_ENOMEM.
  */
-CKPT_API void ckpt_wish_end(ckpt *c);
-CKPT_API bool ckpt_end_wished(const ckpt *c);
+struct ckpt_fact {
+    const char *name;
+    const void *data;
+    size_t bytes;
+};
+CKPT_API int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n);
+
+/*
+ * What one rank asks of all, as when it gets a signal: to stop, or to save.  ckpt_request_... tell
+ * the others with the next step that is submitted, and may be called by a signal handler.
+ * ckpt_stop_requested is true once a step has been waited for with which any rank asked so;
+ * ckpt_save_requested is so, too, and forgets it: it is true once for each request.  Both turn true
+ * behind the same step on all ranks.  For one rank alone they are true at once.
+ */
+CKPT_API void ckpt_request_stop(ckpt *c);
+CKPT_API bool ckpt_stop_requested(const ckpt *c);
+CKPT_API void ckpt_request_save(ckpt *c);
+CKPT_API bool ckpt_save_requested(ckpt *c);
 
 /* Where a rank runs, in words, as "host 0, GPU at 0000:18:00.0, NUMA node 1, NVLink x18 to others
  * there"; known from the first compile on, before that and for one rank alone "". */

@@ -64,6 +64,9 @@ static int check_options(const struct ckpt_options *o)
     if (!(o->comm_deadline >= 0))
         return error_set(CKPT_EINVAL, "--comm-deadline %g: give seconds, 0 for the default",
                          o->comm_deadline);
+    if (o->check_ranks < 0)
+        return error_set(CKPT_EINVAL, "--check-ranks %lld: give a number of steps, 0 for never",
+                         (long long)o->check_ranks);
     if (o->zero != CKPT_AUTO && (o->zero < 0 || o->zero > 3))
         return error_set(CKPT_EINVAL, "--zero %lld: give 0, 1, 2, 3 or auto", (long long)o->zero);
     if (o->shard_over && *o->shard_over && strcmp(o->shard_over, "auto") &&

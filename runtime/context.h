@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include "base.h"
+#include "ckpt_op.h"
 #include "device/device.h"
 #include "notes.h"
 #include "plan/plan.h"
@@ -23,6 +24,7 @@ struct param {
     enum home home[SLOT_COUNT]; /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
     bool filled[SLOT_COUNT];    /* its bytes hold a value */
+    uint64_t set[CKPT_EMA + 1]; /* of several ranks: a digest of what was set; 0: nothing was */
     int64_t part, part_first;   /* part > 0: slots but VALUE are of so many elements from here on */
     bool reordered;             /* files have its axes in the order of file_axes */
     int file_axes[CKPT_MAX_DIMS];
@@ -85,12 +87,15 @@ struct ckpt {
     struct ckpt_program *walked;   /* the last that handed over a step, or NULL */
     int64_t lost;                  /* the step that failed and left the weights in pieces, or 0 */
     enum torn torn;
-    struct note_list notes;        /* of ckpt_state_note */
-    int64_t updates;               /* optimizer steps so far */
-    volatile sig_atomic_t wish;    /* 1: this rank would like to end */
-    bool end_wished;               /* any of several did, in a step that has ended */
-    unsigned written;              /* bits of enum written */
-    int error;                     /* sticky: a failed ckpt_param */
+    struct note_list notes;                       /* of ckpt_state_note */
+    bool differ;                                  /* it was the ranks that have come to differ */
+    int64_t updates;                              /* optimizer steps so far */
+    volatile sig_atomic_t request[CKPT_REQUESTS]; /* 1: of this rank */
+    bool requested[CKPT_REQUESTS];                /* by any of several, in a step that has ended */
+    bool values_agreed; /* all ranks have set their parameters to the same */
+    uint64_t rates;     /* of several ranks: a digest of all learning rates so far */
+    unsigned written;   /* bits of enum written */
+    int error;          /* sticky: a failed ckpt_param */
     char message[CKPT_MESSAGE];
 };
 

@@ -284,6 +284,7 @@ int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src
         rc = context_check_lost(c);
     if (rc)
         return rc;
+    ranks_note_set(c, p, slot, src, n);
     if (ranks_bucket_of(c, p))
         return ranks_set(c, p, slot_of[slot], src);
     return slot == CKPT_VALUE ? set_value(c, p, src) : write_slot(c, p, slot_of[slot], src);

@@ -90,14 +90,37 @@ int ckpt_ranks(const ckpt *c)
     return c->ranks;
 }
 
-void ckpt_wish_end(ckpt *c)
+void ckpt_request_stop(ckpt *c)
 {
-    c->wish = 1;
+    c->request[CKPT_REQUEST_STOP] = 1;
 }
 
-bool ckpt_end_wished(const ckpt *c)
+bool ckpt_stop_requested(const ckpt *c)
 {
-    return c->ranks > 1 ? c->end_wished : c->wish != 0;
+    return c->ranks > 1 ? c->requested[CKPT_REQUEST_STOP] : c->request[CKPT_REQUEST_STOP] != 0;
+}
+
+void ckpt_request_save(ckpt *c)
+{
+    c->request[CKPT_REQUEST_SAVE] = 1;
+}
+
+bool ckpt_save_requested(ckpt *c)
+{
+    bool requested = c->requested[CKPT_REQUEST_SAVE];
+    if (c->ranks < 2)
+        requested = ranks_take_request(c, CKPT_REQUEST_SAVE) > 0;
+    c->requested[CKPT_REQUEST_SAVE] = false;
+    return requested;
+}
+
+int ranks_take_request(ckpt *c, int request)
+{
+    int asked = c->request[request];
+    /* One that a signal makes in between is the same one. */
+    if (asked && request != CKPT_REQUEST_STOP)
+        c->request[request] = 0;
+    return asked;
 }
 
 /* ---- the layout ------------------------------------------------------------------------------ */
@@ -176,40 +199,11 @@ int ranks_lay_out(ckpt *c)
     return rc ? rc : ranks_share(c, ranks_may_share(c, OVER_HOST) ? OVER_HOST : OVER_ALL);
 }
 
-static uint64_t mix_float(uint64_t h, float f)
-{
-    int32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return hash_mix(h, bits);
-}
-
-static uint64_t optimizer_signature(const struct ckpt_adamw *o)
-{
-    uint64_t h = HASH_START;
-    const float values[] = {o->lr,           o->beta1,     o->beta2,    o->eps,
-                            o->weight_decay, o->clip_norm, o->ema_decay};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        h = mix_float(h, values[i]);
-    return hash_mix(h, o->grad_dtype);
-}
-
 struct comm *ranks_hosts(ckpt *c)
 {
     struct comm *hosts = comm_of_hosts(c->comm);
     hosts->step = c->updates;
     return hosts;
-}
-
-int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
-{
-    const struct comm_term terms[] = {{"model", layout_signature(c->layout)},
-                                      {"--zero", (uint64_t)c->zero},
-                                      {"seed", (uint64_t)c->options.seed},
-                                      {"optimizer", opt ? optimizer_signature(opt) : 0},
-                                      {"program", graph_signature(g)}};
-    struct comm *hosts = ranks_hosts(c);
-    int rc = comm_agree(hosts, terms, (int)(sizeof terms / sizeof *terms));
-    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
 }
 
 int ranks_give_up(ckpt *c, int code)
@@ -240,17 +234,15 @@ struct param *ranks_bucket_of(const ckpt *c, const struct param *p)
     return b->filled[SLOT_VALUE] ? b : NULL;
 }
 
-/* Does every rank have all of this slot? */
-static bool is_whole(const ckpt *c, int slot)
+bool ranks_is_whole(const ckpt *c, int slot)
 {
     return c->zero == 0 || (c->zero == 1 && slot == SLOT_VALUE);
 }
 
-/* The elements of parameter i that this rank has in a slot, and where. */
-static int64_t own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t *in_bucket)
+int64_t ranks_own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t *in_bucket)
 {
     const struct layout_place *place = &c->layout->places[i];
-    if (!is_whole(c, slot))
+    if (!ranks_is_whole(c, slot))
         return layout_part(c->layout, i, c->place, at, in_bucket);
     *at = 0;
     *in_bucket = place->offset;
@@ -264,7 +256,8 @@ void ranks_initial(const ckpt *c, const struct param *bucket, float *dst)
     memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
     for (int32_t k = b->first; k < b->first + b->n; k++) {
         const struct param *p = &c->params.data[l->order[k]];
-        int64_t at = 0, in_bucket = 0, n = own_part(c, l->order[k], SLOT_VALUE, &at, &in_bucket);
+        int64_t at = 0, in_bucket = 0,
+                n = ranks_own_part(c, l->order[k], SLOT_VALUE, &at, &in_bucket);
         if (!n)
             continue;
         if (p->initial)
@@ -323,7 +316,7 @@ int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)
     if (!own)
         return context_fail(c, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
     int rc = 0;
-    if (!is_whole(c, slot))
+    if (!ranks_is_whole(c, slot))
         rc = collect(c, p, own, dst);
     else
         memcpy(dst, own + c->layout->places[index_of(c, p)].offset,
@@ -335,7 +328,7 @@ int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)
 static int patch(ckpt *c, const struct param *p, const struct param *bucket, int slot,
                  const float *src)
 {
-    int64_t at = 0, in_bucket = 0, n = own_part(c, index_of(c, p), slot, &at, &in_bucket);
+    int64_t at = 0, in_bucket = 0, n = ranks_own_part(c, index_of(c, p), slot, &at, &in_bucket);
     if (!n)
         return 0;
     float *own = read_bucket(c, bucket, slot);

@@ -80,11 +80,29 @@ int ranks_owner(const ckpt *c, int place);
  * rank looked at last is its own affair. */
 struct comm *ranks_hosts(ckpt *c);
 
-/* All ranks must have recorded the same.  Returns 0 or CKPT_ECOMM. */
+/* All ranks must have recorded the same (ranks_agree.c).  Returns 0 or a code, the sentence in the
+ * context, as those below. */
 int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt);
+/* Keeps in mind what a slot of a parameter was set to: all n elements of it. */
+void ranks_note_set(ckpt *c, struct param *p, enum ckpt_slot slot, const float *src, int64_t n);
+/* After a file was loaded: all must have loaded the same.  Nothing before the first compile, where
+ * the first step asks. */
+int ranks_agree_loaded(ckpt *c);
+/* Before a step of all ranks: what was set, if that is new or the program runs for the first time,
+ * and every --check-ranks updates what several of them have. */
+int ranks_before_step(ckpt *c, bool first, float lr);
+
+/* What this rank requests with the step it hands over (enum ckpt_request): 1 or 0.  A stop lasts,
+ * a save is requested once. */
+int ranks_take_request(ckpt *c, int request);
 
 /* Tells the others that this rank ends, with the context's sentence.  Returns code. */
 int ranks_give_up(ckpt *c, int code);
+
+/* Does every rank have all of this slot of a bucket?  The elements of parameter i that this rank
+ * has in it, from `at` in the parameter and from in_bucket in what it has of the bucket. */
+bool ranks_is_whole(const ckpt *c, int slot);
+int64_t ranks_own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t *in_bucket);
 
 /* Is p a bucket?  Fills dst with the first values of this rank's part of it. */
 bool ranks_is_bucket(const ckpt *c, const struct param *p);

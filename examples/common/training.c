@@ -1,19 +1,11 @@
 /* The course of a training run: see training.h. */
-#include <signal.h>
 #include <time.h>
 #include "ckpt_ranks.h"
 #include "say.h"
+#include "signals.h"
 #include "training.h"
 
 enum { FEW = 10 };
-
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int signal)
-{
-    (void)signal;
-    interrupted = 1;
-}
 
 /* ---- what is said of steps ------------------------------------------------------------------ */
 
@@ -57,7 +49,7 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
     char planned[32], actual[32], budget[32], rss[32], process[32];
 
     ckpt_program_info(p, &info);
-    if (ckpt_end_wished(t->context))
+    if (ckpt_stop_requested(t->context))
         printf("stopped after %lld of %lld steps\n", (long long)(t->first + s->n),
                (long long)t->steps);
     if (s->n > FEW)
@@ -110,12 +102,26 @@ static int run_step(struct training *t)
     return rc;
 }
 
-/* Ranks stop behind the same step, whichever of them is interrupted. */
+/* As somebody asked for it, behind the same step on all ranks. */
+static int save_on_request(struct training *t)
+{
+    if (!t->state->save) {
+        fprintf(stderr,
+                "%s: SIGUSR1: there is nowhere to save, without --save-state FILE; going on\n",
+                say_program);
+        return 0;
+    }
+    int rc = save_state(t);
+    if (!rc)
+        printf("state: %s, after %lld steps\n", t->state->save, (long long)t->ended);
+    fflush(stdout);
+    return rc;
+}
+
+/* Ranks stop behind the same step, whichever of them is asked to. */
 static bool goes_on(const struct training *t)
 {
-    if (interrupted)
-        ckpt_wish_end(t->context);
-    return t->submitted < t->steps && !ckpt_end_wished(t->context);
+    return t->submitted < t->steps && !ckpt_stop_requested(t->context);
 }
 
 int training_run(struct training *t)
@@ -127,12 +133,15 @@ int training_run(struct training *t)
     training_lap(t);
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);
-    signal(SIGINT, interrupt);
-    while (goes_on(t) && !rc)
+    signals_watch(t->context);
+    while (goes_on(t) && !rc) {
         rc = run_step(t);
+        if (!rc && ckpt_save_requested(t->context))
+            rc = save_on_request(t);
+    }
     if (!rc)
         rc = save_state(t);
-    signal(SIGINT, SIG_DFL);
+    signals_watch(NULL);
     if (t->progress)
         ckpt_progress_close(t->progress);
     t->progress = NULL;

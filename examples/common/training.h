@@ -37,8 +37,8 @@ static inline double training_warmup(double lr, int64_t step, int64_t warmup)
     return step < warmup ? lr * (double)(step + 1) / (double)(warmup + 1) : lr;
 }
 
-/* Runs the steps until there are enough, one fails or somebody interrupts; writes the state where
- * it is due.  Returns 0, or -1 after a sentence. */
+/* Runs the steps until there are enough, one fails or a signal says stop (signals.h); writes the
+ * state where it is due, or a signal asks for it.  Returns 0, or -1 after a sentence. */
 int training_run(struct training *t);
 
 /* For end: milliseconds since it was last asked, or since the run began. */

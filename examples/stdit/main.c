@@ -105,7 +105,8 @@ static int go(struct stdit_run *r)
     introduce(r);
     if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
         return -1;
-    if (o->sample_steps > 0 && !o->library.plan_only && stdit_sample(r))
+    bool ends = o->library.plan_only || ckpt_stop_requested(r->context);
+    if (o->sample_steps > 0 && !ends && stdit_sample(r))
         return -1;
     return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }

@@ -1,6 +1,7 @@
 /* The model of a run, its weights, its end. */
 #include <string.h>
 #include "../common/names.h"
+#include "../common/signals.h"
 #include "run.h"
 
 /* ---- weights ------------------------------------------------------------------------------- */
@@ -132,6 +133,7 @@ int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int 
     struct stdit_run run = {0};
 
     say_begin();
+    signals_open();
     int rc = parse(&run.options, argc, argv);
 
     if (rc)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "../common/frames.h"
 #include "../common/say.h"
+#include "../common/signals.h"
 #include "coder.h"
 #include "latents.h"
 
@@ -172,6 +173,7 @@ int main(int argc, char **argv)
     const char *file[2];
 
     say_begin();
+    signals_open();
     int rc = vae_coder_parse(&k, argc, argv, usage, file);
 
     if (rc)

@@ -3,6 +3,7 @@
  * in the three stages it was trained in.
  */
 #include "../common/log.h"
+#include "../common/signals.h"
 #include "ckpt_ranks.h"
 #include "ckpt_state.h"
 #include "run.h"
@@ -128,7 +129,8 @@ static int go(struct vae_run *r)
     introduce(r);
     if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
         return -1;
-    if (!o->library.plan_only && !o->dump && vae_reconstruct(r))
+    bool ends = o->library.plan_only || o->dump || ckpt_stop_requested(r->context);
+    if (!ends && vae_reconstruct(r))
         return -1;
     return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }
@@ -138,6 +140,7 @@ int main(int argc, char **argv)
     struct vae_run run = {0};
 
     say_begin();
+    signals_open();
     int rc = vae_options_parse(&run.options, argc, argv);
 
     if (rc)

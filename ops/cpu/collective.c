@@ -50,8 +50,8 @@ int cpu_flatten(const struct ckpt_kernel_args *a)
     return 0;
 }
 
-int cpu_wish(const struct ckpt_kernel_args *a)
+int cpu_requests(const struct ckpt_kernel_args *a)
 {
-    *(float *)a->out[0].data = a->run->wish;
+    memcpy(a->out[0].data, a->run->request, sizeof a->run->request);
     return 0;
 }

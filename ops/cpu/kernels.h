@@ -50,7 +50,7 @@ int cpu_unpatchify(const struct ckpt_kernel_args *a);
 int cpu_all_gather(const struct ckpt_kernel_args *a);
 int cpu_all_reduce(const struct ckpt_kernel_args *a);
 int cpu_flatten(const struct ckpt_kernel_args *a);
-int cpu_wish(const struct ckpt_kernel_args *a);
+int cpu_requests(const struct ckpt_kernel_args *a);
 int cpu_reduce_scatter(const struct ckpt_kernel_args *a);
 
 int cpu_concat(const struct ckpt_kernel_args *a);

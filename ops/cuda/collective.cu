@@ -24,7 +24,7 @@ static __global__ void note_kernel(volatile int32_t *noted, int32_t op)
 static void note(const struct ops_ranks *ranks, const struct ckpt_kernel_args *a, int32_t op)
 {
     if (ranks->noted)
-        note_kernel<<<1, 1, 0, stream_of(a)>>>(ranks->noted, op);
+        note_kernel<<<1, CKPT_REQUESTS, 0, stream_of(a)>>>(ranks->noted, op);
 }
 
 static int run(enum collective kind, const struct ckpt_kernel_args *a)
@@ -142,15 +142,16 @@ int cuda_flatten(const struct ckpt_kernel_args *a)
     return launched();
 }
 
-/* ---- wish ------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-static __global__ void wish_kernel(float *out, const struct ckpt_run *run)
+static __global__ void requests_kernel(float *out, const struct ckpt_run *run)
 {
-    *out = run->wish;
+    out[threadIdx.x] = run->request[threadIdx.x];
 }
 
-int cuda_wish(const struct ckpt_kernel_args *a)
+int cuda_requests(const struct ckpt_kernel_args *a)
 {
-    wish_kernel<<<1, 1, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data), a->run_device);
+    requests_kernel<<<1, CKPT_REQUESTS, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data),
+                                                           a->run_device);
     return launched();
 }

@@ -81,7 +81,7 @@ int cuda_all_gather(const struct ckpt_kernel_args *a);
 int cuda_reduce_scatter(const struct ckpt_kernel_args *a);
 int cuda_all_reduce(const struct ckpt_kernel_args *a);
 int cuda_flatten(const struct ckpt_kernel_args *a);
-int cuda_wish(const struct ckpt_kernel_args *a);
+int cuda_requests(const struct ckpt_kernel_args *a);
 
 int cuda_conv(const struct ckpt_kernel_args *a);
 int cuda_conv_dx(const struct ckpt_kernel_args *a);

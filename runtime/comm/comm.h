@@ -74,16 +74,19 @@ int comm_gather(struct comm *c, const void *mine, void *all, size_t bytes, const
 void comm_close(struct comm *c);
 
 /*
- * What all ranks must have in common, told by a name: "plan", "model", "options".  Every rank gets
- * the same answer: 0, or CKPT_ECOMM with a sentence that says which ranks differ in what.  The
- * version of the library is always compared, first.  On a comm that takes no stream.
+ * What all ranks must have in common: "plan", "value" of "fc1.weight", "--lr".  A call of all ranks
+ * with the same list.  Every rank gets the same answer: 0, or CKPT_ECOMM with a sentence that says
+ * which ranks differ in what from most, as "rank 1 HOW another plan than rank 0" where HOW is
+ * "started with".  The version of the library is always compared, first.  On a comm that takes no
+ * stream; the bytes are 16 a term and rank.
  */
 struct comm_term {
-    const char *name;
-    uint64_t value; /* of a signature */
+    const char *name, *of; /* of: NULL if the name says all */
+    uint64_t value;        /* of a signature */
+    int64_t group;         /* ranks whose terms have the same one here are compared */
+    const char *text;      /* what to show of the value where it differs; NULL: nothing */
 };
-enum { COMM_MAX_TERMS = 8 };
-int comm_agree(struct comm *c, const struct comm_term *terms, int n);
+int comm_agree(struct comm *c, const char *how, const struct comm_term *terms, int n);
 
 /*
  * Opening.  All return 0, CKPT_ENOMEM, CKPT_EINVAL or CKPT_ECOMM, the sentence in error_get().

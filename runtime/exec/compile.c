@@ -7,7 +7,10 @@
 #include "ranks.h"
 
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
-#define WISH "ckpt.wish"      /* by optim_clip */
+
+/* Recorded by optim_clip. */
+static const char *const requests[CKPT_REQUESTS] = {
+    [CKPT_REQUEST_STOP] = "ckpt.stop", [CKPT_REQUEST_SAVE] = "ckpt.save"};
 
 /* *micro becomes CKPT_AUTO where it is to be chosen.  --micro-batch is for what trains: a smaller
  * batch of a program without an update is taken whole. */
@@ -158,7 +161,8 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
         return 0;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
     p->norm = program_find_fetch(p, NORM);
-    p->wish = program_find_fetch(p, WISH);
+    for (int i = 0; i < CKPT_REQUESTS; i++)
+        p->request[i] = program_find_fetch(p, requests[i]);
     rc = program_make_ports(p);
     if (!rc && ((p->c->options.machine_out && p->trains) || p->c->options.profile) &&
         timing_new(&p->timing, p))
@@ -204,8 +208,7 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                                .optimizer = optimizer ? *optimizer : (struct ckpt_adamw){0},
                                .grad_norm = NAN,
                                .loss = -1,
-                               .norm = -1,
-                               .wish = -1};
+                               .norm = -1};
     program_join_ranks(p);
     int rc = await_steps(c);
     if (!rc)

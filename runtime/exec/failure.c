@@ -69,6 +69,11 @@ int context_check_lost(ckpt *c)
 {
     if (!c->lost)
         return 0;
+    if (c->differ)
+        return context_fail(c, CKPT_ECOMM,
+                            "the ranks differ since step %lld or before: start anew from what was "
+                            "saved last",
+                            (long long)c->lost);
     return context_fail(c, CKPT_EDEVICE,
                         "step %lld failed before it was through, and left the weights in pieces: "
                         "open the context anew and load those saved last",

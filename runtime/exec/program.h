@@ -104,7 +104,9 @@ struct ckpt_program {
     struct ckpt_adamw optimizer; /* where it trains: as it was given */
     struct program_ranks ranks;
     double grad_norm;
-    int32_t loss, norm, wish; /* fetches, or -1 */
+    int32_t loss, norm; /* fetches, or -1 */
+    int32_t request[CKPT_REQUESTS];
+    bool compared; /* of several ranks: what it begins with */
 };
 
 struct ckpt_way;

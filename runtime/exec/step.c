@@ -3,6 +3,7 @@
 #include <string.h>
 #include "exec/program.h"
 #include "exec/timing.h"
+#include "ranks.h"
 
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
 {
@@ -129,8 +130,7 @@ void program_set_runs(struct ckpt_program *p, int flight)
                               .n_micro = p->tape->n_micro,
                               .lr = p->lr,
                               .opt_step = p->c->updates + (p->submitted - p->steps),
-                              .halt = p->halt,
-                              .wish = (float)p->c->wish};
+                              .halt = p->halt};
 }
 
 /* Inputs that were not fed again keep their value: this flight gets it from the other one. */
@@ -193,6 +193,24 @@ static int get_ready(struct ckpt_program *p)
     return rc ? context_fail_device(p->c, p, rc) : program_get_ready(p);
 }
 
+/* What this rank requests of all travels with the step. */
+static void set_requests(struct ckpt_program *p, int flight)
+{
+    for (int i = 0; i < CKPT_REQUESTS && program_is_shared(p); i++) {
+        float asked = (float)ranks_take_request(p->c, i);
+        for (int32_t m = 0; m < p->tape->n_micro; m++)
+            p->runs[flight * p->tape->n_micro + m].request[i] = asked;
+    }
+}
+
+/* What any rank requested in a step, all know behind it. */
+static void read_requests(struct ckpt_program *p, int flight)
+{
+    for (int i = 0; i < CKPT_REQUESTS; i++)
+        if (p->request[i] >= 0)
+            p->c->requested[i] |= ((const float *)p->fetches[p->request[i]].data[flight])[0] > 0;
+}
+
 int ckpt_submit(ckpt_program *p)
 {
     if (!p->feeds)
@@ -206,11 +224,15 @@ int ckpt_submit(ckpt_program *p)
         rc = context_check_whole(p->c);
     if (!rc)
         rc = get_ready(p);
+    if (!rc && program_is_shared(p))
+        rc = ranks_before_step(p->c, !p->compared, p->lr);
     if (rc)
         return rc;
+    p->compared = true;
     int flight = flight_of(p->submitted);
     refresh_feeds(p, flight);
     program_set_runs(p, flight);
+    set_requests(p, flight);
     program_walk(p, flight);
     p->submitted++;
     return 0;
@@ -218,8 +240,7 @@ int ckpt_submit(ckpt_program *p)
 
 static int finish_step(struct ckpt_program *p, int flight, float value)
 {
-    if (p->wish >= 0)
-        p->c->end_wished |= ((const float *)p->fetches[p->wish].data[flight])[0] > 0;
+    read_requests(p, flight);
     if (p->norm >= 0)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))

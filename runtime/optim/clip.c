@@ -116,7 +116,8 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
 ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
 {
     struct clip_attr attr = {.clip_norm = opt->clip_norm, .beta1 = opt->beta1, .beta2 = opt->beta2};
-    ckpt_tensor *sums = calloc((size_t)t->n_params + 2, sizeof *sums), *own = sums + 1;
+    ckpt_tensor *sums = calloc((size_t)t->n_params + CKPT_REQUESTS + 1, sizeof *sums);
+    ckpt_tensor *own = sums ? sums + CKPT_REQUESTS : NULL;
     bool shared = t->context->ranks > 1;
     if (!sums) {
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
@@ -125,9 +126,12 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
     own[0].id = t->loss;
     int n = 1 + record_sums(t, own + 1);
     if (shared) {
-        sums[0] = ops_record1(t, &op_wish, 0, NULL, NULL, 0);
-        tape_sum_over_ranks(t, 2, n + 1, sums);
-        ckpt_output(t, "ckpt.wish", sums[0]);
+        ckpt_tensor requests = ops_record1(t, &op_requests, 0, NULL, NULL, 0);
+        for (int i = 0; i < CKPT_REQUESTS; i++)
+            sums[i] = ckpt_slice(t, requests, 0, i, i + 1);
+        tape_sum_over_ranks(t, CKPT_REQUESTS + 1, CKPT_REQUESTS + n, sums);
+        ckpt_output(t, "ckpt.stop", sums[CKPT_REQUEST_STOP]);
+        ckpt_output(t, "ckpt.save", sums[CKPT_REQUEST_SAVE]);
         ckpt_output(t, "ckpt.loss", own[0]);
     }
     ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, own, &attr, sizeof attr);

@@ -15,7 +15,7 @@ static const struct ckpt_option library_table[] = {
         "where to compute: auto (a GPU if there is one), cpu or cuda"),
     ROW("micro-batch", COUNT, micro_batch, "N",
         "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits "
-         "(the last bits of the numbers then depend on the budget)",
+        "(the last bits of the numbers then depend on the budget)",
         0, 1 << 20),
     ROW("seed", INT, seed, "N", "seed of initial values and of random ops"),
     ROW("threads", INT, threads, "N", "kernel threads of the CPU device; 0 is one per core", 0,
@@ -53,6 +53,9 @@ static const struct ckpt_option library_table[] = {
         "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or "
         "there "
         "is one, shared by all (all); auto is what makes the faster step that fits"),
+    ROW("check-ranks", INT, check_ranks, "N",
+        "compare what ranks have in common every N updates (default 1000, 0: never)", 0,
+        INT64_C(1) << 52),
     {0},
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "ckpt_file.h"
 #include "context.h"
+#include "ranks.h"
 #include "state/safetensors.h"
 
 /* A load on its way: which entry of the file each parameter gets. */
@@ -195,7 +196,11 @@ int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_
     free(l.entry);
     free(l.used);
     ckpt_file_close(l.f);
-    return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+    if (rc)
+        context_fail(c, rc, "%s", error_get());
+    else
+        rc = ranks_agree_loaded(c);
+    return c->layout ? ranks_give_up(c, rc) : rc; /* before there is one the others do not wait */
 }
 
 int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)

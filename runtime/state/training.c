@@ -284,23 +284,6 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
     return rc;
 }
 
-/* Each rank has read a file for itself. */
-static int agree(const struct state *s)
-{
-    uint64_t h = hash_mix(HASH_START, s->c->updates);
-
-    context_get_counts(s->c, s->program);
-    for (int i = 0; i < s->n_programs; i++)
-        h = hash_mix(h, s->program[i].steps);
-    if (!s->c->comm)
-        return 0;
-    struct comm *hosts = ranks_hosts(s->c);
-    hosts->step = 0; /* how many steps there were is the question */
-    if (!comm_agree(hosts, &(struct comm_term){"state", h}, 1))
-        return 0;
-    return context_fail(s->c, CKPT_ECOMM, "%s", hosts->reason);
-}
-
 int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, void *user)
 {
     struct state s;
@@ -316,8 +299,8 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
             context_fail(c, rc, "%s", error_get());
         ckpt_file_close(f);
     }
-    if (!rc)
-        rc = agree(&s);
+    if (!rc) /* each rank has read a file for itself */
+        rc = ranks_agree_loaded(c);
     state_close(&s);
     return ranks_give_up(c, rc);
 }

@@ -39,7 +39,8 @@ static void bring_fault(const struct job *job, struct comm *c)
 static int check_plan(const struct job *job, struct comm *c)
 {
     bool other = !strcmp(job->fault, "plan") && c->rank == job->faulty;
-    return comm_agree(c, &(struct comm_term){"plan", other ? 2 : 1}, 1);
+    return comm_agree(c, "started with",
+                      &(struct comm_term){.name = "plan", .value = other ? 2 : 1}, 1);
 }
 
 /* Stops in the middle of the job. */

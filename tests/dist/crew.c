@@ -7,6 +7,7 @@
 #include "ckpt_state.h"
 #include "dist/crew.h"
 #include "exec/program.h"
+#include "homes.h"
 #include "ranks.h"
 #include "shard/layout.h"
 
@@ -110,6 +111,47 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
     r->gathers = count_gathers(p);
 }
 
+/* A bit of the first value of the first bucket, which the next update does not round away. */
+static int flip_bit(ckpt *c, int slot)
+{
+    const struct param *p = &c->params.data[c->n_params - c->n_hidden];
+    int64_t n = param_slot_numel(p, slot);
+    uint32_t bits;
+    float *values = malloc((size_t)n * sizeof *values);
+    int rc = values ? homes_read(c, p, slot, values, n) : CKPT_ENOMEM;
+    if (!rc) {
+        memcpy(&bits, values, sizeof bits);
+        bits ^= 1u << 20;
+        memcpy(values, &bits, sizeof bits);
+        rc = homes_write(c, p, slot, values, n);
+    }
+    free(values);
+    return rc;
+}
+
+static int set_other(ckpt *c, ckpt_tensor x)
+{
+    struct ckpt_param_info info;
+    ckpt_param_info(c, x, &info);
+    float *values = calloc((size_t)info.numel, sizeof *values);
+    int rc = values ? ckpt_param_set(c, x, CKPT_VALUE, values, info.numel) : CKPT_ENOMEM;
+    free(values);
+    return rc;
+}
+
+/* What the faulty rank does behind so many steps, or before the next. */
+static int misbehave(const struct crew *crew, ckpt *c, ckpt_program *p, ckpt_tensor x, int steps)
+{
+    int rc = 0;
+    if (crew->flip_step && steps == crew->flip_step)
+        rc = flip_bit(c, crew->flip_slot);
+    if (!rc && crew->set_step && steps == crew->set_step)
+        rc = set_other(c, x);
+    if (crew->lr_step && steps + 1 == crew->lr_step)
+        ckpt_set_lr(p, 2 * crew->adamw.lr);
+    return rc;
+}
+
 static int train(const struct member *m, ckpt *c)
 {
     struct tiny model = m->crew->model;
@@ -122,13 +164,15 @@ static int train(const struct member *m, ckpt *c)
         c->comm->deadline = m->crew->deadline;
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
     if (!rc && m->crew->load)
-        rc = ckpt_load(c, m->crew->load, NULL, NULL, NULL) < 0 ? CKPT_EIO : 0;
+        rc = ckpt_load(c, m->crew->load, NULL, NULL, NULL);
     if (!rc && m->crew->load_state)
         rc = ckpt_load_state(c, m->crew->load_state);
     for (int s = (int)ckpt_updates(c); s < steps && !rc; s++) {
         if (m->crew->halt && m->rank == m->crew->faulty && s == CREW_STEPS / 2)
             raise(m->crew->halt);
         rc = feed(m, p, s);
+        if (!rc && m->rank == m->crew->faulty)
+            rc = misbehave(m->crew, c, p, model.param[0], s);
         if (!rc)
             rc = ckpt_step(p, &m->result->loss[m->rank][s]);
         if (rc)

@@ -26,6 +26,9 @@ struct crew {
     const struct crew *other; /* what rank faulty has in place of all this; or NULL */
     int64_t nan_step;         /* rank faulty is fed a NaN in this step */
     int halt;                 /* it gets this signal in the middle of the steps */
+    int flip_step, flip_slot; /* a bit of its first bucket flips behind this step, in a slot */
+    int set_step;             /* a parameter of it is set to other values behind this step */
+    int lr_step;              /* its learning rate is another from this step on */
 };
 
 struct crew_result {

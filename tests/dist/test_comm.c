@@ -287,9 +287,10 @@ static void test_other_program(void **state)
 
 static int do_agree(struct rank *r)
 {
-    struct comm_term terms[] = {{"model", 17},
-                                {"plan", r->comm->rank == r->faulty ? 1 : UINT64_C(1) << 60}};
-    return comm_agree(r->comm, terms, 2);
+    struct comm_term terms[] = {
+        {.name = "model", .value = 17},
+        {.name = "plan", .value = r->comm->rank == r->faulty ? 1 : UINT64_C(1) << 60}};
+    return comm_agree(r->comm, "started with", terms, 2);
 }
 
 static void test_agreement(void **state)
@@ -305,7 +306,7 @@ static void test_agreement(void **state)
             assert_int_equal(ranks[r].rc, odd < 0 ? 0 : CKPT_ECOMM);
             assert_string_equal(ranks[r].wrong,
                                 odd < 0    ? ""
-                                : odd == 0 ? "ranks 1 and 2 started with another plan than rank 0"
+                                : odd == 0 ? "rank 0 started with another plan than rank 1"
                                 : odd == 1 ? "rank 1 started with another plan than rank 0"
                                            : "rank 2 started with another plan than rank 0");
         }

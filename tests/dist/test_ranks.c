@@ -309,8 +309,8 @@ static void test_resume(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* In the fourth step: before the first one there are hosts, agreement, budgets and the plan in five
- * parts; a step of stage 2 gathers, scatters and sums. */
+/* In the fourth step: before the first one there are hosts, agreement, budgets, the plan in five
+ * parts, and agreement on values; a step of stage 2 gathers, scatters and sums. */
 static void test_faults_in_a_step(void **state)
 {
     struct crew crew = crew_small(3, 2, 0);
@@ -319,7 +319,7 @@ static void test_faults_in_a_step(void **state)
     crew.faulty = 1;
     for (int k = COMM_FAULT_DROP; k <= COMM_FAULT_CORRUPT; k++) {
         *(k == COMM_FAULT_DROP ? &crew.options.plan_out : &crew.options.plan_in) = plan;
-        crew_expect_fault(crew, (enum comm_fault_kind)k, 8 + 3 * calls_of_a_step + 2, 0, 4, 5);
+        crew_expect_fault(crew, (enum comm_fault_kind)k, 9 + 3 * calls_of_a_step + 2, 0, 4, 5);
     }
 }
 
@@ -347,7 +347,7 @@ static void test_ranks_that_differ(void **state)
     expect_other(crew, &other, "program");
     other = crew;
     other.options.seed++;
-    expect_other(crew, &other, "seed");
+    expect_other(crew, &other, "--seed");
     other = crew;
     other.zero = 3;
     expect_other(crew, &other, "--zero");

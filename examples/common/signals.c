@@ -1,0 +1,98 @@
+/* Signals: see signals.h.  Handlers set flags of the library, and no more. */
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+#include "ckpt_ranks.h"
+#include "signals.h"
+
+static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};
+enum { ENDING = sizeof ending / sizeof *ending };
+
+/* A terminal that closes sends its signal more than once, and so may whoever started the job: what
+ * comes this soon after the first is the same request. */
+static const double same = 0.5; /* seconds */
+
+static ckpt *volatile watched;
+static volatile sig_atomic_t stopping, saving;
+static struct timespec since; /* that the first signal to stop came; written once */
+static struct sigaction before[ENDING];
+
+static double passed(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - since.tv_sec) + 1e-9 * (double)(now.tv_nsec - since.tv_nsec);
+}
+
+/* The second one is as if nobody had ever caught it: whoever waits sees which signal it was. */
+static void stop(int number)
+{
+    int error = errno;
+    ckpt *c = watched;
+
+    if (stopping && passed() > same) {
+        signal(number, SIG_DFL);
+        raise(number);
+    } else if (!stopping) {
+        clock_gettime(CLOCK_MONOTONIC, &since);
+        stopping = 1;
+        if (c)
+            ckpt_request_stop(c);
+    }
+    errno = error;
+}
+
+static void save(int number)
+{
+    ckpt *c = watched;
+
+    (void)number;
+    if (c)
+        ckpt_request_save(c);
+    else
+        saving = 1;
+}
+
+static void handle(int number, void (*handler)(int), struct sigaction *old)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < ENDING; i++)
+        sigaddset(&action.sa_mask, ending[i]);
+    sigaction(number, &action, old);
+}
+
+void signals_open(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    handle(SIGUSR1, save, NULL);
+}
+
+/* nohup ignores SIGHUP for a program that is to live on without its terminal. */
+static void watch_ending(void)
+{
+    for (int i = 0; i < ENDING; i++) {
+        handle(ending[i], stop, &before[i]);
+        if (ending[i] == SIGHUP && before[i].sa_handler == SIG_IGN)
+            sigaction(SIGHUP, &before[i], NULL);
+    }
+}
+
+void signals_watch(ckpt *c)
+{
+    ckpt *last = watched;
+
+    watched = c;
+    if (c && !last)
+        watch_ending();
+    for (int i = 0; !c && last && !stopping && i < ENDING; i++)
+        sigaction(ending[i], &before[i],
+                  NULL); /* once it stops, a second signal is one to the end */
+    if (c && saving) {   /* it came before there was a step to save behind */
+        saving = 0;
+        ckpt_request_save(c);
+    }
+}

@@ -1,0 +1,218 @@
+/* Ranks that set out with other values, or come to have others: each is found, and named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+#include "context.h"
+#include "dist/crew_checks.h"
+#include "unit/test_directory.h"
+
+static char weights[96], states[2][96];
+
+/* Searching a plan takes most of the time: the first run of a kind leaves it to the others. */
+static char plans[CREW_MOST + 1][4][64];
+
+static void take_plan(struct crew *crew)
+{
+    char *file = plans[crew->ranks][crew->zero];
+    snprintf(file, sizeof plans[0][0], "test_agree.tmp-%d-%d-%d", (int)getpid(), crew->ranks,
+             crew->zero);
+    *(access(file, R_OK) ? &crew->options.plan_out : &crew->options.plan_in) = file;
+}
+
+static void remove_plans(void)
+{
+    for (int ranks = 0; ranks <= CREW_MOST; ranks++)
+        for (int zero = 0; zero < 4; zero++)
+            if (*plans[ranks][zero])
+                unlink(plans[ranks][zero]);
+}
+
+static void expect_words(struct crew crew, const char *first, const char *second)
+{
+    take_plan(&crew);
+    crew_expect_code(&crew, CKPT_ECOMM, (const char *[]){first, second, NULL});
+}
+
+/* Rank 1 alone, of two or three, and the others differ from it. */
+static struct crew crew_of(int ranks, int zero)
+{
+    struct crew crew = crew_small(ranks, zero, 0);
+    crew.faulty = 1;
+    crew.steps = 6;
+    return crew;
+}
+
+/* ---- before the first step ------------------------------------------------------------------- */
+
+static void write_files(void)
+{
+    struct crew crew = crew_small(1, 0, 0);
+    struct crew_result r;
+    snprintf(weights, sizeof weights, "%s/weights", dir);
+    crew.steps = 2;
+    crew.save = weights;
+    for (int i = 0; i < 2; i++) {
+        snprintf(states[i], sizeof states[i], "%s/state%d", dir, i);
+        crew.save_state = states[i];
+        crew.adamw.lr *= (float)(i + 1);
+        crew_expect_end(&crew, &r);
+        crew_free(&r);
+    }
+}
+
+static int remove_files(void **state)
+{
+    unlink(weights);
+    unlink(states[0]);
+    unlink(states[1]);
+    return remove_dir(state);
+}
+
+static void test_loads_that_differ(void **state)
+{
+    (void)state;
+    write_files();
+    for (int zero = 0; zero <= 3; zero += 3) {
+        struct crew crew = crew_of(2 + zero / 3, zero), other = crew;
+        other.load = weights;
+        crew.other = &other;
+        expect_words(crew, "rank 1 ", " another value of '");
+        other.load = NULL;
+        crew.load_state = states[0];
+        other.load_state = states[1];
+        expect_words(crew, "rank 1 loaded another ", " than rank 0");
+        other.load_state = NULL;
+        expect_words(crew, "rank 1 ", "another number of steps than rank 0");
+        crew.load_state = NULL;
+        other.load_state = states[0];
+        expect_words(crew, "rank 1 ", "another number of steps than rank 0");
+    }
+}
+
+static void test_loads_alike(void **state)
+{
+    struct crew crew = crew_of(2, 3);
+    struct crew_result r;
+    (void)state;
+    write_files();
+    crew.load_state = states[0];
+    crew_expect_end(&crew, &r);
+    crew_free(&r);
+}
+
+/* ---- later ----------------------------------------------------------------------------------- */
+
+/* Behind step 3, where every third is looked at; and seen later, by what it led to. */
+static void test_bit_that_flipped(void **state)
+{
+    static const struct {
+        int zero, slot;
+        const char *what;
+    } cases[] = {
+        {0, SLOT_VALUE, "another value of '"},
+        {0, SLOT_EXP_AVG, "another exp_avg of '"},
+        {0, SLOT_EXP_AVG_SQ, "another exp_avg_sq of '"},
+        {0, SLOT_EMA, "another moving average of '"},
+        {1, SLOT_VALUE, "another value of '"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct crew crew = crew_of(i ? 2 : 3, cases[i].zero);
+        crew.flip_step = 3;
+        crew.flip_slot = cases[i].slot;
+        crew.options.check_ranks = 3;
+        expect_words(crew, "rank 1 came to step 4 with another ", cases[i].what);
+        crew.options.check_ranks = 2;
+        if (i == 0)
+            expect_words(crew, "rank 1 came to step 5 with another ", cases[i].what);
+    }
+}
+
+/* A share is what the ranks of its place have on each host. */
+static void test_bit_of_a_share(void **state)
+{
+    struct crew crew = crew_of(4, 3);
+    struct crew_result r;
+    (void)state;
+    crew.faulty = 3;
+    crew.per_host = 2;
+    crew.options.shard_over = "host";
+    crew.options.check_ranks = 3;
+    take_plan(&crew);
+    crew_expect_end(&crew, &r);
+    crew_free(&r);
+    crew.flip_step = 3;
+    crew.flip_slot = SLOT_EXP_AVG;
+    crew.options.plan_out = NULL;
+    expect_words(crew, "rank 3 came to step 4 with another exp_avg of '", "than rank 1");
+}
+
+static void test_bf16_values(void **state)
+{
+    struct crew crew = crew_of(2, 0);
+    (void)state;
+    crew.model.dtype = CKPT_BF16;
+    crew.options.check_ranks = 1;
+    crew.flip_step = 2;
+    crew.flip_slot = SLOT_MASTER;
+    crew_expect_code(&crew, CKPT_ECOMM,
+                     (const char *[]){"rank 1 came to step 3 with another fp32 value of '", NULL});
+}
+
+static void test_rates_that_differ(void **state)
+{
+    struct crew crew = crew_of(2, 3);
+    (void)state;
+    crew.options.check_ranks = 2;
+    crew.lr_step = 1;
+    expect_words(crew, "rank 1 came to step 1 with another learning rate (", ") than rank 0 (");
+    crew.lr_step = 4;
+    expect_words(crew, "rank 1 came to step 5 with another history of learning rates", "rank 0");
+}
+
+/* Without checks it is not seen, which is what 0 says; with them no bit is another. */
+static void test_checks_change_nothing(void **state)
+{
+    struct crew crew = crew_of(2, 0);
+    struct crew_result with, without;
+    (void)state;
+    crew.steps = 0;
+    crew.options.check_ranks = 1;
+    take_plan(&crew);
+    crew_expect_end(&crew, &with);
+    crew.options.check_ranks = 0;
+    crew_expect_end(&crew, &without);
+    assert_true(crew_same(&with, 2, &without, 2));
+    crew_free(&with);
+    crew_free(&without);
+    crew.flip_step = 3;
+    crew_expect_end(&crew, &without);
+    crew_free(&without);
+}
+
+/* What one rank sets and the others do not: it alone has something to compare. */
+static void test_set_by_one(void **state)
+{
+    struct crew crew = crew_of(2, 3);
+    (void)state;
+    crew.set_step = 2;
+    expect_words(crew, "rank 1", "agreement");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_loads_that_differ, make_fresh_dir, remove_files),
+        cmocka_unit_test_setup_teardown(test_loads_alike, make_fresh_dir, remove_files),
+        cmocka_unit_test(test_bit_that_flipped),
+        cmocka_unit_test(test_bit_of_a_share),
+        cmocka_unit_test(test_bf16_values),
+        cmocka_unit_test(test_rates_that_differ),
+        cmocka_unit_test(test_checks_change_nothing),
+        cmocka_unit_test(test_set_by_one),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove_plans();
+    return failed;
+}
