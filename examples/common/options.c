@@ -1,6 +1,7 @@
 /* What command lines of the programs share: see options.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_ranks.h"
 #include "options.h"
 #include "say.h"
 
@@ -38,6 +39,8 @@ static const char *const is_free[] = {
     "batch",        "dump", "frames-2d", "guidance",   "help",           "load",
     "log",          "out",  "partial",   "resume",     "resume-changed", "sample-seed",
     "sample-steps", "save", "save-ema",  "save-every", "save-state",     "steps"};
+/* What each rank has for itself. */
+static const char *const is_own[] = {"log", "out", "help"};
 
 static bool is_in(const char *const *list, size_t n, const char *name)
 {
@@ -56,20 +59,98 @@ enum option_role option_role(const char *name)
 
 const char *option_text(const struct ckpt_option *row, const void *owner, char dst[32])
 {
-    const void *field = (const char *)owner + row->offset;
-    const char *text;
+    const char *at = (const char *)owner + row->offset, *text;
+    int64_t number;
+    double x;
 
     switch (row->type) {
     case CKPT_OPT_FLAG:
-        return *(const bool *)field ? "yes" : "no";
+        return *(const bool *)at ? "yes" : "no";
     case CKPT_OPT_STRING:
-        text = *(const char *const *)field;
+        memcpy(&text, at, sizeof text);
         return text ? text : "none";
     case CKPT_OPT_FLOAT:
-        snprintf(dst, 32, "%.15g", *(const double *)field);
+        memcpy(&x, at, sizeof x);
+        snprintf(dst, 32, "%.9g", x);
+        if (strtod(dst, NULL) != x) /* as short as tells it apart from all others */
+            snprintf(dst, 32, "%.17g", x);
         return dst;
     default:
-        snprintf(dst, 32, "%lld", (long long)*(const int64_t *)field);
+        memcpy(&number, at, sizeof number);
+        snprintf(dst, 32, "%lld", (long long)number);
         return dst;
     }
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+enum { VALUE_BYTES = 64 };
+
+static bool is_compared(const struct ckpt_option *row)
+{
+    return !is_in(is_own, sizeof is_own / sizeof *is_own, row->name);
+}
+
+/* A path: hosts may have a file under different names, so only whether there is one counts. */
+static bool is_path(const struct ckpt_option *row)
+{
+    return row->type == CKPT_OPT_STRING &&
+           (!strcmp(row->metavar, "FILE") || !strcmp(row->metavar, "DIR"));
+}
+
+static int count_rows(int n, const struct option_table *tables)
+{
+    int count = 0;
+
+    for (int i = 0; i < n; i++)
+        for (const struct ckpt_option *row = tables[i].rows; row->name; row++)
+            count += is_compared(row);
+    return count;
+}
+
+/* "--" and the name, then the value. */
+struct words {
+    char name[VALUE_BYTES], value[4 * VALUE_BYTES];
+};
+
+static void fill_words(struct words *w, const struct ckpt_option *row, const void *values)
+{
+    char number[32];
+    const char *text = option_text(row, values, number);
+
+    snprintf(w->name, sizeof w->name, "--%s", row->name);
+    if (is_path(row))
+        text = strcmp(text, "none") ? "given" : "not given";
+    snprintf(w->value, sizeof w->value, "%s", text);
+}
+
+static int fill_facts(int n, const struct option_table *tables, struct ckpt_fact *facts,
+                      struct words *words)
+{
+    int at = 0;
+
+    for (int i = 0; i < n; i++) {
+        for (const struct ckpt_option *row = tables[i].rows; row->name; row++) {
+            struct words *w = &words[at];
+            if (!is_compared(row))
+                continue;
+            fill_words(w, row, tables[i].values);
+            facts[at++] = (struct ckpt_fact){w->name, w->value, strlen(w->value)};
+        }
+    }
+    return at;
+}
+
+int options_agree(ckpt *c, int n, const struct option_table *tables)
+{
+    int count = count_rows(n, tables);
+    struct ckpt_fact *facts = calloc((size_t)count + 1, sizeof *facts);
+    struct words *words = calloc((size_t)count + 1, sizeof *words);
+    int rc = facts && words ? 0 : say_fail("no memory to compare the options of ranks");
+
+    if (!rc && ckpt_agree(c, facts, fill_facts(n, tables, facts, words)))
+        rc = say_fail("%s", ckpt_error(c));
+    free(facts);
+    free(words);
+    return rc;
 }

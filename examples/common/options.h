@@ -2,6 +2,7 @@
 #ifndef EXAMPLES_OPTIONS_H
 #define EXAMPLES_OPTIONS_H
 
+#include "ckpt_ranks.h"
 #include "resume.h"
 
 /* Most of what is counted, and of what may be any positive number. */
@@ -63,5 +64,15 @@ int option_sizes(const char *option, const char *text, const char *example, int 
 
 /* Whether the name is that of a type to compute in.  Returns 0, or -1 after a sentence. */
 int option_dtype(const char *option, const char *name);
+
+/* A table and what it filled. */
+struct option_table {
+    const struct ckpt_option *rows;
+    const void *values;
+};
+
+/* All ranks must have been started with the same values, but for those of rows that say where a
+ * rank writes what is its own.  Returns 0, or -1 after a sentence. */
+int options_agree(ckpt *c, int n, const struct option_table *tables);
 
 #endif

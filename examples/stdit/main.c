@@ -80,6 +80,24 @@ static int train(struct stdit_run *r)
     return stdit_train(r);
 }
 
+/* A step of several ranks takes its samples from data that all have. */
+static int agree_on_data(const struct stdit_run *r)
+{
+    const struct stdit_data *d = &r->data;
+    size_t rows = (size_t)d->rows, texts = (size_t)d->text_rows;
+    struct ckpt_fact facts[] = {
+        {"number of clips", &d->rows, sizeof d->rows},
+        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d) * sizeof *d->z : 0},
+        {"text", d->y, d->y ? texts * (size_t)stdit_data_y(d) * sizeof *d->y : 0},
+        {"text mask", d->mask, d->mask ? texts * (size_t)d->geometry.tokens * sizeof *d->mask : 0},
+        {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
+    };
+
+    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
+}
+
 static int go(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
@@ -91,12 +109,13 @@ static int go(struct stdit_run *r)
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o))
+    if (stdit_options_agree(o, r->context) ||
+        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
         return -1;
     if (o->dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     r->options.samples = o->batch * ckpt_ranks(r->context);
-    if (stdit_data_open(&r->data, &r->options))
+    if (stdit_data_open(&r->data, &r->options) || agree_on_data(r))
         return -1;
     r->masked = r->data.x_mask || (strcmp(o->mask_stage, "none") && g->frames > 1);
     r->drops = !r->data.t && !r->data.eps;

@@ -66,6 +66,11 @@ static void help(void)
     ckpt_option_table_help(ckpt_options_table(), stdout);
 }
 
+int stdit_options_agree(const struct stdit_options *o, ckpt *c)
+{
+    return options_agree(c, 1, &(struct option_table){table, o});
+}
+
 int stdit_fill_preset(struct stdit_options *o)
 {
     const struct preset *p = NULL;

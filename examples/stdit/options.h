@@ -75,6 +75,8 @@ struct training_files stdit_files(const struct stdit_options *o);
 #define STDIT_OUT "stdit-out"
 /* Notes the options of stdit-train in the states of c.  Returns 0, or -1 after a sentence. */
 int stdit_options_note(const struct stdit_options *o, ckpt *c);
+/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+int stdit_options_agree(const struct stdit_options *o, ckpt *c);
 /* That of stdit-sample. */
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv);
 

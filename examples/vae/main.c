@@ -104,10 +104,27 @@ static int check_ranks(struct vae_run *r)
     int ranks = ckpt_ranks(r->context);
 
     say_as_rank(ckpt_rank(r->context), ranks);
+    if (vae_options_agree(&r->options, r->context))
+        return -1;
     r->options.samples = r->options.batch * ranks;
     if (ranks > 1 && (r->options.dump || r->options.vq))
         return say_fail("--%s is for one rank alone", r->options.dump ? "dump" : "quantizer vq");
     return 0;
+}
+
+/* A step of several ranks takes its samples from data that all have. */
+static int agree_on_data(const struct vae_run *r)
+{
+    const struct vae_data *d = &r->data;
+    int64_t frame = d->padded_height * d->padded_width * 3;
+    struct ckpt_fact facts[] = {
+        {"number of clips", &d->rows, sizeof d->rows},
+        {"data", d->x, (size_t)(d->rows * d->frames * frame) * sizeof *d->x},
+    };
+
+    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
 }
 
 static int go(struct vae_run *r)
@@ -121,7 +138,7 @@ static int go(struct vae_run *r)
         return say_fail("%s", ckpt_error(NULL));
     if (check_ranks(r) || (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
         return -1;
-    if (vae_data_open(&r->data, o) ||
+    if (vae_data_open(&r->data, o) || agree_on_data(r) ||
         (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
         return -1;
     if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))

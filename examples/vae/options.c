@@ -239,6 +239,11 @@ static int check_files(const struct vae_options *o)
     return 0;
 }
 
+int vae_options_agree(const struct vae_options *o, ckpt *c)
+{
+    return options_agree(c, 2, (struct option_table[]){{vae_model_table, &o->model}, {table, o}});
+}
+
 int vae_options_parse(struct vae_options *o, int argc, char **argv)
 {
     const struct ckpt_option *tables[] = {vae_model_table, table, ckpt_options_table()};

@@ -48,5 +48,7 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv);
 
 /* Notes the options in the states of c.  Returns 0, or -1 after a sentence. */
 int vae_options_note(const struct vae_options *o, ckpt *c);
+/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+int vae_options_agree(const struct vae_options *o, ckpt *c);
 
 #endif
