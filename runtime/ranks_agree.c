@@ -253,7 +253,6 @@ static float *make_buffer(const ckpt *c)
     return malloc((size_t)largest * sizeof(float));
 }
 
-/* The steps under way end first: all ranks have as many. */
 static int agree_copies(ckpt *c, int64_t updates, const char *how)
 {
     struct terms t = {0};
@@ -289,10 +288,17 @@ int ranks_before_step(ckpt *c, bool first, float lr)
     if (!c->comm)
         return 0;
     snprintf(how, sizeof how, "came to step %lld with", (long long)updates + 1);
-    if (first || !c->values_agreed)
+    bool values = first || !c->values_agreed;
+    bool copies = every && updates && updates % every == 0;
+    /* Collectives of a step under way come first: on CPUs they take the same link. */
+    if (values || copies)
+        rc = c->device->ops->sync(c->device);
+    if (rc)
+        return context_fail_device(c, NULL, rc);
+    if (values)
         rc = agree_values(c, how, lr);
     c->values_agreed = !rc;
-    if (!rc && every && updates && updates % every == 0)
+    if (!rc && copies)
         rc = agree_copies(c, updates, how);
     c->rates = mix_float(c->rates, lr);
     return part(c, rc);

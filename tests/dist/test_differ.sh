@@ -46,6 +46,9 @@ differ "started with another --check-ranks" "" "--check-ranks 7"
 differ "started with another --zero" "" "--zero 2"
 alike "--log $work/log --vram 1M" "--vram 2M --threads 2 --out $work"
 
+# compared before every step, with one under way, and no rank in another's way
+alike "--check-ranks 1 --steps 40 --zero 3" "--check-ranks 1 --steps 40 --zero 3"
+
 # files: what is in them counts, not where they are
 for i in 1 2; do
     runs "memory:" $stdit --steps 1 --seed $i --save "$work/w$i" --batch 2
