@@ -517,9 +517,11 @@ struct ckpt_adamw {
  * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
  * samples a step takes; options.micro_batch must divide it (or exceed it, where there is no
  * optimizer), or is CKPT_AUTO: then the model is recorded and planned at every size that divides
- * the batch, and the fastest step that fits is taken.  All a step needs is taken here.  Waits for
- * steps of other programs.  Returns 0; the tape's error; CKPT_EBUDGET when no plan fits: the
- * sentence names the smallest budget that does, the op at the peak, and what more memory would buy;
+ * the batch, and the fastest step that fits is taken.  All a step needs is taken here.
+ * Programs compiled before get another plan, with the same numbers, where they no longer fit beside
+ * the parameters of this one.  Waits for their steps.  Returns 0; the tape's error; CKPT_EBUDGET
+ * when no plan fits, of this program or of one before (those are then as they were): the sentence
+ * names the smallest budget that does, the op at the peak, and what more memory would buy;
  * CKPT_EPLAN for a foreign plan file; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
@@ -582,10 +584,8 @@ struct ckpt_program_info {
 };
 
 CKPT_API void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);
-
 /* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
-
 /* Writes where the time of the steps so far went, by kind of op (options.profile): runs a step,
  * milliseconds, arithmetic and memory rates, and their share of those of the machine file. */
 CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);

@@ -182,15 +182,15 @@ int64_t homes_tier_bytes(const ckpt *c, int tier)
                 end = max_i64(end, p->offset[s] + home_bytes(p, s));
     }
     for (const struct ckpt_program *p = c->programs; p; p = p->next)
-        end = max_i64(end, plan_end(p->plan, tier));
+        end = p->plan ? max_i64(end, plan_end(p->plan, tier)) : end;
     return end;
 }
 
-int homes_reserve(ckpt *c, const struct plan *p)
+int homes_reserve(ckpt *c)
 {
     for (int i = 0; i < TIER_COUNT; i++) {
         struct tier *t = c->tiers[i];
-        int64_t bytes = max_i64(homes_tier_bytes(c, i), plan_end(p, i));
+        int64_t bytes = homes_tier_bytes(c, i);
         int rc = t && bytes > t->bytes ? t->ops->reserve(t, bytes) : 0;
         if (rc)
             return context_fail(c, rc, "%s", error_get());

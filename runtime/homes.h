@@ -9,7 +9,7 @@ int homes_open(ckpt *c);
 /* untouched: a file operation has no end, so what it may still use is left alone. */
 void homes_close(ckpt *c, bool untouched);
 
-/* Bytes of a tier that homes and programs take. */
+/* Bytes of a tier that homes take, and programs that have a plan. */
 int64_t homes_tier_bytes(const ckpt *c, int tier);
 
 /* Before the first step on the host: opens their queue, its threads on the node of the device, and
@@ -17,8 +17,8 @@ int64_t homes_tier_bytes(const ckpt *c, int tier);
  * sentence in the context. */
 int homes_open_steps(ckpt *c);
 
-/* Makes the tiers long enough for a plan.  Returns 0 or a code, the sentence in the context. */
-int homes_reserve(ckpt *c, const struct plan *p);
+/* Makes the tiers long enough for all plans.  Returns 0 or a code, the sentence in the context. */
+int homes_reserve(ckpt *c);
 
 /* Copies n elements of a slot in or out as fp32, rounding where the slot is bf16. */
 int homes_write(ckpt *c, const struct param *p, int slot, const float *src, int64_t n);

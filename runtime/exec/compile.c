@@ -136,6 +136,33 @@ static int check_over(struct ckpt_program *p, bool *open)
     return 0;
 }
 
+/* The plan of --plan-out is that of the youngest program that trains, which p may have moved. */
+static int write_plan(struct ckpt_program *p)
+{
+    struct ckpt_program *o = p;
+    while (o && !o->trains)
+        o = o->next;
+    return o && (o == p || o->old_plan) ? program_write_plan(o) : 0;
+}
+
+/* Among the programs of the context, with a plan each that fits with those of all others. */
+static int take_place(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    p->next = c->programs;
+    c->programs = p;
+    int rc = program_fit_others(p);
+    if (!rc)
+        rc = write_plan(p);
+    if (rc) {
+        program_restore_others(c);
+        return rc;
+    }
+    program_keep_others(c);
+    program_place(p);
+    return 0;
+}
+
 static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
 {
     bool open = false;
@@ -155,10 +182,9 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
         rc = program_plan(p);
     if (rc)
         return rc;
-    p->next = p->c->programs;
-    p->c->programs = p;
-    if (p->c->options.plan_only)
-        return 0;
+    rc = take_place(p);
+    if (rc || p->c->options.plan_only)
+        return rc;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
     p->norm = program_find_fetch(p, NORM);
     for (int i = 0; i < CKPT_REQUESTS; i++)

@@ -51,16 +51,6 @@ static ckpt_tensor record_with_loss(ckpt_tape *t, int64_t micro, void *user)
     return loss;
 }
 
-/* Of the bytes of the program's persistent storages those that have a place in the arena. */
-static int64_t placed_bytes(const struct ckpt_program *p)
-{
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < p->graph->n_storages; i++)
-        if (p->graph->storages[i].home == HOME_DEVICE)
-            bytes += p->graph->storages[i].bytes;
-    return bytes;
-}
-
 /* Before any of it runs. */
 static int check_kernels(struct ckpt_program *p)
 {
@@ -98,7 +88,7 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
         rc = program_take_algorithms(p);
     if (!rc)
         rc = program_warm(p);
-    p->reserved = c->overhead + c->persistent - placed_bytes(p);
+    p->reserved = c->overhead + c->persistent - program_placed_bytes(p);
     return rc;
 }
 
@@ -112,19 +102,6 @@ int program_draft(struct ckpt_program *p, const struct ckpt_way *way, const stru
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
-
-/* The transient bytes of programs compiled before must still fit above a larger bottom. */
-static int check_others(ckpt *c, int64_t persistent)
-{
-    for (const struct ckpt_program *o = c->programs; o; o = o->next)
-        if (persistent > c->budget - c->overhead - o->plan->transient)
-            return context_fail(c, CKPT_EBUDGET,
-                                "with this program's parameters another program would need %s, "
-                                "over the budget of %s; raise --vram",
-                                human_bytes(persistent + c->overhead + o->plan->transient),
-                                human_bytes(c->budget));
-    return 0;
-}
 
 /* The addresses in the tiers of a plan from a file must be free here. */
 static int check_tiers(struct ckpt_program *p)
@@ -190,15 +167,20 @@ int program_plan(struct ckpt_program *p)
     rc = program_share_plan(p, rc);
     if (!rc)
         rc = program_keep_algorithms(p);
+    return rc;
+}
+
+int program_write_plan(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    char message[CKPT_MESSAGE] = "";
+    if (!c->options.plan_out || !p->trains)
+        return 0;
+    int rc = plan_write(p->graph, p->plan, c->options.plan_out, message);
     if (rc)
-        return rc;
-    if (c->options.plan_out && p->trains) {
-        rc = plan_write(p->graph, p->plan, c->options.plan_out, message);
-        if (rc)
-            return fail_with(c, rc, message);
-        c->written |= WRITTEN_PLAN;
-    }
-    return check_others(c, p->reserved - c->overhead + p->plan->persistent);
+        return fail_with(c, rc, message);
+    c->written |= WRITTEN_PLAN;
+    return 0;
 }
 
 void program_drop_plan(struct ckpt_program *p)

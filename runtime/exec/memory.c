@@ -26,7 +26,7 @@ static void place_parameter(struct ckpt_program *p, int32_t storage, const struc
                        lives_there ? &home : plan_park_of(p->plan, storage));
 }
 
-static void place_parameters(struct ckpt_program *p)
+void program_place(struct ckpt_program *p)
 {
     for (int32_t i = 0; i < p->graph->n_storages; i++) {
         const struct storage *s = &p->tape->storages.data[p->graph->storages[i].tape_storage];
@@ -35,30 +35,18 @@ static void place_parameters(struct ckpt_program *p)
     }
 }
 
-/* A larger bottom moves what stands above it: programs compiled before, if not behind a compile
- * that failed. */
-static int move_others(struct ckpt_program *p)
-{
-    int rc = 0;
-    for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
-        if (!o->lowered.whole || o->lowered.base != p->c->persistent)
-            rc = program_get_ready(o);
-    return rc;
-}
-
 int program_take_memory(struct ckpt_program *p)
 {
     ckpt *c = p->c;
-    int rc = homes_reserve(c, p->plan);
+    int rc = homes_reserve(c);
     if (!rc && p->plan->n_lodgings)
         rc = homes_open_steps(c);
     if (rc)
         return rc;
-    place_parameters(p);
     if (c->device->ops->map(c->device, context_arena_bytes(c)))
         return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
                             human_bytes(context_arena_bytes(c)), c->device->ops->name);
-    rc = move_others(p);
+    rc = program_move_others(p);
     if (!rc)
         rc = context_fill_slots(c);
     return rc ? rc : program_get_ready(p);

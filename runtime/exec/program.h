@@ -81,6 +81,9 @@ struct ckpt_program {
     ckpt_tape *tape;
     struct graph *graph;
     struct plan *plan;
+    struct graph *old_graph; /* while another program is compiled, which moves this one: */
+    struct plan *old_plan;   /* what it had; else NULL */
+    int64_t old_reserved;
     struct lowered lowered;
     struct timing *timing;                        /* NULL unless the ops are timed */
     struct port *feeds, *fetches;                 /* per tape feed and fetch */
@@ -121,6 +124,8 @@ struct ckpt_way;
 int program_draft(struct ckpt_program *p, const struct ckpt_way *way, const struct ckpt_adamw *opt,
                   int64_t micro);
 int program_plan(struct ckpt_program *p);
+/* Writes the plan where --plan-out says, if the program trains. */
+int program_write_plan(struct ckpt_program *p);
 bool program_plan_is_given(const struct ckpt_program *p);
 void program_drop_plan(struct ckpt_program *p);
 
@@ -129,8 +134,23 @@ void program_drop_plan(struct ckpt_program *p);
 int program_make_ports(struct ckpt_program *p);
 void program_free_ports(struct ckpt_program *p);
 
-/* Places the parameters, maps the arena, writes their values, makes the instructions.  The others
- * have left the places of these by then, whatever fails.  Returns 0 or a code, the sentence in the
+/* Of the bytes of the program's persistent storages those that have a place in the arena. */
+int64_t program_placed_bytes(const struct ckpt_program *p);
+
+/* Of programs compiled before p, which has its plan and is the first of the list: fit_others plans
+ * those again that no longer fit beside it, restore_others undoes that, keep_others ends it, and
+ * move_others makes their instructions anew where something moved.  Returns 0 or a code, the
+ * sentence in the context. */
+int program_fit_others(struct ckpt_program *p);
+void program_restore_others(struct ckpt *c);
+void program_keep_others(struct ckpt *c);
+int program_move_others(struct ckpt_program *p);
+
+/* Gives the parameters their places. */
+void program_place(struct ckpt_program *p);
+
+/* Maps the arena, writes the values of parameters, makes the instructions.  The others have left
+ * the places of these by then, whatever fails.  Returns 0 or a code, the sentence in the
  * context. */
 int program_take_memory(struct ckpt_program *p);
 

@@ -1,0 +1,98 @@
+/*
+ * What another program means to those compiled before it.  All stand above the parameters of the
+ * context, at the bottom of its arena; a program that brings parameters of its own, or code of
+ * libraries, leaves less above them.  Whoever fitted there and no longer does gets another plan for
+ * what is left: plans change no numbers, so the order of compiles does not decide whether programs
+ * fit.  The recording stays, and with it the size of micro-steps.
+ */
+#include "exec/program.h"
+#include "homes.h"
+
+int64_t program_placed_bytes(const struct ckpt_program *p)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->graph->n_storages; i++)
+        if (p->graph->storages[i].home == HOME_DEVICE)
+            bytes += p->graph->storages[i].bytes;
+    return bytes;
+}
+
+/* A new graph of the same recording: by now the context has places for its parameters. */
+static int plan_again(struct ckpt_program *o, int64_t below)
+{
+    ckpt *c = o->c;
+    o->old_graph = o->graph;
+    o->old_plan = o->plan;
+    o->old_reserved = o->reserved;
+    o->graph = NULL;
+    o->plan = NULL;
+    if (graph_from_tape(o->tape, &c->machine, &o->graph))
+        return context_fail(c, CKPT_ENOMEM, "no memory for the graph");
+    o->reserved = below - program_placed_bytes(o);
+    return program_plan(o);
+}
+
+/* The sentence is about a program that the caller has compiled already. */
+static int refuse(ckpt *c, int rc)
+{
+    char sentence[CKPT_MESSAGE];
+    if (rc != CKPT_EBUDGET)
+        return rc;
+    snprintf(sentence, sizeof sentence, "%s", c->message);
+    return context_fail(c, rc,
+                        "beside this program's parameters one that was compiled before it no "
+                        "longer fits: %s",
+                        sentence);
+}
+
+int program_fit_others(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    int64_t below = p->reserved + p->plan->persistent; /* the same on all ranks */
+    int rc = 0;
+    for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
+        if (below > c->budget - o->plan->transient)
+            rc = refuse(c, plan_again(o, below));
+    return rc;
+}
+
+void program_keep_others(ckpt *c)
+{
+    for (struct ckpt_program *o = c->programs; o; o = o->next) {
+        if (!o->old_plan)
+            continue;
+        plan_free(o->old_plan);
+        graph_free(o->old_graph);
+        o->old_plan = NULL;
+        o->old_graph = NULL;
+        o->lowered.whole = false;
+    }
+}
+
+void program_restore_others(ckpt *c)
+{
+    for (struct ckpt_program *o = c->programs; o; o = o->next) {
+        if (!o->old_plan)
+            continue;
+        plan_free(o->plan);
+        graph_free(o->graph);
+        o->plan = o->old_plan;
+        o->graph = o->old_graph;
+        o->reserved = o->old_reserved;
+        o->old_plan = NULL;
+        o->old_graph = NULL;
+    }
+}
+
+int program_move_others(struct ckpt_program *p)
+{
+    int rc = 0;
+    for (struct ckpt_program *o = p->next; o && !rc; o = o->next) {
+        if (o->lowered.whole && o->lowered.base == p->c->persistent)
+            continue;
+        rc = o->plan->n_lodgings ? homes_open_steps(p->c) : 0;
+        if (!rc)
+            rc = program_get_ready(o);
+    }
+    return rc;
+}
