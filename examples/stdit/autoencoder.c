@@ -14,7 +14,7 @@ int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o, int6
                         int64_t height, int64_t width)
 {
     struct vae_model_options model = VAE_MODEL_OPTIONS_INIT;
-    struct vae_coder *k = &v->coder[0];
+    struct vae_coder *k = &v->coder[0][0];
 
     model.model = o->vae_model;
     model.dtype = o->dtype;
@@ -33,7 +33,7 @@ int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o, int6
 
 static int make_buffers(struct stdit_vae *v)
 {
-    const struct vae_coder *k = &v->coder[0];
+    const struct vae_coder *k = &v->coder[0][0];
     int64_t frames = v->frames < VAE_CHUNK ? v->frames : VAE_CHUNK;
     int64_t cells = vae_latent_frames(frames, 0) * v->rows * v->columns * v->channels;
 
@@ -44,7 +44,7 @@ static int make_buffers(struct stdit_vae *v)
 
 int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o)
 {
-    struct vae_coder *k = &v->coder[0];
+    struct vae_coder *k = &v->coder[0][0];
     struct vae_config config = k->model.config;
 
     k->context = c;
@@ -52,7 +52,8 @@ int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o)
         return say_fail("%s", ckpt_error(c));
     if (o->vae && vae_load(c, o->vae, false))
         return -1;
-    v->coder[1] = *k;
+    for (int i = 1; i < 2 * STDIT_DIRECTIONS; i++)
+        v->coder[i / 2][i % 2] = *k;
     return make_buffers(v);
 }
 
@@ -84,15 +85,16 @@ int stdit_vae_compile(struct stdit_vae *v, enum stdit_direction direction, bool 
 {
     int64_t rest = v->frames % VAE_CHUNK;
     int64_t frames[2] = {chunk_at(v, 0), v->frames > VAE_CHUNK ? rest : 0};
+    struct vae_coder *k = v->coder[direction];
     int rc = 0;
 
     for (int i = 0; i < 2; i++) {
-        ckpt_program_free(v->coder[i].program);
-        v->coder[i].program = NULL;
+        ckpt_program_free(k[i].program);
+        k[i].program = NULL;
     }
     for (int i = 0; i < 2 && frames[i] && !rc; i++) {
-        choose_cut(&v->coder[i], frames[i], least);
-        rc = vae_coder_compile(&v->coder[i],
+        choose_cut(&k[i], frames[i], least);
+        rc = vae_coder_compile(&k[i],
                                direction == STDIT_ENCODE ? vae_coder_record_encode
                                                          : vae_coder_record_decode,
                                frames[i]);
@@ -118,7 +120,7 @@ static int encode_chunk(struct stdit_vae *v, int64_t sample, int64_t at, int64_t
 {
     int64_t n = chunk_at(v, at), chunks = (v->frames + VAE_CHUNK - 1) / VAE_CHUNK;
     int64_t step = (INT64_C(1) << 51) + sample * chunks + at / VAE_CHUNK;
-    struct vae_coder *k = &v->coder[at && n < VAE_CHUNK];
+    struct vae_coder *k = &v->coder[STDIT_ENCODE][at && n < VAE_CHUNK];
 
     if (ckpt_set_random_step(k->program, step))
         return say_fail("%s", ckpt_error(k->context));
@@ -127,7 +129,7 @@ static int encode_chunk(struct stdit_vae *v, int64_t sample, int64_t at, int64_t
 
 int stdit_vae_encode(struct stdit_vae *v, int64_t sample, const uint8_t *rgb, float *z)
 {
-    struct vae_coder *k = &v->coder[0];
+    struct vae_coder *k = &v->coder[STDIT_ENCODE][0];
     int64_t pixels = k->padded_height * k->padded_width * 3, first = 0;
     int64_t cell = v->rows * v->columns * v->channels;
 
@@ -146,14 +148,14 @@ int stdit_vae_encode(struct stdit_vae *v, int64_t sample, const uint8_t *rgb, fl
 
 int stdit_vae_decode(struct stdit_vae *v, const float *z, uint8_t *rgb)
 {
-    const struct vae_coder *k = &v->coder[0];
+    struct vae_coder *k = v->coder[STDIT_DECODE];
     int64_t frame = v->height * v->width * 3, cell = v->rows * v->columns * v->channels, first = 0;
 
     for (int64_t at = 0; at < v->frames; at += VAE_CHUNK) {
         int64_t n = chunk_at(v, at), latents = vae_latent_frames(n, 0);
         for (int64_t i = 0; i < latents * cell; i++)
             v->z[i] = z[in_clip(v, first, i)];
-        if (vae_coder_run(&v->coder[at && n < VAE_CHUNK], "latents", v->z, latents * cell, "x",
+        if (vae_coder_run(&k[at && n < VAE_CHUNK], "latents", v->z, latents * cell, "x",
                           v->x, n * frame))
             return -1;
         for (int64_t f = 0; f < n; f++)

@@ -8,8 +8,11 @@
 #include "../vae/coder.h"
 #include "options.h"
 
+enum stdit_direction { STDIT_ENCODE, STDIT_DECODE, STDIT_DIRECTIONS };
+
 struct stdit_vae {
-    struct vae_coder coder[2]; /* of a whole chunk, and of what a clip has left after those */
+    /* per direction: of a whole chunk, and of what a clip has left after those */
+    struct vae_coder coder[STDIT_DIRECTIONS][2];
     int64_t frames, height, width;
     int64_t channels, latent_frames, rows, columns;
     float *x, *z; /* of a chunk */
@@ -30,7 +33,6 @@ void stdit_vae_close(struct stdit_vae *v);
  * So: these first, with least, in as few bytes as can be; then what shares the context; then these
  * once more, in whatever that leaves.
  */
-enum stdit_direction { STDIT_ENCODE, STDIT_DECODE };
 int stdit_vae_compile(struct stdit_vae *v, enum stdit_direction direction, bool least);
 
 /* A clip [frames][height][width][3] to latents [channels, latent_frames, rows, columns], and back.

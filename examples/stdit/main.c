@@ -59,22 +59,26 @@ static int note(const struct stdit_run *r)
     return stdit_options_note(&r->options, r->context);
 }
 
-static int train(struct stdit_run *r)
+static int compile(struct stdit_run *r, bool trains)
 {
-    bool says = r->trainable >= LARGE && !r->options.library.plan_only;
+    bool says = trains && r->trainable >= LARGE && !r->options.library.plan_only;
     time_t start = time(NULL);
 
     if (says)
         printf("setting up: a plan, its memory, and the first values\n");
     fflush(stdout);
-    if (stdit_compile(r))
+    if (stdit_compile(r, trains ? stdit_compile_training : NULL))
         return -1;
-    ckpt_plan_print(r->training, stdout);
+    if (trains)
+        ckpt_plan_print(r->training, stdout);
     if (says)
         printf("set up in %.0f s\n", difftime(time(NULL), start));
     fflush(stdout);
-    if (r->options.library.plan_only)
-        return 0;
+    return 0;
+}
+
+static int train(struct stdit_run *r)
+{
     if (note(r) || resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
         return -1;
     return stdit_train(r);
@@ -122,10 +126,14 @@ static int go(struct stdit_run *r)
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
     introduce(r);
-    if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
+    bool trains = o->steps > 0 || o->state.from || o->library.plan_only;
+    if (compile(r, trains))
         return -1;
-    bool ends = o->library.plan_only || ckpt_stop_requested(r->context);
-    if (o->sample_steps > 0 && !ends && stdit_sample(r))
+    if (o->library.plan_only)
+        return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+    if (trains && train(r))
+        return -1;
+    if (o->sample_steps > 0 && !ckpt_stop_requested(r->context) && stdit_sample(r))
         return -1;
     return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }

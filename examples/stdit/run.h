@@ -14,7 +14,7 @@ struct stdit_run {
     struct stdit_data data;
     struct stdit model;
     ckpt *context;
-    ckpt_program *training; /* owned by the context */
+    ckpt_program *training, *sampling; /* owned by the context; NULL: not asked for */
     int64_t trainable;      /* parameters that are trained */
     int64_t first;          /* steps of the runs that this one goes on with */
     struct stdit_shift shift;
@@ -34,8 +34,12 @@ int stdit_load(struct stdit_run *r);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* Compiles the training program.  Returns 0, or -1 after printing a sentence. */
-int stdit_compile(struct stdit_run *r);
+/* Compiles the programs of the run, before its first step, so that all are known to fit: the one
+ * that trains by training (NULL: none), that which samples, those of the autoencoder.  Return 0, or
+ * -1 after printing a sentence. */
+int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r));
+int stdit_compile_training(struct stdit_run *r);
+int stdit_compile_sampling(struct stdit_run *r);
 
 /* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
 int stdit_train(struct stdit_run *r);

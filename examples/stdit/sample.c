@@ -11,7 +11,6 @@
 
 struct sampler {
     struct stdit_run *run;
-    ckpt_program *program;
     struct stdit_batch batch; /* with guidance: the clips with their captions, then again without */
     int64_t clips;
     bool guided;
@@ -89,8 +88,8 @@ static int flow(struct sampler *s, double u)
         s->batch.t[i] = (float)(1000 * u);
     if (s->guided)
         memcpy(s->batch.z + n, s->batch.z, (size_t)n * sizeof *s->batch.z);
-    if (stdit_batch_feed(&s->batch, r, s->program, true) || ckpt_step(s->program, NULL) ||
-        ckpt_fetch(s->program, "v", s->v, whole * 4))
+    if (stdit_batch_feed(&s->batch, r, r->sampling, true) || ckpt_step(r->sampling, NULL) ||
+        ckpt_fetch(r->sampling, "v", s->v, whole * 4))
         return say_fail("%s", ckpt_error(r->context));
     for (int64_t i = 0; s->guided && i < n; i++)
         s->v[i] = s->v[n + i] + (float)r->options.guidance * (s->v[i] - s->v[n + i]);
@@ -106,7 +105,7 @@ static int integrate(struct sampler *s)
     struct ckpt_program_info info;
     int rc = 0;
 
-    ckpt_program_info(s->program, &info);
+    ckpt_program_info(r->sampling, &info);
     for (int64_t i = 0; i < steps && !rc; i++) {
         double u = stdit_shifted(r->shift, 1 - (double)i / (double)steps);
         double next = stdit_shifted(r->shift, 1 - (double)(i + 1) / (double)steps);
@@ -121,21 +120,24 @@ static int integrate(struct sampler *s)
     return rc;
 }
 
-/* With videos the autoencoder shares the budget; see autoencoder.h for the order.  The planned
- * programs stay until the end, so that each is made once. */
-static int compile(struct sampler *s)
+static bool is_guided(const struct stdit_run *r)
 {
-    struct stdit_run *r = s->run;
-    struct stdit_vae *v = r->data.vae.frames ? &r->data.vae : NULL;
+    return r->options.guidance != 1 && !r->data.null_caption;
+}
 
-    if (v && stdit_vae_compile(v, STDIT_DECODE, true))
-        return -1;
-    if (ckpt_compile(r->context, record, r, NULL, s->batch.size, &s->program))
+static int64_t clips_of(const struct stdit_run *r)
+{
+    const struct stdit_options *o = &r->options;
+
+    return o->library.micro_batch > 0 ? o->library.micro_batch : o->batch;
+}
+
+int stdit_compile_sampling(struct stdit_run *r)
+{
+    int64_t batch = is_guided(r) ? 2 * clips_of(r) : clips_of(r);
+
+    if (ckpt_compile(r->context, record, r, NULL, batch, &r->sampling))
         return say_fail("sampling: %s", ckpt_error(r->context));
-    if (v && stdit_vae_compile(v, STDIT_DECODE, false))
-        return -1;
-    if (v && !r->options.video_dir)
-        ckpt_plan_print(s->program, stdout);
     return 0;
 }
 
@@ -146,10 +148,6 @@ static int sample(struct sampler *s)
     s->v = malloc((size_t)(s->batch.size * stdit_data_z(&r->data)) * sizeof *s->v);
     if (!s->v)
         return say_fail("no memory for sampling");
-    if (compile(s))
-        return -1;
-    if (r->options.library.plan_only)
-        return 0;
     if (start(s) || integrate(s))
         return -1;
     if (ckpt_rank(r->context) > 0)
@@ -158,23 +156,17 @@ static int sample(struct sampler *s)
         return stdit_write_pictures(r, s->batch.z, s->clips);
     if (stdit_write_videos(r, s->batch.z, s->clips))
         return -1;
-    vae_coder_report(&r->data.vae.coder[0]);
+    vae_coder_report(&r->data.vae.coder[STDIT_DECODE][0]);
     return 0;
 }
 
 int stdit_sample(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct sampler s = {.run = r, .guided = o->guidance != 1 && !r->data.null_caption};
+    struct sampler s = {.run = r, .guided = is_guided(r), .clips = clips_of(r)};
 
-    s.clips = o->library.micro_batch > 0 ? o->library.micro_batch : o->batch;
     if (r->training && o->ema_decay > 0 && use_average(r))
         return -1;
-    /* What the autoencoder needs may not fit beside the program that trained. */
-    if (r->data.vae.frames && r->training) {
-        ckpt_program_free(r->training);
-        r->training = NULL;
-    }
     if (stdit_batch_create(&s.batch, r, s.guided ? 2 * s.clips : s.clips))
         return -1;
     int rc = sample(&s);

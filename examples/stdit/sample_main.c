@@ -58,7 +58,10 @@ static int go(struct stdit_run *r)
               (long long)r->data.vae.height, (long long)r->data.channels, (long long)g->frames,
               (long long)g->height, (long long)g->width, o->text ? o->text : "null caption");
     fflush(stdout);
-    return stdit_sample(r);
+    if (stdit_compile(r, NULL))
+        return -1;
+    ckpt_plan_print(r->sampling, stdout);
+    return o->library.plan_only ? 0 : stdit_sample(r);
 }
 
 int main(int argc, char **argv)

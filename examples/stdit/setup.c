@@ -89,6 +89,31 @@ static int64_t caption_rows(const struct stdit_options *o)
     return rows ? rows : o->text_tokens;
 }
 
+/* ---- programs ------------------------------------------------------------------------------ */
+
+static int compile_coders(struct stdit_run *r, bool trains, bool least)
+{
+    struct stdit_vae *v = r->data.vae.frames ? &r->data.vae : NULL;
+    bool encodes = v && r->options.video_dir && trains;
+    bool decodes = v && r->options.sample_steps > 0;
+
+    if (encodes && stdit_vae_compile(v, STDIT_ENCODE, least))
+        return -1;
+    return decodes ? stdit_vae_compile(v, STDIT_DECODE, least) : 0;
+}
+
+/* The autoencoder shares the budget; see autoencoder.h for the order. */
+int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r))
+{
+    if (compile_coders(r, training != NULL, true))
+        return -1;
+    if (training && training(r))
+        return -1;
+    if (r->options.sample_steps > 0 && stdit_compile_sampling(r))
+        return -1;
+    return compile_coders(r, training != NULL, false);
+}
+
 /* ---- the model ----------------------------------------------------------------------------- */
 
 int stdit_make_model(struct stdit_run *r)

@@ -50,7 +50,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
 
-int stdit_compile(struct stdit_run *r)
+int stdit_compile_training(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -61,11 +61,9 @@ int stdit_compile(struct stdit_run *r)
     adamw.clip_norm = (float)o->clip_norm;
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    if (o->video_dir && stdit_vae_compile(&r->data.vae, STDIT_ENCODE, true))
-        return -1;
     if (ckpt_compile(r->context, record, r, &adamw, o->batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
-    return o->video_dir ? stdit_vae_compile(&r->data.vae, STDIT_ENCODE, false) : 0;
+    return 0;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */

@@ -220,6 +220,20 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     return 0;
 }
 
+int vae_coder_prepare(struct vae_coder *k, ckpt_recorder record, int64_t frames, int64_t chunk)
+{
+    int64_t rest = frames > chunk ? frames % chunk : 0;
+
+    if (vae_coder_compile(k, record, frames && frames < chunk ? frames : chunk))
+        return -1;
+    struct vae_coder last = *k;
+    last.program = NULL;
+    last.quiet = true;
+    int rc = rest ? vae_coder_compile(&last, record, rest) : 0;
+    ckpt_program_free(last.program);
+    return rc;
+}
+
 int vae_coder_submit(struct vae_coder *k, const char *in, const float *x, int64_t n)
 {
     if (ckpt_feed(k->program, in, x, n * (int64_t)sizeof *x) || ckpt_submit(k->program))

@@ -65,6 +65,10 @@ void vae_coder_give_frame(const struct vae_coder *k, const float *x, uint8_t *rg
  * as it is to be recorded. */
 int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames);
 
+/* Makes that of a clip's first chunk, having seen that the shorter one at its end fits, too.
+ * frames: of the clip; 0: not known. */
+int vae_coder_prepare(struct vae_coder *k, ckpt_recorder record, int64_t frames, int64_t chunk);
+
 /* Feeds one input and hands a step over; waits for the oldest step under way and fetches one
  * output.  Two may be under way: submit the next, then take the one before. */
 int vae_coder_submit(struct vae_coder *k, const char *in, const float *x, int64_t n);

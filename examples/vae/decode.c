@@ -161,9 +161,9 @@ static int go(struct vae_coder *k, struct vae_latent_reader *r, const char *file
         vae_latents_open(r, file[0]) || vae_coder_open(k, r->info.height, r->info.width) ||
         check(k, r))
         return -1;
-    if (k->options.library.plan_only)
-        return vae_coder_compile(k, vae_coder_record_decode, chunk_of(&r->info));
-    return decode_to(k, r, file[1]);
+    if (vae_coder_prepare(k, vae_coder_record_decode, r->info.frames, r->info.chunk))
+        return -1;
+    return k->options.library.plan_only ? 0 : decode_to(k, r, file[1]);
 }
 
 int main(int argc, char **argv)

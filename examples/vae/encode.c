@@ -164,9 +164,9 @@ static int go(struct vae_coder *k, struct frames *f, const char *file[2])
         printf("frames of %lld x %lld are filled up to %lld x %lld; decoding crops them\n",
                (long long)k->width, (long long)k->height, (long long)k->padded_width,
                (long long)k->padded_height);
-    if (k->options.library.plan_only)
-        return vae_coder_compile(k, vae_coder_record_encode, VAE_CHUNK);
-    return encode_to(k, f, file[1]);
+    if (vae_coder_prepare(k, vae_coder_record_encode, f->announced, VAE_CHUNK))
+        return -1;
+    return k->options.library.plan_only ? 0 : encode_to(k, f, file[1]);
 }
 
 int main(int argc, char **argv)

@@ -87,13 +87,20 @@ static int note(const struct vae_run *r)
     return vae_options_note(&r->options, r->context);
 }
 
+/* All programs of the run: what is not planned before the first step could end it behind the last. */
+static int compile(struct vae_run *r, bool trains)
+{
+    if (trains && vae_compile(r))
+        return -1;
+    if (!r->options.dump && vae_reconstruct_compile(r))
+        return -1;
+    if (trains)
+        print_plans(r);
+    return 0;
+}
+
 static int train(struct vae_run *r)
 {
-    if (vae_compile(r))
-        return -1;
-    print_plans(r);
-    if (r->options.library.plan_only)
-        return 0;
     if (note(r) || resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
         return -1;
     return vae_train(r);
@@ -144,10 +151,14 @@ static int go(struct vae_run *r)
     if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))
         return -1;
     introduce(r);
-    if ((o->steps > 0 || o->state.from || o->library.plan_only) && train(r))
+    bool trains = o->steps > 0 || o->state.from || o->library.plan_only;
+    if (compile(r, trains))
         return -1;
-    bool ends = o->library.plan_only || o->dump || ckpt_stop_requested(r->context);
-    if (!ends && vae_reconstruct(r))
+    if (o->library.plan_only)
+        return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+    if (trains && train(r))
+        return -1;
+    if (!o->dump && !ckpt_stop_requested(r->context) && vae_reconstruct(r))
         return -1;
     return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }

@@ -97,19 +97,23 @@ static void say_codes(const struct vae_run *r, const int64_t *rows)
            (long long)r->quantizer.entries, codes.perplexity);
 }
 
+int vae_reconstruct_compile(struct vae_run *r)
+{
+    if (ckpt_compile(r->context, record, r, NULL, 1, &r->reconstruction))
+        return say_fail("reconstruction: %s", ckpt_error(r->context));
+    return 0;
+}
+
 int vae_reconstruct(struct vae_run *r)
 {
     const struct vae_data *d = &r->data;
     int64_t n = d->frames * d->height * d->width * 3;
     double sum = 0;
-    ckpt_program *p;
 
-    if (ckpt_compile(r->context, record, r, NULL, 1, &p))
-        return say_fail("reconstruction: %s", ckpt_error(r->context));
     float *y = malloc((size_t)n * sizeof *y);
     uint8_t *rgb = malloc((size_t)(2 * n));
     int64_t *rows = calloc((size_t)(r->options.vq ? r->quantizer.entries : 1), sizeof *rows);
-    int rc = y && rgb && rows ? run(r, p, y, rgb, &sum, rows) : say_fail("no memory for pictures");
+    int rc = y && rgb && rows ? run(r, r->reconstruction, y, rgb, &sum, rows) : say_fail("no memory for pictures");
     free(y);
     free(rgb);
     if (!rc && r->options.vq)

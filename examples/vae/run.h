@@ -36,6 +36,7 @@ struct vae_run {
     int64_t trainable;                            /* parameters that are trained */
     int64_t first;                                /* steps of the runs that this one goes on with */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
+    ckpt_program *reconstruction; /* owned by the context; NULL: none is asked for */
     float *batch;                                 /* of the longest clips, while steps are fed */
     struct run_log log;
 };
@@ -76,7 +77,9 @@ void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result);
 
 /* Encodes and decodes the clips, in chunks as files are, and prints how near they come back;
- * pictures go to options.out, if any.  Returns 0, or -1 after a sentence. */
+ * pictures go to options.out, if any.  Its program is compiled before the first step, so that it is
+ * known to fit.  Return 0, or -1 after a sentence. */
+int vae_reconstruct_compile(struct vae_run *r);
 int vae_reconstruct(struct vae_run *r);
 
 #endif

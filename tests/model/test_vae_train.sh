@@ -56,6 +56,22 @@ on_clip --lengths 4 --image-share 0 --steps 1 --micro-batch auto --vram "$less" 
     fail "auto: $(cat "$work/err")"
 grep -q "2-D part: [12] frames at a time" "$work/out" || fail "frames were not taken apart: $(cat "$work/out")"
 
+# ---- every program is planned before the first step ---------------------------------------------------
+
+# In stage 1 the reconstruction has the 2-D decoder beside what trains: it needs more.
+stage1="$small --stage 1 --video $clip --steps 2"
+refuses 1 "clips of 3 frames" "$train" $stage1 --vram 64K
+alone=$(needed)
+refuses 1 "vae-train: reconstruction: .*needs at least" "$train" $stage1 --vram "$alone" --log "$work/none"
+[ -e "$work/none" ] && fail "a step was run though the reconstruction does not fit"
+both=$(needed)
+refuses 1 "reconstruction" "$train" $stage1 --plan-only --vram "$((both - 1))"
+runs "PSNR" "$train" $stage1 --vram "$both" --log "$work/some"
+[ "$(sed -n 's/.*"arena_bytes": \([0-9]*\),.*/\1/p' "$work/some" | sort -u)" = "$both" ] ||
+    fail "memory changed: $(cat "$work/some")"
+runs "PSNR" "$train" $stage1 --vram "$both" --host 16M
+runs "peak" "$train" $stage1 --vram "$both" --plan-only
+
 # ---- stages ---------------------------------------------------------------------------------------
 
 for stage in 1 2; do
