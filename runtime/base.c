@@ -109,6 +109,36 @@ double median_of(double *values, int32_t n)
     return values[n / 2];
 }
 
+/* All bits of the exponent are set in what is not finite.  Blocks, so that compilers make vectors
+ * of the loop inside. */
+#define FINITE_BLOCK 4096
+
+bool floats_are_finite(const float *x, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
+        uint32_t bad = 0, bits;
+        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++) {
+            memcpy(&bits, &x[i], sizeof bits);
+            bad |= (bits & 0x7f800000) == 0x7f800000;
+        }
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+bool halves_are_finite(const uint16_t *x, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
+        unsigned bad = 0;
+        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
+            bad |= (x[i] & 0x7f80) == 0x7f80;
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
 /* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */
 static int utf8_tail(unsigned char first)
 {

@@ -53,6 +53,10 @@ double clock_seconds(void);
 /* The middle one of n > 0 values, which are sorted for it. */
 double median_of(double *values, int32_t n);
 
+/* Whether none of n values, fp32 or bf16, is infinite or NaN. */
+bool floats_are_finite(const float *x, int64_t n);
+bool halves_are_finite(const uint16_t *x, int64_t n);
+
 /* Text out of a file as it fits a sentence of one line, in dst, which is returned: control
  * characters as \x1b, for a terminal must not obey what is written there. */
 const char *text_shown(const char *text, char *dst, size_t size);

@@ -53,13 +53,12 @@ enum {
     CKPT_EBUDGET = -4, /* no plan fits the budget; nothing was run */
     CKPT_EIO = -5,     /* a file cannot be read or written */
     CKPT_EFORMAT = -6, /* a file was read and is not what it should be */
-    CKPT_ENAN = -7,    /* the loss or a gradient is not finite; the weights were left alone */
+    CKPT_ENAN = -7,    /* a loss, gradient, output or value to save is not finite */
     CKPT_EDEVICE = -8, /* the device is missing or failed */
     CKPT_EPLAN = -9,   /* a plan does not belong to this program, or fails its check */
     CKPT_ENAME = -10,  /* no such parameter, input or output */
     CKPT_ECOMM = -11   /* another rank failed, is gone or runs another program */
 };
-
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
 typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructions */
@@ -536,8 +535,8 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
  * Runs a step: every micro-step, then the update.  *loss (may be NULL) is the mean over
  * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
  * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN:
- * loss or gradient norm not finite, the sentence names step and op, and the weights are those of
- * the last good step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: they are lost, load those saved last.
+ * loss, norm or (without optimizer) output not finite, the sentence names step and op, the weights
+ * are those of the last good step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: load those saved last.
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 
@@ -554,8 +553,8 @@ CKPT_API int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t by
 /* dtype and shape (of the whole batch) of an input or output.  Returns 0 or CKPT_ENAME. */
 CKPT_API int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc);
 
-/* The learning rate of the following steps. */
-CKPT_API void ckpt_set_lr(ckpt_program *p, float lr);
+/* The learning rate of the following steps: 0, or CKPT_EINVAL if not finite or negative. */
+CKPT_API int ckpt_set_lr(ckpt_program *p, float lr);
 
 struct ckpt_program_info {
     bool plan_only; /* compiled with --plan-only: there is nothing to run */
@@ -630,13 +629,14 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
 /*
  * Loads parameters by name from what ckpt_file_open opens.  Shapes must agree: a difference is an
  * error.  Names that are missing from the file or unexpected in it are reported, and counted in
- * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ESHAPE, CKPT_ENOMEM; of
- * several ranks CKPT_ECOMM (ckpt_ranks.h).
+ * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not
+ * finite), CKPT_ESHAPE, CKPT_ENOMEM; of several ranks CKPT_ECOMM (ckpt_ranks.h).
  */
 CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
                        int *unmatched);
 
-/* Saves a slot of every parameter as fp32 (of a buffer always the value), atomically. */
+/* Saves a slot of every parameter as fp32 (of a buffer always the value), atomically; values that
+ * are not finite are CKPT_ENAN, and the file at path stays. */
 CKPT_API int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot);
 
 /* ---- helpers for trainers ------------------------------------------------------------------ */

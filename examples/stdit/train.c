@@ -88,8 +88,8 @@ static int submit(struct training *t, int64_t step)
 
     if (stdit_batch_fill(b, r, step) || (r->options.video_dir && stdit_batch_encode(b, r, step)))
         return -1;
-    ckpt_set_lr(r->training, (float)rate(r, step));
-    if (stdit_batch_feed(b, r, r->training, r->drops) ||
+    if (ckpt_set_lr(r->training, (float)rate(r, step)) ||
+        stdit_batch_feed(b, r, r->training, r->drops) ||
         stdit_batch_feed_training(b, r, r->training) || ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;

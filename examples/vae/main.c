@@ -87,7 +87,8 @@ static int note(const struct vae_run *r)
     return vae_options_note(&r->options, r->context);
 }
 
-/* All programs of the run: what is not planned before the first step could end it behind the last. */
+/* All programs of the run: one that is not planned before the first step may not fit behind the
+ * last. */
 static int compile(struct vae_run *r, bool trains)
 {
     if (trains && vae_compile(r))

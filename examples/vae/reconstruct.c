@@ -113,7 +113,8 @@ int vae_reconstruct(struct vae_run *r)
     float *y = malloc((size_t)n * sizeof *y);
     uint8_t *rgb = malloc((size_t)(2 * n));
     int64_t *rows = calloc((size_t)(r->options.vq ? r->quantizer.entries : 1), sizeof *rows);
-    int rc = y && rgb && rows ? run(r, r->reconstruction, y, rgb, &sum, rows) : say_fail("no memory for pictures");
+    int rc = y && rgb && rows ? run(r, r->reconstruction, y, rgb, &sum, rows)
+                              : say_fail("no memory for pictures");
     free(y);
     free(rgb);
     if (!rc && r->options.vq)

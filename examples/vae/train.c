@@ -95,8 +95,8 @@ static int submit(struct training *t, int64_t step)
     struct vae_run *r = run_of(t);
     struct vae_program *p = program_of(r, step);
 
-    ckpt_set_lr(p->program, (float)rate(r, step));
-    if (feed(r, p, step) || ckpt_submit(p->program))
+    if (ckpt_set_lr(p->program, (float)rate(r, step)) || feed(r, p, step) ||
+        ckpt_submit(p->program))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }

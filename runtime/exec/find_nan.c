@@ -4,13 +4,9 @@
 
 static bool bytes_are_finite(const char *data, const struct ckpt_desc *d, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = d->dtype == CKPT_BF16 ? (uint32_t)((const uint16_t *)data)[i] << 16
-                                              : ((const uint32_t *)data)[i];
-        if ((bits & 0x7f800000) == 0x7f800000)
-            return false;
-    }
-    return true;
+    return d->dtype == CKPT_I32 ||
+           (d->dtype == CKPT_BF16 ? halves_are_finite((const uint16_t *)data, n)
+                                  : floats_are_finite((const float *)data, n));
 }
 
 struct probe {
@@ -47,7 +43,7 @@ static int32_t find_input(const struct ckpt_program *p, int flight)
     for (int32_t i = 0; i < p->tape->n_feeds; i++) {
         const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->feeds.data[i].tensor].desc;
         const struct port *port = &p->feeds[i];
-        if (d->dtype != CKPT_I32 && port->data[flight] &&
+        if (port->data[flight] &&
             !bytes_are_finite(port->data[flight], d, port->bytes / ckpt_dtype_size(d->dtype)))
             return i;
     }
@@ -80,6 +76,17 @@ static int32_t run_body(struct probe *x, int flight)
         }
     }
     return found;
+}
+
+int32_t program_find_bad_output(const struct ckpt_program *p, int flight)
+{
+    for (int32_t i = 0; i < p->tape->n_fetches; i++) {
+        const struct ckpt_desc *d = &p->tape->tensors.data[p->tape->fetches.data[i].tensor].desc;
+        const struct port *port = &p->fetches[i];
+        if (!bytes_are_finite(port->data[flight], d, port->bytes / ckpt_dtype_size(d->dtype)))
+            return i;
+    }
+    return -1;
 }
 
 int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *feed)

@@ -214,6 +214,9 @@ int program_write_tier(void *user, int64_t offset, void *host, int64_t bytes);
  * Returns 0 or the device's code. */
 int program_find_nan(struct ckpt_program *p, int flight, int32_t *op, int32_t *feed);
 
+/* The first output of the step of this flight with a value that is not finite, or -1. */
+int32_t program_find_bad_output(const struct ckpt_program *p, int flight);
+
 /* Whether copies of its step may be under way when the next one begins. */
 static inline bool program_is_parked(const struct ckpt_program *p)
 {

@@ -1,4 +1,5 @@
 /* Feeding, stepping, fetching: the calls of a running program. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include "exec/program.h"
@@ -106,9 +107,13 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
     return 0;
 }
 
-void ckpt_set_lr(ckpt_program *p, float lr)
+int ckpt_set_lr(ckpt_program *p, float lr)
 {
+    if (!(lr >= 0 && lr <= FLT_MAX))
+        return context_fail(p->c, CKPT_EINVAL,
+                            "a learning rate of %g: give a finite one, 0 or more", (double)lr);
     p->lr = lr;
+    return 0;
 }
 
 static int check_fed(struct ckpt_program *p)
@@ -159,25 +164,46 @@ static float read_loss(const struct ckpt_program *p, int flight)
     return (float)(sum / p->tape->n_micro);
 }
 
-/* Neither this step counts nor one behind it, which has changed nothing either. */
-static int report_nan(struct ckpt_program *p, int flight, float loss)
+/* Where the first value that is not finite comes from.  Neither this step counts nor one behind it,
+ * which has changed nothing either.  Returns 0, or the code of a device that fails meanwhile. */
+static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t size)
 {
     int32_t feed = -1, op = -1;
-    char where[300] = "the update";
     int rc = p->c->device->ops->sync(p->c->device);
     *p->halt = 0;
+    snprintf(where, size, "%s", p->trains ? "the update" : "its outputs");
     /* Ranks would have to look together. */
     if (program_is_shared(p))
-        snprintf(where, sizeof where, "one of the ranks");
+        snprintf(where, size, "one of the ranks");
     else if (!rc)
         rc = program_find_nan(p, flight, &op, &feed);
-    if (rc)
-        return abandon(p, context_fail_device(p->c, p, rc));
     p->submitted = p->steps;
     if (feed >= 0)
-        snprintf(where, sizeof where, "the input '%s'", p->tape->feeds.data[feed].name);
+        snprintf(where, size, "the input '%s'", p->tape->feeds.data[feed].name);
     else if (op >= 0)
-        tape_op_name(p->tape, op, where, sizeof where);
+        tape_op_name(p->tape, op, where, size);
+    return rc ? context_fail_device(p->c, p, rc) : 0;
+}
+
+static int report_output(struct ckpt_program *p, int flight, int32_t output)
+{
+    char where[300];
+    int rc = trace_nan(p, flight, where, sizeof where);
+    if (rc)
+        return rc;
+    return context_fail(p->c, CKPT_ENAN,
+                        "step %lld: the output '%s' is not finite; the first value that is not "
+                        "comes from %s",
+                        (long long)(p->before + p->steps) + 1, p->tape->fetches.data[output].name,
+                        where);
+}
+
+static int report_nan(struct ckpt_program *p, int flight, float loss)
+{
+    char where[300];
+    int rc = trace_nan(p, flight, where, sizeof where);
+    if (rc)
+        return rc;
     return context_fail(p->c, CKPT_ENAN,
                         "step %lld: loss %g, gradient norm %g; the first value that is not finite "
                         "comes from %s; the weights are those of the step before",
@@ -245,6 +271,9 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
         return report_nan(p, flight, value);
+    int32_t output = p->trains ? -1 : program_find_bad_output(p, flight);
+    if (output >= 0)
+        return report_output(p, flight, output);
     p->steps++;
     p->c->updates += p->trains;
     char message[CKPT_MESSAGE];

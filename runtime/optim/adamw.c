@@ -1,4 +1,5 @@
 /* AdamW (Loshchilov & Hutter 2019) as an op that changes parameters and their state in place. */
+#include <float.h>
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "attr.h"
@@ -131,14 +132,24 @@ static void append_updates(ckpt_tape *t, const struct ckpt_adamw *opt, ckpt_tens
     close_group(t, &small, opt, clip);
 }
 
+/* NaN compares with nothing. */
+static bool is_size(float x)
+{
+    return x >= 0.f && x <= FLT_MAX;
+}
+
 static int check_options(ckpt_tape *t, const struct ckpt_adamw *o)
 {
+    if (!is_size(o->lr))
+        return tape_fail(t, CKPT_EINVAL, "adamw: lr is %g and must be finite, 0 or more",
+                         (double)o->lr);
     if (!(o->beta1 >= 0.f && o->beta1 < 1.f && o->beta2 >= 0.f && o->beta2 < 1.f))
         return tape_fail(t, CKPT_EINVAL, "adamw: beta1 is %g and beta2 %g; both must be in [0, 1)",
                          (double)o->beta1, (double)o->beta2);
-    if (!(o->eps >= 0.f && o->weight_decay >= 0.f && o->clip_norm >= 0.f))
+    if (!is_size(o->eps) || !is_size(o->weight_decay) || !is_size(o->clip_norm))
         return tape_fail(t, CKPT_EINVAL,
-                         "adamw: eps is %g, weight_decay %g and clip_norm %g; none may be negative",
+                         "adamw: eps is %g, weight_decay %g and clip_norm %g; none may be "
+                         "negative, infinite or NaN",
                          (double)o->eps, (double)o->weight_decay, (double)o->clip_norm);
     if (!(o->ema_decay >= 0.f && o->ema_decay < 1.f))
         return tape_fail(t, CKPT_EINVAL, "adamw: ema_decay is %g and must be in [0, 1)",

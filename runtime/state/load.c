@@ -141,6 +141,9 @@ static int copy_values(const struct load *l, float *buffer, int64_t largest)
             continue;
         int64_t n = l->f->tensors[l->entry[i]].numel;
         int rc = ckpt_file_read_f32(l->f, l->entry[i], buffer, n);
+        if (!rc && !floats_are_finite(buffer, n))
+            rc = file_bad(l->f->path, "tensor '%s' has values that are not finite",
+                          l->f->tensors[l->entry[i]].name);
         if (rc)
             return rc;
         if (p->reordered) {

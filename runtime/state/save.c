@@ -5,11 +5,23 @@
 #include "ranks.h"
 #include "state/save.h"
 
+static const char *const slot_names[] = {[CKPT_VALUE] = "its value",
+                                         [CKPT_EXP_AVG] = "its first moment",
+                                         [CKPT_EXP_AVG_SQ] = "its second moment",
+                                         [CKPT_EMA] = "its moving average"};
+
 static int get(const struct save_item *s, float *dst, int64_t n)
 {
     int rc = ckpt_param_get(s->c, s->param, s->slot, dst, n);
 
-    return rc ? error_set(rc, "%s", ckpt_error(s->c)) : 0;
+    if (rc)
+        return error_set(rc, "%s", ckpt_error(s->c));
+    if (floats_are_finite(dst, n))
+        return 0;
+    return error_set(CKPT_ENAN,
+                     "parameter '%s' (%s) is not finite: nothing is written, a file that was there "
+                     "stays",
+                     context_param(s->c, s->param)->name, slot_names[s->slot]);
 }
 
 /* Called while the file is written, so that only one parameter at a time stands on the host. */

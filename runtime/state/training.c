@@ -232,6 +232,8 @@ static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, 
     int rc = name ? ckpt_file_read_f32(f, ckpt_file_find(f, name), buffer, n)
                   : error_set(CKPT_ENOMEM, "%s: no memory for a name", f->path);
 
+    if (!rc && !floats_are_finite(buffer, n))
+        rc = file_bad(f->path, "tensor '%s' has values that are not finite", name);
     free(name);
     if (rc)
         return rc;

@@ -1,0 +1,171 @@
+/* What is not finite: outputs, the numbers of an update, values in files. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt.h"
+#include "ckpt_state.h"
+
+struct line {
+    ckpt_tensor w, b, unused;
+    enum ckpt_dtype dtype; /* of the parameters */
+};
+
+static ckpt_tensor overflow(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct line *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3});
+    ckpt_label(t, "head");
+    ckpt_tensor y = ckpt_cast(t, ckpt_mul(t, x, x), m->dtype);
+    return ckpt_mse(t, ckpt_linear(t, y, m->w, m->b), ckpt_slice(t, x, 1, 0, 2), CKPT_NONE);
+}
+
+static ckpt *open_line(struct line *m, enum ckpt_dtype dtype, const struct ckpt_options *opt)
+{
+    ckpt *c;
+    m->dtype = dtype;
+    assert_int_equal(ckpt_open(&c, opt), 0);
+    m->w = ckpt_param(c, "w", dtype, 2, (int64_t[]){2, 3}, CKPT_NORMAL(1), true);
+    m->b = ckpt_param(c, "b", dtype, 1, (int64_t[]){2}, CKPT_ZEROS, true);
+    m->unused = ckpt_param(c, "unused", dtype, 1, (int64_t[]){5}, CKPT_ONES, true);
+    return c;
+}
+
+static const float batch_x[4][3] = {{1, 2, 3}, {-1, 0.5f, 2}, {0, 0, 1}, {3, -2, 1}};
+/* y = w x + b in the parameters' type: what is not finite is an output alone. */
+static ckpt_tensor scale(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct line *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 3});
+    ckpt_label(t, "head");
+    ckpt_tensor h = ckpt_mul(t, x, x);
+    ckpt_tensor y = ckpt_linear(t, ckpt_cast(t, h, m->dtype), m->w, m->b);
+    ckpt_output(t, "y", y);
+    return y;
+}
+
+/* Without an optimizer the outputs have to be finite; the step does not count, the next may. */
+static void check_output(enum ckpt_dtype dtype, int64_t micro)
+{
+    struct line m = {0};
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_program_info info;
+    ckpt_program *p;
+    float x[4][3];
+    o.micro_batch = micro;
+    ckpt *c = open_line(&m, dtype, &o);
+    assert_int_equal(ckpt_compile(c, scale, &m, NULL, 4, &p), 0);
+    memcpy(x, batch_x, sizeof x);
+    x[3][2] = 1e30f; /* its square overflows */
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+    assert_int_equal(ckpt_step(p, NULL), CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "step 1: the output 'y'"));
+    assert_non_null(strstr(ckpt_error(c), "mul in head"));
+    x[3][2] = INFINITY;
+    assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
+    assert_int_equal(ckpt_submit(p), 0);
+    assert_int_equal(ckpt_submit(p), 0);
+    assert_int_equal(ckpt_wait(p, NULL), CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "the input 'x'"));
+    assert_int_equal(ckpt_wait(p, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(p, NULL), 0);
+    ckpt_program_info(p, &info);
+    assert_int_equal(info.steps, 1);
+    ckpt_close(c);
+}
+
+static void test_outputs_are_finite(void **state)
+{
+    (void)state;
+    for (int64_t micro = 1; micro <= 4; micro *= 4) {
+        check_output(CKPT_F32, micro);
+        check_output(CKPT_BF16, micro);
+    }
+}
+
+/* Numbers of an update that are none are refused where they come in. */
+static void test_rates(void **state)
+{
+    (void)state;
+    const float wrong[] = {NAN, INFINITY, -INFINITY, -1e-3f};
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    ckpt *c = open_line(&m, CKPT_F32, NULL);
+    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    for (int i = 0; i < 4; i++) {
+        float *const field[] = {&a.lr,           &a.beta1,     &a.beta2,    &a.eps,
+                                &a.weight_decay, &a.clip_norm, &a.ema_decay};
+        assert_int_equal(ckpt_set_lr(p, wrong[i]), CKPT_EINVAL);
+        assert_non_null(strstr(ckpt_error(c), "learning rate"));
+        for (size_t k = 0; k < sizeof field / sizeof *field; k++) {
+            ckpt_program *q;
+            float good = *field[k];
+            *field[k] = wrong[i];
+            assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &q), CKPT_EINVAL);
+            assert_non_null(strstr(ckpt_error(c), "adamw: "));
+            *field[k] = good;
+        }
+    }
+    assert_int_equal(ckpt_set_lr(p, 0.f), 0);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(p, NULL), 0);
+    ckpt_close(c);
+}
+
+/* What is not finite is never put in the place of a file, nor taken from one. */
+static void check_files(enum ckpt_dtype dtype, bool whole)
+{
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    float w[6] = {1, 2, 3, 4, 5, 6}, v[6];
+    char path[64];
+    ckpt *c = open_line(&m, dtype, NULL);
+    snprintf(path, sizeof path, "test_steps.%d.finite", (int)getpid());
+    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_param_set(c, m.w, CKPT_VALUE, w, 6), 0);
+    assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save(c, path, CKPT_VALUE), 0);
+    v[0] = v[1] = v[2] = v[3] = v[4] = 0;
+    v[5] = INFINITY;
+    assert_int_equal(ckpt_param_set(c, m.w, whole ? CKPT_EXP_AVG : CKPT_VALUE, v, 6), 0);
+    assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save(c, path, CKPT_VALUE), CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "'w'"));
+    assert_int_equal(whole ? ckpt_load_state(c, path) : ckpt_load(c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
+    assert_memory_equal(v, w, sizeof v);
+    unlink(path);
+    ckpt_file_writer *file;
+    v[2] = NAN;
+    assert_int_equal(ckpt_file_create(&file, path), 0);
+    assert_int_equal(ckpt_file_add(file, "w", CKPT_F32, 2, (int64_t[]){2, 3}, v), 0);
+    assert_int_equal(ckpt_file_commit(file), 0);
+    assert_int_equal(ckpt_load(c, path, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_non_null(strstr(ckpt_error(c), "tensor 'w'"));
+    unlink(path);
+    ckpt_close(c);
+}
+
+static void test_files_are_finite(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        check_files(CKPT_F32, whole);
+        check_files(CKPT_BF16, whole);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_outputs_are_finite),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_files_are_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
