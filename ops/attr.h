@@ -51,6 +51,13 @@ struct clip_attr {
  * masters all the same: their room may hold the gradient. */
 enum { CLIP_NORM, CLIP_FACTOR, CLIP_UNBIAS1, CLIP_UNBIAS2, CLIP_VALUES };
 
+/*
+ * What run.halt holds: 0 as long as all is well, else why the updates behind change nothing.  An
+ * update that made a weight not finite, where gradients were, leaves HALT_UPDATE plus the parity of
+ * its run.opt_step, for two steps may be under way.
+ */
+enum { HALT_NAN = 1, HALT_UPDATE = 2 };
+
 /* adamw updates n parameters.  Operands: these states of each, n gradients, the clip values. */
 enum {
     ADAMW_VALUE,

@@ -536,7 +536,8 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
  * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
  * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN:
  * loss, norm or (without optimizer) output not finite, the sentence names step and op, the weights
- * are those of the last good step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: load those saved last.
+ * are those of the last good step, or are lost where an update broke them; CKPT_EIO, CKPT_EDEVICE,
+ * CKPT_ECOMM: they are lost, load those saved last.
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 
@@ -549,7 +550,6 @@ CKPT_API int ckpt_wait(ckpt_program *p, float *loss);
 
 /* Copies an output of the last step waited for in its dtype: 0, CKPT_ENAME, CKPT_EINVAL (bytes). */
 CKPT_API int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes);
-
 /* dtype and shape (of the whole batch) of an input or output.  Returns 0 or CKPT_ENAME. */
 CKPT_API int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc);
 

@@ -68,7 +68,7 @@ struct ckpt_run {
     int32_t n_micro;
     float lr;
     int64_t opt_step; /* updates done before this one */
-    int32_t *halt;    /* not 0: a step that is not finite came before this one; may be NULL */
+    int32_t *halt;    /* not 0: a step or update before this one was not finite; may be NULL */
     float request[CKPT_REQUESTS]; /* 1: this rank asks for it; else 0 */
 };
 

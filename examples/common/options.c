@@ -21,7 +21,6 @@ int option_sizes(const char *option, const char *text, const char *example, int 
     return 0;
 }
 
-/* NaN compares with nothing. */
 int option_dtype(const char *option, const char *name)
 {
     if (strcmp(name, "fp32") && strcmp(name, "bf16"))

@@ -1,6 +1,5 @@
 /* The command line of vae-train: its own tables next to the library's. */
 #include <stdlib.h>
-#include <float.h>
 #include <string.h>
 #include "../common/say.h"
 #include "options.h"

@@ -54,6 +54,15 @@ int cpu_sum_squares(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
+/* The first reason stays.  Updates on the host have a thread of their own. */
+static void halt(const struct ckpt_run *run, int32_t why)
+{
+    int32_t none = 0;
+    if (run->halt)
+        __atomic_compare_exchange_n(run->halt, &none, why, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED);
+}
+
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
 {
     const struct clip_attr *attr = a->attr;
@@ -61,13 +70,13 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
     double sum = isfinite(*(const float *)a->in[0].data) ? 0 : NAN; /* the loss */
     for (int i = 1; i < a->n_in; i++)
         sum += *(const float *)a->in[i].data;
-    if (a->run->halt && *a->run->halt)
+    if (a->run->halt && __atomic_load_n(a->run->halt, __ATOMIC_RELAXED))
         sum = NAN;
     double norm = sqrt(sum), factor = attr->clip_norm / (norm + 1e-6);
     double k = (double)a->run->opt_step + 1;
     out[CLIP_NORM] = (float)norm;
-    if (a->run->halt && !isfinite(out[CLIP_NORM]))
-        *a->run->halt = 1;
+    if (!isfinite(out[CLIP_NORM]))
+        halt(a->run, HALT_NAN);
     out[CLIP_FACTOR] = attr->clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
     out[CLIP_UNBIAS1] = (float)(1.0 / (1.0 - pow((double)attr->beta1, k)));
     out[CLIP_UNBIAS2] = (float)(1.0 / (1.0 - pow((double)attr->beta2, k)));
@@ -75,7 +84,7 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
 }
 
 static void adamw_param(const struct adamw_constants *c, const struct ckpt_view *state,
-                        const struct ckpt_view *gradient)
+                        const struct ckpt_view *gradient, bool *broken)
 {
     const bool half = view_half(&state[ADAMW_VALUE]);
     struct host_adamw p = {
@@ -87,6 +96,7 @@ static void adamw_param(const struct adamw_constants *c, const struct ckpt_view 
         .gradient = gradient->data,
         .half = view_half(gradient),
         .n = desc_numel(&state[ADAMW_VALUE].desc),
+        .broken = broken,
     };
     host_adamw(c, &p);
 }
@@ -112,12 +122,15 @@ int cpu_adamw(const struct ckpt_kernel_args *a)
         restore_values(a);
         return CKPT_OK;
     }
+    bool broken = false;
     struct adamw_constants c = adamw_constants_of(a->attr);
     c.clip = clip[CLIP_FACTOR];
     c.unbias1 = clip[CLIP_UNBIAS1];
     c.unbias2 = clip[CLIP_UNBIAS2];
     c.lr = a->run->lr;
     for (int k = 0; k < adamw_params(a->n_in); k++)
-        adamw_param(&c, a->out + k * ADAMW_STATES, &gradient[k]);
+        adamw_param(&c, a->out + k * ADAMW_STATES, &gradient[k], &broken);
+    if (broken)
+        halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
     return CKPT_OK;
 }

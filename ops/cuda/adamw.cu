@@ -54,14 +54,20 @@ template <int V, bool EMA> struct adamw_lanes {
             load_floats(ema, p.ema + i);
     }
 
-    __device__ __forceinline__ void update(const struct adamw_constants &c)
+    /* A weight that is not finite any more is told of: see HALT_UPDATE. */
+    __device__ __forceinline__ void update(const struct adamw_constants &c,
+                                           const struct ckpt_run *run)
     {
+        bool finite = true;
 #pragma unroll
         for (int i = 0; i < V; i++) {
             w[i] = adamw_weight(&c, g[i], w[i], &m[i], &v[i]);
+            finite = finite && isfinite(w[i]);
             if (EMA)
                 ema[i] = adamw_ema(&c, ema[i], w[i]);
         }
+        if (!finite && run->halt)
+            *run->halt = HALT_UPDATE + (int32_t)(run->opt_step & 1);
     }
 
     __device__ __forceinline__ void store(const struct adamw_param &p, int64_t i) const
@@ -107,7 +113,7 @@ static __global__ void __launch_bounds__(THREADS, 5)
         if (!finite) {
             x.store_value(p, begin + at);
         } else {
-            x.update(c);
+            x.update(c, run);
             x.store(p, begin + at);
         }
     }
@@ -117,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS, 5)
         if (!finite) {
             one.store_value(p, begin + i);
         } else {
-            one.update(c);
+            one.update(c, run);
             one.store(p, begin + i);
         }
     }

@@ -153,8 +153,8 @@ static __global__ void __launch_bounds__(THREADS)
         sum = (double)NAN;
     double norm = sqrt(sum), factor = (double)attr.clip_norm / (norm + 1e-6);
     y[CLIP_NORM] = (float)norm;
-    if (run->halt && !isfinite((float)norm))
-        *run->halt = 1;
+    if (run->halt && !*run->halt && !isfinite((float)norm))
+        *run->halt = HALT_NAN;
     y[CLIP_FACTOR] = attr.clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
 }
 

@@ -1,7 +1,9 @@
 /* Feeding, stepping, fetching: the calls of a running program. */
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "attr.h"
 #include "exec/program.h"
 #include "exec/timing.h"
 #include "ranks.h"
@@ -210,6 +212,53 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
                         (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
+/* The parameter, where this rank can see it alone. */
+static void name_broken(ckpt *c, char *where, size_t size)
+{
+    snprintf(where, size, "a parameter");
+    for (int i = 0; c->ranks < 2 && i < ckpt_param_count(c); i++) {
+        struct ckpt_param_info info;
+        ckpt_tensor w = ckpt_param_at(c, i);
+        ckpt_param_info(c, w, &info);
+        float *value = info.trainable ? malloc((size_t)info.numel * sizeof *value) : NULL;
+        bool bad = value && !ckpt_param_get(c, w, CKPT_VALUE, value, info.numel) &&
+                   !floats_are_finite(value, info.numel);
+        free(value);
+        if (bad) {
+            snprintf(where, size, "'%.200s'", info.name);
+            return;
+        }
+    }
+}
+
+/* Gradients were finite and the weights are not: there is no way back, and nothing may be saved. */
+static int report_update(struct ckpt_program *p)
+{
+    ckpt *c = p->c;
+    char where[300];
+    int64_t step = p->before + p->steps + 1;
+    int rc = c->device->ops->sync(c->device);
+    if (rc)
+        return abandon(p, context_fail_device(c, p, rc));
+    p->submitted = p->steps;
+    *p->halt = 0;
+    name_broken(c, where, sizeof where);
+    context_fail(c, CKPT_ENAN,
+                 "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
+                 "gradient norm of %g; the weights are lost: load those saved last",
+                 (long long)step, where, (double)p->lr, p->grad_norm);
+    c->lost = step;
+    return ranks_give_up(c, CKPT_ENAN);
+}
+
+/* Of this step, or of the one before, by a thread of the host that was behind. */
+static bool update_broke(const struct ckpt_program *p)
+{
+    int32_t why = __atomic_load_n(p->halt, __ATOMIC_RELAXED);
+    return why == HALT_UPDATE + (int32_t)(p->c->updates & 1) ||
+           (why >= HALT_UPDATE && !isfinite(p->grad_norm));
+}
+
 /* A compile behind this program moved the arena and found no memory for its instructions. */
 static int get_ready(struct ckpt_program *p)
 {
@@ -269,6 +318,8 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
     read_requests(p, flight);
     if (p->norm >= 0)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
+    if (p->trains && update_broke(p))
+        return report_update(p);
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
         return report_nan(p, flight, value);
     int32_t output = p->trains ? -1 : program_find_bad_output(p, flight);

@@ -29,6 +29,8 @@ ADAMW_FUNCTION void update_block(const struct adamw_constants *c, const struct h
         m[i] = mean;
         v[i] = square;
     }
+    if (p->broken && !floats_are_finite(w, n))
+        __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
 #pragma omp simd
     for (int64_t i = 0; i < (value ? n : 0); i++)
         value[i] = bf16_round(w[i]);
@@ -118,6 +120,7 @@ static struct host_adamw piece_of(const struct host_adamw *p, int64_t at, int64_
         .gradient = (const char *)p->gradient + at * (p->half ? 2 : 4),
         .half = p->half,
         .n = n,
+        .broken = p->broken,
     };
 }
 

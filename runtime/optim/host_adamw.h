@@ -17,6 +17,7 @@ struct host_adamw {
     const void *gradient; /* fp32, or bf16 where half is set */
     bool half;
     int64_t n;
+    bool *broken; /* set where a new weight is not finite; or NULL */
 };
 
 /* Instruction sets; the first is what the library was compiled for and is there always. */

@@ -160,12 +160,57 @@ static void test_files_are_finite(void **state)
     }
 }
 
+/* Gradients are finite and the update is not: the step that did it says so and names the parameter,
+ * and the weights replace none that were saved. */
+static void check_update(enum ckpt_dtype dtype, int ahead)
+{
+    struct line m = {0};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p;
+    char path[64];
+    float v[6];
+    ckpt *c = open_line(&m, dtype, NULL);
+    snprintf(path, sizeof path, "test_finite.%d.update", (int)getpid());
+    a.lr = 0.f;
+    a.weight_decay = 10.f;
+    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
+    assert_int_equal(ckpt_step(p, NULL), 0);
+    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_set_lr(p, 3e38f), 0);
+    for (int i = 0; i <= ahead; i++)
+        assert_int_equal(ckpt_submit(p), 0);
+    assert_int_equal(ckpt_wait(p, NULL), CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "step 2: the update made 'w'"));
+    assert_int_equal(ckpt_wait(p, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), CKPT_EDEVICE);
+    assert_int_equal(ckpt_step(p, NULL), CKPT_EDEVICE);
+    ckpt_close(c);
+    c = open_line(&m, dtype, NULL);
+    assert_int_equal(ckpt_load(c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
+    for (int i = 0; i < 6; i++)
+        assert_true(isfinite(v[i]));
+    ckpt_close(c);
+    unlink(path);
+}
+
+static void test_update(void **state)
+{
+    (void)state;
+    for (int ahead = 0; ahead < 2; ahead++) {
+        check_update(CKPT_F32, ahead);
+        check_update(CKPT_BF16, ahead);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outputs_are_finite),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_files_are_finite),
+        cmocka_unit_test(test_update),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

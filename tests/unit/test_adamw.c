@@ -236,9 +236,9 @@ static void run_op(struct operands *o, const struct ckpt_adamw *options, const f
 
 static void define_op(struct operands *o, const struct adamw_constants *c)
 {
-    struct host_adamw first = {o->w, o->m, o->v, o->ema, o->value, o->half, true, N1};
+    struct host_adamw first = {o->w, o->m, o->v, o->ema, o->value, o->half, true, N1, NULL};
     struct host_adamw second = {o->w + N1, o->m + N1, o->v + N1, o->ema + N1,
-                                NULL,      o->g + N1, false,     N2};
+                                NULL,      o->g + N1, false,     N2, NULL};
     define(c, &first);
     define(c, &second);
 }
