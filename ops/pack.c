@@ -73,6 +73,9 @@ ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor
 {
     ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
     ckpt_record(t, &op_pack, 2, (ckpt_tensor[]){x, mask}, 2, out, NULL, 0);
-    *lens = out[1];
+    if (lens)
+        *lens = out[1];
+    else
+        ckpt_tape_fail(t, CKPT_EINVAL, "pack: no room for the lengths");
     return out[0];
 }

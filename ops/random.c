@@ -44,6 +44,10 @@ const struct ckpt_op_def op_fill = {
 
 ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
 {
+    if (ndim > 0 && !shape) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "randn: no shape");
+        return CKPT_NONE;
+    }
     return record_make(t, &op_randn, 0.f, dtype, ndim, shape);
 }
 

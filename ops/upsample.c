@@ -67,7 +67,9 @@ ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *fa
 {
     struct upsample_attr attr = {.factor = {1, 1, 1}};
     int spatial = ckpt_desc_of(t, x).ndim - 2;
-    for (int i = 0; i < spatial && spatial <= 3; i++) /* else the shape rule refuses */
+    if (!factors)
+        ckpt_tape_fail(t, CKPT_EINVAL, "upsample_nearest: no factors");
+    for (int i = 0; factors && i < spatial && spatial <= 3; i++) /* else the shape rule refuses */
         attr.factor[3 - spatial + i] = factors[i];
     return OPS_RECORD(t, &op_upsample_nearest, &attr, x);
 }

@@ -65,6 +65,8 @@ static int reshape_shape(struct ckpt_call *call)
     *out = (struct ckpt_desc){
         .dtype = call->in[0].dtype, .ndim = a->ndim, .offset = call->in[0].offset};
     memcpy(out->shape, a->shape, sizeof out->shape);
+    if (!desc_is_sane(out))
+        return ckpt_call_fail(call, "the result would be empty or too large");
     if (desc_numel(out) != desc_numel(&call->in[0]))
         return ckpt_call_fail(call, "%lld elements cannot become %lld",
                               (long long)desc_numel(&call->in[0]), (long long)desc_numel(out));
@@ -93,8 +95,8 @@ static void infer_axis(struct reshape_attr *a, int64_t numel)
     for (int i = 0; i < a->ndim; i++) {
         if (a->shape[i] == -1 && open < 0)
             open = i;
-        else
-            known *= a->shape[i];
+        else if (__builtin_mul_overflow(known, a->shape[i], &known))
+            return; /* the shape rule refuses it */
     }
     if (open >= 0 && known > 0 && numel % known == 0)
         a->shape[open] = numel / known;
@@ -105,6 +107,8 @@ ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *s
     struct reshape_attr a = {.ndim = ndim};
     if (!t->error && (ndim < 0 || ndim > CKPT_MAX_DIMS))
         tape_fail(t, CKPT_ESHAPE, "reshape: %d axes; at most %d are possible", ndim, CKPT_MAX_DIMS);
+    if (!t->error && ndim > 0 && !shape)
+        tape_fail(t, CKPT_EINVAL, "reshape: no shape");
     const struct tensor *v = tape_tensor(t, x);
     if (!v)
         return CKPT_NONE;
@@ -113,7 +117,8 @@ ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *s
     infer_axis(&a, desc_numel(&v->desc));
     struct ckpt_desc as = {.ndim = ndim};
     memcpy(as.shape, a.shape, sizeof as.shape);
-    if (desc_numel(&as) == desc_numel(&v->desc) && !reshape_strides(&v->desc, &as))
+    if (desc_is_sane(&as) && desc_numel(&as) == desc_numel(&v->desc) &&
+        !reshape_strides(&v->desc, &as))
         x = ckpt_contiguous(t, x);
     return OPS_RECORD(t, &op_reshape, &a, x);
 }
@@ -159,6 +164,10 @@ ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes)
     const struct tensor *v = tape_tensor(t, x);
     if (!v)
         return CKPT_NONE;
+    if (!axes) {
+        tape_fail(t, CKPT_EINVAL, "permute: no axes");
+        return CKPT_NONE;
+    }
     memcpy(a.axes, axes, sizeof *axes * (size_t)v->desc.ndim);
     return OPS_RECORD(t, &op_permute, &a, x);
 }
@@ -239,8 +248,10 @@ void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
 {
     if (!t->error && (n < 1 || n > CKPT_MAX_PARTS))
         tape_fail(t, CKPT_ESHAPE, "split: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
+    if (!t->error && !out)
+        tape_fail(t, CKPT_EINVAL, "split: no room for the parts");
     if (t->error)
-        memset(out, 0, n > 0 ? sizeof *out * (size_t)n : 0);
+        memset(out, 0, out && n > 0 && n <= CKPT_MAX_PARTS ? sizeof *out * (size_t)n : 0);
     else
         ckpt_record(t, &op_split, 1, &x, n, out, &axis, sizeof axis);
 }

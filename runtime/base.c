@@ -61,6 +61,15 @@ int64_t desc_numel(const struct ckpt_desc *d)
     return n;
 }
 
+bool desc_is_sane(const struct ckpt_desc *d)
+{
+    int64_t n = 1;
+    for (int i = 0; i < d->ndim && d->ndim <= CKPT_MAX_DIMS; i++)
+        if (d->shape[i] <= 0 || __builtin_mul_overflow(n, d->shape[i], &n) || n > INT64_MAX / 64)
+            return false;
+    return d->ndim >= 0 && d->ndim <= CKPT_MAX_DIMS;
+}
+
 int64_t desc_bytes(const struct ckpt_desc *d)
 {
     return desc_numel(d) * ckpt_dtype_size(d->dtype);

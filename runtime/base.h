@@ -40,6 +40,16 @@ int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
 const char *error_get(void);
 
+/* The sentence about a pointer that a public call was given as NULL, in c or, without one, in that
+ * of the thread.  Returns CKPT_EINVAL. */
+int error_null(ckpt *c, const char *call, const char *argument);
+/* For the head of a public call that returns a code: p must not be NULL. */
+#define NOT_NULL(c, p)                                                                             \
+    do {                                                                                           \
+        if (!(p))                                                                                  \
+            return error_null((ckpt *)(c), __func__, #p);                                          \
+    } while (0)
+
 /* FNV-1a over the bytes of a number, lowest first, so that every machine agrees; where it starts.
  */
 #define HASH_START UINT64_C(14695981039346656037)
@@ -71,9 +81,17 @@ const char *human_seconds(double seconds);
 /* "fp32 [2, 3, 4]" into dst. */
 void desc_format(char *dst, size_t size, const struct ckpt_desc *d);
 
+/* Is it one of ckpt.h? */
+static inline bool dtype_is_known(enum ckpt_dtype dtype)
+{
+    return (unsigned)dtype <= CKPT_I32;
+}
+
 /* Fills dense row-major strides; number of elements; whether it is dense row-major. */
 void desc_dense(struct ckpt_desc *d);
 int64_t desc_numel(const struct ckpt_desc *d);
+/* Whether it has axes as many as are possible, none of them empty, and a size that can be. */
+bool desc_is_sane(const struct ckpt_desc *d);
 int64_t desc_bytes(const struct ckpt_desc *d);
 bool desc_is_dense(const struct ckpt_desc *d);
 bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b);

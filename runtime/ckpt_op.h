@@ -42,6 +42,7 @@ struct ckpt_grad {
     const bool *narrow; /* din[i] alone is the gradient of a bf16 parameter, wanted in bf16 */
 };
 
+/* Finite and not negative; else the call is refused when it is recorded. */
 struct ckpt_cost {
     double flops;
     double bytes; /* read and written in device memory; 0: the sum of the operands */
@@ -88,6 +89,14 @@ struct ckpt_kernel_args {
 };
 
 /*
+ * Threads: rules (shape, grad, cost) run on the thread that records and compiles.  A kernel runs on
+ * a thread of the library's own, one call after the other in the order of the plan: never two at
+ * once in one context, but in those of two contexts at the same time, so what it keeps outside of
+ * its arguments it must guard itself.  It may divide its work among threads (OpenMP has as many as
+ * --threads there), which must be done when it returns.  The operands and the scratch are its own
+ * until then; scratch is not kept from one call to the next, and nothing behind workspace_bytes may
+ * be touched.  It must call nothing of ckpt.h that takes the context, a tape or a program.
+ *
  * Returns 0 or a negative code.  Must give the same bits whenever inputs and run are the same.  A
  * CUDA kernel launches on args->stream and returns; it allocates nothing and waits for nothing.
  */
@@ -124,7 +133,9 @@ struct ckpt_op_def {
 
 /*
  * Records a call.  attr_size bytes of attr are copied.  The outputs go to out (n_out of them).
- * def must outlive the context.  Returns 0 or the tape's error.
+ * def must outlive the context.  What the rules say is checked: outputs lie inside of their
+ * storage, sizes fit an int64, scratch and cost are numbers that can be.  Returns 0 or the tape's
+ * error.
  */
 CKPT_API int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
                          const ckpt_tensor *in, int n_out, ckpt_tensor *out, const void *attr,

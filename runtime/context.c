@@ -31,6 +31,13 @@ int context_fail(ckpt *c, int code, const char *fmt, ...)
     return code;
 }
 
+int error_null(ckpt *c, const char *call, const char *argument)
+{
+    if (c)
+        return context_fail(c, CKPT_EINVAL, "%s: %s is NULL", call, argument);
+    return error_set(CKPT_EINVAL, "%s: %s is NULL", call, argument);
+}
+
 /* Options of an older caller are shorter; what they lack keeps its default. */
 static int copy_options(ckpt *c, const struct ckpt_options *opt)
 {
@@ -184,6 +191,7 @@ static void close_all(ckpt *c)
 
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
 {
+    NOT_NULL(NULL, out);
     *out = NULL;
     ckpt *c = calloc(1, sizeof *c);
     if (!c)

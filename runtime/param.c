@@ -32,7 +32,7 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
 {
     ckpt_tensor same;
     struct param p = {.init = init, .trainable = trainable};
-    if (c->error)
+    if (!c || c->error)
         return CKPT_NONE;
     if (c->layout)
         return param_fail(c, CKPT_EINVAL, name,
@@ -43,7 +43,8 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
         return param_fail(c, CKPT_EINVAL, name, "the name is used twice");
     if (dtype != CKPT_F32 && dtype != CKPT_BF16)
         return param_fail(c, CKPT_EINVAL, name, "its dtype must be fp32 or bf16");
-    if (ndim < 0 || ndim > CKPT_MAX_DIMS || param_desc(&p.desc, dtype, ndim, shape))
+    if (ndim < 0 || ndim > CKPT_MAX_DIMS || (ndim && !shape) ||
+        param_desc(&p.desc, dtype, ndim, shape))
         return param_fail(c, CKPT_ESHAPE, name, "its shape has too many axes, or an empty one");
     for (int s = 0; s < SLOT_COUNT; s++)
         p.offset[s] = -1;
@@ -58,12 +59,14 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
 
 struct param *context_param(const ckpt *c, ckpt_tensor x)
 {
-    int32_t i = -x.id - 1;
+    int64_t i = -(int64_t)x.id - 1;
     return x.id < 0 && i < c->n_params - c->n_hidden ? &c->params.data[i] : NULL;
 }
 
 int ckpt_param_count(const ckpt *c)
 {
+    if (!c)
+        return 0;
     return c->n_params - c->n_hidden;
 }
 
@@ -74,6 +77,9 @@ ckpt_tensor ckpt_param_at(const ckpt *c, int i)
 
 int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, name);
+    NOT_NULL(c, param);
     for (int32_t i = 0; i < c->n_params - c->n_hidden; i++) {
         if (!strcmp(c->params.data[i].name, name)) {
             *param = (ckpt_tensor){-i - 1};
@@ -85,6 +91,8 @@ int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
 
 int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, info);
     const struct param *p = context_param(c, x);
     if (!p)
         return CKPT_ENAME;
@@ -241,6 +249,8 @@ static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, str
 
 int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int64_t n)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, dst);
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
     if (!rc)
@@ -278,6 +288,8 @@ static int set_value(ckpt *c, struct param *p, const float *src)
 
 int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src, int64_t n)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, src);
     struct param *p;
     int rc = find_slot(c, x, slot, n, &p);
     if (!rc)

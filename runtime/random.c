@@ -192,10 +192,14 @@ void random_uniform(const struct random_stream *s, int64_t first, float *dst, in
 
 void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst, int64_t n)
 {
+    if (!dst)
+        return;
     random_normal(&(struct random_stream){seed, step, stream}, 0, dst, n);
 }
 
 void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst, int64_t n)
 {
+    if (!dst)
+        return;
     random_uniform(&(struct random_stream){seed, step, stream}, 0, dst, n);
 }

@@ -82,31 +82,41 @@ void ranks_close(ckpt *c, int code)
 
 int ckpt_rank(const ckpt *c)
 {
+    if (!c)
+        return 0;
     return c->rank;
 }
 
 int ckpt_ranks(const ckpt *c)
 {
+    if (!c)
+        return 1;
     return c->ranks;
 }
 
 void ckpt_request_stop(ckpt *c)
 {
-    c->request[CKPT_REQUEST_STOP] = 1;
+    if (c)
+        c->request[CKPT_REQUEST_STOP] = 1;
 }
 
 bool ckpt_stop_requested(const ckpt *c)
 {
+    if (!c)
+        return false;
     return c->ranks > 1 ? c->requested[CKPT_REQUEST_STOP] : c->request[CKPT_REQUEST_STOP] != 0;
 }
 
 void ckpt_request_save(ckpt *c)
 {
-    c->request[CKPT_REQUEST_SAVE] = 1;
+    if (c)
+        c->request[CKPT_REQUEST_SAVE] = 1;
 }
 
 bool ckpt_save_requested(ckpt *c)
 {
+    if (!c)
+        return false;
     bool requested = c->requested[CKPT_REQUEST_SAVE];
     if (c->ranks < 2)
         requested = ranks_take_request(c, CKPT_REQUEST_SAVE) > 0;

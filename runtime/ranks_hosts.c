@@ -167,6 +167,8 @@ int ranks_find_hosts(ckpt *c)
 
 const char *ckpt_rank_place(const ckpt *c, int rank)
 {
+    if (!c)
+        return "";
     return c->places && rank >= 0 && rank < c->ranks ? c->places[rank].text : "";
 }
 

@@ -216,6 +216,9 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
                          int *way)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, ways);
+    NOT_NULL(c, out);
     struct choice k = {.ways = ways, .n = n};
     *out = NULL;
     if (c->error)

@@ -40,6 +40,7 @@ void context_set_counts(ckpt *c, const int64_t *steps)
 
 int ckpt_set_random_step(ckpt_program *p, int64_t step)
 {
+    NOT_NULL(NULL, p);
     if (p->trains)
         return context_fail(p->c, CKPT_EINVAL,
                             "the random numbers of a program that trains follow from its steps");

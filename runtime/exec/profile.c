@@ -60,6 +60,8 @@ static void print_kind(FILE *f, const struct kind *k, double all, const struct m
 
 void ckpt_profile_print(const ckpt_program *p, FILE *f)
 {
+    if (!p || !f)
+        return;
     struct kinds k = {0};
     double all = 0;
     if (!p->timing || !p->plan->n_steps)

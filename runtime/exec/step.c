@@ -51,6 +51,9 @@ static void feed_port(struct port *port, int flight, const void *data)
 
 int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes)
 {
+    NOT_NULL(NULL, p);
+    NOT_NULL(p->c, name);
+    NOT_NULL(p->c, data);
     if (!p->feeds)
         return refuse_plan_only(p);
     int32_t i = find_feed(p, name);
@@ -70,6 +73,9 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
 
 int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 {
+    NOT_NULL(NULL, p);
+    NOT_NULL(p->c, name);
+    NOT_NULL(p->c, dst);
     if (!p->fetches)
         return refuse_plan_only(p);
     int32_t i = program_find_fetch(p, name);
@@ -88,6 +94,9 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 
 int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc)
 {
+    NOT_NULL(NULL, p);
+    NOT_NULL(p->c, name);
+    NOT_NULL(p->c, desc);
     int32_t i = find_feed(p, name);
     bool in = i >= 0;
     if (!in)
@@ -111,6 +120,7 @@ int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc 
 
 int ckpt_set_lr(ckpt_program *p, float lr)
 {
+    NOT_NULL(NULL, p);
     if (!(lr >= 0 && lr <= FLT_MAX))
         return context_fail(p->c, CKPT_EINVAL,
                             "a learning rate of %g: give a finite one, 0 or more", (double)lr);
@@ -288,6 +298,7 @@ static void read_requests(struct ckpt_program *p, int flight)
 
 int ckpt_submit(ckpt_program *p)
 {
+    NOT_NULL(NULL, p);
     if (!p->feeds)
         return refuse_plan_only(p);
     if (p->submitted - p->steps == DEVICE_FLIGHTS)
@@ -334,6 +345,7 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
 
 int ckpt_wait(ckpt_program *p, float *loss)
 {
+    NOT_NULL(NULL, p);
     struct device *d = p->c->device;
     int flight = flight_of(p->steps);
     if (p->submitted == p->steps)
@@ -352,6 +364,7 @@ int ckpt_wait(ckpt_program *p, float *loss)
 
 int ckpt_step(ckpt_program *p, float *loss)
 {
+    NOT_NULL(NULL, p);
     int rc = 0;
     while (p->submitted > p->steps && !rc)
         rc = ckpt_wait(p, NULL);

@@ -87,6 +87,10 @@ static int take_option(const struct ckpt_option *row, bool negated, void *dest,
 
 int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc, char **argv)
 {
+    NOT_NULL(NULL, table);
+    NOT_NULL(NULL, dest);
+    NOT_NULL(NULL, argc);
+    NOT_NULL(NULL, argv);
     int rc = 0, i = 1, kept = 1;
 
     while (!rc && i < *argc && strcmp(argv[i], "--")) {
@@ -120,6 +124,8 @@ static int usage_width(const struct ckpt_option *row)
 
 void ckpt_option_table_help(const struct ckpt_option *table, FILE *f)
 {
+    if (!table || !f)
+        return;
     int width = 0;
 
     for (const struct ckpt_option *row = table; row->name; row++)

@@ -53,6 +53,9 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
 
 int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables)
 {
+    NOT_NULL(NULL, argv);
+    if (n)
+        NOT_NULL(NULL, tables);
     if (argc <= 1)
         return 0;
     if (argv[1][0] != '-' || !strcmp(argv[1], "--"))

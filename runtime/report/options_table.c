@@ -80,6 +80,9 @@ static size_t field_end(const struct ckpt_option *row)
 /* A program built against an older header has a shorter struct: its missing fields are skipped. */
 int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
 {
+    NOT_NULL(NULL, opt);
+    NOT_NULL(NULL, argc);
+    NOT_NULL(NULL, argv);
     struct ckpt_option rows[LIBRARY_ROWS];
     size_t n = 0;
 

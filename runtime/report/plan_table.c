@@ -12,6 +12,8 @@ static int64_t process_bytes(const ckpt *c)
 
 void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
 {
+    if (!p || !info)
+        return;
     const struct plan *plan = p->plan;
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
@@ -128,6 +130,8 @@ static void print_ranks(const ckpt *c, FILE *f)
 
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
+    if (!p || !f)
+        return;
     struct ckpt_program_info i;
     ckpt_program_info(p, &i);
     const struct plan *plan = p->plan;

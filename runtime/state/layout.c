@@ -6,6 +6,8 @@
 
 int ckpt_param_file_axes(ckpt *c, ckpt_tensor x, const int *axes)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, axes);
     struct param *p = context_param(c, x);
     bool seen[CKPT_MAX_DIMS] = {false};
 

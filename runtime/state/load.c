@@ -183,6 +183,8 @@ static int load_parameters(struct load *l, int *unmatched)
 int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_report report,
                     void *user, int *unmatched)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, path);
     struct load l = {
         .c = c, .n_params = ckpt_param_count(c), .other = other, .report = report, .user = user};
     int rc = ckpt_file_open(&l.f, path);

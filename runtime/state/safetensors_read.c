@@ -10,6 +10,8 @@
 
 int ckpt_file_count(const ckpt_file *f)
 {
+    if (!f)
+        return 0;
     return f->count;
 }
 
@@ -23,6 +25,8 @@ static int check_index(const ckpt_file *f, int i)
 
 int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e)
 {
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, e);
     int rc = check_index(f, i);
 
     if (rc)
@@ -36,6 +40,8 @@ int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e)
 
 int ckpt_file_find(const ckpt_file *f, const char *name)
 {
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, name);
     int low = 0, high = f->count;
 
     while (low < high) {
@@ -115,6 +121,8 @@ static int read_f32(const struct file_tensor *e, int64_t first, float *dst, int6
 
 int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
 {
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, dst);
     int rc = check_read(f, i, n, true);
 
     return rc ? rc : read_f32(&f->tensors[i], 0, dst, n);
@@ -122,6 +130,8 @@ int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n)
 
 int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n)
 {
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, dst);
     int rc = check_index(f, i);
 
     if (!rc && (first < 0 || n < 0 || n > f->tensors[i].numel - first))
@@ -135,6 +145,8 @@ int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int6
 
 int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n)
 {
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, dst);
     struct reading r;
     int64_t wrong = -1;
     int rc = check_read(f, i, n, false);

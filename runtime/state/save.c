@@ -124,6 +124,8 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
 int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_name_choice choose,
                      void *user)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, path);
     int all = ckpt_param_count(c), n = 0;
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
 

@@ -9,6 +9,8 @@
 
 int64_t ckpt_updates(const ckpt *c)
 {
+    if (!c)
+        return 0;
     return c->updates;
 }
 
@@ -145,6 +147,8 @@ static int save(struct state *s)
 
 int ckpt_save_state(ckpt *c, const char *path)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, path);
     struct state s;
     int rc = state_open(&s, c, path);
 
@@ -288,6 +292,8 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
 
 int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, void *user)
 {
+    NOT_NULL(c, c);
+    NOT_NULL(c, path);
     struct state s;
     struct differences d = {.allow = allow, .user = user};
     ckpt_file *f = NULL;

@@ -22,6 +22,9 @@ static int make_desc(ckpt_tape *t, const char *what, const char *name, enum ckpt
     if (ndim < 0 || ndim > CKPT_MAX_DIMS)
         return tape_fail(t, CKPT_ESHAPE, "%s '%s': %d axes; at most %d are possible", what, name,
                          ndim, CKPT_MAX_DIMS);
+    if ((ndim && !shape) || !dtype_is_known(dtype))
+        return tape_fail(t, CKPT_EINVAL, "%s '%s': it needs a shape and a dtype of ckpt.h", what,
+                         name);
     *d = (struct ckpt_desc){.dtype = dtype, .ndim = ndim};
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) {

@@ -1,13 +1,18 @@
 /* Recording a call: operands, the shape rule, outputs, the op itself. */
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
 #include "context.h"
 #include "tape/tape.h"
 
+enum { MOST_OPERANDS = 1 << 16 };
+
 int ckpt_call_fail(struct ckpt_call *call, const char *fmt, ...)
 {
     va_list ap;
+    if (!call || !call->message || !fmt)
+        return CKPT_ESHAPE;
     va_start(ap, fmt);
     vsnprintf(call->message, call->message_size, fmt, ap);
     va_end(ap);
@@ -47,17 +52,6 @@ static int take_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n, con
     return 0;
 }
 
-static bool shape_is_sane(const struct ckpt_desc *d)
-{
-    if (d->ndim < 0 || d->ndim > CKPT_MAX_DIMS)
-        return false;
-    int64_t n = 1;
-    for (int i = 0; i < d->ndim; i++)
-        if (d->shape[i] <= 0 || __builtin_mul_overflow(n, d->shape[i], &n) || n > INT64_MAX / 64)
-            return false;
-    return true;
-}
-
 static bool strides_unset(const struct ckpt_desc *d)
 {
     for (int i = 0; i < d->ndim; i++)
@@ -66,21 +60,66 @@ static bool strides_unset(const struct ckpt_desc *d)
     return true;
 }
 
-static int run_shape_rule(ckpt_tape *t, const struct ckpt_op_def *def, struct ckpt_call *call)
+/* Are all elements of d in a storage of so many bytes, or, if that is -1, in one that can be? */
+static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
+{
+    int64_t last = d->offset, size = ckpt_dtype_size(d->dtype), step;
+    for (int i = 0; i < d->ndim; i++)
+        if (d->stride[i] < 0 || __builtin_mul_overflow(d->shape[i] - 1, d->stride[i], &step) ||
+            __builtin_add_overflow(last, step, &last))
+            return false;
+    return d->offset >= 0 && last < (bytes < 0 ? INT64_MAX / 64 : bytes / size);
+}
+
+/* What a shape rule said of an output: whatever a rule of somebody else makes up ends here. */
+static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struct ckpt_call *call,
+                        const ckpt_tensor *in, int i)
+{
+    struct ckpt_desc *d = &call->out[i];
+    bool view = def->flags & CKPT_OP_VIEW;
+    if (!dtype_is_known(d->dtype))
+        return ckpt_call_fail(call, "output %d has no dtype of ckpt.h", i);
+    if (!desc_is_sane(d))
+        return ckpt_call_fail(call, "output %d would be empty or too large", i);
+    if (strides_unset(d))
+        desc_dense(d);
+    if (view && (call->n_in < 1 || !in[0].id))
+        return ckpt_call_fail(call, "output %d is a view of no input", i);
+    int64_t bytes = view ? t->storages.data[t->tensors.data[in[0].id].storage].bytes : -1;
+    if (!strides_are_sane(d, bytes))
+        return ckpt_call_fail(call, "output %d has elements outside of its storage", i);
+    return 0;
+}
+
+static int check_costs(const struct ckpt_op_def *def, struct ckpt_call *call)
+{
+    struct ckpt_cost cost = {0};
+    if (call->workspace < 0 || call->workspace > INT64_MAX / 64)
+        return ckpt_call_fail(call, "it asks for %lld bytes of scratch",
+                              (long long)call->workspace);
+    if (def->cost)
+        def->cost(call, &cost);
+    if (!(cost.flops >= 0 && cost.flops <= DBL_MAX && cost.bytes >= 0 && cost.bytes <= DBL_MAX))
+        return ckpt_call_fail(call, "its cost is %g operations and %g bytes", cost.flops,
+                              cost.bytes);
+    return 0;
+}
+
+static int run_shape_rule(ckpt_tape *t, const struct ckpt_op_def *def, struct ckpt_call *call,
+                          const ckpt_tensor *in)
 {
     char reason[CKPT_MESSAGE / 4] = "shapes do not fit";
     call->message = reason;
     call->message_size = sizeof reason;
     int rc = def->shape(call);
     for (int i = 0; i < call->n_out && !rc; i++) {
-        if (call->out[i].ndim == -1 && (def->flags & CKPT_OP_INPLACE))
+        if (call->out[i].ndim == -1 && (def->flags & CKPT_OP_INPLACE) && i < call->n_in)
             continue;
-        if (!shape_is_sane(&call->out[i]))
-            rc = ckpt_call_fail(call, "output %d would be empty or too large", i);
-        else if (strides_unset(&call->out[i]))
-            desc_dense(&call->out[i]);
+        rc = check_output(t, def, call, in, i);
     }
-    return rc ? fail_call(t, def, call, rc) : 0;
+    if (!rc)
+        rc = check_costs(def, call);
+    return rc ? fail_call(t, def, call, rc < 0 ? rc : CKPT_ESHAPE) : 0;
 }
 
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
@@ -161,12 +200,19 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
 int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *x,
                 int n_out, ckpt_tensor *out, const void *attr, size_t attr_size)
 {
-    for (int i = 0; i < n_out; i++)
+    NOT_NULL(NULL, t);
+    for (int i = 0; out && i < n_out && n_out <= MOST_OPERANDS; i++)
         out[i] = CKPT_NONE;
     if (t->error)
         return t->error;
-    if (!def || def->size < sizeof *def || !def->shape || n_in < 0 || n_out < 0)
+    if (!def || def->size < sizeof *def || !def->name || !def->shape)
         return tape_fail(t, CKPT_EINVAL, "an op without size, name or shape rule was recorded");
+    if (n_in < 0 || n_out < 0 || n_in > MOST_OPERANDS || n_out > MOST_OPERANDS || (n_in && !x) ||
+        (n_out && !out) || (attr_size && !attr))
+        return tape_fail(t, CKPT_EINVAL,
+                         "%s: %d inputs, %d outputs and %zu bytes of attributes "
+                         "are not there",
+                         def->name, n_in, n_out, attr_size);
     size_t n = (size_t)(n_in + n_out + 1);
     ckpt_tensor *in = calloc(n, sizeof *in);
     struct ckpt_desc *descs = calloc(n, sizeof *descs);
@@ -181,7 +227,7 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                                  .attr = attr,
                                  .backend = t->context->backend,
                                  .deterministic = t->context->options.deterministic};
-        rc = run_shape_rule(t, def, &call);
+        rc = run_shape_rule(t, def, &call, in);
         if (!rc)
             rc = append_call(t, def, &call, in, out, attr_size);
     }

@@ -78,6 +78,14 @@ int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
     return code;
 }
 
+/* In place of a tape that is NULL: one that has failed, so that nothing is done to it. */
+static ckpt_tape *tape_or_none(ckpt_tape *t)
+{
+    static struct tensor none = {.desc.ndim = -1};
+    static ckpt_tape failed = {.error = CKPT_EINVAL, .tensors.data = &none, .n_tensors = 1};
+    return t ? t : &failed;
+}
+
 void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
 {
     char text[CKPT_MESSAGE / 2];
@@ -85,11 +93,12 @@ void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    tape_fail(t, code < 0 ? code : CKPT_EINVAL, "%s", text);
+    tape_fail(tape_or_none(t), code < 0 ? code : CKPT_EINVAL, "%s", text);
 }
 
 ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line)
 {
+    t = tape_or_none(t);
     if (!t->error) {
         t->file = file;
         t->line = line;
@@ -104,7 +113,7 @@ void ckpt_label(ckpt_tape *t, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (t->error)
+    if (!t || t->error)
         return;
     char *copy = strdup(text);
     if (!copy || ARRAY_RESERVE(&t->labels, t->n_labels)) {
@@ -196,9 +205,9 @@ ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
         return CKPT_NONE;
     if (x.id > 0 && x.id < t->n_tensors)
         return x;
-    int32_t param = -x.id - 1;
+    int64_t param = -(int64_t)x.id - 1;
     if (x.id < 0 && param < t->n_params)
-        return tape_slot(t, param, STORAGE_VALUE);
+        return tape_slot(t, (int32_t)param, STORAGE_VALUE);
     tape_fail(t, CKPT_EINVAL, "a tensor does not belong to this tape");
     return CKPT_NONE;
 }
@@ -211,7 +220,7 @@ struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x)
 
 struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x)
 {
-    const struct tensor *v = tape_tensor(t, x);
+    const struct tensor *v = tape_tensor(tape_or_none(t), x);
     return v ? v->desc : (struct ckpt_desc){.ndim = -1};
 }
 

@@ -1,0 +1,478 @@
+/*
+ * NULL for each pointer of the public contract in turn, and handles of tensors that are none: a
+ * code and a sentence, or nothing at all where the contract allows it; never a crash.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "ckpt_file.h"
+#include "ckpt_ranks.h"
+#include "ckpt_state.h"
+#include "ckpt_vae.h"
+#include "ckpt_ways.h"
+#include "ckpt_op.h"
+
+static ckpt *context;
+static ckpt_program *program;
+static ckpt_tensor weight;
+static int wanted, at;      /* which case runs; how many were passed over */
+static const char *running; /* its text */
+static int verdict;         /* 0: as it should be */
+
+/* The case at hand must return `code`. */
+#define GIVES(code, call)                                                                          \
+    do {                                                                                           \
+        if (at++ == wanted) {                                                                      \
+            running = #call;                                                                       \
+            verdict = (call) != (code);                                                            \
+        }                                                                                          \
+    } while (0)
+#define REFUSED(call) GIVES(CKPT_EINVAL, call)
+/* It only must come back. */
+#define HARMLESS(call)                                                                             \
+    do {                                                                                           \
+        if (at++ == wanted) {                                                                      \
+            running = #call;                                                                       \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
+static const int64_t two[] = {4, 4};
+static float buffer[64];
+static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 4});
+    ckpt_tensor y = ckpt_linear(t, x, weight, CKPT_NONE);
+    ckpt_output(t, "y", y);
+    return ckpt_mean(t, ckpt_mul(t, y, y), 3);
+}
+
+/* ---- calls that return a code ---------------------------------------------------------------- */
+
+static void options_cases(void)
+{
+    int64_t size;
+    int argc = 1;
+    char *argv[] = {"test", NULL};
+    const struct ckpt_option *table = ckpt_options_table();
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    REFUSED(ckpt_option_table_parse(NULL, &o, &argc, argv));
+    REFUSED(ckpt_option_table_parse(table, NULL, &argc, argv));
+    REFUSED(ckpt_option_table_parse(table, &o, NULL, argv));
+    REFUSED(ckpt_option_table_parse(table, &o, &argc, NULL));
+    REFUSED(ckpt_options_parse(NULL, &argc, argv));
+    REFUSED(ckpt_options_parse(&o, NULL, argv));
+    REFUSED(ckpt_options_parse(&o, &argc, NULL));
+    REFUSED(ckpt_options_reject(2, NULL, 0, NULL));
+    REFUSED(ckpt_options_reject(2, (char *[]){"test", "--x", NULL}, 1, NULL));
+    REFUSED(ckpt_parse_size(NULL, &size));
+    REFUSED(ckpt_parse_size("1G", NULL));
+    REFUSED(ckpt_open(NULL, NULL));
+    HARMLESS(ckpt_option_table_help(NULL, stderr));
+    HARMLESS(ckpt_option_table_help(table, NULL));
+    HARMLESS(ckpt_close(NULL));
+    HARMLESS((void)ckpt_error(NULL));
+}
+
+static void parameter_cases(void)
+{
+    struct ckpt_param_info info;
+    ckpt_tensor found;
+    GIVES(0, ckpt_param(NULL, "p", CKPT_F32, 2, two, CKPT_ZEROS, true).id);
+    GIVES(0, ckpt_param_count(NULL));
+    GIVES(0, ckpt_param_at(NULL, 0).id);
+    GIVES(0, ckpt_param_at(context, -1).id);
+    GIVES(0, ckpt_param_at(context, 99).id);
+    REFUSED(ckpt_param_find(NULL, "w", &found));
+    REFUSED(ckpt_param_find(context, NULL, &found));
+    REFUSED(ckpt_param_find(context, "w", NULL));
+    REFUSED(ckpt_param_info(NULL, weight, &info));
+    REFUSED(ckpt_param_info(context, weight, NULL));
+    GIVES(CKPT_ENAME, ckpt_param_info(context, CKPT_NONE, &info));
+    GIVES(CKPT_ENAME, ckpt_param_info(context, (ckpt_tensor){INT32_MIN}, &info));
+    GIVES(CKPT_ENAME, ckpt_param_info(context, (ckpt_tensor){INT32_MAX}, &info));
+    REFUSED(ckpt_param_get(NULL, weight, CKPT_VALUE, buffer, 16));
+    REFUSED(ckpt_param_get(context, weight, CKPT_VALUE, NULL, 16));
+    GIVES(CKPT_ENAME, ckpt_param_get(context, weight, (enum ckpt_slot)9, buffer, 16));
+    GIVES(CKPT_ENAME, ckpt_param_get(context, weight, (enum ckpt_slot) - 1, buffer, 16));
+    REFUSED(ckpt_param_set(NULL, weight, CKPT_VALUE, buffer, 16));
+    REFUSED(ckpt_param_set(context, weight, CKPT_VALUE, NULL, 16));
+    REFUSED(ckpt_param_file_axes(NULL, weight, (int[]){1, 0}));
+    REFUSED(ckpt_param_file_axes(context, weight, NULL));
+    GIVES(0, ckpt_dtype_size((enum ckpt_dtype)77) < 0);
+    HARMLESS((void)ckpt_error_name(12345));
+}
+
+static void program_cases(void)
+{
+    ckpt_program *p;
+    struct ckpt_program_info info;
+    struct ckpt_desc desc;
+    struct ckpt_way way = {record, NULL}, none = {NULL, NULL};
+    REFUSED(ckpt_compile(NULL, record, NULL, &adamw, 4, &p));
+    REFUSED(ckpt_compile(context, NULL, NULL, &adamw, 4, &p));
+    REFUSED(ckpt_compile(context, record, NULL, &adamw, 4, NULL));
+    REFUSED(ckpt_compile_fastest(NULL, 1, &way, &adamw, 4, &p, NULL));
+    REFUSED(ckpt_compile_fastest(context, 1, NULL, &adamw, 4, &p, NULL));
+    REFUSED(ckpt_compile_fastest(context, 1, &none, &adamw, 4, &p, NULL));
+    REFUSED(ckpt_compile_fastest(context, 0, &way, &adamw, 4, &p, NULL));
+    REFUSED(ckpt_compile_fastest(context, -1, &way, &adamw, 4, &p, NULL));
+    REFUSED(ckpt_compile_fastest(context, 1, &way, &adamw, 4, NULL, NULL));
+    REFUSED(ckpt_compile(context, record, NULL, &adamw, INT64_MIN, &p));
+    HARMLESS(ckpt_compile(context, record, NULL, &adamw, INT64_MAX, &p));
+    HARMLESS(ckpt_program_free(NULL));
+    REFUSED(ckpt_feed(NULL, "x", buffer, 64));
+    REFUSED(ckpt_feed(program, NULL, buffer, 64));
+    REFUSED(ckpt_feed(program, "x", NULL, 64));
+    REFUSED(ckpt_step(NULL, NULL));
+    REFUSED(ckpt_submit(NULL));
+    REFUSED(ckpt_wait(NULL, NULL));
+    REFUSED(ckpt_fetch(NULL, "y", buffer, 64));
+    REFUSED(ckpt_fetch(program, NULL, buffer, 64));
+    REFUSED(ckpt_fetch(program, "y", NULL, 64));
+    REFUSED(ckpt_program_desc(NULL, "y", &desc));
+    REFUSED(ckpt_program_desc(program, NULL, &desc));
+    REFUSED(ckpt_program_desc(program, "y", NULL));
+    HARMLESS(ckpt_set_lr(NULL, 1.f));
+    HARMLESS(ckpt_program_info(NULL, &info));
+    HARMLESS(ckpt_program_info(program, NULL));
+    HARMLESS(ckpt_plan_print(NULL, stderr));
+    HARMLESS(ckpt_plan_print(program, NULL));
+    HARMLESS(ckpt_profile_print(NULL, stderr));
+    HARMLESS(ckpt_profile_print(program, NULL));
+}
+
+static void file_cases(void)
+{
+    ckpt_file *f = NULL;
+    ckpt_file_writer *w = NULL;
+    struct ckpt_file_entry e;
+    int32_t i32[16];
+    char path[] = "/tmp/ckpt-null-XXXXXX";
+    int fd = mkstemp(path);
+    close(fd);
+    ckpt_save(context, path, CKPT_VALUE);
+    ckpt_file_open(&f, path);
+    unlink(path);
+    ckpt_file_create(&w, path);
+    REFUSED(ckpt_file_open(NULL, path));
+    REFUSED(ckpt_file_open(&f, NULL));
+    HARMLESS(ckpt_file_close(NULL));
+    GIVES(0, ckpt_file_count(NULL));
+    REFUSED(ckpt_file_entry(NULL, 0, &e));
+    REFUSED(ckpt_file_entry(f, 0, NULL));
+    REFUSED(ckpt_file_entry(f, -1, &e));
+    REFUSED(ckpt_file_entry(f, 9, &e));
+    REFUSED(ckpt_file_find(NULL, "w"));
+    REFUSED(ckpt_file_find(f, NULL));
+    REFUSED(ckpt_file_read_f32(NULL, 0, buffer, 16));
+    REFUSED(ckpt_file_read_f32(f, 0, NULL, 16));
+    REFUSED(ckpt_file_read_f32(f, 9, buffer, 16));
+    REFUSED(ckpt_file_read_i32(NULL, 0, i32, 16));
+    REFUSED(ckpt_file_read_i32(f, 0, NULL, 16));
+    REFUSED(ckpt_file_read_part_f32(NULL, 0, 0, buffer, 4));
+    REFUSED(ckpt_file_read_part_f32(f, 0, 0, NULL, 4));
+    REFUSED(ckpt_file_read_part_f32(f, 0, INT64_MAX, buffer, 4));
+    REFUSED(ckpt_file_create(NULL, path));
+    REFUSED(ckpt_file_create(&w, NULL));
+    REFUSED(ckpt_file_add(NULL, "x", CKPT_F32, 2, two, buffer));
+    REFUSED(ckpt_file_add(w, NULL, CKPT_F32, 2, two, buffer));
+    REFUSED(ckpt_file_add(w, "x", CKPT_F32, 2, NULL, buffer));
+    REFUSED(ckpt_file_add(w, "x", CKPT_F32, 2, two, NULL));
+    REFUSED(ckpt_file_add(w, "x", CKPT_F32, 99, two, buffer));
+    REFUSED(ckpt_file_add(w, "x", (enum ckpt_dtype)9, 2, two, buffer));
+    REFUSED(ckpt_file_commit(NULL));
+    HARMLESS(ckpt_file_abandon(NULL));
+    REFUSED(ckpt_load(NULL, path, NULL, NULL, NULL));
+    REFUSED(ckpt_load(context, NULL, NULL, NULL, NULL));
+    REFUSED(ckpt_load_named(NULL, path, NULL, NULL, NULL, NULL));
+    REFUSED(ckpt_load_named(context, NULL, NULL, NULL, NULL, NULL));
+    REFUSED(ckpt_save(NULL, path, CKPT_VALUE));
+    REFUSED(ckpt_save(context, NULL, CKPT_VALUE));
+    HARMLESS(ckpt_save(context, path, (enum ckpt_slot)99));
+    REFUSED(ckpt_save_chosen(NULL, path, CKPT_VALUE, NULL, NULL));
+    REFUSED(ckpt_save_chosen(context, NULL, CKPT_VALUE, NULL, NULL));
+    REFUSED(ckpt_save_state(NULL, path));
+    REFUSED(ckpt_save_state(context, NULL));
+    REFUSED(ckpt_load_state(NULL, path));
+    REFUSED(ckpt_load_state(context, NULL));
+    GIVES(0, ckpt_updates(NULL));
+    REFUSED(ckpt_set_random_step(NULL, 0));
+    ckpt_file_abandon(w);
+    ckpt_file_close(f);
+    unlink(path);
+}
+
+static void other_cases(void)
+{
+    uint16_t half[4];
+    ckpt_progress *pr = ckpt_progress_open(stderr, "case", 1);
+    GIVES(0, ckpt_rank(NULL));
+    GIVES(1, ckpt_ranks(NULL));
+    HARMLESS(ckpt_wish_end(NULL));
+    GIVES(false, ckpt_end_wished(NULL));
+    GIVES(0, (int)strlen(ckpt_rank_place(NULL, 0)));
+    GIVES(0, (int)strlen(ckpt_rank_place(context, -1)));
+    GIVES(0, (int)strlen(ckpt_rank_place(context, 9)));
+    HARMLESS(ckpt_fill_normal(1, 0, 0, NULL, 4));
+    HARMLESS(ckpt_fill_normal(1, 0, 0, buffer, -4));
+    HARMLESS(ckpt_fill_uniform(1, 0, 0, NULL, 4));
+    HARMLESS(ckpt_to_bf16(NULL, half, 4));
+    HARMLESS(ckpt_to_bf16(buffer, NULL, 4));
+    HARMLESS(ckpt_from_bf16(NULL, buffer, 4));
+    HARMLESS(ckpt_from_bf16(half, NULL, 4));
+    GIVES(true, ckpt_progress_open(NULL, "x", 1) == NULL);
+    GIVES(true, ckpt_progress_open(stderr, NULL, 1) == NULL);
+    HARMLESS(ckpt_progress_step(NULL, 1, 0, 0));
+    HARMLESS(ckpt_progress_close(NULL));
+    ckpt_progress_close(pr);
+}
+
+/* ---- recording --------------------------------------------------------------------------------
+ */
+/* The case at hand is recorded, and its tape must have an error then.  Without a tape nothing can
+ * be told, and CKPT_NONE comes back. */
+
+#define STICKS(call) HARMLESS((void)(call))
+
+static const struct ckpt_op_def empty_op = {.size = sizeof(struct ckpt_op_def), .name = "empty"};
+
+static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor out[4];
+    STICKS(ckpt_input(t, NULL, CKPT_F32, 2, two));
+    STICKS(ckpt_input(t, "i", CKPT_F32, 2, NULL));
+    STICKS(ckpt_input(t, "i", (enum ckpt_dtype)7, 2, two));
+    STICKS(ckpt_input(t, "i", CKPT_F32, 99, two));
+    STICKS(ckpt_input(t, "i", CKPT_F32, -1, two));
+    STICKS(ckpt_constant(t, NULL, CKPT_F32, 2, two, buffer));
+    STICKS(ckpt_constant(t, "c", CKPT_F32, 2, NULL, buffer));
+    STICKS(ckpt_constant(t, "c", CKPT_F32, 2, two, NULL));
+    STICKS(ckpt_constant(t, "c", CKPT_F32, 2, (int64_t[]){INT64_MAX / 2, 9}, buffer));
+    STICKS(ckpt_constant(t, "c", (enum ckpt_dtype)9, 2, two, buffer));
+    HARMLESS(ckpt_output(t, NULL, x));
+    HARMLESS(ckpt_output_gradient(t, NULL, weight));
+    STICKS(ckpt_pack(t, x, x, NULL));
+    STICKS(ckpt_reshape(t, x, 2, NULL));
+    STICKS(ckpt_reshape(t, x, 99, two));
+    STICKS(ckpt_reshape(t, x, 3, (int64_t[]){INT64_MAX, INT64_MAX, 16}));
+    STICKS(ckpt_permute(t, x, NULL));
+    STICKS(ckpt_permute(t, x, (int[]){0, 77}));
+    STICKS(ckpt_slice(t, x, 9, 0, 1));
+    STICKS(ckpt_slice(t, x, -1, 0, 1));
+    STICKS(ckpt_slice(t, x, 0, -1, 3));
+    STICKS(ckpt_slice(t, x, 0, 0, INT64_MAX));
+    HARMLESS(ckpt_split(t, x, 0, 2, NULL));
+    HARMLESS(ckpt_split(t, x, 0, 0, out));
+    HARMLESS(ckpt_split(t, x, 9, 2, out));
+    HARMLESS(ckpt_split(t, x, 0, INT32_MAX, out));
+    STICKS(ckpt_concat(t, 0, 2, NULL));
+    STICKS(ckpt_concat(t, 0, 0, &x));
+    STICKS(ckpt_concat(t, 0, -1, &x));
+    STICKS(ckpt_concat(t, 7, 1, &x));
+    STICKS(ckpt_concat(t, 0, INT32_MAX, &x));
+    STICKS(ckpt_cast(t, x, (enum ckpt_dtype)9));
+    STICKS(ckpt_randn(t, CKPT_F32, 2, NULL));
+    STICKS(ckpt_randn(t, (enum ckpt_dtype)9, 2, two));
+    STICKS(ckpt_randn(t, CKPT_F32, 2, (int64_t[]){INT64_MAX, 4}));
+    STICKS(ckpt_upsample_nearest(t, x, NULL));
+    STICKS(ckpt_max_pool(t, x, NULL));
+    STICKS(ckpt_group_norm_join(t, 2, NULL, 1e-5f));
+    STICKS(ckpt_group_norm_join(t, -1, &x, 1e-5f));
+    STICKS(ckpt_timestep_embedding(t, x, -2, 1e4f, CKPT_F32));
+    STICKS(ckpt_record(t, NULL, 1, &x, 1, out, NULL, 0));
+    STICKS(ckpt_record(t, &empty_op, 1, &x, 1, out, NULL, 0));
+    STICKS(ckpt_record(t, &empty_op, 1, NULL, 1, out, NULL, 0));
+    STICKS(ckpt_record(t, &empty_op, 1, &x, 1, NULL, NULL, 0));
+    STICKS(ckpt_record(t, &empty_op, 1, &x, 1, out, NULL, 64));
+    STICKS(ckpt_record(t, &empty_op, -1, &x, 1, out, NULL, 0));
+    STICKS(ckpt_record(t, &empty_op, 1, &x, 1 << 30, out, NULL, 0));
+}
+
+/* Each op once, with a tensor in all its places. */
+static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor out[4];
+    STICKS(ckpt_linear(t, x, x, x));
+    STICKS(ckpt_linear_add(t, x, x, x, x));
+    STICKS(ckpt_add(t, x, x));
+    STICKS(ckpt_sub(t, x, x));
+    STICKS(ckpt_mul(t, x, x));
+    STICKS(ckpt_affine(t, x, 1, 1));
+    STICKS(ckpt_where(t, x, x, x));
+    STICKS(ckpt_gelu(t, x));
+    STICKS(ckpt_silu(t, x));
+    STICKS(ckpt_layer_norm(t, x, 1e-5f));
+    STICKS(ckpt_rms_norm(t, x, x, 1e-5f));
+    STICKS(ckpt_modulate(t, x, x, x));
+    STICKS(ckpt_layer_norm_modulate(t, x, x, x, 1e-5f));
+    STICKS(ckpt_gated_residual(t, x, x, x));
+    STICKS(ckpt_rope(t, x, x, 0));
+    STICKS(ckpt_rms_norm_rope(t, x, x, 1e-5f, x, 0));
+    STICKS(ckpt_attention(t, x, x, x, 1));
+    STICKS(ckpt_cross_attention(t, x, x, x, x, 1));
+    STICKS(ckpt_pack(t, x, x, out));
+    STICKS(ckpt_timestep_embedding(t, x, 4, 1e4f, CKPT_F32));
+    STICKS(ckpt_patchify(t, x, 1, 1, 1));
+    STICKS(ckpt_unpatchify(t, x, 1, 1, 1, 1, 1, 1, 1));
+    if (x.id) { /* no tensor seen in another way is no tensor */
+        STICKS(ckpt_reshape(t, x, 1, (int64_t[]){-1}));
+        STICKS(ckpt_permute(t, x, (int[]){0, 1, 2, 3, 4, 5, 6, 7}));
+    }
+    STICKS(ckpt_slice(t, x, 0, 0, 1));
+    HARMLESS(ckpt_split(t, x, 0, 2, out));
+    STICKS(ckpt_concat(t, 0, 1, &x));
+    STICKS(ckpt_contiguous(t, x));
+    STICKS(ckpt_cast(t, x, CKPT_BF16));
+    STICKS(ckpt_sum(t, x, 1));
+    STICKS(ckpt_mean(t, x, 1));
+    STICKS(ckpt_mse(t, x, x, x));
+    STICKS(ckpt_cross_entropy(t, x, x));
+    STICKS(ckpt_conv(t, x, x, x, NULL));
+    STICKS(ckpt_group_norm_silu(t, x, x, x, 1, 1e-5f, true));
+    STICKS(ckpt_upsample_nearest(t, x, two));
+    STICKS(ckpt_l1(t, x, x));
+    STICKS(ckpt_kl_normal(t, x, x));
+    STICKS(ckpt_sample_normal(t, x, x, x));
+    STICKS(ckpt_relu(t, x));
+    STICKS(ckpt_max_pool(t, x, two));
+    STICKS(ckpt_feature_distance(t, x, x, x));
+    STICKS(ckpt_quantize(t, x, x, out, out + 1));
+    STICKS(ckpt_quantize(t, x, x, NULL, NULL));
+    STICKS(ckpt_group_norm_moments(t, x, 1));
+    STICKS(ckpt_group_norm_join(t, 1, &x, 1e-5f));
+    STICKS(ckpt_group_norm_apply(t, x, x, x, x, true));
+    HARMLESS(ckpt_output(t, "o", x));
+    HARMLESS(ckpt_output_gradient(t, "g", x));
+}
+
+/* With a tape: what is no tensor of it, or not there. */
+static void recorded_cases(ckpt_tape *t, ckpt_tensor x)
+{
+    pointer_cases(t, x);
+    tensor_cases(t, CKPT_NONE);
+    tensor_cases(t, (ckpt_tensor){INT32_MAX});
+    tensor_cases(t, (ckpt_tensor){INT32_MIN});
+    tensor_cases(t, (ckpt_tensor){-1000000});
+}
+
+/* An error of ckpt_param sticks to its context, so each has one. */
+static int make_parameter(const char *name, const int64_t *shape, enum ckpt_dtype dtype)
+{
+    ckpt *c;
+    ckpt_program *p;
+    const struct ckpt_options o = {
+        .size = sizeof o, .device = "cpu", .threads = 1, .vram = 1 << 20};
+    int rc = ckpt_open(&c, &o);
+    ckpt_param(c, name, dtype, 2, shape, CKPT_ZEROS, true);
+    if (!rc)
+        rc = ckpt_compile(c, record, NULL, &adamw, 4, &p);
+    ckpt_close(c);
+    return rc;
+}
+
+static void tapeless_cases(void)
+{
+    struct ckpt_call call = {.n_in = 0};
+    REFUSED(make_parameter(NULL, two, CKPT_F32));
+    REFUSED(make_parameter("p", two, (enum ckpt_dtype)9));
+    GIVES(CKPT_ESHAPE, make_parameter("p", NULL, CKPT_F32));
+    pointer_cases(NULL, weight);
+    tensor_cases(NULL, weight);
+    tensor_cases(NULL, (ckpt_tensor){1});
+    HARMLESS(ckpt_label(NULL, "label"));
+    GIVES(-1, ckpt_desc_of(NULL, weight).ndim);
+    HARMLESS(ckpt_tape_fail(NULL, CKPT_EINVAL, "why"));
+    HARMLESS((void)ckpt_tape_at(NULL, NULL, 0));
+    GIVES(CKPT_ESHAPE, ckpt_call_fail(NULL, "why"));
+    GIVES(CKPT_ESHAPE, ckpt_call_fail(&call, "why"));
+}
+
+static ckpt_tensor record_case(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor loss = record(t, batch, user);
+    ckpt_tensor x = ckpt_input(t, "z", CKPT_F32, 2, two);
+    recorded_cases(t, x);
+    return loss;
+}
+
+static void compile_cases(void)
+{
+    ckpt_program *p;
+    int first = at;
+    int rc = ckpt_compile(context, record_case, NULL, NULL, 4, &p);
+    if (wanted < first || wanted >= at)
+        return;
+    verdict = rc != CKPT_EINVAL && rc != CKPT_ESHAPE;
+    if (!verdict && !*ckpt_error(context))
+        verdict = 1;
+}
+
+/* ---- one after the other  ---------------------------------------------------------------------
+ */
+
+static sigjmp_buf next;
+static int failures;
+
+static void crashed(int signal)
+{
+    static const char said[] = "\nFAIL: a crash in ";
+    (void)signal;
+    if (write(1, said, sizeof said - 1) < 0 || write(1, running, strlen(running)) < 0)
+        _exit(2);
+    siglongjmp(next, 1); /* the tape, if there is one, is lost; that is why it failed */
+}
+
+static int open_context(void)
+{
+    const struct ckpt_options o = {
+        .size = sizeof o, .device = "cpu", .threads = 1, .vram = 1 << 20};
+    if (ckpt_open(&context, &o))
+        return 1;
+    weight = ckpt_param(context, "w", CKPT_F32, 2, two, CKPT_ONES, true);
+    return ckpt_compile(context, record, NULL, &adamw, 4, &program);
+}
+
+/* Runs case `wanted`; false if there is none. */
+static bool run_case(void)
+{
+    static void (*const groups[])(void) = {options_cases, parameter_cases, program_cases,
+                                           file_cases,    other_cases,     tapeless_cases,
+                                           compile_cases};
+    running = NULL;
+    verdict = at = 0;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        groups[i]();
+    if (verdict)
+        printf("FAIL: %s\n", running);
+    failures += verdict;
+    return running;
+}
+
+int main(void)
+{
+    signal(SIGSEGV, crashed);
+    signal(SIGFPE, crashed);
+    signal(SIGABRT, crashed);
+    signal(SIGBUS, crashed);
+    if (open_context()) {
+        printf("FAIL: %s\n", ckpt_error(context));
+        return 1;
+    }
+    for (bool more = true; more; wanted += more) {
+        fflush(stdout);
+        if (sigsetjmp(next, 1))
+            failures++;
+        else
+            more = run_case();
+    }
+    ckpt_close(context);
+    printf("%d cases, %d failed\n", wanted, failures);
+    return failures ? 1 : 0;
+}
