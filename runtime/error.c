@@ -42,7 +42,9 @@ const char *text_shown(const char *text, char *dst, size_t size)
 
 const char *ckpt_escape(char *dst, size_t size, const char *text)
 {
-    return text_escape(dst, size, text, false);
+    if (!dst)
+        return "";
+    return text_escape(dst, size, text ? text : "", false);
 }
 
 /* The sentence is made aside first: an argument may well be the sentence that stands in dst.  Names

@@ -50,40 +50,48 @@ const char *file_kind(mode_t mode)
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
-FILE *file_open_input(const char *path, const char **why)
+int file_open_regular(const char *path, int *fd, int64_t *size, const char **why)
 {
     static _Thread_local char text[64];
-    struct stat st;
-    /* Without O_NONBLOCK a FIFO waits for a writer. */
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    FILE *f = NULL;
+    struct stat st = {0};
 
-    if (fd >= 0 && !fstat(fd, &st) && !S_ISREG(st.st_mode)) {
+    /* Without O_NONBLOCK a FIFO waits for a writer. */
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (*fd >= 0 && !fstat(*fd, &st) && S_ISREG(st.st_mode)) {
+        *size = st.st_size;
+        return 0;
+    }
+    *why = errno == ENXIO ? "it is a socket, not a regular file" : strerror(errno);
+    if (*fd >= 0) {
         snprintf(text, sizeof text, "it is %s, not a regular file", file_kind(st.st_mode));
         *why = text;
-        close(fd);
-        return NULL;
+        close(*fd);
     }
-    if (fd >= 0)
-        f = fdopen(fd, "r");
-    *why = f ? NULL : errno == ENXIO ? "it is a socket, not a regular file" : strerror(errno);
-    if (!f && fd >= 0)
-        close(fd);
-    return f;
+    *fd = -1;
+    return CKPT_EIO;
 }
 
-/* Calls of programs are told what is missing. */
-static int check_arguments(const char *call, const void *result, const char *path)
+FILE *file_open_input(const char *path, const char **why)
 {
-    return result && path ? 0 : error_set(CKPT_EINVAL, "%s: an argument is NULL", call);
+    int64_t size;
+    int fd;
+
+    if (file_open_regular(path, &fd, &size, why))
+        return NULL;
+    FILE *f = fdopen(fd, "r");
+    if (!f) {
+        *why = strerror(errno);
+        close(fd);
+    }
+    return f;
 }
 
 int ckpt_input_open(FILE **f, const char *path)
 {
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, path);
     const char *why;
 
-    if (check_arguments("ckpt_input_open", f, path))
-        return CKPT_EINVAL;
     *f = file_open_input(path, &why);
     return *f ? 0 : error_set(CKPT_EIO, "%s: cannot be read: %s", path, why);
 }
@@ -142,12 +150,11 @@ int file_open_special(const char *path, int *fd)
 
 int ckpt_log_open(FILE **f, const char *path)
 {
-    int fd, rc = check_arguments("ckpt_log_open", f, path);
+    NOT_NULL(NULL, f);
+    NOT_NULL(NULL, path);
+    int fd, rc = file_open_special(path, &fd);
 
-    if (rc)
-        return rc;
     *f = NULL;
-    rc = file_open_special(path, &fd);
     if (rc)
         return rc;
     if (fd < 0)
@@ -381,10 +388,10 @@ int file_replace(const char *path, int (*fill)(void *user, int fd), void *user)
 
 int ckpt_replace_open(struct ckpt_replacement **o, const char *path)
 {
+    NOT_NULL(NULL, o);
+    NOT_NULL(NULL, path);
     struct ckpt_replacement *made;
 
-    if (check_arguments("ckpt_replace_open", o, path))
-        return CKPT_EINVAL;
     *o = NULL;
     made = malloc(sizeof *made);
     if (!made)
@@ -399,16 +406,19 @@ int ckpt_replace_open(struct ckpt_replacement **o, const char *path)
 
 FILE *ckpt_replace_stream(struct ckpt_replacement *o)
 {
-    return file_replacement_stream(o);
+    return o ? file_replacement_stream(o) : NULL;
 }
 
 const char *ckpt_replace_name(const struct ckpt_replacement *o)
 {
+    if (!o)
+        return "";
     return o->temporary ? o->temporary : o->path;
 }
 
 int ckpt_replace_commit(struct ckpt_replacement *o, bool durable)
 {
+    NOT_NULL(NULL, o);
     int rc = file_replacement_commit(o, durable);
 
     free(o);

@@ -32,8 +32,10 @@ int file_replace(const char *path, int (*fill)(void *user, int fd), void *user);
 /* Returns 0 or CKPT_EIO with the path in the sentence. */
 int file_write_all(const char *path, int fd, const void *src, int64_t n);
 
-/* Opens a regular file for reading without waiting for anything.  Returns NULL with the reason,
- * which is valid until the next call of the thread. */
+/* Opens a regular file for reading without waiting for anything.  Returns 0, or CKPT_EIO with the
+ * reason in *why, which is valid until the next call of the thread. */
+int file_open_regular(const char *path, int *fd, int64_t *size, const char **why);
+/* The same as a stream, or NULL. */
 FILE *file_open_input(const char *path, const char **why);
 
 /* Opens a descriptor onto a device, a FIFO, or a descriptor of this process under its name in

@@ -231,6 +231,7 @@ static int check_all(const struct ckpt_path *paths, int n)
 /* What the options of c ask for, and whether it was written. */
 int ckpt_unwritten(ckpt *c)
 {
+    NOT_NULL(NULL, c);
     const struct {
         const char *option, *path;
         enum written written;

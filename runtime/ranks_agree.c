@@ -102,6 +102,9 @@ static void show(char *dst, const struct ckpt_fact *f)
 
 int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
 {
+    NOT_NULL(NULL, c);
+    if (n < 0 || (n && !facts))
+        return context_fail(c, CKPT_EINVAL, "ckpt_agree: %d facts, and no table", n);
     if (!c->comm)
         return 0;
     struct comm_term *terms = calloc((size_t)n + 1, sizeof *terms);

@@ -4,33 +4,21 @@
 #include "names.h"
 #include "say.h"
 
-/* Whether a terminal would obey it: a control character, of ASCII or, in two bytes, of Latin 1. */
-static bool is_control(const unsigned char *s)
-{
-    return *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0);
-}
-
 /* Whole characters as far as there is room; dots stand for the rest. */
-static void copy_shown(char dst[NAMES_LENGTH], const char *name)
+static void copy_start(char dst[NAMES_LENGTH], const char *name)
 {
-    const unsigned char *s = (const unsigned char *)name;
-    size_t n = 0;
+    size_t n = strlen(name), room = NAMES_LENGTH - sizeof "...";
 
-    for (; *s && n + 12 < NAMES_LENGTH; s++) {
-        if (!is_control(s))
-            dst[n++] = (char)*s;
-        else
-            n += (size_t)snprintf(dst + n, NAMES_LENGTH - n, "\\x%02x", *s == 0xc2 ? *++s : *s);
-    }
-    while (*s && n && ((unsigned char)dst[n - 1] & 0xc0) == 0x80)
-        n--; /* do not cut a character in the middle */
-    snprintf(dst + n, NAMES_LENGTH - n, "%s", *s ? "..." : "");
+    if (n > room)
+        for (n = room; n && ((unsigned char)name[n] & 0xc0) == 0x80;)
+            n--; /* do not cut a character in the middle */
+    snprintf(dst, NAMES_LENGTH, "%.*s%s", (int)n, name, name[n] ? "..." : "");
 }
 
 void names_add(struct names *l, const char *name)
 {
     if (l->n < NAMES_SHOWN)
-        copy_shown(l->shown[l->n], name);
+        copy_start(l->shown[l->n], name);
     l->n++;
 }
 
@@ -52,5 +40,5 @@ void names_report(const struct names *l, const char *path, const char *what)
     char text[NAMES_TEXT];
 
     if (l->n)
-        fprintf(stderr, "%s: %s: %s: %s\n", say_program, path, what, names_text(l, text));
+        say_note("%s: %s: %s", path, what, names_text(l, text));
 }

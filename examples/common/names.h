@@ -7,7 +7,7 @@
 enum { NAMES_SHOWN = 3, NAMES_LENGTH = 100 };
 
 struct names {
-    char shown[NAMES_SHOWN][NAMES_LENGTH]; /* the first, control characters as \x1b */
+    char shown[NAMES_SHOWN][NAMES_LENGTH]; /* the first, cut where they are long */
     int64_t n;                             /* of all */
 };
 

@@ -11,6 +11,7 @@
 
 int ckpt_state_note(ckpt *c, const char *name, const char *text)
 {
+    NOT_NULL(NULL, c);
     if (!name || !*name || !text || !strncmp(name, "ckpt.", 5))
         return context_fail(c, CKPT_EINVAL,
                             "ckpt_state_note: a note needs a text, and a name that does not begin "

@@ -67,9 +67,6 @@ struct ckpt_file {
 
 /* Sets the sentence with the path in front; returns CKPT_EFORMAT. */
 int file_bad(const char *path, const char *fmt, ...) CKPT_PRINTF(2, 3);
-
-/* Opens a regular file for reading, without waiting for anything.  Returns 0 or CKPT_EIO. */
-int file_open_regular(const char *path, int *fd, int64_t *size);
 /* Reads n bytes at an offset.  Returns 0 or CKPT_EIO. */
 int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset);
 

@@ -42,22 +42,14 @@ int file_read_at(const char *path, int fd, void *dst, int64_t n, int64_t offset)
     return 0;
 }
 
-int file_open_regular(const char *path, int *fd, int64_t *size)
+/* A regular file, with its size. */
+static int open_tensors(const char *path, int *fd, int64_t *size)
 {
-    struct stat st;
+    const char *why;
 
-    /* Without O_NONBLOCK a FIFO waits for a writer. */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (*fd >= 0 && !fstat(*fd, &st) && S_ISREG(st.st_mode)) {
-        *size = st.st_size;
+    if (!file_open_regular(path, fd, size, &why))
         return 0;
-    }
-    int rc = *fd < 0 ? io_error(path, "cannot open")
-                     : error_set(CKPT_EIO, "%s: is not a regular file", path);
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-    return rc;
+    return error_set(CKPT_EIO, "%s: cannot open: %s", path, why);
 }
 
 static int check_length(const struct file_part *p, uint64_t n, int64_t size)
@@ -120,7 +112,7 @@ int file_open_parts(ckpt_file *f, const char *path, bool shard)
     char head[16] = {0};
     uint64_t length;
     int64_t size = 0;
-    int fd, rc = file_open_regular(path, &fd, &size);
+    int fd, rc = open_tensors(path, &fd, &size);
 
     if (rc)
         return rc;

@@ -209,6 +209,7 @@ static int fill(void *user, int fd)
 
 int ckpt_file_commit(ckpt_file_writer *w)
 {
+    NOT_NULL(NULL, w);
     int rc = w->error;
 
     if (rc)

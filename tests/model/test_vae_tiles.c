@@ -250,7 +250,7 @@ static void check_memory(struct coded *k)
         user[i] = *k;
         user[i].m = k->m;
         user[i].cut = cut[i];
-        ways[i] = (struct ckpt_way){record, &user[i]};
+        ways[i] = (struct ckpt_way){record, &user[i], true};
     }
     if (ckpt_compile_fastest(c, n, ways, NULL, 1, &p, &way))
         fail_msg("%s", ckpt_error(c));

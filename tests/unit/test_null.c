@@ -14,6 +14,7 @@
 #include "ckpt_vae.h"
 #include "ckpt_ways.h"
 #include "ckpt_op.h"
+#include "ckpt_path.h"
 
 static ckpt *context;
 static ckpt_program *program;
@@ -114,7 +115,7 @@ static void program_cases(void)
     ckpt_program *p;
     struct ckpt_program_info info;
     struct ckpt_desc desc;
-    struct ckpt_way way = {record, NULL}, none = {NULL, NULL};
+    struct ckpt_way way = {.record = record}, none = {.record = NULL};
     REFUSED(ckpt_compile(NULL, record, NULL, &adamw, 4, &p));
     REFUSED(ckpt_compile(context, NULL, NULL, &adamw, 4, &p));
     REFUSED(ckpt_compile(context, record, NULL, &adamw, 4, NULL));
@@ -209,14 +210,49 @@ static void file_cases(void)
     unlink(path);
 }
 
+static void path_cases(void)
+{
+    struct ckpt_replacement *o;
+    char shown[8];
+    FILE *f;
+    REFUSED(ckpt_paths_check(NULL, NULL, 1));
+    REFUSED(ckpt_paths_check(NULL, NULL, -1));
+    GIVES(0, ckpt_paths_check(NULL, NULL, 0));
+    REFUSED(ckpt_unwritten(NULL));
+    REFUSED(ckpt_replace_open(NULL, "x"));
+    REFUSED(ckpt_replace_open(&o, NULL));
+    GIVES(true, ckpt_replace_stream(NULL) == NULL);
+    GIVES(0, (int)strlen(ckpt_replace_name(NULL)));
+    REFUSED(ckpt_replace_commit(NULL, true));
+    HARMLESS(ckpt_replace_abandon(NULL));
+    REFUSED(ckpt_log_open(NULL, "x"));
+    REFUSED(ckpt_log_open(&f, NULL));
+    REFUSED(ckpt_input_open(NULL, "x"));
+    REFUSED(ckpt_input_open(&f, NULL));
+    HARMLESS(ckpt_escape(NULL, 0, "x"));
+    HARMLESS(ckpt_escape(shown, sizeof shown, NULL));
+}
+
 static void other_cases(void)
 {
     uint16_t half[4];
     ckpt_progress *pr = ckpt_progress_open(stderr, "case", 1);
     GIVES(0, ckpt_rank(NULL));
     GIVES(1, ckpt_ranks(NULL));
-    HARMLESS(ckpt_wish_end(NULL));
-    GIVES(false, ckpt_end_wished(NULL));
+    HARMLESS(ckpt_request_stop(NULL));
+    GIVES(false, ckpt_stop_requested(NULL));
+    HARMLESS(ckpt_request_save(NULL));
+    GIVES(false, ckpt_save_requested(NULL));
+    REFUSED(ckpt_agree(NULL, &(struct ckpt_fact){"x", buffer, 4}, 1));
+    REFUSED(ckpt_agree(context, NULL, 1));
+    REFUSED(ckpt_agree(context, NULL, -1));
+    GIVES(0, ckpt_agree(context, NULL, 0));
+    REFUSED(ckpt_state_note(NULL, "a", "b"));
+    REFUSED(ckpt_state_note(context, NULL, "b"));
+    REFUSED(ckpt_state_note(context, "a", NULL));
+    REFUSED(ckpt_load_state_changed(NULL, "x", NULL, NULL));
+    REFUSED(ckpt_load_state_changed(context, NULL, NULL, NULL));
+    REFUSED(ckpt_set_lr(NULL, 1));
     GIVES(0, (int)strlen(ckpt_rank_place(NULL, 0)));
     GIVES(0, (int)strlen(ckpt_rank_place(context, -1)));
     GIVES(0, (int)strlen(ckpt_rank_place(context, 9)));
@@ -442,9 +478,9 @@ static int open_context(void)
 /* Runs case `wanted`; false if there is none. */
 static bool run_case(void)
 {
-    static void (*const groups[])(void) = {options_cases, parameter_cases, program_cases,
-                                           file_cases,    other_cases,     tapeless_cases,
-                                           compile_cases};
+    static void (*const groups[])(void) = {options_cases,  parameter_cases, program_cases,
+                                           file_cases,     path_cases,      other_cases,
+                                           tapeless_cases, compile_cases};
     running = NULL;
     verdict = at = 0;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
