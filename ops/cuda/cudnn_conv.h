@@ -19,8 +19,8 @@ struct cudnn_conv_graph {
 struct cudnn_conv_graph cudnn_conv_graph(const struct conv_shape *s, enum ckpt_dtype dtype,
                                          enum cudnn_conv_kind kind);
 
-/* The convolution whose engine k takes where it has to be invariant (struct ckpt_conv_spec): that of
- * the same weights over a picture of one size. */
+/* The convolution whose engine k takes where it has to be invariant (struct ckpt_conv_spec): the
+ * same weights over a picture of one fixed size. */
 struct cudnn_conv_graph cudnn_conv_like(const struct cudnn_conv_graph *k);
 
 /* The description for a recipe whose spec is such a graph. */

@@ -40,8 +40,6 @@ static bool is_terminal(FILE *f)
 
 ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total)
 {
-    if (!f || !what)
-        return NULL;
     ckpt_progress *pr = f ? calloc(1, sizeof(*pr)) : NULL;
 
     if (!pr)

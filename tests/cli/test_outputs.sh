@@ -102,12 +102,14 @@ runs "weights:" "$train" $small --steps 1 --save "$work/w"
 runs "weights:" "$train" $small --steps 1 --save /dev/null --log /dev/null
 [ -c /dev/null ] || fail "/dev/null is no device any more"
 runs '"step": 1' "$train" $small --steps 1 --log /dev/stdout
-exec 3<>"$work/fifo" # there is a reader from here on
-head -c "$(wc -c <"$work/w")" <&3 >"$work/piped" &
+# What goes through a pipe has no checksums, which are found when all was written; else it is the same.
+cat "$work/fifo" >"$work/piped" &
 runs "weights:" "$train" $small --steps 1 --save "$work/fifo"
 wait
-exec 3>&-
-cmp "$work/w" "$work/piped" || fail "not the same through a FIFO"
+for from in w piped; do
+    runs "weights:" "$train" $small --load "$work/$from" --steps 1 --save "$work/from-$from"
+done
+cmp "$work/from-w" "$work/from-piped" || fail "not the same through a FIFO"
 # A log that is lost is said at once; the run goes on, saves, and says so in its status.
 rm -f "$work/w2"
 if [ -c /dev/full ]; then

@@ -7,6 +7,11 @@ both="--device cpu --threads 1"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --latent 2x4x4 --hidden 16 --heads 2 --depth 1
     --caption-channels 8 --text-tokens 4 --sample-steps 0 --batch 1"
 long="$stdit --steps 100000"
+# Who was started by nohup ignores SIGHUP, and so do the programs it starts.
+HUP=HUP
+case $(sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status) in
+*[13579bdf]) HUP=USR2 ;;
+esac
 
 # begin NAME COMMAND...: in the background, with a log; waits until it has made some steps.
 begin() {
@@ -41,7 +46,7 @@ wait_for() {
 
 # ---- one rank ------------------------------------------------------------------------------------
 
-for signal in INT TERM HUP USR2; do
+for signal in INT TERM $HUP USR2; do
     begin $signal $long --save-state "$work/$signal.state"
     kill -$signal $pid
     ends 0 $signal $pid "^stopped after [0-9]* of 100000 steps"
@@ -96,7 +101,7 @@ pair() {
 pair signalled --save-state "$work/two.state" --zero 3
 kill -USR1 $one
 wait_for "$work/two.state"
-kill -HUP $one
+kill -$HUP $one
 ends 0 signalled $zero "^stopped after"
 ends 0 signalled.1 $one ""
 [ "$(steps_of signalled)" = "$(grep -c '^{"step"' "$work/signalled.log.1")" ] ||
@@ -136,7 +141,7 @@ grep -qx 1 "$work/pipe.status" && grep -q "standard output: " "$work/pipe.err" |
 (
     failures=0
     ulimit -f 8
-    refuses 1 "big.state: cannot write: File too large" $stdit --steps 1 --save-state \
+    refuses 1 "big.state: cannot be written: File too large" $stdit --steps 1 --save-state \
         "$work/big.state"
     [ $failures = 0 ]
 ) || fail "a file that is too large"

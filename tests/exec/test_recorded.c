@@ -49,8 +49,10 @@ static bool take(const struct call *c)
 static void compute(struct device *d, enum queue q, ckpt_kernel fn,
                     const struct ckpt_kernel_args *args, double *seconds)
 {
-    if (!take(&(struct call){
-            .kind = COMPUTE, .queue = q, .kernel = fn, .args = *args, .run = *args->run}))
+    struct call call = {.kind = COMPUTE, .queue = q, .kernel = fn, .args = *args};
+    if (args->run) /* threads are started by a call that is of no step */
+        call.run = *args->run;
+    if (!take(&call))
         plain->compute(d, q, fn, args, seconds);
 }
 

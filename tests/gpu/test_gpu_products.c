@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cuda_runtime_api.h>
+#include "cpu/blas.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cuda/kernels.h"
@@ -313,6 +314,10 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof large / sizeof *large; i++)
             print_times(&large[i]);
         return 0;
+    }
+    if (blas_open(1)) { /* no CPU device does */
+        printf("%s\n", error_get());
+        return 1;
     }
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         test(&shapes[i], CKPT_F32);

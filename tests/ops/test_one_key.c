@@ -5,6 +5,7 @@
  */
 #include "harness.h"
 #include "cpu/attention_core.h"
+#include "cpu/blas.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -279,6 +280,12 @@ static void add_query(const struct run *u, int64_t query, int64_t first, int64_t
     free(p);
 }
 
+static bool on_gpu(void)
+{
+    const char *device = getenv("CKPT_DEVICE");
+    return device && !strcmp(device, "cuda");
+}
+
 static double largest(const float *x, int64_t n)
 {
     double top = 0;
@@ -290,6 +297,8 @@ static double largest(const float *x, int64_t n)
 /*
  * The largest score is far above the others: dv of fp64 is met up to a row whose two largest are
  * one, and dq and dk, in truth 0, are what p (dp - delta) is rounded by times a key or a query.
+ * Kernels of GPUs find scores to base 2 and their lse to base e: between the two a score of 1e9 is
+ * rounded, and its probability may come out as 0, so there dv is bounded only.
  */
 static void check_huge(const struct row *row, enum ckpt_dtype dtype)
 {
@@ -308,7 +317,10 @@ static void check_huge(const struct row *row, enum ckpt_dtype dtype)
         error += (u.gradient[V][i] - dv[i]) * (u.gradient[V][i] - dv[i]);
         norm += dv[i] * dv[i];
     }
-    check(sqrt(error / norm) < (dtype == CKPT_BF16 ? 2e-2 : 1e-4), row, dtype, "dv is off");
+    if (!on_gpu())
+        check(sqrt(error / norm) < (dtype == CKPT_BF16 ? 2e-2 : 1e-4), row, dtype, "dv is off");
+    check(largest(u.gradient[V], u.n[V]) <= 1.01 * (double)u.rows[Q] * largest(u.d_out, u.n[Q]),
+          row, dtype, "dv is out of bounds");
     const double ds = (dtype == CKPT_BF16 ? 1 : 1e-2) * largest(u.d_out, u.n[Q]);
     check(largest(u.gradient[Q], u.n[Q]) < ds * largest(u.x[K], u.n[K]), row, dtype,
           "dq is out of bounds");
@@ -350,8 +362,10 @@ static void check_rounded_lse(void)
     for (int i = 0; i < ROWS; i++)
         lse[i] = nextafterf(nextafterf(8 * q[0] * q[0], 0), 0);
     check(attention_backward_workspace(&job) <= (int64_t)sizeof scratch, &row, CKPT_F32, "scratch");
+    check(!blas_open(1), &row, CKPT_F32, "no OpenBLAS"); /* no device opened it */
     rounded_head = &h;
     attention_backward(&job, scratch);
+    blas_close(1);
     for (int i = 0; i < ROWS * WIDTH; i++)
         check(dv[i] >= 1 && dv[i] <= ROWS, &row, CKPT_F32, "a probability is above 1");
 }

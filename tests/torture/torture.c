@@ -30,7 +30,7 @@ enum { DEADLINE = 20, KINDS = 64, LEAVES = 12, PATH = 4096, TEXT = 8192 };
 #define OPTIONS " --device cpu --threads 1"
 #define TIERS                                                                                      \
     OPTIONS                                                                                        \
-        " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M --machine ^/tests/torture/slow.json"
+    " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M --machine ^/tests/torture/slow.json"
 #define STDIT                                                                                      \
     "stdit-train --model tiny --hidden 24 --heads 2 --depth 1 --caption-channels 8 "               \
     "--text-tokens 4 --latent 2x4x4 --sample-steps 0" OPTIONS
@@ -41,7 +41,9 @@ enum { DEADLINE = 20, KINDS = 64, LEAVES = 12, PATH = 4096, TEXT = 8192 };
 
 /* What runs: `prepare` makes the file "before", and more that does not change; `run` finds it as
  * "state" and leaves there what it likes.  "@" stands for the folder that prepare ran in, "^" for
- * that of the sources. */
+ * that of the sources, "%" for a port of this run alone.  Ranks meet at an address and not in a
+ * file, which takes the name of the machine: the C library ends the process where its look-up of a
+ * name finds no memory. */
 static const struct scenario {
     const char *name;
     const char *prepare[3];
@@ -66,12 +68,12 @@ static const struct scenario {
      .rank = -1},
     {.name = "rank 0 of 2",
      .prepare = {"job 2 256 - state -" OPTIONS},
-     .run = "job 4 128 state state w" OPTIONS " --ranks file:meet --comm-deadline 1",
+     .run = "job 4 128 state state w" OPTIONS " --ranks tcp:127.0.0.1:% --comm-deadline 1",
      .rank = 0,
      .few = SOCKETS},
     {.name = "rank 1 of 2",
      .prepare = {"job 2 256 - state -" OPTIONS},
-     .run = "job 4 128 state state w" OPTIONS " --ranks file:meet --comm-deadline 1",
+     .run = "job 4 128 state state w" OPTIONS " --ranks tcp:127.0.0.1:% --comm-deadline 1",
      .rank = 1,
      .few = SOCKETS},
     {.name = "stdit-train",
@@ -225,6 +227,7 @@ struct run {
     const char *order;      /* what fails, or NULL */
     const char *counts;     /* file for counts, or NULL */
     rlim_t space;           /* bytes of address space, or 0 */
+    int port;               /* where its ranks meet */
 };
 
 /* In the child: takes the command apart and becomes it. */
@@ -236,6 +239,8 @@ static void become(const struct run *r, const char *command, const char *err)
     for (; *command && n + PATH < sizeof text; command++)
         if (*command == '@' || *command == '^')
             n += (size_t)sprintf(text + n, "%s", *command == '@' ? r->base : torture.source);
+        else if (*command == '%')
+            n += (size_t)sprintf(text + n, "%d", r->port);
         else
             text[n++] = *command;
     text[n] = 0;
@@ -440,6 +445,7 @@ static int torture_job(const struct run *clean, const struct counts *c, int job)
     join(dir, "%s.%d", clean->dir, job);
     mkdir(dir, 0700);
     r.dir = dir;
+    r.port += 1 + job;
     for (int i = 0; i < c->n; i++)
         if (torture.all || torture.kind || !r.s->few || strstr(r.s->few, c->kind[i]))
             failed += torture_kind(&r, c->kind[i], c->calls[i], job, &runs);
@@ -479,7 +485,7 @@ static int torture_scenario(const struct scenario *s, const char *base)
 {
     char dir[PATH];
     struct counts c;
-    struct run r = {.s = s, .dir = dir, .base = base};
+    struct run r = {.s = s, .dir = dir, .base = base, .port = 20000 + getpid() % 1000 * 10};
     long calls = 0;
     int failed = 0, status;
     time_t begin = time(NULL);

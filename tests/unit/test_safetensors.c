@@ -223,10 +223,10 @@ static void test_bad_file(void **state)
     unlink(path);
     check_refused("no file", CKPT_EIO, "No such file");
     assert_int_equal(mkfifo(path, 0600), 0); /* nobody writes to it: it is not waited for */
-    check_refused("a FIFO", CKPT_EIO, "is not a regular file");
+    check_refused("a FIFO", CKPT_EIO, "not a regular file");
     unlink(path);
     assert_int_equal(ckpt_file_open(&f, "/dev/zero"), CKPT_EIO);
-    assert_non_null(strstr(error_get(), "is not a regular file"));
+    assert_non_null(strstr(error_get(), "not a regular file"));
     assert_null(f);
     ckpt_file_close(NULL);
 }
