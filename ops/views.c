@@ -250,8 +250,8 @@ void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
         tape_fail(t, CKPT_ESHAPE, "split: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
     if (!t->error && !out)
         tape_fail(t, CKPT_EINVAL, "split: no room for the parts");
-    if (t->error)
-        memset(out, 0, out && n > 0 && n <= CKPT_MAX_PARTS ? sizeof *out * (size_t)n : 0);
-    else
+    if (!t->error)
         ckpt_record(t, &op_split, 1, &x, n, out, &axis, sizeof axis);
+    else if (out && n > 0 && n <= CKPT_MAX_PARTS)
+        memset(out, 0, sizeof *out * (size_t)n);
 }

@@ -44,12 +44,18 @@ int64_t ckpt_dtype_size(enum ckpt_dtype dtype)
     return dtype == CKPT_BF16 ? 2 : 4;
 }
 
+/* Sizes that overflow are refused behind the shape rule (tape/record.c); until then they wrap. */
+static int64_t product(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
 void desc_dense(struct ckpt_desc *d)
 {
     int64_t stride = 1;
     for (int i = d->ndim - 1; i >= 0; i--) {
         d->stride[i] = stride;
-        stride *= d->shape[i];
+        stride = product(stride, d->shape[i]);
     }
 }
 
@@ -57,7 +63,7 @@ int64_t desc_numel(const struct ckpt_desc *d)
 {
     int64_t n = 1;
     for (int i = 0; i < d->ndim; i++)
-        n *= d->shape[i];
+        n = product(n, d->shape[i]);
     return n;
 }
 
