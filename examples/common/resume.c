@@ -64,6 +64,14 @@ static bool may_change(void *user, const char *name, const char *was, const char
     return true;
 }
 
+int resume_note_clips(ckpt *c, int64_t clips)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%lld", (long long)clips);
+    return ckpt_state_note(c, "clips of the data", text) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
 int resume_load(const struct resume_options *o, ckpt *c, int64_t *step)
 {
     struct asked a = {.options = o};

@@ -51,12 +51,9 @@ static int check_outputs(const struct stdit_options *o)
 /* What states say of this run: its options, and how many clips there were to draw from. */
 static int note(const struct stdit_run *r)
 {
-    char rows[32];
-
-    snprintf(rows, sizeof rows, "%lld", (long long)r->data.rows);
-    if (ckpt_state_note(r->context, "clips of the data", rows))
-        return say_fail("%s", ckpt_error(r->context));
-    return stdit_options_note(&r->options, r->context);
+    return resume_note_clips(r->context, r->data.rows)
+               ? -1
+               : stdit_options_note(&r->options, r->context);
 }
 
 static int compile(struct stdit_run *r, bool trains)
