@@ -11,7 +11,7 @@
 #include <time.h>
 #include "comm/nccl_api.h"
 
-enum { RANKS = 8, WORLDS = 64, BAD_ARGUMENT = 4, BAD_USE = 5 };
+enum { RANKS = 8, WORLDS = 256, SYSTEM_ERROR = 2, BAD_ARGUMENT = 4, BAD_USE = 5 };
 enum kind { GATHER, SCATTER, REDUCE, BROADCAST };
 
 struct call {
@@ -27,6 +27,7 @@ struct world {
     pthread_mutex_t lock;
     pthread_cond_t news;
     int size, joined, here;
+    bool broken; /* a call of some rank failed: nobody waits for it any more */
     int64_t round;
     struct call calls[RANKS];
 };
@@ -41,8 +42,27 @@ struct ncclComm {
 extern int fake_nccl_aborted, fake_nccl_destroyed;
 int fake_nccl_aborted, fake_nccl_destroyed;
 
+/* For tests: which call fails, counted from 1 over all ranks (0: none), and how many there were. */
+extern int fake_nccl_fails, fake_nccl_calls;
+int fake_nccl_fails, fake_nccl_calls;
+
+static bool fails(void)
+{
+    return __atomic_add_fetch(&fake_nccl_calls, 1, __ATOMIC_SEQ_CST) == fake_nccl_fails;
+}
+
+static void break_up(struct world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->broken = true;
+    pthread_cond_broadcast(&w->news);
+    pthread_mutex_unlock(&w->lock);
+}
+
 nccl_result ncclGetVersion(int *version)
 {
+    if (fails())
+        return (nccl_result)SYSTEM_ERROR;
     *version = 22809;
     return NCCL_OK;
 }
@@ -53,6 +73,8 @@ nccl_result ncclGetUniqueId(NCCL_ID *id)
     static int n;
     int taken = __atomic_fetch_add(&n, 1, __ATOMIC_SEQ_CST);
     struct world *w = &worlds[taken % WORLDS];
+    if (fails())
+        return (nccl_result)SYSTEM_ERROR;
     if (taken >= WORLDS)
         return (nccl_result)BAD_USE;
     pthread_mutex_init(&w->lock, NULL);
@@ -70,6 +92,8 @@ nccl_result ncclCommInitRankConfig(struct ncclComm **comm, int size, NCCL_ID id,
     if (!w || size > RANKS || rank < 0 || rank >= size || config->magic != NCCL_MAGIC ||
         config->blocking != 0 || getenv("NCCL_NVLS_ENABLE") == NULL)
         return (nccl_result)BAD_ARGUMENT;
+    if (fails())
+        return (nccl_result)SYSTEM_ERROR;
     struct ncclComm *c = calloc(1, sizeof *c);
     *c = (struct ncclComm){.world = w, .rank = rank};
     pthread_mutex_lock(&w->lock);
@@ -82,6 +106,8 @@ nccl_result ncclCommInitRankConfig(struct ncclComm **comm, int size, NCCL_ID id,
 
 nccl_result ncclCommGetAsyncError(struct ncclComm *comm, nccl_result *error)
 {
+    if (fails())
+        return (nccl_result)SYSTEM_ERROR;
     pthread_mutex_lock(&comm->world->lock);
     bool under_way = comm->world->joined < comm->world->size || comm->polls > 0;
     pthread_mutex_unlock(&comm->world->lock);
@@ -92,6 +118,8 @@ nccl_result ncclCommGetAsyncError(struct ncclComm *comm, nccl_result *error)
 
 nccl_result ncclCommFinalize(struct ncclComm *comm)
 {
+    if (fails())
+        return (nccl_result)SYSTEM_ERROR;
     comm->finalized = true;
     return NCCL_OK;
 }
@@ -105,6 +133,7 @@ nccl_result ncclCommDestroy(struct ncclComm *comm)
 
 nccl_result ncclCommAbort(struct ncclComm *comm)
 {
+    break_up(comm->world);
     nanosleep(&(struct timespec){0, 200000000}, NULL);
     __atomic_add_fetch(&fake_nccl_aborted, 1, __ATOMIC_SEQ_CST);
     free(comm);
@@ -160,7 +189,7 @@ static void await_all(struct world *w)
         w->round++;
         pthread_cond_broadcast(&w->news);
     }
-    while (w->round == round)
+    while (w->round == round && !w->broken)
         pthread_cond_wait(&w->news, &w->lock);
     pthread_mutex_unlock(&w->lock);
 }
@@ -195,10 +224,16 @@ static void compute(const struct world *w, const struct ncclComm *comm, void *ds
 static nccl_result run(struct ncclComm *comm, struct call call)
 {
     struct world *w = comm->world;
+    if (fails()) {
+        break_up(w);
+        return (nccl_result)SYSTEM_ERROR;
+    }
     if (comm->polls > 0) /* the one before must be asked for until it is through */
         return (nccl_result)BAD_USE;
     w->calls[comm->rank] = call;
     await_all(w);
+    if (w->broken) /* the kernel spins until it is aborted */
+        return NCCL_IN_PROGRESS;
     const struct call *first = &w->calls[0];
     bool same = call.kind == first->kind && call.count == first->count &&
                 call.dtype == first->dtype && call.root == first->root;

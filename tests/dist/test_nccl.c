@@ -195,6 +195,58 @@ static void test_rank_that_gives_up(void **state)
     assert_int_equal(counted("fake_nccl_aborted"), aborted + 3 + 4);
 }
 
+/* A sum, a barrier, the end. */
+static void *short_rank(void *arg)
+{
+    struct rank *r = arg;
+    float x = 1, sum = 0;
+    struct comm_call call = {.kind = COMM_ALL_REDUCE,
+                             .dtype = CKPT_F32,
+                             .count = 1,
+                             .src = &x,
+                             .dst = &sum,
+                             .name = "a sum"};
+    if (!open_rank(r)) {
+        comm_close(r->control);
+        return NULL;
+    }
+    r->rc = comm_run(r->comm, &call, NULL);
+    if (!r->rc)
+        r->rc = comm_barrier(r->comm, "the end");
+    if (r->rc) {
+        snprintf(r->wrong, sizeof r->wrong, "%s", r->comm->reason);
+        r->comm->ops->give_up(r->comm, r->wrong);
+    } else if (sum != 2) {
+        r->rc = CKPT_EINVAL;
+    }
+    comm_close(r->comm);
+    return NULL;
+}
+
+/* Each call of NCCL fails in turn: the ranks end, with a right sum or with a sentence. */
+static void test_each_call_fails(void **state)
+{
+    int *calls = dlsym(fake, "fake_nccl_calls"), *which = dlsym(fake, "fake_nccl_fails");
+    int failed = 0;
+    (void)state;
+    for (int n = 1;; n++) {
+        struct rank ranks[2];
+        *calls = 0;
+        *which = n;
+        run_all(ranks, 2, 2, short_rank);
+        for (int r = 0; r < 2; r++) {
+            if (ranks[r].rc && !*ranks[r].wrong)
+                fail_msg("call %d: rank %d ended with %d and no sentence", n, r, ranks[r].rc);
+            assert_int_not_equal(ranks[r].rc, CKPT_EINVAL);
+            failed += ranks[r].rc != 0;
+        }
+        if (*calls < n)
+            break;
+    }
+    *which = 0;
+    assert_true(failed > 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_multiprocessors),
         cmocka_unit_test(test_rank_that_never_opens),
         cmocka_unit_test(test_rank_that_gives_up),
+        cmocka_unit_test(test_each_call_fails),
     };
     /* Whoever asks for the library by name gets the one that is there already. */
     fake = dlopen("tests/dist/libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
