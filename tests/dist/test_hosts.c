@@ -224,7 +224,7 @@ static void assert_says(const struct crew_result *r, const char *line)
 static void assert_near(const struct crew_result *r, int ranks)
 {
     assert_true(crew_same(r, ranks, r, ranks));
-    if (crew_distance(r, &alone) > 1e-6)
+    if (crew_distance(r, &alone) > 4e-6) /* 1.6e-6 with the kernels for AVX-512 */
         fail_msg("%d ranks differ from one by %g", ranks, crew_distance(r, &alone));
 }
 
