@@ -181,6 +181,17 @@ static bool utf8_second_fits(unsigned char first, unsigned char second)
     }
 }
 
+int text_close(FILE *f, char **text)
+{
+    bool failed = ferror(f);
+    failed |= fclose(f) != 0;
+    if (failed) {
+        free(*text);
+        *text = NULL;
+    }
+    return *text ? 0 : CKPT_ENOMEM;
+}
+
 bool text_is_utf8(const char *text)
 {
     for (const unsigned char *s = (const unsigned char *)text; *s; s++) {

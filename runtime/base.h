@@ -3,6 +3,7 @@
 #define CKPT_BASE_H
 
 #include <stdarg.h>
+#include <stdio.h>
 #include "ckpt_op.h"
 
 #ifdef __cplusplus
@@ -72,6 +73,10 @@ bool halves_are_finite(const uint16_t *x, int64_t n);
 const char *text_shown(const char *text, char *dst, size_t size);
 
 bool text_is_utf8(const char *text);
+
+/* Ends a stream of open_memstream(), whose text is then whole, else freed and NULL: without memory
+ * its fclose() succeeds and leaves NULL. */
+int text_close(FILE *f, char **text);
 
 /* "1.25 GiB" and the like, into one of a few rotating thread-local buffers. */
 const char *human_bytes(int64_t bytes);

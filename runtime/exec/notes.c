@@ -111,8 +111,9 @@ static int add(struct note_list *l, const char *name, const ckpt *c, const struc
         put_setting(f, c, (size_t)setting);
     else
         put_dtypes(f, c);
-    bool failed = ferror(f);
-    int rc = fclose(f) || failed ? CKPT_ENOMEM : note_set(l, name, text);
+    int rc = text_close(f, &text);
+    if (!rc)
+        rc = note_set(l, name, text);
     free(text);
     return rc;
 }

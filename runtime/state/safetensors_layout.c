@@ -91,11 +91,7 @@ static char *make_json(const ckpt_file_writer *w, bool sums)
     if (!f)
         return NULL;
     put_json(f, w, sums);
-    bool failed = ferror(f);
-    if (fclose(f) || failed) {
-        free(text);
-        return NULL;
-    }
+    text_close(f, &text);
     return text;
 }
 

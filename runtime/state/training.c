@@ -93,11 +93,7 @@ static char *numbers(const struct state *s, bool steps)
     for (int i = 0; i < s->n_programs; i++)
         fprintf(f, "%s%lld", i ? " " : "",
                 (long long)(steps ? s->program[i].steps : s->program[i].samples));
-    bool failed = ferror(f);
-    if (fclose(f) || failed) {
-        free(text);
-        return NULL;
-    }
+    text_close(f, &text);
     return text;
 }
 

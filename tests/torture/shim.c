@@ -4,13 +4,18 @@
  * commas between them, the first counts that names the kind.  CKPT_TORTURE_COUNTS=FILE gets how
  * often each kind was called, CKPT_TORTURE_TRACE=1 shows who made the call that failed.  Calls
  * count from main() to the end of the process, whoever makes them; what comes before, the loader
- * and the constructors of libraries, is nobody's to mend. A failing call does nothing, but for
- * closing: a file that cannot be closed is closed all the same.
+ * and the constructors of libraries, is nobody's to mend.  For the same reason loading a library
+ * and parsing JSON fail as a whole, and nothing inside them does: libgfortran's constructor (a part
+ * of OpenBLAS) calls exit() without memory and then crashes in its own destructor; jansson drops
+ * the characters that it has no memory for (github.com/akheron/jansson/issues/362) and reads past
+ * its buffer.  A failing call does nothing, but for closing: a file that cannot be closed is closed
+ * all the same.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -26,11 +31,12 @@
 
 #define KINDS(X)                                                                                   \
     X(malloc)                                                                                      \
-    X(calloc) X(realloc) X(memalign) X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen)        \
-        X(scandir) X(mkdir) X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose)     \
-            X(fsync) X(ftruncate) X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen) \
-                X(accept) X(connect) X(send) X(recv) X(poll) X(getaddrinfo) X(uring_init)          \
-                    X(uring_register) X(uring_submit) X(uring_wait)
+    X(calloc)                                                                                      \
+    X(realloc) X(memalign) X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen) X(scandir)       \
+        X(mkdir) X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose) X(fsync)       \
+            X(ftruncate) X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen)          \
+                X(accept) X(connect) X(send) X(recv) X(poll) X(getaddrinfo) X(dlopen) X(json_load) \
+                    X(uring_init) X(uring_register) X(uring_submit) X(uring_wait)
 
 #define NUMBER(name) KIND_##name,
 #define NAME(name)   #name,
@@ -343,6 +349,55 @@ CALL(int, ppoll, poll, -1, ENOMEM,
 CALL(int, getaddrinfo, getaddrinfo, EAI_MEMORY, ENOMEM,
      (const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list),
      (node, service, hints, list))
+
+/* ---- whole calls of libraries: nothing inside them fails ------------------------------------- */
+
+void *dlopen(const char *path, int flags)
+{
+    static void *(*call)(const char *, int);
+    if (!call)
+        call = real("dlopen");
+    /* A name that is not there gives dlerror() a sentence. */
+    const char *name = fails(KIND_dlopen) ? "torture: no memory for a library" : path;
+    bool before = inside;
+    inside = true;
+    void *library = call(name, flags);
+    inside = before;
+    return library;
+}
+
+static json_t *no_json(json_error_t *error)
+{
+    *error = (json_error_t){.line = -1, .column = -1, .text = "out of memory"};
+    error->text[JSON_ERROR_TEXT_LENGTH - 1] = json_error_out_of_memory;
+    return NULL;
+}
+
+json_t *json_loadb(const char *text, size_t n, size_t flags, json_error_t *error)
+{
+    static json_t *(*call)(const char *, size_t, size_t, json_error_t *);
+    if (!call)
+        call = real("json_loadb");
+    if (fails(KIND_json_load))
+        return no_json(error);
+    inside = true;
+    json_t *root = call(text, n, flags, error);
+    inside = false;
+    return root;
+}
+
+json_t *json_loadf(FILE *f, size_t flags, json_error_t *error)
+{
+    static json_t *(*call)(FILE *, size_t, json_error_t *);
+    if (!call)
+        call = real("json_loadf");
+    if (fails(KIND_json_load))
+        return no_json(error);
+    inside = true;
+    json_t *root = call(f, flags, error);
+    inside = false;
+    return root;
+}
 
 /* ---- io_uring, as liburing has it ------------------------------------------------------------ */
 
