@@ -113,6 +113,14 @@ bool context_plans_for_another(const ckpt *c)
     return c->options.plan_only && c->options.machine && *c->options.machine;
 }
 
+struct tape_env context_tape_env(const ckpt *c)
+{
+    return (struct tape_env){.backend = c->backend,
+                             .deterministic = c->options.deterministic,
+                             .params = &c->params,
+                             .sharing = c->sharing};
+}
+
 static int open_cpu(ckpt *c)
 {
     return device_open_cpu(&c->device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
@@ -228,14 +236,14 @@ void ckpt_close(ckpt *c)
         return;
     while (c->programs)
         ckpt_program_free(c->programs);
-    for (int32_t i = 0; i < c->n_params; i++) {
+    for (int32_t i = 0; i < c->params.n; i++) {
         free(c->params.data[i].name);
         free(c->params.data[i].initial);
     }
     free(c->params.data);
     free(c->warm.data);
     note_list_free(&c->notes);
-    layout_free(c->layout);
+    layout_free(c->sharing.layout);
     ranks_close(c, 0);
     close_all(c);
 }

@@ -175,7 +175,7 @@ static int64_t plan_end(const struct plan *p, int tier)
 int64_t homes_tier_bytes(const ckpt *c, int tier)
 {
     int64_t end = 0;
-    for (int32_t i = 0; i < c->n_params; i++) {
+    for (int32_t i = 0; i < c->params.n; i++) {
         const struct param *p = &c->params.data[i];
         for (int s = 0; s < SLOT_COUNT; s++)
             if (p->home[s] == home_of_tier[tier])

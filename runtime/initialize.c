@@ -3,7 +3,7 @@
  * creation nor from the number of threads that draw them.
  */
 #include <math.h>
-#include "context.h"
+#include "params.h"
 #include "cpu.h"
 #include "crew.h"
 #include "random.h"

@@ -34,7 +34,7 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
     struct param p = {.init = init, .trainable = trainable};
     if (!c || c->error)
         return CKPT_NONE;
-    if (c->layout)
+    if (c->sharing.layout)
         return param_fail(c, CKPT_EINVAL, name,
                           "with several ranks all are made before the first program is compiled");
     if (!name || !*name)
@@ -49,25 +49,25 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
     for (int s = 0; s < SLOT_COUNT; s++)
         p.offset[s] = -1;
     p.name = strdup(name);
-    if (!p.name || ARRAY_RESERVE(&c->params, c->n_params)) {
+    if (!p.name || ARRAY_RESERVE(&c->params, c->params.n)) {
         free(p.name);
         return param_fail(c, CKPT_ENOMEM, name, "no memory");
     }
-    c->params.data[c->n_params++] = p;
-    return (ckpt_tensor){-c->n_params};
+    c->params.data[c->params.n++] = p;
+    return (ckpt_tensor){-c->params.n};
 }
 
 struct param *context_param(const ckpt *c, ckpt_tensor x)
 {
     int64_t i = -(int64_t)x.id - 1;
-    return x.id < 0 && i < c->n_params - c->n_hidden ? &c->params.data[i] : NULL;
+    return x.id < 0 && i < c->params.n - c->params.n_hidden ? &c->params.data[i] : NULL;
 }
 
 int ckpt_param_count(const ckpt *c)
 {
     if (!c)
         return 0;
-    return c->n_params - c->n_hidden;
+    return c->params.n - c->params.n_hidden;
 }
 
 ckpt_tensor ckpt_param_at(const ckpt *c, int i)
@@ -80,7 +80,7 @@ int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
     NOT_NULL(c, c);
     NOT_NULL(c, name);
     NOT_NULL(c, param);
-    for (int32_t i = 0; i < c->n_params - c->n_hidden; i++) {
+    for (int32_t i = 0; i < c->params.n - c->params.n_hidden; i++) {
         if (!strcmp(c->params.data[i].name, name)) {
             *param = (ckpt_tensor){-i - 1};
             return 0;
@@ -212,13 +212,13 @@ int context_fill_slots(ckpt *c)
 {
     struct device *d = c->device;
     int64_t largest = 1;
-    for (int32_t i = 0; i < c->n_params; i++)
+    for (int32_t i = 0; i < c->params.n; i++)
         largest = max_i64(largest, desc_numel(&c->params.data[i].desc));
     float *value = d->ops->host_alloc(d, largest * 4);
     if (!value)
         return context_fail(c, CKPT_ENOMEM, "no memory to set up the parameters");
     int rc = 0;
-    for (int32_t i = 0; i < c->n_params && !rc; i++)
+    for (int32_t i = 0; i < c->params.n && !rc; i++)
         rc = fill_param(c, &c->params.data[i], value);
     d->ops->host_free(d, value);
     return rc;

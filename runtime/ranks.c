@@ -10,9 +10,9 @@ void ranks_join(ckpt *c, struct comm *comm, int zero)
 {
     c->comm = comm;
     c->rank = comm->rank;
-    c->ranks = comm->size;
-    c->zero = c->asked_zero = zero;
-    c->passing = c->options.zero == 3;
+    c->sharing.ranks = comm->size;
+    c->sharing.zero = c->asked_zero = zero;
+    c->sharing.drop_after_forward = c->options.zero == 3;
     c->host = ranks_host_name();
     if (c->rank) /* one writes what would be the same on all */
         c->options.plan_out = c->options.graph_out = c->options.machine_out = NULL;
@@ -33,9 +33,9 @@ static int imagine(ckpt *c, const char *where)
                          "--ranks %ld: with a number of ranks there is only a plan: add "
                          "--plan-only, or say where they meet",
                          n);
-    c->ranks = (int)n;
-    c->zero = c->asked_zero = c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero;
-    c->passing = c->options.zero == 3;
+    c->sharing.ranks = (int)n;
+    c->sharing.zero = c->asked_zero = c->options.zero == CKPT_AUTO ? 3 : (int)c->options.zero;
+    c->sharing.drop_after_forward = c->options.zero == 3;
     return 0;
 }
 
@@ -47,7 +47,7 @@ int ranks_open(ckpt *c)
     struct comm *comm = NULL;
     double deadline = c->options.comm_deadline > 0 ? c->options.comm_deadline : COMM_DEADLINE;
     int rc = 0;
-    c->ranks = 1;
+    c->sharing.ranks = 1;
     if (!where || !*where || !strcmp(where, "none"))
         return 0;
     if (*where >= '0' && *where <= '9')
@@ -91,7 +91,7 @@ int ckpt_ranks(const ckpt *c)
 {
     if (!c)
         return 1;
-    return c->ranks;
+    return c->sharing.ranks;
 }
 
 void ckpt_request_stop(ckpt *c)
@@ -104,7 +104,8 @@ bool ckpt_stop_requested(const ckpt *c)
 {
     if (!c)
         return false;
-    return c->ranks > 1 ? c->requested[CKPT_REQUEST_STOP] : c->request[CKPT_REQUEST_STOP] != 0;
+    return c->sharing.ranks > 1 ? c->requested[CKPT_REQUEST_STOP]
+                                : c->request[CKPT_REQUEST_STOP] != 0;
 }
 
 void ckpt_request_save(ckpt *c)
@@ -118,7 +119,7 @@ bool ckpt_save_requested(ckpt *c)
     if (!c)
         return false;
     bool requested = c->requested[CKPT_REQUEST_SAVE];
-    if (c->ranks < 2)
+    if (c->sharing.ranks < 2)
         requested = ranks_take_request(c, CKPT_REQUEST_SAVE) > 0;
     c->requested[CKPT_REQUEST_SAVE] = false;
     return requested;
@@ -137,15 +138,15 @@ int ranks_take_request(ckpt *c, int request)
 
 static int make_layout(ckpt *c)
 {
-    struct layout_param *params = calloc((size_t)c->n_params + 1, sizeof *params);
+    struct layout_param *params = calloc((size_t)c->params.n + 1, sizeof *params);
     int rc = params ? 0 : CKPT_ENOMEM;
-    for (int32_t i = 0; i < c->n_params && !rc; i++) {
+    for (int32_t i = 0; i < c->params.n && !rc; i++) {
         const struct param *p = &c->params.data[i];
         params[i] =
             (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc), p->trainable};
     }
     if (!rc)
-        rc = layout_make(&c->layout, params, c->n_params, c->sharers);
+        rc = layout_make(&c->sharing.layout, params, c->params.n, c->sharing.sharers);
     free(params);
     return rc;
 }
@@ -154,54 +155,54 @@ static int make_layout(ckpt *c)
 static int add_bucket(ckpt *c, const struct layout_bucket *b)
 {
     struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
-    p.desc.shape[0] = c->zero > 1 ? b->share : b->padded;
-    p.part = c->zero == 1 ? b->share : 0;
-    p.part_first = c->place * p.part;
+    p.desc.shape[0] = c->sharing.zero > 1 ? b->share : b->padded;
+    p.part = c->sharing.zero == 1 ? b->share : 0;
+    p.part_first = c->sharing.place * p.part;
     for (int s = 0; s < SLOT_COUNT; s++)
         p.offset[s] = -1;
     p.name = strdup(b->name);
-    if (!p.name || ARRAY_RESERVE(&c->params, c->n_params)) {
+    if (!p.name || ARRAY_RESERVE(&c->params, c->params.n)) {
         free(p.name);
         return CKPT_ENOMEM;
     }
-    c->params.data[c->n_params++] = p;
-    c->n_hidden++;
+    c->params.data[c->params.n++] = p;
+    c->params.n_hidden++;
     return 0;
 }
 
 /* Nothing has been placed or filled yet. */
 static void drop_layout(ckpt *c)
 {
-    for (; c->n_hidden; c->n_hidden--)
-        free(c->params.data[--c->n_params].name);
-    layout_free(c->layout);
-    c->layout = NULL;
+    for (; c->params.n_hidden; c->params.n_hidden--)
+        free(c->params.data[--c->params.n].name);
+    layout_free(c->sharing.layout);
+    c->sharing.layout = NULL;
 }
 
 int ranks_share(ckpt *c, enum ranks_over over)
 {
-    if (c->ranks < 2 || c->settled)
+    if (c->sharing.ranks < 2 || c->settled)
         return 0;
     drop_layout(c);
     int rc = ranks_choose_sharers(c, over);
     if (rc)
         return rc;
     rc = make_layout(c);
-    for (int32_t i = 0; !rc && i < c->layout->n_buckets; i++)
-        rc = add_bucket(c, &c->layout->buckets[i]);
-    return rc ? context_fail(c, rc, "no memory for the layout of %d ranks", c->ranks) : 0;
+    for (int32_t i = 0; !rc && i < c->sharing.layout->n_buckets; i++)
+        rc = add_bucket(c, &c->sharing.layout->buckets[i]);
+    return rc ? context_fail(c, rc, "no memory for the layout of %d ranks", c->sharing.ranks) : 0;
 }
 
 void ranks_settle(ckpt *c)
 {
-    if (c->replicas < 2)
+    if (c->sharing.replicas < 2)
         ranks_close_groups(c);
     c->settled = true;
 }
 
 int ranks_lay_out(ckpt *c)
 {
-    if (c->ranks < 2 || c->layout)
+    if (c->sharing.ranks < 2 || c->sharing.layout)
         return 0;
     int rc = ranks_find_hosts(c);
     if (!rc)
@@ -232,28 +233,30 @@ static int32_t index_of(const ckpt *c, const struct param *p)
 
 bool ranks_is_bucket(const ckpt *c, const struct param *p)
 {
-    return index_of(c, p) >= c->n_params - c->n_hidden;
+    return index_of(c, p) >= c->params.n - c->params.n_hidden;
 }
 
 struct param *ranks_bucket_of(const ckpt *c, const struct param *p)
 {
     int32_t i = index_of(c, p);
-    if (!c->layout || i >= c->layout->n_params || c->layout->places[i].bucket < 0)
+    if (!c->sharing.layout || i >= c->sharing.layout->n_params ||
+        c->sharing.layout->places[i].bucket < 0)
         return NULL;
-    struct param *b = &c->params.data[c->n_params - c->n_hidden + c->layout->places[i].bucket];
+    struct param *b =
+        &c->params.data[c->params.n - c->params.n_hidden + c->sharing.layout->places[i].bucket];
     return b->filled[SLOT_VALUE] ? b : NULL;
 }
 
 bool ranks_is_whole(const ckpt *c, int slot)
 {
-    return c->zero == 0 || (c->zero == 1 && slot == SLOT_VALUE);
+    return c->sharing.zero == 0 || (c->sharing.zero == 1 && slot == SLOT_VALUE);
 }
 
 int64_t ranks_own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t *in_bucket)
 {
-    const struct layout_place *place = &c->layout->places[i];
+    const struct layout_place *place = &c->sharing.layout->places[i];
     if (!ranks_is_whole(c, slot))
-        return layout_part(c->layout, i, c->place, at, in_bucket);
+        return layout_part(c->sharing.layout, i, c->sharing.place, at, in_bucket);
     *at = 0;
     *in_bucket = place->offset;
     return place->numel;
@@ -261,8 +264,9 @@ int64_t ranks_own_part(const ckpt *c, int32_t i, int slot, int64_t *at, int64_t 
 
 void ranks_initial(const ckpt *c, const struct param *bucket, float *dst)
 {
-    const struct layout *l = c->layout;
-    const struct layout_bucket *b = &l->buckets[index_of(c, bucket) - (c->n_params - c->n_hidden)];
+    const struct layout *l = c->sharing.layout;
+    const struct layout_bucket *b =
+        &l->buckets[index_of(c, bucket) - (c->params.n - c->params.n_hidden)];
     memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
     for (int32_t k = b->first; k < b->first + b->n; k++) {
         const struct param *p = &c->params.data[l->order[k]];
@@ -297,11 +301,11 @@ static float *read_bucket(ckpt *c, const struct param *bucket, int slot)
 static int collect(ckpt *c, const struct param *p, const float *own, float *dst)
 {
     int32_t i = index_of(c, p);
-    const struct layout_place *place = &c->layout->places[i];
+    const struct layout_place *place = &c->sharing.layout->places[i];
     struct comm *hosts = ranks_hosts(c);
     int rc = 0;
     for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
-        int64_t at = 0, in_share = 0, n = layout_part(c->layout, i, r, &at, &in_share);
+        int64_t at = 0, in_share = 0, n = layout_part(c->sharing.layout, i, r, &at, &in_share);
         int owner = ranks_owner(c, r);
         rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
@@ -329,7 +333,7 @@ int ranks_get(ckpt *c, const struct param *p, int slot, float *dst)
     if (!ranks_is_whole(c, slot))
         rc = collect(c, p, own, dst);
     else
-        memcpy(dst, own + c->layout->places[index_of(c, p)].offset,
+        memcpy(dst, own + c->sharing.layout->places[index_of(c, p)].offset,
                (size_t)desc_numel(&p->desc) * sizeof *dst);
     free(own);
     return rc;

@@ -68,8 +68,8 @@ bool ranks_may_share(const ckpt *c, enum ranks_over over);
 int ranks_share(ckpt *c, enum ranks_over over);
 void ranks_settle(ckpt *c);
 
-/* Parts of the above (ranks_hosts.c): c->seats and c->per_host; c->sharers, what follows from it,
- * and the communicators of groups. */
+/* Parts of the above (ranks_hosts.c): c->seats and c->per_host; c->sharing.sharers, what follows
+ * from it, and the communicators of groups. */
 int ranks_find_hosts(ckpt *c);
 int ranks_choose_sharers(ckpt *c, enum ranks_over over);
 void ranks_close_groups(ckpt *c);

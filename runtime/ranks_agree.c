@@ -77,8 +77,8 @@ int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
     const struct ckpt_options *o = &c->options;
     const struct comm_term terms[] = {
         {.name = "--seed", .value = (uint64_t)o->seed},
-        {.name = "model", .value = layout_signature(c->layout)},
-        {.name = "--zero", .value = (uint64_t)c->zero},
+        {.name = "model", .value = layout_signature(c->sharing.layout)},
+        {.name = "--zero", .value = (uint64_t)c->sharing.zero},
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
         {.name = "--deterministic", .value = o->deterministic},
         {.name = "--plan-only", .value = o->plan_only},
@@ -189,7 +189,7 @@ static int agree_values(ckpt *c, const char *how, float lr)
 
 int ranks_agree_loaded(ckpt *c)
 {
-    if (!c->comm || !c->layout)
+    if (!c->comm || !c->sharing.layout)
         return 0;
     int rc = agree_values(c, "loaded", 0.f);
     c->values_agreed = !rc;
@@ -216,13 +216,13 @@ static int add_bytes(struct terms *t, int slot, const struct param *p, const flo
 /* Of a bucket: parameter by parameter.  What only this rank has, of this copy, is its own group. */
 static int add_bucket(ckpt *c, struct terms *t, int32_t b, int slot, const float *values)
 {
-    const struct layout *l = c->layout;
+    const struct layout *l = c->sharing.layout;
     int rc = 0;
     for (int32_t k = l->buckets[b].first; k < l->buckets[b].first + l->buckets[b].n && !rc; k++) {
         int32_t i = l->order[k];
         int64_t at = 0, in_bucket = 0, n = ranks_own_part(c, i, slot, &at, &in_bucket);
         rc = add_bytes(t, slot, &c->params.data[i], values + in_bucket, n,
-                       ranks_is_whole(c, slot) ? 0 : c->place + 1);
+                       ranks_is_whole(c, slot) ? 0 : c->sharing.place + 1);
     }
     return rc;
 }
@@ -234,12 +234,12 @@ static int add_param(ckpt *c, struct terms *t, int32_t i, float *buffer)
     int rc = 0;
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
         bool bucket = ranks_is_bucket(c, p);
-        if (!p->filled[s] || (bucket && !ranks_is_whole(c, s) && c->replicas < 2))
+        if (!p->filled[s] || (bucket && !ranks_is_whole(c, s) && c->sharing.replicas < 2))
             continue;
         rc = homes_read(c, p, s, buffer, param_slot_numel(p, s));
         if (rc)
             return rc;
-        rc = bucket ? add_bucket(c, t, i - (c->n_params - c->n_hidden), s, buffer)
+        rc = bucket ? add_bucket(c, t, i - (c->params.n - c->params.n_hidden), s, buffer)
                     : add_bytes(t, s, p, buffer, param_slot_numel(p, s), 0);
         rc = rc ? fail_memory(c) : 0;
     }
@@ -249,7 +249,7 @@ static int add_param(ckpt *c, struct terms *t, int32_t i, float *buffer)
 static float *make_buffer(const ckpt *c)
 {
     int64_t largest = 1;
-    for (int32_t i = 0; i < c->n_params; i++)
+    for (int32_t i = 0; i < c->params.n; i++)
         for (int s = 0; s < SLOT_COUNT; s++)
             if (c->params.data[i].filled[s])
                 largest = max_i64(largest, param_slot_numel(&c->params.data[i], s));
@@ -261,7 +261,7 @@ static int agree_copies(ckpt *c, int64_t updates, const char *how)
     struct terms t = {0};
     float *buffer = make_buffer(c);
     int rc = buffer ? 0 : fail_memory(c);
-    for (int32_t i = 0; i < c->n_params && !rc; i++)
+    for (int32_t i = 0; i < c->params.n && !rc; i++)
         rc = add_param(c, &t, i, buffer);
     if (!rc && add(&t, (struct comm_term){.name = "history of learning rates", .value = c->rates}))
         rc = fail_memory(c);

@@ -67,7 +67,7 @@ static int run_round(ckpt *c, const struct copying *x, double *all, double *leas
     double own = copy(c, x);
     rc = comm_gather(comm, &own, all, sizeof own, "copies to the host");
     *least = INFINITY;
-    for (int r = 0; r < c->ranks && !rc; r++)
+    for (int r = 0; r < c->sharing.ranks && !rc; r++)
         *least = fmin(*least, all[r]);
     return rc;
 }
@@ -100,11 +100,11 @@ static int time_copies(ckpt *c, double *all)
 int ranks_time_copies(ckpt *c)
 {
     bool all_want = c->places && c->machine.links.ranks_per_host > 1;
-    for (int r = 0; r < c->ranks && all_want; r++)
+    for (int r = 0; r < c->sharing.ranks && all_want; r++)
         all_want = c->places[r].wants_copies;
     if (!all_want)
         return 0;
-    double *all = calloc((size_t)c->ranks, sizeof *all);
+    double *all = calloc((size_t)c->sharing.ranks, sizeof *all);
     int rc = all ? time_copies(c, all) : context_fail(c, CKPT_ENOMEM, "no memory for ranks");
     free(all);
     return rc;

@@ -32,7 +32,7 @@ uint64_t ranks_host_name(void)
 static struct seat *gather_seats(ckpt *c, int *rc)
 {
     struct seat mine = {.host = ranks_host()};
-    struct seat *all = calloc((size_t)c->ranks, sizeof *all);
+    struct seat *all = calloc((size_t)c->sharing.ranks, sizeof *all);
     if (c->device)
         snprintf(mine.gpu, sizeof mine.gpu, "%s", c->device->where);
     *rc = all ? comm_gather(c->comm, &mine, all, sizeof mine, "seats") : CKPT_ENOMEM;
@@ -59,10 +59,10 @@ int ranks_seat(ckpt *c, int *index)
 /* All ranks come to the same answer. */
 static int check_seats(const ckpt *c, const struct seat *all)
 {
-    bool *without = calloc((size_t)c->ranks, sizeof *without);
+    bool *without = calloc((size_t)c->sharing.ranks, sizeof *without);
     char who[256];
     int rc = without ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator"), n = 0;
-    for (int r = 0; r < c->ranks && !rc; r++) {
+    for (int r = 0; r < c->sharing.ranks && !rc; r++) {
         without[r] = !*all[r].gpu;
         n += without[r];
         for (int q = 0; q < r && !rc && *all[r].gpu; q++)
@@ -72,8 +72,8 @@ static int check_seats(const ckpt *c, const struct seat *all)
                                "a host than it has GPUs (CUDA_VISIBLE_DEVICES counts)",
                                q, r, all[r].gpu);
     }
-    if (!rc && n && n < c->ranks) {
-        comm_name_ranks(who, sizeof who, without, c->ranks);
+    if (!rc && n && n < c->sharing.ranks) {
+        comm_name_ranks(who, sizeof who, without, c->sharing.ranks);
         rc = error_set(CKPT_EDEVICE, "no GPU for %s, but for others: give all one, or --device cpu",
                        who);
     }
@@ -85,7 +85,7 @@ static int check_seats(const ckpt *c, const struct seat *all)
 static void note_routes(ckpt *c, const struct seat *all)
 {
     char text[DEVICE_ROUTE];
-    for (int r = 0; r < c->ranks && c->device->ops->route; r++) {
+    for (int r = 0; r < c->sharing.ranks && c->device->ops->route; r++) {
         size_t n = strlen(c->routes);
         if (r == c->rank || all[r].host != all[c->rank].host || !*all[r].gpu)
             continue;
@@ -99,7 +99,7 @@ static int open_nccl(ckpt *c, const struct seat *all)
 {
     struct comm *comm = NULL;
     bool together = true;
-    for (int r = 0; r < c->ranks; r++)
+    for (int r = 0; r < c->sharing.ranks; r++)
         together = together && all[r].host == all[0].host;
     c->noted = c->device->ops->host_alloc(c->device, 2 * (int64_t)sizeof *c->noted);
     if (!c->noted)
@@ -123,7 +123,7 @@ int ranks_open_device(ckpt *c)
         rc = check_seats(c, all);
     if (!rc)
         note_routes(c, all);
-    if (!rc && c->ranks > 1 && c->backend == CKPT_ON_CUDA && *all[c->rank].gpu)
+    if (!rc && c->sharing.ranks > 1 && c->backend == CKPT_ON_CUDA && *all[c->rank].gpu)
         rc = open_nccl(c, all);
     free(all);
     return rc;

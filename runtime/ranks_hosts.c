@@ -43,14 +43,14 @@ static const char *over_option(const ckpt *c)
 /* All must be told the same: else they would go different ways from here on. */
 static int compare_orders(ckpt *c)
 {
-    bool *other = calloc((size_t)c->ranks, sizeof *other);
+    bool *other = calloc((size_t)c->sharing.ranks, sizeof *other);
     char who[256];
     int n = 0;
     if (!other)
         return CKPT_ENOMEM;
-    for (int r = 0; r < c->ranks; r++)
+    for (int r = 0; r < c->sharing.ranks; r++)
         n += other[r] = strcmp(c->places[r].over, c->places[0].over) != 0;
-    comm_name_ranks(who, sizeof who, other, c->ranks);
+    comm_name_ranks(who, sizeof who, other, c->sharing.ranks);
     free(other);
     return n ? context_fail(c, CKPT_ECOMM, "%s started with another --shard-over than rank 0", who)
              : 0;
@@ -58,13 +58,13 @@ static int compare_orders(ckpt *c)
 
 static int take_seats(ckpt *c)
 {
-    uint64_t *of = calloc((size_t)c->ranks, sizeof *of);
+    uint64_t *of = calloc((size_t)c->sharing.ranks, sizeof *of);
     int most;
-    c->seats = calloc((size_t)c->ranks, sizeof *c->seats);
+    c->seats = calloc((size_t)c->sharing.ranks, sizeof *c->seats);
     if (of && c->seats) {
-        for (int r = 0; r < c->ranks; r++)
+        for (int r = 0; r < c->sharing.ranks; r++)
             of[r] = c->places[r].host;
-        c->per_host = ranks_sort_by_host(c->ranks, of, c->seats, &c->hosts, &most);
+        c->per_host = ranks_sort_by_host(c->sharing.ranks, of, c->seats, &c->hosts, &most);
         if (!context_plans_for_another(c))
             c->machine.links.ranks_per_host = most;
     }
@@ -87,7 +87,7 @@ static uint64_t mark_processors(void)
 int ranks_beside(const ckpt *c)
 {
     int n = 0;
-    for (int r = 0; r < c->ranks && c->places; r++) {
+    for (int r = 0; r < c->sharing.ranks && c->places; r++) {
         const struct rank_place *own = &c->places[c->rank], *p = &c->places[r];
         n += p->host == own->host && p->node == own->node && p->processors == own->processors;
     }
@@ -115,7 +115,7 @@ static struct rank_place own_place(const ckpt *c)
 /* Hosts are numbered in the order in which they are met. */
 static void describe_places(ckpt *c)
 {
-    for (int s = 0, host = -1; s < c->ranks; s++) {
+    for (int s = 0, host = -1; s < c->sharing.ranks; s++) {
         struct rank_place *p = &c->places[c->seats[s]];
         char gpu[48] = "", node[32] = "", routes[96] = "";
         if (!s || p->host != c->places[c->seats[s - 1]].host)
@@ -135,7 +135,7 @@ static int find_hosts(ckpt *c)
 {
     struct comm *comm = ranks_hosts(c);
     struct rank_place own = own_place(c);
-    c->places = calloc((size_t)c->ranks, sizeof own);
+    c->places = calloc((size_t)c->sharing.ranks, sizeof own);
     int rc = c->places ? comm_gather(comm, &own, c->places, sizeof own, "hosts") : CKPT_ENOMEM;
     if (rc == CKPT_ECOMM)
         return context_fail(c, rc, "%s", comm->reason);
@@ -152,7 +152,7 @@ static int find_hosts(ckpt *c)
 static void imagine_hosts(ckpt *c)
 {
     int64_t n = c->machine.links.ranks_per_host;
-    c->per_host = n > 1 && c->ranks % n == 0 ? (int)n : 0;
+    c->per_host = n > 1 && c->sharing.ranks % n == 0 ? (int)n : 0;
 }
 
 int ranks_find_hosts(ckpt *c)
@@ -169,14 +169,14 @@ const char *ckpt_rank_place(const ckpt *c, int rank)
 {
     if (!c)
         return "";
-    return c->places && rank >= 0 && rank < c->ranks ? c->places[rank].text : "";
+    return c->places && rank >= 0 && rank < c->sharing.ranks ? c->places[rank].text : "";
 }
 
 static void print_nodes(const ckpt *c, FILE *f)
 {
     const struct rank_place *first = &c->places[c->seats[0]];
     fprintf(f, "NUMA nodes%s ", c->hosts > 1 ? " of the first host" : "");
-    for (int s = 0; s < c->ranks && c->places[c->seats[s]].host == first->host; s++) {
+    for (int s = 0; s < c->sharing.ranks && c->places[c->seats[s]].host == first->host; s++) {
         int32_t node = c->places[c->seats[s]].node;
         fputs(s ? "," : "", f);
         if (node < 0)
@@ -192,7 +192,7 @@ void ranks_print_places(const ckpt *c, FILE *f)
     bool differ = false;
     if (!c->places)
         return;
-    for (int r = 0; r < c->ranks; r++) {
+    for (int r = 0; r < c->sharing.ranks; r++) {
         const char *own = c->places[r].routes;
         differ |= *own && *routes && strcmp(own, routes) != 0;
         routes = *own ? own : routes;
@@ -212,9 +212,10 @@ void ranks_print_places(const ckpt *c, FILE *f)
 bool ranks_may_share(const ckpt *c, enum ranks_over over)
 {
     const char *told = over_option(c);
-    if (c->ranks < 2 || c->settled)
+    if (c->sharing.ranks < 2 || c->settled)
         return (int)over == c->over;
-    bool hosts = c->asked_zero && c->per_host && c->per_host < c->ranks && strcmp(told, "all") != 0;
+    bool hosts =
+        c->asked_zero && c->per_host && c->per_host < c->sharing.ranks && strcmp(told, "all") != 0;
     /* Where each host has one rank, to share within it is not to share at all. */
     if (c->per_host == 1 && strcmp(told, "host") != 0 && c->options.zero != CKPT_AUTO)
         hosts = false;
@@ -227,22 +228,23 @@ static void take_place(ckpt *c)
     int at = 0;
     while (c->seats && c->seats[at] != c->rank)
         at++;
-    c->replicas = c->ranks / c->sharers;
-    c->replica = c->replicas > 1 ? at / c->sharers : 0;
-    c->place = c->replicas > 1 ? at % c->sharers : c->rank;
+    c->sharing.replicas = c->sharing.ranks / c->sharing.sharers;
+    c->sharing.replica = c->sharing.replicas > 1 ? at / c->sharing.sharers : 0;
+    c->sharing.place = c->sharing.replicas > 1 ? at % c->sharing.sharers : c->rank;
 }
 
 static int open_groups(ckpt *c)
 {
-    int *column = calloc((size_t)c->replicas, sizeof *column);
+    int *column = calloc((size_t)c->sharing.replicas, sizeof *column);
     int rc = column ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator");
-    for (int k = 0; k < c->replicas && !rc; k++)
-        column[k] = c->seats[k * c->sharers + c->place];
+    for (int k = 0; k < c->sharing.replicas && !rc; k++)
+        column[k] = c->seats[k * c->sharing.sharers + c->sharing.place];
     c->comm->step = comm_of_hosts(c->comm)->step = c->updates;
     if (!rc)
-        rc = comm_open_group(c->comm, c->sharers, c->seats + c->replica * c->sharers, &c->within);
+        rc = comm_open_group(c->comm, c->sharing.sharers,
+                             c->seats + c->sharing.replica * c->sharing.sharers, &c->within);
     if (!rc)
-        rc = comm_open_group(c->comm, c->replicas, column, &c->across);
+        rc = comm_open_group(c->comm, c->sharing.replicas, column, &c->across);
     free(column);
     return rc ? context_fail(c, rc, "%s", error_get()) : 0;
 }
@@ -258,13 +260,13 @@ int ranks_choose_sharers(ckpt *c, enum ranks_over over)
 {
     bool hosts = over == OVER_HOST;
     c->over = over;
-    c->zero = hosts && c->per_host == 1 ? 0 : c->asked_zero;
-    c->sharers = hosts && c->per_host > 1 ? c->per_host : c->ranks;
+    c->sharing.zero = hosts && c->per_host == 1 ? 0 : c->asked_zero;
+    c->sharing.sharers = hosts && c->per_host > 1 ? c->per_host : c->sharing.ranks;
     take_place(c);
-    return c->comm && c->replicas > 1 && !c->within ? open_groups(c) : 0;
+    return c->comm && c->sharing.replicas > 1 && !c->within ? open_groups(c) : 0;
 }
 
 int ranks_owner(const ckpt *c, int place)
 {
-    return c->replicas > 1 ? c->seats[place] : place;
+    return c->sharing.replicas > 1 ? c->seats[place] : place;
 }

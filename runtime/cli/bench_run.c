@@ -226,7 +226,8 @@ static int run_case(struct bench *b, const struct bench_case *k, enum ckpt_dtype
                     int (*visit)(void *user, const struct bench_op *op), void *user)
 {
     ckpt_tape *t;
-    if (tape_new(&t, b->c, 2, 1))
+    struct tape_env env = context_tape_env(b->c);
+    if (tape_new(&t, &env, 2, 1))
         return cli_fail("no memory to record %s", k->family);
     struct bench_scaffold s = bench_record(b, t, k, dtype);
     int64_t *offset = calloc((size_t)t->n_storages + 1, sizeof *offset), bytes = 0;

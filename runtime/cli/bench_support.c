@@ -26,7 +26,8 @@ static bool has_dtype(const ckpt_tape *t, const struct op *o, int dtype)
 static int note_ops(const struct bench *b, struct uses *u, const struct bench_case *k, int dtype)
 {
     ckpt_tape *t;
-    if (tape_new(&t, b->c, 2, 1))
+    struct tape_env env = context_tape_env(b->c);
+    if (tape_new(&t, &env, 2, 1))
         return cli_fail("no memory to record %s", k->family);
     bench_record(b, t, k, (enum ckpt_dtype)dtype);
     int rc = t->error ? cli_fail("%s: %s", k->family, t->message) : 0;

@@ -26,7 +26,8 @@ void context_get_counts(const ckpt *c, struct training_count *counts)
 
     for (const struct ckpt_program *p = c->programs; p; p = p->next)
         if (p->trains)
-            counts[--at] = (struct training_count){p->before + p->steps, p->batch * c->ranks};
+            counts[--at] =
+                (struct training_count){p->before + p->steps, p->batch * c->sharing.ranks};
 }
 
 void context_set_counts(ckpt *c, const int64_t *steps)

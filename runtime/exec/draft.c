@@ -19,12 +19,13 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
                        const struct ckpt_adamw *opt)
 {
     ckpt *c = p->c;
-    if (tape_new(&p->tape, c, micro, (int32_t)(p->batch / micro)))
+    struct tape_env env = context_tape_env(c);
+    if (tape_new(&p->tape, &env, micro, (int32_t)(p->batch / micro)))
         return context_fail(c, CKPT_ENOMEM, "no memory for a tape");
     ckpt_tape *t = p->tape;
     t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
     ckpt_tensor loss = record(t, micro, user);
-    if (c->n_params != t->n_params)
+    if (c->params.n != t->n_params)
         return context_fail(c, CKPT_EINVAL, "the recorder made a parameter: make them before");
     if (opt && !t->error && !tape_differentiate(t, loss)) {
         tape_fetch_gradients(t);

@@ -86,7 +86,7 @@ static void put_inputs(FILE *f, const struct ckpt_program *p)
 
 static void put_dtypes(FILE *f, const ckpt *c)
 {
-    int32_t bf16 = 0, all = c->n_params - c->n_hidden;
+    int32_t bf16 = 0, all = c->params.n - c->params.n_hidden;
 
     for (int32_t i = 0; i < all; i++)
         bf16 += c->params.data[i].desc.dtype == CKPT_BF16;

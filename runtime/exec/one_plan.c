@@ -58,7 +58,8 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
 {
     ckpt *c = p->c;
     bool differ;
-    int n = c->comm ? c->ranks : 1, rank = least(all, n, offsetof(struct room, left), &differ);
+    int n = c->comm ? c->sharing.ranks : 1,
+        rank = least(all, n, offsetof(struct room, left), &differ);
     int64_t left = all[rank].left;
     bool said = *c->least != '\0'; /* when the program before this one was planned */
     rank = least(all, n, offsetof(struct room, budget), &differ);
@@ -91,7 +92,7 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
         take_least(p, &own, b);
         return 0;
     }
-    struct room *all = calloc((size_t)c->ranks, sizeof *all);
+    struct room *all = calloc((size_t)c->sharing.ranks, sizeof *all);
     int rc = all ? 0 : context_fail(c, CKPT_ENOMEM, "no memory for the budgets of ranks");
     if (!rc)
         rc = gather_rooms(c, &own, all);

@@ -232,7 +232,7 @@ static inline bool program_has_threads(const struct ckpt_program *p)
 /* Whether its step is one of all ranks together. */
 static inline bool program_is_shared(const struct ckpt_program *p)
 {
-    return p->trains && p->c->ranks > 1;
+    return p->trains && p->c->sharing.ranks > 1;
 }
 
 /* The kernel that runs an op on the device of this program, or NULL. */

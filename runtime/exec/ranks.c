@@ -19,7 +19,7 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
     struct program_ranks *r = (struct program_ranks *)ranks;
     const struct collective_attr *attr = a->attr;
     ckpt *c = r->p->c;
-    struct comm *comm = attr->ranks < c->ranks ? c->within : c->comm;
+    struct comm *comm = attr->ranks < c->sharing.ranks ? c->within : c->comm;
     const struct op *o = &r->p->tape->ops.data[a->op];
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
     int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);

@@ -170,7 +170,7 @@ static float read_loss(const struct ckpt_program *p, int flight)
         return NAN;
     const float *loss = (const float *)p->fetches[p->loss].data[flight];
     if (program_is_shared(p)) /* the update fetched the sum over all ranks */
-        return (float)((double)loss[0] / p->tape->n_micro / p->c->ranks);
+        return (float)((double)loss[0] / p->tape->n_micro / p->c->sharing.ranks);
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
     return (float)(sum / p->tape->n_micro);
@@ -226,7 +226,7 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
 static void name_broken(ckpt *c, char *where, size_t size)
 {
     snprintf(where, size, "a parameter");
-    for (int i = 0; c->ranks < 2 && i < ckpt_param_count(c); i++) {
+    for (int i = 0; c->sharing.ranks < 2 && i < ckpt_param_count(c); i++) {
         struct ckpt_param_info info;
         ckpt_tensor w = ckpt_param_at(c, i);
         ckpt_param_info(c, w, &info);

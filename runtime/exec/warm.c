@@ -440,7 +440,7 @@ int program_warm(struct ckpt_program *p)
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, false);
     w.d->ops->map(w.d, context_arena_bytes(c));
-    int64_t shared = c->replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
+    int64_t shared = c->sharing.replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
     c->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? shared : SLACK);
     w.d->ops->host_free(w.d, w.host);
     w.d->ops->host_free(w.d, w.run);

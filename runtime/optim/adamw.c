@@ -3,7 +3,6 @@
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "attr.h"
-#include "context.h"
 #include "ops.h"
 #include "optim/optim.h"
 
@@ -101,7 +100,7 @@ static void close_group(ckpt_tape *t, struct group *g, const struct ckpt_adamw *
         in[n_out + k].id = t->param_gradient[g->param[k]];
     }
     in[n_out + n] = clip;
-    const char *first = t->context->params.data[g->param[0]].name;
+    const char *first = t->env.params->data[g->param[0]].name;
     if (n > 1)
         ckpt_label(t, "%s and %d more", first, n - 1);
     else
@@ -118,7 +117,7 @@ static void append_updates(ckpt_tape *t, const struct ckpt_adamw *opt, ckpt_tens
     for (int32_t i = 0; i < t->n_params && !t->error; i++) {
         if (!t->param_gradient[i])
             continue;
-        int64_t numel = desc_numel(&t->context->params.data[i].desc);
+        int64_t numel = desc_numel(&t->env.params->data[i].desc);
         if (numel >= GROUP_LARGE) {
             struct group large = {.n = 1, .param = {i}};
             close_group(t, &large, opt, clip);

@@ -5,7 +5,6 @@
 #include "cuda/workspace.h"
 #include "attr.h"
 #include "collective.h"
-#include "context.h"
 #include "ops.h"
 #include "optim/optim.h"
 
@@ -118,7 +117,7 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
     struct clip_attr attr = {.clip_norm = opt->clip_norm, .beta1 = opt->beta1, .beta2 = opt->beta2};
     ckpt_tensor *sums = calloc((size_t)t->n_params + CKPT_REQUESTS + 1, sizeof *sums);
     ckpt_tensor *own = sums ? sums + CKPT_REQUESTS : NULL;
-    bool shared = t->context->ranks > 1;
+    bool shared = t->env.sharing.ranks > 1;
     if (!sums) {
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
         return CKPT_NONE;

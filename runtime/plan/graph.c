@@ -4,7 +4,6 @@
 #include "collective.h"
 #include "plan/plan.h"
 #include "tape/tape.h"
-#include "context.h"
 
 struct builder {
     const ckpt_tape *t;
@@ -41,7 +40,7 @@ static char *storage_name(const ckpt_tape *t, const struct storage *s)
                                         [STORAGE_EMA] = "ema",
                                         [STORAGE_GRADIENT] = "gradient"};
     if (s->param >= 0) {
-        const char *name = t->context->params.data[s->param].name;
+        const char *name = t->env.params->data[s->param].name;
         const char *slot = s->kind <= STORAGE_GRADIENT ? slots[s->kind] : NULL;
         snprintf(text, sizeof text, slot ? "%.200s (%s)" : "%.200s", name, slot);
         return strdup(text);
@@ -74,7 +73,7 @@ static int32_t graph_storage_of(struct builder *b, int32_t tensor)
                                .tape_storage = s,
                                .name = name};
     if (b->g->storages[b->g->n_storages].persistent) {
-        const struct param *p = &b->t->context->params.data[from->param];
+        const struct param *p = &b->t->env.params->data[from->param];
         b->g->storages[b->g->n_storages].home = p->home[from->kind - STORAGE_VALUE];
         b->g->storages[b->g->n_storages].home_offset = p->offset[from->kind - STORAGE_VALUE];
     }

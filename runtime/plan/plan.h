@@ -11,6 +11,7 @@
 #define CKPT_PLAN_H
 
 #include "base.h"
+#include "home.h"
 #include "pins.h"
 #include "plan/machine.h"
 
@@ -27,21 +28,12 @@ enum graph_kind {
     KIND_OPTIMIZER  /* persistent: master, moments, EMA */
 };
 
-/* Where another program of the same context already decided that a persistent storage lives between
- * steps. */
-enum home {
-    HOME_ANY,    /* nobody has */
-    HOME_DEVICE, /* it stays there round the end of the step */
-    HOME_HOST,   /* it is parked there, at home_offset, and takes no new bytes of the tier */
-    HOME_NVME
-};
-
 struct graph_storage {
     int64_t bytes; /* a multiple of CKPT_ALIGN, not 0 */
     enum graph_kind kind;
     bool persistent; /* lives before and after the step; never dropped */
     bool carried;    /* must be resident from step 0 of the body to its last use */
-    enum home home;  /* of a persistent storage */
+    enum home home;  /* of a persistent storage: where another program of the context has it */
     int64_t home_offset;
     int32_t tape_storage;
     char *name; /* for tables and messages; owned */

@@ -114,15 +114,15 @@ static void print_time(const struct ckpt_program_info *i, const struct plan *p, 
 static void print_ranks(const ckpt *c, FILE *f)
 {
     if (c->hosts)
-        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", c->ranks, c->hosts,
+        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", c->sharing.ranks, c->hosts,
                 c->hosts == 1 ? "" : "s", c->comm->how);
-    else if (c->ranks == 1 && c->options.ranks && *c->options.ranks)
+    else if (c->sharing.ranks == 1 && c->options.ranks && *c->options.ranks)
         fprintf(f, "  %-24s %12d  nobody else was started with --ranks %s\n", "ranks", 1,
                 c->options.ranks);
     ranks_print_places(c, f);
-    if (c->replicas > 1)
-        fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "", c->sharers);
-    else if (c->asked_zero && !c->zero)
+    if (c->sharing.replicas > 1)
+        fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "", c->sharing.sharers);
+    else if (c->asked_zero && !c->sharing.zero)
         fprintf(f, "  %-24s %12s  share, as each is alone on its host\n", "", "none");
     else if (c->asked_zero && c->hosts > 1 && !c->per_host)
         fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
@@ -176,7 +176,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
         fprintf(f, "  %-24s %12s  asked for; the device has less\n", "", human_bytes(p->c->asked));
     if (*p->c->least)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with", p->c->least,
-                p->c->ranks);
+                p->c->sharing.ranks);
     print_time(&i, plan, f);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",

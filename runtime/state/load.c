@@ -205,7 +205,8 @@ int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_
         context_fail(c, rc, "%s", error_get());
     else
         rc = ranks_agree_loaded(c);
-    return c->layout ? ranks_give_up(c, rc) : rc; /* before there is one the others do not wait */
+    return c->sharing.layout ? ranks_give_up(c, rc)
+                             : rc; /* before there is one the others do not wait */
 }
 
 int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)

@@ -9,7 +9,6 @@
  * be bf16, if so asked, and then takes the room of the value, which the update makes again.
  */
 #include <stdlib.h>
-#include "context.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -182,7 +181,7 @@ static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool 
 {
     const ckpt_tape *t = r->t;
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
-    return own && is_narrow(r, x) && !t->context->layout && desc_is_dense(d) && !d->offset &&
+    return own && is_narrow(r, x) && !t->env.sharing.layout && desc_is_dense(d) && !d->offset &&
            t->tensors.data[g.id].desc.dtype == d->dtype && !is_read_behind(t, g, x) &&
            tape_can_rehome(t, g, d);
 }
@@ -347,7 +346,7 @@ static int reverse_all(struct reverse *r, ckpt_tensor loss)
     mark_live(r, loss);
     keep_loss(t, loss);
     /* The loss of a step is the mean over its micro-steps and the ranks. */
-    float share = 1.f / (float)(t->n_micro * (t->context->ranks > 1 ? t->context->ranks : 1));
+    float share = 1.f / (float)(t->n_micro * (t->env.sharing.ranks > 1 ? t->env.sharing.ranks : 1));
     r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
     r->done[loss.id] = 1;
     tape_watch_buckets(t);

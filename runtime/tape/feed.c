@@ -1,7 +1,6 @@
 /* Inputs, constants and outputs: where host bytes enter and leave the tape. */
 #include <stdlib.h>
 #include <string.h>
-#include "context.h"
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -150,8 +149,7 @@ void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
 {
     int32_t param = -w.id - 1;
-    if (!t->error &&
-        (w.id >= 0 || param >= t->n_params || !t->context->params.data[param].trainable)) {
+    if (!t->error && (w.id >= 0 || param >= t->n_params || !t->env.params->data[param].trainable)) {
         tape_fail(t, CKPT_EINVAL, "output '%s': only a trainable parameter has a gradient here",
                   name ? name : "");
         return;
@@ -165,7 +163,7 @@ static void fetch_gradient(ckpt_tape *t, int32_t fetch)
 {
     int32_t param = t->fetches.data[fetch].param;
     ckpt_tensor g = {t->param_gradient[param]};
-    const struct ckpt_desc *d = &t->context->params.data[param].desc;
+    const struct ckpt_desc *d = &t->env.params->data[param].desc;
     if (!g.id) /* the loss does not depend on it */
         g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);
     record_fetch(t, fetch, ckpt_cast(t, g, CKPT_F32));

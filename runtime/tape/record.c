@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
-#include "context.h"
 #include "tape/tape.h"
 
 enum { MOST_OPERANDS = 1 << 16 };
@@ -225,8 +224,8 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                                  .in = descs,
                                  .out = descs + n_in,
                                  .attr = attr,
-                                 .backend = t->context->backend,
-                                 .deterministic = t->context->options.deterministic};
+                                 .backend = t->env.backend,
+                                 .deterministic = t->env.deterministic};
         rc = run_shape_rule(t, def, &call, in);
         if (!rc)
             rc = append_call(t, def, &call, in, out, attr_size);

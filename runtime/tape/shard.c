@@ -15,7 +15,6 @@
  */
 #include <stdlib.h>
 #include "collective.h"
-#include "context.h"
 #include "ops.h"
 #include "shard/layout.h"
 #include "tape/tape.h"
@@ -23,24 +22,24 @@
 /* Does every rank have all values?  All gradients and state? */
 static bool has_values(const ckpt_tape *t)
 {
-    return t->context->zero <= 1;
+    return t->env.sharing.zero <= 1;
 }
 
 static bool has_all(const ckpt_tape *t)
 {
-    return t->context->zero == 0;
+    return t->env.sharing.zero == 0;
 }
 
 static int32_t bucket_param(const ckpt_tape *t, int32_t bucket)
 {
-    return t->context->n_params - t->context->n_hidden + bucket;
+    return t->env.params->n - t->env.params->n_hidden + bucket;
 }
 
 /* A label for what follows; the caller's comes back by assigning what is returned. */
 static int32_t label_bucket(ckpt_tape *t, int32_t bucket)
 {
     int32_t before = t->label;
-    ckpt_label(t, "%s", t->context->layout->buckets[bucket].name);
+    ckpt_label(t, "%s", t->env.sharing.layout->buckets[bucket].name);
     return before;
 }
 
@@ -50,11 +49,12 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
     if (t->buckets[bucket])
         return (ckpt_tensor){t->buckets[bucket]};
     ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
-    struct collective_attr attr = {.ranks = t->context->sharers, .passing = t->context->passing};
+    struct collective_attr attr = {.ranks = t->env.sharing.sharers,
+                                   .passing = t->env.sharing.drop_after_forward};
     if (!has_values(t)) {
         int32_t label = label_bucket(t, bucket);
         const struct ckpt_op_def *def =
-            t->context->zero == 3 ? &op_all_gather : &op_all_gather_once;
+            t->env.sharing.zero == 3 ? &op_all_gather : &op_all_gather_once;
         full = OPS_RECORD(t, def, &attr, full);
         t->label = label;
     }
@@ -64,8 +64,8 @@ static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
 
 ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
 {
-    const struct layout_place *place = &t->context->layout->places[param];
-    struct ckpt_desc d = t->context->params.data[param].desc;
+    const struct layout_place *place = &t->env.sharing.layout->places[param];
+    struct ckpt_desc d = t->env.params->data[param].desc;
     ckpt_tensor full = full_bucket(t, place->bucket);
     ckpt_tensor part = ckpt_slice(t, full, 0, place->offset, place->offset + place->numel);
     ckpt_tensor x = ckpt_reshape(t, part, d.ndim, d.shape);
@@ -77,7 +77,7 @@ ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
 
 bool tape_is_sharded(const ckpt_tape *t, int32_t param)
 {
-    const struct layout *l = t->context->layout;
+    const struct layout *l = t->env.sharing.layout;
     return l && param < l->n_params && l->places[param].bucket >= 0;
 }
 
@@ -87,9 +87,9 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x)
     const struct storage *s = &t->storages.data[v->storage];
     if (v->op < 0)
         return s->kind == STORAGE_VALUE ? s->param : -1;
-    if (!t->context->layout || !v->needs_grad || t->ops.data[v->op].def != &op_reshape)
+    if (!t->env.sharing.layout || !v->needs_grad || t->ops.data[v->op].def != &op_reshape)
         return -1;
-    for (int32_t i = 0; i < t->context->layout->n_params; i++)
+    for (int32_t i = 0; i < t->env.sharing.layout->n_params; i++)
         if (t->param_tensor[i] == x)
             return i;
     return -1;
@@ -101,7 +101,7 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x)
  * was asked for, they travel so. */
 static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 {
-    const struct layout *l = t->context->layout;
+    const struct layout *l = t->env.sharing.layout;
     struct flatten_attr attr = {.dtype = b->dtype == CKPT_BF16 ? t->grad_dtype : CKPT_F32,
                                 .numel = b->padded};
     ckpt_tensor in[FLATTEN_PARTS];
@@ -122,7 +122,7 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
         tape_fail(t, CKPT_EINVAL,
                   "parameter '%s' takes no part in the loss, others of %s do: ranks train a block "
                   "as one",
-                  t->context->params.data[missing].name, b->name);
+                  t->env.params->data[missing].name, b->name);
         return CKPT_NONE;
     }
     return ops_record1(t, &op_flatten, b->n, in, &attr, sizeof attr);
@@ -130,9 +130,10 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
 
 static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 {
-    struct collective_attr attr = {.ranks = t->context->sharers, .replicas = t->context->replicas};
+    struct collective_attr attr = {.ranks = t->env.sharing.sharers,
+                                   .replicas = t->env.sharing.replicas};
     int32_t label = label_bucket(t, bucket);
-    ckpt_tensor g = flat_gradient(t, &t->context->layout->buckets[bucket]);
+    ckpt_tensor g = flat_gradient(t, &t->env.sharing.layout->buckets[bucket]);
     if (g.id)
         g = OPS_RECORD(t, has_all(t) ? &op_all_reduce : &op_reduce_scatter, &attr, g);
     t->param_gradient[bucket_param(t, bucket)] = g.id;
@@ -141,7 +142,7 @@ static void reduce_bucket(ckpt_tape *t, int32_t bucket)
 
 void tape_watch_buckets(ckpt_tape *t)
 {
-    const struct layout *l = t->context->layout;
+    const struct layout *l = t->env.sharing.layout;
     for (int32_t i = 0; l && t->n_micro == 1 && i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
         for (int k = 0; k < o->n_in; k++) {
@@ -155,7 +156,7 @@ void tape_watch_buckets(ckpt_tape *t)
 
 void tape_reversed(ckpt_tape *t, int32_t op)
 {
-    const struct layout *l = t->context->layout;
+    const struct layout *l = t->env.sharing.layout;
     for (int32_t b = 0; l && op && b < l->n_buckets && !t->error; b++) {
         const struct layout_bucket *bucket = &l->buckets[b];
         if (t->first_reader[b] != op)
@@ -168,7 +169,7 @@ void tape_reversed(ckpt_tape *t, int32_t op)
 
 int tape_shard_gradients(ckpt_tape *t)
 {
-    const struct layout *l = t->context->layout;
+    const struct layout *l = t->env.sharing.layout;
     for (int32_t i = 0; l && i < l->n_buckets && !t->error; i++)
         if (!t->param_gradient[bucket_param(t, i)])
             reduce_bucket(t, i);
@@ -178,14 +179,14 @@ int tape_shard_gradients(ckpt_tape *t)
 /* -1 for a parameter that is none. */
 static int32_t bucket_of(const ckpt_tape *t, int32_t param)
 {
-    int32_t bucket = param - (t->context->n_params - t->context->n_hidden);
-    return t->context->layout ? bucket : -1;
+    int32_t bucket = param - (t->env.params->n - t->env.params->n_hidden);
+    return t->env.sharing.layout ? bucket : -1;
 }
 
 static ckpt_tensor own_share(ckpt_tape *t, int32_t param, ckpt_tensor whole)
 {
-    int64_t share = t->context->layout->buckets[bucket_of(t, param)].share;
-    int64_t begin = t->context->place * share;
+    int64_t share = t->env.sharing.layout->buckets[bucket_of(t, param)].share;
+    int64_t begin = t->env.sharing.place * share;
     return ckpt_slice(t, whole, 0, begin, begin + share);
 }
 
@@ -197,13 +198,13 @@ ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient)
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param)
 {
     ckpt_tensor value = tape_slot(t, param, STORAGE_VALUE);
-    return t->context->params.data[param].part ? own_share(t, param, value) : value;
+    return t->env.params->data[param].part ? own_share(t, param, value) : value;
 }
 
 void tape_gather_updated(ckpt_tape *t, int32_t param)
 {
-    struct collective_attr attr = {.ranks = t->context->sharers};
-    if (!t->context->params.data[param].part)
+    struct collective_attr attr = {.ranks = t->env.sharing.sharers};
+    if (!t->env.params->data[param].part)
         return;
     int32_t label = label_bucket(t, bucket_of(t, param));
     OPS_RECORD(t, &op_all_gather_in_place, &attr, tape_slot(t, param, STORAGE_VALUE));
@@ -217,12 +218,13 @@ void tape_gather_updated(ckpt_tape *t, int32_t param)
  */
 static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
 {
-    const ckpt *c = t->context;
+    const struct sharing *sharing = &t->env.sharing;
     int shares = n - once;
-    struct flatten_attr attr = {.dtype = CKPT_F32, .numel = once + (int64_t)c->replicas * shares};
-    struct collective_attr ranks = {.ranks = c->ranks};
+    struct flatten_attr attr = {.dtype = CKPT_F32,
+                                .numel = once + (int64_t)sharing->replicas * shares};
+    struct collective_attr ranks = {.ranks = sharing->ranks};
     for (int i = 0; i < n; i++)
-        attr.offset[i] = i < once ? i : i + (int64_t)c->replica * shares;
+        attr.offset[i] = i < once ? i : i + (int64_t)sharing->replica * shares;
     ckpt_tensor all = ops_record1(t, &op_flatten, n, x, &attr, sizeof attr);
     all = OPS_RECORD(t, &op_all_reduce, &ranks, all);
     for (int i = 0; i < n; i++)

@@ -1,22 +1,21 @@
 /* The tape's bookkeeping: storages, tensors, labels, the sticky error. */
 #include <stdlib.h>
 #include <string.h>
-#include "context.h"
 #include "tape/tape.h"
 
-int tape_new(ckpt_tape **out, struct ckpt *context, int64_t micro_batch, int32_t n_micro)
+int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, int32_t n_micro)
 {
     ckpt_tape *t = calloc(1, sizeof *t);
     if (!t)
         return CKPT_ENOMEM;
-    t->context = context;
+    t->env = *env;
     t->micro_batch = micro_batch;
     t->n_micro = n_micro;
-    t->n_params = context->n_params;
+    t->n_params = env->params->n;
     size_t n = (size_t)max_i64(1, t->n_params);
     t->param_tensor = calloc(n, sizeof *t->param_tensor);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
-    size_t buckets = (size_t)max_i64(1, context->n_hidden);
+    size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
     t->first_reader = calloc(buckets, sizeof *t->first_reader);
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
@@ -178,7 +177,7 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
 
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
 {
-    const struct param *p = &t->context->params.data[param];
+    const struct param *p = &t->env.params->data[param];
     if (t->error)
         return CKPT_NONE;
     if (kind == STORAGE_VALUE && t->param_tensor[param])
@@ -327,8 +326,8 @@ void tape_call(const ckpt_tape *t, const struct op *o, struct ckpt_call *call, s
                                .in = in,
                                .out = out,
                                .attr = o->attr,
-                               .backend = t->context->backend,
-                               .deterministic = t->context->options.deterministic,
+                               .backend = t->env.backend,
+                               .deterministic = t->env.deterministic,
                                .workspace = o->workspace};
 }
 

@@ -2,12 +2,14 @@
  * The tape: storages (blocks of bytes), tensors (views of storages) and ops, in order.
  *
  * SSA: a tensor is made by one op.  An in-place op makes a new tensor on the same storage.  The
- * tape knows nothing of plans, devices or files.
+ * tape knows nothing of plans, devices or files, and of the context only its environment.
  */
 #ifndef CKPT_TAPE_H
 #define CKPT_TAPE_H
 
 #include "base.h"
+#include "params.h"
+#include "shard/sharing.h"
 
 enum storage_kind {
     STORAGE_INPUT,    /* fed before a step; its bytes also stand on the host */
@@ -25,7 +27,7 @@ enum storage_kind {
 struct storage {
     int64_t bytes;
     enum storage_kind kind;
-    int32_t param;  /* index in the context for persistent kinds and gradients, else -1 */
+    int32_t param;  /* index in env.params for persistent kinds and gradients, else -1 */
     bool carried;   /* keeps its bytes from one micro-step to the next */
     int32_t feed;   /* index in tape.feeds for inputs and constants, else -1 */
     int32_t tensor; /* the tensor that made it, for names in messages */
@@ -74,8 +76,16 @@ struct fetch {
     int32_t param; /* >= 0: the gradient of this parameter, filled in by tape_differentiate */
 };
 
+/* All that recording needs to know of what is outside the tape. */
+struct tape_env {
+    enum ckpt_backend backend;   /* whose kernels the ops are for: it decides their workspace */
+    bool deterministic;          /* kernels that add in a fixed order are asked for */
+    const struct params *params; /* what handles below 0 stand for; outlives the tape */
+    struct sharing sharing;      /* of the parameters, over ranks */
+};
+
 struct ckpt_tape {
-    struct ckpt *context;
+    struct tape_env env;
     int64_t micro_batch;
     int32_t n_micro;
     enum phase phase;
@@ -110,7 +120,7 @@ struct ckpt_tape {
     } labels;
     int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels;
 
-    int32_t *param_tensor;   /* per parameter of the context: its tensor here, or 0 */
+    int32_t *param_tensor;   /* per parameter of env: its tensor here, or 0 */
     int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
     int32_t *buckets;        /* per bucket of the layout: the tensor of all of it, or 0 */
     int32_t *first_reader;   /* per bucket: the op whose reverse completes its gradients, or 0 */
@@ -125,8 +135,9 @@ struct ckpt_tape {
     char message[CKPT_MESSAGE];
 };
 
-/* The tensor with index 0 is reserved, so that id 0 is "none". */
-int tape_new(ckpt_tape **t, struct ckpt *context, int64_t micro_batch, int32_t n_micro);
+/* The tensor with index 0 is reserved, so that id 0 is "none".  env is copied.  Returns 0 or
+ * CKPT_ENOMEM. */
+int tape_new(ckpt_tape **t, const struct tape_env *env, int64_t micro_batch, int32_t n_micro);
 void tape_free(ckpt_tape *t);
 
 /* Sets the sticky error (the first one wins) with the caller's place in front. Returns the code. */

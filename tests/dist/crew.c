@@ -85,11 +85,11 @@ static uint64_t digest_calls(const ckpt_program *p)
 
 static void look_at_plan(const ckpt_program *p, struct crew_result *r)
 {
-    const struct layout *l = p->c->layout;
+    const struct layout *l = p->c->sharing.layout;
     r->order = HASH_START;
     for (int32_t i = 0; i < p->plan->n_steps; i++)
         r->order = hash_mix(r->order, p->plan->steps[i].op);
-    r->sharers = p->c->sharers;
+    r->sharers = p->c->sharing.sharers;
     r->n_buckets = l ? l->n_buckets : 0;
     for (int32_t i = 0; i < p->plan->n_instances; i++) {
         const struct plan_instance *k = &p->plan->instances[i];
@@ -114,7 +114,7 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
 /* A bit of the first value of the first bucket, which the next update does not round away. */
 static int flip_bit(ckpt *c, int slot)
 {
-    const struct param *p = &c->params.data[c->n_params - c->n_hidden];
+    const struct param *p = &c->params.data[c->params.n - c->params.n_hidden];
     int64_t n = param_slot_numel(p, slot);
     uint32_t bits;
     float *values = malloc((size_t)n * sizeof *values);

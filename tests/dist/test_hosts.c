@@ -51,8 +51,9 @@ static void test_beside(void **state)
     const int beside[] = {2, 2, 1, 1, 1};
     (void)state;
     for (int r = 0; r < 5; r++)
-        assert_int_equal(ranks_beside(&(ckpt){.ranks = 5, .rank = r, .places = places}), beside[r]);
-    assert_int_equal(ranks_beside(&(ckpt){.ranks = 5}), 1);
+        assert_int_equal(ranks_beside(&(ckpt){.sharing.ranks = 5, .rank = r, .places = places}),
+                         beside[r]);
+    assert_int_equal(ranks_beside(&(ckpt){.sharing.ranks = 5}), 1);
 }
 
 /* ---- copies of all ranks of a host ----------------------------------------------------------- */
@@ -151,7 +152,7 @@ static double time_copies(struct copier *k, int64_t host, int without)
     assert_int_equal(comm_open_threads(comms, COPIERS, 60), 0);
     for (int r = 0; r < COPIERS; r++) {
         k[r].slow.device.ops = &slow_ops;
-        k[r].c = (ckpt){.ranks = COPIERS,
+        k[r].c = (ckpt){.sharing.ranks = COPIERS,
                         .rank = r,
                         .comm = comms[r],
                         .device = &k[r].slow.device,

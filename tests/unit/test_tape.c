@@ -12,28 +12,39 @@
 
 enum { HEADS = 2, WIDTH = 8, COLUMNS = HEADS * WIDTH };
 
-/* A model of three parameters, differentiated. */
+/* A model of three parameters, differentiated.  There is no context: a tape needs no more than its
+ * environment. */
 struct recorded {
-    ckpt *context;
+    struct param data[3];
+    struct params params;
     ckpt_tensor w, v, scale; /* [3 COLUMNS, COLUMNS], [COLUMNS, COLUMNS], [WIDTH] */
     ckpt_tape *tape;
 };
 
 typedef ckpt_tensor (*model)(ckpt_tape *t, const struct recorded *r, ckpt_tensor x);
 
+static ckpt_tensor add_param(struct params *p, char *name, enum ckpt_dtype dtype, int ndim,
+                             const int64_t *shape)
+{
+    struct param *new = &p->data[p->n++];
+    *new = (struct param){.name = name, .desc = {.dtype = dtype, .ndim = ndim}, .trainable = true};
+    memcpy(new->desc.shape, shape, (size_t)ndim * sizeof *shape);
+    desc_dense(&new->desc);
+    return (ckpt_tensor){-p->n};
+}
+
 /* x is an activation [2, 3, 5, COLUMNS]; so is the model's result, whose mean is the loss. */
 static void record(struct recorded *r, enum ckpt_dtype dtype, model f)
 {
-    struct ckpt_options options = CKPT_OPTIONS_INIT;
     int64_t shape[] = {2, 3, 5, COLUMNS}, square[] = {COLUMNS, COLUMNS};
     int64_t wide[] = {3 * COLUMNS, COLUMNS}, width[] = {WIDTH};
-    options.device = "cpu";
-    assert_int_equal(ckpt_open(&r->context, &options), 0);
-    ckpt *c = r->context;
-    r->w = ckpt_param(c, "w", dtype, 2, wide, CKPT_XAVIER, true);
-    r->v = ckpt_param(c, "v", dtype, 2, square, CKPT_XAVIER, true);
-    r->scale = ckpt_param(c, "scale", dtype, 1, width, CKPT_ONES, true);
-    assert_int_equal(tape_new(&r->tape, c, 2, 1), 0);
+    r->params = (struct params){.data = r->data};
+    r->w = add_param(&r->params, "w", dtype, 2, wide);
+    r->v = add_param(&r->params, "v", dtype, 2, square);
+    r->scale = add_param(&r->params, "scale", dtype, 1, width);
+    struct tape_env env = {
+        .backend = CKPT_ON_CPU, .params = &r->params, .sharing = {.ranks = 1, .sharers = 1}};
+    assert_int_equal(tape_new(&r->tape, &env, 2, 1), 0);
     ckpt_tape *t = r->tape;
     ckpt_tensor first = ckpt_linear(t, ckpt_randn(t, dtype, 4, shape), r->v, CKPT_NONE);
     ckpt_tensor y = f(t, r, first);
@@ -45,7 +56,6 @@ static void record(struct recorded *r, enum ckpt_dtype dtype, model f)
 static void finish(struct recorded *r)
 {
     tape_free(r->tape);
-    ckpt_close(r->context);
 }
 
 /* Ops with a kernel and this name, on the way back or not. */

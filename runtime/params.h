@@ -1,0 +1,51 @@
+/*
+ * Parameters: what each is, and which of its slots (its value and the state of the optimizer) has
+ * a place and a value.  Knows nothing of devices, tiers or ranks: who moves bytes asks for the
+ * place, and says when it is filled.
+ */
+#ifndef CKPT_PARAMS_H
+#define CKPT_PARAMS_H
+
+#include "base.h"
+#include "home.h"
+
+enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
+
+struct param {
+    char *name;
+    struct ckpt_desc desc;
+    struct ckpt_init init;
+    bool trainable;
+    float *initial; /* the value set on the host, kept until an fp32 copy is on the device */
+    enum home home[SLOT_COUNT]; /* where a slot lives between steps */
+    int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
+    bool filled[SLOT_COUNT];    /* its bytes hold a value */
+    uint64_t set[CKPT_EMA + 1]; /* of several ranks: a digest of what was set; 0: nothing was */
+    int64_t part, part_first;   /* part > 0: slots but VALUE are of so many elements from here on */
+    bool reordered;             /* files have its axes in the order of file_axes */
+    int file_axes[CKPT_MAX_DIMS];
+};
+
+struct params {
+    struct param *data;
+    int64_t capacity;
+    int32_t n;        /* the hidden ones, if any, are the last */
+    int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
+};
+
+/* Elements of a slot, and its bytes: VALUE in its dtype, the others fp32. */
+int64_t param_slot_numel(const struct param *p, int slot);
+int64_t param_slot_bytes(const struct param *p, int slot);
+
+/* Shape of a parameter as files have it; strides are those of its own memory. */
+struct ckpt_desc param_file_desc(const struct param *p);
+
+/* All values of a parameter whose axes are reordered, from its own order to that of files, and
+ * back. */
+void param_to_file(const struct param *p, const float *src, float *dst);
+void param_from_file(const struct param *p, const float *src, float *dst);
+
+/* Fills dst with n values from element `first` on, which follow from (seed, name, init). */
+void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64_t n, float *dst);
+
+#endif
