@@ -41,14 +41,23 @@ int error_set(int code, const char *fmt, ...) CKPT_PRINTF(2, 3);
 int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap);
 const char *error_get(void);
 
-/* The sentence about a pointer that a public call was given as NULL, in c or, without one, in that
+/* A failure, handed down to where it may happen: its code and the sentence for the caller. */
+struct error {
+    int code;
+    char text[CKPT_MESSAGE];
+};
+
+/* Stores both and returns code.  An argument may be the text that stands there. */
+int error_fail(struct error *e, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+
+/* The sentence about a pointer that a public call was given as NULL, in e or, without one, in that
  * of the thread.  Returns CKPT_EINVAL. */
-int error_null(ckpt *c, const char *call, const char *argument);
+int error_null(struct error *e, const char *call, const char *argument);
 /* For the head of a public call that returns a code: p must not be NULL. */
-#define NOT_NULL(c, p)                                                                             \
+#define NOT_NULL(e, p)                                                                             \
     do {                                                                                           \
         if (!(p))                                                                                  \
-            return error_null((ckpt *)(c), __func__, #p);                                          \
+            return error_null(e, __func__, #p);                                                    \
     } while (0)
 
 /* FNV-1a over the bytes of a number, lowest first, so that every machine agrees; where it starts.

@@ -3,10 +3,6 @@
 #include <string.h>
 #include "ckpt_path.h"
 #include "context.h"
-#include "exec/program.h"
-#include "homes.h"
-#include "ranks.h"
-#include "shard/layout.h"
 #include "report/options.h"
 
 #define STRING(x)        #x
@@ -19,23 +15,7 @@ const char *ckpt_version(void)
 
 const char *ckpt_error(const ckpt *c)
 {
-    return c ? c->message : error_get();
-}
-
-int context_fail(ckpt *c, int code, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    error_vset(c->message, sizeof c->message, code, fmt, ap);
-    va_end(ap);
-    return code;
-}
-
-int error_null(ckpt *c, const char *call, const char *argument)
-{
-    if (c)
-        return context_fail(c, CKPT_EINVAL, "%s: %s is NULL", call, argument);
-    return error_set(CKPT_EINVAL, "%s: %s is NULL", call, argument);
+    return c ? c->error.text : error_get();
 }
 
 /* Options of an older caller are shorter; what they lack keeps its default. */
@@ -99,31 +79,18 @@ static int read_options(ckpt *c)
     char message[CKPT_MESSAGE];
     const char *machine = c->options.machine;
     if (c->options.nvme && *c->options.nvme) {
-        int rc = option_nvme(c->options.nvme, &c->directories);
+        int rc = option_nvme(c->options.nvme, &c->memory.directories);
         if (rc)
             return rc;
     }
-    c->machine = machine_cpu;
-    int rc = machine && *machine ? machine_read(machine, &c->machine, message) : 0;
+    c->programs.machine = machine_cpu;
+    int rc = machine && *machine ? machine_read(machine, &c->programs.machine, message) : 0;
     return rc ? error_set(rc, "%s", message) : 0;
-}
-
-bool context_plans_for_another(const ckpt *c)
-{
-    return c->options.plan_only && c->options.machine && *c->options.machine;
-}
-
-struct tape_env context_tape_env(const ckpt *c)
-{
-    return (struct tape_env){.backend = c->backend,
-                             .deterministic = c->options.deterministic,
-                             .params = &c->params,
-                             .sharing = c->sharing};
 }
 
 static int open_cpu(ckpt *c)
 {
-    return device_open_cpu(&c->device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
+    return device_open_cpu(&c->memory.device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
                            c->options.threads);
 }
 
@@ -131,70 +98,104 @@ static int open_cpu(ckpt *c)
  * no time for are timed before the plan is made. */
 static void find_machine(ckpt *c)
 {
-    if (machine_for_device(c->device->name, &c->machine))
+    if (machine_for_device(c->memory.device->name, &c->programs.machine))
         return;
-    c->machine = machine_cuda;
-    snprintf(c->machine.name, sizeof c->machine.name, "%s", c->device->name);
+    c->programs.machine = machine_cuda;
+    snprintf(c->programs.machine.name, sizeof c->programs.machine.name, "%s",
+             c->memory.device->name);
 }
 
 static int open_gpu(ckpt *c)
 {
     int index = 0;
-    int rc = ranks_seat(c, &index);
-    return rc ? rc : device_open_cuda(&c->device, index, c->options.deterministic);
+    int rc = ranks_seat(&c->ranks, &index);
+    return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.deterministic);
 }
 
 static int open_device(ckpt *c)
 {
     const char *name = c->options.device ? c->options.device : "auto";
-    if (context_plans_for_another(c)) {
-        c->backend = c->machine.backend;
-        c->overhead = c->machine.process;
+    if (machine_is_foreign(&c->options)) {
+        c->programs.backend = c->programs.machine.backend;
+        c->memory.overhead = c->programs.machine.process;
         return open_cpu(c);
     }
     int rc = strcmp(name, "cpu") ? open_gpu(c) : 0;
     if (rc && (!strcmp(name, "cuda") || rc == CKPT_ECOMM))
         return rc;
     if (rc)
-        snprintf(c->no_gpu, sizeof c->no_gpu, "%s", error_get());
-    if (!c->device)
+        snprintf(c->memory.no_gpu, sizeof c->memory.no_gpu, "%s", error_get());
+    if (!c->memory.device)
         rc = open_cpu(c);
     if (rc)
         return rc;
-    c->backend = c->device->ops->backend;
-    if (c->backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
+    c->programs.backend = c->memory.device->ops->backend;
+    if (c->programs.backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
         find_machine(c);
     return 0;
 }
 
 static void set_budget(ckpt *c)
 {
-    int64_t have = c->device->ops->available(c->device);
+    int64_t have = c->memory.device->ops->available(c->memory.device);
     /* Another machine's memory counts where a plan is made for it. */
-    if (context_plans_for_another(c))
-        have = c->machine.memory;
+    if (machine_is_foreign(&c->options))
+        have = c->programs.machine.memory;
     int64_t asked = c->options.vram;
     if (asked < 0)
         asked = (int64_t)((double)have * (double)-asked / 100.);
-    c->budget = asked ? asked : c->backend == CKPT_ON_CUDA ? have : INT64_MAX;
+    c->memory.budget = asked ? asked : c->programs.backend == CKPT_ON_CUDA ? have : INT64_MAX;
     /* A plan that will not run here may be for a larger device. */
     if (!asked || asked <= have || c->options.plan_only)
         return;
-    c->asked = asked;
-    c->budget = have;
+    c->memory.asked = asked;
+    c->memory.budget = have;
 }
 
 /* The device first: nothing of it may be under way when the tiers go. */
 static void close_all(ckpt *c)
 {
-    bool ended = !c->device || c->device->ops->stop(c->device);
-    homes_close(c, !ended);
-    if (c->noted)
-        c->device->ops->host_free(c->device, c->noted);
-    if (c->device)
-        c->device->ops->close(c->device);
-    machine_free(&c->machine);
+    bool ended = !c->memory.device || c->memory.device->ops->stop(c->memory.device);
+    memory_close(&c->memory, !ended);
+    if (c->ranks.noted)
+        c->memory.device->ops->host_free(c->memory.device, c->ranks.noted);
+    if (c->memory.device)
+        c->memory.device->ops->close(c->memory.device);
+    machine_free(&c->programs.machine);
     free(c);
+}
+
+static int fail_device(void *user, int rc)
+{
+    return programs_fail_device(user, NULL, rc);
+}
+
+/* Each part is told of those that it stands on. */
+static void join_parts(ckpt *c)
+{
+    c->memory.options = &c->options;
+    c->memory.error = &c->error;
+    c->memory.failed = fail_device;
+    c->memory.user = &c->programs;
+    c->ranks.options = &c->options;
+    c->ranks.params = &c->params;
+    c->ranks.memory = &c->memory;
+    c->ranks.machine = &c->programs.machine;
+    c->ranks.error = &c->error;
+    c->programs.options = &c->options;
+    c->programs.params = &c->params;
+    c->programs.memory = &c->memory;
+    c->programs.ranks = &c->ranks;
+    c->programs.error = &c->error;
+}
+
+/* Collectives on a device tell nobody that they have no end: who waits for them looks. */
+static void watch_collectives(ckpt *c)
+{
+    if (!c->ranks.noted)
+        return;
+    c->memory.device->look = programs_look;
+    c->memory.device->look_user = &c->programs;
 }
 
 int ckpt_open(ckpt **out, const struct ckpt_options *opt)
@@ -204,24 +205,27 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     ckpt *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(CKPT_ENOMEM, "no memory for a context");
+    join_parts(c);
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
     if (!rc)
         rc = read_options(c);
     if (!rc)
-        rc = ranks_open(c);
+        rc = ranks_open(&c->ranks);
     /* Of several ranks the first one writes. */
     if (!rc)
         rc = ckpt_paths_check(&c->options, NULL, 0);
     if (!rc)
         rc = open_device(c);
     if (!rc)
-        rc = ranks_open_device(c);
+        rc = ranks_open_device(&c->ranks);
     if (!rc)
-        rc = homes_open(c);
+        watch_collectives(c);
+    if (!rc)
+        rc = memory_open(&c->memory);
     if (rc) {
-        ranks_close(c, rc);
+        ranks_close(&c->ranks, rc);
         close_all(c);
         return rc;
     }
@@ -234,16 +238,35 @@ void ckpt_close(ckpt *c)
 {
     if (!c)
         return;
-    while (c->programs)
-        ckpt_program_free(c->programs);
-    for (int32_t i = 0; i < c->params.n; i++) {
-        free(c->params.data[i].name);
-        free(c->params.data[i].initial);
-    }
-    free(c->params.data);
-    free(c->warm.data);
+    while (c->programs.first)
+        ckpt_program_free(c->programs.first);
+    params_free(&c->params);
+    free(c->programs.warm.data);
     note_list_free(&c->notes);
-    layout_free(c->sharing.layout);
-    ranks_close(c, 0);
+    layout_free(c->ranks.sharing.layout);
+    ranks_close(&c->ranks, 0);
     close_all(c);
+}
+
+/* What the options of c ask for, and whether it was written. */
+int ckpt_unwritten(ckpt *c)
+{
+    NOT_NULL(NULL, c);
+    const struct {
+        const char *option, *path;
+        enum written written;
+    } all[] = {
+        {"--plan-out", c->options.plan_out, WRITTEN_PLAN},
+        {"--graph-out", c->options.graph_out, WRITTEN_GRAPH},
+        {"--machine-out", c->options.machine_out, WRITTEN_MACHINE},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].path && !(c->programs.written & all[i].written))
+            return error_fail(&c->error, CKPT_EINVAL, "%s %.300s: nothing was written: %s",
+                              all[i].option, all[i].path,
+                              all[i].written == WRITTEN_MACHINE
+                                  ? "no step of a program that trains was timed"
+                                  : "no program that trains was compiled");
+    return 0;
 }

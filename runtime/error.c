@@ -69,6 +69,23 @@ int error_set(int code, const char *fmt, ...)
     return code;
 }
 
+int error_fail(struct error *e, int code, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    e->code = error_vset(e->text, sizeof(e->text), code, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int error_null(struct error *e, const char *call, const char *argument)
+{
+    if (e)
+        return error_fail(e, CKPT_EINVAL, "%s: %s is NULL", call, argument);
+    return error_set(CKPT_EINVAL, "%s: %s is NULL", call, argument);
+}
+
 const char *error_get(void)
 {
     return last_error;

@@ -26,12 +26,30 @@ struct param {
     int file_axes[CKPT_MAX_DIMS];
 };
 
+/* A load ended midway: values, or whole states, are some of the file and some of before. */
+enum torn { TORN_NOT, TORN_VALUES, TORN_STATE };
+
 struct params {
     struct param *data;
     int64_t capacity;
     int32_t n;        /* the hidden ones, if any, are the last */
     int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
+    int failed;       /* sticky: the code of a ckpt_param that could not make one */
+    int64_t updates;  /* optimizer steps so far */
+    int64_t lost;     /* the step that failed and left the weights in pieces, or 0 */
+    bool differ;      /* it was the ranks that have come to differ */
+    enum torn torn;
 };
+
+void params_free(struct params *ps);
+
+/* The parameter behind a handle, or NULL; hidden ones have none. */
+struct param *params_at(const struct params *ps, ckpt_tensor x);
+
+/* Return 0, or CKPT_EDEVICE and the sentence where the weights are lost; the second also CKPT_EIO
+ * where a load that ended midway left values of both. */
+int params_check_lost(const struct params *ps, struct error *e);
+int params_check_whole(const struct params *ps, struct error *e);
 
 /* Elements of a slot, and its bytes: VALUE in its dtype, the others fp32. */
 int64_t param_slot_numel(const struct param *p, int slot);

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "context.h"
+#include "base.h"
+#include "ckpt_path.h"
 #include "file.h"
 
 /* Names of files that programs make in an output directory are shorter. */
@@ -226,28 +227,6 @@ static int check_all(const struct ckpt_path *paths, int n)
         if (paths[i].path)
             rc = check_one(&paths[i]);
     return rc;
-}
-
-/* What the options of c ask for, and whether it was written. */
-int ckpt_unwritten(ckpt *c)
-{
-    NOT_NULL(NULL, c);
-    const struct {
-        const char *option, *path;
-        enum written written;
-    } all[] = {
-        {"--plan-out", c->options.plan_out, WRITTEN_PLAN},
-        {"--graph-out", c->options.graph_out, WRITTEN_GRAPH},
-        {"--machine-out", c->options.machine_out, WRITTEN_MACHINE},
-    };
-
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].path && !(c->written & all[i].written))
-            return context_fail(
-                c, CKPT_EINVAL, "%s %.300s: nothing was written: %s", all[i].option, all[i].path,
-                all[i].written == WRITTEN_MACHINE ? "no step of a program that trains was timed"
-                                                  : "no program that trains was compiled");
-    return 0;
 }
 
 int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths, int n)

@@ -10,12 +10,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
-#include "exec/program.h"
-#include "homes.h"
-#include "ranks.h"
-#include "shard/layout.h"
 #include "checksum.h"
+#include "ranks.h"
 
 enum { HOW_BYTES = 64, TEXT_BYTES = 48 };
 
@@ -35,22 +31,23 @@ static int add(struct terms *t, struct comm_term term)
 }
 
 /* Nobody knows which rank is right: none goes on, or saves over what was good. */
-static int part(ckpt *c, int rc)
+static int part(struct ranks *job, int rc)
 {
-    if (rc == CKPT_ECOMM && !c->lost) {
-        c->lost = c->updates + 1;
-        c->differ = true;
+    if (rc == CKPT_ECOMM && !job->params->lost) {
+        job->params->lost = job->params->updates + 1;
+        job->params->differ = true;
     }
-    return ranks_give_up(c, rc);
+    return ranks_give_up(job, rc);
 }
 
 /* step: that which all have come to; 0 where that is the question. */
-static int agree(ckpt *c, int64_t step, const char *how, const struct comm_term *terms, int n)
+static int agree(struct ranks *job, int64_t step, const char *how, const struct comm_term *terms,
+                 int n)
 {
-    struct comm *hosts = ranks_hosts(c);
+    struct comm *hosts = ranks_hosts(job);
     hosts->step = step;
     int rc = comm_agree(hosts, how, terms, n);
-    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
+    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
 }
 
 /* ---- before a plan --------------------------------------------------------------------------- */
@@ -72,19 +69,19 @@ static uint64_t optimizer_signature(const struct ckpt_adamw *o)
     return hash_mix(h, o->grad_dtype);
 }
 
-int ranks_agree(ckpt *c, const struct graph *g, const struct ckpt_adamw *opt)
+int ranks_agree(struct ranks *job, uint64_t program, const struct ckpt_adamw *opt)
 {
-    const struct ckpt_options *o = &c->options;
+    const struct ckpt_options *o = job->options;
     const struct comm_term terms[] = {
         {.name = "--seed", .value = (uint64_t)o->seed},
-        {.name = "model", .value = layout_signature(c->sharing.layout)},
-        {.name = "--zero", .value = (uint64_t)c->sharing.zero},
+        {.name = "model", .value = layout_signature(job->sharing.layout)},
+        {.name = "--zero", .value = (uint64_t)job->sharing.zero},
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
         {.name = "--deterministic", .value = o->deterministic},
         {.name = "--plan-only", .value = o->plan_only},
         {.name = "optimizer", .value = opt ? optimizer_signature(opt) : 0},
-        {.name = "program", .value = graph_signature(g)}};
-    return agree(c, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));
+        {.name = "program", .value = program}};
+    return agree(job, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));
 }
 
 /* ---- what a trainer does by itself ----------------------------------------------------------- */
@@ -100,18 +97,15 @@ static void show(char *dst, const struct ckpt_fact *f)
     snprintf(dst, TEXT_BYTES, "%.*s", whole ? (int)n : 0, whole ? text : "");
 }
 
-int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
+int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n)
 {
-    NOT_NULL(NULL, c);
-    if (n < 0 || (n && !facts))
-        return context_fail(c, CKPT_EINVAL, "ckpt_agree: %d facts, and no table", n);
-    if (!c->comm)
+    if (!job->comm)
         return 0;
     struct comm_term *terms = calloc((size_t)n + 1, sizeof *terms);
     char(*text)[TEXT_BYTES] = calloc((size_t)n + 1, sizeof *text);
-    int rc = terms && text ? 0 : context_fail(c, CKPT_ENOMEM, "no memory to compare ranks");
+    int rc = terms && text ? 0 : error_fail(job->error, CKPT_ENOMEM, "no memory to compare ranks");
     if (!rc) /* what is drawn from it would be another, too */
-        *terms = (struct comm_term){.name = "--seed", .value = (uint64_t)c->options.seed};
+        *terms = (struct comm_term){.name = "--seed", .value = (uint64_t)job->options->seed};
     for (int i = 0; i < n && !rc; i++) {
         show(text[i], &facts[i]);
         terms[i + 1] = (struct comm_term){.name = facts[i].name,
@@ -119,20 +113,22 @@ int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
                                           .text = text[i]};
     }
     if (!rc)
-        rc = agree(c, 0, "started with", terms, n + 1);
+        rc = agree(job, 0, "started with", terms, n + 1);
     free(terms);
     free(text);
-    return ranks_give_up(c, rc);
+    return ranks_give_up(job, rc);
 }
 
 /* ---- what was set ---------------------------------------------------------------------------- */
 
-void ranks_note_set(ckpt *c, struct param *p, enum ckpt_slot slot, const float *src, int64_t n)
+void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src,
+                    int64_t n)
 {
-    if (!c->comm)
+    if (!job->comm)
         return;
-    p->set[slot] = hash_mix(hash_mix(HASH_START, c->updates), (int64_t)checksum(src, n * 4));
-    c->values_agreed = false;
+    p->set[slot] =
+        hash_mix(hash_mix(HASH_START, job->params->updates), (int64_t)checksum(src, n * 4));
+    job->values_agreed = false;
 }
 
 static const char *const slot_names[] = {"value", "exp_avg", "exp_avg_sq", "moving average"};
@@ -155,45 +151,36 @@ static int add_set(struct terms *t, const struct param *p)
     return rc;
 }
 
-static int add_counts(struct terms *t, const ckpt *c)
+static int fail_memory(struct ranks *job)
 {
-    uint64_t steps = HASH_START;
-    for (const struct ckpt_program *p = c->programs; p; p = p->next)
-        if (p->trains)
-            steps = hash_mix(steps, p->before + p->submitted);
-    return add(t, (struct comm_term){.name = "number of steps", .value = steps});
+    return error_fail(job->error, CKPT_ENOMEM, "no memory to compare the parameters of ranks");
 }
 
-static int fail_memory(ckpt *c)
-{
-    return context_fail(c, CKPT_ENOMEM, "no memory to compare the parameters of ranks");
-}
-
-/* lr: of the step that comes; NaN where none does. */
-static int agree_values(ckpt *c, const char *how, float lr)
+/* steps: a digest of how many were made.  lr: of the step that comes; 0 where none does. */
+static int agree_values(struct ranks *job, const char *how, uint64_t steps, float lr)
 {
     struct terms t = {0};
     char text[TEXT_BYTES];
     snprintf(text, sizeof text, "%g", (double)lr);
-    int rc = add_counts(&t, c);
-    for (int i = 0; i < ckpt_param_count(c) && !rc; i++)
-        rc = add_set(&t, &c->params.data[i]);
+    int rc = add(&t, (struct comm_term){.name = "number of steps", .value = steps});
+    for (int i = 0; i < job->params->n - job->params->n_hidden && !rc; i++)
+        rc = add_set(&t, &job->params->data[i]);
     if (!rc)
         rc =
             add(&t, (struct comm_term){
                         .name = "learning rate", .value = mix_float(HASH_START, lr), .text = text});
-    rc = rc ? fail_memory(c) : agree(c, 0, how, t.data, t.n);
+    rc = rc ? fail_memory(job) : agree(job, 0, how, t.data, t.n);
     free(t.data);
     return rc;
 }
 
-int ranks_agree_loaded(ckpt *c)
+int ranks_agree_loaded(struct ranks *job, uint64_t steps)
 {
-    if (!c->comm || !c->sharing.layout)
+    if (!job->comm || !job->sharing.layout)
         return 0;
-    int rc = agree_values(c, "loaded", 0.f);
-    c->values_agreed = !rc;
-    return part(c, rc);
+    int rc = agree_values(job, "loaded", steps, 0.f);
+    job->values_agreed = !rc;
+    return part(job, rc);
 }
 
 /* ---- what several ranks have ----------------------------------------------------------------- */
@@ -214,59 +201,60 @@ static int add_bytes(struct terms *t, int slot, const struct param *p, const flo
 }
 
 /* Of a bucket: parameter by parameter.  What only this rank has, of this copy, is its own group. */
-static int add_bucket(ckpt *c, struct terms *t, int32_t b, int slot, const float *values)
+static int add_bucket(struct ranks *job, struct terms *t, int32_t b, int slot, const float *values)
 {
-    const struct layout *l = c->sharing.layout;
+    const struct layout *l = job->sharing.layout;
     int rc = 0;
     for (int32_t k = l->buckets[b].first; k < l->buckets[b].first + l->buckets[b].n && !rc; k++) {
         int32_t i = l->order[k];
-        int64_t at = 0, in_bucket = 0, n = ranks_own_part(c, i, slot, &at, &in_bucket);
-        rc = add_bytes(t, slot, &c->params.data[i], values + in_bucket, n,
-                       ranks_is_whole(c, slot) ? 0 : c->sharing.place + 1);
+        int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, i, slot, &at, &in_bucket);
+        rc = add_bytes(t, slot, &job->params->data[i], values + in_bucket, n,
+                       ranks_is_whole(job, slot) ? 0 : job->sharing.place + 1);
     }
     return rc;
 }
 
 /* Of parameter i, which may be a bucket; buffer has room for its largest slot. */
-static int add_param(ckpt *c, struct terms *t, int32_t i, float *buffer)
+static int add_param(struct ranks *job, struct terms *t, int32_t i, float *buffer)
 {
-    const struct param *p = &c->params.data[i];
+    const struct param *p = &job->params->data[i];
     int rc = 0;
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
-        bool bucket = ranks_is_bucket(c, p);
-        if (!p->filled[s] || (bucket && !ranks_is_whole(c, s) && c->sharing.replicas < 2))
+        bool bucket = ranks_is_bucket(job, p);
+        if (!p->filled[s] || (bucket && !ranks_is_whole(job, s) && job->sharing.replicas < 2))
             continue;
-        rc = homes_read(c, p, s, buffer, param_slot_numel(p, s));
+        rc = memory_read(job->memory, p, s, buffer, param_slot_numel(p, s));
         if (rc)
             return rc;
-        rc = bucket ? add_bucket(c, t, i - (c->params.n - c->params.n_hidden), s, buffer)
+        rc = bucket ? add_bucket(job, t, i - (job->params->n - job->params->n_hidden), s, buffer)
                     : add_bytes(t, s, p, buffer, param_slot_numel(p, s), 0);
-        rc = rc ? fail_memory(c) : 0;
+        rc = rc ? fail_memory(job) : 0;
     }
     return rc;
 }
 
-static float *make_buffer(const ckpt *c)
+static float *make_buffer(const struct ranks *job)
 {
     int64_t largest = 1;
-    for (int32_t i = 0; i < c->params.n; i++)
+    for (int32_t i = 0; i < job->params->n; i++)
         for (int s = 0; s < SLOT_COUNT; s++)
-            if (c->params.data[i].filled[s])
-                largest = max_i64(largest, param_slot_numel(&c->params.data[i], s));
+            if (job->params->data[i].filled[s])
+                largest = max_i64(largest, param_slot_numel(&job->params->data[i], s));
     return malloc((size_t)largest * sizeof(float));
 }
 
-static int agree_copies(ckpt *c, int64_t updates, const char *how)
+static int agree_copies(struct ranks *job, int64_t updates, const char *how)
 {
     struct terms t = {0};
-    float *buffer = make_buffer(c);
-    int rc = buffer ? 0 : fail_memory(c);
-    for (int32_t i = 0; i < c->params.n && !rc; i++)
-        rc = add_param(c, &t, i, buffer);
-    if (!rc && add(&t, (struct comm_term){.name = "history of learning rates", .value = c->rates}))
-        rc = fail_memory(c);
+    float *buffer = make_buffer(job);
+    int rc = buffer ? 0 : fail_memory(job);
+    for (int32_t i = 0; i < job->params->n && !rc; i++)
+        rc = add_param(job, &t, i, buffer);
+    if (!rc &&
+        add(&t, (struct comm_term){.name = "history of learning rates", .value = job->rates}))
+        rc = fail_memory(job);
     if (!rc)
-        rc = agree(c, updates, how, t.data, t.n);
+        rc = agree(job, updates, how, t.data, t.n);
     free(buffer);
     free(t.data);
     return rc;
@@ -274,35 +262,26 @@ static int agree_copies(ckpt *c, int64_t updates, const char *how)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* How many updates there are, those under way included. */
-static int64_t count_updates(const ckpt *c)
+int ranks_before_step(struct ranks *job, const struct ranks_step *s)
 {
-    int64_t n = c->updates;
-    for (const struct ckpt_program *p = c->programs; p; p = p->next)
-        n += p->trains ? p->submitted - p->steps : 0;
-    return n;
-}
-
-int ranks_before_step(ckpt *c, bool first, float lr)
-{
-    int64_t updates = count_updates(c), every = c->options.check_ranks;
+    int64_t updates = s->updates, every = job->options->check_ranks;
     char how[HOW_BYTES];
     int rc = 0;
-    if (!c->comm)
+    if (!job->comm)
         return 0;
     snprintf(how, sizeof how, "came to step %lld with", (long long)updates + 1);
-    bool values = first || !c->values_agreed;
+    bool values = s->first || !job->values_agreed;
     bool copies = every && updates && updates % every == 0;
     /* Collectives of a step under way come first: on CPUs they take the same link. */
     if (values || copies)
-        rc = c->device->ops->sync(c->device);
+        rc = memory_sync(job->memory);
     if (rc)
-        return context_fail_device(c, NULL, rc);
+        return rc;
     if (values)
-        rc = agree_values(c, how, lr);
-    c->values_agreed = !rc;
+        rc = agree_values(job, how, s->steps, s->lr);
+    job->values_agreed = !rc;
     if (!rc && copies)
-        rc = agree_copies(c, updates, how);
-    c->rates = mix_float(c->rates, lr);
-    return part(c, rc);
+        rc = agree_copies(job, updates, how);
+    job->rates = mix_float(job->rates, s->lr);
+    return part(job, rc);
 }

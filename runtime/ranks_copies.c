@@ -5,15 +5,15 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include "device/device.h"
 #include "ranks.h"
 
 enum { ROUNDS = 4, COPIES = 4 };
 #define BYTES (INT64_C(256) << 20) /* of a copy: more than caches hold */
 
-bool ranks_want_copies(const ckpt *c)
+bool ranks_want_copies(const struct ranks *job)
 {
-    return c->options.host && c->device && c->device->ops->pin && c->machine.host_copies == 0;
+    return job->options->host && job->memory->device && job->memory->device->ops->pin &&
+           job->machine->host_copies == 0;
 }
 
 /* What a rank copies to and from beside its arena; host is NULL where there is no memory for that.
@@ -24,10 +24,10 @@ struct copying {
 };
 
 /* Within both budgets: nothing has a place in the arena yet. */
-static void copying_open(const ckpt *c, struct copying *x)
+static void copying_open(const struct ranks *job, struct copying *x)
 {
-    struct device *d = c->device;
-    int64_t room = min_i64(c->budget - d->ops->overhead(d), c->options.host);
+    struct device *d = job->memory->device;
+    int64_t room = min_i64(job->memory->budget - d->ops->overhead(d), job->options->host);
     *x = (struct copying){.bytes = min_i64(BYTES, room / 2 / CKPT_ALIGN * CKPT_ALIGN)};
     if (x->bytes <= 0)
         return;
@@ -38,18 +38,18 @@ static void copying_open(const ckpt *c, struct copying *x)
     }
 }
 
-static void copying_close(const ckpt *c, struct copying *x)
+static void copying_close(const struct ranks *job, struct copying *x)
 {
     if (!x->host)
         return;
-    c->device->ops->map(c->device, 0);
-    c->device->ops->host_free(c->device, x->host);
+    job->memory->device->ops->map(job->memory->device, 0);
+    job->memory->device->ops->host_free(job->memory->device, x->host);
 }
 
 /* Both ways at once, as in a step.  B/s each way, or 0. */
-static double copy(const ckpt *c, const struct copying *x)
+static double copy(const struct ranks *job, const struct copying *x)
 {
-    struct device *d = c->device;
+    struct device *d = job->memory->device;
     if (!x->host)
         return 0;
     double before = clock_seconds();
@@ -58,16 +58,16 @@ static double copy(const ckpt *c, const struct copying *x)
 }
 
 /* All ranks begin together; *least is the rate of the slowest. */
-static int run_round(ckpt *c, const struct copying *x, double *all, double *least)
+static int run_round(struct ranks *job, const struct copying *x, double *all, double *least)
 {
-    struct comm *comm = ranks_hosts(c);
+    struct comm *comm = ranks_hosts(job);
     int rc = comm_barrier(comm, "copies to the host");
     if (rc)
         return rc;
-    double own = copy(c, x);
+    double own = copy(job, x);
     rc = comm_gather(comm, &own, all, sizeof own, "copies to the host");
     *least = INFINITY;
-    for (int r = 0; r < c->sharing.ranks && !rc; r++)
+    for (int r = 0; r < job->sharing.ranks && !rc; r++)
         *least = fmin(*least, all[r]);
     return rc;
 }
@@ -80,32 +80,33 @@ static double rounded(double rate)
 }
 
 /* The first round is the slowest, and forgotten; of the others the best. */
-static int time_copies(ckpt *c, double *all)
+static int time_copies(struct ranks *job, double *all)
 {
     struct copying x;
     double best = 0, least = 0;
     int rc = 0;
-    copying_open(c, &x);
+    copying_open(job, &x);
     for (int i = 0; i < ROUNDS && !rc; i++) {
-        rc = run_round(c, &x, all, &least);
+        rc = run_round(job, &x, all, &least);
         best = i && !rc ? fmax(best, least) : best;
     }
-    copying_close(c, &x);
+    copying_close(job, &x);
     if (rc)
-        return context_fail(c, rc, "%s", ranks_hosts(c)->reason);
-    c->machine.host_copies = rounded(best) * (double)c->machine.links.ranks_per_host;
+        return error_fail(job->error, rc, "%s", ranks_hosts(job)->reason);
+    job->machine->host_copies = rounded(best) * (double)job->machine->links.ranks_per_host;
     return 0;
 }
 
-int ranks_time_copies(ckpt *c)
+int ranks_time_copies(struct ranks *job)
 {
-    bool all_want = c->places && c->machine.links.ranks_per_host > 1;
-    for (int r = 0; r < c->sharing.ranks && all_want; r++)
-        all_want = c->places[r].wants_copies;
+    bool all_want = job->places && job->machine->links.ranks_per_host > 1;
+    for (int r = 0; r < job->sharing.ranks && all_want; r++)
+        all_want = job->places[r].wants_copies;
     if (!all_want)
         return 0;
-    double *all = calloc((size_t)c->sharing.ranks, sizeof *all);
-    int rc = all ? time_copies(c, all) : context_fail(c, CKPT_ENOMEM, "no memory for ranks");
+    double *all = calloc((size_t)job->sharing.ranks, sizeof *all);
+    int rc =
+        all ? time_copies(job, all) : error_fail(job->error, CKPT_ENOMEM, "no memory for ranks");
     free(all);
     return rc;
 }

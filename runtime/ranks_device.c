@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "exec/program.h"
 #include "ranks.h"
 
 /* Where a rank runs. */
@@ -29,40 +28,40 @@ uint64_t ranks_host_name(void)
 }
 
 /* Every rank's seat, to be freed; or NULL, the code in *rc. */
-static struct seat *gather_seats(ckpt *c, int *rc)
+static struct seat *gather_seats(struct ranks *job, int *rc)
 {
     struct seat mine = {.host = ranks_host()};
-    struct seat *all = calloc((size_t)c->sharing.ranks, sizeof *all);
-    if (c->device)
-        snprintf(mine.gpu, sizeof mine.gpu, "%s", c->device->where);
-    *rc = all ? comm_gather(c->comm, &mine, all, sizeof mine, "seats") : CKPT_ENOMEM;
+    struct seat *all = calloc((size_t)job->sharing.ranks, sizeof *all);
+    if (job->memory->device)
+        snprintf(mine.gpu, sizeof mine.gpu, "%s", job->memory->device->where);
+    *rc = all ? comm_gather(job->comm, &mine, all, sizeof mine, "seats") : CKPT_ENOMEM;
     if (!*rc)
         return all;
-    error_set(*rc, "%s", *rc == CKPT_ECOMM ? c->comm->reason : "no memory for a communicator");
+    error_set(*rc, "%s", *rc == CKPT_ECOMM ? job->comm->reason : "no memory for a communicator");
     free(all);
     return NULL;
 }
 
-int ranks_seat(ckpt *c, int *index)
+int ranks_seat(struct ranks *job, int *index)
 {
     int rc = 0;
     *index = 0;
-    if (!c->comm)
+    if (!job->comm)
         return 0;
-    struct seat *all = gather_seats(c, &rc);
-    for (int r = 0; all && r < c->rank; r++)
-        *index += all[r].host == all[c->rank].host;
+    struct seat *all = gather_seats(job, &rc);
+    for (int r = 0; all && r < job->rank; r++)
+        *index += all[r].host == all[job->rank].host;
     free(all);
     return rc;
 }
 
 /* All ranks come to the same answer. */
-static int check_seats(const ckpt *c, const struct seat *all)
+static int check_seats(const struct ranks *job, const struct seat *all)
 {
-    bool *without = calloc((size_t)c->sharing.ranks, sizeof *without);
+    bool *without = calloc((size_t)job->sharing.ranks, sizeof *without);
     char who[256];
     int rc = without ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator"), n = 0;
-    for (int r = 0; r < c->sharing.ranks && !rc; r++) {
+    for (int r = 0; r < job->sharing.ranks && !rc; r++) {
         without[r] = !*all[r].gpu;
         n += without[r];
         for (int q = 0; q < r && !rc && *all[r].gpu; q++)
@@ -72,8 +71,8 @@ static int check_seats(const ckpt *c, const struct seat *all)
                                "a host than it has GPUs (CUDA_VISIBLE_DEVICES counts)",
                                q, r, all[r].gpu);
     }
-    if (!rc && n && n < c->sharing.ranks) {
-        comm_name_ranks(who, sizeof who, without, c->sharing.ranks);
+    if (!rc && n && n < job->sharing.ranks) {
+        comm_name_ranks(who, sizeof who, without, job->sharing.ranks);
         rc = error_set(CKPT_EDEVICE, "no GPU for %s, but for others: give all one, or --device cpu",
                        who);
     }
@@ -82,49 +81,49 @@ static int check_seats(const ckpt *c, const struct seat *all)
 }
 
 /* The ways from this rank's GPU to those of the others on its host, each kind once. */
-static void note_routes(ckpt *c, const struct seat *all)
+static void note_routes(struct ranks *job, const struct seat *all)
 {
     char text[DEVICE_ROUTE];
-    for (int r = 0; r < c->sharing.ranks && c->device->ops->route; r++) {
-        size_t n = strlen(c->routes);
-        if (r == c->rank || all[r].host != all[c->rank].host || !*all[r].gpu)
+    for (int r = 0; r < job->sharing.ranks && job->memory->device->ops->route; r++) {
+        size_t n = strlen(job->routes);
+        if (r == job->rank || all[r].host != all[job->rank].host || !*all[r].gpu)
             continue;
-        c->device->ops->route(c->device, all[r].gpu, text);
-        if (*text && !strstr(c->routes, text))
-            snprintf(c->routes + n, sizeof c->routes - n, "%s%s", n ? " or " : "", text);
+        job->memory->device->ops->route(job->memory->device, all[r].gpu, text);
+        if (*text && !strstr(job->routes, text))
+            snprintf(job->routes + n, sizeof job->routes - n, "%s%s", n ? " or " : "", text);
     }
 }
 
-static int open_nccl(ckpt *c, const struct seat *all)
+static int open_nccl(struct ranks *job, const struct seat *all)
 {
     struct comm *comm = NULL;
     bool together = true;
-    for (int r = 0; r < c->sharing.ranks; r++)
+    for (int r = 0; r < job->sharing.ranks; r++)
         together = together && all[r].host == all[0].host;
-    c->noted = c->device->ops->host_alloc(c->device, 2 * (int64_t)sizeof *c->noted);
-    if (!c->noted)
+    job->noted =
+        job->memory->device->ops->host_alloc(job->memory->device, 2 * (int64_t)sizeof *job->noted);
+    if (!job->noted)
         return error_set(CKPT_ENOMEM, "no memory for a communicator");
-    int rc = comm_open_nccl(&comm, c->comm, together);
+    int rc = comm_open_nccl(&comm, job->comm, together);
     if (rc)
         return rc;
-    c->comm = comm;
-    c->device->look = program_look;
-    c->device->look_user = c;
+    job->comm = comm;
     return 0;
 }
 
-int ranks_open_device(ckpt *c)
+int ranks_open_device(struct ranks *job)
 {
     int rc = 0;
-    if (!c->comm || (c->options.device && !strcmp(c->options.device, "cpu")))
+    if (!job->comm || (job->options->device && !strcmp(job->options->device, "cpu")))
         return 0;
-    struct seat *all = gather_seats(c, &rc);
+    struct seat *all = gather_seats(job, &rc);
     if (all)
-        rc = check_seats(c, all);
+        rc = check_seats(job, all);
     if (!rc)
-        note_routes(c, all);
-    if (!rc && c->sharing.ranks > 1 && c->backend == CKPT_ON_CUDA && *all[c->rank].gpu)
-        rc = open_nccl(c, all);
+        note_routes(job, all);
+    if (!rc && job->sharing.ranks > 1 && job->memory->device->ops->backend == CKPT_ON_CUDA &&
+        *all[job->rank].gpu)
+        rc = open_nccl(job, all);
     free(all);
     return rc;
 }

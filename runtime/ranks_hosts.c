@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
 #include "ranks.h"
 #include "shard/layout.h"
 
@@ -35,41 +34,43 @@ int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *m
 
 /* ---- what the ranks tell each other ---------------------------------------------------------- */
 
-static const char *over_option(const ckpt *c)
+static const char *over_option(const struct ranks *job)
 {
-    return c->options.shard_over && *c->options.shard_over ? c->options.shard_over : "auto";
+    return job->options->shard_over && *job->options->shard_over ? job->options->shard_over
+                                                                 : "auto";
 }
 
 /* All must be told the same: else they would go different ways from here on. */
-static int compare_orders(ckpt *c)
+static int compare_orders(struct ranks *job)
 {
-    bool *other = calloc((size_t)c->sharing.ranks, sizeof *other);
+    bool *other = calloc((size_t)job->sharing.ranks, sizeof *other);
     char who[256];
     int n = 0;
     if (!other)
         return CKPT_ENOMEM;
-    for (int r = 0; r < c->sharing.ranks; r++)
-        n += other[r] = strcmp(c->places[r].over, c->places[0].over) != 0;
-    comm_name_ranks(who, sizeof who, other, c->sharing.ranks);
+    for (int r = 0; r < job->sharing.ranks; r++)
+        n += other[r] = strcmp(job->places[r].over, job->places[0].over) != 0;
+    comm_name_ranks(who, sizeof who, other, job->sharing.ranks);
     free(other);
-    return n ? context_fail(c, CKPT_ECOMM, "%s started with another --shard-over than rank 0", who)
+    return n ? error_fail(job->error, CKPT_ECOMM,
+                          "%s started with another --shard-over than rank 0", who)
              : 0;
 }
 
-static int take_seats(ckpt *c)
+static int take_seats(struct ranks *job)
 {
-    uint64_t *of = calloc((size_t)c->sharing.ranks, sizeof *of);
+    uint64_t *of = calloc((size_t)job->sharing.ranks, sizeof *of);
     int most;
-    c->seats = calloc((size_t)c->sharing.ranks, sizeof *c->seats);
-    if (of && c->seats) {
-        for (int r = 0; r < c->sharing.ranks; r++)
-            of[r] = c->places[r].host;
-        c->per_host = ranks_sort_by_host(c->sharing.ranks, of, c->seats, &c->hosts, &most);
-        if (!context_plans_for_another(c))
-            c->machine.links.ranks_per_host = most;
+    job->seats = calloc((size_t)job->sharing.ranks, sizeof *job->seats);
+    if (of && job->seats) {
+        for (int r = 0; r < job->sharing.ranks; r++)
+            of[r] = job->places[r].host;
+        job->per_host = ranks_sort_by_host(job->sharing.ranks, of, job->seats, &job->hosts, &most);
+        if (!machine_is_foreign(job->options))
+            job->machine->links.ranks_per_host = most;
     }
     free(of);
-    return of && c->seats ? 0 : CKPT_ENOMEM;
+    return of && job->seats ? 0 : CKPT_ENOMEM;
 }
 
 static uint64_t mark_processors(void)
@@ -84,41 +85,41 @@ static uint64_t mark_processors(void)
     return mark;
 }
 
-int ranks_beside(const ckpt *c)
+int ranks_beside(const struct ranks *job)
 {
     int n = 0;
-    for (int r = 0; r < c->sharing.ranks && c->places; r++) {
-        const struct rank_place *own = &c->places[c->rank], *p = &c->places[r];
+    for (int r = 0; r < job->sharing.ranks && job->places; r++) {
+        const struct rank_place *own = &job->places[job->rank], *p = &job->places[r];
         n += p->host == own->host && p->node == own->node && p->processors == own->processors;
     }
     return n ? n : 1;
 }
 
-static struct rank_place own_place(const ckpt *c)
+static struct rank_place own_place(const struct ranks *job)
 {
-    struct rank_place p = {.host = c->host,
+    struct rank_place p = {.host = job->host,
                            .processors = mark_processors(),
                            .node = -1,
-                           .wants_copies = ranks_want_copies(c)};
+                           .wants_copies = ranks_want_copies(job)};
     unsigned cpu, node;
-    snprintf(p.over, sizeof p.over, "%s", over_option(c));
-    if (c->device)
-        snprintf(p.gpu, sizeof p.gpu, "%s", c->device->where);
+    snprintf(p.over, sizeof p.over, "%s", over_option(job));
+    if (job->memory->device)
+        snprintf(p.gpu, sizeof p.gpu, "%s", job->memory->device->where);
     if (*p.gpu)
-        p.node = c->device->ops->numa_node(c->device);
+        p.node = job->memory->device->ops->numa_node(job->memory->device);
     else if (!getcpu(&cpu, &node))
         p.node = (int32_t)node;
-    memcpy(p.routes, c->routes, sizeof p.routes);
+    memcpy(p.routes, job->routes, sizeof p.routes);
     return p;
 }
 
 /* Hosts are numbered in the order in which they are met. */
-static void describe_places(ckpt *c)
+static void describe_places(struct ranks *job)
 {
-    for (int s = 0, host = -1; s < c->sharing.ranks; s++) {
-        struct rank_place *p = &c->places[c->seats[s]];
+    for (int s = 0, host = -1; s < job->sharing.ranks; s++) {
+        struct rank_place *p = &job->places[job->seats[s]];
         char gpu[48] = "", node[32] = "", routes[96] = "";
-        if (!s || p->host != c->places[c->seats[s - 1]].host)
+        if (!s || p->host != job->places[job->seats[s - 1]].host)
             host++;
         if (*p->gpu)
             snprintf(gpu, sizeof gpu, ", GPU at %s", p->gpu);
@@ -131,53 +132,46 @@ static void describe_places(ckpt *c)
 }
 
 /* For the plan, which prices collectives by it, its table, and the groups. */
-static int find_hosts(ckpt *c)
+static int find_hosts(struct ranks *job)
 {
-    struct comm *comm = ranks_hosts(c);
-    struct rank_place own = own_place(c);
-    c->places = calloc((size_t)c->sharing.ranks, sizeof own);
-    int rc = c->places ? comm_gather(comm, &own, c->places, sizeof own, "hosts") : CKPT_ENOMEM;
+    struct comm *comm = ranks_hosts(job);
+    struct rank_place own = own_place(job);
+    job->places = calloc((size_t)job->sharing.ranks, sizeof own);
+    int rc = job->places ? comm_gather(comm, &own, job->places, sizeof own, "hosts") : CKPT_ENOMEM;
     if (rc == CKPT_ECOMM)
-        return context_fail(c, rc, "%s", comm->reason);
+        return error_fail(job->error, rc, "%s", comm->reason);
     if (!rc)
-        rc = take_seats(c);
+        rc = take_seats(job);
     if (!rc)
-        rc = compare_orders(c);
+        rc = compare_orders(job);
     if (!rc)
-        describe_places(c);
-    return rc == CKPT_ENOMEM ? context_fail(c, rc, "no memory for ranks") : rc;
+        describe_places(job);
+    return rc == CKPT_ENOMEM ? error_fail(job->error, rc, "no memory for ranks") : rc;
 }
 
 /* Ranks that are not there fill hosts of the machine they are planned for. */
-static void imagine_hosts(ckpt *c)
+static void imagine_hosts(struct ranks *job)
 {
-    int64_t n = c->machine.links.ranks_per_host;
-    c->per_host = n > 1 && c->sharing.ranks % n == 0 ? (int)n : 0;
+    int64_t n = job->machine->links.ranks_per_host;
+    job->per_host = n > 1 && job->sharing.ranks % n == 0 ? (int)n : 0;
 }
 
-int ranks_find_hosts(ckpt *c)
+int ranks_find_hosts(struct ranks *job)
 {
-    if (c->comm)
-        return find_hosts(c);
-    imagine_hosts(c);
+    if (job->comm)
+        return find_hosts(job);
+    imagine_hosts(job);
     return 0;
 }
 
 /* ---- what is shown --------------------------------------------------------------------------- */
 
-const char *ckpt_rank_place(const ckpt *c, int rank)
+static void print_nodes(const struct ranks *job, FILE *f)
 {
-    if (!c)
-        return "";
-    return c->places && rank >= 0 && rank < c->sharing.ranks ? c->places[rank].text : "";
-}
-
-static void print_nodes(const ckpt *c, FILE *f)
-{
-    const struct rank_place *first = &c->places[c->seats[0]];
-    fprintf(f, "NUMA nodes%s ", c->hosts > 1 ? " of the first host" : "");
-    for (int s = 0; s < c->sharing.ranks && c->places[c->seats[s]].host == first->host; s++) {
-        int32_t node = c->places[c->seats[s]].node;
+    const struct rank_place *first = &job->places[job->seats[0]];
+    fprintf(f, "NUMA nodes%s ", job->hosts > 1 ? " of the first host" : "");
+    for (int s = 0; s < job->sharing.ranks && job->places[job->seats[s]].host == first->host; s++) {
+        int32_t node = job->places[job->seats[s]].node;
         fputs(s ? "," : "", f);
         if (node < 0)
             fputc('?', f);
@@ -186,87 +180,88 @@ static void print_nodes(const ckpt *c, FILE *f)
     }
 }
 
-void ranks_print_places(const ckpt *c, FILE *f)
+void ranks_print_places(const struct ranks *job, FILE *f)
 {
     const char *routes = "";
     bool differ = false;
-    if (!c->places)
+    if (!job->places)
         return;
-    for (int r = 0; r < c->sharing.ranks; r++) {
-        const char *own = c->places[r].routes;
+    for (int r = 0; r < job->sharing.ranks; r++) {
+        const char *own = job->places[r].routes;
         differ |= *own && *routes && strcmp(own, routes) != 0;
         routes = *own ? own : routes;
     }
-    fprintf(f, "  %-24s %12s  ", "topology", *c->places[0].gpu ? "GPUs" : "CPUs");
+    fprintf(f, "  %-24s %12s  ", "topology", *job->places[0].gpu ? "GPUs" : "CPUs");
     if (*routes)
         fprintf(f, "%s within a host; ", differ ? "unlike routes" : routes);
-    print_nodes(c, f);
+    print_nodes(job, f);
     fputc('\n', f);
-    if (c->options.host && c->machine.host_copies > 0)
+    if (job->options->host && job->machine->host_copies > 0)
         fprintf(f, "  %-24s %7.3g GB/s  each way, of all ranks of a host together\n",
-                "copies to the host", 1e-9 * c->machine.host_copies);
+                "copies to the host", 1e-9 * job->machine->host_copies);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-bool ranks_may_share(const ckpt *c, enum ranks_over over)
+bool ranks_may_share(const struct ranks *job, enum ranks_over over)
 {
-    const char *told = over_option(c);
-    if (c->sharing.ranks < 2 || c->settled)
-        return (int)over == c->over;
-    bool hosts =
-        c->asked_zero && c->per_host && c->per_host < c->sharing.ranks && strcmp(told, "all") != 0;
+    const char *told = over_option(job);
+    if (job->sharing.ranks < 2 || job->settled)
+        return (int)over == job->over;
+    bool hosts = job->asked_zero && job->per_host && job->per_host < job->sharing.ranks &&
+                 strcmp(told, "all") != 0;
     /* Where each host has one rank, to share within it is not to share at all. */
-    if (c->per_host == 1 && strcmp(told, "host") != 0 && c->options.zero != CKPT_AUTO)
+    if (job->per_host == 1 && strcmp(told, "host") != 0 && job->options->zero != CKPT_AUTO)
         hosts = false;
     return over == OVER_HOST ? hosts : !hosts || strcmp(told, "host") != 0;
 }
 
 /* Which share of which copy this rank has. */
-static void take_place(ckpt *c)
+static void take_place(struct ranks *job)
 {
     int at = 0;
-    while (c->seats && c->seats[at] != c->rank)
+    while (job->seats && job->seats[at] != job->rank)
         at++;
-    c->sharing.replicas = c->sharing.ranks / c->sharing.sharers;
-    c->sharing.replica = c->sharing.replicas > 1 ? at / c->sharing.sharers : 0;
-    c->sharing.place = c->sharing.replicas > 1 ? at % c->sharing.sharers : c->rank;
+    job->sharing.replicas = job->sharing.ranks / job->sharing.sharers;
+    job->sharing.replica = job->sharing.replicas > 1 ? at / job->sharing.sharers : 0;
+    job->sharing.place = job->sharing.replicas > 1 ? at % job->sharing.sharers : job->rank;
 }
 
-static int open_groups(ckpt *c)
+static int open_groups(struct ranks *job)
 {
-    int *column = calloc((size_t)c->sharing.replicas, sizeof *column);
+    int *column = calloc((size_t)job->sharing.replicas, sizeof *column);
     int rc = column ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator");
-    for (int k = 0; k < c->sharing.replicas && !rc; k++)
-        column[k] = c->seats[k * c->sharing.sharers + c->sharing.place];
-    c->comm->step = comm_of_hosts(c->comm)->step = c->updates;
+    for (int k = 0; k < job->sharing.replicas && !rc; k++)
+        column[k] = job->seats[k * job->sharing.sharers + job->sharing.place];
+    job->comm->step = comm_of_hosts(job->comm)->step = job->params->updates;
     if (!rc)
-        rc = comm_open_group(c->comm, c->sharing.sharers,
-                             c->seats + c->sharing.replica * c->sharing.sharers, &c->within);
+        rc =
+            comm_open_group(job->comm, job->sharing.sharers,
+                            job->seats + job->sharing.replica * job->sharing.sharers, &job->within);
     if (!rc)
-        rc = comm_open_group(c->comm, c->sharing.replicas, column, &c->across);
+        rc = comm_open_group(job->comm, job->sharing.replicas, column, &job->across);
     free(column);
-    return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+    return rc ? error_fail(job->error, rc, "%s", error_get()) : 0;
 }
 
-void ranks_close_groups(ckpt *c)
+void ranks_close_groups(struct ranks *job)
 {
-    comm_close(c->within);
-    comm_close(c->across);
-    c->within = c->across = NULL;
+    comm_close(job->within);
+    comm_close(job->across);
+    job->within = job->across = NULL;
 }
 
-int ranks_choose_sharers(ckpt *c, enum ranks_over over)
+int ranks_choose_sharers(struct ranks *job, enum ranks_over over)
 {
     bool hosts = over == OVER_HOST;
-    c->over = over;
-    c->sharing.zero = hosts && c->per_host == 1 ? 0 : c->asked_zero;
-    c->sharing.sharers = hosts && c->per_host > 1 ? c->per_host : c->sharing.ranks;
-    take_place(c);
-    return c->comm && c->sharing.replicas > 1 && !c->within ? open_groups(c) : 0;
+    job->over = over;
+    job->sharing.zero = hosts && job->per_host == 1 ? 0 : job->asked_zero;
+    job->sharing.sharers = hosts && job->per_host > 1 ? job->per_host : job->sharing.ranks;
+    take_place(job);
+    return job->comm && job->sharing.replicas > 1 && !job->within ? open_groups(job) : 0;
 }
 
-int ranks_owner(const ckpt *c, int place)
+int ranks_owner(const struct ranks *job, int place)
 {
-    return c->sharing.replicas > 1 ? c->seats[place] : place;
+    return job->sharing.replicas > 1 ? job->seats[place] : place;
 }

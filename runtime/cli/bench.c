@@ -68,7 +68,7 @@ static int open_bench(struct bench *b, bool compare)
     library.threads = b->options->threads;
     if (ckpt_open(&b->c, &library))
         return cli_fail("%s", ckpt_error(NULL));
-    struct device *d = b->device = b->c->device;
+    struct device *d = b->device = b->c->memory.device;
     if (compare && d->ops->backend == CKPT_ON_CPU) {
         printf("there is only a CPU: nothing to compare it with\n");
         return EXIT_SKIP;

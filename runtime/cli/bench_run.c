@@ -4,6 +4,7 @@
 #include <strings.h>
 #include "cli/bench.h"
 #include "context.h"
+#include "exec/program.h"
 #include "ops.h"
 
 enum { FLUSH = 192 << 20 };
@@ -226,7 +227,7 @@ static int run_case(struct bench *b, const struct bench_case *k, enum ckpt_dtype
                     int (*visit)(void *user, const struct bench_op *op), void *user)
 {
     ckpt_tape *t;
-    struct tape_env env = context_tape_env(b->c);
+    struct tape_env env = programs_tape_env(&b->c->programs);
     if (tape_new(&t, &env, 2, 1))
         return cli_fail("no memory to record %s", k->family);
     struct bench_scaffold s = bench_record(b, t, k, dtype);

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "cli/bench.h"
 #include "context.h"
+#include "exec/program.h"
 #include "ops.h"
 
 enum { OPS_MOST = 256, BACKENDS = 2, DTYPES = 2 };
@@ -26,7 +27,7 @@ static bool has_dtype(const ckpt_tape *t, const struct op *o, int dtype)
 static int note_ops(const struct bench *b, struct uses *u, const struct bench_case *k, int dtype)
 {
     ckpt_tape *t;
-    struct tape_env env = context_tape_env(b->c);
+    struct tape_env env = programs_tape_env(&b->c->programs);
     if (tape_new(&t, &env, 2, 1))
         return cli_fail("no memory to record %s", k->family);
     bench_record(b, t, k, (enum ckpt_dtype)dtype);

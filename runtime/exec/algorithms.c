@@ -5,25 +5,27 @@
  */
 #include "exec/program.h"
 
-static struct pins *algorithms(const ckpt *c)
+static struct pins *algorithms(const struct programs *ps)
 {
-    return c->device->ops->algorithms ? c->device->ops->algorithms(c->device) : NULL;
+    return ps->memory->device->ops->algorithms
+               ? ps->memory->device->ops->algorithms(ps->memory->device)
+               : NULL;
 }
 
 int program_take_algorithms(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     char message[CKPT_MESSAGE];
-    struct pins *to = algorithms(c);
-    if (!to || !c->options.plan_in || c->n_warm)
+    struct pins *to = algorithms(ps);
+    if (!to || !ps->options->plan_in || ps->n_warm)
         return 0;
-    int rc = plan_read_pins(c->options.plan_in, to, message);
-    return rc ? context_fail(c, rc, "%s", message) : 0;
+    int rc = plan_read_pins(ps->options->plan_in, to, message);
+    return rc ? error_fail(ps->error, rc, "%s", message) : 0;
 }
 
 int program_keep_algorithms(struct ckpt_program *p)
 {
-    const struct pins *from = algorithms(p->c);
+    const struct pins *from = algorithms(p->programs);
     int rc = from ? pins_add(&p->plan->pins, from) : 0;
-    return rc ? context_fail(p->c, rc, "no memory for the algorithms of the plan") : 0;
+    return rc ? error_fail(p->programs->error, rc, "no memory for the algorithms of the plan") : 0;
 }

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include "ckpt_ways.h"
+#include "context.h"
 #include "exec/program.h"
 #include "exec/timing.h"
-#include "ranks.h"
 
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
 
@@ -14,19 +14,19 @@ static const char *const requests[CKPT_REQUESTS] = {
 
 /* *micro becomes CKPT_AUTO where it is to be chosen.  --micro-batch is for what trains: a smaller
  * batch of a program without an update is taken whole. */
-static int check_batch(ckpt *c, int64_t batch, bool trains, int64_t *micro)
+static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t *micro)
 {
-    *micro = c->options.micro_batch ? c->options.micro_batch : batch;
+    *micro = ps->options->micro_batch ? ps->options->micro_batch : batch;
     if (!trains && batch > 0 && *micro > batch)
         *micro = batch;
     if (batch < 1)
-        return context_fail(c, CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
+        return error_fail(ps->error, CKPT_EINVAL, "a batch of %lld samples", (long long)batch);
     if (*micro == CKPT_AUTO)
         return 0;
     if (batch % *micro || batch / *micro > INT32_MAX)
-        return context_fail(c, CKPT_EINVAL,
-                            "--micro-batch %lld does not divide the batch of %lld samples",
-                            (long long)*micro, (long long)batch);
+        return error_fail(ps->error, CKPT_EINVAL,
+                          "--micro-batch %lld does not divide the batch of %lld samples",
+                          (long long)*micro, (long long)batch);
     return 0;
 }
 
@@ -46,8 +46,9 @@ struct choice {
  * takes most of the time. */
 static bool is_promising(const struct ckpt_program *p, const struct choice *k)
 {
-    return program_plan_is_given(p) || (graph_seconds(p->graph) < k->seconds &&
-                                        graph_largest_op(p->graph) <= p->c->budget - p->reserved);
+    return program_plan_is_given(p) ||
+           (graph_seconds(p->graph) < k->seconds &&
+            graph_largest_op(p->graph) <= p->programs->memory->budget - p->reserved);
 }
 
 /* Plans one way at one size, and remembers it where it is the fastest so far. */
@@ -76,7 +77,7 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
 static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
                           enum ranks_over over, int64_t given, int64_t *last)
 {
-    int rc = ranks_share(p->c, over);
+    int rc = ranks_share(p->programs->ranks, over);
 
     for (int way = 0; way < k->n; way++) {
         for (int64_t size = p->batch; size >= 1 && !rc; size--) {
@@ -102,7 +103,7 @@ static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_ad
     k->micro = CKPT_AUTO;
     k->seconds = INFINITY;
     for (int over = 0; over < OVER_COUNT && !rc; over++)
-        if (ranks_may_share(p->c, (enum ranks_over)over)) {
+        if (ranks_may_share(p->programs->ranks, (enum ranks_over)over)) {
             k->sizes = 0;
             last_over = (enum ranks_over)over;
             rc = consider_sizes(p, k, opt, last_over, given, &last);
@@ -128,11 +129,12 @@ static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
 /* What ranks share over may be chosen with the first program; others are compiled for it. */
 static int check_over(struct ckpt_program *p, bool *open)
 {
-    *open = ranks_may_share(p->c, OVER_HOST) && ranks_may_share(p->c, OVER_ALL);
+    *open = ranks_may_share(p->programs->ranks, OVER_HOST) &&
+            ranks_may_share(p->programs->ranks, OVER_ALL);
     if (*open && program_plan_is_given(p))
-        return context_fail(p->c, CKPT_EINVAL,
-                            "--plan-in with ranks on several hosts: the plan is for one way to "
-                            "share; add --shard-over host or all");
+        return error_fail(p->programs->error, CKPT_EINVAL,
+                          "--plan-in with ranks on several hosts: the plan is for one way to "
+                          "share; add --shard-over host or all");
     return 0;
 }
 
@@ -148,17 +150,17 @@ static int write_plan(struct ckpt_program *p)
 /* Among the programs of the context, with a plan each that fits with those of all others. */
 static int take_place(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
-    p->next = c->programs;
-    c->programs = p;
+    struct programs *ps = p->programs;
+    p->next = ps->first;
+    ps->first = p;
     int rc = program_fit_others(p);
     if (!rc)
         rc = write_plan(p);
     if (rc) {
-        program_restore_others(c);
+        program_restore_others(ps);
         return rc;
     }
-    program_keep_others(c);
+    program_keep_others(ps);
     program_place(p);
     return 0;
 }
@@ -166,15 +168,15 @@ static int take_place(struct ckpt_program *p)
 static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
 {
     bool open = false;
-    int rc = check_batch(p->c, p->batch, p->trains, &k->micro);
+    int rc = check_batch(p->programs, p->batch, p->trains, &k->micro);
     if (!rc)
         rc = check_over(p, &open);
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1 || open)) {
         rc = choose(p, k, opt);
         if (!rc)
-            rc = ranks_share(p->c, k->over);
+            rc = ranks_share(p->programs->ranks, k->over);
     }
-    ranks_settle(p->c);
+    ranks_settle(p->programs->ranks);
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
         rc = program_draft(p, &k->ways[k->way], opt, k->micro);
@@ -183,16 +185,17 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
     if (rc)
         return rc;
     rc = take_place(p);
-    if (rc || p->c->options.plan_only)
+    if (rc || p->programs->options->plan_only)
         return rc;
     p->loss = program_find_fetch(p, PROGRAM_LOSS);
     p->norm = program_find_fetch(p, NORM);
     for (int i = 0; i < CKPT_REQUESTS; i++)
         p->request[i] = program_find_fetch(p, requests[i]);
     rc = program_make_ports(p);
-    if (!rc && ((p->c->options.machine_out && p->trains) || p->c->options.profile) &&
+    if (!rc &&
+        ((p->programs->options->machine_out && p->trains) || p->programs->options->profile) &&
         timing_new(&p->timing, p))
-        rc = context_fail(p->c, CKPT_ENOMEM, "no memory for the times of ops");
+        rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
     return rc ? rc : program_take_memory(p);
 }
 
@@ -206,31 +209,32 @@ static bool all_recorders(const struct ckpt_way *ways, int n)
 
 /* Steps of other programs end first: kernels are tried on the bytes above the parameters, which are
  * theirs. */
-static int await_steps(ckpt *c)
+static int await_steps(struct programs *ps)
 {
-    int rc = c->device ? c->device->ops->sync(c->device) : 0;
-    return rc ? context_fail_device(c, NULL, rc) : 0;
+    int rc = ps->memory->device ? ps->memory->device->ops->sync(ps->memory->device) : 0;
+    return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
 int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
                          int *way)
 {
-    NOT_NULL(c, c);
-    NOT_NULL(c, ways);
-    NOT_NULL(c, out);
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(&c->error, ways);
+    NOT_NULL(&c->error, out);
+    struct programs *ps = &c->programs;
     struct choice k = {.ways = ways, .n = n};
     *out = NULL;
-    if (c->error)
-        return c->error;
+    if (c->params.failed)
+        return c->params.failed;
     if (!all_recorders(ways, n) || (optimizer && optimizer->size != sizeof *optimizer))
-        return context_fail(c, CKPT_EINVAL,
-                            "ckpt_compile: no recorder, or an optimizer that was "
-                            "not set with CKPT_ADAMW_INIT");
+        return error_fail(ps->error, CKPT_EINVAL,
+                          "ckpt_compile: no recorder, or an optimizer that was "
+                          "not set with CKPT_ADAMW_INIT");
     struct ckpt_program *p = calloc(1, sizeof *p);
     if (!p)
-        return context_fail(c, CKPT_ENOMEM, "no memory for a program");
-    *p = (struct ckpt_program){.c = c,
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for a program");
+    *p = (struct ckpt_program){.programs = ps,
                                .batch = batch,
                                .trains = optimizer != NULL,
                                .lr = optimizer ? optimizer->lr : 0.f,
@@ -239,16 +243,16 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
                                .loss = -1,
                                .norm = -1};
     program_join_ranks(p);
-    int rc = await_steps(c);
+    int rc = await_steps(ps);
     if (!rc)
-        rc = ranks_lay_out(c);
+        rc = ranks_lay_out(ps->ranks);
     if (!rc)
         rc = compile(p, &k, optimizer);
     if (rc)
         ckpt_program_free(p);
     else
         *out = p;
-    ranks_give_up(c, rc);
+    ranks_give_up(ps->ranks, rc);
     if (way)
         *way = k.way;
     return rc;
@@ -263,7 +267,7 @@ int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_ad
 
 static void unlink_program(struct ckpt_program *p)
 {
-    struct ckpt_program **at = &p->c->programs;
+    struct ckpt_program **at = &p->programs->first;
     while (*at && *at != p)
         at = &(*at)->next;
     if (*at)
@@ -274,13 +278,13 @@ void ckpt_program_free(ckpt_program *p)
 {
     if (!p)
         return;
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     int rc = d ? d->ops->sync(d) : 0; /* a plan alone has no device */
     if (rc)                           /* nobody will ask any more */
-        context_fail_device(p->c, p, rc);
+        programs_fail_device(p->programs, p, rc);
     unlink_program(p);
-    if (p->c->walked == p)
-        p->c->walked = NULL;
+    if (p->programs->last_submitted == p)
+        p->programs->last_submitted = NULL;
     program_forget(p);
     lowered_free(&p->lowered);
     timing_free(p->timing);

@@ -1,38 +1,46 @@
 /* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
 #include "ckpt_ways.h"
 #include "exec/program.h"
-#include "homes.h"
 #include "optim/optim.h"
 #include "plan/graph_file.h"
-#include "ranks.h"
 
 /* Replaces the context's sentence by one of the tape's or planner's. */
-static int fail_with(ckpt *c, int code, const char *sentence)
+static int fail_with(struct programs *ps, int code, const char *sentence)
 {
-    if (code == CKPT_EBUDGET && c->asked)
-        return context_fail(c, code, "%s asked for, but the device has %s: %s",
-                            human_bytes(c->asked), human_bytes(c->budget), sentence);
-    return context_fail(c, code, "%s", sentence);
+    if (code == CKPT_EBUDGET && ps->memory->asked)
+        return error_fail(ps->error, code, "%s asked for, but the device has %s: %s",
+                          human_bytes(ps->memory->asked), human_bytes(ps->memory->budget),
+                          sentence);
+    return error_fail(ps->error, code, "%s", sentence);
+}
+
+struct tape_env programs_tape_env(const struct programs *ps)
+{
+    return (struct tape_env){.backend = ps->backend,
+                             .deterministic = ps->options->deterministic,
+                             .params = ps->params,
+                             .sharing = ps->ranks->sharing};
 }
 
 static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro,
                        const struct ckpt_adamw *opt)
 {
-    ckpt *c = p->c;
-    struct tape_env env = context_tape_env(c);
+    struct programs *ps = p->programs;
+    struct tape_env env = programs_tape_env(ps);
     if (tape_new(&p->tape, &env, micro, (int32_t)(p->batch / micro)))
-        return context_fail(c, CKPT_ENOMEM, "no memory for a tape");
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for a tape");
     ckpt_tape *t = p->tape;
     t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
     ckpt_tensor loss = record(t, micro, user);
-    if (c->params.n != t->n_params)
-        return context_fail(c, CKPT_EINVAL, "the recorder made a parameter: make them before");
+    if (ps->params->n != t->n_params)
+        return error_fail(ps->error, CKPT_EINVAL,
+                          "the recorder made a parameter: make them before");
     if (opt && !t->error && !tape_differentiate(t, loss)) {
         tape_fetch_gradients(t);
         tape_shard_gradients(t);
         optim_append(t, opt);
     }
-    return t->error ? fail_with(c, t->error, t->message) : 0;
+    return t->error ? fail_with(ps, t->error, t->message) : 0;
 }
 
 /* Records the loss as an output before the tape is differentiated, whatever the model returns. */
@@ -61,8 +69,8 @@ static int check_kernels(struct ckpt_program *p)
         if (o->feed >= 0 || o->fetch >= 0 || (o->def->flags & CKPT_OP_VIEW) || program_kernel(p, i))
             continue;
         tape_op_name(p->tape, i, name, sizeof name);
-        return context_fail(p->c, CKPT_EDEVICE, "%s has no kernel for --device %s", name,
-                            p->c->device->ops->name);
+        return error_fail(p->programs->error, CKPT_EDEVICE, "%s has no kernel for --device %s",
+                          name, p->programs->memory->device->ops->name);
     }
     return 0;
 }
@@ -71,25 +79,25 @@ static int check_kernels(struct ckpt_program *p)
  * any of it runs: the warm-up does already. */
 static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     char message[CKPT_MESSAGE] = "";
-    if (graph_from_tape(p->tape, &c->machine, &p->graph))
-        return context_fail(c, CKPT_ENOMEM, "no memory for the graph");
-    if (c->options.graph_out && p->trains) {
-        int failed = graph_write(p->graph, c->options.graph_out, message);
+    if (graph_from_tape(p->tape, &ps->machine, &p->graph))
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
+    if (ps->options->graph_out && p->trains) {
+        int failed = graph_write(p->graph, ps->options->graph_out, message);
         if (failed)
-            return fail_with(c, failed, message);
-        c->written |= WRITTEN_GRAPH;
+            return fail_with(ps, failed, message);
+        ps->written |= WRITTEN_GRAPH;
     }
-    bool runs_here = c->device && c->device->ops->backend == c->backend;
+    bool runs_here = ps->memory->device && ps->memory->device->ops->backend == ps->backend;
     int rc = runs_here ? check_kernels(p) : 0;
-    if (!rc && c->comm)
-        rc = ranks_agree(c, p->graph, opt);
+    if (!rc && ps->ranks->comm)
+        rc = ranks_agree(ps->ranks, graph_signature(p->graph), opt);
     if (!rc)
         rc = program_take_algorithms(p);
     if (!rc)
         rc = program_warm(p);
-    p->reserved = c->overhead + c->persistent - program_placed_bytes(p);
+    p->reserved = ps->memory->overhead + ps->memory->persistent - program_placed_bytes(p);
     return rc;
 }
 
@@ -107,63 +115,64 @@ int program_draft(struct ckpt_program *p, const struct ckpt_way *way, const stru
 /* The addresses in the tiers of a plan from a file must be free here. */
 static int check_tiers(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     const struct plan *plan = p->plan;
-    int64_t has[] = {[TIER_HOST] = c->options.host, [TIER_NVME] = c->directories.bytes};
+    int64_t has[] = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes};
     int64_t own[] = {[TIER_HOST] = plan->host_bytes, [TIER_NVME] = plan->nvme_bytes};
     for (int i = 0; i < TIER_COUNT; i++) {
         const char *name = i == TIER_HOST ? "--host" : "--nvme";
-        int64_t base = plan->budgets.tier_base[i], taken = homes_tier_bytes(c, i);
+        int64_t base = plan->budgets.tier_base[i], taken = programs_tier_bytes(ps, i);
         if (own[i] && base < taken)
-            return context_fail(c, CKPT_EPLAN,
-                                "%s: the plan parks from byte %lld of %s on, of which programs "
-                                "compiled before take %lld",
-                                c->options.plan_in, (long long)base, name, (long long)taken);
+            return error_fail(ps->error, CKPT_EPLAN,
+                              "%s: the plan parks from byte %lld of %s on, of which programs "
+                              "compiled before take %lld",
+                              ps->options->plan_in, (long long)base, name, (long long)taken);
         if (own[i] > has[i] - base)
-            return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s %s", c->options.plan_in,
-                                name, human_bytes(base + own[i]));
+            return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s %s",
+                              ps->options->plan_in, name, human_bytes(base + own[i]));
     }
     return 0;
 }
 
 static int read_plan(struct ckpt_program *p, char *message)
 {
-    ckpt *c = p->c;
-    int rc = plan_read(p->graph, c->options.plan_in, &p->plan, message);
+    struct programs *ps = p->programs;
+    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan, message);
     if (!rc)
         rc = plan_check(p->graph, p->plan, message);
     if (rc)
-        return fail_with(c, rc, message);
+        return fail_with(ps, rc, message);
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
-    if (needs > c->budget)
-        return context_fail(c, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
-                            c->options.plan_in, human_bytes(needs), human_bytes(c->budget));
-    return c->options.plan_only ? 0 : check_tiers(p);
+    if (needs > ps->memory->budget)
+        return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",
+                          ps->options->plan_in, human_bytes(needs),
+                          human_bytes(ps->memory->budget));
+    return ps->options->plan_only ? 0 : check_tiers(p);
 }
 
 bool program_plan_is_given(const struct ckpt_program *p)
 {
-    return p->c->options.plan_in && p->trains;
+    return p->programs->options->plan_in && p->trains;
 }
 
 static int search_plan(struct ckpt_program *p, const struct budgets *budgets, char *message)
 {
-    ckpt *c = p->c;
-    int rc = plan_make(p->graph, &c->machine, budgets, p->reserved, &p->plan, message);
-    if (!rc && c->options.verify)
+    struct programs *ps = p->programs;
+    int rc = plan_make(p->graph, &ps->machine, budgets, p->reserved, &p->plan, message);
+    if (!rc && ps->options->verify)
         rc = plan_check(p->graph, p->plan, message);
-    return rc ? fail_with(c, rc, message) : 0;
+    return rc ? fail_with(ps, rc, message) : 0;
 }
 
 int program_plan(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     char message[CKPT_MESSAGE] = "";
     struct budgets budgets;
     int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
-    if (c->rank == 0)
+    if (ps->ranks->rank == 0)
         rc = program_plan_is_given(p) ? read_plan(p, message) : search_plan(p, &budgets, message);
     rc = program_share_plan(p, rc);
     if (!rc)
@@ -173,14 +182,14 @@ int program_plan(struct ckpt_program *p)
 
 int program_write_plan(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     char message[CKPT_MESSAGE] = "";
-    if (!c->options.plan_out || !p->trains)
+    if (!ps->options->plan_out || !p->trains)
         return 0;
-    int rc = plan_write(p->graph, p->plan, c->options.plan_out, message);
+    int rc = plan_write(p->graph, p->plan, ps->options->plan_out, message);
     if (rc)
-        return fail_with(c, rc, message);
-    c->written |= WRITTEN_PLAN;
+        return fail_with(ps, rc, message);
+    ps->written |= WRITTEN_PLAN;
     return 0;
 }
 

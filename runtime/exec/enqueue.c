@@ -18,7 +18,7 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .accumulate = adds,
                                      .op = i->op,
                                      .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
-                                     .run_device = p->c->device->run,
+                                     .run_device = p->programs->memory->device->run,
                                      .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL};
 }
 
@@ -30,7 +30,7 @@ static char *port_bytes(const struct port *port, struct moment at)
 
 static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     struct ckpt_kernel_args args = kernel_args(p, i, at);
     double *seconds = p->timing ? timing_slot(p->timing, i->op) : NULL;
     char name[256];
@@ -74,19 +74,19 @@ static void enqueue_io(struct ckpt_program *p, const struct instr *i)
     bool reads = i->kind == INSTR_READ;
     struct device_io io = {.call = reads ? program_read_tier : program_write_tier,
                            .begin = reads ? begin_read : begin_write,
-                           .user = p->c->tiers[TIER_NVME],
+                           .user = p->programs->memory->tiers[TIER_NVME],
                            .offset = i->offset,
                            .bytes = i->bytes,
                            .host = i->host,
                            .owner = p,
                            .what = i->park,
                            .step = p->before + p->submitted};
-    p->c->device->ops->io(p->c->device, i->queue, &io);
+    p->programs->memory->device->ops->io(p->programs->memory->device, i->queue, &io);
 }
 
 void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment at)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     switch (i->kind) {
     case INSTR_COMPUTE:
         enqueue_compute(p, i, at);
@@ -121,7 +121,7 @@ void enqueue_instr(struct ckpt_program *p, const struct instr *i, struct moment 
 
 void enqueue_run(struct ckpt_program *p, int flight)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     if (d->run)
         d->ops->copy(d, QUEUE_COMPUTE, d->run, &p->runs[flight * p->tape->n_micro], sizeof *d->run);
 }

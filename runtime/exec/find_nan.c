@@ -19,7 +19,7 @@ struct probe {
  */
 static bool view_is_finite(struct probe *x, const struct ckpt_view *v)
 {
-    struct device *d = x->p->c->device;
+    struct device *d = x->p->programs->memory->device;
     if (x->rc || !v->data || v->desc.dtype == CKPT_I32 || !desc_is_dense(&v->desc))
         return true;
     d->ops->copy(d, QUEUE_COPY_OUT, x->host, v->data, desc_bytes(&v->desc));
@@ -31,7 +31,7 @@ static bool instr_is_finite(struct probe *x, const struct instr *i)
 {
     const struct ckpt_program *p = x->p;
     const struct op *o = &p->tape->ops.data[i->op];
-    x->rc = p->c->device->ops->sync(p->c->device);
+    x->rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
     for (int32_t k = 0; k < o->n_out; k++)
         if (!view_is_finite(x, &p->lowered.views.data[i->first + o->n_in + k]))
             return false;
@@ -56,7 +56,7 @@ static int run_tail_restoring(struct ckpt_program *p, int flight)
 {
     *p->halt = 1;
     enqueue_tail(p, flight);
-    int rc = p->c->device->ops->sync(p->c->device);
+    int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
     *p->halt = 0;
     return rc;
 }

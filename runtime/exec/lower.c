@@ -65,7 +65,7 @@ const struct graph_op *lower_op(const struct lowering *w, int32_t step)
 
 char *lower_address(const struct lowering *w, int64_t offset)
 {
-    return w->p->c->device->ops->base(w->p->c->device) + offset;
+    return w->p->programs->memory->device->ops->base(w->p->programs->memory->device) + offset;
 }
 
 static char *address(struct lowering *w, int32_t tensor)
@@ -271,7 +271,7 @@ static void bury(struct lowering *w, int32_t step)
         const struct plan_instance *i = &plan->instances[w->deaths[w->dead].instance];
         if (i->storage >= 0)
             await_arrival(w, i->storage);
-        if (!w->p->c->options.verify || parks_take(w, i))
+        if (!w->p->programs->options->verify || parks_take(w, i))
             continue;
         if (i->storage >= 0)
             await_leaving(w, i->storage);
@@ -342,7 +342,7 @@ static int start(struct lowering *w)
         const struct storage *s = &w->p->tape->storages.data[g->storages[i].tape_storage];
         w->storage[g->storages[i].tape_storage] = i;
         if (g->storages[i].persistent)
-            w->offset[i] = w->p->c->params.data[s->param].offset[s->kind - STORAGE_VALUE];
+            w->offset[i] = w->p->programs->params->data[s->param].offset[s->kind - STORAGE_VALUE];
     }
     for (int32_t i = 0; i < w->p->plan->n_instances; i++)
         w->deaths[i] = (struct death){w->p->plan->instances[i].last, i};
@@ -370,14 +370,16 @@ static int lower(struct lowering *w)
             l->n_body = l->n_instrs;
         rc = w->failed ? CKPT_ENOMEM : 0;
     }
-    return rc ? rc : w->p->c->device->ops->events(w->p->c->device, l->n_events);
+    return rc ? rc
+              : w->p->programs->memory->device->ops->events(w->p->programs->memory->device,
+                                                            l->n_events);
 }
 
 int program_lower(struct ckpt_program *p)
 {
     struct lowering w = {.p = p, .l = &p->lowered};
     lowered_free(&p->lowered);
-    p->lowered.base = p->c->persistent;
+    p->lowered.base = p->programs->memory->persistent;
     p->lowered.n_events = FIRST_EVENT;
     p->lowered.last_fetch = -1;
     int rc = lower(&w);

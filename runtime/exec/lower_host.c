@@ -17,7 +17,7 @@ static int64_t lodging_bytes(const struct lowering *w, const struct plan_lodging
 
 static char *tier_address(const struct lowering *w, int64_t offset)
 {
-    struct tier *t = w->p->c->tiers[TIER_HOST];
+    struct tier *t = w->p->programs->memory->tiers[TIER_HOST];
     return t->ops->base(t) + offset;
 }
 
@@ -77,7 +77,7 @@ static bool is_rounded(const struct lowering *w, int32_t storage)
 {
     const ckpt_tape *t = w->p->tape;
     const struct storage *s = &t->storages.data[w->p->graph->storages[storage].tape_storage];
-    return w->p->c->params.data[s->param].desc.dtype == CKPT_BF16;
+    return w->p->programs->params->data[s->param].desc.dtype == CKPT_BF16;
 }
 
 static int start_back(struct lowering *w, int32_t n)
@@ -216,7 +216,7 @@ static void send(struct lowering *w, const struct plan_lodging *l)
     await_users(w, l, l->out_step + 1);
     await_copies(w, QUEUE_COPY_OUT, l);
     emit_copy(w, INSTR_PARK_OUT, l, room);
-    if (leaves && w->p->c->options.verify)
+    if (leaves && w->p->programs->options->verify)
         emit_copy(w, INSTR_POISON, l, room);
     lower_record_as(w, QUEUE_COPY_OUT, event, true);
     lower_departed(w, at->departure);

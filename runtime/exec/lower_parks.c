@@ -252,12 +252,13 @@ static void emit_io(struct lowering *w, enum instr_kind kind, int32_t park, int6
 
 static char *slot(const struct lowering *w, bool in, int32_t n)
 {
-    return w->p->c->staging + (n + (in ? PLAN_STAGING_SLOTS : 0)) * PLAN_STAGING_SLOT;
+    return w->p->programs->memory->staging +
+           (n + (in ? PLAN_STAGING_SLOTS : 0)) * PLAN_STAGING_SLOT;
 }
 
 static void *host_home(const struct lowering *w, const struct plan_park *k)
 {
-    struct tier *t = w->p->c->tiers[TIER_HOST];
+    struct tier *t = w->p->programs->memory->tiers[TIER_HOST];
     return t->ops->base(t) + k->tier_offset;
 }
 
@@ -291,7 +292,7 @@ static void send_out(struct lowering *w, int32_t n)
         emit_copy(w, INSTR_PARK_OUT, n, r->out, host_home(w, k), park_bytes(w, k));
     else
         write_pieces(w, n);
-    if (w->p->c->options.verify)
+    if (w->p->programs->options->verify)
         emit_copy(w, INSTR_POISON, n, r->out, NULL, park_bytes(w, k));
     lower_record_as(w, queue, w->departures.data[r->departure].event,
                     lodgings_made(w, k->storage) >= 0);

@@ -1,29 +1,39 @@
 /* What a program takes: places for its parameters, the arena, the instructions of a step. */
 #include "exec/program.h"
-#include "homes.h"
+#include "values.h"
 
 int program_get_ready(struct ckpt_program *p)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     int rc = program_lower(p);
     if (rc) {
         program_forget(p); /* what was recorded goes to where it was */
-        return context_fail(p->c, rc, "%s",
-                            rc == CKPT_EPLAN ? "the plan parks what is not resident"
-                                             : "no memory for the instructions");
+        return error_fail(p->programs->error, rc, "%s",
+                          rc == CKPT_EPLAN ? "the plan parks what is not resident"
+                                           : "no memory for the instructions");
     }
     rc = program_record(p);
-    return rc ? context_fail(p->c, rc, "the device cannot record the step: %s", d->reason) : 0;
+    return rc ? error_fail(p->programs->error, rc, "the device cannot record the step: %s",
+                           d->reason)
+              : 0;
 }
 
 /* Optimizer state that lives where steps on the host use it has no parks, but a home. */
 static void place_parameter(struct ckpt_program *p, int32_t storage, const struct storage *s)
 {
     const struct plan_lodging *l = plan_lodging_of(p->plan, storage);
-    const struct plan_park home = {.tier = FATE_PARK_HOST, .tier_offset = l ? l->tier_offset : 0};
-    bool lives_there = l && l->in_step < 0;
-    context_place_slot(p->c, s->param, s->kind - STORAGE_VALUE,
-                       lives_there ? &home : plan_park_of(p->plan, storage));
+    const struct plan_park *park = plan_park_of(p->plan, storage);
+    enum home home = HOME_DEVICE;
+    int64_t offset = 0;
+    if (l && l->in_step < 0) {
+        home = HOME_HOST;
+        offset = l->tier_offset;
+    } else if (park) {
+        home = park->tier == FATE_PARK_HOST ? HOME_HOST : HOME_NVME;
+        offset = park->tier_offset;
+    }
+    memory_place_slot(p->programs->memory, &p->programs->params->data[s->param],
+                      s->kind - STORAGE_VALUE, home, offset);
 }
 
 void program_place(struct ckpt_program *p)
@@ -35,19 +45,70 @@ void program_place(struct ckpt_program *p)
     }
 }
 
+int64_t programs_arena_bytes(const struct programs *ps)
+{
+    int64_t transient = 0;
+    for (const struct ckpt_program *p = ps->first; p; p = p->next)
+        transient = max_i64(transient, p->plan->transient);
+    return ps->memory->persistent + transient;
+}
+
+static int64_t plan_end(const struct plan *p, int tier)
+{
+    int64_t bytes = tier == TIER_HOST ? p->host_bytes : p->nvme_bytes;
+    return bytes ? p->budgets.tier_base[tier] + bytes : 0;
+}
+
+int64_t programs_tier_bytes(const struct programs *ps, int tier)
+{
+    int64_t end = memory_tier_bytes(ps->params, tier);
+    for (const struct ckpt_program *p = ps->first; p; p = p->next)
+        end = p->plan ? max_i64(end, plan_end(p->plan, tier)) : end;
+    return end;
+}
+
+/* Makes the tiers long enough for all plans. */
+static int reserve(struct programs *ps)
+{
+    int64_t bytes[TIER_COUNT];
+    for (int i = 0; i < TIER_COUNT; i++)
+        bytes[i] = programs_tier_bytes(ps, i);
+    return memory_reserve(ps->memory, bytes);
+}
+
+/* Segments that were recorded when no thread could wait for an event have events in them, of which
+ * threads would not be told. */
+static int record_again(struct programs *ps)
+{
+    int rc = 0;
+    for (struct ckpt_program *p = ps->first; p && !rc; p = p->next)
+        rc = p->n_segments ? program_record(p) : 0;
+    return rc ? error_fail(ps->error, rc, "the device cannot record the step: %s",
+                           ps->memory->device->reason)
+              : 0;
+}
+
+int programs_open_steps(struct programs *ps)
+{
+    if (ps->memory->host_steps)
+        return 0;
+    int rc = memory_open_steps(ps->memory, ranks_beside(ps->ranks));
+    return rc ? rc : record_again(ps);
+}
+
 int program_take_memory(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
-    int rc = homes_reserve(c);
+    struct programs *ps = p->programs;
+    int rc = reserve(ps);
     if (!rc && p->plan->n_lodgings)
-        rc = homes_open_steps(c);
+        rc = programs_open_steps(ps);
     if (rc)
         return rc;
-    if (c->device->ops->map(c->device, context_arena_bytes(c)))
-        return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
-                            human_bytes(context_arena_bytes(c)), c->device->ops->name);
+    if (ps->memory->device->ops->map(ps->memory->device, programs_arena_bytes(ps)))
+        return error_fail(ps->error, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+                          human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
     rc = program_move_others(p);
     if (!rc)
-        rc = context_fill_slots(c);
+        rc = values_fill(ps->ranks);
     return rc ? rc : program_get_ready(p);
 }

@@ -41,12 +41,12 @@ static void put_float(FILE *f, float value)
 }
 
 /* The value of a setting in each program, the youngest first, or the one that all have. */
-static void put_setting(FILE *f, const ckpt *c, size_t i)
+static void put_setting(FILE *f, const struct programs *ps, size_t i)
 {
     const struct ckpt_program *first = NULL;
     bool same = true;
 
-    for (const struct ckpt_program *p = c->programs; p; p = p->next)
+    for (const struct ckpt_program *p = ps->first; p; p = p->next)
         if (p->trains) {
             first = first ? first : p;
             same &= setting_of(p, i) == setting_of(first, i);
@@ -84,20 +84,20 @@ static void put_inputs(FILE *f, const struct ckpt_program *p)
     }
 }
 
-static void put_dtypes(FILE *f, const ckpt *c)
+static void put_dtypes(FILE *f, const struct programs *ps)
 {
-    int32_t bf16 = 0, all = c->params.n - c->params.n_hidden;
+    int32_t bf16 = 0, all = ps->params->n - ps->params->n_hidden;
 
     for (int32_t i = 0; i < all; i++)
-        bf16 += c->params.data[i].desc.dtype == CKPT_BF16;
+        bf16 += ps->params->data[i].desc.dtype == CKPT_BF16;
     fprintf(f, "%d bf16, %d fp32", (int)bf16, (int)(all - bf16));
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
 /* A note whose text put writes. */
-static int add(struct note_list *l, const char *name, const ckpt *c, const struct ckpt_program *p,
-               int setting)
+static int add(struct note_list *l, const char *name, const struct programs *ps,
+               const struct ckpt_program *p, int setting)
 {
     char *text = NULL;
     size_t size;
@@ -108,9 +108,9 @@ static int add(struct note_list *l, const char *name, const ckpt *c, const struc
     if (p)
         put_inputs(f, p);
     else if (setting >= 0)
-        put_setting(f, c, (size_t)setting);
+        put_setting(f, ps, (size_t)setting);
     else
-        put_dtypes(f, c);
+        put_dtypes(f, ps);
     int rc = text_close(f, &text);
     if (!rc)
         rc = note_set(l, name, text);
@@ -118,13 +118,13 @@ static int add(struct note_list *l, const char *name, const ckpt *c, const struc
     return rc;
 }
 
-int context_list_notes(const ckpt *c, struct note_list *l)
+int programs_list_notes(const struct programs *ps, struct note_list *l)
 {
-    int rc = add(l, "ckpt.dtypes", c, NULL, -1), at = context_count_training(c);
+    int rc = add(l, "ckpt.dtypes", ps, NULL, -1), at = programs_count_training(ps);
 
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
-        rc = add(l, settings[i].name, c, NULL, i);
-    for (const struct ckpt_program *p = c->programs; p && !rc; p = p->next) {
+        rc = add(l, settings[i].name, ps, NULL, i);
+    for (const struct ckpt_program *p = ps->first; p && !rc; p = p->next) {
         char name[64];
         if (!p->trains)
             continue;
@@ -132,7 +132,7 @@ int context_list_notes(const ckpt *c, struct note_list *l)
         rc = note_set(l, name, dtype_name(p->optimizer.grad_dtype));
         snprintf(name, sizeof name, "ckpt.inputs of program %d", at--);
         if (!rc)
-            rc = add(l, name, c, p, -1);
+            rc = add(l, name, ps, p, -1);
     }
     return rc;
 }

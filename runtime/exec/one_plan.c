@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "exec/program.h"
-#include "homes.h"
-#include "ranks.h"
 
 /* What one rank has for a plan, in bytes. */
 struct room {
@@ -19,12 +17,13 @@ struct room {
 
 static struct room room_of(const struct ckpt_program *p)
 {
-    const ckpt *c = p->c;
-    struct room r = {.budget = c->budget,
-                     .left = c->budget == INT64_MAX ? INT64_MAX : c->budget - p->reserved,
-                     .tier = {[TIER_HOST] = c->options.host, [TIER_NVME] = c->directories.bytes}};
+    const struct programs *ps = p->programs;
+    struct room r = {
+        .budget = ps->memory->budget,
+        .left = ps->memory->budget == INT64_MAX ? INT64_MAX : ps->memory->budget - p->reserved,
+        .tier = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes}};
     for (int i = 0; i < TIER_COUNT; i++)
-        r.base[i] = homes_tier_bytes(c, i);
+        r.base[i] = programs_tier_bytes(ps, i);
     return r;
 }
 
@@ -46,30 +45,31 @@ static int least(const struct room *all, int n, size_t offset, bool *differ)
     return rank;
 }
 
-static void say_least(ckpt *c, const char *option, int rank, bool differ)
+static void say_least(struct programs *ps, const char *option, int rank, bool differ)
 {
-    size_t n = strlen(c->least);
+    size_t n = strlen(ps->memory->least);
     if (differ)
-        snprintf(c->least + n, sizeof c->least - n, "%s%s of rank %d", n ? ", " : "", option, rank);
+        snprintf(ps->memory->least + n, sizeof ps->memory->least - n, "%s%s of rank %d",
+                 n ? ", " : "", option, rank);
 }
 
 /* The budgets that every rank has, and how many bytes are reserved of that of the device. */
 static void take_least(struct ckpt_program *p, const struct room *all, struct budgets *b)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     bool differ;
-    int n = c->comm ? c->sharing.ranks : 1,
+    int n = ps->ranks->comm ? ps->ranks->sharing.ranks : 1,
         rank = least(all, n, offsetof(struct room, left), &differ);
     int64_t left = all[rank].left;
-    bool said = *c->least != '\0'; /* when the program before this one was planned */
+    bool said = *ps->memory->least != '\0'; /* when the program before this one was planned */
     rank = least(all, n, offsetof(struct room, budget), &differ);
-    say_least(c, "--vram", rank, differ && !said);
-    c->budget = all[rank].budget;
-    p->reserved = c->budget == INT64_MAX ? p->reserved : c->budget - left;
-    b->device = c->budget;
+    say_least(ps, "--vram", rank, differ && !said);
+    ps->memory->budget = all[rank].budget;
+    p->reserved = ps->memory->budget == INT64_MAX ? p->reserved : ps->memory->budget - left;
+    b->device = ps->memory->budget;
     for (int i = 0; i < TIER_COUNT; i++) {
         rank = least(all, n, offsetof(struct room, tier) + (size_t)i * sizeof(int64_t), &differ);
-        say_least(c, i == TIER_HOST ? "--host" : "--nvme", rank, differ && !said);
+        say_least(ps, i == TIER_HOST ? "--host" : "--nvme", rank, differ && !said);
         *(i == TIER_HOST ? &b->host : &b->nvme) = all[rank].tier[i];
         b->tier_base[i] = 0;
         for (int r = 0; r < n; r++)
@@ -77,25 +77,25 @@ static void take_least(struct ckpt_program *p, const struct room *all, struct bu
     }
 }
 
-static int gather_rooms(ckpt *c, const struct room *own, struct room *all)
+static int gather_rooms(struct programs *ps, const struct room *own, struct room *all)
 {
-    struct comm *hosts = ranks_hosts(c);
+    struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_gather(hosts, own, all, sizeof *own, "budgets");
-    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
+    return rc ? error_fail(ps->error, rc, "%s", hosts->reason) : 0;
 }
 
 int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     struct room own = room_of(p);
-    if (!c->comm) {
+    if (!ps->ranks->comm) {
         take_least(p, &own, b);
         return 0;
     }
-    struct room *all = calloc((size_t)c->sharing.ranks, sizeof *all);
-    int rc = all ? 0 : context_fail(c, CKPT_ENOMEM, "no memory for the budgets of ranks");
+    struct room *all = calloc((size_t)ps->ranks->sharing.ranks, sizeof *all);
+    int rc = all ? 0 : error_fail(ps->error, CKPT_ENOMEM, "no memory for the budgets of ranks");
     if (!rc)
-        rc = gather_rooms(c, &own, all);
+        rc = gather_rooms(ps, &own, all);
     if (!rc)
         take_least(p, all, b);
     free(all);
@@ -114,9 +114,9 @@ struct outcome {
     char message[CKPT_MESSAGE];
 };
 
-static int tell(ckpt *c, void *data, size_t bytes)
+static int tell(struct programs *ps, void *data, size_t bytes)
 {
-    struct comm *hosts = ranks_hosts(c);
+    struct comm *hosts = ranks_hosts(ps->ranks);
     int rc = comm_run(hosts,
                       &(struct comm_call){.kind = COMM_BROADCAST,
                                           .dtype = CKPT_I32,
@@ -125,13 +125,13 @@ static int tell(ckpt *c, void *data, size_t bytes)
                                           .dst = data,
                                           .name = "plan"},
                       NULL);
-    return rc ? context_fail(c, rc, "%s", hosts->reason) : 0;
+    return rc ? error_fail(ps->error, rc, "%s", hosts->reason) : 0;
 }
 
 int program_decide(struct ckpt_program *p, bool *decision)
 {
     int32_t yes = *decision;
-    int rc = p->c->comm ? tell(p->c, &yes, sizeof yes) : 0;
+    int rc = p->programs->ranks->comm ? tell(p->programs, &yes, sizeof yes) : 0;
     *decision = yes != 0;
     return rc;
 }
@@ -149,48 +149,51 @@ static int make_room(struct plan *p)
 static int take_outcome(struct ckpt_program *p, const struct outcome *o)
 {
     if (o->rc)
-        return context_fail(p->c, (int)o->rc, "%s", o->message);
+        return error_fail(p->programs->error, (int)o->rc, "%s", o->message);
     p->plan = malloc(sizeof *p->plan);
     if (!p->plan)
-        return context_fail(p->c, CKPT_ENOMEM, "no memory for the plan");
+        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan");
     *p->plan = o->plan;
-    return make_room(p->plan) ? context_fail(p->c, CKPT_ENOMEM, "no memory for the plan") : 0;
+    return make_room(p->plan)
+               ? error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan")
+               : 0;
 }
 
 int program_share_plan(struct ckpt_program *p, int rc)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     char message[CKPT_MESSAGE];
-    if (!c->comm)
+    if (!ps->ranks->comm)
         return rc;
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
-        return context_fail(c, CKPT_ENOMEM, "no memory for the plan");
-    if (c->rank == 0) {
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
+    if (ps->ranks->rank == 0) {
         o->rc = rc;
-        snprintf(o->message, sizeof o->message, "%s", rc ? c->message : "");
+        snprintf(o->message, sizeof o->message, "%s", rc ? ps->error->text : "");
         if (!rc)
             o->plan = *p->plan;
     }
-    struct comm *hosts = ranks_hosts(c);
+    struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
-    rc = tell(c, o, sizeof *o);
+    rc = tell(ps, o, sizeof *o);
     hosts->deadline = deadline;
-    if (!rc && c->rank)
+    if (!rc && ps->ranks->rank)
         rc = take_outcome(p, o);
     else if (!rc)
         rc = (int)o->rc;
     free(o);
     if (!rc)
-        rc = tell(c, p->plan->steps, (size_t)p->plan->n_steps * sizeof *p->plan->steps);
+        rc = tell(ps, p->plan->steps, (size_t)p->plan->n_steps * sizeof *p->plan->steps);
     if (!rc)
-        rc = tell(c, p->plan->instances, (size_t)p->plan->n_instances * sizeof *p->plan->instances);
+        rc =
+            tell(ps, p->plan->instances, (size_t)p->plan->n_instances * sizeof *p->plan->instances);
     if (!rc)
-        rc = tell(c, p->plan->parks, (size_t)p->plan->n_parks * sizeof *p->plan->parks);
+        rc = tell(ps, p->plan->parks, (size_t)p->plan->n_parks * sizeof *p->plan->parks);
     if (!rc)
-        rc = tell(c, p->plan->lodgings, (size_t)p->plan->n_lodgings * sizeof *p->plan->lodgings);
-    if (!rc && c->rank && c->options.verify && plan_check(p->graph, p->plan, message))
-        rc = context_fail(c, CKPT_EPLAN, "%s", message);
+        rc = tell(ps, p->plan->lodgings, (size_t)p->plan->n_lodgings * sizeof *p->plan->lodgings);
+    if (!rc && ps->ranks->rank && ps->options->verify && plan_check(p->graph, p->plan, message))
+        rc = error_fail(ps->error, CKPT_EPLAN, "%s", message);
     return rc;
 }

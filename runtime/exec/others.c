@@ -6,7 +6,6 @@
  * fit.  The recording stays, and with it the size of micro-steps.
  */
 #include "exec/program.h"
-#include "homes.h"
 
 int64_t program_placed_bytes(const struct ckpt_program *p)
 {
@@ -20,45 +19,45 @@ int64_t program_placed_bytes(const struct ckpt_program *p)
 /* A new graph of the same recording: by now the context has places for its parameters. */
 static int plan_again(struct ckpt_program *o, int64_t below)
 {
-    ckpt *c = o->c;
+    struct programs *ps = o->programs;
     o->old_graph = o->graph;
     o->old_plan = o->plan;
     o->old_reserved = o->reserved;
     o->graph = NULL;
     o->plan = NULL;
-    if (graph_from_tape(o->tape, &c->machine, &o->graph))
-        return context_fail(c, CKPT_ENOMEM, "no memory for the graph");
+    if (graph_from_tape(o->tape, &ps->machine, &o->graph))
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
     o->reserved = below - program_placed_bytes(o);
     return program_plan(o);
 }
 
 /* The sentence is about a program that the caller has compiled already. */
-static int refuse(ckpt *c, int rc)
+static int refuse(struct programs *ps, int rc)
 {
     char sentence[CKPT_MESSAGE];
     if (rc != CKPT_EBUDGET)
         return rc;
-    snprintf(sentence, sizeof sentence, "%s", c->message);
-    return context_fail(c, rc,
-                        "beside this program's parameters one that was compiled before it no "
-                        "longer fits: %s",
-                        sentence);
+    snprintf(sentence, sizeof sentence, "%s", ps->error->text);
+    return error_fail(ps->error, rc,
+                      "beside this program's parameters one that was compiled before it no "
+                      "longer fits: %s",
+                      sentence);
 }
 
 int program_fit_others(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     int64_t below = p->reserved + p->plan->persistent; /* the same on all ranks */
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next)
-        if (below > c->budget - o->plan->transient)
-            rc = refuse(c, plan_again(o, below));
+        if (below > ps->memory->budget - o->plan->transient)
+            rc = refuse(ps, plan_again(o, below));
     return rc;
 }
 
-void program_keep_others(ckpt *c)
+void program_keep_others(struct programs *ps)
 {
-    for (struct ckpt_program *o = c->programs; o; o = o->next) {
+    for (struct ckpt_program *o = ps->first; o; o = o->next) {
         if (!o->old_plan)
             continue;
         plan_free(o->old_plan);
@@ -69,9 +68,9 @@ void program_keep_others(ckpt *c)
     }
 }
 
-void program_restore_others(ckpt *c)
+void program_restore_others(struct programs *ps)
 {
-    for (struct ckpt_program *o = c->programs; o; o = o->next) {
+    for (struct ckpt_program *o = ps->first; o; o = o->next) {
         if (!o->old_plan)
             continue;
         plan_free(o->plan);
@@ -88,9 +87,9 @@ int program_move_others(struct ckpt_program *p)
 {
     int rc = 0;
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next) {
-        if (o->lowered.whole && o->lowered.base == p->c->persistent)
+        if (o->lowered.whole && o->lowered.base == p->programs->memory->persistent)
             continue;
-        rc = o->plan->n_lodgings ? homes_open_steps(p->c) : 0;
+        rc = o->plan->n_lodgings ? programs_open_steps(p->programs) : 0;
         if (!rc)
             rc = program_get_ready(o);
     }

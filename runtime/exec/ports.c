@@ -6,7 +6,7 @@
 static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, int64_t times,
                      int sets)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     port->slice = desc_bytes(&p->tape->tensors.data[tensor].desc);
     port->bytes = port->slice * times;
     for (int i = 0; i < DEVICE_FLIGHTS; i++) {
@@ -20,7 +20,7 @@ static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, 
 int program_make_ports(struct ckpt_program *p)
 {
     const ckpt_tape *t = p->tape;
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
     p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
     int64_t n_runs = (int64_t)t->n_micro * DEVICE_FLIGHTS;
@@ -42,7 +42,8 @@ int program_make_ports(struct ckpt_program *p)
             rc = make_port(p, &p->fetches[o->fetch], op_in(t, o, 0),
                            o->phase == PHASE_UPDATE ? 1 : t->n_micro, DEVICE_FLIGHTS);
     }
-    return rc ? context_fail(p->c, rc, "no host memory to stage inputs and outputs") : 0;
+    return rc ? error_fail(p->programs->error, rc, "no host memory to stage inputs and outputs")
+              : 0;
 }
 
 static void free_ports(struct device *d, struct port *ports, int32_t n)
@@ -58,7 +59,7 @@ static void free_ports(struct device *d, struct port *ports, int32_t n)
 
 void program_free_ports(struct ckpt_program *p)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     free_ports(d, p->feeds, p->tape ? p->tape->n_feeds : 0);
     free_ports(d, p->fetches, p->tape ? p->tape->n_fetches : 0);
     if (p->runs)

@@ -76,7 +76,7 @@ void ckpt_profile_print(const ckpt_program *p, FILE *f)
     fprintf(f, "  %-24s %6s %10s %7s %10s %10s %9s\n", "profile: op", "runs", "ms", "share",
             "TFLOP/s", "GB/s", "roofline");
     for (int32_t i = 0; i < k.n; i++)
-        print_kind(f, &k.data[i], all, &p->c->machine);
+        print_kind(f, &k.data[i], all, &p->programs->machine);
     fprintf(f, "  %-24s %6s %10.3f\n", "all", "", 1e3 * all);
     free(k.data);
 }

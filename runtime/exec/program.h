@@ -6,7 +6,7 @@
 #define CKPT_PROGRAM_H
 
 #include "collective.h"
-#include "context.h"
+#include "exec/programs.h"
 #include "plan/plan.h"
 #include "tape/tape.h"
 
@@ -76,7 +76,7 @@ struct program_ranks {
 };
 
 struct ckpt_program {
-    struct ckpt *c;
+    struct programs *programs; /* of which it is one */
     struct ckpt_program *next;
     ckpt_tape *tape;
     struct graph *graph;
@@ -103,7 +103,7 @@ struct ckpt_program {
     bool told;                /* of a rank that is not the first: by which, whatever the rank */
     float lr;
     bool trains;
-    bool choice_changes_bits; /* see struct ckpt_program_info */
+    bool choice_changes_bits;    /* see struct ckpt_program_info */
     struct ckpt_adamw optimizer; /* where it trains: as it was given */
     struct program_ranks ranks;
     double grad_norm;
@@ -142,9 +142,19 @@ int64_t program_placed_bytes(const struct ckpt_program *p);
  * move_others makes their instructions anew where something moved.  Returns 0 or a code, the
  * sentence in the context. */
 int program_fit_others(struct ckpt_program *p);
-void program_restore_others(struct ckpt *c);
-void program_keep_others(struct ckpt *c);
+void program_restore_others(struct programs *ps);
+void program_keep_others(struct programs *ps);
 int program_move_others(struct ckpt_program *p);
+
+/* What the tape of a program knows of its context. */
+struct tape_env programs_tape_env(const struct programs *ps);
+
+/* What parameters and plans take of a tier. */
+int64_t programs_tier_bytes(const struct programs *ps, int tier);
+
+/* Before the first step on the host: opens its queue, and has programs recorded again that were
+ * when no thread could wait for an event.  Returns 0 or a code, the sentence in the error. */
+int programs_open_steps(struct programs *ps);
 
 /* Gives the parameters their places. */
 void program_place(struct ckpt_program *p);
@@ -195,10 +205,6 @@ int program_decide(struct ckpt_program *p, bool *decision);
 
 /* Sets p->ranks. */
 void program_join_ranks(struct ckpt_program *p);
-/* What the device calls while the caller waits (struct device): looks whether another rank failed,
- * or a collective has no end.  user is the context. */
-int program_look(void *user, int32_t *op);
-
 /* Hands all instructions of one step to the device and marks their end. */
 void program_walk(struct ckpt_program *p, int flight);
 
@@ -226,20 +232,20 @@ static inline bool program_is_parked(const struct ckpt_program *p)
 /* Whether threads of the host may wait for its events: for files, or with kernels of their own. */
 static inline bool program_has_threads(const struct ckpt_program *p)
 {
-    return p->c->tiers[TIER_NVME] || p->c->host_steps;
+    return p->programs->memory->tiers[TIER_NVME] || p->programs->memory->host_steps;
 }
 
 /* Whether its step is one of all ranks together. */
 static inline bool program_is_shared(const struct ckpt_program *p)
 {
-    return p->trains && p->c->sharing.ranks > 1;
+    return p->trains && p->programs->ranks->sharing.ranks > 1;
 }
 
 /* The kernel that runs an op on the device of this program, or NULL. */
 static inline ckpt_kernel program_kernel(const struct ckpt_program *p, int32_t op)
 {
     const struct ckpt_op_def *def = p->tape->ops.data[op].def;
-    return p->c->backend == CKPT_ON_CUDA ? def->cuda : def->cpu;
+    return p->programs->backend == CKPT_ON_CUDA ? def->cuda : def->cpu;
 }
 
 #endif

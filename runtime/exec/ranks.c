@@ -3,12 +3,12 @@
 #include "exec/program.h"
 
 /* A sum of shares over a host goes on over the others: of each what has the same place. */
-static int sum_over_replicas(ckpt *c, const struct comm_call *first, void *stream)
+static int sum_over_replicas(struct programs *ps, const struct comm_call *first, void *stream)
 {
     struct comm_call call = *first;
     call.kind = COMM_ALL_REDUCE;
     call.src = call.dst;
-    return comm_run(c->across, &call, stream);
+    return comm_run(ps->ranks->across, &call, stream);
 }
 
 static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_kernel_args *a)
@@ -18,8 +18,9 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
                                            [COLLECTIVE_ALL_REDUCE] = COMM_ALL_REDUCE};
     struct program_ranks *r = (struct program_ranks *)ranks;
     const struct collective_attr *attr = a->attr;
-    ckpt *c = r->p->c;
-    struct comm *comm = attr->ranks < c->sharing.ranks ? c->within : c->comm;
+    struct programs *ps = r->p->programs;
+    struct comm *comm =
+        attr->ranks < ps->ranks->sharing.ranks ? ps->ranks->within : ps->ranks->comm;
     const struct op *o = &r->p->tape->ops.data[a->op];
     const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
     int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);
@@ -34,16 +35,16 @@ static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_
                              .src = src,
                              .dst = out->data,
                              .name = r->p->tape->labels.data[o->label]};
-    c->comm->step = a->run->step + 1;
+    ps->ranks->comm->step = a->run->step + 1;
     int rc = comm_run(comm, &call, a->stream);
     if (!rc && attr->replicas > 1)
-        rc = sum_over_replicas(c, &call, a->stream);
+        rc = sum_over_replicas(ps, &call, a->stream);
     return rc;
 }
 
 void program_join_ranks(struct ckpt_program *p)
 {
-    p->ranks = (struct program_ranks){.ops = {run, p->c->noted}, .p = p};
+    p->ranks = (struct program_ranks){.ops = {run, p->programs->ranks->noted}, .p = p};
 }
 
 /* ---- collectives without an end ---------------------------------------------------------------
@@ -52,9 +53,9 @@ void program_join_ranks(struct ckpt_program *p)
 enum { CALL_SECONDS = 5 };
 
 /* Who is missing: whoever does not come to a barrier of hosts.  CKPT_ECOMM. */
-static int search(ckpt *c, const char *name)
+static int search(struct programs *ps, const char *name)
 {
-    struct comm *comm = c->comm, *hosts = comm_of_hosts(comm);
+    struct comm *comm = ps->ranks->comm, *hosts = comm_of_hosts(comm);
     char sentence[256];
     double deadline = hosts->deadline;
     hosts->step = comm->step;
@@ -70,29 +71,29 @@ static int search(ckpt *c, const char *name)
     return CKPT_ECOMM;
 }
 
-int program_look(void *user, int32_t *op)
+int programs_look(void *user, int32_t *op)
 {
-    ckpt *c = user;
-    const volatile int32_t *noted = c->noted;
-    const struct ckpt_program *p = c->walked;
+    struct programs *ps = user;
+    const volatile int32_t *noted = ps->ranks->noted;
+    const struct ckpt_program *p = ps->last_submitted;
     int32_t count = noted[1], at = noted[0] - 1;
     double now = clock_seconds();
     char name[COMM_NAME] = "a collective";
     bool known = p && at >= 0 && at < p->tape->n_ops;
     *op = known ? at : -1;
     if (p)
-        c->comm->step = p->before + p->steps + 1;
-    if (c->comm->ops->check(c->comm))
+        ps->ranks->comm->step = p->before + p->steps + 1;
+    if (ps->ranks->comm->ops->check(ps->ranks->comm))
         return CKPT_ECOMM;
-    if (count != c->seen || at < 0) {
-        c->seen = count;
-        c->seen_at = now;
+    if (count != ps->ranks->seen || at < 0) {
+        ps->ranks->seen = count;
+        ps->ranks->seen_at = now;
         return 0;
     }
-    if (now - c->seen_at < c->comm->deadline)
+    if (now - ps->ranks->seen_at < ps->ranks->comm->deadline)
         return 0;
     if (known)
         snprintf(name, sizeof name, "%.20s of %.36s", p->tape->ops.data[at].def->name,
                  p->tape->labels.data[p->tape->ops.data[at].label]);
-    return search(c, name);
+    return search(ps, name);
 }

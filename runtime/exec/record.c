@@ -17,7 +17,7 @@ static bool ends_segment(const struct ckpt_program *p, const struct instr *i)
 
 static int record_segment(struct ckpt_program *p, int32_t first, int32_t end, int32_t micro)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     if (ARRAY_RESERVE(&p->segments, p->n_segments))
         return CKPT_ENOMEM;
     struct segment *s = &p->segments.data[p->n_segments];
@@ -73,7 +73,7 @@ static int record_parked(struct ckpt_program *p)
 
 static int record_whole(struct ckpt_program *p, int flight)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     program_set_runs(p, flight);
     d->ops->begin(d, false);
     enqueue_step(p, flight);
@@ -84,7 +84,7 @@ int program_record(struct ckpt_program *p)
 {
     int rc = 0;
     program_forget(p);
-    if (!p->c->device->ops->begin || p->timing)
+    if (!p->programs->memory->device->ops->begin || p->timing)
         return 0;
     if (program_is_parked(p))
         return record_parked(p);
@@ -95,7 +95,7 @@ int program_record(struct ckpt_program *p)
 
 void program_forget(struct ckpt_program *p)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     for (int flight = 0; flight < DEVICE_FLIGHTS; flight++) {
         if (p->recorded[flight])
             d->ops->forget(d, p->recorded[flight]);
@@ -110,7 +110,7 @@ void program_forget(struct ckpt_program *p)
 
 int32_t record_replay(struct ckpt_program *p, int32_t first, int32_t *next)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     if (*next >= p->n_segments || p->segments.data[*next].first != first)
         return first;
     const struct segment *s = &p->segments.data[(*next)++];

@@ -6,7 +6,7 @@
 #include "attr.h"
 #include "exec/program.h"
 #include "exec/timing.h"
-#include "ranks.h"
+#include "values.h"
 
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
 {
@@ -26,7 +26,8 @@ int32_t program_find_fetch(const struct ckpt_program *p, const char *name)
 
 static int refuse_plan_only(struct ckpt_program *p)
 {
-    return context_fail(p->c, CKPT_EINVAL, "this program was only planned (--plan-only)");
+    return error_fail(p->programs->error, CKPT_EINVAL,
+                      "this program was only planned (--plan-only)");
 }
 
 static int flight_of(int64_t step)
@@ -52,20 +53,22 @@ static void feed_port(struct port *port, int flight, const void *data)
 int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes)
 {
     NOT_NULL(NULL, p);
-    NOT_NULL(p->c, name);
-    NOT_NULL(p->c, data);
+    NOT_NULL(p->programs->error, name);
+    NOT_NULL(p->programs->error, data);
     if (!p->feeds)
         return refuse_plan_only(p);
     int32_t i = find_feed(p, name);
     if (i < 0)
-        return context_fail(p->c, CKPT_ENAME, "there is no input '%s'", name);
+        return error_fail(p->programs->error, CKPT_ENAME, "there is no input '%s'", name);
     if (bytes != p->feeds[i].bytes)
-        return context_fail(p->c, CKPT_EINVAL, "input '%s' takes %lld bytes a batch, not %lld",
-                            name, (long long)p->feeds[i].bytes, (long long)bytes);
+        return error_fail(p->programs->error, CKPT_EINVAL,
+                          "input '%s' takes %lld bytes a batch, not %lld", name,
+                          (long long)p->feeds[i].bytes, (long long)bytes);
     if (p->submitted - p->steps == DEVICE_FLIGHTS) { /* it still reads what stands there */
-        int rc = p->c->device->ops->reach(p->c->device, flight_of(p->submitted));
+        int rc = p->programs->memory->device->ops->reach(p->programs->memory->device,
+                                                         flight_of(p->submitted));
         if (rc)
-            return abandon(p, context_fail_device(p->c, p, rc));
+            return abandon(p, programs_fail_device(p->programs, p, rc));
     }
     feed_port(&p->feeds[i], flight_of(p->submitted), data);
     return 0;
@@ -74,20 +77,20 @@ int ckpt_feed(ckpt_program *p, const char *name, const void *data, int64_t bytes
 int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 {
     NOT_NULL(NULL, p);
-    NOT_NULL(p->c, name);
-    NOT_NULL(p->c, dst);
+    NOT_NULL(p->programs->error, name);
+    NOT_NULL(p->programs->error, dst);
     if (!p->fetches)
         return refuse_plan_only(p);
     int32_t i = program_find_fetch(p, name);
     if (i < 0)
-        return context_fail(p->c, CKPT_ENAME, "there is no output '%s'", name);
+        return error_fail(p->programs->error, CKPT_ENAME, "there is no output '%s'", name);
     if (bytes != p->fetches[i].bytes)
-        return context_fail(p->c, CKPT_EINVAL, "output '%s' has %lld bytes, not %lld", name,
-                            (long long)p->fetches[i].bytes, (long long)bytes);
+        return error_fail(p->programs->error, CKPT_EINVAL, "output '%s' has %lld bytes, not %lld",
+                          name, (long long)p->fetches[i].bytes, (long long)bytes);
     if (!p->steps || p->submitted - p->steps == DEVICE_FLIGHTS)
-        return context_fail(p->c, CKPT_EINVAL, "output '%s': %s", name,
-                            p->steps ? "two steps are under way: fetch before the second"
-                                     : "no step was run yet");
+        return error_fail(p->programs->error, CKPT_EINVAL, "output '%s': %s", name,
+                          p->steps ? "two steps are under way: fetch before the second"
+                                   : "no step was run yet");
     memcpy(dst, p->fetches[i].data[flight_of(p->steps - 1)], (size_t)bytes);
     return 0;
 }
@@ -95,14 +98,14 @@ int ckpt_fetch(ckpt_program *p, const char *name, void *dst, int64_t bytes)
 int ckpt_program_desc(const ckpt_program *p, const char *name, struct ckpt_desc *desc)
 {
     NOT_NULL(NULL, p);
-    NOT_NULL(p->c, name);
-    NOT_NULL(p->c, desc);
+    NOT_NULL(p->programs->error, name);
+    NOT_NULL(p->programs->error, desc);
     int32_t i = find_feed(p, name);
     bool in = i >= 0;
     if (!in)
         i = program_find_fetch(p, name);
     if (i < 0)
-        return context_fail(p->c, CKPT_ENAME, "there is no input or output '%s'", name);
+        return error_fail(p->programs->error, CKPT_ENAME, "there is no input or output '%s'", name);
     const struct tensor *v =
         &p->tape->tensors
              .data[in ? p->tape->feeds.data[i].tensor : p->tape->fetches.data[i].tensor];
@@ -122,8 +125,8 @@ int ckpt_set_lr(ckpt_program *p, float lr)
 {
     NOT_NULL(NULL, p);
     if (!(lr >= 0 && lr <= FLT_MAX))
-        return context_fail(p->c, CKPT_EINVAL,
-                            "a learning rate of %g: give a finite one, 0 or more", (double)lr);
+        return error_fail(p->programs->error, CKPT_EINVAL,
+                          "a learning rate of %g: give a finite one, 0 or more", (double)lr);
     p->lr = lr;
     return 0;
 }
@@ -132,22 +135,22 @@ static int check_fed(struct ckpt_program *p)
 {
     for (int32_t i = 0; i < p->tape->n_feeds; i++)
         if (!p->feeds[i].fed)
-            return context_fail(p->c, CKPT_EINVAL, "input '%s' was never fed",
-                                p->tape->feeds.data[i].name);
+            return error_fail(p->programs->error, CKPT_EINVAL, "input '%s' was never fed",
+                              p->tape->feeds.data[i].name);
     return 0;
 }
 
 void program_set_runs(struct ckpt_program *p, int flight)
 {
     for (int32_t m = 0; m < p->tape->n_micro; m++)
-        p->runs[flight * p->tape->n_micro + m] =
-            (struct ckpt_run){.seed = (uint64_t)p->c->options.seed,
-                              .step = p->before + p->submitted + p->shift,
-                              .micro = (p->told ? 0 : p->c->rank * p->tape->n_micro) + m,
-                              .n_micro = p->tape->n_micro,
-                              .lr = p->lr,
-                              .opt_step = p->c->updates + (p->submitted - p->steps),
-                              .halt = p->halt};
+        p->runs[flight * p->tape->n_micro + m] = (struct ckpt_run){
+            .seed = (uint64_t)p->programs->options->seed,
+            .step = p->before + p->submitted + p->shift,
+            .micro = (p->told ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
+            .n_micro = p->tape->n_micro,
+            .lr = p->lr,
+            .opt_step = p->programs->params->updates + (p->submitted - p->steps),
+            .halt = p->halt};
 }
 
 /* Inputs that were not fed again keep their value: this flight gets it from the other one. */
@@ -170,7 +173,7 @@ static float read_loss(const struct ckpt_program *p, int flight)
         return NAN;
     const float *loss = (const float *)p->fetches[p->loss].data[flight];
     if (program_is_shared(p)) /* the update fetched the sum over all ranks */
-        return (float)((double)loss[0] / p->tape->n_micro / p->c->sharing.ranks);
+        return (float)((double)loss[0] / p->tape->n_micro / p->programs->ranks->sharing.ranks);
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         sum += loss[m];
     return (float)(sum / p->tape->n_micro);
@@ -181,7 +184,7 @@ static float read_loss(const struct ckpt_program *p, int flight)
 static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t size)
 {
     int32_t feed = -1, op = -1;
-    int rc = p->c->device->ops->sync(p->c->device);
+    int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
     *p->halt = 0;
     snprintf(where, size, "%s", p->trains ? "the update" : "its outputs");
     /* Ranks would have to look together. */
@@ -194,7 +197,7 @@ static int trace_nan(struct ckpt_program *p, int flight, char *where, size_t siz
         snprintf(where, size, "the input '%s'", p->tape->feeds.data[feed].name);
     else if (op >= 0)
         tape_op_name(p->tape, op, where, size);
-    return rc ? context_fail_device(p->c, p, rc) : 0;
+    return rc ? programs_fail_device(p->programs, p, rc) : 0;
 }
 
 static int report_output(struct ckpt_program *p, int flight, int32_t output)
@@ -203,11 +206,11 @@ static int report_output(struct ckpt_program *p, int flight, int32_t output)
     int rc = trace_nan(p, flight, where, sizeof where);
     if (rc)
         return rc;
-    return context_fail(p->c, CKPT_ENAN,
-                        "step %lld: the output '%s' is not finite; the first value that is not "
-                        "comes from %s",
-                        (long long)(p->before + p->steps) + 1, p->tape->fetches.data[output].name,
-                        where);
+    return error_fail(p->programs->error, CKPT_ENAN,
+                      "step %lld: the output '%s' is not finite; the first value that is not "
+                      "comes from %s",
+                      (long long)(p->before + p->steps) + 1, p->tape->fetches.data[output].name,
+                      where);
 }
 
 static int report_nan(struct ckpt_program *p, int flight, float loss)
@@ -216,26 +219,25 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
     int rc = trace_nan(p, flight, where, sizeof where);
     if (rc)
         return rc;
-    return context_fail(p->c, CKPT_ENAN,
-                        "step %lld: loss %g, gradient norm %g; the first value that is not finite "
-                        "comes from %s; the weights are those of the step before",
-                        (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
+    return error_fail(p->programs->error, CKPT_ENAN,
+                      "step %lld: loss %g, gradient norm %g; the first value that is not finite "
+                      "comes from %s; the weights are those of the step before",
+                      (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
 /* The parameter, where this rank can see it alone. */
-static void name_broken(ckpt *c, char *where, size_t size)
+static void name_broken(struct programs *ps, char *where, size_t size)
 {
     snprintf(where, size, "a parameter");
-    for (int i = 0; c->sharing.ranks < 2 && i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info;
-        ckpt_tensor w = ckpt_param_at(c, i);
-        ckpt_param_info(c, w, &info);
-        float *value = info.trainable ? malloc((size_t)info.numel * sizeof *value) : NULL;
-        bool bad = value && !ckpt_param_get(c, w, CKPT_VALUE, value, info.numel) &&
-                   !floats_are_finite(value, info.numel);
+    for (int32_t i = 0; ps->ranks->sharing.ranks < 2 && i < ps->params->n; i++) {
+        struct param *w = &ps->params->data[i];
+        int64_t n = desc_numel(&w->desc);
+        float *value = w->trainable ? malloc((size_t)n * sizeof *value) : NULL;
+        bool bad =
+            value && !values_get(ps->ranks, w, CKPT_VALUE, value) && !floats_are_finite(value, n);
         free(value);
         if (bad) {
-            snprintf(where, size, "'%.200s'", info.name);
+            snprintf(where, size, "'%.200s'", w->name);
             return;
         }
     }
@@ -244,28 +246,28 @@ static void name_broken(ckpt *c, char *where, size_t size)
 /* Gradients were finite and the weights are not: there is no way back, and nothing may be saved. */
 static int report_update(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
+    struct programs *ps = p->programs;
     char where[300];
     int64_t step = p->before + p->steps + 1;
-    int rc = c->device->ops->sync(c->device);
+    int rc = ps->memory->device->ops->sync(ps->memory->device);
     if (rc)
-        return abandon(p, context_fail_device(c, p, rc));
+        return abandon(p, programs_fail_device(ps, p, rc));
     p->submitted = p->steps;
     *p->halt = 0;
-    name_broken(c, where, sizeof where);
-    context_fail(c, CKPT_ENAN,
-                 "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
-                 "gradient norm of %g; the weights are lost: load those saved last",
-                 (long long)step, where, (double)p->lr, p->grad_norm);
-    c->lost = step;
-    return ranks_give_up(c, CKPT_ENAN);
+    name_broken(ps, where, sizeof where);
+    error_fail(ps->error, CKPT_ENAN,
+               "step %lld: the update made %s infinite or NaN, with a learning rate of %g and a "
+               "gradient norm of %g; the weights are lost: load those saved last",
+               (long long)step, where, (double)p->lr, p->grad_norm);
+    ps->params->lost = step;
+    return ranks_give_up(ps->ranks, CKPT_ENAN);
 }
 
 /* Of this step, or of the one before, by a thread of the host that was behind. */
 static bool update_broke(const struct ckpt_program *p)
 {
     int32_t why = __atomic_load_n(p->halt, __ATOMIC_RELAXED);
-    return why == HALT_UPDATE + (int32_t)(p->c->updates & 1) ||
+    return why == HALT_UPDATE + (int32_t)(p->programs->params->updates & 1) ||
            (why >= HALT_UPDATE && !isfinite(p->grad_norm));
 }
 
@@ -274,15 +276,15 @@ static int get_ready(struct ckpt_program *p)
 {
     if (p->lowered.whole)
         return 0;
-    int rc = p->c->device->ops->sync(p->c->device);
-    return rc ? context_fail_device(p->c, p, rc) : program_get_ready(p);
+    int rc = p->programs->memory->device->ops->sync(p->programs->memory->device);
+    return rc ? programs_fail_device(p->programs, p, rc) : program_get_ready(p);
 }
 
 /* What this rank requests of all travels with the step. */
 static void set_requests(struct ckpt_program *p, int flight)
 {
     for (int i = 0; i < CKPT_REQUESTS && program_is_shared(p); i++) {
-        float asked = (float)ranks_take_request(p->c, i);
+        float asked = (float)ranks_take_request(p->programs->ranks, i);
         for (int32_t m = 0; m < p->tape->n_micro; m++)
             p->runs[flight * p->tape->n_micro + m].request[i] = asked;
     }
@@ -293,7 +295,18 @@ static void read_requests(struct ckpt_program *p, int flight)
 {
     for (int i = 0; i < CKPT_REQUESTS; i++)
         if (p->request[i] >= 0)
-            p->c->requested[i] |= ((const float *)p->fetches[p->request[i]].data[flight])[0] > 0;
+            p->programs->ranks->requested[i] |=
+                ((const float *)p->fetches[p->request[i]].data[flight])[0] > 0;
+}
+
+static int compare_ranks(struct ckpt_program *p)
+{
+    const struct programs *ps = p->programs;
+    const struct ranks_step s = {.first = !p->compared,
+                                 .steps = programs_digest_steps(ps),
+                                 .updates = programs_count_updates(ps),
+                                 .lr = p->lr};
+    return ranks_before_step(ps->ranks, &s);
 }
 
 int ckpt_submit(ckpt_program *p)
@@ -302,16 +315,16 @@ int ckpt_submit(ckpt_program *p)
     if (!p->feeds)
         return refuse_plan_only(p);
     if (p->submitted - p->steps == DEVICE_FLIGHTS)
-        return context_fail(p->c, CKPT_EINVAL,
-                            "%d steps are under way: call ckpt_wait before the next",
-                            (int)DEVICE_FLIGHTS);
+        return error_fail(p->programs->error, CKPT_EINVAL,
+                          "%d steps are under way: call ckpt_wait before the next",
+                          (int)DEVICE_FLIGHTS);
     int rc = check_fed(p);
     if (!rc)
-        rc = context_check_whole(p->c);
+        rc = params_check_whole(p->programs->params, p->programs->error);
     if (!rc)
         rc = get_ready(p);
     if (!rc && program_is_shared(p))
-        rc = ranks_before_step(p->c, !p->compared, p->lr);
+        rc = compare_ranks(p);
     if (rc)
         return rc;
     p->compared = true;
@@ -337,23 +350,24 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
     if (output >= 0)
         return report_output(p, flight, output);
     p->steps++;
-    p->c->updates += p->trains;
+    p->programs->params->updates += p->trains;
     char message[CKPT_MESSAGE];
     int rc = p->timing ? timing_step(p->timing, p, message) : 0;
-    return rc ? context_fail(p->c, rc, "%s", message) : 0;
+    return rc ? error_fail(p->programs->error, rc, "%s", message) : 0;
 }
 
 int ckpt_wait(ckpt_program *p, float *loss)
 {
     NOT_NULL(NULL, p);
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     int flight = flight_of(p->steps);
     if (p->submitted == p->steps)
-        return context_fail(p->c, CKPT_EINVAL, "no step is under way");
+        return error_fail(p->programs->error, CKPT_EINVAL, "no step is under way");
     int rc = p->timing ? d->ops->sync(d) : d->ops->reach(d, flight);
     if (rc)
-        return abandon(p, context_fail_device(p->c, p, rc));
-    rc = context_check_lost(p->c); /* whoever else waited was told of it */
+        return abandon(p, programs_fail_device(p->programs, p, rc));
+    rc = params_check_lost(p->programs->params,
+                           p->programs->error); /* whoever else waited was told of it */
     if (rc)
         return abandon(p, rc);
     float value = read_loss(p, flight);

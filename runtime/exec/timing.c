@@ -82,18 +82,18 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
     }
     measured.n_costs = merge(costs, measured.n_costs);
     int32_t n = measured.n_costs;
-    for (int32_t i = 0; i < p->c->machine.n_costs; i++)
-        if (!machine_cost(&measured, p->c->machine.costs[i].key, &seconds))
-            costs[n++] = p->c->machine.costs[i];
+    for (int32_t i = 0; i < p->programs->machine.n_costs; i++)
+        if (!machine_cost(&measured, p->programs->machine.costs[i].key, &seconds))
+            costs[n++] = p->programs->machine.costs[i];
     machine_sort_costs(costs, n);
     return n;
 }
 
 int timing_step(const struct timing *t, const struct ckpt_program *p, char message[CKPT_MESSAGE])
 {
-    struct machine m = p->c->machine;
+    struct machine m = p->programs->machine;
     size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
-    if (!p->c->options.machine_out || !p->trains || p->steps > SAMPLES ||
+    if (!p->programs->options->machine_out || !p->trains || p->steps > SAMPLES ||
         (p->steps & (p->steps - 1)))
         return 0;
     m.costs = calloc(most, sizeof *m.costs);
@@ -102,9 +102,9 @@ int timing_step(const struct timing *t, const struct ckpt_program *p, char messa
         return CKPT_ENOMEM;
     }
     m.n_costs = collect(t, p, m.costs);
-    int rc = machine_write(&m, p->c->options.machine_out, message);
+    int rc = machine_write(&m, p->programs->options->machine_out, message);
     if (!rc)
-        p->c->written |= WRITTEN_MACHINE;
+        p->programs->written |= WRITTEN_MACHINE;
     free(m.costs);
     return rc;
 }

@@ -6,7 +6,8 @@ static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
 {
     enqueue_instr(p, &p->lowered.instrs.data[i], at);
     if (i == p->lowered.last_fetch)
-        p->c->device->ops->mark(p->c->device, at.flight, QUEUE_COPY_OUT);
+        p->programs->memory->device->ops->mark(p->programs->memory->device, at.flight,
+                                               QUEUE_COPY_OUT);
 }
 
 /* Instructions [from, to), with the segments recorded of them.  What other queues have to do beside
@@ -30,7 +31,7 @@ static void walk_part(struct ckpt_program *p, int32_t from, int32_t to, struct m
  */
 static void walk_parked(struct ckpt_program *p, int flight)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     int32_t next = 0, body = p->lowered.n_body;
     for (int q = 0; q < QUEUE_COUNT; q++)
         d->ops->mark(d, flight, (enum queue)q);
@@ -44,10 +45,10 @@ static void walk_parked(struct ckpt_program *p, int flight)
 /* Copies of another program may still be under way, and its events have the same numbers. */
 static void join_programs(struct ckpt_program *p)
 {
-    struct device *d = p->c->device;
-    const struct ckpt_program *before = p->c->walked;
+    struct device *d = p->programs->memory->device;
+    const struct ckpt_program *before = p->programs->last_submitted;
     int n = program_has_threads(p) ? QUEUE_COUNT : QUEUE_READ;
-    p->c->walked = p;
+    p->programs->last_submitted = p;
     if (!before || before == p || !(program_is_parked(before) || program_is_parked(p)))
         return;
     for (int q = 0; q < n; q++)
@@ -60,7 +61,7 @@ static void join_programs(struct ckpt_program *p)
 
 void program_walk(struct ckpt_program *p, int flight)
 {
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     join_programs(p);
     if (program_is_parked(p)) {
         walk_parked(p, flight);

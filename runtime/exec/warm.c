@@ -220,10 +220,10 @@ static int run_cold(struct warmer *w, int32_t i, int n, double seconds[REPEATS])
     return rc ? rc : w->d->ops->sync(w->d);
 }
 
-static bool is_warm(const ckpt *c, uint64_t key)
+static bool is_warm(const struct programs *ps, uint64_t key)
 {
-    for (int32_t i = 0; i < c->n_warm; i++)
-        if (c->warm.data[i] == key)
+    for (int32_t i = 0; i < ps->n_warm; i++)
+        if (ps->warm.data[i] == key)
             return true;
     return false;
 }
@@ -233,9 +233,9 @@ static int report(struct warmer *w, int32_t i, int rc)
     char name[256];
     tape_op_name(w->p->tape, w->p->graph->ops[i].tape_op, name, sizeof name);
     if (rc == CKPT_ECOMM)
-        return context_fail(w->p->c, rc, "%s", w->p->c->comm->reason);
-    return context_fail(w->p->c, rc, "%s does not run on %s: %s%s%s", name, w->d->name,
-                        ckpt_error_name(rc), *w->d->reason ? ": " : "", w->d->reason);
+        return error_fail(w->p->programs->error, rc, "%s", w->p->programs->ranks->comm->reason);
+    return error_fail(w->p->programs->error, rc, "%s does not run on %s: %s%s%s", name, w->d->name,
+                      ckpt_error_name(rc), *w->d->reason ? ": " : "", w->d->reason);
 }
 
 /* How often a step runs an op. */
@@ -269,23 +269,23 @@ static int time_collective(struct warmer *w, int32_t i, bool timed)
 
 static int warm_op(struct warmer *w, int32_t i)
 {
-    ckpt *c = w->p->c;
+    struct programs *ps = w->p->programs;
     const struct graph_op *o = &w->p->graph->ops[i];
     double known;
-    bool timed = !machine_cost(&c->machine, o->cost_key, &known);
+    bool timed = !machine_cost(&ps->machine, o->cost_key, &known);
     w->flops += timed ? o->flops * times_of(w, i) : 0;
     if (!is_kernel(tape_op(w, i)))
         return 0;
-    if (is_warm(c, o->cost_key)) {
+    if (is_warm(ps, o->cost_key)) {
         count_fresh(w, i);
         return 0;
     }
-    if (ARRAY_RESERVE(&c->warm, c->n_warm))
-        return context_fail(c, CKPT_ENOMEM, "no memory for the times of ops");
+    if (ARRAY_RESERVE(&ps->warm, ps->n_warm))
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the times of ops");
     int rc = run_first(w, i);
     if (rc)
         return report(w, i, rc);
-    c->warm.data[c->n_warm++] = o->cost_key;
+    ps->warm.data[ps->n_warm++] = o->cost_key;
     if (collective_is(tape_op(w, i)->def))
         return time_collective(w, i, timed);
     if (timed)
@@ -310,7 +310,7 @@ static int run_round(struct warmer *w, int round)
 
 static int time_fresh(struct warmer *w)
 {
-    bool hot = w->flops > COLD_SECONDS * w->p->c->machine.flops;
+    bool hot = w->flops > COLD_SECONDS * w->p->programs->machine.flops;
     double until = clock_seconds() + (hot ? HOT_SECONDS : 0);
     int rc = 0;
     while (!rc && clock_seconds() < until)
@@ -336,24 +336,26 @@ static int64_t least_bytes(const struct warmer *w, const struct op *o)
 /* Scratch bytes for the largest op and for a flush, as far as the budget has room for them. */
 static int take_scratch(struct warmer *w)
 {
-    ckpt *c = w->p->c;
+    struct programs *ps = w->p->programs;
     int64_t need = PATTERN, least = max_i64(graph_largest_op(w->p->graph), PATTERN);
     for (int32_t i = 0; i < w->p->graph->n_ops; i++)
         if (is_kernel(tape_op(w, i))) {
             need = max_i64(need, lay_out(w, tape_op(w, i)));
             least = max_i64(least, least_bytes(w, tape_op(w, i)));
         }
-    int64_t room = c->budget - c->device->ops->overhead(w->d) - c->persistent;
+    int64_t room =
+        ps->memory->budget - ps->memory->device->ops->overhead(w->d) - ps->memory->persistent;
     if (room < least) /* no plan can fit either; the planner says so better */
         return CKPT_EBUDGET;
     w->bytes = min_i64(need, room / CKPT_ALIGN * CKPT_ALIGN);
     w->flush = min_i64(FLUSH, room - w->bytes) / CKPT_ALIGN * CKPT_ALIGN;
     w->sample = min_i64(SAMPLE, room - w->bytes - w->flush) / CKPT_ALIGN * CKPT_ALIGN;
-    int64_t end = max_i64(c->persistent + w->bytes + w->flush + w->sample, context_arena_bytes(c));
+    int64_t end =
+        max_i64(ps->memory->persistent + w->bytes + w->flush + w->sample, programs_arena_bytes(ps));
     if (w->d->ops->map(w->d, end))
-        return context_fail(c, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
-                            human_bytes(end), w->d->ops->name);
-    w->base = w->d->ops->base(w->d) + c->persistent;
+        return error_fail(ps->error, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+                          human_bytes(end), w->d->ops->name);
+    w->base = w->d->ops->base(w->d) + ps->memory->persistent;
     return 0;
 }
 
@@ -382,7 +384,7 @@ static int fill_scratch(struct warmer *w)
 /* Puts the new times among those of the machine and prices the graph again. */
 static void take_costs(struct warmer *w)
 {
-    struct machine *m = &w->p->c->machine;
+    struct machine *m = &w->p->programs->machine;
     memcpy(w->costs + w->n_costs, m->costs, (size_t)m->n_costs * sizeof *m->costs);
     free(m->costs);
     m->costs = w->costs;
@@ -406,7 +408,7 @@ static int warm_ops(struct warmer *w)
 
 static int prepare(struct warmer *w)
 {
-    size_t n = (size_t)w->p->graph->n_ops + (size_t)w->p->c->machine.n_costs + 1;
+    size_t n = (size_t)w->p->graph->n_ops + (size_t)w->p->programs->machine.n_costs + 1;
     size_t most = 1; /* operands of one op */
     for (int32_t i = 0; i < w->p->tape->n_ops; i++) {
         const struct op *o = &w->p->tape->ops.data[i];
@@ -419,29 +421,30 @@ static int prepare(struct warmer *w)
     w->costs = calloc(n, sizeof *w->costs);
     w->fresh = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->fresh);
     if (!w->views || !w->at || !w->host || !w->run || !w->costs || !w->fresh)
-        return context_fail(w->p->c, CKPT_ENOMEM, "no memory for the first run of the kernels");
+        return error_fail(w->p->programs->error, CKPT_ENOMEM,
+                          "no memory for the first run of the kernels");
     *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
     return 0;
 }
 
 int program_warm(struct ckpt_program *p)
 {
-    ckpt *c = p->c;
-    struct warmer w = {.p = p, .d = c->device};
-    if (c->device->ops->backend == CKPT_ON_CPU)
+    struct programs *ps = p->programs;
+    struct warmer w = {.p = p, .d = ps->memory->device};
+    if (ps->memory->device->ops->backend == CKPT_ON_CPU)
         return 0;
     int rc = prepare(&w);
     if (!rc)
         rc = take_scratch(&w);
     if (w.d->ops->measure)
-        w.d->ops->measure(w.d, c->options.tune);
+        w.d->ops->measure(w.d, ps->options->tune);
     if (!rc)
         rc = warm_ops(&w);
     if (w.d->ops->measure)
         w.d->ops->measure(w.d, false);
-    w.d->ops->map(w.d, context_arena_bytes(c));
-    int64_t shared = c->sharing.replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
-    c->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? shared : SLACK);
+    w.d->ops->map(w.d, programs_arena_bytes(ps));
+    int64_t shared = ps->ranks->sharing.replicas > 1 ? 2 * (int64_t)SHARED_SLACK : SHARED_SLACK;
+    ps->memory->overhead = w.d->ops->overhead(w.d) + (program_is_shared(w.p) ? shared : SLACK);
     w.d->ops->host_free(w.d, w.host);
     w.d->ops->host_free(w.d, w.run);
     free(w.views);

@@ -101,4 +101,11 @@ void machine_sort_costs(struct machine_cost *costs, int32_t n);
 /* The measured seconds of an op; false if it was not measured here. */
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds);
 
+/* Is there only a plan, with the rates of a file of another machine?  It needs no device but one to
+ * hold the context together. */
+static inline bool machine_is_foreign(const struct ckpt_options *o)
+{
+    return o->plan_only && o->machine && *o->machine;
+}
+
 #endif

@@ -1,13 +1,12 @@
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
 #include "comm/comm.h"
 #include "exec/program.h"
-#include "ranks.h"
 #include "report/wear.h"
 
-static int64_t process_bytes(const ckpt *c)
+static int64_t process_bytes(const struct programs *ps)
 {
-    struct device *d = c->device;
-    return d->ops->backend == CKPT_ON_CUDA ? d->ops->overhead(d) + context_arena_bytes(c) : 0;
+    struct device *d = ps->memory->device;
+    return d->ops->backend == CKPT_ON_CUDA ? d->ops->overhead(d) + programs_arena_bytes(ps) : 0;
 }
 
 void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
@@ -18,21 +17,21 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
     /* What other programs of the context keep on the device counts too. */
-    int64_t persistent = max_i64(p->c->persistent, plan->persistent);
+    int64_t persistent = max_i64(p->programs->memory->persistent, plan->persistent);
     *info = (struct ckpt_program_info){
-        .plan_only = p->c->options.plan_only,
+        .plan_only = p->programs->options->plan_only,
         .batch = p->batch,
         .micro_batch = p->tape->micro_batch,
         .n_micro = p->tape->n_micro,
         .steps = p->before + p->steps,
         .grad_norm = p->grad_norm,
-        .budget = p->c->budget,
+        .budget = p->programs->memory->budget,
         .planned_peak = persistent + plan->transient,
-        .arena_bytes = p->c->options.plan_only ? 0 : context_arena_bytes(p->c),
-        .overhead_bytes = p->c->overhead,
-        .process_bytes = process_bytes(p->c),
-        .min_budget =
-            plan->min_budget - p->reserved + p->c->overhead + persistent - plan->persistent,
+        .arena_bytes = p->programs->options->plan_only ? 0 : programs_arena_bytes(p->programs),
+        .overhead_bytes = p->programs->memory->overhead,
+        .process_bytes = process_bytes(p->programs),
+        .min_budget = plan->min_budget - p->reserved + p->programs->memory->overhead + persistent -
+                      plan->persistent,
         .parameter_bytes = s.parameters,
         .gradient_bytes = s.gradients,
         .optimizer_bytes = s.optimizer,
@@ -57,9 +56,9 @@ static void row(FILE *f, const char *what, int64_t bytes, const char *note)
         fprintf(f, "  %-24s %12s  %s\n", what, human_bytes(bytes), note);
 }
 
-static void tier_row(FILE *f, const ckpt *c, int tier, int64_t bytes)
+static void tier_row(FILE *f, const struct programs *ps, int tier, int64_t bytes)
 {
-    const char *how = c->tiers[tier] ? c->tiers[tier]->how : "";
+    const char *how = ps->memory->tiers[tier] ? ps->memory->tiers[tier]->how : "";
     row(f, tier == TIER_HOST ? "parked on the host" : "parked on NVMe", bytes, how);
 }
 
@@ -111,20 +110,21 @@ static void print_time(const struct ckpt_program_info *i, const struct plan *p, 
 }
 
 /* Where they are, and who shares with whom where that is not said by their number. */
-static void print_ranks(const ckpt *c, FILE *f)
+static void print_ranks(const struct programs *ps, FILE *f)
 {
-    if (c->hosts)
-        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", c->sharing.ranks, c->hosts,
-                c->hosts == 1 ? "" : "s", c->comm->how);
-    else if (c->sharing.ranks == 1 && c->options.ranks && *c->options.ranks)
+    if (ps->ranks->hosts)
+        fprintf(f, "  %-24s %12d  on %d host%s; %s\n", "ranks", ps->ranks->sharing.ranks,
+                ps->ranks->hosts, ps->ranks->hosts == 1 ? "" : "s", ps->ranks->comm->how);
+    else if (ps->ranks->sharing.ranks == 1 && ps->options->ranks && *ps->options->ranks)
         fprintf(f, "  %-24s %12d  nobody else was started with --ranks %s\n", "ranks", 1,
-                c->options.ranks);
-    ranks_print_places(c, f);
-    if (c->sharing.replicas > 1)
-        fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "", c->sharing.sharers);
-    else if (c->asked_zero && !c->sharing.zero)
+                ps->options->ranks);
+    ranks_print_places(ps->ranks, f);
+    if (ps->ranks->sharing.replicas > 1)
+        fprintf(f, "  %-24s %12d  share on each host, which has a copy\n", "",
+                ps->ranks->sharing.sharers);
+    else if (ps->ranks->asked_zero && !ps->ranks->sharing.zero)
         fprintf(f, "  %-24s %12s  share, as each is alone on its host\n", "", "none");
-    else if (c->asked_zero && c->hosts > 1 && !c->per_host)
+    else if (ps->ranks->asked_zero && ps->ranks->hosts > 1 && !ps->ranks->per_host)
         fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
 }
 
@@ -142,12 +142,12 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
             "  chosen by this plan, so the last bits of the numbers depend on the budget: how the "
             "step is cut\n",
             f);
-    struct device *d = p->c->device;
+    struct device *d = p->programs->memory->device;
     if (!i.plan_only)
         fprintf(f, "  %-24s %12s  %s\n", "device", d->ops->name,
-                *p->c->no_gpu ? p->c->no_gpu : d->name);
-    print_ranks(p->c, f);
-    print_costs(p->graph, &p->c->machine, f);
+                *p->programs->memory->no_gpu ? p->programs->memory->no_gpu : d->name);
+    print_ranks(p->programs, f);
+    print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");
     row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
@@ -163,24 +163,25 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     row(f, "workspace", i.workspace_bytes, "largest of one op");
     fprintf(f, "  %-24s %12s  exact; reached in %s\n", "peak", human_bytes(i.planned_peak),
             p->graph->ops[plan->steps[plan->peak_step].op].name);
-    tier_row(f, p->c, TIER_HOST, i.host_bytes);
-    tier_row(f, p->c, TIER_NVME, i.nvme_bytes);
+    tier_row(f, p->programs, TIER_HOST, i.host_bytes);
+    tier_row(f, p->programs, TIER_NVME, i.nvme_bytes);
     char wear[WEAR_TEXT];
     row(f, "written to NVMe", s.nvme_written,
-        wear_text(wear, &p->c->machine, s.nvme_written, plan->seconds));
+        wear_text(wear, &p->programs->machine, s.nvme_written, plan->seconds));
     row(f, "staging", plan->staging_bytes, "of host memory, between device and NVMe");
     row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
     fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
             i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
-    if (p->c->asked)
-        fprintf(f, "  %-24s %12s  asked for; the device has less\n", "", human_bytes(p->c->asked));
-    if (*p->c->least)
-        fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with", p->c->least,
-                p->c->sharing.ranks);
+    if (p->programs->memory->asked)
+        fprintf(f, "  %-24s %12s  asked for; the device has less\n", "",
+                human_bytes(p->programs->memory->asked));
+    if (*p->programs->memory->least)
+        fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with",
+                p->programs->memory->least, p->programs->ranks->sharing.ranks);
     print_time(&i, plan, f);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",
-                human_bytes(plan->next_budget - p->reserved + p->c->overhead + i.planned_peak -
-                            plan->persistent - plan->transient),
+                human_bytes(plan->next_budget - p->reserved + p->programs->memory->overhead +
+                            i.planned_peak - plan->persistent - plan->transient),
                 100. * (1. - plan->next_seconds / plan->seconds));
 }

@@ -171,11 +171,11 @@ static int load_parameters(struct load *l, int *unmatched)
     int n = report_unmatched(l);
     if (unmatched)
         *unmatched = n;
-    enum torn before = l->c->torn;
-    l->c->torn = before ? before : TORN_VALUES;
+    enum torn before = l->c->params.torn;
+    l->c->params.torn = before ? before : TORN_VALUES;
     rc = copy_values(l, buffer, largest);
     if (!rc && (!before || (before == TORN_VALUES && is_whole(l))))
-        l->c->torn = TORN_NOT;
+        l->c->params.torn = TORN_NOT;
     free(buffer);
     return rc;
 }
@@ -183,14 +183,14 @@ static int load_parameters(struct load *l, int *unmatched)
 int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_report report,
                     void *user, int *unmatched)
 {
-    NOT_NULL(c, c);
-    NOT_NULL(c, path);
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
     struct load l = {
         .c = c, .n_params = ckpt_param_count(c), .other = other, .report = report, .user = user};
     int rc = ckpt_file_open(&l.f, path);
 
     if (rc)
-        return context_fail(c, rc, "%s", error_get());
+        return error_fail(&c->error, rc, "%s", error_get());
     l.entry = calloc((size_t)l.n_params + 1, sizeof(l.entry[0]));
     l.used = calloc((size_t)l.f->count + 1, sizeof(l.used[0]));
     l.prefix = find_prefix(&l);
@@ -202,11 +202,11 @@ int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_
     free(l.used);
     ckpt_file_close(l.f);
     if (rc)
-        context_fail(c, rc, "%s", error_get());
+        error_fail(&c->error, rc, "%s", error_get());
     else
-        rc = ranks_agree_loaded(c);
-    return c->sharing.layout ? ranks_give_up(c, rc)
-                             : rc; /* before there is one the others do not wait */
+        rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
+    return c->ranks.sharing.layout ? ranks_give_up(&c->ranks, rc)
+                                   : rc; /* before there is one the others do not wait */
 }
 
 int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)

@@ -13,11 +13,11 @@ int ckpt_state_note(ckpt *c, const char *name, const char *text)
 {
     NOT_NULL(NULL, c);
     if (!name || !*name || !text || !strncmp(name, "ckpt.", 5))
-        return context_fail(c, CKPT_EINVAL,
-                            "ckpt_state_note: a note needs a text, and a name that does not begin "
-                            "with \"ckpt.\"");
+        return error_fail(&c->error, CKPT_EINVAL,
+                          "ckpt_state_note: a note needs a text, and a name that does not begin "
+                          "with \"ckpt.\"");
     if (note_set(&c->notes, name, text))
-        return context_fail(c, CKPT_ENOMEM, "no memory for the note '%s'", name);
+        return error_fail(&c->error, CKPT_ENOMEM, "no memory for the note '%s'", name);
     return 0;
 }
 
@@ -27,7 +27,7 @@ int state_list_notes(const ckpt *c, struct note_list *l)
 
     for (int32_t i = 0; i < c->notes.n && !rc; i++)
         rc = note_set(l, c->notes.data[i].name, c->notes.data[i].text);
-    return rc ? rc : context_list_notes(c, l);
+    return rc ? rc : programs_list_notes(&c->programs, l);
 }
 
 char *state_note_key(const char *name)

@@ -21,14 +21,14 @@ static int get(const struct save_item *s, float *dst, int64_t n)
     return error_set(CKPT_ENAN,
                      "parameter '%s' (%s) is not finite: nothing is written, a file that was there "
                      "stays",
-                     context_param(s->c, s->param)->name, slot_names[s->slot]);
+                     params_at(&s->c->params, s->param)->name, slot_names[s->slot]);
 }
 
 /* Called while the file is written, so that only one parameter at a time stands on the host. */
 static int read_slot(void *user, void *dst, int64_t bytes)
 {
     const struct save_item *s = user;
-    const struct param *p = context_param(s->c, s->param);
+    const struct param *p = params_at(&s->c->params, s->param);
     int64_t n = bytes / (int64_t)sizeof(float);
 
     if (!p->reordered)
@@ -46,13 +46,13 @@ char *save_name(const struct save_item *s)
 {
     char *name;
 
-    return asprintf(&name, "%s%s", s->prefix, context_param(s->c, s->param)->name) < 0 ? NULL
-                                                                                       : name;
+    return asprintf(&name, "%s%s", s->prefix, params_at(&s->c->params, s->param)->name) < 0 ? NULL
+                                                                                            : name;
 }
 
 static int add_item(ckpt_file_writer *w, struct save_item *s)
 {
-    struct ckpt_desc d = param_file_desc(context_param(s->c, s->param));
+    struct ckpt_desc d = param_file_desc(params_at(&s->c->params, s->param));
     char *name = save_name(s);
 
     if (!name)
@@ -69,7 +69,7 @@ static int write_alone(ckpt *c, const char *path, struct save_item *items, int n
     int rc = ckpt_file_create(&w, path);
 
     if (rc)
-        return context_fail(c, rc, "%s", error_get());
+        return error_fail(&c->error, rc, "%s", error_get());
     w->notes = notes;
     w->n_notes = n_notes;
     for (int i = 0; i < n && !rc; i++)
@@ -78,7 +78,7 @@ static int write_alone(ckpt *c, const char *path, struct save_item *items, int n
         ckpt_file_abandon(w);
     else
         rc = ckpt_file_commit(w);
-    return rc ? context_fail(c, rc, "%s", error_get()) : 0;
+    return rc ? error_fail(&c->error, rc, "%s", error_get()) : 0;
 }
 
 /* No prefix begins another, so this is the order of whole names. */
@@ -88,17 +88,18 @@ static int by_name(const void *a, const void *b)
     int order = strcmp(x->prefix, y->prefix);
 
     return order ? order
-                 : strcmp(context_param(x->c, x->param)->name, context_param(y->c, y->param)->name);
+                 : strcmp(params_at(&x->c->params, x->param)->name,
+                          params_at(&y->c->params, y->param)->name);
 }
 
 static int take_part_in(ckpt *c, const struct save_item *s)
 {
-    const struct param *p = context_param(c, s->param);
+    const struct param *p = params_at(&c->params, s->param);
     int64_t n = desc_numel(&p->desc);
     float *values = malloc((size_t)n * sizeof *values);
 
     if (!values)
-        return context_fail(c, CKPT_ENOMEM, "no memory to save '%s'", p->name);
+        return error_fail(&c->error, CKPT_ENOMEM, "no memory to save '%s'", p->name);
     int rc = ckpt_param_get(c, s->param, s->slot, values, n);
     free(values);
     return rc;
@@ -112,28 +113,29 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
     /* What another rank writes is gathered from all, in the order of the file: all tensors are
      * fp32, so that is the order of names. */
     qsort(items, (size_t)n, sizeof *items, by_name);
-    if (!c->rank)
+    if (!c->ranks.rank)
         rc = write_alone(c, path, items, n, notes, n_notes);
-    for (int i = 0; c->rank && i < n && !rc; i++)
+    for (int i = 0; c->ranks.rank && i < n && !rc; i++)
         rc = take_part_in(c, &items[i]);
-    if (!rc && c->comm && comm_barrier(c->comm, "the end of a save"))
-        rc = context_fail(c, CKPT_ECOMM, "%s", c->comm->reason);
-    return ranks_give_up(c, rc);
+    if (!rc && c->ranks.comm && comm_barrier(c->ranks.comm, "the end of a save"))
+        rc = error_fail(&c->error, CKPT_ECOMM, "%s", c->ranks.comm->reason);
+    return ranks_give_up(&c->ranks, rc);
 }
 
 int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_name_choice choose,
                      void *user)
 {
-    NOT_NULL(c, c);
-    NOT_NULL(c, path);
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
     int all = ckpt_param_count(c), n = 0;
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
 
     if (!items)
-        return ranks_give_up(c, context_fail(c, CKPT_ENOMEM, "%s: no memory to write it", path));
+        return ranks_give_up(&c->ranks,
+                             error_fail(&c->error, CKPT_ENOMEM, "%s: no memory to write it", path));
     for (int i = 0; i < all; i++) {
         ckpt_tensor param = ckpt_param_at(c, i);
-        const struct param *p = context_param(c, param);
+        const struct param *p = params_at(&c->params, param);
         if (!choose || choose(user, p->name))
             items[n++] = (struct save_item){c, param, p->trainable ? slot : CKPT_VALUE, ""};
     }

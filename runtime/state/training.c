@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_state.h"
-#include "ranks.h"
+#include "values.h"
 #include "state/counts.h"
 #include "state/run_notes.h"
 #include "state/save.h"
@@ -11,7 +11,7 @@ int64_t ckpt_updates(const ckpt *c)
 {
     if (!c)
         return 0;
-    return c->updates;
+    return c->params.updates;
 }
 
 /* ---- what there is ------------------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static void list_items(struct state *s)
     for (int i = 0; i < ckpt_param_count(s->c); i++)
         for (int k = 0; k < KINDS; k++) {
             ckpt_tensor param = ckpt_param_at(s->c, i);
-            if (param_keeps(s->c, context_param(s->c, param), kinds[k].slot))
+            if (values_kept(&s->c->ranks, params_at(&s->c->params, param), kinds[k].slot))
                 s->items[s->n_items++] =
                     (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix};
         }
@@ -49,27 +49,27 @@ static void list_items(struct state *s)
 static int check_idle(const struct state *s)
 {
     if (!s->n_programs)
-        return context_fail(s->c, CKPT_EINVAL,
-                            "%s: no program of this context trains: compile it first", s->path);
-    if (!context_is_idle(s->c))
-        return context_fail(s->c, CKPT_EINVAL, "%s: a step is under way: call ckpt_wait before",
-                            s->path);
+        return error_fail(&s->c->error, CKPT_EINVAL,
+                          "%s: no program of this context trains: compile it first", s->path);
+    if (!programs_are_idle(&s->c->programs))
+        return error_fail(&s->c->error, CKPT_EINVAL,
+                          "%s: a step is under way: call ckpt_wait before", s->path);
     if (s->c->options.plan_only)
-        return context_fail(s->c, CKPT_EINVAL,
-                            "%s: programs that were only planned (--plan-only) have no state",
-                            s->path);
-    return context_check_lost(s->c);
+        return error_fail(&s->c->error, CKPT_EINVAL,
+                          "%s: programs that were only planned (--plan-only) have no state",
+                          s->path);
+    return params_check_lost(&s->c->params, &s->c->error);
 }
 
 static int state_open(struct state *s, ckpt *c, const char *path)
 {
-    *s = (struct state){.c = c, .path = path, .n_programs = context_count_training(c)};
+    *s = (struct state){.c = c, .path = path, .n_programs = programs_count_training(&c->programs)};
     s->items = calloc((size_t)ckpt_param_count(c) * KINDS + 1, sizeof *s->items);
     s->program = calloc((size_t)s->n_programs + 1, sizeof *s->program);
     if (!s->items || !s->program)
-        return context_fail(c, CKPT_ENOMEM, "%s: no memory to list what it holds", path);
+        return error_fail(&c->error, CKPT_ENOMEM, "%s: no memory to list what it holds", path);
     list_items(s);
-    context_get_counts(c, s->program);
+    programs_get_counts(&c->programs, s->program);
     return check_idle(s);
 }
 
@@ -119,7 +119,7 @@ static int save(struct state *s)
     int rc = state_list_notes(s->c, &run);
     struct file_note *notes = rc ? NULL : calloc((size_t)run.n + 5, sizeof *notes);
 
-    snprintf(updates, sizeof updates, "%lld", (long long)s->c->updates);
+    snprintf(updates, sizeof updates, "%lld", (long long)s->c->params.updates);
     snprintf(seed, sizeof seed, "%lld", (long long)s->c->options.seed);
     const struct file_note counts[5] = {{NOTE_VERSION, STATE_VERSION},
                                         {NOTE_UPDATES, updates},
@@ -131,7 +131,7 @@ static int save(struct state *s)
     if (notes && !fill_notes(notes, &run))
         rc = save_items(s->c, s->path, s->items, s->n_items, notes, run.n + 5);
     else
-        rc = context_fail(s->c, CKPT_ENOMEM, "%s: no memory to write it", s->path);
+        rc = error_fail(&s->c->error, CKPT_ENOMEM, "%s: no memory to write it", s->path);
     for (int32_t i = 0; notes && i < run.n; i++)
         free((char *)notes[5 + i].key);
     free(notes);
@@ -143,15 +143,15 @@ static int save(struct state *s)
 
 int ckpt_save_state(ckpt *c, const char *path)
 {
-    NOT_NULL(c, c);
-    NOT_NULL(c, path);
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
     struct state s;
     int rc = state_open(&s, c, path);
 
     if (!rc)
         rc = save(&s);
     state_close(&s);
-    return ranks_give_up(c, rc);
+    return ranks_give_up(&c->ranks, rc);
 }
 
 /* ---- is it of such a run ------------------------------------------------------------------- */
@@ -177,7 +177,7 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
 static int check_tensor(const ckpt_file *f, const struct save_item *item, int entry)
 {
     const struct file_tensor *e = &f->tensors[entry];
-    struct ckpt_desc d = param_file_desc(context_param(item->c, item->param));
+    struct ckpt_desc d = param_file_desc(params_at(&item->c->params, item->param));
     char have[200], want[200];
 
     if (strcmp(e->dtype->name, "F32"))
@@ -225,7 +225,7 @@ static int match_all(const struct state *s, const ckpt_file *f)
 /* buffer has room for the largest parameter twice. */
 static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
 {
-    const struct param *p = context_param(item->c, item->param);
+    const struct param *p = params_at(&item->c->params, item->param);
     int64_t n = desc_numel(&p->desc);
     float *value = buffer;
     char *name = save_name(item);
@@ -251,16 +251,16 @@ static int take_all(const struct state *s, ckpt_file *f)
     int rc = 0;
 
     for (int i = 0; i < s->n_items; i++)
-        largest = max_i64(largest, desc_numel(&context_param(s->c, s->items[i].param)->desc));
+        largest = max_i64(largest, desc_numel(&params_at(&s->c->params, s->items[i].param)->desc));
     float *buffer = malloc(2 * (size_t)largest * sizeof *buffer + 1);
     if (!buffer)
         return error_set(CKPT_ENOMEM, "%s: no memory to read a tensor of %s", f->path,
                          human_bytes(largest * (int64_t)sizeof *buffer));
-    s->c->torn = TORN_STATE; /* until all are set */
+    s->c->params.torn = TORN_STATE; /* until all are set */
     for (int i = 0; i < s->n_items && !rc; i++)
         rc = take_item(f, &s->items[i], buffer, largest);
     if (!rc)
-        s->c->torn = TORN_NOT;
+        s->c->params.torn = TORN_NOT;
     free(buffer);
     return rc;
 }
@@ -279,8 +279,8 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
     if (!rc)
         rc = take_all(s, f);
     if (!rc) {
-        context_set_counts(s->c, n.steps);
-        s->c->updates = n.updates;
+        programs_set_counts(&s->c->programs, n.steps);
+        s->c->params.updates = n.updates;
     }
     state_counts_free(&n);
     return rc;
@@ -288,8 +288,8 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
 
 int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, void *user)
 {
-    NOT_NULL(c, c);
-    NOT_NULL(c, path);
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
     struct state s;
     struct differences d = {.allow = allow, .user = user};
     ckpt_file *f = NULL;
@@ -300,13 +300,13 @@ int ckpt_load_state_changed(ckpt *c, const char *path, ckpt_state_change allow, 
         if (!rc)
             rc = load(&s, f, &d);
         if (rc)
-            context_fail(c, rc, "%s", error_get());
+            error_fail(&c->error, rc, "%s", error_get());
         ckpt_file_close(f);
     }
     if (!rc) /* each rank has read a file for itself */
-        rc = ranks_agree_loaded(c);
+        rc = ranks_agree_loaded(&c->ranks, programs_digest_steps(&c->programs));
     state_close(&s);
-    return ranks_give_up(c, rc);
+    return ranks_give_up(&c->ranks, rc);
 }
 
 int ckpt_load_state(ckpt *c, const char *path)

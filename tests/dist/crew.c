@@ -6,8 +6,9 @@
 #include <string.h>
 #include "ckpt_state.h"
 #include "dist/crew.h"
+#include "context.h"
 #include "exec/program.h"
-#include "homes.h"
+#include "memory.h"
 #include "ranks.h"
 #include "shard/layout.h"
 
@@ -85,11 +86,11 @@ static uint64_t digest_calls(const ckpt_program *p)
 
 static void look_at_plan(const ckpt_program *p, struct crew_result *r)
 {
-    const struct layout *l = p->c->sharing.layout;
+    const struct layout *l = p->programs->ranks->sharing.layout;
     r->order = HASH_START;
     for (int32_t i = 0; i < p->plan->n_steps; i++)
         r->order = hash_mix(r->order, p->plan->steps[i].op);
-    r->sharers = p->c->sharing.sharers;
+    r->sharers = p->programs->ranks->sharing.sharers;
     r->n_buckets = l ? l->n_buckets : 0;
     for (int32_t i = 0; i < p->plan->n_instances; i++) {
         const struct plan_instance *k = &p->plan->instances[i];
@@ -118,12 +119,12 @@ static int flip_bit(ckpt *c, int slot)
     int64_t n = param_slot_numel(p, slot);
     uint32_t bits;
     float *values = malloc((size_t)n * sizeof *values);
-    int rc = values ? homes_read(c, p, slot, values, n) : CKPT_ENOMEM;
+    int rc = values ? memory_read(&c->memory, p, slot, values, n) : CKPT_ENOMEM;
     if (!rc) {
         memcpy(&bits, values, sizeof bits);
         bits ^= 1u << 20;
         memcpy(values, &bits, sizeof bits);
-        rc = homes_write(c, p, slot, values, n);
+        rc = memory_write(&c->memory, p, slot, values, n);
     }
     free(values);
     return rc;
@@ -160,8 +161,8 @@ static int train(const struct member *m, ckpt *c)
     tiny_create(&model, c);
     model.batch /= m->crew->ranks;
     int rc = ckpt_compile(c, tiny_record, &model, &adamw, model.batch, &p);
-    if (c->comm && m->crew->deadline > 0)
-        c->comm->deadline = m->crew->deadline;
+    if (c->ranks.comm && m->crew->deadline > 0)
+        c->ranks.comm->deadline = m->crew->deadline;
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
     if (!rc && m->crew->load)
         rc = ckpt_load(c, m->crew->load, NULL, NULL, NULL);
@@ -183,11 +184,11 @@ static int train(const struct member *m, ckpt *c)
     if (!rc && m->rank == 0)
         look_at_plan(p, m->result);
     if (!rc) {
-        m->result->taken[m->rank] = context_arena_bytes(c);
+        m->result->taken[m->rank] = programs_arena_bytes(&c->programs);
         m->result->calls[m->rank] = digest_calls(p);
     }
-    if (!rc && c->comm)
-        c->comm->step += m->rank; /* as ranks may on a GPU, where each looks when it waits */
+    if (!rc && c->ranks.comm)
+        c->ranks.comm->step += m->rank; /* as ranks may on a GPU, where each looks when it waits */
     if (!rc && m->rank == 0 && m->crew->look)
         m->crew->look(p, m->crew->user);
     if (!rc)
@@ -254,8 +255,8 @@ static void *member_main(void *arg)
         snprintf(m->result->message[m->rank], 1024, "%s", ckpt_error(NULL));
     } else {
         if (m->comm) {
-            ranks_join(c, m->comm, m->crew->zero);
-            c->host = host_of(m->crew, m->rank);
+            ranks_join(&c->ranks, m->comm, m->crew->zero);
+            c->ranks.host = host_of(m->crew, m->rank);
         }
         rc = train(m, c);
         snprintf(m->result->message[m->rank], 1024, "%s", rc ? ckpt_error(c) : "");

@@ -2,6 +2,7 @@
 #ifndef TESTS_DIST_RACES_H
 #define TESTS_DIST_RACES_H
 
+#include "context.h"
 #include "exec/program.h"
 
 struct races {

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "ckpt_ranks.h"
 #include "dist/crew_checks.h"
+#include "context.h"
 #include "exec/program.h"
 #include "ranks.h"
 #include "unit/test_directory.h"
@@ -51,9 +52,10 @@ static void test_beside(void **state)
     const int beside[] = {2, 2, 1, 1, 1};
     (void)state;
     for (int r = 0; r < 5; r++)
-        assert_int_equal(ranks_beside(&(ckpt){.sharing.ranks = 5, .rank = r, .places = places}),
-                         beside[r]);
-    assert_int_equal(ranks_beside(&(ckpt){.sharing.ranks = 5}), 1);
+        assert_int_equal(
+            ranks_beside(&(struct ranks){.sharing.ranks = 5, .rank = r, .places = places}),
+            beside[r]);
+    assert_int_equal(ranks_beside(&(struct ranks){.sharing.ranks = 5}), 1);
 }
 
 /* ---- copies of all ranks of a host ----------------------------------------------------------- */
@@ -132,15 +134,37 @@ static const struct device_ops slow_ops = {.overhead = slow_overhead,
 struct copier {
     pthread_t thread;
     struct slow_device slow;
-    ckpt c;
+    struct ckpt_options options;
+    struct error error;
+    struct params params;
+    struct memory memory;
+    struct machine machine;
+    struct ranks job;
     int rc;
 };
+
+/* A rank without a context. */
+static void set_up(struct copier *k, int rank, struct comm *comm, int64_t host)
+{
+    k->slow.device.ops = &slow_ops;
+    k->options = (struct ckpt_options){.host = host};
+    k->memory = (struct memory){.device = &k->slow.device, .budget = 1000 + 2 * COPIED - host};
+    k->machine = (struct machine){.links.ranks_per_host = 2};
+    k->job = (struct ranks){.options = &k->options,
+                            .error = &k->error,
+                            .params = &k->params,
+                            .memory = &k->memory,
+                            .machine = &k->machine,
+                            .sharing.ranks = COPIERS,
+                            .rank = rank,
+                            .comm = comm};
+}
 
 static void *run_copier(void *user)
 {
     struct copier *k = user;
-    k->rc = ranks_time_copies(&k->c);
-    comm_close(k->c.comm);
+    k->rc = ranks_time_copies(&k->job);
+    comm_close(k->job.comm);
     return NULL;
 }
 
@@ -151,16 +175,9 @@ static double time_copies(struct copier *k, int64_t host, int without)
     struct comm *comms[COPIERS];
     assert_int_equal(comm_open_threads(comms, COPIERS, 60), 0);
     for (int r = 0; r < COPIERS; r++) {
-        k[r].slow.device.ops = &slow_ops;
-        k[r].c = (ckpt){.sharing.ranks = COPIERS,
-                        .rank = r,
-                        .comm = comms[r],
-                        .device = &k[r].slow.device,
-                        .options.host = host,
-                        .budget = 1000 + 2 * COPIED - host,
-                        .machine.links.ranks_per_host = 2};
-        places[r].wants_copies = r != without && ranks_want_copies(&k[r].c);
-        k[r].c.places = places;
+        set_up(&k[r], r, comms[r], host);
+        places[r].wants_copies = r != without && ranks_want_copies(&k[r].job);
+        k[r].job.places = places;
     }
     for (int r = 0; r < COPIERS; r++)
         assert_int_equal(pthread_create(&k[r].thread, NULL, run_copier, &k[r]), 0);
@@ -169,9 +186,9 @@ static double time_copies(struct copier *k, int64_t host, int without)
     for (int r = 0; r < COPIERS; r++) {
         assert_int_equal(k[r].rc, 0);
         assert_false(k[r].slow.other);
-        assert_true(k[r].c.machine.host_copies == k[0].c.machine.host_copies);
+        assert_true(k[r].machine.host_copies == k[0].machine.host_copies);
     }
-    return k[0].c.machine.host_copies;
+    return k[0].machine.host_copies;
 }
 
 /* The slowest rank tells what is left to each of those on a host. */
@@ -195,18 +212,18 @@ static void test_copies(void **state)
 /* Nobody asks without a host tier, where the machine file knows, or without a device. */
 static void test_copies_wanted(void **state)
 {
-    static struct slow_device slow = {.device.ops = &slow_ops};
-    ckpt c = {.device = &slow.device, .options.host = 1};
+    static struct copier k;
     (void)state;
-    assert_true(ranks_want_copies(&c));
-    c.options.host = 0;
-    assert_false(ranks_want_copies(&c));
-    c.options.host = 1;
-    c.machine.host_copies = 1e10;
-    assert_false(ranks_want_copies(&c));
-    c.machine.host_copies = 0;
-    c.device = NULL;
-    assert_false(ranks_want_copies(&c));
+    set_up(&k, 0, NULL, 1);
+    assert_true(ranks_want_copies(&k.job));
+    k.options.host = 0;
+    assert_false(ranks_want_copies(&k.job));
+    k.options.host = 1;
+    k.machine.host_copies = 1e10;
+    assert_false(ranks_want_copies(&k.job));
+    k.machine.host_copies = 0;
+    k.memory.device = NULL;
+    assert_false(ranks_want_copies(&k.job));
 }
 
 /* ---- numbers and memory ---------------------------------------------------------------------- */
@@ -234,7 +251,7 @@ static char last_place[96]; /* where rank 3 of the former runs */
 static void note_place(const ckpt_program *p, void *user)
 {
     (void)user;
-    snprintf(last_place, sizeof last_place, "%s", ckpt_rank_place(p->c, 3));
+    snprintf(last_place, sizeof last_place, "%.95s", p->programs->ranks->places[3].text);
 }
 
 static int start(void **state)

@@ -41,11 +41,12 @@ static int run_threads(int ranks, int zero, int per_host)
 
 static int check_memory(const ckpt *c, int rank)
 {
-    int64_t bytes = c->device->ops->overhead(c->device) + context_arena_bytes(c);
-    if (c->backend == CKPT_ON_CUDA)
-        fprintf(stderr, "[rank %d on %s at %s] %lld of %lld bytes\n", rank, c->device->name,
-                c->device->where, (long long)bytes, (long long)c->budget);
-    return bytes <= c->budget ? 0 : 1;
+    int64_t bytes =
+        c->memory.device->ops->overhead(c->memory.device) + programs_arena_bytes(&c->programs);
+    if (c->programs.backend == CKPT_ON_CUDA)
+        fprintf(stderr, "[rank %d on %s at %s] %lld of %lld bytes\n", rank, c->memory.device->name,
+                c->memory.device->where, (long long)bytes, (long long)c->memory.budget);
+    return bytes <= c->memory.budget ? 0 : 1;
 }
 
 static void take_words(struct crew *crew, int argc, char **argv)

@@ -29,10 +29,10 @@ static int compile(const struct ckpt_options *o, char *text, size_t size)
     ckpt_program *p;
     ckpt *c;
     assert_int_equal(ckpt_open(&c, o), 0);
-    struct device_ops ops = *c->device->ops;
-    const struct device_ops *plain = c->device->ops;
+    struct device_ops ops = *c->memory.device->ops;
+    const struct device_ops *plain = c->memory.device->ops;
     ops.algorithms = algorithms;
-    c->device->ops = &ops;
+    c->memory.device->ops = &ops;
     tiny_create(&m, c);
     int rc = ckpt_compile(c, tiny_record, &m, &a, m.batch, &p);
     FILE *f = fmemopen(text, size, "w");
@@ -42,7 +42,7 @@ static int compile(const struct ckpt_options *o, char *text, size_t size)
     else
         ckpt_plan_print(p, f);
     fclose(f);
-    c->device->ops = plain;
+    c->memory.device->ops = plain;
     ckpt_close(c);
     return rc;
 }

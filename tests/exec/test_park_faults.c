@@ -91,7 +91,7 @@ static void open_parked(ckpt **c, ckpt_program **p)
     small_use_tiers(&here.run, here.plan, &here.tiers, here.nvme);
     small_open(&here.run, c, p);
     small_train(&here.run, *c, *p, 0, SAVED);
-    assert_int_equal((*c)->device->ops->sync((*c)->device), 0);
+    assert_int_equal((*c)->memory.device->ops->sync((*c)->memory.device), 0);
     if (access(here.saved, F_OK) && ckpt_save(*c, here.saved, CKPT_VALUE))
         fail_msg("%s", ckpt_error(*c));
 }
@@ -138,7 +138,7 @@ static void fail_at_each(bool write)
         ckpt *c;
         ckpt_program *p;
         open_parked(&c, &p);
-        stand_in_front(c->tiers[TIER_NVME], FAIL, write, n * 7);
+        stand_in_front(c->memory.tiers[TIER_NVME], FAIL, write, n * 7);
         assert_int_equal(train_on(p), CKPT_EIO);
         expect_sentence(c, write ? "writing " : "reading ", "nvme tier: planted");
         expect_lost(c, p);
@@ -167,7 +167,7 @@ static void test_a_feed_is_told(void **state)
     (void)state;
     assert_non_null(x);
     open_parked(&c, &p);
-    stand_in_front(c->tiers[TIER_NVME], FAIL, false, 0);
+    stand_in_front(c->memory.tiers[TIER_NVME], FAIL, false, 0);
     for (int s = SAVED; s < SAVED + 2; s++) {
         small_feed(p, &here.run, s);
         assert_int_equal(ckpt_submit(p), 0);
@@ -190,7 +190,7 @@ static int run_mishap(int n, int code)
     ckpt_program *p;
     assert_non_null(x);
     open_parked(&c, &p);
-    stand_in_front(c->tiers[TIER_NVME], FAIL, false, n);
+    stand_in_front(c->memory.tiers[TIER_NVME], FAIL, false, n);
     ckpt_fill_normal(7, SAVED, 1, x, numel);
     x[0] = 1e30f;
     assert_int_equal(ckpt_feed(p, "x", x, numel * 4), 0);
@@ -226,10 +226,11 @@ static void check_hang(bool write)
     open_parked(&c, &p);
     if (ckpt_compile(c, small_record, &here.run, NULL, SMALL_BATCH, &other))
         fail_msg("%s", ckpt_error(c));
-    struct tier *t = c->tiers[TIER_NVME];
-    char *staging = c->staging;
+    struct tier *t = c->memory.tiers[TIER_NVME];
+    char *staging = c->memory.staging;
     stand_in_front(t, HANG, write, 0);
-    c->device->ops->deadline(c->device, HANG_SECONDS); /* what is to pass had half a minute */
+    c->memory.device->ops->deadline(c->memory.device,
+                                    HANG_SECONDS); /* what is to pass had half a minute */
     double start = clock_seconds();
     assert_int_equal(train_on(p), CKPT_EIO);
     expect_sentence(c, write ? "writing " : "reading ", "no end of it within");

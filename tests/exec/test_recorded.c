@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "homes.h"
 #include "small.h"
 
 struct call {
@@ -151,7 +150,7 @@ static struct ckpt_run run;
 /* From here on the device records, and has recorded the steps of p. */
 static void start_recording(ckpt *c, ckpt_program *p)
 {
-    plain = c->device->ops;
+    plain = c->memory.device->ops;
     replays = foreign = 0;
     ops = *plain;
     ops.compute = compute;
@@ -164,17 +163,17 @@ static void start_recording(ckpt *c, ckpt_program *p)
     ops.end = end;
     ops.replay = replay;
     ops.forget = forget;
-    c->device->ops = &ops;
-    c->device->run = &run;
+    c->memory.device->ops = &ops;
+    c->memory.device->run = &run;
     assert_int_equal(program_record(p), 0);
 }
 
 static void stop_recording(ckpt *c, ckpt_program *p)
 {
-    assert_int_equal(c->device->ops->sync(c->device), 0);
+    assert_int_equal(c->memory.device->ops->sync(c->memory.device), 0);
     program_forget(p);
-    c->device->ops = plain;
-    c->device->run = NULL;
+    c->memory.device->ops = plain;
+    c->memory.device->run = NULL;
 }
 
 /* What a program has recorded, and the events in that. */
@@ -201,7 +200,7 @@ static void train(struct small *r, bool recorded, bool late, struct found *found
         start_recording(c, p);
     if (late) {
         assert_true(look_at(p).events > 0);
-        assert_int_equal(homes_open_steps(c), 0);
+        assert_int_equal(programs_open_steps(&c->programs), 0);
     }
     *found = look_at(p);
     small_train(r, c, p, 0, SMALL_STEPS);

@@ -198,7 +198,7 @@ static void test_random_step(void **state)
     assert_int_equal(ckpt_open(&c, &r.options), 0);
     if (ckpt_compile(c, record_drawn, NULL, NULL, 1, &p))
         fail_msg("%s", ckpt_error(c));
-    c->rank = 1; /* whose own numbers are others, until it is told a step */
+    c->ranks.rank = 1; /* whose own numbers are others, until it is told a step */
     draw(c, p, x[3]);
     assert_true(memcmp(x[3], x[0], sizeof x[0]));
     assert_int_equal(ckpt_set_random_step(p, 1), 0);

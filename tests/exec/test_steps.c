@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "ckpt_op.h"
 #include "ckpt_state.h"
+#include "context.h"
 #include "exec/program.h"
 
 struct line {
@@ -224,14 +225,14 @@ static void check_failed_compile(const struct device_ops *fails)
     ckpt_program *before, *p;
     float y[8];
     ckpt *c = open_with_step(&m, &before, y);
-    const struct device_ops *real = c->device->ops;
+    const struct device_ops *real = c->memory.device->ops;
     struct device_ops ops = *real;
     ops.map = fails->map ? fails->map : ops.map;
     ops.begin = fails->begin;
     ops.end = fails->end;
-    c->device->ops = &ops;
+    c->memory.device->ops = &ops;
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
-    c->device->ops = real;
+    c->memory.device->ops = real;
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
     expect_same_step(before, y);
     expect_fresh(c, &m);
@@ -255,14 +256,14 @@ static void test_without_instructions(void **state)
     float y[8];
     (void)state;
     ckpt *c = open_with_step(&m, &before, y);
-    const struct device_ops *real = c->device->ops;
+    const struct device_ops *real = c->memory.device->ops;
     struct device_ops ops = *real;
     ops.events = no_events;
-    c->device->ops = &ops;
+    c->memory.device->ops = &ops;
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
     assert_int_equal(ckpt_step(before, NULL), CKPT_ENOMEM);
     assert_non_null(strstr(ckpt_error(c), "no memory for the instructions"));
-    c->device->ops = real;
+    c->memory.device->ops = real;
     expect_same_step(before, y);
     assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
     expect_fresh(c, &m);
@@ -520,13 +521,13 @@ static void test_random_step_under_way(void **state)
     assert_int_equal(ckpt_compile(c, predict, &m, NULL, 4, &p), 0);
     assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
     assert_int_equal(ckpt_submit(p), 0);
-    c->rank = 1;
+    c->ranks.rank = 1;
     assert_int_equal(ckpt_set_random_step(p, 7), CKPT_EINVAL);
     assert_int_equal(p->shift, 0);
     assert_int_equal(ckpt_wait(p, NULL), 0);
     assert_int_equal(ckpt_set_random_step(p, 7), 0);
     assert_int_equal(p->shift, 6);
-    c->rank = 0;
+    c->ranks.rank = 0;
     ckpt_close(c);
 }
 

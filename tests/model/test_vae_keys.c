@@ -166,7 +166,7 @@ static void test_kernel_order(void **state)
 
     (void)state;
     assert_int_equal(ckpt_param_find(c, name, &w), 0);
-    struct ckpt_desc d = context_param(c, w)->desc;
+    struct ckpt_desc d = params_at(&c->params, w)->desc;
     int64_t n = desc_numel(&d), out = d.shape[0], in = d.shape[4];
     float *own = malloc((size_t)n * sizeof *own), *there = malloc((size_t)n * sizeof *there);
     assert_true(own && there);

@@ -1,12 +1,10 @@
-/* Homes in the lower tiers, and values in and out of any home. */
+/* Opening and closing the tiers, places in them, and values in and out of any place. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "crew.h"
 #include "device/team.h"
-#include "exec/program.h"
-#include "homes.h"
-#include "ranks.h"
+#include "memory.h"
 #include "optim/host_adamw.h"
 
 #define SHARE (INT64_C(1) << 20) /* elements; fewer are not worth a thread */
@@ -28,22 +26,22 @@ static void unpin(void *user, void *base, int64_t bytes)
     d->ops->unpin(d, base, bytes);
 }
 
-static int open_host(ckpt *c)
+static int open_host(struct memory *m)
 {
-    struct device *d = c->device;
-    c->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
-    struct tier_host_options o = {.budget = c->options.host,
+    struct device *d = m->device;
+    m->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
+    struct tier_host_options o = {.budget = m->options->host,
                                   .node = d->ops->numa_node ? d->ops->numa_node(d) : -1,
                                   .spread = true,
-                                  .pin = d->ops->pin ? &c->pin : NULL};
-    return tier_open_host(&c->tiers[TIER_HOST], &o);
+                                  .pin = d->ops->pin ? &m->pin : NULL};
+    return tier_open_host(&m->tiers[TIER_HOST], &o);
 }
 
 /* The slots between device and files: anonymous memory, which io_uring wants, known to the device.
  */
-static int open_staging(ckpt *c)
+static int open_staging(struct memory *m)
 {
-    struct device *d = c->device;
+    struct device *d = m->device;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *p = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED)
@@ -53,14 +51,14 @@ static int open_staging(ckpt *c)
     if (rc)
         munmap(p, STAGING_BYTES);
     else
-        c->staging = p;
+        m->staging = p;
     return rc;
 }
 
 /* Queues of the host that the device waits for, as option needs them. */
-static int open_threads(ckpt *c, const char *option)
+static int open_threads(struct memory *m, const char *option)
 {
-    struct device *d = c->device;
+    struct device *d = m->device;
     int rc = d->ops->io(d, QUEUE_WRITE, NULL);
     return rc ? error_set(rc, "%s: the driver of %s cannot wait for the host", option, d->name) : 0;
 }
@@ -79,81 +77,70 @@ static int prepare_host(const struct ckpt_kernel_args *a)
     return team_start();
 }
 
-/* Segments that were recorded when no thread could wait for an event have events in them, of which
- * threads would not be told. */
-static int record_again(ckpt *c)
+int memory_open_steps(struct memory *m, int ranks)
 {
-    int rc = 0;
-    for (struct ckpt_program *p = c->programs; p && !rc; p = p->next)
-        rc = p->n_segments ? program_record(p) : 0;
-    return rc ? context_fail(c, rc, "the device cannot record the step: %s", c->device->reason) : 0;
-}
-
-int homes_open_steps(ckpt *c)
-{
-    struct device *d = c->device;
-    struct binding b = {.bind = d->ops->numa_node != NULL, .ranks = ranks_beside(c)};
-    if (c->host_steps)
-        return 0;
-    int rc = open_threads(c, "--host");
+    struct device *d = m->device;
+    struct binding b = {.bind = d->ops->numa_node != NULL, .ranks = ranks};
+    int rc = open_threads(m, "--host");
     if (rc)
-        return context_fail(c, rc, "%s", error_get());
+        return error_fail(m->error, rc, "%s", error_get());
     b.node = b.bind ? d->ops->numa_node(d) : -1;
     d->ops->compute(d, QUEUE_HOST, prepare_host, &(struct ckpt_kernel_args){.attr = &b, .op = -1},
                     NULL);
     rc = d->ops->sync(d);
     if (rc == CKPT_ENOMEM) /* nothing of a step was under way: nothing is lost */
-        return context_fail(c, rc, "cannot start the threads of updates on the host: lower "
-                                   "--threads, or raise the limits of processes and memory");
-    c->host_steps = rc == 0;
-    return rc ? context_fail_device(c, NULL, rc) : record_again(c);
+        return error_fail(m->error, rc,
+                          "cannot start the threads of updates on the host: lower "
+                          "--threads, or raise the limits of processes and memory");
+    m->host_steps = rc == 0;
+    return rc ? m->failed(m->user, rc) : 0;
 }
 
-static int open_nvme(ckpt *c)
+static int open_nvme(struct memory *m)
 {
-    int rc = open_threads(c, "--nvme");
+    int rc = open_threads(m, "--nvme");
     if (!rc)
-        rc = open_staging(c);
+        rc = open_staging(m);
     if (rc)
         return rc;
-    struct tier_nvme_options o = {.directories = &c->directories,
-                                  .deadline = c->options.io_deadline,
-                                  .staging = c->staging,
+    struct tier_nvme_options o = {.directories = &m->directories,
+                                  .deadline = m->options->io_deadline,
+                                  .staging = m->staging,
                                   .staged = STAGING_BYTES};
-    return tier_open_nvme(&c->tiers[TIER_NVME], &o);
+    return tier_open_nvme(&m->tiers[TIER_NVME], &o);
 }
 
-int homes_open(ckpt *c)
+int memory_open(struct memory *m)
 {
     int rc = 0;
-    if (c->options.plan_only)
+    if (m->options->plan_only)
         return 0;
     /* The tier sees most of what can hang, and says it better: it gets the first word. */
-    if (c->options.io_deadline > 0)
-        c->device->ops->deadline(c->device, 2 * c->options.io_deadline);
-    if (c->options.host)
-        rc = open_host(c);
-    if (!rc && c->directories.bytes)
-        rc = open_nvme(c);
+    if (m->options->io_deadline > 0)
+        m->device->ops->deadline(m->device, 2 * m->options->io_deadline);
+    if (m->options->host)
+        rc = open_host(m);
+    if (!rc && m->directories.bytes)
+        rc = open_nvme(m);
     return rc;
 }
 
-void homes_close(ckpt *c, bool untouched)
+void memory_close(struct memory *m, bool untouched)
 {
-    struct device *d = c->device;
+    struct device *d = m->device;
     if (untouched)
         return;
-    bool stuck = c->tiers[TIER_NVME] && c->tiers[TIER_NVME]->stuck;
+    bool stuck = m->tiers[TIER_NVME] && m->tiers[TIER_NVME]->stuck;
     for (int i = 0; i < TIER_COUNT; i++)
-        if (c->tiers[i])
-            c->tiers[i]->ops->close(c->tiers[i]);
-    if (c->rounding)
-        d->ops->host_free(d, c->rounding);
-    if (!c->staging || stuck)
+        if (m->tiers[i])
+            m->tiers[i]->ops->close(m->tiers[i]);
+    if (m->rounding)
+        d->ops->host_free(d, m->rounding);
+    if (!m->staging || stuck)
         return;
     if (d->ops->unpin)
-        d->ops->unpin(d, c->staging, STAGING_BYTES);
-    munmap(c->staging, STAGING_BYTES);
+        d->ops->unpin(d, m->staging, STAGING_BYTES);
+    munmap(m->staging, STAGING_BYTES);
 }
 
 /* ---- bytes of tiers -------------------------------------------------------------------------- */
@@ -166,57 +153,58 @@ static int64_t home_bytes(const struct param *p, int slot)
     return round_up(param_slot_bytes(p, slot), unit);
 }
 
-static int64_t plan_end(const struct plan *p, int tier)
-{
-    int64_t bytes = tier == TIER_HOST ? p->host_bytes : p->nvme_bytes;
-    return bytes ? p->budgets.tier_base[tier] + bytes : 0;
-}
-
-int64_t homes_tier_bytes(const ckpt *c, int tier)
+int64_t memory_tier_bytes(const struct params *params, int tier)
 {
     int64_t end = 0;
-    for (int32_t i = 0; i < c->params.n; i++) {
-        const struct param *p = &c->params.data[i];
+    for (int32_t i = 0; i < params->n; i++) {
+        const struct param *p = &params->data[i];
         for (int s = 0; s < SLOT_COUNT; s++)
             if (p->home[s] == home_of_tier[tier])
                 end = max_i64(end, p->offset[s] + home_bytes(p, s));
     }
-    for (const struct ckpt_program *p = c->programs; p; p = p->next)
-        end = p->plan ? max_i64(end, plan_end(p->plan, tier)) : end;
     return end;
 }
 
-int homes_reserve(ckpt *c)
+int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT])
 {
     for (int i = 0; i < TIER_COUNT; i++) {
-        struct tier *t = c->tiers[i];
-        int64_t bytes = homes_tier_bytes(c, i);
-        int rc = t && bytes > t->bytes ? t->ops->reserve(t, bytes) : 0;
+        struct tier *t = m->tiers[i];
+        int rc = t && bytes[i] > t->bytes ? t->ops->reserve(t, bytes[i]) : 0;
         if (rc)
-            return context_fail(c, rc, "%s", error_get());
+            return error_fail(m->error, rc, "%s", error_get());
     }
     return 0;
 }
 
+void memory_place_slot(struct memory *m, struct param *p, int slot, enum home home, int64_t offset)
+{
+    if (p->offset[slot] >= 0)
+        return;
+    p->home[slot] = home;
+    p->offset[slot] = offset;
+    if (home != HOME_DEVICE)
+        return;
+    p->offset[slot] = m->persistent;
+    m->persistent += round_up(param_slot_bytes(p, slot), CKPT_ALIGN);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static int copy_device(ckpt *c, int64_t offset, void *host, int64_t bytes, bool in)
+int memory_sync(struct memory *m)
 {
-    struct device *d = c->device;
+    int rc = m->device->ops->sync(m->device);
+    return rc ? m->failed(m->user, rc) : 0;
+}
+
+static int copy_device(struct memory *m, int64_t offset, void *host, int64_t bytes, bool in)
+{
+    struct device *d = m->device;
     char *device = d->ops->base(d) + offset;
     if (in)
         d->ops->copy(d, QUEUE_COPY_IN, device, host, bytes);
     else
         d->ops->copy(d, QUEUE_COPY_OUT, host, device, bytes);
-    int rc = d->ops->sync(d);
-    return rc ? context_fail_device(c, NULL, rc) : 0;
-}
-
-/* The caller's values have to be whole: a step that failed in between left them in pieces. */
-static int begin(ckpt *c)
-{
-    int rc = c->device->ops->sync(c->device);
-    return rc ? context_fail_device(c, NULL, rc) : 0;
+    return memory_sync(m);
 }
 
 static bool is_half(const struct param *p, int slot)
@@ -225,13 +213,13 @@ static bool is_half(const struct param *p, int slot)
 }
 
 /* Where a slot stands if the host's own threads can write it, or NULL. */
-static char *find_home(ckpt *c, const struct param *p, int slot)
+static char *find_home(struct memory *m, const struct param *p, int slot)
 {
-    struct tier *host = c->tiers[TIER_HOST];
+    struct tier *host = m->tiers[TIER_HOST];
     if (p->home[slot] == HOME_HOST)
         return host->ops->base(host) + p->offset[slot];
-    if (p->home[slot] == HOME_DEVICE && c->device->ops->backend == CKPT_ON_CPU)
-        return c->device->ops->base(c->device) + p->offset[slot];
+    if (p->home[slot] == HOME_DEVICE && m->device->ops->backend == CKPT_ON_CPU)
+        return m->device->ops->base(m->device) + p->offset[slot];
     return NULL;
 }
 
@@ -265,21 +253,22 @@ static void carry(struct span s, int64_t n)
 
 /* All of a slot where only the device reaches it, piece by piece; bf16 is rounded in pinned memory.
  */
-static int copy_pieces(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
+static int copy_pieces(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+                       bool in)
 {
     bool half = is_half(p, slot);
     int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
     int rc = 0;
-    if (half && !c->rounding)
-        c->rounding = c->device->ops->host_alloc(c->device, PLAN_STAGING_SLOT);
-    if (half && !c->rounding)
-        return context_fail(c, CKPT_ENOMEM, "no memory to round parameters");
+    if (half && !m->rounding)
+        m->rounding = m->device->ops->host_alloc(m->device, PLAN_STAGING_SLOT);
+    if (half && !m->rounding)
+        return error_fail(m->error, CKPT_ENOMEM, "no memory to round parameters");
     for (int64_t at = 0; at < n && !rc; at += most) {
-        struct span s = {c->rounding, values + at, half, in};
+        struct span s = {m->rounding, values + at, half, in};
         int64_t count = min_i64(n - at, most);
         if (half && in)
             carry(s, count);
-        rc = copy_device(c, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
+        rc = copy_device(m, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
                          in);
         if (half && !in && !rc)
             carry(s, count);
@@ -293,13 +282,14 @@ struct block {
     int64_t n, offset, bytes;
 };
 
-static struct block block_of(ckpt *c, const struct param *p, int slot, float *values, int64_t i)
+static struct block block_of(struct memory *m, const struct param *p, int slot, float *values,
+                             int64_t i)
 {
     bool half = is_half(p, slot);
     int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size, at = i * most;
     int64_t n = min_i64(param_slot_numel(p, slot) - at, most);
     return (struct block){
-        .span = {c->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
+        .span = {m->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
         .n = n,
         .offset = p->offset[slot] + at * size,
         .bytes = round_up(n * size, PLAN_NVME_ALIGN)};
@@ -315,16 +305,16 @@ static void fill_block(struct block *b)
 
 /* All of a slot in a file.  A block is with the disk while the one before, or behind, is rounded.
  */
-static int copy_file(ckpt *c, const struct param *p, int slot, float *values, bool in)
+static int copy_file(struct memory *m, const struct param *p, int slot, float *values, bool in)
 {
-    struct tier *t = c->tiers[TIER_NVME];
+    struct tier *t = m->tiers[TIER_NVME];
     int64_t blocks = (param_slot_bytes(p, slot) + PLAN_STAGING_SLOT - 1) / PLAN_STAGING_SLOT;
     struct block next = {.n = 0}, last;
     int rc = 0;
     for (int64_t i = 0; i <= blocks && !rc; i++) {
         last = next;
         if (i < blocks) {
-            next = block_of(c, p, slot, values, i);
+            next = block_of(m, p, slot, values, i);
             if (in)
                 fill_block(&next);
             t->ops->begin(t, in, next.offset, next.span.memory, next.bytes);
@@ -336,38 +326,39 @@ static int copy_file(ckpt *c, const struct param *p, int slot, float *values, bo
         if (!rc && !in)
             carry(last.span, last.n);
     }
-    return rc ? context_fail(c, rc, "parameter '%s': %s", p->name, t->reason) : 0;
+    return rc ? error_fail(m->error, rc, "parameter '%s': %s", p->name, t->reason) : 0;
 }
 
-static int copy_slot(ckpt *c, const struct param *p, int slot, float *values, int64_t n, bool in)
+static int copy_slot(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+                     bool in)
 {
-    char *home = find_home(c, p, slot);
-    int rc = begin(c);
+    char *home = find_home(m, p, slot);
+    int rc = memory_sync(m); /* a step that failed in between left the values in pieces */
     if (rc)
         return rc;
     if (p->home[slot] == HOME_NVME)
-        return copy_file(c, p, slot, values, in);
+        return copy_file(m, p, slot, values, in);
     if (!home)
-        return copy_pieces(c, p, slot, values, n, in);
+        return copy_pieces(m, p, slot, values, n, in);
     carry((struct span){home, values, is_half(p, slot), in}, n);
     return 0;
 }
 
-int homes_write(ckpt *c, const struct param *p, int slot, const float *src, int64_t n)
+int memory_write(struct memory *m, const struct param *p, int slot, const float *src, int64_t n)
 {
-    return copy_slot(c, p, slot, (float *)(uintptr_t)src, n, true);
+    return copy_slot(m, p, slot, (float *)(uintptr_t)src, n, true);
 }
 
-int homes_read(ckpt *c, const struct param *p, int slot, float *dst, int64_t n)
+int memory_read(struct memory *m, const struct param *p, int slot, float *dst, int64_t n)
 {
-    return copy_slot(c, p, slot, dst, n, false);
+    return copy_slot(m, p, slot, dst, n, false);
 }
 
-int homes_clear(ckpt *c, const struct param *p, int slot)
+int memory_clear(struct memory *m, const struct param *p, int slot)
 {
-    struct device *d = c->device;
-    if (p->home[slot] != HOME_DEVICE || find_home(c, p, slot))
-        return copy_slot(c, p, slot, NULL, param_slot_numel(p, slot), true);
+    struct device *d = m->device;
+    if (p->home[slot] != HOME_DEVICE || find_home(m, p, slot))
+        return copy_slot(m, p, slot, NULL, param_slot_numel(p, slot), true);
     d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->offset[slot], 0, param_slot_bytes(p, slot));
-    return begin(c);
+    return memory_sync(m);
 }
