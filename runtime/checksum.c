@@ -1,7 +1,7 @@
 /* Checksums: eight independent chains of 64-bit words, so that a core keeps up with memory. */
 #include "checksum.h"
 #include <string.h>
-#include "cpu.h"
+#include "clones.h"
 
 #define MULTIPLIER UINT64_C(0x9fb21c651e98df25) /* odd, half of its bits set */
 

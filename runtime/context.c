@@ -3,7 +3,6 @@
 #include <string.h>
 #include "ckpt_path.h"
 #include "context.h"
-#include "report/options.h"
 
 #define STRING(x)        #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -79,7 +78,7 @@ static int read_options(ckpt *c)
     char message[CKPT_MESSAGE];
     const char *machine = c->options.machine;
     if (c->options.nvme && *c->options.nvme) {
-        int rc = option_nvme(c->options.nvme, &c->memory.directories);
+        int rc = tier_read_directories(&c->memory.directories, c->options.nvme);
         if (rc)
             return rc;
     }

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 #include "params.h"
-#include "cpu.h"
+#include "clones.h"
 #include "crew.h"
 #include "random.h"
 

@@ -11,7 +11,8 @@
  */
 #include <math.h>
 #include <string.h>
-#include "cpu.h"
+#include "base.h"
+#include "clones.h"
 #include "random.h"
 
 #if defined(__clang__)

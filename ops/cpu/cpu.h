@@ -4,19 +4,8 @@
 
 #include <math.h>
 #include <string.h>
+#include "clones.h"
 #include "ops.h"
-
-/*
- * Functions with hot loops are built for several instruction sets and chosen at load time.
- * Sanitizers cannot run the resolvers, so configure leaves CKPT_CLONES empty there.
- */
-#ifndef CKPT_CLONES
-#if defined(CKPT_HAVE_TARGET_CLONES)
-#define CKPT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CKPT_CLONES
-#endif
-#endif
 
 /* fp32 of a bf16, and back to nearest even (NaN stays NaN). */
 static inline float bf16_load(uint16_t h)

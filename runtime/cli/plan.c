@@ -3,7 +3,7 @@
 #include <string.h>
 #include "cli/cli.h"
 #include "plan/graph_file.h"
-#include "report/options.h"
+#include "tier/tier.h"
 #include "report/timeline.h"
 
 #define ROW(...) CKPT_OPTION(struct plan_options, __VA_ARGS__)
@@ -110,7 +110,7 @@ static int read_budgets(struct plan_job *job)
     const struct plan_options *o = job->o;
     struct tier_directories nvme = {0};
     job->budgets = (struct budgets){.device = o->vram, .host = o->host};
-    if (o->nvme && *o->nvme && option_nvme(o->nvme, &nvme))
+    if (o->nvme && *o->nvme && tier_read_directories(&nvme, o->nvme))
         return cli_usage("%s", ckpt_error(NULL));
     job->budgets.nvme = nvme.bytes;
     if (!o->machine)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "comm/rendezvous.h"
 #include "comm/rendezvous_state.h"
 
 /* Seconds in which whoever listens where rank 0 should has to say its challenge: rank 0 does so at

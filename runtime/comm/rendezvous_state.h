@@ -3,7 +3,7 @@
 #define CKPT_RENDEZVOUS_STATE_H
 
 #include "comm/acceptor.h"
-#include "comm/rendezvous.h"
+#include "comm/comm.h"
 #include "comm/rendezvous_file.h"
 
 struct rendezvous {

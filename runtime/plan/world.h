@@ -5,15 +5,7 @@
 #ifndef CKPT_PLAN_WORLD_H
 #define CKPT_PLAN_WORLD_H
 
-#include "plan/plan.h"
-
-/* How parameters, gradients and state lie across ranks. */
-struct world_layout {
-    int32_t ranks; /* all of them */
-    int32_t group; /* so many share one copy, which others have too; a divisor of ranks */
-    int zero;      /* 0: every rank has everything; 1: values, and shares of state; 2: shares,
-                      gathered once a step; 3: gathered when needed */
-};
+#include "plan/world_graph.h"
 
 /* A rank's step. */
 struct world_step {

@@ -2,7 +2,8 @@
 #ifndef CKPT_REPORT_OPTIONS_H
 #define CKPT_REPORT_OPTIONS_H
 
-#include "tier/tier.h"
+#include "base.h"
+#include "ckpt_option.h"
 
 /*
  * Stores the text of a value in the field of dest that belongs to the row.  where names the origin
@@ -12,11 +13,5 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
 
 /* Stores what variables of the environment say: CKPT_VRAM for a row "vram". */
 int option_environment(const struct ckpt_option *table, void *dest);
-
-/*
- * What --nvme says: DIR:SIZE, or several with commas between them, or only a SIZE to plan with.
- * Sizes are rounded down as the tier wants them.  Returns 0, or CKPT_EINVAL with the sentence.
- */
-int option_nvme(const char *text, struct tier_directories *d);
 
 #endif

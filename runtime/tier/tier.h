@@ -85,6 +85,11 @@ struct tier_directories {
     int64_t bytes; /* the sum, what a planner may use */
 };
 
+/* What --nvme says: DIR:SIZE, or several with commas between them, or only a SIZE to plan with.
+ * Sizes are rounded down as the tier wants them.  Returns 0 or CKPT_EINVAL, the sentence in
+ * error_get(). */
+int tier_read_directories(struct tier_directories *d, const char *text);
+
 enum tier_io { TIER_IO_AUTO, TIER_IO_URING, TIER_IO_POOL };
 
 struct tier_nvme_options {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "report/options.h"
+#include "tier/tier.h"
 
 struct values {
     bool fast;
@@ -326,14 +326,14 @@ static void test_nvme(void **state)
     struct tier_directories d;
     const int64_t gib = (int64_t)1 << 30, mib = 1 << 20;
 
-    assert_int_equal(option_nvme("2G", &d), 0);
+    assert_int_equal(tier_read_directories(&d, "2G"), 0);
     assert_int_equal(d.n, 1);
     assert_string_equal(d.at[0].path, "");
     assert_int_equal(d.bytes, 2 * gib);
-    assert_int_equal(option_nvme("/a:b:4099", &d), 0);
+    assert_int_equal(tier_read_directories(&d, "/a:b:4099"), 0);
     assert_string_equal(d.at[0].path, "/a:b");
     assert_int_equal(d.bytes, 4096);
-    assert_int_equal(option_nvme("/a:1G,b/c:2.5G,/d:1048577", &d), 0);
+    assert_int_equal(tier_read_directories(&d, "/a:1G,b/c:2.5G,/d:1048577"), 0);
     assert_int_equal(d.n, 3);
     assert_string_equal(d.at[0].path, "/a");
     assert_string_equal(d.at[1].path, "b/c");
@@ -358,23 +358,23 @@ static void test_bad_nvme(void **state)
     struct tier_directories d;
     char many[512] = "/a:1G", longest[2048] = "";
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(option_nvme(cases[i].text, &d), CKPT_EINVAL);
+        assert_int_equal(tier_read_directories(&d, cases[i].text), CKPT_EINVAL);
         if (!strstr(error_get(), cases[i].says))
             fail_msg("'%s' does not say '%s'", error_get(), cases[i].says);
     }
     for (int i = 1; i < TIER_DIRECTORIES; i++)
         strcat(many, ",/a:1G");
-    assert_int_equal(option_nvme(many, &d), 0);
-    assert_int_equal(option_nvme(strcat(many, ",/a:1G"), &d), CKPT_EINVAL);
+    assert_int_equal(tier_read_directories(&d, many), 0);
+    assert_int_equal(tier_read_directories(&d, strcat(many, ",/a:1G")), CKPT_EINVAL);
     memset(longest, 'a', TIER_PATH - 1);
     strcat(longest, ":1G");
-    assert_int_equal(option_nvme(longest, &d), 0);
+    assert_int_equal(tier_read_directories(&d, longest), 0);
     assert_int_equal(strlen(d.at[0].path), TIER_PATH - 1);
     memset(longest, 'a', TIER_PATH);
     strcpy(longest + TIER_PATH, ":1G");
-    assert_int_equal(option_nvme(longest, &d), CKPT_EINVAL);
+    assert_int_equal(tier_read_directories(&d, longest), CKPT_EINVAL);
     memset(longest, 'a', sizeof longest - 1);
-    assert_int_equal(option_nvme(longest, &d), CKPT_EINVAL);
+    assert_int_equal(tier_read_directories(&d, longest), CKPT_EINVAL);
 }
 
 /* A program built against a header whose struct ended before plan_only. */
