@@ -1,4 +1,25 @@
-/* Small things every room uses: growing arrays, error text, integer helpers. */
+/*
+ * Small things that every room uses: growing arrays, errors, integer and text helpers,
+ * descriptors.
+ *
+ * The core room is the ground floor: base, files by name, checksums, random numbers, threads for
+ * work that comes once, notes, options and sizes, and the parameters.  It decides
+ *
+ * - how a failure travels: a code below 0 is returned, the sentence stands in a struct error that
+ *   was handed down, or, for calls that have no context, in that of the thread (error_get);
+ * - how bytes reach a disk: a file is replaced whole or not at all (file.h), and what a user names
+ *   is checked before any work (paths.c);
+ * - where random numbers come from: a counter, never a state (random.h), so the same draw has the
+ *   same bits whoever makes it, and when;
+ * - what a digest is (checksum.h), for files and for ranks that compare what they have;
+ * - what a parameter is and which of its slots has a place and a value (params.h), as the tape,
+ *   the memory and the ranks all have to know it.
+ *
+ * It may know the public headers and nothing else of the project: no op, no device, no plan.  What
+ * it offers has no state but the thread's sentence, and every function may be called from any
+ * thread.  Whatever two rooms need, and neither should know the other for, belongs here; whatever
+ * one room needs stays in that room.
+ */
 #ifndef CKPT_BASE_H
 #define CKPT_BASE_H
 

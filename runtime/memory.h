@@ -1,7 +1,27 @@
 /*
  * Memory of a context: the device with its arena, the tiers below, how much of them may be taken,
- * and bytes of parameters in and out of wherever they live between steps.  Knows parameters by
- * their places; nothing of programs or ranks.
+ * and bytes of parameters in and out of wherever they live between steps.
+ *
+ * The memory room decides where bytes are, never which:
+ *
+ * - the device (device.h) has one arena of reserved addresses, mapped at compile, and queues that
+ *   run commands in order.  CPU and CUDA are two files behind one table of functions;
+ * - the tiers (tier.h) are host memory that copies reach by its address, bound to the device's
+ *   node and known to it, and files on drives, which are only read and written;
+ * - a slot of a parameter has one place between steps: at the bottom of the arena, where offsets
+ *   grow as programs bring parameters, or where the first plan that offloads it put it.  Once it
+ *   has a place it keeps it (memory_place_slot);
+ * - the budget is of the whole process: what libraries and the device's context take (overhead) is
+ *   inside it, the arena gets the rest.
+ *
+ * Values go in and out as fp32 and are rounded on the way where a slot is bf16, in pieces through
+ * staging memory where only the device or a file has it.  Every call waits for the device
+ * first.  A failure of the device is told to the context through `failed`, which makes the
+ * sentence: this room knows no programs.
+ *
+ * It may know the core, the constants of plans (sizes of staging slots, alignment) and the
+ * function that binds threads to a node.  Only its device folder includes headers of
+ * CUDA.  Nothing here is allocated while steps run.
  */
 #ifndef CKPT_MEMORY_H
 #define CKPT_MEMORY_H

@@ -1,7 +1,31 @@
 /*
- * The ranks of a job: which of them this one is, where they run, what it has of each parameter, and
- * what all must agree on.  Knows parameters and memory; nothing of programs, which say how many
- * steps they have made where ranks compare that.
+ * The ranks of a job: which of them this one is, where they run, what it has of each parameter,
+ * and what all must agree on.
+ *
+ * The dist room decides how several ranks train one model:
+ *
+ * - comm carries calls between ranks: threads, sockets, MPI, NCCL behind one table of
+ *   functions.  Every rank calls the same collectives in the same order, or all fail with one
+ *   sentence;
+ * - shard lays parameters out: those of a block in one flat bucket, cut into equal shares
+ *   (layout.h), and says what of it the tape has to know (sharing.h);
+ * - ranks_hosts.c finds where ranks run and which of them share one copy of everything: all, or
+ *   those of each host; ranks_device.c which GPU each takes; ranks_copies.c what copies of all
+ *   ranks of a host reach together;
+ * - ranks_agree.c compares what must be the same: options, model and program before a plan, values
+ *   before a first step and after a load, and every --check-ranks updates what several ranks
+ *   have.  Ranks that differ have no weights to go on with;
+ * - values.c reads and writes values of parameters wherever they are: on the host before they have
+ *   a place, in memory, in the shares of other ranks.
+ *
+ * Buckets are parameters themselves, the hidden ones at the end of the list; so planner, memory
+ * and update need no word about ranks.  With one rank there is no communicator and every call here
+ * is over at once.
+ *
+ * The room may know the core, memory, and the machine that plans are made for.  It knows nothing
+ * of programs: who has them hands in how many steps they made and how many updates are under
+ * way.  A call of all ranks is marked so; it must be made by all, in the same order, by one thread
+ * each.
  */
 #ifndef CKPT_RANKS_INSIDE_H
 #define CKPT_RANKS_INSIDE_H

@@ -1,4 +1,15 @@
-/* The ckpt command: what its files share.  One file holds one subcommand. */
+/*
+ * The ckpt command: what its files share.  One file holds one subcommand.
+ *
+ * The cli room decides how a person asks the planner without training: plan a graph for a machine
+ * file, sweep budgets, explain a fate, place buffers, measure a machine, time and test ops.  Each
+ * subcommand is a table of options (ckpt_option.h), a function, and lines on stdout that scripts
+ * may read; messages go to stderr, and the exit status is 0, 1 for a failure, 2 for a wrong
+ * command line.
+ *
+ * It may know every room, and no room may know it.  What a subcommand computes belongs in the room
+ * whose subject it is; here are words and tables.
+ */
 #ifndef CKPT_CLI_H
 #define CKPT_CLI_H
 

@@ -1,6 +1,27 @@
 /*
  * A compiled program: the tape, its plan, the instructions they lower to, and the host bytes that
  * inputs come from and outputs go to.  Everything is made by ckpt_compile; a step only walks.
+ *
+ * The exec room takes a recorded step and a plan to a device.  It decides
+ *
+ * - what is compiled: among the variants and sizes of micro-steps the one whose plan is the
+ *   fastest (compile.c), with one plan for all ranks, made by rank 0 (one_plan.c);
+ * - which times are measured before a plan is made (warm.c), on scratch bytes of the arena;
+ * - what the programs of a context mean to each other: all stand above the same parameters, and
+ *   one that no longer fits beside another is planned anew (others.c);
+ * - the instructions of a step (lower.c): which queue runs what, what waits for what, at which
+ *   address.  They are made once, and may be recorded by the device;
+ * - what a failure means: which op or copy it was, and whether the weights are still whole
+ *   (failure.c).
+ *
+ * After compile nothing is decided and nothing is allocated: a step is a walk over an array, with
+ * two steps under way at most.  struct programs (programs.h) is the fourth part of the context and
+ * holds pointers to the three that it stands on; a program knows its struct programs, and no
+ * context.
+ *
+ * The room may know every room below: core, tape, plan, memory, dist, optim.  It is called by
+ * public calls, by state and by report.  Programs of one context are used by one thread at a time;
+ * the device's threads see instructions and the bytes they name, nothing else.
  */
 #ifndef CKPT_PROGRAM_H
 #define CKPT_PROGRAM_H

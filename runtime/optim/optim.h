@@ -1,4 +1,20 @@
-/* The update: clipping by the global norm and AdamW, appended to a differentiated tape. */
+/*
+ * The update: clipping by the global norm and AdamW, appended to a differentiated tape.
+ *
+ * The optim room decides what becomes of gradients: how the norm is summed (in parts whose size
+ * does not depend on threads, in the order of parameters, over ranks in the order of ranks), what
+ * makes a step change nothing (a loss or a norm that is not finite), and the arithmetic of an
+ * update, one rounding per operation, in one header for every processor (adamw_math.h).
+ * host_adamw.h is the same update as a plain function for state that stays in host memory; it
+ * gives the same bits.
+ *
+ * Large parameters have an update op each, so that their state can come and go alone; small ones
+ * share ops, whose launches would cost more than their bytes.
+ *
+ * The room records ops and supplies kernels.  It may know the core, the tape and the table of ops;
+ * nothing of plans or devices: that an update runs on the host or streams its state is the
+ * planner's choice and no other arithmetic.
+ */
 #ifndef CKPT_OPTIM_H
 #define CKPT_OPTIM_H
 

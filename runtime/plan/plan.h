@@ -3,9 +3,27 @@
  * and does no I/O but reading and writing plan files.
  *
  * A step is a straight line of ops over storages.  Between two uses a storage idles: a gap.  The
- * fate of every gap is the decision; the plan is what follows from it: a sequence of op
- * executions (some of them "again"), and for every stretch of residence of a storage (an
- * instance) its first and last step and its address.
+ * fate of every gap is the decision; the plan is what follows from it: a sequence of op executions
+ * (some of them "again"), and for every stretch of residence of a storage (an instance) its first
+ * and last step and its address.
+ *
+ * The rooms inside, and what each decides:
+ *
+ * - graph: what the planner knows of a program (storages, ops, costs) and of a machine.  graph.c
+ *   is the one file that sees a tape.
+ * - search: which storages are kept and which ops run again, for every budget at once.
+ * - offload: what leaves for a lower tier, when copies begin and end, and what waits for them.
+ * - place: addresses, for stretches of time that must not share a byte.
+ * - check: the proof of a plan, sharing nothing with the others but the types here.  It runs on
+ *   every plan from a file or another rank, and on all of them under CKPT_VERIFY=1.
+ * - scale: plans of jobs with other numbers of ranks than the graph was recorded with.
+ *
+ * Beside them stand the plan itself, its files, and the answer to a budget: the fastest plan that
+ * fits, or the sentence that says why none does.
+ *
+ * The same inputs give the same plan, byte for byte: nothing here reads a clock, an address or the
+ * number of cores to decide.  It may know the core and, in graph.c, the tape; never a device, a
+ * tier, a communicator or the executor.
  */
 #ifndef CKPT_PLAN_H
 #define CKPT_PLAN_H

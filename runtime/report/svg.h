@@ -1,4 +1,15 @@
-/* What drawings share. */
+/*
+ * What drawings share.
+ *
+ * The report room decides what a person sees of a plan and of a run: the plan table, the progress
+ * line, the page with the memory of a step over time, the curve of a sweep, the wear of a
+ * drive.  It reads what other rooms have decided and changes nothing; numbers are printed with
+ * units, sizes as GiB, times in the unit that suits them, and a figure once.  Names from files are
+ * escaped before a terminal or a browser sees them.
+ *
+ * It may know plans and programs, and what these stand on; no room but the command line may know
+ * it.
+ */
 #ifndef CKPT_REPORT_SVG_H
 #define CKPT_REPORT_SVG_H
 

@@ -1,8 +1,25 @@
 /*
  * The tape: storages (blocks of bytes), tensors (views of storages) and ops, in order.
  *
- * SSA: a tensor is made by one op.  An in-place op makes a new tensor on the same storage.  The
- * tape knows nothing of plans, devices or files, and of the context only its environment.
+ * SSA: a tensor is made by one op.  An in-place op makes a new tensor on the same storage.
+ *
+ * The tape room decides what a training step computes.  It records the calls of a model, infers
+ * shapes at once, appends the reverse of what was recorded (differentiate.c), and, for ranks that
+ * share parameters, the gathers and sums (shard.c).  The update is appended by the optim room with
+ * the same calls.  What comes out is a straight line of ops over storages; every later room works
+ * on that line, and none changes which numbers it gives.
+ *
+ * - The order of ops and of sums is fixed here: a gradient that is used often is added up in the
+ *   reverse order of use, in fp32.
+ * - An error sticks: the first bad call is kept with op, shapes and the caller's line, later calls
+ *   do nothing, and ckpt_compile returns it.
+ * - A feed is an op just before its first use, so that it can come late and can be dropped.
+ * - Indices, not pointers, name storages, tensors and ops: all three arrays grow.
+ *
+ * It may know the core, the table of ops, and how ranks share parameters (sharing.h).  Of the
+ * context it sees struct tape_env and no more; it knows nothing of plans, devices, tiers, files or
+ * communicators.  A test makes a tape without a context (tests/unit/test_tape.c).  A tape is used
+ * by one thread at a time.
  */
 #ifndef CKPT_TAPE_H
 #define CKPT_TAPE_H
