@@ -16,13 +16,6 @@ fail() {
     exit 1
 }
 
-# The strings in the library are those of the page.
-report=$srcdir/runtime/report
-"$srcdir/build-aux/embed" "$report/timeline.html" timeline_page | cmp - "$report/timeline_page.c" ||
-    fail "timeline.html was changed: run make embed"
-"$srcdir/build-aux/embed" "$report/timeline.js" timeline_script |
-    cmp - "$report/timeline_script.c" || fail "timeline.js was changed: run make embed"
-
 browser=
 for name in chromium chromium-browser google-chrome; do
     [ -n "$browser" ] || browser=$(command -v $name || true)
