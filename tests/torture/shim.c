@@ -32,11 +32,12 @@
 #define KINDS(X)                                                                                   \
     X(malloc)                                                                                      \
     X(calloc)                                                                                      \
-    X(realloc) X(memalign) X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen) X(scandir)       \
-        X(mkdir) X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose) X(fsync)       \
-            X(ftruncate) X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen)          \
-                X(accept) X(connect) X(send) X(recv) X(poll) X(getaddrinfo) X(dlopen) X(json_load) \
-                    X(uring_init) X(uring_register) X(uring_submit) X(uring_wait)
+    X(realloc)                                                                                     \
+    X(memalign) X(mmap) X(mprotect) X(pthread_create) X(open) X(fopen) X(scandir) X(mkdir)         \
+        X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose) X(fsync) X(ftruncate)   \
+            X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen) X(accept) X(connect)  \
+                X(send) X(recv) X(poll) X(getaddrinfo) X(dlopen) X(json_load) X(uring_init)        \
+                    X(uring_register) X(uring_submit) X(uring_wait) X(cuda) X(cublas)
 
 #define NUMBER(name) KIND_##name,
 #define NAME(name)   #name,
@@ -94,13 +95,26 @@ static bool fails(enum kind k)
     return it;
 }
 
+static int find_kind(const char *kind)
+{
+    int i = 0;
+    while (i < KIND_COUNT && strcmp(names[i], kind))
+        i++;
+    return i;
+}
+
+/* For libraries that stand for others: has this call to fail? */
+bool torture_fails(const char *kind)
+{
+    int k = find_kind(kind);
+    return k < KIND_COUNT && fails((enum kind)k);
+}
+
 /* For programs that ask how much they called. */
 long torture_calls(const char *kind)
 {
-    for (int i = 0; i < KIND_COUNT; i++)
-        if (!strcmp(names[i], kind))
-            return calls[i];
-    return -1;
+    int k = find_kind(kind);
+    return k < KIND_COUNT ? calls[k] : -1;
 }
 
 static void write_counts(void)

@@ -7,8 +7,10 @@
  *
  *     torture [--all] [--jobs N] [--scenario NAME] [--kind KIND] [--most N]
  *
- * Without --all a few calls of each kind are taken, evenly (--most: so many), and only from the
- * scenarios that are quick.  Exits 0, 1, or 77 where it cannot run.
+ * With --all the first calls of each kind are taken one by one (`dense` of a scenario says how
+ * many) and of those behind them as many again, evenly.  Without, a few of each kind are (--most:
+ * so many), evenly, and only from the scenarios that are quick.  Exits 0, 1, or 77 where it cannot
+ * run.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,15 +27,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEADLINE = 20, KINDS = 64, LEAVES = 12, PATH = 4096, TEXT = 8192 };
+enum { DEADLINE = 20, KINDS = 64, DENSE = 200, PATH = 4096, TEXT = 8192 };
 
 #define OPTIONS " --device cpu --threads 1"
-#define TIERS                                                                                      \
-    OPTIONS                                                                                        \
-    " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M --machine ^/tests/torture/slow.json"
-#define STDIT                                                                                      \
-    "stdit-train --model tiny --hidden 24 --heads 2 --depth 1 --caption-channels 8 "               \
-    "--text-tokens 4 --latent 2x4x4 --sample-steps 0" OPTIONS
+#define SLOW    " --machine ^/tests/torture/slow.json"
+#define TIERS   OPTIONS " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M" SLOW
+#define CUDA    " --device cuda --vram 128M"
+/* The fake GPU takes nothing besides the arena, so this is the same budget. */
+#define CUDA_TIERS " --device cuda --micro-batch 4096 --vram 76M --host 2M --nvme .:32M" SLOW
+#define VAE        " --groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4"
+#define VAE_TRAIN                                                                                  \
+    "vae-train" VAE " --size 16x8 --image-share 0 --stage 1 --lengths 1 --batch 1 --clips 1 "      \
+    "--video ^/examples/data/bunny.rgb" OPTIONS
+#define DENOISER                                                                                   \
+    " --model tiny --hidden 24 --heads 2 --depth 1 --caption-channels 8 --text-tokens 4"
+#define STDIT "stdit-train" DENOISER " --latent 2x4x4 --sample-steps 0" OPTIONS
 
 #define SOCKETS                                                                                    \
     "malloc pthread_create open fopen socket setsockopt bind listen accept connect send recv "     \
@@ -51,7 +59,11 @@ static const struct scenario {
     const char *also; /* orders for the shim that stand whatever else fails */
     int rank;         /* of two, which has the fault; -1: one alone */
     bool slow;        /* only with --all */
+    bool cuda;        /* on the fake of CUDA; left out where the CUDA device is not built */
+    const char *out;  /* what the run writes besides the state; NULL: "w" */
+    bool varies;      /* of another content each time */
     const char *few;  /* kinds that are taken without --all; NULL: every one */
+    int dense;        /* calls of a kind that --all takes one by one; 0: DENSE */
 } scenarios[] = {
     {.name = "job",
      .prepare = {"job 2 256 - state -" OPTIONS " --plan-out plan"},
@@ -81,6 +93,72 @@ static const struct scenario {
      .run = STDIT " --steps 3 --resume state --save-state state --save w --log log --plan-in "
                   "@/plan",
      .rank = -1},
+    {.name = "bf16",
+     .prepare = {STDIT " --dtype bf16 --steps 2 --save-state state --plan-out plan"},
+     .run = STDIT " --dtype bf16 --steps 3 --resume state --save-state state --save w --log log "
+                  "--plan-in @/plan",
+     .rank = -1,
+     .few = "malloc calloc realloc fwrite",
+     .dense = 50},
+    {.name = "stdit-sample",
+     .prepare = {"vae-train --size 16x8 --image-share 0 --lengths 1 --batch 1 --clips 1 --steps 1 "
+                 "--video ^/examples/data/bunny.rgb --save vae" OPTIONS,
+                 STDIT " --steps 1 --save-state state --save-ema weights"},
+     .run =
+         "stdit-sample" DENOISER " --load @/weights --vae @/vae --size 16x8 --frames 1 --steps 2 "
+         "--out ." OPTIONS,
+     .out = "sample.png",
+     .rank = -1,
+     .few = "malloc calloc realloc fopen fread fwrite mkdir open",
+     .dense = 100},
+    {.name = "vae-train",
+     .prepare = {VAE_TRAIN " --steps 1 --save-state state --plan-out plan"},
+     .run = VAE_TRAIN " --steps 2 --resume state --save-state state --save w --log log "
+                      "--plan-in @/plan",
+     .rank = -1,
+     .few = "malloc fwrite",
+     .dense = 30},
+    {.name = "vae-encode",
+     .prepare = {VAE_TRAIN " --steps 1 --save-state state --save weights"},
+     .run = "vae-encode" VAE " --load @/weights @/clip.rgb w" OPTIONS,
+     .rank = -1,
+     .few = "malloc calloc realloc open pread pwrite write",
+     .dense = 50},
+    {.name = "vae-decode",
+     .prepare = {VAE_TRAIN " --steps 1 --save-state state --save weights",
+                 "vae-encode" VAE " --load weights @/clip.rgb latents" OPTIONS},
+     .run = "vae-decode" VAE " --load @/weights @/latents w" OPTIONS,
+     .rank = -1,
+     .few = "malloc calloc realloc open pread pwrite fwrite",
+     .dense = 50},
+    {.name = "ckpt plan",
+     .prepare = {"job 1 256 - state -" OPTIONS " --graph-out graph"},
+     .run = "ckpt plan --graph @/graph --vram 1200K --out w" SLOW,
+     .rank = -1,
+     .few = "malloc calloc realloc fopen fwrite fflush fclose"},
+    {.name = "ckpt machine",
+     .prepare = {"job 1 256 - state -" OPTIONS},
+     .run = "ckpt machine --device cpu --out w",
+     .rank = -1,
+     .varies = true,
+     .slow = true,
+     .dense = 50},
+    {.name = "ckpt info",
+     .prepare = {"job 1 256 - state w" OPTIONS},
+     .run = "ckpt info",
+     .rank = -1},
+    {.name = "cuda",
+     .prepare = {"job 2 256 - state -" CUDA " --plan-out plan"},
+     .run = "job 4 256 state state w" CUDA " --plan-in @/plan",
+     .rank = -1,
+     .cuda = true,
+     .dense = 100},
+    {.name = "cuda tiers",
+     .prepare = {"job 1 8192 - state -" CUDA_TIERS " --plan-out plan"},
+     .run = "job 2 8192 state state w" CUDA_TIERS " --plan-in @/plan",
+     .rank = -1,
+     .cuda = true,
+     .dense = 100},
     {.name = "planning",
      .prepare = {"job 2 256 - state -" OPTIONS},
      .run = "job 4 256 state state w" OPTIONS " --vram 1200K --plan-out plan",
@@ -90,7 +168,7 @@ static const struct scenario {
 
 static struct {
     char here[PATH], source[PATH]; /* where the programs are built, and what they are built of */
-    char shim[PATH];
+    char shim[PATH], fake[PATH];
     bool all;
     int jobs;
     long most;
@@ -181,7 +259,9 @@ static int each_file(const char *dir, bool (*visit)(const char *path, const char
 static bool remove_it(const char *path, const char *name)
 {
     (void)name;
-    return unlink(path) == 0;
+    if (unlink(path) && errno == EISDIR)
+        each_file(path, remove_it);
+    return rmdir(path) == 0;
 }
 
 /* A folder that a program ran in, and what was said there. */
@@ -198,7 +278,8 @@ static void remove_run(const char *dir)
 
 static bool is_left(const char *path, const char *name)
 {
-    static const char *const own[] = {"state", "w", "log", "plan", "meet"};
+    static const char *const own[] = {"state",  "w",          "log",        "plan",
+                                      "sample", "sample.png", "sample.mp4", "sample.rgb"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i]))
             return false;
@@ -271,11 +352,14 @@ static pid_t start(const struct run *r, const char *command, int rank, bool shim
         setenv("RANK", rank ? "1" : "0", 1);
         setenv("WORLD_SIZE", "2", 1);
     }
+    char libraries[2 * PATH + 2];
+    snprintf(libraries, sizeof libraries, "%s %s", shim ? torture.shim : "",
+             r->s->cuda ? torture.fake : "");
+    setenv("LD_PRELOAD", libraries, 1);
     if (shim) {
         char orders[256];
         snprintf(orders, sizeof orders, "%s,%s", r->order ? r->order : "",
                  r->s->also ? r->s->also : "");
-        setenv("LD_PRELOAD", torture.shim, 1);
         setenv("CKPT_TORTURE", orders, 1);
     }
     if (shim && r->counts)
@@ -319,22 +403,36 @@ static const char *judge_end(const struct run *r, int rank, int status, int *cod
     return silent ? "no sentence" : NULL;
 }
 
+static const char *out_name(const struct scenario *s)
+{
+    return s->out ? s->out : "w";
+}
+
+/* Is what it wrote, or did not, what a run without a fault writes? */
+static bool same_out(const struct run *r)
+{
+    char out[PATH], after[PATH];
+    join(out, "%s/%s", r->dir, out_name(r->s));
+    join(after, "%s/out", r->base);
+    bool is = !access(out, F_OK), was = !access(after, F_OK);
+    return is == was && (!is || r->s->varies || same(out, after));
+}
+
 static const char *judge_files(const struct run *r, bool good)
 {
-    char now[PATH], before[PATH], after[PATH], w[PATH], w_after[PATH];
+    char now[PATH], before[PATH], after[PATH], out[PATH];
     join(now, "%s/state", r->dir);
-    join(w, "%s/w", r->dir);
     join(before, "%s/before", r->base);
     join(after, "%s/after", r->base);
-    join(w_after, "%s/w.after", r->base);
+    join(out, "%s/%s", r->dir, out_name(r->s));
     if (good && !same(now, after))
         return "exit code 0 without the new state";
-    if (good && !same(w, w_after))
-        return "exit code 0 without the weights";
+    if (good && !same_out(r))
+        return "exit code 0 without the output";
     if (!same(now, before) && !same(now, after))
         return "a damaged state file";
-    if (!access(w, F_OK) && !same(w, w_after))
-        return "damaged weights";
+    if (!access(out, F_OK) && !same_out(r))
+        return "damaged output";
     return each_file(r->dir, is_left) ? "files left behind" : NULL;
 }
 
@@ -391,11 +489,26 @@ static void move(const char *dir, const char *name, const char *base, const char
         fatal("%s was not written", from);
 }
 
+/* A picture as a clip, for what reads one. */
+static void write_clip(const char *base)
+{
+    char path[PATH];
+    join(path, "%s/clip.rgb", base);
+    FILE *f = fopen(path, "wb");
+    if (f)
+        fputs("RGBCLIP 16 8 1 25\n", f);
+    for (int i = 0; f && i < 16 * 8 * 3; i++)
+        fputc(i * 37 % 251, f);
+    if (!f || fclose(f))
+        fatal("%s: %s", path, strerror(errno));
+}
+
 /* Files to compare with, and the calls of a run without a fault. */
 static void prepare(struct run *r, struct counts *c)
 {
-    char counts[PATH];
+    char counts[PATH], out[PATH];
     join(counts, "%s/counts", r->base);
+    write_clip(r->base);
     for (int i = 0; i < 3 && r->s->prepare[i]; i++) {
         struct run alone = *r;
         alone.dir = r->base;
@@ -410,18 +523,30 @@ static void prepare(struct run *r, struct counts *c)
     r->counts = NULL;
     read_counts(counts, c);
     move(r->dir, "state", r->base, "after");
-    move(r->dir, "w", r->base, "w.after");
+    join(out, "%s/%s", r->dir, out_name(r->s));
+    if (!access(out, F_OK))
+        move(r->dir, out_name(r->s), r->base, "out");
 }
 
-/* Every one of them with --all, once alone and once with all behind it; else a few, evenly. */
+/* The i-th of `most` numbers from first to last, evenly. */
+static long spread(long i, long most, long first, long last)
+{
+    return most > 1 ? first + i * (last - first) / (most - 1) : last;
+}
+
+/* Each call that is taken fails once alone and once with all behind it.  The last of a kind matters
+ * as much as the first. */
 static int torture_kind(struct run *r, const char *kind, long calls, int job, long *runs)
 {
-    long most = torture.all ? calls : torture.most < calls ? torture.most : calls;
+    long all = r->s->dense ? r->s->dense : DENSE, dense = torture.all ? all : 0;
+    long most = torture.all ? 2 * all : torture.most;
     int failed = 0;
+    dense = dense < calls ? dense : calls;
+    most = most < calls ? most : calls;
     for (long i = 0; i < 2 * most; i++) {
         char order[64];
-        /* The last of a kind matters as much as the first. */
-        long n = most > 1 ? 1 + (i / 2) * (calls - 1) / (most - 1) : calls;
+        long at = i / 2;
+        long n = at < dense ? at + 1 : spread(at - dense, most - dense, dense + 1, calls);
         snprintf(order, sizeof order, "%s:%ld%s", kind, n, i % 2 ? "+" : "");
         if ((*runs)++ % torture.jobs != job)
             continue;
@@ -547,8 +672,10 @@ int main(int argc, char **argv)
     if (!realpath(source ? source : ".", torture.source))
         fatal("%s: %s", source ? source : ".", strerror(errno));
     join(torture.shim, "%s/tests/torture/shim.so", torture.here);
+    join(torture.fake, "%s/tests/torture/fake_cuda.so", torture.here);
     if (access(torture.shim, R_OK))
         fatal("%s is not built", torture.shim);
+    bool cuda = access(torture.fake, R_OK) == 0; /* built where the CUDA device is */
     join(libs, "%s/.libs", torture.here);
     setenv("LD_LIBRARY_PATH", libs, 1);
     unsetenv("CKPT_VERIFY");
@@ -557,8 +684,11 @@ int main(int argc, char **argv)
         fatal("%s: %s", base, strerror(errno));
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         const struct scenario *s = &scenarios[i];
-        bool chosen = torture.scenario ? !strcmp(torture.scenario, s->name) : !s->slow;
-        if (chosen || (torture.all && !torture.scenario))
+        bool chosen =
+            torture.scenario ? !strcmp(torture.scenario, s->name) : torture.all || !s->slow;
+        if (chosen && s->cuda && !cuda)
+            printf("%s: left out, the CUDA device is not built\n", s->name);
+        else if (chosen)
             failed += torture_scenario(s, base);
     }
     if (!torture.scenario || !strcmp(torture.scenario, "limits"))

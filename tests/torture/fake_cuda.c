@@ -1,0 +1,691 @@
+/*
+ * CUDA on the host's memory, so that its calls can be made to fail where there is no GPU.  It is
+ * loaded before the program (LD_PRELOAD) behind tests/torture/shim.c, which says whose turn it is
+ * to fail: every call of the runtime and of the driver is one of kind "cuda", every one of cuBLASLt
+ * "cublas".  What it does not define is taken from the CUDA libraries, where there is no GPU
+ * either.
+ *
+ * Streams run at once and in the caller's thread, so events are reached when they are recorded.
+ * Kernels and products do nothing: device memory has zeros and what was copied there.  What is
+ * recorded into a graph runs as well, once, and launching the graph does nothing.  A call that
+ * fails does nothing, but for those that give something back, which do.  Like CUDA, it refuses what
+ * is not there: handles that were given back, pieces mapped twice, captures that were not begun.
+ *
+ * What the program has not given back when it ends is told of, and the exit code is then 9.
+ */
+#include <cublasLt.h>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MEMORY ((size_t)1 << 30) /* bytes of the device */
+#define UNIT   ((size_t)1 << 21)
+
+/* Of the shim: has the next call of a kind to fail? */
+extern bool torture_fails(const char *kind) __attribute__((weak));
+extern void *__libc_calloc(size_t, size_t);
+extern void __libc_free(void *);
+
+static atomic_size_t used; /* bytes of the device */
+static atomic_int kernels; /* and products that were run, each for 10 ms as events have it */
+static __thread cudaError_t last;
+static __thread struct CUstream_st *capturing;
+
+/* What is given out, by what it is called in the last sentence. */
+enum thing { STREAM, EVENT, GRAPH, EXEC, HOST, REGISTERED, DEVICE, RANGE, PIECE, MAPPING, CUBLAS };
+static const char *const things[] = {"streams",
+                                     "events",
+                                     "graphs",
+                                     "executable graphs",
+                                     "blocks of pinned memory",
+                                     "registered blocks",
+                                     "blocks of device memory",
+                                     "address ranges",
+                                     "pieces of memory",
+                                     "mapped pieces",
+                                     "cuBLASLt handles"};
+enum { THINGS = sizeof things / sizeof *things };
+static atomic_int out[THINGS];
+
+static bool fails(const char *kind)
+{
+    return torture_fails && torture_fails(kind);
+}
+
+static cudaError_t answer(cudaError_t e)
+{
+    if (e != cudaSuccess && e != cudaErrorNotReady)
+        last = e;
+    return e;
+}
+
+/* At the head of a call that can fail. */
+#define TURN(error)                                                                                \
+    do {                                                                                           \
+        if (fails("cuda"))                                                                         \
+            return answer(error);                                                                  \
+    } while (0)
+
+/* At the end of a call that gives something back. */
+static cudaError_t given_back(enum thing t)
+{
+    out[t]--;
+    return answer(fails("cuda") ? cudaErrorUnknown : cudaSuccess);
+}
+
+/* Past the shim: this memory is not the process's own. */
+static void *map_memory(void *at, size_t n, int prot)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+    return (void *)syscall(SYS_mmap, at, n, prot, flags, -1, 0);
+}
+
+__attribute__((destructor)) static void tell_what_is_out(void)
+{
+    bool any = false;
+    for (int i = 0; i < THINGS; i++) {
+        if (out[i])
+            dprintf(2, "fake CUDA: %d %s were not given back\n", (int)out[i], things[i]);
+        any |= out[i] != 0;
+    }
+    if (any)
+        _exit(9);
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = last;
+    last = cudaSuccess;
+    return e;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    return e == cudaErrorMemoryAllocation ? "out of memory (fake CUDA)"
+                                          : "unknown error (fake CUDA)";
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    TURN(cudaErrorUnknown);
+    *n = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    TURN(cudaErrorUnknown);
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    TURN(cudaErrorUnknown);
+    return answer(device ? cudaErrorInvalidDevice : cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    TURN(cudaErrorUnknown);
+    *p = (struct cudaDeviceProp){
+        .name = "fake GPU", .totalGlobalMem = MEMORY, .major = 8, .multiProcessorCount = 2};
+    return answer(device ? cudaErrorInvalidDevice : cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    TURN(cudaErrorUnknown);
+    *value = attribute == cudaDevAttrComputeCapabilityMajor   ? 8
+             : attribute == cudaDevAttrComputeCapabilityMinor ? 0
+             : attribute == cudaDevAttrMultiProcessorCount    ? 2
+                                                              : 1 << 16;
+    return answer(device ? cudaErrorInvalidDevice : cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device)
+{
+    TURN(cudaErrorUnknown);
+    snprintf(id, (size_t)n, "ffff:ff:1f.0");
+    return answer(device ? cudaErrorInvalidDevice : cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
+{
+    TURN(cudaErrorUnknown);
+    *low = *high = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    TURN(cudaErrorUnknown);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
+{
+    TURN(cudaErrorUnknown);
+    *total = MEMORY;
+    *unused = MEMORY - used;
+    return cudaSuccess;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Its size stands before a block, which is on a page of its own. */
+static cudaError_t give_block(void **p, size_t n, enum thing t)
+{
+    char *base = map_memory(NULL, n + 4096, PROT_READ | PROT_WRITE);
+    if (base == MAP_FAILED)
+        return answer(cudaErrorMemoryAllocation);
+    memcpy(base, &n, sizeof n);
+    *p = base + 4096;
+    out[t]++;
+    return cudaSuccess;
+}
+
+static cudaError_t take_block(void *p, enum thing t)
+{
+    size_t n;
+    if (!p)
+        return cudaSuccess;
+    memcpy(&n, (char *)p - 4096, sizeof n);
+    syscall(SYS_munmap, (char *)p - 4096, n + 4096);
+    return given_back(t);
+}
+
+cudaError_t cudaMalloc(void **p, size_t n)
+{
+    TURN(cudaErrorMemoryAllocation);
+    return give_block(p, n, DEVICE);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    return take_block(p, DEVICE);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags)
+{
+    TURN(cudaErrorMemoryAllocation);
+    return give_block(p, n, HOST);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    return take_block(p, HOST);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
+{
+    TURN(cudaErrorUnknown);
+    *device = host;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags)
+{
+    TURN(cudaErrorMemoryAllocation);
+    out[REGISTERED]++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    return given_back(REGISTERED);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    TURN(cudaErrorUnknown);
+    memmove(dst, src, n);
+    return cudaSuccess;
+}
+
+/* Large zeros, as between the timed kernels of a first step, are pages that nobody has touched. */
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t n, cudaStream_t stream)
+{
+    const uintptr_t page = 4096;
+    uintptr_t begin = ((uintptr_t)dst + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)dst + n) / page * page;
+    TURN(cudaErrorUnknown);
+    if (byte || n < (1U << 20)) {
+        memset(dst, byte, n);
+        return cudaSuccess;
+    }
+    memset(dst, 0, begin - (uintptr_t)dst);
+    map_memory((void *)begin, end - begin, PROT_READ | PROT_WRITE);
+    memset((void *)end, 0, (uintptr_t)dst + n - end);
+    return cudaSuccess;
+}
+
+/* ---- streams, events, graphs ----------------------------------------------------------------- */
+
+struct CUstream_st {
+    bool captured;
+};
+
+struct CUevent_st {
+    int kernels; /* that had run */
+};
+
+struct CUgraph_st {
+    int unused;
+};
+
+struct CUgraphExec_st {
+    int unused;
+};
+
+/* A block of n bytes as a handle. */
+static cudaError_t give_handle(void *handle, size_t n, enum thing t)
+{
+    void *p = __libc_calloc(1, n);
+    if (!p)
+        return answer(cudaErrorMemoryAllocation);
+    memcpy(handle, &p, sizeof p);
+    out[t]++;
+    return cudaSuccess;
+}
+
+static cudaError_t take_handle(void *handle, enum thing t)
+{
+    if (!handle)
+        return answer(cudaErrorInvalidResourceHandle);
+    __libc_free(handle);
+    return given_back(t);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    TURN(cudaErrorMemoryAllocation);
+    return give_handle(stream, sizeof **stream, STREAM);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    return take_handle(stream, STREAM);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    TURN(cudaErrorUnknown);
+    return answer(stream->captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    return cudaStreamSynchronize(stream);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    TURN(cudaErrorUnknown);
+    return answer(event ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    TURN(cudaErrorMemoryAllocation);
+    return give_handle(event, sizeof **event, EVENT);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    return take_handle(event, EVENT);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+{
+    TURN(cudaErrorUnknown);
+    if (!event)
+        return answer(cudaErrorInvalidResourceHandle);
+    event->kernels = kernels;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    return cudaEventRecordWithFlags(event, stream, 0);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    TURN(cudaErrorUnknown);
+    return answer(event ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    return cudaEventSynchronize(event);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+    TURN(cudaErrorUnknown);
+    *ms = 10.F * (float)(b->kernels - a->kernels);
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
+{
+    TURN(cudaErrorUnknown);
+    fn(user);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    TURN(cudaErrorUnknown);
+    if (capturing)
+        return answer(cudaErrorIllegalState);
+    capturing = stream;
+    stream->captured = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+    TURN(cudaErrorUnknown);
+    *status = stream->captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+/* Ends the capture even where it fails, as CUDA does. */
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    bool was = stream->captured;
+    stream->captured = false;
+    capturing = NULL;
+    *graph = NULL;
+    TURN(cudaErrorStreamCaptureInvalidated);
+    return was ? give_handle(graph, sizeof **graph, GRAPH) : answer(cudaErrorIllegalState);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
+{
+    TURN(cudaErrorMemoryAllocation);
+    return give_handle(exec, sizeof **exec, EXEC);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    return take_handle(graph, GRAPH);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    return take_handle(exec, EXEC);
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    TURN(cudaErrorMemoryAllocation);
+    return answer(exec ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    return cudaGraphUpload(exec, stream);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
+                             cudaStream_t stream)
+{
+    TURN(cudaErrorLaunchFailure);
+    kernels++;
+    bool sane = grid.x && grid.y && grid.z && block.x * block.y * block.z - 1U < 1024;
+    return answer(sane ? cudaSuccess : cudaErrorInvalidConfiguration);
+}
+
+/* What nvcc makes of <<<>>> since CUDA 13. */
+cudaError_t __cudaGetKernel(cudaKernel_t *handle, const void *kernel);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args,
+                               size_t shared, cudaStream_t stream);
+
+cudaError_t __cudaGetKernel(cudaKernel_t *handle, const void *kernel)
+{
+    memcpy(handle, &kernel, sizeof kernel);
+    return cudaSuccess;
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args,
+                               size_t shared, cudaStream_t stream)
+{
+    return cudaLaunchKernel(kernel, grid, block, args, shared, stream);
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
+{
+    return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, args, 0, config->stream);
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
+{
+    TURN(cudaErrorUnknown);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    TURN(cudaErrorNoKernelImageForDevice);
+    *attributes = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024};
+    return cudaSuccess;
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+#define DRIVER_TURN(error)                                                                         \
+    do {                                                                                           \
+        if (fails("cuda"))                                                                         \
+            return error;                                                                          \
+    } while (0)
+
+static CUresult granularity(size_t *unit, const CUmemAllocationProp *prop,
+                            CUmemAllocationGranularity_flags flags)
+{
+    DRIVER_TURN(CUDA_ERROR_UNKNOWN);
+    *unit = UNIT;
+    return CUDA_SUCCESS;
+}
+
+static CUresult reserve(CUdeviceptr *base, size_t n, size_t align, CUdeviceptr at,
+                        unsigned long long flags)
+{
+    DRIVER_TURN(CUDA_ERROR_OUT_OF_MEMORY);
+    void *p = map_memory(NULL, n, PROT_NONE);
+    if (p == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *base = (CUdeviceptr)(uintptr_t)p;
+    out[RANGE]++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult driver_gave_back(enum thing t)
+{
+    out[t]--;
+    return fails("cuda") ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static CUresult free_range(CUdeviceptr base, size_t n)
+{
+    syscall(SYS_munmap, (void *)(uintptr_t)base, n);
+    return driver_gave_back(RANGE);
+}
+
+/* The handle of a piece is its size. */
+static CUresult create(CUmemGenericAllocationHandle *piece, size_t n,
+                       const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    DRIVER_TURN(CUDA_ERROR_OUT_OF_MEMORY);
+    if (n % UNIT || used + n > MEMORY)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *piece = n;
+    used += n;
+    out[PIECE]++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult release_piece(CUmemGenericAllocationHandle piece)
+{
+    used -= piece;
+    return driver_gave_back(PIECE);
+}
+
+static CUresult map_piece(CUdeviceptr at, size_t n, size_t offset,
+                          CUmemGenericAllocationHandle piece, unsigned long long flags)
+{
+    DRIVER_TURN(CUDA_ERROR_OUT_OF_MEMORY);
+    if (offset || n != piece)
+        return CUDA_ERROR_INVALID_VALUE;
+    out[MAPPING]++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult unmap_piece(CUdeviceptr at, size_t n)
+{
+    map_memory((void *)(uintptr_t)at, n, PROT_NONE);
+    return driver_gave_back(MAPPING);
+}
+
+static CUresult allow_access(CUdeviceptr at, size_t n, const CUmemAccessDesc *access, size_t count)
+{
+    DRIVER_TURN(CUDA_ERROR_UNKNOWN);
+    return syscall(SYS_mprotect, (void *)(uintptr_t)at, n, PROT_READ | PROT_WRITE)
+               ? CUDA_ERROR_UNKNOWN
+               : CUDA_SUCCESS;
+}
+
+static CUresult device_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    DRIVER_TURN(CUDA_ERROR_UNKNOWN);
+    *value = 1;
+    return CUDA_SUCCESS;
+}
+
+/* For a thread to reach it: what a stream waits for has been handed over before.  A thread that
+ * failed may never do so. */
+static CUresult wait_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags)
+{
+    DRIVER_TURN(CUDA_ERROR_UNKNOWN);
+    const uint32_t *counter = (const uint32_t *)(uintptr_t)at;
+    for (int i = 0; i < 20000; i++) {
+        if ((int32_t)(__atomic_load_n(counter, __ATOMIC_ACQUIRE) - value) >= 0)
+            return CUDA_SUCCESS;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found)
+{
+    static const struct {
+        const char *name;
+        void *function;
+    } calls[] = {{"cuMemGetAllocationGranularity", granularity},
+                 {"cuMemAddressReserve", reserve},
+                 {"cuMemAddressFree", free_range},
+                 {"cuMemCreate", create},
+                 {"cuMemRelease", release_piece},
+                 {"cuMemMap", map_piece},
+                 {"cuMemUnmap", unmap_piece},
+                 {"cuMemSetAccess", allow_access},
+                 {"cuDeviceGetAttribute", device_attribute},
+                 {"cuStreamWaitValue32", wait_value}};
+    TURN(cudaErrorUnknown);
+    *function = NULL;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls && !*function; i++)
+        if (!strcmp(calls[i].name, name))
+            *function = calls[i].function;
+    *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+/* ---- cuBLASLt -------------------------------------------------------------------------------- */
+
+#define CUBLAS_TURN()                                                                              \
+    do {                                                                                           \
+        if (fails("cublas"))                                                                       \
+            return CUBLAS_STATUS_INTERNAL_ERROR;                                                   \
+    } while (0)
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return "internal error (fake CUDA)";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    CUBLAS_TURN();
+    return give_handle(handle, 1, CUBLAS) ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    __libc_free(handle);
+    out[CUBLAS]--;
+    CUBLAS_TURN();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t task,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t limits, int most,
+                                              cublasLtMatmulHeuristicResult_t *found, int *n)
+{
+    CUBLAS_TURN();
+    *n = most < 2 ? most : 2;
+    memset(found, 0, (size_t)*n * sizeof *found);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t task,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    CUBLAS_TURN();
+    memset(result, 0, sizeof *result);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t task, const void *alpha,
+                              const void *pa, cublasLtMatrixLayout_t a, const void *pb,
+                              cublasLtMatrixLayout_t b, const void *beta, const void *pc,
+                              cublasLtMatrixLayout_t c, void *pd, cublasLtMatrixLayout_t d,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t bytes,
+                              cudaStream_t stream)
+{
+    CUBLAS_TURN();
+    kernels++;
+    return CUBLAS_STATUS_SUCCESS;
+}
