@@ -296,6 +296,31 @@ int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
     return rc;
 }
 
+static const struct param *find_broken(struct ranks *job, const struct layout_bucket *b,
+                                       const struct param *bucket)
+{
+    int slot = exact_slot(bucket, SLOT_VALUE);
+    float *own = bucket->filled[slot] ? read_bucket(job, bucket, slot) : NULL;
+    const struct param *found = NULL;
+    for (int32_t k = b->first; own && k < b->first + b->n && !found; k++) {
+        int32_t i = job->sharing.layout->order[k];
+        int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, i, slot, &at, &in_bucket);
+        if (n && !floats_are_finite(own + in_bucket, n))
+            found = &job->params->data[i];
+    }
+    free(own);
+    return found;
+}
+
+const struct param *ranks_find_broken(struct ranks *job)
+{
+    const struct param *buckets = job->params->data + job->params->n - job->params->n_hidden;
+    const struct param *found = NULL;
+    for (int32_t i = 0; i < job->params->n_hidden && !found; i++)
+        found = find_broken(job, &job->sharing.layout->buckets[i], &buckets[i]);
+    return found;
+}
+
 static int patch(struct ranks *job, const struct param *p, const struct param *bucket, int slot,
                  const float *src)
 {

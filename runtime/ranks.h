@@ -186,4 +186,8 @@ struct param *ranks_bucket_of(const struct ranks *job, const struct param *p);
 int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst);
 int ranks_set(struct ranks *job, const struct param *p, int slot, const float *src);
 
+/* A parameter in a bucket that is infinite or NaN in what this rank has of it, or NULL.  Asks no
+ * other rank. */
+const struct param *ranks_find_broken(struct ranks *job);
+
 #endif

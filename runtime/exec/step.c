@@ -225,22 +225,27 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
                       (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
 }
 
-/* The parameter, where this rank can see it alone. */
-static void name_broken(struct programs *ps, char *where, size_t size)
+static const struct param *find_broken(struct programs *ps)
 {
-    snprintf(where, size, "a parameter");
-    for (int32_t i = 0; ps->ranks->sharing.ranks < 2 && i < ps->params->n; i++) {
+    for (int32_t i = 0; i < ps->params->n; i++) {
         struct param *w = &ps->params->data[i];
         int64_t n = desc_numel(&w->desc);
         float *value = w->trainable ? malloc((size_t)n * sizeof *value) : NULL;
         bool bad =
             value && !values_get(ps->ranks, w, CKPT_VALUE, value) && !floats_are_finite(value, n);
         free(value);
-        if (bad) {
-            snprintf(where, size, "'%.200s'", w->name);
-            return;
-        }
+        if (bad)
+            return w;
     }
+    return NULL;
+}
+
+/* By what this rank has alone: others may be in the step still. */
+static void name_broken(struct programs *ps, char *where, size_t size)
+{
+    const struct param *p =
+        ps->ranks->sharing.ranks < 2 ? find_broken(ps) : ranks_find_broken(ps->ranks);
+    snprintf(where, size, p ? "'%.200s'" : "a parameter", p ? p->name : "");
 }
 
 /* Gradients were finite and the weights are not: there is no way back, and nothing may be saved. */

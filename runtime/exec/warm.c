@@ -359,6 +359,12 @@ static int take_scratch(struct warmer *w)
     return 0;
 }
 
+static int no_memory(struct warmer *w)
+{
+    return error_fail(w->p->programs->error, CKPT_ENOMEM,
+                      "no memory for the first run of the kernels");
+}
+
 /* Random numbers everywhere: timed on zeros, matrix products look faster than they are, too. */
 static int fill_scratch(struct warmer *w)
 {
@@ -366,7 +372,7 @@ static int fill_scratch(struct warmer *w)
     float *values = malloc(N * sizeof *values);
     uint16_t *half = (uint16_t *)w->host;
     if (!values)
-        return CKPT_ENOMEM;
+        return no_memory(w);
     for (int i = 0; i < 2; i++) {
         ckpt_fill_normal(1, 0, (uint32_t)i, values, N);
         ckpt_to_bf16(values, half + (int64_t)i * N, N);
@@ -378,7 +384,11 @@ static int fill_scratch(struct warmer *w)
         w->d->ops->copy(w->d, QUEUE_COMPUTE, w->base + n, w->base, min_i64(n, bytes - n));
     if (w->d->run)
         w->d->ops->copy(w->d, QUEUE_COMPUTE, w->d->run, w->run, sizeof *w->run);
-    return w->d->ops->sync(w->d);
+    int rc = w->d->ops->sync(w->d);
+    return rc ? error_fail(w->p->programs->error, rc,
+                           "the arena of --device %s cannot be filled: %s", w->d->ops->name,
+                           w->d->reason)
+              : 0;
 }
 
 /* Puts the new times among those of the machine and prices the graph again. */
@@ -421,8 +431,7 @@ static int prepare(struct warmer *w)
     w->costs = calloc(n, sizeof *w->costs);
     w->fresh = calloc((size_t)w->p->graph->n_ops + 1, sizeof *w->fresh);
     if (!w->views || !w->at || !w->host || !w->run || !w->costs || !w->fresh)
-        return error_fail(w->p->programs->error, CKPT_ENOMEM,
-                          "no memory for the first run of the kernels");
+        return no_memory(w);
     *w->run = (struct ckpt_run){.seed = 1, .n_micro = 1};
     return 0;
 }

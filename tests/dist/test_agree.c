@@ -191,6 +191,22 @@ static void test_checks_change_nothing(void **state)
     crew_free(&without);
 }
 
+/* Gradients are finite and the weights are not: no rank saves them, and each names one of them. */
+static void test_broken_update(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero <= 3; zero++) {
+        struct crew crew = crew_of(2, zero);
+        crew.steps = 2;
+        crew.adamw.lr = 3e38f;
+        crew.adamw.weight_decay = 10.f;
+        take_plan(&crew);
+        crew_expect_code(
+            &crew, CKPT_ENAN,
+            (const char *[]){"step 1: the update made '", "the weights are lost", NULL});
+    }
+}
+
 /* What one rank sets and the others do not: it alone has something to compare. */
 static void test_set_by_one(void **state)
 {
@@ -210,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_bf16_values),
         cmocka_unit_test(test_rates_that_differ),
         cmocka_unit_test(test_checks_change_nothing),
+        cmocka_unit_test(test_broken_update),
         cmocka_unit_test(test_set_by_one),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
