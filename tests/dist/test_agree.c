@@ -195,7 +195,7 @@ static void test_checks_change_nothing(void **state)
 static void test_broken_update(void **state)
 {
     (void)state;
-    for (int zero = 0; zero <= 3; zero++) {
+    for (int zero = 0; zero <= 3; zero += 3) {
         struct crew crew = crew_of(2, zero);
         crew.steps = 2;
         crew.adamw.lr = 3e38f;

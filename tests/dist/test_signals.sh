@@ -85,6 +85,41 @@ kill -TERM $pid
 ends 0 sampled $pid "^stopped after"
 [ "$(ls "$work/pictures" | wc -l)" = 0 ] || fail "it sampled after it was stopped"
 
+# ---- while planning, while saving ----------------------------------------------------------------
+
+# before the first step it ends the program, and what was there stays
+cp "$work/TERM.state" "$work/planned.state"
+"${VAE_TRAIN:-./vae-train}" $both --video "$root/examples/data/bunny.rgb" --size 32x16 --steps 2 \
+    --save-state "$work/planned.state" --log "$work/planned.log" >"$work/planned.out" \
+    2>"$work/planned.err" &
+pid=$!
+sleep 0.5
+kill -TERM $pid
+ends 143 planned $pid ""
+grep -q '^{"step"' "$work/planned.log" 2>/dev/null && fail "the signal did not come while it planned"
+cmp -s "$work/TERM.state" "$work/planned.state" || fail "a signal while planning cost the state"
+
+# resumed STATE: after how many steps it was saved.
+resumed() {
+    runs "resumed: " $stdit --steps 0 --resume "$1"
+    sed -n 's/^resumed: .*, after \([0-9]*\) steps.*/\1/p' "$work/out"
+}
+
+# the second of these signals comes while the first is obeyed: the state is the old or the new one
+cp "$work/TERM.state" "$work/saved.state"
+for pause in 0 0.01 0.03; do
+    old=$(resumed "$work/saved.state")
+    begin saving$pause $long --resume "$work/saved.state" --save-state "$work/saved.state"
+    kill -TERM $pid
+    sleep $pause
+    kill -TERM $pid 2>/dev/null
+    wait $pid
+    got=$? new=$(resumed "$work/saved.state") ran=$(steps_of saving$pause)
+    [ $got = 0 ] || [ $got = 143 ] || fail "killed while it saves: exit $got"
+    [ "$new" = $((old + ran)) ] || { [ $got = 143 ] && [ "$new" = "$old" ]; } ||
+        fail "killed while it saves: exit $got, after $new steps, $ran of them behind $old"
+done
+
 # ---- two ranks -----------------------------------------------------------------------------------
 
 # pair NAME OPTION...: two ranks; sets zero and one to their processes.

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "ckpt.h"
 #include "ckpt_state.h"
+#include "exec/small.h"
 
 struct line {
     ckpt_tensor w, b, unused;
@@ -204,13 +205,55 @@ static void test_update(void **state)
     }
 }
 
+/* The same with state in both tiers below, and with updates by threads of the host, which a step
+ * ends without. */
+static void test_update_with_tiers(void **state)
+{
+    (void)state;
+    for (int stepped = 0; stepped < 2; stepped++) {
+        struct small r = small_make(CKPT_BF16, 64, 3, true);
+        struct force f = {.seed = 5, .host = true, .nvme = true, .all = true, .stepped = stepped};
+        struct force_count count;
+        struct budgets tiers;
+        char plan[64], saved[64], nvme[64];
+        ckpt *c;
+        ckpt_program *p;
+        int rc = 0;
+        r.adamw.weight_decay = 10.f;
+        small_path(plan, sizeof plan, "plan");
+        small_path(saved, sizeof saved, "state");
+        small_force(&r, &f, plan, &tiers, &count);
+        assert_true(count.persistent[TIER_HOST] + count.persistent[TIER_NVME] > 0);
+        assert_true((count.stepped > 0) == stepped);
+        small_use_tiers(&r, plan, &tiers, nvme);
+        small_open(&r, &c, &p);
+        small_train(&r, c, p, 0, 2);
+        assert_int_equal(ckpt_save_state(c, saved), 0);
+        assert_int_equal(ckpt_set_lr(p, 3e38f), 0);
+        for (int step = 2; step < 4 && !rc; step++) {
+            small_feed(p, &r, step);
+            rc = ckpt_step(p, NULL);
+        }
+        assert_int_equal(rc, CKPT_ENAN);
+        assert_non_null(strstr(ckpt_error(c), "step 3: the update made '"));
+        assert_int_equal(ckpt_save_state(c, saved), CKPT_EDEVICE);
+        assert_int_equal(ckpt_step(p, NULL), CKPT_EDEVICE);
+        ckpt_close(c);
+        small_open(&r, &c, &p);
+        assert_int_equal(ckpt_load_state(c, saved), 0);
+        small_train(&r, c, p, 2, 3);
+        ckpt_close(c);
+        unlink(saved);
+        unlink(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outputs_are_finite),
-        cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_files_are_finite),
-        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_outputs_are_finite), cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_files_are_finite),   cmocka_unit_test(test_update),
+        cmocka_unit_test(test_update_with_tiers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
