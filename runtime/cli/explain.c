@@ -16,6 +16,8 @@ struct explainer {
     bool *wanted;  /* per storage: scratch of remake */
     struct gap *gaps;
     int32_t n_gaps;
+    struct offload *offloads;
+    int32_t n_offloads;
 };
 
 static const char *const kind_names[] = {
@@ -47,9 +49,19 @@ static bool writes(const struct explainer *e, const struct graph_op *o, int32_t 
 
 /* ---- what holds of the whole plan ------------------------------------------------------------ */
 
-static int64_t instance_bytes(const struct explainer *e, const struct plan_instance *i)
+static void add_load(struct explainer *e, const struct residence *r)
 {
-    return i->storage >= 0 ? e->g->storages[i->storage].bytes : op_at(e, i->first)->workspace;
+    int64_t bytes =
+        r->storage >= 0 ? e->g->storages[r->storage].bytes : op_at(e, r->first)->workspace;
+    if (r->tier != TIER_DEVICE || plan_is_home(e->g, e->p, r))
+        return;
+    e->load[r->first] += bytes;
+    if (r->last < e->p->n_steps) {
+        e->load[r->last + 1] -= bytes;
+        return;
+    }
+    e->load[0] += bytes;
+    e->load[r->last - e->p->n_steps + 1] -= bytes;
 }
 
 static int explainer_fill(struct explainer *e)
@@ -62,13 +74,12 @@ static int explainer_fill(struct explainer *e)
         return CKPT_ENOMEM;
     for (int32_t k = 0; k < e->p->n_steps; k++)
         e->start[k + 1] = e->start[k] + op_at(e, k)->seconds;
-    for (int32_t i = 0; i < e->p->n_instances; i++) {
-        const struct plan_instance *t = &e->p->instances[i];
-        e->load[t->first] += instance_bytes(e, t);
-        e->load[t->last + 1] -= instance_bytes(e, t);
-    }
+    for (int32_t i = 0; i < e->p->n_residences; i++)
+        add_load(e, &e->p->residences[i]);
     for (int32_t k = 0; k < e->p->n_steps; k++)
         e->load[k + 1] += e->load[k];
+    if (plan_offloads(e->g, e->p, &e->offloads, &e->n_offloads))
+        return CKPT_ENOMEM;
     return plan_gaps(e->g, e->p, &e->gaps, &e->n_gaps);
 }
 
@@ -78,6 +89,7 @@ static void explainer_free(struct explainer *e)
     free(e->load);
     free(e->wanted);
     free(e->gaps);
+    free(e->offloads);
 }
 
 /* ---- one gap --------------------------------------------------------------------------------- */
@@ -173,11 +185,11 @@ static void print_stay(const struct explainer *e, const struct gap *gap)
 
 static void print_park(const struct explainer *e, const struct gap *gap)
 {
-    for (int32_t i = 0; i < e->p->n_parks; i++) {
-        const struct plan_park *k = &e->p->parks[i];
+    for (int32_t i = 0; i < e->n_offloads; i++) {
+        const struct offload *k = &e->offloads[i];
         if (k->storage != gap->storage || k->use_step != gap->to)
             continue;
-        if (k->clean)
+        if (!k->out)
             printf("      given up after step %d, the tier still has its bytes; room again from "
                    "step %d, back before step %d\n",
                    (int)k->out_step, (int)k->in_step, (int)k->use_step);
@@ -186,9 +198,9 @@ static void print_park(const struct explainer *e, const struct gap *gap)
                    "back before step %d\n",
                    (int)k->out_step, (int)k->free_step, (int)k->in_step, (int)k->use_step);
         printf("      the copies run");
-        if (!k->clean)
-            printf(" from %.4g to %.4g ms and", 1e3 * k->out_start, 1e3 * k->out_end);
-        printf(" from %.4g to %.4g ms of the step\n", 1e3 * k->in_start, 1e3 * k->in_end);
+        if (k->out)
+            printf(" from %.4g to %.4g ms and", 1e3 * k->out->start, 1e3 * k->out->end);
+        printf(" from %.4g to %.4g ms of the step\n", 1e3 * k->in->start, 1e3 * k->in->end);
     }
 }
 

@@ -29,17 +29,15 @@ static void part(FILE *f, const char *name, int64_t bytes)
 }
 
 /* Bytes of each kind that are parked in a tier at some time. */
-static void parked_bytes(const struct plan_job *job, enum fate tier, int64_t bytes[N_KINDS])
+static void parked_bytes(const struct plan_job *job, int tier, int64_t bytes[N_KINDS])
 {
     const struct plan *p = job->plan;
     for (int k = 0; k < N_KINDS; k++)
         bytes[k] = 0;
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct plan_park *k = &p->parks[i];
-        const struct graph_storage *t = &job->graph->storages[k->storage];
-        /* One of a persistent storage's parks goes round the end of the step. */
-        if (k->tier == tier && (!t->persistent || k->use_step <= k->out_step))
-            bytes[t->kind] += t->bytes;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (r->tier == tier)
+            bytes[job->graph->storages[r->storage].kind] += job->graph->storages[r->storage].bytes;
     }
 }
 
@@ -72,8 +70,8 @@ static void print_tiers(FILE *f, const struct plan_job *job)
     struct plan_summary s;
     int64_t host[N_KINDS], nvme[N_KINDS];
     plan_summarize(job->graph, p, &s);
-    parked_bytes(job, FATE_PARK_HOST, host);
-    parked_bytes(job, FATE_PARK_NVME, nvme);
+    parked_bytes(job, TIER_HOST, host);
+    parked_bytes(job, TIER_NVME, nvme);
     tier(f, "device", peak_of(job, p), job->budgets.device);
     part(f, "context, libraries", job->machine.process);
     part(f, "parameters", s.parameters - host[KIND_PARAMETER] - nvme[KIND_PARAMETER]);
@@ -97,7 +95,7 @@ static void time_row(FILE *f, const char *name, double seconds)
     fprintf(f, "  %-26s %12s", name, human_seconds(seconds));
 }
 
-static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
+static void print_time(FILE *f, const struct graph *g, const struct plan *p, int32_t recomputed)
 {
     double compute = plan_compute_seconds(p);
     time_row(f, "predicted step", p->seconds);
@@ -108,7 +106,8 @@ static void print_time(FILE *f, const struct plan *p, int32_t recomputed)
     fprintf(f, "   +%.1f%%, %d ops run again\n", percent(p->recompute_seconds, compute),
             (int)recomputed);
     time_row(f, "  exposed copies", p->exposed_seconds);
-    fprintf(f, "   +%.1f%%, %d parks\n", percent(p->exposed_seconds, compute), (int)p->n_parks);
+    fprintf(f, "   +%.1f%%, %d parks\n", percent(p->exposed_seconds, compute),
+            (int)plan_count_offloads(g, p));
     if (p->comm_seconds <= 0)
         return;
     time_row(f, "  exposed communication", p->exposed_comm);
@@ -187,7 +186,7 @@ void cli_print_plan(const struct plan_job *job, FILE *f)
     if (p->n_steps)
         fprintf(f, "  %-26s %12s   in %s\n", "peak of live bytes",
                 human_bytes(p->persistent + p->load), g->ops[p->steps[p->peak_step].op].name);
-    print_time(f, p, s.recomputed_ops);
+    print_time(f, g, p, s.recomputed_ops);
     print_bound(f, p);
     print_smallest(f, job);
     if (!job->o->plan_in)

@@ -79,7 +79,7 @@ static void enqueue_io(struct ckpt_program *p, const struct instr *i)
                            .bytes = i->bytes,
                            .host = i->host,
                            .owner = p,
-                           .what = i->park,
+                           .what = i->copy,
                            .step = p->before + p->submitted};
     p->programs->memory->device->ops->io(p->programs->memory->device, i->queue, &io);
 }

@@ -18,10 +18,10 @@ static void name_io(const struct programs *ps, const struct device_io *io, char 
         snprintf(dst, size, "a file operation of a program that is gone");
         return;
     }
-    const struct plan_park *k = &p->plan->parks[io->what];
+    const struct copy *k = &p->plan->copies[io->what];
     bool write = io->call == program_write_tier;
-    const struct plan_step *at = &p->plan->steps[write ? k->out_step : k->use_step];
-    const char *name = p->graph->storages[k->storage].name;
+    const struct plan_step *at = &p->plan->steps[write ? k->after : k->before % p->plan->n_steps];
+    const char *name = p->graph->storages[p->plan->residences[k->from].storage].name;
     snprintf(dst, size, "%s %.200s %s %.200s", write ? "writing" : "reading",
              name ? name : "a storage", write ? "behind" : "for", p->graph->ops[at->op].name);
 }

@@ -1,383 +1,476 @@
 /*
- * From plan to instructions: every operand gets its address, copies go to their queues, and events
- * order what shares bytes.
+ * From plan to instructions: every operand gets its address, every copy its queue, and then
+ * hazards.c says who waits for whom.
  *
- * The compute queue is the spine.  A copy-in waits for the spine, because the bytes it overwrites
- * may have been in use until just now, and the first reader waits for it.  A copy-out waits for the
- * spine, and whoever takes its bytes next, by address, waits for it: a copy-out that is planned
- * well delays nobody.  Collectives are to the spine what copies in are.  A wait is for the last
- * record handed over, which at the beginning of a step may be that of the step before, and in the
- * very first one there is nothing to wait for.
+ * First the commands, in the order of the record: before step k the copies into residences that
+ * begin there, then step k, then the copies that were to be handed over behind it.  Each says what
+ * it reads and writes.  What goes to a file passes in pieces through slots of pinned memory, a few
+ * for each direction in turn: one queue moves a piece between device and slot, another between slot
+ * and file, so that what goes to host memory does not wait for a drive.  Collectives have a queue
+ * of their own, in the order of the plan, which is the same on all ranks: nobody overtakes, so
+ * ranks never wait for each other in a circle.
+ *
+ * Then the instructions: a command that is waited for records an event.  In the very first step
+ * there is nothing to wait for.
  */
 #include <stdlib.h>
 #include <string.h>
-#include "exec/lower.h"
+#include "exec/hazards.h"
 
 /* The first events join programs: see program_walk. */
-enum { FIRST_EVENT = QUEUE_COUNT };
+enum { NO_EVENT = -1, FIRST_EVENT = QUEUE_COUNT };
 
-struct instr *lower_emit(struct lowering *w, enum instr_kind kind, enum queue queue)
+/* A residence or a copy, and the step that it is due at. */
+struct due {
+    int32_t step, index;
+};
+
+struct lowering {
+    struct ckpt_program *p;
+    const struct plan *plan;
+    struct lowered *l;
+    struct commands c;
+    int64_t *here, *below; /* per graph storage: where its bytes are in the arena, and in host
+                              memory */
+    int32_t *storage;      /* per tape storage: graph storage */
+    bool *sent;            /* per residence: a copy leaves from it */
+    int64_t workspace;     /* of the step at hand, in the arena */
+    int32_t begun;         /* residences seen so far, of those in order of first */
+    int32_t host_begun;    /* the same of the host tier */
+    struct due *ends;      /* device residences by their last step in the circle */
+    struct due *copies;    /* by when they are handed over: see turn_of */
+    int32_t n_ends, ended, n_copies, copied;
+    int32_t slot[2]; /* pieces so far to files and from them */
+    int rc;
+};
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static struct command *add_command(struct lowering *w, enum instr_kind kind, enum queue queue)
 {
-    if (ARRAY_RESERVE(&w->l->instrs, w->l->n_instrs)) {
-        w->failed = true;
-        return &w->nowhere;
+    static struct command nowhere;
+    if (w->rc || ARRAY_RESERVE(&w->c.list, w->c.n)) {
+        w->rc = CKPT_ENOMEM;
+        return &nowhere;
     }
-    struct instr *i = &w->l->instrs.data[w->l->n_instrs++];
-    *i = (struct instr){.kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .port = -1};
-    return i;
+    struct command *c = &w->c.list.data[w->c.n++];
+    *c = (struct command){
+        .access = w->c.n_access,
+        .instr = {
+            .kind = kind, .queue = queue, .op = -1, .event = NO_EVENT, .port = -1, .copy = -1}};
+    return c;
 }
 
-int32_t lower_event(struct lowering *w)
+/* The command added last touches a range. */
+static void add_access(struct lowering *w, enum space space, int64_t offset, int64_t bytes,
+                       bool writes)
 {
-    return w->l->n_events++;
-}
-
-void lower_record_as(struct lowering *w, enum queue queue, int32_t event, bool for_threads)
-{
-    struct instr *i = lower_emit(w, INSTR_RECORD, queue);
-    i->event = event;
-    i->for_threads = for_threads;
-}
-
-int32_t lower_record(struct lowering *w, enum queue queue)
-{
-    int32_t event = lower_event(w);
-    lower_record_as(w, queue, event, false);
-    return event;
-}
-
-void lower_wait(struct lowering *w, enum queue queue, int32_t event)
-{
-    lower_emit(w, INSTR_WAIT, queue)->event = event;
-}
-
-int32_t lower_end(struct lowering *w, int32_t step)
-{
-    if (w->ends[1 + step] == NO_EVENT)
-        w->ends[1 + step] = lower_event(w);
-    return w->ends[1 + step];
-}
-
-const struct graph_op *lower_op(const struct lowering *w, int32_t step)
-{
-    return &w->p->graph->ops[w->p->plan->steps[step].op];
-}
-
-char *lower_address(const struct lowering *w, int64_t offset)
-{
-    return w->p->programs->memory->device->ops->base(w->p->programs->memory->device) + offset;
-}
-
-static char *address(struct lowering *w, int32_t tensor)
-{
-    const struct tensor *v = &w->p->tape->tensors.data[tensor];
-    int32_t s = w->storage[v->storage];
-    return lower_address(w, w->offset[s] + v->desc.offset * ckpt_dtype_size(v->desc.dtype));
-}
-
-/* ---- rooms that are still read --------------------------------------------------------------- */
-
-int32_t lower_depart(struct lowering *w, int64_t offset, int64_t bytes)
-{
-    if (ARRAY_RESERVE(&w->departures, w->n_departures)) {
-        w->failed = true;
-        return -1;
+    if (bytes == 0 || w->rc)
+        return;
+    if (ARRAY_RESERVE(&w->c.access, w->c.n_access)) {
+        w->rc = CKPT_ENOMEM;
+        return;
     }
-    struct departure *d = &w->departures.data[w->n_departures];
-    *d = (struct departure){.offset = offset, .bytes = bytes};
-    d->event = d->written = lower_event(w);
-    return w->n_departures++;
+    w->c.access.data[w->c.n_access++] = (struct access){space, offset, bytes, writes};
+    w->c.list.data[w->c.n - 1].n_access++;
 }
 
-void lower_departed(struct lowering *w, int32_t departure)
+static char *device_address(const struct lowering *w, int64_t offset)
 {
-    struct departure *d = &w->departures.data[departure];
-    d->over = true;
-    memset(d->waited, 0, sizeof d->waited);
+    struct device *d = w->p->programs->memory->device;
+    return d->ops->base(d) + offset;
 }
 
-void lower_take_room(struct lowering *w, enum queue queue, int64_t offset, int64_t bytes)
+static char *host_address(const struct lowering *w, int64_t offset)
 {
-    for (int32_t n = 0; n < w->n_departures; n++) {
-        struct departure *d = &w->departures.data[n];
-        bool pending = d->over || d->crosses;
-        if (!pending || d->waited[queue] || d->offset >= offset + bytes ||
-            offset >= d->offset + d->bytes)
-            continue;
-        lower_wait(w, queue, d->event);
-        d->waited[queue] = true;
-    }
+    struct tier *t = w->p->programs->memory->tiers[TIER_HOST];
+    return t->ops->base(t) + offset;
+}
+
+static const struct graph_op *op_at(const struct lowering *w, int32_t step)
+{
+    return &w->p->graph->ops[w->plan->steps[step].op];
+}
+
+static int64_t bytes_of(const struct lowering *w, const struct residence *r)
+{
+    if (r->storage >= 0)
+        return w->p->graph->storages[r->storage].bytes;
+    return op_at(w, -1 - r->storage)->workspace;
+}
+
+/* Where a residence on the device stands in the arena. */
+static int64_t place_of(const struct lowering *w, const struct residence *r)
+{
+    const struct graph *g = w->p->graph;
+    if (r->offset != -1)
+        return w->l->base + r->offset;
+    const struct storage *s = &w->p->tape->storages.data[g->storages[r->storage].tape_storage];
+    return w->p->programs->params->data[s->param].offset[s->kind - STORAGE_VALUE];
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void await_arrival(struct lowering *w, int32_t storage)
+static int32_t storage_of(const struct lowering *w, int32_t tensor)
 {
-    if (w->arriving[storage] == NO_EVENT)
-        return;
-    lower_wait(w, QUEUE_COMPUTE, w->arriving[storage]);
-    w->arrived[storage] = w->arriving[storage];
-    w->arriving[storage] = NO_EVENT;
+    return w->storage[w->p->tape->tensors.data[tensor].storage];
 }
 
-void lower_await_bytes(struct lowering *w, enum queue queue, int32_t storage)
+/* The address of a tensor, as an offset in the arena or in host memory. */
+static int64_t offset_of(const struct lowering *w, int32_t tensor, bool on_host)
 {
-    int32_t event = w->arriving[storage] != NO_EVENT ? w->arriving[storage] : w->arrived[storage];
-    if (event != NO_EVENT)
-        lower_wait(w, queue, event);
+    const struct tensor *v = &w->p->tape->tensors.data[tensor];
+    int32_t s = w->storage[v->storage];
+    return (on_host ? w->below : w->here)[s] + v->desc.offset * ckpt_dtype_size(v->desc.dtype);
 }
 
-static void await_leaving(struct lowering *w, int32_t storage)
+/* An input or an output, which the caller has in host bytes of its own. */
+static void lower_port(struct lowering *w, const struct op *o, bool in)
 {
-    if (w->leaving[storage] == NO_EVENT)
-        return;
-    lower_wait(w, QUEUE_COMPUTE, w->leaving[storage]);
-    w->leaving[storage] = NO_EVENT;
+    int32_t tensor = in ? op_out(w->p->tape, o, 0) : op_in(w->p->tape, o, 0);
+    int32_t s = storage_of(w, tensor);
+    struct command *c =
+        add_command(w, in ? INSTR_COPY_IN : INSTR_COPY_OUT, in ? QUEUE_COPY_IN : QUEUE_COPY_OUT);
+    c->joins = true;
+    c->instr.port = in ? o->feed : o->fetch;
+    c->instr.device = device_address(w, offset_of(w, tensor, false));
+    c->instr.bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
+    add_access(w, SPACE_DEVICE, w->here[s], w->p->graph->storages[s].bytes, in);
 }
 
-static void lower_feed(struct lowering *w, const struct op *o)
-{
-    int32_t tensor = op_out(w->p->tape, o, 0);
-    int32_t s = w->storage[w->p->tape->tensors.data[tensor].storage];
-    lower_wait(w, QUEUE_COPY_IN, lower_record(w, QUEUE_COMPUTE));
-    struct instr *i = lower_emit(w, INSTR_COPY_IN, QUEUE_COPY_IN);
-    i->port = o->feed;
-    i->device = address(w, tensor);
-    i->bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
-    w->arriving[s] = lower_record(w, QUEUE_COPY_IN);
-}
-
-static void lower_fetch(struct lowering *w, const struct op *o)
-{
-    int32_t tensor = op_in(w->p->tape, o, 0);
-    int32_t s = w->storage[w->p->tape->tensors.data[tensor].storage];
-    int64_t bytes = desc_bytes(&w->p->tape->tensors.data[tensor].desc);
-    char *at = address(w, tensor);
-    await_arrival(w, s);
-    lower_wait(w, QUEUE_COPY_OUT, lower_record(w, QUEUE_COMPUTE));
-    w->l->last_fetch = w->l->n_instrs;
-    struct instr *i = lower_emit(w, INSTR_COPY_OUT, QUEUE_COPY_OUT);
-    i->port = o->fetch;
-    i->device = at;
-    i->bytes = bytes;
-    int32_t n = lower_depart(w, at - lower_address(w, 0), bytes);
-    if (n < 0)
-        return;
-    w->departures.data[n].joins = true;
-    int32_t event = w->departures.data[n].event;
-    lower_record_as(w, QUEUE_COPY_OUT, event, false);
-    lower_departed(w, n);
-    w->leaving[s] = event;
-}
-
-static struct ckpt_view view_of(struct lowering *w, enum queue queue, int32_t tensor)
+static struct ckpt_view view_of(const struct lowering *w, int32_t tensor, bool on_host)
 {
     if (tensor <= 0)
         return (struct ckpt_view){.desc = {.ndim = -1}};
-    return (struct ckpt_view){.data = queue == QUEUE_HOST ? lodgings_address(w, tensor)
-                                                          : address(w, tensor),
+    int64_t offset = offset_of(w, tensor, on_host);
+    return (struct ckpt_view){.data = on_host ? host_address(w, offset) : device_address(w, offset),
                               .desc = w->p->tape->tensors.data[tensor].desc};
 }
 
-void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g)
+static int add_views(struct lowering *w, const struct op *o, bool on_host)
 {
-    const struct op *o = &w->p->tape->ops.data[g->tape_op];
     int32_t n = o->n_in + o->n_out;
     if (array_reserve((void **)&w->l->views.data, &w->l->views.capacity, w->l->n_views + n,
-                      sizeof *w->l->views.data)) {
-        w->failed = true;
-        return;
-    }
-    struct instr *i = lower_emit(w, INSTR_COMPUTE, queue);
-    i->op = g->tape_op;
-    i->first = w->l->n_views;
-    i->bytes = o->workspace;
-    i->device = lower_address(w, w->workspace);
+                      sizeof *w->l->views.data))
+        return CKPT_ENOMEM;
     for (int32_t k = 0; k < n; k++)
         w->l->views.data[w->l->n_views++] =
-            view_of(w, queue, w->p->tape->operands.data[o->operands + k]);
+            view_of(w, w->p->tape->operands.data[o->operands + k], on_host);
+    return 0;
 }
 
-static void lower_compute(struct lowering *w, const struct graph_op *g)
+static void lower_kernel(struct lowering *w, enum queue queue, const struct graph_op *g)
 {
-    for (int32_t k = 0; k < g->n_reads; k++)
-        await_arrival(w, w->p->graph->refs[g->reads + k]);
-    for (int32_t k = 0; k < g->n_writes; k++) {
-        await_arrival(w, w->p->graph->refs[g->writes + k]);
-        await_leaving(w, w->p->graph->refs[g->writes + k]);
+    const struct op *o = &w->p->tape->ops.data[g->tape_op];
+    const struct graph *all = w->p->graph;
+    bool on_host = queue == QUEUE_HOST;
+    enum space space = on_host ? SPACE_HOST : SPACE_DEVICE;
+    const int64_t *at = on_host ? w->below : w->here;
+    struct command *c = add_command(w, INSTR_COMPUTE, queue);
+    c->joins = queue == QUEUE_COMM;
+    c->instr.op = g->tape_op;
+    c->instr.first = w->l->n_views;
+    c->instr.bytes = o->workspace;
+    c->instr.device = device_address(w, w->workspace);
+    for (int32_t j = 0; j < g->n_reads; j++) {
+        int32_t s = all->refs[g->reads + j];
+        add_access(w, space, at[s], all->storages[s].bytes, false);
     }
-    lower_kernel(w, QUEUE_COMPUTE, g);
-}
-
-int64_t lower_instance_bytes(const struct lowering *w, const struct plan_instance *i)
-{
-    if (i->storage >= 0)
-        return w->p->graph->storages[i->storage].bytes;
-    return lower_op(w, -1 - i->storage)->workspace;
-}
-
-int32_t lower_instance(const struct lowering *w, int32_t storage, int32_t step)
-{
-    const struct plan *p = w->p->plan;
-    for (int32_t i = 0; i < p->n_instances; i++)
-        if (p->instances[i].storage == storage && p->instances[i].first <= step &&
-            p->instances[i].last >= step)
-            return i;
-    return -1;
-}
-
-int32_t lower_room_step(const struct lowering *w, int64_t offset, int64_t bytes, int32_t before)
-{
-    const struct plan *p = w->p->plan;
-    int32_t room = -1;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        if (t->last >= before || t->offset >= offset + bytes ||
-            t->offset + lower_instance_bytes(w, t) <= offset)
-            continue;
-        int32_t last = t->last;
-        if (w->left_by[i] >= 0) {
-            const struct plan_park *left = &p->parks[w->left_by[i]];
-            last = left->free_step < left->out_step ? -1 : left->out_step;
-        }
-        room = last > room ? last : room;
+    for (int32_t j = 0; j < g->n_writes; j++) {
+        int32_t s = all->refs[g->writes + j];
+        add_access(w, space, at[s], all->storages[s].bytes, true);
     }
-    return room;
-}
-
-/* Instances that begin at this step get their address.  What was copied in came behind those who
- * left; what the step itself writes has to wait for them. */
-static void bear(struct lowering *w, int32_t step)
-{
-    const struct plan *plan = w->p->plan;
-    for (; w->born < plan->n_instances && plan->instances[w->born].first <= step; w->born++) {
-        const struct plan_instance *i = &plan->instances[w->born];
-        int64_t at = w->l->base + i->offset;
-        if (i->storage >= 0)
-            w->offset[i->storage] = at;
-        else
-            w->workspace = at;
-        if (!parks_bring(w, i) && w->made_by[w->born] < 0)
-            lower_take_room(w, QUEUE_COMPUTE, at, lower_instance_bytes(w, i));
-    }
-}
-
-/* Instances that end at this step; under verify nobody can read them any more.  What is copied out
- * is spoilt behind the copy. */
-static void bury(struct lowering *w, int32_t step)
-{
-    const struct plan *plan = w->p->plan;
-    for (; w->dead < plan->n_instances && w->deaths[w->dead].last <= step; w->dead++) {
-        const struct plan_instance *i = &plan->instances[w->deaths[w->dead].instance];
-        if (i->storage >= 0)
-            await_arrival(w, i->storage);
-        if (!w->p->programs->options->verify || parks_take(w, i))
-            continue;
-        if (i->storage >= 0)
-            await_leaving(w, i->storage);
-        struct instr *poison = lower_emit(w, INSTR_POISON, QUEUE_COMPUTE);
-        poison->device = lower_address(w, w->l->base + i->offset);
-        poison->bytes = lower_instance_bytes(w, i);
-    }
+    if (g->workspace)
+        add_access(w, SPACE_DEVICE, w->workspace, g->workspace, true);
+    if (add_views(w, o, on_host))
+        w->rc = CKPT_ENOMEM;
 }
 
 static void lower_step(struct lowering *w, int32_t step)
 {
-    const struct graph_op *g = lower_op(w, step);
+    const struct graph_op *g = op_at(w, step);
     const struct op *o = &w->p->tape->ops.data[g->tape_op];
-    parks_before(w, step);
-    lodgings_before(w, step);
-    bear(w, step);
-    if (w->p->plan->steps[step].on_host)
-        lodgings_step(w, step);
-    else if (o->feed >= 0)
-        lower_feed(w, o);
-    else if (o->fetch >= 0)
-        lower_fetch(w, o);
-    else if (ranks_run(w, step))
-        ranks_step(w, step);
+    if (w->plan->steps[step].on_host)
+        lower_kernel(w, QUEUE_HOST, g);
+    else if (o->feed >= 0 || o->fetch >= 0)
+        lower_port(w, o, o->feed >= 0);
     else
-        lower_compute(w, g);
-    bury(w, step);
-    parks_after(w, step);
-    lodgings_after(w, step);
+        lower_kernel(w, collective_is(o->def) ? QUEUE_COMM : QUEUE_COMPUTE, g);
 }
 
-/* The body or the tail ends: what was fetched is there, and only copies that cross go on.  Copies
- * of activations have ended: those back came behind them, and the spine has waited for these.  Who
- * takes a room in the tail may wait for an earlier step of the spine only, so what it has joined
- * here still counts for others. */
-static void end_part(struct lowering *w)
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Between the device and host memory: host is an offset in the host tier, or in the slots. */
+static void move(struct lowering *w, int32_t copy, int64_t device, enum space space, int64_t host,
+                 int64_t bytes)
 {
-    for (int32_t n = 0; n < w->n_departures; n++) {
-        struct departure *d = &w->departures.data[n];
-        if (d->over && d->joins && !d->waited[QUEUE_COMPUTE])
-            lower_wait(w, QUEUE_COMPUTE, d->event);
-        d->over = d->over && (d->crosses || d->joins);
+    const struct copy *k = &w->plan->copies[copy];
+    bool out = copy_is_out(w->plan->residences, k), file = space == SPACE_SLOTS;
+    enum queue queue =
+        out ? (file ? QUEUE_FILE_OUT : QUEUE_COPY_OUT) : (file ? QUEUE_FILE_IN : QUEUE_COPY_IN);
+    struct command *c = add_command(w, out ? INSTR_PARK_OUT : INSTR_PARK_IN, queue);
+    c->instr.copy = copy;
+    c->instr.device = device_address(w, device);
+    c->instr.host = file ? w->p->programs->memory->staging + host : host_address(w, host);
+    c->instr.bytes = bytes;
+    add_access(w, SPACE_DEVICE, device, bytes, !out);
+    add_access(w, space, host, bytes, out);
+}
+
+/* Between a slot and the file. */
+static void transfer(struct lowering *w, int32_t copy, bool out, int64_t slot, int64_t offset,
+                     int64_t bytes)
+{
+    struct command *c =
+        add_command(w, out ? INSTR_WRITE : INSTR_READ, out ? QUEUE_WRITE : QUEUE_READ);
+    c->instr.copy = copy;
+    c->instr.offset = offset;
+    c->instr.host = w->p->programs->memory->staging + slot;
+    c->instr.bytes = round_up(bytes, PLAN_NVME_ALIGN);
+    add_access(w, SPACE_SLOTS, slot, bytes, !out);
+    add_access(w, SPACE_FILE, offset, c->instr.bytes, out);
+}
+
+/* Where the next piece in a direction passes through. */
+static int64_t next_slot(struct lowering *w, bool out)
+{
+    int32_t n = w->slot[!out]++ % PLAN_STAGING_SLOTS;
+    return (n + (out ? 0 : PLAN_STAGING_SLOTS)) * PLAN_STAGING_SLOT;
+}
+
+static void lower_copy(struct lowering *w, int32_t copy)
+{
+    const struct copy *k = &w->plan->copies[copy];
+    const struct residence *from = &w->plan->residences[k->from];
+    const struct residence *to = &w->plan->residences[k->to];
+    bool out = from->tier == TIER_DEVICE;
+    const struct residence *below = out ? to : from;
+    int64_t device = place_of(w, out ? from : to), all = bytes_of(w, from);
+    if (below->tier == TIER_HOST) {
+        move(w, copy, device, SPACE_HOST, below->offset, all);
+        return;
+    }
+    for (int64_t at = 0; at < all; at += PLAN_STAGING_SLOT) {
+        int64_t bytes = min_i64(all - at, PLAN_STAGING_SLOT), slot = next_slot(w, out);
+        if (out)
+            move(w, copy, device + at, SPACE_SLOTS, slot, bytes);
+        transfer(w, copy, out, slot, below->offset + at, bytes);
+        if (!out)
+            move(w, copy, device + at, SPACE_SLOTS, slot, bytes);
     }
 }
 
-static int by_last(const void *a, const void *b)
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* When a copy is handed over: out behind step k at 2k + 1, in before step k at 2k. */
+static int32_t turn_of(const struct plan *p, const struct copy *c)
 {
-    const struct death *x = a, *y = b;
-    return x->last != y->last ? (x->last < y->last ? -1 : 1) : x->instance - y->instance;
+    return 2 * c->after + (copy_is_out(p->residences, c) ? 1 : 2);
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct due *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static void lower_copies(struct lowering *w, int32_t turn)
+{
+    for (; w->copied < w->n_copies && w->copies[w->copied].step <= turn; w->copied++)
+        lower_copy(w, w->copies[w->copied].index);
+}
+
+/* Residences that begin at a step: from here on its operands are found there. */
+static void begin(struct lowering *w, int32_t step)
+{
+    const struct residence *r = w->plan->residences;
+    for (; w->begun < w->plan->n_residences && r[w->begun].tier == TIER_DEVICE &&
+           r[w->begun].first <= step;
+         w->begun++) {
+        int32_t s = r[w->begun].storage;
+        *(s < 0 ? &w->workspace : &w->here[s]) = place_of(w, &r[w->begun]);
+    }
+    for (; w->host_begun < w->plan->n_residences && r[w->host_begun].tier == TIER_HOST &&
+           r[w->host_begun].first <= step;
+         w->host_begun++)
+        w->below[r[w->host_begun].storage] = r[w->host_begun].offset;
+}
+
+/* Under verify nobody can read the bytes of residences that have ended: behind what copied them. */
+static void end(struct lowering *w, int32_t step)
+{
+    for (; w->ended < w->n_ends && w->ends[w->ended].step <= step; w->ended++) {
+        const struct residence *r = &w->plan->residences[w->ends[w->ended].index];
+        struct command *c = add_command(
+            w, INSTR_POISON, w->sent[w->ends[w->ended].index] ? QUEUE_COPY_OUT : QUEUE_COMPUTE);
+        c->instr.device = device_address(w, place_of(w, r));
+        c->instr.bytes = bytes_of(w, r);
+        add_access(w, SPACE_DEVICE, place_of(w, r), c->instr.bytes, true);
+    }
+}
+
+/* The body or the tail begins or ends, where a step is recorded as a whole; else it joins what the
+ * caller waits for by the compute queue. */
+static void add_mark(struct lowering *w, enum command_kind kind)
+{
+    if (kind == COMMAND_JOINS || w->plan->n_copies == 0)
+        add_command(w, INSTR_RECORD, QUEUE_COMPUTE)->kind = kind;
+}
+
+static void lower_part(struct lowering *w, int32_t from, int32_t to)
+{
+    add_mark(w, COMMAND_FORKS);
+    for (int32_t step = from; step < to; step++) {
+        begin(w, step);
+        lower_copies(w, 2 * step);
+        lower_step(w, step);
+        lower_copies(w, 2 * step + 1);
+        end(w, step);
+    }
+    if (to == w->plan->n_steps)
+        lower_copies(w, 2 * to);
+    add_mark(w, COMMAND_JOINS);
 }
 
 static int start(struct lowering *w)
 {
     const struct graph *g = w->p->graph;
-    size_t n = (size_t)g->n_storages + 1, m = (size_t)w->p->plan->n_instances + 1;
-    w->offset = calloc(n, sizeof *w->offset);
-    w->arriving = malloc(n * sizeof *w->arriving);
-    w->arrived = malloc(n * sizeof *w->arrived);
-    w->leaving = malloc(n * sizeof *w->leaving);
+    const struct plan *p = w->plan;
+    size_t n = (size_t)g->n_storages + 1, residences = (size_t)p->n_residences + 1;
+    w->here = calloc(n, sizeof *w->here);
+    w->below = calloc(n, sizeof *w->below);
     w->storage = calloc((size_t)w->p->tape->n_storages + 1, sizeof *w->storage);
-    w->deaths = malloc(m * sizeof *w->deaths);
-    if (!w->offset || !w->arriving || !w->arrived || !w->leaving || !w->storage || !w->deaths)
+    w->sent = calloc(residences, sizeof *w->sent);
+    w->ends = malloc(residences * sizeof *w->ends);
+    w->copies = malloc(((size_t)p->n_copies + 1) * sizeof *w->copies);
+    if (!w->here || !w->below || !w->storage || !w->sent || !w->ends || !w->copies)
         return CKPT_ENOMEM;
-    memset(w->arriving, NO_EVENT, n * sizeof *w->arriving);
-    memset(w->arrived, NO_EVENT, n * sizeof *w->arrived);
-    memset(w->leaving, NO_EVENT, n * sizeof *w->leaving);
-    for (int32_t i = 0; i < g->n_storages; i++) {
-        const struct storage *s = &w->p->tape->storages.data[g->storages[i].tape_storage];
+    for (int32_t i = 0; i < g->n_storages; i++)
         w->storage[g->storages[i].tape_storage] = i;
-        if (g->storages[i].persistent)
-            w->offset[i] = w->p->programs->params->data[s->param].offset[s->kind - STORAGE_VALUE];
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        w->host_begun += r->tier < TIER_HOST;
+        if (r->tier == TIER_DEVICE && r->offset != -1 && w->p->programs->options->verify)
+            w->ends[w->n_ends++] =
+                (struct due){r->last < p->n_steps ? r->last : r->last - p->n_steps, i};
     }
-    for (int32_t i = 0; i < w->p->plan->n_instances; i++)
-        w->deaths[i] = (struct death){w->p->plan->instances[i].last, i};
-    qsort(w->deaths, (size_t)w->p->plan->n_instances, sizeof *w->deaths, by_last);
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        w->copies[w->n_copies++] = (struct due){turn_of(p, &p->copies[i]), i};
+        w->sent[p->copies[i].from] = true;
+    }
+    qsort(w->ends, (size_t)w->n_ends, sizeof *w->ends, by_step);
+    qsort(w->copies, (size_t)w->n_copies, sizeof *w->copies, by_step);
     return 0;
 }
 
-static int lower(struct lowering *w)
+/* ---- instructions ---------------------------------------------------------------------------- */
+
+static struct instr *add_instr(struct lowered *l)
+{
+    return ARRAY_RESERVE(&l->instrs, l->n_instrs) ? NULL : &l->instrs.data[l->n_instrs++];
+}
+
+static int add_event(struct lowered *l, enum instr_kind kind, enum queue queue, int32_t event,
+                     bool for_threads)
+{
+    struct instr *i = add_instr(l);
+    if (i)
+        *i = (struct instr){.kind = kind,
+                            .queue = queue,
+                            .op = -1,
+                            .event = event,
+                            .port = -1,
+                            .copy = -1,
+                            .for_threads = for_threads};
+    return i ? 0 : CKPT_ENOMEM;
+}
+
+/* What the commands before one were numbered as events, and which of them threads wait for. */
+struct events {
+    int32_t *number;
+    bool *for_threads;
+};
+
+/* A queue that is a thread on every device is told of what it waits for. */
+static void number_events(struct lowering *w, const struct hazards *h, struct events *e)
+{
+    const struct command *c = w->c.list.data;
+    for (int32_t i = 0; i < w->c.n; i++)
+        e->number[i] = NO_EVENT;
+    for (int32_t i = 0; i < h->n; i++) {
+        int32_t to = h->list.data[i].awaited;
+        if (e->number[to] == NO_EVENT)
+            e->number[to] = w->l->n_events++;
+        e->for_threads[to] |=
+            c[h->list.data[i].waiting].instr.queue >= QUEUE_READ && c[to].instr.queue < QUEUE_READ;
+    }
+}
+
+static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t *next,
+                const struct events *e)
 {
     struct lowered *l = w->l;
-    int rc = start(w);
-    if (!rc)
-        rc = parks_start(w);
-    if (!rc)
-        rc = ranks_start(w);
-    if (!rc)
-        rc = lodgings_start(w);
-    for (int32_t s = 0; s < w->p->plan->n_steps && !rc; s++) {
-        lower_step(w, s);
-        if (s + 1 == w->p->plan->n_steps)
-            lodgings_before(w, s + 1);
-        if (s + 1 == w->p->plan->n_body || s + 1 == w->p->plan->n_steps)
-            end_part(w);
-        if (s + 1 == w->p->plan->n_body)
-            l->n_body = l->n_instrs;
-        rc = w->failed ? CKPT_ENOMEM : 0;
+    const struct command *c = &w->c.list.data[i];
+    int rc = 0;
+    for (; *next < h->n && h->list.data[*next].waiting == i && !rc; (*next)++)
+        rc =
+            add_event(l, INSTR_WAIT, c->instr.queue, e->number[h->list.data[*next].awaited], false);
+    if (!rc && c->kind == COMMAND_RUNS) {
+        struct instr *to = add_instr(l);
+        if (!to)
+            return CKPT_ENOMEM;
+        *to = c->instr;
+        if (to->kind == INSTR_COPY_OUT)
+            l->last_fetch = l->n_instrs - 1;
     }
-    return rc ? rc
-              : w->p->programs->memory->device->ops->events(w->p->programs->memory->device,
-                                                            l->n_events);
+    if (!rc && e->number[i] != NO_EVENT)
+        rc = add_event(l, INSTR_RECORD, c->instr.queue, e->number[i], e->for_threads[i]);
+    return rc;
+}
+
+static int emit_all(struct lowering *w, const struct hazards *h)
+{
+    struct events e = {malloc(((size_t)w->c.n + 1) * sizeof(*e.number)),
+                       calloc((size_t)w->c.n + 1, sizeof(*e.for_threads))};
+    int rc = e.number && e.for_threads ? 0 : CKPT_ENOMEM;
+    if (!rc)
+        number_events(w, h, &e);
+    for (int32_t i = 0, next = 0; i < w->c.n && !rc; i++) {
+        rc = emit(w, i, h, &next, &e);
+        if (i + 1 == w->c.n_body)
+            w->l->n_body = w->l->n_instrs;
+    }
+    free(e.number);
+    free(e.for_threads);
+    return rc;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int lower(struct lowering *w)
+{
+    struct device *d = w->p->programs->memory->device;
+    struct hazards h = {0};
+    int rc = start(w);
+    if (!rc) {
+        lower_part(w, 0, w->plan->n_body);
+        w->c.n_body = w->c.n;
+        lower_part(w, w->plan->n_body, w->plan->n_steps);
+        rc = w->rc;
+    }
+    if (!rc)
+        rc = hazards_find(&w->c, w->p->graph->n_micro, w->plan->n_copies == 0, &h);
+    if (!rc)
+        rc = emit_all(w, &h);
+    free(h.list.data);
+    return rc ? rc : d->ops->events(d, w->l->n_events);
 }
 
 int program_lower(struct ckpt_program *p)
 {
-    struct lowering w = {.p = p, .l = &p->lowered};
+    struct lowering w = {.p = p, .plan = p->plan, .l = &p->lowered};
     lowered_free(&p->lowered);
     p->lowered.base = p->programs->memory->persistent;
     p->lowered.n_events = FIRST_EVENT;
@@ -386,16 +479,14 @@ int program_lower(struct ckpt_program *p)
     p->lowered.whole = rc == 0;
     if (rc)
         lowered_free(&p->lowered);
-    parks_free(&w);
-    ranks_free(&w);
-    lodgings_free(&w);
-    free(w.offset);
-    free(w.arriving);
-    free(w.arrived);
-    free(w.leaving);
+    free(w.here);
+    free(w.below);
     free(w.storage);
-    free(w.deaths);
-    free(w.departures.data);
+    free(w.sent);
+    free(w.ends);
+    free(w.copies);
+    free(w.c.list.data);
+    free(w.c.access.data);
     return rc;
 }
 

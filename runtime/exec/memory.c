@@ -8,9 +8,7 @@ int program_get_ready(struct ckpt_program *p)
     int rc = program_lower(p);
     if (rc) {
         program_forget(p); /* what was recorded goes to where it was */
-        return error_fail(p->programs->error, rc, "%s",
-                          rc == CKPT_EPLAN ? "the plan parks what is not resident"
-                                           : "no memory for the instructions");
+        return error_fail(p->programs->error, rc, "no memory for the instructions");
     }
     rc = program_record(p);
     return rc ? error_fail(p->programs->error, rc, "the device cannot record the step: %s",
@@ -18,30 +16,19 @@ int program_get_ready(struct ckpt_program *p)
               : 0;
 }
 
-/* Optimizer state that lives where steps on the host use it has no parks, but a home. */
-static void place_parameter(struct ckpt_program *p, int32_t storage, const struct storage *s)
-{
-    const struct plan_lodging *l = plan_lodging_of(p->plan, storage);
-    const struct plan_park *park = plan_park_of(p->plan, storage);
-    enum home home = HOME_DEVICE;
-    int64_t offset = 0;
-    if (l && l->in_step < 0) {
-        home = HOME_HOST;
-        offset = l->tier_offset;
-    } else if (park) {
-        home = park->tier == FATE_PARK_HOST ? HOME_HOST : HOME_NVME;
-        offset = park->tier_offset;
-    }
-    memory_place_slot(p->programs->memory, &p->programs->params->data[s->param],
-                      s->kind - STORAGE_VALUE, home, offset);
-}
-
+/* In the order of storages, which is that of addresses. */
 void program_place(struct ckpt_program *p)
 {
-    for (int32_t i = 0; i < p->graph->n_storages; i++) {
-        const struct storage *s = &p->tape->storages.data[p->graph->storages[i].tape_storage];
-        if (p->graph->storages[i].persistent)
-            place_parameter(p, i, s);
+    static const enum home homes[] = {HOME_DEVICE, HOME_HOST, HOME_NVME};
+    const struct plan *plan = p->plan;
+    for (int32_t i = 0; i < plan->n_residences; i++) {
+        const struct residence *r = &plan->residences[i];
+        if (!plan_is_home(p->graph, plan, r))
+            continue;
+        const struct storage *s =
+            &p->tape->storages.data[p->graph->storages[r->storage].tape_storage];
+        memory_place_slot(p->programs->memory, &p->programs->params->data[s->param],
+                          s->kind - STORAGE_VALUE, homes[r->tier - TIER_DEVICE], r->offset);
     }
 }
 
@@ -100,7 +87,7 @@ int program_take_memory(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     int rc = reserve(ps);
-    if (!rc && p->plan->n_lodgings)
+    if (!rc && plan_uses_host(p->plan))
         rc = programs_open_steps(ps);
     if (rc)
         return rc;

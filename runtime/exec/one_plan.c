@@ -107,10 +107,9 @@ int program_find_budgets(struct ckpt_program *p, struct budgets *b)
 /* Rank 0 plans while the others wait for it: so much longer than for anything else. */
 enum { PLAN_PATIENCE = 20 };
 
-/* What rank 0 tells first: how planning ended, and of the plan all but its arrays. */
+/* What rank 0 tells first: how planning ended, and the bytes of the plan's text. */
 struct outcome {
-    int64_t rc;
-    struct plan plan;
+    int64_t rc, size;
     char message[CKPT_MESSAGE];
 };
 
@@ -136,64 +135,79 @@ int program_decide(struct ckpt_program *p, bool *decision)
     return rc;
 }
 
-static int make_room(struct plan *p)
+/* Of the plan's text as much as ranks tell each other: whole numbers of 32 bits. */
+static int print_plan(struct ckpt_program *p, char **text, int64_t *size)
 {
-    p->steps = calloc((size_t)p->n_steps + 1, sizeof *p->steps);
-    p->instances = calloc((size_t)p->n_instances + 1, sizeof *p->instances);
-    p->parks = calloc((size_t)p->n_parks + 1, sizeof *p->parks);
-    p->lodgings = calloc((size_t)p->n_lodgings + 1, sizeof *p->lodgings);
-    p->pins = (struct pins){0};
-    return p->steps && p->instances && p->parks && p->lodgings ? 0 : CKPT_ENOMEM;
+    size_t n;
+    if (plan_print(p->graph, p->plan, text, &n))
+        return CKPT_ENOMEM;
+    *size = round_up((int64_t)n, sizeof(int32_t));
+    char *longer = realloc(*text, (size_t)*size);
+    if (!longer)
+        return CKPT_ENOMEM;
+    memset(longer + n, '\0', (size_t)*size - n);
+    *text = longer;
+    return 0;
 }
 
-static int take_outcome(struct ckpt_program *p, const struct outcome *o)
+static int parse_plan(struct ckpt_program *p, char *text, int64_t size)
 {
-    if (o->rc)
-        return error_fail(p->programs->error, (int)o->rc, "%s", o->message);
-    p->plan = malloc(sizeof *p->plan);
-    if (!p->plan)
+    char message[CKPT_MESSAGE];
+    size_t n = strnlen(text, (size_t)size);
+    int rc = plan_parse(p->graph, text, n, &p->plan, message);
+    if (!rc)
+        pins_free(&p->plan->pins); /* algorithms are each rank's own */
+    if (!rc && p->programs->options->verify)
+        rc = plan_check(p->graph, p->plan, message);
+    return rc ? error_fail(p->programs->error, rc, "%s", message) : 0;
+}
+
+/* Rank 0 hands its text on; the others make it their plan. */
+static int tell_plan(struct ckpt_program *p, char *text, int64_t size)
+{
+    int rc = 0;
+    if (p->programs->ranks->rank)
+        text = malloc((size_t)size);
+    if (!text)
         return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan");
-    *p->plan = o->plan;
-    return make_room(p->plan)
-               ? error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan")
-               : 0;
+    rc = tell(p->programs, text, (size_t)size);
+    if (!rc && p->programs->ranks->rank)
+        rc = parse_plan(p, text, size);
+    if (p->programs->ranks->rank)
+        free(text);
+    return rc;
+}
+
+/* Rank 0 has planned, with this code; what it has to say, and the text where there is a plan. */
+static void conclude(struct ckpt_program *p, int rc, struct outcome *o, char **text)
+{
+    if (!rc && print_plan(p, text, &o->size))
+        rc = error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the plan");
+    o->rc = rc;
+    snprintf(o->message, sizeof o->message, "%s", rc ? p->programs->error->text : "");
 }
 
 int program_share_plan(struct ckpt_program *p, int rc)
 {
     struct programs *ps = p->programs;
-    char message[CKPT_MESSAGE];
+    char *text = NULL;
     if (!ps->ranks->comm)
         return rc;
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
-    if (ps->ranks->rank == 0) {
-        o->rc = rc;
-        snprintf(o->message, sizeof o->message, "%s", rc ? ps->error->text : "");
-        if (!rc)
-            o->plan = *p->plan;
-    }
+    if (ps->ranks->rank == 0)
+        conclude(p, rc, o, &text);
     struct comm *hosts = ranks_hosts(ps->ranks);
     double deadline = hosts->deadline;
     hosts->deadline = PLAN_PATIENCE * deadline;
     rc = tell(ps, o, sizeof *o);
     hosts->deadline = deadline;
-    if (!rc && ps->ranks->rank)
-        rc = take_outcome(p, o);
-    else if (!rc)
-        rc = (int)o->rc;
+    if (!rc && o->rc)
+        rc = ps->ranks->rank ? error_fail(ps->error, (int)o->rc, "%s", o->message) : (int)o->rc;
+    if (!rc)
+        rc = tell_plan(p, text, o->size);
+    free(text);
     free(o);
-    if (!rc)
-        rc = tell(ps, p->plan->steps, (size_t)p->plan->n_steps * sizeof *p->plan->steps);
-    if (!rc)
-        rc =
-            tell(ps, p->plan->instances, (size_t)p->plan->n_instances * sizeof *p->plan->instances);
-    if (!rc)
-        rc = tell(ps, p->plan->parks, (size_t)p->plan->n_parks * sizeof *p->plan->parks);
-    if (!rc)
-        rc = tell(ps, p->plan->lodgings, (size_t)p->plan->n_lodgings * sizeof *p->plan->lodgings);
-    if (!rc && ps->ranks->rank && ps->options->verify && plan_check(p->graph, p->plan, message))
-        rc = error_fail(ps->error, CKPT_EPLAN, "%s", message);
     return rc;
 }

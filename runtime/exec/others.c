@@ -89,7 +89,7 @@ int program_move_others(struct ckpt_program *p)
     for (struct ckpt_program *o = p->next; o && !rc; o = o->next) {
         if (o->lowered.whole && o->lowered.base == p->programs->memory->persistent)
             continue;
-        rc = o->plan->n_lodgings ? programs_open_steps(p->programs) : 0;
+        rc = plan_uses_host(o->plan) ? programs_open_steps(p->programs) : 0;
         if (!rc)
             rc = program_get_ready(o);
     }

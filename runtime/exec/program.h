@@ -52,7 +52,7 @@ struct instr {
     int32_t event;    /* RECORD, WAIT */
     bool for_threads; /* RECORD: a queue of files or of the host waits for it */
     int32_t port;     /* COPY_IN: feed; COPY_OUT: fetch */
-    int32_t park;     /* PARK, READ, WRITE: of the plan */
+    int32_t copy;     /* PARK, READ, WRITE: of the plan */
     void *device;     /* COPY, PARK, POISON: device bytes; COMPUTE: workspace */
     void *host;       /* PARK, READ, WRITE */
     int64_t offset;   /* READ, WRITE: in the tier */
@@ -191,7 +191,7 @@ int program_take_memory(struct ckpt_program *p);
 int program_get_ready(struct ckpt_program *p);
 
 /* Resolves the plan to instructions with addresses; to none where it fails.  Returns 0, CKPT_ENOMEM
- * or CKPT_EPLAN. */
+ * or the device's code. */
 int program_lower(struct ckpt_program *p);
 void lowered_free(struct lowered *l);
 
@@ -247,7 +247,7 @@ int32_t program_find_bad_output(const struct ckpt_program *p, int flight);
 /* Whether copies of its step may be under way when the next one begins. */
 static inline bool program_is_parked(const struct ckpt_program *p)
 {
-    return p->plan->n_parks || p->plan->n_lodgings;
+    return p->plan->n_copies > 0;
 }
 
 /* Whether threads of the host may wait for its events: for files, or with kernels of their own. */

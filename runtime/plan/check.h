@@ -1,29 +1,45 @@
-/* Inside the checker: what plan_check and the proof of the parks share. */
+/*
+ * Inside the checker, which shares nothing with the search but the types.  check.c proves steps and
+ * residences by themselves and replays them; check_space.c proves that no two residences share
+ * bytes, and the totals; check_clock.c proves the order of copies and the forecast.
+ */
 #ifndef CKPT_PLAN_CHECK_H
 #define CKPT_PLAN_CHECK_H
 
 #include "plan/plan.h"
 
-/* The sentence about what is wrong; c is the struct of a proof, which knows where it goes. */
+/* The sentence about a violation; c is a struct that knows where it goes. */
 #define violation(c, ...) check_violation((c)->message, __VA_ARGS__)
 int check_violation(char message[CKPT_MESSAGE], const char *fmt, ...) CKPT_PRINTF(2, 3);
 
-/*
- * Proves the parks of a plan whose steps and instances are sound: out, complete, free, room, back
- * and use in this order; residence as they say; nobody touches what is away; copies of a queue one
- * after the other and never in a circle with the steps; tiers under their budgets and their
- * addresses disjoint.  Returns 0, CKPT_ENOMEM, or CKPT_EPLAN with the first violation in message.
- */
-int check_parks(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE]);
+struct checker {
+    const struct graph *g;
+    const struct plan *p;
+    char *message;
+    int32_t *home; /* per storage: the residence that is its home, or -1 */
+    /* Of a collective, per step, set by the replay: the step from which on its output has an
+     * address, and the first last step of its operands' residences; else 0 and INT32_MAX. */
+    int32_t *room, *leaves;
+};
 
-/*
- * Proves the steps on the host of a plan whose parks are proved: they are updates, all their bytes
- * are in the host tier in the version that is due, what they make gets to the device, and rooms in
- * the tier are disjoint while they are taken.  Returns as check_parks does.
- */
-int check_host_steps(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE]);
+const char *check_storage(const struct checker *c, int32_t s);
+const char *check_op(const struct checker *c, int32_t step);
+/* A residence of a storage that is not its home on the device: it has an address of the plan's. */
+static inline bool check_is_placed(const struct residence *r)
+{
+    return r->tier != TIER_DEVICE || r->offset != -1;
+}
+int64_t check_bytes(const struct checker *c, const struct residence *r);
 
-/* Whether a park says that s comes back at this step. */
-bool parks_return(const struct plan *p, int32_t s, int32_t in_step);
+/* Residences of each tier inside their bounds and disjoint, peaks and budgets as the plan says.
+ * Returns 0, CKPT_ENOMEM or CKPT_EPLAN, as those below do. */
+int check_space(struct checker *c);
+/* Copies of each queue one after the other; for the seconds that the plan was made with, a step
+ * takes as long as the plan says with all waiting. */
+int check_clock(struct checker *c);
+/* Every copy by itself: between residences of one storage, in their steps. */
+int check_copies(struct checker *c);
+/* Steps in order: every read sees the version that is due. */
+int check_replay(struct checker *c);
 
 #endif

@@ -1,17 +1,15 @@
 /*
  * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
- * What follows "  # " on a line is for people.
+ * What follows "  # " on a line is for people.  The same text goes to other ranks.
  *
- *     libckpt-plan 3
+ *     libckpt-plan 4
  *     signature 00f1...        of the graph it was made for, 16 hex digits
  *     budget N | none          of the device; then host N, nvme N and the other totals, one a line
- *     steps N, body N, instances N, parks N
+ *     steps N, body N, residences N, copies N
  *     run OP | again OP | host OP    one line a step
- *     storage S FIRST LAST OFFSET | workspace STEP OFFSET    one line an instance
- *     park host|nvme S OUT FREE IN USE OFFSET    one line a park, then its times; "clean" in the
- *                                                place of "park": there is no copy out
- *     times OUT_START OUT_END IN_START IN_END
- *     lodging S OUT IN OFFSET  one line a lodging, then its times; there may be none
+ *     device|host|nvme S FIRST LAST OFFSET    one line a residence; OFFSET -: the context's own
+ *     workspace STEP OFFSET                   of a residence, too
+ *     copy FROM TO AFTER BEFORE START END     one line a copy, between residences by their number
  *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
  *     end
  */
@@ -21,7 +19,7 @@
 
 static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
 {
-    fprintf(f, "libckpt-plan 3\nsignature %016" PRIx64 "\n", p->signature);
+    fprintf(f, "libckpt-plan 4\nsignature %016" PRIx64 "\n", p->signature);
     if (p->budgets.device == INT64_MAX)
         fputs("budget none\n", f);
     else
@@ -48,29 +46,28 @@ static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
     fprintf(f, "next_budget %" PRId64 "\n", p->next_budget);
     fprintf(f, "next_seconds %.17g\n", p->next_seconds);
     fprintf(f, "steps %" PRId32 "\nbody %" PRId32 "\n", p->n_steps, p->n_body);
-    fprintf(f, "instances %" PRId32 "\nparks %" PRId32 "\n", p->n_instances, p->n_parks);
+    fprintf(f, "residences %" PRId32 "\ncopies %" PRId32 "\n", p->n_residences, p->n_copies);
 }
 
-static void put_times(FILE *f, double out_start, double out_end, double in_start, double in_end)
+static void put_name(FILE *f, const char *name)
 {
-    fprintf(f, "times %.17g %.17g %.17g %.17g\n", out_start, out_end, in_start, in_end);
+    lines_put_name(f, name && *name ? name : NULL);
 }
 
-static void put_lodging(FILE *f, const struct graph *g, const struct plan_lodging *l)
+static void put_residence(FILE *f, const struct graph *g, const struct residence *r)
 {
-    fprintf(f, "lodging %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64, l->storage, l->out_step,
-            l->in_step, l->tier_offset);
-    lines_put_name(f, g->storages[l->storage].name);
-    put_times(f, l->out_start, l->out_end, l->in_start, l->in_end);
-}
-
-static void put_park(FILE *f, const struct graph *g, const struct plan_park *k)
-{
-    fprintf(f, "%s %s %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64,
-            k->clean ? "clean" : "park", k->tier == FATE_PARK_NVME ? "nvme" : "host", k->storage,
-            k->out_step, k->free_step, k->in_step, k->use_step, k->tier_offset);
-    lines_put_name(f, g->storages[k->storage].name);
-    put_times(f, k->out_start, k->out_end, k->in_start, k->in_end);
+    static const char *const tiers[] = {"device", "host", "nvme"};
+    if (r->storage < 0) {
+        fprintf(f, "workspace %" PRId32 " %" PRId64 "\n", r->first, r->offset);
+        return;
+    }
+    fprintf(f, "%s %" PRId32 " %" PRId32 " %" PRId32, tiers[r->tier - TIER_DEVICE], r->storage,
+            r->first, r->last);
+    if (r->offset == -1)
+        fputs(" -", f);
+    else
+        fprintf(f, " %" PRId64, r->offset);
+    put_name(f, g->storages[r->storage].name);
 }
 
 static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
@@ -79,22 +76,15 @@ static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
     for (int32_t k = 0; k < p->n_steps; k++) {
         const struct plan_step *s = &p->steps[k];
         fprintf(f, "%s %" PRId32, s->on_host ? "host" : s->again ? "again" : "run", s->op);
-        lines_put_name(f, g->ops[p->steps[k].op].name);
+        put_name(f, g->ops[s->op].name);
     }
-    for (int32_t n = 0; n < p->n_instances; n++) {
-        const struct plan_instance *i = &p->instances[n];
-        if (i->storage < 0) {
-            fprintf(f, "workspace %" PRId32 " %" PRId64 "\n", i->first, i->offset);
-            continue;
-        }
-        fprintf(f, "storage %" PRId32 " %" PRId32 " %" PRId32 " %" PRId64, i->storage, i->first,
-                i->last, i->offset);
-        lines_put_name(f, g->storages[i->storage].name);
+    for (int32_t n = 0; n < p->n_residences; n++)
+        put_residence(f, g, &p->residences[n]);
+    for (int32_t n = 0; n < p->n_copies; n++) {
+        const struct copy *c = &p->copies[n];
+        fprintf(f, "copy %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %.17g %.17g\n", c->from,
+                c->to, c->after, c->before, c->start, c->end);
     }
-    for (int32_t k = 0; k < p->n_parks; k++)
-        put_park(f, g, &p->parks[k]);
-    for (int32_t k = 0; k < p->n_lodgings; k++)
-        put_lodging(f, g, &p->lodgings[k]);
     pins_write(&p->pins, f);
     fputs("end\n", f);
 }
@@ -115,4 +105,10 @@ int plan_write(const struct graph *g, const struct plan *p, const char *path,
 {
     struct plan_text t = {g, p};
     return lines_write("plan file", path, put, &t, message);
+}
+
+int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size)
+{
+    struct plan_text t = {g, p};
+    return lines_print(put, &t, text, size);
 }

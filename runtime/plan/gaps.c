@@ -2,10 +2,95 @@
 #include <stdlib.h>
 #include "plan/plan.h"
 
+/* ---- offloads -------------------------------------------------------------------------------- */
+
+/* Whether a copy brings a storage to a residence of its own on the device. */
+static bool brings(const struct graph *g, const struct plan *p, const struct copy *c)
+{
+    const struct residence *to = &p->residences[c->to];
+    return to->tier == TIER_DEVICE && !plan_is_home(g, p, to);
+}
+
+int32_t plan_count_offloads(const struct graph *g, const struct plan *p)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_copies; i++)
+        n += brings(g, p, &p->copies[i]);
+    return n;
+}
+
+/* Of every device residence the one of its storage that comes before it, round the end of the step;
+ * and the copy that leaves from it. */
+static void find_neighbours(const struct plan *p, int32_t *last, int32_t *before,
+                            const struct copy **out)
+{
+    for (int round = 0; round < 2; round++)
+        for (int32_t i = 0; i < p->n_residences; i++) {
+            int32_t s = p->residences[i].storage;
+            if (s < 0 || p->residences[i].tier != TIER_DEVICE)
+                continue;
+            before[i] = last[s];
+            last[s] = i;
+        }
+    for (int32_t i = 0; i < p->n_copies; i++)
+        if (copy_is_out(p->residences, &p->copies[i]))
+            out[p->copies[i].from] = &p->copies[i];
+}
+
+static struct offload offload_of(const struct plan *p, const struct copy *in, int32_t before,
+                                 const struct copy *out)
+{
+    const struct residence *from = &p->residences[before], *to = &p->residences[in->to];
+    int32_t gone = from->last % p->n_steps;
+    return (struct offload){.storage = to->storage,
+                            .tier = p->residences[in->from].tier,
+                            .out_step = out ? out->after : gone,
+                            .free_step = gone,
+                            .in_step = to->first,
+                            .use_step = in->before,
+                            .tier_offset = p->residences[in->from].offset,
+                            .out = out,
+                            .in = in};
+}
+
+int plan_offloads(const struct graph *g, const struct plan *p, struct offload **list, int32_t *n)
+{
+    size_t residences = (size_t)p->n_residences + 1;
+    struct offload *all = malloc(((size_t)p->n_copies + 1) * sizeof(*all));
+    int32_t *last = malloc(((size_t)g->n_storages + 1) * sizeof(*last));
+    int32_t *before = malloc(residences * sizeof(*before));
+    const struct copy **out = calloc(residences, sizeof(*out));
+    bool good = all && last && before && out;
+    *n = 0;
+    if (good) {
+        for (int32_t s = 0; s < g->n_storages; s++)
+            last[s] = -1;
+        find_neighbours(p, last, before, out);
+        for (int32_t i = 0; i < p->n_copies; i++) {
+            const struct copy *c = &p->copies[i];
+            if (brings(g, p, c))
+                all[(*n)++] = offload_of(p, c, before[c->to], out[before[c->to]]);
+        }
+    }
+    free(last);
+    free(before);
+    free(out);
+    if (!good)
+        free(all);
+    *list = good ? all : NULL;
+    return good ? 0 : CKPT_ENOMEM;
+}
+
+/* ---- gaps ------------------------------------------------------------------------------------ */
+
 /* Where the walk over the steps stands, per storage. */
 struct walk {
     int32_t *used; /* the last step that used it, or -1 */
-    int32_t *ends; /* the last step of the instance of that use */
+    int32_t *ends; /* the last step of its residence at that use */
+    int32_t *away; /* the last offload of it, or -1 */
+    int32_t *next; /* per offload: another one of its storage, or -1 */
+    struct offload *offloads;
+    int32_t n_offloads;
     struct {
         struct gap *data;
         int64_t capacity;
@@ -13,35 +98,34 @@ struct walk {
     int32_t n;
 };
 
-/* The park that begins after step from, or NULL. */
-static const struct plan_park *park_after(const struct plan *p, int32_t s, int32_t from)
+static enum fate fate_below(const struct offload *o)
 {
-    for (int32_t i = 0; i < p->n_parks; i++)
-        if (p->parks[i].storage == s && p->parks[i].out_step == from)
-            return &p->parks[i];
-    return NULL;
+    return o->tier == TIER_NVME ? FATE_PARK_NVME : FATE_PARK_HOST;
 }
 
-static enum fate fate_of(const struct walk *w, const struct graph *g, const struct plan *p,
-                         int32_t s, int32_t to)
+static enum fate fate_of(const struct walk *w, const struct graph *g, int32_t s, int32_t to)
 {
-    const struct plan_park *park = park_after(p, s, w->used[s]);
-    if (park)
-        return park->tier;
+    for (int32_t i = w->away[s]; i >= 0; i = w->next[i])
+        if (w->offloads[i].use_step == to)
+            return fate_below(&w->offloads[i]);
     return g->storages[s].persistent || w->ends[s] >= to ? FATE_STAY : FATE_DROP;
 }
 
-static int walk_use(struct walk *w, const struct graph *g, const struct plan *p, int32_t s,
-                    int32_t step)
+static int add_gap(struct walk *w, struct gap gap)
 {
-    if (w->used[s] >= 0 && w->used[s] < step) {
-        enum fate fate = fate_of(w, g, p, s, step);
-        if (ARRAY_RESERVE(&w->gaps, w->n))
-            return CKPT_ENOMEM;
-        w->gaps.data[w->n++] = (struct gap){s, w->used[s], step, fate};
-    }
-    w->used[s] = step;
+    if (ARRAY_RESERVE(&w->gaps, w->n))
+        return CKPT_ENOMEM;
+    w->gaps.data[w->n++] = gap;
     return 0;
+}
+
+static int walk_use(struct walk *w, const struct graph *g, int32_t s, int32_t step)
+{
+    int rc = 0;
+    if (w->used[s] >= 0 && w->used[s] < step)
+        rc = add_gap(w, (struct gap){s, w->used[s], step, fate_of(w, g, s, step)});
+    w->used[s] = step;
+    return rc;
 }
 
 static int walk_steps(struct walk *w, const struct graph *g, const struct plan *p)
@@ -51,22 +135,21 @@ static int walk_steps(struct walk *w, const struct graph *g, const struct plan *
         const struct graph_op *o = &g->ops[p->steps[k].op];
         bool here = !p->steps[k].on_host; /* else it uses bytes in the host tier */
         for (int32_t j = 0; j < o->n_reads && here && !rc; j++)
-            rc = walk_use(w, g, p, g->refs[o->reads + j], k);
+            rc = walk_use(w, g, g->refs[o->reads + j], k);
         for (int32_t j = 0; j < o->n_writes && here && !rc; j++)
-            rc = walk_use(w, g, p, g->refs[o->writes + j], k);
-        for (; n < p->n_instances && p->instances[n].first == k; n++)
-            if (p->instances[n].storage >= 0)
-                w->ends[p->instances[n].storage] = p->instances[n].last;
+            rc = walk_use(w, g, g->refs[o->writes + j], k);
+        for (; n < p->n_residences && p->residences[n].tier == TIER_DEVICE &&
+               p->residences[n].first == k;
+             n++)
+            if (p->residences[n].storage >= 0)
+                w->ends[p->residences[n].storage] = p->residences[n].last;
     }
     /* Gaps that wrap round to the next step. */
-    for (int32_t i = 0; i < p->n_parks && !rc; i++) {
-        const struct plan_park *k = &p->parks[i];
-        if (k->use_step > k->out_step)
-            continue;
-        rc = ARRAY_RESERVE(&w->gaps, w->n);
-        if (!rc)
-            w->gaps.data[w->n++] =
-                (struct gap){k->storage, k->out_step, k->use_step + p->n_steps, k->tier};
+    for (int32_t i = 0; i < w->n_offloads && !rc; i++) {
+        const struct offload *o = &w->offloads[i];
+        if (o->use_step <= o->out_step)
+            rc = add_gap(
+                w, (struct gap){o->storage, o->out_step, o->use_step + p->n_steps, fate_below(o)});
     }
     return rc;
 }
@@ -79,24 +162,38 @@ static int compare_gaps(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
+static int walk_start(struct walk *w, const struct graph *g, const struct plan *p)
+{
+    size_t count = (size_t)g->n_storages + 1;
+    w->used = malloc(count * sizeof(*w->used));
+    w->ends = malloc(count * sizeof(*w->ends));
+    w->away = malloc(count * sizeof(*w->away));
+    w->next = malloc(((size_t)p->n_copies + 1) * sizeof(*w->next));
+    if (!w->used || !w->ends || !w->away || !w->next ||
+        plan_offloads(g, p, &w->offloads, &w->n_offloads))
+        return CKPT_ENOMEM;
+    for (size_t s = 0; s < count; s++)
+        w->used[s] = w->ends[s] = w->away[s] = -1;
+    for (int32_t i = 0; i < w->n_offloads; i++) {
+        w->next[i] = w->away[w->offloads[i].storage];
+        w->away[w->offloads[i].storage] = i;
+    }
+    return ARRAY_RESERVE(&w->gaps, 0) ? CKPT_ENOMEM : 0;
+}
+
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n)
 {
     struct walk w = {.used = NULL};
-    size_t count = (size_t)g->n_storages + 1;
     *gaps = NULL;
     *n = 0;
-    w.used = malloc(count * sizeof(*w.used));
-    w.ends = malloc(count * sizeof(*w.ends));
-    int rc = w.used && w.ends ? 0 : CKPT_ENOMEM;
-    if (!rc) {
-        for (size_t s = 0; s < count; s++)
-            w.used[s] = w.ends[s] = -1;
-        rc = ARRAY_RESERVE(&w.gaps, 0);
-    }
+    int rc = walk_start(&w, g, p);
     if (!rc)
         rc = walk_steps(&w, g, p);
     free(w.used);
     free(w.ends);
+    free(w.away);
+    free(w.next);
+    free(w.offloads);
     if (rc) {
         free(w.gaps.data);
         return rc;
@@ -106,6 +203,8 @@ int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, in
     *n = w.n;
     return 0;
 }
+
+/* ---- bytes by purpose ------------------------------------------------------------------------ */
 
 static void count_storages(const struct graph *g, struct plan_summary *s)
 {
@@ -137,25 +236,29 @@ static void count_steps(const struct graph *g, const struct plan *p, struct plan
 /* Activations go out in every micro-step. */
 static void count_written(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct plan_park *k = &p->parks[i];
-        int64_t times = k->out_step < p->n_body ? g->n_micro : 1;
-        if (k->tier == FATE_PARK_NVME && !k->clean)
-            s->nvme_written += times * round_up(g->storages[k->storage].bytes, PLAN_NVME_ALIGN);
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct copy *c = &p->copies[i];
+        const struct residence *to = &p->residences[c->to];
+        int64_t times = c->after < p->n_body ? g->n_micro : 1;
+        if (to->tier == TIER_NVME)
+            s->nvme_written += times * round_up(g->storages[to->storage].bytes, PLAN_NVME_ALIGN);
     }
 }
 
-/* A storage parks round the end of the step once. */
+/* State that lives below comes to the device for its update, or the host makes it there. */
 static void count_optimizer(const struct graph *g, const struct plan *p, struct plan_summary *s)
 {
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct graph_storage *t = &g->storages[p->parks[i].storage];
-        bool wraps = p->parks[i].use_step <= p->parks[i].out_step;
-        s->streamed += t->kind == KIND_OPTIMIZER && wraps ? t->bytes : 0;
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct residence *to = &p->residences[p->copies[i].to];
+        const struct graph_storage *t = &g->storages[to->storage];
+        s->streamed += t->kind == KIND_OPTIMIZER && to->tier != TIER_DEVICE ? t->bytes : 0;
     }
-    for (int32_t i = 0; i < p->n_lodgings; i++) {
-        const struct graph_storage *t = &g->storages[p->lodgings[i].storage];
-        s->hosted += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
+    for (int32_t k = p->n_body; k < p->n_steps; k++) {
+        const struct graph_op *o = &g->ops[p->steps[k].op];
+        for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++) {
+            const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
+            s->hosted += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
+        }
     }
 }
 
@@ -167,9 +270,9 @@ void plan_summarize(const struct graph *g, const struct plan *p, struct plan_sum
     count_steps(g, p, s, &turn);
     count_written(g, p, s);
     count_optimizer(g, p, s);
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        if (t->storage < 0)
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *t = &p->residences[i];
+        if (t->storage < 0 || t->tier != TIER_DEVICE)
             continue;
         enum graph_kind kind = g->storages[t->storage].kind;
         if (kind != KIND_INPUT && kind != KIND_ACTIVATION)

@@ -69,6 +69,23 @@ void lines_fail(struct lines *l, int code, const char *fmt, ...)
              text);
 }
 
+/* Runs get in the plain locale, and closes the file. */
+static int read_all(struct lines *l, void (*get)(struct lines *l, void *user), void *user)
+{
+    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (plain) {
+        locale_t before = uselocale(plain);
+        get(l, user);
+        uselocale(before);
+        freelocale(plain);
+    } else {
+        l->rc = out_of_memory(l->message);
+    }
+    fclose(l->f);
+    free(l->line);
+    return l->rc;
+}
+
 int lines_read(struct lines *l, const char *what, const char *path, char message[CKPT_MESSAGE],
                void (*get)(struct lines *l, void *user), void *user)
 {
@@ -80,18 +97,40 @@ int lines_read(struct lines *l, const char *what, const char *path, char message
         snprintf(message, CKPT_MESSAGE, "%s %.300s cannot be opened: %s", what, path, why);
         return l->rc = CKPT_EIO;
     }
+    return read_all(l, get, user);
+}
+
+int lines_parse(struct lines *l, const char *what, char *text, size_t size,
+                char message[CKPT_MESSAGE], void (*get)(struct lines *l, void *user), void *user)
+{
+    *l = (struct lines){.what = what, .path = "in memory", .message = message};
+    message[0] = '\0';
+    l->f = fmemopen(text, size, "r");
+    if (!l->f)
+        return l->rc = out_of_memory(message);
+    return read_all(l, get, user);
+}
+
+int lines_print(void (*put)(FILE *f, const void *user), const void *user, char **text, size_t *size)
+{
+    *text = NULL;
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    if (plain) {
+    FILE *f = plain ? open_memstream(text, size) : NULL;
+    if (f) {
         locale_t before = uselocale(plain);
-        get(l, user);
+        put(f, user);
         uselocale(before);
-        freelocale(plain);
-    } else {
-        l->rc = out_of_memory(message);
     }
-    fclose(l->f);
-    free(l->line);
-    return l->rc;
+    bool bad = !f || ferror(f);
+    if (f)
+        bad |= fclose(f) != 0;
+    if (plain)
+        freelocale(plain);
+    if (bad) {
+        free(*text);
+        *text = NULL;
+    }
+    return bad ? CKPT_ENOMEM : 0;
 }
 
 bool lines_next(struct lines *l)
@@ -174,8 +213,7 @@ uint64_t lines_hex(struct lines *l, const char *what)
     return strtoull(c, NULL, 16);
 }
 
-/* The line must end here. */
-static void expect_end(struct lines *l)
+void lines_end(struct lines *l)
 {
     if (!l->rc && *l->at != '\0')
         lines_fail(l, CKPT_EFORMAT, "expected the end of the line at \"%.40s\"", l->at);
@@ -198,15 +236,21 @@ int64_t lines_total(struct lines *l, const char *key, int64_t least, int64_t mos
     if (!lines_take(l, key))
         lines_fail(l, CKPT_EFORMAT, "expected \"%s\" and a number", key);
     int64_t value = lines_number(l, key, least, most);
-    expect_end(l);
+    lines_end(l);
     return value;
 }
 
-void lines_finish(struct lines *l)
+void lines_last(struct lines *l)
 {
-    if (lines_next(l) && strcmp(l->line, "end"))
+    if (!l->rc && strcmp(l->line, "end") != 0)
         lines_fail(l, CKPT_EFORMAT, "expected \"end\"");
     l->n++;
     if (!l->rc && fgetc(l->f) != EOF)
         lines_fail(l, CKPT_EFORMAT, "something follows the end");
+}
+
+void lines_finish(struct lines *l)
+{
+    lines_next(l);
+    lines_last(l);
 }

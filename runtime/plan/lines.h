@@ -19,6 +19,10 @@ void lines_put_name(FILE *f, const char *name);
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
                 const void *user, char message[CKPT_MESSAGE]);
 
+/* The same text in memory, for free().  Returns 0 or CKPT_ENOMEM. */
+int lines_print(void (*put)(FILE *f, const void *user), const void *user, char **text,
+                size_t *size);
+
 /* A file being read.  The first mistake sets rc and the sentence; calls after it do nothing. */
 struct lines {
     const char *what, *path;
@@ -33,6 +37,10 @@ struct lines {
 /* Runs get on the file in the plain locale.  Returns l->rc. */
 int lines_read(struct lines *l, const char *what, const char *path, char message[CKPT_MESSAGE],
                void (*get)(struct lines *l, void *user), void *user);
+
+/* The same of a text in memory. */
+int lines_parse(struct lines *l, const char *what, char *text, size_t size,
+                char message[CKPT_MESSAGE], void (*get)(struct lines *l, void *user), void *user);
 
 void lines_fail(struct lines *l, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 
@@ -49,7 +57,11 @@ uint64_t lines_hex(struct lines *l, const char *what);
 char *lines_name(struct lines *l);
 /* A line of one key and one number. */
 int64_t lines_total(struct lines *l, const char *key, int64_t least, int64_t most);
-/* The last line must be "end", and nothing may follow it. */
+/* The line must end here. */
+void lines_end(struct lines *l);
+/* The running line must be "end", and nothing may follow it. */
+void lines_last(struct lines *l);
+/* The same of the next line. */
 void lines_finish(struct lines *l);
 
 #endif

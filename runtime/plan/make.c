@@ -15,6 +15,8 @@ void plan_free(struct plan *p)
     free(p->instances);
     free(p->parks);
     free(p->lodgings);
+    free(p->residences);
+    free(p->copies);
     pins_free(&p->pins);
     free(p);
 }
@@ -136,6 +138,9 @@ static int copy_plan(const struct plan *from, struct plan **out)
     p->instances = copy_of(p->instances, p->n_instances, sizeof(*p->instances));
     p->parks = copy_of(p->parks, p->n_parks, sizeof(*p->parks));
     p->lodgings = copy_of(p->lodgings, p->n_lodgings, sizeof(*p->lodgings));
+    p->residences = NULL; /* plan_record makes them */
+    p->copies = NULL;
+    p->n_residences = p->n_copies = 0;
     if (!p->steps || !p->instances || !p->parks || !p->lodgings) {
         plan_free(p);
         return CKPT_ENOMEM;
@@ -252,6 +257,8 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
         rc = peak_op_of(pf, q.smallest, &q.peak_op);
     if (!rc)
         rc = choose(pf, &q, p, message);
+    if (!rc)
+        rc = plan_record(pf->p->g, *p, message);
     if (rc && *p) {
         plan_free(*p);
         *p = NULL;
@@ -279,6 +286,7 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
 static int keep_faster(struct portfolio *pf, const struct machine *m, const int64_t *device,
                        int32_t n, struct plan **plans)
 {
+    char message[CKPT_MESSAGE];
     for (int32_t i = 0; i < n; i++) {
         const struct plan *best = plans[i];
         for (int32_t j = 0; j < n; j++)
@@ -292,6 +300,9 @@ static int keep_faster(struct portfolio *pf, const struct machine *m, const int6
         p->budgets.device = device[i];
         plan_free(plans[i]);
         plans[i] = p;
+        int rc = plan_record(pf->p->g, p, message);
+        if (rc)
+            return rc;
         struct budgets transient = p->budgets;
         transient.device -= pf->p->persistent;
         if (bound_seconds(pf, m, &transient, &p->bound_seconds))

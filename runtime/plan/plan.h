@@ -32,6 +32,7 @@
 #include "home.h"
 #include "pins.h"
 #include "plan/machine.h"
+#include "plan/record.h"
 
 struct ckpt_tape;
 
@@ -194,7 +195,6 @@ struct plan_lodging {
 #define PLAN_NVME_ALIGN    4096 /* of addresses and sizes in the NVMe tier */
 
 /* Bytes of the three tiers.  device: INT64_MAX without a limit; host, nvme: 0 for no such tier. */
-enum { TIER_HOST, TIER_NVME, TIER_COUNT };
 struct budgets {
     int64_t device, host, nvme;
     int64_t tier_base[TIER_COUNT]; /* of them taken already, before the first byte of this plan */
@@ -227,6 +227,10 @@ struct plan {
     int32_t n_parks;
     struct plan_lodging *lodgings; /* ordered by storage, of each one at most */
     int32_t n_lodgings;
+    struct residence *residences; /* the record: ordered by tier, first, storage */
+    int32_t n_residences;
+    struct copy *copies; /* ordered by tier, direction (out first), after, start */
+    int32_t n_copies;
     struct pins pins; /* algorithms that libraries used where the plan was made, to use again */
 };
 
@@ -258,6 +262,31 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
               int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
 void plan_free(struct plan *p);
 
+/* Makes the record of a plan from what the search wrote down: instances, parks, lodgings.  Who is
+ * behind the search reads nothing else.  Returns 0, CKPT_ENOMEM, or CKPT_EPLAN where these
+ * contradict each other, with a sentence in message. */
+int plan_record(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE]);
+
+/* Whether a residence is the home of a persistent storage: where it lives between steps. */
+bool plan_is_home(const struct graph *g, const struct plan *p, const struct residence *r);
+/* Whether a step runs on the host. */
+bool plan_uses_host(const struct plan *p);
+
+/* A storage away from the device, as a person reads it: its last use is in out_step, it is gone
+ * behind free_step, has an address again from in_step on, and is used next in use_step. */
+struct offload {
+    int32_t storage;
+    int tier;
+    int32_t out_step, free_step, in_step, use_step; /* free_step, of the next step: < out_step */
+    int64_t tier_offset;
+    const struct copy *out, *in; /* out: NULL, the tier still has the bytes */
+};
+
+/* How often storages leave the device and come back in a step; and all of these, in the order of
+ * their copies back.  *list is malloc'ed; returns 0 or CKPT_ENOMEM. */
+int32_t plan_count_offloads(const struct graph *g, const struct plan *p);
+int plan_offloads(const struct graph *g, const struct plan *p, struct offload **list, int32_t *n);
+
 /* Whether an op may be a step on the host: an update of optimizer state, without scratch. */
 bool graph_op_updates(const struct graph *g, const struct graph_op *o);
 bool graph_op_reads(const struct graph *g, const struct graph_op *o, int32_t storage);
@@ -280,6 +309,10 @@ int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_ME
 int plan_write(const struct graph *g, const struct plan *p, const char *path,
                char message[CKPT_MESSAGE]);
 int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE]);
+/* The text of a plan file in memory, for free(); and a plan from it. */
+int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size);
+int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
+               char message[CKPT_MESSAGE]);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
 int plan_read_pins(const char *path, struct pins *pins, char message[CKPT_MESSAGE]);
 

@@ -92,8 +92,10 @@ static double percent(double part, double whole)
     return whole > 0 ? 100. * part / whole : 0.;
 }
 
-static void print_time(const struct ckpt_program_info *i, const struct plan *p, FILE *f)
+static void print_time(const struct ckpt_program_info *i, const struct graph *g,
+                       const struct plan *p, FILE *f)
 {
+    int32_t offloads = plan_count_offloads(g, p);
     double compute = plan_compute_seconds(p);
     fprintf(f, "  %-24s %12s  %s of compute, %s of recompute, %s of waiting\n", "predicted step",
             human_seconds(i->step_seconds), human_seconds(compute),
@@ -101,9 +103,9 @@ static void print_time(const struct ckpt_program_info *i, const struct plan *p, 
             human_seconds(i->exposed_seconds + i->exposed_comm));
     fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
             percent(i->recompute_seconds, compute), i->recomputed_ops);
-    if (p->n_parks)
+    if (offloads)
         fprintf(f, "  %-24s %11.1f%%  predicted, %d parks\n", "waiting for copies",
-                percent(i->exposed_seconds, compute), (int)p->n_parks);
+                percent(i->exposed_seconds, compute), (int)offloads);
     if (p->comm_seconds > 0)
         fprintf(f, "  %-24s %11.1f%%  predicted, collectives take %s\n", "waiting for ranks",
                 percent(i->exposed_comm, compute), human_seconds(p->comm_seconds));
@@ -178,7 +180,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     if (*p->programs->memory->least)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with",
                 p->programs->memory->least, p->programs->ranks->sharing.ranks);
-    print_time(&i, plan, f);
+    print_time(&i, p->graph, plan, f);
     if (plan->next_budget)
         fprintf(f, "  with %s the step would be %.1f%% faster\n",
                 human_bytes(plan->next_budget - p->reserved + p->programs->memory->overhead +

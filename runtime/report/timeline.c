@@ -1,5 +1,6 @@
 /* Fills the page of timeline.html with a plan: arrays of numbers and names as JSON. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include "plan/lines.h"
 #include "report/timeline.h"
@@ -12,6 +13,8 @@ struct timeline {
     const struct graph *g;
     const struct plan *p;
     const char *machine;
+    struct offload *offloads;
+    int32_t n_offloads;
 };
 
 /* A JSON string that may stand in a script: no end tag can form. */
@@ -80,32 +83,52 @@ static void put_graph(FILE *f, const struct graph *g)
     fputs("],\n", f);
 }
 
-/* [op, again], [storage, first, last, offset] and [storage, tier, out, free, in, use, offset, and
- * the times of the two copies] */
-static void put_plan(FILE *f, const struct plan *p)
+/* [storage, first, last, offset]; one that runs into the next step is in two pieces */
+static void put_residences(FILE *f, const struct graph *g, const struct plan *p)
 {
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        bool over = r->last >= p->n_steps;
+        if (r->tier != TIER_DEVICE || plan_is_home(g, p, r))
+            continue;
+        for (int piece = 0; piece <= over; piece++, n++)
+            fprintf(f, "%s[%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64 "]%s", n ? "," : "",
+                    r->storage, piece ? 0 : r->first,
+                    !over ? r->last : (piece ? r->last - p->n_steps : p->n_steps - 1), r->offset,
+                    n % 8 == 7 ? "\n" : "");
+    }
+}
+
+/* [storage, tier, out, free, in, use, offset, and the times of the two copies] */
+static void put_offload(FILE *f, const struct offload *k)
+{
+    const double times[] = {k->out ? k->out->start : 0, k->out ? k->out->end : 0, k->in->start,
+                            k->in->end};
+    fprintf(f, "[%" PRId32 ",%d,%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64,
+            k->storage, (int)(k->tier == TIER_NVME ? FATE_PARK_NVME : FATE_PARK_HOST), k->out_step,
+            k->free_step, k->in_step, k->use_step, k->tier_offset);
+    for (int j = 0; j < 4; j++) {
+        fputc(',', f);
+        put_real(f, times[j]);
+    }
+    fputc(']', f);
+}
+
+/* And [op, again]. */
+static void put_plan(FILE *f, const struct timeline *t)
+{
+    const struct plan *p = t->p;
     fputs("\"steps\":[", f);
     for (int32_t k = 0; k < p->n_steps; k++)
         fprintf(f, "%s[%" PRId32 ",%d]%s", k ? "," : "", p->steps[k].op, p->steps[k].again,
                 k % 16 == 15 ? "\n" : "");
     fputs("],\n\"instances\":[", f);
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        fprintf(f, "%s[%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64 "]%s", i ? "," : "",
-                t->storage, t->first, t->last, t->offset, i % 8 == 7 ? "\n" : "");
-    }
+    put_residences(f, t->g, p);
     fputs("],\n\"parks\":[", f);
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct plan_park *k = &p->parks[i];
-        fprintf(f, "%s[%" PRId32 ",%d,%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId32 ",%" PRId64,
-                i ? ",\n" : "", k->storage, (int)k->tier, k->out_step, k->free_step, k->in_step,
-                k->use_step, k->tier_offset);
-        const double times[] = {k->out_start, k->out_end, k->in_start, k->in_end};
-        for (int j = 0; j < 4; j++) {
-            fputc(',', f);
-            put_real(f, times[j]);
-        }
-        fputc(']', f);
+    for (int32_t i = 0; i < t->n_offloads; i++) {
+        fputs(i ? ",\n" : "", f);
+        put_offload(f, &t->offloads[i]);
     }
     fputs("]}", f);
 }
@@ -119,7 +142,7 @@ static void put_script(FILE *f, const struct timeline *t)
             fwrite(*line, 1, (size_t)(mark - *line), f);
             put_totals(f, t);
             put_graph(f, t->g);
-            put_plan(f, t->p);
+            put_plan(f, t);
         }
         fprintf(f, "%s\n", mark ? mark + strlen(DATA) : *line);
     }
@@ -141,6 +164,12 @@ static void put_page(FILE *f, const void *user)
 int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
                    const char *path, char message[CKPT_MESSAGE])
 {
-    struct timeline t = {g, p, machine};
-    return lines_write("timeline", path, put_page, &t, message);
+    struct timeline t = {.g = g, .p = p, .machine = machine};
+    if (plan_offloads(g, p, &t.offloads, &t.n_offloads)) {
+        snprintf(message, CKPT_MESSAGE, "no memory for the timeline");
+        return CKPT_ENOMEM;
+    }
+    int rc = lines_write("timeline", path, put_page, &t, message);
+    free(t.offloads);
+    return rc;
 }

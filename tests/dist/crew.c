@@ -92,9 +92,10 @@ static void look_at_plan(const ckpt_program *p, struct crew_result *r)
         r->order = hash_mix(r->order, p->plan->steps[i].op);
     r->sharers = p->programs->ranks->sharing.sharers;
     r->n_buckets = l ? l->n_buckets : 0;
-    for (int32_t i = 0; i < p->plan->n_instances; i++) {
-        const struct plan_instance *k = &p->plan->instances[i];
-        if (k->storage >= 0 && k->first < p->plan->n_body && k->last >= p->plan->n_body)
+    for (int32_t i = 0; i < p->plan->n_residences; i++) {
+        const struct residence *k = &p->plan->residences[i];
+        if (k->storage >= 0 && k->tier == TIER_DEVICE && !plan_is_home(p->graph, p->plan, k) &&
+            k->first < p->plan->n_body && k->last >= p->plan->n_body)
             r->left += p->graph->storages[k->storage].bytes;
     }
     for (int32_t i = 0; l && i < l->n_buckets; i++) {

@@ -214,7 +214,6 @@ static void lodge(struct forcing *x, int32_t s, int32_t step)
         send(x, s, step, l);
     if (t->persistent && !state)
         l->in_step = step + 1 + draw(x, x->p->n_steps - step);
-    l->out_start = l->in_start = step; /* in the order of the steps */
     l->tier_offset = x->tier_end[TIER_HOST];
     x->tier_end[TIER_HOST] += t->bytes;
     x->p->persistent -= state ? t->bytes : 0;
@@ -339,6 +338,9 @@ static int copy_base(struct forcing *x, const struct plan *base)
     *p = *base;
     p->n_parks = 0;
     p->pins = (struct pins){0};
+    p->residences = NULL;
+    p->copies = NULL;
+    p->n_residences = p->n_copies = 0;
     p->steps = malloc(((size_t)base->n_steps + 1) * sizeof *p->steps);
     p->instances = malloc(most * sizeof *p->instances);
     p->parks = malloc(most * sizeof *p->parks);
@@ -357,6 +359,7 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
                 struct plan **out)
 {
     struct forcing x = {.g = g, .f = f, .random = f->seed * 2 + 1};
+    char message[CKPT_MESSAGE];
     int rc = copy_base(&x, base);
     int32_t n = base->n_instances;
     if (!rc)
@@ -382,6 +385,7 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
         x.p->nvme_bytes = x.tier_end[TIER_NVME];
         x.p->staging_bytes = x.p->nvme_bytes ? 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT : 0;
         x.p->budgets = (struct budgets){INT64_MAX, x.p->host_bytes, x.p->nvme_bytes, {0, 0}};
+        rc = plan_record(g, x.p, message);
     }
     free(x.partner);
     free(x.written);

@@ -295,7 +295,8 @@ static void expect_queues(const struct lowered *l, const struct plan *p)
         const struct instr *n = &l->instrs.data[i];
         if (n->kind != INSTR_PARK_IN && n->kind != INSTR_PARK_OUT)
             continue;
-        bool in = n->kind == INSTR_PARK_IN, far = p->parks[n->park].tier == FATE_PARK_NVME;
+        bool in = n->kind == INSTR_PARK_IN;
+        bool far = copy_tier(p->residences, &p->copies[n->copy]) == TIER_NVME;
         assert_int_equal(n->queue, far ? (in ? QUEUE_FILE_IN : QUEUE_FILE_OUT)
                                        : (in ? QUEUE_COPY_IN : QUEUE_COPY_OUT));
         file += far;

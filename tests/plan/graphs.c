@@ -349,6 +349,12 @@ int64_t plan_peak(const struct plan *p)
     return p->persistent + p->transient;
 }
 
+int plan_check_arrays(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE])
+{
+    int rc = plan_record(g, p, message);
+    return rc ? rc : plan_check(g, p, message);
+}
+
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
 {
     char message[CKPT_MESSAGE];

@@ -57,6 +57,8 @@ struct graph *graph_random(uint32_t seed, int32_t n);
 int64_t plan_peak(const struct plan *p);
 /* Plans, checks the plan, and returns it; fails the test otherwise. */
 struct plan *plan_checked(const struct graph *g, int64_t budget);
+/* Checks the record of what now stands in the arrays of the search. */
+int plan_check_arrays(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE]);
 /* The same with the search done before. */
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget);
 

@@ -53,7 +53,7 @@ static void refit(struct fixture *f)
 static void expect_fault(struct fixture *f, const char *what)
 {
     char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check(f->g, f->p, message), CKPT_EPLAN);
+    assert_int_equal(plan_check_arrays(f->g, f->p, message), CKPT_EPLAN);
     if (!strstr(message, what))
         fail_msg("expected \"%s\" in \"%s\"", what, message);
 }
@@ -145,7 +145,7 @@ static void test_read_of_dropped(void **state)
         }
     }
     refit(&f);
-    expect_fault(&f, "has no place");
+    expect_fault(&f, "writes input, which is not there");
     done(&f);
 }
 
@@ -271,7 +271,7 @@ static void test_outside(void **state)
     f.p->instances[3].offset = -CKPT_ALIGN;
     expect_fault(&f, "leave the");
     f.p->instances[3].offset = was + 8;
-    expect_fault(&f, "leave the");
+    expect_fault(&f, "no multiple of");
     f.p->instances[3].offset = INT64_MAX / CKPT_ALIGN * CKPT_ALIGN;
     expect_fault(&f, "leave the");
     done(&f);
@@ -286,7 +286,7 @@ static void test_bad_instances(void **state)
     expect_fault(&f, "is of storage");
     for (i->storage = 0; !f.g->storages[i->storage].persistent; i->storage++)
         ;
-    expect_fault(&f, "is persistent");
+    expect_fault(&f, "lives on the device already");
     *i = was;
     i->last = f.p->n_steps;
     expect_fault(&f, "lasts from");
@@ -296,8 +296,13 @@ static void test_bad_instances(void **state)
     i->last = was.last;
     expect_fault(&f, "the workspace of step");
     *i = was;
-    f.p->instances[f.p->n_instances - 1].first = 0;
-    expect_fault(&f, "is out of order");
+    char message[CKPT_MESSAGE];
+    assert_int_equal(plan_record(f.g, f.p, message), 0);
+    struct residence first = f.p->residences[0];
+    f.p->residences[0] = f.p->residences[1];
+    f.p->residences[1] = first;
+    assert_int_equal(plan_check(f.g, f.p, message), CKPT_EPLAN);
+    assert_non_null(strstr(message, "is out of order"));
     done(&f);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "graphs.h"
+#include "models.h"
 
 #define MOST 400000
 
@@ -93,22 +94,25 @@ static void test_messages(void **state)
     struct graph *g = graph_chain(8, 1 << 12), *other = graph_chain(9, 1 << 12);
     char *text = malloc(MOST);
     write_smallest(g, text);
-    const char *number = "line 8: expected a number from 0 to";
-    expect_error(g, text, "plan 3\n", "plan 4\n", CKPT_EFORMAT, "line 1: this is no plan file");
+    const char *number = "line 8: expected persistent, a number from 0 to";
+    expect_error(g, text, "plan 4\n", "plan 5\n", CKPT_EFORMAT, "line 1: this is no plan file");
     expect_error(g, text, "signature ", "signature x", CKPT_EFORMAT, "16 hex digits");
-    expect_error(g, text, "budget ", "budget -", CKPT_EFORMAT, "line 3: expected a number");
+    expect_error(g, text, "budget ", "budget -", CKPT_EFORMAT,
+                 "line 3: expected a budget, a number");
     expect_error(g, text, "persistent 0", "persistent 00", CKPT_EFORMAT, number);
     expect_error(g, text, "persistent 0", "persistent 0 ", CKPT_EFORMAT, "the end of the line");
     expect_error(g, text, "persistent 0", "persistent -0", CKPT_EFORMAT, number);
     expect_error(g, text, "persistent 0", "persistent 9223372036854775808", CKPT_EFORMAT, number);
     expect_error(g, text, "persistent 0", "persistent 99999999999999999999", CKPT_EFORMAT, number);
-    expect_error(g, text, "persistent 0", "persistent", CKPT_EFORMAT, "expected persistent");
-    expect_error(g, text, "transient", "transients", CKPT_EFORMAT, "line 9: expected transient");
+    expect_error(g, text, "persistent 0", "persistent", CKPT_EFORMAT,
+                 "expected persistent, a number");
+    expect_error(g, text, "transient", "transients", CKPT_EFORMAT,
+                 "line 9: expected \"transient\"");
     expect_error(g, text, "\nseconds 0", "\nseconds nan0", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "\nseconds 0", "\nseconds -0", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "\nseconds 0", "\nseconds 1e9990", CKPT_EFORMAT, "a time in seconds");
     expect_error(g, text, "run 0", "walk 0", CKPT_EFORMAT, "line 27: expected run, again or host");
-    expect_error(g, text, "run 0", "run 17", CKPT_EFORMAT, "line 27: expected a number");
+    expect_error(g, text, "run 0", "run 17", CKPT_EFORMAT, "line 27: expected an op, a number");
     expect_error(g, text, "run 0  #", "run 0 #", CKPT_EFORMAT, "and a name");
     expect_error(g, text, "\nend\n", "\n", CKPT_EFORMAT, "the file ends too early");
     expect_error(g, text, "\nend\n", "\nend", CKPT_EFORMAT, "expected a line of text");
@@ -147,7 +151,7 @@ static void test_pins(void **state)
     assert_string_equal(pins_get(&pins, UINT64_MAX), "algorithm 1 2 ff");
     expect_error(g, before, "pin 0", "pin ", CKPT_EFORMAT, "expected pin, a key");
     expect_error(g, before, " end\n", "\n", CKPT_EFORMAT, "expected pin, a key");
-    expect_error(g, before, "pin 0", "pins 0", CKPT_EFORMAT, "expected end");
+    expect_error(g, before, "pin 0", "pins 0", CKPT_EFORMAT, "expected \"end\"");
     spill("pin 7 x\nend\n", 12);
     assert_int_equal(plan_read_pins(path, &pins, message), CKPT_EFORMAT);
     spill("pin", 3);
@@ -160,6 +164,32 @@ static void test_pins(void **state)
     graph_free(g);
     free(before);
     free(after);
+}
+
+/* Files of version 3 are still read, and become those of version 4. */
+static void test_version_3(void **state)
+{
+    static const char *const names[] = {"keep-all", "again", "parks"};
+    const char *srcdir = getenv("srcdir");
+    char *text = malloc(MOST), message[CKPT_MESSAGE], file[256];
+    (void)state;
+    struct graph *g = model_small("uniform-6");
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct plan *p, *q;
+        snprintf(file, sizeof(file), "%s/tests/fuzz/corpus/plan/%s.plan", srcdir ? srcdir : ".",
+                 names[i]);
+        if (plan_read(g, file, &p, message) || plan_check(g, p, message))
+            fail_msg("%s: %s", names[i], message);
+        assert_int_equal(plan_write(g, p, path, message), 0);
+        slurp(text);
+        assert_int_equal(memcmp(text, "libckpt-plan 4\n", 15), 0);
+        assert_int_equal(plan_read(g, path, &q, message), 0);
+        assert_int_equal(plan_check(g, q, message), 0);
+        plan_free(p);
+        plan_free(q);
+    }
+    graph_free(g);
+    free(text);
 }
 
 static void test_no_file(void **state)
@@ -247,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_version_3),
         cmocka_unit_test(test_no_file),    cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_mutations),  cmocka_unit_test(test_pins),
     };

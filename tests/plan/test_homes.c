@@ -41,7 +41,7 @@ static struct plan *make(const struct graph *g, const struct budgets *b)
     struct plan *p;
     if (plan_make(g, &machine, b, 0, &p, message))
         fail_msg("no plan: %s", message);
-    if (plan_check(g, p, message))
+    if (plan_check_arrays(g, p, message))
         fail_msg("plan_check: %s", message);
     assert_true(p->persistent + p->transient <= b->device);
     assert_true(p->host_bytes <= b->host - b->tier_base[TIER_HOST]);
@@ -102,7 +102,7 @@ static void done(struct fixture *f)
 static void expect_fault(struct fixture *f, const char *what)
 {
     char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check(f->g, f->p, message), CKPT_EPLAN);
+    assert_int_equal(plan_check_arrays(f->g, f->p, message), CKPT_EPLAN);
     if (!strstr(message, what))
         fail_msg("expected \"%s\", got \"%s\"", what, message);
     done(f);
@@ -222,7 +222,7 @@ static void test_home_in_tier(void **state)
     assert_int_equal(p->host_bytes, 0);
     p->parks[3].tier_offset += CKPT_ALIGN;
     struct fixture f = {g, p};
-    expect_fault(&f, "its home is elsewhere");
+    expect_fault(&f, "lives where the context does not have it");
 }
 
 static void test_home_on_device(void **state)
@@ -240,7 +240,7 @@ static void test_home_on_device(void **state)
     p = make(g, &b);
     g->storages[p->parks[0].storage].home = HOME_DEVICE;
     struct fixture f = {g, p};
-    expect_fault(&f, "its home is the device");
+    expect_fault(&f, "lives where the context does not have it");
 }
 
 /* New homes lie behind what other programs have taken. */
@@ -254,7 +254,7 @@ static void test_tier_base(void **state)
         assert_true(p->parks[i].tier_offset >= 10 * UNIT);
     p->parks[0].tier_offset = 0;
     struct fixture f = {g, p};
-    expect_fault(&f, "leaves the");
+    expect_fault(&f, "leave the");
 }
 
 /* ---- faults --------------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ static void test_clean_but_written(void **state)
         i++;
     k->clean = true;
     i->last = k->free_step = k->out_step;
-    expect_fault(&f, "which then leaves without a copy");
+    expect_fault(&f, "ends the step in version");
 }
 
 static void test_two_homes(void **state)
@@ -295,7 +295,7 @@ static void test_body_writes(void **state)
                 o->writes--;
                 o->n_writes++;
                 f.p->signature = graph_signature(f.g);
-                expect_fault(&f, "which is parked");
+                expect_fault(&f, "which does not live on the device");
                 return;
             }
     }
@@ -311,7 +311,7 @@ static void test_micro_step_copies(void **state)
         if (f.p->parks[i].use_step >= f.p->n_body && f.p->parks[i].out_step < f.p->n_body)
             k = &f.p->parks[i];
     k->in_step = f.p->n_body - 1;
-    expect_fault(&f, "in another part of the step");
+    expect_fault(&f, "no instance of");
     f = fixture(3, PLENTY, 0);
     k = find_park(&f, YES, NO, KIND_PARAMETER);
     k->clean = false;
@@ -382,7 +382,7 @@ static void test_monotone(void **state)
     portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);
-        assert_int_equal(plan_check(g, plans[i], message), 0);
+        assert_int_equal(plan_check_arrays(g, plans[i], message), 0);
         assert_true(i == 0 || plans[i]->seconds <= plans[i - 1]->seconds);
         if (i % 8)
             continue;

@@ -1,6 +1,7 @@
 /* Writes the page of a small step that parks an activation in host memory and an optimizer state,
  * over the end of the step, on NVMe: for test_timeline.sh. */
 #include <stdio.h>
+#include <stdlib.h>
 #include "report/timeline.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -77,9 +78,15 @@ int main(int argc, char **argv)
                      .parks = parks,
                      .n_parks = 2};
     char message[CKPT_MESSAGE];
+    if (plan_record(&g, &p, message)) {
+        fprintf(stderr, "%s\n", message);
+        return 1;
+    }
     if (argc != 2 || timeline_write(&g, &p, "a machine", argv[1], message)) {
         fprintf(stderr, "%s\n", argc == 2 ? message : "usage: parked_page FILE");
         return 1;
     }
+    free(p.residences);
+    free(p.copies);
     return 0;
 }

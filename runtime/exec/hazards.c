@@ -1,0 +1,246 @@
+/* Who waits for whom: see hazards.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/hazards.h"
+
+/* Addresses from begin to the next span's begin, with who touched them last: moments of the time
+ * line, or -1. */
+struct span {
+    int64_t begin;
+    int32_t writer, reader[QUEUE_COUNT];
+};
+
+/* A command at one place of the time line, and what its queue knew when it was through: up to
+ * which moment each queue has come. */
+struct moment_known {
+    int32_t command;
+    int32_t known[QUEUE_COUNT];
+};
+
+struct board {
+    const struct commands *c;
+    struct hazards *h;
+    struct span *spans[SPACE_COUNT];
+    int32_t n_spans[SPACE_COUNT];
+    struct moment_known *moments;
+    int32_t n;                               /* moments so far */
+    int32_t clock[QUEUE_COUNT][QUEUE_COUNT]; /* per queue, what it knows of the others */
+    int32_t fork;                            /* of the part at hand, or -1 */
+    int32_t joined[QUEUE_COUNT];             /* the last moment that has to be joined, or -1 */
+    bool whole, kept;
+    int rc;
+};
+
+static enum queue queue_of(const struct board *b, int32_t moment)
+{
+    return b->c->list.data[b->moments[moment].command].instr.queue;
+}
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* One span between any two ends of accesses in a row. */
+static int make_spans(struct board *b, enum space space)
+{
+    int32_t n = 0, kept = 0;
+    for (int32_t i = 0; i < b->c->n_access; i++)
+        n += 2 * (b->c->access.data[i].space == space);
+    struct span *s = b->spans[space] = malloc(((size_t)n + 1) * sizeof(*s));
+    if (!s)
+        return CKPT_ENOMEM;
+    n = 0;
+    for (int32_t i = 0; i < b->c->n_access; i++) {
+        const struct access *a = &b->c->access.data[i];
+        if (a->space != space)
+            continue;
+        s[n++].begin = a->offset;
+        s[n++].begin = a->offset + a->bytes;
+    }
+    qsort(s, (size_t)n, sizeof(*s), by_begin);
+    for (int32_t i = 0; i < n; i++)
+        if (kept == 0 || s[i].begin != s[kept - 1].begin)
+            s[kept++].begin = s[i].begin;
+    b->n_spans[space] = kept;
+    return 0;
+}
+
+static void forget_spans(struct board *b)
+{
+    for (int i = 0; i < SPACE_COUNT; i++)
+        for (int32_t n = 0; n < b->n_spans[i]; n++) {
+            b->spans[i][n].writer = -1;
+            memset(b->spans[i][n].reader, -1, sizeof(b->spans[i][n].reader));
+        }
+}
+
+static int32_t find_span(const struct board *b, const struct access *a)
+{
+    int32_t low = 0, high = b->n_spans[a->space];
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (b->spans[a->space][middle].begin < a->offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void later(int32_t *a, int32_t b)
+{
+    *a = b > *a ? b : *a;
+}
+
+/* Adds to need, per queue, the last moment that an access conflicts with. */
+static void find_conflicts(const struct board *b, const struct access *a, int32_t need[QUEUE_COUNT])
+{
+    const struct span *s = b->spans[a->space];
+    for (int32_t n = find_span(b, a); s[n].begin < a->offset + a->bytes; n++) {
+        if (s[n].writer >= 0)
+            later(&need[queue_of(b, s[n].writer)], s[n].writer);
+        for (int q = 0; q < QUEUE_COUNT && a->writes; q++)
+            later(&need[q], s[n].reader[q]);
+    }
+}
+
+static void stamp(struct board *b, const struct access *a, enum queue queue, int32_t moment)
+{
+    struct span *s = b->spans[a->space];
+    for (int32_t n = find_span(b, a); s[n].begin < a->offset + a->bytes; n++) {
+        if (!a->writes) {
+            s[n].reader[queue] = moment;
+            continue;
+        }
+        s[n].writer = moment;
+        memset(s[n].reader, -1, sizeof(s[n].reader));
+    }
+}
+
+/* ---- waits ----------------------------------------------------------------------------------- */
+
+static void add_wait(struct board *b, int32_t waiting, int32_t awaited)
+{
+    struct hazards *h = b->h;
+    if (!b->kept)
+        return;
+    for (int32_t i = h->n - 1; i >= 0 && h->list.data[i].waiting == waiting; i--)
+        if (h->list.data[i].awaited == awaited)
+            return;
+    if (ARRAY_RESERVE(&h->list, h->n))
+        b->rc = CKPT_ENOMEM;
+    else
+        h->list.data[h->n++] = (struct hazard){waiting, awaited};
+}
+
+/* Whether one of the other waits makes the one for a queue needless. */
+static bool is_implied(const struct board *b, const int32_t need[QUEUE_COUNT], int queue)
+{
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        if (q != queue && need[q] >= 0 && b->moments[need[q]].known[queue] >= need[queue])
+            return true;
+    return false;
+}
+
+/* The command at this moment waits for what it needs that its queue does not know of. */
+static void wait_for(struct board *b, int32_t command, int32_t need[QUEUE_COUNT])
+{
+    enum queue own = b->c->list.data[command].instr.queue;
+    int32_t *clock = b->clock[own];
+    for (int q = 0; q < QUEUE_COUNT; q++)
+        if (q == (int)own || need[q] <= clock[q])
+            need[q] = -1;
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        if (need[q] < 0 || is_implied(b, need, q))
+            continue;
+        add_wait(b, command, b->moments[need[q]].command);
+        for (int other = 0; other < QUEUE_COUNT; other++)
+            later(&clock[other], b->moments[need[q]].known[other]);
+    }
+}
+
+static void run(struct board *b, int32_t command)
+{
+    const struct command *c = &b->c->list.data[command];
+    enum queue queue = c->instr.queue;
+    int32_t need[QUEUE_COUNT], moment = b->n;
+    memset(need, -1, sizeof(need));
+    for (int32_t i = 0; i < c->n_access; i++)
+        find_conflicts(b, &b->c->access.data[c->access + i], need);
+    if (b->whole && b->fork >= 0)
+        later(&need[QUEUE_COMPUTE], b->fork);
+    for (int q = 0; q < QUEUE_COUNT && c->kind == COMMAND_JOINS; q++)
+        later(&need[q], b->joined[q]);
+    wait_for(b, command, need);
+    b->clock[queue][queue] = moment;
+    b->moments[moment].command = command;
+    memcpy(b->moments[moment].known, b->clock[queue], sizeof(b->clock[queue]));
+    b->n++;
+    for (int32_t i = 0; i < c->n_access; i++)
+        stamp(b, &b->c->access.data[c->access + i], queue, moment);
+    if (c->kind == COMMAND_FORKS)
+        b->fork = moment;
+    if (c->joins)
+        b->joined[queue] = moment;
+}
+
+/* Commands [from, to) of the list: the body or the tail. */
+static void run_part(struct board *b, int32_t from, int32_t to)
+{
+    b->fork = -1;
+    if (b->whole)
+        forget_spans(b);
+    for (int32_t i = from; i < to; i++)
+        run(b, i);
+}
+
+static int by_waiting(const void *a, const void *b)
+{
+    const struct hazard *x = a, *y = b;
+    if (x->waiting != y->waiting)
+        return x->waiting < y->waiting ? -1 : 1;
+    return (x->awaited > y->awaited) - (x->awaited < y->awaited);
+}
+
+/* Two bodies in a row give each the waits of both; once is enough. */
+static void sort_waits(struct hazards *h)
+{
+    int32_t n = 0;
+    if (h->n)
+        qsort(h->list.data, (size_t)h->n, sizeof(*h->list.data), by_waiting);
+    for (int32_t i = 0; i < h->n; i++)
+        if (n == 0 || by_waiting(&h->list.data[i], &h->list.data[n - 1]) != 0)
+            h->list.data[n++] = h->list.data[i];
+    h->n = n;
+}
+
+int hazards_find(const struct commands *c, int32_t n_micro, bool whole, struct hazards *h)
+{
+    struct board b = {.c = c, .h = h, .whole = whole};
+    int bodies = n_micro > 1 && !whole ? 2 : 1, rounds = whole ? 1 : 2;
+    *h = (struct hazards){0};
+    memset(b.clock, -1, sizeof(b.clock));
+    memset(b.joined, -1, sizeof(b.joined));
+    b.moments = malloc(((size_t)rounds * (size_t)bodies * (size_t)c->n + 1) * sizeof(*b.moments));
+    b.rc = b.moments ? 0 : CKPT_ENOMEM;
+    for (int i = 0; i < SPACE_COUNT && !b.rc; i++)
+        b.rc = make_spans(&b, (enum space)i);
+    if (!b.rc)
+        forget_spans(&b);
+    for (int round = 0; round < rounds && !b.rc; round++) {
+        b.kept = round + 1 == rounds;
+        for (int body = 0; body < bodies; body++)
+            run_part(&b, 0, c->n_body);
+        run_part(&b, c->n_body, c->n);
+    }
+    for (int i = 0; i < SPACE_COUNT; i++)
+        free(b.spans[i]);
+    free(b.moments);
+    if (!b.rc)
+        sort_waits(h);
+    return b.rc;
+}

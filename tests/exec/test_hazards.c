@@ -1,0 +1,211 @@
+/*
+ * The waits of random lists of commands, by brute force over some steps: whatever conflicts is in
+ * order, and no wait is there that this does not need.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "exec/hazards.h"
+
+enum { COMMANDS = 24, STEPS = 3, MOST = 512 };
+
+static uint64_t seed;
+
+static int32_t draw(int32_t n)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int32_t)((seed >> 33) % (uint64_t)n);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void add_command(struct commands *c, enum command_kind kind, enum queue queue)
+{
+    assert_int_equal(ARRAY_RESERVE(&c->list, c->n), 0);
+    c->list.data[c->n++] = (struct command){
+        .kind = kind, .instr.queue = queue, .access = c->n_access, .joins = kind == COMMAND_RUNS};
+}
+
+static void add_access(struct commands *c)
+{
+    assert_int_equal(ARRAY_RESERVE(&c->access, c->n_access), 0);
+    c->access.data[c->n_access++] = (struct access){.space = (enum space)draw(2),
+                                                    .offset = draw(6),
+                                                    .bytes = 1 + draw(3),
+                                                    .writes = draw(2) == 0};
+    c->list.data[c->n - 1].n_access++;
+}
+
+/* Two parts of commands on so many queues; whole: each begins with a fork and ends with a join. */
+static struct commands make_commands(int32_t queues, bool whole)
+{
+    struct commands c = {0};
+    for (int part = 0; part < 2; part++) {
+        if (whole)
+            add_command(&c, COMMAND_FORKS, QUEUE_COMPUTE);
+        for (int32_t i = 0, n = 1 + draw(COMMANDS / 2); i < n; i++) {
+            add_command(&c, COMMAND_RUNS, (enum queue)draw(queues));
+            for (int32_t j = 0, m = 1 + draw(2); j < m; j++)
+                add_access(&c);
+        }
+        if (whole)
+            add_command(&c, COMMAND_JOINS, QUEUE_COMPUTE);
+        c.n_body = part ? c.n_body : c.n;
+    }
+    return c;
+}
+
+static void free_commands(struct commands *c)
+{
+    free(c->list.data);
+    free(c->access.data);
+}
+
+/* ---- brute force ----------------------------------------------------------------------------- */
+
+/* What was handed over, in order; before[i][j]: j has ended when i begins. */
+struct line {
+    const struct commands *c;
+    int32_t command[MOST], part[MOST], n;
+    bool before[MOST][MOST];
+};
+
+static struct line line;
+
+static void unroll(const struct commands *c, int32_t n_micro)
+{
+    line.c = c;
+    line.n = 0;
+    for (int32_t step = 0, part = 0; step < STEPS; step++)
+        for (int32_t run = 0; run <= n_micro; run++, part++) {
+            bool body = run < n_micro;
+            for (int32_t i = body ? 0 : c->n_body; i < (body ? c->n_body : c->n); i++) {
+                assert_true(line.n < MOST);
+                line.part[line.n] = part;
+                line.command[line.n++] = i;
+            }
+        }
+}
+
+static enum queue queue_of(int32_t i)
+{
+    return line.c->list.data[line.command[i]].instr.queue;
+}
+
+static void follow(int32_t i, int32_t j)
+{
+    line.before[i][j] = true;
+    for (int32_t k = 0; k < j; k++)
+        line.before[i][k] |= line.before[j][k];
+}
+
+/* Orders the line by queues and by the waits but one; -1: by all. */
+static void order(const struct hazards *h, int32_t without)
+{
+    memset(line.before, 0, sizeof line.before);
+    for (int32_t i = 0; i < line.n; i++) {
+        for (int32_t j = i - 1; j >= 0; j--)
+            if (queue_of(j) == queue_of(i)) {
+                follow(i, j);
+                break;
+            }
+        for (int32_t k = 0; k < h->n; k++) {
+            if (h->list.data[k].waiting != line.command[i] || k == without)
+                continue;
+            for (int32_t j = i - 1; j >= 0; j--)
+                if (line.command[j] == h->list.data[k].awaited) {
+                    follow(i, j); /* the last time it was handed over */
+                    break;
+                }
+        }
+    }
+}
+
+static bool conflict(int32_t i, int32_t j)
+{
+    const struct command *a = &line.c->list.data[line.command[i]];
+    const struct command *b = &line.c->list.data[line.command[j]];
+    for (int32_t x = 0; x < a->n_access; x++)
+        for (int32_t y = 0; y < b->n_access; y++) {
+            const struct access *s = &line.c->access.data[a->access + x];
+            const struct access *t = &line.c->access.data[b->access + y];
+            if (s->space == t->space && (s->writes || t->writes) &&
+                s->offset < t->offset + t->bytes && t->offset < s->offset + s->bytes)
+                return true;
+        }
+    return false;
+}
+
+/* Everything that conflicts is in order, and a part that is whole behind all before it. */
+static bool is_ordered(bool whole)
+{
+    for (int32_t i = 0; i < line.n; i++)
+        for (int32_t j = 0; j < i; j++)
+            if (!line.before[i][j] && (conflict(i, j) || (whole && line.part[j] < line.part[i])))
+                return false;
+    return true;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void try(int32_t queues, int32_t n_micro, bool whole)
+{
+    struct commands c = make_commands(queues, whole);
+    struct hazards h;
+    assert_int_equal(hazards_find(&c, n_micro, whole, &h), 0);
+    unroll(&c, n_micro);
+    order(&h, -1);
+    assert_true(is_ordered(whole));
+    for (int32_t k = 0; k < h.n && whole; k++) /* nothing of another part is waited for */
+        assert_true(h.list.data[k].awaited < h.list.data[k].waiting &&
+                    (h.list.data[k].awaited < c.n_body) == (h.list.data[k].waiting < c.n_body));
+    for (int32_t k = 0; k < h.n && n_micro == 1; k++) {
+        order(&h, k);
+        assert_false(is_ordered(whole));
+    }
+    free(h.list.data);
+    free_commands(&c);
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    for (seed = 0; seed < 300; seed++) {
+        uint64_t kept = seed;
+        try(2 + (int32_t)(seed % 4), 1, false);
+        seed = kept;
+    }
+}
+
+static void test_micro_steps(void **state)
+{
+    (void)state;
+    for (seed = 0; seed < 300; seed++) {
+        uint64_t kept = seed;
+        try(2 + (int32_t)(seed % 4), 2 + (int32_t)(seed % 2), false);
+        seed = kept;
+    }
+}
+
+static void test_whole(void **state)
+{
+    (void)state;
+    for (seed = 0; seed < 300; seed++) {
+        uint64_t kept = seed;
+        try(2 + (int32_t)(seed % 3), 1 + (int32_t)(seed % 3), true);
+        seed = kept;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_micro_steps),
+        cmocka_unit_test(test_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
