@@ -31,6 +31,7 @@ struct walked {
     int32_t used;        /* the last step that used it, or -1 */
     int32_t first;       /* and the first */
     int32_t written;     /* the first step that writes it, or -1 */
+    int32_t wrote;       /* and the last so far */
     int32_t instance;    /* the last one that began, or -1 */
     struct idle longest; /* in the body, within one instance */
     int32_t within;      /* that instance */
@@ -77,10 +78,12 @@ static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
 {
     const struct graph_storage *t = &w->g->storages[s];
     bool needed = crosses(w, from, to);
-    if (w->at[s].written >= 0 && w->at[s].written <= from)
+    bool dirty = w->at[s].written >= 0 && w->at[s].written <= from;
+    double seconds = to > from + 1 ? w->start[to] - w->start[from + 1] : 0;
+    /* A gradient in the room of its value may leave before the norm of all gradients is known. */
+    if (dirty && (w->at[s].wrote != from || from >= w->p->n_body || to < w->p->n_body || needed))
         return;
-    if (needed ||
-        (to > from + 1 && (w->start[to] - w->start[from + 1]) * w->rate >= (double)t->bytes))
+    if (needed || seconds * w->rate >= (dirty ? 2 : 1) * (double)t->bytes)
         add(w, &(struct absence){.storage = s,
                                  .bucket = -1,
                                  .instance = -1,
@@ -88,7 +91,8 @@ static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
                                  .use_step = to,
                                  .bytes = t->bytes,
                                  .needed = needed,
-                                 .clean = true});
+                                 .gradient = dirty,
+                                 .clean = !dirty});
 }
 
 static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
@@ -108,6 +112,8 @@ static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
         i->first = step;
     if (writes && i->written < 0)
         i->written = step;
+    if (writes)
+        i->wrote = step;
     i->used = step;
 }
 
@@ -116,7 +122,7 @@ static void walk_steps(struct walk *w)
     const struct graph *g = w->g;
     const struct plan *p = w->p;
     for (int32_t s = 0; s < g->n_storages; s++)
-        w->at[s] = (struct walked){-1, -1, -1, -1, {0, 0}, -1};
+        w->at[s] = (struct walked){-1, -1, -1, -1, -1, {0, 0}, -1};
     for (int32_t k = 0, n = 0; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         for (; n < p->n_instances && p->instances[n].first == k; n++)

@@ -212,7 +212,8 @@ static void step_on_host(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
     struct bucket *b = &x->buckets[x->bucket_at[k]];
-    b->start = fmax(fmax(f->host, f->now), fmax(x->clip_end, x->list[b->value].park.out_end));
+    int32_t sent = b->gradient >= 0 ? b->gradient : b->value;
+    b->start = fmax(fmax(f->host, f->now), fmax(x->clip_end, x->list[sent].park.out_end));
     b->end = f->host = b->start + b->seconds;
     x->free[k] = x->start[k] = f->now;
 }

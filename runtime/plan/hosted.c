@@ -8,6 +8,16 @@
 #include <string.h>
 #include "plan/transfer.h"
 
+/* Seconds of an update on the host over bytes at host_update: the clock does not know that updates
+ * and copies share the memory of the host. */
+#define PRICE 1.05
+
+/* What the update of so many bytes of state and value takes there. */
+static double host_seconds(const struct machine *m, double bytes)
+{
+    return PRICE * 2 * bytes / m->host_update;
+}
+
 struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
 {
     struct hosted_bounds most = {0, 0, 0};
@@ -21,7 +31,7 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
         values += g->storages[s].kind == KIND_PARAMETER ? (double)g->storages[s].bytes : 0;
     }
     if (most.bytes > 0)
-        most.share = fmin(1, meanwhile * m->host_update / (2 * (most.bytes + values)));
+        most.share = fmin(1, meanwhile / host_seconds(m, most.bytes + values));
     return most;
 }
 
@@ -78,12 +88,16 @@ static void see(const struct transfer *x, int32_t k, struct seen *at)
     }
 }
 
-/* The absence of s round the end of the step, or -1. */
-static int32_t find_wrap(const struct transfer *x, int32_t s)
+/* The absence of s round the end of the step, and that of the gradient in its room, or -1. */
+static int32_t find_wrap(const struct transfer *x, int32_t s, int32_t *gradient)
 {
-    for (int32_t i = 0; i < x->n; i++)
+    *gradient = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->list[i].storage == s && x->list[i].gradient)
+            *gradient = i;
         if (x->list[i].storage == s && x->list[i].wraps)
             return i;
+    }
     return -1;
 }
 
@@ -94,14 +108,15 @@ static void add_bucket(struct transfer *x, int32_t k, const struct seen *at)
     int32_t clip, value = value_of(x, k, &clip);
     if (value < 0 || (x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
         return;
-    struct bucket b = {.step = k, .value = find_wrap(x, value), .sent = at[value].used};
+    struct bucket b = {.step = k, .sent = at[value].used};
+    b.value = find_wrap(x, value, &b.gradient);
     if (b.value < 0 || !at[value].in_body || b.sent >= at[clip].written)
         return;
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
         b.state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
     }
-    b.seconds = 2 * (double)(b.state + x->list[b.value].bytes) / x->m->host_update;
+    b.seconds = host_seconds(x->m, (double)(b.state + x->list[b.value].bytes));
     x->clip = clip;
     x->clip_step = at[clip].written;
     x->bucket_at[k] = x->n_buckets;
@@ -155,6 +170,10 @@ static void lodge(struct transfer *x, struct bucket *b, bool taken)
     for (int32_t j = 0; j < o->n_writes; j++)
         x->lodged[x->g->refs[o->writes + j]] = taken;
     wrap->out_step = taken ? b->sent : b->step;
+    wrap->clean = taken && b->gradient >= 0;
+    wrap->taken |= taken;
+    if (b->gradient >= 0)
+        x->list[b->gradient].taken = taken;
     wrap->bucket = taken ? (int32_t)(b - x->buckets) : -1;
 }
 
@@ -175,7 +194,6 @@ int64_t hosted_choose(struct transfer *x, double share, int64_t room)
         room -= bytes;
         some += (double)b->state;
         lodge(x, b, true);
-        x->list[b->value].taken = true;
         x->hosted++;
         x->hosted_bytes += b->state;
         x->hosted_seconds += x->g->ops[x->p->steps[b->step].op].seconds;

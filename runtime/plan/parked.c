@@ -100,14 +100,11 @@ static const struct policy policies[] = {
     {.states = 1, .hosted = 1.6},
 };
 #define HOSTED 4 /* so many of them */
-/* What a step may take longer than the clock says where the host updates: the clock does not know
- * that updates and copies share the memory of the host. */
-#define HOSTED_RISK 0.05
 #define POLICIES    ((int)(sizeof(policies) / sizeof(*policies)))
 
 /* What an option comes to under its best policy. */
 struct candidate {
-    double seconds; /* with the risk; INFINITY if none fits or it was not looked at */
+    double seconds; /* INFINITY if none fits or it was not looked at */
     struct policy policy;
     bool looked;
 };
@@ -143,12 +140,11 @@ static int try_policy(struct search *x, int32_t option, const struct policy *how
                       struct transfer *t)
 {
     struct candidate *c = &x->candidates[option];
-    double counts = how->hosted > 0 ? 1 + HOSTED_RISK : 1;
     bool fits;
-    int rc = transfer_try(t, how, x->device, fmin(to_beat(x), c->seconds) / counts, &fits);
-    if (rc || !fits || t->seconds * counts >= c->seconds)
+    int rc = transfer_try(t, how, x->device, fmin(to_beat(x), c->seconds), &fits);
+    if (rc || !fits || t->seconds >= c->seconds)
         return rc;
-    c->seconds = t->seconds * counts;
+    c->seconds = t->seconds;
     c->policy = *how;
     if (c->seconds < to_beat(x))
         x->best = option;

@@ -128,7 +128,8 @@ static bool relieve(struct transfer *x, int32_t step, int64_t device, int64_t *r
     for (int32_t i = 0; i < x->order.n && over > 0; i++) {
         struct absence *a = &x->list[x->order.items[i]];
         bool lodged = a->state && x->lodged[a->storage];
-        if (a->taken || lodged || !is_away(a, step) || !take(x, x->order.items[i], room))
+        bool can = !a->taken && !a->gradient && !lodged && is_away(a, step);
+        if (!can || !take(x, x->order.items[i], room))
             continue;
         over -= a->bytes;
         any = true;

@@ -14,7 +14,8 @@ struct absence {
     bool state;  /* of a persistent storage that only the update uses */
     bool needed; /* a storage that is parked anywhere must be parked here too */
     bool forced; /* it is parked in any case: its home is in a tier */
-    bool taken, skipped;
+    bool gradient; /* of a value whose update runs on the host: it leaves as it is made */
+    bool taken;
     int32_t bucket;        /* its value leaves with the gradient, for this one; or -1 */
     struct plan_park park; /* if taken */
 };
@@ -22,6 +23,7 @@ struct absence {
 /* An update that may run on the host. */
 struct bucket {
     int32_t step, value; /* of the plan; the absence of its value round the end of the step */
+    int32_t gradient;    /* that of its gradient up to the norm, or -1 */
     int32_t sent;        /* the step behind which the gradient may go */
     int64_t state;       /* bytes that then live in the host tier */
     double seconds;      /* on the host */

@@ -2,7 +2,7 @@
  * The planner's numbers, one table: what is promised, what is reached.  Seconds of planning are
  * processor seconds, so that a busy machine does not count.
  *
- * usage: bench_plan [PART]      PART: place, optima, size, stdit, conv or sweep
+ * usage: bench_plan [PART]      PART: place, optima, size, stdit, tiers, conv or sweep
  */
 #include <math.h>
 #include <stdarg.h>
@@ -77,8 +77,13 @@ static struct plan *plan_at(const struct graph *g, const struct machine *m, int6
     return p;
 }
 
+/* Videos of 13,800 and 54,000 tokens. */
+#define SHORT "15x46x80"
+#define LONG  "15x90x160"
+
 /* The step of XL/2 that the trainer records with these options. */
-static struct graph *record_trainer(const char *options, const struct machine *m)
+static struct graph *record_trainer(const char *latent, const char *options,
+                                    const struct machine *m)
 {
     char path[] = "/tmp/bench_plan.XXXXXX", command[4096], message[CKPT_MESSAGE];
     struct graph *g;
@@ -87,9 +92,9 @@ static struct graph *record_trainer(const char *options, const struct machine *m
         fail("stdit-train", "no file for its graph");
     close(fd);
     snprintf(command, sizeof(command),
-             "./stdit-train --model XL/2 --dtype bf16 --latent 15x46x80 %s --plan-only --machine "
+             "./stdit-train --model XL/2 --dtype bf16 --latent %s %s --plan-only --machine "
              "%s --vram 141G --graph-out %s >/dev/null",
-             options, machine_path(), path);
+             latent, options, machine_path(), path);
     if (system(command) || graph_read(path, &g, message))
         fail(command, "no graph");
     unlink(path);
@@ -182,7 +187,7 @@ static int64_t transient_share(const struct graph *g, double share)
 static void bench_sizes(const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
-    struct graph *g = record_trainer("--grad-dtype bf16 --ema-decay 0", m);
+    struct graph *g = record_trainer(SHORT, "--grad-dtype bf16 --ema-decay 0", m);
     bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib - m->process, 0);
     bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib - m->process, 64 * gib);
     graph_free(g);
@@ -230,7 +235,7 @@ static void bench_shape(const char *what, struct stdit_shape shape, const struct
 static void bench_trainer(const char *name, const char *options, const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
-    struct graph *g = record_trainer(options, m);
+    struct graph *g = record_trainer(SHORT, options, m);
     char what[64];
     snprintf(what, sizeof(what), "%s, 26G", name);
     bench_ratio(what, g, m, 26 * gib - m->process, 0, 1.15);
@@ -258,6 +263,39 @@ static void bench_stdit(const struct machine *m)
     bench_shape("XL/2 without EMA, 16G", narrow, m, 16, 64, 1.35);
     bench_shape("XL/2 without EMA, 12G", narrow, m, 12, 64, 1.8);
     bench_shape("XL/2 without EMA, 54,000 tokens, 24G", longer, m, 24, 64, 1.22);
+}
+
+/* Budgets of the whole process, with 64G of host memory. */
+struct tier_row {
+    int64_t gib;
+    double ms; /* target: predicted milliseconds of a step */
+};
+
+static void bench_tier_rows(const char *latent, const struct tier_row *rows, int n,
+                            const struct machine *m)
+{
+    const int64_t gib = INT64_C(1) << 30;
+    struct graph *g = record_trainer(latent, "--grad-dtype bf16 --ema-decay 0", m);
+    for (int i = 0; i < n; i++) {
+        struct plan *p = plan_at(g, m, rows[i].gib * gib - m->process, 64 * gib);
+        double ms = p ? 1e3 * p->seconds : INFINITY;
+        char what[64], limit[32];
+        snprintf(what, sizeof(what), "XL/2, %s, %dG + 64G", latent, (int)rows[i].gib);
+        snprintf(limit, sizeof(limit), "<= %.5g ms", rows[i].ms);
+        bench_row(what, limit, ms <= rows[i].ms, "%.1f ms, %.1f of them waiting", ms,
+                  p ? 1e3 * p->exposed_seconds : 0);
+        plan_free(p);
+    }
+    graph_free(g);
+}
+
+static void bench_tiers(const struct machine *m)
+{
+    static const struct tier_row shorter[] = {{28, 244}, {24, 251}, {20, 259}, {17, 265.5},
+                                              {16, 265.5}, {14, 290}, {12, 312}, {8, 370}};
+    static const struct tier_row longer[] = {{28, 1146}, {24, 1154}, {20, 1162}, {16, 1168}};
+    bench_tier_rows(SHORT, shorter, sizeof(shorter) / sizeof(*shorter), m);
+    bench_tier_rows(LONG, longer, sizeof(longer) / sizeof(*longer), m);
 }
 
 /* Half and a third of all that keep-all takes. */
@@ -333,6 +371,8 @@ int main(int argc, char **argv)
         bench_optima();
     if (all || !strcmp(part, "stdit"))
         bench_stdit(&m);
+    if (all || !strcmp(part, "tiers"))
+        bench_tiers(&m);
     if (all || !strcmp(part, "conv")) {
         bench_conv("ResNet-50, batch 184", model_resnet50(184, &machine_fp32));
         bench_conv("U-Net, batch 11", model_unet(11, &machine_fp32));
