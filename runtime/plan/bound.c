@@ -80,15 +80,15 @@ int bound_seconds(struct portfolio *pf, const struct machine *m, const struct bu
         hold[i] = HOLD_ALWAYS;
     if (!rc)
         rc = simulate(pf->sim, hold, &s);
-    *seconds = p->seconds - p->queued; /* collectives may all hide */
+    struct hosted_bounds hosted = {0, 0, 0}; /* what needs no link */
+    if (m->host_update > 0 && b->host > 0)
+        hosted = hosted_most(p->g, m);
+    *seconds = p->seconds - p->queued - hosted.seconds; /* collectives may all hide */
     if (!rc && all->load > b->device) {
         int32_t n = list_bargains(p, s, bytes, list);
         double room = (double)b->host + (double)b->nvme;
-        struct hosted_bounds hosted = {0, 0, 0}; /* what needs no link */
-        if (m->host_update > 0 && b->host > 0)
-            hosted = hosted_most(p->g, m);
         *seconds = with_link(list, n, (double)s->load - hosted.bytes - (double)b->device,
-                             *seconds - hosted.seconds, room > 0 ? m->d2h : 0, room);
+                             *seconds, room > 0 ? m->d2h : 0, room);
     }
     free(bytes);
     free(list);

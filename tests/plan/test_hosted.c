@@ -2,6 +2,7 @@
  * Updates on the host: the planner takes them where they pay, such a plan is proved, written and
  * read back, and the checker sees what can be wrong with them.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -165,6 +166,22 @@ static void test_all_fits(void **state)
     plan_free(p);
 }
 
+/* The lower bound of a step does not rise where more memory is there, up to where all fits. */
+static void test_bound_falls(void **state)
+{
+    (void)state;
+    struct machine fast = machine_cuda;
+    double before = INFINITY;
+    fast.host_update = 1e11;
+    for (int64_t device = INT64_C(1) << 28; device <= INT64_C(1) << 36; device *= 2) {
+        const struct budgets b = {.device = device, .host = INT64_C(1) << 40};
+        double bound;
+        assert_int_equal(bound_seconds(plans, &fast, &b, &bound), 0);
+        assert_true(bound <= before);
+        before = bound;
+    }
+}
+
 /* What the host reads is copied before it is whole; the state has a place on the device, too. */
 static void test_faults(void **state)
 {
@@ -188,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_price),
         cmocka_unit_test(test_gradients_leave_early),
         cmocka_unit_test(test_all_fits),
+        cmocka_unit_test(test_bound_falls),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
