@@ -16,7 +16,7 @@ struct block {
 
 /* What a choice of holds in one block comes to. */
 struct block_cost {
-    double seconds;            /* of recompute */
+    int64_t ticks;             /* of recompute */
     int64_t kept;              /* bytes from its forward to its backward ops */
     int64_t forward, backward; /* most bytes of its own alive in either */
 };

@@ -138,7 +138,7 @@ static int run(struct family *f)
 
 int portfolio_families(struct portfolio *pf, int64_t work)
 {
-    struct family f = {.pf = pf, .work = work};
+    struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
     size_t n = (size_t)pf->p->g->n_storages + 1;
     int rc = cuts_build(pf->p, &f.cuts);
     for (int o = 0; o < ORDER_COUNT && !rc; o++)

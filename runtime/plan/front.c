@@ -28,7 +28,7 @@ struct search {
     struct trial *trials; /* by their keys: prices change, what was played does not */
     int64_t room;         /* a power of two */
     int64_t n_trials;
-    double price; /* seconds a kept byte costs */
+    double price; /* ticks a kept byte costs */
     double share; /* and of it, one that is alive only while the block runs */
     int64_t work;
 };
@@ -70,7 +70,8 @@ static bool is_free(const struct search *q, int32_t i)
 
 static double price_of(const struct search *q, const struct block_cost *c)
 {
-    return c->seconds + q->price * ((double)c->kept + q->share * (double)(c->backward - c->kept));
+    double kept = (double)c->kept + q->share * (double)(c->backward - c->kept);
+    return (double)c->ticks + q->price * kept;
 }
 
 static bool spent(const struct search *q)
@@ -151,7 +152,7 @@ static bool is_known(const struct front *f, const struct block_cost *c)
 {
     for (int32_t i = 0; i < f->n; i++) {
         const struct block_cost *o = &f->choices[i].cost;
-        if (o->seconds <= c->seconds && o->kept <= c->kept && o->backward <= c->backward &&
+        if (o->ticks <= c->ticks && o->kept <= c->kept && o->backward <= c->backward &&
             o->forward <= c->forward)
             return true;
     }
@@ -186,7 +187,8 @@ static int start_at(struct search *q, int32_t level)
 static double price_at(const struct front *f, int32_t i)
 {
     const struct block_cost *all = &f->choices[0].cost, *none = &f->choices[f->n - 1].cost;
-    double price = (none->seconds - all->seconds) / (double)max_i64(all->kept - none->kept, 1);
+    double price =
+        (double)(none->ticks - all->ticks) / (double)max_i64(all->kept - none->kept, 1);
     for (price /= 24; i > 0; i--)
         price *= 1.55;
     return price;

@@ -91,8 +91,8 @@ int option_steps(struct portfolio *pf, const struct option *o, struct plan **out
     p->persistent = pf->p->persistent;
     p->load = s->load;
     p->peak_step = s->peak_step;
-    p->recompute_seconds = s->recompute_seconds;
-    p->seconds = pf->p->seconds + s->recompute_seconds;
+    p->seconds = schedule_seconds(pf->p, s->ticks);
+    p->recompute_seconds = p->seconds - pf->p->seconds;
     rc = comm_overlap(g, o->lead, p);
     if (rc)
         plan_free(p);

@@ -7,30 +7,20 @@
 #include <string.h>
 #include "plan/comm.h"
 
-#define SMALL 80    /* ops: the search ends by itself soon after this much work */
-#define LARGE 2000  /* a change to one storage tells little of a program this large */
-#define HUGE  10000 /* and nothing of this */
+#define LARGE 2000  /* ops: what repeats in a program this large is the chain's business */
+#define HUGE  10000 /* ops: with so few changes an op annealing reaches nothing */
 
-/* Steps simulated when each way of finding schedules ends: a second of a plain core is about 20
- * million.  What has no more than the one before it is left out. */
+/* Work of each way to find schedules, in steps simulated: a second of a plain core is about 20
+ * million of them, or 5 million of annealing. */
 struct effort {
-    int64_t families, chain, squeeze, improve, explore, anneal;
+    int64_t families, chain, anneal;
 };
 
 static struct effort effort_for(const struct graph *g)
 {
-    const int64_t million = 1000000;
-    if (g->n_ops > HUGE)
-        return (struct effort){5 * million / 2, 9 * million, 0, 0, 0, 0};
-    if (g->n_ops > LARGE)
-        return (struct effort){million, 11 * million, 0, 0, 0, 0};
-    int64_t all = min_i64(60000 * (int64_t)g->n_ops, 16 * million);
-    if (g->n_ops > SMALL)
-        return (struct effort){all / 8,      all / 4,      all * 5 / 16,
-                               all * 6 / 16, all * 7 / 16, all * 24 / 16};
-    all = 80000 * (int64_t)g->n_ops;
-    return (struct effort){all / 8,      all * 5 / 16,  all / 2,
-                           all * 9 / 16, all * 10 / 16, all * 20 / 16};
+    const int64_t million = 1000000, n = g->n_ops;
+    return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
+                           n > HUGE ? 0 : min_i64(60000 * n, 5 * million)};
 }
 
 void portfolio_free(struct portfolio *pf)
@@ -90,7 +80,7 @@ int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, doub
     int32_t i = above(pf, load);
     if (i > 0 && pf->options.data[i - 1].seconds <= seconds)
         return 0;
-    struct option o = {load, -1, seconds, false, malloc((n + 1) * sizeof(int32_t)), lead, NULL};
+    struct option o = {load, -1, seconds, malloc((n + 1) * sizeof(int32_t)), lead, NULL};
     if (!o.hold || ARRAY_RESERVE(&pf->options, pf->n)) {
         free(o.hold);
         return CKPT_ENOMEM;
@@ -112,7 +102,7 @@ int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedu
         return rc;
     if (result)
         *result = s;
-    return portfolio_keep(pf, hold, s->load, pf->p->seconds + s->recompute_seconds, 0);
+    return portfolio_keep(pf, hold, s->load, schedule_seconds(pf->p, s->ticks), 0);
 }
 
 static int keep_all(struct portfolio *pf)
@@ -156,13 +146,7 @@ static int fill(struct portfolio *pf, const struct graph *g)
         rc = portfolio_families(pf, e.families);
     if (!rc)
         rc = portfolio_chain(pf, e.chain);
-    if (!rc && e.squeeze > 0)
-        rc = portfolio_squeeze(pf, e.squeeze);
-    if (!rc && e.improve > 0)
-        rc = portfolio_improve(pf, e.improve);
-    if (!rc && e.explore > 0)
-        rc = portfolio_explore(pf, e.explore);
-    if (!rc && e.anneal > 0)
+    if (!rc && (g->n_ops <= LARGE || !pf->repeats))
         rc = portfolio_anneal(pf, e.anneal);
     if (!rc)
         thin(pf);

@@ -213,6 +213,8 @@ static void derive(struct program *p, struct scan *k)
     scan_wanted(p, k);
     for (int32_t i = 0; i < g->n_ops; i++)
         p->rerun[i] = can_rerun(p, k, i);
+    for (int32_t i = 0; i < g->n_ops; i++)
+        p->ticks[i] = (int64_t)(g->ops[i].seconds * TICKS_PER_SECOND + 0.5);
     p->seconds = graph_seconds(g);
     for (int32_t i = 0; i < g->n_ops; i++)
         if (g->ops[i].collective)
@@ -249,9 +251,10 @@ static int program_alloc(struct program *p)
     p->passing = new_array(n, sizeof(bool));
     p->rerun = new_array(p->g->n_ops, sizeof(bool));
     p->context = new_array(p->g->n_ops, sizeof(int32_t));
+    p->ticks = new_array(p->g->n_ops, sizeof(int64_t));
     if (!p->writer_start || !p->position || !p->forward_last || !p->last_use || !p->skip_from ||
         !p->skip_to || !p->break_from || !p->break_to || !p->backward_last || !p->droppable ||
-        !p->needed || !p->passing || !p->rerun || !p->context)
+        !p->needed || !p->passing || !p->rerun || !p->context || !p->ticks)
         return CKPT_ENOMEM;
     fill(p->position, n, -1);
     fill(p->forward_last, n, -1);
@@ -316,5 +319,6 @@ void program_free(struct program *p)
     free(p->passing);
     free(p->rerun);
     free(p->context);
+    free(p->ticks);
     free(p);
 }

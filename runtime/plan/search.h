@@ -42,6 +42,18 @@ static inline int32_t hold_level(int32_t hold)
     return hold - (hold_skips(hold) ? HOLD_SKIP : 0) - (hold_breaks(hold) ? HOLD_BREAK : 0);
 }
 
+/*
+ * Seconds as the search adds them: in units of 2^-40 s, about a picosecond, so that sums are exact
+ * and a change taken back leaves nothing.  So fine that a plan takes the sum of its ops to a
+ * part in 10^9, which the checker asks for; 64 bits last for three months.
+ */
+#define TICKS_PER_SECOND 0x1p40
+
+static inline double ticks_seconds(int64_t ticks)
+{
+    return (double)ticks / TICKS_PER_SECOND;
+}
+
 /* Facts of a graph that no decision changes. */
 struct program {
     const struct graph *g;
@@ -58,6 +70,7 @@ struct program {
     bool *passing; /* needed, but it must go when the forward pass is done with it */
     /* per op */
     bool *rerun;      /* can run again in the body and give the same bytes */
+    int64_t *ticks;   /* what it takes */
     int32_t *context; /* the forward position the backward pass still needs at this op, or -1; of
                          forward ops n_body, above all holds but HOLD_ALWAYS */
     int64_t persistent;
@@ -67,6 +80,12 @@ struct program {
 
 int program_build(const struct graph *g, struct program **p);
 void program_free(struct program *p);
+
+/* Of a whole step with so many ticks of recompute in each body. */
+static inline double schedule_seconds(const struct program *p, int64_t ticks)
+{
+    return p->seconds + ticks_seconds(ticks) * p->g->n_micro;
+}
 
 static inline bool storage_placed(const struct graph *g, int32_t s)
 {
@@ -91,7 +110,7 @@ struct schedule {
     int32_t n_steps, n_body, n_instances;
     int64_t load;
     int32_t peak_step;
-    double recompute_seconds; /* of a whole step */
+    int64_t ticks; /* of recompute, of one body */
 };
 
 struct simulator;
@@ -104,13 +123,16 @@ void simulator_free(struct simulator *m);
  * simulator and lasts until its next run.
  */
 enum { SIMULATE_TOO_LONG = 1 };
+/* Behind so many steps no base op begins. */
+static inline int64_t longest_schedule(const struct program *p)
+{
+    return 12 * (int64_t)p->g->n_ops + 1024;
+}
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
 /* Adds the other stretches of residence to the last result. */
 int schedule_complete(struct simulator *m);
 /* Steps simulated since the simulator was made: the measure of planning work. */
 int64_t simulator_work(const struct simulator *m);
-/* Work done elsewhere, in steps. */
-void simulator_count(struct simulator *m, int64_t steps);
 /* The sets of spans that holds may stand for. */
 struct spans *simulator_spans(struct simulator *m);
 
@@ -160,7 +182,6 @@ void levels_free(struct levels *l);
 struct option {
     int64_t load, placed; /* placed is -1 until it is asked for */
     double seconds;
-    bool explored;
     int32_t *hold;
     double lead;       /* of its collectives (comm.h) */
     struct plan *plan; /* with addresses, once it was asked for */
@@ -174,6 +195,7 @@ struct portfolio {
         int64_t capacity;
     } options; /* load ascending, seconds descending */
     int32_t n;
+    bool repeats; /* most blocks of the forward pass are like others */
 };
 
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
@@ -183,13 +205,10 @@ const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes)
 /* Keeps what is known of a schedule, unless another is better. */
 int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
                    double lead);
-/* Ways to find schedules, each in the file of its name; they end when the simulator has done so
- * much work.  Return 0 or CKPT_ENOMEM. */
+/* Ways to find schedules, each in the file of its name; they end after so much work.  Return 0 or
+ * CKPT_ENOMEM. */
 int portfolio_families(struct portfolio *pf, int64_t work);
-int portfolio_improve(struct portfolio *pf, int64_t work);
 int portfolio_chain(struct portfolio *pf, int64_t work);
-int portfolio_squeeze(struct portfolio *pf, int64_t work);
-int portfolio_explore(struct portfolio *pf, int64_t work);
 int portfolio_anneal(struct portfolio *pf, int64_t work);
 
 /*

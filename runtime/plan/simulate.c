@@ -83,11 +83,6 @@ void simulator_free(struct simulator *m)
     free(m);
 }
 
-/* Behind so many steps no base op begins. */
-static int64_t longest(const struct program *p)
-{
-    return 12 * (int64_t)p->g->n_ops + 1024;
-}
 
 static int find_steady(struct simulator *m)
 {
@@ -105,7 +100,7 @@ static int find_steady(struct simulator *m)
 static int reserve_steps(struct simulator *m)
 {
     struct schedule *out = &m->out;
-    out->steps.capacity = longest(m->p) + m->p->g->n_ops + 2;
+    out->steps.capacity = longest_schedule(m->p) + m->p->g->n_ops + 2;
     out->alive.capacity = out->steps.capacity;
     out->steps.data = calloc((size_t)out->steps.capacity, sizeof(*out->steps.data));
     out->alive.data = calloc((size_t)out->alive.capacity, sizeof(*out->alive.data));
@@ -141,11 +136,6 @@ int64_t simulator_work(const struct simulator *m)
     return m->work;
 }
 
-void simulator_count(struct simulator *m, int64_t steps)
-{
-    m->work += steps;
-}
-
 struct spans *simulator_spans(struct simulator *m)
 {
     return &m->spans;
@@ -177,7 +167,7 @@ static void append_step(struct simulator *m, int32_t op, bool again)
     struct schedule *out = &m->out;
     out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
     if (again)
-        out->recompute_seconds += m->p->g->ops[op].seconds;
+        out->ticks += m->p->ticks[op];
 }
 
 static bool missing(const struct simulator *m, int32_t s)
@@ -423,7 +413,7 @@ static void start(struct simulator *m)
     const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
     out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
-    out->recompute_seconds = 0;
+    out->ticks = 0;
     m->failed = false;
     clear_ends(m);
     list_ends(m);
@@ -490,7 +480,7 @@ static void measure(struct simulator *m)
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result)
 {
     const struct graph *g = m->p->g;
-    int64_t most = longest(m->p);
+    int64_t most = longest_schedule(m->p);
     m->hold = hold;
     start(m);
     for (int32_t b = 0; b < g->n_ops && !m->failed && m->out.n_steps <= most; b++) {
@@ -503,7 +493,6 @@ int simulate(struct simulator *m, const int32_t *hold, const struct schedule **r
         return SIMULATE_TOO_LONG;
     if (g->n_body == g->n_ops)
         m->out.n_body = m->out.n_steps;
-    m->out.recompute_seconds *= g->n_micro;
     settle_rewrites(m);
     settle_carried(m);
     if (!m->failed)
@@ -604,7 +593,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     m->hold = hold;
     m->failed = false;
     out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
-    out->recompute_seconds = 0;
+    out->ticks = 0;
     clear_ends(m);
     turn_tide(m, b);
     start_block(m, b, b->forward, b->forward_end);
@@ -620,6 +609,6 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     settle_rewrites(m);
     if (!m->failed)
         measure_block(m, b, turn, cost);
-    cost->seconds = out->recompute_seconds * m->p->g->n_micro;
+    cost->ticks = out->ticks;
     return m->failed ? CKPT_ENOMEM : 0;
 }

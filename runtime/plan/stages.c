@@ -12,6 +12,28 @@ bool stages_fixed(const struct stages *x, int32_t s, int32_t i)
            touch_stage(&x->lives[s], i) < p->writers[p->writer_start[s + 1] - 1];
 }
 
+int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i)
+{
+    const struct life *l = &x->lives[s];
+    int64_t bytes = x->p->g->storages[s].bytes;
+    return ledger_gain(&x->top, touch_stage(l, i) + 1, touch_stage(l, i + 1) + touch_kept(l, i),
+                       touch_kept(l, i) ? -bytes : bytes);
+}
+
+int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i)
+{
+    const struct program *p = x->p;
+    const struct life *l = &x->lives[s];
+    int64_t ticks = 0;
+    if (!touch_kept(l, i))
+        return -x->in->stages[touch_stage(l, i + 1)].ticks;
+    if (i > 0 && !touch_kept(l, i - 1))
+        return -x->in->stages[touch_stage(l, i)].ticks;
+    for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++)
+        ticks += p->g->ops[p->writers[k]].n_writes == 1 ? p->ticks[p->writers[k]] : 0;
+    return ticks;
+}
+
 void stages_toggle(struct stages *x, int32_t s, int32_t i)
 {
     struct life *l = &x->lives[s];
@@ -53,18 +75,17 @@ void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
 
 void stages_aim(struct stages *x, int64_t target)
 {
-    x->target = target;
-    x->excess = 0;
-    for (int32_t t = 0; t < x->p->g->n_ops; t++)
-        x->excess += stages_above(x, x->top[t]);
+    ledger_aim(&x->top, target);
 }
 
 int64_t stages_peak(const struct stages *x)
 {
-    int64_t most = 0;
-    for (int32_t t = 0; t < x->p->g->n_ops; t++)
-        most = max_i64(most, x->top[t]);
-    return most;
+    return ledger_most(&x->top);
+}
+
+bool stages_playable(const struct stages *x)
+{
+    return x->n_steps <= longest_schedule(x->p);
 }
 
 static void add_initial(struct stages *x, int32_t s, int32_t t)
@@ -82,10 +103,10 @@ static void add_base_touches(struct stages *x)
     for (int32_t t = 0; t < g->n_ops; t++) {
         const struct graph_op *o = &g->ops[t];
         for (int32_t j = 0; j < o->n_reads; j++)
-            if (x->in->tracked[g->refs[o->reads + j]])
+            if (x->in->marks[g->refs[o->reads + j]].tracked)
                 add_initial(x, g->refs[o->reads + j], t);
         for (int32_t j = 0; j < o->n_writes; j++)
-            if (x->in->tracked[g->refs[o->writes + j]])
+            if (x->in->marks[g->refs[o->writes + j]].tracked)
                 add_initial(x, g->refs[o->writes + j], t);
     }
 }
@@ -137,17 +158,18 @@ static void list_touched(struct stages *x)
 static void clear(struct stages *x)
 {
     const struct graph *g = x->p->g;
-    x->seconds = 0;
-    x->excess = 0;
-    x->target = 0;
+    x->ticks = 0;
+    x->n_steps = 0;
     for (int32_t s = 0; s < g->n_storages; s++)
         x->lives[s].n = 0;
     for (int32_t t = 0; t < g->n_ops; t++) {
         x->in->stages[t].n = 0;
         x->in->stages[t].rise = 0;
-        x->in->stages[t].seconds = 0;
-        x->top[t] = 0;
+        x->in->stages[t].ticks = 0;
+        x->in->stages[t].n_ops = 0;
+        x->in->change[t] = 0;
     }
+    ledger_set(&x->top, x->in->change);
 }
 
 int stages_load(struct stages *x, const struct schedule *s)
@@ -238,14 +260,13 @@ void stages_free(struct stages *x)
         free_lists(in);
         free(in->stages);
         free(in->is_dirty);
-        free(in->want);
+        free(in->marks);
         free(in->ran);
         free(in->change);
-        free(in->tracked);
         free(in);
     }
     free(x->lives);
-    free(x->top);
+    ledger_free(&x->top);
     free(x);
 }
 
@@ -255,25 +276,18 @@ static int allocate(struct stages *x)
     size_t n = (size_t)g->n_storages + 1, n_ops = (size_t)g->n_ops + 1;
     struct stages_inside *in = x->in = calloc(1, sizeof(*in));
     x->lives = calloc(n, sizeof(*x->lives));
-    x->top = calloc(n_ops, sizeof(*x->top));
-    if (!in || !x->lives || !x->top)
+    if (ledger_new(&x->top, g->n_ops) || !in || !x->lives)
         return CKPT_ENOMEM;
     in->stages = calloc(n_ops, sizeof(*in->stages));
     in->is_dirty = calloc(n_ops, sizeof(bool));
-    in->want = calloc(6 * n, sizeof(int32_t));
+    in->marks = calloc(n, sizeof(*in->marks));
     in->ran = calloc(2 * n_ops, sizeof(int32_t));
     in->change = calloc(n_ops + 1, sizeof(int64_t));
-    in->tracked = calloc(n, sizeof(bool));
-    if (!in->stages || !in->is_dirty || !in->want || !in->ran || !in->change || !in->tracked)
+    if (!in->stages || !in->is_dirty || !in->marks || !in->ran || !in->change)
         return CKPT_ENOMEM;
-    in->note = in->want + n;
-    in->old = in->note + n;
-    in->saved = in->old + n;
-    in->first = in->saved + n;
-    in->last = in->first + n;
     in->stage_saved = in->ran + n_ops;
     for (int32_t s = 0; s < g->n_storages; s++)
-        in->tracked[s] = storage_placed(g, s) && !g->storages[s].carried;
+        in->marks[s].tracked = storage_placed(g, s) && !g->storages[s].carried;
     return 0;
 }
 

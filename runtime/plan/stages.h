@@ -10,6 +10,7 @@
 #ifndef CKPT_PLAN_STAGES_H
 #define CKPT_PLAN_STAGES_H
 
+#include "plan/ledger.h"
 #include "plan/spans.h"
 
 /* Touches of a storage in order: twice the stage, and one if it is kept until the next touch. */
@@ -35,9 +36,9 @@ int32_t life_find(const struct life *l, int32_t t);
 struct stages {
     const struct program *p;
     struct life *lives;     /* of storages that are neither persistent nor carried */
-    int64_t *top;           /* per stage: the most bytes alive */
-    int64_t target, excess; /* bytes above the target, summed over the stages */
-    double seconds;         /* of recompute, of one body */
+    struct ledger top;      /* per stage: the most bytes alive; and what is above the target */
+    int64_t ticks;          /* of recompute, of one body */
+    int64_t n_steps;        /* of the schedule */
     int64_t work;           /* steps looked at */
     bool failed;            /* out of memory */
     struct stages_inside *in;
@@ -49,6 +50,8 @@ void stages_free(struct stages *x);
 int stages_load(struct stages *x, const struct schedule *s);
 void stages_aim(struct stages *x, int64_t target);
 int64_t stages_peak(const struct stages *x);
+/* Whether it is short enough to be simulated. */
+bool stages_playable(const struct stages *x);
 
 /* Whether what follows touch i is no choice: what is made in parts stays until all are there. */
 bool stages_fixed(const struct stages *x, int32_t s, int32_t i);
@@ -58,6 +61,10 @@ bool stages_fixed(const struct stages *x, int32_t s, int32_t i);
  */
 void stages_toggle(struct stages *x, int32_t s, int32_t i);
 void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t);
+/* What the first move adds to the ticks at least, and to the excess if no stage ran anything else:
+ * known without making it. */
+int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i);
+int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i);
 /* Takes back all moves since the last of these two calls. */
 void stages_undo(struct stages *x);
 void stages_accept(struct stages *x);

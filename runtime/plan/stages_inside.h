@@ -4,14 +4,13 @@
 
 #include "plan/stages.h"
 
-/* What a stage touches, what it runs again, and how far its bytes rise above those it begins with.
- */
+/* What a stage touches, how many ops it runs and what they take, and how far its bytes rise above
+ * those it begins with. */
 struct stage {
     int32_t *touched;
     int64_t capacity;
-    int32_t n;
-    int64_t rise;
-    double seconds;
+    int32_t n, n_ops;
+    int64_t rise, ticks;
 };
 
 struct list {
@@ -28,9 +27,18 @@ struct raised {
 
 /* A life or a stage as it was before the move: where the journal has its numbers. */
 struct former {
-    int32_t index, n;
-    int64_t at, rise;
-    double seconds;
+    int32_t index, n, n_ops;
+    int64_t at, rise, ticks;
+};
+
+/* What is known of a storage while a stage is played, each where its number is that of the batch;
+ * together, since they are looked at together. */
+struct mark {
+    int32_t wanted, noted, old, met;
+    int32_t first, last; /* steps of the stage, if it is noted */
+    int32_t saved;       /* the last move that changed its life */
+    bool begins, ends;   /* whether it is there when the stage does, if it is met */
+    bool tracked;
 };
 
 struct formers {
@@ -44,11 +52,9 @@ struct stages_inside {
     struct list dirty, wanted, ops, noted, journal;
     bool *is_dirty;
     int32_t batch, move;
-    /* per storage: marks of a batch or a move, steps of the running stage */
-    int32_t *want, *note, *old, *saved, *first, *last;
+    struct mark *marks;         /* per storage */
     int32_t *ran, *stage_saved; /* per op */
     int64_t *change;            /* per step of the running stage */
-    bool *tracked;              /* per storage */
     struct formers lives, formers;
     struct {
         struct raised *data;
@@ -56,11 +62,6 @@ struct stages_inside {
     } raised;
     int32_t n_raised;
 };
-
-static inline int64_t stages_above(const struct stages *x, int64_t bytes)
-{
-    return bytes > x->target ? bytes - x->target : 0;
-}
 
 /* The journal: a life or a stage about to change, as it is. */
 void stages_save_life(struct stages *x, int32_t s);

@@ -32,9 +32,9 @@ static void save(struct stages *x, struct formers *f, struct former was, const i
 void stages_save_life(struct stages *x, int32_t s)
 {
     const struct life *l = &x->lives[s];
-    if (x->in->saved[s] == x->in->move)
+    if (x->in->marks[s].saved == x->in->move)
         return;
-    x->in->saved[s] = x->in->move;
+    x->in->marks[s].saved = x->in->move;
     save(x, &x->in->lives, (struct former){.index = s, .n = l->n}, l->data);
 }
 
@@ -45,20 +45,14 @@ void stages_save(struct stages *x, int32_t t)
         return;
     x->in->stage_saved[t] = x->in->move;
     save(x, &x->in->formers,
-         (struct former){.index = t, .n = g->n, .rise = g->rise, .seconds = g->seconds},
+         (struct former){t, g->n, g->n_ops, 0, g->rise, g->ticks},
          g->touched);
 }
 
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
 {
-    int64_t excess = 0, target = x->target;
-    for (int32_t t = from; t <= to; t++) {
-        int64_t was = x->top[t], now = was + bytes;
-        x->top[t] = now;
-        excess += (now > target ? now - target : 0) - (was > target ? was - target : 0);
-    }
-    x->excess += excess;
-    x->work += (to - from) / 16;
+    ledger_add(&x->top, from, to + 1, bytes);
+    x->work += (to - from) / 256;
 }
 
 /* Where an op of several outputs runs again for another of them, it matters whether s is there. */
@@ -88,15 +82,16 @@ void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sig
     soil_strays(x, s, from, to);
 }
 
-static void set_stage(struct stages *x, int32_t t, int64_t rise, double seconds)
+static void set_stage(struct stages *x, int32_t t, int32_t n_ops, int64_t rise, int64_t ticks)
 {
     struct stage *g = &x->in->stages[t];
-    int64_t was = x->top[t], now = was + rise - g->rise;
-    x->excess += stages_above(x, now) - stages_above(x, was);
-    x->seconds += seconds - g->seconds;
-    x->top[t] = now;
+    if (rise != g->rise)
+        ledger_add(&x->top, t, t + 1, rise - g->rise);
+    x->ticks += ticks - g->ticks;
+    x->n_steps += n_ops - g->n_ops;
+    g->n_ops = n_ops;
     g->rise = rise;
-    g->seconds = seconds;
+    g->ticks = ticks;
 }
 
 void stages_accept(struct stages *x)
@@ -126,7 +121,7 @@ void stages_undo(struct stages *x)
         if (f->n > 0)
             memcpy(g->touched, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
         g->n = f->n;
-        set_stage(x, f->index, f->rise, f->seconds);
+        set_stage(x, f->index, f->n_ops, f->rise, f->ticks);
     }
     stages_accept(x);
 }
@@ -218,11 +213,23 @@ static void remove_touch(struct stages *x, int32_t s, int32_t t)
 
 /* ---- one stage ------------------------------------------------------------------------------ */
 
-static void want(struct stages *x, int32_t s)
+/* The mark of a storage in the stage being played, with its presence.  Touches that come and go
+ * with this stage do not change that. */
+static struct mark *meet(struct stages *x, int32_t s, int32_t t)
 {
-    if (x->in->want[s] == x->in->batch)
-        return;
-    x->in->want[s] = x->in->batch;
+    struct mark *m = &x->in->marks[s];
+    if (m->met != x->in->batch) {
+        struct presence at = presence_of(x, s, t);
+        m->met = x->in->batch;
+        m->begins = at.begins;
+        m->ends = at.ends;
+    }
+    return m;
+}
+
+static void want(struct stages *x, struct mark *m, int32_t s)
+{
+    m->wanted = x->in->batch;
     stages_push(x, &x->in->wanted, s);
 }
 
@@ -232,8 +239,11 @@ static void want_reads(struct stages *x, int32_t op, int32_t t)
     const struct graph_op *o = &g->ops[op];
     for (int32_t j = 0; j < o->n_reads; j++) {
         int32_t s = g->refs[o->reads + j];
-        if (x->p->droppable[s] && x->in->want[s] != x->in->batch && !presence_of(x, s, t).begins)
-            want(x, s);
+        if (!x->p->droppable[s])
+            continue;
+        struct mark *m = meet(x, s, t);
+        if (!m->begins && m->wanted != x->in->batch)
+            want(x, m, s);
     }
 }
 
@@ -245,9 +255,9 @@ static void want_kept(struct stages *x, int32_t t)
         int32_t s = g->touched[j];
         if (!x->p->droppable[s] || x->p->position[s] >= t)
             continue;
-        struct presence at = presence_of(x, s, t);
-        if (at.ends && !at.begins)
-            want(x, s);
+        struct mark *m = meet(x, s, t);
+        if (m->ends && !m->begins && m->wanted != x->in->batch)
+            want(x, m, s);
     }
 }
 
@@ -298,21 +308,22 @@ static void list_ops(struct stages *x, int32_t t)
 static void note(struct stages *x, int32_t s, int32_t step)
 {
     struct stages_inside *in = x->in;
-    if (!in->tracked[s])
+    struct mark *m = &in->marks[s];
+    if (!m->tracked)
         return;
-    if (in->note[s] != in->batch) {
-        in->note[s] = in->batch;
-        in->first[s] = step;
+    if (m->noted != in->batch) {
+        m->noted = in->batch;
+        m->first = step;
         stages_push(x, &in->noted, s);
     }
-    in->last[s] = step;
+    m->last = step;
 }
 
-static double note_touches(struct stages *x)
+static int64_t note_touches(struct stages *x)
 {
     struct stages_inside *in = x->in;
     const struct graph *g = x->p->g;
-    double seconds = 0;
+    int64_t ticks = 0;
     in->noted.n = 0;
     for (int32_t k = 0; k < in->ops.n; k++) {
         const struct graph_op *o = &g->ops[in->ops.data[k]];
@@ -320,23 +331,24 @@ static double note_touches(struct stages *x)
         for (int32_t j = 0; j < o->n_reads; j++)
             note(x, g->refs[o->reads + j], k);
         for (int32_t j = 0; j < o->n_writes; j++)
-            if (base || in->want[g->refs[o->writes + j]] == in->batch)
+            if (base || in->marks[g->refs[o->writes + j]].wanted == in->batch)
                 note(x, g->refs[o->writes + j], k);
-        seconds += base ? 0 : o->seconds;
+        ticks += base ? 0 : x->p->ticks[in->ops.data[k]];
     }
-    return seconds;
+    return ticks;
 }
 
 /* An op that runs again writes what nobody wants: it needs a place where it is not there. */
-static bool stray(const struct stages *x, int32_t s, int32_t step, int32_t t)
+static bool stray(struct stages *x, int32_t s, int32_t step, int32_t t)
 {
-    const struct stages_inside *in = x->in;
-    if (!in->tracked[s] || in->want[s] == in->batch)
+    if (!x->in->marks[s].tracked)
         return false;
-    struct presence at = presence_of(x, s, t);
-    if (in->note[s] != in->batch)
-        return !at.begins || !at.ends;
-    return (step < in->first[s] && !at.begins) || (step > in->last[s] && !at.ends);
+    const struct mark *m = meet(x, s, t);
+    if (m->wanted == x->in->batch)
+        return false;
+    if (m->noted != x->in->batch)
+        return !m->begins || !m->ends;
+    return (step < m->first && !m->begins) || (step > m->last && !m->ends);
 }
 
 static int64_t rise_of(struct stages *x, int32_t t)
@@ -347,16 +359,16 @@ static int64_t rise_of(struct stages *x, int32_t t)
     memset(change, 0, ((size_t)in->ops.n + 1) * sizeof(*change));
     for (int32_t i = 0; i < in->noted.n; i++) {
         int32_t s = in->noted.data[i];
-        struct presence at = presence_of(x, s, t);
-        if (!at.begins)
-            change[in->first[s]] += g->storages[s].bytes;
-        if (!at.ends)
-            change[in->last[s] + 1] -= g->storages[s].bytes;
+        const struct mark *m = meet(x, s, t);
+        if (!m->begins)
+            change[m->first] += g->storages[s].bytes;
+        if (!m->ends)
+            change[m->last + 1] -= g->storages[s].bytes;
     }
     for (int32_t k = 0; k < in->ops.n; k++) {
         const struct graph_op *o = &g->ops[in->ops.data[k]];
         int64_t strays = 0;
-        for (int32_t j = 0; j < o->n_writes && k < in->ops.n - 1; j++)
+        for (int32_t j = 0; j < o->n_writes && o->n_writes > 1 && k < in->ops.n - 1; j++)
             if (stray(x, g->refs[o->writes + j], k, t))
                 strays += g->storages[g->refs[o->writes + j]].bytes;
         now += change[k];
@@ -371,12 +383,12 @@ static void compare_touches(struct stages *x, int32_t t)
     struct stages_inside *in = x->in;
     struct stage *g = &in->stages[t];
     for (int32_t j = 0; j < g->n; j++)
-        in->old[g->touched[j]] = in->batch;
+        in->marks[g->touched[j]].old = in->batch;
     for (int32_t j = 0; j < in->noted.n; j++)
-        if (in->old[in->noted.data[j]] != in->batch)
+        if (in->marks[in->noted.data[j]].old != in->batch)
             add_touch(x, in->noted.data[j], t);
     for (int32_t j = 0; j < g->n; j++)
-        if (in->note[g->touched[j]] != in->batch)
+        if (in->marks[g->touched[j]].noted != in->batch)
             remove_touch(x, g->touched[j], t);
     for (g->n = 0; g->n < in->noted.n; g->n++) {
         if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
@@ -391,9 +403,9 @@ static void play(struct stages *x, int32_t t)
 {
     stages_save(x, t);
     list_ops(x, t);
-    double seconds = note_touches(x);
+    int64_t ticks = note_touches(x);
     compare_touches(x, t);
-    set_stage(x, t, rise_of(x, t), seconds);
+    set_stage(x, t, x->in->ops.n, rise_of(x, t), ticks);
     x->work += 2 + x->in->ops.n;
 }
 

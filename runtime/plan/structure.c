@@ -6,8 +6,6 @@
 #include <string.h>
 #include "plan/chain.h"
 
-#define MOST_BLOCKS 320
-
 void chain_free(struct chain *c)
 {
     if (!c)
@@ -55,14 +53,14 @@ static int32_t forward_ops(const struct graph *g)
 static void cut_blocks(struct chain *c, const struct cuts *k, int32_t every, int32_t first)
 {
     int32_t end = forward_ops(c->p->g), from = 0, before = 0, n = 0;
-    int32_t least = (every > 1 ? 0 : end / MOST_BLOCKS) + 4;
+    const int32_t least = 4;
     int64_t limit = crossing_limit(k);
     for (int32_t i = 0; i < k->n_narrow; i++) {
         int32_t at = k->narrow[i] + 1;
         if (at >= end || at - before < least || k->crossing[at - 1] > limit)
             continue;
         before = at;
-        if (n++ % every != first || at - from < end / MOST_BLOCKS)
+        if (n++ % every != first)
             continue;
         c->blocks[c->n++] = (struct block){.forward = from, .forward_end = at};
         from = at;

@@ -2,7 +2,7 @@
  * The planner's numbers, one table: what is promised, what is reached.  Seconds of planning are
  * processor seconds, so that a busy machine does not count.
  *
- * usage: bench_plan [PART]      PART: place, optima, size, stdit, tiers, conv or sweep
+ * usage: bench_plan [PART]      PART: place, optima, size, scale, stdit, tiers, conv or sweep
  */
 #include <math.h>
 #include <stdarg.h>
@@ -151,11 +151,14 @@ static struct measured measure(const struct graph *g, const struct machine *m,
 
 /* In a process of its own, whose peak of resident memory is the planner's. */
 static void bench_size(const char *what, const struct graph *g, const struct machine *m,
-                       int64_t device, int64_t host)
+                       int64_t device, int64_t host, double most_seconds)
 {
     struct budgets b = {.device = device, .host = host};
     struct measured r;
+    char target[64];
     int fd[2], status;
+    double most_bytes = 200e6 * most_seconds;
+    snprintf(target, sizeof(target), "< %g s, < %.0f MB", most_seconds, 1e-6 * most_bytes);
     if (pipe(fd))
         fail(what, "no pipe");
     pid_t child = fork();
@@ -170,9 +173,9 @@ static void bench_size(const char *what, const struct graph *g, const struct mac
         fail(what, "no process");
     close(fd[0]);
     if (!measured)
-        bench_row(what, "< 1 s, < 200 MB", false, "no plan in %d s", PATIENCE);
+        bench_row(what, target, false, "no plan in %d s", PATIENCE);
     else
-        bench_row(what, "< 1 s, < 200 MB", r.seconds < 1 && r.bytes < 200000000,
+        bench_row(what, target, r.seconds < most_seconds && (double)r.bytes < most_bytes,
                   "%.2f s, %.0f MB, %d ops", r.seconds, 1e-6 * (double)r.bytes, (int)r.ops);
 }
 
@@ -188,18 +191,54 @@ static void bench_sizes(const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
     struct graph *g = record_trainer(SHORT, "--grad-dtype bf16 --ema-decay 0", m);
-    bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib - m->process, 0);
-    bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib - m->process, 64 * gib);
+    bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib - m->process, 0, 1);
+    bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib - m->process, 64 * gib,
+               1);
     graph_free(g);
     g = model_stdit(28, true, m);
-    bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0);
+    bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0, 1);
     graph_free(g);
     g = model_stdit(95, false, m);
-    bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0);
+    bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0, 1);
     graph_free(g);
     g = model_synthetic(20000);
-    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0);
+    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 1);
     graph_free(g);
+    g = model_synthetic(850);
+    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 1);
+    graph_free(g);
+    g = model_stdit(509, false, m);
+    bench_size("STDiT3 step of depth 509, 340G", g, m, 340 * gib, 0, 4);
+    graph_free(g);
+}
+
+/* ---- scale ---------------------------------------------------------------------------------- */
+
+/* At 35 % of the activations: what small programs reach large ones have to reach, too. */
+static void bench_share(const char *what, struct graph *g, double target)
+{
+    int64_t device = transient_share(g, 0.35);
+    char name[64], limit[32];
+    struct plan *p = plan_at(g, &machine_cpu, device, 0);
+    snprintf(name, sizeof(name), "%s, %d ops", what, (int)g->n_ops);
+    snprintf(limit, sizeof(limit), "<= %.3f x keep-all", target);
+    double all = graph_seconds(g);
+    if (p)
+        bench_row(name, limit, p->seconds <= target * all, "%.4f x", p->seconds / all);
+    else
+        bench_row(name, limit, false, "refused");
+    plan_free(p);
+    graph_free(g);
+}
+
+static void bench_scale(const struct machine *m)
+{
+    printf("at 35 %% of the activations\n");
+    bench_share("skips of any length", model_tangled(1000), 1.06);
+    bench_share("skips of any length", model_tangled(1852), 1.06);
+    bench_share("STDiT3 of depth 28", model_stdit(28, false, m), 1.13);
+    bench_share("STDiT3 of depth 140", model_stdit(140, false, m), 1.13);
+    bench_share("STDiT3 of depth 509", model_stdit(509, false, m), 1.13);
 }
 
 /* ---- models --------------------------------------------------------------------------------- */
@@ -365,6 +404,8 @@ int main(int argc, char **argv)
     printf("%-40s %-26s %-44s\n", "what", "target", "reached");
     if (all || !strcmp(part, "size"))
         bench_sizes(&m);
+    if (all || !strcmp(part, "scale"))
+        bench_scale(&m);
     if (all || !strcmp(part, "place"))
         bench_place(&m);
     if (all || !strcmp(part, "optima"))

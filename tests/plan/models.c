@@ -124,7 +124,33 @@ struct graph *model_small(const char *name)
     return NULL;
 }
 
-/* ---- a large graph without repetition ------------------------------------------------------- */
+/* ---- large graphs without repetition -------------------------------------------------------- */
+
+/* A layer on x, and on another storage unless that is x, too. */
+static int32_t drawn_layer(struct net *k, uint32_t *state, int32_t x, int32_t other)
+{
+    struct net_layer l = {.name = "op", .n_in = 1, .in = {x}};
+    if (other != x) {
+        l.in[1] = other;
+        l.n_in = 2;
+    }
+    if (draw(state, 3) == 0)
+        l.weight = 1024 * (1 + draw(state, 64));
+    l.bytes = INT64_C(4096) * (256 + draw(state, 4096));
+    l.needs = draw_needs(state, l.n_in);
+    l.seconds = 1e-6 * (20 + draw(state, l.weight ? 2000 : 100));
+    return net_layer(k, l);
+}
+
+static struct graph *drawn_finish(struct net *k, int32_t x)
+{
+    net_layer(k,
+              (struct net_layer){
+                  .name = "loss", .n_in = 1, .in = {x}, .bytes = 4, .needs = 1, .seconds = 1e-5});
+    net_backward(k);
+    net_sgd(k);
+    return net_finish(k, NULL);
+}
 
 struct graph *model_synthetic(int32_t n)
 {
@@ -133,24 +159,32 @@ struct graph *model_synthetic(int32_t n)
     int32_t back[8] = {net_feed(k, 1 << 20)}, x = back[0];
     /* A layer has about two and a half ops: itself and its gradients. */
     for (int32_t i = 1; k->g->n_ops * 5 / 2 < n; i++) {
-        struct net_layer l = {.name = "op", .n_in = 1, .in = {x}};
-        if (draw(&state, 4) == 0) {
-            l.in[1] = back[draw(&state, (uint32_t)min_i64(i, 8))];
-            l.n_in = l.in[1] == x ? 1 : 2;
-        }
-        if (draw(&state, 3) == 0)
-            l.weight = 1024 * (1 + draw(&state, 64));
-        l.bytes = INT64_C(4096) * (256 + draw(&state, 4096));
-        l.needs = draw_needs(&state, l.n_in);
-        l.seconds = 1e-6 * (20 + draw(&state, l.weight ? 2000 : 100));
-        back[i % 8] = x = net_layer(k, l);
+        int32_t other = x;
+        if (draw(&state, 4) == 0)
+            other = back[draw(&state, (uint32_t)min_i64(i, 8))];
+        back[i % 8] = x = drawn_layer(k, &state, x, other);
     }
-    net_layer(k,
-              (struct net_layer){
-                  .name = "loss", .n_in = 1, .in = {x}, .bytes = 4, .needs = 1, .seconds = 1e-5});
-    net_backward(k);
-    net_sgd(k);
-    return net_finish(k, NULL);
+    return drawn_finish(k, x);
+}
+
+struct graph *model_tangled(int32_t n)
+{
+    struct net *k = net_new();
+    uint32_t state = 777;
+    int32_t *back = calloc((size_t)n + 2, sizeof(*back)), x = net_feed(k, 1 << 20);
+    if (!back)
+        exit(1);
+    back[0] = x;
+    for (int32_t i = 1; k->g->n_ops * 5 / 2 < n; i++) {
+        int32_t other = x;
+        if (i > 2 && draw(&state, 5) == 0) {
+            uint32_t reach = (uint32_t)min_i64(i, INT64_C(4) << draw(&state, 9));
+            other = back[i - 1 - (int32_t)draw(&state, reach)];
+        }
+        back[i] = x = drawn_layer(k, &state, x, other);
+    }
+    free(back);
+    return drawn_finish(k, x);
 }
 
 /* ---- traces --------------------------------------------------------------------------------- */

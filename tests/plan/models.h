@@ -54,6 +54,8 @@ struct graph *model_small(const char *name);
 
 /* About n ops in blocks of which no two are alike, some with skips over a few blocks. */
 struct graph *model_synthetic(int32_t n);
+/* The same with skips of any length up to a thousand layers: no op behind which little is alive. */
+struct graph *model_tangled(int32_t n);
 
 /* Lifetimes as training leaves them: what forward makes backward frees, with short-lived buffers
  * between.  Fills n items; returns the most bytes alive at once. */

@@ -1,5 +1,5 @@
 /* The ledger of parts against a plain list of steps: every step and every question, after any
- * stretches have changed. */
+ * stretches have changed and any target was set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,10 +24,37 @@ static int32_t clear_from(const int64_t *plain, int32_t from, int32_t to, int64_
     return to;
 }
 
-static void compare(const struct ledger *l, const int64_t *plain)
+static int64_t excess_of(const int64_t *plain, int32_t n, int64_t target)
 {
-    for (int32_t k = 0; k < l->n; k++)
+    int64_t sum = 0;
+    for (int32_t k = 0; k < n; k++)
+        sum += plain[k] > target ? plain[k] - target : 0;
+    return sum;
+}
+
+/* What more bytes in a stretch would add to the excess, without a change. */
+static void compare_gain(const struct ledger *l, int64_t *plain)
+{
+    int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);
+    int64_t bytes = draw(100) - 50, before = excess_of(plain, l->n, l->target);
+    for (int32_t k = from; k < to; k++)
+        plain[k] += bytes;
+    int64_t after = excess_of(plain, l->n, l->target);
+    for (int32_t k = from; k < to; k++)
+        plain[k] -= bytes;
+    assert_int_equal(ledger_gain(l, from, to, bytes), after - before);
+}
+
+static void compare(const struct ledger *l, int64_t *plain)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t k = 0; k < l->n; k++) {
         assert_int_equal(ledger_at(l, k), plain[k]);
+        most = max_i64(most, plain[k]);
+    }
+    assert_int_equal(ledger_most(l), most);
+    assert_int_equal(l->excess, excess_of(plain, l->n, l->target));
+    compare_gain(l, plain);
     for (int i = 0; i < 20; i++) {
         int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);
         int64_t limit = draw(400) - 100;
@@ -50,6 +77,8 @@ static void walk(int32_t n)
         for (int32_t k = from; k < to; k++)
             plain[k] += bytes;
         compare(&l, plain);
+        if (i % 8 == 0)
+            ledger_aim(&l, draw(300) - 100);
     }
     ledger_set(&l, plain);
     compare(&l, plain);

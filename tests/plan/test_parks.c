@@ -488,7 +488,7 @@ static void test_gradients_in_values(void **state)
     (void)state;
     const struct graph *g = narrow;
     struct plan *all = make(g, INT64_MAX, 0, 0), *least = make(g, all->min_budget, 0, 0);
-    struct plan *parked = make(g, all->persistent / 3, INT64_C(1) << 40, 0);
+    struct plan *parked = make(g, all->persistent / 7 * 2, INT64_C(1) << 40, 0);
     bool *written = calloc((size_t)g->n_storages, sizeof(*written));
     int32_t again = 0, weights = 0;
     for (int32_t i = 0; i < g->n_body; i++)
