@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "ckpt_op.h"
+#include "ckpt_tools.h"
 
 enum { ROWS = 4, COLUMNS = 8, N = ROWS * COLUMNS };
 

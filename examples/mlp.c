@@ -8,8 +8,8 @@
  * The data are made here: ten smooth random templates of 16 x 16 pixels, shifted and noised.
  */
 #include <stdio.h>
-#include "ckpt_path.h"
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 
 enum { SIDE = 16, PIXELS = SIDE * SIDE, CLASSES = 10, HIDDEN = 256, BATCH = 256, STEPS = 200 };
 

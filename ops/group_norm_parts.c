@@ -4,7 +4,7 @@
  * however the rows are cut into parts.
  */
 #include <math.h>
-#include "ckpt_vae.h"
+#include "ckpt.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"

@@ -1,5 +1,5 @@
 /* What networks that judge pictures are made of: ReLU, pooling, distances of features. */
-#include "ckpt_vae.h"
+#include "ckpt.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"

@@ -1,5 +1,5 @@
 /* The nearest entry of a codebook, with a straight-through gradient and the commitment to it. */
-#include "ckpt_vae.h"
+#include "ckpt.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "ops.h"

@@ -2,12 +2,22 @@
  * libckpt: train under a memory budget.
  *
  * A program records its model on a tape; the library differentiates the tape, plans what stays
- * in device memory, what is computed again and what is parked elsewhere, and then runs steps in
+ * in device memory, what is computed again and what is offloaded, and then runs steps in
  * exactly the memory it planned.  The life of a program:
  *
  *     ckpt_options_parse -> ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_feed, ckpt_step ...
  *
- * Conventions of every call below
+ * Headers, by reader.  A program that trains needs one include: ckpt.h brings ckpt_ops.h (the ops a
+ * recorder calls) and ckpt_optim.h (optimizers).  The others are included by who needs them:
+ *
+ *     ckpt_files.h   safetensors files, loading and saving parameters and states of training
+ *     ckpt_dist.h    several ranks that train one model
+ *     ckpt_tools.h   option tables, checked output files, random values, progress
+ *     ckpt_op.h      ops of your own
+ *
+ * All compile alone as C11 and as C++17.
+ *
+ * Conventions of every call
  *   - A call that can fail returns 0 or a negative CKPT_E... code; ckpt_error() holds the sentence.
  *   - Recording calls (those that take a ckpt_tape) return a tensor and never fail visibly: the
  *     first error sticks to the tape with the op, the shapes and the caller's file and line, later
@@ -62,6 +72,7 @@ enum {
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
 typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructions */
+struct ckpt_adamw;                        /* ckpt_optim.h */
 
 /*
  * The sentence of the last failed call on c: what failed, where, and what to do.  c may be NULL for
@@ -73,7 +84,7 @@ CKPT_API const char *ckpt_error(const ckpt *c);
 CKPT_API const char *ckpt_error_name(int code);
 /* ---- options ------------------------------------------------------------------------------- */
 
-#include "ckpt_option.h" /* tables of options, for the library and for programs */
+#define CKPT_AUTO (-1) /* the library chooses */
 
 /* The options of the library itself.  Fields are added at the end; size says how many are there. */
 struct ckpt_options {
@@ -96,7 +107,7 @@ struct ckpt_options {
     bool deterministic;      /* GPU kernels that give the same bits every time; the CPU's do */
     double io_deadline;      /* seconds without an answer from a disk that are too many; 0: 30 */
     bool tune;               /* algorithms of GPU libraries by measurement; plan_out keeps them */
-    const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_ranks.h; NULL: one alone */
+    const char *ranks; /* "mpi", "tcp:HOST:PORT", "file:PATH": see ckpt_dist.h; NULL: one alone */
     int64_t zero;      /* what ranks share: 0 nothing, 1 state, 2, 3 parameters too; CKPT_AUTO: 3 */
     double comm_deadline;   /* seconds without another rank that are too many; 0: 30 */
     const char *shard_over; /* which ranks share one copy: "host", "all"; NULL: what is faster */
@@ -105,14 +116,17 @@ struct ckpt_options {
 
 #define CKPT_OPTIONS_INIT                                                                          \
     {                                                                                              \
-        .size = sizeof(struct ckpt_options), .device = "auto", .seed = 42, .zero = CKPT_AUTO,      \
-        .check_ranks = 1000                                                                        \
+        sizeof(struct ckpt_options), 0, 0, NULL, "auto", 0, 42, 0, NULL, NULL, false, false, NULL, \
+            NULL, NULL, false, false, 0., false, NULL, CKPT_AUTO, 0., NULL, 1000                   \
     }
 
-/* The table behind struct ckpt_options, for help texts; and ckpt_option_table_parse on it, behind
- * the environment: --micro-batch is also CKPT_MICRO_BATCH, over which the command line wins.  An
- * empty variable counts as one that is not set. */
-CKPT_API const struct ckpt_option *ckpt_options_table(void);
+/*
+ * Takes the options of the library out of argv (argc and argv shrink), after those of the
+ * environment: --micro-batch is also CKPT_MICRO_BATCH, and the command line wins.  An empty
+ * variable counts as one that is not set.  What is left in argv is the program's own; see
+ * ckpt_options_reject() in ckpt_tools.h.  Returns 0, or CKPT_EINVAL with the option and the value
+ * in ckpt_error(NULL).
+ */
 CKPT_API int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv);
 
 /* ---- context ------------------------------------------------------------------------------- */
@@ -132,15 +146,20 @@ CKPT_API void ckpt_close(ckpt *c);
 enum ckpt_dtype { CKPT_F32, CKPT_BF16, CKPT_I32 };
 CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype); /* bytes of one element */
 
-#define CKPT_MAX_DIMS  8
-#define CKPT_MAX_PARTS 64 /* of one split or concat */
+#define CKPT_MAX_DIMS 8
 
 /* A tensor of a tape, or a parameter of a context.  id 0 is "no tensor". */
 typedef struct ckpt_tensor {
     int32_t id;
 } ckpt_tensor;
 
-#define CKPT_NONE ((ckpt_tensor){0})
+static inline ckpt_tensor ckpt_no_tensor(void)
+{
+    ckpt_tensor none;
+    none.id = 0;
+    return none;
+}
+#define CKPT_NONE ckpt_no_tensor()
 
 /* dtype, shape and strides (in elements) of a tensor; offset is from the start of its storage. */
 struct ckpt_desc {
@@ -164,11 +183,19 @@ struct ckpt_init {
     float a;
 };
 
-#define CKPT_ZEROS      ((struct ckpt_init){CKPT_INIT_ZEROS, 0.f})
-#define CKPT_ONES       ((struct ckpt_init){CKPT_INIT_ONES, 0.f})
-#define CKPT_NORMAL(s)  ((struct ckpt_init){CKPT_INIT_NORMAL, (s)})
-#define CKPT_UNIFORM(b) ((struct ckpt_init){CKPT_INIT_UNIFORM, (b)})
-#define CKPT_XAVIER     ((struct ckpt_init){CKPT_INIT_XAVIER_UNIFORM, 0.f})
+static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
+{
+    struct ckpt_init init;
+    init.kind = kind;
+    init.a = a;
+    return init;
+}
+
+#define CKPT_ZEROS      ckpt_init_of(CKPT_INIT_ZEROS, 0.f)
+#define CKPT_ONES       ckpt_init_of(CKPT_INIT_ONES, 0.f)
+#define CKPT_NORMAL(s)  ckpt_init_of(CKPT_INIT_NORMAL, (s))
+#define CKPT_UNIFORM(b) ckpt_init_of(CKPT_INIT_UNIFORM, (b))
+#define CKPT_XAVIER     ckpt_init_of(CKPT_INIT_XAVIER_UNIFORM, 0.f)
 
 /*
  * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
@@ -244,273 +271,10 @@ CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
  * summed over the micro-steps, before clipping. */
 CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w);
 
-/* ---- recording: ops ------------------------------------------------------------------------ */
-/* Floating dtypes of one call must agree unless said otherwise.  All arithmetic is fp32 inside;
- * results are rounded once, to nearest even. */
-
-/* y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n].  x [..., K], w [N, K], b [N] or
- * CKPT_NONE. */
-CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
-CKPT_API ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
-                                     ckpt_tensor a);
-
-/* Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32. */
-CKPT_API ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-CKPT_API ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-CKPT_API ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-
-/* y = a x + b with constants. */
-CKPT_API ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b);
-
-/* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient. */
-CKPT_API ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b);
-
-/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016. */
-CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
-/* x / (1 + exp(-x)). */
-CKPT_API ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x);
-
-/* (x - mean) / sqrt(var + eps) over the last axis, biased variance, no affine; Ba et al. 2016. */
-CKPT_API ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps);
-
-/* round(x / sqrt(mean(x^2) + eps)) w over the last axis, w [D]; Zhang & Sennrich 2019.  The
- * normalised value is rounded to the dtype of x before the product with w. */
-CKPT_API ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps);
-
-/* x (1 + scale) + shift.  shift and scale have the rank of x, its last axis, and on every other
- * axis its size or 1 (adaptive layer norm; Peebles & Xie 2023). */
-CKPT_API ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
-                                   ckpt_tensor scale);
-
-/*
- * layer_norm(x) (1 + scale) + shift in one pass; shift and scale as for ckpt_modulate.  The
- * normalised value is neither rounded nor stored: mean and 1 / sqrt(var + eps) of a row are kept.
- */
-CKPT_API ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
-                                              ckpt_tensor scale, float eps);
-
-/* x + gate a.  gate has the rank of x, its last axis, and on every other axis its size or 1. */
-CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate,
-                                         ckpt_tensor a);
-
-/*
- * Rotary embedding of interleaved pairs (Su et al. 2021): with p the index on axis `axis`,
- * (a, b) = x[..., 2k], x[..., 2k+1] becomes (a cos - b sin, b cos + a sin).
- * table fp32 [shape[axis], D/2, 2] holds (cos, sin).
- */
-CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
-
-/* rope(rms_norm(x, w, eps), table, axis) in one pass.  The normalised value is rounded to the dtype
- * of x, as in ckpt_rms_norm; its product with w is not rounded before it is turned. */
-CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps,
-                                        ckpt_tensor table, int axis);
-
-/*
- * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
- * equal; any strides as long as the last axis is dense, so a permuted view needs no copy.  The
- * result has the shape and memory order of q.  With M = 1 it is v; dq and dk are exactly 0.
- */
-CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
-                                    float scale);
-
-/*
- * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
- * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the
- * sum are ignored and get zero gradient.  Without rows it gets zeros, with one as above.
- */
-CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
-                                          ckpt_tensor lens, float scale);
-
-/* Moves the rows of x [B, L, C] whose mask (i32 [B, L]) is not 0 to the front of the result
- * [B L, C], in order, and fills the rest with zeros; *lens becomes i32 [B]. */
-CKPT_API ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens);
-
-/* [cos(x f_0..), sin(x f_0..)], f_i = max_period^(-i / (dim/2)); x fp32 [B] -> [B, dim] of dtype.
- * dim is even.  No gradient. */
-CKPT_API ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_t dim,
-                                             float max_period, enum ckpt_dtype dtype);
-
-/* x [B, C, T, H, W] -> [B, ceil(T/pt), ceil(H/ph) ceil(W/pw), C pt ph pw], zero-padded at the end;
- * inside a patch the order is (c, t, h, w), that of a convolution's weight. */
-CKPT_API ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw);
-
-/* The way back, cropped to [B, C, T, H, W]; inside a patch the order is (t, h, w, c). */
-CKPT_API ckpt_tensor ckpt_unpatchify(ckpt_tape *t, ckpt_tensor x, int64_t channels, int64_t frames,
-                                     int64_t height, int64_t width, int64_t pt, int64_t ph,
-                                     int64_t pw);
-
-/* Views: no bytes move, except where reshape meets strides that cannot be merged (then it copies).
- * One size of a reshape may be -1: what is left. */
-CKPT_API ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
-CKPT_API ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes);
-CKPT_API ckpt_tensor ckpt_slice(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);
-/* n equal parts of an axis, which keeps its place; out has room for n. */
-CKPT_API void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out);
-
-/* Joins n tensors along an axis.  Where their producers can write in place no bytes are copied. */
-CKPT_API ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x);
-
-/* A dense row-major copy; x itself if it is one already. */
-CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
-
-/* Converts between fp32 and bf16; x itself if nothing changes. */
-CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
-
-/* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
-CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);
-CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
-
-/* N(0,1) values that follow from (seed, step, this call, sample, element) alone: computing them
- * again gives the same bits, whatever the micro-batch.  shape[0] is the micro-batch. */
-CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
-                                const int64_t *shape);
-
-/*
- * Mean over the batch of each sample's mean squared error, fp32 scalar (ndim 0).  pred and target
- * [B, C, T, ...], any float dtypes.  With mask (i32 [B, T]) only frames whose mask is not 0 count:
- * sum / (frames C ...).  A sample with no frame counts 0.
- */
-CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask);
-
-/* Mean over rows of -log softmax(x)[label]; x [B, V], label i32 [B]; fp32 scalar. */
-CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label);
-
-/* How a convolution walks: an entry per spatial axis, outermost first; no other is looked at. */
-struct ckpt_conv_spec {
-    size_t size;
-    int64_t stride[3];
-    int64_t before[3], after[3]; /* zeros added at the two ends */
-    /* Batch-invariant: the bits of a row of the result (the innermost spatial axis) depend on what
-     * its taps see, not on how many rows and samples one call has.  So a picture that is computed
-     * in bands, or several together, has the bits of one computed alone.  This fixes the kernel:
-     * for other sizes it may be slower than the one taken without. */
-    bool invariant;
-};
-
-#define CKPT_CONV_INIT                                                                             \
-    {                                                                                              \
-        .size = sizeof(struct ckpt_conv_spec), .stride = { 1, 1, 1 }                               \
-    }
-
-/*
- * Convolution over two or three axes, as networks have it (the kernel is not turned), channels
- * last.  x [N, H, W, C] or [N, D, H, W, C], w [K, kh, kw, C] or [K, kd, kh, kw, C], b [K] or none:
- *   y[n, o..., k] = b[k] + sum over t..., c of w[k, t..., c] x[n, (o stride - before + t)..., c]
- * with x zero outside.  A size s becomes (s + before + after - kernel) / stride + 1, rounded down.
- * spec NULL: strides of 1, no padding.
- */
-CKPT_API ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
-                               const struct ckpt_conv_spec *spec);
-
-/*
- * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups neighbouring
- * channels, (x - mean) / sqrt(var + eps) w + b with biased variance over the group and all axes
- * between; w and b [C].  With silu, SiLU of that, not rounded in between.
- */
-CKPT_API ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
-                                          int groups, float eps, bool silu);
-
-/* x [N, ..., C] with one to three spatial axes, each made longer by its factor: every place is
- * repeated.  factors: one per spatial axis, outermost first. */
-CKPT_API ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
-
-/* Mean of |pred - target| over all elements, fp32 scalar.  One shape, any float dtypes.  Where the
- * two are equal the gradient is 0. */
-CKPT_API ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target);
-
-/*
- * Divergence of N(mean, exp(logvar)) from N(0, 1), summed over a sample, mean over the batch:
- *   1/(2B) sum(mean^2 + exp(v) - 1 - v), v = logvar clamped to [-30, 20]; Kingma & Welling 2014.
- * mean and logvar [B, ...]; fp32 scalar.  What is clamped away gets no gradient.
- */
-CKPT_API ckpt_tensor ckpt_kl_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar);
-
-/* mean + exp(v / 2) noise, v as above: a sample, where noise is ckpt_randn's.  One shape and dtype.
- * noise gets no gradient. */
-CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar,
-                                        ckpt_tensor noise);
-
-/* ---- the caller's place --------------------------------------------------------------------- */
-/*
- * Each recording call notes where it stands, so that an error can name the line of the model.
- * C leaves the order of arguments open: where an operand is recorded inside the argument list, by a
- * function of your own, the line may be that of the operand.
- * The library, and gradient rules that should keep the caller's place, compile with CKPT_NO_AT.
- */
-#ifndef CKPT_NO_AT
-#define ckpt_input(t, ...)               ckpt_input(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_constant(t, ...)            ckpt_constant(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output(t, ...)              ckpt_output(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_output_gradient(t, ...)     ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_linear(t, ...)              ckpt_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_linear_add(t, ...)          ckpt_linear_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_add(t, ...)                 ckpt_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sub(t, ...)                 ckpt_sub(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mul(t, ...)                 ckpt_mul(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_affine(t, ...)              ckpt_affine(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_where(t, ...)               ckpt_where(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gelu(t, ...)                ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_silu(t, ...)                ckpt_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_layer_norm(t, ...)          ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rms_norm(t, ...)            ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_modulate(t, ...)            ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_layer_norm_modulate(t, ...) ckpt_layer_norm_modulate(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gated_residual(t, ...)      ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rope(t, ...)                ckpt_rope(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rms_norm_rope(t, ...)       ckpt_rms_norm_rope(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_attention(t, ...)           ckpt_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_attention(t, ...)     ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pack(t, ...)                ckpt_pack(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_timestep_embedding(t, ...)  ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_patchify(t, ...)            ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_unpatchify(t, ...)          ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_reshape(t, ...)             ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_permute(t, ...)             ckpt_permute(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_slice(t, ...)               ckpt_slice(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_split(t, ...)               ckpt_split(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_concat(t, ...)              ckpt_concat(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_contiguous(t, ...)          ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cast(t, ...)                ckpt_cast(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sum(t, ...)                 ckpt_sum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mean(t, ...)                ckpt_mean(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_randn(t, ...)               ckpt_randn(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mse(t, ...)                 ckpt_mse(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_entropy(t, ...)       ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_conv(t, ...)                ckpt_conv(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_group_norm_silu(t, ...)     ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_upsample_nearest(t, ...)    ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_l1(t, ...)                  ckpt_l1(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_kl_normal(t, ...)           ckpt_kl_normal(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sample_normal(t, ...)       ckpt_sample_normal(CKPT_AT(t), __VA_ARGS__)
-#endif
-
 /* ---- compile and run ----------------------------------------------------------------------- */
 
 /* Records one micro-batch and returns its loss: a scalar to train, anything to run forward only. */
 typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *user);
-
-/*
- * AdamW (Loshchilov & Hutter 2019) on fp32 master weights, moments fp32, after clipping by the
- * global L2 norm of all gradients:
- *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
- *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
- *   ema = ema_decay ema + (1 - ema_decay) w
- * Gradients are fp32.  With grad_dtype CKPT_BF16 those of bf16 matrices that one ckpt_linear uses,
- * in one micro-step, are rounded once; and ranks exchange those of all bf16 parameters in bf16.
- */
-struct ckpt_adamw {
-    size_t size;
-    float lr, beta1, beta2, eps, weight_decay;
-    float clip_norm;            /* 0: no clipping */
-    float ema_decay;            /* 0: no EMA is kept */
-    enum ckpt_dtype grad_dtype; /* CKPT_F32 or CKPT_BF16 */
-};
-
-#define CKPT_ADAMW_INIT                                                                            \
-    {                                                                                              \
-        .size = sizeof(struct ckpt_adamw), .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f,            \
-        .eps = 1e-8f                                                                               \
-    }
 
 /*
  * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
@@ -525,6 +289,35 @@ struct ckpt_adamw {
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
                           const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
+/*
+ * One step recorded in several variants.  A model may be cut in pieces that are computed one after
+ * the other, as frames of a clip or bands of a picture: small pieces need less memory and take
+ * longer.  The planner sees each variant as a whole and takes the best.
+ */
+struct ckpt_way {
+    ckpt_recorder record;
+    void *user;
+    /* Its results have the same bits as those of every other way that says so; then which one a
+     * budget takes cannot be seen in the numbers.  A way that trains never has: the sums of
+     * gradients over pieces have another order. */
+    bool same_bits;
+};
+
+/*
+ * ckpt_compile, but records and plans each of n ways to write down the same step and takes the one
+ * whose plan is the fastest of those that fit the budget; with options.micro_batch CKPT_AUTO, each
+ * at every size of micro-steps.  Of two that are as fast the first is taken.  All must have the
+ * same inputs and outputs.  *way (may be NULL) tells which it was.  When none fits the sentence is
+ * about the last, so put that which needs least there.
+ *
+ * Random values follow from where their call stands on the tape: record them before what differs.
+ * Where several were chosen among, and not all have the same bits, the budget may change the last
+ * bits of the numbers: ckpt_program_info.choice_changes_bits and the plan table say so.
+ */
+CKPT_API int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
+                                  const struct ckpt_adamw *optimizer, int64_t batch,
+                                  ckpt_program **p, int *way);
+
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
 /* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL; where two
@@ -577,7 +370,7 @@ struct ckpt_program_info {
     double exposed_comm;      /* predicted, part of step_seconds: waiting for other ranks */
     int64_t host_bytes, nvme_bytes; /* of the tiers, taken by this program; staging not counted */
     int ops, recomputed_ops;
-    /* The size of micro-steps or the way to record (ckpt_ways.h) was chosen by the plan, among some
+    /* The size of micro-steps or the way to record was chosen by the plan, among some
      * that differ in the order of sums: another budget may give other last bits. */
     bool choice_changes_bits;
 };
@@ -589,81 +382,25 @@ CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
  * milliseconds, arithmetic and memory rates, and their share of those of the machine file. */
 CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
-/* ---- files: safetensors -------------------------------------------------------------------- */
-
-/* A tensor file that was opened and whose header was checked against the format and file size. */
-typedef struct ckpt_file ckpt_file;
-
-struct ckpt_file_entry {
-    const char *name;
-    const char *dtype; /* as the file names it: "F32", "BF16", "I64", ... */
-    int ndim;
-    int64_t shape[CKPT_MAX_DIMS];
-    int64_t numel;
-};
-
-/* One file, or several as one: see ckpt_file.h.  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ENOMEM. */
-CKPT_API int ckpt_file_open(ckpt_file **f, const char *path);
-CKPT_API void ckpt_file_close(ckpt_file *f);
-CKPT_API int ckpt_file_count(const ckpt_file *f);
-CKPT_API int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e);
-/* Returns the index of a name, or CKPT_ENAME. */
-CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);
-/* Reads entry i as fp32 (from F32, BF16, F16, F64) or as i32 (from I32, I64, U8, BOOL); n must be
- * its number of elements.  Returns 0, CKPT_EINVAL, CKPT_EIO, CKPT_EFORMAT (dtype, checksum). */
-CKPT_API int ckpt_file_read_f32(ckpt_file *f, int i, float *dst, int64_t n);
-CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
-
-/* A file being written: add tensors, then commit, which writes a temporary file with checksums,
- * syncs it and renames it over path.  Data is borrowed until then. */
-typedef struct ckpt_file_writer ckpt_file_writer;
-CKPT_API int ckpt_file_create(ckpt_file_writer **w, const char *path);
-CKPT_API int ckpt_file_add(ckpt_file_writer *w, const char *name, enum ckpt_dtype dtype, int ndim,
-                           const int64_t *shape, const void *data);
-CKPT_API int ckpt_file_commit(ckpt_file_writer *w);   /* writes and frees w */
-CKPT_API void ckpt_file_abandon(ckpt_file_writer *w); /* frees w, writes nothing */
-
-/* Called for each name that does not fit: what is "missing" (in the file) or "unexpected". */
-typedef void (*ckpt_name_report)(void *user, const char *what, const char *name);
-
+/* ---- the caller's place --------------------------------------------------------------------- */
 /*
- * Loads parameters by name from what ckpt_file_open opens.  Shapes must agree: a difference is an
- * error.  Names that are missing from the file or unexpected in it are reported, and counted in
- * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not
- * finite), CKPT_ESHAPE, CKPT_ENOMEM; of several ranks CKPT_ECOMM (ckpt_ranks.h).
+ * Each recording call notes where it stands, so that an error can name the line of the model.
+ * C leaves the order of arguments open: where an operand is recorded inside the argument list, by a
+ * function of your own, the line may be that of the operand.
+ * The library, and gradient rules that should keep the caller's place, compile with CKPT_NO_AT.
  */
-CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
-                       int *unmatched);
-
-/* Saves a slot of every parameter as fp32 (of a buffer always the value), atomically; values that
- * are not finite are CKPT_ENAN, and the file at path stays. */
-CKPT_API int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot);
-
-/* ---- helpers for trainers ------------------------------------------------------------------ */
-
-/* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), the same
- * bits on every machine.  step is below 2^52.  Streams below 2^31 are the caller's own; ckpt_randn
- * draws from those above. */
-CKPT_API void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
-                               int64_t n);
-CKPT_API void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst,
-                                int64_t n); /* in [0, 1) */
-
-/* fp32 <-> bf16, round to nearest even. */
-CKPT_API void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n);
-CKPT_API void ckpt_from_bf16(const uint16_t *src, float *dst, int64_t n);
-
-/*
- * One progress line on a terminal (at most 10 a second), plain lines elsewhere: what, steps done of
- * total, time left, rate, loss (NaN: none is shown) and bytes of memory (0: none shown).  open
- * returns NULL without memory; step and close allow NULL.
- */
-typedef struct ckpt_progress ckpt_progress;
-CKPT_API ckpt_progress *ckpt_progress_open(FILE *f, const char *what, int64_t total);
-CKPT_API void ckpt_progress_step(ckpt_progress *pr, int64_t done, double loss, int64_t bytes);
-CKPT_API void ckpt_progress_close(ckpt_progress *pr);
+#ifndef CKPT_NO_AT
+#define ckpt_input(t, ...)           ckpt_input(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_constant(t, ...)        ckpt_constant(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output(t, ...)          ckpt_output(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_output_gradient(t, ...) ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
+#endif
 
 #ifdef __cplusplus
 }
 #endif
+
+/* What every program that trains needs besides: one include is enough for it. */
+#include "ckpt_ops.h"
+#include "ckpt_optim.h"
 #endif

@@ -54,7 +54,7 @@ struct ckpt_view {
     struct ckpt_desc desc;
 };
 
-/* What a rank can ask of all (ckpt_ranks.h). */
+/* What a rank can ask of all (ckpt_dist.h). */
 enum ckpt_request { CKPT_REQUEST_STOP, CKPT_REQUEST_SAVE, CKPT_REQUESTS };
 
 /*

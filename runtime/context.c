@@ -1,7 +1,7 @@
 /* Opening and closing a context; its error text; the budget. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "context.h"
 
 #define STRING(x)        #x

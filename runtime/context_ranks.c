@@ -1,5 +1,5 @@
 /* Calls about the ranks of a context, and what any of them requests. */
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "context.h"
 
 int ckpt_rank(const ckpt *c)

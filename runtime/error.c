@@ -1,7 +1,7 @@
 /* The sentence of the last failed call without a context, and the names of the error codes. */
 #include <string.h>
 #include "base.h"
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 
 static _Thread_local char last_error[CKPT_MESSAGE];
 

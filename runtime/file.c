@@ -6,6 +6,7 @@
  * process says nothing, in another container or on another host, and removes it.  Where a file
  * system has no locks nothing is removed.
  */
+#include "ckpt_tools.h"
 #include "file.h"
 #include <dirent.h>
 #include <errno.h>

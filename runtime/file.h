@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 #include "base.h"
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 
 #ifdef __cplusplus
 extern "C" {

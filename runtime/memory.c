@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "ckpt_tools.h"
 #include "crew.h"
 #include "device/team.h"
 #include "memory.h"

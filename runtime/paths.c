@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base.h"
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "file.h"
 
 /* Names of files that programs make in an output directory are shorter. */

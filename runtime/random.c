@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 #include "base.h"
+#include "ckpt_tools.h"
 #include "clones.h"
 #include "random.h"
 

@@ -31,7 +31,7 @@
 #define CKPT_RANKS_INSIDE_H
 
 #include <signal.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "comm/comm.h"
 #include "memory.h"
 #include "plan/machine.h"

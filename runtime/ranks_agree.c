@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checksum.h"
+#include "ckpt_dist.h"
 #include "ranks.h"
 
 enum { HOW_BYTES = 64, TEXT_BYTES = 48 };

@@ -1,5 +1,6 @@
 /* --dump: loss, prediction and gradients of a step, for comparison with another implementation. */
 #include <stdlib.h>
+#include "ckpt_files.h"
 #include "dump.h"
 #include "say.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "ckpt_tools.h"
 #include "clip.h"
 #include "frames.h"
 #include "picture.h"

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 
 /* What is read from; width, height and fps are known when it is open. */
 struct frames {

@@ -1,4 +1,5 @@
 /* Frames from and to video files, by FFmpeg's libraries; see frames.h. */
+#include "ckpt_tools.h"
 #include "frames.h"
 #include "say.h"
 

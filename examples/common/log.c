@@ -1,7 +1,7 @@
 /* The log of a run for other programs: see log.h. */
 #include <errno.h>
 #include <string.h>
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "log.h"
 #include "say.h"
 

@@ -1,7 +1,8 @@
 /* What command lines of the programs share: see options.h. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "options.h"
 #include "say.h"
 

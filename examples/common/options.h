@@ -2,7 +2,8 @@
 #ifndef EXAMPLES_OPTIONS_H
 #define EXAMPLES_OPTIONS_H
 
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "resume.h"
 
 /* Most of what is counted, and of what may be any positive number. */
@@ -18,9 +19,9 @@
     ROW("grad-dtype", STRING, grad_dtype, "TYPE",                                                  \
         "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)")
 #define STRIDE_ROWS                                                                                \
-    ROW("stride", INT, stride, "N", "take every N-th frame", 1, 100000),                           \
-        ROW("clips", INT, clips, "N",                                                              \
-            "cut N clips, one after the other, from the file (default 1)", 1, 100000)
+    RANGE("stride", INT, stride, "N", "take every N-th frame", 1, 100000),                         \
+        RANGE("clips", INT, clips, "N",                                                            \
+              "cut N clips, one after the other, from the file (default 1)", 1, 100000)
 #define WEIGHTS_ROWS                                                                               \
     ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),                   \
         ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),                    \
@@ -28,14 +29,15 @@
         ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),        \
         RESUME_ROWS(state)
 #define STEPS_ROWS                                                                                 \
-    ROW("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),                               \
-        ROW("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),              \
-        ROW("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                   \
-        ROW("clip-norm", FLOAT, clip_norm, "X",                                                    \
-            "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),               \
-        ROW("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)", 0, OPTION_REAL), \
-        ROW("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)", 0,   \
-            OPTION_DECAY)
+    RANGE("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),                             \
+        RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),            \
+        RANGE("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                 \
+        RANGE("clip-norm", FLOAT, clip_norm, "X",                                                  \
+              "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),             \
+        RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)", 0,             \
+              OPTION_REAL),                                                                        \
+        RANGE("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)", 0, \
+              OPTION_DECAY)
 
 /* What an option is to the bits of a run, by its name.  One that no list names shapes them, so a
  * new option is compared until somebody decides otherwise. */

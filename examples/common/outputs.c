@@ -1,5 +1,6 @@
 /* What a run is asked to write: see outputs.h. */
 #include <string.h>
+#include "ckpt_tools.h"
 #include "outputs.h"
 #include "say.h"
 

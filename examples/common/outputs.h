@@ -2,7 +2,7 @@
 #ifndef EXAMPLES_OUTPUTS_H
 #define EXAMPLES_OUTPUTS_H
 
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "resume.h"
 
 /* Inputs and outputs of one family may be one file. */

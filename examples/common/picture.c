@@ -1,7 +1,7 @@
 /* Pictures in files: see picture.h. */
 #include <string.h>
 #include "../png.h"
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "picture.h"
 #include "say.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "clip.h"
 #include "memory.h"
 #include "say.h"

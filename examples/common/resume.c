@@ -1,6 +1,7 @@
 /* Trainers that go on where another run ended: see resume.h. */
 #include <string.h>
-#include "ckpt_state.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "names.h"
 #include "options.h"
 #include "say.h"

@@ -2,7 +2,7 @@
 #ifndef EXAMPLES_RESUME_H
 #define EXAMPLES_RESUME_H
 
-#include "ckpt.h"
+#include "ckpt_tools.h"
 
 struct resume_options {
     const char *from, *save; /* files, or NULL */
@@ -16,7 +16,7 @@ struct resume_options {
         "go on from the state in this file, with the bits of a run that was never interrupted"),   \
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write all that --resume needs at the end, also when interrupted"),                    \
-        ROW("save-every", INT, field.every, "N", "write it every N steps, too", 1, 1000000000),    \
+        RANGE("save-every", INT, field.every, "N", "write it every N steps, too", 1, 1000000000),  \
         ROW("resume-changed", FLAG, field.changed, NULL,                                           \
             "let --resume go on with other options than the state was made with")
 

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "say.h"
 
 static int rank = -1; /* of several */

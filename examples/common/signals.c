@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "signals.h"
 
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR2};

@@ -1,6 +1,8 @@
 /* The course of a training run: see training.h. */
 #include <time.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "say.h"
 #include "signals.h"
 #include "training.h"

@@ -2,7 +2,8 @@
 #ifndef EXAMPLES_TRAINING_H
 #define EXAMPLES_TRAINING_H
 
-#include "ckpt_file.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "resume.h"
 
 /* The mean of what was counted over the first and over the last few steps. */

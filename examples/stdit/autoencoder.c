@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "autoencoder.h"
-#include "ckpt_state.h"
+#include "ckpt_files.h"
 
 bool stdit_vae_owns(const char *name)
 {
@@ -94,10 +94,9 @@ int stdit_vae_compile(struct stdit_vae *v, enum stdit_direction direction, bool 
     }
     for (int i = 0; i < 2 && frames[i] && !rc; i++) {
         choose_cut(&k[i], frames[i], least);
-        rc = vae_coder_compile(&k[i],
-                               direction == STDIT_ENCODE ? vae_coder_record_encode
-                                                         : vae_coder_record_decode,
-                               frames[i]);
+        rc = vae_coder_compile(
+            &k[i], direction == STDIT_ENCODE ? vae_coder_record_encode : vae_coder_record_decode,
+            frames[i]);
     }
     return rc;
 }
@@ -155,8 +154,8 @@ int stdit_vae_decode(struct stdit_vae *v, const float *z, uint8_t *rgb)
         int64_t n = chunk_at(v, at), latents = vae_latent_frames(n, 0);
         for (int64_t i = 0; i < latents * cell; i++)
             v->z[i] = z[in_clip(v, first, i)];
-        if (vae_coder_run(&k[at && n < VAE_CHUNK], "latents", v->z, latents * cell, "x",
-                          v->x, n * frame))
+        if (vae_coder_run(&k[at && n < VAE_CHUNK], "latents", v->z, latents * cell, "x", v->x,
+                          n * frame))
             return -1;
         for (int64_t f = 0; f < n; f++)
             vae_coder_give_frame(k, v->x + f * frame, rgb + (at + f) * frame);

@@ -1,7 +1,8 @@
 /* Batches: rows of the data and the random draws of a step. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "run.h"
 #include "schedule.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "../common/clip.h"
 #include "../common/memory.h"
+#include "ckpt_tools.h"
 #include "dataset.h"
 #include "schedule.h"
 

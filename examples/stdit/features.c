@@ -1,6 +1,7 @@
 /* Precomputed features from a safetensors file: z, y, mask, fps, and what replaces random draws. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_files.h"
 #include "dataset.h"
 
 static bool is_float(const char *dtype)

@@ -1,6 +1,6 @@
 /* The log for other programs: JSON lines, the first with the configuration. */
 #include "../common/log.h"
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "run.h"
 
 static void put_model(FILE *f, const struct stdit_run *r)

@@ -7,8 +7,8 @@
 #include <time.h>
 #include "../common/log.h"
 #include "../common/outputs.h"
-#include "ckpt_ranks.h"
-#include "ckpt_state.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "run.h"
 
 #define LARGE 1000000000 /* so many parameters take a while before the first step */

@@ -1,13 +1,16 @@
 /* The command line of stdit-train: its own table next to the library's, and the model presets. */
 #include <string.h>
+#include "ckpt_tools.h"
 #include "options.h"
 
-#define ROW(...) CKPT_OPTION(struct stdit_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct stdit_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     STDIT_SIZE_ROWS,
-    ROW("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)", 1, 4096),
+    RANGE("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)", 1,
+          4096),
     STDIT_CAPTION_ROWS,
     ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
     STDIT_NUMBER_ROWS,
@@ -21,23 +24,23 @@ static const struct ckpt_option table[] = {
     ROW("text", STRING, text, "FILE",
         "y and mask, a row a clip or one for all, for --video-dir (default: the null caption)"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to"),
-    ROW("frames", INT, frames, "N", "frames of a clip", 1, 65536),
+    RANGE("frames", INT, frames, "N", "frames of a clip", 1, 65536),
     STRIDE_ROWS,
     ROW("features", STRING, features, "FILE",
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
     WEIGHTS_ROWS,
-    ROW("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
+    RANGE("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
     STEPS_ROWS,
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
     ROW("dump", STRING, dump, "FILE", "write loss, prediction and gradients of the first step"),
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
-    ROW("sample-steps", INT, sample_steps, "N",
-        "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
+    RANGE("sample-steps", INT, sample_steps, "N",
+          "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
     ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
-    ROW("guidance", FLOAT, guidance, "X", "classifier-free guidance of sampling", 0, 1000),
+    RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance of sampling", 0, 1000),
     ROW("help", FLAG, help, NULL, "print this text"),
     {0},
 };

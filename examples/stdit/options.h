@@ -46,14 +46,14 @@ struct stdit_options {
 
 /* Rows of the model, for the tables of both programs. */
 #define STDIT_SIZE_ROWS                                                                            \
-    ROW("hidden", INT, hidden, "N", "width of the model instead of the preset's", 4, 65536),       \
-        ROW("heads", INT, heads, "N", "attention heads", 1, 65536),                                \
-        ROW("depth", INT, depth, "N", "pairs of a spatial and a temporal block", 1, 1024),         \
-        ROW("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model", 0.001,  \
-            1000)
+    RANGE("hidden", INT, hidden, "N", "width of the model instead of the preset's", 4, 65536),     \
+        RANGE("heads", INT, heads, "N", "attention heads", 1, 65536),                              \
+        RANGE("depth", INT, depth, "N", "pairs of a spatial and a temporal block", 1, 1024),       \
+        RANGE("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model",       \
+              0.001, 1000)
 #define STDIT_CAPTION_ROWS                                                                         \
-    ROW("caption-channels", INT, caption_channels, "N", "width of the text features", 1, 65536),   \
-        ROW("text-tokens", INT, text_tokens, "N", "rows of the null caption", 1, 65536)
+    RANGE("caption-channels", INT, caption_channels, "N", "width of the text features", 1, 65536), \
+        RANGE("text-tokens", INT, text_tokens, "N", "rows of the null caption", 1, 65536)
 #define STDIT_NUMBER_ROWS                                                                          \
     ROW("exact-timestep", FLAG, exact_timestep, NULL,                                              \
         "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "run.h"
 #include "schedule.h"
 

@@ -3,7 +3,8 @@
  * autoencoder decodes them, two programs of one context inside one memory budget.
  */
 #include <stdlib.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "run.h"
 
 const char say_program[] = "stdit-sample";

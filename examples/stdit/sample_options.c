@@ -1,8 +1,10 @@
 /* The command line of stdit-sample: a part of that of stdit-train, and its own words. */
 #include <string.h>
+#include "ckpt_tools.h"
 #include "options.h"
 
-#define ROW(...) CKPT_OPTION(struct stdit_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct stdit_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, load, "FILE", "weights of the diffusion model (safetensors)"),
@@ -17,11 +19,11 @@ static const struct ckpt_option table[] = {
     ROW("text", STRING, text, "FILE",
         "y and mask (safetensors), a clip a row (default: one clip of the null caption)"),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
-    ROW("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
-    ROW("fps", FLOAT, fps, "X", "frames a second (default 24)", 1, 1000),
-    ROW("steps", INT, sample_steps, "N", "Euler steps (default 30)", 1, 1000000),
-    ROW("guidance", FLOAT, guidance, "X",
-        "classifier-free guidance with --text (default 1 with --model tiny, else 7)", 0, 1000),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
+    RANGE("fps", FLOAT, fps, "X", "frames a second (default 24)", 1, 1000),
+    RANGE("steps", INT, sample_steps, "N", "Euler steps (default 30)", 1, 1000000),
+    RANGE("guidance", FLOAT, guidance, "X",
+          "classifier-free guidance with --text (default 1 with --model tiny, else 7)", 0, 1000),
     ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
     ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
     ROW("help", FLAG, help, NULL, "print this text"),

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "schedule.h"
 
 /* As a tensor of the dtype holds it; fp32 is left as it is. */

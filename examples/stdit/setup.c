@@ -2,6 +2,7 @@
 #include <string.h>
 #include "../common/names.h"
 #include "../common/signals.h"
+#include "ckpt_files.h"
 #include "run.h"
 
 /* ---- weights ------------------------------------------------------------------------------- */

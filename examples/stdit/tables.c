@@ -8,6 +8,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include "ckpt_tools.h"
 #include "model.h"
 
 static float round_to(enum ckpt_dtype dtype, double value)

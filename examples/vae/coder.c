@@ -5,20 +5,22 @@
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "coder.h"
 
-#define ROW(...) CKPT_OPTION(struct vae_coder_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct vae_coder_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct vae_coder_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("load", STRING, load, "FILE", "the weights (safetensors)"),
     ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
-    ROW("frames-2d", COUNT, part, "N",
-        "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)", 0,
-        4096),
-    ROW("tiles", COUNT, bands, "N",
-        "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)", 1,
-        65536),
+    RANGE("frames-2d", COUNT, part, "N",
+          "frames that pass the 2-D part together, 0 all (default auto: the fastest that fits)", 0,
+          4096),
+    RANGE("tiles", COUNT, bands, "N",
+          "bands of rows of a frame in the 2-D part, exact (default auto: the fastest that fits)",
+          1, 65536),
     ROW("tile-blend", FLAG, blend, NULL,
         "code bands apart and blend them where they meet: approximate, in less memory"),
     ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),

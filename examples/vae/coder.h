@@ -2,7 +2,7 @@
 #ifndef VAE_CODER_H
 #define VAE_CODER_H
 
-#include "ckpt_ways.h"
+#include "ckpt.h"
 #include "model_options.h"
 #include "tiles.h"
 

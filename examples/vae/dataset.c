@@ -4,6 +4,8 @@
 #include <string.h>
 #include "../common/clip.h"
 #include "../common/memory.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "run.h"
 
 int64_t vae_data_frame(const struct vae_data *d)

@@ -4,6 +4,7 @@
 #include "../common/frames.h"
 #include "../common/say.h"
 #include "../common/signals.h"
+#include "ckpt_tools.h"
 #include "coder.h"
 #include "latents.h"
 

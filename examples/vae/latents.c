@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "latents.h"
 #include "model.h"
 

@@ -7,8 +7,8 @@
 #define VAE_LATENTS_H
 
 #include <stdio.h>
-#include "ckpt_file.h"
-#include "ckpt_path.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 
 struct vae_latent_info {
     int64_t frames, height, width; /* of the clip */

@@ -1,8 +1,7 @@
 /* What the four parts of the autoencoder are made of. */
 #include <math.h>
 #include <stdio.h>
-#include "ckpt_file.h"
-#include "ckpt_vae.h"
+#include "ckpt_files.h"
 #include "model.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */

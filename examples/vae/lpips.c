@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
-#include "ckpt_vae.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "lpips.h"
 #include "model.h"
 

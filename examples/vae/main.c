@@ -4,8 +4,8 @@
  */
 #include "../common/log.h"
 #include "../common/signals.h"
-#include "ckpt_ranks.h"
-#include "ckpt_state.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "run.h"
 
 static int create_model(struct vae_run *r)

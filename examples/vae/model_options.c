@@ -3,23 +3,25 @@
 #include <string.h>
 #include "../common/options.h"
 #include "../common/say.h"
+#include "ckpt_tools.h"
 #include "model_options.h"
 
-#define ROW(...) CKPT_OPTION(struct vae_model_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct vae_model_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct vae_model_options, __VA_ARGS__)
 
 const struct ckpt_option vae_model_table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny or v1.2 (default tiny)"),
-    ROW("latent", INT, latent, "N", "channels of the latents instead of the preset's", 1,
-        VAE_LATENT),
-    ROW("groups", INT, groups, "N", "groups of the group norms", 1, 65536),
+    RANGE("latent", INT, latent, "N", "channels of the latents instead of the preset's", 1,
+          VAE_LATENT),
+    RANGE("groups", INT, groups, "N", "groups of the group norms", 1, 65536),
     ROW("spatial-widths", STRING, spatial_widths, "N,N,...",
         "channels of the 2-D part level by level, each but the last halving the picture"),
-    ROW("spatial-layers", INT, spatial_layers, "N", "residual blocks of a level there", 1,
-        VAE_LAYERS),
+    RANGE("spatial-layers", INT, spatial_layers, "N", "residual blocks of a level there", 1,
+          VAE_LAYERS),
     ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
         "channels of the temporal part, three levels at least"),
-    ROW("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there", 1,
-        VAE_LAYERS),
+    RANGE("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there", 1,
+          VAE_LAYERS),
     DTYPE_ROW,
     {0},
 };

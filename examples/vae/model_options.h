@@ -2,6 +2,7 @@
 #ifndef VAE_MODEL_OPTIONS_H
 #define VAE_MODEL_OPTIONS_H
 
+#include "ckpt_tools.h"
 #include "model.h"
 
 struct vae_model_options {

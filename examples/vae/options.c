@@ -2,47 +2,51 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
+#include "ckpt_tools.h"
 #include "options.h"
 
 const char say_program[] = "vae-train";
 
-#define ROW(...) CKPT_OPTION(struct vae_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct vae_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct vae_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("stage", INT, stage, "N",
-        "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)", 1, 3),
+    RANGE("stage", INT, stage, "N",
+          "1: temporal part on latents, 2: with the 2-D encoder, 3: all on pixels (default 3)", 1,
+          3),
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train on this clip"),
     ROW("size", STRING, size, "WxH", "size the clip is brought to (default 64x40)"),
-    ROW("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)", 1,
-        4096),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default: the longest of --lengths)", 1,
+          4096),
     STRIDE_ROWS,
     ROW("tensors", STRING, tensors, "FILE",
         "train on x, noise_2d and noise from a safetensors file, to compare programs"),
     ROW("random", STRING, random, "TxHxW", "train on random clips of this shape, for timings"),
     ROW("lengths", STRING, lengths, "N,N-N,...",
         "frames of a step, drawn from these (default: those of the stage)"),
-    ROW("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead", 0,
-        1),
+    RANGE("image-share", FLOAT, image_share, "X", "share of the steps that see one frame instead",
+          0, 1),
     WEIGHTS_ROWS,
-    ROW("batch", INT, batch, "N", "clips of a step, of each rank (default 1)", 1, 65536),
-    ROW("frames-2d", COUNT, part, "N",
-        "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
-        "fits (default auto with --micro-batch auto, else 0)",
-        0, 4096),
+    RANGE("batch", INT, batch, "N", "clips of a step, of each rank (default 1)", 1, 65536),
+    RANGE("frames-2d", COUNT, part, "N",
+          "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
+          "fits (default auto with --micro-batch auto, else 0)",
+          0, 4096),
     STEPS_ROWS,
-    ROW("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)", 0,
-        OPTION_REAL),
+    RANGE("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)",
+          0, OPTION_REAL),
     ROW("lpips", STRING, lpips, "FILE",
         "weights of LPIPS with VGG16 (safetensors); without it stage 3 has no such term"),
-    ROW("lpips-weight", FLOAT, lpips_weight, "X", "weight of LPIPS (default 0.1)", 0, OPTION_REAL),
+    RANGE("lpips-weight", FLOAT, lpips_weight, "X", "weight of LPIPS (default 0.1)", 0,
+          OPTION_REAL),
     ROW("quantizer", STRING, quantizer, "NAME",
         "kl: latents are normal distributions, vq: entries of a codebook (default kl)"),
-    ROW("codebook", INT, codebook, "N", "entries of the codebook (default 1024)", 1, 1 << 20),
-    ROW("codebook-decay", FLOAT, codebook_decay, "X",
-        "how slowly the codebook follows the latents (default 0.99)", 0, OPTION_DECAY),
-    ROW("commitment", FLOAT, commitment, "X",
-        "weight of the latents' distance to the codebook (default 0.25)", 0, OPTION_REAL),
+    RANGE("codebook", INT, codebook, "N", "entries of the codebook (default 1024)", 1, 1 << 20),
+    RANGE("codebook-decay", FLOAT, codebook_decay, "X",
+          "how slowly the codebook follows the latents (default 0.99)", 0, OPTION_DECAY),
+    RANGE("commitment", FLOAT, commitment, "X",
+          "weight of the latents' distance to the codebook (default 0.25)", 0, OPTION_REAL),
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
     ROW("dump", STRING, dump, "FILE", "write loss, reconstruction and gradients of the first step"),
     ROW("out", STRING, out, "DIR", "write the clip and its reconstruction here at the end"),

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "../common/say.h"
-#include "ckpt_vae.h"
+#include "ckpt_tools.h"
 #include "quantizer.h"
 
 #define Z     "quantizer.z"

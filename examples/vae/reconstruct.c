@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "../common/picture.h"
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "run.h"
 
 /* Encodes without noise and decodes, in the chunks that files have. */

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 #include "../common/dump.h"
-#include "ckpt_ways.h"
+#include "ckpt.h"
 #include "run.h"
 
 static ckpt_tensor noise_of(const struct vae_run *r, ckpt_tape *t, const char *name, int64_t batch,

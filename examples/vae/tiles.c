@@ -4,7 +4,7 @@
  * there.  Bands of a layer are recorded one after the other, so that those of the layer before can
  * go as soon as they were seen.
  */
-#include "ckpt_vae.h"
+#include "ckpt.h"
 #include "tiles.h"
 
 enum { MOST = CKPT_MAX_PARTS };

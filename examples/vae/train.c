@@ -4,7 +4,8 @@
 #include <string.h>
 #include "../common/dump.h"
 #include "../common/training.h"
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
 #include "run.h"
 
 /* ---- what a step sees ---------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #include <string.h>
 #include "../common/names.h"
 #include "../common/say.h"
-#include "ckpt_file.h"
+#include "ckpt_files.h"
 #include "model_options.h"
 
 #define SPATIAL  "spatial_vae.module."

@@ -1,4 +1,5 @@
 /* Arrays between fp32 and bf16. */
+#include "ckpt_tools.h"
 #include "cpu.h"
 
 void ckpt_to_bf16(const float *src, uint16_t *dst, int64_t n)

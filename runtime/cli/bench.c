@@ -1,12 +1,14 @@
 /* ckpt bench: ops alone, on the device of a program. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "cli/bench.h"
 #include "context.h"
 
 enum { EXIT_SKIP = 77 }; /* as tests say it: nothing could be done here */
 
-#define ROW(...) CKPT_OPTION(struct bench_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct bench_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct bench_options, __VA_ARGS__)
 
 static const struct ckpt_option bench_table[] = {
     ROW("ops", FLAG, ops, NULL, "take the ops of the library one by one"),
@@ -19,10 +21,11 @@ static const struct ckpt_option bench_table[] = {
         "where ops run: auto (a GPU if there is one), cpu or cuda"),
     ROW("dtype", STRING, dtype, "DTYPE", "only fp32 or only bf16 (default both)"),
     ROW("size", STRING, size, "SIZE", "full or small rows (default full for perf, else small)"),
-    ROW("ms", INT, ms, "N", "perf: time each op for about N ms (default 200)", 1, 60000),
+    RANGE("ms", INT, ms, "N", "perf: time each op for about N ms (default 200)", 1, 60000),
     ROW("machine", STRING, machine, "FILE",
         "perf: rates of the roofline from a machine file (default: measured now)"),
-    ROW("threads", INT, threads, "N", "kernel threads of the CPU (default one per core)", 0, 4096),
+    RANGE("threads", INT, threads, "N", "kernel threads of the CPU (default one per core)", 0,
+          4096),
     ROW("help", FLAG, help, NULL, "print this text"),
     {0},
 };

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 #include "attr.h"
-#include "ckpt_vae.h"
+#include "ckpt.h"
 #include "cli/bench.h"
 #include "ops.h"
 

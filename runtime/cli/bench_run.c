@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "ckpt_tools.h"
 #include "cli/bench.h"
 #include "context.h"
 #include "exec/program.h"

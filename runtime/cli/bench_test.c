@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "cli/bench.h"
 
 struct comparison {

@@ -13,7 +13,7 @@
 #ifndef CKPT_CLI_H
 #define CKPT_CLI_H
 
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 #include "plan/plan.h"
 
 enum { EXIT_USAGE = 2 }; /* a mistake on the command line; 1 is any other failure */

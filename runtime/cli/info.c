@@ -1,6 +1,7 @@
 /* ckpt info: the version, what is built in, and the machine files that can be named. */
 #include <stdlib.h>
 #include <unistd.h>
+#include "ckpt_tools.h"
 #include "cli/cli.h"
 #include "device/device.h"
 

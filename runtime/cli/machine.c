@@ -1,6 +1,7 @@
 /* ckpt machine: measures this computer and writes a machine file. */
 #include <string.h>
 #include <unistd.h>
+#include "ckpt_tools.h"
 #include "cli/cli.h"
 #include "device/device.h"
 

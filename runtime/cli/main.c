@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "cli/cli.h"
 
 static const struct subcommand {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attr.h"
+#include "ckpt_tools.h"
 #include "cli/cli.h"
 #include "device/device.h"
 #include "ops.h"

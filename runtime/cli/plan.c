@@ -1,12 +1,14 @@
 /* ckpt plan: a plan for the step in a graph file, on a machine that need not be here. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "cli/cli.h"
 #include "plan/graph_file.h"
 #include "tier/tier.h"
 #include "report/timeline.h"
 
-#define ROW(...) CKPT_OPTION(struct plan_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct plan_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct plan_options, __VA_ARGS__)
 
 enum { NO_WORLD = INT32_MIN }; /* --world is not given */
 
@@ -25,22 +27,23 @@ static const struct ckpt_option plan_table[] = {
         "say why the storages of this name, or number as #12, got their fate"),
     ROW("timeline", STRING, timeline, "FILE", "write the memory over the step as an HTML page"),
     ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
-    ROW("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
-    ROW("world", INT, world, "N",
+    RANGE("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
+    RANGE(
+        "world", INT, world, "N",
         "print a rank's memory and step for 1, 2, 4 to N ranks and the ways to share; the graph is "
         "one "
         "of several ranks (--ranks 2 --plan-only --graph-out FILE)",
         1, 1 << 20),
-    ROW("hosts", INT, hosts, "H",
-        "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
-        1, 1 << 20),
+    RANGE("hosts", INT, hosts, "H",
+          "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
+          1, 1 << 20),
     ROW("link-file", STRING, link_file, "FILE",
         "with --world: links between ranks, instead of those in the machine file"),
     ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the curve"),
     ROW("place", STRING, place, "FILE",
         "only give the buffers of a CSV file (id,lower,upper,size) addresses"),
     ROW("capacity", SIZE, capacity, "SIZE", "with --place: stop when this many bytes are enough"),
-    ROW("seconds", FLOAT, seconds, "S", "with --place: stop searching after this time", 0, 1e9),
+    RANGE("seconds", FLOAT, seconds, "S", "with --place: stop searching after this time", 0, 1e9),
     ROW("help", FLAG, help, NULL, "print this text"),
     {0},
 };

@@ -4,6 +4,7 @@
  * them in the order of ranks.
  */
 #include <string.h>
+#include "ckpt_tools.h"
 #include "comm/linked.h"
 
 /* A sum this small is made by everybody: one round instead of two. */

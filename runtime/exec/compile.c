@@ -1,7 +1,7 @@
 /* Compiling: among ways to record, and sizes of micro-steps, the one whose plan is the fastest. */
 #include <math.h>
 #include <stdlib.h>
-#include "ckpt_ways.h"
+#include "ckpt.h"
 #include "context.h"
 #include "exec/program.h"
 #include "exec/timing.h"

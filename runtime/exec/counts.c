@@ -1,5 +1,5 @@
 /* How far the programs of a context have come, for states of training. */
-#include "ckpt_state.h"
+#include "ckpt_files.h"
 #include "exec/program.h"
 
 int programs_count_training(const struct programs *ps)

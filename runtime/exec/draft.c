@@ -1,5 +1,5 @@
 /* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
-#include "ckpt_ways.h"
+#include "ckpt.h"
 #include "exec/program.h"
 #include "optim/optim.h"
 #include "plan/graph_file.h"

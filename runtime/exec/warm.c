@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "comm/comm.h"
 #include "exec/program.h"
 

@@ -15,8 +15,8 @@
  * nothing of plans or devices: that an update runs on the host or streams its state is the
  * planner's choice and no other arithmetic.
  */
-#ifndef CKPT_OPTIM_H
-#define CKPT_OPTIM_H
+#ifndef CKPT_OPTIM_OPTIM_H
+#define CKPT_OPTIM_OPTIM_H
 
 #include "tape/tape.h"
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "ckpt_tools.h"
 #include "options.h"
 
 static bool is_one_of(const char *text, const char *a, const char *b, const char *c)

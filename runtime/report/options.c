@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "options.h"
 
 #define ENV_NAME 80 /* longest name of an environment variable, with its end */

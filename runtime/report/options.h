@@ -3,7 +3,7 @@
 #define CKPT_REPORT_OPTIONS_H
 
 #include "base.h"
-#include "ckpt_option.h"
+#include "ckpt_tools.h"
 
 /*
  * Stores the text of a value in the field of dest that belongs to the row.  where names the origin

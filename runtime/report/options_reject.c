@@ -1,6 +1,7 @@
 /* The complaint about arguments that no option table took, with the option that may be meant. */
 #include <string.h>
 #include "base.h"
+#include "ckpt_tools.h"
 
 #define LONGEST 64 /* longer names get no suggestion */
 

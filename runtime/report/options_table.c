@@ -1,8 +1,10 @@
 /* The options of the library itself. */
+#include "ckpt_tools.h"
 #include "report/options.h"
 
 #define FIELD(member) offsetof(struct ckpt_options, member)
 #define ROW(...)      CKPT_OPTION(struct ckpt_options, __VA_ARGS__)
+#define RANGE(...)    CKPT_OPTION_RANGE(struct ckpt_options, __VA_ARGS__)
 
 static const struct ckpt_option library_table[] = {
     ROW("vram", SIZE, vram, "SIZE",
@@ -13,13 +15,14 @@ static const struct ckpt_option library_table[] = {
         "directory and size of a third tier, in files; several go in turn: DIR:SIZE,DIR:SIZE"),
     ROW("device", STRING, device, "NAME",
         "where to compute: auto (a GPU if there is one), cpu or cuda"),
-    ROW("micro-batch", COUNT, micro_batch, "N",
+    RANGE(
+        "micro-batch", COUNT, micro_batch, "N",
         "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits "
         "(the last bits of the numbers then depend on the budget)",
         0, 1 << 20),
     ROW("seed", INT, seed, "N", "seed of initial values and of random ops"),
-    ROW("threads", INT, threads, "N", "kernel threads of the CPU device; 0 is one per core", 0,
-        4096),
+    RANGE("threads", INT, threads, "N", "kernel threads of the CPU device; 0 is one per core", 0,
+          4096),
     ROW("plan-in", STRING, plan_in, "FILE", "run this plan instead of searching one"),
     ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
     ROW("plan-only", FLAG, plan_only, NULL, "stop after the plan"),
@@ -32,8 +35,8 @@ static const struct ckpt_option library_table[] = {
     ROW("profile", FLAG, profile, NULL, "time every op and print where the time of a step goes"),
     ROW("deterministic", FLAG, deterministic, NULL,
         "GPU kernels that give the same bits every time, where a faster one would not"),
-    ROW("io-deadline", FLOAT, io_deadline, "SECONDS",
-        "without an answer from the disk of --nvme that are too many; 0 is 30", 0, 1e9),
+    RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
+          "without an answer from the disk of --nvme that are too many; 0 is 30", 0, 1e9),
     ROW("tune", FLAG, tune, NULL,
         "time what GPU libraries propose for matrix products and take the fastest; --plan-out "
         "keeps "
@@ -42,20 +45,21 @@ static const struct ckpt_option library_table[] = {
         "train with other processes: mpi (started by mpirun or srun), or where they meet, "
         "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be "
         "there"),
-    ROW("zero", COUNT, zero, "N",
+    RANGE(
+        "zero", COUNT, zero, "N",
         "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, "
         "3 "
         "going forward and again going backward, auto again where the plan drops them",
         0, 3),
-    ROW("comm-deadline", FLOAT, comm_deadline, "SECONDS",
-        "to wait for another rank of --ranks before all end with a sentence; 0 is 30", 0, 1e9),
+    RANGE("comm-deadline", FLOAT, comm_deadline, "SECONDS",
+          "to wait for another rank of --ranks before all end with a sentence; 0 is 30", 0, 1e9),
     ROW("shard-over", STRING, shard_over, "WHICH",
         "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or "
         "there "
         "is one, shared by all (all); auto is what makes the faster step that fits"),
-    ROW("check-ranks", INT, check_ranks, "N",
-        "compare what ranks have in common every N updates (default 1000, 0: never)", 0,
-        INT64_C(1) << 52),
+    RANGE("check-ranks", INT, check_ranks, "N",
+          "compare what ranks have in common every N updates (default 1000, 0: never)", 0,
+          INT64_C(1) << 52),
     {0},
 };
 

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "base.h"
+#include "ckpt_tools.h"
 
 #define LINE          256  /* longest line */
 #define DRAW_SECONDS  0.1  /* between two drawings on a terminal */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base.h"
+#include "ckpt_tools.h"
 
 enum { TEXT_ROOM = 32 };
 

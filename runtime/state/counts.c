@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_files.h"
 #include "state/counts.h"
 
 /* The next number in [least, most] of a note, which moves on behind it.  Digits, and a sign where

@@ -1,7 +1,8 @@
-/* The counts in the metadata of a state of training: see ckpt_state.h. */
+/* The counts in the metadata of a state of training: see ckpt_files.h. */
 #ifndef CKPT_STATE_COUNTS_H
 #define CKPT_STATE_COUNTS_H
 
+#include "ckpt_files.h"
 #include "state/safetensors.h"
 
 /* What the notes of a file are called.  Steps and batches have a number for each program. */

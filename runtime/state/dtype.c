@@ -1,5 +1,6 @@
 /* The dtypes of safetensors files and their conversion to fp32 and i32. */
 #include <string.h>
+#include "ckpt_tools.h"
 #include "state/safetensors.h"
 
 /* IEEE 754 half precision; every half is exactly a float. */

@@ -1,6 +1,6 @@
 /* Parameters whose axes stand in another order in files. */
 #include <string.h>
-#include "ckpt_file.h"
+#include "ckpt_files.h"
 #include "context.h"
 #include "state/safetensors.h"
 

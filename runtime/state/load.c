@@ -1,7 +1,7 @@
 /* Loads parameters from a file by name: everything is checked before anything is changed. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_file.h"
+#include "ckpt_files.h"
 #include "context.h"
 #include "ranks.h"
 #include "state/safetensors.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checksum.h"
+#include "ckpt_files.h"
 #include "state/counts.h"
 #include "state/run_notes.h"
 

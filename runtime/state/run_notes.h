@@ -2,7 +2,7 @@
 #ifndef CKPT_STATE_RUN_NOTES_H
 #define CKPT_STATE_RUN_NOTES_H
 
-#include "ckpt_state.h"
+#include "ckpt_files.h"
 #include "context.h"
 #include "state/safetensors.h"
 

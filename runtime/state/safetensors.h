@@ -15,6 +15,7 @@
 #define CKPT_STATE_SAFETENSORS_H
 
 #include <jansson.h>
+#include "ckpt_files.h"
 #include "file.h"
 
 #define HEADER_MAX ((int64_t)100 * 1000 * 1000) /* bytes of JSON; the limit every reader has */

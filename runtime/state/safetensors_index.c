@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "ckpt_files.h"
 #include "state/safetensors.h"
 
 /* ---- an index ------------------------------------------------------------------------------ */

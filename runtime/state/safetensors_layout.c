@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checksum.h"
+#include "ckpt_files.h"
 #include "state/safetensors.h"
 
 #define PAGE 4096 /* the data begins on a page, for direct I/O and mmap */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "ckpt_files.h"
 #include "state/safetensors.h"
 
 int file_bad(const char *path, const char *fmt, ...)

@@ -1,7 +1,7 @@
 /* Reading safetensors files: what is in them, and values, checked as they stream by. */
 #include <string.h>
 #include "checksum.h"
-#include "ckpt_file.h"
+#include "ckpt_files.h"
 #include "state/safetensors.h"
 
 #define CHUNK 65536 /* bytes converted at a time; whole elements, and whole blocks of checksums */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "checksum.h"
+#include "ckpt_files.h"
 #include "state/safetensors.h"
 
 int ckpt_file_create(ckpt_file_writer **out, const char *path)

@@ -1,7 +1,7 @@
 /* Saves slots of parameters to a file. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_file.h"
+#include "ckpt_files.h"
 #include "ranks.h"
 #include "state/save.h"
 

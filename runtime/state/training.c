@@ -1,7 +1,7 @@
-/* The state of training in a file, and on from there: see ckpt_state.h. */
+/* The state of training in a file, and on from there: see ckpt_files.h. */
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_state.h"
+#include "ckpt_files.h"
 #include "values.h"
 #include "state/counts.h"
 #include "state/run_notes.h"

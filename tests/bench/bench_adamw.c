@@ -10,6 +10,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#include "ckpt_tools.h"
 #include "optim/adamw_math.h"
 #include "optim/host_adamw.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "ckpt.h"
+#include "ckpt_tools.h"
 
 enum { LAYERS = 24, WIDTH = 256, TOKENS = 256, BATCH = 8, POINTS = 5, STEPS_MOST = 100 };
 
@@ -32,8 +32,8 @@ struct bench_options {
 };
 
 static const struct ckpt_option table[] = {
-    CKPT_OPTION(struct bench_options, "steps", INT, steps, "N",
-                "steps of every run, the first not timed (default 16)", 2, STEPS_MOST),
+    CKPT_OPTION_RANGE(struct bench_options, "steps", INT, steps, "N",
+                      "steps of every run, the first not timed (default 16)", 2, STEPS_MOST),
     {0},
 };
 

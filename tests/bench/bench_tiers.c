@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "bench/bench_tiers.h"
 #include "checksum.h"
+#include "ckpt_tools.h"
 #include "tier/tier.h"
 
 #define MIB (INT64_C(1) << 20)

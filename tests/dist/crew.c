@@ -4,7 +4,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_state.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "dist/crew.h"
 #include "context.h"
 #include "exec/program.h"

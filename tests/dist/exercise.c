@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "dist/exercise.h"
 
 /* Nothing, little, around a message (128 KiB) and around two, for 4 bytes and for 2. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "dist/crew_checks.h"
 #include "context.h"
 #include "exec/program.h"

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
 #include "dist/crew_checks.h"
 #include "unit/test_directory.h"
 

@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
+#include "ckpt_dist.h"
 #include "context.h"
 #include "dist/crew.h"
 

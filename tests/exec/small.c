@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_tools.h"
 #include "small.h"
 
 static void net_create(struct small *m, ckpt *c)

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt_state.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "small.h"
 
 static void run_through(struct small *r)

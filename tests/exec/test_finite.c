@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt.h"
-#include "ckpt_state.h"
+#include "ckpt_files.h"
 #include "exec/small.h"
 
 struct line {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_tools.h"
 #include "tiny.h"
 
 enum { BATCH = 4, WIDTH = 16, TWICE = WIDTH * WIDTH, STEPS = 10 };

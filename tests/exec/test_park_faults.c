@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "small.h"
 
 enum { SAVED = 2, MOST_CALLS = 12, HANG_SECONDS = 1 };

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_tools.h"
 #include "tiny.h"
 
 enum { STEPS = 2000, SETTLED = 50 };

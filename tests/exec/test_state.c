@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt_state.h"
+#include "ckpt_files.h"
 #include "state/counts.h"
 #include "small.h"
 #include "unit/test_directory.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
 #include "ckpt_op.h"
-#include "ckpt_state.h"
 #include "context.h"
 #include "exec/program.h"
 

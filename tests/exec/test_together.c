@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt.h"
+#include "ckpt_tools.h"
 
 enum { TRAIN, JUDGE, PROGRAMS };
 enum { STEPS = 3, LAYERS = 4, BATCH = 32, WIDTH = 32, WIDE = 128, COLUMNS = 32 };

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ckpt.h"
-#include "ckpt_ways.h"
+#include "ckpt_tools.h"
 #include "context.h"
 
 enum { ROWS = 64, WIDTH = 16, HIDDEN = 256 };

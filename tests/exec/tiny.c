@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "tiny.h"
 
 static ckpt_tensor param(struct tiny *m, ckpt *c, const char *what, int block, int64_t rows,

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "ckpt_files.h"
 #include "fuzz/fuzz.h"
 #include "state/safetensors.h"
 

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "fuzz/fuzz.h"
 
 struct trainer {
@@ -16,18 +17,19 @@ struct trainer {
     uint64_t after;
 };
 
-#define ROW(...) CKPT_OPTION(struct trainer, __VA_ARGS__)
-#define GUARD    UINT64_C(0x5a5a5a5a5a5a5a5a)
+#define ROW(...)   CKPT_OPTION(struct trainer, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct trainer, __VA_ARGS__)
+#define GUARD      UINT64_C(0x5a5a5a5a5a5a5a5a)
 
 static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset"),
     ROW("size", STRING, size, "WxH", "size"),
-    ROW("hidden", INT, hidden, "N", "width", 4, 65536),
-    ROW("steps", INT, steps, "N", "steps", 0, 1000000000),
-    ROW("frames-2d", COUNT, part, "N", "frames", 0, 4096),
+    RANGE("hidden", INT, hidden, "N", "width", 4, 65536),
+    RANGE("steps", INT, steps, "N", "steps", 0, 1000000000),
+    RANGE("frames-2d", COUNT, part, "N", "frames", 0, 4096),
     ROW("sample-seed", INT, seed, "N", "any number"),
-    ROW("lr", FLOAT, lr, "X", "learning rate", 0, 1e30),
-    ROW("ema-decay", FLOAT, decay, "X", "decay", 0, 0.9999999),
+    RANGE("lr", FLOAT, lr, "X", "learning rate", 0, 1e30),
+    RANGE("ema-decay", FLOAT, decay, "X", "decay", 0, 0.9999999),
     ROW("partial", FLAG, partial, NULL, "switch"),
     {0},
 };

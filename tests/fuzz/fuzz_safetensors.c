@@ -1,5 +1,6 @@
 /* Fuzz target of the safetensors reader. */
 #include <stdlib.h>
+#include "ckpt_files.h"
 #include "fuzz/fuzz.h"
 
 /* Reads whatever the header promises; an accepted header must be one that reading can trust. */

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_files.h"
 #include "fuzz/fuzz.h"
 #include "state/counts.h"
 

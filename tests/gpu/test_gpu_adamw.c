@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cuda_runtime_api.h>
 #include "attr.h"
+#include "ckpt_tools.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cuda_runtime_api.h>
+#include "ckpt_tools.h"
 #include "cpu/blas.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"

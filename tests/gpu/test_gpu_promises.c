@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_op.h"
+#include "ckpt_tools.h"
 #include "exec/tiny.h"
 
 enum { STEPS = 10, BUDGETS = 6, LONG = 200, MIB = 1 << 20 };

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt_ways.h"
+#include "ckpt_tools.h"
 #include "examples/vae/tiles.h"
 
 const char say_program[] = "test_gpu_variants";

@@ -10,7 +10,7 @@
  * EXPECTED must be in ACTUAL, and every gradient of ACTUAL in EXPECTED. Exits 0 (close enough), 1
  * (not), 2 (usage or a file that cannot be read).
  */
-#include "ckpt.h"
+#include "ckpt_files.h"
 
 #include <math.h>
 #include <stdio.h>

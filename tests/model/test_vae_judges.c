@@ -4,6 +4,8 @@
  */
 #include <math.h>
 #include <string.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "examples/vae/lpips.h"
 #include "examples/vae/quantizer.h"
 #include "ops/reference.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_files.h"
 #include "context.h"
 #include "examples/vae/model.h"
 #include "state/safetensors.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ckpt_ways.h"
+#include "ckpt_tools.h"
 #include "examples/vae/tiles.h"
 
 const char say_program[] = "test_vae_tiles";

@@ -1,4 +1,5 @@
 /* Random numbers, shapes and operands of the op tests; see harness.h. */
+#include "ckpt_tools.h"
 #include "harness.h"
 
 #include <math.h>

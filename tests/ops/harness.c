@@ -1,4 +1,5 @@
 /* The harness of the op tests; see harness.h. */
+#include "ckpt_tools.h"
 #include "harness.h"
 
 #include <math.h>

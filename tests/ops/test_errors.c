@@ -4,7 +4,6 @@
  * line of this file.
  */
 #include "ckpt.h"
-#include "ckpt_vae.h"
 
 #include <stdio.h>
 #include <string.h>

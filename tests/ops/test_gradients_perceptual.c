@@ -2,7 +2,7 @@
  * ReLU, max pooling, distances of features, codebooks and group norm in parts on random shapes.  As
  * test_gradients.
  */
-#include "ckpt_vae.h"
+#include "ckpt_tools.h"
 #include "harness.h"
 
 #include <math.h>

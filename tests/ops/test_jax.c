@@ -2,7 +2,7 @@
  * The main ops and three steps of AdamW against references.safetensors, which make_references.py
  * made with JAX in float64.  The directory of the file is argv[1], or $srcdir/tests/ops.
  */
-#include "ckpt.h"
+#include "ckpt_files.h"
 
 #include <math.h>
 #include <stdio.h>

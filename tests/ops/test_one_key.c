@@ -3,6 +3,7 @@
  * is v and the gradients of q and k are exactly 0, not what two sums of the same numbers differ by.
  * Scores of 1e9, of which lse holds multiples of 64 only, leave every probability at 1 at most.
  */
+#include "ckpt_tools.h"
 #include "harness.h"
 #include "cpu/attention_core.h"
 #include "cpu/blas.h"

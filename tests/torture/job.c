@@ -11,8 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ckpt_ranks.h"
-#include "ckpt_state.h"
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 
 enum { LAYERS = 5, WIDTH = 64 };
 

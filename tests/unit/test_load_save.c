@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt.h"
-#include "ckpt_file.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
 
 static char path[] = "test_load_save.tmp.safetensors";
 

@@ -14,6 +14,7 @@
 #include <omp.h>
 #endif
 #include "attr.h"
+#include "ckpt_tools.h"
 #include "cpu.h"
 #include "kernels.h"
 #include "reduce.h"

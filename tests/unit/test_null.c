@@ -8,13 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "ckpt_file.h"
-#include "ckpt_ranks.h"
-#include "ckpt_state.h"
-#include "ckpt_vae.h"
-#include "ckpt_ways.h"
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
 #include "ckpt_op.h"
-#include "ckpt_path.h"
+#include "ckpt_tools.h"
 
 static ckpt *context;
 static ckpt_program *program;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_tools.h"
+#include "report/options.h"
 #include "tier/tier.h"
 
 struct values {
@@ -14,7 +16,8 @@ struct values {
     const char *data;
 };
 
-#define ROW(...) CKPT_OPTION(struct values, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct values, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct values, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
     ROW("fast", FLAG, fast, NULL, "go fast"),
@@ -217,9 +220,9 @@ struct numbers {
 static void test_ranges(void **state)
 {
     static const struct ckpt_option rows[] = {
-        CKPT_OPTION(struct numbers, "whole", INT, whole, "N", "whole", 1, 65536),
+        CKPT_OPTION_RANGE(struct numbers, "whole", INT, whole, "N", "whole", 1, 65536),
         CKPT_OPTION(struct numbers, "count", COUNT, count, "N", "count"),
-        CKPT_OPTION(struct numbers, "real", FLOAT, real, "X", "real", 0, 0.5),
+        CKPT_OPTION_RANGE(struct numbers, "real", FLOAT, real, "X", "real", 0, 0.5),
         CKPT_OPTION(struct numbers, "free", INT, free, "N", "free"),
         {0},
     };

@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ckpt_tools.h"
 #include "file.h"
 
 static char home[PATH_MAX];

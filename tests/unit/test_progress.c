@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ckpt.h"
+#include "ckpt_tools.h"
 
 /* What a run of steps writes into a file, with a zero at its end. */
 static void plain_run(char *text, size_t size, const char *what, int64_t total, int64_t from,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ckpt_tools.h"
 #include "context.h"
 #include "cpu/kernels.h"
 #include "random.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include "test_directory.h"
 #include "base.h"
-#include "ckpt_file.h"
+#include "ckpt_files.h"
 
 /* A file of a header text and data_bytes bytes of data: 0, 1, 2, ... */
 static void write_file(const char *header, size_t data_bytes)

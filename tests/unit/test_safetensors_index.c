@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include "test_directory.h"
 #include "base.h"
+#include "ckpt_files.h"
 
 /* The files of a test, in the directory; removed behind it. */
 static char made[16][128];

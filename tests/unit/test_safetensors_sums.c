@@ -2,6 +2,7 @@
  */
 #include <fcntl.h>
 #include <string.h>
+#include "ckpt_files.h"
 #include "test_directory.h"
 #include "state/safetensors.h"
 

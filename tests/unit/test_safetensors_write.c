@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include "test_directory.h"
 #include "base.h"
+#include "ckpt_files.h"
 
 enum { LONG = 100003 }; /* elements; several chunks of a reader */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base.h"
+#include "ckpt_tools.h"
 
 #define KIB ((int64_t)1024)
 

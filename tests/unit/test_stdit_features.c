@@ -4,6 +4,7 @@
  */
 #include "../../examples/stdit/embed.c"
 #include "../../examples/stdit/features.c"
+#include "ckpt_files.h"
 #include "test_directory.h" /* behind them: it has a path of its own */
 
 const char say_program[] = "test";

@@ -5,9 +5,9 @@
  * ops sample i of rank r is number r * batch + i.  The loss is the mean over all.
  *
  *   - All parameters are made before the first program is compiled.
- *   - ckpt_compile, ckpt_step, ckpt_save, ckpt_agree, those of ckpt_state.h, and after the first
- *     compile ckpt_load, ckpt_param_get and ckpt_param_set are calls of all ranks together, in the
- *     same order.  Rank 0 writes what is saved; every rank reads what it loads.
+ *   - ckpt_compile, ckpt_step, ckpt_save, ckpt_agree, ckpt_save_state, ckpt_load_state, and after
+ * the first compile ckpt_load, ckpt_param_get and ckpt_param_set are calls of all ranks together,
+ * in the same order.  Rank 0 writes what is saved; every rank reads what it loads.
  *   - Ranks that differ are refused with a sentence that names them and what they differ in: before
  *     a plan (model, options, optimizer, program), after a load and before the first step of a
  *     program (what parameters, moments and averages were set to, steps so far, learning rate), and
@@ -25,8 +25,8 @@
  *   - CKPT_ECOMM means that another rank failed, is gone or runs something else.  All ranks get a
  *     sentence that says which and where, and the context is of no use any more.
  */
-#ifndef CKPT_RANKS_H
-#define CKPT_RANKS_H
+#ifndef CKPT_DIST_H
+#define CKPT_DIST_H
 
 #include "ckpt.h"
 

@@ -1,0 +1,306 @@
+/*
+ * libckpt: the ops that a recorder calls.  A part of ckpt.h, which includes it.
+ *
+ * An op takes tensors of one tape, or parameters of its context, and returns a tensor of that tape.
+ * Shapes are checked at once.  What does not fit is CKPT_ESHAPE, sticks to the tape and is returned
+ * by ckpt_compile(); the op then returns CKPT_NONE.  The same holds for a tensor of another tape
+ * and a parameter of another context (CKPT_EINVAL).
+ * Floating dtypes of one call must agree unless said otherwise.  All arithmetic is fp32 inside;
+ * results are rounded once, to nearest even.
+ */
+#ifndef CKPT_OPS_H
+#define CKPT_OPS_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CKPT_MAX_PARTS 64 /* of one split or concat */
+
+/* y[..., n] = sum_k x[..., k] w[n, k] + b[n], or that + a[..., n].  x [..., K], w [N, K], b [N] or
+ * CKPT_NONE. */
+CKPT_API ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                     ckpt_tensor a);
+
+/* Element-wise with NumPy broadcasting; fp32 with bf16 gives fp32. */
+CKPT_API ckpt_tensor ckpt_add(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_sub(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_mul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+
+/* y = a x + b with constants. */
+CKPT_API ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b);
+
+/* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient. */
+CKPT_API ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b);
+
+/* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016. */
+CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
+/* x / (1 + exp(-x)). */
+CKPT_API ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x);
+
+/* (x - mean) / sqrt(var + eps) over the last axis, biased variance, no affine; Ba et al. 2016. */
+CKPT_API ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps);
+
+/* round(x / sqrt(mean(x^2) + eps)) w over the last axis, w [D]; Zhang & Sennrich 2019.  The
+ * normalised value is rounded to the dtype of x before the product with w. */
+CKPT_API ckpt_tensor ckpt_rms_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps);
+
+/* x (1 + scale) + shift.  shift and scale have the rank of x, its last axis, and on every other
+ * axis its size or 1 (adaptive layer norm; Peebles & Xie 2023). */
+CKPT_API ckpt_tensor ckpt_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
+                                   ckpt_tensor scale);
+
+/*
+ * layer_norm(x) (1 + scale) + shift in one pass; shift and scale as for ckpt_modulate.  The
+ * normalised value is neither rounded nor stored: mean and 1 / sqrt(var + eps) of a row are kept.
+ */
+CKPT_API ckpt_tensor ckpt_layer_norm_modulate(ckpt_tape *t, ckpt_tensor x, ckpt_tensor shift,
+                                              ckpt_tensor scale, float eps);
+
+/* x + gate a.  gate has the rank of x, its last axis, and on every other axis its size or 1. */
+CKPT_API ckpt_tensor ckpt_gated_residual(ckpt_tape *t, ckpt_tensor x, ckpt_tensor gate,
+                                         ckpt_tensor a);
+
+/*
+ * Rotary embedding of interleaved pairs (Su et al. 2021): with p the index on axis `axis`,
+ * (a, b) = x[..., 2k], x[..., 2k+1] becomes (a cos - b sin, b cos + a sin).
+ * table fp32 [shape[axis], D/2, 2] holds (cos, sin).
+ */
+CKPT_API ckpt_tensor ckpt_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis);
+
+/* rope(rms_norm(x, w, eps), table, axis) in one pass.  The normalised value is rounded to the dtype
+ * of x, as in ckpt_rms_norm; its product with w is not rounded before it is turned. */
+CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, float eps,
+                                        ckpt_tensor table, int axis);
+
+/*
+ * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
+ * equal; any strides as long as the last axis is dense, so a permuted view needs no copy.  The
+ * result has the shape and memory order of q.  With M = 1 it is v; dq and dk are exactly 0.
+ */
+CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                    float scale);
+
+/*
+ * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
+ * [B].  Sample b sees the lens[b] rows that follow those of the samples before it; rows past the
+ * sum are ignored and get zero gradient.  Without rows it gets zeros, with one as above.
+ */
+CKPT_API ckpt_tensor ckpt_cross_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                                          ckpt_tensor lens, float scale);
+
+/* Moves the rows of x [B, L, C] whose mask (i32 [B, L]) is not 0 to the front of the result
+ * [B L, C], in order, and fills the rest with zeros; *lens becomes i32 [B]. */
+CKPT_API ckpt_tensor ckpt_pack(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, ckpt_tensor *lens);
+
+/* [cos(x f_0..), sin(x f_0..)], f_i = max_period^(-i / (dim/2)); x fp32 [B] -> [B, dim] of dtype.
+ * dim is even.  No gradient. */
+CKPT_API ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_t dim,
+                                             float max_period, enum ckpt_dtype dtype);
+
+/* x [B, C, T, H, W] -> [B, ceil(T/pt), ceil(H/ph) ceil(W/pw), C pt ph pw], zero-padded at the end;
+ * inside a patch the order is (c, t, h, w), that of a convolution's weight. */
+CKPT_API ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw);
+
+/* The way back, cropped to [B, C, T, H, W]; inside a patch the order is (t, h, w, c). */
+CKPT_API ckpt_tensor ckpt_unpatchify(ckpt_tape *t, ckpt_tensor x, int64_t channels, int64_t frames,
+                                     int64_t height, int64_t width, int64_t pt, int64_t ph,
+                                     int64_t pw);
+
+/* Views: no bytes move, except where reshape meets strides that cannot be merged (then it copies).
+ * One size of a reshape may be -1: what is left. */
+CKPT_API ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
+CKPT_API ckpt_tensor ckpt_permute(ckpt_tape *t, ckpt_tensor x, const int *axes);
+CKPT_API ckpt_tensor ckpt_slice(ckpt_tape *t, ckpt_tensor x, int axis, int64_t begin, int64_t end);
+/* n equal parts of an axis, which keeps its place; out has room for n. */
+CKPT_API void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out);
+
+/* Joins n tensors along an axis.  Where their producers can write in place no bytes are copied. */
+CKPT_API ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x);
+
+/* A dense row-major copy; x itself if it is one already. */
+CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
+
+/* Converts between fp32 and bf16; x itself if nothing changes. */
+CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
+
+/* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
+CKPT_API ckpt_tensor ckpt_sum(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+CKPT_API ckpt_tensor ckpt_mean(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+
+/* N(0,1) values that follow from (seed, step, this call, sample, element) alone: computing them
+ * again gives the same bits, whatever the micro-batch.  shape[0] is the micro-batch. */
+CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
+                                const int64_t *shape);
+
+/*
+ * Mean over the batch of each sample's mean squared error, fp32 scalar (ndim 0).  pred and target
+ * [B, C, T, ...], any float dtypes.  With mask (i32 [B, T]) only frames whose mask is not 0 count:
+ * sum / (frames C ...).  A sample with no frame counts 0.
+ */
+CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask);
+
+/* Mean over rows of -log softmax(x)[label]; x [B, V], label i32 [B]; fp32 scalar. */
+CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label);
+
+/* How a convolution walks: an entry per spatial axis, outermost first; no other is looked at. */
+struct ckpt_conv_spec {
+    size_t size;
+    int64_t stride[3];
+    int64_t before[3], after[3]; /* zeros added at the two ends */
+    /* Batch-invariant: the bits of a row of the result (the innermost spatial axis) depend on what
+     * its taps see, not on how many rows and samples one call has.  So a picture that is computed
+     * in bands, or several together, has the bits of one computed alone.  This fixes the kernel:
+     * for other sizes it may be slower than the one taken without. */
+    bool invariant;
+};
+
+#define CKPT_CONV_INIT                                                                             \
+    {                                                                                              \
+        sizeof(struct ckpt_conv_spec), {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, false                      \
+    }
+
+/*
+ * Convolution over two or three axes, as networks have it (the kernel is not turned), channels
+ * last.  x [N, H, W, C] or [N, D, H, W, C], w [K, kh, kw, C] or [K, kd, kh, kw, C], b [K] or none:
+ *   y[n, o..., k] = b[k] + sum over t..., c of w[k, t..., c] x[n, (o stride - before + t)..., c]
+ * with x zero outside.  A size s becomes (s + before + after - kernel) / stride + 1, rounded down.
+ * spec NULL: strides of 1, no padding.
+ */
+CKPT_API ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                               const struct ckpt_conv_spec *spec);
+
+/*
+ * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups neighbouring
+ * channels, (x - mean) / sqrt(var + eps) w + b with biased variance over the group and all axes
+ * between; w and b [C].  With silu, SiLU of that, not rounded in between.
+ */
+CKPT_API ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                          int groups, float eps, bool silu);
+
+/* x [N, ..., C] with one to three spatial axes, each made longer by its factor: every place is
+ * repeated.  factors: one per spatial axis, outermost first. */
+CKPT_API ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
+
+/* Mean of |pred - target| over all elements, fp32 scalar.  One shape, any float dtypes.  Where the
+ * two are equal the gradient is 0. */
+CKPT_API ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target);
+
+/*
+ * Divergence of N(mean, exp(logvar)) from N(0, 1), summed over a sample, mean over the batch:
+ *   1/(2B) sum(mean^2 + exp(v) - 1 - v), v = logvar clamped to [-30, 20]; Kingma & Welling 2014.
+ * mean and logvar [B, ...]; fp32 scalar.  What is clamped away gets no gradient.
+ */
+CKPT_API ckpt_tensor ckpt_kl_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar);
+
+/* mean + exp(v / 2) noise, v as above: a sample, where noise is ckpt_randn's.  One shape and dtype.
+ * noise gets no gradient. */
+CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_tensor logvar,
+                                        ckpt_tensor noise);
+
+/* ---- autoencoders ---------------------------------------------------------------------------- */
+/* A perceptual loss, a codebook, and group norm of a tensor that is computed part by part. */
+
+/* max(x, 0); NaN stays. */
+CKPT_API ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x);
+
+/*
+ * x [N, ..., C] with one to three spatial axes: the largest value of each window, windows side by
+ * side; places that fill no window count for nothing.  window: one size per spatial axis, outermost
+ * first.  The gradient goes to the first of equal values.
+ */
+CKPT_API ckpt_tensor ckpt_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window);
+
+/*
+ * A layer of LPIPS (Zhang et al. 2018): with u and v the rows of a and b along the last axis over
+ * their lengths, the mean over all rows of sum over c of w[c] (u[c] - v[c])^2, fp32 scalar.
+ * a and b [..., C], w [C], one dtype.  A row of zeros is its own u and gets no gradient, nor does
+ * w.
+ */
+CKPT_API ckpt_tensor ckpt_feature_distance(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b,
+                                           ckpt_tensor w);
+
+/*
+ * The nearest entry of a codebook (van den Oord et al. 2017): z [..., D], codebook [K, D] of one
+ * dtype.  The result has the entries in place of the rows of z, and hands its gradient on to z as
+ * it is.  *index (may be NULL) becomes i32 [...]: which entry, the first of equally near ones.
+ * *commitment (may be NULL) becomes the mean of (z - entry)^2 over all elements, fp32 scalar, with
+ * a gradient to z.  The codebook gets none: it is moved towards its rows by whoever keeps it.
+ */
+CKPT_API ckpt_tensor ckpt_quantize(ckpt_tape *t, ckpt_tensor z, ckpt_tensor codebook,
+                                   ckpt_tensor *index, ckpt_tensor *commitment);
+
+/*
+ * ckpt_group_norm_silu of a tensor of which only parts are there, cut along the first spatial axis:
+ *   moments: of each row of a part [N, H, ..., C], fp32 [N, H, groups, 3]: mean, sum of squared
+ *     deviations, count;
+ *   join: those of all rows of n parts in order, to fp32 [N, groups, 2]: mean and
+ *     1 / sqrt(var + eps);
+ *   apply: these to a part (or to rows of several).
+ * Each sample has the same bits however its rows are cut and however many samples there are.
+ * For programs that run forward only: none of them has a gradient, and differentiation says so.
+ */
+CKPT_API ckpt_tensor ckpt_group_norm_moments(ckpt_tape *t, ckpt_tensor x, int groups);
+CKPT_API ckpt_tensor ckpt_group_norm_join(ckpt_tape *t, int n, const ckpt_tensor *moments,
+                                          float eps);
+CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor stats,
+                                           ckpt_tensor w, ckpt_tensor b, bool silu);
+
+/* Each op notes the caller's place: see the end of ckpt.h. */
+#ifndef CKPT_NO_AT
+#define ckpt_linear(t, ...)              ckpt_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear_add(t, ...)          ckpt_linear_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_add(t, ...)                 ckpt_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sub(t, ...)                 ckpt_sub(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mul(t, ...)                 ckpt_mul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_affine(t, ...)              ckpt_affine(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_where(t, ...)               ckpt_where(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu(t, ...)                ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_silu(t, ...)                ckpt_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm(t, ...)          ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm(t, ...)            ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_modulate(t, ...)            ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm_modulate(t, ...) ckpt_layer_norm_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gated_residual(t, ...)      ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rope(t, ...)                ckpt_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm_rope(t, ...)       ckpt_rms_norm_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_attention(t, ...)           ckpt_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_attention(t, ...)     ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pack(t, ...)                ckpt_pack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_timestep_embedding(t, ...)  ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_patchify(t, ...)            ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unpatchify(t, ...)          ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_reshape(t, ...)             ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_permute(t, ...)             ckpt_permute(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_slice(t, ...)               ckpt_slice(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_split(t, ...)               ckpt_split(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_concat(t, ...)              ckpt_concat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_contiguous(t, ...)          ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cast(t, ...)                ckpt_cast(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sum(t, ...)                 ckpt_sum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mean(t, ...)                ckpt_mean(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_randn(t, ...)               ckpt_randn(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mse(t, ...)                 ckpt_mse(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_entropy(t, ...)       ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_conv(t, ...)                ckpt_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_silu(t, ...)     ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_upsample_nearest(t, ...)    ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_l1(t, ...)                  ckpt_l1(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_kl_normal(t, ...)           ckpt_kl_normal(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sample_normal(t, ...)       ckpt_sample_normal(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_relu(t, ...)                ckpt_relu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_max_pool(t, ...)            ckpt_max_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_feature_distance(t, ...)    ckpt_feature_distance(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_quantize(t, ...)            ckpt_quantize(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_moments(t, ...)  ckpt_group_norm_moments(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_join(t, ...)     ckpt_group_norm_join(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_apply(t, ...)    ckpt_group_norm_apply(CKPT_AT(t), __VA_ARGS__)
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif
