@@ -144,7 +144,7 @@ static ckpt_tensor bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 static void linear_grad(struct ckpt_grad *grad)
 {
     ckpt_tensor x = grad->in[0], w = grad->in[1], dy = grad->dout[0];
-    struct linear_dw_attr dw = {.dtype = grad->narrow[1] ? CKPT_BF16 : CKPT_F32};
+    struct linear_dw_attr dw = {.dtype = grad->want_bf16[1] ? CKPT_BF16 : CKPT_F32};
     if (grad->need[2])
         grad->din[2] = bias_gradient(grad->tape, dy);
     if (grad->need[0])

@@ -294,29 +294,29 @@ CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
  * the other, as frames of a clip or bands of a picture: small pieces need less memory and take
  * longer.  The planner sees each variant as a whole and takes the best.
  */
-struct ckpt_way {
+struct ckpt_variant {
     ckpt_recorder record;
     void *user;
-    /* Its results have the same bits as those of every other way that says so; then which one a
-     * budget takes cannot be seen in the numbers.  A way that trains never has: the sums of
+    /* Its results have the same bits as those of every other variant that says so; then which one a
+     * budget takes cannot be seen in the numbers.  A variant that trains never has: the sums of
      * gradients over pieces have another order. */
     bool same_bits;
 };
 
 /*
- * ckpt_compile, but records and plans each of n ways to write down the same step and takes the one
- * whose plan is the fastest of those that fit the budget; with options.micro_batch CKPT_AUTO, each
- * at every size of micro-steps.  Of two that are as fast the first is taken.  All must have the
- * same inputs and outputs.  *way (may be NULL) tells which it was.  When none fits the sentence is
- * about the last, so put that which needs least there.
+ * ckpt_compile, but records and plans each of n variants to write down the same step and takes the
+ * one whose plan is the fastest of those that fit the budget; with options.micro_batch CKPT_AUTO,
+ * each at every size of micro-steps.  Of two that are as fast the first is taken.  All must have
+ * the same inputs and outputs.  *variant (may be NULL) tells which it was.  When none fits the
+ * sentence is about the last, so put that which needs least there.
  *
  * Random values follow from where their call stands on the tape: record them before what differs.
  * Where several were chosen among, and not all have the same bits, the budget may change the last
  * bits of the numbers: ckpt_program_info.choice_changes_bits and the plan table say so.
  */
-CKPT_API int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
-                                  const struct ckpt_adamw *optimizer, int64_t batch,
-                                  ckpt_program **p, int *way);
+CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
+                                   const struct ckpt_adamw *optimizer, int64_t batch,
+                                   ckpt_program **p, int *variant);
 
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
@@ -370,7 +370,7 @@ struct ckpt_program_info {
     double exposed_comm;      /* predicted, part of step_seconds: waiting for other ranks */
     int64_t host_bytes, nvme_bytes; /* of the tiers, taken by this program; staging not counted */
     int ops, recomputed_ops;
-    /* The size of micro-steps or the way to record was chosen by the plan, among some
+    /* The size of micro-steps or the variant to record was chosen by the plan, among some
      * that differ in the order of sums: another budget may give other last bits. */
     bool choice_changes_bits;
 };

@@ -5,9 +5,9 @@
  * ops sample i of rank r is number r * batch + i.  The loss is the mean over all.
  *
  *   - All parameters are made before the first program is compiled.
- *   - ckpt_compile, ckpt_step, ckpt_save, ckpt_agree, ckpt_save_state, ckpt_load_state, and after
- * the first compile ckpt_load, ckpt_param_get and ckpt_param_set are calls of all ranks together,
- * in the same order.  Rank 0 writes what is saved; every rank reads what it loads.
+ *   - ckpt_compile, ckpt_step, ckpt_save_params, ckpt_agree, ckpt_save_state, ckpt_load_state, and
+ * after the first compile ckpt_load_params, ckpt_param_get and ckpt_param_set are calls of all
+ * ranks together, in the same order.  Rank 0 writes what is saved; every rank reads what it loads.
  *   - Ranks that differ are refused with a sentence that names them and what they differ in: before
  *     a plan (model, options, optimizer, program), after a load and before the first step of a
  *     program (what parameters, moments and averages were set to, steps so far, learning rate), and
@@ -65,7 +65,7 @@ CKPT_API bool ckpt_save_requested(ckpt *c);
 
 /* Where a rank runs, in words, as "host 0, GPU at 0000:18:00.0, NUMA node 1, NVLink x18 to others
  * there"; known from the first compile on, before that and for one rank alone "". */
-CKPT_API const char *ckpt_rank_place(const ckpt *c, int rank);
+CKPT_API const char *ckpt_rank_location(const ckpt *c, int rank);
 
 #ifdef __cplusplus
 }

@@ -12,10 +12,11 @@
  * were written to a pipe.  That of the header is compared when the file is opened, that of a tensor
  * when all of it was read.  Files without them are read as they are.
  *
- * ckpt_load and ckpt_load_named check names, shapes and headers before anything is changed, and
- * values as they are read, once: after CKPT_EFORMAT or CKPT_EIO they may be of both, and the
- * context refuses to step and to save until a file with all parameters was loaded.  Where all names
- * of a file begin with "module." (DistributedDataParallel), and none here, that is left out.
+ * ckpt_load_params and ckpt_load_params_aliased check names, shapes and headers before anything is
+ * changed, and values as they are read, once: after CKPT_EFORMAT or CKPT_EIO they may be of both,
+ * and the context refuses to step and to save until a file with all parameters was loaded.  Where
+ * all names of a file begin with "module." (DistributedDataParallel), and none here, that is left
+ * out.
  */
 #ifndef CKPT_FILES_H
 #define CKPT_FILES_H
@@ -77,44 +78,44 @@ typedef void (*ckpt_name_report)(void *user, const char *what, const char *name)
  * *unmatched (may be NULL).  Returns 0, CKPT_EIO, CKPT_EFORMAT (also for values that are not
  * finite), CKPT_ESHAPE, CKPT_ENOMEM; of several ranks CKPT_ECOMM (ckpt_dist.h).
  */
-CKPT_API int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user,
-                       int *unmatched);
+CKPT_API int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report, void *user,
+                              int *unmatched);
 
 /* Saves a slot of every parameter as fp32 (of a buffer always the value), atomically; values that
  * are not finite are CKPT_ENAN, and the file at path stays. */
-CKPT_API int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot);
+CKPT_API int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot);
 
 /*
  * Says that files hold a parameter with its axes in another order: axis i of the tensor in a file
  * is axis axes[i] of the parameter.  A kernel [K, kh, kw, C] that files keep as [K, C, kh, kw] has
- * {0, 3, 1, 2}.  ckpt_load and ckpt_save then move the values, bit for bit; ckpt_param_get and
- * ckpt_param_set do not.  Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL (not a permutation
- * of its axes).
+ * {0, 3, 1, 2}.  ckpt_load_params and ckpt_save_params then move the values, bit for bit;
+ * ckpt_param_get and ckpt_param_set do not.  Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL
+ * (not a permutation of its axes).
  */
 CKPT_API int ckpt_param_file_axes(ckpt *c, ckpt_tensor param, const int *axes);
 
 /*
- * Another name under which a file may hold a parameter: the i-th, i from 0, goes to other.  Returns
+ * Another name under which a file may hold a parameter: the i-th, i from 0, goes to alias.  Returns
  * false when there is none.
  */
-typedef bool (*ckpt_other_name)(void *user, const char *name, int i, char *other, size_t size);
+typedef bool (*ckpt_name_alias)(void *user, const char *name, int i, char *alias, size_t size);
 
 /*
- * ckpt_load for files that may call parameters otherwise: where a name is not in the file its other
- * names are looked for, in order.  report and other get the same user; other may be NULL.
+ * ckpt_load_params for files that may call parameters otherwise: where a name is not in the file
+ * its other names are looked for, in order.  report and alias get the same user; alias may be NULL.
  * Under another name axes of size 1 at the end of a shape do not count: [512, 512, 1, 1] is taken
  * for [512, 512].
  */
-CKPT_API int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other,
-                             ckpt_name_report report, void *user, int *unmatched);
+CKPT_API int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias alias,
+                                      ckpt_name_report report, void *user, int *unmatched);
 
 /* Whether the parameter of that name is meant. */
-typedef bool (*ckpt_name_choice)(void *user, const char *name);
+typedef bool (*ckpt_param_filter)(void *user, const char *name);
 
-/* ckpt_save of the parameters that choose (NULL: all) returns true for: where one context holds
- * several models, each has a file of its own.  All ranks must choose alike. */
-CKPT_API int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot,
-                              ckpt_name_choice choose, void *user);
+/* ckpt_save_params of the parameters that filter (NULL: all) returns true for: where one context
+ * holds several models, each has a file of its own.  All ranks must filter alike. */
+CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
+                                       ckpt_param_filter filter, void *user);
 
 /* ---- states of training -----------------------------------------------------------------------
  */

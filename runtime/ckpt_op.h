@@ -39,7 +39,7 @@ struct ckpt_grad {
     const bool *need;
     ckpt_tensor *din; /* may be fp32 or of the input's dtype; CKPT_NONE: no gradient */
     const void *attr;
-    const bool *narrow; /* din[i] alone is the gradient of a bf16 parameter, wanted in bf16 */
+    const bool *want_bf16; /* din[i] alone is the gradient of a bf16 parameter, wanted in bf16 */
 };
 
 /* Finite and not negative; else the call is refused when it is recorded. */

@@ -47,7 +47,7 @@ bool ckpt_save_requested(ckpt *c)
     return requested;
 }
 
-const char *ckpt_rank_place(const ckpt *c, int rank)
+const char *ckpt_rank_location(const ckpt *c, int rank)
 {
     if (!c)
         return "";

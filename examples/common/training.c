@@ -153,18 +153,18 @@ int training_run(struct training *t)
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static int save(ckpt *c, const char *path, enum ckpt_slot slot, const char *what,
-                ckpt_name_choice choose)
+                ckpt_param_filter choose)
 {
     if (!path)
         return 0;
-    if (ckpt_save_chosen(c, path, slot, choose, NULL))
+    if (ckpt_save_params_filtered(c, path, slot, choose, NULL))
         return say_fail("%s", ckpt_error(c));
     say_print("%s: %s\n", what, path);
     return 0;
 }
 
 int training_save(const struct training *t, int rc, const char *weights, const char *average,
-                  ckpt_name_choice choose)
+                  ckpt_param_filter choose)
 {
     const char *what = rc ? "weights of the last good step" : "weights";
 

@@ -56,6 +56,6 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
  * choose (NULL: all) takes.  rc is that of training_run: after a failed step the weights are those
  * of the last good one, and saved all the same.  Returns rc, or -1 after a sentence. */
 int training_save(const struct training *t, int rc, const char *weights, const char *average,
-                  ckpt_name_choice choose);
+                  ckpt_param_filter choose);
 
 #endif

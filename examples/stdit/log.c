@@ -36,7 +36,7 @@ static void put_config(FILE *f, const struct stdit_run *r)
     json_int(f, "rows", r->data.rows);
     json_int(f, "batch", o->batch);
     json_int(f, "ranks", ckpt_ranks(r->context));
-    json_string(f, "place", ckpt_rank_place(r->context, ckpt_rank(r->context)));
+    json_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
     json_int(f, "micro_batch", info.micro_batch);
     json_int(f, "steps", o->steps);
     json_int(f, "warmup", o->warmup);

@@ -51,7 +51,7 @@ int stdit_load(struct stdit_run *r)
 
     if (!path)
         return 0;
-    int rc = ckpt_load(r->context, path, report_name, &l, NULL);
+    int rc = ckpt_load_params(r->context, path, report_name, &l, NULL);
     names_report(&l.missing, path, "missing");
     names_report(&l.unexpected, path, "unexpected");
     if (rc)

@@ -147,9 +147,9 @@ int64_t vae_coder_columns(const struct vae_coder *k)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-/* The ways to cut a chunk that the options leave open, each a coder of its own. */
-static int make_ways(const struct vae_coder *k, ckpt_recorder record, struct vae_coder *user,
-                     struct ckpt_way *ways)
+/* The variants to cut a chunk that the options leave open, each a coder of its own. */
+static int make_variants(const struct vae_coder *k, ckpt_recorder record, struct vae_coder *user,
+                         struct ckpt_variant *variants)
 {
     const struct vae_coder_options *o = &k->options;
     struct vae_cut cut[VAE_CUTS];
@@ -167,7 +167,7 @@ static int make_ways(const struct vae_coder *k, ckpt_recorder record, struct vae
             continue;
         user[n] = *k;
         user[n].cut = cut[i];
-        ways[n] = (struct ckpt_way){record, &user[n], !o->blend};
+        variants[n] = (struct ckpt_variant){record, &user[n], !o->blend};
         n++;
     }
     return n;
@@ -187,16 +187,17 @@ static void show(const struct vae_coder *k, bool first)
     fflush(stdout);
 }
 
-/* With --vram all ways are planned and the fastest that fits is taken.  Without, the first that
+/* With --vram all variants are planned and the fastest that fits is taken.  Without, the first that
  * fits: they come from the fastest to the one that needs least. */
-static int compile_ways(struct vae_coder *k, int n, const struct ckpt_way *ways, int *chosen)
+static int compile_variants(struct vae_coder *k, int n, const struct ckpt_variant *variants,
+                            int *chosen)
 {
     int rc = CKPT_EBUDGET;
 
     if (k->options.library.vram)
-        return ckpt_compile_fastest(k->context, n, ways, NULL, 1, &k->program, chosen);
+        return ckpt_compile_variants(k->context, n, variants, NULL, 1, &k->program, chosen);
     for (*chosen = 0; rc == CKPT_EBUDGET && *chosen < n; ++*chosen)
-        rc = ckpt_compile(k->context, ways[*chosen].record, ways[*chosen].user, NULL, 1,
+        rc = ckpt_compile(k->context, variants[*chosen].record, variants[*chosen].user, NULL, 1,
                           &k->program);
     --*chosen;
     return rc;
@@ -205,7 +206,7 @@ static int compile_ways(struct vae_coder *k, int n, const struct ckpt_way *ways,
 int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
 {
     struct vae_coder user[VAE_CUTS];
-    struct ckpt_way ways[VAE_CUTS];
+    struct ckpt_variant variants[VAE_CUTS];
     bool first = !k->program;
     int chosen;
 
@@ -215,7 +216,7 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     k->program = NULL;
     k->frames = frames;
     k->since = 0;
-    if (compile_ways(k, make_ways(k, record, user, ways), ways, &chosen))
+    if (compile_variants(k, make_variants(k, record, user, variants), variants, &chosen))
         return say_fail("a chunk of %lld frames: %s", (long long)frames, ckpt_error(k->context));
     k->cut = user[chosen].cut;
     show(k, first);

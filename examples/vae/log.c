@@ -56,7 +56,7 @@ static void put_config(FILE *f, const struct vae_run *r)
     put_data(f, r);
     json_int(f, "batch", o->batch);
     json_int(f, "ranks", ckpt_ranks(r->context));
-    json_string(f, "place", ckpt_rank_place(r->context, ckpt_rank(r->context)));
+    json_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
     json_int(f, "micro_batch", info.micro_batch);
     json_int(f, "frames_2d", longest->part);
     json_int(f, "steps", o->steps);

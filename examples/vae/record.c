@@ -129,18 +129,18 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 
 /* ---- compiling ----------------------------------------------------------------------------- */
 
-enum { WAYS = 20 }; /* all frames, and up to 65536 halved again and again */
+enum { VARIANTS = 20 }; /* all frames, and up to 65536 halved again and again */
 
 /* All frames, those of a clip, then halves of it down to single frames. */
-static int parts_of(const struct vae_program *p, struct vae_program *way)
+static int parts_of(const struct vae_program *p, struct vae_program *variant)
 {
     int n = 1;
 
-    way[0] = *p;
-    way[0].part = 0;
+    variant[0] = *p;
+    variant[0].part = 0;
     for (int64_t part = p->frames / (p->run->options.batch > 1 ? 1 : 2); part >= 1; part /= 2) {
-        way[n] = *p;
-        way[n++].part = part;
+        variant[n] = *p;
+        variant[n++].part = part;
     }
     return n;
 }
@@ -148,16 +148,17 @@ static int parts_of(const struct vae_program *p, struct vae_program *way)
 static int compile(struct vae_program *p, const struct ckpt_adamw *adamw)
 {
     struct vae_run *r = p->run;
-    struct vae_program user[WAYS];
-    struct ckpt_way ways[WAYS];
+    struct vae_program user[VARIANTS];
+    struct ckpt_variant variants[VARIANTS];
     int n = 1, chosen;
 
     user[0] = *p;
     if (p->part == CKPT_AUTO)
         n = parts_of(p, user);
     for (int i = 0; i < n; i++)
-        ways[i] = (struct ckpt_way){.record = record, .user = &user[i]};
-    if (ckpt_compile_fastest(r->context, n, ways, adamw, r->options.batch, &p->program, &chosen))
+        variants[i] = (struct ckpt_variant){.record = record, .user = &user[i]};
+    if (ckpt_compile_variants(r->context, n, variants, adamw, r->options.batch, &p->program,
+                              &chosen))
         return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
     p->part = user[chosen].part;
     return 0;

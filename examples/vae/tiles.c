@@ -174,7 +174,8 @@ static struct plane down_plane(const struct tiler *k, const struct vae_conv *w,
     return out;
 }
 
-/* ---- the two ways --------------------------------------------------------------------------- */
+/* ---- the two variants -----------------------------------------------------------------------
+ */
 
 static ckpt_tensor encode_bands(const struct tiler *k, ckpt_tensor x)
 {

@@ -74,7 +74,7 @@ static bool other_name(void *user, const char *name, int i, char *other, size_t 
 int vae_load(ckpt *c, const char *path, bool partial)
 {
     struct load l = {0};
-    int rc = ckpt_load_named(c, path, other_name, report, &l, NULL);
+    int rc = ckpt_load_params_aliased(c, path, other_name, report, &l, NULL);
 
     names_report(&l.missing_names, path, "missing");
     names_report(&l.unexpected, path, "unexpected");

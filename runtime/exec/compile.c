@@ -1,4 +1,5 @@
-/* Compiling: among ways to record, and sizes of micro-steps, the one whose plan is the fastest. */
+/* Compiling: among variants to record, and sizes of micro-steps, the one whose plan is the fastest.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include "ckpt.h"
@@ -30,12 +31,13 @@ static int check_batch(struct programs *ps, int64_t batch, bool trains, int64_t 
     return 0;
 }
 
-/* What is chosen among: what ranks share over, ways to record the step, sizes of its micro-steps.
+/* What is chosen among: what ranks share over, variants to record the step, sizes of its
+ * micro-steps.
  */
 struct choice {
-    const struct ckpt_way *ways;
+    const struct ckpt_variant *variants;
     int n;
-    int way;
+    int variant;
     int64_t micro; /* CKPT_AUTO until it is known */
     enum ranks_over over;
     double seconds;
@@ -51,11 +53,11 @@ static bool is_promising(const struct ckpt_program *p, const struct choice *k)
             graph_largest_op(p->graph) <= p->programs->memory->budget - p->reserved);
 }
 
-/* Plans one way at one size, and remembers it where it is the fastest so far. */
+/* Plans one variant at one size, and remembers it where it is the fastest so far. */
 static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
-                    enum ranks_over over, int way, int64_t micro)
+                    enum ranks_over over, int variant, int64_t micro)
 {
-    int rc = program_draft(p, &k->ways[way], opt, micro);
+    int rc = program_draft(p, &k->variants[variant], opt, micro);
     bool promising = !rc && is_promising(p, k);
 
     if (!rc)
@@ -65,7 +67,7 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
     if (!rc && p->plan->seconds < k->seconds) {
         k->seconds = p->plan->seconds;
         k->over = over;
-        k->way = way;
+        k->variant = variant;
         k->micro = micro;
     }
     if (!rc || rc == CKPT_EBUDGET)
@@ -73,27 +75,28 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
     return rc == CKPT_EBUDGET ? 0 : rc;
 }
 
-/* All ways and sizes: all those that divide the batch where none is given.  Returns the last. */
+/* All variants and sizes: all those that divide the batch where none is given.  Returns the last.
+ */
 static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
                           enum ranks_over over, int64_t given, int64_t *last)
 {
     int rc = ranks_share(p->programs->ranks, over);
 
-    for (int way = 0; way < k->n; way++) {
+    for (int variant = 0; variant < k->n; variant++) {
         for (int64_t size = p->batch; size >= 1 && !rc; size--) {
             if (p->batch % size || p->batch / size > INT32_MAX ||
                 (given != CKPT_AUTO && size != given))
                 continue;
             *last = size;
-            k->sizes += way == 0;
-            rc = consider(p, k, opt, over, way, size);
+            k->sizes += variant == 0;
+            rc = consider(p, k, opt, over, variant, size);
         }
     }
     return rc;
 }
 
-/* The way and the size of micro-steps whose plan is the fastest, and what ranks share over then.
- * Where nothing fits it is the last one tried, to be refused. */
+/* The variant and the size of micro-steps whose plan is the fastest, and what ranks share over
+ * then. Where nothing fits it is the last one tried, to be refused. */
 static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
 {
     int64_t given = k->micro, last = given;
@@ -110,7 +113,7 @@ static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_ad
         }
     if (k->micro == CKPT_AUTO) {
         k->over = last_over;
-        k->way = k->n - 1;
+        k->variant = k->n - 1;
         k->micro = last;
     }
     return rc;
@@ -121,8 +124,8 @@ static bool changes_bits(const struct ckpt_program *p, const struct choice *k)
 {
     bool same = !p->trains;
 
-    for (int way = 0; way < k->n; way++)
-        same &= k->ways[way].same_bits;
+    for (int variant = 0; variant < k->n; variant++)
+        same &= k->variants[variant].same_bits;
     return k->sizes > 1 || (k->n > 1 && !same);
 }
 
@@ -179,7 +182,7 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
     ranks_settle(p->programs->ranks);
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
-        rc = program_draft(p, &k->ways[k->way], opt, k->micro);
+        rc = program_draft(p, &k->variants[k->variant], opt, k->micro);
     if (!rc)
         rc = program_plan(p);
     if (rc)
@@ -199,10 +202,10 @@ static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_a
     return rc ? rc : program_take_memory(p);
 }
 
-static bool all_recorders(const struct ckpt_way *ways, int n)
+static bool all_recorders(const struct ckpt_variant *variants, int n)
 {
     for (int i = 0; i < n; i++)
-        if (!ways[i].record)
+        if (!variants[i].record)
             return false;
     return n > 0;
 }
@@ -215,19 +218,19 @@ static int await_steps(struct programs *ps)
     return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
-int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
-                         const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
-                         int *way)
+int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
+                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
+                          int *variant)
 {
     NOT_NULL(context_error(c), c);
-    NOT_NULL(&c->error, ways);
+    NOT_NULL(&c->error, variants);
     NOT_NULL(&c->error, out);
     struct programs *ps = &c->programs;
-    struct choice k = {.ways = ways, .n = n};
+    struct choice k = {.variants = variants, .n = n};
     *out = NULL;
     if (c->params.failed)
         return c->params.failed;
-    if (!all_recorders(ways, n) || (optimizer && optimizer->size != sizeof *optimizer))
+    if (!all_recorders(variants, n) || (optimizer && optimizer->size != sizeof *optimizer))
         return error_fail(ps->error, CKPT_EINVAL,
                           "ckpt_compile: no recorder, or an optimizer that was "
                           "not set with CKPT_ADAMW_INIT");
@@ -253,16 +256,16 @@ int ckpt_compile_fastest(ckpt *c, int n, const struct ckpt_way *ways,
     else
         *out = p;
     ranks_give_up(ps->ranks, rc);
-    if (way)
-        *way = k.way;
+    if (variant)
+        *variant = k.variant;
     return rc;
 }
 
 int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_adamw *optimizer,
                  int64_t batch, ckpt_program **out)
 {
-    return ckpt_compile_fastest(c, 1, &(struct ckpt_way){.record = record, .user = user}, optimizer,
-                                batch, out, NULL);
+    return ckpt_compile_variants(c, 1, &(struct ckpt_variant){.record = record, .user = user},
+                                 optimizer, batch, out, NULL);
 }
 
 static void unlink_program(struct ckpt_program *p)

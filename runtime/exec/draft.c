@@ -101,10 +101,10 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
     return rc;
 }
 
-int program_draft(struct ckpt_program *p, const struct ckpt_way *way, const struct ckpt_adamw *opt,
-                  int64_t micro)
+int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant,
+                  const struct ckpt_adamw *opt, int64_t micro)
 {
-    struct wrapped model = {program_is_shared(p), way->record, way->user};
+    struct wrapped model = {program_is_shared(p), variant->record, variant->user};
     int rc = record_tape(p, record_with_loss, &model, micro, opt);
 
     return rc ? rc : make_graph(p, opt);

@@ -133,17 +133,18 @@ struct ckpt_program {
     bool compared; /* of several ranks: what it begins with */
 };
 
-struct ckpt_way;
+struct ckpt_variant;
 
 #define PROGRAM_LOSS "ckpt.loss" /* the output that program_draft adds */
 
-/* Records the tape one way, with micro-steps of so many samples, and makes the graph of it, with
- * times: kernels run for the first time here.  plan gives it a plan that fits: that of --plan-in
- * where there is one and the program trains (what samples beside it is planned anew), else one
- * that is searched for.  drop_plan undoes both.  Return 0 or a code, the sentence in the context.
+/* Records one variant of the tape, with micro-steps of so many samples, and makes the graph of it,
+ * with times: kernels run for the first time here.  plan gives it a plan that fits: that of
+ * --plan-in where there is one and the program trains (what samples beside it is planned anew),
+ * else one that is searched for.  drop_plan undoes both.  Return 0 or a code, the sentence in the
+ * context.
  */
-int program_draft(struct ckpt_program *p, const struct ckpt_way *way, const struct ckpt_adamw *opt,
-                  int64_t micro);
+int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant,
+                  const struct ckpt_adamw *opt, int64_t micro);
 int program_plan(struct ckpt_program *p);
 /* Writes the plan where --plan-out says, if the program trains. */
 int program_write_plan(struct ckpt_program *p);

@@ -40,7 +40,8 @@ static int check_version(const ckpt_file *f)
     const char *version = file_find_note(f, NOTE_VERSION);
 
     if (!version)
-        return file_bad(f->path, "is not a state of training; weights alone are read by ckpt_load");
+        return file_bad(f->path,
+                        "is not a state of training; weights alone are read by ckpt_load_params");
     if (strcmp(version, STATE_VERSION))
         return file_bad(f->path,
                         "is a state of version %.20s; this library reads version " STATE_VERSION,

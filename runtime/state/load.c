@@ -14,7 +14,7 @@ struct load {
     int *entry;         /* per parameter: index in the file, or -1 */
     bool *used;         /* per entry of the file */
     const char *prefix; /* of all names of the file, and of none here; "" */
-    ckpt_other_name other;
+    ckpt_name_alias other;
     ckpt_name_report report;
     void *user;
 };
@@ -180,8 +180,8 @@ static int load_parameters(struct load *l, int *unmatched)
     return rc;
 }
 
-int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_report report,
-                    void *user, int *unmatched)
+int ckpt_load_params_aliased(ckpt *c, const char *path, ckpt_name_alias other,
+                             ckpt_name_report report, void *user, int *unmatched)
 {
     NOT_NULL(context_error(c), c);
     NOT_NULL(context_error(c), path);
@@ -209,7 +209,7 @@ int ckpt_load_named(ckpt *c, const char *path, ckpt_other_name other, ckpt_name_
                                    : rc; /* before there is one the others do not wait */
 }
 
-int ckpt_load(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)
+int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report, void *user, int *unmatched)
 {
-    return ckpt_load_named(c, path, NULL, report, user, unmatched);
+    return ckpt_load_params_aliased(c, path, NULL, report, user, unmatched);
 }

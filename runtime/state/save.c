@@ -122,8 +122,8 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
     return ranks_give_up(&c->ranks, rc);
 }
 
-int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_name_choice choose,
-                     void *user)
+int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
+                              ckpt_param_filter choose, void *user)
 {
     NOT_NULL(context_error(c), c);
     NOT_NULL(context_error(c), path);
@@ -144,7 +144,7 @@ int ckpt_save_chosen(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_name_c
     return rc;
 }
 
-int ckpt_save(ckpt *c, const char *path, enum ckpt_slot slot)
+int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot)
 {
-    return ckpt_save_chosen(c, path, slot, NULL, NULL);
+    return ckpt_save_params_filtered(c, path, slot, NULL, NULL);
 }

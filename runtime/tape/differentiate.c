@@ -260,12 +260,12 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     int n_in = o->n_in, n_out = o->n_out;
     struct ckpt_grad g = {.tape = t, .n_in = n_in, .n_out = n_out, .attr = o->attr, .need = need};
     ckpt_tensor *in = x, *out = x + n_in, *dout = out + n_out, *din = dout + n_out;
-    bool *narrow = need + n_in;
+    bool *want_bf16 = need + n_in;
     bool any = false, wide = parts_are_wide(r, o);
     for (int k = 0; k < n_in; k++) {
         in[k].id = (int32_t)max_i64(0, op_in(t, o, k));
         need[k] = t->tensors.data[in[k].id].needs_grad;
-        narrow[k] = need[k] && is_narrow(r, in[k].id);
+        want_bf16[k] = need[k] && is_narrow(r, in[k].id);
     }
     for (int k = 0; k < n_out; k++) {
         out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
@@ -274,7 +274,7 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     }
     if (!any || t->error)
         return t->error;
-    g.in = in, g.out = out, g.dout = dout, g.din = din, g.narrow = narrow;
+    g.in = in, g.out = out, g.dout = dout, g.din = din, g.want_bf16 = want_bf16;
     int32_t first_op = t->n_ops;
     o->def->grad(&g);
     for (int k = 0; k < n_in && !t->error; k++) {

@@ -167,7 +167,7 @@ static int train(const struct member *m, ckpt *c)
         c->ranks.comm->deadline = m->crew->deadline;
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
     if (!rc && m->crew->load)
-        rc = ckpt_load(c, m->crew->load, NULL, NULL, NULL);
+        rc = ckpt_load_params(c, m->crew->load, NULL, NULL, NULL);
     if (!rc && m->crew->load_state)
         rc = ckpt_load_state(c, m->crew->load_state);
     for (int s = (int)ckpt_updates(c); s < steps && !rc; s++) {
@@ -196,7 +196,7 @@ static int train(const struct member *m, ckpt *c)
     if (!rc)
         rc = collect(m, c, &model);
     if (!rc && m->crew->save)
-        rc = ckpt_save(c, m->crew->save, CKPT_VALUE);
+        rc = ckpt_save_params(c, m->crew->save, CKPT_VALUE);
     if (!rc && m->crew->save_state)
         rc = ckpt_save_state(c, m->crew->save_state);
     return rc;

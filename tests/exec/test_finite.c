@@ -130,13 +130,15 @@ static void check_files(enum ckpt_dtype dtype, bool whole)
     snprintf(path, sizeof path, "test_steps.%d.finite", (int)getpid());
     assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
     assert_int_equal(ckpt_param_set(c, m.w, CKPT_VALUE, w, 6), 0);
-    assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save(c, path, CKPT_VALUE), 0);
+    assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save_params(c, path, CKPT_VALUE), 0);
     v[0] = v[1] = v[2] = v[3] = v[4] = 0;
     v[5] = INFINITY;
     assert_int_equal(ckpt_param_set(c, m.w, whole ? CKPT_EXP_AVG : CKPT_VALUE, v, 6), 0);
-    assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save(c, path, CKPT_VALUE), CKPT_ENAN);
+    assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save_params(c, path, CKPT_VALUE),
+                     CKPT_ENAN);
     assert_non_null(strstr(ckpt_error(c), "'w'"));
-    assert_int_equal(whole ? ckpt_load_state(c, path) : ckpt_load(c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(whole ? ckpt_load_state(c, path) : ckpt_load_params(c, path, NULL, NULL, NULL),
+                     0);
     assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
     assert_memory_equal(v, w, sizeof v);
     unlink(path);
@@ -145,7 +147,7 @@ static void check_files(enum ckpt_dtype dtype, bool whole)
     assert_int_equal(ckpt_file_create(&file, path), 0);
     assert_int_equal(ckpt_file_add(file, "w", CKPT_F32, 2, (int64_t[]){2, 3}, v), 0);
     assert_int_equal(ckpt_file_commit(file), 0);
-    assert_int_equal(ckpt_load(c, path, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_int_equal(ckpt_load_params(c, path, NULL, NULL, NULL), CKPT_EFORMAT);
     assert_non_null(strstr(ckpt_error(c), "tensor 'w'"));
     unlink(path);
     ckpt_close(c);
@@ -176,18 +178,18 @@ static void check_update(enum ckpt_dtype dtype, int ahead)
     assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
     assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
     assert_int_equal(ckpt_step(p, NULL), 0);
-    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), 0);
     assert_int_equal(ckpt_set_lr(p, 3e38f), 0);
     for (int i = 0; i <= ahead; i++)
         assert_int_equal(ckpt_submit(p), 0);
     assert_int_equal(ckpt_wait(p, NULL), CKPT_ENAN);
     assert_non_null(strstr(ckpt_error(c), "step 2: the update made 'w'"));
     assert_int_equal(ckpt_wait(p, NULL), CKPT_EINVAL);
-    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), CKPT_EDEVICE);
+    assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), CKPT_EDEVICE);
     assert_int_equal(ckpt_step(p, NULL), CKPT_EDEVICE);
     ckpt_close(c);
     c = open_line(&m, dtype, NULL);
-    assert_int_equal(ckpt_load(c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_load_params(c, path, NULL, NULL, NULL), 0);
     assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, v, 6), 0);
     for (int i = 0; i < 6; i++)
         assert_true(isfinite(v[i]));

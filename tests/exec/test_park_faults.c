@@ -94,7 +94,7 @@ static void open_parked(ckpt **c, ckpt_program **p)
     small_open(&here.run, c, p);
     small_train(&here.run, *c, *p, 0, SAVED);
     assert_int_equal((*c)->memory.device->ops->sync((*c)->memory.device), 0);
-    if (access(here.saved, F_OK) && ckpt_save(*c, here.saved, CKPT_VALUE))
+    if (access(here.saved, F_OK) && ckpt_save_params(*c, here.saved, CKPT_VALUE))
         fail_msg("%s", ckpt_error(*c));
 }
 
@@ -126,7 +126,7 @@ static void expect_lost(ckpt *c, ckpt_program *p)
     ckpt_file *f;
     assert_int_equal(ckpt_step(p, &x), CKPT_EDEVICE);
     assert_non_null(strstr(ckpt_error(c), "load those saved last"));
-    assert_int_equal(ckpt_save(c, here.saved, CKPT_VALUE), CKPT_EDEVICE);
+    assert_int_equal(ckpt_save_params(c, here.saved, CKPT_VALUE), CKPT_EDEVICE);
     assert_int_equal(ckpt_param_get(c, here.run.param[0], CKPT_VALUE, values, n), CKPT_EDEVICE);
     assert_int_equal(ckpt_file_open(&f, here.saved), 0);
     assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "in.weight"), values, n), 0);

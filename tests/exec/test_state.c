@@ -503,7 +503,7 @@ static void test_torn(void **state)
     assert_int_equal(ckpt_step(p, NULL), CKPT_EIO);
     assert_non_null(strstr(ckpt_error(c), "a load ended midway"));
     assert_int_equal(ckpt_save_state(c, path), CKPT_EIO);
-    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), CKPT_EIO);
+    assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), CKPT_EIO);
     assert_int_equal(names_in_dir(), 1);
     bytes[n - 1] ^= 1;
     write_bytes(bytes, n);
@@ -610,9 +610,9 @@ static void test_weights(void **state)
     ckpt *c;
     ckpt_program *p;
     small_open(&r, &c, &p);
-    assert_int_equal(ckpt_save(c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), 0);
     ckpt_close(c);
-    refuse(r, path, CKPT_EFORMAT, WORDS(path, "not a state", "ckpt_load"));
+    refuse(r, path, CKPT_EFORMAT, WORDS(path, "not a state", "ckpt_load_params"));
 }
 
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_fresh_dir, remove_dir)

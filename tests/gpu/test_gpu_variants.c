@@ -53,7 +53,7 @@ static struct result run(const struct coded *k, const struct vae_cut *cut, int n
 {
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     struct coded user[VAE_CUTS];
-    struct ckpt_way ways[VAE_CUTS];
+    struct ckpt_variant variants[VAE_CUTS];
     struct vae_config config;
     struct ckpt_desc in, out;
     struct vae m;
@@ -73,9 +73,9 @@ static struct result run(const struct coded *k, const struct vae_cut *cut, int n
         user[i] = *k;
         user[i].m = m;
         user[i].cut = cut[i];
-        ways[i] = (struct ckpt_way){record, &user[i], true};
+        variants[i] = (struct ckpt_variant){record, &user[i], true};
     }
-    if (ckpt_compile_fastest(c, n, ways, NULL, 1, &p, &r.way))
+    if (ckpt_compile_variants(c, n, variants, NULL, 1, &p, &r.way))
         fail_msg("--vram %lld: %s", (long long)vram, ckpt_error(c));
     assert_int_equal(ckpt_program_desc(p, "x", &in), 0);
     assert_int_equal(ckpt_program_desc(p, "y", &out), 0);

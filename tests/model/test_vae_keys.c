@@ -141,8 +141,8 @@ static void test_round_trip(void **state)
     int unmatched = -1;
 
     (void)state;
-    assert_int_equal(ckpt_save(a, file, CKPT_VALUE), 0);
-    assert_int_equal(ckpt_load(b, file, NULL, NULL, &unmatched), 0);
+    assert_int_equal(ckpt_save_params(a, file, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_load_params(b, file, NULL, NULL, &unmatched), 0);
     assert_int_equal(unmatched, 0);
     for (int i = 0; i < ckpt_param_count(a); i++) {
         int64_t n;
@@ -171,7 +171,7 @@ static void test_kernel_order(void **state)
     int64_t n = desc_numel(&d), out = d.shape[0], in = d.shape[4];
     float *own = malloc((size_t)n * sizeof *own), *there = malloc((size_t)n * sizeof *there);
     assert_true(own && there);
-    assert_int_equal(ckpt_save(c, file, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(c, file, CKPT_VALUE), 0);
     assert_int_equal(ckpt_param_get(c, w, CKPT_VALUE, own, n), 0);
     assert_int_equal(ckpt_file_open(&f, file), 0);
     assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, name), there, n), 0);

@@ -231,7 +231,7 @@ static void check_memory(struct coded *k)
 {
     struct vae_cut cut[VAE_CUTS];
     struct coded user[VAE_CUTS];
-    struct ckpt_way ways[VAE_CUTS];
+    struct ckpt_variant variants[VAE_CUTS];
     int n = vae_cuts(cut, k->frames, k->decode ? k->height : k->height / 8), way;
     int64_t last = INT64_MAX, peak[VAE_CUTS] = {0};
     ckpt_program *p;
@@ -250,9 +250,9 @@ static void check_memory(struct coded *k)
         user[i] = *k;
         user[i].m = k->m;
         user[i].cut = cut[i];
-        ways[i] = (struct ckpt_way){record, &user[i], true};
+        variants[i] = (struct ckpt_variant){record, &user[i], true};
     }
-    if (ckpt_compile_fastest(c, n, ways, NULL, 1, &p, &way))
+    if (ckpt_compile_variants(c, n, variants, NULL, 1, &p, &way))
         fail_msg("%s", ckpt_error(c));
     assert_true(way >= n - 2);
     ckpt_close(c);

@@ -106,7 +106,7 @@ static int run(ckpt *c, char **files, int64_t steps, int64_t batch)
     if (!rc && given(files[1]))
         rc = ckpt_save_state(c, files[1]);
     if (!rc && given(files[2]))
-        rc = ckpt_save(c, files[2], CKPT_VALUE);
+        rc = ckpt_save_params(c, files[2], CKPT_VALUE);
     return rc;
 }
 

@@ -84,9 +84,9 @@ static void test_before_training(void **state)
     get_all(&a, CKPT_VALUE, of_a);
     get_all(&b, CKPT_VALUE, of_b);
     assert_memory_not_equal(of_a, of_b, sizeof(of_a));
-    assert_int_equal(ckpt_save(a.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(a.c, path, CKPT_VALUE), 0);
     check_file(of_a);
-    assert_int_equal(ckpt_load(b.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(ckpt_load_params(b.c, path, count_report, report, &unmatched), 0);
     assert_int_equal(unmatched, 0);
     assert_string_equal(report, "");
     get_all(&b, CKPT_VALUE, of_b);
@@ -126,7 +126,7 @@ static void check_refused(const struct tensor_to_write *t, int code, const char 
 
     write_file(t);
     get_all(&m, CKPT_VALUE, before);
-    assert_int_equal(ckpt_load(m.c, path, count_report, report, NULL), code);
+    assert_int_equal(ckpt_load_params(m.c, path, count_report, report, NULL), code);
     if (!strstr(ckpt_error(m.c), expect) || !strstr(ckpt_error(m.c), path))
         fail_msg("the sentence is '%s', without '%s'", ckpt_error(m.c), expect);
     assert_string_equal(report, "");
@@ -174,7 +174,8 @@ static void test_other_names(void **state)
                                           {"older.table", CKPT_F32, 3, {OUT, 1, 1}},
                                           {"old.weight", CKPT_F32, 1, {1}},
                                           {0}});
-    assert_int_equal(ckpt_load_named(m.c, path, other_name, count_report, report, &unmatched), 0);
+    assert_int_equal(
+        ckpt_load_params_aliased(m.c, path, other_name, count_report, report, &unmatched), 0);
     assert_int_equal(unmatched, 1);
     assert_string_equal(report, "unexpected old.weight; ");
     get_all(&m, CKPT_VALUE, all);
@@ -196,12 +197,12 @@ static void test_other_order(void **state)
     assert_int_equal(ckpt_param_file_axes(m.c, CKPT_NONE, (int[]){1, 0}), CKPT_ENAME);
     assert_int_equal(ckpt_param_file_axes(m.c, m.weight, (int[]){1, 0}), 0);
     write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {OUT, IN}}, {0}});
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_ESHAPE);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_ESHAPE);
     write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {IN, OUT}}, {0}});
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), 0);
     assert_int_equal(ckpt_param_get(m.c, m.weight, CKPT_VALUE, weight, N_WEIGHT), 0);
     assert_memory_equal(weight, turned, sizeof(weight));
-    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(m.c, path, CKPT_VALUE), 0);
     assert_int_equal(ckpt_file_open(&f, path), 0);
     assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "weight"), weight, N_WEIGHT), 0);
     assert_memory_equal(weight, data, sizeof(weight));
@@ -227,13 +228,13 @@ static void test_chosen(void **state)
 
     (void)state;
     get_all(&m, CKPT_VALUE, before);
-    assert_int_equal(ckpt_save_chosen(m.c, path, CKPT_VALUE, is_bias, &asked), 0);
+    assert_int_equal(ckpt_save_params_filtered(m.c, path, CKPT_VALUE, is_bias, &asked), 0);
     assert_int_equal(asked, ckpt_param_count(m.c));
     assert_int_equal(ckpt_file_open(&f, path), 0);
     assert_int_equal(ckpt_file_count(f), 1);
     assert_int_equal(ckpt_file_find(f, "bias"), 0);
     ckpt_file_close(f);
-    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, count_report, report, &unmatched), 0);
     assert_int_equal(unmatched, ckpt_param_count(m.c) - 1);
     get_all(&m, CKPT_VALUE, after);
     assert_memory_equal(after, before, sizeof(after));
@@ -261,13 +262,13 @@ static void test_unmatched(void **state)
     write_file((struct tensor_to_write[]){
         {"rope.freqs", CKPT_I32, 1, {2}}, {"weight", CKPT_F32, 2, {OUT, IN}}, {0}});
     get_all(&m, CKPT_VALUE, before);
-    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, count_report, report, &unmatched), 0);
     assert_int_equal(unmatched, 3);
     assert_string_equal(report, "missing bias; missing table; unexpected rope.freqs; ");
     get_all(&m, CKPT_VALUE, after);
     assert_memory_equal(after, data, sizeof(data));
     assert_memory_equal(after + N_WEIGHT, before + N_WEIGHT, (OUT + OUT) * sizeof(float));
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), 0);
     ckpt_close(m.c);
     unlink(path);
 }
@@ -281,12 +282,12 @@ static void test_bad_file(void **state)
     assert_non_null(f);
     fputs("not a tensor file", f);
     fclose(f);
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
     assert_non_null(strstr(ckpt_error(m.c), "no safetensors file"));
     unlink(path);
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_EIO);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EIO);
     assert_non_null(strstr(ckpt_error(m.c), "No such file"));
-    assert_int_equal(ckpt_save(m.c, "no-such-directory/x", CKPT_VALUE), CKPT_EIO);
+    assert_int_equal(ckpt_save_params(m.c, "no-such-directory/x", CKPT_VALUE), CKPT_EIO);
     assert_non_null(strstr(ckpt_error(m.c), "no-such-directory/x"));
     ckpt_close(m.c);
 }
@@ -299,8 +300,8 @@ static void test_no_such_slot(void **state)
 
     (void)state;
     get_all(&m, CKPT_VALUE, values);
-    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), 0);
-    assert_int_equal(ckpt_save(m.c, path, CKPT_EMA), CKPT_ENAME);
+    assert_int_equal(ckpt_save_params(m.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(m.c, path, CKPT_EMA), CKPT_ENAME);
     assert_non_null(strstr(ckpt_error(m.c), "parameter 'bias' keeps no such state"));
     check_file(values);
     ckpt_close(m.c);
@@ -360,7 +361,7 @@ static void test_slots_after_steps(void **state)
         step(&m, p);
     for (int i = 0; i < 4; i++) {
         get_all(&m, slots[i], all[i]);
-        assert_int_equal(ckpt_save(m.c, path, slots[i]), 0);
+        assert_int_equal(ckpt_save_params(m.c, path, slots[i]), 0);
         check_file(all[i]);
         for (int k = 0; k < i; k++)
             assert_memory_not_equal(all[i], all[k], N_WEIGHT * sizeof(float));
@@ -379,8 +380,8 @@ static void test_trained_values_return(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         step(&a, pa);
-    assert_int_equal(ckpt_save(a.c, path, CKPT_VALUE), 0);
-    assert_int_equal(ckpt_load(b.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_save_params(a.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_load_params(b.c, path, NULL, NULL, NULL), 0);
     get_all(&a, CKPT_VALUE, of_a);
     get_all(&b, CKPT_VALUE, of_b);
     assert_memory_equal(of_a, of_b, sizeof(of_a));
@@ -405,7 +406,7 @@ static void test_module_prefix(void **state)
                                           {"module.table", CKPT_F32, 1, {OUT}},
                                           {"module.weight", CKPT_F32, 2, {OUT, IN}},
                                           {0}});
-    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, count_report, report, &unmatched), 0);
     assert_string_equal(report, "");
     get_all(&m, CKPT_VALUE, all);
     assert_memory_equal(all, data, N_WEIGHT * sizeof(float));
@@ -413,7 +414,7 @@ static void test_module_prefix(void **state)
                                           {"module.weight", CKPT_F32, 2, {OUT, IN}},
                                           {"table", CKPT_F32, 1, {OUT}},
                                           {0}});
-    assert_int_equal(ckpt_load(m.c, path, count_report, report, &unmatched), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, count_report, report, &unmatched), 0);
     assert_int_equal(unmatched, 4);
     assert_non_null(strstr(report, "missing bias; "));
     assert_non_null(strstr(report, "unexpected module.bias; "));
@@ -430,24 +431,24 @@ static void test_damaged(void **state)
 
     (void)state;
     get_all(&m, CKPT_VALUE, all);
-    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_save_params(m.c, path, CKPT_VALUE), 0);
     FILE *f = fopen(path, "r+b");
     fseek(f, -1, SEEK_END);
     fputc(1, f);
     fclose(f);
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_EFORMAT);
     assert_non_null(strstr(ckpt_error(m.c), "tensor 'weight' does not match its checksum"));
     assert_int_equal(ckpt_param_get(m.c, m.bias, CKPT_VALUE, now, OUT), CKPT_EIO);
     assert_non_null(strstr(ckpt_error(m.c), "a load ended midway"));
-    assert_int_equal(ckpt_save(m.c, path, CKPT_VALUE), CKPT_EIO);
+    assert_int_equal(ckpt_save_params(m.c, path, CKPT_VALUE), CKPT_EIO);
     write_file((struct tensor_to_write[]){{"bias", CKPT_F32, 1, {OUT}}, {0}});
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), 0);
     assert_int_equal(ckpt_param_get(m.c, m.bias, CKPT_VALUE, now, OUT), CKPT_EIO);
     write_file((struct tensor_to_write[]){{"bias", CKPT_F32, 1, {OUT}},
                                           {"table", CKPT_F32, 1, {OUT}},
                                           {"weight", CKPT_F32, 2, {OUT, IN}},
                                           {0}});
-    assert_int_equal(ckpt_load(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), 0);
     get_all(&m, CKPT_VALUE, now);
     assert_memory_equal(now, data, N_WEIGHT * sizeof(float));
     ckpt_close(m.c);

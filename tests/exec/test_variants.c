@@ -1,5 +1,5 @@
-/* One step recorded in several ways: the fastest that fits is taken, and whether that changes bits
- * is said. */
+/* One step recorded in several variants: the fastest that fits is taken, and whether that changes
+ * bits is said. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,14 +18,14 @@ struct model {
 };
 
 /* The rows in so many pieces, one after the other. */
-struct way {
+struct variant {
     const struct model *m;
     int pieces;
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct way *w = user;
+    const struct variant *w = user;
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, ROWS, WIDTH}), y[8];
 
     for (int i = 0; i < w->pieces; i++) {
@@ -51,28 +51,29 @@ static struct model open_model(int64_t vram)
 }
 
 struct outcome {
-    int rc, way;
+    int rc, variant;
     float loss;
     char sentence[512];
     struct ckpt_program_info info;
 };
 
-/* The last of three steps under a budget, with the ways from first to last. */
+/* The last of three steps under a budget, with the variants from first to last. */
 static struct outcome run(int64_t vram, int first, int last)
 {
     struct model m = open_model(vram);
-    struct way user[] = {{&m, 1}, {&m, 4}, {&m, 8}};
-    struct ckpt_way ways[] = {{.record = record, .user = &user[0]},
-                              {.record = record, .user = &user[1]},
-                              {.record = record, .user = &user[2]}};
+    struct variant user[] = {{&m, 1}, {&m, 4}, {&m, 8}};
+    struct ckpt_variant variants[] = {{.record = record, .user = &user[0]},
+                                      {.record = record, .user = &user[1]},
+                                      {.record = record, .user = &user[2]}};
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    struct outcome o = {.way = -1};
+    struct outcome o = {.variant = -1};
     ckpt_program *p;
     float x[ROWS * WIDTH];
 
     ckpt_fill_normal(1, 0, 1, x, ROWS * WIDTH);
-    o.rc = ckpt_compile_fastest(m.c, last - first + 1, ways + first, &adamw, 1, &p, &o.way);
-    o.way += first;
+    o.rc =
+        ckpt_compile_variants(m.c, last - first + 1, variants + first, &adamw, 1, &p, &o.variant);
+    o.variant += first;
     if (!o.rc) {
         assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
         for (int i = 0; i < 3; i++)
@@ -91,16 +92,16 @@ static void test_choice(void **state)
 
     (void)state;
     assert_int_equal(whole.rc, 0);
-    assert_int_equal(whole.way, 0); /* fewer calls of ops are faster */
+    assert_int_equal(whole.variant, 0); /* fewer calls of ops are faster */
     assert_true(low < high);
     assert_true(whole.info.choice_changes_bits);
     assert_false(eighths.info.choice_changes_bits);
     struct outcome tight = run(low, 0, 2), refused = run(low - 1, 0, 2);
     assert_int_equal(tight.rc, 0);
-    assert_int_equal(tight.way, 2);
+    assert_int_equal(tight.variant, 2);
     assert_true(tight.info.planned_peak <= low);
     assert_int_equal(refused.rc, CKPT_EBUDGET);
-    /* Where no op of any way fits, the sentence is still that of the last. */
+    /* Where no op of any variant fits, the sentence is still that of the last. */
     struct outcome hopeless = run(6 << 10, 0, 2), alone = run(6 << 10, 2, 2);
     assert_int_equal(hopeless.rc, CKPT_EBUDGET);
     assert_non_null(strstr(hopeless.sentence, "needs at least"));
@@ -113,20 +114,22 @@ static void test_choice(void **state)
     assert_true(enough.info.step_seconds <= run(high, 0, 0).info.step_seconds);
 }
 
-/* Compiles two ways of the same bits or not, and tells whether the plan says that they may differ.
+/* Compiles two variants of the same bits or not, and tells whether the plan says that they may
+ * differ.
  */
 static bool says(bool trains, bool first, bool second, int64_t micro)
 {
     struct model m = open_model(0);
-    struct way user[] = {{&m, 1}, {&m, 4}};
-    struct ckpt_way ways[] = {{record, &user[0], first}, {record, &user[1], second}};
+    struct variant user[] = {{&m, 1}, {&m, 4}};
+    struct ckpt_variant variants[] = {{record, &user[0], first}, {record, &user[1], second}};
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct ckpt_program_info info;
     char table[4096] = "";
     ckpt_program *p;
 
     m.c->options.micro_batch = micro;
-    assert_int_equal(ckpt_compile_fastest(m.c, 2, ways, trains ? &adamw : NULL, 2, &p, NULL), 0);
+    assert_int_equal(ckpt_compile_variants(m.c, 2, variants, trains ? &adamw : NULL, 2, &p, NULL),
+                     0);
     ckpt_program_info(p, &info);
     FILE *f = fmemopen(table, sizeof table, "w");
     assert_non_null(f);
@@ -150,12 +153,13 @@ static void test_arguments(void **state)
 {
     struct model m = open_model(0);
     ckpt_program *p;
-    int way;
+    int variant;
 
     (void)state;
-    assert_int_equal(ckpt_compile_fastest(m.c, 0, NULL, NULL, 1, &p, &way), CKPT_EINVAL);
-    assert_int_equal(ckpt_compile_fastest(m.c, 1, &(struct ckpt_way){0}, NULL, 1, &p, &way),
-                     CKPT_EINVAL);
+    assert_int_equal(ckpt_compile_variants(m.c, 0, NULL, NULL, 1, &p, &variant), CKPT_EINVAL);
+    assert_int_equal(
+        ckpt_compile_variants(m.c, 1, &(struct ckpt_variant){0}, NULL, 1, &p, &variant),
+        CKPT_EINVAL);
     ckpt_close(m.c);
 }
 
