@@ -160,7 +160,7 @@ int main(int argc, char **argv)
     }
     frozen.lr = 0;
     ckpt_tensor x = ckpt_param(c, "x", CKPT_F32, 2, (int64_t[]){ROWS, COLUMNS}, CKPT_ZEROS, true);
-    int failed = ckpt_compile(c, record, &x, &frozen, 1, &p);
+    int failed = ckpt_compile(c, record, &x, ckpt_adamw(c, &frozen), 1, &p);
     if (!failed && !opt.plan_only)
         failed = compare(c, p, x, &error);
     if (failed)

@@ -92,8 +92,8 @@ int main(int argc, char **argv)
     }
     create(&model, c);
     adamw.lr = 1e-3f;
-    int failed =
-        ckpt_compile(c, record, &model, &adamw, BATCH, &program); /* refuses here, or never */
+    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH,
+                              &program); /* refuses here, or never */
     if (!failed) {
         if (ckpt_rank(c) == 0)
             ckpt_plan_print(program, stdout);

@@ -8,6 +8,7 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 #include "ops.h"
+#include "sized.h"
 
 /* Keeps every product of sizes far from overflow. */
 #define MAX_STEP ((int64_t)1 << 24)
@@ -174,9 +175,8 @@ static int conv_rule(struct ckpt_call *call)
     if (check_volume(call, &s))
         return CKPT_ESHAPE;
     set_out(call, call->in[0].dtype, &call->in[0], s.n, s.out, s.k);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_conv_workspace(&s, call->in[0].dtype)
-                          : cpu_conv_workspace(&s, call->in[0].dtype);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_workspace(&s, call->in[0].dtype)
+                                                    : cpu_conv_workspace(&s, call->in[0].dtype);
     return CKPT_OK;
 }
 
@@ -184,9 +184,8 @@ static int conv_dx_rule(struct ckpt_call *call)
 {
     struct conv_shape s = conv_shape_dx(call->in, call->attr);
     set_out(call, call->in[1].dtype, &call->in[0], s.n, s.in, s.c);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_conv_workspace(&s, call->in[1].dtype)
-                          : cpu_conv_dx_workspace(&s, call->in[1].dtype);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_workspace(&s, call->in[1].dtype)
+                                                    : cpu_conv_dx_workspace(&s, call->in[1].dtype);
     return CKPT_OK;
 }
 
@@ -194,9 +193,8 @@ static int conv_dw_rule(struct ckpt_call *call)
 {
     struct conv_shape s = conv_shape_dw(call->in, call->attr);
     set_out(call, CKPT_F32, &call->in[0], s.k, s.kernel, s.c);
-    call->workspace = call->backend == CKPT_ON_CUDA
-                          ? cuda_conv_dw_workspace(&s, call->in[1].dtype)
-                          : cpu_conv_dw_workspace(&s, call->in[1].dtype);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_dw_workspace(&s, call->in[1].dtype)
+                                                    : cpu_conv_dw_workspace(&s, call->in[1].dtype);
     return CKPT_OK;
 }
 
@@ -274,15 +272,19 @@ const struct ckpt_op_def op_conv_dw = {
 ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                       const struct ckpt_conv_spec *spec)
 {
-    const struct ckpt_conv_spec none = CKPT_CONV_INIT;
+    struct ckpt_conv_spec whole = CKPT_CONV_INIT;
+    struct error e;
     struct conv_attr attr = {.stride = {1, 1, 1}};
     int spatial = ckpt_desc_of(t, x).ndim - 2, absent = 3 - spatial;
-    spec = spec ? spec : &none;
-    attr.invariant = spec->invariant;
+    if (spec && sized_read(&e, "struct ckpt_conv_spec", &whole, sizeof whole, spec)) {
+        ckpt_tape_fail(t, e.code, "conv: %s", e.text);
+        return CKPT_NONE;
+    }
+    attr.invariant = whole.invariant;
     for (int i = 0; i < spatial && absent >= 0; i++) { /* else the shape rule refuses */
-        attr.stride[absent + i] = spec->stride[i];
-        attr.before[absent + i] = spec->before[i];
-        attr.after[absent + i] = spec->after[i];
+        attr.stride[absent + i] = whole.stride[i];
+        attr.before[absent + i] = whole.before[i];
+        attr.after[absent + i] = whole.after[i];
     }
     return OPS_RECORD(t, &op_conv, &attr, x, w, b);
 }

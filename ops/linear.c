@@ -135,7 +135,7 @@ static ckpt_tensor bias_gradient(ckpt_tape *t, ckpt_tensor dy)
 {
     const struct op *o = producer(t, dy);
     if (o && o->def == &op_gelu_dx_sums)
-        return (ckpt_tensor){op_out(t, o, 1)};
+        return tape_handle(t, op_out(t, o, 1));
     return ops_record1(t, &op_column_sum, 1, &dy, NULL, 0);
 }
 

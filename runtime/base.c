@@ -1,4 +1,5 @@
 /* Growing arrays, the hash, the clock, and tensor descriptions. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -205,4 +206,15 @@ bool text_is_utf8(const char *text)
         }
     }
     return true;
+}
+
+uint32_t handle_owner(void)
+{
+    static atomic_uint last;
+    uint32_t owner;
+
+    do
+        owner = atomic_fetch_add(&last, 1) + 1;
+    while (!owner);
+    return owner;
 }

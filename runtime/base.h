@@ -68,7 +68,8 @@ struct error {
     char text[CKPT_MESSAGE];
 };
 
-/* Stores both and returns code.  An argument may be the text that stands there. */
+/* Stores both, in e or, without one, in that of the thread, and returns code.  An argument may be
+ * the text that stands there. */
 int error_fail(struct error *e, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 
 /* The sentence about a pointer that a public call was given as NULL, in e or, without one, in that
@@ -115,6 +116,10 @@ const char *human_seconds(double seconds);
 
 /* "fp32 [2, 3, 4]" into dst. */
 void desc_format(char *dst, size_t size, const struct ckpt_desc *d);
+
+/* A number that no other tape or context of the process has: the owner of its handles.  0 is what
+ * the library itself makes of an index, and taken everywhere. */
+uint32_t handle_owner(void);
 
 /* Is it one of ckpt.h? */
 static inline bool dtype_is_known(enum ckpt_dtype dtype)

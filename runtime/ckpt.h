@@ -24,7 +24,36 @@
  *     calls do nothing, and ckpt_compile() returns it.
  *   - The library never aborts, and prints only where a FILE is given.
  *   - Shapes are row-major, sizes in elements unless the name says bytes.
- *   - A handle may be used by one thread at a time.  NULL where nothing allows it is CKPT_EINVAL.
+ *   - Structs that a program fills or has filled begin with their size, and have an _INIT macro
+ *     that sets it and the defaults.  They grow at their end.  Read: what the caller's struct is
+ *     too short for has its default; a longer one of a newer header is taken if all that is unknown
+ *     here is 0, else it is CKPT_EINVAL.  Written: no byte behind the caller's size is touched, and
+ *     what is unknown here is 0.  Structs by value or in arrays never change (ckpt_tensor,
+ *     ckpt_desc, ckpt_init, ckpt_view, ckpt_variant, ckpt_option, ckpt_path, ckpt_fact).  Those
+ *     that the library hands to rules and kernels (ckpt_op.h) grow at their end.
+ *   - NULL where nothing allows it is CKPT_EINVAL.
+ *
+ * Threads
+ *   - A context, with its tapes, programs and optimizers, is used by one thread at a time, of any.
+ *     Two programs of one context share its memory, parameters and queues: calls on them take
+ *     turns.
+ *   - Two contexts share nothing: two threads may use one each at the same time, also to open and
+ *     to close it.  Their steps then share processors, and each has kernel threads of its own.
+ *   - ckpt_request_stop() and ckpt_request_save() may be called by any thread, and by a signal
+ *     handler, while another uses the context.
+ *   - Calls without a context (ckpt_tools.h, ckpt_file_...) may be made by any thread; two threads
+ *     have two ckpt_error(NULL).
+ *
+ * The process.  The library handles, blocks and sends no signals, changes no umask, locale, working
+ * directory or limit, and forks nothing.  What all of the process sees:
+ *   - The first CPU context loads OpenBLAS for good, sets it to one thread, and has
+ *     OPENBLAS_NUM_THREADS=1 in the environment while it loads.  Other threads must not change the
+ *     environment meanwhile, as with any setenv().
+ *   - Ranks on GPUs set NCCL_NVLS_ENABLE, NCCL_GRAPH_REGISTER and NCCL_MIN_CTAS once, where these
+ *     are not set.  Ranks by MPI call MPI_Init_thread(), unless the program did.
+ *   - A CUDA context makes its GPU the current one of the calling thread.
+ *   - The environment is read (CKPT_..., and what launchers set), files are written where options
+ *     say so, and memory of --host is registered with the GPU's driver.
  */
 #ifndef CKPT_H
 #define CKPT_H
@@ -50,7 +79,11 @@ extern "C" {
 #define CKPT_VERSION_MINOR 1
 #define CKPT_VERSION_PATCH 0
 
-/* The version of the library that is running, as "0.1.0". */
+/* Of the header, and of the library that is running: 10000 major + 100 minor + patch. */
+#define CKPT_VERSION_NUMBER                                                                        \
+    (CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH)
+CKPT_API int ckpt_version_number(void);
+/* The same of the library in words, as "0.1.0". */
 CKPT_API const char *ckpt_version(void);
 
 /* ---- errors -------------------------------------------------------------------------------- */
@@ -72,7 +105,7 @@ enum {
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
 typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructions */
-struct ckpt_adamw;                        /* ckpt_optim.h */
+struct ckpt_optimizer;                    /* see ckpt_optim.h */
 
 /*
  * The sentence of the last failed call on c: what failed, where, and what to do.  c may be NULL for
@@ -148,15 +181,18 @@ CKPT_API int64_t ckpt_dtype_size(enum ckpt_dtype dtype); /* bytes of one element
 
 #define CKPT_MAX_DIMS 8
 
-/* A tensor of a tape, or a parameter of a context.  id 0 is "no tensor". */
+/* A tensor of a tape, or a parameter of a context.  id 0 is "no tensor"; owner says whose it is, so
+ * that a tensor of another tape is refused.  Neither is for programs to set. */
 typedef struct ckpt_tensor {
     int32_t id;
+    uint32_t owner;
 } ckpt_tensor;
 
 static inline ckpt_tensor ckpt_no_tensor(void)
 {
     ckpt_tensor none;
     none.id = 0;
+    none.owner = 0;
     return none;
 }
 #define CKPT_NONE ckpt_no_tensor()
@@ -209,11 +245,17 @@ CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype
                                 const int64_t *shape, struct ckpt_init init, bool trainable);
 
 struct ckpt_param_info {
+    size_t size;
     const char *name;
     struct ckpt_desc desc;
     int64_t numel;
     bool trainable;
 };
+
+#define CKPT_PARAM_INFO_INIT                                                                       \
+    {                                                                                              \
+        sizeof(struct ckpt_param_info), NULL, {CKPT_F32, 0, {0}, {0}, 0}, 0, false                 \
+    }
 
 /* Number of parameters, the i-th in order of creation, one by name: 0 or CKPT_ENAME. */
 CKPT_API int ckpt_param_count(const ckpt *c);
@@ -277,7 +319,8 @@ CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w
 typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *user);
 
 /*
- * Records, differentiates, plans and lowers.  optimizer NULL: forward only.  batch is the number of
+ * Records, differentiates, plans and lowers.  optimizer, as ckpt_adamw() makes it; NULL: forward
+ * only.  batch is the number of
  * samples a step takes; options.micro_batch must divide it (or exceed it, where there is no
  * optimizer), or is CKPT_AUTO: then the model is recorded and planned at every size that divides
  * the batch, and the fastest step that fits is taken.  All a step needs is taken here.
@@ -288,7 +331,7 @@ typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *us
  * CKPT_EPLAN for a foreign plan file; CKPT_ENOMEM, CKPT_EIO, CKPT_EINVAL.
  */
 CKPT_API int ckpt_compile(ckpt *c, ckpt_recorder record, void *user,
-                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **p);
+                          const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **p);
 /*
  * One step recorded in several variants.  A model may be cut in pieces that are computed one after
  * the other, as frames of a clip or bands of a picture: small pieces need less memory and take
@@ -315,7 +358,7 @@ struct ckpt_variant {
  * bits of the numbers: ckpt_program_info.choice_changes_bits and the plan table say so.
  */
 CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
-                                   const struct ckpt_adamw *optimizer, int64_t batch,
+                                   const struct ckpt_optimizer *optimizer, int64_t batch,
                                    ckpt_program **p, int *variant);
 
 CKPT_API void ckpt_program_free(ckpt_program *p);
@@ -350,6 +393,7 @@ CKPT_API int ckpt_program_desc(const ckpt_program *p, const char *name, struct c
 CKPT_API int ckpt_set_lr(ckpt_program *p, float lr);
 
 struct ckpt_program_info {
+    size_t size;
     bool plan_only; /* compiled with --plan-only: there is nothing to run */
     int64_t batch, micro_batch, n_micro;
     int64_t steps;          /* run so far */
@@ -375,7 +419,14 @@ struct ckpt_program_info {
     bool choice_changes_bits;
 };
 
-CKPT_API void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);
+#define CKPT_PROGRAM_INFO_INIT                                                                     \
+    {                                                                                              \
+        sizeof(struct ckpt_program_info), false, 0, 0, 0, 0, 0., 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
+            0, 0., 0., 0., 0., 0, 0, 0, 0, false                                                   \
+    }
+
+/* Fills info.  Returns 0, or CKPT_EINVAL if its size was not set. */
+CKPT_API int ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);
 /* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);
 /* Writes where the time of the steps so far went, by kind of op (options.profile): runs a step,

@@ -34,6 +34,7 @@ extern "C" {
 typedef struct ckpt_file ckpt_file;
 
 struct ckpt_file_entry {
+    size_t size;
     const char *name;
     const char *dtype; /* as the file names it: "F32", "BF16", "I64", ... */
     int ndim;
@@ -41,10 +42,16 @@ struct ckpt_file_entry {
     int64_t numel;
 };
 
+#define CKPT_FILE_ENTRY_INIT                                                                       \
+    {                                                                                              \
+        sizeof(struct ckpt_file_entry), NULL, NULL, 0, {0}, 0                                      \
+    }
+
 /* Opens one file, or several as one.  Returns 0, CKPT_EIO, CKPT_EFORMAT, CKPT_ENOMEM. */
 CKPT_API int ckpt_file_open(ckpt_file **f, const char *path);
 CKPT_API void ckpt_file_close(ckpt_file *f);
 CKPT_API int ckpt_file_count(const ckpt_file *f);
+/* Describes tensor i: 0, or CKPT_EINVAL for no such tensor or a size that was not set. */
 CKPT_API int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e);
 /* Returns the index of a name, or CKPT_ENAME. */
 CKPT_API int ckpt_file_find(const ckpt_file *f, const char *name);

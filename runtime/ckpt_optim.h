@@ -11,6 +11,12 @@ extern "C" {
 #endif
 
 /*
+ * An optimizer: what ckpt_compile() is given to train.  It belongs to its context and may be given
+ * to several programs of it; ckpt_close() frees it.
+ */
+typedef struct ckpt_optimizer ckpt_optimizer;
+
+/*
  * AdamW (Loshchilov & Hutter 2019) on fp32 master weights, moments fp32, after clipping by the
  * global L2 norm of all gradients:
  *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
@@ -31,6 +37,12 @@ struct ckpt_adamw {
     {                                                                                              \
         sizeof(struct ckpt_adamw), 1e-4f, 0.9f, 0.999f, 1e-8f, 0.f, 0.f, 0.f, CKPT_F32             \
     }
+
+/*
+ * Makes an AdamW of these settings, which are copied.  Like ckpt_param() it does not fail visibly:
+ * NULL or settings without a size stick to the context, and ckpt_compile() returns CKPT_EINVAL.
+ */
+CKPT_API ckpt_optimizer *ckpt_adamw(ckpt *c, const struct ckpt_adamw *settings);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "context.h"
+#include "sized.h"
 
 #define STRING(x)        #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -12,22 +13,20 @@ const char *ckpt_version(void)
     return VERSION(CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR, CKPT_VERSION_PATCH);
 }
 
+int ckpt_version_number(void)
+{
+    return CKPT_VERSION_NUMBER;
+}
+
 const char *ckpt_error(const ckpt *c)
 {
     return c ? c->error.text : error_get();
 }
 
-/* Options of an older caller are shorter; what they lack keeps its default. */
 static int copy_options(ckpt *c, const struct ckpt_options *opt)
 {
     c->options = (struct ckpt_options)CKPT_OPTIONS_INIT;
-    if (!opt)
-        return 0;
-    if (opt->size < offsetof(struct ckpt_options, verify) || opt->size > sizeof *opt)
-        return error_set(CKPT_EINVAL, "options of %zu bytes: set them with CKPT_OPTIONS_INIT",
-                         opt->size);
-    memcpy(&c->options, opt, opt->size);
-    return 0;
+    return opt ? sized_read(NULL, "struct ckpt_options", &c->options, sizeof c->options, opt) : 0;
 }
 
 static int check_options(const struct ckpt_options *o)
@@ -205,6 +204,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     if (!c)
         return error_set(CKPT_ENOMEM, "no memory for a context");
     join_parts(c);
+    c->params.owner = handle_owner();
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
@@ -239,6 +239,11 @@ void ckpt_close(ckpt *c)
         return;
     while (c->programs.first)
         ckpt_program_free(c->programs.first);
+    while (c->programs.optimizers) {
+        struct ckpt_optimizer *o = c->programs.optimizers;
+        c->programs.optimizers = o->next;
+        free(o);
+    }
     params_free(&c->params);
     free(c->programs.warm.data);
     note_list_free(&c->notes);

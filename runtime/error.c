@@ -3,7 +3,7 @@
 #include "base.h"
 #include "ckpt_tools.h"
 
-static _Thread_local char last_error[CKPT_MESSAGE];
+static _Thread_local struct error last; /* of calls without a context */
 
 /* How many bytes at s a terminal would obey: a control character, or one of the second set (C1) in
  * UTF-8. */
@@ -64,7 +64,7 @@ int error_set(int code, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    error_vset(last_error, sizeof(last_error), code, fmt, ap);
+    last.code = error_vset(last.text, sizeof(last.text), code, fmt, ap);
     va_end(ap);
     return code;
 }
@@ -73,6 +73,8 @@ int error_fail(struct error *e, int code, const char *fmt, ...)
 {
     va_list ap;
 
+    if (!e)
+        e = &last;
     va_start(ap, fmt);
     e->code = error_vset(e->text, sizeof(e->text), code, fmt, ap);
     va_end(ap);
@@ -81,14 +83,12 @@ int error_fail(struct error *e, int code, const char *fmt, ...)
 
 int error_null(struct error *e, const char *call, const char *argument)
 {
-    if (e)
-        return error_fail(e, CKPT_EINVAL, "%s: %s is NULL", call, argument);
-    return error_set(CKPT_EINVAL, "%s: %s is NULL", call, argument);
+    return error_fail(e, CKPT_EINVAL, "%s: %s is NULL", call, argument);
 }
 
 const char *error_get(void)
 {
-    return last_error;
+    return last.text;
 }
 
 const char *ckpt_error_name(int code)

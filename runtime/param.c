@@ -3,6 +3,7 @@
 #include <string.h>
 #include "context.h"
 #include "values.h"
+#include "sized.h"
 
 /* Makes the first failure of ckpt_param stick to the context. */
 static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
@@ -52,7 +53,7 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
         return param_fail(c, CKPT_ENOMEM, name, "no memory");
     }
     c->params.data[c->params.n++] = p;
-    return (ckpt_tensor){-c->params.n};
+    return params_handle(&c->params, c->params.n - 1);
 }
 
 int ckpt_param_count(const ckpt *c)
@@ -64,7 +65,7 @@ int ckpt_param_count(const ckpt *c)
 
 ckpt_tensor ckpt_param_at(const ckpt *c, int i)
 {
-    return i >= 0 && i < ckpt_param_count(c) ? (ckpt_tensor){-i - 1} : CKPT_NONE;
+    return i >= 0 && i < ckpt_param_count(c) ? params_handle(&c->params, i) : CKPT_NONE;
 }
 
 int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
@@ -74,7 +75,7 @@ int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
     NOT_NULL(context_error(c), param);
     for (int32_t i = 0; i < c->params.n - c->params.n_hidden; i++) {
         if (!strcmp(c->params.data[i].name, name)) {
-            *param = (ckpt_tensor){-i - 1};
+            *param = params_handle(&c->params, i);
             return 0;
         }
     }
@@ -88,9 +89,9 @@ int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
     const struct param *p = params_at(&c->params, x);
     if (!p)
         return CKPT_ENAME;
-    *info = (struct ckpt_param_info){
+    struct ckpt_param_info all = {
         .name = p->name, .desc = p->desc, .numel = desc_numel(&p->desc), .trainable = p->trainable};
-    return 0;
+    return sized_write(context_error(c), "struct ckpt_param_info", info, &all, sizeof all);
 }
 
 /* The parameter, if it exists, has n elements, and the slot is one. */

@@ -15,7 +15,14 @@ void params_free(struct params *ps)
 struct param *params_at(const struct params *ps, ckpt_tensor x)
 {
     int64_t i = -(int64_t)x.id - 1;
+    if (x.owner && x.owner != ps->owner)
+        return NULL;
     return x.id < 0 && i < ps->n - ps->n_hidden ? &ps->data[i] : NULL;
+}
+
+ckpt_tensor params_handle(const struct params *ps, int32_t i)
+{
+    return (ckpt_tensor){.id = -i - 1, .owner = ps->owner};
 }
 
 int64_t param_slot_numel(const struct param *p, int slot)

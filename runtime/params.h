@@ -30,11 +30,12 @@ struct param {
 enum torn { TORN_NOT, TORN_VALUES, TORN_STATE };
 
 struct params {
+    uint32_t owner; /* of the handles of these: see handle_owner */
     struct param *data;
     int64_t capacity;
     int32_t n;        /* the hidden ones, if any, are the last */
     int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
-    int failed;       /* sticky: the code of a ckpt_param that could not make one */
+    int failed;       /* sticky: the code of a ckpt_param or ckpt_adamw that made none */
     int64_t updates;  /* optimizer steps so far */
     int64_t lost;     /* the step that failed and left the weights in pieces, or 0 */
     bool differ;      /* it was the ranks that have come to differ */
@@ -42,6 +43,9 @@ struct params {
 };
 
 void params_free(struct params *ps);
+
+/* The handle of the i-th. */
+ckpt_tensor params_handle(const struct params *ps, int32_t i);
 
 /* The parameter behind a handle, or NULL; hidden ones have none. */
 struct param *params_at(const struct params *ps, ckpt_tensor x);

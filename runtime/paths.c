@@ -12,6 +12,7 @@
 #include "base.h"
 #include "ckpt_tools.h"
 #include "file.h"
+#include "sized.h"
 
 /* Names of files that programs make in an output directory are shorter. */
 #define INSIDE_DIRECTORY 128
@@ -236,16 +237,16 @@ int ckpt_paths_check(const struct ckpt_options *o, const struct ckpt_path *paths
 
     if (n < 0 || (n && !paths))
         return error_set(CKPT_EINVAL, "ckpt_paths_check: %d rows, and no table", n);
+    int rc = o ? sized_read(NULL, "struct ckpt_options", &options, sizeof options, o) : 0;
+    if (rc)
+        return rc;
     all = calloc((size_t)n + 5, sizeof *all);
     if (!all)
         return error_set(CKPT_ENOMEM, "no memory to check %d paths", n);
-    /* A program built against an older header has a shorter struct. */
-    if (o)
-        memcpy(&options, o, o->size < sizeof options ? o->size : sizeof options);
     if (n)
         memcpy(all, paths, (size_t)n * sizeof *all);
     n += library_paths(&options, all + n);
-    int rc = check_all(all, n);
+    rc = check_all(all, n);
     free(all);
     return rc;
 }

@@ -30,7 +30,7 @@
 #ifndef CKPT_RANKS_INSIDE_H
 #define CKPT_RANKS_INSIDE_H
 
-#include <signal.h>
+#include <stdatomic.h>
 #include "ckpt_dist.h"
 #include "comm/comm.h"
 #include "memory.h"
@@ -61,10 +61,10 @@ struct ranks {
     char routes[64];              /* from this rank's GPU to those of others on its host; or "" */
     struct rank_place *places;    /* per rank: where it runs; NULL: not known yet */
     int asked_zero;               /* what sharing.zero is unless no rank shares anything */
-    volatile sig_atomic_t request[CKPT_REQUESTS]; /* 1: of this rank */
-    bool requested[CKPT_REQUESTS];                /* by any of several, in a step that has ended */
-    bool values_agreed; /* all ranks have set their parameters to the same */
-    uint64_t rates;     /* a digest of all learning rates so far */
+    atomic_int request[CKPT_REQUESTS]; /* 1: of this rank */
+    bool requested[CKPT_REQUESTS];     /* by any of several, in a step that has ended */
+    bool values_agreed;                /* all ranks have set their parameters to the same */
+    uint64_t rates;                    /* a digest of all learning rates so far */
 };
 
 /* Makes this one of the ranks of comm, which it takes over.  zero: see struct sharing.  Before the

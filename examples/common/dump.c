@@ -8,7 +8,7 @@ void dump_record(ckpt *c, ckpt_tape *t, ckpt_tensor pred)
 {
     ckpt_output(t, "pred", pred);
     for (int i = 0; i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_tensor w = ckpt_param_at(c, i);
         char name[160];
         if (ckpt_param_info(c, w, &info) || !info.trainable)
@@ -50,7 +50,7 @@ static int add(struct dump *d, const char *name)
 static int add_gradients(struct dump *d)
 {
     for (int i = 0; i < ckpt_param_count(d->context); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         char name[160];
         if (ckpt_param_info(d->context, ckpt_param_at(d->context, i), &info) || !info.trainable)
             continue;

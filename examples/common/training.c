@@ -47,7 +47,7 @@ void training_show(struct training *t, double loss, int64_t bytes)
 void training_report(const struct training *t, const char *what, const ckpt_program *p)
 {
     const struct training_summary *s = &t->summary;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     char planned[32], actual[32], budget[32], rss[32], process[32];
 
     ckpt_program_info(p, &info);

@@ -75,7 +75,7 @@ static void *convert(void *from, int64_t n, bool to_float)
 static void *load(ckpt_file *f, const char *path, const char *name, int ndim, const int64_t *shape,
                   bool as_float)
 {
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     int i = find(f, path, name, ndim, shape, &e);
     void *x;
 
@@ -98,7 +98,7 @@ static bool has(const ckpt_file *f, const char *name)
 /* y and mask of `rows` samples, or of any number.  Open-Sora's files have y as [rows, 1, L, C]. */
 static int load_text(struct stdit_data *d, ckpt_file *f, const char *path, int64_t rows)
 {
-    struct ckpt_file_entry y;
+    struct ckpt_file_entry y = CKPT_FILE_ENTRY_INIT;
     int i = ckpt_file_find(f, "y");
     bool open_sora = i >= 0 && !ckpt_file_entry(f, i, &y) && y.ndim == 4;
     int64_t shape[] = {rows, open_sora ? 1 : -1, -1, -1};
@@ -115,7 +115,7 @@ static int load_text(struct stdit_data *d, ckpt_file *f, const char *path, int64
 
 static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
 {
-    struct ckpt_file_entry z;
+    struct ckpt_file_entry z = CKPT_FILE_ENTRY_INIT;
 
     if (find(f, path, "z", 5, (int64_t[]){-1, -1, -1, -1, -1}, &z) < 0)
         return -1;
@@ -187,7 +187,7 @@ static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
 static void report_unknown(const ckpt_file *f, const char *path)
 {
     static const char known[] = " z y mask fps t eps x_mask height width ";
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
 
     for (int i = 0; i < ckpt_file_count(f); i++) {
         char word[80];

@@ -24,7 +24,7 @@ static void put_model(FILE *f, const struct stdit_run *r)
 static void put_config(FILE *f, const struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
 
     ckpt_program_info(r->training, &info);
     fputs("{\"config\": {", f);
@@ -61,7 +61,7 @@ int stdit_log_open(struct stdit_run *r)
 
 void stdit_log_step(struct stdit_run *r, int64_t step, double loss, double lr, double ms)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
 
     if (!r->log.f)
         return;

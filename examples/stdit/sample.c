@@ -33,7 +33,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 static int use_average(const struct stdit_run *r)
 {
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_tensor w = ckpt_param_at(r->context, i);
         if (ckpt_param_info(r->context, w, &info) || !info.trainable)
             continue;
@@ -103,7 +103,7 @@ static int integrate(struct sampler *s)
     int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data);
     ckpt_progress *progress =
         ckpt_rank(r->context) ? NULL : ckpt_progress_open(stderr, "sample", steps);
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int rc = 0;
 
     ckpt_program_info(r->sampling, &info);

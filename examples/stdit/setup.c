@@ -68,7 +68,7 @@ int stdit_load(struct stdit_run *r)
 /* The rows of the null caption in a file under that name, or 0. */
 static int64_t rows_in_file(const char *path, const char *name)
 {
-    struct ckpt_file_entry e = {0};
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     ckpt_file *f;
 
     if (!path || ckpt_file_open(&f, path))
@@ -144,7 +144,7 @@ int stdit_make_model(struct stdit_run *r)
     if (stdit_create(&r->model, r->context, &config))
         return say_fail("%s", ckpt_error(r->context));
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
             r->trainable += info.numel;
     }

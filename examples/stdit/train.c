@@ -61,7 +61,7 @@ int stdit_compile_training(struct stdit_run *r)
     adamw.clip_norm = (float)o->clip_norm;
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    if (ckpt_compile(r->context, record, r, &adamw, o->batch, &r->training))
+    if (ckpt_compile(r->context, record, r, ckpt_adamw(r->context, &adamw), o->batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -124,7 +124,7 @@ static bool is_ours(void *user, const char *name)
 int stdit_train(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct course c = {.run = r};
     struct training t = {.context = r->context,
                          .state = &o->state,

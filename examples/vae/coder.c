@@ -276,7 +276,7 @@ int vae_coder_run(struct vae_coder *k, const char *in, const float *x, int64_t n
 
 void vae_coder_report(const struct vae_coder *k)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct rusage usage;
     char arena[32], device[32], host[32];
 

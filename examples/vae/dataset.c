@@ -87,7 +87,7 @@ static int open_video(struct vae_data *d, const struct vae_options *o)
 /* The tensor of a name with the shape that is wanted; 0 there fits any and is filled in. */
 static float *read_tensor(ckpt_file *f, const char *path, const char *name, int64_t shape[5])
 {
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     int i = ckpt_file_find(f, name);
     bool fits = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim == 5;
 

@@ -78,7 +78,7 @@ static int decode_chunk(struct decoding *d, int64_t n)
 
 static void show_progress(const struct decoding *d, ckpt_progress *progress)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
 
     ckpt_program_info(d->k->program, &info);
     ckpt_progress_step(progress, d->s->taken, NAN, info.arena_bytes);

@@ -92,7 +92,7 @@ static int encode_all(struct encoding *e)
 {
     struct frames *f = e->f;
     ckpt_progress *progress = ckpt_progress_open(stderr, "encode", f->announced);
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int64_t n = VAE_CHUNK;
     int rc = 0;
 

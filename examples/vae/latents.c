@@ -88,7 +88,7 @@ void vae_latents_abandon(struct vae_latent_writer *w)
 
 static int number(struct vae_latent_reader *r, const char *name, int64_t *value)
 {
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     int32_t v;
     int i = ckpt_file_find(r->file, name);
 
@@ -105,7 +105,7 @@ static int number(struct vae_latent_reader *r, const char *name, int64_t *value)
 static int read_shape(struct vae_latent_reader *r)
 {
     struct vae_latent_info *info = &r->info;
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     float fps;
     int i = ckpt_file_find(r->file, "fps");
 

@@ -44,7 +44,7 @@ static void put_config(FILE *f, const struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
     const struct vae_program *longest = &r->program[o->n_lengths - 1];
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
 
     ckpt_program_info(longest->program, &info);
     fputs("{\"config\": {", f);
@@ -85,7 +85,7 @@ int vae_log_open(struct vae_run *r)
 void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
                   const struct vae_result *result)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     FILE *f = r->log.f;
 
     if (!f)

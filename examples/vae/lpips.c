@@ -38,7 +38,7 @@ static void *to_dtype(float *x, int64_t n, enum ckpt_dtype dtype)
 static float *read_tensor(ckpt_file *f, const char *path, const char *name, int ndim,
                           const int64_t *shape)
 {
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     int i = ckpt_file_find(f, name);
     bool fits;
 

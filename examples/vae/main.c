@@ -17,7 +17,7 @@ static int create_model(struct vae_run *r)
                                       o->codebook_decay, o->library.seed))
         return -1;
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
             r->trainable += info.numel;
     }
@@ -66,7 +66,7 @@ static void print_plans(const struct vae_run *r)
     if (longest->part)
         printf("2-D part: %lld frames at a time\n", (long long)longest->part);
     for (int i = 0; i < n && n > 1; i++) {
-        struct ckpt_program_info info;
+        struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
         char peak[32];
         ckpt_program_info(r->program[i].program, &info);
         printf("clips of %lld: peak %s, predicted %.1f ms a step\n",

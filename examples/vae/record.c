@@ -157,8 +157,8 @@ static int compile(struct vae_program *p, const struct ckpt_adamw *adamw)
         n = parts_of(p, user);
     for (int i = 0; i < n; i++)
         variants[i] = (struct ckpt_variant){.record = record, .user = &user[i]};
-    if (ckpt_compile_variants(r->context, n, variants, adamw, r->options.batch, &p->program,
-                              &chosen))
+    if (ckpt_compile_variants(r->context, n, variants, adamw ? ckpt_adamw(r->context, adamw) : NULL,
+                              r->options.batch, &p->program, &chosen))
         return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
     p->part = user[chosen].part;
     return 0;

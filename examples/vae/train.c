@@ -132,7 +132,7 @@ static int end(struct training *t, int64_t step)
     struct vae_run *r = run_of(t);
     struct vae_program *p = program_of(r, step);
     struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, rate(r, step), 0};
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int rc = ckpt_wait(p->program, &result.loss);
 
     result.ms = training_lap(t);

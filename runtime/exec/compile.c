@@ -218,8 +218,17 @@ static int await_steps(struct programs *ps)
     return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
+static bool is_ours(const struct programs *ps, const struct ckpt_optimizer *optimizer)
+{
+    const struct ckpt_optimizer *o = ps->optimizers;
+
+    while (o && o != optimizer)
+        o = o->next;
+    return o;
+}
+
 int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
-                          const struct ckpt_adamw *optimizer, int64_t batch, ckpt_program **out,
+                          const struct ckpt_optimizer *optimizer, int64_t batch, ckpt_program **out,
                           int *variant)
 {
     NOT_NULL(context_error(c), c);
@@ -230,18 +239,20 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     *out = NULL;
     if (c->params.failed)
         return c->params.failed;
-    if (!all_recorders(variants, n) || (optimizer && optimizer->size != sizeof *optimizer))
+    if (!all_recorders(variants, n))
+        return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
+    if (optimizer && !is_ours(ps, optimizer))
         return error_fail(ps->error, CKPT_EINVAL,
-                          "ckpt_compile: no recorder, or an optimizer that was "
-                          "not set with CKPT_ADAMW_INIT");
+                          "ckpt_compile: the optimizer was made in another context");
+    const struct ckpt_adamw *adamw = optimizer ? &optimizer->adamw : NULL;
     struct ckpt_program *p = calloc(1, sizeof *p);
     if (!p)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for a program");
     *p = (struct ckpt_program){.programs = ps,
                                .batch = batch,
-                               .trains = optimizer != NULL,
-                               .lr = optimizer ? optimizer->lr : 0.f,
-                               .optimizer = optimizer ? *optimizer : (struct ckpt_adamw){0},
+                               .trains = adamw != NULL,
+                               .lr = adamw ? adamw->lr : 0.f,
+                               .optimizer = adamw ? *adamw : (struct ckpt_adamw){0},
                                .grad_norm = NAN,
                                .loss = -1,
                                .norm = -1};
@@ -250,7 +261,7 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     if (!rc)
         rc = ranks_lay_out(ps->ranks);
     if (!rc)
-        rc = compile(p, &k, optimizer);
+        rc = compile(p, &k, adamw);
     if (rc)
         ckpt_program_free(p);
     else
@@ -261,7 +272,7 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
     return rc;
 }
 
-int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_adamw *optimizer,
+int ckpt_compile(ckpt *c, ckpt_recorder record, void *user, const struct ckpt_optimizer *optimizer,
                  int64_t batch, ckpt_program **out)
 {
     return ckpt_compile_variants(c, 1, &(struct ckpt_variant){.record = record, .user = user},

@@ -11,6 +11,11 @@
 
 struct ckpt_program;
 
+struct ckpt_optimizer {
+    struct ckpt_optimizer *next;
+    struct ckpt_adamw adamw;
+};
+
 /* The files that options ask for, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4 };
 
@@ -23,6 +28,7 @@ struct programs {
     enum ckpt_backend backend;           /* whose kernels programs run, or would run */
     struct machine machine;              /* to plan with */
     struct ckpt_program *first;          /* the youngest; a list */
+    struct ckpt_optimizer *optimizers;   /* all that were made, a list */
     struct ckpt_program *last_submitted; /* the last that handed over a step, or NULL */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */

@@ -97,7 +97,7 @@ static void close_group(ckpt_tape *t, struct group *g, const struct ckpt_adamw *
         return;
     for (int k = 0; k < n; k++) {
         states_of(t, g->param[k], opt, in + k * ADAMW_STATES);
-        in[n_out + k].id = t->param_gradient[g->param[k]];
+        in[n_out + k] = tape_handle(t, t->param_gradient[g->param[k]]);
     }
     in[n_out + n] = clip;
     const char *first = t->env.params->data[g->param[0]].name;

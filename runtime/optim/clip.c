@@ -96,7 +96,7 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
     struct group g = {0};
     int n = 0;
     for (int32_t i = 0; i < t->n_params; i++) {
-        ckpt_tensor gradient = {t->param_gradient[i]};
+        ckpt_tensor gradient = tape_handle(t, t->param_gradient[i]);
         if (!gradient.id)
             continue;
         gradient = tape_norm_part(t, i, gradient);
@@ -122,7 +122,7 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
         tape_fail(t, CKPT_ENOMEM, "no memory for the norm of %d gradients", (int)t->n_params);
         return CKPT_NONE;
     }
-    own[0].id = t->loss;
+    own[0] = tape_handle(t, t->loss);
     int n = 1 + record_sums(t, own + 1);
     if (shared) {
         ckpt_tensor requests = ops_record1(t, &op_requests, 0, NULL, NULL, 0);

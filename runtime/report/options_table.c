@@ -1,10 +1,10 @@
 /* The options of the library itself. */
 #include "ckpt_tools.h"
 #include "report/options.h"
+#include "sized.h"
 
-#define FIELD(member) offsetof(struct ckpt_options, member)
-#define ROW(...)      CKPT_OPTION(struct ckpt_options, __VA_ARGS__)
-#define RANGE(...)    CKPT_OPTION_RANGE(struct ckpt_options, __VA_ARGS__)
+#define ROW(...)   CKPT_OPTION(struct ckpt_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct ckpt_options, __VA_ARGS__)
 
 static const struct ckpt_option library_table[] = {
     ROW("vram", SIZE, vram, "SIZE",
@@ -81,25 +81,25 @@ static size_t field_end(const struct ckpt_option *row)
     return row->offset + sizes[row->type];
 }
 
-/* A program built against an older header has a shorter struct: its missing fields are skipped. */
+/* A program built against an older header has a shorter struct: options that it has no field for
+ * are not taken, and stay in argv to be refused. */
 int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
 {
     NOT_NULL(NULL, opt);
     NOT_NULL(NULL, argc);
     NOT_NULL(NULL, argv);
+    struct ckpt_options known = CKPT_OPTIONS_INIT;
     struct ckpt_option rows[LIBRARY_ROWS];
     size_t n = 0;
 
-    if (opt->size < FIELD(vram) + sizeof(opt->vram))
-        return error_set(CKPT_EINVAL,
-                         "ckpt_options_parse: options.size is %zu; start from "
-                         "CKPT_OPTIONS_INIT",
-                         opt->size);
+    int rc = sized_read(NULL, "struct ckpt_options", &known, sizeof known, opt);
+    if (rc)
+        return rc;
     for (const struct ckpt_option *row = library_table; row->name; row++) {
         if (field_end(row) <= opt->size)
             rows[n++] = *row;
     }
     rows[n] = (struct ckpt_option){0};
-    int rc = option_environment(rows, opt);
+    rc = option_environment(rows, opt);
     return rc ? rc : ckpt_option_table_parse(rows, opt, argc, argv);
 }

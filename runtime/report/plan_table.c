@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 #include "exec/program.h"
 #include "report/wear.h"
+#include "sized.h"
 
 static int64_t process_bytes(const struct programs *ps)
 {
@@ -9,16 +10,14 @@ static int64_t process_bytes(const struct programs *ps)
     return d->ops->backend == CKPT_ON_CUDA ? d->ops->overhead(d) + programs_arena_bytes(ps) : 0;
 }
 
-void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
+static struct ckpt_program_info make_info(const ckpt_program *p)
 {
-    if (!p || !info)
-        return;
     const struct plan *plan = p->plan;
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
     /* What other programs of the context keep on the device counts too. */
     int64_t persistent = max_i64(p->programs->memory->persistent, plan->persistent);
-    *info = (struct ckpt_program_info){
+    return (struct ckpt_program_info){
         .plan_only = p->programs->options->plan_only,
         .batch = p->batch,
         .micro_batch = p->tape->micro_batch,
@@ -48,6 +47,14 @@ void ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
         .recomputed_ops = s.recomputed_ops,
         .choice_changes_bits = p->choice_changes_bits,
     };
+}
+
+int ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info)
+{
+    NOT_NULL(NULL, p);
+    NOT_NULL(p->programs->error, info);
+    struct ckpt_program_info all = make_info(p);
+    return sized_write(p->programs->error, "struct ckpt_program_info", info, &all, sizeof all);
 }
 
 static void row(FILE *f, const char *what, int64_t bytes, const char *note)
@@ -134,7 +141,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
         return;
-    struct ckpt_program_info i;
+    struct ckpt_program_info i = CKPT_PROGRAM_INFO_INIT;
     ckpt_program_info(p, &i);
     const struct plan *plan = p->plan;
     fprintf(f, "plan: %d ops, batch %lld in %lld micro-step%s of %lld\n", i.ops, (long long)i.batch,

@@ -104,7 +104,7 @@ static int report_unmatched(const struct load *l)
     int unmatched = 0;
 
     for (int i = 0; i < l->n_params; i++) {
-        struct ckpt_param_info p;
+        struct ckpt_param_info p = CKPT_PARAM_INFO_INIT;
         if (l->entry[i] >= 0)
             continue;
         unmatched++;

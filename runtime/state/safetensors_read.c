@@ -3,6 +3,7 @@
 #include "checksum.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
+#include "sized.h"
 
 #define CHUNK 65536 /* bytes converted at a time; whole elements, and whole blocks of checksums */
 
@@ -32,10 +33,10 @@ int ckpt_file_entry(const ckpt_file *f, int i, struct ckpt_file_entry *e)
     if (rc)
         return rc;
     const struct file_tensor *x = &f->tensors[i];
-    *e = (struct ckpt_file_entry){
+    struct ckpt_file_entry all = {
         .name = x->name, .dtype = x->dtype->name, .ndim = x->ndim, .numel = x->numel};
-    memcpy(e->shape, x->shape, sizeof(e->shape));
-    return 0;
+    memcpy(all.shape, x->shape, sizeof(all.shape));
+    return sized_write(NULL, "struct ckpt_file_entry", e, &all, sizeof(all));
 }
 
 int ckpt_file_find(const ckpt_file *f, const char *name)

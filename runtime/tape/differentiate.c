@@ -68,7 +68,7 @@ static bool add_in_kernel(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g)
 static void contribute_activation(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     ckpt_tape *t = r->t;
-    ckpt_tensor sum = {r->gradient[x]};
+    ckpt_tensor sum = tape_handle(r->t, r->gradient[x]);
     if (!sum.id) {
         sum = g;
     } else if (r->uses[x] <= 2) {
@@ -190,10 +190,10 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
 {
     ckpt_tape *t = r->t;
     int32_t param = tape_param_of(t, x);
-    ckpt_tensor sum = {t->param_gradient[param]};
+    ckpt_tensor sum = tape_handle(t, t->param_gradient[param]);
     own = own && (t->tensors.data[g.id].desc.dtype == CKPT_F32 || is_narrow(r, x));
     if (!sum.id && takes_value(r, x, g, own)) {
-        tape_rehome(t, g, (ckpt_tensor){x}, &t->tensors.data[x].desc);
+        tape_rehome(t, g, (ckpt_tensor){.id = x}, &t->tensors.data[x].desc);
         sum = g;
     } else if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
@@ -238,7 +238,7 @@ static ckpt_tensor finish(struct reverse *r, int32_t x)
 {
     if (x <= 0 || !r->gradient[x])
         return CKPT_NONE;
-    return ckpt_cast(r->t, (ckpt_tensor){r->gradient[x]}, r->t->tensors.data[x].desc.dtype);
+    return ckpt_cast(r->t, tape_handle(r->t, r->gradient[x]), r->t->tensors.data[x].desc.dtype);
 }
 
 /* Whether the gradients of all parts of a split are fp32 as they were made: they are joined as they
@@ -269,7 +269,7 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
     }
     for (int k = 0; k < n_out; k++) {
         out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
-        dout[k] = wide ? (ckpt_tensor){r->gradient[out[k].id]} : finish(r, out[k].id);
+        dout[k] = wide ? tape_handle(r->t, r->gradient[out[k].id]) : finish(r, out[k].id);
         any |= dout[k].id != 0;
     }
     if (!any || t->error)

@@ -95,7 +95,7 @@ void tape_use_feed(ckpt_tape *t, int32_t feed)
     if (f->used)
         return;
     f->used = true;
-    int32_t o = tape_append(t, &op_feed, 0, NULL, 1, &(ckpt_tensor){f->tensor});
+    int32_t o = tape_append(t, &op_feed, 0, NULL, 1, &(ckpt_tensor){.id = f->tensor});
     if (o >= 0)
         t->ops.data[o].feed = feed;
 }
@@ -149,7 +149,7 @@ void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
 {
     int32_t param = -w.id - 1;
-    if (!t->error && (w.id >= 0 || param >= t->n_params || !t->env.params->data[param].trainable)) {
+    if (!t->error && (!params_at(t->env.params, w) || !t->env.params->data[param].trainable)) {
         tape_fail(t, CKPT_EINVAL, "output '%s': only a trainable parameter has a gradient here",
                   name ? name : "");
         return;
@@ -162,7 +162,7 @@ void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
 static void fetch_gradient(ckpt_tape *t, int32_t fetch)
 {
     int32_t param = t->fetches.data[fetch].param;
-    ckpt_tensor g = {t->param_gradient[param]};
+    ckpt_tensor g = tape_handle(t, t->param_gradient[param]);
     const struct ckpt_desc *d = &t->env.params->data[param].desc;
     if (!g.id) /* the loss does not depend on it */
         g = ops_fill(t, 0.f, CKPT_F32, d->ndim, d->shape);

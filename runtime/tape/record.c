@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
+#include "sized.h"
 #include "tape/tape.h"
 
 enum { MOST_OPERANDS = 1 << 16 };
@@ -196,6 +197,33 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     return 0;
 }
 
+/* An op of a program that was built against another header, as this library knows it: what the
+ * struct is too short for is NULL.  The copy lives as long as the tape. */
+static const struct ckpt_op_def *whole_def(ckpt_tape *t, const struct ckpt_op_def *given)
+{
+    struct error e;
+    if (given->size == sizeof *given)
+        return given;
+    for (struct op_copy *o = t->copies; o; o = o->next)
+        if (o->given == given)
+            return &o->def;
+    struct op_copy *o = calloc(1, sizeof *o);
+    if (!o) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for an op");
+        return NULL;
+    }
+    o->def.size = sizeof o->def;
+    if (sized_read(&e, "struct ckpt_op_def", &o->def, sizeof o->def, given)) {
+        free(o);
+        tape_fail(t, e.code, "ckpt_record: %s", e.text);
+        return NULL;
+    }
+    o->given = given;
+    o->next = t->copies;
+    t->copies = o;
+    return &o->def;
+}
+
 int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *x,
                 int n_out, ckpt_tensor *out, const void *attr, size_t attr_size)
 {
@@ -204,8 +232,10 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
         out[i] = CKPT_NONE;
     if (t->error)
         return t->error;
-    if (!def || def->size < sizeof *def || !def->name || !def->shape)
-        return tape_fail(t, CKPT_EINVAL, "an op without size, name or shape rule was recorded");
+    if (def && !(def = whole_def(t, def)))
+        return t->error;
+    if (!def || !def->name || !def->shape)
+        return tape_fail(t, CKPT_EINVAL, "an op without name or shape rule was recorded");
     if (n_in < 0 || n_out < 0 || n_in > MOST_OPERANDS || n_out > MOST_OPERANDS || (n_in && !x) ||
         (n_out && !out) || (attr_size && !attr))
         return tape_fail(t, CKPT_EINVAL,

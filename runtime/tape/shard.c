@@ -47,7 +47,7 @@ static int32_t label_bucket(ckpt_tape *t, int32_t bucket)
 static ckpt_tensor full_bucket(ckpt_tape *t, int32_t bucket)
 {
     if (t->buckets[bucket])
-        return (ckpt_tensor){t->buckets[bucket]};
+        return tape_handle(t, t->buckets[bucket]);
     ckpt_tensor full = tape_slot(t, bucket_param(t, bucket), STORAGE_VALUE);
     struct collective_attr attr = {.ranks = t->env.sharing.sharers,
                                    .passing = t->env.sharing.drop_after_forward};
@@ -109,7 +109,7 @@ static ckpt_tensor flat_gradient(ckpt_tape *t, const struct layout_bucket *b)
     _Static_assert((int)FLATTEN_PARTS >= (int)LAYOUT_PARTS, "a bucket is flattened at once");
     for (int32_t i = 0; i < b->n; i++) {
         int32_t param = l->order[b->first + i];
-        in[i].id = t->param_gradient[param];
+        in[i] = tape_handle(t, t->param_gradient[param]);
         attr.offset[i] = l->places[param].offset;
         t->param_gradient[param] = 0;
         found += in[i].id != 0;

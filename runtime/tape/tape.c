@@ -9,6 +9,7 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     if (!t)
         return CKPT_ENOMEM;
     t->env = *env;
+    t->owner = handle_owner();
     t->micro_batch = micro_batch;
     t->n_micro = n_micro;
     t->n_params = env->params->n;
@@ -48,6 +49,11 @@ void tape_free(ckpt_tape *t)
         free(t->fetches.data[i].name);
     for (int32_t i = 0; i < t->n_labels; i++)
         free(t->labels.data[i]);
+    while (t->copies) {
+        struct op_copy *o = t->copies;
+        t->copies = o->next;
+        free(o);
+    }
     free(t->storages.data);
     free(t->tensors.data);
     free(t->ops.data);
@@ -165,14 +171,14 @@ ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storag
     struct ckpt_desc own = *d;
     own.offset = 0;
     int32_t s = add_storage(t, desc_span(&own) * ckpt_dtype_size(own.dtype), kind, -1);
-    return s < 0 ? CKPT_NONE : (ckpt_tensor){add_tensor(t, s, &own, -1, 0, false)};
+    return s < 0 ? CKPT_NONE : tape_handle(t, add_tensor(t, s, &own, -1, 0, false));
 }
 
 ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d)
 {
     if (t->error)
         return CKPT_NONE;
-    return (ckpt_tensor){add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false)};
+    return tape_handle(t, add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false));
 }
 
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
@@ -181,7 +187,7 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     if (t->error)
         return CKPT_NONE;
     if (kind == STORAGE_VALUE && t->param_tensor[param])
-        return (ckpt_tensor){t->param_tensor[param]};
+        return tape_handle(t, t->param_tensor[param]);
     if (kind == STORAGE_VALUE && tape_is_sharded(t, param))
         return tape_sharded_value(t, param);
     struct ckpt_desc d = p->desc;
@@ -195,19 +201,27 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     int32_t id = add_tensor(t, s, &d, -1, 0, kind == STORAGE_VALUE && p->trainable);
     if (kind == STORAGE_VALUE)
         t->param_tensor[param] = id;
-    return (ckpt_tensor){id};
+    return tape_handle(t, id);
 }
 
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
 {
     if (t->error || x.id == 0)
         return CKPT_NONE;
-    if (x.id > 0 && x.id < t->n_tensors)
-        return x;
+    uint32_t owner = x.id > 0 ? t->owner : t->env.params->owner;
     int64_t param = -(int64_t)x.id - 1;
-    if (x.id < 0 && param < t->n_params)
+    if (x.owner && x.owner != owner)
+        tape_fail(t, CKPT_EINVAL,
+                  x.id > 0
+                      ? "a tensor of another tape: a recorder may use what it recorded itself, "
+                        "and parameters"
+                      : "a parameter of another context");
+    else if (x.id > 0 && x.id < t->n_tensors)
+        return tape_handle(t, x.id);
+    else if (x.id < 0 && param < t->n_params)
         return tape_slot(t, (int32_t)param, STORAGE_VALUE);
-    tape_fail(t, CKPT_EINVAL, "a tensor does not belong to this tape");
+    else
+        tape_fail(t, CKPT_EINVAL, "a tensor does not belong to this tape");
     return CKPT_NONE;
 }
 

@@ -101,8 +101,16 @@ struct tape_env {
     struct sharing sharing;      /* of the parameters, over ranks */
 };
 
+/* An op whose struct has another size than ours, and all of it. */
+struct op_copy {
+    struct op_copy *next;
+    const struct ckpt_op_def *given;
+    struct ckpt_op_def def;
+};
+
 struct ckpt_tape {
     struct tape_env env;
+    uint32_t owner; /* of the handles of its tensors: see handle_owner */
     int64_t micro_batch;
     int32_t n_micro;
     enum phase phase;
@@ -145,8 +153,9 @@ struct ckpt_tape {
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
 
-    int32_t label;    /* of what is recorded now */
-    const char *file; /* where the caller stands */
+    struct op_copy *copies; /* a list */
+    int32_t label;          /* of what is recorded now */
+    const char *file;       /* where the caller stands */
     int line;
     int error; /* sticky code, 0 while all is well */
     char message[CKPT_MESSAGE];
@@ -159,6 +168,12 @@ void tape_free(ckpt_tape *t);
 
 /* Sets the sticky error (the first one wins) with the caller's place in front. Returns the code. */
 int tape_fail(ckpt_tape *t, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
+
+/* The handle of a tensor. */
+static inline ckpt_tensor tape_handle(const ckpt_tape *t, int32_t id)
+{
+    return (ckpt_tensor){.id = id, .owner = t->owner};
+}
 
 /* The tensor behind a handle: parameters are imported on first use.  NULL if it is none of ours. */
 struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x);

@@ -106,8 +106,11 @@ static int open_point(struct point *p, struct ckpt_options opt)
     if (ckpt_open(&p->context, &opt))
         return fail(p);
     create(&p->chain, p->context);
-    if (ckpt_compile(p->context, record, &p->chain, &adamw, BATCH, &p->program) || feed(p->program))
+    if (ckpt_compile(p->context, record, &p->chain, ckpt_adamw(p->context, &adamw), BATCH,
+                     &p->program) ||
+        feed(p->program))
         return fail(p);
+    p->info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
     ckpt_program_info(p->program, &p->info);
     return 0;
 }

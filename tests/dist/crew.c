@@ -41,7 +41,7 @@ static int feed(const struct member *m, ckpt_program *p, int step)
 static int collect(const struct member *m, ckpt *c, const struct tiny *model)
 {
     struct crew_result *r = m->result;
-    struct ckpt_param_info info;
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
     int64_t numel = 0, at = 0;
     int rc = 0;
     for (int i = 0; i < model->n; i++) {
@@ -134,7 +134,7 @@ static int flip_bit(ckpt *c, int slot)
 
 static int set_other(ckpt *c, ckpt_tensor x)
 {
-    struct ckpt_param_info info;
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
     ckpt_param_info(c, x, &info);
     float *values = calloc((size_t)info.numel, sizeof *values);
     int rc = values ? ckpt_param_set(c, x, CKPT_VALUE, values, info.numel) : CKPT_ENOMEM;
@@ -162,7 +162,7 @@ static int train(const struct member *m, ckpt *c)
     ckpt_program *p;
     tiny_create(&model, c);
     model.batch /= m->crew->ranks;
-    int rc = ckpt_compile(c, tiny_record, &model, &adamw, model.batch, &p);
+    int rc = ckpt_compile(c, tiny_record, &model, ckpt_adamw(c, &adamw), model.batch, &p);
     if (c->ranks.comm && m->crew->deadline > 0)
         c->ranks.comm->deadline = m->crew->deadline;
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;
@@ -180,6 +180,7 @@ static int train(const struct member *m, ckpt *c)
             rc = ckpt_step(p, &m->result->loss[m->rank][s]);
         if (rc)
             break;
+        m->result->info[m->rank] = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
         ckpt_program_info(p, &m->result->info[m->rank]);
         m->result->norm[m->rank][s] = m->result->info[m->rank].grad_norm;
     }

@@ -194,7 +194,7 @@ static void test_gradients_in_shares(void **state)
 static void check_file(const struct crew *crew, const struct crew_result *written)
 {
     struct tiny model = crew->model;
-    struct ckpt_param_info info;
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
     ckpt *c;
     int64_t at = 0;
     float *values = malloc((size_t)written->numel * sizeof *values);

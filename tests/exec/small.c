@@ -56,7 +56,7 @@ void small_open(struct small *r, ckpt **c, ckpt_program **p)
     if (ckpt_open(c, &r->options))
         fail_msg("%s", ckpt_error(NULL));
     net_create(r, *c);
-    if (ckpt_compile(*c, small_record, r, &r->adamw, SMALL_BATCH, p))
+    if (ckpt_compile(*c, small_record, r, ckpt_adamw(*c, &r->adamw), SMALL_BATCH, p))
         fail_msg("%s", ckpt_error(*c));
 }
 
@@ -80,7 +80,7 @@ void small_collect(struct small *r, ckpt *c)
     r->numel = 0;
     r->state = calloc((size_t)(SMALL_PARAMS * SMALL_SLOTS * r->width * r->width), sizeof(float));
     for (int i = 0; i < SMALL_PARAMS; i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, r->param[i], &info);
         for (int s = CKPT_VALUE; s <= (info.trainable ? CKPT_EMA : CKPT_VALUE); s++) {
             int rc =

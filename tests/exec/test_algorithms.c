@@ -34,7 +34,7 @@ static int compile(const struct ckpt_options *o, char *text, size_t size)
     ops.algorithms = algorithms;
     c->memory.device->ops = &ops;
     tiny_create(&m, c);
-    int rc = ckpt_compile(c, tiny_record, &m, &a, m.batch, &p);
+    int rc = ckpt_compile(c, tiny_record, &m, ckpt_adamw(c, &a), m.batch, &p);
     FILE *f = fmemopen(text, size, "w");
     assert_non_null(f);
     if (rc)

@@ -154,7 +154,7 @@ static void check_stepped(const struct small *resident, uint64_t seed, int steps
 static void check_recompute(const struct small *resident)
 {
     struct small r = *resident;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt *c;
     ckpt_program *p;
     r.options.plan_in = NULL;
@@ -373,7 +373,7 @@ static float sample(struct small *r, ckpt *c, ckpt_program *p, float *h)
 static void check_planned(int64_t n_micro, bool nvme)
 {
     struct small r = small_make(CKPT_F32, 1100, n_micro, true), parked = r;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct force_count n;
     ckpt *c;
     ckpt_program *p;
@@ -418,7 +418,7 @@ static void test_planned_on_host(void **state)
     enum { STEPS = 3 };
     struct small r = small_make(CKPT_BF16, 1450, 1, true), hosted;
     struct machine fast = machine_cpu;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct force_count n;
     char path[64], message[CKPT_MESSAGE];
     ckpt *c;

@@ -53,7 +53,7 @@ static void check_output(enum ckpt_dtype dtype, int64_t micro)
 {
     struct line m = {0};
     struct ckpt_options o = CKPT_OPTIONS_INIT;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_program *p;
     float x[4][3];
     o.micro_batch = micro;
@@ -97,7 +97,7 @@ static void test_rates(void **state)
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     ckpt_program *p;
     ckpt *c = open_line(&m, CKPT_F32, NULL);
-    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &p), 0);
     for (int i = 0; i < 4; i++) {
         float *const field[] = {&a.lr,           &a.beta1,     &a.beta2,    &a.eps,
                                 &a.weight_decay, &a.clip_norm, &a.ema_decay};
@@ -107,7 +107,7 @@ static void test_rates(void **state)
             ckpt_program *q;
             float good = *field[k];
             *field[k] = wrong[i];
-            assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &q), CKPT_EINVAL);
+            assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &q), CKPT_EINVAL);
             assert_non_null(strstr(ckpt_error(c), "adamw: "));
             *field[k] = good;
         }
@@ -128,7 +128,7 @@ static void check_files(enum ckpt_dtype dtype, bool whole)
     char path[64];
     ckpt *c = open_line(&m, dtype, NULL);
     snprintf(path, sizeof path, "test_steps.%d.finite", (int)getpid());
-    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &p), 0);
     assert_int_equal(ckpt_param_set(c, m.w, CKPT_VALUE, w, 6), 0);
     assert_int_equal(whole ? ckpt_save_state(c, path) : ckpt_save_params(c, path, CKPT_VALUE), 0);
     v[0] = v[1] = v[2] = v[3] = v[4] = 0;
@@ -175,7 +175,7 @@ static void check_update(enum ckpt_dtype dtype, int ahead)
     snprintf(path, sizeof path, "test_finite.%d.update", (int)getpid());
     a.lr = 0.f;
     a.weight_decay = 10.f;
-    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &p), 0);
     assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
     assert_int_equal(ckpt_step(p, NULL), 0);
     assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), 0);

@@ -51,12 +51,13 @@ static void step_pair(enum ckpt_dtype dtype, int64_t micro, struct outcome *o)
     assert_int_equal(ckpt_open(&c, &options), 0);
     m.twice = ckpt_param(c, "twice", CKPT_BF16, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, true);
     m.once = ckpt_param(c, "once", CKPT_BF16, 2, (int64_t[]){1, WIDTH}, CKPT_XAVIER, true);
-    assert_int_equal(ckpt_compile(c, record, &m, &a, BATCH, &p), 0);
+    assert_int_equal(ckpt_compile(c, record, &m, ckpt_adamw(c, &a), BATCH, &p), 0);
     assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
     assert_int_equal(ckpt_feed(p, "target", target, sizeof target), 0);
     assert_int_equal(ckpt_step(p, &o->loss), 0);
     assert_int_equal(ckpt_fetch(p, "twice", o->twice, sizeof o->twice), 0);
     assert_int_equal(ckpt_fetch(p, "once", o->once, sizeof o->once), 0);
+    o->info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
     ckpt_program_info(p, &o->info);
     ckpt_close(c);
 }

@@ -35,7 +35,7 @@ static void test_soak(void **state)
     struct tiny m = {.dtype = CKPT_BF16, .batch = 2, .length = 8, .width = 16, .heads = 2};
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
-    struct ckpt_program_info first, now;
+    struct ckpt_program_info first = CKPT_PROGRAM_INFO_INIT, now = CKPT_PROGRAM_INFO_INIT;
     float x[2 * 8 * 16 + 2 * 16];
     int64_t settled = 0;
     ckpt *c;
@@ -44,7 +44,7 @@ static void test_soak(void **state)
     a.ema_decay = 0.9f;
     assert_int_equal(ckpt_open(&c, &o), 0);
     tiny_create(&m, c);
-    assert_int_equal(ckpt_compile(c, tiny_record, &m, &a, m.batch, &p), 0);
+    assert_int_equal(ckpt_compile(c, tiny_record, &m, ckpt_adamw(c, &a), m.batch, &p), 0);
     ckpt_program_info(p, &first);
     for (int s = 0; s < STEPS; s++) {
         feed(p, &m, s, x);

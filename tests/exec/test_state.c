@@ -39,7 +39,7 @@ static void save_first(struct small *r)
 /* The rest, from the file. */
 static void go_on(struct small *r)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt *c;
     ckpt_program *p;
     small_open(r, &c, &p);
@@ -72,7 +72,7 @@ static void test_budgets(void **state)
     struct force f = {.seed = 5, .host = true, .nvme = true, .all = true};
     struct force_count count;
     struct budgets tiers;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     char plan[64], nvme[64];
     ckpt *c;
     ckpt_program *p;
@@ -112,7 +112,8 @@ struct pair {
 static void open_pair(struct small *r, struct pair *pair)
 {
     small_open(r, &pair->c, &pair->p[0]);
-    if (ckpt_compile(pair->c, small_record, r, &r->adamw, SMALL_BATCH, &pair->p[1]))
+    if (ckpt_compile(pair->c, small_record, r, ckpt_adamw(pair->c, &r->adamw), SMALL_BATCH,
+                     &pair->p[1]))
         fail_msg("%s", ckpt_error(pair->c));
 }
 

@@ -68,7 +68,7 @@ static void test_gradient_by_hand(void **state)
         o.micro_batch = micro;
         ckpt *c = open_line(&m, CKPT_F32, &o);
         assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w, 6), 0);
-        assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+        assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
         feed_line(p);
         assert_int_equal(ckpt_step(p, NULL), 0);
         assert_int_equal(ckpt_fetch(p, "dw", dw, sizeof dw), 0);
@@ -96,7 +96,7 @@ static void test_feed_errors(void **state)
     ckpt_program *p;
     float loss, y[8];
     ckpt *c = open_line(&m, CKPT_F32, NULL);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     assert_int_equal(ckpt_step(p, &loss), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "never fed"));
     assert_int_equal(ckpt_feed(p, "nothing", batch_x, sizeof batch_x), CKPT_ENAME);
@@ -137,7 +137,7 @@ static void test_two_programs(void **state)
     assert_int_equal(ckpt_feed(before, "x", batch_x, sizeof batch_x), 0);
     assert_int_equal(ckpt_step(before, NULL), 0);
     assert_int_equal(ckpt_fetch(before, "y", y, sizeof y), 0);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     assert_int_equal(ckpt_step(before, NULL), 0); /* its arena moved: it still runs */
     assert_int_equal(ckpt_fetch(before, "y", z, sizeof z), 0);
     assert_memory_equal(y, z, sizeof y);
@@ -231,9 +231,9 @@ static void check_failed_compile(const struct device_ops *fails)
     ops.begin = fails->begin;
     ops.end = fails->end;
     c->memory.device->ops = &ops;
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), CKPT_ENOMEM);
     c->memory.device->ops = real;
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     expect_same_step(before, y);
     expect_fresh(c, &m);
     ckpt_close(c);
@@ -260,12 +260,12 @@ static void test_without_instructions(void **state)
     struct device_ops ops = *real;
     ops.events = no_events;
     c->memory.device->ops = &ops;
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ENOMEM);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), CKPT_ENOMEM);
     assert_int_equal(ckpt_step(before, NULL), CKPT_ENOMEM);
     assert_non_null(strstr(ckpt_error(c), "no memory for the instructions"));
     c->memory.device->ops = real;
     expect_same_step(before, y);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     expect_fresh(c, &m);
     ckpt_close(c);
 }
@@ -306,7 +306,7 @@ static void check_nan(enum ckpt_dtype dtype)
     a.lr = 0.1f;
     a.grad_dtype = dtype;
     ckpt *c = open_line(&m, dtype, NULL);
-    assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &p), 0);
     assert_int_equal(has_gradients_in_values(p), dtype == CKPT_BF16);
     assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
     assert_int_equal(ckpt_step(p, &loss), 0);
@@ -347,7 +347,7 @@ static void check_under_way(enum ckpt_dtype dtype)
     a.grad_dtype = dtype;
     for (int mishap = 0; mishap < 2; mishap++) {
         ckpt *c = open_line(&m, dtype, NULL);
-        assert_int_equal(ckpt_compile(c, overflow, &m, &a, 4, &p), 0);
+        assert_int_equal(ckpt_compile(c, overflow, &m, ckpt_adamw(c, &a), 4, &p), 0);
         assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), 0);
         assert_int_equal(ckpt_step(p, &loss), 0);
         if (mishap) {
@@ -499,7 +499,7 @@ static void test_infinite_loss_keeps_weights(void **state)
         float x[4][3] = {{1e-3f}};
         o.micro_batch = micro;
         ckpt *c = open_line(&m, CKPT_F32, &o);
-        assert_int_equal(ckpt_compile(c, far_away, &m, &a, 4, &p), 0);
+        assert_int_equal(ckpt_compile(c, far_away, &m, ckpt_adamw(c, &a), 4, &p), 0);
         assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
         assert_int_equal(ckpt_feed(p, "target", target, sizeof target), 0);
         assert_int_equal(ckpt_param_get(c, m.w, CKPT_VALUE, w, 6), 0);
@@ -537,11 +537,11 @@ static void test_plan_only(void **state)
     struct line m = {0};
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_program *p;
     o.plan_only = true;
     ckpt *c = open_line(&m, CKPT_F32, &o);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     ckpt_program_info(p, &info);
     assert_true(info.plan_only && info.planned_peak > 0 && info.arena_bytes == 0);
     assert_int_equal(ckpt_feed(p, "x", batch_x, sizeof batch_x), CKPT_EINVAL);
@@ -549,13 +549,13 @@ static void test_plan_only(void **state)
     ckpt_close(c);
     o.vram = INT64_C(1) << 50; /* a plan for a larger machine is not clipped to this one */
     c = open_line(&m, CKPT_F32, &o);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     ckpt_program_info(p, &info);
     assert_true(info.budget == o.vram);
     ckpt_close(c);
     o.plan_only = false; /* a run is */
     c = open_line(&m, CKPT_F32, &o);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), 0);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), 0);
     ckpt_program_info(p, &info);
     assert_true(info.budget < o.vram);
     ckpt_close(c);
@@ -569,13 +569,13 @@ static void test_bad_parameters(void **state)
     ckpt_program *p;
     ckpt *c = open_line(&m, CKPT_F32, NULL);
     ckpt_param(c, "w", CKPT_F32, 1, (int64_t[]){2}, CKPT_ZEROS, true);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_EINVAL);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "'w'"));
     assert_null(p);
     ckpt_close(c);
     c = open_line(&m, CKPT_F32, NULL);
     ckpt_param(c, "empty", CKPT_F32, 2, (int64_t[]){2, 0}, CKPT_ZEROS, true);
-    assert_int_equal(ckpt_compile(c, train, &m, &a, 4, &p), CKPT_ESHAPE);
+    assert_int_equal(ckpt_compile(c, train, &m, ckpt_adamw(c, &a), 4, &p), CKPT_ESHAPE);
     ckpt_close(c);
 }
 
@@ -601,7 +601,7 @@ static void test_untrainable_operand(void **state)
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     ckpt_program *p;
     ckpt *c = open_line(&m, CKPT_F32, NULL);
-    assert_int_equal(ckpt_compile(c, trained_angles, &m, &a, 4, &p), CKPT_EINVAL);
+    assert_int_equal(ckpt_compile(c, trained_angles, &m, ckpt_adamw(c, &a), 4, &p), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "rope"));
     assert_non_null(strstr(ckpt_error(c), "test_steps.c:"));
     ckpt_close(c);

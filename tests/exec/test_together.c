@@ -54,8 +54,9 @@ static int compile(struct pair *r, int which)
     struct ckpt_adamw a = CKPT_ADAMW_INIT;
     a.ema_decay = 0.9f;
     a.clip_norm = 1.f;
-    return which == TRAIN ? ckpt_compile(r->c, train, r, &a, BATCH, &r->program[TRAIN])
-                          : ckpt_compile(r->c, judge, r, NULL, BATCH, &r->program[JUDGE]);
+    return which == TRAIN
+               ? ckpt_compile(r->c, train, r, ckpt_adamw(r->c, &a), BATCH, &r->program[TRAIN])
+               : ckpt_compile(r->c, judge, r, NULL, BATCH, &r->program[JUDGE]);
 }
 
 static int compile_both(struct pair *r, int first)
@@ -66,7 +67,7 @@ static int compile_both(struct pair *r, int first)
 
 static int64_t arena(const ckpt_program *p)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_program_info(p, &info);
     assert_true(info.planned_peak <= info.budget && info.arena_bytes <= info.budget);
     return info.arena_bytes;
@@ -161,7 +162,7 @@ static void test_behind_steps(void **state)
 {
     (void)state;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
-    struct ckpt_program_info before, after;
+    struct ckpt_program_info before = CKPT_PROGRAM_INFO_INIT, after = CKPT_PROGRAM_INFO_INIT;
     struct result whole, parts;
     struct pair r;
     o.device = "cpu";
@@ -192,7 +193,7 @@ static void test_plan_only(void **state)
 {
     (void)state;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct pair r;
     o.device = "cpu";
     o.vram = 10 << 10;

@@ -71,13 +71,14 @@ static struct outcome run(int64_t vram, int first, int last)
     float x[ROWS * WIDTH];
 
     ckpt_fill_normal(1, 0, 1, x, ROWS * WIDTH);
-    o.rc =
-        ckpt_compile_variants(m.c, last - first + 1, variants + first, &adamw, 1, &p, &o.variant);
+    o.rc = ckpt_compile_variants(m.c, last - first + 1, variants + first, ckpt_adamw(m.c, &adamw),
+                                 1, &p, &o.variant);
     o.variant += first;
     if (!o.rc) {
         assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
         for (int i = 0; i < 3; i++)
             assert_int_equal(ckpt_step(p, &o.loss), 0);
+        o.info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
         ckpt_program_info(p, &o.info);
     }
     snprintf(o.sentence, sizeof o.sentence, "%s", ckpt_error(m.c));
@@ -123,12 +124,13 @@ static bool says(bool trains, bool first, bool second, int64_t micro)
     struct variant user[] = {{&m, 1}, {&m, 4}};
     struct ckpt_variant variants[] = {{record, &user[0], first}, {record, &user[1], second}};
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     char table[4096] = "";
     ckpt_program *p;
 
     m.c->options.micro_batch = micro;
-    assert_int_equal(ckpt_compile_variants(m.c, 2, variants, trains ? &adamw : NULL, 2, &p, NULL),
+    assert_int_equal(ckpt_compile_variants(m.c, 2, variants,
+                                           trains ? ckpt_adamw(m.c, &adamw) : NULL, 2, &p, NULL),
                      0);
     ckpt_program_info(p, &info);
     FILE *f = fmemopen(table, sizeof table, "w");

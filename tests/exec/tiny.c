@@ -113,7 +113,7 @@ static void collect(ckpt *c, ckpt_program *p, const struct tiny *m, struct tiny_
 {
     r->numel = 0;
     for (int i = 0; i < m->n; i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, m->param[i], &info);
         r->numel += info.numel;
     }
@@ -124,7 +124,7 @@ static void collect(ckpt *c, ckpt_program *p, const struct tiny *m, struct tiny_
     int64_t at = 0;
     for (int i = 0; i < m->n; i++) {
         char name[32];
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, m->param[i], &info);
         snprintf(name, sizeof name, "grad.%d", i);
         ckpt_fetch(p, name, r->gradients + at, info.numel * 4);
@@ -132,6 +132,7 @@ static void collect(ckpt *c, ckpt_program *p, const struct tiny *m, struct tiny_
         ckpt_param_get(c, m->param[i], CKPT_EMA, r->ema + at, info.numel);
         at += info.numel;
     }
+    r->info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
     ckpt_program_info(p, &r->info);
 }
 
@@ -147,12 +148,13 @@ int tiny_train(struct tiny m, const struct ckpt_options *opt, const struct ckpt_
         return rc;
     }
     tiny_create(&m, c);
-    rc = ckpt_compile(c, tiny_record, &m, adamw, m.batch, &p);
+    rc = ckpt_compile(c, tiny_record, &m, adamw ? ckpt_adamw(c, adamw) : NULL, m.batch, &p);
     for (int s = 0; s < steps && !rc; s++) {
         rc = feed(p, &m, s);
         if (!rc)
             rc = ckpt_step(p, &r->loss[s]);
         if (!rc) {
+            r->info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
             ckpt_program_info(p, &r->info);
             r->norm[s] = r->info.grad_norm;
             r->steps = s + 1;

@@ -6,7 +6,7 @@
 /* Reads whatever the header promises; an accepted header must be one that reading can trust. */
 static void read_entry(ckpt_file *f, int i)
 {
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
 
     if (ckpt_file_entry(f, i, &e) || ckpt_file_find(f, e.name) != i || e.numel < 0)
         abort();

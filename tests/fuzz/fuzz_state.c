@@ -25,7 +25,7 @@ static void read_tensors(ckpt_file *f)
 {
     static float values[1 << 16];
     for (int i = 0; i < ckpt_file_count(f); i++) {
-        struct ckpt_file_entry e;
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
         if (ckpt_file_entry(f, i, &e) || e.numel > 1 << 16)
             continue;
         int rc = ckpt_file_read_f32(f, i, values, e.numel);

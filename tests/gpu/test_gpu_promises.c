@@ -95,14 +95,14 @@ static void test_memory_is_constant(void **state)
     struct ckpt_options o = options(INT64_C(2) << 30, 0);
     assert_int_equal(ckpt_open(&c, &o), 0);
     tiny_create(&m, c);
-    assert_int_equal(ckpt_compile(c, tiny_record, &m, &a, m.batch, &p), 0);
+    assert_int_equal(ckpt_compile(c, tiny_record, &m, ckpt_adamw(c, &a), m.batch, &p), 0);
     int64_t n = m.batch * m.length * m.width, first = 0;
     float *x = calloc((size_t)n, sizeof *x), loss;
     assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);
     assert_int_equal(ckpt_feed(p, "c", x, m.batch * m.width * 4), 0);
     for (int step = 0; step < LONG; step++) {
         assert_int_equal(ckpt_step(p, &loss), 0);
-        struct ckpt_program_info info;
+        struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
         ckpt_program_info(p, &info); /* what nvidia-smi shows of this process */
         assert_true(info.process_bytes <= o.vram);
         first = step ? first : info.process_bytes;
@@ -125,7 +125,7 @@ static void test_two_steps_under_way(void **state)
         struct ckpt_options o = options(0, 0);
         assert_int_equal(ckpt_open(&c, &o), 0);
         tiny_create(&m, c);
-        assert_int_equal(ckpt_compile(c, tiny_record, &m, &a, m.batch, &p), 0);
+        assert_int_equal(ckpt_compile(c, tiny_record, &m, ckpt_adamw(c, &a), m.batch, &p), 0);
         int64_t n = m.batch * m.length * m.width;
         float *x = malloc((size_t)n * sizeof *x);
         for (int step = 0; step < 6; step++) {
@@ -202,7 +202,7 @@ static ckpt_tensor record_large(ckpt_tape *t, int64_t batch, void *user)
 static void test_op_too_large(void **state)
 {
     (void)state;
-    struct ckpt_program_info info = {0};
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     for (int pass = 0; pass < 2; pass++) {
         struct ckpt_options o = options(pass ? info.overhead_bytes + 768 * (int64_t)MIB : 0, 0);
         ckpt_program *p;

@@ -89,6 +89,7 @@ static struct result run(const struct coded *k, const struct vae_cut *cut, int n
     if (ckpt_step(p, NULL))
         fail_msg("%s", ckpt_error(c));
     assert_int_equal(ckpt_fetch(p, "y", r.y, r.n * (int64_t)sizeof *r.y), 0);
+    r.info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
     ckpt_program_info(p, &r.info);
     assert_false(r.info.choice_changes_bits);
     ckpt_close(c);

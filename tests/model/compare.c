@@ -102,7 +102,7 @@ static void judge(struct comparison *c, const char *name, struct distance d)
 
 static void compare_entry(struct comparison *c, int i)
 {
-    struct ckpt_file_entry e, a;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT, a = CKPT_FILE_ENTRY_INIT;
     if (ckpt_file_entry(c->expected, i, &e))
         return fail(c, "expected", ckpt_error(NULL));
     int j = ckpt_file_find(c->actual, e.name);
@@ -125,7 +125,7 @@ static void scale_floor(struct comparison *c)
 {
     double norm = 0;
     for (int i = 0; i < ckpt_file_count(c->expected); i++) {
-        struct ckpt_file_entry e;
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
         if (ckpt_file_entry(c->expected, i, &e) || !is_gradient(e.name))
             continue;
         float *x = read_values(c->expected, i, e.numel);
@@ -138,7 +138,7 @@ static void scale_floor(struct comparison *c)
 static void find_unexpected(struct comparison *c)
 {
     for (int j = 0; j < ckpt_file_count(c->actual); j++) {
-        struct ckpt_file_entry a;
+        struct ckpt_file_entry a = CKPT_FILE_ENTRY_INIT;
         if (ckpt_file_entry(c->actual, j, &a) == 0 && is_gradient(a.name) &&
             ckpt_file_find(c->expected, a.name) < 0)
             fail(c, a.name, "in the dump, not in the reference");

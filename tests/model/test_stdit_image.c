@@ -101,7 +101,7 @@ static void compare(ckpt *c, float **before, bool image)
 {
     int parts = 0;
     for (int i = 0; i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         float *after = value_of(c, i, &info);
         int64_t still = still_part(&info, image);
         parts += still > 0;
@@ -133,11 +133,11 @@ static int run(enum ckpt_dtype dtype, int64_t frames)
     adamw.weight_decay = 0;
     int e = ckpt_open(&c, &options);
     e = e ? e : stdit_create(&m.model, c, &config);
-    e = e ? e : ckpt_compile(c, record, &m, &adamw, BATCH, &p);
+    e = e ? e : ckpt_compile(c, record, &m, ckpt_adamw(c, &adamw), BATCH, &p);
     if (!e && !(before = calloc((size_t)ckpt_param_count(c), sizeof *before)))
         exit(99);
     for (int i = 0; !e && i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         before[i] = value_of(c, i, &info);
     }
     for (int i = 0; !e && i < STEPS; i++)

@@ -177,7 +177,7 @@ static float run_lpips(struct judged *j, const float *y, float *dy)
     assert_int_equal(ckpt_open(&c, NULL), 0);
     j->y = ckpt_param(c, "y", CKPT_F32, 5, shape, CKPT_ZEROS, true);
     assert_int_equal(ckpt_param_set(c, j->y, CKPT_VALUE, y, PIXELS), 0);
-    if (ckpt_compile(c, record_lpips, j, &adamw, 1, &p))
+    if (ckpt_compile(c, record_lpips, j, ckpt_adamw(c, &adamw), 1, &p))
         fail_msg("%s", ckpt_error(c));
     assert_int_equal(ckpt_step(p, &loss), 0);
     assert_int_equal(ckpt_fetch(p, "dy", dy, PIXELS * (int64_t)sizeof *dy), 0);

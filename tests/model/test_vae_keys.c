@@ -47,7 +47,7 @@ static void test_counts(void **state)
 
     (void)state;
     for (int i = 0; i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, ckpt_param_at(c, i), &info);
         if (info.trainable)
             count[part_of(info.name)] += info.numel;
@@ -71,7 +71,7 @@ static void test_frozen(void **state)
     assert_int_equal(ckpt_open(&c, &opt), 0);
     assert_int_equal(vae_create(&m, c, &config), 0);
     for (int i = 0; i < ckpt_param_count(c); i++) {
-        struct ckpt_param_info info;
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, ckpt_param_at(c, i), &info);
         assert_int_equal(info.trainable, !strncmp(info.name, "temporal_vae.", 13));
     }
@@ -124,7 +124,7 @@ static char file[] = "test_vae_keys.tmp.safetensors";
 
 static float *values(ckpt *c, int i, int64_t *n)
 {
-    struct ckpt_param_info info;
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
 
     ckpt_param_info(c, ckpt_param_at(c, i), &info);
     float *x = malloc((size_t)info.numel * sizeof *x);

@@ -216,7 +216,7 @@ static void test_blend(void **state)
 static int64_t peak_of(struct coded *k, struct vae_cut cut)
 {
     ckpt *c = open_model(k, 0, true);
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_program *p;
 
     k->cut = cut;

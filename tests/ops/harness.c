@@ -152,7 +152,8 @@ static int run_library(struct trial *trial, ckpt *context, struct array *out,
     adamw.lr = 0;
     int e = create_params(context, trial, &trained);
     if (!e)
-        e = ckpt_compile(context, record_trial, trial, trained ? &adamw : NULL, 1, &p);
+        e = ckpt_compile(context, record_trial, trial, trained ? ckpt_adamw(context, &adamw) : NULL,
+                         1, &p);
     if (!e)
         e = ckpt_step(p, NULL);
     if (!e)

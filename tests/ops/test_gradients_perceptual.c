@@ -209,7 +209,7 @@ static int run_codebook(bool committed)
         e = ckpt_param_set(c, k.z, CKPT_VALUE, k.value, ROWS * WIDTH);
     }
     e = e ? e : ckpt_param_set(c, k.entries, CKPT_VALUE, k.book, ENTRIES * WIDTH);
-    e = e ? e : ckpt_compile(c, record_codebook, &k, &adamw, 1, &p);
+    e = e ? e : ckpt_compile(c, record_codebook, &k, ckpt_adamw(c, &adamw), 1, &p);
     e = e ? e : ckpt_step(p, NULL);
     e = e ? e : ckpt_fetch(p, "index", index, sizeof(index));
     e = e ? e : ckpt_fetch(p, "y", y, sizeof(y));
@@ -237,7 +237,7 @@ static int check_refusal(void)
     if (ckpt_open(&c, NULL))
         return 1;
     ckpt_tensor x = ckpt_param(c, "x", CKPT_F32, 3, (int64_t[]){2, 1, 3}, CKPT_ONES, true);
-    int e = ckpt_compile(c, record_refused, &x, &adamw, 1, &p);
+    int e = ckpt_compile(c, record_refused, &x, ckpt_adamw(c, &adamw), 1, &p);
     bool ok = e == CKPT_EINVAL && strstr(ckpt_error(c), "no gradient");
     printf("%-4s group norm in parts is not trained through\n", ok ? "ok" : "FAIL");
     ckpt_program_free(p);

@@ -34,7 +34,7 @@ struct values {
 /* Reads a tensor of the file; a missing one ends the test. */
 static struct values load(const char *prefix, const char *name, int number)
 {
-    struct values v = {.f = NULL};
+    struct values v = {.entry = CKPT_FILE_ENTRY_INIT};
     char key[128];
     snprintf(key, sizeof(key), number < 0 ? "%s.%s" : "%s.%s%d", prefix, name, number);
     int i = ckpt_file_find(file, key), e = i < 0 ? i : ckpt_file_entry(file, i, &v.entry);
@@ -207,7 +207,7 @@ static void check_case(struct jax_case c)
         return;
     }
     load_case(context, &c);
-    e = ckpt_compile(context, record_case, &c, &adamw, 1, &p);
+    e = ckpt_compile(context, record_case, &c, ckpt_adamw(context, &adamw), 1, &p);
     if (e || ckpt_step(p, NULL)) {
         fail(c.name, ckpt_error(context));
     } else {
@@ -269,7 +269,7 @@ static int run_steps(ckpt *c, ckpt_program *p, const ckpt_tensor *w)
     int e = ckpt_feed(p, "x", x.f, x.entry.numel * 4);
     e = e ? e : ckpt_feed(p, "target", target.f, target.entry.numel * 4);
     for (int step = 1; !e && step <= STEPS; step++) {
-        struct ckpt_program_info info;
+        struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
         float loss;
         e = ckpt_step(p, &loss);
         ckpt_program_info(p, &info);
@@ -304,7 +304,7 @@ static void check_adamw(void)
         e = ckpt_param_set(c, w[i], CKPT_VALUE, v.f, v.entry.numel);
         free(v.f);
     }
-    e = e ? e : ckpt_compile(c, record_network, w, &adamw, 4, &p);
+    e = e ? e : ckpt_compile(c, record_network, w, ckpt_adamw(c, &adamw), 4, &p);
     if (e || run_steps(c, p, w))
         fail("adamw", ckpt_error(c));
     printf("%-4s adamw\n", failures == before ? "ok" : "FAIL");

@@ -85,7 +85,7 @@ static int feed(ckpt_program *p)
 
 static int collect(ckpt *c, ckpt_program *p, const struct model *m, struct outcome *o)
 {
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int e = ckpt_fetch(p, "noise", o->noise, sizeof(o->noise));
     e = e ? e : ckpt_fetch(p, "pred", o->pred, sizeof(o->pred));
     for (int i = 0; i < PARAMS; i++) {
@@ -114,7 +114,7 @@ static int run(int64_t micro_batch, struct outcome *o)
     memset(o, 0, sizeof(*o));
     int e = ckpt_open(&c, &options);
     e = e ? e : create(c, &m);
-    e = e ? e : ckpt_compile(c, record, &m, &adamw, BATCH, &p);
+    e = e ? e : ckpt_compile(c, record, &m, ckpt_adamw(c, &adamw), BATCH, &p);
     e = e ? e : feed(p);
     e = e ? e : ckpt_step(p, &o->loss);
     e = e ? e : collect(c, p, &m, o);

@@ -191,7 +191,7 @@ static int execute(struct run *u)
     options.deterministic = u->row->size > 1e3; /* cuDNN's kernels bound no probability */
     int e = ckpt_open(&c, &options);
     e = e ? e : make_params(c, u);
-    e = e ? e : ckpt_compile(c, record, u, &adamw, 1, &p);
+    e = e ? e : ckpt_compile(c, record, u, ckpt_adamw(c, &adamw), 1, &p);
     e = e ? e : ckpt_step(p, NULL);
     e = e ? e : fetch(p, u);
     if (e)

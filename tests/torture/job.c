@@ -92,7 +92,7 @@ static int run(ckpt *c, char **files, int64_t steps, int64_t batch)
     ckpt_program *p;
     adamw.ema_decay = 0.9f;
     create(&model, c);
-    int rc = ckpt_compile(c, record, &model, &adamw, batch, &p);
+    int rc = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), batch, &p);
     if (!rc && ckpt_rank(c) == 0)
         ckpt_plan_print(p, stdout);
     if (!rc && given(files[0]))

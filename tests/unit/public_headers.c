@@ -59,7 +59,7 @@ int main(void)
     w[4] = ckpt_param(c, "uniform", CKPT_F32, 4, shape, CKPT_UNIFORM(1.f), false);
     ckpt_param(c, "own", CKPT_F32, 4, shape, init[0], false);
     ckpt_option_table_help(table, stdout);
-    int rc = ckpt_compile(c, record, w, &adamw, 2, &p);
+    int rc = ckpt_compile(c, record, w, ckpt_adamw(c, &adamw), 2, &p);
     ckpt_close(c);
     return rc || CKPT_VERSION_MAJOR < 0 || CKPT_MAX_PARTS < 1 || CKPT_AUTO > 0;
 }

@@ -57,7 +57,7 @@ static void check_file(const float want[N_ALL])
     assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "table"), all + N_WEIGHT + OUT, OUT),
                      0);
     for (int i = 0; i < 3; i++) {
-        struct ckpt_file_entry e;
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
         assert_int_equal(ckpt_file_entry(f, i, &e), 0);
         assert_string_equal(e.dtype, "F32");
         assert_int_equal(e.ndim, strcmp(e.name, "weight") ? 1 : 2);
@@ -330,7 +330,7 @@ static ckpt_program *compile(struct model *m, float ema_decay)
 
     adamw.lr = 0.01f;
     adamw.ema_decay = ema_decay;
-    if (ckpt_compile(m->c, record, m, &adamw, BATCH, &p))
+    if (ckpt_compile(m->c, record, m, ckpt_adamw(m->c, &adamw), BATCH, &p))
         fail_msg("%s", ckpt_error(m->c));
     ckpt_fill_normal(1, 0, 0, values, BATCH * IN);
     ckpt_to_bf16(values, x, BATCH * IN);

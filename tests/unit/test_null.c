@@ -80,7 +80,7 @@ static void options_cases(void)
 
 static void parameter_cases(void)
 {
-    struct ckpt_param_info info;
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
     ckpt_tensor found;
     GIVES(0, ckpt_param(NULL, "p", CKPT_F32, 2, two, CKPT_ZEROS, true).id);
     GIVES(0, ckpt_param_count(NULL));
@@ -93,8 +93,8 @@ static void parameter_cases(void)
     REFUSED(ckpt_param_info(NULL, weight, &info));
     REFUSED(ckpt_param_info(context, weight, NULL));
     GIVES(CKPT_ENAME, ckpt_param_info(context, CKPT_NONE, &info));
-    GIVES(CKPT_ENAME, ckpt_param_info(context, (ckpt_tensor){INT32_MIN}, &info));
-    GIVES(CKPT_ENAME, ckpt_param_info(context, (ckpt_tensor){INT32_MAX}, &info));
+    GIVES(CKPT_ENAME, ckpt_param_info(context, (ckpt_tensor){.id = INT32_MIN}, &info));
+    GIVES(CKPT_ENAME, ckpt_param_info(context, (ckpt_tensor){.id = INT32_MAX}, &info));
     REFUSED(ckpt_param_get(NULL, weight, CKPT_VALUE, buffer, 16));
     REFUSED(ckpt_param_get(context, weight, CKPT_VALUE, NULL, 16));
     GIVES(CKPT_ENAME, ckpt_param_get(context, weight, (enum ckpt_slot)9, buffer, 16));
@@ -110,20 +110,20 @@ static void parameter_cases(void)
 static void program_cases(void)
 {
     ckpt_program *p;
-    struct ckpt_program_info info;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct ckpt_desc desc;
     struct ckpt_variant way = {.record = record}, none = {.record = NULL};
-    REFUSED(ckpt_compile(NULL, record, NULL, &adamw, 4, &p));
-    REFUSED(ckpt_compile(context, NULL, NULL, &adamw, 4, &p));
-    REFUSED(ckpt_compile(context, record, NULL, &adamw, 4, NULL));
-    REFUSED(ckpt_compile_variants(NULL, 1, &way, &adamw, 4, &p, NULL));
-    REFUSED(ckpt_compile_variants(context, 1, NULL, &adamw, 4, &p, NULL));
-    REFUSED(ckpt_compile_variants(context, 1, &none, &adamw, 4, &p, NULL));
-    REFUSED(ckpt_compile_variants(context, 0, &way, &adamw, 4, &p, NULL));
-    REFUSED(ckpt_compile_variants(context, -1, &way, &adamw, 4, &p, NULL));
-    REFUSED(ckpt_compile_variants(context, 1, &way, &adamw, 4, NULL, NULL));
-    REFUSED(ckpt_compile(context, record, NULL, &adamw, INT64_MIN, &p));
-    HARMLESS(ckpt_compile(context, record, NULL, &adamw, INT64_MAX, &p));
+    REFUSED(ckpt_compile(NULL, record, NULL, NULL, 4, &p));
+    REFUSED(ckpt_compile(context, NULL, NULL, ckpt_adamw(context, &adamw), 4, &p));
+    REFUSED(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), 4, NULL));
+    REFUSED(ckpt_compile_variants(NULL, 1, &way, NULL, 4, &p, NULL));
+    REFUSED(ckpt_compile_variants(context, 1, NULL, ckpt_adamw(context, &adamw), 4, &p, NULL));
+    REFUSED(ckpt_compile_variants(context, 1, &none, ckpt_adamw(context, &adamw), 4, &p, NULL));
+    REFUSED(ckpt_compile_variants(context, 0, &way, ckpt_adamw(context, &adamw), 4, &p, NULL));
+    REFUSED(ckpt_compile_variants(context, -1, &way, ckpt_adamw(context, &adamw), 4, &p, NULL));
+    REFUSED(ckpt_compile_variants(context, 1, &way, ckpt_adamw(context, &adamw), 4, NULL, NULL));
+    REFUSED(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MIN, &p));
+    HARMLESS(ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), INT64_MAX, &p));
     HARMLESS(ckpt_program_free(NULL));
     REFUSED(ckpt_feed(NULL, "x", buffer, 64));
     REFUSED(ckpt_feed(program, NULL, buffer, 64));
@@ -150,7 +150,7 @@ static void file_cases(void)
 {
     ckpt_file *f = NULL;
     ckpt_file_writer *w = NULL;
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     int32_t i32[16];
     char path[] = "/tmp/ckpt-null-XXXXXX";
     int fd = mkstemp(path);
@@ -389,9 +389,9 @@ static void recorded_cases(ckpt_tape *t, ckpt_tensor x)
 {
     pointer_cases(t, x);
     tensor_cases(t, CKPT_NONE);
-    tensor_cases(t, (ckpt_tensor){INT32_MAX});
-    tensor_cases(t, (ckpt_tensor){INT32_MIN});
-    tensor_cases(t, (ckpt_tensor){-1000000});
+    tensor_cases(t, (ckpt_tensor){.id = INT32_MAX});
+    tensor_cases(t, (ckpt_tensor){.id = INT32_MIN});
+    tensor_cases(t, (ckpt_tensor){.id = -1000000});
 }
 
 /* An error of ckpt_param sticks to its context, so each has one. */
@@ -404,7 +404,7 @@ static int make_parameter(const char *name, const int64_t *shape, enum ckpt_dtyp
     int rc = ckpt_open(&c, &o);
     ckpt_param(c, name, dtype, 2, shape, CKPT_ZEROS, true);
     if (!rc)
-        rc = ckpt_compile(c, record, NULL, &adamw, 4, &p);
+        rc = ckpt_compile(c, record, NULL, ckpt_adamw(c, &adamw), 4, &p);
     ckpt_close(c);
     return rc;
 }
@@ -417,7 +417,7 @@ static void tapeless_cases(void)
     GIVES(CKPT_ESHAPE, make_parameter("p", NULL, CKPT_F32));
     pointer_cases(NULL, weight);
     tensor_cases(NULL, weight);
-    tensor_cases(NULL, (ckpt_tensor){1});
+    tensor_cases(NULL, (ckpt_tensor){.id = 1});
     HARMLESS(ckpt_label(NULL, "label"));
     GIVES(-1, ckpt_desc_of(NULL, weight).ndim);
     HARMLESS(ckpt_tape_fail(NULL, CKPT_EINVAL, "why"));
@@ -468,7 +468,7 @@ static int open_context(void)
     if (ckpt_open(&context, &o))
         return 1;
     weight = ckpt_param(context, "w", CKPT_F32, 2, two, CKPT_ONES, true);
-    return ckpt_compile(context, record, NULL, &adamw, 4, &program);
+    return ckpt_compile(context, record, NULL, ckpt_adamw(context, &adamw), 4, &program);
 }
 
 /* Runs case `wanted`; false if there is none. */

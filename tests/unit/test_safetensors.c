@@ -28,7 +28,7 @@ static void test_golden(void **state)
                                "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
                                "\0\0\xc0\x3f\0\0\0\xc0";
     ckpt_file *f;
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
     float values[2];
 
     (void)state;
@@ -318,7 +318,7 @@ static void test_mutations(void **state)
         assert_true(rc == 0 || rc == CKPT_EFORMAT);
         for (int i = 0; rc == 0 && i < ckpt_file_count(f); i++) {
             float values[36];
-            struct ckpt_file_entry e;
+            struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
             assert_int_equal(ckpt_file_entry(f, i, &e), 0);
             assert_in_range(e.numel, 0, 36);
             ckpt_file_read_f32(f, i, values, e.numel);

@@ -20,7 +20,7 @@ static void test_round_trip(void **state)
     int32_t ints[2];
     ckpt_file_writer *w;
     ckpt_file *f;
-    struct ckpt_file_entry e;
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
 
     (void)state;
     for (int i = 0; i < LONG; i++)

@@ -30,7 +30,7 @@ static ckpt_tensor add_param(struct params *p, char *name, enum ckpt_dtype dtype
     *new = (struct param){.name = name, .desc = {.dtype = dtype, .ndim = ndim}, .trainable = true};
     memcpy(new->desc.shape, shape, (size_t)ndim * sizeof *shape);
     desc_dense(&new->desc);
-    return (ckpt_tensor){-p->n};
+    return (ckpt_tensor){.id = -p->n};
 }
 
 /* x is an activation [2, 3, 5, COLUMNS]; so is the model's result, whose mean is the loss. */

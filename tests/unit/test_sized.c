@@ -1,0 +1,341 @@
+/*
+ * The size rule of ckpt.h ("Structs"): every public struct is here, and none is missing.  Those
+ * that a program fills or has filled are given as an older and as a newer header would have them;
+ * those that never change are as they were.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "context.h"
+#include "tape/tape.h"
+
+enum { ROOM = 1024 };
+
+/* Room for a struct of any size, which begins with that. */
+union sized {
+    size_t size;
+    char bytes[ROOM];
+};
+
+/* ---- read by the library ----------------------------------------------------------------------
+ */
+
+static ckpt *context;
+
+static int give_options(const void *options)
+{
+    return ckpt_paths_check(options, NULL, 0);
+}
+
+static int give_adamw(const void *settings)
+{
+    ckpt_adamw(context, settings);
+    int rc = context->params.failed;
+    context->params.failed = 0;
+    return rc;
+}
+
+static ckpt_tape *open_tape(void)
+{
+    ckpt_tape *t;
+    struct tape_env env = {.params = &context->params};
+    assert_int_equal(tape_new(&t, &env, 2, 1), 0);
+    return t;
+}
+
+static int give_conv(const void *spec)
+{
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 4, (int64_t[]){2, 8, 8, 2});
+    ckpt_tensor w = ckpt_input(t, "w", CKPT_F32, 4, (int64_t[]){2, 3, 3, 2});
+    ckpt_conv(t, x, w, CKPT_NONE, spec);
+    int rc = t->error;
+    tape_free(t);
+    return rc;
+}
+
+static int like_input(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return 0;
+}
+
+static int give_op(const void *def)
+{
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 1, (int64_t[]){2}), y;
+    int rc = ckpt_record(t, def, 1, &x, 1, &y, NULL, 0);
+    tape_free(t);
+    return rc;
+}
+
+static const struct ckpt_options options = CKPT_OPTIONS_INIT;
+static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
+static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
+
+static const struct given {
+    const char *name;
+    const void *whole;
+    size_t size, oldest; /* of today's, and as short as one may be that works */
+    int (*give)(const void *s);
+} given[] = {
+    {"ckpt_options", &options, sizeof options, sizeof(size_t), give_options},
+    {"ckpt_adamw", &adamw, sizeof adamw, sizeof(size_t), give_adamw},
+    {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
+    {"ckpt_op_def", &op, sizeof op, offsetof(struct ckpt_op_def, grad), give_op},
+};
+
+static void test_given(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        const struct given *g = &given[i];
+        union sized s;
+        for (size_t size = g->oldest; size <= g->size; size += sizeof(int64_t)) {
+            memset(&s, 0xa5, sizeof s); /* nobody may look behind the size */
+            memcpy(&s, g->whole, size);
+            s.size = size;
+            assert_int_equal(g->give(&s), 0);
+        }
+        memset(&s, 0, sizeof s);
+        memcpy(&s, g->whole, g->size);
+        s.size = g->size + 24;
+        assert_int_equal(g->give(&s), 0);
+        s.bytes[g->size + 23] = 1;
+        assert_int_equal(g->give(&s), CKPT_EINVAL);
+        for (size_t size = 0; size < sizeof(size_t); size += 4) {
+            s.size = size;
+            assert_int_equal(g->give(&s), CKPT_EINVAL);
+        }
+        s.size = SIZE_MAX;
+        assert_int_equal(g->give(&s), CKPT_EINVAL);
+    }
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct ckpt_options o = {.size = offsetof(struct ckpt_options, seed), .vram = 1 << 24};
+    ckpt *c;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    assert_int_equal(c->options.vram, 1 << 24);
+    assert_int_equal(c->options.seed, 42);
+    assert_int_equal(c->options.check_ranks, 1000);
+    assert_int_equal(c->options.size, sizeof o);
+    struct ckpt_adamw a = {.size = offsetof(struct ckpt_adamw, beta1), .lr = 0.5f};
+    const ckpt_optimizer *made = ckpt_adamw(c, &a);
+    assert_true(made->adamw.lr == 0.5f && made->adamw.beta2 == 0.999f);
+    ckpt_close(c);
+    /* An option without a field is refused, not dropped. */
+    o = (struct ckpt_options){.size = offsetof(struct ckpt_options, check_ranks)};
+    char *argv[] = {"test", "--check-ranks", "7", "--vram", "1G", NULL};
+    int argc = 5;
+    assert_int_equal(ckpt_options_parse(&o, &argc, argv), 0);
+    assert_int_equal(argc, 3);
+    assert_int_equal(o.vram, 1 << 30);
+    assert_int_equal(o.check_ranks, 0);
+}
+
+/* A step of two, no padding: the padding is behind the size. */
+static void test_short_conv(void **state)
+{
+    (void)state;
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    spec.size = offsetof(struct ckpt_conv_spec, before);
+    spec.stride[0] = spec.stride[1] = 2;
+    spec.before[0] = 5;
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 4, (int64_t[]){2, 9, 9, 2});
+    ckpt_tensor w = ckpt_input(t, "w", CKPT_F32, 4, (int64_t[]){2, 3, 3, 2});
+    struct ckpt_desc d = ckpt_desc_of(t, ckpt_conv(t, x, w, CKPT_NONE, &spec));
+    assert_true(d.ndim == 4 && d.shape[1] == 4 && d.shape[2] == 4);
+    tape_free(t);
+}
+
+/* ---- written by the library -------------------------------------------------------------------
+ */
+
+static ckpt_program *program;
+static ckpt_tensor weight;
+static ckpt_file *file;
+
+static int fill_param(void *s)
+{
+    return ckpt_param_info(context, weight, s);
+}
+
+static int fill_program(void *s)
+{
+    return ckpt_program_info(program, s);
+}
+
+static int fill_entry(void *s)
+{
+    return ckpt_file_entry(file, 0, s);
+}
+
+static const struct filled {
+    const char *name;
+    size_t size;
+    int (*fill)(void *s);
+} filled[] = {
+    {"ckpt_param_info", sizeof(struct ckpt_param_info), fill_param},
+    {"ckpt_program_info", sizeof(struct ckpt_program_info), fill_program},
+    {"ckpt_file_entry", sizeof(struct ckpt_file_entry), fill_entry},
+};
+
+static void test_filled(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
+        const struct filled *f = &filled[i];
+        union sized whole = {.size = f->size}, s;
+        assert_int_equal(f->fill(&whole), 0);
+        for (size_t size = sizeof(size_t); size <= f->size + 40; size += sizeof(int64_t)) {
+            memset(&s, 0xa5, sizeof s);
+            s.size = size;
+            assert_int_equal(f->fill(&s), 0);
+            assert_int_equal(s.size, size);
+            for (size_t b = sizeof(size_t); b < sizeof s; b++) {
+                char want = b >= size ? (char)0xa5 : b < f->size ? whole.bytes[b] : 0;
+                assert_int_equal(s.bytes[b], want);
+            }
+        }
+        s.size = 0;
+        assert_int_equal(f->fill(&s), CKPT_EINVAL);
+    }
+}
+
+/* ---- those that never change ------------------------------------------------------------------
+ */
+
+/* By value, or in an array.  On machines of 64 bits. */
+static const struct frozen {
+    const char *name;
+    size_t size, was;
+} frozen[] = {
+    {"ckpt_tensor", sizeof(ckpt_tensor), 8},
+    {"ckpt_desc", sizeof(struct ckpt_desc), 144},
+    {"ckpt_init", sizeof(struct ckpt_init), 8},
+    {"ckpt_view", sizeof(struct ckpt_view), 152},
+    {"ckpt_variant", sizeof(struct ckpt_variant), 24},
+    {"ckpt_option", sizeof(struct ckpt_option), 56},
+    {"ckpt_path", sizeof(struct ckpt_path), 24},
+    {"ckpt_fact", sizeof(struct ckpt_fact), 24},
+};
+
+/* Made by the library, seen through a pointer by rules and kernels. */
+static const char *const shown[] = {"ckpt_call", "ckpt_grad", "ckpt_cost", "ckpt_run",
+                                    "ckpt_kernel_args"};
+
+static void test_frozen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++)
+        assert_int_equal(frozen[i].size, frozen[i].was);
+}
+
+static bool is_known(const char *name)
+{
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (!strcmp(name, given[i].name))
+            return true;
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        if (!strcmp(name, filled[i].name))
+            return true;
+    for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++)
+        if (!strcmp(name, frozen[i].name))
+            return true;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        if (!strcmp(name, shown[i]))
+            return true;
+    return false;
+}
+
+/* Structs with a body in one header; each must be in a table above. */
+static int check_header(const char *path)
+{
+    char line[256], name[64], brace;
+    int n = 0;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        const char *s = strncmp(line, "typedef ", 8) ? line : line + 8;
+        if (sscanf(s, "struct %63[a-z_] %c", name, &brace) != 2 || brace != '{')
+            continue;
+        if (!is_known(name))
+            fail_msg("%s: struct %s is in no table of this test", path, name);
+        n++;
+    }
+    fclose(f);
+    return n;
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {"ckpt.h",     "ckpt_dist.h",  "ckpt_files.h", "ckpt_op.h",
+                                          "ckpt_ops.h", "ckpt_optim.h", "ckpt_tools.h"};
+    const char *srcdir = getenv("srcdir");
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/runtime/%s", srcdir ? srcdir : ".", headers[i]);
+        n += (size_t)check_header(path);
+    }
+    assert_int_equal(n, sizeof given / sizeof *given + sizeof filled / sizeof *filled +
+                            sizeof frozen / sizeof *frozen + sizeof shown / sizeof *shown);
+}
+
+/* ---- what they are about ----------------------------------------------------------------------
+ */
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, 4});
+    return ckpt_linear(t, x, weight, CKPT_NONE);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/ckpt-sized-%ld.safetensors", (long)getpid());
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    o.threads = 1;
+    int rc = ckpt_open(&context, &o);
+    if (rc)
+        return rc;
+    weight = ckpt_param(context, "w", CKPT_F32, 2, (int64_t[]){4, 4}, CKPT_XAVIER, true);
+    rc = ckpt_compile(context, record, NULL, NULL, 2, &program);
+    rc = rc ? rc : ckpt_save_params(context, path, CKPT_VALUE);
+    rc = rc ? rc : ckpt_file_open(&file, path);
+    remove(path);
+    return rc;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ckpt_file_close(file);
+    ckpt_close(context);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_given),      cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_short_conv), cmocka_unit_test(test_filled),
+        cmocka_unit_test(test_frozen),     cmocka_unit_test(test_all),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
