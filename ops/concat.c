@@ -124,11 +124,11 @@ static ckpt_tensor join(ckpt_tape *t, int axis, int n, const ckpt_tensor *x,
 
 ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x)
 {
-    if (!t->error && (n < 1 || n > CKPT_MAX_PARTS))
+    if (!t->error.code && (n < 1 || n > CKPT_MAX_PARTS))
         tape_fail(t, CKPT_ESHAPE, "concat: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
-    if (!t->error && !x)
+    if (!t->error.code && !x)
         tape_fail(t, CKPT_EINVAL, "concat: no tensors");
-    if (t->error)
+    if (t->error.code)
         return CKPT_NONE;
     struct ckpt_desc whole;
     if (can_join(t, axis, n, x, &whole))

@@ -105,9 +105,9 @@ static void infer_axis(struct reshape_attr *a, int64_t numel)
 ckpt_tensor ckpt_reshape(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape)
 {
     struct reshape_attr a = {.ndim = ndim};
-    if (!t->error && (ndim < 0 || ndim > CKPT_MAX_DIMS))
+    if (!t->error.code && (ndim < 0 || ndim > CKPT_MAX_DIMS))
         tape_fail(t, CKPT_ESHAPE, "reshape: %d axes; at most %d are possible", ndim, CKPT_MAX_DIMS);
-    if (!t->error && ndim > 0 && !shape)
+    if (!t->error.code && ndim > 0 && !shape)
         tape_fail(t, CKPT_EINVAL, "reshape: no shape");
     const struct tensor *v = tape_tensor(t, x);
     if (!v)
@@ -246,11 +246,11 @@ const struct ckpt_op_def op_split = {.size = sizeof(struct ckpt_op_def),
 
 void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
 {
-    if (!t->error && (n < 1 || n > CKPT_MAX_PARTS))
+    if (!t->error.code && (n < 1 || n > CKPT_MAX_PARTS))
         tape_fail(t, CKPT_ESHAPE, "split: %d parts; 1 to %d are possible", n, CKPT_MAX_PARTS);
-    if (!t->error && !out)
+    if (!t->error.code && !out)
         tape_fail(t, CKPT_EINVAL, "split: no room for the parts");
-    if (!t->error)
+    if (!t->error.code)
         ckpt_record(t, &op_split, 1, &x, n, out, &axis, sizeof axis);
     else if (out && n > 0 && n <= CKPT_MAX_PARTS)
         memset(out, 0, sizeof *out * (size_t)n);

@@ -233,7 +233,7 @@ static int run_case(struct bench *b, const struct bench_case *k, enum ckpt_dtype
         return cli_fail("no memory to record %s", k->family);
     struct bench_scaffold s = bench_record(b, t, k, dtype);
     int64_t *offset = calloc((size_t)t->n_storages + 1, sizeof *offset), bytes = 0;
-    int rc = t->error ? cli_fail("%s: %s", k->family, t->message)
+    int rc = t->error.code ? cli_fail("%s: %s", k->family, t->error.text)
              : offset ? 0
                       : cli_fail("no memory to run %s", k->family);
     for (int32_t i = 0; i < t->n_storages && !rc; i++) {

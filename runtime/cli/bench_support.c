@@ -31,7 +31,7 @@ static int note_ops(const struct bench *b, struct uses *u, const struct bench_ca
     if (tape_new(&t, &env, 2, 1))
         return cli_fail("no memory to record %s", k->family);
     bench_record(b, t, k, (enum ckpt_dtype)dtype);
-    int rc = t->error ? cli_fail("%s: %s", k->family, t->message) : 0;
+    int rc = t->error.code ? cli_fail("%s: %s", k->family, t->error.text) : 0;
     for (int32_t i = 0; i < t->n_ops; i++)
         for (int n = 0; ops_table[n] && n < OPS_MOST; n++)
             if (ops_table[n] == t->ops.data[i].def && has_dtype(t, &t->ops.data[i], dtype))

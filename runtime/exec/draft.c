@@ -35,12 +35,12 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     if (ps->params->n != t->n_params)
         return error_fail(ps->error, CKPT_EINVAL,
                           "the recorder made a parameter: make them before");
-    if (opt && !t->error && !tape_differentiate(t, loss)) {
+    if (opt && !t->error.code && !tape_differentiate(t, loss)) {
         tape_fetch_gradients(t);
         tape_shard_gradients(t);
         optim_append(t, opt);
     }
-    return t->error ? fail_with(ps, t->error, t->message) : 0;
+    return t->error.code ? fail_with(ps, t->error.code, t->error.text) : 0;
 }
 
 /* Records the loss as an output before the tape is differentiated, whatever the model returns. */

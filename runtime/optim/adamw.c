@@ -114,7 +114,7 @@ static void close_group(ckpt_tape *t, struct group *g, const struct ckpt_adamw *
 static void append_updates(ckpt_tape *t, const struct ckpt_adamw *opt, ckpt_tensor clip)
 {
     struct group small = {0};
-    for (int32_t i = 0; i < t->n_params && !t->error; i++) {
+    for (int32_t i = 0; i < t->n_params && !t->error.code; i++) {
         if (!t->param_gradient[i])
             continue;
         int64_t numel = desc_numel(&t->env.params->data[i].desc);
@@ -155,16 +155,16 @@ static int check_options(ckpt_tape *t, const struct ckpt_adamw *o)
                          (double)o->ema_decay);
     if (o->grad_dtype != CKPT_F32 && o->grad_dtype != CKPT_BF16)
         return tape_fail(t, CKPT_EINVAL, "adamw: grad_dtype is neither CKPT_F32 nor CKPT_BF16");
-    return t->error;
+    return t->error.code;
 }
 
 int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt)
 {
-    if (t->error || check_options(t, opt))
-        return t->error;
+    if (t->error.code || check_options(t, opt))
+        return t->error.code;
     ckpt_label(t, "optimizer");
     ckpt_tensor clip = optim_clip(t, opt);
     ckpt_output(t, "ckpt.grad_norm", clip);
     append_updates(t, opt, clip);
-    return t->error;
+    return t->error.code;
 }

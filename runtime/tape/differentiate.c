@@ -143,7 +143,7 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
         ckpt_tensor sum = new_gradient(t, &t->tensors.data[x].desc);
         g = accumulate(t, sum, g, mode);
     }
-    if (t->error)
+    if (t->error.code)
         return CKPT_NONE;
     struct storage *s = &t->storages.data[t->tensors.data[g.id].storage];
     s->kind = STORAGE_GRADIENT;
@@ -230,7 +230,7 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
         contribute_parameter(r, x, g, own);
     else
         contribute_activation(r, x, g, own);
-    return t->error;
+    return t->error.code;
 }
 
 /* The complete gradient of an output, in its dtype. */
@@ -272,18 +272,18 @@ static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool
         dout[k] = wide ? tape_handle(r->t, r->gradient[out[k].id]) : finish(r, out[k].id);
         any |= dout[k].id != 0;
     }
-    if (!any || t->error)
-        return t->error;
+    if (!any || t->error.code)
+        return t->error.code;
     g.in = in, g.out = out, g.dout = dout, g.din = din, g.want_bf16 = want_bf16;
     int32_t first_op = t->n_ops;
     o->def->grad(&g);
-    for (int k = 0; k < n_in && !t->error; k++) {
+    for (int k = 0; k < n_in && !t->error.code; k++) {
         din[k] = tape_resolve(t, din[k]);
         if (need[k] && din[k].id)
             contribute(r, in[k].id, din[k],
                        is_own(r, din[k], first_op) && !is_repeated(din, n_in, k));
     }
-    return t->error;
+    return t->error.code;
 }
 
 static int reverse_op(struct reverse *r, int32_t i)
@@ -312,8 +312,8 @@ static int reverse_op(struct reverse *r, int32_t i)
 static int check_loss(ckpt_tape *t, ckpt_tensor loss)
 {
     const struct tensor *v = tape_tensor(t, loss);
-    if (t->error)
-        return t->error;
+    if (t->error.code)
+        return t->error.code;
     if (!v)
         return tape_fail(t, CKPT_EINVAL, "the recorder returned no loss");
     if (v->desc.dtype != CKPT_F32 || desc_numel(&v->desc) != 1) {
@@ -350,17 +350,17 @@ static int reverse_all(struct reverse *r, ckpt_tensor loss)
     r->gradient[loss.id] = ops_fill(t, share, CKPT_F32, d.ndim, d.shape).id;
     r->done[loss.id] = 1;
     tape_watch_buckets(t);
-    for (int32_t i = r->n_ops - 1; i >= 0 && !t->error; i--) {
+    for (int32_t i = r->n_ops - 1; i >= 0 && !t->error.code; i--) {
         reverse_op(r, i);
         tape_reversed(t, i);
     }
-    return t->error;
+    return t->error.code;
 }
 
 int tape_differentiate(ckpt_tape *t, ckpt_tensor loss)
 {
     if (check_loss(t, loss))
-        return t->error;
+        return t->error.code;
     loss = tape_resolve(t, loss);
     struct reverse r = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
     size_t n = (size_t)r.n;
@@ -378,5 +378,5 @@ int tape_differentiate(ckpt_tape *t, ckpt_tensor loss)
     free(r.uses);
     free(r.done);
     free(r.live);
-    return t->error;
+    return t->error.code;
 }

@@ -66,7 +66,7 @@ ckpt_tensor ckpt_input(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, in
                        const int64_t *shape)
 {
     struct ckpt_desc d;
-    if (t->error || make_desc(t, "input", name, dtype, ndim, shape, &d))
+    if (t->error.code || make_desc(t, "input", name, dtype, ndim, shape, &d))
         return CKPT_NONE;
     if (ndim < 1 || shape[0] != t->micro_batch) {
         tape_fail(t, CKPT_ESHAPE, "input '%s': axis 0 must be the micro-batch, %lld", name,
@@ -80,7 +80,7 @@ ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype,
                           const int64_t *shape, const void *data)
 {
     struct ckpt_desc d;
-    if (t->error || make_desc(t, "constant", name, dtype, ndim, shape, &d))
+    if (t->error.code || make_desc(t, "constant", name, dtype, ndim, shape, &d))
         return CKPT_NONE;
     if (!data) {
         tape_fail(t, CKPT_EINVAL, "constant '%s': no data", name);
@@ -103,7 +103,7 @@ void tape_use_feed(ckpt_tape *t, int32_t feed)
 /* Reserves a fetch; its index, or -1. */
 static int32_t add_fetch(ckpt_tape *t, const char *name)
 {
-    if (t->error)
+    if (t->error.code)
         return -1;
     if (!name || !*name || name_is_taken(t, name, true)) {
         tape_fail(t, CKPT_EINVAL, "output '%s': it needs a name that is not used yet",
@@ -124,7 +124,7 @@ static void record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x)
 {
     x = ckpt_contiguous(t, x);
     x = tape_resolve(t, x);
-    if (t->error)
+    if (t->error.code)
         return;
     int32_t feed = t->storages.data[t->tensors.data[x.id].storage].feed;
     if (feed >= 0)
@@ -137,7 +137,7 @@ static void record_fetch(ckpt_tape *t, int32_t fetch, ckpt_tensor x)
 
 void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 {
-    if (!t->error && !x.id) {
+    if (!t->error.code && !x.id) {
         tape_fail(t, CKPT_EINVAL, "output '%s': no tensor", name ? name : "");
         return;
     }
@@ -149,7 +149,7 @@ void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
 {
     int32_t param = -w.id - 1;
-    if (!t->error && (!params_at(t->env.params, w) || !t->env.params->data[param].trainable)) {
+    if (!t->error.code && (!params_at(t->env.params, w) || !t->env.params->data[param].trainable)) {
         tape_fail(t, CKPT_EINVAL, "output '%s': only a trainable parameter has a gradient here",
                   name ? name : "");
         return;
@@ -171,14 +171,14 @@ static void fetch_gradient(ckpt_tape *t, int32_t fetch)
 
 void tape_fetch_gradient(ckpt_tape *t, int32_t param)
 {
-    for (int32_t i = 0; i < t->n_fetches && !t->error; i++)
+    for (int32_t i = 0; i < t->n_fetches && !t->error.code; i++)
         if (t->fetches.data[i].param == param)
             fetch_gradient(t, i);
 }
 
 void tape_fetch_gradients(ckpt_tape *t)
 {
-    for (int32_t i = 0; i < t->n_fetches && !t->error; i++)
+    for (int32_t i = 0; i < t->n_fetches && !t->error.code; i++)
         if (t->fetches.data[i].param >= 0 && !t->fetches.data[i].tensor)
             fetch_gradient(t, i);
 }

@@ -45,8 +45,8 @@ static int take_operands(ckpt_tape *t, const struct ckpt_op_def *def, int n, con
             tape_use_feed(t, t->storages.data[v->storage].feed);
         if (in[i].id && !(def->flags & (CKPT_OP_STRIDED | CKPT_OP_VIEW)))
             in[i] = ckpt_contiguous(t, in[i]);
-        if (t->error)
-            return t->error;
+        if (t->error.code)
+            return t->error.code;
         descs[i] = t->tensors.data[in[i].id].desc;
     }
     return 0;
@@ -125,7 +125,7 @@ static int run_shape_rule(ckpt_tape *t, const struct ckpt_op_def *def, struct ck
 int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckpt_tensor *in,
                     int n_out, const ckpt_tensor *out)
 {
-    if (t->error)
+    if (t->error.code)
         return -1;
     if (ARRAY_RESERVE(&t->ops, t->n_ops) ||
         ARRAY_RESERVE(&t->operands, t->n_operands + n_in + n_out)) {
@@ -187,7 +187,7 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     int32_t o = tape_append(t, def, call->n_in, in, call->n_out, out);
     if (o < 0) {
         free(attr);
-        return t->error;
+        return t->error.code;
     }
     t->ops.data[o].attr = attr;
     t->ops.data[o].attr_size = attr_size;
@@ -230,10 +230,10 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
     NOT_NULL(NULL, t);
     for (int i = 0; out && i < n_out && n_out <= MOST_OPERANDS; i++)
         out[i] = CKPT_NONE;
-    if (t->error)
-        return t->error;
+    if (t->error.code)
+        return t->error.code;
     if (def && !(def = whole_def(t, def)))
-        return t->error;
+        return t->error.code;
     if (!def || !def->name || !def->shape)
         return tape_fail(t, CKPT_EINVAL, "an op without name or shape rule was recorded");
     if (n_in < 0 || n_out < 0 || n_in > MOST_OPERANDS || n_out > MOST_OPERANDS || (n_in && !x) ||

@@ -157,7 +157,7 @@ void tape_watch_buckets(ckpt_tape *t)
 void tape_reversed(ckpt_tape *t, int32_t op)
 {
     const struct layout *l = t->env.sharing.layout;
-    for (int32_t b = 0; l && op && b < l->n_buckets && !t->error; b++) {
+    for (int32_t b = 0; l && op && b < l->n_buckets && !t->error.code; b++) {
         const struct layout_bucket *bucket = &l->buckets[b];
         if (t->first_reader[b] != op)
             continue;
@@ -170,10 +170,10 @@ void tape_reversed(ckpt_tape *t, int32_t op)
 int tape_shard_gradients(ckpt_tape *t)
 {
     const struct layout *l = t->env.sharing.layout;
-    for (int32_t i = 0; l && i < l->n_buckets && !t->error; i++)
+    for (int32_t i = 0; l && i < l->n_buckets && !t->error.code; i++)
         if (!t->param_gradient[bucket_param(t, i)])
             reduce_bucket(t, i);
-    return t->error;
+    return t->error.code;
 }
 
 /* -1 for a parameter that is none. */

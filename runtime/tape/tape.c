@@ -70,16 +70,16 @@ void tape_free(ckpt_tape *t)
 
 int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
 {
-    if (t->error)
-        return t->error;
+    if (t->error.code)
+        return t->error.code;
     int n = 0;
     if (t->file)
-        n = snprintf(t->message, sizeof t->message, "%s:%d: ", t->file, t->line);
+        n = snprintf(t->error.text, sizeof t->error.text, "%s:%d: ", t->file, t->line);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(t->message + n, sizeof t->message - (size_t)n, fmt, ap);
+    vsnprintf(t->error.text + n, sizeof t->error.text - (size_t)n, fmt, ap);
     va_end(ap);
-    t->error = code;
+    t->error.code = code;
     return code;
 }
 
@@ -87,7 +87,7 @@ int tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
 static ckpt_tape *tape_or_none(ckpt_tape *t)
 {
     static struct tensor none = {.desc.ndim = -1};
-    static ckpt_tape failed = {.error = CKPT_EINVAL, .tensors.data = &none, .n_tensors = 1};
+    static ckpt_tape failed = {.error.code = CKPT_EINVAL, .tensors.data = &none, .n_tensors = 1};
     return t ? t : &failed;
 }
 
@@ -104,7 +104,7 @@ void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...)
 ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line)
 {
     t = tape_or_none(t);
-    if (!t->error) {
+    if (!t->error.code) {
         t->file = file;
         t->line = line;
     }
@@ -118,7 +118,7 @@ void ckpt_label(ckpt_tape *t, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (!t || t->error)
+    if (!t || t->error.code)
         return;
     char *copy = strdup(text);
     if (!copy || ARRAY_RESERVE(&t->labels, t->n_labels)) {
@@ -166,7 +166,7 @@ static int64_t desc_span(const struct ckpt_desc *d)
 
 ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storage_kind kind)
 {
-    if (t->error)
+    if (t->error.code)
         return CKPT_NONE;
     struct ckpt_desc own = *d;
     own.offset = 0;
@@ -176,7 +176,7 @@ ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storag
 
 ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d)
 {
-    if (t->error)
+    if (t->error.code)
         return CKPT_NONE;
     return tape_handle(t, add_tensor(t, t->tensors.data[base.id].storage, d, -1, 0, false));
 }
@@ -184,7 +184,7 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
 {
     const struct param *p = &t->env.params->data[param];
-    if (t->error)
+    if (t->error.code)
         return CKPT_NONE;
     if (kind == STORAGE_VALUE && t->param_tensor[param])
         return tape_handle(t, t->param_tensor[param]);
@@ -206,7 +206,7 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
 
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)
 {
-    if (t->error || x.id == 0)
+    if (t->error.code || x.id == 0)
         return CKPT_NONE;
     uint32_t owner = x.id > 0 ? t->owner : t->env.params->owner;
     int64_t param = -(int64_t)x.id - 1;

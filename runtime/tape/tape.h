@@ -157,8 +157,7 @@ struct ckpt_tape {
     int32_t label;          /* of what is recorded now */
     const char *file;       /* where the caller stands */
     int line;
-    int error; /* sticky code, 0 while all is well */
-    char message[CKPT_MESSAGE];
+    struct error error; /* sticky: the first one; its code is 0 while all is well */
 };
 
 /* The tensor with index 0 is reserved, so that id 0 is "none".  env is copied.  Returns 0 or

@@ -55,7 +55,7 @@ static int give_conv(const void *spec)
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 4, (int64_t[]){2, 8, 8, 2});
     ckpt_tensor w = ckpt_input(t, "w", CKPT_F32, 4, (int64_t[]){2, 3, 3, 2});
     ckpt_conv(t, x, w, CKPT_NONE, spec);
-    int rc = t->error;
+    int rc = t->error.code;
     tape_free(t);
     return rc;
 }

@@ -50,7 +50,7 @@ static void record(struct recorded *r, enum ckpt_dtype dtype, model f)
     ckpt_tensor y = f(t, r, first);
     tape_differentiate(
         t, ckpt_mse(t, ckpt_cast(t, y, CKPT_F32), ckpt_randn(t, CKPT_F32, 4, shape), CKPT_NONE));
-    assert_string_equal(t->message, "");
+    assert_string_equal(t->error.text, "");
 }
 
 static void finish(struct recorded *r)
