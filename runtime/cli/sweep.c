@@ -21,14 +21,8 @@ static int find_range(const struct plan_job *job, int64_t *least, int64_t *most)
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans)
 {
-    int64_t *arena = calloc((size_t)n, sizeof(*arena));
-    if (!arena)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++)
-        arena[i] = max_i64(1, budgets[i] - job->machine.process);
-    int rc = portfolio_sweep(job->search, &job->machine, &job->budgets, arena, n, plans);
-    free(arena);
-    return rc;
+    return portfolio_sweep(job->search, &job->machine, &job->budgets, job->machine.process, budgets,
+                           n, plans);
 }
 
 static void print_row(int64_t budget, const struct plan *p)

@@ -1,8 +1,14 @@
-/* The fastest schedule of the portfolio that fits, or the sentence that says why none does. */
+/*
+ * Answers to budgets: the fastest plan that fits, or the sentence that says why none does.  Without
+ * lower tiers the plans are the options of the portfolio with addresses; with them, the points of
+ * the lattice as well.  Both sets follow from graph and machine, and a larger budget of any tier
+ * reaches more of them: so it is never slower, and never refused where a smaller one is not.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/comm.h"
+#include "plan/lattice.h"
 
 /* Options in a row that need no less with addresses: those behind them neither. */
 #define STUBBORN 3
@@ -192,15 +198,6 @@ int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
     return 0;
 }
 
-/* The op at the peak of an option. */
-static int peak_op_of(struct portfolio *pf, struct option *o, int32_t *op)
-{
-    int rc = settle(pf, o);
-    if (!rc)
-        *op = o->plan->n_steps > 0 ? o->plan->steps[o->plan->peak_step].op : -1;
-    return rc;
-}
-
 /* Whether another program keeps a storage of this one in a tier. */
 static bool has_homes(const struct graph *g)
 {
@@ -210,38 +207,75 @@ static bool has_homes(const struct graph *g)
     return false;
 }
 
-static void set_outlook(const struct request *q, const struct option *next, struct plan *p)
+static bool has_tiers(const struct request *q, const struct budgets *b)
 {
+    return q->homes || b->host + b->nvme > 0;
+}
+
+static int64_t plan_bytes(const struct request *q, const struct plan *p)
+{
+    return q->reserved + p->persistent + p->transient;
+}
+
+int answer_within(struct portfolio *pf, const struct request *q, const struct budgets *b,
+                  struct answer *a)
+{
+    int64_t transient = b->device - q->reserved - pf->p->persistent;
+    *a = (struct answer){NULL, NULL};
+    int rc = 0;
+    if (!q->homes && transient >= q->smallest->placed)
+        rc = fastest_within(pf, transient, &a->option);
+    if (!rc && has_tiers(q, b))
+        rc = lattice_fastest(q->lattice, b, a->option ? a->option->seconds : INFINITY, &a->parked);
+    return rc;
+}
+
+int smallest_device(struct portfolio *pf, const struct request *q, const struct budgets *b,
+                    struct smallest *s)
+{
+    const struct plan *parked = NULL;
+    int64_t bytes = INT64_MAX;
+    int rc = settle(pf, q->smallest);
+    *s = (struct smallest){INT64_MAX, NULL};
+    if (!rc && has_tiers(q, b))
+        rc = lattice_smallest(q->lattice, b, &bytes, &parked);
+    if (rc)
+        return rc;
+    if (!q->homes)
+        *s = (struct smallest){plan_bytes(q, q->smallest->plan), q->smallest->plan};
+    if (parked && bytes < s->bytes)
+        *s = (struct smallest){bytes, parked};
+    return 0;
+}
+
+/* What the table says beside the plan: the smallest budget, the next that is faster, the bound. */
+static int set_outlook(struct portfolio *pf, const struct request *q, struct plan *p)
+{
+    struct option *next;
+    struct smallest least;
+    int rc = smallest_device(pf, q, &q->budgets, &least);
+    if (!rc)
+        rc = smallest_faster(pf, p->seconds, &next);
+    if (rc)
+        return rc;
     p->budgets = q->budgets;
-    p->min_budget =
-        min_i64(q->fixed + q->smallest->placed, q->reserved + p->persistent + p->transient);
-    p->min_peak_op = q->peak_op;
-    p->next_budget = next ? q->fixed + next->placed : 0;
+    p->min_budget = least.bytes;
+    p->min_peak_op = least.plan->n_steps ? least.plan->steps[least.plan->peak_step].op : -1;
+    p->next_budget = next ? q->reserved + pf->p->persistent + next->placed : 0;
     p->next_seconds = next ? next->seconds : 0;
+    p->bound_seconds = lattice_bound(q->lattice, &q->budgets);
+    return 0;
 }
 
 static int choose(struct portfolio *pf, const struct request *q, struct plan **out, char *message)
 {
-    struct option *o = NULL, *next;
-    bool homes = has_homes(pf->p->g);
-    struct budgets transient = q->budgets;
-    transient.device -= q->fixed;
-    bool fits = transient.device >= q->smallest->placed;
-    int rc = homes || !fits ? 0 : fastest_within(pf, transient.device, &o);
-    if (!rc && (homes || q->budgets.host + q->budgets.nvme > 0))
-        rc = parked_plan(pf, q->m, &q->budgets, q->budgets.device - q->reserved,
-                         o ? o->seconds : INFINITY, out);
-    if (!rc && !*out && !o)
+    struct answer a;
+    int rc = answer_within(pf, q, &q->budgets, &a);
+    if (!rc && !a.parked && !a.option)
         return plan_refuse(pf, q, message);
-    if (!rc && !*out)
-        rc = option_plan(pf, o, out);
     if (!rc)
-        rc = smallest_faster(pf, (*out)->seconds, &next);
-    if (!rc)
-        rc = bound_seconds(pf, q->m, &transient, &(*out)->bound_seconds);
-    if (!rc)
-        set_outlook(q, next, *out);
-    return rc;
+        rc = a.parked ? copy_plan(a.parked, out) : option_plan(pf, a.option, out);
+    return rc ? rc : set_outlook(pf, q, *out);
 }
 
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
@@ -249,12 +283,12 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
 {
     const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct request q = {
-        .m = &own, .budgets = *b, .reserved = reserved, .fixed = pf->p->persistent + reserved};
+        .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
     *p = NULL;
     message[0] = '\0';
     int rc = smallest_faster(pf, INFINITY, &q.smallest);
     if (!rc)
-        rc = peak_op_of(pf, q.smallest, &q.peak_op);
+        rc = lattice_open(pf, &own, reserved, b, &q.lattice);
     if (!rc)
         rc = choose(pf, &q, p, message);
     if (!rc)
@@ -282,37 +316,8 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
     return rc;
 }
 
-/* With parks a larger budget may happen on a slower plan; that of a smaller one is then better. */
-static int keep_faster(struct portfolio *pf, const struct machine *m, const int64_t *device,
-                       int32_t n, struct plan **plans)
-{
-    char message[CKPT_MESSAGE];
-    for (int32_t i = 0; i < n; i++) {
-        const struct plan *best = plans[i];
-        for (int32_t j = 0; j < n; j++)
-            if (device[j] < device[i] && plans[j] && (!best || plans[j]->seconds < best->seconds))
-                best = plans[j];
-        if (best == plans[i])
-            continue;
-        struct plan *p;
-        if (copy_plan(best, &p))
-            return CKPT_ENOMEM;
-        p->budgets.device = device[i];
-        plan_free(plans[i]);
-        plans[i] = p;
-        int rc = plan_record(pf->p->g, p, message);
-        if (rc)
-            return rc;
-        struct budgets transient = p->budgets;
-        transient.device -= pf->p->persistent;
-        if (bound_seconds(pf, m, &transient, &p->bound_seconds))
-            return CKPT_ENOMEM;
-    }
-    return 0;
-}
-
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    const int64_t *device, int32_t n, struct plan **plans)
+                    int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
 {
     char message[CKPT_MESSAGE];
     int rc = 0;
@@ -321,8 +326,8 @@ int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct 
     for (int32_t i = 0; i < n && !rc; i++) {
         struct budgets here = *b;
         here.device = device[i];
-        rc = portfolio_plan(pf, m, &here, 0, &plans[i], message);
+        rc = portfolio_plan(pf, m, &here, reserved, &plans[i], message);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
-    return rc ? rc : keep_faster(pf, m, device, n, plans);
+    return rc;
 }

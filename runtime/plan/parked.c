@@ -383,3 +383,17 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
     free(x.candidates);
     return rc;
 }
+
+int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    struct plan **out)
+{
+    struct search x = {.pf = pf, .m = m, .b = b, .wall = INT64_MAX, .limit = INFINITY};
+    *out = NULL;
+    x.candidates = calloc((size_t)pf->n + 1, sizeof(*x.candidates));
+    int rc = x.candidates ? search_smallest(&x) : CKPT_ENOMEM;
+    x.wall = x.device; /* what addresses should need */
+    if (!rc && x.best >= 0)
+        rc = build(&x, out);
+    free(x.candidates);
+    return rc;
+}

@@ -207,7 +207,7 @@ struct plan {
     int64_t transient;      /* bytes above them */
     int64_t load;        /* most transient bytes alive at one step: the lower bound of transient */
     int32_t peak_step;   /* where load is reached */
-    int64_t min_budget;  /* of the smallest plan the search knows */
+    int64_t min_budget;  /* the smallest device budget with these lower tiers, reserved included */
     int32_t min_peak_op; /* the op at the peak of that smallest plan */
     int64_t host_bytes, nvme_bytes; /* of the tiers, addresses included, behind budgets.tier_base */
     int64_t staging_bytes;          /* of host memory beside that, if anything goes to NVMe */
@@ -217,7 +217,7 @@ struct plan {
     double exposed_comm;      /* of it: waiting for collectives, and what they slow down */
     double comm_seconds;      /* that collectives take on their queue, hidden or not */
     double bound_seconds;     /* no plan under these budgets can be faster than this */
-    int64_t next_budget;      /* the next larger budget that would be faster; 0 if none */
+    int64_t next_budget;      /* the smallest without parks that would be faster; 0 if none */
     double next_seconds;      /* and its time */
     struct plan_step *steps;
     int32_t n_steps, n_body;         /* steps of the body come first */
@@ -250,13 +250,15 @@ void portfolio_free(struct portfolio *pf);
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
  * bytes of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the
  * sentence in message; the sentence is complete: smallest feasible budget, the op at the peak, what
- * more memory buys. A larger budget never gives a slower plan.
+ * more memory buys.  A larger budget of any tier never gives a slower plan, and is never refused
+ * where a smaller one is not.
  */
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
-/* The plans for n device budgets; plans[i] is NULL where none fits.  Returns 0 or CKPT_ENOMEM. */
+/* The plans for n device budgets, reserved bytes included; plans[i] is NULL where none fits.
+ * Returns 0 or CKPT_ENOMEM. */
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                    const int64_t *device, int32_t n, struct plan **plans);
+                    int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
               int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);

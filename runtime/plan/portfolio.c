@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "plan/comm.h"
+#include "plan/lattice.h"
 
 #define LARGE 2000  /* ops: what repeats in a program this large is the chain's business */
 #define HUGE  10000 /* ops: with so few changes an op annealing reaches nothing */
@@ -32,6 +33,7 @@ void portfolio_free(struct portfolio *pf)
         plan_free(pf->options.data[i].plan);
     }
     free(pf->options.data);
+    lattice_free(pf->lattice);
     simulator_free(pf->sim);
     program_free(pf->p);
     free(pf);

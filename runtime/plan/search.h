@@ -196,6 +196,7 @@ struct portfolio {
     } options; /* load ascending, seconds descending */
     int32_t n;
     bool repeats; /* most blocks of the forward pass are like others */
+    struct lattice *lattice; /* of the last question with tiers, or NULL */
 };
 
 /* Simulates hold and keeps it if nothing known is better.  *result (may be NULL) as in simulate. */
@@ -211,27 +212,40 @@ int portfolio_families(struct portfolio *pf, int64_t work);
 int portfolio_chain(struct portfolio *pf, int64_t work);
 int portfolio_anneal(struct portfolio *pf, int64_t work);
 
-/*
- * Seconds below which no step can be under these budgets (device: without persistent and reserved
- * bytes).  At the op where most is alive when everything is kept, enough of it must be gone: made
- * again later, or copied out at the rate of the link.
- */
-int bound_seconds(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                  double *seconds);
-
 /* What was asked for, and what else takes of it. */
 struct request {
     const struct machine *m;
     struct budgets budgets;
-    int64_t reserved, fixed; /* fixed: persistent and reserved bytes */
+    int64_t reserved;
+    bool homes; /* other programs keep storages of this one in a tier: no plan is without one */
     struct option *smallest;
-    int32_t peak_op; /* of that */
+    struct lattice *lattice;
+};
+
+/* The fastest plan for some budgets: an option, a plan with parks, or neither. */
+struct answer {
+    struct option *option;
+    const struct plan *parked;
+};
+
+/* The smallest device budget, reserved bytes included, and its plan. */
+struct smallest {
+    int64_t bytes;
+    const struct plan *plan;
 };
 
 /* The option that takes least among those faster than seconds, and the fastest that fits; or NULL.
  */
 int smallest_faster(struct portfolio *pf, double seconds, struct option **best);
 int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best);
+
+/* What is fastest under these budgets. */
+int answer_within(struct portfolio *pf, const struct request *q, const struct budgets *b,
+                  struct answer *a);
+/* The smallest device budget beside these lower tiers: where it is refused, all below it are.  plan
+ * is NULL if there is none. */
+int smallest_device(struct portfolio *pf, const struct request *q, const struct budgets *b,
+                    struct smallest *s);
 
 /* Writes the sentence: what is short and by how much.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
 int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT_MESSAGE]);
@@ -248,6 +262,9 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
  * *plan NULL if none is. */
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                 int64_t device, double limit, struct plan **plan);
+/* The plan with parks that takes the fewest device bytes; *plan NULL if none is found. */
+int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                    struct plan **plan);
 /* Sets load and peak_step from the instances. */
 int plan_measure(const struct graph *g, struct plan *p);
 int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i);

@@ -2,7 +2,8 @@
  * The planner's numbers, one table: what is promised, what is reached.  Seconds of planning are
  * processor seconds, so that a busy machine does not count.
  *
- * usage: bench_plan [PART]      PART: place, optima, size, scale, stdit, tiers, conv or sweep
+ * usage: bench_plan [PART]      PART: place, optima, size, scale, stdit, tiers, conv, sweep or
+ *                               budgets
  */
 #include <math.h>
 #include <stdarg.h>
@@ -62,14 +63,14 @@ static struct machine read_machine(void)
     return m;
 }
 
-/* A checked plan, or NULL. */
+/* A checked plan, or NULL.  Reserved bytes are part of the device budget. */
 static struct plan *plan_at(const struct graph *g, const struct machine *m, int64_t device,
-                            int64_t host)
+                            int64_t host, int64_t reserved)
 {
     struct budgets b = {.device = device, .host = host};
     char message[CKPT_MESSAGE];
     struct plan *p;
-    int rc = plan_make(g, m, &b, 0, &p, message);
+    int rc = plan_make(g, m, &b, reserved, &p, message);
     if (rc == CKPT_EBUDGET)
         return NULL;
     if (rc || plan_check(g, p, message))
@@ -133,14 +134,14 @@ struct measured {
 };
 
 static struct measured measure(const struct graph *g, const struct machine *m,
-                               const struct budgets *b)
+                               const struct budgets *b, int64_t reserved)
 {
     struct measured r = {.ops = g->n_ops};
     int64_t before = resident_peak();
     char message[CKPT_MESSAGE];
     struct plan *p;
     double start = bench_seconds();
-    int rc = plan_make(g, m, b, 0, &p, message);
+    int rc = plan_make(g, m, b, reserved, &p, message);
     r.seconds = bench_seconds() - start;
     r.bytes = resident_peak() - before;
     if (rc)
@@ -151,7 +152,7 @@ static struct measured measure(const struct graph *g, const struct machine *m,
 
 /* In a process of its own, whose peak of resident memory is the planner's. */
 static void bench_size(const char *what, const struct graph *g, const struct machine *m,
-                       int64_t device, int64_t host, double most_seconds)
+                       int64_t device, int64_t host, int64_t reserved, double most_seconds)
 {
     struct budgets b = {.device = device, .host = host};
     struct measured r;
@@ -164,7 +165,7 @@ static void bench_size(const char *what, const struct graph *g, const struct mac
     pid_t child = fork();
     if (child == 0) {
         alarm(PATIENCE);
-        r = measure(g, m, &b);
+        r = measure(g, m, &b, reserved);
         _exit(write(fd[1], &r, sizeof(r)) != sizeof(r));
     }
     close(fd[1]);
@@ -181,7 +182,7 @@ static void bench_size(const char *what, const struct graph *g, const struct mac
 
 static int64_t transient_share(const struct graph *g, double share)
 {
-    struct plan *p = plan_at(g, &machine_cpu, INT64_MAX, 0);
+    struct plan *p = plan_at(g, &machine_cpu, INT64_MAX, 0, 0);
     int64_t bytes = p->persistent + (int64_t)(share * (double)p->transient);
     plan_free(p);
     return bytes;
@@ -191,24 +192,23 @@ static void bench_sizes(const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
     struct graph *g = record_trainer(SHORT, "--grad-dtype bf16 --ema-decay 0", m);
-    bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib - m->process, 0, 1);
-    bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib - m->process, 64 * gib,
-               1);
+    bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib, 0, m->process, 1);
+    bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib, 64 * gib, m->process, 1);
     graph_free(g);
     g = model_stdit(28, true, m);
-    bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0, 1);
+    bench_size("STDiT3-XL/2 step, 26G", g, m, 26 * gib, 0, 0, 1);
     graph_free(g);
     g = model_stdit(95, false, m);
-    bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0, 1);
+    bench_size("STDiT3 step of depth 95, 80G", g, m, 80 * gib, 0, 0, 1);
     graph_free(g);
     g = model_synthetic(20000);
-    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 1);
+    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 0, 1);
     graph_free(g);
     g = model_synthetic(850);
-    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 1);
+    bench_size("synthetic, half of the activations", g, m, transient_share(g, 0.5), 0, 0, 1);
     graph_free(g);
     g = model_stdit(509, false, m);
-    bench_size("STDiT3 step of depth 509, 340G", g, m, 340 * gib, 0, 4);
+    bench_size("STDiT3 step of depth 509, 340G", g, m, 340 * gib, 0, 0, 4);
     graph_free(g);
 }
 
@@ -244,9 +244,9 @@ static void bench_scale(const struct machine *m)
 /* ---- models --------------------------------------------------------------------------------- */
 
 static void bench_ratio(const char *what, const struct graph *g, const struct machine *m,
-                        int64_t device, int64_t host, double target)
+                        int64_t device, int64_t host, int64_t reserved, double target)
 {
-    struct plan *all = plan_at(g, m, INT64_MAX, 0), *p = plan_at(g, m, device, host);
+    struct plan *all = plan_at(g, m, INT64_MAX, 0, 0), *p = plan_at(g, m, device, host, reserved);
     char limit[32];
     snprintf(limit, sizeof(limit), "<= %.3f x keep-all", target);
     if (p)
@@ -266,7 +266,7 @@ static void bench_shape(const char *what, struct stdit_shape shape, const struct
     const int64_t gib = INT64_C(1) << 30;
     shape.depth = 28;
     struct graph *g = model_stdit_shape(&shape, m);
-    bench_ratio(what, g, m, device * gib, host * gib, target);
+    bench_ratio(what, g, m, device * gib, host * gib, 0, target);
     graph_free(g);
 }
 
@@ -277,9 +277,9 @@ static void bench_trainer(const char *name, const char *options, const struct ma
     struct graph *g = record_trainer(SHORT, options, m);
     char what[64];
     snprintf(what, sizeof(what), "%s, 26G", name);
-    bench_ratio(what, g, m, 26 * gib - m->process, 0, 1.15);
+    bench_ratio(what, g, m, 26 * gib, 0, m->process, 1.15);
     snprintf(what, sizeof(what), "%s, 24G + 64G", name);
-    bench_ratio(what, g, m, 24 * gib - m->process, 64 * gib, 1.15);
+    bench_ratio(what, g, m, 24 * gib, 64 * gib, m->process, 1.15);
     graph_free(g);
 }
 
@@ -316,7 +316,7 @@ static void bench_tier_rows(const char *latent, const struct tier_row *rows, int
     const int64_t gib = INT64_C(1) << 30;
     struct graph *g = record_trainer(latent, "--grad-dtype bf16 --ema-decay 0", m);
     for (int i = 0; i < n; i++) {
-        struct plan *p = plan_at(g, m, rows[i].gib * gib - m->process, 64 * gib);
+        struct plan *p = plan_at(g, m, rows[i].gib * gib, 64 * gib, m->process);
         double ms = p ? 1e3 * p->seconds : INFINITY;
         char what[64], limit[32];
         snprintf(what, sizeof(what), "XL/2, %s, %dG + 64G", latent, (int)rows[i].gib);
@@ -340,13 +340,13 @@ static void bench_tiers(const struct machine *m)
 /* Half and a third of all that keep-all takes. */
 static void bench_conv(const char *name, struct graph *g)
 {
-    struct plan *all = plan_at(g, &machine_fp32, INT64_MAX, 0);
+    struct plan *all = plan_at(g, &machine_fp32, INT64_MAX, 0, 0);
     int64_t bytes = all->persistent + all->transient;
     char what[64];
     snprintf(what, sizeof(what), "%s, half", name);
-    bench_ratio(what, g, &machine_fp32, bytes / 2, 0, 1.056);
+    bench_ratio(what, g, &machine_fp32, bytes / 2, 0, 0, 1.056);
     snprintf(what, sizeof(what), "%s, a third", name);
-    bench_ratio(what, g, &machine_fp32, bytes / 3, 0, 1.12);
+    bench_ratio(what, g, &machine_fp32, bytes / 3, 0, 0, 1.12);
     plan_free(all);
     graph_free(g);
 }
@@ -357,7 +357,7 @@ enum { POINTS = 100 };
 
 static void bench_sweep(const char *what, struct graph *g, const struct machine *m, int64_t host)
 {
-    struct plan *all = plan_at(g, m, INT64_MAX, 0), *plans[POINTS];
+    struct plan *all = plan_at(g, m, INT64_MAX, 0, 0), *plans[POINTS];
     struct budgets b = {.device = INT64_MAX, .host = host};
     int64_t device[POINTS], low = all->min_budget, high = all->persistent + all->transient;
     int slower = 0, refused = 0, feasible = 0;
@@ -366,7 +366,7 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
     for (int i = 0; i < POINTS; i++)
         device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
     struct portfolio *pf;
-    if (portfolio_build(g, &pf) || portfolio_sweep(pf, m, &b, device, POINTS, plans))
+    if (portfolio_build(g, &pf) || portfolio_sweep(pf, m, &b, 0, device, POINTS, plans))
         fail(what, "no sweep");
     portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
@@ -396,6 +396,79 @@ static void bench_sweeps(const struct machine *m)
     bench_sweep("sweep of two towers", model_two_tower(m), m, 0);
 }
 
+/* ---- budgets of all tiers, each asked alone ------------------------------------------------- */
+
+enum { DEVICES = 9, ROOMS = 4, ALONE = DEVICES * ROOMS };
+
+struct alone {
+    struct budgets b;
+    double seconds; /* INFINITY: refused */
+};
+
+static bool has_no_less(const struct budgets *a, const struct budgets *b)
+{
+    return a->device >= b->device && a->host >= b->host && a->nvme >= b->nvme;
+}
+
+static void bench_alone(const char *what, struct graph *g, const struct machine *m)
+{
+    struct portfolio *pf;
+    struct plan *all = plan_at(g, m, INT64_MAX, 0, 0), *p;
+    struct alone list[ALONE];
+    int64_t low = all->min_budget / 4, high = all->persistent + all->transient;
+    int64_t host = all->persistent / 2;
+    const int64_t hosts[ROOMS] = {0, host, 4 * high, host}, drives[ROOMS] = {0, 0, 0, 4 * high};
+    int slower = 0, refused = 0, feasible = 0;
+    char message[CKPT_MESSAGE];
+    double before = bench_seconds();
+    if (portfolio_build(g, &pf))
+        fail(what, "no search");
+    for (int k = 0; k < ALONE; k++) {
+        int i = k * 23 % ALONE, room = i % ROOMS;
+        int64_t device = low + (high - low) / (DEVICES - 1) * (i / ROOMS);
+        list[k].b = (struct budgets){device, hosts[room], drives[room], {0}};
+        int rc = portfolio_plan(pf, m, &list[k].b, 0, &p, message);
+        if (rc && rc != CKPT_EBUDGET)
+            fail(what, message);
+        list[k].seconds = p ? p->seconds : INFINITY;
+        feasible += p != NULL;
+        plan_free(p);
+    }
+    for (int i = 0; i < ALONE; i++)
+        for (int j = 0; j < ALONE; j++)
+            if (has_no_less(&list[i].b, &list[j].b) && list[i].seconds > list[j].seconds) {
+                slower += isfinite(list[i].seconds);
+                refused += isinf(list[i].seconds);
+            }
+    bench_row(what, "0 slower, 0 refused", slower + refused == 0,
+              "%d, %d of %d (%d feasible), %.1f s", slower, refused, ALONE, feasible,
+              bench_seconds() - before);
+    plan_free(all);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
+static struct graph *read_graph(const char *name)
+{
+    char path[2048], message[CKPT_MESSAGE];
+    const char *srcdir = getenv("srcdir");
+    struct graph *g;
+    snprintf(path, sizeof(path), "%s/tests/data/planner/%s", srcdir ? srcdir : ".", name);
+    if (graph_read(path, &g, message))
+        fail(path, message);
+    return g;
+}
+
+static void bench_budgets(const struct machine *m)
+{
+    bench_alone("budgets of XL/2", model_stdit(28, true, m), m);
+    bench_alone("budgets of two blocks", model_stdit(2, true, m), m);
+    bench_alone("budgets of U-Net", model_unet(11, &machine_fp32), m);
+    bench_alone("budgets of a VAE", model_vae(16, &machine_fp32), m);
+    bench_alone("budgets of two towers", model_two_tower(m), m);
+    bench_alone("budgets of a tied embedding", read_graph("big-tied-3.graph"), m);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -420,6 +493,8 @@ int main(int argc, char **argv)
     }
     if (all || !strcmp(part, "sweep"))
         bench_sweeps(&m);
+    if (all || !strcmp(part, "budgets"))
+        bench_budgets(&m);
     machine_free(&m);
     if (misses)
         printf("%d targets missed\n", misses);

@@ -378,7 +378,7 @@ static void test_monotone(void **state)
     for (int i = 0; i < POINTS; i++)
         device[i] = least + (most - least) * i / (POINTS - 1);
     assert_int_equal(portfolio_build(g, &pf), 0);
-    assert_int_equal(portfolio_sweep(pf, &machine, &b, device, POINTS, plans), 0);
+    assert_int_equal(portfolio_sweep(pf, &machine, &b, 0, device, POINTS, plans), 0);
     portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);

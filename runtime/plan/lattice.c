@@ -1,0 +1,430 @@
+/*
+ * Plans with lower tiers.  The search (parked.c) promises nothing about two budgets: more memory
+ * may happen on a slower plan, or on none.  So no search sees the user's budgets.  It is run for
+ * cells, budgets that follow from the graph and the machine alone, and what it finds is a point: a
+ * plan with addresses, valid wherever its bytes fit.  An answer is the fastest point of all cells
+ * at or below the budgets.  More of any tier only adds points, so it is never slower and never
+ * refused.
+ *
+ * - Device budgets of cells are rungs: numbers with few significant bits, reserved bytes included,
+ *   so that 16G or 24G are rungs.
+ * - For each rung the search first has all it wants of the lower tiers.  Its point takes so much of
+ *   the host.  The next cell may use the rung below that, and so on: a staircase of columns.  In
+ *   each column the same goes on downward with NVMe.  A point of a staircase counts only if it is
+ *   not faster than those above it: then the first step that fits is the fastest one that does, and
+ *   those below need no search.
+ * - A rung is not searched if a lower bound, which never rises with a budget, says that it has
+ *   nothing faster than what is known.  That changes no answer.
+ * - The smallest budget is a staircase of its own, of searches for the fewest device bytes.  There
+ *   a point that is smaller than one above counts for as many bytes as that.
+ *
+ * Answers are computed when they are asked for, and cells kept.
+ */
+#include "plan/lattice.h"
+#include <math.h>
+#include <stdlib.h>
+#include "plan/comm.h"
+
+#define NO_END   (INT64_MAX / 8) /* of a tier that has whatever is asked for */
+#define SMALLEST INT64_C(0)      /* the rung of searches for the fewest device bytes */
+
+/* Which lower tiers a staircase is over. */
+enum kind { HOST_ALONE, NVME_ALONE, BOTH_TIERS, KINDS };
+
+/* A search and its point. */
+struct cell {
+    enum kind kind;
+    int64_t device, host, nvme; /* what it may use; reserved bytes and those of others included */
+    struct plan *plan;          /* NULL: none was found */
+    double cost;                /* what it counts for: seconds, or bytes; INFINITY: for nothing; -1:
+                                 * not looked at yet */
+};
+
+struct lattice {
+    struct portfolio *pf;
+    struct machine m;
+    int64_t reserved, base[TIER_COUNT];
+    struct bound *bound;
+    int64_t most;    /* device bytes behind which all cells are the same one */
+    struct {
+        struct cell *data;
+        int64_t capacity;
+    } cells;
+    int32_t n;
+    double floor;    /* seconds of what is fastest with most of everything; 0: not asked for yet */
+};
+
+/* ---- rungs ----------------------------------------------------------------------------------- */
+
+/* The largest number of at most so many bits behind its first one, and zeros, up to bytes. */
+static int64_t rung_at(int64_t bytes, int bits)
+{
+    int zeros = 0;
+    while (bytes >> zeros > (INT64_C(2) << bits) - 1)
+        zeros++;
+    return bytes >> zeros << zeros;
+}
+
+/*
+ * Those of the device are 3 to 6 % apart: 15G, 15.5G, 16G, 17G, ...; those of the host are 8G, 12G,
+ * 16G, 24G, ..., those of NVMe 8G, 16G, ...: searches that are too much alike come out in any
+ * order.
+ */
+enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0 };
+
+/* The next rung of a lower tier, of which a point took so much: after some one below another at
+ * once half of that, for each is a search. */
+static int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k)
+{
+    enum { ONE_BY_ONE = 8 };
+    return max_i64(least, rung_at(k < ONE_BY_ONE ? used - 1 : used / 2, bits));
+}
+
+/* ---- cells ----------------------------------------------------------------------------------- */
+
+static int64_t host_bytes(const struct lattice *l, const struct plan *p)
+{
+    return l->base[TIER_HOST] + p->host_bytes;
+}
+
+static int64_t nvme_bytes(const struct lattice *l, const struct plan *p)
+{
+    return l->base[TIER_NVME] + p->nvme_bytes;
+}
+
+static int search_cell(struct lattice *l, struct cell *c)
+{
+    struct budgets b = {.device = c->device, .host = c->host, .nvme = c->nvme};
+    for (int i = 0; i < TIER_COUNT; i++)
+        b.tier_base[i] = l->base[i];
+    if (c->device == SMALLEST)
+        return parked_smallest(l->pf, &l->m, &b, &c->plan);
+    return parked_plan(l->pf, &l->m, &b, c->device - l->reserved, INFINITY, &c->plan);
+}
+
+/* The index of a cell that has a point, or -1. */
+static int find_cell(struct lattice *l, struct cell at, int32_t *found)
+{
+    int32_t i = 0;
+    for (; i < l->n; i++) {
+        const struct cell *c = &l->cells.data[i];
+        if (c->kind == at.kind && c->device == at.device && c->host == at.host &&
+            c->nvme == at.nvme)
+            break;
+    }
+    if (i == l->n) {
+        at.cost = -1;
+        at.plan = NULL;
+        int rc = ARRAY_RESERVE(&l->cells, l->n) ? CKPT_ENOMEM : search_cell(l, &at);
+        if (rc)
+            return rc;
+        l->cells.data[l->n++] = at;
+    }
+    *found = l->cells.data[i].plan ? i : -1;
+    return 0;
+}
+
+/* ---- the staircase of a rung ----------------------------------------------------------------- */
+
+/* What a staircase orders its points by. */
+static double own_cost(const struct cell *c)
+{
+    return c->device == SMALLEST ? (double)(c->plan->persistent + c->plan->transient)
+                                 : c->plan->seconds;
+}
+
+static int fastest_of_all(struct lattice *l, double *seconds);
+
+/* Sets what the point of cell i counts for, behind others that count for least. */
+static int set_cost(struct lattice *l, int32_t i, double least)
+{
+    struct cell *c = &l->cells.data[i];
+    double floor = 0, own = own_cost(c);
+    if (c->device == SMALLEST) {
+        c->cost = fmax(own, least);
+        return 0;
+    }
+    int rc = own < l->pf->p->seconds ? fastest_of_all(l, &floor) : 0;
+    l->cells.data[i].cost = own < fmax(floor, least) ? INFINITY : own;
+    return rc;
+}
+
+/* The stairs of a rung: where they begin, and what later columns are. */
+struct stairs {
+    struct cell first;
+    enum kind kind;
+    int64_t nvme; /* what they may use of it */
+};
+
+/* Column k, and its first cell, which has the NVMe it wants; or -1. */
+struct column {
+    int32_t k, first;
+};
+
+static int column_start(struct lattice *l, const struct stairs *s, struct column *c)
+{
+    c->k = 0;
+    return find_cell(l, s->first, &c->first);
+}
+
+static int column_next(struct lattice *l, const struct stairs *s, struct column *c)
+{
+    int64_t base = l->base[TIER_HOST], used = host_bytes(l, l->cells.data[c->first].plan);
+    struct cell next = {.kind = s->kind, .device = s->first.device, .nvme = s->nvme};
+    next.host = rung_below(used, base, HOST_BITS, c->k++);
+    c->first = -1;
+    return used > base ? find_cell(l, next, &c->first) : 0;
+}
+
+/* The cell below i in a column, or -1. */
+static int cell_below(struct lattice *l, const struct column *c, int32_t k, int32_t *i)
+{
+    int64_t base = l->base[TIER_NVME], used = nvme_bytes(l, l->cells.data[*i].plan);
+    struct cell next = {.kind = l->cells.data[*i].kind,
+                        .device = l->cells.data[*i].device,
+                        .host = host_bytes(l, l->cells.data[c->first].plan),
+                        .nvme = rung_below(used, base, NVME_BITS, k)};
+    *i = -1;
+    return used > base ? find_cell(l, next, i) : 0;
+}
+
+/*
+ * The first cell of column k whose point counts and takes at most so much NVMe, or -1.  *least is
+ * what points of later columns that take no more count for at least: as much as that one, or where
+ * there is none, as the last of the column.
+ */
+static int find_in_column(struct lattice *l, const struct stairs *s, int32_t k, int64_t nvme,
+                          int32_t *found, double *least)
+{
+    struct column c;
+    int32_t above;
+    double last = 0, before = 0;
+    int rc = column_start(l, s, &c);
+    while (!rc && c.first >= 0 && c.k < k)
+        rc = column_next(l, s, &c);
+    if (!rc && k > 0)
+        rc = find_in_column(l, s, k - 1, nvme, &above, &before);
+    *found = -1;
+    int32_t at = c.first;
+    for (int32_t i = 0; !rc && at >= 0 && *found < 0; i++) {
+        int64_t used = nvme_bytes(l, l->cells.data[at].plan);
+        double less = 0;
+        if (l->cells.data[at].cost < 0 && k > 0)
+            rc = find_in_column(l, s, k - 1, used, &above, &less);
+        if (!rc && l->cells.data[at].cost < 0)
+            rc = set_cost(l, at, fmax(last, less));
+        if (rc)
+            return rc;
+        double cost = l->cells.data[at].cost;
+        last = cost < INFINITY ? cost : last;
+        if (cost < INFINITY && used <= nvme)
+            *found = at;
+        else
+            rc = cell_below(l, &c, i, &at);
+    }
+    *least = fmax(before, last);
+    return rc;
+}
+
+/* The first cell of the stairs that counts under these budgets, or -1. */
+static int find_on_stairs(struct lattice *l, const struct stairs *s, const struct budgets *b,
+                          int32_t *found)
+{
+    struct column c;
+    double least;
+    int rc = column_start(l, s, &c);
+    *found = -1;
+    while (!rc && c.first >= 0) {
+        if (host_bytes(l, l->cells.data[c.first].plan) <= b->host)
+            rc = find_in_column(l, s, c.k, b->nvme, found, &least);
+        if (rc || *found >= 0)
+            break;
+        rc = column_next(l, s, &c);
+    }
+    return rc;
+}
+
+double lattice_bound(const struct lattice *l, const struct budgets *b)
+{
+    struct budgets own = *b;
+    own.device -= l->reserved;
+    for (int i = 0; i < TIER_COUNT; i++)
+        own.tier_base[i] = l->base[i];
+    return bound_seconds(l->bound, &own);
+}
+
+/* Whether stairs of a kind may have a point that counts for less than known. */
+static bool may_be_better(const struct lattice *l, enum kind kind, int64_t device,
+                          const struct budgets *b, double known)
+{
+    struct budgets own = *b;
+    own.device = device;
+    if (kind == HOST_ALONE)
+        own.nvme = l->base[TIER_NVME];
+    if (kind == NVME_ALONE)
+        own.host = l->base[TIER_HOST];
+    return device == SMALLEST || lattice_bound(l, &own) < known;
+}
+
+/* The best of stairs with the host alone, NVMe alone, and both, if it counts for less than known;
+ * or -1. */
+static int find_on_rung(struct lattice *l, int64_t device, const struct budgets *b, double known,
+                        int32_t *best)
+{
+    int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
+    const struct stairs all[KINDS] = {
+        {{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
+        {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
+        {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}};
+    bool has_host = b->host > host, has_nvme = b->nvme > nvme;
+    /* What other programs have in a tier may be parked there again without any new bytes. */
+    const bool tried[KINDS] = {has_host || host + nvme > 0, has_nvme, has_host && has_nvme};
+    int rc = 0;
+    *best = -1;
+    for (int i = 0; i < KINDS && !rc; i++) {
+        int32_t found = -1;
+        if (tried[i] && may_be_better(l, (enum kind)i, device, b, known))
+            rc = find_on_stairs(l, &all[i], b, &found);
+        if (found < 0 || l->cells.data[found].cost >= known)
+            continue;
+        *best = found;
+        known = l->cells.data[found].cost;
+    }
+    return rc;
+}
+
+/* Nothing counts that is faster than this: with most of everything, or without copies. */
+static int fastest_of_all(struct lattice *l, double *seconds)
+{
+    const struct cell most = {.device = l->most, .host = NO_END, .nvme = l->base[TIER_NVME]};
+    int32_t i;
+    int rc = 0;
+    if (l->floor == 0) {
+        l->floor = l->pf->p->seconds;
+        rc = find_cell(l, most, &i);
+        if (!rc && i >= 0)
+            l->floor = fmin(l->floor, l->cells.data[i].plan->seconds);
+    }
+    *seconds = l->floor;
+    return rc;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+int lattice_smallest(struct lattice *l, const struct budgets *b, int64_t *bytes,
+                     const struct plan **p)
+{
+    int32_t i;
+    int rc = find_on_rung(l, SMALLEST, b, INFINITY, &i);
+    *p = rc || i < 0 ? NULL : l->cells.data[i].plan;
+    *bytes = *p ? l->reserved + (int64_t)l->cells.data[i].cost : INT64_MAX;
+    return rc;
+}
+
+int lattice_needs(struct lattice *l, int tier, const struct budgets *b, int64_t *bytes,
+                  const struct plan **found)
+{
+    struct budgets here = *b;
+    int64_t *own = tier == TIER_NVME ? &here.nvme : &here.host, device;
+    const struct plan *p;
+    *found = NULL;
+    *bytes = *own = NO_END;
+    int rc = lattice_smallest(l, &here, &device, &p);
+    while (!rc && p && device <= b->device) {
+        *found = p;
+        *bytes = tier == TIER_NVME ? nvme_bytes(l, p) : host_bytes(l, p);
+        if (*bytes <= l->base[tier])
+            break;
+        *own = *bytes - 1;
+        rc = lattice_smallest(l, &here, &device, &p);
+    }
+    return rc;
+}
+
+/* The first rung where all fits, so that no cell above it differs. */
+static int64_t first_above_all(int64_t bytes)
+{
+    int64_t unit = 1;
+    while (rung_at(bytes + unit, DEVICE_BITS) < bytes)
+        unit *= 2;
+    return rung_at(bytes + unit, DEVICE_BITS);
+}
+
+int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
+                    const struct plan **found)
+{
+    const struct plan *smallest;
+    struct budgets here = *b;
+    double floor = l->pf->p->seconds;
+    int64_t least;
+    int rc = lattice_smallest(l, b, &least, &smallest);
+    *found = NULL;
+    if (rc || least > b->device)
+        return rc;
+    if (smallest->seconds < limit)
+        *found = smallest;
+    if (lattice_bound(l, b) < floor)
+        rc = fastest_of_all(l, &floor);
+    here.device = rung_at(min_i64(b->device, l->most), DEVICE_BITS);
+    while (!rc && here.device > 0 && here.device >= least) {
+        double known = *found ? (*found)->seconds : limit;
+        int32_t i;
+        if (fmax(floor, lattice_bound(l, &here)) >= known)
+            break;
+        rc = find_on_rung(l, here.device, b, known, &i);
+        if (!rc && i >= 0)
+            *found = l->cells.data[i].plan;
+        here.device = rung_at(here.device - 1, DEVICE_BITS);
+    }
+    return rc;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void lattice_free(struct lattice *l)
+{
+    if (!l)
+        return;
+    for (int32_t i = 0; i < l->n; i++)
+        plan_free(l->cells.data[i].plan);
+    free(l->cells.data);
+    bound_free(l->bound);
+    free(l);
+}
+
+/* Whether the machine copies and updates as this one. */
+static bool same_rates(const struct machine *a, const struct machine *b)
+{
+    return a->d2h_both == b->d2h_both && a->h2d_both == b->h2d_both &&
+           a->copy_overhead == b->copy_overhead && a->host_update == b->host_update &&
+           a->nvme_read == b->nvme_read && a->nvme_write == b->nvme_write &&
+           a->nvme_both == b->nvme_both;
+}
+
+static bool is_for(const struct lattice *l, const struct machine *m, int64_t reserved,
+                   const struct budgets *b)
+{
+    return l && l->reserved == reserved && l->base[TIER_HOST] == b->tier_base[TIER_HOST] &&
+           l->base[TIER_NVME] == b->tier_base[TIER_NVME] && same_rates(&l->m, m);
+}
+
+int lattice_open(struct portfolio *pf, const struct machine *m, int64_t reserved,
+                 const struct budgets *b, struct lattice **out)
+{
+    *out = pf->lattice;
+    if (is_for(pf->lattice, m, reserved, b))
+        return 0;
+    lattice_free(pf->lattice);
+    struct lattice *l = pf->lattice = *out = calloc(1, sizeof(*l));
+    if (!l)
+        return CKPT_ENOMEM;
+    *l = (struct lattice){.pf = pf, .m = *m, .reserved = reserved};
+    l->m.costs = NULL; /* ops have their prices */
+    l->m.n_costs = 0;
+    for (int i = 0; i < TIER_COUNT; i++)
+        l->base[i] = b->tier_base[i];
+    const struct option *all = &pf->options.data[pf->n - 1];
+    int64_t bytes = reserved + pf->p->persistent + all->load;
+    l->most = first_above_all(bytes + bytes / 8);
+    return bound_new(pf, &l->m, &l->bound);
+}

@@ -1,0 +1,238 @@
+/*
+ * Answers to budgets of three tiers: more of any of them is never slower and never refused,
+ * whatever was asked before; the smallest budget is exact; refusals name budgets that work; the
+ * lower bound is one, and falls with memory.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "plan/bound.h"
+#include "plan/graph_file.h"
+#include "graphs.h"
+
+#define MIB  (INT64_C(1) << 20)
+#define MOST (INT64_C(1) << 40)
+
+/* A link and a drive that are slow beside the ops, so that every tier is worth its bytes. */
+static const struct machine machine = {.name = "test",
+                                       .d2h = 1.1e10,
+                                       .h2d = 1.1e10,
+                                       .d2h_both = 1e10,
+                                       .h2d_both = 1e10,
+                                       .copy_overhead = 1e-6,
+                                       .host_update = 2e10,
+                                       .nvme_read = 5e9,
+                                       .nvme_write = 4e9};
+
+/* A model with a tied embedding that is as large as what it makes: plans with parks come and go
+ * when searches see its budgets as they are. */
+static struct graph *tied(void)
+{
+    char path[4096], message[CKPT_MESSAGE];
+    const char *srcdir = getenv("srcdir");
+    struct graph *g;
+    snprintf(path, sizeof(path), "%s/tests/data/planner/big-tied-3.graph", srcdir ? srcdir : ".");
+    if (graph_read(path, &g, message))
+        fail_msg("%s", message);
+    return g;
+}
+
+/* Its plan, checked, or NULL where it is refused; the sentence in message. */
+static struct plan *ask(struct portfolio *pf, const struct budgets *b, char *message)
+{
+    struct plan *p;
+    int rc = portfolio_plan(pf, &machine, b, 0, &p, message);
+    if (rc == CKPT_EBUDGET)
+        return NULL;
+    if (rc || plan_check(pf->p->g, p, message))
+        fail_msg("%s", message);
+    assert_true(plan_peak(p) <= b->device && p->host_bytes <= b->host && p->nvme_bytes <= b->nvme);
+    assert_true(p->bound_seconds <= p->seconds);
+    assert_true(p->min_budget <= b->device);
+    return p;
+}
+
+/* Device bytes between what is least and what is most, far more often where it is tight. */
+static int64_t device_at(int64_t least, int64_t most, int i, int n)
+{
+    double share = (double)i / (n - 1);
+    return least + (int64_t)((double)(most - least) * share * share);
+}
+
+/* ---- more never hurts ------------------------------------------------------------------------ */
+
+struct asked {
+    struct budgets b;
+    double seconds; /* INFINITY: refused */
+};
+
+static bool has_no_less(const struct budgets *a, const struct budgets *b)
+{
+    return a->device >= b->device && a->host >= b->host && a->nvme >= b->nvme;
+}
+
+/* Any two answers of which one had no less of anything. */
+static void compare_all(const struct asked *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (has_no_less(&list[i].b, &list[j].b) && !(list[i].seconds <= list[j].seconds))
+                fail_msg("%.9g s with %lld + %lld + %lld bytes, %.9g s with %lld + %lld + %lld",
+                         list[i].seconds, (long long)list[i].b.device, (long long)list[i].b.host,
+                         (long long)list[i].b.nvme, list[j].seconds, (long long)list[j].b.device,
+                         (long long)list[j].b.host, (long long)list[j].b.nvme);
+}
+
+static double seconds_of(struct portfolio *pf, const struct budgets *b)
+{
+    char message[CKPT_MESSAGE];
+    struct plan *p = ask(pf, b, message);
+    double seconds = p ? p->seconds : INFINITY;
+    plan_free(p);
+    return seconds;
+}
+
+enum { DEVICES = 8, HOSTS = 4, DRIVES = 2, ASKED = DEVICES * HOSTS * DRIVES };
+
+/* Budgets in an order that jumps about: an answer does not depend on what was asked before. */
+static void more_never_hurts(struct graph *g, int64_t some_host)
+{
+    const int64_t hosts[HOSTS] = {0, some_host / 3, some_host, MOST};
+    const int64_t drives[DRIVES] = {0, some_host * 2};
+    struct asked list[ASKED];
+    struct portfolio *pf;
+    struct budgets b = {.device = MOST, .host = MOST, .nvme = MOST};
+    char message[CKPT_MESSAGE];
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    struct plan *all = ask(pf, &b, message);
+    int64_t least = all->min_budget - MIB, most = pf->options.data[pf->n - 1].load;
+    int refused = 0;
+    for (int k = 0; k < ASKED; k++) {
+        int i = k * 37 % ASKED;
+        b.device = device_at(least, most + pf->p->persistent, i / (HOSTS * DRIVES), DEVICES);
+        b.host = hosts[i / DRIVES % HOSTS];
+        b.nvme = drives[i % DRIVES];
+        list[k] = (struct asked){b, seconds_of(pf, &b)};
+        refused += isinf(list[k].seconds);
+    }
+    assert_true(refused > 0 && refused < ASKED);
+    compare_all(list, ASKED);
+    plan_free(all);
+    portfolio_free(pf);
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    for (int k = ASKED - 1; k > 0; k -= 23)
+        assert_true(seconds_of(pf, &list[k].b) == list[k].seconds);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
+static void test_tied(void **state)
+{
+    (void)state;
+    more_never_hurts(tied(), 200 * MIB);
+}
+
+static void test_transformer(void **state)
+{
+    (void)state;
+    more_never_hurts(graph_transformer(2, 4 * MIB, 1), 30 * MIB);
+}
+
+static void test_micro_steps(void **state)
+{
+    (void)state;
+    more_never_hurts(graph_transformer(1, 4 * MIB, 3), 20 * MIB);
+}
+
+/* ---- the smallest budgets -------------------------------------------------------------------- */
+
+/* The budget behind some words of a refusal, as the command line takes it. */
+static int64_t named_after(const char *message, const char *words)
+{
+    const char *at = strstr(message, words);
+    char *end;
+    if (!at)
+        fail_msg("no \"%s\" in: %s", words, message);
+    int64_t n = strtoll(at + strlen(words), &end, 10);
+    return *end == 'G' ? n << 30 : *end == 'M' ? n << 20 : n;
+}
+
+static void smallest_is_exact(struct graph *g, int64_t host)
+{
+    struct portfolio *pf;
+    char message[CKPT_MESSAGE];
+    struct budgets b = {.device = MOST, .host = host};
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    struct plan *all = ask(pf, &b, message);
+    b.device = all->min_budget - 1;
+    assert_null(ask(pf, &b, message));
+    int64_t needs = named_after(message, "needs at least ");
+    assert_true(needs >= all->min_budget && needs < all->min_budget + MIB);
+    b.device = needs;
+    struct plan *p = ask(pf, &b, message);
+    assert_non_null(p);
+    assert_true(p->min_budget == all->min_budget);
+    plan_free(p);
+    b = (struct budgets){.device = all->min_budget, .host = 0};
+    assert_null(ask(pf, &b, message));
+    b.host = named_after(message, "--host ");
+    p = ask(pf, &b, message);
+    assert_non_null(p);
+    plan_free(p);
+    plan_free(all);
+    portfolio_free(pf);
+    graph_free(g);
+}
+
+static void test_smallest(void **state)
+{
+    (void)state;
+    smallest_is_exact(tied(), MOST);
+    smallest_is_exact(graph_transformer(2, 4 * MIB, 1), 16 * MIB);
+}
+
+/* ---- the lower bound ------------------------------------------------------------------------- */
+
+static void test_bound_falls(void **state)
+{
+    (void)state;
+    enum { STEPS = 24 };
+    for (int n_micro = 1; n_micro <= 2; n_micro++) {
+        struct graph *g = n_micro == 1 ? tied() : graph_transformer(2, 4 * MIB, 2);
+        struct portfolio *pf;
+        struct bound *bound;
+        double last[3] = {INFINITY, INFINITY, INFINITY};
+        assert_int_equal(portfolio_build(g, &pf), 0);
+        assert_int_equal(bound_new(pf, &machine, &bound), 0);
+        int64_t most = pf->p->persistent + pf->options.data[pf->n - 1].load;
+        for (int i = 0; i <= STEPS; i++) {
+            int64_t part = most / STEPS * i, half = most / 2;
+            const struct budgets each[3] = {{.device = part, .host = half, .nvme = half / 4},
+                                            {.device = half, .host = part, .nvme = half / 4},
+                                            {.device = half, .host = half / 4, .nvme = part}};
+            for (int t = 0; t < 3; t++) {
+                double seconds = bound_seconds(bound, &each[t]);
+                assert_true(seconds <= last[t] * (1 + 1e-8));
+                last[t] = seconds;
+            }
+        }
+        assert_true(last[0] <= pf->p->seconds && last[0] > 0.5 * pf->p->seconds);
+        bound_free(bound);
+        portfolio_free(pf);
+        graph_free(g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tied),         cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_micro_steps),  cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_bound_falls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
