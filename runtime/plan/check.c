@@ -3,15 +3,6 @@
 #include <string.h>
 #include "plan/check.h"
 
-int check_violation(char message[CKPT_MESSAGE], const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, CKPT_MESSAGE, fmt, ap);
-    va_end(ap);
-    return CKPT_EPLAN;
-}
-
 const char *check_op(const struct checker *c, int32_t step)
 {
     const char *name = c->g->ops[c->p->steps[step].op].name;

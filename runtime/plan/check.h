@@ -8,10 +8,6 @@
 
 #include "plan/plan.h"
 
-/* The sentence about a violation; c is a struct that knows where it goes. */
-#define violation(c, ...) check_violation((c)->message, __VA_ARGS__)
-int check_violation(char message[CKPT_MESSAGE], const char *fmt, ...) CKPT_PRINTF(2, 3);
-
 struct checker {
     const struct graph *g;
     const struct plan *p;

@@ -51,4 +51,9 @@ static inline int copy_tier(const struct residence *r, const struct copy *c)
     return r[copy_is_out(r, c) ? c->to : c->from].tier;
 }
 
+/* The sentence about what is wrong with a plan, and CKPT_EPLAN; c is a struct that knows where the
+ * sentence goes. */
+#define violation(c, ...) record_violation((c)->message, __VA_ARGS__)
+int record_violation(char message[CKPT_MESSAGE], const char *fmt, ...) CKPT_PRINTF(2, 3);
+
 #endif

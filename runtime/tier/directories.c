@@ -1,5 +1,6 @@
 /* What --nvme says: directories, and the bytes that may be taken in each. */
 #include <string.h>
+#include "ckpt_tools.h"
 #include "tier/tier.h"
 
 /* One element of --nvme, n bytes at text, into the next place of d. */

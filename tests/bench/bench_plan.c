@@ -219,7 +219,7 @@ static void bench_share(const char *what, struct graph *g, double target)
 {
     int64_t device = transient_share(g, 0.35);
     char name[64], limit[32];
-    struct plan *p = plan_at(g, &machine_cpu, device, 0);
+    struct plan *p = plan_at(g, &machine_cpu, device, 0, 0);
     snprintf(name, sizeof(name), "%s, %d ops", what, (int)g->n_ops);
     snprintf(limit, sizeof(limit), "<= %.3f x keep-all", target);
     double all = graph_seconds(g);

@@ -331,12 +331,12 @@ static void set_clock(struct forcing *x)
 
 static int copy_base(struct forcing *x, const struct plan *base)
 {
-    size_t most = 3 * ((size_t)base->n_instances + 4 * (size_t)x->g->n_refs + 16);
+    size_t most = 3 * ((size_t)base->n_residences + 4 * (size_t)x->g->n_refs + 16);
     struct plan *p = x->p = calloc(1, sizeof *p);
     if (!p)
         return CKPT_ENOMEM;
     *p = *base;
-    p->n_parks = 0;
+    p->n_parks = p->n_instances = 0;
     p->pins = (struct pins){0};
     p->residences = NULL;
     p->copies = NULL;
@@ -350,7 +350,13 @@ static int copy_base(struct forcing *x, const struct plan *base)
     if (!p->steps || !p->instances || !p->parks || !x->partner || !p->lodgings || !x->written)
         return CKPT_ENOMEM;
     memcpy(p->steps, base->steps, (size_t)base->n_steps * sizeof *p->steps);
-    memcpy(p->instances, base->instances, (size_t)base->n_instances * sizeof *p->instances);
+    /* A plan from a file has no instances, only the record. */
+    for (int32_t i = 0; i < base->n_residences; i++) {
+        const struct residence *r = &base->residences[i];
+        if (r->tier == TIER_DEVICE && r->offset >= 0)
+            p->instances[p->n_instances++] =
+                (struct plan_instance){r->storage, r->first, r->last, r->offset};
+    }
     memset(x->partner, -1, most * sizeof *x->partner);
     return pins_add(&p->pins, &base->pins);
 }
@@ -361,11 +367,11 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
     struct forcing x = {.g = g, .f = f, .random = f->seed * 2 + 1};
     char message[CKPT_MESSAGE];
     int rc = copy_base(&x, base);
-    int32_t n = base->n_instances;
+    int32_t n = rc ? 0 : x.p->n_instances;
     if (!rc)
         step_on_host(&x);
     for (int32_t i = 0; i < n && !rc; i++) {
-        int32_t s = base->instances[i].storage;
+        int32_t s = x.p->instances[i].storage;
         if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried &&
             !plan_lodging_of(x.p, s))
             park_activation(&x, i);

@@ -8,7 +8,16 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/check.h"
+#include "plan/plan.h"
+
+int record_violation(char message[CKPT_MESSAGE], const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, CKPT_MESSAGE, fmt, ap);
+    va_end(ap);
+    return CKPT_EPLAN;
+}
 
 struct recorder {
     const struct graph *g;
