@@ -158,7 +158,7 @@ static int32_t clear_from(const struct flow *f, const struct absence *a, int32_t
 /* When the host has made what comes back, in the step before. */
 static double made_at(const struct flow *f, const struct absence *a)
 {
-    return a->bucket >= 0 ? f->x->buckets[a->bucket].end - f->shift : 0;
+    return a->bucket >= 0 && !f->drains ? f->x->buckets[a->bucket].end - f->shift : 0;
 }
 
 static void bring(struct flow *f, struct line *l, int32_t k)
@@ -290,12 +290,20 @@ static void start_line(struct flow *f, struct line *l, int32_t head)
     }
 }
 
+/* The clip values have no place on the device beyond their step: the next one waits for their copy
+ * out. */
+static double clip_left(const struct flow *f)
+{
+    return f->x->hosted && !f->drains ? fmax(0, f->x->clip_end - f->shift) : 0;
+}
+
 /* One step. */
 static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
 {
     struct transfer *x = f->x;
     f->shift = shift;
-    f->now = f->comm_waits = f->leaving = f->host = 0;
+    f->now = clip_left(f);
+    f->comm_waits = f->leaving = f->host = 0;
     comm_queue_start(x->comm);
     for (int32_t i = 0; i < x->n; i++)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
@@ -321,7 +329,7 @@ static double left_over(const struct flow *f)
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
         for (int32_t i = l->head; i < l->outs->n; i++)
             sum += x->list[l->outs->items[i]].park.out_end;
-    return sum + f->host;
+    return sum + f->host + x->clip_end;
 }
 
 /*
@@ -368,6 +376,7 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
     int32_t heads[TIER_COUNT] = {ends[TIER_HOST], ends[TIER_NVME]};
     double shift = 0, left = 0;
     x->seconds = INFINITY;
+    x->clip_end = 0;
     set_lines(&f);
     if (least_seconds(&f) > limit)
         return;
