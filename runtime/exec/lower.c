@@ -391,10 +391,11 @@ static int add_event(struct lowered *l, enum instr_kind kind, enum queue queue, 
 struct events {
     int32_t *number;
     bool *for_threads;
+    int32_t n;
 };
 
 /* A queue that is a thread on every device is told of what it waits for. */
-static void number_events(struct lowering *w, const struct hazards *h, struct events *e)
+static void find_events(struct lowering *w, const struct hazards *h, struct events *e)
 {
     const struct command *c = w->c.list.data;
     for (int32_t i = 0; i < w->c.n; i++)
@@ -402,10 +403,33 @@ static void number_events(struct lowering *w, const struct hazards *h, struct ev
     for (int32_t i = 0; i < h->n; i++) {
         int32_t to = h->list.data[i].awaited;
         if (e->number[to] == NO_EVENT)
-            e->number[to] = w->l->n_events++;
+            e->number[to] = e->n++;
         e->for_threads[to] |=
             c[h->list.data[i].waiting].instr.queue >= QUEUE_READ && c[to].instr.queue < QUEUE_READ;
     }
+}
+
+/* The first of n events that no other program has.  A step may begin with waits for the one before
+ * it, and what another program has recorded since, in the recording of a whole step say, must not
+ * be what it finds there. */
+static int32_t free_events(const struct ckpt_program *p, int32_t n)
+{
+    int32_t first = FIRST_EVENT;
+    for (const struct ckpt_program *o = p->programs->first; o;) {
+        bool meets = o->lowered.first_event < first + n && first < o->lowered.end_event;
+        first = meets ? o->lowered.end_event : first;
+        o = meets ? p->programs->first : o->next;
+    }
+    return first;
+}
+
+static void number_events(struct lowering *w, struct events *e)
+{
+    w->l->first_event = free_events(w->p, e->n);
+    w->l->end_event = w->l->first_event + e->n;
+    for (int32_t i = 0; i < w->c.n; i++)
+        if (e->number[i] != NO_EVENT)
+            e->number[i] += w->l->first_event;
 }
 
 static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t *next,
@@ -433,10 +457,12 @@ static int emit(struct lowering *w, int32_t i, const struct hazards *h, int32_t 
 static int emit_all(struct lowering *w, const struct hazards *h)
 {
     struct events e = {malloc(((size_t)w->c.n + 1) * sizeof(*e.number)),
-                       calloc((size_t)w->c.n + 1, sizeof(*e.for_threads))};
+                       calloc((size_t)w->c.n + 1, sizeof(*e.for_threads)), 0};
     int rc = e.number && e.for_threads ? 0 : CKPT_ENOMEM;
-    if (!rc)
-        number_events(w, h, &e);
+    if (!rc) {
+        find_events(w, h, &e);
+        number_events(w, &e);
+    }
     for (int32_t i = 0, next = 0; i < w->c.n && !rc; i++) {
         rc = emit(w, i, h, &next, &e);
         if (i + 1 == w->c.n_body)
@@ -465,7 +491,7 @@ static int lower(struct lowering *w)
     if (!rc)
         rc = emit_all(w, &h);
     free(h.list.data);
-    return rc ? rc : d->ops->events(d, w->l->n_events);
+    return rc ? rc : d->ops->events(d, w->l->end_event);
 }
 
 int program_lower(struct ckpt_program *p)
@@ -473,7 +499,6 @@ int program_lower(struct ckpt_program *p)
     struct lowering w = {.p = p, .plan = p->plan, .l = &p->lowered};
     lowered_free(&p->lowered);
     p->lowered.base = p->programs->memory->persistent;
-    p->lowered.n_events = FIRST_EVENT;
     p->lowered.last_fetch = -1;
     int rc = lower(&w);
     p->lowered.whole = rc == 0;

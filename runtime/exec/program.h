@@ -69,7 +69,8 @@ struct lowered {
         int64_t capacity;
     } views;
     int32_t n_instrs, n_body; /* the body's instructions come first */
-    int32_t n_views, n_events;
+    int32_t n_views;
+    int32_t first_event, end_event; /* of the device's events: no other program has these */
     int32_t last_fetch; /* the last instruction that copies to a port, or -1 */
     int64_t base;       /* of the transient region when this was made */
     bool whole;         /* nothing is missing */

@@ -42,7 +42,7 @@ static void walk_parked(struct ckpt_program *p, int flight)
     d->ops->mark(d, flight, QUEUE_COMPUTE);
 }
 
-/* Copies of another program may still be under way, and its events have the same numbers. */
+/* Copies of another program may still be under way. */
 static void join_programs(struct ckpt_program *p)
 {
     struct device *d = p->programs->memory->device;

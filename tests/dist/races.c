@@ -109,7 +109,7 @@ bool races_find(const struct ckpt_program *p, int32_t without, struct races *fou
     struct replay r = {.p = p, .found = found};
     const struct lowered *l = &p->lowered;
     *found = (struct races){0};
-    r.events = calloc((size_t)l->n_events + 1, sizeof *r.events);
+    r.events = calloc((size_t)l->end_event + 1, sizeof *r.events);
     for (int step = 0; step < 2 && r.events; step++)
         for (int32_t micro = 0; micro <= p->tape->n_micro; micro++) {
             bool tail = micro == p->tape->n_micro;

@@ -332,6 +332,7 @@ static void test_two_programs(void **state)
     c->options.micro_batch = 0;
     if (ckpt_compile(c, probe, &w, NULL, SAMPLES, &other))
         fail_msg("%s", ckpt_error(c));
+    assert_true(other->lowered.first_event >= p->lowered.end_event);
     assert_int_equal(ckpt_feed(other, "x", x, SAMPLES * WIDTH * 4), 0);
     for (int s = 0; s < SMALL_STEPS; s++) {
         small_train(&parked, c, p, s, s + 1);
