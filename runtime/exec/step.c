@@ -249,11 +249,10 @@ static void name_broken(struct programs *ps, char *where, size_t size)
 }
 
 /* Gradients were finite and the weights are not: there is no way back, and nothing may be saved. */
-static int report_update(struct ckpt_program *p)
+static int report_update(struct ckpt_program *p, int64_t step)
 {
     struct programs *ps = p->programs;
     char where[300];
-    int64_t step = p->before + p->steps + 1;
     int rc = ps->memory->device->ops->sync(ps->memory->device);
     if (rc)
         return abandon(p, programs_fail_device(ps, p, rc));
@@ -268,12 +267,15 @@ static int report_update(struct ckpt_program *p)
     return ranks_give_up(ps->ranks, CKPT_ENAN);
 }
 
-/* Of this step, or of the one before, by a thread of the host that was behind. */
-static bool update_broke(const struct ckpt_program *p)
+/* Whose update broke a weight: this step's, or that of the one before, by a thread of the host that
+ * was behind; else 0. */
+static int64_t broken_update(const struct ckpt_program *p)
 {
     int32_t why = __atomic_load_n(p->halt, __ATOMIC_RELAXED);
-    return why == HALT_UPDATE + (int32_t)(p->programs->params->updates & 1) ||
-           (why >= HALT_UPDATE && !isfinite(p->grad_norm));
+    int64_t step = p->before + p->steps + 1;
+    if (why == HALT_UPDATE + (int32_t)(p->programs->params->updates & 1))
+        return step;
+    return why >= HALT_UPDATE && !isfinite(p->grad_norm) ? step - 1 : 0;
 }
 
 /* A compile behind this program moved the arena and found no memory for its instructions. */
@@ -347,8 +349,9 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
     read_requests(p, flight);
     if (p->norm >= 0)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
-    if (p->trains && update_broke(p))
-        return report_update(p);
+    int64_t broken = p->trains ? broken_update(p) : 0;
+    if (broken)
+        return report_update(p, broken);
     if (p->trains && (!isfinite(value) || !isfinite(p->grad_norm)))
         return report_nan(p, flight, value);
     int32_t output = p->trains ? -1 : program_find_bad_output(p, flight);
