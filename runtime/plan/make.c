@@ -198,6 +198,21 @@ int fastest_within(struct portfolio *pf, int64_t bytes, struct option **best)
     return 0;
 }
 
+/* The option with the fewest bytes: one that would be chosen where it just fits takes all of them.
+ */
+static int find_smallest(struct portfolio *pf, struct option **smallest)
+{
+    struct option *chosen;
+    int rc = smallest_faster(pf, INFINITY, smallest);
+    while (!rc) {
+        rc = fastest_within(pf, (*smallest)->placed, &chosen);
+        if (rc || chosen->placed == (*smallest)->placed)
+            break;
+        *smallest = chosen;
+    }
+    return rc;
+}
+
 /* Whether another program keeps a storage of this one in a tier. */
 static bool has_homes(const struct graph *g)
 {
@@ -286,7 +301,7 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
         .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
     *p = NULL;
     message[0] = '\0';
-    int rc = smallest_faster(pf, INFINITY, &q.smallest);
+    int rc = find_smallest(pf, &q.smallest);
     if (!rc)
         rc = lattice_open(pf, &own, reserved, b, &q.lattice);
     if (!rc)
