@@ -17,6 +17,7 @@ esac
 begin() {
     name=$1
     shift
+    rm -f "$work/$name.log" # of a signal that is sent twice
     "$@" --log "$work/$name.log" >"$work/$name.out" 2>"$work/$name.err" &
     pid=$!
     wait_steps "$work/$name.log" 2
