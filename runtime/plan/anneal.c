@@ -194,6 +194,7 @@ static int32_t choose_targets(const struct annealer *a, int pass, int64_t work, 
     const struct portfolio *pf = a->pf;
     int64_t most = pf->options.data[pf->n - 1].load, d = 4;
     int64_t n = min_i64(TARGETS, work / LEAST / pf->p->g->n_ops);
+    n = min_i64(n, most - pf->options.data[0].load); /* they are a byte apart at least */
     while (list_targets(pf, d + 1, most, targets) < n)
         d++;
     return list_targets(pf, d, most - most / d / PASSES * pass, targets);
