@@ -1,9 +1,9 @@
 /*
  * The clock of a step with copies: for each tier two queues, one out and one in, each a copy at a
- * time, and steps that wait where they must.  What leaves goes as soon as the step that used it
- * last has ended.  What comes back comes in the order of its uses, as soon as there is room from
- * then on to the use.  A step waits for its own copies in; and for copies out where their bytes are
- * needed.
+ * time, and steps that wait where they must.  Copies out go in the order of their queue, each as
+ * soon as the step that used its bytes last has ended.  Copies in come in the order of the uses, as
+ * soon as there is room from then on to the use.  A step waits for its own copies in; and for
+ * copies out where their bytes are needed.
  *
  * A step is periodic: what the update sends out may still be under way when the next step begins,
  * so the step is played until it begins as it ends.  With several micro-steps it ends with its last
@@ -126,8 +126,9 @@ static void send(struct flow *f, struct line *l, int32_t k)
     struct transfer *x = f->x;
     for (; l->sent < l->outs->n; l->sent++) {
         struct absence *a = &x->list[l->outs->items[l->sent]];
-        if (a->out_step != k)
+        if (a->out_step > k)
             return;
+        a->park.out_step = k;
         a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
         double rate = rate_of(l, l->out_rate, l->in_free > a->park.out_start);
         a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, rate);
@@ -382,7 +383,7 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
         return;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].clean)
-            x->list[i].park.free_step = x->list[i].out_step;
+            x->list[i].park.out_step = x->list[i].park.free_step = x->list[i].out_step;
     for (int round = 0;; round++) {
         play(&f, heads, shift);
         if (f.now > limit)

@@ -16,7 +16,8 @@
  * - A rung is not searched if a lower bound, which never rises with a budget, says that it has
  *   nothing faster than what is known.  That changes no answer.
  * - The smallest budget is a staircase of its own, of searches for the fewest device bytes.  There
- *   a point that is smaller than one above counts for as many bytes as that.
+ *   a point that is smaller than one above counts for as many bytes as that.  One with less of a
+ *   lower tier may still be faster, so an answer is the fastest of all that fit.
  *
  * Answers are computed when they are asked for, and cells kept.
  */
@@ -266,30 +267,84 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
     return device == SMALLEST || lattice_bound(l, &own) < known;
 }
 
-/* The best of stairs with the host alone, NVMe alone, and both, if it counts for less than known;
- * or -1. */
+/* The stairs of a rung with the host alone, NVMe alone, and both; those that budgets allow. */
+struct flights {
+    struct stairs all[KINDS];
+    bool tried[KINDS];
+};
+
+static struct flights flights_of(const struct lattice *l, int64_t device, const struct budgets *b)
+{
+    int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
+    bool has_host = b->host > host, has_nvme = b->nvme > nvme;
+    return (struct flights){
+        {{{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
+         {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
+         {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}},
+        /* What other programs have in a tier may be parked there again without any new bytes. */
+        {has_host || host + nvme > 0, has_nvme, has_host && has_nvme}};
+}
+
+/* The best point of a rung, if it counts for less than known; or -1. */
 static int find_on_rung(struct lattice *l, int64_t device, const struct budgets *b, double known,
                         int32_t *best)
 {
-    int64_t host = l->base[TIER_HOST], nvme = l->base[TIER_NVME];
-    const struct stairs all[KINDS] = {
-        {{.device = device, .host = NO_END, .nvme = nvme}, HOST_ALONE, nvme},
-        {{.kind = NVME_ALONE, .device = device, .host = host, .nvme = NO_END}, NVME_ALONE, nvme},
-        {{.device = device, .host = NO_END, .nvme = nvme}, BOTH_TIERS, NO_END}};
-    bool has_host = b->host > host, has_nvme = b->nvme > nvme;
-    /* What other programs have in a tier may be parked there again without any new bytes. */
-    const bool tried[KINDS] = {has_host || host + nvme > 0, has_nvme, has_host && has_nvme};
+    const struct flights f = flights_of(l, device, b);
     int rc = 0;
     *best = -1;
     for (int i = 0; i < KINDS && !rc; i++) {
         int32_t found = -1;
-        if (tried[i] && may_be_better(l, (enum kind)i, device, b, known))
-            rc = find_on_stairs(l, &all[i], b, &found);
+        if (f.tried[i] && may_be_better(l, (enum kind)i, device, b, known))
+            rc = find_on_stairs(l, &f.all[i], b, &found);
         if (found < 0 || l->cells.data[found].cost >= known)
             continue;
         *best = found;
         known = l->cells.data[found].cost;
     }
+    return rc;
+}
+
+/* ---- the fastest of the smallest ------------------------------------------------------------- */
+
+/* As *found, the fastest point of stairs for the fewest device bytes that fits and takes less. */
+static int find_smallest_faster(struct lattice *l, const struct stairs *s, const struct budgets *b,
+                                double *known, const struct plan **found)
+{
+    struct column c;
+    int rc = column_start(l, s, &c);
+    while (!rc && c.first >= 0) {
+        int64_t nvme = host_bytes(l, l->cells.data[c.first].plan) <= b->host ? b->nvme : -1;
+        while (!rc && nvme >= 0) {
+            double least;
+            int32_t i;
+            rc = find_in_column(l, s, c.k, nvme, &i, &least);
+            if (rc || i < 0 || l->cells.data[i].cost > (double)(b->device - l->reserved))
+                break;
+            const struct plan *p = l->cells.data[i].plan;
+            nvme = nvme_bytes(l, p) - 1;
+            if (p->seconds < *known) {
+                *known = p->seconds;
+                *found = p;
+            }
+        }
+        if (!rc)
+            rc = column_next(l, s, &c);
+    }
+    return rc;
+}
+
+/* A smallest plan with less of a lower tier may be faster than the one with more.  None has more
+ * bytes alive than the smallest option. */
+static int fastest_smallest(struct lattice *l, const struct budgets *b, double known,
+                            const struct plan **found)
+{
+    const struct flights f = flights_of(l, SMALLEST, b);
+    int64_t alive = l->reserved + l->pf->p->persistent + l->pf->options.data[0].load;
+    int rc = 0;
+    alive = min_i64(alive, b->device);
+    for (int i = 0; i < KINDS && !rc; i++)
+        if (f.tried[i] && may_be_better(l, (enum kind)i, alive, b, known))
+            rc = find_smallest_faster(l, &f.all[i], b, &known, found);
     return rc;
 }
 
@@ -376,7 +431,7 @@ int lattice_fastest(struct lattice *l, const struct budgets *b, double limit,
             *found = l->cells.data[i].plan;
         here.device = rung_at(here.device - 1, DEVICE_BITS);
     }
-    return rc;
+    return rc ? rc : fastest_smallest(l, b, *found ? (*found)->seconds : limit, found);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

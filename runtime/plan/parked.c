@@ -1,60 +1,66 @@
 /*
  * Plans with parks: which schedule of the portfolio, and by which policy what leaves it.  The clock
  * decides: less recompute needs more copies, and those that do not hide make steps wait.  Addresses
- * come last, and what they take above the bytes alive is taken off the budget of another round.
+ * come last, and what they take above the bytes alive is taken off the budget of another round;
+ * then bytes between what fits and what does not are tried.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "plan/transfer.h"
 
 #define ROUNDS 6
-#define COARSE 16 /* options looked at first */
-#define FEW    8  /* options that may need least */
+#define CLOSER 3   /* tries between what fits with addresses and what does not */
+#define CLOSE  256 /* unless they are this part of the wall apart */
+#define COARSE 16  /* options looked at first */
+#define FEW    8   /* options that may need least */
 
-/* The other piece of a storage that stays at one address round the end of the step, or -1. */
-static void find_wrapped(const struct graph *g, const struct plan *p, int32_t *piece,
-                         int32_t *wrapped)
+/* Per storage: the instance from step 0 on of one that stays at one address round the end of the
+ * step, or -1. */
+static void find_second(const struct graph *g, const struct plan *p, int32_t *second)
 {
     enum { NONE = -1, WANTED = -2 };
     for (int32_t s = 0; s < g->n_storages; s++)
-        piece[s] = NONE;
+        second[s] = NONE;
     for (int32_t i = 0; i < p->n_parks; i++)
         if (p->parks[i].use_step <= p->parks[i].out_step &&
             p->parks[i].free_step < p->parks[i].out_step)
-            piece[p->parks[i].storage] = WANTED;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        wrapped[i] = -1;
-        if (t->storage < 0 || piece[t->storage] == NONE)
-            continue;
-        if (t->first == 0) {
-            piece[t->storage] = i;
-        } else if (t->last == p->n_steps - 1) {
-            wrapped[i] = piece[t->storage];
-            wrapped[piece[t->storage]] = i;
-        }
-    }
+            second[p->parks[i].storage] = WANTED;
+    for (int32_t i = 0; i < p->n_instances && p->instances[i].first == 0; i++)
+        if (p->instances[i].storage >= 0 && second[p->instances[i].storage] == WANTED)
+            second[p->instances[i].storage] = i;
 }
 
+/* Both instances of a storage that wraps are one item, made of the first of them. */
 static int place_parked(const struct graph *g, struct plan *p, int64_t goal)
 {
-    struct place_item *items = malloc(((size_t)p->n_instances + 1) * sizeof(*items));
-    int32_t *piece = malloc(((size_t)g->n_storages + 1) * sizeof(*piece));
-    int32_t *wrapped = malloc(((size_t)p->n_instances + 1) * sizeof(*wrapped));
-    int rc = items && piece && wrapped ? 0 : CKPT_ENOMEM;
-    if (!rc) {
-        find_wrapped(g, p, piece, wrapped);
-        for (int32_t i = 0; i < p->n_instances; i++) {
-            const struct plan_instance *t = &p->instances[i];
-            items[i] = (struct place_item){t->first, t->last, instance_bytes(g, p, t), 0};
-        }
-        rc = place_wrapped(items, wrapped, p->n_instances, goal, &p->transient);
+    size_t m = (size_t)p->n_instances + 1;
+    struct place_item *items = malloc(m * sizeof(*items));
+    int32_t *second = malloc(((size_t)g->n_storages + 1) * sizeof(*second));
+    int32_t *of = malloc(m * sizeof(*of)), n = 0; /* of: the instance of an item */
+    int rc = items && second && of ? 0 : CKPT_ENOMEM;
+    if (!rc)
+        find_second(g, p, second);
+    for (int32_t i = 0; i < p->n_instances && !rc; i++) {
+        const struct plan_instance *t = &p->instances[i];
+        int32_t other = t->storage >= 0 ? second[t->storage] : -1;
+        if (other == i)
+            continue;
+        bool wraps = other >= 0 && t->last == p->n_steps - 1;
+        int32_t last = wraps ? p->n_steps + p->instances[other].last : t->last;
+        items[n] = (struct place_item){t->first, last, instance_bytes(g, p, t), 0};
+        of[n++] = i;
     }
-    for (int32_t i = 0; i < p->n_instances && !rc; i++)
-        p->instances[i].offset = items[i].offset;
+    if (!rc)
+        rc = place_circle(items, n, p->n_steps, goal, &p->transient);
+    for (int32_t j = 0; j < n && !rc; j++) {
+        struct plan_instance *t = &p->instances[of[j]];
+        t->offset = items[j].offset;
+        if (items[j].last >= p->n_steps)
+            p->instances[second[t->storage]].offset = items[j].offset;
+    }
     free(items);
-    free(piece);
-    free(wrapped);
+    free(second);
+    free(of);
     return rc;
 }
 
@@ -312,6 +318,8 @@ static int build(const struct search *x, struct plan **out)
     if (!rc)
         rc = transfer_try(t, &x->candidates[x->best].policy, x->device, INFINITY, &fits);
     if (!rc && fits)
+        rc = transfer_order_outs(t, x->device);
+    if (!rc && fits)
         rc = transfer_rewrite(t);
     if (!rc && fits)
         rc = plan_measure(x->pf->p->g, p);
@@ -341,22 +349,49 @@ static int build_within(const struct search *x, int round, struct plan **out, in
     return rc;
 }
 
+/* Tries bytes alive between those whose addresses fit and those whose do not; a faster plan takes
+ * the place of *out. */
+static int search_between(struct search *x, int64_t fits, int64_t fails, struct plan **out)
+{
+    int rc = 0;
+    for (int i = 0; i < CLOSER && !rc && x->best >= 0 && fails - fits > x->wall / CLOSE; i++) {
+        struct plan *more = NULL;
+        int64_t less, tried = fits + (fails - fits) / 2;
+        x->device = tried;
+        rc = search_again(x);
+        if (!rc && x->best >= 0)
+            rc = build_within(x, 0, &more, &less);
+        fits = more ? tried : fits;
+        fails = more ? fails : tried;
+        if (more && more->seconds < (*out)->seconds) {
+            struct plan *slower = *out;
+            *out = more;
+            more = slower;
+        }
+        plan_free(more);
+    }
+    return rc;
+}
+
 /* Searches with so many bytes alive at once, and less until addresses are within the wall. */
 static int search_within(struct search *x, int64_t device, struct plan **out)
 {
+    int64_t fails = device;
     x->device = device;
     x->best = -1;
     for (int32_t i = 0; i < x->pf->n; i++)
         x->candidates[i] = (struct candidate){.seconds = INFINITY};
     int rc = search_options(x);
     for (int i = 0; i < ROUNDS && !rc && x->best >= 0 && !*out; i++) {
-        int64_t less;
+        int64_t less, tried = x->device;
         rc = build_within(x, i, out, &less);
+        if (rc || *out)
+            break;
+        fails = tried;
         x->device = less;
-        if (!rc && !*out)
-            rc = search_again(x);
+        rc = search_again(x);
     }
-    return rc;
+    return rc || !*out ? rc : search_between(x, x->device, fails, out);
 }
 
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,

@@ -15,7 +15,6 @@
 #define ORDERS_WORK                                                                                \
     60000000 /* placed items looked at: some 60 ms; orders left over are not tried */
 #define REPAIR_WORK 20000000
-#define STUBBORN    60 /* attempts in a row without a gain before an order is given up */
 #define TREE_ITEMS  600
 #define TREE_WORK   10000000
 
@@ -28,19 +27,12 @@ struct placer {
     struct place_key *keys;
     double *loads; /* per section: bytes alive */
     int64_t goal;  /* a peak that needs no improvement */
-    int64_t *best, best_peak;
+    struct placement best;
     struct {
         int32_t *order;
         int32_t reached; /* items placed before the first attempt with it ended */
     } orders[BY_COUNT];
-    uint32_t random;
 };
-
-static uint32_t draw(struct placer *p, uint32_t n)
-{
-    p->random = p->random * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)(p->random >> 8) * n >> 24);
-}
 
 static double log_class(int64_t bytes)
 {
@@ -105,21 +97,9 @@ static void sort_order(struct placer *p, int by, int32_t *order)
         order[i] = p->keys[i].item;
 }
 
-/* Packs p->pack.order; true if that is the best so far.  *stop is where it failed. */
-static bool attempt(struct placer *p, int32_t kept, int32_t *stop)
-{
-    int64_t peak;
-    *stop = packing_run(&p->pack, kept, p->best_peak - 1, &peak);
-    if (*stop < p->sections.n_items)
-        return false;
-    p->best_peak = peak;
-    memcpy(p->best, p->pack.offsets, (size_t)p->sections.n_items * sizeof(*p->best));
-    return true;
-}
-
 static bool done(const struct placer *p)
 {
-    return p->best_peak <= p->goal;
+    return p->best.peak <= p->goal;
 }
 
 static void try_orders(struct placer *p)
@@ -131,51 +111,18 @@ static void try_orders(struct placer *p)
         for (int fit = 0; fit < FIT_COUNT && !done(p); fit++) {
             p->pack.fit = (enum fit)fit;
             int32_t stop;
-            attempt(p, 0, &stop);
+            packing_attempt(&p->pack, 0, p->best.peak - 1, &p->best, &stop);
             if (stop > p->orders[by].reached)
                 p->orders[by].reached = stop;
         }
     }
 }
 
-static void move_forward(int32_t *order, int32_t from, int32_t to)
-{
-    int32_t item = order[from];
-    memmove(order + to + 1, order + to, (size_t)(from - to) * sizeof(*order));
-    order[to] = item;
-}
-
-/* Where to: at the front, half way, anywhere, or just a little earlier. */
-static int32_t earlier(struct placer *p, int32_t from)
-{
-    switch (draw(p, 4)) {
-    case 0:
-        return 0;
-    case 1:
-        return from / 2;
-    case 2:
-        return (int32_t)draw(p, (uint32_t)from);
-    default:
-        return from - 1 - (int32_t)draw(p, (uint32_t)from / 8 + 1);
-    }
-}
-
-/* The item that stood in the way goes earlier, until that has not helped for long. */
 static void repair_order(struct placer *p, const int32_t *order, enum fit fit, int64_t until)
 {
-    int32_t kept = 0, stop;
     memcpy(p->pack.order, order, (size_t)p->sections.n_items * sizeof(*order));
     p->pack.fit = fit;
-    for (int failed = 0; failed < STUBBORN && !done(p); failed++) {
-        if (attempt(p, kept, &stop)) {
-            failed = 0;
-            stop = packing_highest(&p->pack);
-        }
-        if (stop == 0 || p->pack.work > until)
-            return;
-        kept = earlier(p, stop);
-        move_forward(p->pack.order, stop, kept);
-    }
+    packing_repair(&p->pack, &p->best, p->goal, 1, until);
 }
 
 static int compare_reached(const struct placer *p, int a, int b)
@@ -194,7 +141,7 @@ static void repair(struct placer *p)
         by[q] = j;
     }
     for (int r = 0; !done(p) && p->pack.work - start < REPAIR_WORK; r++) {
-        p->random += 1;
+        p->pack.random++;
         repair_order(p, p->orders[by[r / 2 % BY_COUNT]].order, (enum fit)(r % FIT_COUNT),
                      start + REPAIR_WORK);
     }
@@ -204,7 +151,7 @@ static void repair(struct placer *p)
 static int ask(struct placer *p, int64_t capacity)
 {
     struct place_limit limit = {TREE_WORK, 0};
-    if (p->best_peak <= capacity)
+    if (p->best.peak <= capacity)
         return 0;
     enum tree_answer answer =
         hot_search(&p->sections, p->bytes, capacity, TREE_ITEMS, &limit, p->pack.offsets);
@@ -212,10 +159,11 @@ static int ask(struct placer *p, int64_t capacity)
         return CKPT_ENOMEM;
     if (answer != TREE_FOUND)
         return 0;
-    memcpy(p->best, p->pack.offsets, (size_t)p->sections.n_items * sizeof(*p->best));
-    p->best_peak = 0;
+    memcpy(p->best.offsets, p->pack.offsets,
+           (size_t)p->sections.n_items * sizeof(*p->best.offsets));
+    p->best.peak = 0;
     for (int32_t i = 0; i < p->sections.n_items; i++)
-        p->best_peak = max_i64(p->best_peak, p->best[i] + p->bytes[i]);
+        p->best.peak = max_i64(p->best.peak, p->best.offsets[i] + p->bytes[i]);
     return 0;
 }
 
@@ -233,16 +181,15 @@ static void sum_loads(struct placer *p)
 static int placer_init(struct placer *p, const struct place_item *items, int32_t n)
 {
     size_t m = (size_t)n + 1;
-    int rc = sections_build(items, n, &p->sections);
+    int rc = sections_build(items, n, 0, &p->sections);
     p->bytes = calloc(m, sizeof(*p->bytes));
     p->keys = calloc(m, sizeof(*p->keys));
     p->loads = calloc(m, sizeof(*p->loads));
-    p->best = calloc(m, sizeof(*p->best));
     for (int by = 0; by < BY_COUNT; by++) {
         p->orders[by].order = calloc(m, sizeof(int32_t));
         rc = p->orders[by].order ? rc : CKPT_ENOMEM;
     }
-    if (rc || !p->bytes || !p->keys || !p->loads || !p->best)
+    if (rc || !p->bytes || !p->keys || !p->loads || placement_init(&p->best, n))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++)
         p->bytes[i] = items[i].bytes;
@@ -257,14 +204,14 @@ static void placer_free(struct placer *p)
     free(p->bytes);
     free(p->keys);
     free(p->loads);
-    free(p->best);
+    placement_free(&p->best);
     packing_free(&p->pack);
     sections_free(&p->sections);
 }
 
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak)
 {
-    struct placer p = {.best_peak = INT64_MAX, .random = 1};
+    struct placer p = {0};
     int64_t looks;
     *peak = 0;
     if (n == 0)
@@ -281,9 +228,9 @@ int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak
             rc = ask(&p, p.goal);
     }
     for (int32_t i = 0; !rc && i < n; i++)
-        items[i].offset = p.best[i];
+        items[i].offset = p.best.offsets[i];
     if (!rc)
-        *peak = p.best_peak;
+        *peak = p.best.peak;
     placer_free(&p);
     return rc;
 }

@@ -9,7 +9,8 @@
 #include "base.h"
 
 struct place_item {
-    int32_t first, last; /* alive at both steps and between */
+    int32_t first, last; /* alive at both steps and between; on a circle of n steps last may be n or
+                            more: it lives on in the next turn, up to last - n < first */
     int64_t bytes, offset;
 };
 
@@ -25,6 +26,12 @@ int place_compare_keys(const void *a, const void *b);
  * stop.  Quick, for use inside the planner.  Returns 0 or CKPT_ENOMEM.
  */
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak);
+
+/*
+ * The same on a circle of so many steps.  Tries no more once the peak is within goal, or that of
+ * the load where goal is below it.
+ */
+int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak);
 
 /* The lower bound: most bytes alive at one step.  Returns 0 or CKPT_ENOMEM. */
 int place_load(const struct place_item *items, int32_t n, int64_t *load);

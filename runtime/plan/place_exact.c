@@ -88,7 +88,7 @@ static int search_tree(struct hunt *h, int64_t capacity)
 
 static int hunt_init(struct hunt *h)
 {
-    int rc = sections_build(h->items, h->n, &h->sections);
+    int rc = sections_build(h->items, h->n, 0, &h->sections);
     h->bytes = malloc(((size_t)h->n + 1) * sizeof(*h->bytes));
     h->offsets = malloc(((size_t)h->n + 1) * sizeof(*h->offsets));
     for (int32_t i = 0; h->bytes && i < h->n; i++)
@@ -99,7 +99,7 @@ static int hunt_init(struct hunt *h)
 int place_load(const struct place_item *items, int32_t n, int64_t *load)
 {
     struct sections s;
-    int rc = sections_build(items, n, &s);
+    int rc = sections_build(items, n, 0, &s);
     *load = rc ? 0 : s.load;
     sections_free(&s);
     return rc;

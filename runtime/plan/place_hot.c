@@ -91,7 +91,7 @@ static enum tree_answer search_hot(struct hot *h, int64_t capacity, struct place
         bytes[j] = h->bytes[i];
         items[j] = (struct place_item){h->s->lower[i], h->s->upper[i] - 1, bytes[j], 0};
     }
-    if (items && bytes && !sections_build(items, h->n, &s))
+    if (items && bytes && !sections_build(items, h->n, 0, &s))
         answer = tree_search(&s, bytes, capacity, limit, h->offsets);
     sections_free(&s);
     free(items);

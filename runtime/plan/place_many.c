@@ -42,7 +42,7 @@ struct many {
     int64_t *loads;       /* per section: bytes alive */
     int32_t *hot;         /* per section: hot ones before it */
     int32_t *by_start;    /* items */
-    int64_t *best, best_peak;
+    struct placement best;
 };
 
 /* The binary logarithm in halves; one half is added from the middle between two powers. */
@@ -99,13 +99,9 @@ static void sort_order(struct many *m, const struct recipe *r)
 
 static int try_recipe(struct many *m, const struct recipe *r)
 {
-    int64_t peak;
-    int32_t n = m->sections.n_items;
+    int32_t stop;
     sort_order(m, r);
-    if (packing_run(&m->pack, 0, m->best_peak - 1, &peak) == n) {
-        m->best_peak = peak;
-        memcpy(m->best, m->pack.offsets, (size_t)n * sizeof(*m->best));
-    }
+    packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
     return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
 }
 
@@ -131,7 +127,7 @@ static void sum_loads(struct many *m)
 static int many_init(struct many *m, const struct place_item *items, int32_t n)
 {
     size_t c = (size_t)n + 2;
-    if (sections_build(items, n, &m->sections))
+    if (sections_build(items, n, 0, &m->sections))
         return CKPT_ENOMEM;
     m->bytes = calloc(c, sizeof(*m->bytes));
     m->size = calloc(c, sizeof(*m->size));
@@ -139,8 +135,8 @@ static int many_init(struct many *m, const struct place_item *items, int32_t n)
     m->loads = calloc(c, sizeof(*m->loads));
     m->hot = calloc(c, sizeof(*m->hot));
     m->by_start = calloc(c, sizeof(*m->by_start));
-    m->best = calloc(c, sizeof(*m->best));
-    if (!m->bytes || !m->size || !m->life || !m->loads || !m->hot || !m->by_start || !m->best)
+    if (!m->bytes || !m->size || !m->life || !m->loads || !m->hot || !m->by_start ||
+        placement_init(&m->best, n))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < n; i++) {
         m->bytes[i] = items[i].bytes;
@@ -159,7 +155,7 @@ static void many_free(struct many *m)
     free(m->loads);
     free(m->hot);
     free(m->by_start);
-    free(m->best);
+    placement_free(&m->best);
     packing_free(&m->pack);
     sections_free(&m->sections);
 }
@@ -181,34 +177,34 @@ static int try_tree(struct many *m, int64_t goal)
     for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && quick && answer != TREE_FOUND; k++) {
         struct place_limit limit = {TREE_WORK, 0};
         int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);
-        if (capacity >= m->best_peak)
+        if (capacity >= m->best.peak)
             return 0;
         answer = hot_search(s, m->bytes, capacity, TREE_ITEMS, &limit, m->pack.offsets);
         quick = limit.work >= TREE_WORK / 2;
         if (answer == TREE_NO_MEMORY)
             return CKPT_ENOMEM;
         for (int32_t i = 0; i < s->n_items && answer == TREE_FOUND; i++) {
-            m->best[i] = m->pack.offsets[i];
-            peak = max_i64(peak, m->best[i] + m->bytes[i]);
+            m->best.offsets[i] = m->pack.offsets[i];
+            peak = max_i64(peak, m->best.offsets[i] + m->bytes[i]);
         }
-        m->best_peak = answer == TREE_FOUND ? peak : m->best_peak;
+        m->best.peak = answer == TREE_FOUND ? peak : m->best.peak;
     }
     return 0;
 }
 
 int place_many(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
 {
-    struct many m = {.best_peak = INT64_MAX};
+    struct many m = {0};
     int rc = many_init(&m, items, n);
     for (int k = 0; k < N_RECIPES && !rc; k++) {
-        if (m.best_peak > enough(&m, goal) && m.pack.work < MANY_WORK)
+        if (m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
             rc = try_recipe(&m, &recipes[k]);
-        if (k == 0 && !rc && m.best_peak > enough(&m, goal))
+        if (k == 0 && !rc && m.best.peak > enough(&m, goal))
             rc = try_tree(&m, goal);
     }
     for (int32_t i = 0; i < n && !rc; i++)
-        items[i].offset = m.best[i];
-    *peak = rc ? 0 : m.best_peak;
+        items[i].offset = m.best.offsets[i];
+    *peak = rc ? 0 : m.best.peak;
     *looks = m.pack.room.work;
     many_free(&m);
     return rc;

@@ -107,7 +107,22 @@ static int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bo
     return 0;
 }
 
-/* A walk up through the extents of a node. */
+/* The end of those in [from, to) that begin below at. */
+static struct extent *end_below(struct extent *from, struct extent *to, int64_t at)
+{
+    while (to - from > FEW) {
+        struct extent *mid = from + (to - from) / 2;
+        if (mid->begin < at)
+            from = mid;
+        else
+            to = mid;
+    }
+    while (to > from && to[-1].begin >= at)
+        to--;
+    return to;
+}
+
+/* A walk through the extents of a node, up from at or down from stop. */
 struct cursor {
     struct extent *at, *stop;
 };
@@ -158,6 +173,30 @@ int64_t room_lowest(struct room *r, struct stretch life, const struct stretch *o
         }
     }
     return at;
+}
+
+int64_t room_highest(struct room *r, struct stretch life, const struct stretch *other,
+                     int64_t bytes, int64_t cap)
+{
+    struct cursor list[2 * MOST_CURSORS];
+    int32_t n = 0, clear = 0;
+    int64_t end = cap;
+    list_cursors(r, life, list, &n);
+    if (other)
+        list_cursors(r, *other, list, &n);
+    r->work += n;
+    /* Round and round, until [end - bytes, end) is clear of all. */
+    for (int32_t k = 0; clear < n && end >= bytes; k = k + 1 < n ? k + 1 : 0, clear++) {
+        struct cursor *c = &list[k];
+        r->work++;
+        c->stop = end_below(c->at, c->stop, end);
+        while (c->stop > c->at && end - c->stop[-1].end < bytes) {
+            end = (--c->stop)->begin;
+            clear = 0;
+            r->work++;
+        }
+    }
+    return end >= bytes ? end - bytes : -1;
 }
 
 /* Cuts an item into node v: what is taken somewhere in the nodes above it may grow too. */

@@ -53,6 +53,10 @@ void room_clear(struct room *r);
 int64_t room_lowest(struct room *r, struct stretch life, const struct stretch *other,
                     int64_t bytes);
 
+/* The highest address with so many bytes free below cap in the same, or -1 if there is none. */
+int64_t room_highest(struct room *r, struct stretch life, const struct stretch *other,
+                     int64_t bytes, int64_t cap);
+
 /* Takes [at, at + bytes) through a life.  Returns 0 or CKPT_ENOMEM. */
 int room_take(struct room *r, struct stretch life, int64_t at, int64_t bytes);
 

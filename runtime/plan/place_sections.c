@@ -67,14 +67,16 @@ static void sweep(const struct place_item *items, const struct event *starts,
     }
 }
 
-int sections_build(const struct place_item *items, int32_t n, struct sections *s)
+/* Sections of stretches that do not wrap. */
+static int cut(const struct place_item *items, int32_t n, struct sections *s)
 {
     size_t m = (size_t)n + 1;
     struct event *starts = calloc(m, sizeof(*starts)), *ends = calloc(m, sizeof(*ends));
     *s = (struct sections){.n_items = n};
     s->lower = calloc(m, sizeof(*s->lower));
     s->upper = calloc(m, sizeof(*s->upper));
-    int rc = starts && ends && s->lower && s->upper ? 0 : CKPT_ENOMEM;
+    s->again = calloc(m, sizeof(*s->again));
+    int rc = starts && ends && s->lower && s->upper && s->again ? 0 : CKPT_ENOMEM;
     if (!rc) {
         for (int32_t i = 0; i < n; i++) {
             starts[i] = (struct event){items[i].first, i};
@@ -92,10 +94,43 @@ int sections_build(const struct place_item *items, int32_t n, struct sections *s
     return rc;
 }
 
+/* What wraps is two stretches; the second ones come behind all items. */
+static int cut_circle(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+{
+    struct place_item *pieces = calloc(2 * (size_t)n + 1, sizeof(*pieces));
+    int32_t pieces_n = n;
+    *s = (struct sections){0};
+    if (!pieces)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++) {
+        pieces[i] = items[i];
+        if (items[i].last < period)
+            continue;
+        pieces[i].last = period - 1;
+        pieces[pieces_n] = items[i];
+        pieces[pieces_n].first = 0;
+        pieces[pieces_n++].last = items[i].last - period;
+    }
+    int rc = cut(pieces, pieces_n, s);
+    for (int32_t i = 0, j = n; i < n && !rc; i++)
+        if (items[i].last >= period)
+            s->again[i] = s->upper[j++];
+    s->n_items = rc ? 0 : n;
+    s->wraps = pieces_n > n;
+    free(pieces);
+    return rc;
+}
+
+int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+{
+    return period > 0 ? cut_circle(items, n, period, s) : cut(items, n, s);
+}
+
 void sections_free(struct sections *s)
 {
     free(s->lower);
     free(s->upper);
+    free(s->again);
     *s = (struct sections){0};
 }
 

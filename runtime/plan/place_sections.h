@@ -1,6 +1,7 @@
 /*
  * Time cut into sections: the largest sets of items that are alive together.  Two items overlap if
- * and only if they share a section, so nothing else of time matters to placement.
+ * and only if they share a section, so nothing else of time matters to placement.  On a circle of
+ * steps an item that wraps is alive in the last sections and again in the first ones.
  */
 #ifndef CKPT_PLAN_PLACE_SECTIONS_H
 #define CKPT_PLAN_PLACE_SECTIONS_H
@@ -15,10 +16,13 @@ struct rows {
 struct sections {
     int32_t n_items, n;
     int32_t *lower, *upper; /* per item: alive in sections [lower, upper) */
+    int32_t *again;         /* and in [0, again), which is empty unless it wraps */
+    bool wraps;             /* any of them does */
     int64_t load;
 };
 
-int sections_build(const struct place_item *items, int32_t n, struct sections *s);
+/* period: steps of the circle, or 0 for a line, where nothing wraps. */
+int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s);
 void sections_free(struct sections *s);
 
 /* Items by section: those alive in it, those whose first it is, those whose end it is. */

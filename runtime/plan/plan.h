@@ -274,8 +274,9 @@ bool plan_is_home(const struct graph *g, const struct plan *p, const struct resi
 /* Whether a step runs on the host. */
 bool plan_uses_host(const struct plan *p);
 
-/* A storage away from the device, as a person reads it: its last use is in out_step, it is gone
- * behind free_step, has an address again from in_step on, and is used next in use_step. */
+/* A storage away from the device, as a person reads it: its copy out is handed over behind
+ * out_step, it is gone behind free_step, has an address again from in_step on, and is used next in
+ * use_step. */
 struct offload {
     int32_t storage;
     int tier;

@@ -11,9 +11,9 @@
  *   address is then the context's and offset is -1) or in a lower tier.
  * - A step is a circle.  A residence with last >= n_steps runs into the next step, up to
  *   last - n_steps, and only to end there: its copy out is still under way.
- * - A copy is handed over behind step `after`, which comes last of those it must wait for; a copy
- *   into a device residence is handed over right before that begins.  Copies of a queue run in
- *   the order of the array.
+ * - A copy is handed over behind step `after`, which comes last of those that it or a copy before
+ *   it in its queue must wait for; a copy into a device residence is handed over right before that
+ *   begins.  Copies of a queue run in the order of the array, and so `after` never falls.
  * - Only after and before bind.  start and end are a forecast of one machine.
  */
 #ifndef CKPT_PLAN_RECORD_H

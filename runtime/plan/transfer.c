@@ -203,7 +203,7 @@ static void add_residence(struct transfer *x, int32_t i)
     struct plan *p = x->p;
     const struct absence *a = &x->list[i], *next = next_taken(x, i);
     int32_t last = next->park.free_step;
-    bool round = next->wraps && last < next->out_step;
+    bool round = next->wraps && last < next->park.out_step;
     p->instances[p->n_instances++] =
         (struct plan_instance){a->storage, a->park.in_step, round ? p->n_steps - 1 : last, 0};
     if (round)
@@ -216,7 +216,6 @@ static void add_park(struct transfer *x, int32_t i)
     struct absence *a = &x->list[i];
     struct plan_park *k = &a->park;
     k->storage = a->storage;
-    k->out_step = a->out_step;
     k->use_step = a->use_step;
     k->clean = a->clean;
     if (a->clean)

@@ -105,15 +105,12 @@ int transfer_assign(struct transfer *x, bool *fits);
 /* Plays the step with what is taken: sets the times and steps of its copies, and seconds; or those
  * to INFINITY once it is clear that they are above limit. */
 void transfer_play(struct transfer *x, int64_t device, double limit);
+/* Plays the step once more with the copies out in an order that leaves few holes (outs.c). */
+int transfer_order_outs(struct transfer *x, int64_t device);
 /* All three, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
 int transfer_try(struct transfer *x, const struct policy *how, int64_t device, double limit,
                  bool *fits);
 /* Turns what is taken into parks and instances of the plan. */
 int transfer_rewrite(struct transfer *x);
-
-/* Addresses for instances of which two may be one storage at one address (wrapped[i] is the other
- * instance, or -1).  Tries no more once the peak is within goal. */
-int place_wrapped(struct place_item *items, const int32_t *wrapped, int32_t n, int64_t goal,
-                  int64_t *peak);
 
 #endif

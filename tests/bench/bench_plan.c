@@ -78,13 +78,7 @@ static struct plan *plan_at(const struct graph *g, const struct machine *m, int6
     return p;
 }
 
-/* Videos of 13,800 and 54,000 tokens. */
-#define SHORT "15x46x80"
-#define LONG  "15x90x160"
-
-/* The step of XL/2 that the trainer records with these options. */
-static struct graph *record_trainer(const char *latent, const char *options,
-                                    const struct machine *m)
+struct graph *bench_record(const char *latent, const char *options, const struct machine *m)
 {
     char path[] = "/tmp/bench_plan.XXXXXX", command[4096], message[CKPT_MESSAGE];
     struct graph *g;
@@ -191,7 +185,7 @@ static int64_t transient_share(const struct graph *g, double share)
 static void bench_sizes(const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
-    struct graph *g = record_trainer(SHORT, "--grad-dtype bf16 --ema-decay 0", m);
+    struct graph *g = bench_record(SHORT, "--grad-dtype bf16 --ema-decay 0", m);
     bench_size("XL/2 as stdit-train records it, 26G", g, m, 26 * gib, 0, m->process, 1);
     bench_size("XL/2 as stdit-train records it, 24G+64G", g, m, 24 * gib, 64 * gib, m->process, 1);
     graph_free(g);
@@ -274,7 +268,7 @@ static void bench_shape(const char *what, struct stdit_shape shape, const struct
 static void bench_trainer(const char *name, const char *options, const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
-    struct graph *g = record_trainer(SHORT, options, m);
+    struct graph *g = bench_record(SHORT, options, m);
     char what[64];
     snprintf(what, sizeof(what), "%s, 26G", name);
     bench_ratio(what, g, m, 26 * gib, 0, m->process, 1.15);
@@ -314,7 +308,7 @@ static void bench_tier_rows(const char *latent, const struct tier_row *rows, int
                             const struct machine *m)
 {
     const int64_t gib = INT64_C(1) << 30;
-    struct graph *g = record_trainer(latent, "--grad-dtype bf16 --ema-decay 0", m);
+    struct graph *g = bench_record(latent, "--grad-dtype bf16 --ema-decay 0", m);
     for (int i = 0; i < n; i++) {
         struct plan *p = plan_at(g, m, rows[i].gib * gib, 64 * gib, m->process);
         double ms = p ? 1e3 * p->seconds : INFINITY;

@@ -10,6 +10,12 @@ void bench_row(const char *what, const char *target, bool pass, const char *reac
 /* Processor seconds so far. */
 double bench_seconds(void);
 
+/* Latents of videos of 13,800 and 54,000 tokens. */
+#define SHORT "15x46x80"
+#define LONG  "15x90x160"
+/* The step of XL/2 that the trainer records with these options. */
+struct graph *bench_record(const char *latent, const char *options, const struct machine *m);
+
 /* Addresses: hard instances and traces. */
 void bench_place(const struct machine *m);
 

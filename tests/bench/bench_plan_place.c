@@ -1,4 +1,5 @@
-/* The planner's numbers: addresses of hard instances, of our own step graphs and of traces. */
+/* The planner's numbers: addresses of hard instances, of our own step graphs, of traces, and what
+ * holes take of plans with a tier. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/models.h"
@@ -63,6 +64,31 @@ static void place_model(struct worst *w, struct graph *g, const struct machine *
     graph_free(g);
 }
 
+/* What holes between addresses take of a plan with a host tier. */
+static void bench_arena(const struct graph *g, const struct machine *m, int64_t gib)
+{
+    struct budgets b = {.device = gib << 30, .host = INT64_C(64) << 30};
+    char message[CKPT_MESSAGE], what[64];
+    struct plan *p;
+    if (plan_make(g, m, &b, m->process, &p, message))
+        exit(1);
+    double alive = (double)(p->persistent + p->load);
+    double ratio = (double)(p->persistent + p->transient) / alive;
+    snprintf(what, sizeof(what), "arena of XL/2, %d + 64G", (int)gib);
+    bench_row(what, "<= 1.03 x bytes alive", ratio <= 1.03, "%.4f x, of what moves %.4f x, %.1f ms",
+              ratio, (double)p->transient / (double)p->load, 1e3 * p->seconds);
+    plan_free(p);
+}
+
+static void bench_arenas(const struct machine *m)
+{
+    static const int64_t gib[] = {7, 8, 10, 12, 14, 16, 20};
+    struct graph *g = bench_record(SHORT, "--grad-dtype bf16 --ema-decay 0", m);
+    for (size_t i = 0; i < sizeof(gib) / sizeof(*gib); i++)
+        bench_arena(g, m, gib[i]);
+    graph_free(g);
+}
+
 static bool place_instance(const char *path, double *slowest)
 {
     struct place_request request = {.capacity = 1048576};
@@ -116,4 +142,5 @@ void bench_place(const struct machine *m)
             free(items);
         }
     report("addresses of traces, 1k to 30k", &traces);
+    bench_arenas(m);
 }

@@ -7,26 +7,37 @@ uint32_t places_draw(uint32_t *state, uint32_t n)
     return (*state >> 10) % n;
 }
 
-int64_t places_load(const struct place_item *items, int32_t n)
+static bool share_steps(const struct place_item *a, const struct place_item *b, int32_t shift)
+{
+    return a->first <= b->last + shift && b->first + shift <= a->last;
+}
+
+/* Whether they are alive at the same time in this turn of a circle, or one turn apart. */
+static bool meet(const struct place_item *a, const struct place_item *b, int32_t period)
+{
+    return share_steps(a, b, 0) || share_steps(a, b, period) || share_steps(a, b, -period);
+}
+
+int64_t places_load(const struct place_item *items, int32_t n, int32_t period)
 {
     int64_t most = 0;
     for (int32_t i = 0; i < n; i++) {
+        struct place_item step = {.first = items[i].first, .last = items[i].first};
         int64_t now = 0;
         for (int32_t j = 0; j < n; j++)
-            if (items[j].first <= items[i].first && items[i].first <= items[j].last)
-                now += items[j].bytes;
+            now += meet(&items[j], &step, period) ? items[j].bytes : 0;
         most = max_i64(most, now);
     }
     return most;
 }
 
-static bool apart(const struct place_item *a, const struct place_item *b)
+static bool apart(const struct place_item *a, const struct place_item *b, int32_t period)
 {
-    return a->last < b->first || b->last < a->first || a->offset + a->bytes <= b->offset ||
-           b->offset + b->bytes <= a->offset;
+    return a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset ||
+           !meet(a, b, period);
 }
 
-bool places_valid(const struct place_item *items, int32_t n, int64_t peak)
+bool places_valid(const struct place_item *items, int32_t n, int32_t period, int64_t peak)
 {
     int64_t end = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -34,14 +45,14 @@ bool places_valid(const struct place_item *items, int32_t n, int64_t peak)
             return false;
         end = max_i64(end, items[i].offset + items[i].bytes);
         for (int32_t j = 0; j < i; j++)
-            if (!apart(&items[i], &items[j]))
+            if (!apart(&items[i], &items[j], period))
                 return false;
     }
     return end == peak;
 }
 
 /* Tries every offset for one item after the other. */
-static bool fits(struct place_item *items, int32_t n, int32_t i, int64_t capacity)
+static bool fits(struct place_item *items, int32_t n, int32_t period, int32_t i, int64_t capacity)
 {
     if (i == n)
         return true;
@@ -49,17 +60,17 @@ static bool fits(struct place_item *items, int32_t n, int32_t i, int64_t capacit
         bool clear = true;
         items[i].offset = at;
         for (int32_t j = 0; j < i && clear; j++)
-            clear = apart(&items[i], &items[j]);
-        if (clear && fits(items, n, i + 1, capacity))
+            clear = apart(&items[i], &items[j], period);
+        if (clear && fits(items, n, period, i + 1, capacity))
             return true;
     }
     return false;
 }
 
-int64_t places_lowest(struct place_item *items, int32_t n)
+int64_t places_lowest(struct place_item *items, int32_t n, int32_t period)
 {
-    int64_t capacity = places_load(items, n);
-    while (!fits(items, n, 0, capacity))
+    int64_t capacity = places_load(items, n, period);
+    while (!fits(items, n, period, 0, capacity))
         capacity++;
     return capacity;
 }

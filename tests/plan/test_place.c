@@ -22,10 +22,10 @@ static void test_random_intervals(void **state)
             a[i].bytes = CKPT_ALIGN * (1 + places_draw(&x, 100));
             b[i] = a[i];
         }
-        int64_t load = places_load(a, N), peak, again;
+        int64_t load = places_load(a, N, 0), peak, again;
         assert_int_equal(place_items(a, N, load, &peak), 0);
         assert_int_equal(place_items(b, N, load, &again), 0);
-        assert_true(places_valid(a, N, peak));
+        assert_true(places_valid(a, N, 0, peak));
         assert_true(peak >= load && (double)peak <= 1.03 * (double)load);
         assert_memory_equal(a, b, sizeof(a));
     }
@@ -51,9 +51,9 @@ static void test_nested(void **state)
     struct place_item a[50];
     for (int32_t i = 0; i < 50; i++)
         a[i] = (struct place_item){i, 99 - i, CKPT_ALIGN * (1 + i % 7), 0};
-    int64_t load = places_load(a, 50), peak;
+    int64_t load = places_load(a, 50, 0), peak;
     assert_int_equal(place_items(a, 50, load, &peak), 0);
-    assert_true(places_valid(a, 50, peak));
+    assert_true(places_valid(a, 50, 0, peak));
     assert_true(peak == load);
 }
 
@@ -76,12 +76,114 @@ static void test_traces(void **state)
         assert_non_null(items);
         int64_t load = model_trace((uint32_t)k, sizes[k], items), counted, peak;
         assert_int_equal(place_load(items, sizes[k], &counted), 0);
-        assert_true(counted == places_load(items, sizes[k]) && counted == load);
+        assert_true(counted == places_load(items, sizes[k], 0) && counted == load);
         assert_int_equal(place_items(items, sizes[k], load, &peak), 0);
-        assert_true(places_valid(items, sizes[k], peak));
+        assert_true(places_valid(items, sizes[k], 0, peak));
         assert_true((double)peak <= 1.003 * (double)load);
         free(items);
     }
+}
+
+/* Up to a tenth of the items, all of them small, or all: some begin late and end early in the next
+ * turn. */
+static void draw_circle(struct place_item *items, int32_t n, int32_t steps, uint32_t bytes,
+                        uint32_t *x)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int32_t first = (int32_t)places_draw(x, (uint32_t)steps);
+        int32_t life = (int32_t)places_draw(x, places_draw(x, 3) ? (uint32_t)steps / 4 + 1
+                                                                 : (uint32_t)steps - 1);
+        items[i] = (struct place_item){first, first + life, 1 + places_draw(x, bytes), 0};
+    }
+}
+
+/* On a circle few items lie as low as they can, or nearly. */
+static void test_circle_brute(void **state)
+{
+    (void)state;
+    enum { N = 7, STEPS = 10, SEEDS = 300 };
+    int32_t lowest = 0;
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        struct place_item a[N], b[N];
+        uint32_t x = seed;
+        int64_t peak;
+        draw_circle(a, N, STEPS, 4, &x);
+        memcpy(b, a, sizeof(a));
+        assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
+        assert_true(places_valid(a, N, STEPS, peak));
+        int64_t least = places_lowest(b, N, STEPS);
+        assert_true(peak >= least && peak <= least + 1);
+        lowest += peak == least;
+    }
+    assert_true(lowest >= SEEDS * 9 / 10);
+}
+
+static void test_circle(void **state)
+{
+    (void)state;
+    enum { N = 400, STEPS = 150 };
+    for (uint32_t seed = 1; seed < 8; seed++) {
+        struct place_item a[N], b[N];
+        uint32_t x = seed;
+        int64_t peak, again;
+        draw_circle(a, N, STEPS, 100, &x);
+        for (int32_t i = 0; i < N; i++)
+            a[i].bytes *= CKPT_ALIGN;
+        memcpy(b, a, sizeof(a));
+        int64_t load = places_load(a, N, STEPS);
+        assert_int_equal(place_circle(a, N, STEPS, 0, &peak), 0);
+        assert_int_equal(place_circle(b, N, STEPS, 0, &again), 0);
+        assert_true(places_valid(a, N, STEPS, peak));
+        assert_memory_equal(a, b, sizeof(a));
+        assert_true((double)peak <= 1.1 * (double)load);
+        for (int32_t i = 0; i < N; i++)
+            assert_true(a[i].offset % CKPT_ALIGN == 0);
+        assert_int_equal(place_circle(b, N, STEPS, INT64_MAX, &again), 0);
+        assert_true(places_valid(b, N, STEPS, again));
+    }
+}
+
+/*
+ * Two mountains: what wraps is nested round the end of the turn, all else round its middle, and
+ * together they take nearly the load all the time.  Sizes do not match, so that only an arena that
+ * is filled from both ends has few holes.
+ */
+static void test_two_ends(void **state)
+{
+    (void)state;
+    enum { LAYERS = 60, STEPS = 4 * LAYERS };
+    struct place_item a[3 * LAYERS];
+    uint32_t x = 5;
+    int64_t peak;
+    int32_t n = 0;
+    for (int32_t i = 0; i < LAYERS; i++) {
+        a[n++] = (struct place_item){2 * i + 1, STEPS - 2 - 2 * i, CKPT_ALIGN * 64, 0};
+        a[n++] =
+            (struct place_item){2 * i + 1, 2 * i + 1, CKPT_ALIGN * (1 + places_draw(&x, 99)), 0};
+        a[n++] = (struct place_item){STEPS - 1 - 2 * i, STEPS + 2 * i, CKPT_ALIGN * 65, 0};
+    }
+    assert_int_equal(place_circle(a, n, STEPS, 0, &peak), 0);
+    assert_true(places_valid(a, n, STEPS, peak));
+    assert_true((double)peak <= 1.01 * (double)places_load(a, n, STEPS));
+}
+
+/* Without an item that wraps a circle is a line. */
+static void test_no_circle(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    struct place_item a[N], b[N];
+    int64_t load = model_trace(3, N, a), peak, line;
+    int32_t steps = 0;
+    for (int32_t i = 0; i < N; i++)
+        steps = a[i].last >= steps ? a[i].last + 1 : steps;
+    memcpy(b, a, sizeof(a));
+    assert_int_equal(place_circle(a, N, steps, load, &peak), 0);
+    assert_int_equal(place_items(b, N, load, &line), 0);
+    assert_true(peak == line);
+    assert_memory_equal(a, b, sizeof(a));
+    assert_int_equal(place_circle(a, N, steps, INT64_MAX, &peak), 0);
+    assert_true(places_valid(a, N, 0, peak));
 }
 
 int main(void)
@@ -89,7 +191,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_intervals), cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_nested),           cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_traces),
+        cmocka_unit_test(test_traces),           cmocka_unit_test(test_circle_brute),
+        cmocka_unit_test(test_circle),           cmocka_unit_test(test_two_ends),
+        cmocka_unit_test(test_no_circle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,8 +23,8 @@ static void expect_placed(struct place_item *items, int32_t n, int64_t capacity)
     struct place_request q = {.capacity = capacity, .work = 400000000};
     struct place_result r;
     assert_int_equal(plan_place(items, n, &q, &r), 0);
-    assert_true(places_valid(items, n, r.peak));
-    assert_true(r.load == places_load(items, n));
+    assert_true(places_valid(items, n, 0, r.peak));
+    assert_true(r.load == places_load(items, n, 0));
     assert_true(r.peak <= capacity);
 }
 
@@ -91,13 +91,13 @@ static void test_brute_force(void **state)
         struct place_request q = {0};
         struct place_result r;
         draw_small(seed, a);
-        int64_t lowest = places_lowest(a, FEW);
+        int64_t lowest = places_lowest(a, FEW, 0);
         assert_int_equal(plan_place(a, FEW, &q, &r), 0);
-        assert_true(places_valid(a, FEW, r.peak));
+        assert_true(places_valid(a, FEW, 0, r.peak));
         assert_true(r.peak == lowest && r.proved);
         q.capacity = lowest - 1;
         assert_int_equal(plan_place(a, FEW, &q, &r), 0);
-        assert_true(r.peak >= lowest && r.proved && places_valid(a, FEW, r.peak));
+        assert_true(r.peak >= lowest && r.proved && places_valid(a, FEW, 0, r.peak));
     }
 }
 
@@ -131,9 +131,9 @@ static void test_above_load(void **state)
         struct place_request q = {0};
         struct place_result r;
         memcpy(a, sets[k], sizeof(a));
-        assert_true(places_lowest(a, FEW) == lowest[k]);
+        assert_true(places_lowest(a, FEW, 0) == lowest[k]);
         assert_int_equal(plan_place(a, FEW, &q, &r), 0);
-        assert_true(places_valid(a, FEW, r.peak));
+        assert_true(places_valid(a, FEW, 0, r.peak));
         assert_true(r.peak == lowest[k] && r.load == loads[k] && r.proved);
     }
 }
@@ -164,7 +164,7 @@ static void test_perfect_packings(void **state)
         struct place_item a[60];
         uint32_t x = seed;
         int32_t n = cut_block(&x, a, 40);
-        assert_true(places_load(a, n) == 1000);
+        assert_true(places_load(a, n, 0) == 1000);
         expect_placed(a, n, 1000);
     }
 }
@@ -196,11 +196,11 @@ static void test_little_work(void **state)
     struct place_file file;
     read_instance("D.1048576", &file);
     assert_int_equal(plan_place(file.items, file.n, &q, &r), 0);
-    assert_true(places_valid(file.items, file.n, r.peak));
+    assert_true(places_valid(file.items, file.n, 0, r.peak));
     assert_true(r.proved && r.load > 1000);
     q.capacity = r.load;
     assert_int_equal(plan_place(file.items, file.n, &q, &r), 0);
-    assert_true(places_valid(file.items, file.n, r.peak));
+    assert_true(places_valid(file.items, file.n, 0, r.peak));
     assert_true(r.peak > q.capacity && !r.proved);
     place_file_free(&file);
 }
