@@ -306,13 +306,15 @@ static int find_on_rung(struct lattice *l, int64_t device, const struct budgets 
 
 /* ---- the fastest of the smallest ------------------------------------------------------------- */
 
-/* As *found, the fastest point of stairs for the fewest device bytes that fits and takes less. */
+/* As *found, the fastest point of stairs for the fewest device bytes that fits and takes less; none
+ * has more than so many bytes alive.  Columns behind one have less of the host than it takes. */
 static int find_smallest_faster(struct lattice *l, const struct stairs *s, const struct budgets *b,
-                                double *known, const struct plan **found)
+                                int64_t alive, double *known, const struct plan **found)
 {
+    struct budgets here = *b;
     struct column c;
     int rc = column_start(l, s, &c);
-    while (!rc && c.first >= 0) {
+    while (!rc && c.first >= 0 && may_be_better(l, s->kind, alive, &here, *known)) {
         int64_t nvme = host_bytes(l, l->cells.data[c.first].plan) <= b->host ? b->nvme : -1;
         while (!rc && nvme >= 0) {
             double least;
@@ -327,6 +329,7 @@ static int find_smallest_faster(struct lattice *l, const struct stairs *s, const
                 *found = p;
             }
         }
+        here.host = min_i64(b->host, host_bytes(l, l->cells.data[c.first].plan));
         if (!rc)
             rc = column_next(l, s, &c);
     }
@@ -343,8 +346,8 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
     int rc = 0;
     alive = min_i64(alive, b->device);
     for (int i = 0; i < KINDS && !rc; i++)
-        if (f.tried[i] && may_be_better(l, (enum kind)i, alive, b, known))
-            rc = find_smallest_faster(l, &f.all[i], b, &known, found);
+        if (f.tried[i])
+            rc = find_smallest_faster(l, &f.all[i], b, alive, &known, found);
     return rc;
 }
 
