@@ -12,10 +12,11 @@
 #include <string.h>
 #include "plan/place_pack.h"
 
-#define CIRCLE_WORK 120000000 /* some 0.1 s */
-#define GAIN        512       /* a repair goes for such a part of the load at a time */
-#define SLACK       100       /* at first the high end is this part of the load above it */
-#define LONG        20        /* what lives for such a part of the circle is long */
+#define WORK      120000000 /* some 0.1 s */
+#define WORK_EACH 20000     /* for each item, where these are few */
+#define GAIN      512       /* a repair goes for such a part of the load at a time */
+#define SLACK     100       /* at first the high end is this part of the load above it */
+#define LONG      20        /* what lives for such a part of the circle is long */
 
 enum by { BY_SIZE, BY_AREA, BY_START, BY_END, BY_SPAN, BY_LATE };
 
@@ -116,11 +117,12 @@ static void repair(struct circle *c, int64_t goal)
 {
     struct packing *k = &c->pack;
     size_t n = (size_t)c->n;
-    while (c->best.peak > goal && k->work < CIRCLE_WORK && !k->out_of_memory) {
+    int64_t work = min_i64(WORK, WORK_EACH * (100 + (int64_t)c->n));
+    while (c->best.peak > goal && k->work < work && !k->out_of_memory) {
         memcpy(k->order, c->best.order, n * sizeof(*k->order));
         memcpy(k->high, c->best.high, n * sizeof(*k->high));
         packing_set_cap(k, c->best.peak);
-        packing_repair(k, &c->best, goal, c->sections.load / GAIN, CIRCLE_WORK);
+        packing_repair(k, &c->best, goal, c->sections.load / GAIN, work);
     }
 }
 
