@@ -5,7 +5,7 @@
 #ifndef CKPT_OPS_COLLECTIVE_H
 #define CKPT_OPS_COLLECTIVE_H
 
-#include "base.h"
+#include "core/base.h"
 
 enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE };
 

@@ -8,7 +8,7 @@
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
 #include "ops.h"
-#include "sized.h"
+#include "core/sized.h"
 
 /* Keeps every product of sizes far from overflow. */
 #define MAX_STEP ((int64_t)1 << 24)

@@ -2,7 +2,7 @@
 #ifndef CKPT_OPS_GROUP_NORM_H
 #define CKPT_OPS_GROUP_NORM_H
 
-#include "base.h"
+#include "core/base.h"
 
 struct group_norm_attr {
     int32_t groups;

@@ -2,7 +2,7 @@
 #ifndef CKPT_LOOPS_H
 #define CKPT_LOOPS_H
 
-#include "base.h"
+#include "core/base.h"
 
 #ifdef __cplusplus
 extern "C" {

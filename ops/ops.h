@@ -2,7 +2,7 @@
 #ifndef CKPT_OPS_OPS_H
 #define CKPT_OPS_OPS_H
 
-#include "base.h"
+#include "core/base.h"
 
 /* One op_<name> per op; one file per family in ops/, kernels in ops/cpu and ops/cuda. */
 #define OPS(X)                                                                                     \

@@ -2,7 +2,7 @@
 #ifndef CKPT_OPS_PERCEPTUAL_H
 #define CKPT_OPS_PERCEPTUAL_H
 
-#include "base.h"
+#include "core/base.h"
 
 #define POOL_TAPS 64 /* of a window, at most */
 

@@ -7,7 +7,7 @@
 #define CKPT_OPS_PINS_H
 
 #include <stdio.h>
-#include "base.h"
+#include "core/base.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef CKPT_OPS_QUANTIZE_H
 #define CKPT_OPS_QUANTIZE_H
 
-#include "base.h"
+#include "core/base.h"
 
 #define QUANTIZE_ROWS 64 /* of a partial sum of the commitment */
 

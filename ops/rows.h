@@ -8,7 +8,7 @@
 #ifndef CKPT_OPS_ROWS_H
 #define CKPT_OPS_ROWS_H
 
-#include "base.h"
+#include "core/base.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef CKPT_OPS_UPSAMPLE_H
 #define CKPT_OPS_UPSAMPLE_H
 
-#include "base.h"
+#include "core/base.h"
 
 /* Always three spatial axes, outermost first; the missing ones have factor 1. */
 struct upsample_attr {

@@ -2,7 +2,7 @@
 #ifndef CKPT_OPS_VAE_LOSS_H
 #define CKPT_OPS_VAE_LOSS_H
 
-#include "base.h"
+#include "core/base.h"
 
 #define VAE_LOSS_CHUNK 16384 /* elements of a partial sum */
 

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "base.h"
+#include "core/base.h"
 #include "blas.h"
 
 /* Bytes of a buffer: 32 << 22 in OpenBLAS since 0.3.4 on x86-64, AArch64 and s390x.  Our mappings

@@ -4,7 +4,7 @@
 
 #include <math.h>
 #include <string.h>
-#include "clones.h"
+#include "core/clones.h"
 #include "ops.h"
 
 /* fp32 of a bf16, and back to nearest even (NaN stays NaN). */

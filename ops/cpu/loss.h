@@ -2,7 +2,7 @@
 #ifndef CKPT_CPU_LOSS_H
 #define CKPT_CPU_LOSS_H
 
-#include "base.h"
+#include "core/base.h"
 
 #define MSE_CHUNK 16384 /* elements */
 

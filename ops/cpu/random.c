@@ -1,7 +1,7 @@
 /* Kernel: randn. */
 #include "kernels.h"
 #include "map.h"
-#include "random.h"
+#include "core/random.h"
 
 #define CHUNK 4096
 

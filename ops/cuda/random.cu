@@ -1,7 +1,7 @@
 /*
- * randn: the same bits as runtime/random.c, which says how a value follows from its counter and why
- * logarithm, sine and cosine are polynomials of our own.  Every operation rounds by itself here
- * too: the _rn intrinsics are never contracted.
+ * randn: the same bits as runtime/core/random.c, which says how a value follows from its counter
+ * and why logarithm, sine and cosine are polynomials of our own.  Every operation rounds by itself
+ * here too: the _rn intrinsics are never contracted.
  */
 #include "attr.h"
 #include "cuda/kernels.h"

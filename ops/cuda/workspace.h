@@ -6,7 +6,7 @@
 #ifndef CKPT_CUDA_WORKSPACE_H
 #define CKPT_CUDA_WORKSPACE_H
 
-#include "base.h"
+#include "core/base.h"
 #include "conv.h"
 #include "group_norm.h"
 #include "reduction.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "cli/bench.h"
-#include "context.h"
+#include "context/context.h"
 
 enum { EXIT_SKIP = 77 }; /* as tests say it: nothing could be done here */
 

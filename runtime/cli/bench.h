@@ -4,7 +4,7 @@
 #define CKPT_CLI_BENCH_H
 
 #include "cli/cli.h"
-#include "device/device.h"
+#include "memory/device/device.h"
 #include "tape/tape.h"
 
 /* ---- cases ---------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 #include "cli/bench.h"
-#include "context.h"
+#include "context/context.h"
 
 enum { ROWS_MOST = 512, BURST = 8 };
 

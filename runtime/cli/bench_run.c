@@ -4,7 +4,7 @@
 #include <strings.h>
 #include "ckpt_tools.h"
 #include "cli/bench.h"
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
 #include "ops.h"
 

@@ -1,7 +1,7 @@
 /* ckpt bench --ops --mode support: which op has a kernel where.  Nothing is run. */
 #include <string.h>
 #include "cli/bench.h"
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
 #include "ops.h"
 

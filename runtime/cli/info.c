@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
-#include "device/device.h"
+#include "memory/device/device.h"
 
 struct info_options {
     bool help;

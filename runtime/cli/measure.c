@@ -8,7 +8,7 @@
 #include "attr.h"
 #include "ckpt_tools.h"
 #include "cli/cli.h"
-#include "device/device.h"
+#include "memory/device/device.h"
 #include "ops.h"
 #include "optim/adamw_math.h"
 #include "optim/host_adamw.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
-#include "tier/tier.h"
+#include "memory/tier/tier.h"
 
 #define PIECE (INT64_C(8) << 20)   /* of one call */
 #define BYTES (INT64_C(256) << 20) /* of the file */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "ckpt.h"
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
 #include "exec/timing.h"
 

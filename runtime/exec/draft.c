@@ -2,7 +2,7 @@
 #include "ckpt.h"
 #include "exec/program.h"
 #include "optim/optim.h"
-#include "plan/graph_file.h"
+#include "plan/graph/graph_file.h"
 
 /* Replaces the context's sentence by one of the tape's or planner's. */
 static int fail_with(struct programs *ps, int code, const char *sentence)

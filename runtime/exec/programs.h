@@ -5,9 +5,9 @@
 #ifndef CKPT_PROGRAMS_H
 #define CKPT_PROGRAMS_H
 
-#include "notes.h"
-#include "plan/machine.h"
-#include "ranks.h"
+#include "core/notes.h"
+#include "plan/graph/machine.h"
+#include "dist/ranks.h"
 
 struct ckpt_program;
 

@@ -6,7 +6,7 @@
 #include "attr.h"
 #include "exec/program.h"
 #include "exec/timing.h"
-#include "values.h"
+#include "dist/values.h"
 
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
 {

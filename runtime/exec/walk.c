@@ -1,6 +1,6 @@
 /* Walking the instructions of a step: nothing is decided and nothing is allocated. */
 #include "exec/enqueue.h"
-#include "exec/record.h"
+#include "exec/segments.h"
 
 static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
 {

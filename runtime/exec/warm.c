@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_tools.h"
-#include "comm/comm.h"
+#include "dist/comm/comm.h"
 #include "exec/program.h"
 
 enum {

@@ -5,7 +5,7 @@
 #ifndef CKPT_HOST_ADAMW_H
 #define CKPT_HOST_ADAMW_H
 
-#include "base.h"
+#include "core/base.h"
 
 struct adamw_constants;
 

@@ -24,7 +24,7 @@
 #include "plan/lattice.h"
 #include <math.h>
 #include <stdlib.h>
-#include "plan/comm.h"
+#include "plan/search/comm_cost.h"
 
 #define NO_END   (INT64_MAX / 8) /* of a tier that has whatever is asked for */
 #define SMALLEST INT64_C(0)      /* the rung of searches for the fewest device bytes */

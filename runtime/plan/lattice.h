@@ -3,7 +3,7 @@
 #ifndef CKPT_PLAN_LATTICE_H
 #define CKPT_PLAN_LATTICE_H
 
-#include "plan/bound.h"
+#include "plan/search/bound.h"
 
 struct lattice;
 

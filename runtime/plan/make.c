@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/comm.h"
+#include "plan/search/comm_cost.h"
 #include "plan/lattice.h"
 
 /* Options in a row that need no less with addresses: those behind them neither. */

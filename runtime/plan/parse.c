@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/comm.h"
-#include "plan/lines.h"
+#include "plan/search/comm_cost.h"
+#include "plan/graph/lines.h"
 
 struct reader {
     struct lines *l;

@@ -28,10 +28,10 @@
 #ifndef CKPT_PLAN_H
 #define CKPT_PLAN_H
 
-#include "base.h"
-#include "home.h"
+#include "core/base.h"
+#include "core/home.h"
 #include "pins.h"
-#include "plan/machine.h"
+#include "plan/graph/machine.h"
 #include "plan/record.h"
 
 struct ckpt_tape;

@@ -19,7 +19,7 @@
 #ifndef CKPT_PLAN_RECORD_H
 #define CKPT_PLAN_RECORD_H
 
-#include "base.h"
+#include "core/base.h"
 
 enum { TIER_DEVICE = -1, TIER_HOST, TIER_NVME, TIER_COUNT };
 

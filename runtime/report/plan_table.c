@@ -1,8 +1,8 @@
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
-#include "comm/comm.h"
+#include "dist/comm/comm.h"
 #include "exec/program.h"
 #include "report/wear.h"
-#include "sized.h"
+#include "core/sized.h"
 
 static int64_t process_bytes(const struct programs *ps)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include "base.h"
+#include "core/base.h"
 #include "ckpt_tools.h"
 
 #define LINE          256  /* longest line */

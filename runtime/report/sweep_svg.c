@@ -3,7 +3,7 @@
  * One file without outside resources, for a browser or a page.
  */
 #include <math.h>
-#include "plan/lines.h"
+#include "plan/graph/lines.h"
 #include "report/svg.h"
 #include "report/sweep_svg.h"
 

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/lines.h"
+#include "plan/graph/lines.h"
 #include "report/timeline.h"
 
 /* In the page: where the script goes; in the script: where the data goes. */

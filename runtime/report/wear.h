@@ -2,7 +2,7 @@
 #ifndef CKPT_REPORT_WEAR_H
 #define CKPT_REPORT_WEAR_H
 
-#include "plan/machine.h"
+#include "plan/graph/machine.h"
 
 /* Where a machine file does not say what its drive stands: bytes that one of 2 TB is commonly
  * sold for. */

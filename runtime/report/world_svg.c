@@ -1,7 +1,7 @@
 /* The drawing of a scaling curve: one line for every way to share.  One file, no resources. */
 #include <math.h>
 #include <string.h>
-#include "plan/lines.h"
+#include "plan/graph/lines.h"
 #include "report/svg.h"
 #include "report/world_svg.h"
 

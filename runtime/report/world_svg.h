@@ -2,7 +2,7 @@
 #ifndef CKPT_REPORT_WORLD_SVG_H
 #define CKPT_REPORT_WORLD_SVG_H
 
-#include "base.h"
+#include "core/base.h"
 
 struct world_chart {
     const char *title, *machine;

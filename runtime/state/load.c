@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
-#include "context.h"
-#include "ranks.h"
+#include "context/context.h"
+#include "dist/ranks.h"
 #include "state/safetensors.h"
 
 /* A load on its way: which entry of the file each parameter gets. */

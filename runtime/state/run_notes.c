@@ -5,9 +5,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "checksum.h"
+#include "core/checksum.h"
 #include "ckpt_files.h"
-#include "state/counts.h"
+#include "state/state_counts.h"
 #include "state/run_notes.h"
 
 int ckpt_state_note(ckpt *c, const char *name, const char *text)

@@ -3,7 +3,7 @@
 #define CKPT_STATE_RUN_NOTES_H
 
 #include "ckpt_files.h"
-#include "context.h"
+#include "context/context.h"
 #include "state/safetensors.h"
 
 /* Who is asked about differences, and the sentence of those that were refused. */

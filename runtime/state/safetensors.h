@@ -16,7 +16,7 @@
 
 #include <jansson.h>
 #include "ckpt_files.h"
-#include "file.h"
+#include "core/file.h"
 
 #define HEADER_MAX ((int64_t)100 * 1000 * 1000) /* bytes of JSON; the limit every reader has */
 

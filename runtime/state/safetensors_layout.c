@@ -1,7 +1,7 @@
 /* The header that a writer puts in front of its tensors. */
 #include <stdlib.h>
 #include <string.h>
-#include "checksum.h"
+#include "core/checksum.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
 

@@ -1,9 +1,9 @@
 /* Reading safetensors files: what is in them, and values, checked as they stream by. */
 #include <string.h>
-#include "checksum.h"
+#include "core/checksum.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
-#include "sized.h"
+#include "core/sized.h"
 
 #define CHUNK 65536 /* bytes converted at a time; whole elements, and whole blocks of checksums */
 

@@ -1,7 +1,7 @@
 /* The checksums of a safetensors file: where they stand in the header, and how they are compared.
  */
 #include <string.h>
-#include "checksum.h"
+#include "core/checksum.h"
 #include "state/safetensors.h"
 
 #define SEAL "\"" NOTE_SUM_HEADER "\":\""

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "checksum.h"
+#include "core/checksum.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
-#include "ranks.h"
+#include "dist/ranks.h"
 #include "state/save.h"
 
 static const char *const slot_names[] = {[CKPT_VALUE] = "its value",

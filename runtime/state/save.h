@@ -19,7 +19,7 @@
 #ifndef CKPT_STATE_SAVE_H
 #define CKPT_STATE_SAVE_H
 
-#include "context.h"
+#include "context/context.h"
 #include "state/safetensors.h"
 
 /* A slot of a parameter; its name in the file is that of the parameter behind a prefix. */

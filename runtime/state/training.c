@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
-#include "values.h"
-#include "state/counts.h"
+#include "dist/values.h"
+#include "state/state_counts.h"
 #include "state/run_notes.h"
 #include "state/save.h"
 

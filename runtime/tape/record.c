@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
-#include "sized.h"
+#include "core/sized.h"
 #include "tape/tape.h"
 
 enum { MOST_OPERANDS = 1 << 16 };

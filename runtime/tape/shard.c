@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include "collective.h"
 #include "ops.h"
-#include "shard/layout.h"
+#include "dist/shard/layout.h"
 #include "tape/tape.h"
 
 /* Does every rank have all values?  All gradients and state? */

@@ -24,9 +24,9 @@
 #ifndef CKPT_TAPE_H
 #define CKPT_TAPE_H
 
-#include "base.h"
-#include "params.h"
-#include "shard/sharing.h"
+#include "core/base.h"
+#include "core/params.h"
+#include "dist/shard/sharing.h"
 
 enum storage_kind {
     STORAGE_INPUT,    /* fed before a step; its bytes also stand on the host */

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "plan/graph_file.h"
+#include "plan/graph/graph_file.h"
 #include "plan/models.h"
 #include "plan/optima.h"
 #include "bench_plan.h"

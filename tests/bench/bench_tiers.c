@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "bench/bench_tiers.h"
-#include "checksum.h"
+#include "core/checksum.h"
 #include "ckpt_tools.h"
-#include "tier/tier.h"
+#include "memory/tier/tier.h"
 
 #define MIB (INT64_C(1) << 20)
 

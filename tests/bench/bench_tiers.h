@@ -2,7 +2,7 @@
 #ifndef TESTS_BENCH_TIERS_H
 #define TESTS_BENCH_TIERS_H
 
-#include "base.h"
+#include "core/base.h"
 
 #define BENCH_PIECE (INT64_C(8) << 20) /* that the executor reads and writes at a time */
 

@@ -4,8 +4,8 @@
  */
 #include <string.h>
 #include "bench/bench_tiers.h"
-#include "device/device.h"
-#include "tier/tier.h"
+#include "memory/device/device.h"
+#include "memory/tier/tier.h"
 
 #define MIB (INT64_C(1) << 20)
 

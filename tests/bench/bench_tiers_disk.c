@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "bench/bench_tiers.h"
-#include "tier/tier.h"
+#include "memory/tier/tier.h"
 
 enum { SLOTS = 2 }; /* of each direction: one is under way, one begun */
 

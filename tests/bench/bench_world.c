@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "plan/models.h"
-#include "plan/world.h"
+#include "plan/scale/world.h"
 
 static const struct links h100 = {3.6e11, 4e-6, 4.5e10, 1.5e-5, 8, 8e-5, .45};
 static const struct links a100 = {2.3e11, 4e-6, 2e10, 1.5e-5, 8, 8e-5, .45};

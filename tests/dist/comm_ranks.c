@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "comm/linked.h"
+#include "dist/comm/linked.h"
 #include "dist/exercise.h"
 
 enum { FAULTY_CALL = 14 };

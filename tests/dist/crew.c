@@ -7,11 +7,11 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "dist/crew.h"
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
-#include "memory.h"
-#include "ranks.h"
-#include "shard/layout.h"
+#include "memory/memory.h"
+#include "dist/ranks.h"
+#include "dist/shard/layout.h"
 
 struct member {
     const struct crew *crew;

@@ -2,7 +2,7 @@
 #ifndef TESTS_DIST_CREW_H
 #define TESTS_DIST_CREW_H
 
-#include "comm/linked.h"
+#include "dist/comm/linked.h"
 #include "exec/tiny.h"
 
 enum { CREW_MOST = 4, CREW_STEPS = 8 };

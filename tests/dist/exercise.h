@@ -2,7 +2,7 @@
 #ifndef TESTS_DIST_EXERCISE_H
 #define TESTS_DIST_EXERCISE_H
 
-#include "comm/comm.h"
+#include "dist/comm/comm.h"
 
 /* Returns 0, or the code of the first call that failed, the sentence then in wrong; or CKPT_ENAN
  * and a sentence if a result is not what it must be.  digest: of all results of this rank. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "comm/nccl_api.h"
+#include "dist/comm/nccl_api.h"
 
 enum { RANKS = 8, WORLDS = 256, SYSTEM_ERROR = 2, BAD_ARGUMENT = 4, BAD_USE = 5 };
 enum kind { GATHER, SCATTER, REDUCE, BROADCAST };

@@ -2,7 +2,7 @@
 #ifndef TESTS_DIST_RACES_H
 #define TESTS_DIST_RACES_H
 
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
 
 struct races {

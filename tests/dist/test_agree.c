@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
-#include "context.h"
+#include "context/context.h"
 #include "dist/crew_checks.h"
 #include "unit/test_directory.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "comm/linked.h"
+#include "dist/comm/linked.h"
 #include "dist/exercise.h"
 
 enum { MOST = 4 };

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include "ckpt_dist.h"
 #include "dist/crew_checks.h"
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
-#include "ranks.h"
+#include "dist/ranks.h"
 #include "unit/test_directory.h"
 
 /* Two hosts of so many ranks each. */

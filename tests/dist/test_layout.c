@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "shard/layout.h"
+#include "dist/shard/layout.h"
 
 enum { MOST = 300 };
 

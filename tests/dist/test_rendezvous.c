@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "comm/hello.h"
-#include "comm/linked.h"
-#include "comm/rendezvous.h"
-#include "comm/rendezvous_file.h"
+#include "dist/comm/hello.h"
+#include "dist/comm/linked.h"
+#include "dist/comm/rendezvous.h"
+#include "dist/comm/rendezvous_file.h"
 
 enum { MOST = 3, STRANGERS = 24 };
 

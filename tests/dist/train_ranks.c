@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_dist.h"
-#include "context.h"
+#include "context/context.h"
 #include "dist/crew.h"
 
 static int report(const struct crew *crew, struct crew_result *r, int rc, const char *message)

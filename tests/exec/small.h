@@ -2,7 +2,7 @@
 #ifndef CKPT_TESTS_SMALL_H
 #define CKPT_TESTS_SMALL_H
 
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
 #include "force.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "context.h"
+#include "context/context.h"
 #include "exec/tiny.h"
 #include "pins.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_files.h"
-#include "state/counts.h"
+#include "state/state_counts.h"
 #include "small.h"
 #include "unit/test_directory.h"
 

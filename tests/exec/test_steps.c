@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_op.h"
-#include "context.h"
+#include "context/context.h"
 #include "exec/program.h"
 
 struct line {

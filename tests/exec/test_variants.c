@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "context.h"
+#include "context/context.h"
 
 enum { ROWS = 64, WIDTH = 16, HIDDEN = 256 };
 

@@ -9,7 +9,7 @@
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 
-#include "base.h"
+#include "core/base.h"
 
 /* The target.  It aborts when a parser breaks its contract. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 /* Fuzz target of the reader of placement instances: what it accepts can be placed. */
 #include <stdlib.h>
 #include "fuzz/fuzz.h"
-#include "plan/place.h"
+#include "plan/place/place.h"
 
 /* No two items that share a step share bytes. */
 static void check_offsets(const struct place_item *items, int32_t n, int64_t peak)

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz/fuzz.h"
-#include "plan/graph_file.h"
+#include "plan/graph/graph_file.h"
 
 static void plan_graph(const struct graph *g)
 {

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "comm/rendezvous_file.h"
+#include "dist/comm/rendezvous_file.h"
 #include "fuzz/fuzz.h"
 
 static void must(bool holds)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "ckpt_files.h"
 #include "fuzz/fuzz.h"
-#include "state/counts.h"
+#include "state/state_counts.h"
 
 static void check_counts(const struct state_counts *n)
 {

@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "cuda/kernels.h"
-#include "device/cuda_watch.h"
-#include "device/device.h"
+#include "memory/device/cuda_watch.h"
+#include "memory/device/device.h"
 
 enum { MIB = 1 << 20, N = 1 << 20 };
 

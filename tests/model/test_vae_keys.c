@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_files.h"
-#include "context.h"
+#include "context/context.h"
 #include "examples/vae/model.h"
 #include "state/safetensors.h"
 

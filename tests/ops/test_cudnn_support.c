@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include "cuda/cudnn_attention.h"
+#include "cuda/attention/cudnn_attention.h"
 #include "cuda/cudnn_conv.h"
 #include "cuda/workspace.h"
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_PLAN_GRAPHS_H
 #define TESTS_PLAN_GRAPHS_H
 
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 #define MOST_OPERANDS 8
 

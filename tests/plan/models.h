@@ -5,7 +5,7 @@
 #ifndef TESTS_PLAN_MODELS_H
 #define TESTS_PLAN_MODELS_H
 
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "net.h"
 
 /* A training step of STDiT3 of width 1152 in bf16, op by op as the trainer records it. */

@@ -6,7 +6,7 @@
 #ifndef TESTS_PLAN_NET_H
 #define TESTS_PLAN_NET_H
 
-#include "plan/machine.h"
+#include "plan/graph/machine.h"
 #include "plan/plan.h"
 
 #define NET_OPERANDS 12

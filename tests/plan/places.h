@@ -2,7 +2,7 @@
 #ifndef TESTS_PLAN_PLACES_H
 #define TESTS_PLAN_PLACES_H
 
-#include "plan/place.h"
+#include "plan/place/place.h"
 
 /* The same numbers everywhere. */
 uint32_t places_draw(uint32_t *state, uint32_t n);

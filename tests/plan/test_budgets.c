@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "plan/bound.h"
-#include "plan/graph_file.h"
+#include "plan/search/bound.h"
+#include "plan/graph/graph_file.h"
 #include "graphs.h"
 
 #define MIB  (INT64_C(1) << 20)

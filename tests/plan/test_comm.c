@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "plan/comm.h"
+#include "plan/search/comm_cost.h"
 #include "graphs.h"
 #include "models.h"
-#include "plan/graph_file.h"
+#include "plan/graph/graph_file.h"
 
 static char file[] = "test_comm.tmp-XXXXXX";
 static char message[CKPT_MESSAGE];

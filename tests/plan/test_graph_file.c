@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "graphs.h"
-#include "plan/graph_file.h"
+#include "plan/graph/graph_file.h"
 
 static char file[] = "test_graph_file.tmp-XXXXXX";
 static char message[CKPT_MESSAGE];

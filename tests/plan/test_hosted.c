@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 #include "models.h"
-#include "plan/bound.h"
+#include "plan/search/bound.h"
 
 static const struct machine machine = {
     .name = "test", .d2h = 1.1e9, .h2d = 1.1e9, .d2h_both = 1e9, .h2d_both = 1e9};

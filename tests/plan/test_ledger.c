@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "plan/ledger.h"
+#include "plan/offload/ledger.h"
 
 enum { MOST = 3 * LEDGER_PART + 5 };
 

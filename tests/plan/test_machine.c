@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "plan/machine.h"
+#include "plan/graph/machine.h"
 
 static char file[] = "test_machine.tmp-XXXXXX";
 static char message[CKPT_MESSAGE];

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/graph_file.h"
+#include "plan/graph/graph_file.h"
 #include "models.h"
 #include "optima.h"
 

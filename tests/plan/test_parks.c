@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include "graphs.h"
 #include "models.h"
-#include "plan/transfer.h"
+#include "plan/offload/transfer.h"
 
 #define UNIT (INT64_C(1) << 22)
 

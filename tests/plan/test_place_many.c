@@ -6,10 +6,10 @@
 #include <string.h>
 #include <cmocka.h>
 #include "plan/models.h"
-#include "plan/place_many.h"
-#include "plan/place_pack.h"
+#include "plan/place/place_many.h"
+#include "plan/place/place_pack.h"
 #include "plan/places.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 /* Taken stretches, to be looked at one by one. */
 struct taken {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "graphs.h"
-#include "plan/stages.h"
+#include "plan/search/stages.h"
 
 struct fixture {
     struct program *p;

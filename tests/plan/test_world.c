@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "models.h"
-#include "plan/comm.h"
-#include "plan/world.h"
+#include "plan/search/comm_cost.h"
+#include "plan/scale/world.h"
 
 static char message[CKPT_MESSAGE];
 

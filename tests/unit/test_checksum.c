@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "checksum.h"
-#include "tier/sum_table.h"
+#include "core/checksum.h"
+#include "memory/tier/sum_table.h"
 
 enum { BYTES = 4096 };
 

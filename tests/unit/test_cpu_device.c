@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "device/device.h"
+#include "memory/device/device.h"
 
 enum { MIB = 1 << 20 };
 

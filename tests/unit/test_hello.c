@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "comm/hello.h"
-#include "comm/rendezvous_file.h"
+#include "dist/comm/hello.h"
+#include "dist/comm/rendezvous_file.h"
 
 static void test_hellos_are_checked(void **state)
 {

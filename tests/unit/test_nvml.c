@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
-#include "device/cuda_nvml.h"
+#include "memory/device/cuda_nvml.h"
 
 static void expect_route(const char *from, const char *to, const char *says)
 {

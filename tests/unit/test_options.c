@@ -6,8 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "report/options.h"
-#include "tier/tier.h"
+#include "core/options.h"
+#include "memory/tier/tier.h"
 
 struct values {
     bool fast;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "file.h"
+#include "core/file.h"
 
 static char home[PATH_MAX];
 

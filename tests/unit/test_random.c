@@ -11,9 +11,9 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
-#include "context.h"
+#include "context/context.h"
 #include "cpu/kernels.h"
-#include "random.h"
+#include "core/random.h"
 
 #define TURN 6.283185307179586476925
 

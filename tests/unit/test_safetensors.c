@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "test_directory.h"
-#include "base.h"
+#include "core/base.h"
 #include "ckpt_files.h"
 
 /* A file of a header text and data_bytes bytes of data: 0, 1, 2, ... */

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "test_directory.h"
-#include "base.h"
+#include "core/base.h"
 #include "ckpt_files.h"
 
 /* The files of a test, in the directory; removed behind it. */

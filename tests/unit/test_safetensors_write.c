@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include "test_directory.h"
-#include "base.h"
+#include "core/base.h"
 #include "ckpt_files.h"
 
 enum { LONG = 100003 }; /* elements; several chunks of a reader */

@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <string.h>
 #include <cmocka.h>
-#include "base.h"
+#include "core/base.h"
 #include "ckpt_tools.h"
 
 #define KIB ((int64_t)1024)

@@ -12,7 +12,7 @@
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
-#include "context.h"
+#include "context/context.h"
 #include "tape/tape.h"
 
 enum { ROOM = 1024 };

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <cmocka.h>
 #include "test_directory.h"
-#include "tier/sys.h"
-#include "tier/tier.h"
+#include "memory/tier/sys.h"
+#include "memory/tier/tier.h"
 
 #define MIB (INT64_C(1) << 20)
 

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 #include "test_directory.h"
-#include "tier/host_limits.h"
-#include "tier/sys.h"
-#include "tier/tier.h"
+#include "memory/tier/host_limits.h"
+#include "memory/tier/sys.h"
+#include "memory/tier/tier.h"
 
 #define KIB INT64_C(1024)
 #define MIB (1024 * KIB)

@@ -1,0 +1,289 @@
+/*
+ * Attention on CUDA.  Long bf16 self attention goes to cuDNN, heads too wide for it to products of
+ * cuBLASLt; short sequences, fp32, packed text, what else is not taken and what cuDNN does more
+ * slowly go to kernels of our own.  The choice follows from the device, shapes, strides and what
+ * cuDNN says of them, so it is the same in every step.
+ */
+#include <string.h>
+#include "cuda/attention/attention_core.h"
+#include "cuda/attention/attention_wide.h"
+#include "cuda/attention/cudnn_attention.h"
+#include "cuda/kernels.h"
+#include "cuda/workspace.h"
+
+enum {
+    GRID = 65535, /* blocks along the second and third axes of a grid */
+    LAUNCHES = 64 /* graphs in a row before our kernels are the better choice */
+};
+
+/*
+ * The operands, by enum cudnn_attention_tensor, and the sequences: leading axes merged where every
+ * operand allows it.  The largest is the batch of the graph, the others are walked one by one.
+ */
+struct attention_call {
+    int n; /* operands */
+    const struct ckpt_view *view[CUDNN_ATTENTION_OPERANDS];
+    int n_axes, batch; /* batch: which of the axes, or -1 */
+    int64_t size[CKPT_MAX_DIMS];
+    int64_t step[CKPT_MAX_DIMS][CUDNN_ATTENTION_OPERANDS]; /* elements */
+};
+
+/* ---- the sequences ------------------------------------------------------------------------- */
+
+/* Appends an axis, or merges it into the one before. */
+static void add_axis(struct attention_call *c, int64_t size, const int64_t *step)
+{
+    int last = c->n_axes - 1;
+    bool merge = last >= 0;
+    for (int i = 0; merge && i < c->n; i++)
+        merge = c->step[last][i] == step[i] * size;
+    if (!merge)
+        last = c->n_axes++;
+    c->size[last] = merge ? c->size[last] * size : size;
+    memcpy(c->step[last], step, sizeof c->step[last]);
+}
+
+static void find_sequences(struct attention_call *c)
+{
+    const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
+    c->n_axes = 0;
+    c->batch = -1;
+    for (int axis = 0; axis < q->ndim - 3; axis++) {
+        int64_t step[CUDNN_ATTENTION_OPERANDS] = {0};
+        for (int i = 0; i < c->n; i++)
+            step[i] = c->view[i]->desc.stride[axis];
+        if (q->shape[axis] != 1)
+            add_axis(c, q->shape[axis], step);
+    }
+    for (int axis = 0; axis < c->n_axes; axis++)
+        if (c->batch < 0 || c->size[axis] > c->size[c->batch])
+            c->batch = axis;
+}
+
+static int64_t sequences_at_once(const struct attention_call *c)
+{
+    return c->batch < 0 ? 1 : c->size[c->batch];
+}
+
+/* Graphs to launch. */
+static int64_t launches(const struct attention_call *c)
+{
+    int64_t n = 1;
+    for (int axis = 0; axis < c->n_axes; axis++)
+        n *= axis == c->batch ? 1 : c->size[axis];
+    return n;
+}
+
+/* Where operand i of launch number `launch` begins. */
+static void *operand_at(const struct attention_call *c, int i, int64_t launch)
+{
+    const struct ckpt_view *v = c->view[i];
+    int64_t offset = 0;
+    for (int axis = c->n_axes - 1; axis >= 0; axis--)
+        if (axis != c->batch) {
+            offset += launch % c->size[axis] * c->step[axis][i];
+            launch /= c->size[axis];
+        }
+    return (char *)v->data + offset * ckpt_dtype_size(v->desc.dtype);
+}
+
+/* ---- does cuDNN take it? ------------------------------------------------------------------- */
+
+/*
+ * Before 9.6 the caller had to clear the sums of dq; 9.10.0 and 9.10.1 are broken; up to 9.15.0
+ * keys past the last full tile of 128 have to be masked going backward, which our graph does not.
+ */
+static bool version_is_good(const struct attention_call *c)
+{
+    const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
+    const size_t version = cudnnGetVersion();
+    if (version < 90600 || version == 91000 || version == 91001)
+        return false;
+    return version > 91500 || c->n != CUDNN_ATTENTION_OPERANDS || k->shape[k->ndim - 3] % 128 == 0;
+}
+
+/* Rows of 16 byte pieces at 16 byte steps; nothing is broadcast. */
+static bool rows_fit(const struct ckpt_view *v)
+{
+    const struct ckpt_desc *d = &v->desc;
+    if (d->dtype != CKPT_BF16 || d->stride[d->ndim - 1] != 1 || (uintptr_t)v->data % 16)
+        return false;
+    for (int i = 0; i < d->ndim - 1; i++)
+        if (d->shape[i] != 1 && (d->stride[i] % 8 || d->stride[i] <= 0))
+            return false;
+    return true;
+}
+
+static bool lse_fits(const struct ckpt_view *v)
+{
+    const struct ckpt_desc *d = &v->desc;
+    return d->stride[d->ndim - 1] == 1 || d->shape[d->ndim - 1] == 1;
+}
+
+/* Fills the sequences of c as well. */
+static bool worth_cudnn(struct attention_call *c)
+{
+    const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
+    const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
+    if (!cuda_attention_in_cudnn(q, k) || desc_numel(q) == 0 || desc_numel(k) == 0 ||
+        !version_is_good(c))
+        return false;
+    for (int i = 0; i < c->n; i++)
+        if (!(i == CUDNN_ATTENTION_LSE ? lse_fits(c->view[i]) : rows_fit(c->view[i])))
+            return false;
+    find_sequences(c);
+    return q->shape[q->ndim - 2] <= GRID && sequences_at_once(c) <= GRID && launches(c) <= LAUNCHES;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+/* The stride of an axis of size 1 says nothing: so that equal calls have equal specs, it gets what
+ * a dense operand has. */
+static int64_t stride_of(const struct ckpt_desc *d, int axis, int64_t dense)
+{
+    return d->shape[axis] == 1 ? dense : d->stride[axis];
+}
+
+static void fill_strides(const struct attention_call *c, int i, struct cudnn_attention_spec *s)
+{
+    const struct ckpt_desc *d = &c->view[i]->desc;
+    const bool lse = i == CUDNN_ATTENTION_LSE;
+    const int64_t width = lse ? 1 : s->width, n_rows = d->shape[lse ? d->ndim - 1 : d->ndim - 3];
+    s->stride[i].head = stride_of(d, d->ndim - 2, lse ? n_rows : width);
+    s->stride[i].row = lse ? 1 : stride_of(d, d->ndim - 3, s->heads * width);
+    s->stride[i].batch = c->batch < 0 ? n_rows * s->heads * width : c->step[c->batch][i];
+}
+
+static struct cudnn_attention_spec spec_of(const struct attention_call *c)
+{
+    const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
+    const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
+    struct cudnn_attention_spec s = {.batch = sequences_at_once(c),
+                                     .heads = q->shape[q->ndim - 2],
+                                     .queries = q->shape[q->ndim - 3],
+                                     .keys = k->shape[k->ndim - 3],
+                                     .width = q->shape[q->ndim - 1]};
+    for (int i = 0; i < c->n; i++)
+        fill_strides(c, i, &s);
+    return s;
+}
+
+/* The tensors of a graph and their addresses. */
+struct binding {
+    int n;
+    int64_t uid[CUDNN_ATTENTION_TENSORS];
+    void *at[CUDNN_ATTENTION_TENSORS];
+};
+
+static void bind(struct binding *b, int tensor, void *at)
+{
+    b->uid[b->n] = tensor + 1;
+    b->at[b->n++] = at;
+}
+
+/* Runs the graph on all sequences; the operands are not bound yet. */
+static int run(const struct ckpt_kernel_args *a, const struct attention_call *c,
+               const struct cudnn_plan *plan, const struct binding *scratch, void *workspace)
+{
+    int rc = CKPT_OK;
+    for (int64_t launch = 0; !rc && launch < launches(c); launch++) {
+        struct binding b = *scratch;
+        for (int i = 0; i < c->n; i++)
+            bind(&b, i, operand_at(c, i, launch));
+        rc = cudnn_plan_run(a->device, a->stream, plan, b.n, b.uid, b.at, workspace);
+    }
+    return rc;
+}
+
+/* Whether cuDNN takes the call; then *plan is its graph, for as many sequences as go at once. */
+static int find_plan(const struct ckpt_kernel_args *a,
+                     void (*describe)(struct cudnn_graph *g, const void *spec),
+                     struct attention_call *c, const struct cudnn_plan **plan)
+{
+    *plan = NULL;
+    if (!worth_cudnn(c))
+        return CKPT_OK;
+    const struct cudnn_attention_spec spec = spec_of(c);
+    const struct cudnn_recipe recipe = {.describe = describe,
+                                        .spec = &spec,
+                                        .spec_size = sizeof spec,
+                                        .limits = {.workspace = CUDA_ATTENTION_CUDNN}};
+    int rc = cudnn_plan_get(a->device, a->stream, &recipe, plan);
+    if (rc || !cudnn_plan_accepted(*plan))
+        *plan = NULL;
+    return rc;
+}
+
+/* Takes bytes off the scratch. */
+static void *take(char **at, int64_t bytes)
+{
+    char *taken = *at;
+    *at += bytes;
+    return taken;
+}
+
+static char *scratch_begin(const struct ckpt_kernel_args *a)
+{
+    return (char *)a->workspace + -(uintptr_t)a->workspace % CUDA_ATTENTION_CUDNN_ALIGN;
+}
+
+static int without_cudnn(const struct ckpt_kernel_args *a)
+{
+    return cuda_attention_wide_takes(a) ? cuda_attention_wide(a) : cuda_attention_own(a);
+}
+
+static int without_cudnn_dx(const struct ckpt_kernel_args *a)
+{
+    return cuda_attention_wide_takes(a) ? cuda_attention_wide_dx(a) : cuda_attention_own_dx(a);
+}
+
+int cuda_attention(const struct ckpt_kernel_args *a)
+{
+    struct attention_call c = {.n = CUDNN_ATTENTION_D_O,
+                               .view = {&a->in[0], &a->in[1], &a->in[2], &a->out[0], &a->out[1]}};
+    const struct cudnn_plan *plan;
+    float scale = *(const float *)a->attr;
+    struct binding b = {.n = 0};
+    if (cuda_attention_own_is_fast(a))
+        return cuda_attention_own(a);
+    int rc = find_plan(a, cudnn_attention_forward, &c, &plan);
+    if (rc || !plan)
+        return rc ? rc : without_cudnn(a);
+    bind(&b, CUDNN_ATTENTION_SCALE, &scale);
+    return run(a, &c, plan, &b, scratch_begin(a));
+}
+
+/* cuDNN adds up dq in whatever order its blocks come to it. */
+int cuda_attention_dx(const struct ckpt_kernel_args *a)
+{
+    struct attention_call c = {.n = CUDNN_ATTENTION_OPERANDS,
+                               .view = {&a->in[0], &a->in[1], &a->in[2], &a->in[3], &a->in[4],
+                                        &a->in[5], &a->out[0], &a->out[1], &a->out[2]}};
+    const struct ckpt_desc *q = &a->in[0].desc;
+    const struct cudnn_plan *plan = NULL;
+    float scale = *(const float *)a->attr, one = 1;
+    struct binding b = {.n = 0};
+    int rc = CKPT_OK;
+    if (!cuda_libs_deterministic(a->device) && !cuda_attention_own_dx_is_fast(a))
+        rc = find_plan(a, cudnn_attention_backward, &c, &plan);
+    if (rc || !plan)
+        return rc ? rc : without_cudnn_dx(a);
+    const int64_t n_rows = sequences_at_once(&c) * q->shape[q->ndim - 2] * q->shape[q->ndim - 3];
+    char *scratch = scratch_begin(a);
+    bind(&b, CUDNN_ATTENTION_SCALE, &scale);
+    bind(&b, CUDNN_ATTENTION_ONE, &one);
+    bind(&b, CUDNN_ATTENTION_DQ_SUM,
+         take(&scratch, cuda_attention_dq_bytes(n_rows, q->shape[q->ndim - 1])));
+    bind(&b, CUDNN_ATTENTION_DELTA, take(&scratch, cuda_attention_delta_bytes(n_rows)));
+    return run(a, &c, plan, &b, scratch);
+}
+
+int cuda_cross_attention(const struct ckpt_kernel_args *a)
+{
+    return cuda_cross_attention_own(a);
+}
+
+int cuda_cross_attention_dx(const struct ckpt_kernel_args *a)
+{
+    return cuda_cross_attention_own_dx(a);
+}

@@ -1,0 +1,336 @@
+/*
+ * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands and
+ * heads wider than 128 that attention_wide.h does not.  Simple, and right for every size.
+ *
+ * A block of eight warps has 32 rows (queries, or keys for dk and dv), four to a warp, and goes
+ * through the other side 32 rows at a time, a lane for each.  Sums over the width go through shared
+ * memory 32 columns at a time; of the result a block has up to 128 columns, a lane every 32nd, and
+ * wider heads are the work of several blocks, which find the scores each for itself.
+ */
+#include "cuda/attention/attention_args.cuh"
+
+constexpr int SIDE = 32;
+constexpr int MINE = 4; /* rows of a warp */
+constexpr int THREADS = 32 * SIDE / MINE;
+constexpr int BAND = 128; /* columns of a block */
+constexpr int EACH = BAND / 32;
+
+struct scratch {
+    float rows[SIDE][SIDE];      /* read as one value by a whole warp */
+    float lanes[SIDE][SIDE + 1]; /* read by each lane in its own row */
+    float factor[SIDE][SIDE];    /* probabilities or their gradients, by row and lane */
+    float wide[SIDE][BAND];
+    float delta[SIDE];
+};
+
+/* Rows [0, n) and columns [first, first + COLUMNS) of x; what is not there is zero. */
+template <int COLUMNS>
+__device__ __forceinline__ void load_block(float *to, int pitch, const attention_rows &x, int n,
+                                           int first, int width)
+{
+    for (int i = threadIdx.x; i < SIDE * COLUMNS; i += THREADS) {
+        int r = i / COLUMNS, c = i % COLUMNS;
+        bool valid = r < n && first + c < width;
+        to[r * pitch + c] = valid ? attention_element(x, r * x.row + first + c) : 0.f;
+    }
+}
+
+/* s[r] = the product of row r of the warp's with the lane's row of the other side. */
+__device__ __forceinline__ void find_scores(float (&s)[MINE], struct scratch *sh,
+                                            const attention_rows &rows, int n_rows,
+                                            const attention_rows &lanes, int n_lanes, int width)
+{
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+#pragma unroll
+    for (int r = 0; r < MINE; r++)
+        s[r] = 0;
+    for (int first = 0; first < width; first += SIDE) {
+        __syncthreads();
+        load_block<SIDE>(&sh->rows[0][0], SIDE, rows, n_rows, first, width);
+        load_block<SIDE>(&sh->lanes[0][0], SIDE + 1, lanes, n_lanes, first, width);
+        __syncthreads();
+#pragma unroll 8
+        for (int d = 0; d < SIDE; d++)
+#pragma unroll
+            for (int r = 0; r < MINE; r++)
+                s[r] += sh->rows[mine + r][d] * sh->lanes[lane][d];
+    }
+}
+
+/* sum += factor x, columns of the band that begins at first. */
+__device__ __forceinline__ void add_product(float (&sum)[MINE][EACH], struct scratch *sh,
+                                            const float (&factor)[MINE], const attention_rows &x,
+                                            int n, int first, int width)
+{
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < MINE; r++)
+        sh->factor[mine + r][lane] = factor[r];
+    load_block<BAND>(&sh->wide[0][0], BAND, x, n, first, width);
+    __syncthreads();
+#pragma unroll 4
+    for (int j = 0; j < SIDE; j++)
+#pragma unroll
+        for (int r = 0; r < MINE; r++)
+#pragma unroll
+            for (int c = 0; c < EACH; c++)
+                sum[r][c] += sh->factor[mine + r][j] * sh->wide[j][lane + 32 * c];
+}
+
+__device__ __forceinline__ void clear_sum(float (&sum)[MINE][EACH])
+{
+#pragma unroll
+    for (int r = 0; r < MINE; r++)
+#pragma unroll
+        for (int c = 0; c < EACH; c++)
+            sum[r][c] = 0;
+}
+
+/* Rows [0, n) of x get the band, each row times its factor. */
+__device__ __forceinline__ void store_band(const attention_rows &x, int n, int first, int width,
+                                           const float (&sum)[MINE][EACH],
+                                           const float (&factor)[MINE])
+{
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+#pragma unroll
+    for (int r = 0; r < MINE; r++)
+#pragma unroll
+        for (int c = 0; c < EACH; c++)
+            if (mine + r < n && first + lane + 32 * c < width)
+                attention_set_element(x, (mine + r) * x.row + first + lane + 32 * c,
+                                      sum[r][c] * factor[r]);
+}
+
+__device__ __forceinline__ float warp_maximum(float x)
+{
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    return x;
+}
+
+/* Row `row` of o times that of d_o, in every lane. */
+__device__ __forceinline__ float row_product(const attention_rows &o, const attention_rows &d_o,
+                                             int row, int width)
+{
+    float sum = 0;
+    for (int d = threadIdx.x & 31; d < width; d += 32)
+        sum += attention_element(o, row * o.row + d) * attention_element(d_o, row * d_o.row + d);
+    return warp_sum(sum);
+}
+
+__device__ __forceinline__ attention_rows rows_from(const attention_rows &x, int64_t first)
+{
+    attention_rows r = x;
+    r.data = (char *)x.data + first * x.row * (x.f32 ? 4 : 2);
+    return r;
+}
+
+__device__ __forceinline__ int at_most_side(int64_t n)
+{
+    return n < SIDE ? (int)n : SIDE;
+}
+
+/* Which rows, columns and keys a block of queries has. */
+struct query_block {
+    struct attention_keys keys;
+    int64_t sequence, head, first;
+    int band, n;
+};
+
+__device__ __forceinline__ struct query_block query_block_of(const struct attention_args &a,
+                                                             int64_t unit)
+{
+    struct query_block b;
+    b.head = take_index(unit, a.n_heads);
+    b.band = (int)take_index(unit, (a.width + BAND - 1) / BAND) * BAND;
+    b.first = take_index(unit, (a.n_queries + SIDE - 1) / SIDE) * SIDE;
+    b.n = at_most_side(a.n_queries - b.first);
+    b.sequence = unit;
+    b.keys = attention_keys_of(a, unit);
+    return b;
+}
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+/* Scores to exp(score - maximum); what was summed before is brought to the new maximum. */
+__device__ __forceinline__ void softmax_step(float (&s)[MINE], float (&maximum)[MINE],
+                                             float (&total)[MINE], float (&sum)[MINE][EACH])
+{
+#pragma unroll
+    for (int r = 0; r < MINE; r++) {
+        float top = fmaxf(maximum[r], warp_maximum(s[r])), factor = expf(maximum[r] - top);
+        s[r] = expf(s[r] - top);
+        total[r] = total[r] * factor + warp_sum(s[r]);
+        maximum[r] = top;
+#pragma unroll
+        for (int c = 0; c < EACH; c++)
+            sum[r][c] *= factor;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    plain_forward(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    __shared__ struct scratch sh;
+    const struct query_block b = query_block_of(a, first_unit + blockIdx.x);
+    const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
+    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
+    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+    const float scale = attention_scale(a, b.keys);
+    float s[MINE], maximum[MINE], total[MINE], sum[MINE][EACH];
+    clear_sum(sum);
+    for (int r = 0; r < MINE; r++) {
+        maximum[r] = -INFINITY;
+        total[r] = 0;
+    }
+    for (int64_t j = 0; j < b.keys.n; j += SIDE) {
+        int n = at_most_side(b.keys.n - j);
+        find_scores(s, &sh, q, b.n, rows_from(k, j), n, a.width);
+        for (int r = 0; r < MINE; r++)
+            s[r] = lane < n ? s[r] * scale : -INFINITY;
+        softmax_step(s, maximum, total, sum);
+        add_product(sum, &sh, s, rows_from(v, j), n, b.band, a.width);
+    }
+    float *lse = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
+    for (int r = 0; r < MINE; r++) {
+        if (b.band == 0 && lane == 0 && mine + r < b.n)
+            lse[(mine + r) * a.lse.row] = b.keys.n ? maximum[r] + logf(total[r]) : 0.f;
+        total[r] = b.keys.n ? 1.f / total[r] : 0.f;
+    }
+    store_band(attention_rows_at(a, a.o, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
+               total);
+}
+
+/* ---- backward ------------------------------------------------------------------------------- */
+
+/* s and dp to p and ds = p (dp - delta).  lse is rounded as the scores are: p is held at 1. */
+__device__ __forceinline__ void score_gradient(float &s, float &dp, float scale, float lse,
+                                               float delta, bool valid)
+{
+    s = valid ? expf(at_most_zero(s * scale - lse)) : 0.f;
+    dp = valid ? s * (dp - delta) : 0.f;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    plain_backward_queries(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    __shared__ struct scratch sh;
+    const struct query_block b = query_block_of(a, first_unit + blockIdx.x);
+    const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
+    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
+    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
+    const attention_rows o = attention_rows_at(a, a.o, b.sequence, b.head, b.first);
+    const attention_rows d_o = attention_rows_at(a, a.d_o, b.sequence, b.head, b.first);
+    const float *stored = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+    float s[MINE], ds[MINE], lse[MINE], delta[MINE], scale[MINE], sum[MINE][EACH];
+    clear_sum(sum);
+    for (int r = 0; r < MINE; r++) {
+        bool valid = mine + r < b.n;
+        lse[r] = valid ? stored[(mine + r) * a.lse.row] : 0.f;
+        delta[r] = valid ? row_product(o, d_o, mine + r, a.width) : 0.f;
+        scale[r] = attention_scale(a, b.keys);
+    }
+    for (int64_t j = 0; j < b.keys.n; j += SIDE) {
+        int n = at_most_side(b.keys.n - j);
+        find_scores(s, &sh, q, b.n, rows_from(k, j), n, a.width);
+        find_scores(ds, &sh, d_o, b.n, rows_from(v, j), n, a.width);
+        for (int r = 0; r < MINE; r++)
+            score_gradient(s[r], ds[r], scale[r], lse[r], delta[r], lane < n);
+        add_product(sum, &sh, ds, rows_from(k, j), n, b.band, a.width);
+    }
+    store_band(attention_rows_at(a, a.dq, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
+               scale);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    plain_backward_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    __shared__ struct scratch sh;
+    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
+    const int band = (int)take_index(unit, (a.width + BAND - 1) / BAND) * BAND;
+    const struct attention_key_tile tile = attention_key_tile_of(a, unit, SIDE);
+    if (tile.sequence < 0)
+        return;
+    const int64_t sequence = tile.sequence;
+    const int64_t first = tile.keys.first + tile.first;
+    const int n = at_most_side(tile.keys.n - tile.first);
+    const attention_rows q = attention_rows_at(a, a.q, sequence, head, 0);
+    const attention_rows k = attention_rows_at(a, a.k, sequence, head, first);
+    const attention_rows v = attention_rows_at(a, a.v, sequence, head, first);
+    const attention_rows o = attention_rows_at(a, a.o, sequence, head, 0);
+    const attention_rows d_o = attention_rows_at(a, a.d_o, sequence, head, 0);
+    const float *stored = attention_lse_at(a, sequence, head);
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+    float s[MINE], ds[MINE], scale[MINE], one[MINE], dk[MINE][EACH], dv[MINE][EACH];
+    clear_sum(dk);
+    clear_sum(dv);
+    for (int r = 0; r < MINE; r++) {
+        scale[r] = attention_scale(a, tile.keys);
+        one[r] = 1;
+    }
+    for (int64_t i = 0; i < a.n_queries; i += SIDE) {
+        int m = at_most_side(a.n_queries - i);
+        const attention_rows qi = rows_from(q, i), d_oi = rows_from(d_o, i), oi = rows_from(o, i);
+        for (int r = mine; r < mine + MINE; r++) {
+            float delta = r < m ? row_product(oi, d_oi, r, a.width) : 0.f;
+            if (lane == 0)
+                sh.delta[r] = delta;
+        }
+        find_scores(s, &sh, k, n, qi, m, a.width);
+        find_scores(ds, &sh, v, n, d_oi, m, a.width);
+        float lse = lane < m ? stored[(i + lane) * a.lse.row] : 0.f, delta = sh.delta[lane];
+        for (int r = 0; r < MINE; r++)
+            score_gradient(s[r], ds[r], scale[r], lse, delta, lane < m);
+        add_product(dv, &sh, s, d_oi, m, band, a.width);
+        add_product(dk, &sh, ds, qi, m, band, a.width);
+    }
+    store_band(attention_rows_at(a, a.dk, sequence, head, first), n, band, a.width, dk, scale);
+    store_band(attention_rows_at(a, a.dv, sequence, head, first), n, band, a.width, dv, one);
+}
+
+/* Packed rows of nobody get no gradient.  A thread for each element of dk, which it clears in dv
+ * too. */
+__global__ void __launch_bounds__(256)
+    plain_clear_rest(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    __shared__ int64_t used;
+    if (threadIdx.x == 0)
+        used = attention_packed_rows(a);
+    __syncthreads();
+    int64_t index = (first_unit + blockIdx.x) * blockDim.x + threadIdx.x;
+    int64_t column = take_index(index, a.width), head = take_index(index, a.n_heads);
+    if (index < used || index >= a.n_keys)
+        return;
+    attention_set_element(attention_rows_at(a, a.dk, 0, head, index), column, 0);
+    attention_set_element(attention_rows_at(a, a.dv, 0, head, index), column, 0);
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+static int64_t query_blocks(const struct attention_args &a)
+{
+    return a.n_sequences * a.n_heads * attention_tile_count(a.n_queries, SIDE) *
+           attention_tile_count(a.width, BAND);
+}
+
+void attention_plain_forward(const struct attention_args &a, cudaStream_t stream)
+{
+    attention_launch(plain_forward, query_blocks(a), THREADS, 0, stream, a);
+}
+
+void attention_plain_backward(const struct attention_args &a, cudaStream_t stream)
+{
+    int64_t tiles = a.lens ? a.n_keys / SIDE + a.n_sequences
+                           : a.n_sequences * attention_tile_count(a.n_keys, SIDE);
+    attention_launch(plain_backward_queries, query_blocks(a), THREADS, 0, stream, a);
+    attention_launch(plain_backward_keys, tiles * a.n_heads * attention_tile_count(a.width, BAND),
+                     THREADS, 0, stream, a);
+    if (a.lens)
+        attention_launch(plain_clear_rest,
+                         attention_tile_count(a.n_keys * a.n_heads * a.width, 256), 256, 0, stream,
+                         a);
+}

@@ -1,0 +1,211 @@
+/*
+ * Attention forward on tensor cores, tile by tile with a running maximum and sum (Milakov &
+ * Gimelshein 2018; Dao 2023): long self attention and cross attention on packed text.  A block has
+ * four warps and takes a tile of queries of one head; each warp keeps its rows of q, the
+ * probabilities and o in registers, and tiles of 64 keys come in by copies that run one tile ahead.
+ */
+#include "cuda/attention/attention_mma.cuh"
+
+constexpr int WARPS = 4;
+constexpr int THREADS = 32 * WARPS;
+constexpr int KEYS = 64;
+constexpr float LOG2E = 1.44269504f;
+constexpr float LN2 = 0.69314718f;
+
+extern __shared__ uint4 attention_shared[];
+
+/* Tiles of 16 queries that a warp works on at once: two share every load of keys, if they fit the
+ * registers. */
+template <int DP> constexpr int warp_tiles = DP <= 72 ? 2 : 1;
+template <int DP> constexpr int block_rows = warp_tiles<DP> * 16 * WARPS;
+template <int DP> constexpr int key_tile = tile_shape<DP>::rows(KEYS);
+
+/* The state of a warp's rows: maximum (of scores not scaled yet) and each lane's share of the sum.
+ */
+template <int DP> struct running {
+    static constexpr int M = warp_tiles<DP>;
+    float o[M][tile_shape<DP>::units][4], maximum[M][2], sum[M][2];
+};
+
+template <int DP> __device__ __forceinline__ void running_open(running<DP> &r)
+{
+    clear_accumulators(r.o);
+#pragma unroll
+    for (int m = 0; m < r.M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            r.maximum[m][half] = -INFINITY;
+            r.sum[m][half] = 0;
+        }
+}
+
+/* Half of the rows of products s to exp(score - maximum), scale being that of scores in base 2;
+ * what was summed before is brought to the new maximum. */
+template <int DP>
+__device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8][4], float scale,
+                                             int m, int half)
+{
+    float top = r.maximum[m][half];
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+        top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+    top = quad_maximum(top);
+    float factor = power2((r.maximum[m][half] - top) * scale), sum = r.sum[m][half] * factor;
+    const float shift = top * scale;
+    r.maximum[m][half] = top;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; i++) {
+            s[n][i] = power2(s[n][i] * scale - shift);
+            sum += s[n][i];
+        }
+    r.sum[m][half] = sum;
+#pragma unroll
+    for (int n = 0; n < tile_shape<DP>::units; n++) {
+        r.o[m][n][2 * half] *= factor;
+        r.o[m][n][2 * half + 1] *= factor;
+    }
+}
+
+template <int DP, int M> __device__ __forceinline__ void negate_fragments(row_fragment<DP> (&f)[M])
+{
+    const uint32_t signs = 0x80008000u;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int i = 0; i < 4 * tile_shape<DP>::k16; i++)
+            f[m].k16[i / 4][i % 4] ^= signs;
+        if constexpr (tile_shape<DP>::k8) {
+            f[m].k8[0] ^= signs;
+            f[m].k8[1] ^= signs;
+        }
+    }
+}
+
+/* One tile of keys, n_keys of them valid. */
+template <int DP>
+__device__ __forceinline__ void forward_step(running<DP> &r,
+                                             const row_fragment<DP> (&q)[warp_tiles<DP>],
+                                             const bf16 *k, const bf16 *v, float scale, int n_keys)
+{
+    constexpr int M = warp_tiles<DP>;
+    float s[M][KEYS / 8][4];
+    uint32_t p[M][KEYS / 16][4];
+    clear_accumulators(s);
+    multiply_transposed(s, q, k);
+    if (n_keys < KEYS) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
+                        s[m][n][i] = -INFINITY;
+    }
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        softmax_rows<DP>(r, s[m], scale, m, 0);
+        softmax_rows<DP>(r, s[m], scale, m, 1);
+    }
+    pack_accumulators(p, s);
+    multiply_rows<DP>(r.o, p, v);
+}
+
+/* o into the warp's rows of a tile, lse to where it belongs.  Without keys both are zero. */
+template <int DP>
+__device__ __forceinline__ void forward_finish(running<DP> &r, bf16 *tile, float *lse,
+                                               int64_t lse_row, int n_rows, float scale, bool any)
+{
+    constexpr int M = warp_tiles<DP>;
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = quad_sum(r.sum[m][half]);
+            int row = m * 16 + half * 8 + lane / 4;
+            if (lane % 4 == 0 && row < n_rows)
+                lse[row * lse_row] = any ? r.maximum[m][half] * scale * LN2 + logf(sum) : 0.f;
+            r.sum[m][half] = any ? 1.f / sum : 0.f;
+        }
+    put_accumulators<DP, M>(tile, r.o, r.sum);
+}
+
+template <int DP>
+__global__ void __launch_bounds__(THREADS, 2)
+    forward_tiles(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    constexpr int M = warp_tiles<DP>, ROWS = block_rows<DP>;
+    bf16 *q_tile = (bf16 *)attention_shared, *k_tile = q_tile + ROWS * tile_shape<DP>::pitch;
+    bf16 *v_tile = k_tile + 2 * key_tile<DP>;
+    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
+    int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
+    const int64_t sequence = unit;
+    const struct attention_keys keys = attention_keys_of(a, sequence);
+    const struct attention_rows o = attention_rows_at(a, a.o, sequence, head, first);
+    const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
+    const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
+    /* Positive, so that the largest product has the largest score. */
+    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
+    const tile_mover<DP, THREADS> mover;
+    float *lse = attention_lse_at(a, sequence, head) + (first + row) * a.lse.row;
+    tile_stream<DP, THREADS, KEYS> k, v;
+    row_fragment<DP> q[M];
+    running<DP> r;
+
+    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), a.width, k_tile);
+    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), a.width, v_tile);
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
+                              1, a.width);
+    int n = keys.n < KEYS ? (int)keys.n : KEYS, stage = 0;
+    k.load(mover, 0, n, a.width);
+    v.load(mover, 0, n, a.width);
+    copies_wait();
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        load_fragment(q[m], q_tile + (row + m * 16) * tile_shape<DP>::pitch);
+    if (a.scale < 0)
+        negate_fragments(q);
+    running_open(r);
+    for (int64_t left = keys.n; left > 0; left -= KEYS, stage ^= 1) {
+        int now = n;
+        n = left - KEYS < KEYS ? (int)(left - KEYS) : KEYS;
+        copies_wait();
+        __syncthreads(); /* this tile has come; nobody works on the one before */
+        if (n > 0) {
+            k.load(mover, stage ^ 1, n, a.width);
+            v.load(mover, stage ^ 1, n, a.width);
+        }
+        if (row < n_rows)
+            forward_step<DP>(r, q, k_tile + stage * key_tile<DP>, v_tile + stage * key_tile<DP>,
+                             scale, now);
+    }
+    __syncwarp();
+    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, n_rows - row, scale,
+                       keys.n > 0);
+    __syncthreads();
+    mover.template store<ROWS>(o, 0, n_rows, 1, a.width, q_tile);
+}
+
+template <int DP> static void launch_forward(const struct attention_args &a, cudaStream_t stream)
+{
+    size_t shared = sizeof(bf16) * tile_shape<DP>::rows(block_rows<DP> + 4 * KEYS);
+    int64_t tiles = attention_tile_count(a.n_queries, block_rows<DP>);
+    attention_launch(forward_tiles<DP>, a.n_sequences * a.n_heads * tiles, THREADS, shared, stream,
+                     a);
+}
+
+void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream)
+{
+    if (attention_hopper_takes(a))
+        attention_hopper_forward(a, stream);
+    else if (a.width <= 64)
+        launch_forward<64>(a, stream);
+    else if (a.width <= 72)
+        launch_forward<72>(a, stream);
+    else
+        launch_forward<128>(a, stream);
+}

@@ -1,0 +1,389 @@
+/*
+ * Attention backward on tensor cores (see attention_tiles.cu), the same bits every time: one kernel
+ * for dq, whose blocks take a tile of queries and go through the keys, then one for dk and dv,
+ * whose blocks take a tile of keys and go through the queries, or through one chunk of them where
+ * the keys alone are too few to fill the device.  Nothing is added up across blocks but the chunks'
+ * sums, by a last kernel, in order.  Probabilities are computed again from lse.
+ */
+#include "cuda/attention/attention_mma.cuh"
+#include "cuda/workspace.h"
+
+constexpr int WARPS = 4;
+constexpr int THREADS = 32 * WARPS;
+constexpr int STEP = 32; /* keys or queries that a block takes in at once */
+constexpr float LOG2E = 1.44269504f;
+
+extern __shared__ uint4 attention_shared[];
+
+template <int DP> constexpr int step_tile = tile_shape<DP>::rows(STEP);
+
+/* ---- dq ------------------------------------------------------------------------------------- */
+
+template <int DP> constexpr int warp_tiles = DP <= 72 ? 2 : 1;
+template <int DP> constexpr int block_rows = warp_tiles<DP> * 16 * WARPS;
+
+/* lse in base 2 and delta = sum(o d_o) of the block's rows, for this kernel and the next.  A thread
+ * has one row of the tiles. */
+template <int DP>
+__device__ __forceinline__ void find_statistics(const struct attention_args &a, const float *lse,
+                                                float2 *global, float2 *shared, const bf16 *o,
+                                                const bf16 *d_o, int n_rows)
+{
+    const int row = threadIdx.x;
+    if (row >= block_rows<DP>)
+        return;
+    float2 s = {0.f, 0.f};
+    if (row < n_rows) {
+        s.x = lse[row * a.lse.row] * LOG2E;
+#pragma unroll
+        for (int unit = 0; unit < tile_shape<DP>::units; unit++) {
+            float x[8], y[8];
+            load_floats(x, o + row * tile_shape<DP>::pitch + unit * 8);
+            load_floats(y, d_o + row * tile_shape<DP>::pitch + unit * 8);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                s.y += x[i] * y[i];
+        }
+        global[row] = s;
+    }
+    shared[row] = s;
+}
+
+/* What a warp keeps of its queries. */
+template <int DP> struct query_rows {
+    static constexpr int M = warp_tiles<DP>;
+    row_fragment<DP> q[M], d_o[M];
+    float shift[M][2], delta[M][2], dq[M][tile_shape<DP>::units][4];
+};
+
+template <int DP>
+__device__ __forceinline__ void open_queries(query_rows<DP> &r, const bf16 *q, const bf16 *d_o,
+                                             const float2 *statistics)
+{
+#pragma unroll
+    for (int m = 0; m < r.M; m++) {
+        load_fragment(r.q[m], q + m * 16 * tile_shape<DP>::pitch);
+        load_fragment(r.d_o[m], d_o + m * 16 * tile_shape<DP>::pitch);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float2 s = statistics[m * 16 + half * 8 + (threadIdx.x & 31) / 4];
+            r.shift[m][half] = s.x;
+            r.delta[m][half] = s.y;
+        }
+    }
+    clear_accumulators(r.dq);
+}
+
+/* One tile of keys, n_keys of them valid. */
+template <int DP>
+__device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, const bf16 *v,
+                                           float scale, int n_keys)
+{
+    constexpr int M = warp_tiles<DP>;
+    float s[M][STEP / 8][4], ds[M][STEP / 8][4];
+    uint32_t operand[M][STEP / 16][4];
+    clear_accumulators(s);
+    clear_accumulators(ds);
+    multiply_transposed(s, r.q, k);
+    multiply_transposed(ds, r.d_o, v);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float p = probability(s[m][n][i] * scale, r.shift[m][i / 2]);
+                ds[m][n][i] = p * (ds[m][n][i] - r.delta[m][i / 2]);
+            }
+    if (n_keys < STEP) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
+                        ds[m][n][i] = 0;
+    }
+    pack_accumulators(operand, ds);
+    multiply_rows<DP>(r.dq, operand, k);
+}
+
+template <int DP>
+__global__ void __launch_bounds__(THREADS, 2)
+    backward_queries(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    constexpr int M = warp_tiles<DP>, ROWS = block_rows<DP>, pitch = tile_shape<DP>::pitch;
+    bf16 *q_tile = (bf16 *)attention_shared, *d_o_tile = q_tile + ROWS * pitch;
+    bf16 *k_tile = d_o_tile + ROWS * pitch, *v_tile = k_tile + 2 * step_tile<DP>;
+    float2 *statistics = (float2 *)(v_tile + 2 * step_tile<DP>);
+    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
+    int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
+    const int64_t sequence = unit;
+    const struct attention_keys keys = attention_keys_of(a, sequence);
+    const float scale = attention_scale(a, keys);
+    const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
+    const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
+    const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
+    const tile_mover<DP, THREADS> mover;
+    tile_stream<DP, THREADS, STEP> k, v;
+    query_rows<DP> r;
+
+    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), a.width, k_tile);
+    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), a.width, v_tile);
+    /* o is needed only now: it stands where keys and values come later. */
+    static_assert(4 * STEP >= ROWS, "o does not fit");
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
+                              1, a.width);
+    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.d_o, sequence, head, first), 0,
+                              n_rows, 1, a.width);
+    mover.template load<ROWS>(k_tile, attention_rows_at(a, a.o, sequence, head, first), 0, n_rows,
+                              1, a.width);
+    copies_wait();
+    __syncthreads();
+    find_statistics<DP>(a, attention_lse_at(a, sequence, head) + first * a.lse.row,
+                        a.statistics + (sequence * a.n_heads + head) * a.n_queries + first,
+                        statistics, k_tile, d_o_tile, n_rows);
+    __syncthreads();
+    int n = keys.n < STEP ? (int)keys.n : STEP, stage = 0;
+    if (n > 0) {
+        k.load(mover, 0, n, a.width);
+        v.load(mover, 0, n, a.width);
+    }
+    open_queries<DP>(r, q_tile + row * pitch, d_o_tile + row * pitch, statistics + row);
+    for (int64_t left = keys.n; left > 0; left -= STEP, stage ^= 1) {
+        int now = n;
+        n = left - STEP < STEP ? (int)(left - STEP) : STEP;
+        copies_wait();
+        __syncthreads(); /* this tile has come; nobody works on the one before */
+        if (n > 0) {
+            k.load(mover, stage ^ 1, n, a.width);
+            v.load(mover, stage ^ 1, n, a.width);
+        }
+        if (row < n_rows)
+            query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>,
+                           scale * LOG2E, now);
+    }
+    __syncwarp();
+    put_accumulators<DP, M>(q_tile + row * pitch, r.dq, scale);
+    __syncthreads();
+    mover.template store<ROWS>(dq, 0, n_rows, 1, a.width, q_tile);
+}
+
+/* ---- dk and dv ------------------------------------------------------------------------------ */
+
+/* What a warp keeps of its 16 keys. */
+template <int DP> struct key_rows {
+    row_fragment<DP> k[1], v[1];
+    float dk[1][tile_shape<DP>::units][4], dv[1][tile_shape<DP>::units][4];
+};
+
+/* One tile of queries.  Scores stand transposed, keys down and queries across, so that rounded they
+ * are the left operands that both sums need.  Missing queries add nothing: their q and d_o are
+ * zero, their statistics too. */
+template <int DP>
+__device__ __forceinline__ void key_step(key_rows<DP> &r, const bf16 *q, const bf16 *d_o,
+                                         const float2 *statistics, float scale)
+{
+    float p[1][STEP / 8][4], ds[1][STEP / 8][4];
+    uint32_t operand[1][STEP / 16][4];
+    clear_accumulators(p);
+    clear_accumulators(ds);
+    multiply_transposed(p, r.k, q);
+    multiply_transposed(ds, r.v, d_o);
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++) {
+        float4 s = *reinterpret_cast<const float4 *>(statistics + n * 8 + (threadIdx.x & 3) * 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            p[0][n][i] = probability(p[0][n][i] * scale, i % 2 ? s.z : s.x);
+            ds[0][n][i] = p[0][n][i] * (ds[0][n][i] - (i % 2 ? s.w : s.y));
+        }
+    }
+    pack_accumulators(operand, p);
+    multiply_rows<DP>(r.dv, operand, d_o);
+    pack_accumulators(operand, ds);
+    multiply_rows<DP>(r.dk, operand, q);
+}
+
+/* A warp's rows of a sum, in fp32 to the scratch of a chunk. */
+template <int DP>
+__device__ __forceinline__ void put_partial(const struct attention_args &a, float *to, int n_rows,
+                                            const float (&c)[1][tile_shape<DP>::units][4],
+                                            float factor)
+{
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < tile_shape<DP>::units; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = lane / 4 + i / 2 * 8, column = n * 8 + lane % 4 * 2 + i % 2;
+            if (row < n_rows && column < a.width)
+                to[row * a.n_heads * a.width + column] = c[0][n][i] * factor;
+        }
+}
+
+template <int DP>
+__global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
+    backward_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    constexpr int ROWS = 16 * WARPS, pitch = tile_shape<DP>::pitch;
+    static_assert(ROWS == CUDA_ATTENTION_KEYS && ROWS == 2 * STEP, "tiles change places");
+    bf16 *q_tile = (bf16 *)attention_shared, *d_o_tile = q_tile + 2 * step_tile<DP>;
+    float2 *statistics = (float2 *)(d_o_tile + 2 * step_tile<DP>);
+    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
+    int64_t chunk = take_index(unit, a.n_chunks);
+    const struct attention_key_tile tile = attention_key_tile_of(a, unit, ROWS);
+    if (tile.sequence < 0)
+        return;
+    const int64_t sequence = tile.sequence;
+    const float scale = attention_scale(a, tile.keys);
+    const int64_t first_key = tile.keys.first + tile.first, left = tile.keys.n - tile.first;
+    const int n_rows = left < ROWS ? (int)left : ROWS, row = threadIdx.x / 32 * 16;
+    const int64_t begin = chunk * a.chunk;
+    const int64_t end = begin + a.chunk < a.n_queries ? begin + a.chunk : a.n_queries;
+    const float2 *from = a.statistics + (sequence * a.n_heads + head) * a.n_queries + begin;
+    const tile_mover<DP, THREADS> mover;
+    tile_stream<DP, THREADS, STEP> q, d_o;
+    key_rows<DP> r;
+
+    from += threadIdx.x;
+    q.open(mover, attention_rows_at(a, a.q, sequence, head, begin), a.width, q_tile);
+    d_o.open(mover, attention_rows_at(a, a.d_o, sequence, head, begin), a.width, d_o_tile);
+    auto load_queries = [&](int stage, int n) {
+        q.load(mover, stage, n, a.width);
+        d_o.load(mover, stage, n, a.width);
+        if (threadIdx.x < STEP)
+            copy8(shared_address(statistics + stage * STEP + threadIdx.x), from,
+                  (int)threadIdx.x < n);
+        from += STEP;
+    };
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.k, sequence, head, first_key), 0,
+                              n_rows, 1, a.width);
+    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.v, sequence, head, first_key), 0,
+                              n_rows, 1, a.width);
+    copies_wait();
+    __syncthreads();
+    load_fragment(r.k[0], q_tile + row * pitch);
+    load_fragment(r.v[0], d_o_tile + row * pitch);
+    clear_accumulators(r.dk);
+    clear_accumulators(r.dv);
+    __syncthreads();
+    int stage = 0;
+    if (begin < end)
+        load_queries(0, end - begin < STEP ? (int)(end - begin) : STEP);
+    for (int64_t left = end - begin; left > 0; left -= STEP, stage ^= 1) {
+        int next = left - STEP < STEP ? (int)(left - STEP) : STEP;
+        copies_wait();
+        __syncthreads(); /* this tile has come; nobody works on the one before */
+        if (next > 0)
+            load_queries(stage ^ 1, next);
+        if (row < n_rows)
+            key_step<DP>(r, q_tile + stage * step_tile<DP>, d_o_tile + stage * step_tile<DP>,
+                         statistics + stage * STEP, scale * LOG2E);
+    }
+    if (a.partial) {
+        int64_t all_rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
+        int64_t at = a.lens ? first_key : tile.sequence * a.n_keys + first_key;
+        int64_t matrix = all_rows * a.n_heads * a.width;
+        float *to = a.partial + chunk * 2 * matrix + ((at + row) * a.n_heads + head) * a.width;
+        put_partial<DP>(a, to, n_rows - row, r.dk, scale);
+        put_partial<DP>(a, to + matrix, n_rows - row, r.dv, 1.f);
+        return;
+    }
+    __syncthreads();
+    put_accumulators<DP, 1>(q_tile + row * pitch, r.dk, scale);
+    put_accumulators<DP, 1>(d_o_tile + row * pitch, r.dv, 1.f);
+    __syncthreads();
+    mover.template store<ROWS>(attention_rows_at(a, a.dk, sequence, head, first_key), 0, n_rows, 1,
+                               a.width, q_tile);
+    mover.template store<ROWS>(attention_rows_at(a, a.dv, sequence, head, first_key), 0, n_rows, 1,
+                               a.width, d_o_tile);
+}
+
+/* dk and dv from the chunks' sums, a thread for N elements side by side; packed rows of nobody
+ * become zero. */
+template <int N>
+__global__ void __launch_bounds__(256)
+    sum_chunks(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    __shared__ int64_t used;
+    const int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
+    const int64_t matrix = rows * a.n_heads * a.width;
+    const int64_t i = ((first_unit + blockIdx.x) * blockDim.x + threadIdx.x) * N;
+    if (threadIdx.x == 0)
+        used = a.lens ? attention_packed_rows(a) : rows;
+    __syncthreads();
+    if (i >= 2 * matrix)
+        return;
+    int64_t index = i, column = take_index(index, a.width), head = take_index(index, a.n_heads);
+    int64_t row = take_index(index, rows), sequence = row;
+    float sum[N] = {};
+    if (row < used) {
+#pragma unroll 8
+        for (int64_t c = 0; c < a.n_chunks; c++) {
+            float x[N];
+            load_floats(x, a.partial + c * 2 * matrix + i);
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                sum[n] += x[n];
+        }
+    }
+    if (a.lens)
+        sequence = 0;
+    else
+        row = take_index(sequence, a.n_keys);
+    const struct attention_rows to = attention_rows_at(a, index ? a.dv : a.dk, sequence, head, row);
+    if constexpr (N == 1)
+        attention_set_element(to, column, sum[0]);
+    else
+        store_floats((bf16 *)to.data + column, sum);
+}
+
+template <int N> static void launch_sums(const struct attention_args &a, cudaStream_t stream)
+{
+    int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
+    attention_launch(sum_chunks<N>, attention_tile_count(2 * rows * a.n_heads * a.width, 256 * N),
+                     256, 0, stream, a);
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+template <int DP> static void launch_queries(const struct attention_args &a, cudaStream_t stream)
+{
+    const int rows = block_rows<DP>;
+    size_t tiles_size = sizeof(bf16) * tile_shape<DP>::rows(2 * rows + 4 * STEP);
+    int64_t tiles = attention_tile_count(a.n_queries, rows);
+    attention_launch(backward_queries<DP>, a.n_sequences * a.n_heads * tiles, THREADS,
+                     tiles_size + sizeof(float2) * rows, stream, a);
+}
+
+template <int DP> static void launch_keys(const struct attention_args &a, cudaStream_t stream)
+{
+    size_t shared = sizeof(bf16) * tile_shape<DP>::rows(4 * STEP) + sizeof(float2) * 2 * STEP;
+    int64_t tiles = a.lens ? a.n_keys / CUDA_ATTENTION_KEYS + a.n_sequences
+                           : a.n_sequences * attention_tile_count(a.n_keys, CUDA_ATTENTION_KEYS);
+    attention_launch(backward_keys<DP>, tiles * a.n_chunks * a.n_heads, THREADS, shared, stream, a);
+}
+
+template <int DP> static void launch_backward(const struct attention_args &a, cudaStream_t stream)
+{
+    launch_queries<DP>(a, stream);
+    launch_keys<DP>(a, stream);
+}
+
+void attention_tiles_backward(const struct attention_args &a, cudaStream_t stream)
+{
+    if (attention_hopper_takes(a))
+        attention_hopper_backward(a, stream);
+    else if (a.width <= 64)
+        launch_backward<64>(a, stream);
+    else if (a.width <= 72)
+        launch_backward<72>(a, stream);
+    else
+        launch_backward<128>(a, stream);
+    if (a.partial && a.width % 4 == 0 && a.dk.vectors && a.dv.vectors)
+        launch_sums<4>(a, stream);
+    else if (a.partial)
+        launch_sums<1>(a, stream);
+}

@@ -1,0 +1,221 @@
+/* ckpt plan: a plan for the step in a graph file, on a machine that need not be here. */
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_tools.h"
+#include "cli/cli.h"
+#include "plan/graph/graph_file.h"
+#include "memory/tier/tier.h"
+#include "report/timeline.h"
+
+#define ROW(...)   CKPT_OPTION(struct plan_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct plan_options, __VA_ARGS__)
+
+enum { NO_WORLD = INT32_MIN }; /* --world is not given */
+
+static const struct ckpt_option plan_table[] = {
+    ROW("graph", STRING, graph, "FILE",
+        "the step to plan, as a program writes it with --graph-out"),
+    ROW("machine", STRING, machine, "FILE",
+        "rates of the machine, or the name of a shipped one as h200-141"),
+    ROW("vram", SIZE, vram, "SIZE",
+        "device memory: bytes, 24G, 512M or a share as 80%; default: all the machine has"),
+    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
+    ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
+    ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
+    ROW("plan-in", STRING, plan_in, "FILE", "show this plan instead of searching one"),
+    ROW("explain", STRING, explain, "NAME",
+        "say why the storages of this name, or number as #12, got their fate"),
+    ROW("timeline", STRING, timeline, "FILE", "write the memory over the step as an HTML page"),
+    ROW("sweep", FLAG, sweep, NULL, "print step time against device budget"),
+    RANGE("points", INT, points, "N", "budgets of a sweep, 2 to 1000 (default 24)", 2, 1000),
+    RANGE(
+        "world", INT, world, "N",
+        "print a rank's memory and step for 1, 2, 4 to N ranks and the ways to share; the graph is "
+        "one "
+        "of several ranks (--ranks 2 --plan-only --graph-out FILE)",
+        1, 1 << 20),
+    RANGE("hosts", INT, hosts, "H",
+          "with --world: the hosts that N ranks fill (default: ranks_per_host of the machine file)",
+          1, 1 << 20),
+    ROW("link-file", STRING, link_file, "FILE",
+        "with --world: links between ranks, instead of those in the machine file"),
+    ROW("svg", STRING, svg, "FILE", "draw the sweep, or with --world the curve"),
+    ROW("place", STRING, place, "FILE",
+        "only give the buffers of a CSV file (id,lower,upper,size) addresses"),
+    ROW("capacity", SIZE, capacity, "SIZE", "with --place: stop when this many bytes are enough"),
+    RANGE("seconds", FLOAT, seconds, "S", "with --place: stop searching after this time", 0, 1e9),
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {0},
+};
+
+static int check_options(const struct plan_options *o)
+{
+    if (o->place && (o->graph || o->sweep || o->explain || o->timeline || o->svg || o->plan_in))
+        return cli_usage("--place works on its own: leave out --graph and what goes with it");
+    if (o->place)
+        return o->capacity < 0 ? cli_usage("--capacity: give it in bytes, as 512M") : 0;
+    if (o->capacity || o->seconds > 0)
+        return cli_usage("--capacity and --seconds are for --place");
+    if (!o->graph)
+        return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
+    if (!o->vram)
+        return cli_usage("--vram 0: a plan needs device memory; leave --vram out for no limit");
+    if (o->host < 0)
+        return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
+    if (o->vram < 0 && !o->machine)
+        return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
+    if (o->svg && !o->sweep && o->world == NO_WORLD)
+        return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
+    if (o->plan_in && (o->sweep || o->out))
+        return cli_usage("--plan-in shows a plan that is there: leave out --sweep and --out");
+    if (o->sweep && (o->out || o->timeline || o->explain))
+        return cli_usage("--sweep shows many plans and keeps none: leave out --out, --timeline and "
+                         "--explain");
+    return 0;
+}
+
+static int check_world(const struct plan_options *o)
+{
+    if (o->world == NO_WORLD && (o->hosts || o->link_file))
+        return cli_usage("--hosts and --link-file say where the ranks of --world are: add --world");
+    if (o->world == NO_WORLD)
+        return 0;
+    if (o->hosts > o->world)
+        return cli_usage("--hosts %lld: %lld ranks fill 1 to %lld", (long long)o->hosts,
+                         (long long)o->world, (long long)o->world);
+    if (!o->machine)
+        return cli_usage("--world: on what machine? add --machine");
+    if (o->host || o->nvme)
+        return cli_usage("--world plans without lower tiers: leave out --host and --nvme");
+    if (o->sweep || o->plan_in || o->out || o->explain || o->timeline)
+        return cli_usage("--world makes no plan file: leave out --sweep, --plan-in, --out, "
+                         "--explain and --timeline");
+    return 0;
+}
+
+static int check_paths(const struct plan_options *o)
+{
+    const struct ckpt_path all[] = {
+        {"--graph", o->graph, CKPT_PATH_INPUT, 0},
+        {"--machine", o->machine, CKPT_PATH_INPUT, 0},
+        {"--plan-in", o->plan_in, CKPT_PATH_INPUT, 0},
+        {"--place", o->place, CKPT_PATH_INPUT, 0},
+        {"--link-file", o->link_file, CKPT_PATH_INPUT, 0},
+        {"--out", o->out, CKPT_PATH_FILE, 0},
+        {"--svg", o->svg, CKPT_PATH_FILE, 0},
+        {"--timeline", o->timeline, CKPT_PATH_FILE, 0},
+    };
+    return cli_check_paths(all, sizeof all / sizeof *all);
+}
+
+static int read_budgets(struct plan_job *job)
+{
+    const struct plan_options *o = job->o;
+    struct tier_directories nvme = {0};
+    job->budgets = (struct budgets){.device = o->vram, .host = o->host};
+    if (o->nvme && *o->nvme && tier_read_directories(&nvme, o->nvme))
+        return cli_usage("%s", ckpt_error(NULL));
+    job->budgets.nvme = nvme.bytes;
+    if (!o->machine)
+        return 0;
+    int64_t memory = job->machine.memory;
+    if (o->vram < 0)
+        job->budgets.device = (int64_t)((double)memory * (double)-o->vram / 100.);
+    if (job->budgets.device > memory) {
+        job->asked = o->vram == INT64_MAX ? 0 : o->vram;
+        job->budgets.device = memory;
+    }
+    return 0;
+}
+
+static int read_job(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    job->machine = machine_cpu;
+    if (job->o->machine && machine_read(job->o->machine, &job->machine, message))
+        return cli_fail("%s", message);
+    int rc = read_budgets(job);
+    if (rc)
+        return rc;
+    if (graph_read(job->o->graph, &job->graph, message))
+        return cli_fail("%s", message);
+    if (job->o->machine)
+        graph_price(job->graph, &job->machine);
+    return 0;
+}
+
+/* Once is enough for all budgets. */
+static int search(struct plan_job *job)
+{
+    return !job->search && portfolio_build(job->graph, &job->search)
+               ? cli_fail("out of host memory")
+               : 0;
+}
+
+static int sweep(struct plan_job *job)
+{
+    int rc = search(job);
+    return rc ? rc : cli_sweep(job);
+}
+
+static int make_plan(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    const char *from = job->o->plan_in;
+    int rc = from ? 0 : search(job);
+    if (rc)
+        return rc;
+    rc = from ? plan_read(job->graph, from, &job->plan, message)
+              : portfolio_plan(job->search, &job->machine, &job->budgets, job->machine.process,
+                               &job->plan, message);
+    if (!rc)
+        rc = plan_check(job->graph, job->plan, message);
+    if (!rc && job->o->out)
+        rc = plan_write(job->graph, job->plan, job->o->out, message);
+    if (!rc && from)
+        job->budgets = job->plan->budgets;
+    return rc ? cli_fail("%s", message) : 0;
+}
+
+static int show_plan(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    int rc = make_plan(job);
+    if (rc)
+        return rc;
+    if (job->o->timeline &&
+        timeline_write(job->graph, job->plan, job->machine.name, job->o->timeline, message))
+        return cli_fail("%s", message);
+    if (job->o->explain)
+        return cli_explain(job, job->o->explain);
+    rc = search(job);
+    if (!rc)
+        cli_print_plan(job, stdout);
+    return rc;
+}
+
+int cli_plan(int argc, char **argv)
+{
+    struct plan_options o = {.vram = INT64_MAX, .points = 24, .world = NO_WORLD};
+    struct plan_job job = {.o = &o};
+    int rc = cli_parse(plan_table, &o, &o.help, argc, argv,
+                       "plan --graph FILE [option]...\n       ckpt plan --place FILE [option]...");
+    if (rc)
+        return rc < 0 ? 0 : rc;
+    rc = check_options(&o);
+    if (!rc)
+        rc = check_world(&o);
+    if (!rc)
+        rc = check_paths(&o);
+    if (!rc && o.place)
+        return cli_place(&o);
+    if (!rc)
+        rc = read_job(&job);
+    if (!rc)
+        rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? sweep(&job) : show_plan(&job);
+    plan_free(job.plan);
+    portfolio_free(job.search);
+    graph_free(job.graph);
+    machine_free(&job.machine);
+    return rc;
+}

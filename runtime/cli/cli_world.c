@@ -1,0 +1,203 @@
+/* ckpt plan --world: the step of a rank for every number of ranks up to so many. */
+#include <math.h>
+#include <stdlib.h>
+#include "cli/cli.h"
+#include "plan/scale/world.h"
+#include "report/world_svg.h"
+
+enum { MOST_NUMBERS = 24, WAYS = 7, LEAST = 3 /* way with the least memory */ };
+
+static const char *const names[WAYS] = {"zero 0",
+                                        "zero 1",
+                                        "zero 2",
+                                        "zero auto",
+                                        "zero 1 in hosts",
+                                        "zero 2 in hosts",
+                                        "zero auto in hosts"};
+
+struct row {
+    int32_t ranks;
+    struct world_step steps[WAYS];
+    bool tried[WAYS];
+};
+
+struct curve {
+    const struct plan_job *job;
+    struct world *world;
+    struct row rows[MOST_NUMBERS];
+    int32_t n;
+    double alone; /* seconds of the ops of one rank, without any waiting */
+};
+
+static struct world_layout layout_of(const struct curve *c, int32_t ranks, int way)
+{
+    int32_t host = (int32_t)c->job->machine.links.ranks_per_host;
+    return (struct world_layout){ranks, way > LEAST ? host : ranks,
+                                 way > LEAST ? way - LEAST : way};
+}
+
+/* Shares within hosts differ from others only where there are several, all of them full. */
+static bool makes_sense(const struct curve *c, int32_t ranks, int way)
+{
+    int64_t host = c->job->machine.links.ranks_per_host;
+    if (way > LEAST)
+        return ranks > host && ranks % host == 0 && host > 1;
+    return way == 0 || ranks > 1;
+}
+
+static int fill_row(struct curve *c, struct row *r)
+{
+    const struct plan_job *job = c->job;
+    int64_t device = job->budgets.device;
+    if (device != INT64_MAX)
+        device = max_i64(1, device - job->machine.process);
+    for (int way = 0; way < WAYS; way++) {
+        struct world_layout l = layout_of(c, r->ranks, way);
+        r->tried[way] = makes_sense(c, r->ranks, way);
+        if (r->tried[way] && world_plan(c->world, &l, device, &r->steps[way]))
+            return cli_fail("out of host memory");
+    }
+    return 0;
+}
+
+/* The fastest that fits, with less memory where it takes as long; -1 if none fits. */
+static int best_of(const struct row *r)
+{
+    int best = -1;
+    for (int way = 0; way < WAYS; way++) {
+        const struct world_step *s = &r->steps[way], *b = &r->steps[best < 0 ? 0 : best];
+        if (!r->tried[way] || !s->fits)
+            continue;
+        double slack = 1e-4 * b->seconds;
+        if (best < 0 || s->seconds < b->seconds - slack ||
+            (s->seconds <= b->seconds + slack && s->bytes < b->bytes))
+            best = way;
+    }
+    return best;
+}
+
+static void print_head(void)
+{
+    printf("%8s %6s  %-18s %12s %12s %10s %10s %10s %7s\n", "ranks", "hosts", "shares", "memory",
+           "step", "recompute", "exposed", "comm", "speed");
+}
+
+static void print_step(const struct curve *c, const struct row *r, int way)
+{
+    const struct world_step *s = &r->steps[way < 0 ? LEAST : way];
+    int64_t host = c->job->machine.links.ranks_per_host;
+    printf("%8d %6lld  %-18s ", (int)r->ranks, (long long)((r->ranks + host - 1) / host),
+           way < 0         ? "does not fit"
+           : r->ranks == 1 ? "nothing"
+                           : names[way]);
+    if (!r->tried[way < 0 ? LEAST : way]) {
+        putchar('\n');
+        return;
+    }
+    printf("%12s ", human_bytes(s->bytes + c->job->machine.process));
+    if (!s->fits) {
+        puts("  does not fit");
+        return;
+    }
+    printf("%12s ", human_seconds(s->seconds));
+    printf("%10s ", human_seconds(s->recompute));
+    printf("%10s ", human_seconds(s->exposed));
+    printf("%10s %6.1f%%\n", human_seconds(s->comm), 100 * c->alone / s->seconds);
+}
+
+static void print_curve(const struct curve *c)
+{
+    const struct plan_job *job = c->job;
+    const struct links *l = &job->machine.links;
+    const struct row *last = &c->rows[c->n - 1];
+    printf("%s: a rank's step on %s%s, %lld ranks a host\n", job->o->graph, job->machine.name,
+           job->machine.estimate ? " (an estimate)" : "", (long long)l->ranks_per_host);
+    printf("links: %.4g GB/s and %.3g us a hop within a host, %.4g GB/s a rank and %.3g us between "
+           "hosts;\n%.3g us a collective, and %.3g of its time from what runs beside it\n\n",
+           1e-9 * l->host, 1e6 * l->host_latency, 1e-9 * l->net, 1e6 * l->net_latency,
+           1e6 * l->overhead, l->drag);
+    print_head();
+    for (int32_t i = 0; i < c->n; i++)
+        print_step(c, &c->rows[i], best_of(&c->rows[i]));
+    printf("\nways to share among %d ranks:\n", (int)last->ranks);
+    print_head();
+    for (int way = 0; way < WAYS; way++)
+        if (last->tried[way])
+            print_step(c, last, way);
+    int best = best_of(last);
+    if (best >= 0)
+        printf("\nbest for %d ranks: %s\n", (int)last->ranks,
+               last->ranks == 1 ? "one rank shares nothing" : names[best]);
+}
+
+static int draw(const struct curve *c)
+{
+    double values[WAYS][MOST_NUMBERS];
+    const double *lines[WAYS];
+    int32_t ranks[MOST_NUMBERS];
+    char message[CKPT_MESSAGE];
+    for (int32_t i = 0; i < c->n; i++)
+        ranks[i] = c->rows[i].ranks;
+    for (int way = 0; way < WAYS; way++) {
+        lines[way] = values[way];
+        for (int32_t i = 0; i < c->n; i++) {
+            const struct row *r = &c->rows[i];
+            bool there = r->tried[way] && r->steps[way].fits;
+            values[way][i] = there ? c->alone / r->steps[way].seconds : -1;
+        }
+    }
+    struct world_chart chart = {.title = "Speed against ranks, each with a batch of its own",
+                                .machine = c->job->machine.name,
+                                .ranks = ranks,
+                                .n = c->n,
+                                .names = names,
+                                .efficiency = lines,
+                                .n_lines = WAYS};
+    return world_svg_write(&chart, c->job->o->svg, message) ? cli_fail("%s", message) : 0;
+}
+
+static int fill_curve(struct curve *c)
+{
+    struct world_layout one = {1, 1, 0};
+    struct world_step alone;
+    int32_t last = (int32_t)c->job->o->world;
+    int rc = 0;
+    if (world_plan(c->world, &one, INT64_MAX, &alone))
+        return cli_fail("out of host memory");
+    c->alone = alone.compute;
+    for (int32_t ranks = 1; ranks < last; ranks *= 2)
+        c->rows[c->n++].ranks = ranks;
+    c->rows[c->n++].ranks = last;
+    for (int32_t i = 0; i < c->n && !rc; i++)
+        rc = fill_row(c, &c->rows[i]);
+    return rc;
+}
+
+static int read_links(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    const struct plan_options *o = job->o;
+    if (o->link_file && machine_read_links(o->link_file, &job->machine, message))
+        return cli_fail("%s", message);
+    if (o->hosts)
+        job->machine.links.ranks_per_host = (o->world + o->hosts - 1) / o->hosts;
+    return 0;
+}
+
+int cli_world(struct plan_job *job)
+{
+    char message[CKPT_MESSAGE];
+    struct curve c = {.job = job};
+    int rc = read_links(job);
+    if (rc)
+        return rc;
+    if (world_open(job->graph, &job->machine, &c.world, message))
+        return cli_fail("%s", message);
+    rc = fill_curve(&c);
+    if (!rc)
+        print_curve(&c);
+    if (!rc && job->o->svg)
+        rc = draw(&c);
+    world_free(c.world);
+    return rc;
+}

@@ -1,0 +1,276 @@
+/* Opening and closing a context; its error text; the budget. */
+#include <stdlib.h>
+#include <string.h>
+#include "ckpt_tools.h"
+#include "context/context.h"
+#include "core/sized.h"
+
+#define STRING(x)        #x
+#define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
+
+const char *ckpt_version(void)
+{
+    return VERSION(CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR, CKPT_VERSION_PATCH);
+}
+
+int ckpt_version_number(void)
+{
+    return CKPT_VERSION_NUMBER;
+}
+
+const char *ckpt_error(const ckpt *c)
+{
+    return c ? c->error.text : error_get();
+}
+
+static int copy_options(ckpt *c, const struct ckpt_options *opt)
+{
+    c->options = (struct ckpt_options)CKPT_OPTIONS_INIT;
+    return opt ? sized_read(NULL, "struct ckpt_options", &c->options, sizeof c->options, opt) : 0;
+}
+
+static int check_options(const struct ckpt_options *o)
+{
+    if (o->micro_batch < 0 && o->micro_batch != CKPT_AUTO)
+        return error_set(CKPT_EINVAL,
+                         "--micro-batch %lld: give a number of samples, 0 for all, or auto",
+                         (long long)o->micro_batch);
+    if (o->micro_batch == CKPT_AUTO && o->plan_in)
+        return error_set(CKPT_EINVAL,
+                         "--micro-batch auto with --plan-in: the plan is for one size; name it");
+    if (o->threads < 0 || o->threads > 4096)
+        return error_set(CKPT_EINVAL, "--threads %lld: give 0 to 4096", (long long)o->threads);
+    if (o->vram < -100)
+        return error_set(CKPT_EINVAL, "--vram %lld%%: more than the whole device",
+                         (long long)-o->vram);
+    if (!(o->io_deadline >= 0))
+        return error_set(CKPT_EINVAL, "--io-deadline %g: give seconds, 0 for the default",
+                         o->io_deadline);
+    if (!(o->comm_deadline >= 0))
+        return error_set(CKPT_EINVAL, "--comm-deadline %g: give seconds, 0 for the default",
+                         o->comm_deadline);
+    if (o->check_ranks < 0)
+        return error_set(CKPT_EINVAL, "--check-ranks %lld: give a number of steps, 0 for never",
+                         (long long)o->check_ranks);
+    if (o->zero != CKPT_AUTO && (o->zero < 0 || o->zero > 3))
+        return error_set(CKPT_EINVAL, "--zero %lld: give 0, 1, 2, 3 or auto", (long long)o->zero);
+    if (o->shard_over && *o->shard_over && strcmp(o->shard_over, "auto") &&
+        strcmp(o->shard_over, "all") && strcmp(o->shard_over, "host"))
+        return error_set(CKPT_EINVAL, "--shard-over %s: there are 'auto', 'all' and 'host'",
+                         o->shard_over);
+    if (o->plan_only && o->machine_out)
+        return error_set(CKPT_EINVAL, "--machine-out %s: no step is timed with --plan-only",
+                         o->machine_out);
+    if (o->host < 0)
+        return error_set(CKPT_EINVAL, "--host %lld%%: give it in bytes, as 64G",
+                         (long long)-o->host);
+    if (o->device && strcmp(o->device, "auto") && strcmp(o->device, "cpu") &&
+        strcmp(o->device, "cuda"))
+        return error_set(CKPT_EDEVICE, "--device %s: there are 'auto', 'cpu' and 'cuda'",
+                         o->device);
+    return 0;
+}
+
+/* What the options name and the planner needs. */
+static int read_options(ckpt *c)
+{
+    char message[CKPT_MESSAGE];
+    const char *machine = c->options.machine;
+    if (c->options.nvme && *c->options.nvme) {
+        int rc = tier_read_directories(&c->memory.directories, c->options.nvme);
+        if (rc)
+            return rc;
+    }
+    c->programs.machine = machine_cpu;
+    int rc = machine && *machine ? machine_read(machine, &c->programs.machine, message) : 0;
+    return rc ? error_set(rc, "%s", message) : 0;
+}
+
+static int open_cpu(ckpt *c)
+{
+    return device_open_cpu(&c->memory.device, c->options.vram > 0 ? c->options.vram : INT64_MAX,
+                           c->options.threads);
+}
+
+/* Without --machine: the rates of a file for this GPU, or what any reaches.  Ops that the file has
+ * no time for are timed before the plan is made. */
+static void find_machine(ckpt *c)
+{
+    if (machine_for_device(c->memory.device->name, &c->programs.machine))
+        return;
+    c->programs.machine = machine_cuda;
+    snprintf(c->programs.machine.name, sizeof c->programs.machine.name, "%s",
+             c->memory.device->name);
+}
+
+static int open_gpu(ckpt *c)
+{
+    int index = 0;
+    int rc = ranks_seat(&c->ranks, &index);
+    return rc ? rc : device_open_cuda(&c->memory.device, index, c->options.deterministic);
+}
+
+static int open_device(ckpt *c)
+{
+    const char *name = c->options.device ? c->options.device : "auto";
+    if (machine_is_foreign(&c->options)) {
+        c->programs.backend = c->programs.machine.backend;
+        c->memory.overhead = c->programs.machine.process;
+        return open_cpu(c);
+    }
+    int rc = strcmp(name, "cpu") ? open_gpu(c) : 0;
+    if (rc && (!strcmp(name, "cuda") || rc == CKPT_ECOMM))
+        return rc;
+    if (rc)
+        snprintf(c->memory.no_gpu, sizeof c->memory.no_gpu, "%s", error_get());
+    if (!c->memory.device)
+        rc = open_cpu(c);
+    if (rc)
+        return rc;
+    c->programs.backend = c->memory.device->ops->backend;
+    if (c->programs.backend == CKPT_ON_CUDA && !(c->options.machine && *c->options.machine))
+        find_machine(c);
+    return 0;
+}
+
+static void set_budget(ckpt *c)
+{
+    int64_t have = c->memory.device->ops->available(c->memory.device);
+    /* Another machine's memory counts where a plan is made for it. */
+    if (machine_is_foreign(&c->options))
+        have = c->programs.machine.memory;
+    int64_t asked = c->options.vram;
+    if (asked < 0)
+        asked = (int64_t)((double)have * (double)-asked / 100.);
+    c->memory.budget = asked ? asked : c->programs.backend == CKPT_ON_CUDA ? have : INT64_MAX;
+    /* A plan that will not run here may be for a larger device. */
+    if (!asked || asked <= have || c->options.plan_only)
+        return;
+    c->memory.asked = asked;
+    c->memory.budget = have;
+}
+
+/* The device first: nothing of it may be under way when the tiers go. */
+static void close_all(ckpt *c)
+{
+    bool ended = !c->memory.device || c->memory.device->ops->stop(c->memory.device);
+    memory_close(&c->memory, !ended);
+    if (c->ranks.noted)
+        c->memory.device->ops->host_free(c->memory.device, c->ranks.noted);
+    if (c->memory.device)
+        c->memory.device->ops->close(c->memory.device);
+    machine_free(&c->programs.machine);
+    free(c);
+}
+
+static int fail_device(void *user, int rc)
+{
+    return programs_fail_device(user, NULL, rc);
+}
+
+/* Each part is told of those that it stands on. */
+static void join_parts(ckpt *c)
+{
+    c->memory.options = &c->options;
+    c->memory.error = &c->error;
+    c->memory.failed = fail_device;
+    c->memory.user = &c->programs;
+    c->ranks.options = &c->options;
+    c->ranks.params = &c->params;
+    c->ranks.memory = &c->memory;
+    c->ranks.machine = &c->programs.machine;
+    c->ranks.error = &c->error;
+    c->programs.options = &c->options;
+    c->programs.params = &c->params;
+    c->programs.memory = &c->memory;
+    c->programs.ranks = &c->ranks;
+    c->programs.error = &c->error;
+}
+
+/* Collectives on a device tell nobody that they have no end: who waits for them looks. */
+static void watch_collectives(ckpt *c)
+{
+    if (!c->ranks.noted)
+        return;
+    c->memory.device->look = programs_look;
+    c->memory.device->look_user = &c->programs;
+}
+
+int ckpt_open(ckpt **out, const struct ckpt_options *opt)
+{
+    NOT_NULL(NULL, out);
+    *out = NULL;
+    ckpt *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(CKPT_ENOMEM, "no memory for a context");
+    join_parts(c);
+    c->params.owner = handle_owner();
+    int rc = copy_options(c, opt);
+    if (!rc)
+        rc = check_options(&c->options);
+    if (!rc)
+        rc = read_options(c);
+    if (!rc)
+        rc = ranks_open(&c->ranks);
+    /* Of several ranks the first one writes. */
+    if (!rc)
+        rc = ckpt_paths_check(&c->options, NULL, 0);
+    if (!rc)
+        rc = open_device(c);
+    if (!rc)
+        rc = ranks_open_device(&c->ranks);
+    if (!rc)
+        watch_collectives(c);
+    if (!rc)
+        rc = memory_open(&c->memory);
+    if (rc) {
+        ranks_close(&c->ranks, rc);
+        close_all(c);
+        return rc;
+    }
+    set_budget(c);
+    *out = c;
+    return 0;
+}
+
+void ckpt_close(ckpt *c)
+{
+    if (!c)
+        return;
+    while (c->programs.first)
+        ckpt_program_free(c->programs.first);
+    while (c->programs.optimizers) {
+        struct ckpt_optimizer *o = c->programs.optimizers;
+        c->programs.optimizers = o->next;
+        free(o);
+    }
+    params_free(&c->params);
+    free(c->programs.warm.data);
+    note_list_free(&c->notes);
+    layout_free(c->ranks.sharing.layout);
+    ranks_close(&c->ranks, 0);
+    close_all(c);
+}
+
+/* What the options of c ask for, and whether it was written. */
+int ckpt_unwritten(ckpt *c)
+{
+    NOT_NULL(NULL, c);
+    const struct {
+        const char *option, *path;
+        enum written written;
+    } all[] = {
+        {"--plan-out", c->options.plan_out, WRITTEN_PLAN},
+        {"--graph-out", c->options.graph_out, WRITTEN_GRAPH},
+        {"--machine-out", c->options.machine_out, WRITTEN_MACHINE},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].path && !(c->programs.written & all[i].written))
+            return error_fail(&c->error, CKPT_EINVAL, "%s %.300s: nothing was written: %s",
+                              all[i].option, all[i].path,
+                              all[i].written == WRITTEN_MACHINE
+                                  ? "no step of a program that trains was timed"
+                                  : "no program that trains was compiled");
+    return 0;
+}

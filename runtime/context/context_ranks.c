@@ -1,0 +1,64 @@
+/* Calls about the ranks of a context, and what any of them requests. */
+#include "ckpt_dist.h"
+#include "context/context.h"
+
+int ckpt_rank(const ckpt *c)
+{
+    if (!c)
+        return 0;
+    return c->ranks.rank;
+}
+
+int ckpt_ranks(const ckpt *c)
+{
+    if (!c)
+        return 1;
+    return c->ranks.sharing.ranks;
+}
+
+void ckpt_request_stop(ckpt *c)
+{
+    if (c)
+        c->ranks.request[CKPT_REQUEST_STOP] = 1;
+}
+
+bool ckpt_stop_requested(const ckpt *c)
+{
+    if (!c)
+        return false;
+    return c->ranks.sharing.ranks > 1 ? c->ranks.requested[CKPT_REQUEST_STOP]
+                                      : c->ranks.request[CKPT_REQUEST_STOP] != 0;
+}
+
+void ckpt_request_save(ckpt *c)
+{
+    if (c)
+        c->ranks.request[CKPT_REQUEST_SAVE] = 1;
+}
+
+bool ckpt_save_requested(ckpt *c)
+{
+    if (!c)
+        return false;
+    bool requested = c->ranks.requested[CKPT_REQUEST_SAVE];
+    if (c->ranks.sharing.ranks < 2)
+        requested = ranks_take_request(&c->ranks, CKPT_REQUEST_SAVE) > 0;
+    c->ranks.requested[CKPT_REQUEST_SAVE] = false;
+    return requested;
+}
+
+const char *ckpt_rank_location(const ckpt *c, int rank)
+{
+    if (!c)
+        return "";
+    const struct ranks *job = &c->ranks;
+    return job->places && rank >= 0 && rank < job->sharing.ranks ? job->places[rank].text : "";
+}
+
+int ckpt_agree(ckpt *c, const struct ckpt_fact *facts, int n)
+{
+    NOT_NULL(NULL, c);
+    if (n < 0 || (n && !facts))
+        return error_fail(&c->error, CKPT_EINVAL, "ckpt_agree: %d facts, and no table", n);
+    return ranks_agree_facts(&c->ranks, facts, n);
+}

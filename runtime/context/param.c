@@ -1,0 +1,136 @@
+/* Parameters: descriptions, their places, values in and out. */
+#include <stdlib.h>
+#include <string.h>
+#include "context/context.h"
+#include "dist/values.h"
+#include "core/sized.h"
+
+/* Makes the first failure of ckpt_param stick to the context. */
+static ckpt_tensor param_fail(ckpt *c, int code, const char *name, const char *why)
+{
+    if (!c->params.failed)
+        c->params.failed = error_fail(&c->error, code, "parameter '%s': %s", name ? name : "", why);
+    return CKPT_NONE;
+}
+
+static int param_desc(struct ckpt_desc *d, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    *d = (struct ckpt_desc){.dtype = dtype, .ndim = ndim};
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        d->shape[i] = shape[i];
+        if (shape[i] <= 0 || __builtin_mul_overflow(n, shape[i], &n) || n > INT64_MAX / 64)
+            return CKPT_ESHAPE;
+    }
+    desc_dense(d);
+    return 0;
+}
+
+ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                       const int64_t *shape, struct ckpt_init init, bool trainable)
+{
+    ckpt_tensor same;
+    struct param p = {.init = init, .trainable = trainable};
+    if (!c || c->params.failed)
+        return CKPT_NONE;
+    if (c->ranks.sharing.layout)
+        return param_fail(c, CKPT_EINVAL, name,
+                          "with several ranks all are made before the first program is compiled");
+    if (!name || !*name)
+        return param_fail(c, CKPT_EINVAL, name, "it needs a name");
+    if (!ckpt_param_find(c, name, &same))
+        return param_fail(c, CKPT_EINVAL, name, "the name is used twice");
+    if (dtype != CKPT_F32 && dtype != CKPT_BF16)
+        return param_fail(c, CKPT_EINVAL, name, "its dtype must be fp32 or bf16");
+    if (ndim < 0 || ndim > CKPT_MAX_DIMS || (ndim && !shape) ||
+        param_desc(&p.desc, dtype, ndim, shape))
+        return param_fail(c, CKPT_ESHAPE, name, "its shape has too many axes, or an empty one");
+    for (int s = 0; s < SLOT_COUNT; s++)
+        p.offset[s] = -1;
+    p.name = strdup(name);
+    if (!p.name || ARRAY_RESERVE(&c->params, c->params.n)) {
+        free(p.name);
+        return param_fail(c, CKPT_ENOMEM, name, "no memory");
+    }
+    c->params.data[c->params.n++] = p;
+    return params_handle(&c->params, c->params.n - 1);
+}
+
+int ckpt_param_count(const ckpt *c)
+{
+    if (!c)
+        return 0;
+    return c->params.n - c->params.n_hidden;
+}
+
+ckpt_tensor ckpt_param_at(const ckpt *c, int i)
+{
+    return i >= 0 && i < ckpt_param_count(c) ? params_handle(&c->params, i) : CKPT_NONE;
+}
+
+int ckpt_param_find(const ckpt *c, const char *name, ckpt_tensor *param)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), name);
+    NOT_NULL(context_error(c), param);
+    for (int32_t i = 0; i < c->params.n - c->params.n_hidden; i++) {
+        if (!strcmp(c->params.data[i].name, name)) {
+            *param = params_handle(&c->params, i);
+            return 0;
+        }
+    }
+    return CKPT_ENAME;
+}
+
+int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), info);
+    const struct param *p = params_at(&c->params, x);
+    if (!p)
+        return CKPT_ENAME;
+    struct ckpt_param_info all = {
+        .name = p->name, .desc = p->desc, .numel = desc_numel(&p->desc), .trainable = p->trainable};
+    return sized_write(context_error(c), "struct ckpt_param_info", info, &all, sizeof all);
+}
+
+/* The parameter, if it exists, has n elements, and the slot is one. */
+static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, struct param **p)
+{
+    *p = params_at(&c->params, x);
+    if (!*p || slot < CKPT_VALUE || slot > CKPT_EMA)
+        return error_fail(&c->error, CKPT_ENAME, "no such parameter or slot");
+    if (!values_kept(&c->ranks, *p, slot))
+        return error_fail(&c->error, CKPT_ENAME,
+                          "parameter '%s' keeps no such state: no program trains it", (*p)->name);
+    if (n != desc_numel(&(*p)->desc))
+        return error_fail(&c->error, CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld",
+                          (*p)->name, (long long)desc_numel(&(*p)->desc), (long long)n);
+    return 0;
+}
+
+int ckpt_param_get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, float *dst, int64_t n)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), dst);
+    struct param *p;
+    int rc = find_slot(c, x, slot, n, &p);
+    if (!rc)
+        rc = params_check_whole(&c->params, &c->error);
+    if (rc)
+        return rc;
+    return values_get(&c->ranks, p, slot, dst);
+}
+
+int ckpt_param_set(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, const float *src, int64_t n)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), src);
+    struct param *p;
+    int rc = find_slot(c, x, slot, n, &p);
+    if (!rc)
+        rc = params_check_lost(&c->params, &c->error);
+    if (rc)
+        return rc;
+    return values_set(&c->ranks, p, slot, src);
+}

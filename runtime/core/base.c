@@ -1,0 +1,220 @@
+/* Growing arrays, the hash, the clock, and tensor descriptions. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "core/base.h"
+
+int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
+{
+    if (count < *capacity)
+        return 0;
+    int64_t want = max_i64(16, count * 2);
+    void *grown = realloc(*data, (size_t)want * element);
+    if (!grown)
+        return CKPT_ENOMEM;
+    *data = grown;
+    *capacity = want;
+    return 0;
+}
+
+uint64_t hash_mix(uint64_t h, int64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        h = (h ^ (((uint64_t)value >> (8 * i)) & 0xff)) * UINT64_C(1099511628211);
+    return h;
+}
+
+uint64_t hash_text(const char *text)
+{
+    uint64_t h = HASH_START;
+    for (; *text; text++)
+        h = hash_mix(h, (unsigned char)*text);
+    return h;
+}
+
+double clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t ckpt_dtype_size(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_BF16 ? 2 : 4;
+}
+
+/* Sizes that overflow are refused behind the shape rule (tape/record.c); until then they wrap. */
+static int64_t product(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
+void desc_dense(struct ckpt_desc *d)
+{
+    int64_t stride = 1;
+    for (int i = d->ndim - 1; i >= 0; i--) {
+        d->stride[i] = stride;
+        stride = product(stride, d->shape[i]);
+    }
+}
+
+int64_t desc_numel(const struct ckpt_desc *d)
+{
+    int64_t n = 1;
+    for (int i = 0; i < d->ndim; i++)
+        n = product(n, d->shape[i]);
+    return n;
+}
+
+bool desc_is_sane(const struct ckpt_desc *d)
+{
+    int64_t n = 1;
+    for (int i = 0; i < d->ndim && d->ndim <= CKPT_MAX_DIMS; i++)
+        if (d->shape[i] <= 0 || __builtin_mul_overflow(n, d->shape[i], &n) || n > INT64_MAX / 64)
+            return false;
+    return d->ndim >= 0 && d->ndim <= CKPT_MAX_DIMS;
+}
+
+int64_t desc_bytes(const struct ckpt_desc *d)
+{
+    return desc_numel(d) * ckpt_dtype_size(d->dtype);
+}
+
+bool desc_is_dense(const struct ckpt_desc *d)
+{
+    int64_t stride = 1;
+    for (int i = d->ndim - 1; i >= 0; i--) {
+        if (d->shape[i] != 1 && d->stride[i] != stride)
+            return false;
+        stride *= d->shape[i];
+    }
+    return true;
+}
+
+bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b)
+{
+    return a->ndim == b->ndim &&
+           (a->ndim <= 0 || !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->ndim));
+}
+
+void desc_format(char *dst, size_t size, const struct ckpt_desc *d)
+{
+    static const char *const names[] = {"fp32", "bf16", "i32"};
+    if (d->ndim < 0) {
+        snprintf(dst, size, "none");
+        return;
+    }
+    size_t n = (size_t)snprintf(dst, size, "%s [", names[d->dtype]);
+    for (int i = 0; i < d->ndim && n < size; i++)
+        n += (size_t)snprintf(dst + n, size - n, "%s%lld", i ? ", " : "", (long long)d->shape[i]);
+    if (n < size)
+        snprintf(dst + n, size - n, "]");
+}
+
+static int compare_reals(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median_of(double *values, int32_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare_reals);
+    return values[n / 2];
+}
+
+/* All bits of the exponent are set in what is not finite.  Blocks, so that compilers make vectors
+ * of the loop inside. */
+#define FINITE_BLOCK 4096
+
+bool floats_are_finite(const float *x, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
+        uint32_t bad = 0, bits;
+        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++) {
+            memcpy(&bits, &x[i], sizeof bits);
+            bad |= (bits & 0x7f800000) == 0x7f800000;
+        }
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+bool halves_are_finite(const uint16_t *x, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
+        unsigned bad = 0;
+        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
+            bad |= (x[i] & 0x7f80) == 0x7f80;
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+/* The number of continuation bytes that a first byte of UTF-8 asks for, or -1. */
+static int utf8_tail(unsigned char first)
+{
+    if (first < 0x80)
+        return 0;
+    if (first < 0xc2 || first > 0xf4) /* a continuation byte, a long form, beyond U+10FFFF */
+        return -1;
+    return first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+}
+
+/* Surrogates and the long forms of three and four bytes are told by the second byte. */
+static bool utf8_second_fits(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xe0:
+        return second >= 0xa0;
+    case 0xed:
+        return second < 0xa0;
+    case 0xf0:
+        return second >= 0x90;
+    case 0xf4:
+        return second < 0x90;
+    default:
+        return true;
+    }
+}
+
+int text_close(FILE *f, char **text)
+{
+    bool failed = ferror(f);
+    failed |= fclose(f) != 0;
+    if (failed) {
+        free(*text);
+        *text = NULL;
+    }
+    return *text ? 0 : CKPT_ENOMEM;
+}
+
+bool text_is_utf8(const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        unsigned char first = *s;
+        int tail = utf8_tail(first);
+        if (tail < 0 || (tail && !utf8_second_fits(first, s[1])))
+            return false;
+        for (; tail > 0; tail--) {
+            if ((*++s & 0xc0) != 0x80)
+                return false;
+        }
+    }
+    return true;
+}
+
+uint32_t handle_owner(void)
+{
+    static atomic_uint last;
+    uint32_t owner;
+
+    do
+        owner = atomic_fetch_add(&last, 1) + 1;
+    while (!owner);
+    return owner;
+}

@@ -1,0 +1,50 @@
+/* Threads for work that comes once: see crew.h. */
+#include <pthread.h>
+#include <sched.h>
+#include "core/crew.h"
+
+struct share {
+    pthread_t thread;
+    void (*run)(void *user, int64_t from, int64_t end);
+    void *user;
+    int64_t from, end;
+};
+
+static void *share_main(void *arg)
+{
+    const struct share *s = arg;
+    s->run(s->user, s->from, s->end);
+    return NULL;
+}
+
+static int count_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+}
+
+int crew_size(int threads, int64_t n, int64_t least)
+{
+    int most = threads > 0 ? threads : count_cores();
+    return (int)max_i64(1, min_i64(min_i64(most, CREW_MOST), n / least));
+}
+
+void crew_run(int threads, int64_t n, int64_t unit,
+              void (*run)(void *user, int64_t from, int64_t end), void *user)
+{
+    struct share shares[CREW_MOST];
+    int started = 0;
+    int64_t step = round_up((n + threads - 1) / threads, unit), from = 0;
+    while (threads > 1 && started < threads && from < n) {
+        struct share *s = &shares[started];
+        *s = (struct share){.run = run, .user = user, .from = from, .end = min_i64(from + step, n)};
+        if (pthread_create(&s->thread, NULL, share_main, s))
+            break;
+        from = s->end;
+        started++;
+    }
+    if (from < n)
+        run(user, from, n);
+    for (int i = 0; i < started; i++)
+        pthread_join(shares[i].thread, NULL);
+}

@@ -1,0 +1,104 @@
+/* The sentence of the last failed call without a context, and the names of the error codes. */
+#include <string.h>
+#include "core/base.h"
+#include "ckpt_tools.h"
+
+static _Thread_local struct error last; /* of calls without a context */
+
+/* How many bytes at s a terminal would obey: a control character, or one of the second set (C1) in
+ * UTF-8. */
+static size_t control_at(const unsigned char *s, bool one_line)
+{
+    if (s[0] == '\n' || s[0] == '\t')
+        return one_line;
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0)
+        return 2;
+    return s[0] < 0x20 || s[0] == 0x7f;
+}
+
+static char *text_escape(char *dst, size_t size, const char *text, bool one_line)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = 0;
+
+    while (*s) {
+        size_t bytes = control_at(s, one_line);
+        if (n + (bytes ? 4 * bytes : 1) >= size)
+            break;
+        if (!bytes)
+            dst[n++] = (char)*s++;
+        for (; bytes; bytes--)
+            n += (size_t)snprintf(dst + n, size - n, "\\x%02x", *s++);
+    }
+    if (size)
+        dst[n] = 0;
+    return dst;
+}
+
+const char *text_shown(const char *text, char *dst, size_t size)
+{
+    return text_escape(dst, size, text, true);
+}
+
+const char *ckpt_escape(char *dst, size_t size, const char *text)
+{
+    if (!dst)
+        return "";
+    return text_escape(dst, size, text ? text : "", false);
+}
+
+/* The sentence is made aside first: an argument may well be the sentence that stands in dst.  Names
+ * come out of files; a terminal must not obey what is written in them. */
+int error_vset(char *dst, size_t size, int code, const char *fmt, va_list ap)
+{
+    char text[CKPT_MESSAGE];
+
+    if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
+        text[0] = 0;
+    text_escape(dst, size, text, false);
+    return code;
+}
+
+int error_set(int code, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    last.code = error_vset(last.text, sizeof(last.text), code, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int error_fail(struct error *e, int code, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!e)
+        e = &last;
+    va_start(ap, fmt);
+    e->code = error_vset(e->text, sizeof(e->text), code, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int error_null(struct error *e, const char *call, const char *argument)
+{
+    return error_fail(e, CKPT_EINVAL, "%s: %s is NULL", call, argument);
+}
+
+const char *error_get(void)
+{
+    return last.text;
+}
+
+const char *ckpt_error_name(int code)
+{
+    static const char *const names[] = {
+        "CKPT_OK",      "CKPT_EINVAL", "CKPT_ENOMEM",  "CKPT_ESHAPE", "CKPT_EBUDGET", "CKPT_EIO",
+        "CKPT_EFORMAT", "CKPT_ENAN",   "CKPT_EDEVICE", "CKPT_EPLAN",  "CKPT_ENAME",   "CKPT_ECOMM",
+    };
+
+    if (code > 0 || code < CKPT_ECOMM)
+        return "unknown error code";
+    return names[-code];
+}

@@ -1,0 +1,55 @@
+/*
+ * Files by name: an output takes the place of a file whole or not at all, an input is a regular
+ * file.  Everything that the library reads or writes under a name of the user goes through here.
+ */
+#ifndef CKPT_RUNTIME_FILE_H
+#define CKPT_RUNTIME_FILE_H
+
+#include <sys/types.h>
+#include "core/base.h"
+#include "ckpt_tools.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ckpt_replacement {
+    char *path;      /* the name that was asked for */
+    char *temporary; /* the file beside it that is written; NULL: path is no regular file */
+    int fd;
+    FILE *stream; /* owns fd once it was asked for */
+};
+
+/* ckpt_replace_open and the others on a struct of the caller.  commit and abandon close it. */
+int file_replacement_open(struct ckpt_replacement *o, const char *path);
+FILE *file_replacement_stream(struct ckpt_replacement *o);
+int file_replacement_commit(struct ckpt_replacement *o, bool durable);
+void file_replacement_abandon(struct ckpt_replacement *o);
+
+/* Puts a file in the place of path, whole or not at all: fill writes it to the descriptor. */
+int file_replace(const char *path, int (*fill)(void *user, int fd), void *user);
+
+/* Returns 0 or CKPT_EIO with the path in the sentence. */
+int file_write_all(const char *path, int fd, const void *src, int64_t n);
+
+/* Opens a regular file for reading without waiting for anything.  Returns 0, or CKPT_EIO with the
+ * reason in *why, which is valid until the next call of the thread. */
+int file_open_regular(const char *path, int *fd, int64_t *size, const char **why);
+/* The same as a stream, or NULL. */
+FILE *file_open_input(const char *path, const char **why);
+
+/* Opens a descriptor onto a device, a FIFO, or a descriptor of this process under its name in
+ * /dev; *fd is -1 where path is or will be a regular file, to be written as one.  Returns 0, or
+ * CKPT_EIO with the sentence. */
+int file_open_special(const char *path, int *fd);
+
+/* "a FIFO", "a directory": what a file of this mode is. */
+const char *file_kind(mode_t mode);
+
+/* Removes the temporary files of path that a writer left which is gone. */
+void file_sweep(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

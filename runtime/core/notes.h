@@ -1,0 +1,24 @@
+/* Named texts: what a state of training says of the run that made it. */
+#ifndef CKPT_NOTES_H
+#define CKPT_NOTES_H
+
+#include "core/base.h"
+
+struct note {
+    char *name, *text;
+};
+
+struct note_list {
+    struct note *data;
+    int64_t capacity;
+    int32_t n;
+};
+
+/* Adds a copy, in the place of one of that name.  Bytes that are not UTF-8 become '?': the notes
+ * stand in JSON.  Returns 0 or CKPT_ENOMEM. */
+int note_set(struct note_list *l, const char *name, const char *text);
+/* NULL where there is none. */
+const char *note_find(const struct note_list *l, const char *name);
+void note_list_free(struct note_list *l);
+
+#endif

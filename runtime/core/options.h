@@ -1,0 +1,17 @@
+/* Option tables: the parts that the files of this room share. */
+#ifndef CKPT_REPORT_OPTIONS_H
+#define CKPT_REPORT_OPTIONS_H
+
+#include "core/base.h"
+#include "ckpt_tools.h"
+
+/*
+ * Stores the text of a value in the field of dest that belongs to the row.  where names the origin
+ * ("option --vram", "environment variable CKPT_VRAM") in the error sentence.
+ */
+int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
+
+/* Stores what variables of the environment say: CKPT_VRAM for a row "vram". */
+int option_environment(const struct ckpt_option *table, void *dest);
+
+#endif

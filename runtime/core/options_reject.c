@@ -1,0 +1,76 @@
+/* The complaint about arguments that no option table took, with the option that may be meant. */
+#include <string.h>
+#include "core/base.h"
+#include "ckpt_tools.h"
+
+#define LONGEST 64 /* longer names get no suggestion */
+
+static int min3(int a, int b, int c)
+{
+    int ab = a < b ? a : b;
+
+    return ab < c ? ab : c;
+}
+
+/*
+ * Edits (insert, delete, replace, swap of neighbours) that turn a into b: the optimal string
+ * alignment distance.  Three rows of its table are enough.
+ */
+static int edit_distance(const char *a, int la, const char *b, int lb)
+{
+    int rows[3][LONGEST + 1];
+
+    for (int j = 0; j <= lb; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= la; i++) {
+        int *now = rows[i % 3], *before = rows[(i + 2) % 3], *earlier = rows[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= lb; j++) {
+            now[j] = min3(before[j] + 1, now[j - 1] + 1, before[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = min3(now[j], now[j], earlier[j - 2] + 1);
+        }
+    }
+    return rows[la % 3][lb];
+}
+
+struct nearest {
+    const char *name;
+    int distance;
+};
+
+static void search_table(const struct ckpt_option *table, const char *word, int length,
+                         struct nearest *best)
+{
+    for (const struct ckpt_option *row = table; row->name; row++) {
+        size_t n = strlen(row->name);
+        if (n > LONGEST)
+            continue;
+        int distance = edit_distance(word, length, row->name, (int)n);
+        if (distance < best->distance)
+            *best = (struct nearest){row->name, distance};
+    }
+}
+
+int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables)
+{
+    NOT_NULL(NULL, argv);
+    if (n)
+        NOT_NULL(NULL, tables);
+    if (argc <= 1)
+        return 0;
+    if (argv[1][0] != '-' || !strcmp(argv[1], "--"))
+        return error_set(CKPT_EINVAL, "unexpected argument '%s'", argv[1]);
+
+    const char *word = argv[1] + strspn(argv[1], "-");
+    if (!strncmp(word, "no-", 3))
+        word += 3;
+    size_t length = strcspn(word, "=");
+    /* One edit in three letters still looks like a slip of the finger. */
+    struct nearest best = {NULL, (int)length / 3 + 2};
+    for (int i = 0; i < n && length <= LONGEST; i++)
+        search_table(tables[i], word, (int)length, &best);
+    if (!best.name)
+        return error_set(CKPT_EINVAL, "unknown option '%s'", argv[1]);
+    return error_set(CKPT_EINVAL, "unknown option '%s'; did you mean --%s?", argv[1], best.name);
+}

@@ -1,0 +1,105 @@
+/* The options of the library itself. */
+#include "ckpt_tools.h"
+#include "core/options.h"
+#include "core/sized.h"
+
+#define ROW(...)   CKPT_OPTION(struct ckpt_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct ckpt_options, __VA_ARGS__)
+
+static const struct ckpt_option library_table[] = {
+    ROW("vram", SIZE, vram, "SIZE",
+        "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"),
+    ROW("host", SIZE, host, "SIZE",
+        "host memory as a second tier, for what the device has no room for; 0 is none"),
+    ROW("nvme", STRING, nvme, "DIR:SIZE",
+        "directory and size of a third tier, in files; several go in turn: DIR:SIZE,DIR:SIZE"),
+    ROW("device", STRING, device, "NAME",
+        "where to compute: auto (a GPU if there is one), cpu or cuda"),
+    RANGE(
+        "micro-batch", COUNT, micro_batch, "N",
+        "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits "
+        "(the last bits of the numbers then depend on the budget)",
+        0, 1 << 20),
+    ROW("seed", INT, seed, "N", "seed of initial values and of random ops"),
+    RANGE("threads", INT, threads, "N", "kernel threads of the CPU device; 0 is one per core", 0,
+          4096),
+    ROW("plan-in", STRING, plan_in, "FILE", "run this plan instead of searching one"),
+    ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
+    ROW("plan-only", FLAG, plan_only, NULL, "stop after the plan"),
+    ROW("verify", FLAG, verify, NULL, "check every plan and poison freed bytes with NaN"),
+    ROW("machine", STRING, machine, "FILE",
+        "plan with the rates in this machine file, or of a shipped one as h200-141"),
+    ROW("graph-out", STRING, graph_out, "FILE", "write the graph of the step, for ckpt plan"),
+    ROW("machine-out", STRING, machine_out, "FILE",
+        "write the machine with the times that the ops of the first steps took"),
+    ROW("profile", FLAG, profile, NULL, "time every op and print where the time of a step goes"),
+    ROW("deterministic", FLAG, deterministic, NULL,
+        "GPU kernels that give the same bits every time, where a faster one would not"),
+    RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
+          "without an answer from the disk of --nvme that are too many; 0 is 30", 0, 1e9),
+    ROW("tune", FLAG, tune, NULL,
+        "time what GPU libraries propose for matrix products and take the fastest; --plan-out "
+        "keeps "
+        "it"),
+    ROW("ranks", STRING, ranks, "WHERE",
+        "train with other processes: mpi (started by mpirun or srun), or where they meet, "
+        "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be "
+        "there"),
+    RANGE(
+        "zero", COUNT, zero, "N",
+        "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, "
+        "3 "
+        "going forward and again going backward, auto again where the plan drops them",
+        0, 3),
+    RANGE("comm-deadline", FLOAT, comm_deadline, "SECONDS",
+          "to wait for another rank of --ranks before all end with a sentence; 0 is 30", 0, 1e9),
+    ROW("shard-over", STRING, shard_over, "WHICH",
+        "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or "
+        "there "
+        "is one, shared by all (all); auto is what makes the faster step that fits"),
+    RANGE("check-ranks", INT, check_ranks, "N",
+          "compare what ranks have in common every N updates (default 1000, 0: never)", 0,
+          INT64_C(1) << 52),
+    {0},
+};
+
+#define LIBRARY_ROWS (sizeof(library_table) / sizeof(library_table[0]))
+
+const struct ckpt_option *ckpt_options_table(void)
+{
+    return library_table;
+}
+
+static size_t field_end(const struct ckpt_option *row)
+{
+    static const size_t sizes[] = {
+        [CKPT_OPT_FLAG] = sizeof(bool),           [CKPT_OPT_INT] = sizeof(int64_t),
+        [CKPT_OPT_COUNT] = sizeof(int64_t),       [CKPT_OPT_FLOAT] = sizeof(double),
+        [CKPT_OPT_STRING] = sizeof(const char *), [CKPT_OPT_SIZE] = sizeof(int64_t),
+    };
+
+    return row->offset + sizes[row->type];
+}
+
+/* A program built against an older header has a shorter struct: options that it has no field for
+ * are not taken, and stay in argv to be refused. */
+int ckpt_options_parse(struct ckpt_options *opt, int *argc, char **argv)
+{
+    NOT_NULL(NULL, opt);
+    NOT_NULL(NULL, argc);
+    NOT_NULL(NULL, argv);
+    struct ckpt_options known = CKPT_OPTIONS_INIT;
+    struct ckpt_option rows[LIBRARY_ROWS];
+    size_t n = 0;
+
+    int rc = sized_read(NULL, "struct ckpt_options", &known, sizeof known, opt);
+    if (rc)
+        return rc;
+    for (const struct ckpt_option *row = library_table; row->name; row++) {
+        if (field_end(row) <= opt->size)
+            rows[n++] = *row;
+    }
+    rows[n] = (struct ckpt_option){0};
+    rc = option_environment(rows, opt);
+    return rc ? rc : ckpt_option_table_parse(rows, opt, argc, argv);
+}

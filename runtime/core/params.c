@@ -1,0 +1,106 @@
+/* Parameters by handle, the sizes of their slots, their axes in files, and whether they are whole.
+ */
+#include <stdlib.h>
+#include "core/params.h"
+
+void params_free(struct params *ps)
+{
+    for (int32_t i = 0; i < ps->n; i++) {
+        free(ps->data[i].name);
+        free(ps->data[i].initial);
+    }
+    free(ps->data);
+}
+
+struct param *params_at(const struct params *ps, ckpt_tensor x)
+{
+    int64_t i = -(int64_t)x.id - 1;
+    if (x.owner && x.owner != ps->owner)
+        return NULL;
+    return x.id < 0 && i < ps->n - ps->n_hidden ? &ps->data[i] : NULL;
+}
+
+ckpt_tensor params_handle(const struct params *ps, int32_t i)
+{
+    return (ckpt_tensor){.id = -i - 1, .owner = ps->owner};
+}
+
+int64_t param_slot_numel(const struct param *p, int slot)
+{
+    return slot != SLOT_VALUE && p->part ? p->part : desc_numel(&p->desc);
+}
+
+int64_t param_slot_bytes(const struct param *p, int slot)
+{
+    int64_t size = slot == SLOT_VALUE ? ckpt_dtype_size(p->desc.dtype) : 4;
+    return param_slot_numel(p, slot) * size;
+}
+
+struct ckpt_desc param_file_desc(const struct param *p)
+{
+    struct ckpt_desc d = p->desc;
+
+    for (int i = 0; i < d.ndim && p->reordered; i++) {
+        d.shape[i] = p->desc.shape[p->file_axes[i]];
+        d.stride[i] = p->desc.stride[p->file_axes[i]];
+    }
+    return d;
+}
+
+/* Walks the values in the order of a file and hands over where each stands in the parameter. */
+static void walk(const struct param *p, const float *src, float *dst, bool to_file)
+{
+    struct ckpt_desc d = param_file_desc(p);
+    int64_t index[CKPT_MAX_DIMS] = {0}, n = desc_numel(&d), row = d.shape[d.ndim - 1];
+    int64_t step = d.stride[d.ndim - 1];
+
+    for (int64_t at = 0; at < n; at += row) {
+        int64_t place = 0;
+        for (int i = 0; i < d.ndim - 1; i++)
+            place += index[i] * d.stride[i];
+        for (int64_t i = 0; i < row; i++) {
+            if (to_file)
+                dst[at + i] = src[place + i * step];
+            else
+                dst[place + i * step] = src[at + i];
+        }
+        for (int i = d.ndim - 2; i >= 0 && ++index[i] == d.shape[i]; i--)
+            index[i] = 0;
+    }
+}
+
+void param_to_file(const struct param *p, const float *src, float *dst)
+{
+    walk(p, src, dst, true);
+}
+
+void param_from_file(const struct param *p, const float *src, float *dst)
+{
+    walk(p, src, dst, false);
+}
+
+int params_check_lost(const struct params *ps, struct error *e)
+{
+    if (!ps->lost)
+        return 0;
+    if (ps->differ)
+        return error_fail(e, CKPT_ECOMM,
+                          "the ranks differ since step %lld or before: start anew from what was "
+                          "saved last",
+                          (long long)ps->lost);
+    return error_fail(e, CKPT_EDEVICE,
+                      "step %lld failed before it was through, and left the weights in pieces: "
+                      "open the context anew and load those saved last",
+                      (long long)ps->lost);
+}
+
+int params_check_whole(const struct params *ps, struct error *e)
+{
+    int rc = params_check_lost(ps, e);
+
+    if (rc || !ps->torn)
+        return rc;
+    return error_fail(e, CKPT_EIO,
+                      "a load ended midway, and left some values of the file and some that were "
+                      "there before: load a whole file first");
+}

@@ -1,0 +1,73 @@
+/*
+ * Parameters: what each is, and which of its slots (its value and the state of the optimizer) has
+ * a place and a value.  Knows nothing of devices, tiers or ranks: who moves bytes asks for the
+ * place, and says when it is filled.
+ */
+#ifndef CKPT_PARAMS_H
+#define CKPT_PARAMS_H
+
+#include "core/base.h"
+#include "core/home.h"
+
+enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
+
+struct param {
+    char *name;
+    struct ckpt_desc desc;
+    struct ckpt_init init;
+    bool trainable;
+    float *initial; /* the value set on the host, kept until an fp32 copy is on the device */
+    enum home home[SLOT_COUNT]; /* where a slot lives between steps */
+    int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
+    bool filled[SLOT_COUNT];    /* its bytes hold a value */
+    uint64_t set[CKPT_EMA + 1]; /* of several ranks: a digest of what was set; 0: nothing was */
+    int64_t part, part_first;   /* part > 0: slots but VALUE are of so many elements from here on */
+    bool reordered;             /* files have its axes in the order of file_axes */
+    int file_axes[CKPT_MAX_DIMS];
+};
+
+/* A load ended midway: values, or whole states, are some of the file and some of before. */
+enum torn { TORN_NOT, TORN_VALUES, TORN_STATE };
+
+struct params {
+    uint32_t owner; /* of the handles of these: see handle_owner */
+    struct param *data;
+    int64_t capacity;
+    int32_t n;        /* the hidden ones, if any, are the last */
+    int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
+    int failed;       /* sticky: the code of a ckpt_param or ckpt_adamw that made none */
+    int64_t updates;  /* optimizer steps so far */
+    int64_t lost;     /* the step that failed and left the weights in pieces, or 0 */
+    bool differ;      /* it was the ranks that have come to differ */
+    enum torn torn;
+};
+
+void params_free(struct params *ps);
+
+/* The handle of the i-th. */
+ckpt_tensor params_handle(const struct params *ps, int32_t i);
+
+/* The parameter behind a handle, or NULL; hidden ones have none. */
+struct param *params_at(const struct params *ps, ckpt_tensor x);
+
+/* Return 0, or CKPT_EDEVICE and the sentence where the weights are lost; the second also CKPT_EIO
+ * where a load that ended midway left values of both. */
+int params_check_lost(const struct params *ps, struct error *e);
+int params_check_whole(const struct params *ps, struct error *e);
+
+/* Elements of a slot, and its bytes: VALUE in its dtype, the others fp32. */
+int64_t param_slot_numel(const struct param *p, int slot);
+int64_t param_slot_bytes(const struct param *p, int slot);
+
+/* Shape of a parameter as files have it; strides are those of its own memory. */
+struct ckpt_desc param_file_desc(const struct param *p);
+
+/* All values of a parameter whose axes are reordered, from its own order to that of files, and
+ * back. */
+void param_to_file(const struct param *p, const float *src, float *dst);
+void param_from_file(const struct param *p, const float *src, float *dst);
+
+/* Fills dst with n values from element `first` on, which follow from (seed, name, init). */
+void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64_t n, float *dst);
+
+#endif

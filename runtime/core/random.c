@@ -1,0 +1,207 @@
+/*
+ * Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011)
+ * and what is drawn from it: uniform values and, by Box and Muller's formula, normal ones.
+ *
+ * The same draw gives the same bits on every machine.  The logarithm, sine and cosine are therefore
+ * polynomials of our own in double: nothing but +, -, *, / and sqrt, which IEEE 754 rounds in one
+ * way only, in a fixed order.  A fused multiply-add would round once instead of twice, so the
+ * compiler is told not to contract.  The C library's functions would not do: they differ between
+ * versions and choose code by the processor.  (The x87 unit of 32-bit x86 keeps extra digits and is
+ * the exception.)
+ */
+#include <math.h>
+#include <string.h>
+#include "core/base.h"
+#include "ckpt_tools.h"
+#include "core/clones.h"
+#include "core/random.h"
+
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#define BATCH  64 /* blocks drawn at once */
+#define VALUES (4 * BATCH)
+#define ROUNDS 10
+
+enum kind { KIND_UNIFORM, KIND_NORMAL };
+
+static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0,
+                                uint32_t k1)
+{
+    uint64_t p0 = (uint64_t)*c0 * 0xd2511f53u, p1 = (uint64_t)*c2 * 0xcd9e8d57u;
+    *c0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0;
+    *c2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
+    *c1 = (uint32_t)p1;
+    *c3 = (uint32_t)p0;
+}
+
+void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t k0 = key[0], k1 = key[1];
+    memcpy(out, counter, 4 * sizeof *out);
+    for (int round = 0; round < ROUNDS; round++) {
+        philox_round(&out[0], &out[1], &out[2], &out[3], k0, k1);
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+}
+
+/* word[j][i]: word j of block first + i. */
+struct batch {
+    uint32_t word[4][BATCH];
+};
+
+/*
+ * The counter of a block: 40 bits of block number, 52 bits of step, 4 bits of kind, so that normal
+ * and uniform draws share no words, and 32 bits of stream.
+ */
+static void set_counters(struct batch *b, const struct random_stream *s, enum kind kind,
+                         uint64_t first)
+{
+    for (uint64_t i = 0; i < BATCH; i++) {
+        uint64_t block = first + i;
+        b->word[0][i] = (uint32_t)block;
+        b->word[1][i] = (uint32_t)(block >> 32 & 0xff) << 24 | (uint32_t)kind << 20 |
+                        (uint32_t)(s->step >> 32 & 0xfffff);
+        b->word[2][i] = (uint32_t)s->step;
+        b->word[3][i] = s->stream;
+    }
+}
+
+CKPT_CLONES static void draw_batch(struct batch *b, uint64_t seed)
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma omp simd
+        for (int i = 0; i < BATCH; i++)
+            philox_round(&b->word[0][i], &b->word[1][i], &b->word[2][i], &b->word[3][i], k0, k1);
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+}
+
+/* log of u = (w + 1/2) / 2^32, exactly representable and never 0 or 1; relative error 1e-11. */
+static inline double log_unit(uint32_t w)
+{
+    /* 2w + 1 = 2^k m with sqrt(1/2) <= m < sqrt(2); the conversion is by way of a signed integer,
+     * which every instruction set has */
+    double x = 2.0 * (double)(int32_t)(w ^ 0x80000000u) + 4294967297.0, m;
+    uint64_t bits, low = 0x3fe6a09e667f3bcdu;
+    memcpy(&bits, &x, sizeof bits);
+    uint64_t above = bits - low;
+    double k = (double)(int32_t)(above >> 52);
+    bits = (above & 0xfffffffffffffu) + low;
+    memcpy(&m, &bits, sizeof m);
+    /* log m = 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...), s <= 0.172 */
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, p = 1.0 / 13;
+    p = p * s2 + 1.0 / 11;
+    p = p * s2 + 1.0 / 9;
+    p = p * s2 + 1.0 / 7;
+    p = p * s2 + 1.0 / 5;
+    p = p * s2 + 1.0 / 3;
+    p = p * s2 + 1.0;
+    return 2.0 * s * p + (k - 33.0) * 0.69314718055994530942;
+}
+
+/* Cosine and sine of 2 pi w / 2^32; absolute error 1e-11. */
+static inline void turn_unit(uint32_t w, double *cosine, double *sine)
+{
+    /* the nearest quarter turn, and what is left: at most an eighth of a turn */
+    uint32_t quarter = (w + 0x20000000u) >> 30;
+    double a = (double)(int32_t)(w - (quarter << 30)) * 1.4629180792671596e-9, a2 = a * a;
+    double s = -1.0 / 39916800, c = 1.0 / 479001600;
+    s = s * a2 + 1.0 / 362880;
+    s = s * a2 - 1.0 / 5040;
+    s = s * a2 + 1.0 / 120;
+    s = s * a2 - 1.0 / 6;
+    s = s * a2 + 1.0;
+    s = s * a;
+    c = c * a2 - 1.0 / 3628800;
+    c = c * a2 + 1.0 / 40320;
+    c = c * a2 - 1.0 / 720;
+    c = c * a2 + 1.0 / 24;
+    c = c * a2 - 1.0 / 2;
+    c = c * a2 + 1.0;
+    /* odd quarters swap the two; the signs go round with the turn */
+    double odd = (double)(int32_t)(quarter & 1), even = 1.0 - odd;
+    double sign_c = 1.0 - (double)(int32_t)((quarter + 1) & 2);
+    double sign_s = 1.0 - (double)(int32_t)(quarter & 2);
+    *cosine = sign_c * (even * c + odd * s);
+    *sine = sign_s * (even * s + odd * c);
+}
+
+CKPT_CLONES static void box_muller(const uint32_t *radius, const uint32_t *angle, float *first,
+                                   float *second)
+{
+#pragma omp simd
+    for (int i = 0; i < BATCH; i++) {
+        double r = sqrt(-2.0 * log_unit(radius[i])), c, s;
+        turn_unit(angle[i], &c, &s);
+        first[i] = (float)(r * c);
+        second[i] = (float)(r * s);
+    }
+}
+
+CKPT_CLONES static void to_unit(const uint32_t *word, float *value)
+{
+#pragma omp simd
+    for (int i = 0; i < BATCH; i++)
+        value[i] = (float)(int32_t)(word[i] >> 8) * 0x1p-24f;
+}
+
+/* The 4 BATCH values from block `first` on, in order. */
+static void make_values(const struct random_stream *s, enum kind kind, uint64_t first, float *dst)
+{
+    struct batch b;
+    float value[4][BATCH];
+    set_counters(&b, s, kind, first);
+    draw_batch(&b, s->seed);
+    for (int j = 0; j < 4 && kind == KIND_UNIFORM; j++)
+        to_unit(b.word[j], value[j]);
+    for (int j = 0; j < 4 && kind == KIND_NORMAL; j += 2)
+        box_muller(b.word[j], b.word[j + 1], value[j], value[j + 1]);
+    for (int i = 0; i < BATCH; i++)
+        for (int j = 0; j < 4; j++)
+            dst[4 * i + j] = value[j][i];
+}
+
+static void fill(const struct random_stream *s, enum kind kind, int64_t first, float *dst,
+                 int64_t n)
+{
+    float some[VALUES];
+    int64_t end = first + n, from = first / 4;
+    for (int64_t at = 4 * from; at < end; at += VALUES) {
+        int64_t skip = at < first ? first - at : 0, stop = min_i64(VALUES, end - at);
+        bool whole = skip == 0 && stop == VALUES;
+        make_values(s, kind, (uint64_t)at / 4, whole ? dst + (at - first) : some);
+        if (!whole)
+            memcpy(dst + (at + skip - first), some + skip, (size_t)(stop - skip) * sizeof *dst);
+    }
+}
+
+void random_normal(const struct random_stream *s, int64_t first, float *dst, int64_t n)
+{
+    fill(s, KIND_NORMAL, first, dst, n);
+}
+
+void random_uniform(const struct random_stream *s, int64_t first, float *dst, int64_t n)
+{
+    fill(s, KIND_UNIFORM, first, dst, n);
+}
+
+void ckpt_fill_normal(uint64_t seed, uint64_t step, uint32_t stream, float *dst, int64_t n)
+{
+    if (!dst)
+        return;
+    random_normal(&(struct random_stream){seed, step, stream}, 0, dst, n);
+}
+
+void ckpt_fill_uniform(uint64_t seed, uint64_t step, uint32_t stream, float *dst, int64_t n)
+{
+    if (!dst)
+        return;
+    random_uniform(&(struct random_stream){seed, step, stream}, 0, dst, n);
+}

@@ -1,0 +1,46 @@
+/* Structs of programs that were built against another header. */
+#include <string.h>
+#include "core/sized.h"
+
+/* More bytes than any public struct will have: a larger size was never set. */
+enum { MOST = 4096 };
+
+static int size_of(struct error *e, const char *name, const void *s, size_t *size)
+{
+    memcpy(size, s, sizeof *size);
+    if (*size >= sizeof *size && *size <= MOST)
+        return 0;
+    return error_fail(e, CKPT_EINVAL, "%s has size %zu: start from its _INIT macro", name, *size);
+}
+
+int sized_read(struct error *e, const char *name, void *to, size_t known, const void *from)
+{
+    size_t size;
+    int rc = size_of(e, name, from, &size);
+
+    for (size_t i = known; !rc && i < size; i++)
+        if (((const char *)from)[i])
+            rc = error_fail(e, CKPT_EINVAL,
+                            "%s has %zu bytes, of which libckpt %s knows %zu, and sets what stands "
+                            "behind them: update libckpt",
+                            name, size, ckpt_version(), known);
+    if (rc)
+        return rc;
+    memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
+           (size < known ? size : known) - sizeof size);
+    return 0;
+}
+
+int sized_write(struct error *e, const char *name, void *to, const void *from, size_t known)
+{
+    size_t size;
+    int rc = size_of(e, name, to, &size);
+
+    if (rc)
+        return rc;
+    memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
+           (size < known ? size : known) - sizeof size);
+    if (size > known)
+        memset((char *)to + known, 0, size - known);
+    return 0;
+}

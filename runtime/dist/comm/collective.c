@@ -1,0 +1,241 @@
+/*
+ * The collectives, as flows of pieces.  Everybody sends directly to everybody: the bytes on the
+ * wire are those of a ring, and whoever owns a part of a sum sees all its terms at once and adds
+ * them in the order of ranks.
+ */
+#include <string.h>
+#include "ckpt_tools.h"
+#include "dist/comm/linked.h"
+
+/* A sum this small is made by everybody: one round instead of two. */
+enum { SMALL_SUM = 4096 };
+
+static int64_t piece_elements(const struct flow *f)
+{
+    return LINKED_PIECE / f->unit;
+}
+
+/* Elements of piece p of a part of n. */
+static int64_t piece_length(const struct flow *f, int64_t p, int64_t n)
+{
+    return max_i64(0, min_i64(piece_elements(f), n - p * piece_elements(f)));
+}
+
+/* Elements that rank r owns. */
+static int64_t owned(const struct flow *f, int r)
+{
+    return max_i64(0, min_i64(f->share, f->total - r * f->share));
+}
+
+static struct span span_at(const struct flow *f, const void *base, int64_t first, int64_t n)
+{
+    return (struct span){(char *)(uintptr_t)base + first * f->unit, n * f->unit};
+}
+
+/* ---- gathering ------------------------------------------------------------------------------- */
+
+static struct span give_own(const struct flow *f, int64_t p, int to)
+{
+    (void)to;
+    return span_at(f, f->call->src, p * piece_elements(f),
+                   piece_length(f, p, owned(f, f->circle->rank)));
+}
+
+static int64_t expect_own(const struct flow *f, int64_t p, int from)
+{
+    return piece_length(f, p, owned(f, from)) * f->unit;
+}
+
+static void place_pieces(const struct flow *f, int64_t p, const char *const *from)
+{
+    for (int r = 0; r < f->circle->size; r++) {
+        struct span to = span_at(f, f->call->dst, r * f->share + p * piece_elements(f),
+                                 piece_length(f, p, owned(f, r)));
+        const char *src = from[r] ? from[r] : give_own(f, p, r).data;
+        if (to.bytes && to.data != src)
+            memmove(to.data, src, (size_t)to.bytes);
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+enum { SUM_BLOCK = 1024 };
+
+static void load(float *dst, const char *src, enum ckpt_dtype dtype, int64_t n)
+{
+    if (dtype == CKPT_F32)
+        memcpy(dst, src, (size_t)n * sizeof *dst);
+    else
+        ckpt_from_bf16((const uint16_t *)(const void *)src, dst, n);
+}
+
+static void store(char *dst, const float *src, enum ckpt_dtype dtype, int64_t n)
+{
+    if (dtype == CKPT_F32)
+        memcpy(dst, src, (size_t)n * sizeof *src);
+    else
+        ckpt_to_bf16(src, (uint16_t *)(void *)dst, n);
+}
+
+/* dst = the terms of all ranks, added in their order.  own, the term of this rank, may be dst. */
+static void sum_terms(const struct flow *f, char *dst, const char *own, const char *const *from,
+                      int64_t n)
+{
+    float sum[SUM_BLOCK], term[SUM_BLOCK];
+    enum ckpt_dtype dtype = f->call->dtype;
+    for (int64_t at = 0; at < n; at += SUM_BLOCK) {
+        int64_t block = min_i64(SUM_BLOCK, n - at), skip = at * f->unit;
+        load(sum, (from[0] ? from[0] : own) + skip, dtype, block);
+        for (int r = 1; r < f->circle->size; r++) {
+            load(term, (from[r] ? from[r] : own) + skip, dtype, block);
+            for (int64_t i = 0; i < block; i++)
+                sum[i] += term[i];
+        }
+        store(dst + skip, sum, dtype, block);
+    }
+}
+
+static struct span give_theirs(const struct flow *f, int64_t p, int to)
+{
+    return span_at(f, f->call->src, to * f->share + p * piece_elements(f),
+                   piece_length(f, p, owned(f, to)));
+}
+
+static int64_t expect_mine(const struct flow *f, int64_t p, int from)
+{
+    (void)from;
+    return piece_length(f, p, owned(f, f->circle->rank)) * f->unit;
+}
+
+static void sum_pieces(const struct flow *f, int64_t p, const char *const *from)
+{
+    int64_t n = piece_length(f, p, owned(f, f->circle->rank));
+    sum_terms(f, span_at(f, f->call->dst, p * piece_elements(f), n).data,
+              give_theirs(f, p, f->circle->rank).data, from, n);
+}
+
+static struct span give_all(const struct flow *f, int64_t p, int to)
+{
+    (void)p;
+    (void)to;
+    return span_at(f, f->call->src, 0, f->total);
+}
+
+static int64_t expect_all(const struct flow *f, int64_t p, int from)
+{
+    (void)p;
+    (void)from;
+    return f->total * f->unit;
+}
+
+static void sum_all(const struct flow *f, int64_t p, const char *const *from)
+{
+    (void)p;
+    sum_terms(f, f->call->dst, f->call->src, from, f->total);
+}
+
+/* ---- broadcast ------------------------------------------------------------------------------- */
+
+/* In the first piece all show that they are there, as in any other call. */
+static struct span give_root(const struct flow *f, int64_t p, int to)
+{
+    (void)to;
+    if (f->circle->rank == f->call->root)
+        return span_at(f, f->call->src, p * piece_elements(f), piece_length(f, p, f->total));
+    return (struct span){NULL, p ? -1 : 0};
+}
+
+static int64_t expect_root(const struct flow *f, int64_t p, int from)
+{
+    if (from == f->call->root)
+        return piece_length(f, p, f->total) * f->unit;
+    return p ? -1 : 0;
+}
+
+static void take_root(const struct flow *f, int64_t p, const char *const *from)
+{
+    struct span to = span_at(f, f->call->dst, p * piece_elements(f), piece_length(f, p, f->total));
+    if (f->circle->rank != f->call->root && to.bytes)
+        memcpy(to.data, from[f->call->root], (size_t)to.bytes);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static struct flow flow_of(const struct circle *c, const struct comm_call *call, int64_t share,
+                           int64_t total)
+{
+    struct flow f = {.call = call,
+                     .circle = c,
+                     .unit = ckpt_dtype_size(call->dtype),
+                     .share = share,
+                     .total = total};
+    f.n_pieces = max_i64(1, round_up(share, piece_elements(&f)) / piece_elements(&f));
+    return f;
+}
+
+static int gather(struct flow f)
+{
+    f.give = give_own;
+    f.expect = expect_own;
+    f.take = place_pieces;
+    return linked_flow(&f);
+}
+
+static int reduce(struct flow f)
+{
+    f.give = give_theirs;
+    f.expect = expect_mine;
+    f.take = sum_pieces;
+    return linked_flow(&f);
+}
+
+/* Every rank sums a share, then all get all shares. */
+static int all_reduce(const struct circle *c, const struct comm_call *call)
+{
+    int64_t unit = ckpt_dtype_size(call->dtype);
+    int64_t share = (call->count + c->size - 1) / c->size;
+    if (call->count * unit <= SMALL_SUM) {
+        struct flow f = flow_of(c, call, call->count, call->count);
+        f.give = give_all;
+        f.expect = expect_all;
+        f.take = sum_all;
+        return linked_flow(&f);
+    }
+    int64_t first = min_i64(call->count, c->rank * share);
+    struct comm_call part = *call;
+    part.dst = (char *)call->dst + first * unit;
+    int rc = reduce(flow_of(c, &part, share, call->count));
+    if (rc)
+        return rc;
+    part.src = part.dst;
+    part.dst = call->dst;
+    struct flow back = flow_of(c, &part, share, call->count);
+    back.phase = 1;
+    return gather(back);
+}
+
+static int broadcast(const struct circle *c, const struct comm_call *call)
+{
+    struct flow f = flow_of(c, call, call->count, call->count);
+    f.give = give_root;
+    f.expect = expect_root;
+    f.take = take_root;
+    return linked_flow(&f);
+}
+
+int linked_collective(const struct circle *c, const struct comm_call *call)
+{
+    int64_t total = call->count * c->size;
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+        return gather(flow_of(c, call, call->count, total));
+    case COMM_REDUCE_SCATTER:
+        return reduce(flow_of(c, call, call->count, total));
+    case COMM_ALL_REDUCE:
+        return all_reduce(c, call);
+    case COMM_BROADCAST:
+        return broadcast(c, call);
+    default:
+        return gather(flow_of(c, call, 0, 0));
+    }
+}

@@ -1,0 +1,70 @@
+/*
+ * Which rank a process is, and of how many: what its launcher left in the environment.  The first
+ * launcher that names a rank is believed; what it says has to be whole, for a process that takes
+ * itself for rank 0 of 1 by mistake would train alone, and nobody would see it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include "dist/comm/comm.h"
+
+enum { MOST_RANKS = 1 << 20 };
+
+static const struct launcher {
+    const char *rank, *size;
+    /* Slurm sets the number of tasks in an allocation too, where nothing was started with it. */
+    bool size_alone;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", false},
+    {"PMI_RANK", "PMI_SIZE", false},
+    {"SLURM_PROCID", "SLURM_NTASKS", true},
+    {"RANK", "WORLD_SIZE", false},
+};
+
+/* A variable that is empty counts as one that is not set, as everywhere. */
+static const char *find(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+static int read_number(const char *name, const char *text, int least, int *number)
+{
+    char *end;
+    errno = 0;
+    long n = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
+    if (n < least || errno || *end || n > MOST_RANKS)
+        return error_set(CKPT_EINVAL,
+                         "%s=%.40s in the environment: it must be a number from %d to %d", name,
+                         text, least, MOST_RANKS);
+    *number = (int)n;
+    return 0;
+}
+
+static int read_launcher(const struct launcher *l, int *rank, int *size)
+{
+    const char *r = find(l->rank), *s = find(l->size);
+    if (!r || !s)
+        return error_set(CKPT_EINVAL,
+                         "%s is set in the environment and %s is not: give both, or none for one "
+                         "rank alone",
+                         r ? l->rank : l->size, r ? l->size : l->rank);
+    int rc = read_number(l->size, s, 1, size);
+    if (!rc)
+        rc = read_number(l->rank, r, 0, rank);
+    if (!rc && *rank >= *size)
+        rc = error_set(CKPT_EINVAL, "%s=%d of %s=%d in the environment: ranks are numbered 0 to %d",
+                       l->rank, *rank, l->size, *size, *size - 1);
+    return rc;
+}
+
+int comm_launched_as(int *rank, int *size)
+{
+    *rank = 0;
+    *size = 1;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const struct launcher *l = &launchers[i];
+        if (find(l->rank) || (find(l->size) && !l->size_alone))
+            return read_launcher(l, rank, size);
+    }
+    return 0;
+}

@@ -1,0 +1,456 @@
+/*
+ * A communicator made of a link.  Every message begins with a head that says which call of which
+ * rank it belongs to, and carries a checksum: a rank that runs another program, or a byte that
+ * changed on the way, is found where it happens and named.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "dist/comm/linked.h"
+
+#define HEAD_MAGIC UINT64_C(0x31676e69726e6974)
+
+struct head {
+    uint64_t magic, sum;
+    int64_t seq, step, piece, count;
+    int32_t phase, kind, dtype, root;
+    uint64_t circle;
+    char name[COMM_NAME];
+};
+
+enum { MESSAGE = (int)sizeof(struct head) + LINKED_PIECE };
+
+static struct linked *linked(struct comm *c)
+{
+    return (struct linked *)c;
+}
+
+/* Four sums side by side, so that a core checks about as fast as it copies. */
+static uint64_t checksum(const char *data, int64_t bytes)
+{
+    const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t lane[4] = {1, 2, 3, 4}, word[4];
+    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof word) {
+        int64_t n = min_i64(bytes - at, (int64_t)sizeof word);
+        memset(word, 0, sizeof word);
+        memcpy(word, data + at, (size_t)n);
+        for (int i = 0; i < 4; i++) {
+            lane[i] = (lane[i] ^ word[i]) * prime;
+            lane[i] ^= lane[i] >> 29;
+        }
+    }
+    return ((lane[0] * prime + lane[1]) * prime + lane[2]) * prime + lane[3] + (uint64_t)bytes;
+}
+
+static void nap(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* ---- sentences ------------------------------------------------------------------------------- */
+
+static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                    "barrier"};
+
+static void describe(char *dst, size_t size, int kind, const char *name, int64_t step)
+{
+    snprintf(dst, size, "%s \"%s\" of step %lld",
+             kind >= 0 && kind <= COMM_BARRIER ? kinds[kind] : "an unknown call", name,
+             (long long)step);
+}
+
+/* Keeps the first sentence for good.  Whoever found out by itself tells the others. */
+static int fail(struct linked *l, bool tell, const char *fmt, ...) CKPT_PRINTF(3, 4);
+static int fail(struct linked *l, bool tell, const char *fmt, ...)
+{
+    va_list ap;
+    if (l->failed)
+        return CKPT_ECOMM;
+    l->failed = true;
+    va_start(ap, fmt);
+    error_vset(l->comm.reason, sizeof l->comm.reason, CKPT_ECOMM, fmt, ap);
+    va_end(ap);
+    if (tell && !l->dead)
+        l->link->ops->shout(l->link, l->comm.reason);
+    return CKPT_ECOMM;
+}
+
+static int fail_late(struct linked *l, int slot, const char *where)
+{
+    const struct link_part *parts = l->parts[slot];
+    int n = l->comm.size;
+    char who[256];
+    bool *late = calloc((size_t)n, sizeof *late);
+    bool silent = false;
+    if (!late)
+        return fail(l, true, "another rank did not come to %s", where);
+    for (int r = 0; r < n; r++)
+        silent |= late[r] = parts[r].in && !parts[r].came;
+    for (int r = 0; r < n && !silent; r++)
+        late[r] = parts[r].out && !parts[r].sent;
+    comm_name_ranks(who, sizeof who, late, n);
+    free(late);
+    return fail(l, true, "%s did not come to %s within %g s (rank %d waited)", who, where,
+                l->comm.deadline, l->comm.rank);
+}
+
+static int fail_broken(struct linked *l, const char *where)
+{
+    const struct link *link = l->link;
+    if (*link->heard)
+        return fail(l, false, "%s", link->heard);
+    if (link->lost >= 0)
+        return fail(l, true, "rank %d is gone at %s: %s", link->lost, where, link->reason);
+    return fail(l, true, "the ranks lost each other at %s: %s", where, link->reason);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct head *h)
+{
+    *h = (struct head){.magic = HEAD_MAGIC,
+                       .seq = f->circle->calls,
+                       .step = l->comm.step,
+                       .piece = p,
+                       .count = f->call->count,
+                       .phase = f->phase,
+                       .kind = (int32_t)f->call->kind,
+                       .dtype = (int32_t)f->call->dtype,
+                       .root = f->call->root,
+                       .circle = f->circle->id};
+    snprintf(h->name, sizeof h->name, "%s", f->call->name ? f->call->name : "");
+}
+
+static bool fault_is_due(struct linked *l, enum comm_fault_kind kind)
+{
+    if (l->fault.kind != kind || l->fault.call != l->calls)
+        return false;
+    l->fault.kind = COMM_FAULT_NONE;
+    return true;
+}
+
+/* True if this rank is dead from here on. */
+static bool fault_before_call(struct linked *l)
+{
+    if (fault_is_due(l, COMM_FAULT_DELAY))
+        nap(l->fault.seconds);
+    if (fault_is_due(l, COMM_FAULT_KILL)) {
+        l->dead = true;
+        fail(l, false, "rank %d was stopped by a test", l->comm.rank);
+    }
+    return l->dead;
+}
+
+/* The rank in the whole communicator of one of the circle. */
+static int member(const struct circle *c, int rank)
+{
+    return c->members ? c->members[rank] : rank;
+}
+
+static void put_message(struct linked *l, int slot, int to, const struct head *h, struct span give)
+{
+    struct link_part *part = &l->parts[slot][to];
+    char *message = l->out[slot] + (int64_t)to * MESSAGE;
+    memcpy(message, h, sizeof *h);
+    if (give.bytes)
+        memcpy(message + sizeof *h, give.data, (size_t)give.bytes);
+    part->out = message;
+    part->out_bytes = (int64_t)sizeof *h + give.bytes;
+    part->sent = false;
+    if (l->fault.to == to && fault_is_due(l, COMM_FAULT_CORRUPT))
+        message[part->out_bytes - 1] ^= 0x10;
+    if (l->fault.to == to && fault_is_due(l, COMM_FAULT_DROP)) {
+        part->out = NULL;
+        part->sent = true;
+    }
+}
+
+static void start_piece(struct linked *l, const struct flow *f, int64_t p)
+{
+    int slot = (int)(p % LINK_SLOTS);
+    struct head h;
+    fill_head(l, f, p, &h);
+    for (int r = 0; r < l->comm.size; r++)
+        l->parts[slot][r] = (struct link_part){.sent = true, .came = true};
+    for (int r = 0; r < f->circle->size; r++) {
+        int other = member(f->circle, r);
+        struct link_part *part = &l->parts[slot][other];
+        if (r == f->circle->rank)
+            continue;
+        struct span give = f->give(f, p, r);
+        if (give.bytes >= 0) {
+            h.sum = checksum(give.data, give.bytes);
+            put_message(l, slot, other, &h, give);
+        }
+        if (f->expect(f, p, r) >= 0) {
+            part->in = l->in[slot] + (int64_t)other * MESSAGE;
+            part->room = MESSAGE;
+            part->came = false;
+        }
+    }
+    l->link->ops->start(l->link, slot, l->parts[slot]);
+}
+
+static int check_message(struct linked *l, const struct flow *f, int64_t p, int r)
+{
+    int from = member(f->circle, r), rank = l->comm.rank;
+    const struct link_part *part = &l->parts[p % LINK_SLOTS][from];
+    struct head mine, theirs;
+    char here[192], there[192];
+    fill_head(l, f, p, &mine);
+    describe(here, sizeof here, mine.kind, mine.name, mine.step);
+    memset(&theirs, 0, sizeof theirs);
+    memcpy(&theirs, part->in, (size_t)min_i64(part->got, (int64_t)sizeof theirs));
+    theirs.name[sizeof theirs.name - 1] = '\0';
+    mine.sum = theirs.sum;
+    if (theirs.magic != HEAD_MAGIC)
+        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
+                    here);
+    if (mine.seq != theirs.seq || mine.circle != theirs.circle || mine.phase != theirs.phase ||
+        mine.piece != theirs.piece)
+        return fail(l, true,
+                    "a message of rank %d to rank %d in %s (call %lld) was lost: one of call %lld "
+                    "came instead",
+                    from, rank, here, (long long)mine.seq, (long long)theirs.seq);
+    if (memcmp(&mine, &theirs, sizeof mine)) {
+        describe(there, sizeof there, theirs.kind, theirs.name, theirs.step);
+        return fail(l, true,
+                    "rank %d is at %s with %lld elements, rank %d at %s with %lld: they do not run "
+                    "the same program",
+                    from, there, (long long)theirs.count, rank, here, (long long)mine.count);
+    }
+    int64_t bytes = part->got - (int64_t)sizeof theirs;
+    if (bytes != f->expect(f, p, r) ||
+        checksum((const char *)part->in + sizeof theirs, bytes) != theirs.sum)
+        return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
+                    here);
+    return 0;
+}
+
+static bool round_is_over(const struct link_part *parts, int n)
+{
+    for (int r = 0; r < n; r++)
+        if (!parts[r].sent || !parts[r].came)
+            return false;
+    return true;
+}
+
+/* Waits for a round, shortly at first: most are over in microseconds. */
+static int await_piece(struct linked *l, const struct flow *f, int slot)
+{
+    double begin = clock_seconds(), pause = 0;
+    char where[192];
+    for (;;) {
+        bool alive = l->link->ops->progress(l->link);
+        if (alive && round_is_over(l->parts[slot], l->comm.size))
+            return 0;
+        double waited = clock_seconds() - begin;
+        if (!alive || *l->link->heard || waited > l->comm.deadline) {
+            describe(where, sizeof where, f->call->kind, f->call->name ? f->call->name : "",
+                     l->comm.step);
+            return !alive || *l->link->heard ? fail_broken(l, where) : fail_late(l, slot, where);
+        }
+        l->link->ops->wait(l->link, pause);
+        pause = pause < 1e-3 ? pause + 2e-6 : 1e-3;
+    }
+}
+
+static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
+{
+    int slot = (int)(p % LINK_SLOTS);
+    int rc = await_piece(l, f, slot);
+    for (int r = 0; r < f->circle->size && !rc; r++) {
+        struct link_part *part = &l->parts[slot][member(f->circle, r)];
+        l->from[r] = part->in ? (const char *)part->in + sizeof(struct head) : NULL;
+        if (part->in)
+            rc = check_message(l, f, p, r);
+    }
+    if (!rc)
+        f->take(f, p, l->from);
+    return rc;
+}
+
+/* One round is prepared while the one before is under way. */
+int linked_flow(const struct flow *f)
+{
+    struct linked *l = f->circle->l;
+    int rc = 0;
+    for (int64_t p = 0; p <= f->n_pieces && !rc; p++) {
+        if (p < f->n_pieces)
+            start_piece(l, f, p);
+        if (p > 0)
+            rc = finish_piece(l, f, p - 1);
+    }
+    return rc;
+}
+
+/* ---- the communicator ------------------------------------------------------------------------ */
+
+static int run_circle(const struct circle *circle, const struct comm_call *call)
+{
+    struct linked *l = circle->l;
+    if (l->failed || fault_before_call(l))
+        return CKPT_ECOMM;
+    int rc = linked_collective(circle, call);
+    l->calls++;
+    return rc;
+}
+
+static int linked_run(struct comm *c, const struct comm_call *call, void *stream)
+{
+    struct circle all = {linked(c), c->rank, c->size, NULL, c->n_calls++, HASH_START};
+    (void)stream;
+    return run_circle(&all, call);
+}
+
+static int linked_check(struct comm *c)
+{
+    struct linked *l = linked(c);
+    char where[64];
+    if (l->failed)
+        return CKPT_ECOMM;
+    bool alive = l->link->ops->progress(l->link);
+    if (alive && !*l->link->heard)
+        return 0;
+    snprintf(where, sizeof where, "step %lld", (long long)c->step);
+    return fail_broken(l, where);
+}
+
+static void linked_give_up(struct comm *c, const char *sentence)
+{
+    fail(linked(c), true, "rank %d gave up at step %lld: %s", c->rank, (long long)c->step,
+         sentence);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/*
+ * A group has no link of its own: its messages go where those of all ranks go, and since every rank
+ * is in one call at a time and all in the same order, the next message from another rank is the one
+ * that is awaited.
+ */
+struct group {
+    struct comm comm;
+    struct circle circle;
+    int members[];
+};
+
+static struct group *group(struct comm *c)
+{
+    return (struct group *)c;
+}
+
+static int after_call(struct group *g, int rc)
+{
+    if (rc)
+        memcpy(g->comm.reason, g->circle.l->comm.reason, sizeof g->comm.reason);
+    return rc;
+}
+
+static int group_run(struct comm *c, const struct comm_call *call, void *stream)
+{
+    struct group *g = group(c);
+    (void)stream;
+    g->circle.calls = c->n_calls++;
+    return after_call(g, run_circle(&g->circle, call));
+}
+
+static int group_check(struct comm *c)
+{
+    return after_call(group(c), linked_check(&group(c)->circle.l->comm));
+}
+
+static void group_give_up(struct comm *c, const char *sentence)
+{
+    linked_give_up(&group(c)->circle.l->comm, sentence);
+    after_call(group(c), CKPT_ECOMM);
+}
+
+static void group_close(struct comm *c)
+{
+    free(c);
+}
+
+static int open_group(struct comm *c, int n, const int *ranks, struct comm **out)
+{
+    static const struct comm_ops ops = {
+        .run = group_run, .check = group_check, .give_up = group_give_up, .close = group_close};
+    struct group *g = calloc(1, sizeof *g + (size_t)n * sizeof *ranks);
+    if (!g)
+        return error_set(CKPT_ENOMEM, "no memory for a communicator");
+    g->comm = (struct comm){.ops = &ops, .name = c->name, .size = n};
+    memcpy(g->comm.how, c->how, sizeof c->how);
+    memcpy(g->members, ranks, (size_t)n * sizeof *ranks);
+    while (ranks[g->comm.rank] != c->rank)
+        g->comm.rank++;
+    g->circle = (struct circle){linked(c), g->comm.rank, n, g->members, 0, HASH_START};
+    for (int r = 0; r < n; r++)
+        g->circle.id = hash_mix(g->circle.id, ranks[r]);
+    *out = &g->comm;
+    return 0;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static void free_slots(struct linked *l)
+{
+    for (int s = 0; s < LINK_SLOTS; s++) {
+        free(l->parts[s]);
+        free(l->out[s]);
+        free(l->in[s]);
+    }
+}
+
+/* After a failure the link may still hold our buffers. */
+static void linked_close(struct comm *c)
+{
+    struct linked *l = linked(c);
+    if (l->link->ops->close(l->link, l->failed))
+        free_slots(l);
+    free(l->from);
+    free(l);
+}
+
+static const struct comm_ops linked_ops = {.run = linked_run,
+                                           .check = linked_check,
+                                           .give_up = linked_give_up,
+                                           .group = open_group,
+                                           .close = linked_close};
+
+int comm_open_linked(struct comm **c, const char *name, struct link *link, double deadline)
+{
+    struct linked *l = calloc(1, sizeof *l);
+    size_t n = (size_t)link->size;
+    bool ok = l != NULL;
+    if (!ok) {
+        link->ops->close(link, false);
+        return error_set(CKPT_ENOMEM, "no memory for %zu ranks", n);
+    }
+    l->comm.ops = &linked_ops;
+    l->comm.name = name;
+    l->link = link;
+    l->comm.rank = link->rank;
+    l->comm.size = link->size;
+    l->comm.deadline = deadline > 0 ? deadline : COMM_DEADLINE;
+    snprintf(l->comm.how, sizeof l->comm.how, "%s", link->how);
+    l->from = calloc(n, sizeof *l->from);
+    ok = l->from != NULL;
+    for (int s = 0; s < LINK_SLOTS && ok; s++) {
+        l->parts[s] = calloc(n, sizeof *l->parts[s]);
+        l->out[s] = malloc(n * MESSAGE);
+        l->in[s] = malloc(n * MESSAGE);
+        ok = l->parts[s] && l->out[s] && l->in[s];
+    }
+    if (!ok) {
+        linked_close(&l->comm);
+        return error_set(CKPT_ENOMEM, "no memory for the messages of %zu ranks", n);
+    }
+    *c = &l->comm;
+    return 0;
+}
+
+void comm_inject(struct comm *c, const struct comm_fault *fault)
+{
+    linked(c)->fault = *fault;
+}

@@ -1,0 +1,173 @@
+/*
+ * Rank 0 of a rendezvous: listens, waits until all ranks are there, and answers all at once.  What
+ * cannot be right in this job, said by a rank that proved to be of it, ends it for all.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "dist/comm/rendezvous_state.h"
+
+/* Answers one rank; all: with the addresses, else with a sentence. */
+static bool answer(struct rendezvous *v, int rank, bool all, const char *sentence, double until)
+{
+    const struct arrival *to = &v->arrivals[rank];
+    int n = all ? v->m->size - 1 : 0;
+    struct answer a = {
+        .magic = ANSWER_MAGIC, .verdict = all ? ANSWER_WELCOME : ANSWER_REFUSED, .n_addresses = n};
+    snprintf(a.sentence, sizeof a.sentence, "%s", sentence);
+    answer_sign(&v->key, &to->challenge, &to->hello, v->addresses, &a);
+    return socket_write(to->fd, &a, sizeof a, until) &&
+           socket_write(to->fd, v->addresses, (size_t)n * sizeof *v->addresses, until);
+}
+
+/* Tells everybody who is there, and fails. */
+static int refuse_all(struct rendezvous *v, const char *fmt, ...) CKPT_PRINTF(2, 3);
+static int refuse_all(struct rendezvous *v, const char *fmt, ...)
+{
+    char sentence[CKPT_MESSAGE];
+    double until = clock_seconds() + 1;
+    va_list ap;
+    va_start(ap, fmt);
+    error_vset(sentence, sizeof sentence, CKPT_ECOMM, fmt, ap);
+    va_end(ap);
+    for (int r = 1; r < v->m->size; r++)
+        if (v->fds[r] >= 0)
+            answer(v, r, false, sentence, until);
+    return error_set(CKPT_ECOMM, "%s", sentence);
+}
+
+/* A name may stand for the machine itself in its own tables, and for its address in those of
+ * others. */
+static void describe_listener(const struct rendezvous *v, char *dst, size_t size)
+{
+    char at[SOCKET_HOST];
+    *dst = '\0';
+    if (socket_address(v->acceptor.listeners[0], false, at) && socket_is_loopback(at) &&
+        strcmp(v->host, "localhost") && !socket_is_loopback(v->host))
+        snprintf(dst, size,
+                 "; here %.80s is %s, which other hosts do not reach: give the address of rank 0",
+                 v->host, at);
+}
+
+static int refuse_missing(struct rendezvous *v)
+{
+    char who[256], where[224], strangers[192];
+    bool *missing = calloc((size_t)v->m->size, sizeof *missing);
+    if (!missing)
+        return refuse_all(v, "not all ranks came to %.200s", v->m->where);
+    for (int r = 1; r < v->m->size; r++)
+        missing[r] = v->fds[r] < 0;
+    comm_name_ranks(who, sizeof who, missing, v->m->size);
+    free(missing);
+    describe_listener(v, where, sizeof where);
+    acceptor_describe(&v->acceptor, strangers, sizeof strangers);
+    return refuse_all(v, "%s of %d did not come to %.200s within %g s%s%s", who, v->m->size,
+                      v->m->where, v->deadline, where, strangers);
+}
+
+/* What is wrong with a rank of this job, or "". */
+static void judge(const struct rendezvous *v, const struct hello *h, char *wrong, size_t size)
+{
+    *wrong = '\0';
+    if (strcmp(h->version, v->version))
+        snprintf(wrong, size, "rank %d (%s) runs libckpt %s, rank 0 %s: install one version",
+                 h->rank, h->host, h->version, v->version);
+    else if (h->size != v->m->size)
+        snprintf(wrong, size, "rank %d (%s) was started as one of %d, rank 0 as one of %d", h->rank,
+                 h->host, h->size, v->m->size);
+    else if (v->fds[h->rank] >= 0)
+        snprintf(wrong, size, "two processes say they are rank %d: %d on %s and %d on %s", h->rank,
+                 v->arrivals[h->rank].hello.pid, v->arrivals[h->rank].hello.host, h->pid, h->host);
+}
+
+/* A rank of this job.  What cannot be right in it ends it, for this rank and for all. */
+static int receive(struct rendezvous *v, struct arrival *came)
+{
+    char wrong[512];
+    judge(v, &came->hello, wrong, sizeof wrong);
+    if (!*wrong) {
+        v->arrivals[came->hello.rank] = *came;
+        v->fds[came->hello.rank] = came->fd;
+        return 0;
+    }
+    int rc = refuse_all(v, "%s", wrong);
+    v->arrivals[0] = *came; /* the own place, which nobody takes */
+    answer(v, 0, false, wrong, clock_seconds() + 1);
+    close(came->fd);
+    return rc;
+}
+
+/* A rank that says more before it is answered has ended, or is none; it may come again. */
+static void lose(struct rendezvous *v, int rank)
+{
+    rendezvous_send_away(v, &v->arrivals[rank], "it left before all ranks were there");
+    v->fds[rank] = -1;
+}
+
+static int welcome_all(struct rendezvous *v)
+{
+    double until = clock_seconds() + v->deadline;
+    for (int r = 1; r < v->m->size; r++) {
+        struct address *to = &v->addresses[r - 1];
+        memcpy(to->host, v->arrivals[r].from, sizeof to->host);
+        to->port = v->arrivals[r].hello.port;
+    }
+    for (int r = 1; r < v->m->size; r++)
+        if (!answer(v, r, true, "", until))
+            return refuse_all(v, "rank %d is gone: %s", r, strerror(errno));
+    return 0;
+}
+
+static int host_rendezvous(struct rendezvous *v)
+{
+    struct arrival came;
+    int which = 0, rc = 0;
+    for (int missing = v->m->size - 1; missing && !rc;) {
+        switch (acceptor_wait(&v->acceptor, v->until, v->fds, v->m->size, &came, &which)) {
+        case ACCEPTOR_LATE:
+            return refuse_missing(v);
+        case ACCEPTOR_ARRIVAL:
+            rc = receive(v, &came);
+            missing--;
+            break;
+        case ACCEPTOR_READABLE:
+            lose(v, which);
+            missing++;
+            break;
+        }
+    }
+    return rc ? rc : welcome_all(v);
+}
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+/* Rank 0 says in the file where it is, and how to prove to it that one has read this. */
+static int write_file(struct rendezvous *v)
+{
+    int rc = 0;
+    snprintf(v->file.job, sizeof v->file.job, "%s", v->m->job);
+    v->file.port = v->port = v->own_port;
+    v->file.has_secret = !v->key.secured && job_key_possible();
+    if (v->file.has_secret)
+        rc = job_random(v->file.secret, sizeof v->file.secret);
+    if (!rc && v->file.has_secret)
+        rc = job_key_from_bytes(&v->key, v->file.secret, sizeof v->file.secret);
+    return rc ? rc : rendezvous_file_write(v->path, &v->file);
+}
+
+int rendezvous_host(struct rendezvous *v)
+{
+    if (v->path) {
+        socket_own_address(v->file.host);
+        memcpy(v->host, v->file.host, sizeof v->file.host);
+    }
+    int rc = rendezvous_listen(v, v->host, v->path ? 0 : v->port);
+    if (!rc && v->path)
+        rc = write_file(v);
+    if (!rc)
+        rc = host_rendezvous(v);
+    if (v->path && v->file.port)
+        rendezvous_file_remove(v->path, &v->file);
+    return rc;
+}

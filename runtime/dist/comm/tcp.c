@@ -1,0 +1,273 @@
+/* The link between processes over sockets: every message goes behind its length. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "dist/comm/linked.h"
+#include "dist/comm/rendezvous.h"
+#include "dist/comm/socket.h"
+
+/* In the place of a length: a sentence of a rank that gives up. */
+#define SHOUT (INT64_C(1) << 62)
+
+struct peer {
+    int fd;
+    int64_t prefix;   /* length of the message that comes in */
+    int64_t received; /* bytes of it, its prefix included */
+    int64_t sent;     /* bytes of the oldest message that is not sent, its prefix included */
+    bool closed;      /* by that rank, between two messages */
+    int broken;       /* errno of a send: what that rank said last is still to be read */
+    char sentence[LINK_SENTENCE];
+};
+
+struct tcp_link {
+    struct link link;
+    struct peer *peers;
+    struct pollfd *polled;
+    struct link_part *parts[LINK_SLOTS];
+    int oldest;
+};
+
+static struct tcp_link *tcp(struct link *l)
+{
+    return (struct tcp_link *)l;
+}
+
+static void lose(struct tcp_link *t, int rank, const char *why)
+{
+    if (t->link.lost >= 0)
+        return;
+    t->link.lost = rank;
+    snprintf(t->link.reason, sizeof t->link.reason, "%s", why);
+}
+
+static void tcp_start(struct link *l, int slot, struct link_part *parts)
+{
+    struct tcp_link *t = tcp(l);
+    t->parts[slot] = parts;
+    t->oldest = (slot + 1) % LINK_SLOTS;
+}
+
+/* The part about a rank that is to be sent (or taken) first, or NULL. */
+static struct link_part *first_part(const struct tcp_link *t, int rank, bool sending)
+{
+    for (int i = 0; i < LINK_SLOTS; i++) {
+        struct link_part *parts = t->parts[(t->oldest + i) % LINK_SLOTS];
+        if (parts && !(sending ? parts[rank].sent : parts[rank].came))
+            return &parts[rank];
+    }
+    return NULL;
+}
+
+static bool may_go_on(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+static void send_to(struct tcp_link *t, int rank)
+{
+    struct peer *peer = &t->peers[rank];
+    struct link_part *part;
+    while ((part = first_part(t, rank, true))) {
+        int64_t head = (int64_t)sizeof part->out_bytes, at = peer->sent - head;
+        const char *from =
+            at < 0 ? (const char *)&part->out_bytes + peer->sent : (const char *)part->out + at;
+        int64_t left = at < 0 ? -at : part->out_bytes - at;
+        ssize_t n = 0;
+        if (left)
+            n = send(peer->fd, from, (size_t)left,
+                     MSG_NOSIGNAL | MSG_DONTWAIT | (at < 0 ? MSG_MORE : 0));
+        if (n < 0 && !may_go_on(errno))
+            peer->broken = errno;
+        if (n < 0)
+            return;
+        peer->sent += n;
+        if (peer->sent < head + part->out_bytes)
+            continue;
+        peer->sent = 0;
+        part->sent = true;
+    }
+}
+
+/* Where the next byte that comes from a rank belongs and how many; NULL: nowhere yet. */
+static char *landing(struct tcp_link *t, int rank, int64_t *left)
+{
+    struct peer *peer = &t->peers[rank];
+    int64_t head = (int64_t)sizeof peer->prefix, at = peer->received - head;
+    if (at < 0) {
+        *left = -at;
+        return (char *)&peer->prefix + peer->received;
+    }
+    if (peer->prefix == SHOUT) {
+        *left = LINK_SENTENCE - at;
+        return peer->sentence + at;
+    }
+    struct link_part *part = first_part(t, rank, false);
+    if (peer->prefix <= 0 || (part && peer->prefix > part->room))
+        lose(t, rank, "it sent what is no message");
+    if (!part || t->link.lost >= 0)
+        return NULL;
+    *left = peer->prefix - at;
+    return (char *)part->in + at;
+}
+
+/* None is empty: what says so is refused where its first byte would belong. */
+static bool message_is_whole(const struct peer *peer)
+{
+    int64_t bytes = peer->prefix == SHOUT ? LINK_SENTENCE : peer->prefix;
+    return bytes > 0 && peer->received - (int64_t)sizeof peer->prefix == bytes;
+}
+
+static void finish_message(struct tcp_link *t, int rank)
+{
+    struct peer *peer = &t->peers[rank];
+    peer->received = 0;
+    if (peer->prefix == SHOUT) {
+        peer->sentence[LINK_SENTENCE - 1] = '\0';
+        if (!*t->link.heard)
+            memcpy(t->link.heard, peer->sentence, sizeof t->link.heard);
+        return;
+    }
+    struct link_part *part = first_part(t, rank, false);
+    part->got = peer->prefix;
+    part->came = true;
+}
+
+static void take_from(struct tcp_link *t, int rank)
+{
+    struct peer *peer = &t->peers[rank];
+    int64_t left = 0;
+    char *to;
+    while (!peer->closed && (to = landing(t, rank, &left))) {
+        ssize_t n = left ? recv(peer->fd, to, (size_t)left, MSG_DONTWAIT) : 0;
+        if (n < 0 && may_go_on(errno))
+            return;
+        if (n < 0 || (n == 0 && left)) {
+            peer->closed = true;
+            if (n < 0)
+                peer->broken = errno;
+            else if (peer->received)
+                lose(t, rank, "its connection was closed");
+            return;
+        }
+        peer->received += n;
+        /* One of no bytes is whole before anybody awaits it. */
+        if (message_is_whole(peer) && (peer->prefix & SHOUT || first_part(t, rank, false)))
+            finish_message(t, rank);
+    }
+}
+
+/*
+ * Which rank is to blame, if one is.  One that ended when all it had to say was said is missed only
+ * when more is awaited.  One whose socket takes nothing any more has often left because of another
+ * that closed before.
+ */
+static void judge(struct tcp_link *t)
+{
+    int closed = -1, broken = -1;
+    for (int r = t->link.size - 1; r >= 0; r--) {
+        const struct peer *peer = &t->peers[r];
+        if (peer->closed && first_part(t, r, false))
+            lose(t, r, "its connection was closed");
+        if (peer->broken)
+            broken = r;
+        else if (peer->closed)
+            closed = r;
+    }
+    if (broken >= 0 && closed >= 0)
+        lose(t, closed, "its connection was closed");
+    else if (broken >= 0)
+        lose(t, broken, strerror(t->peers[broken].broken));
+}
+
+static bool tcp_progress(struct link *l)
+{
+    struct tcp_link *t = tcp(l);
+    for (int r = 0; r < l->size; r++) {
+        if (r == l->rank)
+            continue;
+        if (!t->peers[r].broken)
+            send_to(t, r);
+        take_from(t, r);
+    }
+    judge(t);
+    return l->lost < 0;
+}
+
+static void tcp_wait(struct link *l, double seconds)
+{
+    struct tcp_link *t = tcp(l);
+    for (int r = 0; r < l->size; r++)
+        t->polled[r] = (struct pollfd){
+            .fd = first_part(t, r, false) || first_part(t, r, true) ? t->peers[r].fd : -1,
+            .events = (short)(POLLIN | (first_part(t, r, true) ? POLLOUT : 0))};
+    ppoll(t->polled, (nfds_t)l->size, &(struct timespec){0, (long)(seconds * 1e9)}, NULL);
+}
+
+/* A message that was begun goes out whole before it. */
+static void tcp_shout(struct link *l, const char *sentence)
+{
+    struct tcp_link *t = tcp(l);
+    int64_t prefix = SHOUT;
+    char text[sizeof prefix + LINK_SENTENCE] = "";
+    memcpy(text, &prefix, sizeof prefix);
+    snprintf(text + sizeof prefix, LINK_SENTENCE, "%s", sentence);
+    for (int r = 0; r < l->size; r++) {
+        struct peer *peer = &t->peers[r];
+        double until = clock_seconds() + 0.1;
+        if (r == l->rank)
+            continue;
+        while (peer->sent && !peer->broken && socket_ready(peer->fd, POLLOUT, until))
+            send_to(t, r);
+        if (!peer->sent && !peer->broken)
+            socket_write(peer->fd, text, sizeof text, until);
+    }
+}
+
+static bool tcp_close(struct link *l, bool failed)
+{
+    struct tcp_link *t = tcp(l);
+    (void)failed;
+    for (int r = 0; r < l->size && t->peers; r++)
+        if (t->peers[r].fd >= 0)
+            close(t->peers[r].fd);
+    free(t->peers);
+    free(t->polled);
+    free(t);
+    return true;
+}
+
+static const struct link_ops tcp_ops = {.start = tcp_start,
+                                        .progress = tcp_progress,
+                                        .wait = tcp_wait,
+                                        .shout = tcp_shout,
+                                        .close = tcp_close};
+
+int comm_open_tcp(struct comm **c, const struct comm_rendezvous *m, double deadline)
+{
+    struct tcp_link *t = calloc(1, sizeof *t);
+    size_t n = (size_t)max_i64(1, m->size);
+    int *fds = calloc(n, sizeof *fds);
+    if (t) {
+        t->link = (struct link){.ops = &tcp_ops, .rank = m->rank, .size = m->size, .lost = -1};
+        t->peers = calloc(n, sizeof *t->peers);
+        t->polled = calloc(n, sizeof *t->polled);
+    }
+    int rc = t && fds && t->peers && t->polled
+                 ? rendezvous_hold(m, deadline > 0 ? deadline : COMM_DEADLINE, fds, t->link.how)
+                 : error_set(CKPT_ENOMEM, "no memory for %d ranks", m->size);
+    if (rc) {
+        free(fds);
+        if (t) {
+            t->link.size = 0;
+            tcp_close(&t->link, true);
+        }
+        return rc;
+    }
+    for (size_t r = 0; r < n; r++)
+        t->peers[r].fd = fds[r];
+    free(fds);
+    return comm_open_linked(c, "tcp", &t->link, deadline);
+}

@@ -1,0 +1,348 @@
+/* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
+#include <stdlib.h>
+#include <string.h>
+#include "dist/ranks.h"
+
+void ranks_join(struct ranks *job, struct comm *comm, int zero)
+{
+    job->comm = comm;
+    job->rank = comm->rank;
+    job->sharing.ranks = comm->size;
+    job->sharing.zero = job->asked_zero = zero;
+    job->sharing.drop_after_forward = job->options->zero == 3;
+    job->host = ranks_host_name();
+    if (job->rank) /* one writes what would be the same on all */
+        job->options->plan_out = job->options->graph_out = job->options->machine_out = NULL;
+}
+
+/* A number stands for so many ranks of which none is there: enough to plan. */
+static int imagine(struct ranks *job, const char *where)
+{
+    char *end;
+    long n = strtol(where, &end, 10);
+    if (*end || n < 1 || n > 1 << 20)
+        return error_set(CKPT_EINVAL, "--ranks %.80s: a number of ranks is 1 to %d", where,
+                         1 << 20);
+    if (n == 1)
+        return 0;
+    if (!job->options->plan_only)
+        return error_set(CKPT_EINVAL,
+                         "--ranks %ld: with a number of ranks there is only a plan: add "
+                         "--plan-only, or say where they meet",
+                         n);
+    job->sharing.ranks = (int)n;
+    job->sharing.zero = job->asked_zero =
+        job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero;
+    job->sharing.drop_after_forward = job->options->zero == 3;
+    return 0;
+}
+
+int ranks_open(struct ranks *job)
+{
+    const char *where = job->options->ranks;
+    struct comm_rendezvous m = {
+        .where = where, .job = getenv("SLURM_JOB_ID"), .token = getenv("CKPT_JOB_TOKEN")};
+    struct comm *comm = NULL;
+    double deadline = job->options->comm_deadline > 0 ? job->options->comm_deadline : COMM_DEADLINE;
+    int rc = 0;
+    job->sharing.ranks = 1;
+    if (!where || !*where || !strcmp(where, "none"))
+        return 0;
+    if (*where >= '0' && *where <= '9')
+        return imagine(job, where);
+    if (!strcmp(where, "mpi"))
+        rc = comm_open_mpi(&comm, deadline);
+    else
+        rc = comm_launched_as(&m.rank, &m.size);
+    if (!rc && !comm)
+        rc = comm_open_tcp(&comm, &m, deadline);
+    if (rc)
+        return rc;
+    if (comm->size == 1)
+        comm_close(comm); /* one rank has nobody to agree with: it is as without --ranks */
+    else
+        ranks_join(job, comm, job->options->zero == CKPT_AUTO ? 3 : (int)job->options->zero);
+    return 0;
+}
+
+void ranks_close(struct ranks *job, int code)
+{
+    if (job->comm && code)
+        job->comm->ops->give_up(job->comm, error_get());
+    ranks_close_groups(job);
+    comm_close(job->comm);
+    job->comm = NULL;
+    free(job->seats);
+    free(job->places);
+    job->seats = NULL;
+    job->places = NULL;
+}
+
+int ranks_take_request(struct ranks *job, int request)
+{
+    int asked = job->request[request];
+    /* One that a signal makes in between is the same one. */
+    if (asked && request != CKPT_REQUEST_STOP)
+        job->request[request] = 0;
+    return asked;
+}
+
+/* ---- the layout ------------------------------------------------------------------------------ */
+
+static int make_layout(struct ranks *job)
+{
+    struct layout_param *params = calloc((size_t)job->params->n + 1, sizeof *params);
+    int rc = params ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < job->params->n && !rc; i++) {
+        const struct param *p = &job->params->data[i];
+        params[i] =
+            (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc), p->trainable};
+    }
+    if (!rc)
+        rc = layout_make(&job->sharing.layout, params, job->params->n, job->sharing.sharers);
+    free(params);
+    return rc;
+}
+
+/* A bucket is trained as a parameter is, but is not one that anybody asks for. */
+static int add_bucket(struct ranks *job, const struct layout_bucket *b)
+{
+    struct param p = {.desc = {.dtype = b->dtype, .ndim = 1, .stride = {1}}};
+    p.desc.shape[0] = job->sharing.zero > 1 ? b->share : b->padded;
+    p.part = job->sharing.zero == 1 ? b->share : 0;
+    p.part_first = job->sharing.place * p.part;
+    for (int s = 0; s < SLOT_COUNT; s++)
+        p.offset[s] = -1;
+    p.name = strdup(b->name);
+    if (!p.name || ARRAY_RESERVE(job->params, job->params->n)) {
+        free(p.name);
+        return CKPT_ENOMEM;
+    }
+    job->params->data[job->params->n++] = p;
+    job->params->n_hidden++;
+    return 0;
+}
+
+/* Nothing has been placed or filled yet. */
+static void drop_layout(struct ranks *job)
+{
+    for (; job->params->n_hidden; job->params->n_hidden--)
+        free(job->params->data[--job->params->n].name);
+    layout_free(job->sharing.layout);
+    job->sharing.layout = NULL;
+}
+
+int ranks_share(struct ranks *job, enum ranks_over over)
+{
+    if (job->sharing.ranks < 2 || job->settled)
+        return 0;
+    drop_layout(job);
+    int rc = ranks_choose_sharers(job, over);
+    if (rc)
+        return rc;
+    rc = make_layout(job);
+    for (int32_t i = 0; !rc && i < job->sharing.layout->n_buckets; i++)
+        rc = add_bucket(job, &job->sharing.layout->buckets[i]);
+    return rc ? error_fail(job->error, rc, "no memory for the layout of %d ranks",
+                           job->sharing.ranks)
+              : 0;
+}
+
+void ranks_settle(struct ranks *job)
+{
+    if (job->sharing.replicas < 2)
+        ranks_close_groups(job);
+    job->settled = true;
+}
+
+int ranks_lay_out(struct ranks *job)
+{
+    if (job->sharing.ranks < 2 || job->sharing.layout)
+        return 0;
+    int rc = ranks_find_hosts(job);
+    if (!rc)
+        rc = ranks_time_copies(job);
+    return rc ? rc : ranks_share(job, ranks_may_share(job, OVER_HOST) ? OVER_HOST : OVER_ALL);
+}
+
+struct comm *ranks_hosts(struct ranks *job)
+{
+    struct comm *hosts = comm_of_hosts(job->comm);
+    hosts->step = job->params->updates;
+    return hosts;
+}
+
+int ranks_give_up(struct ranks *job, int code)
+{
+    if (job->comm && code && code != CKPT_ECOMM)
+        job->comm->ops->give_up(job->comm, job->error->text);
+    return code;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static int32_t index_of(const struct ranks *job, const struct param *p)
+{
+    return (int32_t)(p - job->params->data);
+}
+
+bool ranks_is_bucket(const struct ranks *job, const struct param *p)
+{
+    return index_of(job, p) >= job->params->n - job->params->n_hidden;
+}
+
+struct param *ranks_bucket_of(const struct ranks *job, const struct param *p)
+{
+    int32_t i = index_of(job, p);
+    if (!job->sharing.layout || i >= job->sharing.layout->n_params ||
+        job->sharing.layout->places[i].bucket < 0)
+        return NULL;
+    struct param *b =
+        &job->params
+             ->data[job->params->n - job->params->n_hidden + job->sharing.layout->places[i].bucket];
+    return b->filled[SLOT_VALUE] ? b : NULL;
+}
+
+bool ranks_is_whole(const struct ranks *job, int slot)
+{
+    return job->sharing.zero == 0 || (job->sharing.zero == 1 && slot == SLOT_VALUE);
+}
+
+int64_t ranks_own_part(const struct ranks *job, int32_t i, int slot, int64_t *at,
+                       int64_t *in_bucket)
+{
+    const struct layout_place *place = &job->sharing.layout->places[i];
+    if (!ranks_is_whole(job, slot))
+        return layout_part(job->sharing.layout, i, job->sharing.place, at, in_bucket);
+    *at = 0;
+    *in_bucket = place->offset;
+    return place->numel;
+}
+
+void ranks_initial(const struct ranks *job, const struct param *bucket, float *dst)
+{
+    const struct layout *l = job->sharing.layout;
+    const struct layout_bucket *b =
+        &l->buckets[index_of(job, bucket) - (job->params->n - job->params->n_hidden)];
+    memset(dst, 0, (size_t)desc_numel(&bucket->desc) * sizeof *dst);
+    for (int32_t k = b->first; k < b->first + b->n; k++) {
+        const struct param *p = &job->params->data[l->order[k]];
+        int64_t at = 0, in_bucket = 0,
+                n = ranks_own_part(job, l->order[k], SLOT_VALUE, &at, &in_bucket);
+        if (!n)
+            continue;
+        if (p->initial)
+            memcpy(dst + in_bucket, p->initial + at, (size_t)n * sizeof *dst);
+        else
+            param_initialize(p, (uint64_t)job->options->seed, at, n, dst + in_bucket);
+    }
+}
+
+static int exact_slot(const struct param *bucket, int slot)
+{
+    return slot == SLOT_VALUE && bucket->filled[SLOT_MASTER] ? SLOT_MASTER : slot;
+}
+
+/* All of a slot of a bucket that this rank has, as fp32; to be freed. */
+static float *read_bucket(struct ranks *job, const struct param *bucket, int slot)
+{
+    int64_t n = param_slot_numel(bucket, slot);
+    float *values = malloc((size_t)n * sizeof *values);
+    if (values && memory_read(job->memory, bucket, slot, values, n) == 0)
+        return values;
+    free(values);
+    return NULL;
+}
+
+/* Every owner, of the first copy where there are several, sends its part to all. */
+static int collect(struct ranks *job, const struct param *p, const float *own, float *dst)
+{
+    int32_t i = index_of(job, p);
+    const struct layout_place *place = &job->sharing.layout->places[i];
+    struct comm *hosts = ranks_hosts(job);
+    int rc = 0;
+    for (int32_t r = place->first_owner; r <= place->owner && !rc; r++) {
+        int64_t at = 0, in_share = 0, n = layout_part(job->sharing.layout, i, r, &at, &in_share);
+        int owner = ranks_owner(job, r);
+        rc = comm_run(hosts,
+                      &(struct comm_call){.kind = COMM_BROADCAST,
+                                          .dtype = CKPT_F32,
+                                          .root = owner,
+                                          .count = n,
+                                          .src = own + in_share,
+                                          .dst = dst + at,
+                                          .name = p->name},
+                      NULL);
+        if (owner == job->rank)
+            memcpy(dst + at, own + in_share, (size_t)n * sizeof *dst);
+    }
+    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
+}
+
+int ranks_get(struct ranks *job, const struct param *p, int slot, float *dst)
+{
+    const struct param *bucket = ranks_bucket_of(job, p);
+    slot = exact_slot(bucket, slot);
+    float *own = read_bucket(job, bucket, slot);
+    if (!own)
+        return error_fail(job->error, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+    int rc = 0;
+    if (!ranks_is_whole(job, slot))
+        rc = collect(job, p, own, dst);
+    else
+        memcpy(dst, own + job->sharing.layout->places[index_of(job, p)].offset,
+               (size_t)desc_numel(&p->desc) * sizeof *dst);
+    free(own);
+    return rc;
+}
+
+static const struct param *find_broken(struct ranks *job, const struct layout_bucket *b,
+                                       const struct param *bucket)
+{
+    int slot = exact_slot(bucket, SLOT_VALUE);
+    float *own = bucket->filled[slot] ? read_bucket(job, bucket, slot) : NULL;
+    const struct param *found = NULL;
+    for (int32_t k = b->first; own && k < b->first + b->n && !found; k++) {
+        int32_t i = job->sharing.layout->order[k];
+        int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, i, slot, &at, &in_bucket);
+        if (n && !floats_are_finite(own + in_bucket, n))
+            found = &job->params->data[i];
+    }
+    free(own);
+    return found;
+}
+
+const struct param *ranks_find_broken(struct ranks *job)
+{
+    const struct param *buckets = job->params->data + job->params->n - job->params->n_hidden;
+    const struct param *found = NULL;
+    for (int32_t i = 0; i < job->params->n_hidden && !found; i++)
+        found = find_broken(job, &job->sharing.layout->buckets[i], &buckets[i]);
+    return found;
+}
+
+static int patch(struct ranks *job, const struct param *p, const struct param *bucket, int slot,
+                 const float *src)
+{
+    int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, index_of(job, p), slot, &at, &in_bucket);
+    if (!n)
+        return 0;
+    float *own = read_bucket(job, bucket, slot);
+    if (!own)
+        return error_fail(job->error, CKPT_ENOMEM, "cannot read parameter '%s'", p->name);
+    memcpy(own + in_bucket, src + at, (size_t)n * sizeof *own);
+    int rc = memory_write(job->memory, bucket, slot, own, param_slot_numel(bucket, slot));
+    free(own);
+    return rc;
+}
+
+int ranks_set(struct ranks *job, const struct param *p, int slot, const float *src)
+{
+    const struct param *bucket = ranks_bucket_of(job, p);
+    int rc = patch(job, p, bucket, slot, src);
+    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_MASTER])
+        rc = patch(job, p, bucket, SLOT_MASTER, src);
+    if (!rc && slot == SLOT_VALUE && bucket->filled[SLOT_EMA] && job->params->updates == 0)
+        rc = patch(job, p, bucket, SLOT_EMA, src);
+    return rc;
+}

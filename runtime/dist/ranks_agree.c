@@ -1,0 +1,288 @@
+/*
+ * What ranks compare, so that none trains on something else than the others:
+ *
+ *   before a plan       model, options that shape it, optimizer, program
+ *   ckpt_agree          what a trainer does by itself: its options, its data
+ *   before a first step, and after a load
+ *                       what every parameter was set to.  A rank that shares parameters keeps only
+ *                       its part, but it saw all of each, and kept a digest of that
+ *   every N steps       the bytes of all that several ranks have, and the learning rates since
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "core/checksum.h"
+#include "ckpt_dist.h"
+#include "dist/ranks.h"
+
+enum { HOW_BYTES = 64, TEXT_BYTES = 48 };
+
+/* A list of terms that grows. */
+struct terms {
+    struct comm_term *data;
+    int64_t capacity;
+    int n;
+};
+
+static int add(struct terms *t, struct comm_term term)
+{
+    if (ARRAY_RESERVE(t, t->n))
+        return CKPT_ENOMEM;
+    t->data[t->n++] = term;
+    return 0;
+}
+
+/* Nobody knows which rank is right: none goes on, or saves over what was good. */
+static int part(struct ranks *job, int rc)
+{
+    if (rc == CKPT_ECOMM && !job->params->lost) {
+        job->params->lost = job->params->updates + 1;
+        job->params->differ = true;
+    }
+    return ranks_give_up(job, rc);
+}
+
+/* step: that which all have come to; 0 where that is the question. */
+static int agree(struct ranks *job, int64_t step, const char *how, const struct comm_term *terms,
+                 int n)
+{
+    struct comm *hosts = ranks_hosts(job);
+    hosts->step = step;
+    int rc = comm_agree(hosts, how, terms, n);
+    return rc ? error_fail(job->error, rc, "%s", hosts->reason) : 0;
+}
+
+/* ---- before a plan --------------------------------------------------------------------------- */
+
+static uint64_t mix_float(uint64_t h, float f)
+{
+    int32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return hash_mix(h, bits);
+}
+
+static uint64_t optimizer_signature(const struct ckpt_adamw *o)
+{
+    uint64_t h = HASH_START;
+    const float values[] = {o->lr,           o->beta1,     o->beta2,    o->eps,
+                            o->weight_decay, o->clip_norm, o->ema_decay};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        h = mix_float(h, values[i]);
+    return hash_mix(h, o->grad_dtype);
+}
+
+int ranks_agree(struct ranks *job, uint64_t program, const struct ckpt_adamw *opt)
+{
+    const struct ckpt_options *o = job->options;
+    const struct comm_term terms[] = {
+        {.name = "--seed", .value = (uint64_t)o->seed},
+        {.name = "model", .value = layout_signature(job->sharing.layout)},
+        {.name = "--zero", .value = (uint64_t)job->sharing.zero},
+        {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
+        {.name = "--deterministic", .value = o->deterministic},
+        {.name = "--plan-only", .value = o->plan_only},
+        {.name = "optimizer", .value = opt ? optimizer_signature(opt) : 0},
+        {.name = "program", .value = program}};
+    return agree(job, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));
+}
+
+/* ---- what a trainer does by itself ----------------------------------------------------------- */
+
+/* Short words can be shown. */
+static void show(char *dst, const struct ckpt_fact *f)
+{
+    const char *text = f->data;
+    size_t n = 0;
+    while (n < f->bytes && n < TEXT_BYTES - 1 && text[n] >= ' ' && text[n] <= '~')
+        n++;
+    bool whole = n == f->bytes || (n < f->bytes && !text[n]);
+    snprintf(dst, TEXT_BYTES, "%.*s", whole ? (int)n : 0, whole ? text : "");
+}
+
+int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n)
+{
+    if (!job->comm)
+        return 0;
+    struct comm_term *terms = calloc((size_t)n + 1, sizeof *terms);
+    char(*text)[TEXT_BYTES] = calloc((size_t)n + 1, sizeof *text);
+    int rc = terms && text ? 0 : error_fail(job->error, CKPT_ENOMEM, "no memory to compare ranks");
+    if (!rc) /* what is drawn from it would be another, too */
+        *terms = (struct comm_term){.name = "--seed", .value = (uint64_t)job->options->seed};
+    for (int i = 0; i < n && !rc; i++) {
+        show(text[i], &facts[i]);
+        terms[i + 1] = (struct comm_term){.name = facts[i].name,
+                                          .value = checksum(facts[i].data, (int64_t)facts[i].bytes),
+                                          .text = text[i]};
+    }
+    if (!rc)
+        rc = agree(job, 0, "started with", terms, n + 1);
+    free(terms);
+    free(text);
+    return ranks_give_up(job, rc);
+}
+
+/* ---- what was set ---------------------------------------------------------------------------- */
+
+void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src,
+                    int64_t n)
+{
+    if (!job->comm)
+        return;
+    p->set[slot] =
+        hash_mix(hash_mix(HASH_START, job->params->updates), (int64_t)checksum(src, n * 4));
+    job->values_agreed = false;
+}
+
+static const char *const slot_names[] = {"value", "exp_avg", "exp_avg_sq", "moving average"};
+
+/* A value that nobody set follows from seed, which was compared, name and kind. */
+static uint64_t initial_signature(const struct param *p)
+{
+    return mix_float(hash_mix(HASH_START, p->init.kind), p->init.a);
+}
+
+static int add_set(struct terms *t, const struct param *p)
+{
+    int rc = 0;
+    for (int s = CKPT_VALUE; s <= CKPT_EMA && !rc; s++) {
+        bool initial = s == CKPT_VALUE && !p->set[s];
+        rc = add(t, (struct comm_term){.name = slot_names[s],
+                                       .of = p->name,
+                                       .value = initial ? initial_signature(p) : p->set[s]});
+    }
+    return rc;
+}
+
+static int fail_memory(struct ranks *job)
+{
+    return error_fail(job->error, CKPT_ENOMEM, "no memory to compare the parameters of ranks");
+}
+
+/* steps: a digest of how many were made.  lr: of the step that comes; 0 where none does. */
+static int agree_values(struct ranks *job, const char *how, uint64_t steps, float lr)
+{
+    struct terms t = {0};
+    char text[TEXT_BYTES];
+    snprintf(text, sizeof text, "%g", (double)lr);
+    int rc = add(&t, (struct comm_term){.name = "number of steps", .value = steps});
+    for (int i = 0; i < job->params->n - job->params->n_hidden && !rc; i++)
+        rc = add_set(&t, &job->params->data[i]);
+    if (!rc)
+        rc =
+            add(&t, (struct comm_term){
+                        .name = "learning rate", .value = mix_float(HASH_START, lr), .text = text});
+    rc = rc ? fail_memory(job) : agree(job, 0, how, t.data, t.n);
+    free(t.data);
+    return rc;
+}
+
+int ranks_agree_loaded(struct ranks *job, uint64_t steps)
+{
+    if (!job->comm || !job->sharing.layout)
+        return 0;
+    int rc = agree_values(job, "loaded", steps, 0.f);
+    job->values_agreed = !rc;
+    return part(job, rc);
+}
+
+/* ---- what several ranks have ----------------------------------------------------------------- */
+
+static const char *const home_names[SLOT_COUNT] = {[SLOT_VALUE] = "value",
+                                                   [SLOT_MASTER] = "fp32 value",
+                                                   [SLOT_EXP_AVG] = "exp_avg",
+                                                   [SLOT_EXP_AVG_SQ] = "exp_avg_sq",
+                                                   [SLOT_EMA] = "moving average"};
+
+static int add_bytes(struct terms *t, int slot, const struct param *p, const float *values,
+                     int64_t n, int64_t group)
+{
+    return add(t, (struct comm_term){.name = home_names[slot],
+                                     .of = p->name,
+                                     .value = checksum(values, n * 4),
+                                     .group = group});
+}
+
+/* Of a bucket: parameter by parameter.  What only this rank has, of this copy, is its own group. */
+static int add_bucket(struct ranks *job, struct terms *t, int32_t b, int slot, const float *values)
+{
+    const struct layout *l = job->sharing.layout;
+    int rc = 0;
+    for (int32_t k = l->buckets[b].first; k < l->buckets[b].first + l->buckets[b].n && !rc; k++) {
+        int32_t i = l->order[k];
+        int64_t at = 0, in_bucket = 0, n = ranks_own_part(job, i, slot, &at, &in_bucket);
+        rc = add_bytes(t, slot, &job->params->data[i], values + in_bucket, n,
+                       ranks_is_whole(job, slot) ? 0 : job->sharing.place + 1);
+    }
+    return rc;
+}
+
+/* Of parameter i, which may be a bucket; buffer has room for its largest slot. */
+static int add_param(struct ranks *job, struct terms *t, int32_t i, float *buffer)
+{
+    const struct param *p = &job->params->data[i];
+    int rc = 0;
+    for (int s = 0; s < SLOT_COUNT && !rc; s++) {
+        bool bucket = ranks_is_bucket(job, p);
+        if (!p->filled[s] || (bucket && !ranks_is_whole(job, s) && job->sharing.replicas < 2))
+            continue;
+        rc = memory_read(job->memory, p, s, buffer, param_slot_numel(p, s));
+        if (rc)
+            return rc;
+        rc = bucket ? add_bucket(job, t, i - (job->params->n - job->params->n_hidden), s, buffer)
+                    : add_bytes(t, s, p, buffer, param_slot_numel(p, s), 0);
+        rc = rc ? fail_memory(job) : 0;
+    }
+    return rc;
+}
+
+static float *make_buffer(const struct ranks *job)
+{
+    int64_t largest = 1;
+    for (int32_t i = 0; i < job->params->n; i++)
+        for (int s = 0; s < SLOT_COUNT; s++)
+            if (job->params->data[i].filled[s])
+                largest = max_i64(largest, param_slot_numel(&job->params->data[i], s));
+    return malloc((size_t)largest * sizeof(float));
+}
+
+static int agree_copies(struct ranks *job, int64_t updates, const char *how)
+{
+    struct terms t = {0};
+    float *buffer = make_buffer(job);
+    int rc = buffer ? 0 : fail_memory(job);
+    for (int32_t i = 0; i < job->params->n && !rc; i++)
+        rc = add_param(job, &t, i, buffer);
+    if (!rc &&
+        add(&t, (struct comm_term){.name = "history of learning rates", .value = job->rates}))
+        rc = fail_memory(job);
+    if (!rc)
+        rc = agree(job, updates, how, t.data, t.n);
+    free(buffer);
+    free(t.data);
+    return rc;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+int ranks_before_step(struct ranks *job, const struct ranks_step *s)
+{
+    int64_t updates = s->updates, every = job->options->check_ranks;
+    char how[HOW_BYTES];
+    int rc = 0;
+    if (!job->comm)
+        return 0;
+    snprintf(how, sizeof how, "came to step %lld with", (long long)updates + 1);
+    bool values = s->first || !job->values_agreed;
+    bool copies = every && updates && updates % every == 0;
+    /* Collectives of a step under way come first: on CPUs they take the same link. */
+    if (values || copies)
+        rc = memory_sync(job->memory);
+    if (rc)
+        return rc;
+    if (values)
+        rc = agree_values(job, how, s->steps, s->lr);
+    job->values_agreed = !rc;
+    if (!rc && copies)
+        rc = agree_copies(job, updates, how);
+    job->rates = mix_float(job->rates, s->lr);
+    return part(job, rc);
+}

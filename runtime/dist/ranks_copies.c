@@ -1,0 +1,112 @@
+/*
+ * What copies between host and devices reach while all ranks of a host make them: host memory, and
+ * what lies between it and the devices, may carry less than their links.  A machine file can tell;
+ * else it is timed here, before the first plan, where there is a host tier to copy to.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "dist/ranks.h"
+
+enum { ROUNDS = 4, COPIES = 4 };
+#define BYTES (INT64_C(256) << 20) /* of a copy: more than caches hold */
+
+bool ranks_want_copies(const struct ranks *job)
+{
+    return job->options->host && job->memory->device && job->memory->device->ops->pin &&
+           job->machine->host_copies == 0;
+}
+
+/* What a rank copies to and from beside its arena; host is NULL where there is no memory for that.
+ */
+struct copying {
+    int64_t bytes;
+    char *host;
+};
+
+/* Within both budgets: nothing has a place in the arena yet. */
+static void copying_open(const struct ranks *job, struct copying *x)
+{
+    struct device *d = job->memory->device;
+    int64_t room = min_i64(job->memory->budget - d->ops->overhead(d), job->options->host);
+    *x = (struct copying){.bytes = min_i64(BYTES, room / 2 / CKPT_ALIGN * CKPT_ALIGN)};
+    if (x->bytes <= 0)
+        return;
+    x->host = d->ops->host_alloc(d, 2 * x->bytes);
+    if (x->host && d->ops->map(d, 2 * x->bytes)) {
+        d->ops->host_free(d, x->host);
+        x->host = NULL;
+    }
+}
+
+static void copying_close(const struct ranks *job, struct copying *x)
+{
+    if (!x->host)
+        return;
+    job->memory->device->ops->map(job->memory->device, 0);
+    job->memory->device->ops->host_free(job->memory->device, x->host);
+}
+
+/* Both ways at once, as in a step.  B/s each way, or 0. */
+static double copy(const struct ranks *job, const struct copying *x)
+{
+    struct device *d = job->memory->device;
+    if (!x->host)
+        return 0;
+    double before = clock_seconds();
+    device_copy_both(d, d->ops->base(d), x->host, x->bytes, COPIES);
+    return d->ops->sync(d) ? 0 : COPIES * (double)x->bytes / (clock_seconds() - before);
+}
+
+/* All ranks begin together; *least is the rate of the slowest. */
+static int run_round(struct ranks *job, const struct copying *x, double *all, double *least)
+{
+    struct comm *comm = ranks_hosts(job);
+    int rc = comm_barrier(comm, "copies to the host");
+    if (rc)
+        return rc;
+    double own = copy(job, x);
+    rc = comm_gather(comm, &own, all, sizeof own, "copies to the host");
+    *least = INFINITY;
+    for (int r = 0; r < job->sharing.ranks && !rc; r++)
+        *least = fmin(*least, all[r]);
+    return rc;
+}
+
+/* To two digits, so that a plan does not depend on the rest. */
+static double rounded(double rate)
+{
+    double unit = rate > 0 ? pow(10, floor(log10(rate)) - 1) : 1;
+    return floor(rate / unit) * unit;
+}
+
+/* The first round is the slowest, and forgotten; of the others the best. */
+static int time_copies(struct ranks *job, double *all)
+{
+    struct copying x;
+    double best = 0, least = 0;
+    int rc = 0;
+    copying_open(job, &x);
+    for (int i = 0; i < ROUNDS && !rc; i++) {
+        rc = run_round(job, &x, all, &least);
+        best = i && !rc ? fmax(best, least) : best;
+    }
+    copying_close(job, &x);
+    if (rc)
+        return error_fail(job->error, rc, "%s", ranks_hosts(job)->reason);
+    job->machine->host_copies = rounded(best) * (double)job->machine->links.ranks_per_host;
+    return 0;
+}
+
+int ranks_time_copies(struct ranks *job)
+{
+    bool all_want = job->places && job->machine->links.ranks_per_host > 1;
+    for (int r = 0; r < job->sharing.ranks && all_want; r++)
+        all_want = job->places[r].wants_copies;
+    if (!all_want)
+        return 0;
+    double *all = calloc((size_t)job->sharing.ranks, sizeof *all);
+    int rc =
+        all ? time_copies(job, all) : error_fail(job->error, CKPT_ENOMEM, "no memory for ranks");
+    free(all);
+    return rc;
+}

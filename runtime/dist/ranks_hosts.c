@@ -1,0 +1,267 @@
+/*
+ * Where ranks run, and so which of them share: all, or those of each host, of which then every one
+ * has a copy of everything in shares.  Gradients are summed within a host and those sums over the
+ * hosts, so that only shares cross what is between them.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dist/ranks.h"
+#include "dist/shard/layout.h"
+
+int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *most)
+{
+    int seated = 0, least = n;
+    *hosts = *most = 0;
+    for (int i = 0; i < n; i++) {
+        int before = 0, with = 0;
+        for (int k = 0; k < i; k++)
+            before += of[k] == of[i];
+        if (before)
+            continue;
+        for (int k = i; k < n; k++) {
+            if (of[k] != of[i])
+                continue;
+            seats[seated++] = k;
+            with++;
+        }
+        ++*hosts;
+        *most = with > *most ? with : *most;
+        least = with < least ? with : least;
+    }
+    return least == *most ? least : 0;
+}
+
+/* ---- what the ranks tell each other ---------------------------------------------------------- */
+
+static const char *over_option(const struct ranks *job)
+{
+    return job->options->shard_over && *job->options->shard_over ? job->options->shard_over
+                                                                 : "auto";
+}
+
+/* All must be told the same: else they would go different ways from here on. */
+static int compare_orders(struct ranks *job)
+{
+    bool *other = calloc((size_t)job->sharing.ranks, sizeof *other);
+    char who[256];
+    int n = 0;
+    if (!other)
+        return CKPT_ENOMEM;
+    for (int r = 0; r < job->sharing.ranks; r++)
+        n += other[r] = strcmp(job->places[r].over, job->places[0].over) != 0;
+    comm_name_ranks(who, sizeof who, other, job->sharing.ranks);
+    free(other);
+    return n ? error_fail(job->error, CKPT_ECOMM,
+                          "%s started with another --shard-over than rank 0", who)
+             : 0;
+}
+
+static int take_seats(struct ranks *job)
+{
+    uint64_t *of = calloc((size_t)job->sharing.ranks, sizeof *of);
+    int most;
+    job->seats = calloc((size_t)job->sharing.ranks, sizeof *job->seats);
+    if (of && job->seats) {
+        for (int r = 0; r < job->sharing.ranks; r++)
+            of[r] = job->places[r].host;
+        job->per_host = ranks_sort_by_host(job->sharing.ranks, of, job->seats, &job->hosts, &most);
+        if (!machine_is_foreign(job->options))
+            job->machine->links.ranks_per_host = most;
+    }
+    free(of);
+    return of && job->seats ? 0 : CKPT_ENOMEM;
+}
+
+static uint64_t mark_processors(void)
+{
+    cpu_set_t set;
+    uint64_t mark = HASH_START;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (size_t i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            mark = hash_mix(mark, (int64_t)i);
+    return mark;
+}
+
+int ranks_beside(const struct ranks *job)
+{
+    int n = 0;
+    for (int r = 0; r < job->sharing.ranks && job->places; r++) {
+        const struct rank_place *own = &job->places[job->rank], *p = &job->places[r];
+        n += p->host == own->host && p->node == own->node && p->processors == own->processors;
+    }
+    return n ? n : 1;
+}
+
+static struct rank_place own_place(const struct ranks *job)
+{
+    struct rank_place p = {.host = job->host,
+                           .processors = mark_processors(),
+                           .node = -1,
+                           .wants_copies = ranks_want_copies(job)};
+    unsigned cpu, node;
+    snprintf(p.over, sizeof p.over, "%s", over_option(job));
+    if (job->memory->device)
+        snprintf(p.gpu, sizeof p.gpu, "%s", job->memory->device->where);
+    if (*p.gpu)
+        p.node = job->memory->device->ops->numa_node(job->memory->device);
+    else if (!getcpu(&cpu, &node))
+        p.node = (int32_t)node;
+    memcpy(p.routes, job->routes, sizeof p.routes);
+    return p;
+}
+
+/* Hosts are numbered in the order in which they are met. */
+static void describe_places(struct ranks *job)
+{
+    for (int s = 0, host = -1; s < job->sharing.ranks; s++) {
+        struct rank_place *p = &job->places[job->seats[s]];
+        char gpu[48] = "", node[32] = "", routes[96] = "";
+        if (!s || p->host != job->places[job->seats[s - 1]].host)
+            host++;
+        if (*p->gpu)
+            snprintf(gpu, sizeof gpu, ", GPU at %s", p->gpu);
+        if (p->node >= 0)
+            snprintf(node, sizeof node, ", NUMA node %d", (int)p->node);
+        if (*p->routes)
+            snprintf(routes, sizeof routes, ", %s to others there", p->routes);
+        snprintf(p->text, sizeof p->text, "host %d%s%s%s", host, gpu, node, routes);
+    }
+}
+
+/* For the plan, which prices collectives by it, its table, and the groups. */
+static int find_hosts(struct ranks *job)
+{
+    struct comm *comm = ranks_hosts(job);
+    struct rank_place own = own_place(job);
+    job->places = calloc((size_t)job->sharing.ranks, sizeof own);
+    int rc = job->places ? comm_gather(comm, &own, job->places, sizeof own, "hosts") : CKPT_ENOMEM;
+    if (rc == CKPT_ECOMM)
+        return error_fail(job->error, rc, "%s", comm->reason);
+    if (!rc)
+        rc = take_seats(job);
+    if (!rc)
+        rc = compare_orders(job);
+    if (!rc)
+        describe_places(job);
+    return rc == CKPT_ENOMEM ? error_fail(job->error, rc, "no memory for ranks") : rc;
+}
+
+/* Ranks that are not there fill hosts of the machine they are planned for. */
+static void imagine_hosts(struct ranks *job)
+{
+    int64_t n = job->machine->links.ranks_per_host;
+    job->per_host = n > 1 && job->sharing.ranks % n == 0 ? (int)n : 0;
+}
+
+int ranks_find_hosts(struct ranks *job)
+{
+    if (job->comm)
+        return find_hosts(job);
+    imagine_hosts(job);
+    return 0;
+}
+
+/* ---- what is shown --------------------------------------------------------------------------- */
+
+static void print_nodes(const struct ranks *job, FILE *f)
+{
+    const struct rank_place *first = &job->places[job->seats[0]];
+    fprintf(f, "NUMA nodes%s ", job->hosts > 1 ? " of the first host" : "");
+    for (int s = 0; s < job->sharing.ranks && job->places[job->seats[s]].host == first->host; s++) {
+        int32_t node = job->places[job->seats[s]].node;
+        fputs(s ? "," : "", f);
+        if (node < 0)
+            fputc('?', f);
+        else
+            fprintf(f, "%d", (int)node);
+    }
+}
+
+void ranks_print_places(const struct ranks *job, FILE *f)
+{
+    const char *routes = "";
+    bool differ = false;
+    if (!job->places)
+        return;
+    for (int r = 0; r < job->sharing.ranks; r++) {
+        const char *own = job->places[r].routes;
+        differ |= *own && *routes && strcmp(own, routes) != 0;
+        routes = *own ? own : routes;
+    }
+    fprintf(f, "  %-24s %12s  ", "topology", *job->places[0].gpu ? "GPUs" : "CPUs");
+    if (*routes)
+        fprintf(f, "%s within a host; ", differ ? "unlike routes" : routes);
+    print_nodes(job, f);
+    fputc('\n', f);
+    if (job->options->host && job->machine->host_copies > 0)
+        fprintf(f, "  %-24s %7.3g GB/s  each way, of all ranks of a host together\n",
+                "copies to the host", 1e-9 * job->machine->host_copies);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+bool ranks_may_share(const struct ranks *job, enum ranks_over over)
+{
+    const char *told = over_option(job);
+    if (job->sharing.ranks < 2 || job->settled)
+        return (int)over == job->over;
+    bool hosts = job->asked_zero && job->per_host && job->per_host < job->sharing.ranks &&
+                 strcmp(told, "all") != 0;
+    /* Where each host has one rank, to share within it is not to share at all. */
+    if (job->per_host == 1 && strcmp(told, "host") != 0 && job->options->zero != CKPT_AUTO)
+        hosts = false;
+    return over == OVER_HOST ? hosts : !hosts || strcmp(told, "host") != 0;
+}
+
+/* Which share of which copy this rank has. */
+static void take_place(struct ranks *job)
+{
+    int at = 0;
+    while (job->seats && job->seats[at] != job->rank)
+        at++;
+    job->sharing.replicas = job->sharing.ranks / job->sharing.sharers;
+    job->sharing.replica = job->sharing.replicas > 1 ? at / job->sharing.sharers : 0;
+    job->sharing.place = job->sharing.replicas > 1 ? at % job->sharing.sharers : job->rank;
+}
+
+static int open_groups(struct ranks *job)
+{
+    int *column = calloc((size_t)job->sharing.replicas, sizeof *column);
+    int rc = column ? 0 : error_set(CKPT_ENOMEM, "no memory for a communicator");
+    for (int k = 0; k < job->sharing.replicas && !rc; k++)
+        column[k] = job->seats[k * job->sharing.sharers + job->sharing.place];
+    job->comm->step = comm_of_hosts(job->comm)->step = job->params->updates;
+    if (!rc)
+        rc =
+            comm_open_group(job->comm, job->sharing.sharers,
+                            job->seats + job->sharing.replica * job->sharing.sharers, &job->within);
+    if (!rc)
+        rc = comm_open_group(job->comm, job->sharing.replicas, column, &job->across);
+    free(column);
+    return rc ? error_fail(job->error, rc, "%s", error_get()) : 0;
+}
+
+void ranks_close_groups(struct ranks *job)
+{
+    comm_close(job->within);
+    comm_close(job->across);
+    job->within = job->across = NULL;
+}
+
+int ranks_choose_sharers(struct ranks *job, enum ranks_over over)
+{
+    bool hosts = over == OVER_HOST;
+    job->over = over;
+    job->sharing.zero = hosts && job->per_host == 1 ? 0 : job->asked_zero;
+    job->sharing.sharers = hosts && job->per_host > 1 ? job->per_host : job->sharing.ranks;
+    take_place(job);
+    return job->comm && job->sharing.replicas > 1 && !job->within ? open_groups(job) : 0;
+}
+
+int ranks_owner(const struct ranks *job, int place)
+{
+    return job->sharing.replicas > 1 ? job->seats[place] : place;
+}

@@ -1,0 +1,142 @@
+/* Values of parameters in and out, and first ones where nobody set any. */
+#include <stdlib.h>
+#include <string.h>
+#include "dist/values.h"
+
+/* Where a slot begins among the elements of the whole parameter, which are given and taken. */
+static int64_t slot_first(const struct param *p, int slot)
+{
+    return slot == SLOT_VALUE ? 0 : p->part_first;
+}
+
+static int write_slot(struct ranks *job, struct param *p, int slot, const float *value)
+{
+    p->filled[slot] = true;
+    return memory_write(job->memory, p, slot, value + slot_first(p, slot),
+                        param_slot_numel(p, slot));
+}
+
+static int read_slot(struct ranks *job, const struct param *p, int slot, float *value)
+{
+    return memory_read(job->memory, p, slot, value + slot_first(p, slot),
+                       param_slot_numel(p, slot));
+}
+
+/* The slot that holds the value in fp32, or SLOT_COUNT while only the host has it. */
+static int exact_slot(const struct param *p)
+{
+    if (p->filled[SLOT_MASTER])
+        return SLOT_MASTER;
+    if (p->initial || !p->filled[SLOT_VALUE])
+        return SLOT_COUNT;
+    return SLOT_VALUE;
+}
+
+static int read_value(struct ranks *job, const struct param *p, float *dst)
+{
+    int slot = exact_slot(p);
+    if (slot != SLOT_COUNT)
+        return read_slot(job, p, slot, dst);
+    if (ranks_is_bucket(job, p))
+        ranks_initial(job, p, dst);
+    else if (p->initial)
+        memcpy(dst, p->initial, (size_t)desc_numel(&p->desc) * 4);
+    else
+        param_initialize(p, (uint64_t)job->options->seed, 0, desc_numel(&p->desc), dst);
+    return 0;
+}
+
+static bool is_full(const struct param *p)
+{
+    for (int s = 0; s < SLOT_COUNT; s++)
+        if (p->offset[s] >= 0 && !p->filled[s])
+            return false;
+    return true;
+}
+
+static int fill_param(struct ranks *job, struct param *p, float *value)
+{
+    if (is_full(p))
+        return 0;
+    int rc = read_value(job, p, value);
+    for (int s = 0; s < SLOT_COUNT && !rc; s++) {
+        if (p->offset[s] < 0 || p->filled[s] || s == SLOT_EXP_AVG || s == SLOT_EXP_AVG_SQ)
+            continue;
+        rc = write_slot(job, p, s, value); /* the EMA starts as the value */
+    }
+    for (int s = SLOT_EXP_AVG; s <= SLOT_EXP_AVG_SQ && !rc; s++) {
+        if (p->offset[s] < 0 || p->filled[s])
+            continue;
+        p->filled[s] = true;
+        rc = memory_clear(job->memory, p, s);
+    }
+    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32;
+    if (!rc && exact && p->filled[SLOT_VALUE]) {
+        free(p->initial);
+        p->initial = NULL;
+    }
+    return rc;
+}
+
+int values_fill(struct ranks *job)
+{
+    struct device *d = job->memory->device;
+    int64_t largest = 1;
+    for (int32_t i = 0; i < job->params->n; i++)
+        largest = max_i64(largest, desc_numel(&job->params->data[i].desc));
+    float *value = d->ops->host_alloc(d, largest * 4);
+    if (!value)
+        return error_fail(job->error, CKPT_ENOMEM, "no memory to set up the parameters");
+    int rc = 0;
+    for (int32_t i = 0; i < job->params->n && !rc; i++)
+        rc = fill_param(job, &job->params->data[i], value);
+    d->ops->host_free(d, value);
+    return rc;
+}
+
+static const int slot_of[] = {SLOT_VALUE, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA};
+
+bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot)
+{
+    const struct param *bucket = ranks_bucket_of(job, p);
+    return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
+}
+
+/* Keeps the fp32 value on the host until the device has an fp32 copy. */
+static int set_initial(struct ranks *job, struct param *p, const float *src)
+{
+    size_t bytes = (size_t)desc_numel(&p->desc) * 4;
+    if (!p->initial)
+        p->initial = malloc(bytes);
+    if (!p->initial)
+        return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+    memcpy(p->initial, src, bytes);
+    return 0;
+}
+
+static int set_value(struct ranks *job, struct param *p, const float *src)
+{
+    int rc = exact_slot(p) == SLOT_COUNT ? set_initial(job, p, src) : 0;
+    if (!rc && p->filled[SLOT_VALUE])
+        rc = write_slot(job, p, SLOT_VALUE, src);
+    if (!rc && p->filled[SLOT_MASTER])
+        rc = write_slot(job, p, SLOT_MASTER, src);
+    if (!rc && p->filled[SLOT_EMA] && job->params->updates == 0)
+        rc = write_slot(job, p, SLOT_EMA, src);
+    return rc;
+}
+
+int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
+{
+    if (ranks_bucket_of(job, p))
+        return ranks_get(job, p, slot_of[slot], dst);
+    return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
+}
+
+int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
+{
+    ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
+    if (ranks_bucket_of(job, p))
+        return ranks_set(job, p, slot_of[slot], src);
+    return slot == CKPT_VALUE ? set_value(job, p, src) : write_slot(job, p, slot_of[slot], src);
+}

@@ -1,0 +1,19 @@
+/* Values of parameters, wherever they are: on the host before they have a place, in memory, in the
+ * shares of ranks. */
+#ifndef CKPT_VALUES_H
+#define CKPT_VALUES_H
+
+#include "dist/ranks.h"
+
+/* Writes the values of the slots that got a place since the last call, once there is memory behind
+ * them.  Returns 0 or a code, the sentence in the error, as those below. */
+int values_fill(struct ranks *job);
+
+/* Is there such a slot of p? */
+bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot);
+
+/* All elements of a slot that is kept, as fp32. */
+int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst);
+int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src);
+
+#endif

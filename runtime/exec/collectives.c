@@ -1,0 +1,99 @@
+/* The collectives of a program: what the kernels of ops/cpu/collective.c call. */
+#include "dist/comm/comm.h"
+#include "exec/program.h"
+
+/* A sum of shares over a host goes on over the others: of each what has the same place. */
+static int sum_over_replicas(struct programs *ps, const struct comm_call *first, void *stream)
+{
+    struct comm_call call = *first;
+    call.kind = COMM_ALL_REDUCE;
+    call.src = call.dst;
+    return comm_run(ps->ranks->across, &call, stream);
+}
+
+static int run(struct ops_ranks *ranks, enum collective kind, const struct ckpt_kernel_args *a)
+{
+    static const enum comm_kind kinds[] = {[COLLECTIVE_ALL_GATHER] = COMM_ALL_GATHER,
+                                           [COLLECTIVE_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
+                                           [COLLECTIVE_ALL_REDUCE] = COMM_ALL_REDUCE};
+    struct program_ranks *r = (struct program_ranks *)ranks;
+    const struct collective_attr *attr = a->attr;
+    struct programs *ps = r->p->programs;
+    struct comm *comm =
+        attr->ranks < ps->ranks->sharing.ranks ? ps->ranks->within : ps->ranks->comm;
+    const struct op *o = &r->p->tape->ops.data[a->op];
+    const struct ckpt_view *in = &a->in[0], *out = &a->out[0];
+    int64_t count = desc_numel(kind == COLLECTIVE_REDUCE_SCATTER ? &out->desc : &in->desc);
+    const char *src = in->data;
+    if (kind == COLLECTIVE_ALL_GATHER && src == out->data) { /* in place: of it this rank's part */
+        count /= comm->size;
+        src += comm->rank * count * ckpt_dtype_size(in->desc.dtype);
+    }
+    struct comm_call call = {.kind = kinds[kind],
+                             .dtype = in->desc.dtype,
+                             .count = count,
+                             .src = src,
+                             .dst = out->data,
+                             .name = r->p->tape->labels.data[o->label]};
+    ps->ranks->comm->step = a->run->step + 1;
+    int rc = comm_run(comm, &call, a->stream);
+    if (!rc && attr->replicas > 1)
+        rc = sum_over_replicas(ps, &call, a->stream);
+    return rc;
+}
+
+void program_join_ranks(struct ckpt_program *p)
+{
+    p->ranks = (struct program_ranks){.ops = {run, p->programs->ranks->noted}, .p = p};
+}
+
+/* ---- collectives without an end ---------------------------------------------------------------
+ */
+
+enum { CALL_SECONDS = 5 };
+
+/* Who is missing: whoever does not come to a barrier of hosts.  CKPT_ECOMM. */
+static int search(struct programs *ps, const char *name)
+{
+    struct comm *comm = ps->ranks->comm, *hosts = comm_of_hosts(comm);
+    char sentence[256];
+    double deadline = hosts->deadline;
+    hosts->step = comm->step;
+    hosts->deadline = deadline < CALL_SECONDS ? deadline : CALL_SECONDS;
+    if (!comm_barrier(hosts, name)) {
+        snprintf(sentence, sizeof sentence,
+                 "%s of step %lld has no end since %g s, though all ranks are there", name,
+                 (long long)comm->step, deadline);
+        comm->ops->give_up(comm, sentence);
+    }
+    hosts->deadline = deadline;
+    comm->ops->check(comm);
+    return CKPT_ECOMM;
+}
+
+int programs_look(void *user, int32_t *op)
+{
+    struct programs *ps = user;
+    const volatile int32_t *noted = ps->ranks->noted;
+    const struct ckpt_program *p = ps->last_submitted;
+    int32_t count = noted[1], at = noted[0] - 1;
+    double now = clock_seconds();
+    char name[COMM_NAME] = "a collective";
+    bool known = p && at >= 0 && at < p->tape->n_ops;
+    *op = known ? at : -1;
+    if (p)
+        ps->ranks->comm->step = p->before + p->steps + 1;
+    if (ps->ranks->comm->ops->check(ps->ranks->comm))
+        return CKPT_ECOMM;
+    if (count != ps->ranks->seen || at < 0) {
+        ps->ranks->seen = count;
+        ps->ranks->seen_at = now;
+        return 0;
+    }
+    if (now - ps->ranks->seen_at < ps->ranks->comm->deadline)
+        return 0;
+    if (known)
+        snprintf(name, sizeof name, "%.20s of %.36s", p->tape->ops.data[at].def->name,
+                 p->tape->labels.data[p->tape->ops.data[at].label]);
+    return search(ps, name);
+}

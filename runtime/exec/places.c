@@ -1,0 +1,101 @@
+/* What a program takes: places for its parameters, the arena, the instructions of a step. */
+#include "exec/program.h"
+#include "dist/values.h"
+
+int program_get_ready(struct ckpt_program *p)
+{
+    struct device *d = p->programs->memory->device;
+    int rc = program_lower(p);
+    if (rc) {
+        program_forget(p); /* what was recorded goes to where it was */
+        return error_fail(p->programs->error, rc, "no memory for the instructions");
+    }
+    rc = program_record(p);
+    return rc ? error_fail(p->programs->error, rc, "the device cannot record the step: %s",
+                           d->reason)
+              : 0;
+}
+
+/* In the order of storages, which is that of addresses. */
+void program_place(struct ckpt_program *p)
+{
+    static const enum home homes[] = {HOME_DEVICE, HOME_HOST, HOME_NVME};
+    const struct plan *plan = p->plan;
+    for (int32_t i = 0; i < plan->n_residences; i++) {
+        const struct residence *r = &plan->residences[i];
+        if (!plan_is_home(p->graph, plan, r))
+            continue;
+        const struct storage *s =
+            &p->tape->storages.data[p->graph->storages[r->storage].tape_storage];
+        memory_place_slot(p->programs->memory, &p->programs->params->data[s->param],
+                          s->kind - STORAGE_VALUE, homes[r->tier - TIER_DEVICE], r->offset);
+    }
+}
+
+int64_t programs_arena_bytes(const struct programs *ps)
+{
+    int64_t transient = 0;
+    for (const struct ckpt_program *p = ps->first; p; p = p->next)
+        transient = max_i64(transient, p->plan->transient);
+    return ps->memory->persistent + transient;
+}
+
+static int64_t plan_end(const struct plan *p, int tier)
+{
+    int64_t bytes = tier == TIER_HOST ? p->host_bytes : p->nvme_bytes;
+    return bytes ? p->budgets.tier_base[tier] + bytes : 0;
+}
+
+int64_t programs_tier_bytes(const struct programs *ps, int tier)
+{
+    int64_t end = memory_tier_bytes(ps->params, tier);
+    for (const struct ckpt_program *p = ps->first; p; p = p->next)
+        end = p->plan ? max_i64(end, plan_end(p->plan, tier)) : end;
+    return end;
+}
+
+/* Makes the tiers long enough for all plans. */
+static int reserve(struct programs *ps)
+{
+    int64_t bytes[TIER_COUNT];
+    for (int i = 0; i < TIER_COUNT; i++)
+        bytes[i] = programs_tier_bytes(ps, i);
+    return memory_reserve(ps->memory, bytes);
+}
+
+/* Segments that were recorded when no thread could wait for an event have events in them, of which
+ * threads would not be told. */
+static int record_again(struct programs *ps)
+{
+    int rc = 0;
+    for (struct ckpt_program *p = ps->first; p && !rc; p = p->next)
+        rc = p->n_segments ? program_record(p) : 0;
+    return rc ? error_fail(ps->error, rc, "the device cannot record the step: %s",
+                           ps->memory->device->reason)
+              : 0;
+}
+
+int programs_open_steps(struct programs *ps)
+{
+    if (ps->memory->host_steps)
+        return 0;
+    int rc = memory_open_steps(ps->memory, ranks_beside(ps->ranks));
+    return rc ? rc : record_again(ps);
+}
+
+int program_take_memory(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    int rc = reserve(ps);
+    if (!rc && plan_uses_host(p->plan))
+        rc = programs_open_steps(ps);
+    if (rc)
+        return rc;
+    if (ps->memory->device->ops->map(ps->memory->device, programs_arena_bytes(ps)))
+        return error_fail(ps->error, CKPT_ENOMEM, "there is no %s for the arena of --device %s now",
+                          human_bytes(programs_arena_bytes(ps)), ps->memory->device->ops->name);
+    rc = program_move_others(p);
+    if (!rc)
+        rc = values_fill(ps->ranks);
+    return rc ? rc : program_get_ready(p);
+}

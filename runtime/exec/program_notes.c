@@ -1,0 +1,138 @@
+/*
+ * What a state of training should say of the programs that it is of, beside parameters and counts:
+ * other optimizer settings, inputs of another shape or weights of another dtype give other bits.
+ * The learning rate is not among them: it belongs to a step.  Nor is what a plan chose.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/program.h"
+#include "core/notes.h"
+
+/* ---- the optimizer ------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} settings[] = {
+    {"ckpt.beta1", offsetof(struct ckpt_adamw, beta1)},
+    {"ckpt.beta2", offsetof(struct ckpt_adamw, beta2)},
+    {"ckpt.eps", offsetof(struct ckpt_adamw, eps)},
+    {"ckpt.weight-decay", offsetof(struct ckpt_adamw, weight_decay)},
+    {"ckpt.clip-norm", offsetof(struct ckpt_adamw, clip_norm)},
+    {"ckpt.ema-decay", offsetof(struct ckpt_adamw, ema_decay)},
+};
+
+static float setting_of(const struct ckpt_program *p, size_t i)
+{
+    return *(const float *)((const char *)&p->optimizer + settings[i].offset);
+}
+
+/* The shortest text that is this float. */
+static void put_float(FILE *f, float value)
+{
+    char text[32];
+
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    fputs(text, f);
+}
+
+/* The value of a setting in each program, the youngest first, or the one that all have. */
+static void put_setting(FILE *f, const struct programs *ps, size_t i)
+{
+    const struct ckpt_program *first = NULL;
+    bool same = true;
+
+    for (const struct ckpt_program *p = ps->first; p; p = p->next)
+        if (p->trains) {
+            first = first ? first : p;
+            same &= setting_of(p, i) == setting_of(first, i);
+        }
+    for (const struct ckpt_program *p = first; p; p = same ? NULL : p->next)
+        if (p->trains) {
+            fputs(p == first ? "" : " ", f);
+            put_float(f, setting_of(p, i));
+        }
+}
+
+/* ---- shapes -------------------------------------------------------------------------------- */
+
+static const char *dtype_name(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_F32 ? "fp32" : dtype == CKPT_BF16 ? "bf16" : "i32";
+}
+
+/* The first axis is that of the samples of a micro-step, which a plan may choose. */
+static void put_inputs(FILE *f, const struct ckpt_program *p)
+{
+    const ckpt_tape *t = p->tape;
+    const char *between = "";
+
+    for (int32_t i = 0; i < t->n_feeds; i++) {
+        const struct feed *feed = &t->feeds.data[i];
+        const struct ckpt_desc *d = &t->tensors.data[feed->tensor].desc;
+        if (feed->constant || !strncmp(feed->name, "ckpt.", 5))
+            continue;
+        fprintf(f, "%s%s %s [", between, feed->name, dtype_name(d->dtype));
+        for (int k = 0; k < d->ndim; k++)
+            fprintf(f, k ? ", %lld" : "*", (long long)d->shape[k]);
+        fputc(']', f);
+        between = "; ";
+    }
+}
+
+static void put_dtypes(FILE *f, const struct programs *ps)
+{
+    int32_t bf16 = 0, all = ps->params->n - ps->params->n_hidden;
+
+    for (int32_t i = 0; i < all; i++)
+        bf16 += ps->params->data[i].desc.dtype == CKPT_BF16;
+    fprintf(f, "%d bf16, %d fp32", (int)bf16, (int)(all - bf16));
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+/* A note whose text put writes. */
+static int add(struct note_list *l, const char *name, const struct programs *ps,
+               const struct ckpt_program *p, int setting)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return CKPT_ENOMEM;
+    if (p)
+        put_inputs(f, p);
+    else if (setting >= 0)
+        put_setting(f, ps, (size_t)setting);
+    else
+        put_dtypes(f, ps);
+    int rc = text_close(f, &text);
+    if (!rc)
+        rc = note_set(l, name, text);
+    free(text);
+    return rc;
+}
+
+int programs_list_notes(const struct programs *ps, struct note_list *l)
+{
+    int rc = add(l, "ckpt.dtypes", ps, NULL, -1), at = programs_count_training(ps);
+
+    for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
+        rc = add(l, settings[i].name, ps, NULL, i);
+    for (const struct ckpt_program *p = ps->first; p && !rc; p = p->next) {
+        char name[64];
+        if (!p->trains)
+            continue;
+        snprintf(name, sizeof name, "ckpt.grad-dtype of program %d", at);
+        rc = note_set(l, name, dtype_name(p->optimizer.grad_dtype));
+        snprintf(name, sizeof name, "ckpt.inputs of program %d", at--);
+        if (!rc)
+            rc = add(l, name, ps, p, -1);
+    }
+    return rc;
+}

@@ -1,0 +1,119 @@
+/* Recording steps, and the kernels between copies: see record.h. */
+#include <stdlib.h>
+#include "exec/enqueue.h"
+#include "exec/segments.h"
+
+/* Fewer kernels in a row are handed over one by one. */
+enum { LEAST_KERNELS = 2 };
+
+/* A segment ends before a wait, and before an event that threads may wait for: they are told of it
+ * when it is handed over. */
+static bool ends_segment(const struct ckpt_program *p, const struct instr *i)
+{
+    bool kept = i->kind == INSTR_COMPUTE || i->kind == INSTR_POISON ||
+                (i->kind == INSTR_RECORD && !program_has_threads(p));
+    return !instr_is_beside(i) && !kept;
+}
+
+static int record_segment(struct ckpt_program *p, int32_t first, int32_t end, int32_t micro)
+{
+    struct device *d = p->programs->memory->device;
+    if (ARRAY_RESERVE(&p->segments, p->n_segments))
+        return CKPT_ENOMEM;
+    struct segment *s = &p->segments.data[p->n_segments];
+    *s = (struct segment){.first = first, .end = end};
+    d->ops->begin(d, true);
+    for (int32_t i = first; i < end; i++)
+        if (!instr_is_beside(&p->lowered.instrs.data[i]))
+            enqueue_instr(p, &p->lowered.instrs.data[i], (struct moment){0, micro});
+    int rc = d->ops->end(d, &s->step);
+    p->n_segments += !rc;
+    return rc;
+}
+
+/* Finds the segment that begins at an instruction: its end, and where to look for the next one.
+ * Returns the kernels it has. */
+static int32_t find_segment(const struct ckpt_program *p, int32_t first, int32_t to, int32_t *end,
+                            int32_t *next)
+{
+    const struct instr *instrs = p->lowered.instrs.data;
+    int32_t kernels = 0, i = first;
+    for (; i < to && !ends_segment(p, &instrs[i]); i++) {
+        if (instr_is_beside(&instrs[i]))
+            continue;
+        kernels += instrs[i].kind == INSTR_COMPUTE;
+        *end = i + 1;
+    }
+    *next = i > first ? i : first + 1;
+    return kernels;
+}
+
+/* Of instructions [from, to). */
+static int record_segments(struct ckpt_program *p, int32_t from, int32_t to, int32_t micro)
+{
+    int rc = 0;
+    for (int32_t first = from, end, next; first < to && !rc; first = next) {
+        next = first + 1;
+        if (!instr_is_beside(&p->lowered.instrs.data[first]) &&
+            find_segment(p, first, to, &end, &next) >= LEAST_KERNELS)
+            rc = record_segment(p, first, end, micro);
+    }
+    return rc;
+}
+
+/* One recording does for both steps under way: what kernels see of the step is uploaded. */
+static int record_parked(struct ckpt_program *p)
+{
+    int rc = 0;
+    program_set_runs(p, 0);
+    for (int32_t micro = 0; micro < p->tape->n_micro && !rc; micro++)
+        rc = record_segments(p, 0, p->lowered.n_body, micro);
+    return rc ? rc : record_segments(p, p->lowered.n_body, p->lowered.n_instrs, 0);
+}
+
+static int record_whole(struct ckpt_program *p, int flight)
+{
+    struct device *d = p->programs->memory->device;
+    program_set_runs(p, flight);
+    d->ops->begin(d, false);
+    enqueue_step(p, flight);
+    return d->ops->end(d, &p->recorded[flight]);
+}
+
+int program_record(struct ckpt_program *p)
+{
+    int rc = 0;
+    program_forget(p);
+    if (!p->programs->memory->device->ops->begin || p->timing)
+        return 0;
+    if (program_is_parked(p))
+        return record_parked(p);
+    for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++)
+        rc = record_whole(p, flight);
+    return rc;
+}
+
+void program_forget(struct ckpt_program *p)
+{
+    struct device *d = p->programs->memory->device;
+    for (int flight = 0; flight < DEVICE_FLIGHTS; flight++) {
+        if (p->recorded[flight])
+            d->ops->forget(d, p->recorded[flight]);
+        p->recorded[flight] = NULL;
+    }
+    for (int32_t i = 0; i < p->n_segments; i++)
+        d->ops->forget(d, p->segments.data[i].step);
+    free(p->segments.data);
+    p->segments.data = NULL;
+    p->segments.capacity = p->n_segments = 0;
+}
+
+int32_t record_replay(struct ckpt_program *p, int32_t first, int32_t *next)
+{
+    struct device *d = p->programs->memory->device;
+    if (*next >= p->n_segments || p->segments.data[*next].first != first)
+        return first;
+    const struct segment *s = &p->segments.data[(*next)++];
+    d->ops->replay(d, s->step);
+    return s->end;
+}

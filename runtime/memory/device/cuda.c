@@ -1,0 +1,659 @@
+/*
+ * The CUDA device: queues are streams, events are CUDA events, a recorded step is a CUDA graph.  A
+ * call that CUDA refuses is kept with its reason until the next sync; commands after it are
+ * dropped.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
+#include "cuda/libs.h"
+#include "cuda/probe.h"
+#include "memory/device/cuda_arena.h"
+#include "memory/device/cuda_files.h"
+#include "memory/device/cuda_nvml.h"
+#include "memory/device/cuda_pins.h"
+#include "memory/device/cuda_watch.h"
+#include "memory/device/device.h"
+
+#define STREAMS QUEUE_READ /* the queues from here on are threads */
+
+/* Seconds for the streams to run empty after a failure that look told of. */
+#define PATIENCE 10.0
+
+/* A kernel whose time is wanted. */
+struct timed {
+    cudaEvent_t begin, end;
+    double *seconds;
+};
+
+struct cuda_device {
+    struct device device;
+    struct cuda_arena *arena;
+    struct cuda_nvml *nvml; /* NULL: the driver's own count of the whole device must do */
+    struct cuda_libs *libs;
+    cudaStream_t queues[STREAMS];
+    cudaEvent_t marks[DEVICE_FLIGHTS][STREAMS];
+    struct cuda_files *files; /* NULL until files are asked for */
+    int64_t file_marks[DEVICE_FLIGHTS][QUEUE_COUNT];
+    double deadline;
+    struct cuda_watch watch;
+    bool recording; /* commands are recorded, not run */
+    bool part;      /* of a step, whose events others wait for */
+    struct cuda_pins pins;
+    struct {
+        cudaEvent_t *data;
+        int64_t capacity;
+    } events;
+    int32_t n_events;
+    struct {
+        struct timed *data; /* made when first needed, kept */
+        int64_t capacity;
+    } timed;
+    int64_t n_timed, timed_made;
+    int failure; /* the first since the last sync */
+    bool stuck;  /* streams did not run empty after it: nobody waits for them any more */
+    int index;
+};
+
+struct device_step {
+    cudaGraphExec_t exec;
+};
+
+static struct cuda_device *cuda(struct device *d)
+{
+    return (struct cuda_device *)d;
+}
+
+static void keep_failure(struct cuda_device *c, int rc, int32_t op, const char *reason)
+{
+    if (c->failure)
+        return;
+    c->failure = rc;
+    c->device.failed_op = op;
+    snprintf(c->device.reason, sizeof c->device.reason, "%s", reason);
+}
+
+/* Was the call accepted?  If not, keeps why. */
+static bool accepted(struct cuda_device *c, cudaError_t e)
+{
+    if (e == cudaSuccess)
+        return true;
+    keep_failure(c, CKPT_EDEVICE, -1, cudaGetErrorString(e));
+    cudaGetLastError();
+    return false;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Bytes of the device this process takes; without NVML what everybody takes. */
+static int64_t process_bytes(struct cuda_device *c)
+{
+    size_t unused = 0, total = 0;
+    int64_t bytes = cuda_nvml_process_bytes(c->nvml);
+    if (bytes >= 0)
+        return bytes;
+    accepted(c, cudaMemGetInfo(&unused, &total));
+    return (int64_t)(total - unused);
+}
+
+static int64_t cuda_available(struct device *d)
+{
+    size_t unused = 0, total = 0;
+    accepted(cuda(d), cudaMemGetInfo(&unused, &total));
+    return (int64_t)unused + process_bytes(cuda(d));
+}
+
+static int64_t cuda_overhead(struct device *d)
+{
+    return process_bytes(cuda(d)) - cuda_arena_mapped(cuda(d)->arena);
+}
+
+static int cuda_map(struct device *d, int64_t bytes)
+{
+    return cuda_arena_map(cuda(d)->arena, bytes);
+}
+
+static char *cuda_base(struct device *d)
+{
+    return cuda_arena_base(cuda(d)->arena);
+}
+
+static void *cuda_host_alloc(struct device *d, int64_t bytes)
+{
+    void *p = NULL;
+    (void)d;
+    if (cudaHostAlloc(&p, (size_t)max_i64(1, bytes), cudaHostAllocDefault) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return memset(p, 0, (size_t)max_i64(1, bytes));
+}
+
+static void cuda_host_free(struct device *d, void *p)
+{
+    if (!cuda(d)->stuck)
+        cudaFreeHost(p);
+}
+
+static int cuda_pin(struct device *d, void *base, int64_t bytes)
+{
+    return cuda_pins_add(&cuda(d)->pins, base, bytes);
+}
+
+static void cuda_unpin(struct device *d, void *base, int64_t bytes)
+{
+    (void)bytes;
+    cuda_pins_remove(&cuda(d)->pins, base);
+}
+
+static int cuda_node(struct device *d)
+{
+    return cuda_numa_node(d->where);
+}
+
+static void cuda_route(struct device *d, const char *where, char text[DEVICE_ROUTE])
+{
+    cuda_nvml_route(cuda(d)->nvml, where, text);
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* The events of one more kernel that is timed, or NULL. */
+static struct timed *next_timed(struct cuda_device *c, double *seconds)
+{
+    if (c->n_timed == c->timed_made) {
+        if (ARRAY_RESERVE(&c->timed, c->n_timed))
+            return NULL;
+        struct timed *made = &c->timed.data[c->n_timed];
+        if (!accepted(c, cudaEventCreate(&made->begin)))
+            return NULL;
+        if (!accepted(c, cudaEventCreate(&made->end))) {
+            cudaEventDestroy(made->begin);
+            return NULL;
+        }
+        c->timed_made++;
+    }
+    struct timed *t = &c->timed.data[c->n_timed++];
+    t->seconds = seconds;
+    return t;
+}
+
+static void cuda_compute(struct device *d, enum queue q, ckpt_kernel fn,
+                         const struct ckpt_kernel_args *args, double *seconds)
+{
+    struct cuda_device *c = cuda(d);
+    struct ckpt_kernel_args a = *args;
+    if (c->failure)
+        return;
+    if (q >= STREAMS) {
+        struct command command = {
+            .kind = COMMAND_COMPUTE, .kernel = fn, .args = a, .seconds = seconds};
+        host_queue_submit(cuda_files_queue(c->files, q), &command);
+        return;
+    }
+    struct timed *t = seconds ? next_timed(c, seconds) : NULL;
+    a.stream = c->queues[q];
+    if (!a.device)
+        a.device = c->libs;
+    if (t)
+        accepted(c, cudaEventRecord(t->begin, c->queues[q]));
+    int rc = fn(&a);
+    if (t)
+        accepted(c, cudaEventRecord(t->end, c->queues[q]));
+    cudaError_t e = cudaGetLastError();
+    if (!rc && e != cudaSuccess)
+        rc = CKPT_EDEVICE;
+    if (rc)
+        keep_failure(c, rc, args->op,
+                     e != cudaSuccess ? cudaGetErrorString(e) : cuda_libs_reason(c->libs));
+}
+
+/* In one piece, unless the host's bytes were pinned in several. */
+static void cuda_copy(struct device *d, enum queue q, void *dst, const void *src, int64_t bytes)
+{
+    struct cuda_device *c = cuda(d);
+    bool watched = q != QUEUE_COMPUTE && !c->recording && !c->failure;
+    if (watched)
+        cuda_watch_begin(&c->watch, q, c->queues[q], bytes);
+    for (int64_t at = 0, n; at < bytes && !c->failure; at += n) {
+        char *to = (char *)dst + at;
+        const char *from = (const char *)src + at;
+        n = cuda_pins_run(&c->pins, from, cuda_pins_run(&c->pins, to, bytes - at));
+        accepted(c, cudaMemcpyAsync(to, from, (size_t)n, cudaMemcpyDefault, c->queues[q]));
+    }
+    if (watched)
+        cuda_watch_end(&c->watch, q, c->queues[q]);
+}
+
+static void cuda_fill(struct device *d, enum queue q, void *dst, int byte, int64_t bytes)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaMemsetAsync(dst, byte, (size_t)bytes, c->queues[q]));
+}
+
+static void cuda_record(struct device *d, enum queue q, int32_t event)
+{
+    struct cuda_device *c = cuda(d);
+    if (c->failure)
+        return;
+    if (q >= STREAMS) {
+        cuda_files_record(c->files, q, event);
+        return;
+    }
+    if (c->files)
+        cuda_files_by_stream(c->files, event);
+    accepted(c, cudaEventRecordWithFlags(c->events.data[event], c->queues[q],
+                                         c->part ? cudaEventRecordExternal : 0));
+}
+
+static void cuda_wait(struct device *d, enum queue q, int32_t event)
+{
+    struct cuda_device *c = cuda(d);
+    if (c->failure)
+        return;
+    if (q >= STREAMS)
+        cuda_files_wait(c->files, q, event);
+    else if (c->files && cuda_files_recorded(c->files, event))
+        accepted(c, cuda_files_await(c->files, c->queues[q], event));
+    else
+        accepted(c, cudaStreamWaitEvent(c->queues[q], c->events.data[event], 0));
+}
+
+static void cuda_signal(struct device *d, enum queue q, int32_t event)
+{
+    struct cuda_device *c = cuda(d);
+    cuda_record(d, q, event);
+    if (q < STREAMS && c->files && !c->failure)
+        accepted(c, cuda_files_signal(c->files, c->queues[q], event));
+}
+
+static bool look_at_copies(void *user)
+{
+    struct cuda_device *c = user;
+    return cuda_watch_look(&c->watch, c->deadline);
+}
+
+static int cuda_io(struct device *d, enum queue q, const struct device_io *io)
+{
+    struct cuda_device *c = cuda(d);
+    int rc = 0;
+    if (!c->files)
+        rc = cuda_files_open(&c->files, c->index, c->deadline, look_at_copies, c);
+    if (!rc && c->n_events)
+        rc = cuda_files_events(c->files, c->n_events);
+    if (rc || !io || c->failure)
+        return rc;
+    struct command command = {.kind = COMMAND_IO, .io = *io};
+    host_queue_submit(cuda_files_queue(c->files, q), &command);
+    return 0;
+}
+
+static void cuda_deadline(struct device *d, double seconds)
+{
+    struct cuda_device *c = cuda(d);
+    c->deadline = seconds;
+    if (c->files)
+        cuda_files_shared(c->files)->deadline = seconds;
+}
+
+static void take_times(struct cuda_device *c)
+{
+    for (int64_t i = 0; i < c->n_timed; i++) {
+        float ms = 0;
+        if (cudaEventElapsedTime(&ms, c->timed.data[i].begin, c->timed.data[i].end) == cudaSuccess)
+            *c->timed.data[i].seconds = (double)ms * 1e-3;
+    }
+    c->n_timed = 0;
+}
+
+/* A failure of files comes first: what it makes of the commands behind it is no news. */
+static int take_failure(struct cuda_device *c)
+{
+    int rc = c->failure;
+    c->failure = 0;
+    c->device.failed_io = (struct device_io){0};
+    if (c->watch.lost) { /* and will be */
+        c->device.failed_op = -1;
+        snprintf(c->device.reason, sizeof c->device.reason, "%s", c->watch.reason);
+        return CKPT_EDEVICE;
+    }
+    if (c->files && host_shared_failed(cuda_files_shared(c->files))) {
+        *c->device.reason = '\0';
+        return host_shared_take_failure(cuda_files_shared(c->files), &c->device);
+    }
+    if (!rc) {
+        c->device.failed_op = -1;
+        *c->device.reason = '\0';
+    }
+    return rc;
+}
+
+/* Streams wait for the threads of files: only when these have come so far, or never will, can a
+ * stream be waited for without an end in sight. */
+static void drain_files(struct cuda_device *c)
+{
+    for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++) {
+        struct host_queue *queue = cuda_files_queue(c->files, (enum queue)q);
+        host_queue_drain(queue, queue->tail);
+        cuda_files_check(c->files);
+    }
+}
+
+/* Looks at copies, and asks whoever knows of other ranks.  False if what is waited for has no end.
+ */
+static bool look_around(struct cuda_device *c, double *failed_at)
+{
+    int32_t op = -1;
+    c->stuck = c->stuck || look_at_copies(c);
+    int rc = c->device.look && *failed_at == 0 ? c->device.look(c->device.look_user, &op) : 0;
+    if (rc) {
+        keep_failure(c, rc, op, "");
+        *failed_at = clock_seconds();
+    }
+    if (*failed_at > 0 && clock_seconds() - *failed_at > PATIENCE)
+        c->stuck = true;
+    return !c->stuck;
+}
+
+/* Waits for an event, or for all of a stream where that is NULL.  Streams may wait for a file or
+ * for another rank, and a copy may hang: then the caller looks now and then. */
+static void await(struct cuda_device *c, cudaStream_t stream, cudaEvent_t event)
+{
+    const struct timespec nap = {.tv_nsec = 50000};
+    double failed_at = 0;
+    cudaError_t e = cudaErrorNotReady;
+    if (c->stuck)
+        return;
+    if (!c->files && !c->device.look && !cuda_watch_busy(&c->watch)) {
+        accepted(c, event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
+        return;
+    }
+    while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
+        cudaGetLastError(); /* not of the next kernel */
+        if (c->files)
+            cuda_files_check(c->files);
+        if (!look_around(c, &failed_at))
+            return;
+        nanosleep(&nap, NULL);
+    }
+    accepted(c, e);
+}
+
+static int cuda_sync(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    drain_files(c);
+    for (int q = 0; q < STREAMS; q++)
+        await(c, c->queues[q], NULL);
+    take_times(c);
+    return take_failure(c);
+}
+
+static void cuda_mark(struct device *d, int flight, enum queue q)
+{
+    struct cuda_device *c = cuda(d);
+    if (q >= STREAMS)
+        c->file_marks[flight][q] = c->files ? cuda_files_queue(c->files, q)->tail : 0;
+    else if (!c->failure)
+        accepted(c, cudaEventRecord(c->marks[flight][q], c->queues[q]));
+}
+
+static int cuda_reach(struct device *d, int flight)
+{
+    struct cuda_device *c = cuda(d);
+    for (int q = STREAMS; q < QUEUE_COUNT && c->files; q++)
+        host_queue_drain(cuda_files_queue(c->files, (enum queue)q), c->file_marks[flight][q]);
+    for (int q = 0; q < STREAMS; q++)
+        await(c, NULL, c->marks[flight][q]);
+    if (c->failure || c->watch.lost ||
+        (c->files && host_shared_failed(cuda_files_shared(c->files))))
+        return cuda_sync(d);
+    return take_failure(c);
+}
+
+static int cuda_events(struct device *d, int32_t n)
+{
+    struct cuda_device *c = cuda(d);
+    for (; c->n_events < n; c->n_events++) {
+        if (ARRAY_RESERVE(&c->events, c->n_events))
+            return CKPT_ENOMEM;
+        cudaEvent_t *made = &c->events.data[c->n_events];
+        if (cudaEventCreateWithFlags(made, cudaEventDisableTiming) != cudaSuccess)
+            return CKPT_ENOMEM;
+    }
+    return c->files ? cuda_files_events(c->files, c->n_events) : 0;
+}
+
+/* ---- recorded steps -------------------------------------------------------------------------- */
+
+static void cuda_begin(struct device *d, bool part)
+{
+    struct cuda_device *c = cuda(d);
+    c->recording = true;
+    c->part = part;
+    accepted(c, cudaStreamBeginCapture(c->queues[QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal));
+}
+
+/* Queues that joined the recording by an event must end in the one it began on. */
+static void join_queues(struct cuda_device *c)
+{
+    for (int q = 0; q < STREAMS; q++) {
+        enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        accepted(c, cudaStreamIsCapturing(c->queues[q], &status));
+        if (q == QUEUE_COMPUTE || status != cudaStreamCaptureStatusActive)
+            continue;
+        accepted(c, cudaEventRecord(c->marks[0][q], c->queues[q]));
+        accepted(c, cudaStreamWaitEvent(c->queues[QUEUE_COMPUTE], c->marks[0][q], 0));
+    }
+}
+
+static void cuda_forget(struct device *d, struct device_step *step)
+{
+    if (step->exec && !cuda(d)->stuck)
+        cudaGraphExecDestroy(step->exec);
+    free(step);
+}
+
+static int cuda_end(struct device *d, struct device_step **out)
+{
+    struct cuda_device *c = cuda(d);
+    struct device_step *step = calloc(1, sizeof *step);
+    cudaGraph_t graph = NULL;
+    c->recording = c->part = false;
+    join_queues(c);
+    accepted(c, cudaStreamEndCapture(c->queues[QUEUE_COMPUTE], &graph));
+    if (!step)
+        keep_failure(c, CKPT_ENOMEM, -1, "no memory to record a step");
+    if (!c->failure && accepted(c, cudaGraphInstantiate(&step->exec, graph, 0)) &&
+        accepted(c, cudaGraphUpload(step->exec, c->queues[QUEUE_COMPUTE])))
+        accepted(c, cudaStreamSynchronize(c->queues[QUEUE_COMPUTE]));
+    if (graph)
+        cudaGraphDestroy(graph);
+    int rc = take_failure(c);
+    if (!rc)
+        *out = step;
+    else if (step)
+        cuda_forget(d, step);
+    return rc;
+}
+
+static void cuda_replay(struct device *d, struct device_step *step)
+{
+    struct cuda_device *c = cuda(d);
+    if (!c->failure)
+        accepted(c, cudaGraphLaunch(step->exec, c->queues[QUEUE_COMPUTE]));
+}
+
+static void cuda_range(struct device *d, const char *name)
+{
+    (void)d;
+    if (name)
+        nvtxRangePushA(name);
+    else
+        nvtxRangePop();
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static bool cuda_stop(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    drain_files(c);
+    return cuda_files_stop(c->files) && !c->watch.lost;
+}
+
+static void cuda_close(struct device *d)
+{
+    struct cuda_device *c = cuda(d);
+    cuda_stop(d);
+    if (c->stuck ||
+        c->watch.lost) /* only the end of the process helps: what hangs still uses all this */
+        return;
+    cudaDeviceSynchronize();
+    cuda_watch_close(&c->watch);
+    cuda_files_close(c->files);
+    cuda_pins_free(&c->pins);
+    cuda_libs_close(c->libs);
+    for (int64_t i = 0; i < c->timed_made; i++) {
+        cudaEventDestroy(c->timed.data[i].begin);
+        cudaEventDestroy(c->timed.data[i].end);
+    }
+    for (int32_t i = 0; i < c->n_events; i++)
+        cudaEventDestroy(c->events.data[i]);
+    for (int q = 0; q < STREAMS; q++) {
+        for (int flight = 0; flight < DEVICE_FLIGHTS; flight++)
+            if (c->marks[flight][q])
+                cudaEventDestroy(c->marks[flight][q]);
+        if (c->queues[q])
+            cudaStreamDestroy(c->queues[q]);
+    }
+    cudaFree(c->device.run);
+    cuda_arena_close(c->arena);
+    cuda_nvml_close(c->nvml);
+    free(c->timed.data);
+    free(c->events.data);
+    free(c);
+}
+
+static struct pins *cuda_algorithms(struct device *d)
+{
+    return cuda_libs_pins(cuda(d)->libs);
+}
+
+static void cuda_measure(struct device *d, bool measuring)
+{
+    cuda_libs_set_measuring(cuda(d)->libs, measuring);
+}
+
+static const struct device_ops cuda_ops = {.name = "cuda",
+                                           .backend = CKPT_ON_CUDA,
+                                           .available = cuda_available,
+                                           .overhead = cuda_overhead,
+                                           .map = cuda_map,
+                                           .base = cuda_base,
+                                           .host_alloc = cuda_host_alloc,
+                                           .host_free = cuda_host_free,
+                                           .compute = cuda_compute,
+                                           .copy = cuda_copy,
+                                           .fill = cuda_fill,
+                                           .record = cuda_record,
+                                           .wait = cuda_wait,
+                                           .signal = cuda_signal,
+                                           .io = cuda_io,
+                                           .pin = cuda_pin,
+                                           .unpin = cuda_unpin,
+                                           .numa_node = cuda_node,
+                                           .route = cuda_route,
+                                           .deadline = cuda_deadline,
+                                           .sync = cuda_sync,
+                                           .mark = cuda_mark,
+                                           .reach = cuda_reach,
+                                           .events = cuda_events,
+                                           .begin = cuda_begin,
+                                           .end = cuda_end,
+                                           .replay = cuda_replay,
+                                           .forget = cuda_forget,
+                                           .range = cuda_range,
+                                           .stop = cuda_stop,
+                                           .algorithms = cuda_algorithms,
+                                           .measure = cuda_measure,
+                                           .close = cuda_close};
+
+/* The device of an index, with its context made, if the kernels were built for it. */
+static int find_device(struct cuda_device *c, int index, int64_t *memory)
+{
+    struct cudaDeviceProp prop;
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e != cudaSuccess || n < 1)
+        return error_set(CKPT_EDEVICE, "--device cuda: %s",
+                         e == cudaErrorInsufficientDriver
+                             ? "there is no NVIDIA driver, or it is older than the CUDA toolkit "
+                               "that libckpt was built with"
+                         : e != cudaSuccess ? cudaGetErrorString(e)
+                                            : "there is no GPU");
+    c->index = index % n;
+    e = cudaGetDeviceProperties(&prop, c->index);
+    if (e == cudaSuccess)
+        e = cudaSetDevice(c->index);
+    if (e != cudaSuccess)
+        return error_set(CKPT_EDEVICE, "--device cuda: %s", cudaGetErrorString(e));
+    snprintf(c->device.name, sizeof c->device.name, "%.63s", prop.name);
+    if (cuda_probe())
+        return error_set(CKPT_EDEVICE,
+                         "--device cuda: %s has compute capability %d.%d, for which the kernels "
+                         "were not built; configure with --with-cuda-arch=%d%d",
+                         prop.name, prop.major, prop.minor, prop.major, prop.minor);
+    *memory = (int64_t)prop.totalGlobalMem;
+    return 0;
+}
+
+static int make_queues(struct cuda_device *c)
+{
+    int low = 0, high = 0;
+    bool ok = cudaDeviceGetStreamPriorityRange(&low, &high) == cudaSuccess;
+    for (int q = 0; q < STREAMS && ok; q++) {
+        /* A collective that waits for free multiprocessors keeps other ranks waiting, too. */
+        ok = cudaStreamCreateWithPriority(&c->queues[q], cudaStreamNonBlocking,
+                                          q == QUEUE_COMM ? high : low) == cudaSuccess;
+        for (int flight = 0; flight < DEVICE_FLIGHTS && ok; flight++)
+            ok = cudaEventCreateWithFlags(&c->marks[flight][q], cudaEventDisableTiming) ==
+                 cudaSuccess;
+    }
+    if (ok)
+        ok = cudaMalloc((void **)&c->device.run, sizeof *c->device.run) == cudaSuccess;
+    return ok ? 0
+              : error_set(CKPT_EDEVICE, "cannot open the CUDA device: %s",
+                          cudaGetErrorString(cudaGetLastError()));
+}
+
+int device_open_cuda(struct device **d, int index, bool deterministic)
+{
+    int64_t memory = 0;
+    struct cuda_device *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(CKPT_ENOMEM, "no memory to open the CUDA device");
+    c->device.ops = &cuda_ops;
+    c->device.failed_op = -1;
+    c->deadline = DEVICE_DEADLINE;
+    int rc = find_device(c, index, &memory);
+    char *where = c->device.where;
+    if (!rc && cudaDeviceGetPCIBusId(where, (int)sizeof c->device.where, c->index) == cudaSuccess)
+        c->nvml = cuda_nvml_open(where);
+    if (!rc)
+        rc = cuda_arena_open(&c->arena, c->index, memory);
+    if (!rc)
+        rc = make_queues(c);
+    if (!rc && cuda_libs_open(&c->libs))
+        rc = error_set(CKPT_ENOMEM, "no memory to open the CUDA device");
+    if (rc) {
+        cuda_close(&c->device);
+        return rc;
+    }
+    cuda_libs_set_deterministic(c->libs, deterministic);
+    *d = &c->device;
+    return 0;
+}

@@ -1,0 +1,11 @@
+/* In a build without the CUDA toolkit there is no CUDA device. */
+#include "memory/device/device.h"
+
+int device_open_cuda(struct device **d, int index, bool deterministic)
+{
+    (void)d;
+    (void)index;
+    (void)deterministic;
+    return error_set(CKPT_EDEVICE, "--device cuda: this libckpt was built without CUDA; "
+                                   "configure says why");
+}

@@ -1,0 +1,365 @@
+/* Opening and closing the tiers, places in them, and values in and out of any place. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "ckpt_tools.h"
+#include "core/crew.h"
+#include "memory/device/team.h"
+#include "memory/memory.h"
+#include "optim/host_adamw.h"
+
+#define SHARE (INT64_C(1) << 20) /* elements; fewer are not worth a thread */
+#define UNIT  (INT64_C(1) << 10) /* no two threads write to one page */
+
+#define STAGING_BYTES (2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT)
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static int pin(void *user, void *base, int64_t bytes)
+{
+    struct device *d = user;
+    return d->ops->pin(d, base, bytes);
+}
+
+static void unpin(void *user, void *base, int64_t bytes)
+{
+    struct device *d = user;
+    d->ops->unpin(d, base, bytes);
+}
+
+static int open_host(struct memory *m)
+{
+    struct device *d = m->device;
+    m->pin = (struct tier_pin){.pin = pin, .unpin = unpin, .user = d};
+    struct tier_host_options o = {.budget = m->options->host,
+                                  .node = d->ops->numa_node ? d->ops->numa_node(d) : -1,
+                                  .spread = true,
+                                  .pin = d->ops->pin ? &m->pin : NULL};
+    return tier_open_host(&m->tiers[TIER_HOST], &o);
+}
+
+/* The slots between device and files: anonymous memory, which io_uring wants, known to the device.
+ */
+static int open_staging(struct memory *m)
+{
+    struct device *d = m->device;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *p = mmap(NULL, STAGING_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (p == MAP_FAILED)
+        return error_set(CKPT_ENOMEM, "no %s of host memory to stage what goes to --nvme",
+                         human_bytes(STAGING_BYTES));
+    int rc = d->ops->pin ? d->ops->pin(d, p, STAGING_BYTES) : 0;
+    if (rc)
+        munmap(p, STAGING_BYTES);
+    else
+        m->staging = p;
+    return rc;
+}
+
+/* Queues of the host that the device waits for, as option needs them. */
+static int open_threads(struct memory *m, const char *option)
+{
+    struct device *d = m->device;
+    int rc = d->ops->io(d, QUEUE_WRITE, NULL);
+    return rc ? error_set(rc, "%s: the driver of %s cannot wait for the host", option, d->name) : 0;
+}
+
+struct binding {
+    bool bind;
+    int node, ranks;
+};
+
+/* The first command of QUEUE_HOST: where it runs, and the threads that help it. */
+static int prepare_host(const struct ckpt_kernel_args *a)
+{
+    const struct binding *b = a->attr;
+    if (b->bind && host_adamw_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
+        host_adamw_bind(-1, b->ranks, NULL);
+    return team_start();
+}
+
+int memory_open_steps(struct memory *m, int ranks)
+{
+    struct device *d = m->device;
+    struct binding b = {.bind = d->ops->numa_node != NULL, .ranks = ranks};
+    int rc = open_threads(m, "--host");
+    if (rc)
+        return error_fail(m->error, rc, "%s", error_get());
+    b.node = b.bind ? d->ops->numa_node(d) : -1;
+    d->ops->compute(d, QUEUE_HOST, prepare_host, &(struct ckpt_kernel_args){.attr = &b, .op = -1},
+                    NULL);
+    rc = d->ops->sync(d);
+    if (rc == CKPT_ENOMEM) /* nothing of a step was under way: nothing is lost */
+        return error_fail(m->error, rc,
+                          "cannot start the threads of updates on the host: lower "
+                          "--threads, or raise the limits of processes and memory");
+    m->host_steps = rc == 0;
+    return rc ? m->failed(m->user, rc) : 0;
+}
+
+static int open_nvme(struct memory *m)
+{
+    int rc = open_threads(m, "--nvme");
+    if (!rc)
+        rc = open_staging(m);
+    if (rc)
+        return rc;
+    struct tier_nvme_options o = {.directories = &m->directories,
+                                  .deadline = m->options->io_deadline,
+                                  .staging = m->staging,
+                                  .staged = STAGING_BYTES};
+    return tier_open_nvme(&m->tiers[TIER_NVME], &o);
+}
+
+int memory_open(struct memory *m)
+{
+    int rc = 0;
+    if (m->options->plan_only)
+        return 0;
+    /* The tier sees most of what can hang, and says it better: it gets the first word. */
+    if (m->options->io_deadline > 0)
+        m->device->ops->deadline(m->device, 2 * m->options->io_deadline);
+    if (m->options->host)
+        rc = open_host(m);
+    if (!rc && m->directories.bytes)
+        rc = open_nvme(m);
+    return rc;
+}
+
+void memory_close(struct memory *m, bool untouched)
+{
+    struct device *d = m->device;
+    if (untouched)
+        return;
+    bool stuck = m->tiers[TIER_NVME] && m->tiers[TIER_NVME]->stuck;
+    for (int i = 0; i < TIER_COUNT; i++)
+        if (m->tiers[i])
+            m->tiers[i]->ops->close(m->tiers[i]);
+    if (m->rounding)
+        d->ops->host_free(d, m->rounding);
+    if (!m->staging || stuck)
+        return;
+    if (d->ops->unpin)
+        d->ops->unpin(d, m->staging, STAGING_BYTES);
+    munmap(m->staging, STAGING_BYTES);
+}
+
+/* ---- bytes of tiers -------------------------------------------------------------------------- */
+
+static const enum home home_of_tier[] = {[TIER_HOST] = HOME_HOST, [TIER_NVME] = HOME_NVME};
+
+static int64_t home_bytes(const struct param *p, int slot)
+{
+    int64_t unit = p->home[slot] == HOME_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN;
+    return round_up(param_slot_bytes(p, slot), unit);
+}
+
+int64_t memory_tier_bytes(const struct params *params, int tier)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i < params->n; i++) {
+        const struct param *p = &params->data[i];
+        for (int s = 0; s < SLOT_COUNT; s++)
+            if (p->home[s] == home_of_tier[tier])
+                end = max_i64(end, p->offset[s] + home_bytes(p, s));
+    }
+    return end;
+}
+
+int memory_reserve(struct memory *m, const int64_t bytes[TIER_COUNT])
+{
+    for (int i = 0; i < TIER_COUNT; i++) {
+        struct tier *t = m->tiers[i];
+        int rc = t && bytes[i] > t->bytes ? t->ops->reserve(t, bytes[i]) : 0;
+        if (rc)
+            return error_fail(m->error, rc, "%s", error_get());
+    }
+    return 0;
+}
+
+void memory_place_slot(struct memory *m, struct param *p, int slot, enum home home, int64_t offset)
+{
+    if (p->offset[slot] >= 0)
+        return;
+    p->home[slot] = home;
+    p->offset[slot] = offset;
+    if (home != HOME_DEVICE)
+        return;
+    p->offset[slot] = m->persistent;
+    m->persistent += round_up(param_slot_bytes(p, slot), CKPT_ALIGN);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+int memory_sync(struct memory *m)
+{
+    int rc = m->device->ops->sync(m->device);
+    return rc ? m->failed(m->user, rc) : 0;
+}
+
+static int copy_device(struct memory *m, int64_t offset, void *host, int64_t bytes, bool in)
+{
+    struct device *d = m->device;
+    char *device = d->ops->base(d) + offset;
+    if (in)
+        d->ops->copy(d, QUEUE_COPY_IN, device, host, bytes);
+    else
+        d->ops->copy(d, QUEUE_COPY_OUT, host, device, bytes);
+    return memory_sync(m);
+}
+
+static bool is_half(const struct param *p, int slot)
+{
+    return slot == SLOT_VALUE && p->desc.dtype == CKPT_BF16;
+}
+
+/* Where a slot stands if the host's own threads can write it, or NULL. */
+static char *find_home(struct memory *m, const struct param *p, int slot)
+{
+    struct tier *host = m->tiers[TIER_HOST];
+    if (p->home[slot] == HOME_HOST)
+        return host->ops->base(host) + p->offset[slot];
+    if (p->home[slot] == HOME_DEVICE && m->device->ops->backend == CKPT_ON_CPU)
+        return m->device->ops->base(m->device) + p->offset[slot];
+    return NULL;
+}
+
+/* Elements between fp32 values and memory where they are as the slot has them. */
+struct span {
+    void *memory;
+    float *values; /* NULL: the memory becomes zero */
+    bool half, in;
+};
+
+static void carry_share(void *user, int64_t from, int64_t end)
+{
+    const struct span *s = user;
+    size_t size = s->half ? 2 : 4, bytes = (size_t)(end - from) * size;
+    char *memory = (char *)s->memory + (size_t)from * size;
+    if (!s->values)
+        memset(memory, 0, bytes);
+    else if (s->half && s->in)
+        ckpt_to_bf16(s->values + from, (uint16_t *)memory, end - from);
+    else if (s->half)
+        ckpt_from_bf16((const uint16_t *)memory, s->values + from, end - from);
+    else
+        memcpy(s->in ? memory : (char *)(s->values + from),
+               s->in ? (char *)(s->values + from) : memory, bytes);
+}
+
+static void carry(struct span s, int64_t n)
+{
+    crew_run(crew_size(0, n, SHARE), n, UNIT, carry_share, &s);
+}
+
+/* All of a slot where only the device reaches it, piece by piece; bf16 is rounded in pinned memory.
+ */
+static int copy_pieces(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+                       bool in)
+{
+    bool half = is_half(p, slot);
+    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size;
+    int rc = 0;
+    if (half && !m->rounding)
+        m->rounding = m->device->ops->host_alloc(m->device, PLAN_STAGING_SLOT);
+    if (half && !m->rounding)
+        return error_fail(m->error, CKPT_ENOMEM, "no memory to round parameters");
+    for (int64_t at = 0; at < n && !rc; at += most) {
+        struct span s = {m->rounding, values + at, half, in};
+        int64_t count = min_i64(n - at, most);
+        if (half && in)
+            carry(s, count);
+        rc = copy_device(m, p->offset[slot] + at * size, half ? s.memory : s.values, count * size,
+                         in);
+        if (half && !in && !rc)
+            carry(s, count);
+    }
+    return rc;
+}
+
+/* A block of the executor: checksums in files are of the whole. */
+struct block {
+    struct span span;
+    int64_t n, offset, bytes;
+};
+
+static struct block block_of(struct memory *m, const struct param *p, int slot, float *values,
+                             int64_t i)
+{
+    bool half = is_half(p, slot);
+    int64_t size = half ? 2 : 4, most = PLAN_STAGING_SLOT / size, at = i * most;
+    int64_t n = min_i64(param_slot_numel(p, slot) - at, most);
+    return (struct block){
+        .span = {m->staging + i % 2 * PLAN_STAGING_SLOT, values ? values + at : NULL, half, false},
+        .n = n,
+        .offset = p->offset[slot] + at * size,
+        .bytes = round_up(n * size, PLAN_NVME_ALIGN)};
+}
+
+static void fill_block(struct block *b)
+{
+    int64_t bytes = b->n * (b->span.half ? 2 : 4);
+    b->span.in = true;
+    memset((char *)b->span.memory + bytes, 0, (size_t)(b->bytes - bytes));
+    carry(b->span, b->n);
+}
+
+/* All of a slot in a file.  A block is with the disk while the one before, or behind, is rounded.
+ */
+static int copy_file(struct memory *m, const struct param *p, int slot, float *values, bool in)
+{
+    struct tier *t = m->tiers[TIER_NVME];
+    int64_t blocks = (param_slot_bytes(p, slot) + PLAN_STAGING_SLOT - 1) / PLAN_STAGING_SLOT;
+    struct block next = {.n = 0}, last;
+    int rc = 0;
+    for (int64_t i = 0; i <= blocks && !rc; i++) {
+        last = next;
+        if (i < blocks) {
+            next = block_of(m, p, slot, values, i);
+            if (in)
+                fill_block(&next);
+            t->ops->begin(t, in, next.offset, next.span.memory, next.bytes);
+        }
+        if (i == 0)
+            continue;
+        rc = in ? t->ops->write(t, last.offset, last.span.memory, last.bytes)
+                : t->ops->read(t, last.offset, last.span.memory, last.bytes);
+        if (!rc && !in)
+            carry(last.span, last.n);
+    }
+    return rc ? error_fail(m->error, rc, "parameter '%s': %s", p->name, t->reason) : 0;
+}
+
+static int copy_slot(struct memory *m, const struct param *p, int slot, float *values, int64_t n,
+                     bool in)
+{
+    char *home = find_home(m, p, slot);
+    int rc = memory_sync(m); /* a step that failed in between left the values in pieces */
+    if (rc)
+        return rc;
+    if (p->home[slot] == HOME_NVME)
+        return copy_file(m, p, slot, values, in);
+    if (!home)
+        return copy_pieces(m, p, slot, values, n, in);
+    carry((struct span){home, values, is_half(p, slot), in}, n);
+    return 0;
+}
+
+int memory_write(struct memory *m, const struct param *p, int slot, const float *src, int64_t n)
+{
+    return copy_slot(m, p, slot, (float *)(uintptr_t)src, n, true);
+}
+
+int memory_read(struct memory *m, const struct param *p, int slot, float *dst, int64_t n)
+{
+    return copy_slot(m, p, slot, dst, n, false);
+}
+
+int memory_clear(struct memory *m, const struct param *p, int slot)
+{
+    struct device *d = m->device;
+    if (p->home[slot] != HOME_DEVICE || find_home(m, p, slot))
+        return copy_slot(m, p, slot, NULL, param_slot_numel(p, slot), true);
+    d->ops->fill(d, QUEUE_COPY_IN, d->ops->base(d) + p->offset[slot], 0, param_slot_bytes(p, slot));
+    return memory_sync(m);
+}

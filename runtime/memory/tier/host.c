@@ -1,0 +1,255 @@
+/*
+ * The host tier: one range of anonymous memory.  Its addresses are set aside at open; reserve turns
+ * them into pages that lie on the device's node, are huge where they can be, have been touched by
+ * several threads and are known to the device.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#ifdef HAVE_NUMA
+#include <numa.h>
+#endif
+#include "core/crew.h"
+#include "memory/tier/host_limits.h"
+#include "memory/tier/sys.h"
+#include "memory/tier/tier.h"
+
+#define PAGE      INT64_C(4096)
+#define HUGE_PAGE (INT64_C(2) << 20)
+#define SHARE     (INT64_C(64) << 20) /* less than this is not worth a thread */
+
+struct host_tier {
+    struct tier tier;
+    struct tier_host_options options; /* root and pin point into this */
+    const struct tier_sys *sys;
+    struct tier_pin pin;
+    char root[256];
+    void *space; /* what was set aside, and base: the first huge page in it */
+    int64_t space_bytes;
+    char *base;
+    int64_t mapped; /* bytes that are pages */
+    int64_t pinned; /* bytes the device knows */
+};
+
+static struct host_tier *host(struct tier *t)
+{
+    return (struct host_tier *)t;
+}
+
+/* ---- touching -------------------------------------------------------------------------------- */
+
+struct touch {
+    pthread_t caller; /* its own thread must not move to the node */
+    volatile char *at;
+    int node;
+};
+
+static void touch_share(void *user, int64_t from, int64_t end)
+{
+    const struct touch *t = user;
+#ifdef HAVE_NUMA
+    if (t->node >= 0 && !pthread_equal(t->caller, pthread_self()) && numa_available() >= 0)
+        numa_run_on_node(t->node);
+#endif
+    for (int64_t i = from; i < end; i += PAGE)
+        t->at[i] = 0;
+}
+
+/* The kernel zeroes a page at its first touch, at the speed of one core: so several of them. */
+static void touch(const struct host_tier *h, char *at, int64_t bytes)
+{
+    struct touch t = {.caller = pthread_self(), .at = at, .node = h->options.node};
+    crew_run(crew_size(h->options.threads, bytes, SHARE), bytes, HUGE_PAGE, touch_share, &t);
+}
+
+/* ---- pinning --------------------------------------------------------------------------------- */
+
+static void unpin_from(struct host_tier *h, int64_t from)
+{
+    int64_t end = h->pinned;
+    for (int64_t c = from; c < end; c += TIER_PIN_CHUNK)
+        h->pin.unpin(h->pin.user, h->base + c, min_i64(TIER_PIN_CHUNK, end - c));
+    h->pinned = min_i64(h->pinned, from);
+}
+
+/* From a multiple of the chunk to end.  On failure what was pinned by this call is not any more. */
+static int pin_from(struct host_tier *h, int64_t from, int64_t end)
+{
+    for (int64_t c = from; c < end; c += TIER_PIN_CHUNK) {
+        int64_t bytes = min_i64(TIER_PIN_CHUNK, end - c);
+        int rc = h->pin.pin(h->pin.user, h->base + c, bytes);
+        if (rc) {
+            unpin_from(h, from);
+            return rc;
+        }
+        h->pinned = c + bytes;
+    }
+    return 0;
+}
+
+/* A chunk that was pinned in part is pinned anew with what was added to it. */
+static int pin_to(struct host_tier *h, int64_t end)
+{
+    if (!h->pin.pin)
+        return 0;
+    int64_t before = h->pinned, from = before / TIER_PIN_CHUNK * TIER_PIN_CHUNK;
+    unpin_from(h, from);
+    int rc = pin_from(h, from, end);
+    if (rc)
+        pin_from(h, from, before);
+    return rc;
+}
+
+/* ---- the arena ------------------------------------------------------------------------------- */
+
+static int refuse(const struct host_tier *h, int64_t bytes)
+{
+    struct host_need need = {.bytes = bytes,
+                             .locked = h->pin.pin && h->pin.locks ? bytes : 0,
+                             .node = h->options.spread ? -1 : h->options.node};
+    struct host_limit limit = host_limits_check(h->root, &need);
+    if (limit.short_by <= 0)
+        return 0;
+    return error_set(CKPT_ENOMEM,
+                     "host tier: %s (%lld bytes) of memory are needed, %s leaves %s: %s (%lld "
+                     "bytes) short; lower --host or free memory",
+                     human_bytes(bytes), (long long)bytes, limit.name, human_bytes(limit.left),
+                     human_bytes(limit.short_by), (long long)limit.short_by);
+}
+
+/* Says in how what came of the wishes. */
+static void describe(struct host_tier *h, bool huge, int bound)
+{
+    char where[64] = "any node";
+    if (h->options.node >= 0)
+        snprintf(where, sizeof where, "%s node %d%s", h->options.spread ? "near" : "on",
+                 h->options.node, bound ? " was refused" : "");
+    snprintf(h->tier.how, sizeof h->tier.how, "%s, %s%s", huge ? "huge pages" : "small pages",
+             where, h->pin.pin ? ", pinned" : "");
+}
+
+/* Placement is a wish: without libnuma, or where a container forbids it, the arena works all the
+ * same, and how says so. */
+static void advise(struct host_tier *h, char *at, int64_t bytes)
+{
+    int bound = 0;
+    if (h->options.node >= 0)
+        bound = h->sys->bind(at, (size_t)bytes, h->options.node, h->options.spread);
+    bool huge = !h->sys->madvise(at, (size_t)bytes, MADV_HUGEPAGE);
+    describe(h, huge, bound);
+}
+
+static void *map(struct host_tier *h, char *at, int64_t bytes, int protection)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0);
+    if (protection == PROT_NONE)
+        flags |= MAP_NORESERVE;
+    return h->sys->mmap(at, (size_t)bytes, protection, flags, -1, 0);
+}
+
+static int out_of_memory(int64_t bytes, const char *what)
+{
+    return error_set(CKPT_ENOMEM, "host tier: %s of %s (%lld bytes): %s", what, human_bytes(bytes),
+                     (long long)bytes, strerror(errno));
+}
+
+static int grow(struct host_tier *h, int64_t end)
+{
+    char *at = h->base + h->mapped;
+    int64_t bytes = end - h->mapped;
+    int rc = bytes ? refuse(h, bytes) : 0;
+    if (rc || !bytes)
+        return rc;
+    if (map(h, at, bytes, PROT_READ | PROT_WRITE) == MAP_FAILED)
+        return out_of_memory(bytes, "the system refused a mapping");
+    advise(h, at, bytes);
+    touch(h, at, bytes);
+    rc = pin_to(h, end);
+    if (rc) {
+        map(h, at, bytes, PROT_NONE);
+        return error_set(CKPT_ENOMEM, "host tier: the device could not pin %s (%lld bytes)",
+                         human_bytes(bytes), (long long)bytes);
+    }
+    h->mapped = end;
+    return 0;
+}
+
+static int host_reserve(struct tier *t, int64_t bytes)
+{
+    struct host_tier *h = host(t);
+    if (bytes <= t->bytes)
+        return 0;
+    if (bytes > h->options.budget)
+        return error_set(CKPT_ENOMEM,
+                         "host tier: %s (%lld bytes) are needed, --host is %s: %lld "
+                         "bytes short",
+                         human_bytes(bytes), (long long)bytes, human_bytes(h->options.budget),
+                         (long long)(bytes - h->options.budget));
+    int rc = grow(h, round_up(bytes, PAGE));
+    if (!rc)
+        t->bytes = bytes;
+    return rc;
+}
+
+static char *host_base(struct tier *t)
+{
+    return host(t)->base;
+}
+
+static int host_write(struct tier *t, int64_t offset, const void *src, int64_t bytes)
+{
+    memcpy(host(t)->base + offset, src, (size_t)bytes);
+    return 0;
+}
+
+static int host_read(struct tier *t, int64_t offset, void *dst, int64_t bytes)
+{
+    memcpy(dst, host(t)->base + offset, (size_t)bytes);
+    return 0;
+}
+
+static void host_close(struct tier *t)
+{
+    if (!t)
+        return;
+    struct host_tier *h = host(t);
+    unpin_from(h, 0);
+    h->sys->munmap(h->space, (size_t)h->space_bytes);
+    free(h);
+}
+
+static const struct tier_ops host_ops = {.name = "host",
+                                         .reserve = host_reserve,
+                                         .base = host_base,
+                                         .write = host_write,
+                                         .read = host_read,
+                                         .close = host_close};
+
+int tier_open_host(struct tier **t, const struct tier_host_options *o)
+{
+    *t = NULL;
+    if (o->budget <= 0 || o->budget > INT64_MAX - 2 * HUGE_PAGE)
+        return error_set(CKPT_EINVAL, "host tier: --host %lld: give it in bytes, as 64G",
+                         (long long)o->budget);
+    struct host_tier *h = calloc(1, sizeof *h);
+    if (!h)
+        return error_set(CKPT_ENOMEM, "host tier: out of memory");
+    h->tier.ops = &host_ops;
+    h->options = *o;
+    h->sys = o->sys ? o->sys : &tier_system;
+    h->pin = o->pin ? *o->pin : (struct tier_pin){0};
+    snprintf(h->root, sizeof h->root, "%s", o->root ? o->root : "");
+    h->space_bytes = round_up(o->budget, HUGE_PAGE) + HUGE_PAGE;
+    h->space = map(h, NULL, h->space_bytes, PROT_NONE);
+    if (h->space == MAP_FAILED) {
+        int rc = out_of_memory(o->budget, "the system refused address space");
+        free(h);
+        return rc;
+    }
+    h->base = (char *)round_up((int64_t)(intptr_t)h->space, HUGE_PAGE);
+    snprintf(h->tier.how, sizeof h->tier.how, "nothing reserved yet");
+    *t = &h->tier;
+    return 0;
+}

@@ -1,0 +1,221 @@
+/*
+ * Limits of host memory as the kernel publishes them: available memory, the free memory of a NUMA
+ * node, the control groups the process is in (both versions), locked memory.  Asking first is
+ * kinder than being killed at the first touch of a page too many.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "memory/tier/host_limits.h"
+
+#define KEEP_FREE (INT64_C(1) << 30) /* at most; a 64th of what there is where that is less */
+#define TEXT      16384
+#define PATH      1024
+
+enum { CAP_IPC_LOCK_BIT = 14 }; /* may lock past the limit; the number is in the kernel's ABI */
+
+/* The beginning of a file below root as text; false where it cannot be read. */
+static bool read_text(const char *root, const char *path, char text[TEXT])
+{
+    char name[PATH];
+    if (snprintf(name, sizeof name, "%s%s", root, path) >= (int)sizeof name)
+        return false;
+    FILE *f = fopen(name, "r");
+    if (!f)
+        return false;
+    size_t n = fread(text, 1, TEXT - 1, f);
+    fclose(f);
+    text[n] = 0;
+    return n > 0;
+}
+
+/* What follows a word in a text, or NULL. */
+static const char *after_word(const char *text, const char *word)
+{
+    for (const char *p = text; (p = strstr(p, word)); p++) {
+        if (p == text || strchr(" \n", p[-1]))
+            return p + strlen(word);
+    }
+    return NULL;
+}
+
+/* The number after a word times unit, or otherwise where there is none. */
+static int64_t number_after(const char *text, const char *word, int64_t unit, int64_t otherwise)
+{
+    const char *p = after_word(text, word);
+    char *end;
+    if (!p)
+        return otherwise;
+    errno = 0;
+    long long value = strtoll(p, &end, 10);
+    if (end == p || errno || value < 0 || value > INT64_MAX / unit)
+        return otherwise;
+    return value * unit;
+}
+
+/* Keeps the limit that lacks most.  Of all there is some stays free: the process takes more than
+ * the tier, and a machine at its last page only swaps. */
+static void hold_against(struct host_limit *worst, const char *name, int64_t left, int64_t all,
+                         int64_t bytes)
+{
+    left = max_i64(0, left - min_i64(all / 64, KEEP_FREE));
+    if (bytes - left <= worst->short_by)
+        return;
+    snprintf(worst->name, sizeof worst->name, "%s", name);
+    worst->left = left;
+    worst->short_by = bytes - left;
+}
+
+static void check_available(const char *root, const struct host_need *need,
+                            struct host_limit *worst)
+{
+    char text[TEXT];
+    if (!read_text(root, "/proc/meminfo", text))
+        return;
+    int64_t left = number_after(text, "MemAvailable:", 1024, -1);
+    if (left >= 0)
+        hold_against(worst, "available memory (MemAvailable)", left,
+                     number_after(text, "MemTotal:", 1024, 0), need->bytes);
+}
+
+/* Free pages of the node and those of files, which make room. */
+static void check_node(const char *root, const struct host_need *need, struct host_limit *worst)
+{
+    char path[PATH], name[64], text[TEXT];
+    if (need->node < 0)
+        return;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", need->node);
+    if (!read_text(root, path, text))
+        return;
+    int64_t left = number_after(text, "MemFree:", 1024, -1);
+    if (left < 0)
+        return;
+    left += number_after(text, "Active(file):", 1024, 0);
+    left += number_after(text, "Inactive(file):", 1024, 0);
+    left += number_after(text, "SReclaimable:", 1024, 0);
+    snprintf(name, sizeof name, "free memory of NUMA node %d", need->node);
+    hold_against(worst, name, left, number_after(text, "MemTotal:", 1024, 0), need->bytes);
+}
+
+/* ---- control groups -------------------------------------------------------------------------- */
+
+/* The files of one version. */
+struct group_files {
+    const char *mount, *limit, *used, *active, *inactive;
+};
+
+static const struct group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                            "memory.usage_in_bytes", "total_active_file ",
+                                            "total_inactive_file "};
+static const struct group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
+                                            "active_file ", "inactive_file "};
+
+/* A file that holds one number; otherwise where there is none, as in "max". */
+static int64_t group_number(const char *root, const char *group, const char *file,
+                            int64_t otherwise)
+{
+    char path[PATH], text[TEXT];
+    if (snprintf(path, sizeof path, "%s/%s", group, file) >= (int)sizeof path ||
+        !read_text(root, path, text))
+        return otherwise;
+    return number_after(text, "", 1, otherwise);
+}
+
+static void check_one_group(const char *root, const struct group_files *files, const char *group,
+                            const struct host_need *need, struct host_limit *worst)
+{
+    char path[PATH], name[sizeof worst->name], text[TEXT];
+    int64_t limit = group_number(root, group, files->limit, INT64_MAX);
+    int64_t used = group_number(root, group, files->used, 0);
+    if (limit == INT64_MAX)
+        return;
+    /* What the group has of the page cache counts as used and goes when there is need. */
+    snprintf(path, sizeof path, "%.1000s/memory.stat", group);
+    if (read_text(root, path, text)) {
+        used -= number_after(text, files->active, 1, 0);
+        used -= number_after(text, files->inactive, 1, 0);
+    }
+    snprintf(name, sizeof name, "control group limit %.80s/%s", group, files->limit);
+    hold_against(worst, name, limit - max_i64(used, 0), limit, need->bytes);
+}
+
+/* The group and all above it.  In a container the path may be that of the host, where nothing is
+ * seen from inside; the walk then ends at the mount, which is the container's own group. */
+static void check_groups(const char *root, const struct group_files *files, const char *path,
+                         const struct host_need *need, struct host_limit *worst)
+{
+    char group[PATH];
+    size_t mount = strlen(files->mount);
+    if (snprintf(group, sizeof group, "%s%s", files->mount, path) >= (int)sizeof group)
+        return;
+    for (;;) {
+        check_one_group(root, files, group, need, worst);
+        char *slash = strrchr(group, '/');
+        if (!slash || (size_t)(slash - group) < mount)
+            return;
+        *slash = 0;
+    }
+}
+
+/* Whether a list with commas between names holds "memory". */
+static bool has_memory(const char *names, const char *end)
+{
+    static const char word[] = "memory";
+    size_t n = strlen(word);
+    for (const char *p = names; p < end; p++) {
+        if ((size_t)(end - p) >= n && !memcmp(p, word, n) && (p[n] == ',' || p + n == end))
+            return true;
+        p = memchr(p, ',', (size_t)(end - p));
+        if (!p)
+            return false;
+    }
+    return false;
+}
+
+/* Lines of /proc/self/cgroup are number:controllers:path; version 2 names no controllers. */
+static void check_control_groups(const char *root, const struct host_need *need,
+                                 struct host_limit *worst)
+{
+    char text[TEXT], *rest = text;
+    if (!read_text(root, "/proc/self/cgroup", text))
+        return;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        char *names = strchr(line, ':');
+        char *path = names ? strchr(names + 1, ':') : NULL;
+        if (!path)
+            continue;
+        if (path == names + 1)
+            check_groups(root, &version2, path + 1, need, worst);
+        else if (has_memory(names + 1, path))
+            check_groups(root, &version1, path + 1, need, worst);
+    }
+}
+
+/* ---- locked memory --------------------------------------------------------------------------- */
+
+int64_t host_limits_lockable(const char *root)
+{
+    char text[TEXT];
+    if (!read_text(root, "/proc/self/limits", text))
+        return INT64_MAX;
+    int64_t limit = number_after(text, "Max locked memory", 1, INT64_MAX);
+    if (limit == INT64_MAX || !read_text(root, "/proc/self/status", text))
+        return limit;
+    const char *capabilities = after_word(text, "CapEff:");
+    if (capabilities && strtoull(capabilities, NULL, 16) >> CAP_IPC_LOCK_BIT & 1)
+        return INT64_MAX;
+    int64_t locked = number_after(text, "VmLck:", 1024, 0) + number_after(text, "VmPin:", 1024, 0);
+    return max_i64(0, limit - locked);
+}
+
+struct host_limit host_limits_check(const char *root, const struct host_need *need)
+{
+    struct host_limit worst = {"", INT64_MAX, 0};
+    check_available(root, need, &worst);
+    check_node(root, need, &worst);
+    check_control_groups(root, need, &worst);
+    int64_t lockable = need->locked ? host_limits_lockable(root) : INT64_MAX;
+    if (lockable < INT64_MAX)
+        hold_against(&worst, "limit of locked memory (ulimit -l)", lockable, 0, need->locked);
+    return worst;
+}

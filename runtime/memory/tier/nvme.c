@@ -1,0 +1,348 @@
+/* The NVMe tier: blocks cut into requests, checksums, failures in one sentence, a back end chosen.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "memory/tier/nvme.h"
+
+#define DEADLINE 30. /* seconds; a drive that resets itself needs some ten */
+
+static struct nvme *nvme(struct tier *t)
+{
+    return (struct nvme *)t;
+}
+
+/* ---- failures ---------------------------------------------------------------------------------
+ */
+
+static int keep_reason(struct nvme *n, const char *sentence)
+{
+    pthread_mutex_lock(&n->lock);
+    if (!*n->tier.reason)
+        snprintf(n->tier.reason, sizeof n->tier.reason, "%s", sentence);
+    pthread_mutex_unlock(&n->lock);
+    return CKPT_EIO;
+}
+
+int nvme_fail(struct nvme *n, bool write, const struct nvme_piece *p, const char *what)
+{
+    char sentence[sizeof n->tier.reason];
+    snprintf(sentence, sizeof sentence,
+             "nvme tier: %s of %lld bytes at byte %lld of the file in %.500s: %.300s",
+             write ? "write" : "read", (long long)p->bytes, (long long)p->at,
+             n->files.at[p->file].directory, what);
+    return keep_reason(n, sentence);
+}
+
+int nvme_stuck(struct nvme *n, bool write)
+{
+    char sentence[sizeof n->tier.reason];
+    snprintf(sentence, sizeof sentence, "nvme tier: a %s in %.500s%s did not complete within %g s",
+             write ? "write" : "read", n->files.at[0].directory,
+             n->files.n > 1 ? " and others" : "", n->deadline);
+    pthread_mutex_lock(&n->lock);
+    n->tier.stuck = true;
+    pthread_mutex_unlock(&n->lock);
+    return keep_reason(n, sentence);
+}
+
+static bool is_stuck(struct nvme *n)
+{
+    pthread_mutex_lock(&n->lock);
+    bool stuck = n->tier.stuck;
+    pthread_mutex_unlock(&n->lock);
+    return stuck;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------
+ */
+
+int nvme_before_write(struct nvme *n, const struct nvme_piece *p)
+{
+    uint64_t sum = checksum(p->memory, p->bytes);
+    if (sum_table_put(&n->sums, p->offset, p->bytes, sum))
+        return nvme_fail(n, true, p, "no memory for its checksum");
+    return 0;
+}
+
+int nvme_after_read(struct nvme *n, const struct nvme_piece *p)
+{
+    uint64_t sum;
+    if (!sum_table_get(&n->sums, p->offset, p->bytes, &sum))
+        return nvme_fail(n, false, p, "no such block was written");
+    if (checksum(p->memory, p->bytes) != sum)
+        return nvme_fail(n, false, p,
+                         "the bytes differ from those written: their checksum is another");
+    return 0;
+}
+
+int nvme_result(struct nvme *n, bool write, const struct nvme_piece *p, int64_t result)
+{
+    char what[128];
+    if (result == p->bytes)
+        return 0;
+    if (result == -EINVAL) {
+        pthread_mutex_lock(&n->lock);
+        n->invalid = true;
+        pthread_mutex_unlock(&n->lock);
+    }
+    if (result < 0)
+        return nvme_fail(n, write, p, strerror((int)-result));
+    snprintf(what, sizeof what, "it ended short, after %lld bytes", (long long)result);
+    return nvme_fail(n, write, p, what);
+}
+
+static bool is_valid(const struct nvme *n, const struct nvme_call *call)
+{
+    int64_t bits = call->offset | call->end | (int64_t)(intptr_t)call->memory;
+    return call->offset >= 0 && call->offset <= call->end &&
+           call->end <= round_up(n->tier.bytes, TIER_BLOCK) && bits % TIER_BLOCK == 0;
+}
+
+static int check_call(struct nvme *n, const struct nvme_call *call)
+{
+    char sentence[200];
+    if (is_valid(n, call))
+        return 0;
+    snprintf(sentence, sizeof sentence,
+             "nvme tier: %s of bytes %lld to %lld of %lld from %p: not within, or not in blocks of "
+             "%d",
+             call->write ? "write" : "read", (long long)call->offset, (long long)call->end,
+             (long long)n->tier.bytes, (void *)call->memory, TIER_BLOCK);
+    return keep_reason(n, sentence);
+}
+
+static int move(struct nvme *n, const struct nvme_call *call)
+{
+    if (check_call(n, call) || is_stuck(n))
+        return CKPT_EIO;
+    return call->offset == call->end ? 0 : n->io->move(n, call);
+}
+
+/* A write takes the memory for reading only, whatever the type says. */
+static int nvme_write(struct tier *t, int64_t offset, const void *src, int64_t bytes)
+{
+    struct nvme_call call = {true, offset, offset + bytes, (char *)(uintptr_t)src};
+    return move(nvme(t), &call);
+}
+
+static int nvme_read(struct tier *t, int64_t offset, void *dst, int64_t bytes)
+{
+    struct nvme_call call = {false, offset, offset + bytes, dst};
+    return move(nvme(t), &call);
+}
+
+static void nvme_begin(struct tier *t, bool write, int64_t offset, void *memory, int64_t bytes)
+{
+    struct nvme *n = nvme(t);
+    struct nvme_call call = {write, offset, offset + bytes, memory};
+    if (bytes && is_valid(n, &call) && !is_stuck(n))
+        n->io->begin(n, &call);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+/* Writes and reads a block at the beginning of every file. */
+static int probe_blocks(struct nvme *n, char *block)
+{
+    int rc = 0;
+    n->tier.bytes = n->files.zones[0].n * TIER_STRIPE;
+    for (int32_t i = 0; i < n->files.zones[0].n && !rc; i++) {
+        memset(block, 'a' + i, TIER_BLOCK);
+        rc = nvme_write(&n->tier, i * TIER_STRIPE, block, TIER_BLOCK);
+        if (!rc)
+            rc = nvme_read(&n->tier, i * TIER_STRIPE, block, TIER_BLOCK);
+    }
+    n->tier.bytes = 0;
+    sum_table_clear(&n->sums);
+    return rc;
+}
+
+/* On failure the sentence is in tier.reason.  The block is a mapping of its own: after a deadline
+ * the kernel may still write to it, so it then stays. */
+static int probe(struct nvme *n)
+{
+    char *block =
+        n->sys->mmap(NULL, TIER_BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return keep_reason(n, "nvme tier: no memory to try the disk with");
+    int rc = probe_blocks(n, block);
+    if (!is_stuck(n))
+        n->sys->munmap(block, TIER_BLOCK);
+    return rc;
+}
+
+static void leave(struct nvme *n)
+{
+    if (n->io)
+        n->io->close(n);
+    n->io = NULL;
+    *n->tier.reason = 0;
+}
+
+static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
+{
+    n->io = io;
+    int rc = io->open(n, why, size);
+    if (rc) {
+        n->io = NULL;
+        return rc;
+    }
+    rc = probe(n);
+    if (rc)
+        snprintf(why, size, "%s", n->tier.reason);
+    return rc;
+}
+
+/* The first rung of the ladder that holds.  why: what was wrong with the one before. */
+static int choose(struct nvme *n, enum tier_io wish, char *why, size_t size)
+{
+    int rc = CKPT_EIO;
+#ifdef HAVE_LIBURING
+    if (wish != TIER_IO_POOL) {
+        rc = use(n, &nvme_uring, why, size);
+        if (!rc || wish == TIER_IO_URING || n->tier.stuck)
+            return rc;
+        leave(n);
+    }
+#else
+    snprintf(why, size, "built without liburing");
+    if (wish == TIER_IO_URING)
+        return rc;
+#endif
+    char failure[sizeof n->tier.reason];
+    rc = use(n, &nvme_pool, failure, sizeof failure);
+    if (rc)
+        snprintf(why, size, "%s", failure);
+    return rc;
+}
+
+static void describe(struct nvme *n)
+{
+    char io[64];
+    bool direct = true, reserved = true;
+    for (int32_t i = 0; i < n->files.n; i++) {
+        direct = direct && n->files.at[i].direct;
+        reserved = reserved && (n->files.at[i].reserved || !n->files.at[i].bytes);
+    }
+    n->tier.cached = !direct;
+    n->io->describe(n, io, sizeof io);
+    snprintf(n->tier.how, sizeof n->tier.how, "%s%s%s%s, %s, %d director%s%s", io,
+             *n->why ? " (" : "", n->why, *n->why ? ")" : "",
+             direct ? "O_DIRECT" : "page cache, no O_DIRECT there", n->files.n,
+             n->files.n > 1 ? "ies" : "y", reserved ? "" : ", not preallocated");
+}
+
+static int nvme_reserve(struct tier *t, int64_t bytes)
+{
+    struct nvme *n = nvme(t);
+    int64_t room = 0;
+    if (bytes <= t->bytes)
+        return 0;
+    for (int32_t i = 0; i < n->files.n_zones; i++)
+        room += n->files.zones[i].bytes;
+    if (bytes > room)
+        return error_set(CKPT_ENOMEM,
+                         "nvme tier: %s (%lld bytes) are needed, --nvme is %s: %lld "
+                         "bytes short",
+                         human_bytes(bytes), (long long)bytes, human_bytes(room),
+                         (long long)(bytes - room));
+    int rc = nvme_files_reserve(&n->files, round_up(bytes, TIER_BLOCK));
+    if (rc)
+        return rc;
+    t->bytes = bytes;
+    describe(n);
+    return 0;
+}
+
+static char *nvme_base(struct tier *t)
+{
+    (void)t;
+    return NULL;
+}
+
+void nvme_free(struct nvme *n)
+{
+    nvme_files_close(&n->files);
+    sum_table_free(&n->sums);
+    pthread_mutex_destroy(&n->lock);
+    free(n);
+}
+
+static void nvme_close(struct tier *t)
+{
+    if (t && (!nvme(t)->io || nvme(t)->io->close(nvme(t))))
+        nvme_free(nvme(t));
+}
+
+static const struct tier_ops nvme_ops = {.name = "nvme",
+                                         .reserve = nvme_reserve,
+                                         .base = nvme_base,
+                                         .write = nvme_write,
+                                         .read = nvme_read,
+                                         .begin = nvme_begin,
+                                         .close = nvme_close};
+
+static int check_directories(const struct tier_directories *d)
+{
+    if (d->n < 1 || d->n > TIER_DIRECTORIES || !*d->at[0].path)
+        return error_set(CKPT_EINVAL,
+                         "nvme tier: name a directory to run with it: --nvme "
+                         "DIR:200G, or up to %d of them",
+                         TIER_DIRECTORIES);
+    for (int32_t i = 0; i < d->n; i++) {
+        int64_t bytes = d->at[i].bytes, unit = d->n > 1 ? TIER_STRIPE : TIER_BLOCK;
+        if (bytes < TIER_STRIPE || bytes % unit)
+            return error_set(CKPT_EINVAL,
+                             "nvme tier: %s: %lld bytes; give it 1M or more, in multiples of %lld",
+                             d->at[i].path, (long long)bytes, (long long)unit);
+    }
+    return 0;
+}
+
+/* Some file systems take O_DIRECT and then none of its requests: once more without. */
+static int open_files(struct nvme *n, const struct tier_nvme_options *o)
+{
+    char why[CKPT_MESSAGE] = "";
+    for (int direct = 1;; direct = 0) {
+        int rc = nvme_files_open(&n->files, o->directories, n->sys, direct);
+        if (rc)
+            return rc;
+        rc = choose(n, o->io, why, sizeof why);
+        snprintf(n->why, sizeof n->why, "%.79s", why);
+        if (!rc)
+            return 0;
+        if (!direct || !n->invalid || n->tier.stuck)
+            return error_set(CKPT_EIO, "%s%s", *n->tier.reason ? "" : "nvme tier: ", why);
+        leave(n);
+        nvme_files_close(&n->files);
+    }
+}
+
+int tier_open_nvme(struct tier **t, const struct tier_nvme_options *o)
+{
+    *t = NULL;
+    int rc = check_directories(o->directories);
+    if (rc)
+        return rc;
+    struct nvme *n = calloc(1, sizeof *n);
+    if (!n)
+        return error_set(CKPT_ENOMEM, "nvme tier: out of memory");
+    n->tier.ops = &nvme_ops;
+    n->sys = o->sys ? o->sys : &tier_system;
+    n->deadline = o->deadline > 0 ? o->deadline : DEADLINE;
+    n->staging = o->staging;
+    n->staged = o->staging ? o->staged : 0;
+    sum_table_init(&n->sums);
+    pthread_mutex_init(&n->lock, NULL);
+    rc = open_files(n, o);
+    if (rc) {
+        nvme_close(&n->tier);
+        return rc;
+    }
+    describe(n);
+    *t = &n->tier;
+    return 0;
+}

@@ -1,0 +1,326 @@
+/*
+ * Requests through io_uring: one ring to read and one to write, so that two threads never share
+ * one. Files are registered; so is the staging memory where the kernel lets it be pinned.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "memory/tier/nvme.h"
+
+enum { DEPTH = 32, SLICES = 64 };
+
+#define SLICE (INT64_C(1) << 30) /* the longest buffer that a ring takes */
+
+struct lane {
+    struct io_uring ring;
+    bool open;
+    bool broken; /* requests are left in it that must not go out */
+    bool stuck;  /* or that never come back */
+    struct nvme_flights flights;
+    struct nvme_piece pieces[DEPTH];
+    struct nvme_flight *owner[DEPTH]; /* of the piece */
+    int32_t free[DEPTH], n_free;
+    int32_t queued, sent; /* requests prepared; handed to the kernel and not back */
+    double heard;         /* when the last one came back */
+};
+
+struct rings {
+    struct lane lanes[2];
+    bool buffers; /* the staging memory is registered with both */
+};
+
+/* ---- requests ---------------------------------------------------------------------------------
+ */
+
+/* The registered slice that holds all of a piece, or -1. */
+static int slice_of(const struct nvme *n, const struct nvme_piece *p)
+{
+    const struct rings *r = n->state;
+    int64_t from = p->memory - n->staging;
+    if (!r->buffers || p->memory < n->staging || from + p->bytes > n->staged)
+        return -1;
+    return from / SLICE == (from + p->bytes - 1) / SLICE ? (int)(from / SLICE) : -1;
+}
+
+static int prepare(struct nvme *n, struct lane *l, bool write, int32_t slot)
+{
+    const struct nvme_piece *p = &l->pieces[slot];
+    int slice = slice_of(n, p);
+    unsigned bytes = (unsigned)p->bytes;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
+    if (!sqe)
+        return nvme_fail(n, write, p, "the ring is full");
+    if (write && slice >= 0)
+        io_uring_prep_write_fixed(sqe, p->file, p->memory, bytes, (uint64_t)p->at, slice);
+    else if (write)
+        io_uring_prep_write(sqe, p->file, p->memory, bytes, (uint64_t)p->at);
+    else if (slice >= 0)
+        io_uring_prep_read_fixed(sqe, p->file, p->memory, bytes, (uint64_t)p->at, slice);
+    else
+        io_uring_prep_read(sqe, p->file, p->memory, bytes, (uint64_t)p->at);
+    sqe->flags |= IOSQE_FIXED_FILE;
+    io_uring_sqe_set_data(sqe, (void *)(uintptr_t)(slot + 1));
+    l->queued++;
+    return 0;
+}
+
+static bool passing(int error)
+{
+    return error == -EINTR || error == -EAGAIN || error == -EBUSY;
+}
+
+static bool is_late(const struct nvme *n, const struct lane *l)
+{
+    return clock_seconds() - l->heard > n->deadline;
+}
+
+static void give_up(struct nvme *n, struct lane *l, bool write)
+{
+    l->broken = l->stuck = true;
+    nvme_stuck(n, write);
+}
+
+/* Hands over what is prepared.  A kernel short of memory takes it later. */
+static void submit(struct nvme *n, struct lane *l, bool write)
+{
+    while (l->queued) {
+        int taken = n->sys->uring_submit(&l->ring);
+        if (taken > 0) {
+            l->queued -= taken;
+            l->sent += taken;
+        } else if (taken < 0 && !passing(taken)) {
+            l->broken = true;
+            char what[128];
+            snprintf(what, sizeof what, "io_uring takes no request: %s", strerror(-taken));
+            nvme_fail(n, write, &l->pieces[0], what);
+            return;
+        } else if (l->sent) {
+            return;
+        } else if (is_late(n, l)) {
+            give_up(n, l, write);
+            return;
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+    }
+}
+
+static void release(struct lane *l, int32_t slot)
+{
+    l->owner[slot]->out--;
+    l->free[l->n_free++] = slot;
+}
+
+static void fail_flight(struct nvme_flight *f)
+{
+    f->failed = true;
+    f->left.offset = f->left.end;
+}
+
+/* Fills the ring with pieces of the calls.  Those to write go out one by one: the disk need not
+ * wait for the checksums of the others. */
+static void fill(struct nvme *n, struct lane *l, bool write)
+{
+    while (l->n_free && !l->broken) {
+        int32_t slot = l->free[l->n_free - 1];
+        struct nvme_flight *f = nvme_flights_take(&l->flights, &n->files, &l->pieces[slot]);
+        if (!f)
+            break;
+        l->owner[slot] = f;
+        l->n_free--;
+        if ((write && nvme_before_write(n, &l->pieces[slot])) || prepare(n, l, write, slot)) {
+            fail_flight(f);
+            release(l, slot);
+        } else if (write) {
+            submit(n, l, write);
+        }
+    }
+    if (!l->broken)
+        submit(n, l, write);
+}
+
+static void complete(struct nvme *n, struct lane *l, bool write, int32_t slot, int result)
+{
+    const struct nvme_piece *p = &l->pieces[slot];
+    if (passing(result) && !is_late(n, l) && !prepare(n, l, write, slot)) /* not begun: once more */
+        return;
+    l->heard = clock_seconds();
+    if (nvme_result(n, write, p, result) || (!write && nvme_after_read(n, p)))
+        fail_flight(l->owner[slot]);
+    release(l, slot);
+}
+
+/* Takes one request back.  If it has to wait it does so for half of those of the first call: where
+ * cores are scarce each wake costs more than there is to gain by beginning with the first. */
+static void collect(struct nvme *n, struct lane *l, bool write)
+{
+    const struct nvme_flight *first = nvme_flights_first(&l->flights);
+    int64_t half = max_i64(1, min_i64(l->sent, (first->out + 1) / 2));
+    unsigned many = io_uring_cq_ready(&l->ring) ? 1 : (unsigned)half;
+    struct io_uring_cqe *cqe = NULL;
+    double whole = (double)(int64_t)n->deadline;
+    struct __kernel_timespec t = {.tv_sec = (int64_t)whole,
+                                  .tv_nsec = (long long)((n->deadline - whole) * 1e9)};
+    int rc = n->sys->uring_wait(&l->ring, &cqe, many, &t);
+    if (rc == -ETIME && many > 1) /* fewer may be there */
+        rc = n->sys->uring_wait(&l->ring, &cqe, 1, &(struct __kernel_timespec){0});
+    if (rc == -ETIME || (passing(rc) && is_late(n, l))) {
+        give_up(n, l, write);
+    } else if (!passing(rc) && (rc || !cqe)) {
+        l->stuck = l->broken; /* asked again, to end what is under way: it cannot be waited for */
+        l->broken = true;
+        nvme_fail(n, write, &l->pieces[0], strerror(-rc));
+    } else if (!rc) {
+        int32_t slot = (int32_t)(uintptr_t)io_uring_cqe_get_data(cqe) - 1;
+        int result = cqe->res;
+        io_uring_cqe_seen(&l->ring, cqe);
+        l->sent--;
+        complete(n, l, write, slot, result);
+    }
+}
+
+/* Takes back what is under way for the first call, or for all. */
+static void await(struct nvme *n, struct lane *l, bool write, bool all)
+{
+    const struct nvme_flight *f = nvme_flights_first(&l->flights);
+    while (l->sent && !l->stuck && (all || (!f->failed && !nvme_flight_over(f)))) {
+        collect(n, l, write);
+        fill(n, l, write);
+    }
+}
+
+/* After a failure nothing new is begun and all that is under way is waited for. */
+static void drain(struct nvme *n, struct lane *l, bool write)
+{
+    nvme_flights_cancel(&l->flights);
+    await(n, l, write, true);
+    l->flights.n = 0;
+}
+
+static void begin(struct nvme *n, struct lane *l, const struct nvme_call *call)
+{
+    if (!l->broken && nvme_flights_add(&l->flights, call)) {
+        if (!l->sent)
+            l->heard = clock_seconds();
+        fill(n, l, call->write);
+    }
+}
+
+static void uring_begin(struct nvme *n, const struct nvme_call *call)
+{
+    struct rings *r = n->state;
+    begin(n, &r->lanes[call->write], call);
+}
+
+static int uring_move(struct nvme *n, const struct nvme_call *call)
+{
+    struct rings *r = n->state;
+    struct lane *l = &r->lanes[call->write];
+    const struct nvme_flight *f = nvme_flights_first(&l->flights);
+    if (f && !nvme_flight_is(f, call))
+        drain(n, l, call->write);
+    if (!l->flights.n)
+        begin(n, l, call);
+    f = nvme_flights_first(&l->flights);
+    if (!f)
+        return CKPT_EIO;
+    l->heard = clock_seconds();
+    await(n, l, call->write, false);
+    if (f->failed || l->broken) {
+        drain(n, l, call->write);
+        return CKPT_EIO;
+    }
+    nvme_flights_drop_first(&l->flights);
+    return 0;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static int uring_fail(struct nvme *n, const char *what, int error, char *why, size_t size);
+
+static int register_files(struct nvme *n, struct lane *l)
+{
+    int fds[TIER_DIRECTORIES];
+    for (int32_t i = 0; i < n->files.n; i++)
+        fds[i] = n->files.at[i].fd;
+    return n->sys->uring_files(&l->ring, fds, (unsigned)n->files.n);
+}
+
+/* Memory that a driver mapped, or more than may be locked, is refused: requests then go without. */
+static bool register_staging(struct nvme *n, struct lane *l)
+{
+    struct iovec v[SLICES];
+    unsigned slices = 0;
+    if (!n->staging || n->staged > SLICES * SLICE)
+        return false;
+    for (int64_t from = 0; from < n->staged; from += SLICE)
+        v[slices++] = (struct iovec){n->staging + from, (size_t)min_i64(SLICE, n->staged - from)};
+    return !n->sys->uring_buffers(&l->ring, v, slices);
+}
+
+static int open_lane(struct nvme *n, struct lane *l, char *why, size_t size)
+{
+    int rc = n->sys->uring_init(DEPTH, &l->ring);
+    if (rc)
+        return uring_fail(n, "io_uring", rc, why, size);
+    l->open = true;
+    for (int32_t i = 0; i < DEPTH; i++)
+        l->free[l->n_free++] = i;
+    rc = register_files(n, l);
+    return rc ? uring_fail(n, "io_uring, registering files", rc, why, size) : 0;
+}
+
+/* The kernel takes a ring down at its leisure, and would keep the files and their room on the disk
+ * so long.  With a request that never returns, to wait for that would be to hang. */
+static bool uring_close(struct nvme *n)
+{
+    struct rings *r = n->state;
+    for (int i = 0; i < 2; i++) {
+        drain(n, &r->lanes[i], i);
+        if (r->lanes[i].open && !r->lanes[i].stuck)
+            n->sys->uring_forget(&r->lanes[i].ring);
+        if (r->lanes[i].open)
+            n->sys->uring_exit(&r->lanes[i].ring);
+    }
+    free(r);
+    n->state = NULL;
+    return true;
+}
+
+static int uring_fail(struct nvme *n, const char *what, int error, char *why, size_t size)
+{
+    snprintf(why, size, "%s: %s", what, strerror(-error));
+    uring_close(n);
+    return CKPT_EIO;
+}
+
+static int uring_open(struct nvme *n, char *why, size_t size)
+{
+    struct rings *r = calloc(1, sizeof *r);
+    n->state = r;
+    if (!r) {
+        snprintf(why, size, "io_uring: out of memory");
+        return CKPT_ENOMEM;
+    }
+    for (int i = 0; i < 2; i++) {
+        int rc = open_lane(n, &r->lanes[i], why, size);
+        if (rc)
+            return rc;
+    }
+    r->buffers = register_staging(n, &r->lanes[0]) && register_staging(n, &r->lanes[1]);
+    return 0;
+}
+
+static void uring_describe(struct nvme *n, char *dst, size_t size)
+{
+    const struct rings *r = n->state;
+    snprintf(dst, size, "io_uring%s", r->buffers ? ", registered buffers" : "");
+}
+
+const struct nvme_io nvme_uring = {.open = uring_open,
+                                   .move = uring_move,
+                                   .begin = uring_begin,
+                                   .close = uring_close,
+                                   .describe = uring_describe};

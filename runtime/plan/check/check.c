@@ -1,0 +1,231 @@
+/* The checker: steps and residences by themselves, and what the parts share; see check.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/check/check.h"
+
+const char *check_op(const struct checker *c, int32_t step)
+{
+    const char *name = c->g->ops[c->p->steps[step].op].name;
+    return name ? name : "an unnamed op";
+}
+
+const char *check_storage(const struct checker *c, int32_t s)
+{
+    const char *name = s < 0 ? "a workspace" : c->g->storages[s].name;
+    return name ? name : "an unnamed storage";
+}
+
+int64_t check_bytes(const struct checker *c, const struct residence *r)
+{
+    if (r->storage >= 0)
+        return c->g->storages[r->storage].bytes;
+    return c->g->ops[c->p->steps[-1 - r->storage].op].workspace;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* A step that is not the base program's own, or not the device's. */
+static int check_kind(struct checker *c, int32_t k)
+{
+    const struct plan_step *s = &c->p->steps[k];
+    const struct graph_op *o = &c->g->ops[s->op];
+    if (s->on_host && (k < c->p->n_body || s->again || !graph_op_updates(c->g, o)))
+        return violation(c, "step %d: %.200s cannot run on the host", (int)k, check_op(c, k));
+    if (s->again && k >= c->p->n_body)
+        return violation(c, "step %d: %.200s runs again in the update", (int)k, check_op(c, k));
+    if (s->again && (!o->rerunnable || o->phase != GRAPH_FORWARD || s->op >= c->g->n_body))
+        return violation(c, "step %d: %.200s must not run again", (int)k, check_op(c, k));
+    return 0;
+}
+
+static int check_step(struct checker *c, int32_t k, int32_t *next)
+{
+    const struct plan *p = c->p;
+    int32_t op = p->steps[k].op;
+    if (op < 0 || op >= c->g->n_ops)
+        return violation(c, "step %d runs op %d of %d", (int)k, (int)op, (int)c->g->n_ops);
+    if (k == p->n_body && *next != c->g->n_body)
+        return violation(c, "the body ends after base op %d, not %d", (int)*next,
+                         (int)c->g->n_body);
+    int rc = check_kind(c, k);
+    if (!rc && !p->steps[k].again && op != (*next)++)
+        rc = violation(c, "step %d runs %.200s where base op %d is due", (int)k, check_op(c, k),
+                       (int)*next - 1);
+    return rc;
+}
+
+static int check_steps(struct checker *c)
+{
+    const struct plan *p = c->p;
+    int32_t next = 0;
+    int rc = 0;
+    for (int32_t k = 0; k < p->n_steps && !rc; k++)
+        rc = check_step(c, k, &next);
+    if (!rc && next != c->g->n_ops)
+        rc = violation(c, "base op %d (%.200s) is missing", (int)next,
+                       c->g->ops[next].name ? c->g->ops[next].name : "unnamed");
+    if (!rc && p->n_body == p->n_steps && c->g->n_body != c->g->n_ops)
+        rc = violation(c, "the body must end before the update");
+    return rc;
+}
+
+/* ---- residences ------------------------------------------------------------------------------ */
+
+static int check_workspace(struct checker *c, int32_t n)
+{
+    const struct residence *r = &c->p->residences[n];
+    int32_t step = -1 - r->storage;
+    if (step >= c->p->n_steps || r->first != step || r->last != step || r->tier != TIER_DEVICE)
+        return violation(c, "residence %d: the workspace of step %d stands at steps %d to %d",
+                         (int)n, (int)step, (int)r->first, (int)r->last);
+    if (check_bytes(c, r) <= 0)
+        return violation(c, "residence %d: step %d needs no such workspace", (int)n, (int)step);
+    return 0;
+}
+
+/* The steps of a residence below the device, or of a persistent storage on it, which with several
+ * micro-steps lie in one part: the body runs more often than the tail. */
+static int check_part(struct checker *c, int32_t n)
+{
+    const struct residence *r = &c->p->residences[n];
+    bool persistent = c->g->storages[r->storage].persistent;
+    if (c->g->n_micro == 1 || (r->tier == TIER_DEVICE && !persistent))
+        return 0;
+    if (r->last >= c->p->n_steps || (r->first < c->p->n_body && r->last >= c->p->n_body))
+        return violation(c, "residence %d: %.200s stays from the body to the update", (int)n,
+                         check_storage(c, r->storage));
+    return 0;
+}
+
+static int check_residence(struct checker *c, int32_t n)
+{
+    const struct residence *r = &c->p->residences[n];
+    int32_t steps = c->p->n_steps;
+    if (r->storage >= c->g->n_storages || r->tier < TIER_DEVICE || r->tier >= TIER_COUNT)
+        return violation(c, "residence %d is of storage %d of %d, in tier %d", (int)n,
+                         (int)r->storage, (int)c->g->n_storages, (int)r->tier);
+    if (r->storage < 0)
+        return check_workspace(c, n);
+    bool persistent = c->g->storages[r->storage].persistent;
+    if (r->first < 0 || r->first >= steps || r->last < r->first ||
+        r->last - steps >= (persistent && r->tier == TIER_DEVICE ? r->first : 0))
+        return violation(c, "residence %d of %.200s lasts from step %d to %d of %d", (int)n,
+                         check_storage(c, r->storage), (int)r->first, (int)r->last, (int)steps);
+    if (c->home[r->storage] == n)
+        return 0;
+    if (r->tier == TIER_DEVICE && persistent &&
+        c->p->residences[c->home[r->storage]].tier == TIER_DEVICE)
+        return violation(c, "residence %d: %.200s lives on the device already", (int)n,
+                         check_storage(c, r->storage));
+    return check_part(c, n);
+}
+
+/* Ordered, and one residence for each workspace. */
+static int check_residences(struct checker *c)
+{
+    const struct residence *r = c->p->residences;
+    int64_t workspaces = 0;
+    int rc = 0;
+    for (int32_t n = 0; n < c->p->n_residences && !rc; n++) {
+        rc = check_residence(c, n);
+        workspaces += r[n].storage < 0;
+        bool ordered = n == 0 || r[n - 1].tier < r[n].tier ||
+                       (r[n - 1].tier == r[n].tier &&
+                        (r[n - 1].first < r[n].first ||
+                         (r[n - 1].first == r[n].first && r[n - 1].storage < r[n].storage)));
+        if (!rc && !ordered)
+            rc = violation(c, "residence %d is out of order", (int)n);
+    }
+    for (int32_t k = 0; k < c->p->n_steps && !rc; k++)
+        workspaces -= c->g->ops[c->p->steps[k].op].workspace > 0;
+    return rc || !workspaces ? rc : violation(c, "a step has no workspace");
+}
+
+/* ---- homes ----------------------------------------------------------------------------------- */
+
+static int check_home(struct checker *c, int32_t s)
+{
+    static const int tiers[] = {
+        [HOME_DEVICE] = TIER_DEVICE, [HOME_HOST] = TIER_HOST, [HOME_NVME] = TIER_NVME};
+    const struct graph_storage *t = &c->g->storages[s];
+    const struct residence *r = c->home[s] < 0 ? NULL : &c->p->residences[c->home[s]];
+    if (!t->persistent)
+        return 0;
+    if (!r)
+        return violation(c, "%.200s has no home", check_storage(c, s));
+    if (t->home != HOME_ANY &&
+        (r->tier != tiers[t->home] || (r->tier != TIER_DEVICE && r->offset != t->home_offset)))
+        return violation(c, "%.200s lives where the context does not have it", check_storage(c, s));
+    return 0;
+}
+
+/* The home of a persistent storage: its residence of the whole step, on the device only where that
+ * leaves the address to the context. */
+static int find_homes(struct checker *c)
+{
+    int rc = 0;
+    for (int32_t s = 0; s < c->g->n_storages; s++)
+        c->home[s] = -1;
+    for (int32_t n = 0; n < c->p->n_residences && !rc; n++) {
+        const struct residence *r = &c->p->residences[n];
+        if (r->storage < 0 || r->storage >= c->g->n_storages || !plan_is_home(c->g, c->p, r))
+            continue;
+        if (c->home[r->storage] >= 0)
+            rc = violation(c, "%.200s has two homes", check_storage(c, r->storage));
+        c->home[r->storage] = n;
+    }
+    for (int32_t s = 0; s < c->g->n_storages && !rc; s++)
+        rc = check_home(c, s);
+    return rc;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int check_header(struct checker *c)
+{
+    const struct plan *p = c->p;
+    if (p->signature != graph_signature(c->g))
+        return violation(c, "the plan was made for another program");
+    if (p->n_body > p->n_steps)
+        return violation(c, "the plan has %d steps, %d of them in the body", (int)p->n_steps,
+                         (int)p->n_body);
+    if (p->min_peak_op < -1 || p->min_peak_op >= c->g->n_ops)
+        return violation(c, "the smallest plan cannot peak in op %d", (int)p->min_peak_op);
+    return 0;
+}
+
+static int check_all(struct checker *c)
+{
+    int rc = check_header(c);
+    if (!rc)
+        rc = check_steps(c);
+    if (!rc)
+        rc = find_homes(c);
+    if (!rc)
+        rc = check_residences(c);
+    if (!rc)
+        rc = check_copies(c);
+    if (!rc)
+        rc = check_space(c);
+    if (!rc)
+        rc = check_replay(c);
+    return rc ? rc : check_clock(c);
+}
+
+int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE])
+{
+    struct checker c = {.g = g, .p = p, .message = message};
+    message[0] = '\0';
+    if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
+        return violation(&c, "the plan has a negative size");
+    c.home = malloc(((size_t)g->n_storages + 1) * sizeof(*c.home));
+    c.room = calloc((size_t)p->n_steps + 1, sizeof(*c.room));
+    c.leaves = malloc(((size_t)p->n_steps + 1) * sizeof(*c.leaves));
+    int rc = c.home && c.room && c.leaves ? check_all(&c) : CKPT_ENOMEM;
+    free(c.home);
+    free(c.room);
+    free(c.leaves);
+    if (rc == CKPT_ENOMEM)
+        snprintf(message, CKPT_MESSAGE, "checking the plan ran out of host memory");
+    return rc;
+}

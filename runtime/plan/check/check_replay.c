@@ -1,0 +1,363 @@
+/*
+ * The replay: every residence has contents, which steps and copies change, and every read must find
+ * the version that the base program has there.
+ *
+ * A version of a storage is the number of base ops that wrote it.  An op that reads a storage must
+ * find all the writers that stand before it in the program, and none that stand behind it, in the
+ * residence it reads.  A rerun may write into bytes that are still there only where it writes the
+ * same: no op changes that storage in place.  A copy brings what its source has when it is handed
+ * over.  When the step ends the home of every persistent storage must have seen all its writers, so
+ * a step begins with what the one before left.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/check/check.h"
+
+struct contents {
+    int32_t origin;  /* the residence in which the bytes were made, whatever copied them since */
+    int32_t written; /* how many writers wrote them, or -1: nobody did, and nothing was copied */
+    int32_t latest;  /* the highest of them, by rank, or -1 */
+};
+
+struct replay {
+    struct checker *c;
+    const struct graph *g;
+    const struct plan *p;
+    char *message;
+    /* per residence */
+    struct contents *contents;
+    int32_t *ready;   /* the first step that may touch it, for a copy fills it; else 0 */
+    int32_t *copy;    /* the copy that fills it, or -1 */
+    int32_t *ends;    /* the next one with the same last step, or -1 */
+    int32_t *ends_at; /* per step: the first residence that ends there, or -1 */
+    /* per storage */
+    int32_t *here, *below; /* its residence on the device and in a lower tier, or -1 */
+    int32_t *writers;      /* base ops that write it */
+    int32_t *last_use;     /* the last base op that uses it on the device */
+    bool *in_place;        /* an op changes it in place */
+    /* per ref of the graph */
+    int32_t *rank;   /* base writers of this storage before the op */
+    int32_t *origin; /* where this writer last wrote */
+    int32_t *at;     /* copies by step, in the order in which they are handed over */
+};
+
+static const struct graph_op *op_at(const struct replay *r, int32_t k)
+{
+    return &r->g->ops[r->p->steps[k].op];
+}
+
+/* ---- the base program ------------------------------------------------------------------------ */
+
+static void rank_op(struct replay *r, int32_t i)
+{
+    const struct graph *g = r->g;
+    const struct graph_op *o = &g->ops[i];
+    bool on_host = i >= g->n_body && r->p->steps[r->p->n_steps - g->n_ops + i].on_host;
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        int32_t s = g->refs[o->reads + j];
+        r->rank[o->reads + j] = r->writers[s];
+        r->last_use[s] = on_host ? r->last_use[s] : i;
+    }
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = g->refs[o->writes + j];
+        r->rank[o->writes + j] = r->writers[s]++;
+        r->in_place[s] |= graph_op_reads(g, o, s);
+        r->last_use[s] = on_host ? r->last_use[s] : i;
+    }
+}
+
+/* ---- one step -------------------------------------------------------------------------------- */
+
+/* The residence that step k uses a storage in, or -1 with a sentence. */
+static int find(struct replay *r, int32_t k, int32_t s, const char *verb, int32_t *residence)
+{
+    bool on_host = r->p->steps[k].on_host;
+    int32_t n = on_host ? r->below[s] : r->here[s];
+    *residence = n;
+    if (n < 0 || (on_host && r->p->residences[n].tier != TIER_HOST))
+        return violation(r, "step %d: %.200s %s %.200s, which is not %s", (int)k, check_op(r->c, k),
+                         verb, check_storage(r->c, s), on_host ? "in host memory" : "there");
+    if (k < r->ready[n])
+        return violation(r, "step %d: %.200s %s %.200s before its copy has come, at step %d",
+                         (int)k, check_op(r->c, k), verb, check_storage(r->c, s), (int)r->ready[n]);
+    return 0;
+}
+
+static int replay_read(struct replay *r, int32_t k, int32_t ref)
+{
+    int32_t s = r->g->refs[ref], rank = r->rank[ref], n;
+    const struct graph_storage *t = &r->g->storages[s];
+    int rc = find(r, k, s, "reads", &n);
+    if (rc)
+        return rc;
+    const struct contents *at = &r->contents[n];
+    /* An update makes a value from the master; what was there does not count. */
+    if (at->written < 0 && rank == 0 && r->p->steps[k].on_host &&
+        graph_op_writes(r->g, op_at(r, k), s))
+        return 0;
+    if (at->written < 0 || (at->written == 0 && !t->persistent && !t->carried))
+        return violation(r, "step %d: %.200s reads %.200s before anything wrote it", (int)k,
+                         check_op(r->c, k), check_storage(r->c, s));
+    if (at->written != rank || at->latest >= rank)
+        return violation(r, "step %d: %.200s reads %.200s in version %d, not %d", (int)k,
+                         check_op(r->c, k), check_storage(r->c, s),
+                         (int)(at->latest + 1 > at->written ? at->latest + 1 : at->written),
+                         (int)rank);
+    return 0;
+}
+
+static int replay_write(struct replay *r, int32_t k, int32_t ref)
+{
+    int32_t s = r->g->refs[ref], n;
+    const struct graph_storage *t = &r->g->storages[s];
+    if (r->p->steps[k].again && (t->persistent || t->carried || r->in_place[s]))
+        return violation(r, "step %d: %.200s runs again and would change %.200s", (int)k,
+                         check_op(r->c, k), check_storage(r->c, s));
+    if (k < r->p->n_body && r->g->n_micro > 1 && t->persistent &&
+        r->p->residences[r->c->home[s]].tier != TIER_DEVICE)
+        return violation(r, "step %d of the body writes %.200s, which does not live on the device",
+                         (int)k, check_storage(r->c, s));
+    int rc = find(r, k, s, "writes", &n);
+    if (rc)
+        return rc;
+    struct contents *at = &r->contents[n];
+    if (r->origin[ref] == at->origin && !t->persistent)
+        return 0; /* the same bytes once more */
+    r->origin[ref] = at->origin;
+    at->written = (at->written < 0 ? 0 : at->written) + 1;
+    at->latest = at->latest < r->rank[ref] ? r->rank[ref] : at->latest;
+    return 0;
+}
+
+/* What the clock has to know of the operands of a collective. */
+static void note_collective(struct replay *r, int32_t k)
+{
+    const struct graph_op *o = op_at(r, k);
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        bool writes = j >= o->n_reads;
+        int32_t n = r->here[r->g->refs[writes ? o->writes + j - o->n_reads : o->reads + j]];
+        const struct residence *t = n < 0 ? NULL : &r->p->residences[n];
+        if (!t || !check_is_placed(t))
+            continue;
+        if (writes)
+            r->c->room[k] = t->first;
+        if (t->last < r->c->leaves[k])
+            r->c->leaves[k] = t->last;
+    }
+}
+
+static int replay_step(struct replay *r, int32_t k)
+{
+    const struct graph_op *o = op_at(r, k);
+    int rc = 0;
+    for (int32_t j = 0; j < o->n_reads && !rc; j++)
+        rc = replay_read(r, k, o->reads + j);
+    for (int32_t j = 0; j < o->n_writes && !rc; j++)
+        rc = replay_write(r, k, o->writes + j);
+    r->c->leaves[k] = INT32_MAX;
+    if (o->collective)
+        note_collective(r, k);
+    return rc;
+}
+
+/* ---- residences and copies ------------------------------------------------------------------- */
+
+static int begin(struct replay *r, int32_t n)
+{
+    const struct residence *t = &r->p->residences[n];
+    int32_t *at = t->tier == TIER_DEVICE ? &r->here[t->storage] : &r->below[t->storage];
+    if (*at >= 0)
+        return violation(r, "residence %d: %.200s is there already at step %d", (int)n,
+                         check_storage(r->c, t->storage), (int)t->first);
+    if (t->tier == TIER_DEVICE && r->g->storages[t->storage].carried && t->first != 0)
+        return violation(r, "%.200s is carried but comes only at step %d",
+                         check_storage(r->c, t->storage), (int)t->first);
+    *at = n;
+    r->contents[n] = (struct contents){n, r->g->storages[t->storage].persistent ? -1 : 0, -1};
+    return 0;
+}
+
+static int run_copy(struct replay *r, int32_t i)
+{
+    const struct copy *c = &r->p->copies[i];
+    const struct residence *to = &r->p->residences[c->to];
+    int rc = 0;
+    if (to->tier != TIER_DEVICE && r->c->home[to->storage] != c->to)
+        rc = begin(r, c->to);
+    r->contents[c->to] = r->contents[c->from];
+    if (to->tier == TIER_DEVICE)
+        r->ready[c->to] = c->before;
+    return rc;
+}
+
+/* Copies handed over before step k: back to the device; or behind it: out. */
+static int run_copies(struct replay *r, int32_t k, bool out)
+{
+    int rc = 0;
+    for (int32_t i = r->at[out ? k + 1 : k]; i < r->at[out ? k + 2 : k + 1] && !rc; i++)
+        if (copy_is_out(r->p->residences, &r->p->copies[r->at[r->p->n_steps + 2 + i]]) == out)
+            rc = run_copy(r, r->at[r->p->n_steps + 2 + i]);
+    return rc;
+}
+
+/* A carried storage may end only when the body is over and nobody uses it any more. */
+static int end(struct replay *r, int32_t n, int32_t next_base)
+{
+    const struct residence *t = &r->p->residences[n];
+    int32_t *at = t->tier == TIER_DEVICE ? &r->here[t->storage] : &r->below[t->storage];
+    if (*at != n)
+        return 0;
+    if (t->tier == TIER_DEVICE && r->g->storages[t->storage].carried &&
+        (t->last < r->p->n_body - 1 || r->last_use[t->storage] >= next_base))
+        return violation(r, "%.200s is carried but leaves after step %d",
+                         check_storage(r->c, t->storage), (int)t->last);
+    *at = -1;
+    return 0;
+}
+
+/* Begins at step k: of the lower tiers what a copy fills begins with that. */
+static int begin_all(struct replay *r, int32_t k, int32_t next[TIER_COUNT + 1])
+{
+    int rc = 0;
+    for (int tier = 0; tier <= TIER_COUNT; tier++)
+        for (; next[tier] < r->p->n_residences; next[tier]++) {
+            int32_t n = next[tier];
+            const struct residence *t = &r->p->residences[n];
+            if (t->tier != tier + TIER_DEVICE || t->first > k || rc)
+                break;
+            bool is_home = t->storage >= 0 && r->c->home[t->storage] == n;
+            bool filled = t->tier != TIER_DEVICE && r->copy[n] >= 0;
+            if (t->storage >= 0 && !is_home && !filled)
+                rc = begin(r, n);
+        }
+    return rc;
+}
+
+static int replay_all(struct replay *r)
+{
+    int32_t base = 0, next[TIER_COUNT + 1] = {0};
+    int rc = 0;
+    for (int tier = 0; tier <= TIER_COUNT; tier++)
+        while (next[tier] < r->p->n_residences &&
+               r->p->residences[next[tier]].tier < tier + TIER_DEVICE)
+            next[tier]++;
+    for (int32_t k = 0; k < r->p->n_steps && !rc; k++) {
+        rc = begin_all(r, k, next);
+        if (!rc)
+            rc = run_copies(r, k, false);
+        if (!rc)
+            rc = replay_step(r, k);
+        base += !r->p->steps[k].again;
+        for (int32_t n = r->ends_at[k]; n >= 0 && !rc; n = r->ends[n])
+            rc = end(r, n, base);
+        if (!rc)
+            rc = run_copies(r, k, true);
+    }
+    return rc ? rc : run_copies(r, r->p->n_steps, false);
+}
+
+/* What a step leaves the next one begins with. */
+static int check_homes(struct replay *r)
+{
+    for (int32_t s = 0; s < r->g->n_storages; s++) {
+        const struct contents *at = r->c->home[s] < 0 ? NULL : &r->contents[r->c->home[s]];
+        if (at && at->written != r->writers[s])
+            return violation(r, "%.200s ends the step in version %d where it lives, not %d",
+                             check_storage(r->c, s), (int)at->written, (int)r->writers[s]);
+    }
+    return 0;
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+/* Copies by the step that they are handed over behind: those of step k are list[at[1 + k] ..
+ * at[2 + k]), where list stands behind the n_steps + 2 numbers of at. */
+static void list_copies(struct replay *r)
+{
+    int32_t steps = r->p->n_steps, *count = r->at, *list = r->at + steps + 2;
+    memset(count, 0, ((size_t)steps + 2) * sizeof(*count));
+    for (int32_t i = 0; i < r->p->n_copies; i++)
+        count[r->p->copies[i].after + 2]++;
+    for (int32_t k = 1; k < steps + 2; k++)
+        count[k] += count[k - 1];
+    for (int32_t i = 0; i < r->p->n_copies; i++)
+        list[count[r->p->copies[i].after + 1]++] = i;
+    for (int32_t k = steps + 1; k > 0; k--)
+        count[k] = count[k - 1];
+    count[0] = 0;
+}
+
+static void start(struct replay *r)
+{
+    const struct plan *p = r->p;
+    for (int32_t i = 0; i < r->g->n_ops; i++)
+        rank_op(r, i);
+    for (int32_t s = 0; s < r->g->n_storages; s++) {
+        int32_t home = r->c->home[s];
+        r->here[s] = home >= 0 && p->residences[home].tier == TIER_DEVICE ? home : -1;
+        r->below[s] = home >= 0 && p->residences[home].tier != TIER_DEVICE ? home : -1;
+    }
+    for (int32_t k = 0; k < p->n_steps; k++)
+        r->ends_at[k] = -1;
+    for (int32_t n = 0; n < p->n_residences; n++) {
+        const struct residence *t = &p->residences[n];
+        r->copy[n] = -1;
+        r->contents[n] = (struct contents){-1, 0, -1};
+        if (t->storage < 0 || r->c->home[t->storage] == n || t->last >= p->n_steps)
+            continue;
+        r->ends[n] = r->ends_at[t->last];
+        r->ends_at[t->last] = n;
+    }
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct copy *c = &p->copies[i];
+        r->copy[c->to] = i;
+        if (c->before >= p->n_steps && !copy_is_out(p->residences, c))
+            r->ready[c->to] = c->before - p->n_steps;
+    }
+    list_copies(r);
+}
+
+int check_replay(struct checker *c)
+{
+    struct replay r = {.c = c, .g = c->g, .p = c->p, .message = c->message};
+    size_t n = (size_t)c->p->n_residences + 1, storages = (size_t)c->g->n_storages + 1;
+    size_t refs = (size_t)c->g->n_refs + 1, steps = (size_t)c->p->n_steps + 2;
+    r.contents = malloc(n * sizeof(*r.contents));
+    r.ready = calloc(n, sizeof(*r.ready));
+    r.copy = malloc(n * sizeof(*r.copy));
+    r.ends = malloc(n * sizeof(*r.ends));
+    r.ends_at = malloc(steps * sizeof(*r.ends_at));
+    r.here = malloc(storages * sizeof(*r.here));
+    r.below = malloc(storages * sizeof(*r.below));
+    r.writers = calloc(storages, sizeof(*r.writers));
+    r.last_use = malloc(storages * sizeof(*r.last_use));
+    r.in_place = calloc(storages, sizeof(*r.in_place));
+    r.rank = calloc(refs, sizeof(*r.rank));
+    r.origin = malloc(refs * sizeof(*r.origin));
+    r.at = malloc((steps + (size_t)c->p->n_copies + 1) * sizeof(*r.at));
+    int rc = CKPT_ENOMEM;
+    if (r.contents && r.ready && r.copy && r.ends && r.ends_at && r.here && r.below && r.writers &&
+        r.last_use && r.in_place && r.rank && r.origin && r.at) {
+        memset(r.last_use, -1, storages * sizeof(*r.last_use));
+        for (size_t i = 0; i < refs; i++)
+            r.origin[i] = -2;
+        start(&r);
+        rc = replay_all(&r);
+        if (!rc)
+            rc = check_homes(&r);
+    }
+    free(r.contents);
+    free(r.ready);
+    free(r.copy);
+    free(r.ends);
+    free(r.ends_at);
+    free(r.here);
+    free(r.below);
+    free(r.writers);
+    free(r.last_use);
+    free(r.in_place);
+    free(r.rank);
+    free(r.origin);
+    free(r.at);
+    return rc;
+}

@@ -1,0 +1,287 @@
+/*
+ * No two residences of a tier share bytes at the same step, and sizes are what the plan says.
+ *
+ * A sweep over addresses: what covers the address at hand must be disjoint in steps.  Those are
+ * known by their first steps, in a set of bits with two levels above it, so a neighbour in time is
+ * found in three looks; a residence that runs into the next step enters as its two pieces.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/check/check.h"
+
+/* A set of numbers, 64 of a level in one word of the next. */
+enum { LEVELS = 4 };
+struct bits {
+    uint64_t *level[LEVELS];
+    int32_t words[LEVELS];
+};
+
+static int bits_new(struct bits *b, int32_t n)
+{
+    for (int i = 0; i < LEVELS; i++) {
+        n = b->words[i] = n / 64 + 1;
+        b->level[i] = calloc((size_t)n, sizeof(uint64_t));
+        if (!b->level[i])
+            return CKPT_ENOMEM;
+    }
+    return 0;
+}
+
+static void bits_free(struct bits *b)
+{
+    for (int i = 0; i < LEVELS; i++)
+        free(b->level[i]);
+}
+
+static void bits_set(struct bits *b, int32_t at, bool on)
+{
+    for (int i = 0; i < LEVELS; i++, at /= 64) {
+        uint64_t *word = &b->level[i][at / 64];
+        *word = on ? *word | UINT64_C(1) << at % 64 : *word & ~(UINT64_C(1) << at % 64);
+        on = *word != 0;
+    }
+}
+
+/* The highest member below `at`, with up the lowest from it on; or -1. */
+static int32_t bits_near(const struct bits *b, int32_t at, bool up)
+{
+    for (int i = 0; i < LEVELS && at / 64 < b->words[i]; i++) {
+        uint64_t below = (UINT64_C(1) << at % 64) - 1;
+        uint64_t word = b->level[i][at / 64] & (up ? ~below : below);
+        if (word) {
+            at = at / 64 * 64 + (up ? __builtin_ctzll(word) : 63 - __builtin_clzll(word));
+            for (; i > 0; i--) {
+                word = b->level[i - 1][at];
+                at = at * 64 + (up ? __builtin_ctzll(word) : 63 - __builtin_clzll(word));
+            }
+            return at;
+        }
+        at = at / 64 + up;
+    }
+    return -1;
+}
+
+/* ---- the sweep ------------------------------------------------------------------------------- */
+
+/* A piece of a residence begins or ends at an address. */
+struct edge {
+    int64_t at;
+    int32_t residence;
+    bool begins, second; /* second: the piece in the next step */
+};
+
+struct sweep {
+    struct checker *c;
+    struct edge *edges;
+    int32_t n;
+    int32_t *owner; /* per step: the residence with a piece from there on, of those in the set */
+    struct bits starts;
+};
+
+static int by_address(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    if (x->begins != y->begins)
+        return x->begins ? 1 : -1; /* ends come first */
+    return (x->residence > y->residence) - (x->residence < y->residence);
+}
+
+static int32_t first_of(const struct sweep *s, const struct edge *e)
+{
+    return e->second ? 0 : s->c->p->residences[e->residence].first;
+}
+
+/* The last step of the piece of a residence that begins at a step. */
+static int32_t last_of(const struct sweep *s, int32_t residence, int32_t first)
+{
+    const struct residence *r = &s->c->p->residences[residence];
+    int32_t steps = s->c->p->n_steps;
+    if (r->last < steps)
+        return r->last;
+    return first == r->first ? steps - 1 : r->last - steps;
+}
+
+static int enter(struct sweep *s, const struct edge *e)
+{
+    const struct residence *r = s->c->p->residences;
+    int32_t first = first_of(s, e), last = last_of(s, e->residence, first);
+    int32_t before = bits_near(&s->starts, first, false),
+            behind = bits_near(&s->starts, first, true);
+    int32_t other = behind >= 0 && behind <= last ? s->owner[behind] : -1;
+    if (before >= 0 && last_of(s, s->owner[before], before) >= first)
+        other = s->owner[before];
+    if (other >= 0)
+        return violation(s->c, "residences %d (%.100s) and %d (%.100s) overlap at step %d",
+                         (int)other, check_storage(s->c, r[other].storage), (int)e->residence,
+                         check_storage(s->c, r[e->residence].storage), (int)first);
+    s->owner[first] = e->residence;
+    bits_set(&s->starts, first, true);
+    return 0;
+}
+
+static void add_edges(struct sweep *s, int32_t n, bool second, int64_t unit)
+{
+    const struct residence *r = &s->c->p->residences[n];
+    int64_t end = r->offset + round_up(check_bytes(s->c, r), unit);
+    s->edges[s->n++] = (struct edge){r->offset, n, true, second};
+    s->edges[s->n++] = (struct edge){end, n, false, second};
+}
+
+static int sweep_tier(struct sweep *s, int tier, int64_t unit)
+{
+    const struct plan *p = s->c->p;
+    int rc = 0;
+    s->n = 0;
+    for (int32_t n = 0; n < p->n_residences; n++) {
+        if (p->residences[n].tier != tier || !check_is_placed(&p->residences[n]))
+            continue;
+        add_edges(s, n, false, unit);
+        if (p->residences[n].last >= p->n_steps)
+            add_edges(s, n, true, unit);
+    }
+    qsort(s->edges, (size_t)s->n, sizeof(*s->edges), by_address);
+    for (int32_t i = 0; i < s->n && !rc; i++)
+        if (s->edges[i].begins)
+            rc = enter(s, &s->edges[i]);
+        else
+            bits_set(&s->starts, first_of(s, &s->edges[i]), false);
+    return rc;
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+struct bounds {
+    const char *name;
+    int64_t base, bytes, budget, unit;
+};
+
+static struct bounds bounds_of(const struct plan *p, int tier)
+{
+    const struct budgets *b = &p->budgets;
+    if (tier == TIER_DEVICE)
+        return (struct bounds){"device", 0, p->transient, INT64_MAX, CKPT_ALIGN};
+    if (tier == TIER_HOST)
+        return (struct bounds){"host", b->tier_base[tier], p->host_bytes, b->host, CKPT_ALIGN};
+    return (struct bounds){"NVMe", b->tier_base[tier], p->nvme_bytes, b->nvme, PLAN_NVME_ALIGN};
+}
+
+/* What another program of the context keeps in a tier lies below the bytes of this plan. */
+static int check_place(struct checker *c, int32_t n)
+{
+    const struct residence *r = &c->p->residences[n];
+    struct bounds b = bounds_of(c->p, r->tier);
+    bool elsewhere =
+        r->tier != TIER_DEVICE && r->storage >= 0 && c->g->storages[r->storage].home != HOME_ANY;
+    int64_t from = elsewhere ? 0 : b.base, to = elsewhere ? b.base : b.base + b.bytes;
+    int64_t bytes = round_up(check_bytes(c, r), b.unit);
+    if (!check_is_placed(r) && c->home[r->storage] == n)
+        return 0;
+    if (r->offset < from || r->offset > to - bytes)
+        return violation(c,
+                         "residence %d: %lld bytes of %.200s at %lld leave the %lld of the %s tier",
+                         (int)n, (long long)bytes, check_storage(c, r->storage),
+                         (long long)r->offset, (long long)(to - from), b.name);
+    if (r->offset % b.unit)
+        return violation(c, "residence %d: %.200s lies at %lld, no multiple of %lld", (int)n,
+                         check_storage(c, r->storage), (long long)r->offset, (long long)b.unit);
+    return 0;
+}
+
+static int check_tier(struct checker *c, int tier)
+{
+    struct bounds b = bounds_of(c->p, tier);
+    if (b.base < 0 || b.bytes < 0 || (b.bytes > 0 && b.bytes > b.budget - b.base))
+        return violation(c, "%lld bytes in the %s tier are over its budget of %lld",
+                         (long long)(b.base + b.bytes), b.name, (long long)b.budget);
+    return 0;
+}
+
+/* ---- totals ---------------------------------------------------------------------------------- */
+
+static int check_load(struct checker *c, int64_t *change)
+{
+    const struct plan *p = c->p;
+    int64_t now = 0, load = 0, at_peak = 0;
+    for (int32_t n = 0; n < p->n_residences; n++) {
+        const struct residence *r = &p->residences[n];
+        int64_t bytes = check_bytes(c, r);
+        if (r->tier != TIER_DEVICE || !check_is_placed(r))
+            continue;
+        change[r->first] += bytes;
+        if (r->last >= p->n_steps) { /* it is there at step 0, too */
+            change[0] += bytes;
+            change[r->last - p->n_steps + 1] -= bytes;
+        } else {
+            change[r->last + 1] -= bytes;
+        }
+    }
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        now += change[k];
+        load = max_i64(load, now);
+        at_peak = k == p->peak_step ? now : at_peak;
+    }
+    if (load != p->load || at_peak != load)
+        return violation(c, "the most bytes alive at one step are %lld, the plan says %lld",
+                         (long long)load, (long long)p->load);
+    return 0;
+}
+
+static int check_sums(struct checker *c)
+{
+    const struct plan *p = c->p;
+    int64_t persistent = 0, staging = 0;
+    for (int32_t n = 0; n < p->n_residences; n++)
+        if (!check_is_placed(&p->residences[n]))
+            persistent += check_bytes(c, &p->residences[n]);
+    for (int32_t n = 0; n < p->n_copies; n++)
+        if (copy_tier(p->residences, &p->copies[n]) == TIER_NVME)
+            staging = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
+    if (p->persistent != persistent)
+        return violation(c, "persistent storages take %lld bytes, the plan says %lld",
+                         (long long)persistent, (long long)p->persistent);
+    if (p->staging_bytes != staging)
+        return violation(c, "the plan counts %lld bytes for staging, not %lld",
+                         (long long)p->staging_bytes, (long long)staging);
+    if (p->transient > p->budgets.device || p->persistent > p->budgets.device - p->transient)
+        return violation(c, "the peak of %lld bytes is over the budget of %lld",
+                         (long long)(p->persistent + p->transient), (long long)p->budgets.device);
+    return 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int check_places(struct checker *c)
+{
+    int rc = 0;
+    for (int tier = TIER_DEVICE; tier < TIER_COUNT && !rc; tier++)
+        rc = check_tier(c, tier);
+    for (int32_t n = 0; n < c->p->n_residences && !rc; n++)
+        rc = check_place(c, n);
+    return rc ? rc : check_sums(c);
+}
+
+static int check_overlap(struct checker *c)
+{
+    struct sweep s = {.c = c};
+    s.edges = malloc((4 * (size_t)c->p->n_residences + 1) * sizeof(*s.edges));
+    s.owner = malloc(((size_t)c->p->n_steps + 1) * sizeof(*s.owner));
+    int rc = s.edges && s.owner ? bits_new(&s.starts, c->p->n_steps) : CKPT_ENOMEM;
+    for (int tier = TIER_DEVICE; tier < TIER_COUNT && !rc; tier++)
+        rc = sweep_tier(&s, tier, tier == TIER_NVME ? PLAN_NVME_ALIGN : CKPT_ALIGN);
+    free(s.edges);
+    free(s.owner);
+    bits_free(&s.starts);
+    return rc;
+}
+
+int check_space(struct checker *c)
+{
+    int64_t *change = calloc((size_t)c->p->n_steps + 2, sizeof(*change));
+    int rc = change ? check_places(c) : CKPT_ENOMEM;
+    if (!rc)
+        rc = check_load(c, change);
+    free(change);
+    return rc ? rc : check_overlap(c);
+}

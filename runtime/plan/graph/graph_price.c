@@ -1,0 +1,73 @@
+/* What the ops of a graph take on a machine: measured where it was, a roofline estimate else. */
+#include <math.h>
+#include "plan/search/comm_cost.h"
+
+/* A feed reads nothing and fills an input. */
+static bool is_feed(const struct graph *g, const struct graph_op *o)
+{
+    return !o->n_reads && o->n_writes == 1 && g->storages[g->refs[o->writes]].kind == KIND_INPUT;
+}
+
+/* Host memory is the other end of feeds and fetches: the link is their rate. */
+static double transfer_rate(const struct graph *g, const struct graph_op *o,
+                            const struct machine *m)
+{
+    if (is_feed(g, o))
+        return m->h2d;
+    return o->n_writes ? m->bandwidth : m->d2h;
+}
+
+static double estimate(const struct graph *g, const struct graph_op *o, const struct machine *m)
+{
+    if (o->collective)
+        return collective_seconds(&m->links, o->collective, (double)collective_bytes(g, o),
+                                  o->ranks) +
+               replica_seconds(&m->links, (double)collective_bytes(g, o) / o->ranks, o->replicas);
+    double by_flops = o->flops / m->flops, by_bytes = o->bytes / transfer_rate(g, o, m);
+    return by_flops > by_bytes ? by_flops : by_bytes;
+}
+
+/* While the collectives of the body, with every gather that can run again doing so, take no more
+ * than half the time of its other ops they hide, but for their ends; and from there on less and
+ * less. */
+void graph_price_collectives(struct graph *g)
+{
+    double queued = 0, others = 0;
+    for (int32_t i = 0; i < g->n_body; i++) {
+        const struct graph_op *o = &g->ops[i];
+        queued += o->collective ? o->comm_seconds * (1 + o->rerunnable) : 0;
+        others += o->collective ? 0 : o->seconds;
+    }
+    double over = others > 0 ? queued / others - 0.5 : 1;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        if (o->collective)
+            o->seconds = fmin(fmax(o->comm_seconds, o->drag_seconds),
+                              o->drag_seconds + fmax(0, over) * o->comm_seconds);
+    }
+}
+
+static bool is_measured(struct graph_op *o, const struct machine *m)
+{
+    return o->cost_key && machine_cost(m, o->cost_key, &o->seconds);
+}
+
+void graph_price(struct graph *g, const struct machine *m)
+{
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        if (!is_measured(o, m))
+            o->seconds = estimate(g, o, m) + m->overhead;
+        o->comm_seconds = o->collective ? o->seconds : 0;
+        o->drag_seconds = m->links.drag * o->comm_seconds;
+    }
+    graph_price_collectives(g);
+}
+
+double graph_seconds(const struct graph *g)
+{
+    double seconds = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        seconds += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    return seconds;
+}

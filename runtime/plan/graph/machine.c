@@ -1,0 +1,558 @@
+/*
+ * Machine files: one JSON object, every member but "devices" and those of links required, none
+ * unknown.  Most are rows of one table, which both the reader and the writer walk, so that files
+ * come out in one order.
+ */
+#include <dirent.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+#include "core/file.h"
+#include "plan/graph/lines.h"
+#include "plan/graph/machine.h"
+
+#define FORMAT       "libckpt-machine 1"
+#define LINKS_FORMAT "libckpt-links 1"
+
+#ifndef CKPT_MACHINE_DIR
+#define CKPT_MACHINE_DIR "machines"
+#endif
+
+const struct machine machine_cpu = {.name = "cpu",
+                                    .estimate = true,
+                                    .memory = INT64_C(16) << 30,
+                                    .flops = 60e9,
+                                    .bandwidth = 15e9,
+                                    .overhead = 3e-6,
+                                    .d2h = 8e9,
+                                    .h2d = 8e9,
+                                    .d2h_both = 5e9,
+                                    .h2d_both = 5e9,
+                                    .host_bandwidth = 15e9,
+                                    .nvme_read = 2e9,
+                                    .nvme_write = 1e9,
+                                    .links = {.host = 4e9,
+                                              .host_latency = 2e-5,
+                                              .net = 1e9,
+                                              .net_latency = 5e-5,
+                                              .ranks_per_host = 4,
+                                              .drag = 0.05},
+                                    .source = "a plain computer with a few cores"};
+
+/* Ops are timed where they run; what is left to guess are the links. */
+const struct machine machine_cuda = {.name = "a GPU",
+                                     .estimate = true,
+                                     .backend = CKPT_ON_CUDA,
+                                     .memory = INT64_C(80) << 30,
+                                     .process = INT64_C(600) << 20,
+                                     .flops = 3e14,
+                                     .bandwidth = 1.5e12,
+                                     .overhead = 2e-6,
+                                     .d2h = 2.5e10,
+                                     .h2d = 2.5e10,
+                                     .d2h_both = 2e10,
+                                     .h2d_both = 2e10,
+                                     .host_bandwidth = 1e11,
+                                     .nvme_read = 3e9,
+                                     .nvme_write = 2e9,
+                                     .links = {.host = 2e10,
+                                               .host_latency = 5e-6,
+                                               .net = 1e10,
+                                               .net_latency = 1.5e-5,
+                                               .ranks_per_host = 8,
+                                               .overhead = 8e-5,
+                                               .drag = 0.45},
+                                     .source = "figures any data centre GPU reaches"};
+
+enum member_type {
+    MEMBER_BYTES,
+    MEMBER_OPTIONAL_BYTES,
+    MEMBER_RATE,
+    MEMBER_OPTIONAL_RATE,
+    MEMBER_TIME,
+    MEMBER_SHARE,
+    MEMBER_COUNT
+};
+
+static const struct member {
+    const char *name;
+    enum member_type type;
+    size_t offset;
+    bool optional; /* may be missing: then it is that of the built-in machine */
+    bool of_links;
+} members[] = {
+#define ROW(name, type)                                                                            \
+    {                                                                                              \
+#name, type, offsetof(struct machine, name), false, false                                  \
+    }
+#define LINK_ROW(name, field, type)                                                                \
+    {                                                                                              \
+        name, type, offsetof(struct machine, links.field), true, true                              \
+    }
+    ROW(memory, MEMBER_BYTES),
+    ROW(process, MEMBER_OPTIONAL_BYTES),
+    ROW(flops, MEMBER_RATE),
+    ROW(bandwidth, MEMBER_RATE),
+    ROW(overhead, MEMBER_TIME),
+    ROW(d2h, MEMBER_RATE),
+    ROW(h2d, MEMBER_RATE),
+    ROW(d2h_both, MEMBER_RATE),
+    ROW(h2d_both, MEMBER_RATE),
+    {"copy_overhead", MEMBER_TIME, offsetof(struct machine, copy_overhead), true, false},
+    {"host_copies", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_copies), true, false},
+    ROW(host_bandwidth, MEMBER_RATE),
+    {"host_update", MEMBER_OPTIONAL_RATE, offsetof(struct machine, host_update), true, false},
+    ROW(nvme_read, MEMBER_OPTIONAL_RATE),
+    ROW(nvme_write, MEMBER_OPTIONAL_RATE),
+    {"nvme_both", MEMBER_OPTIONAL_RATE, offsetof(struct machine, nvme_both), true, false},
+    ROW(nvme_endurance, MEMBER_OPTIONAL_RATE),
+    LINK_ROW("link_host", host, MEMBER_RATE),
+    LINK_ROW("link_host_latency", host_latency, MEMBER_TIME),
+    LINK_ROW("link_net", net, MEMBER_RATE),
+    LINK_ROW("link_net_latency", net_latency, MEMBER_TIME),
+    LINK_ROW("ranks_per_host", ranks_per_host, MEMBER_COUNT),
+    LINK_ROW("link_overhead", overhead, MEMBER_TIME),
+    LINK_ROW("link_drag", drag, MEMBER_SHARE),
+#undef LINK_ROW
+#undef ROW
+};
+#define N_MEMBERS (sizeof(members) / sizeof(members[0]))
+
+struct reader {
+    const char *what, *path;
+    char *message;
+    int rc; /* the first error */
+};
+
+static void CKPT_PRINTF(3, 4) fail(struct reader *r, int code, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    if (r->rc)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    r->rc = code;
+    snprintf(r->message, CKPT_MESSAGE, "%s %.300s: %s", r->what, r->path, text);
+}
+
+static json_t *get(struct reader *r, const json_t *root, const char *name)
+{
+    json_t *value = json_object_get(root, name);
+    if (!value)
+        fail(r, CKPT_EFORMAT, "\"%s\" is missing", name);
+    return r->rc ? NULL : value;
+}
+
+/* A text without control characters that has room in dst and is not empty. */
+static void take_text(struct reader *r, const json_t *value, const char *name, char *dst,
+                      size_t size)
+{
+    const char *text = json_string_value(value);
+    bool plain = text && strlen(text) == json_string_length(value);
+    for (const char *c = text; plain && *c; c++)
+        plain = (unsigned char)*c >= 0x20 && *c != 0x7f;
+    if (!plain || !*text || strlen(text) >= size)
+        fail(r, CKPT_EFORMAT, "\"%s\" must be a text of 1 to %zu plain characters", name, size - 1);
+    else
+        memcpy(dst, text, strlen(text) + 1);
+}
+
+static void get_text(struct reader *r, const json_t *root, const char *name, char *dst, size_t size)
+{
+    const json_t *value = get(r, root, name);
+    if (value)
+        take_text(r, value, name, dst, size);
+}
+
+/* ["NVIDIA H200", ...]; without it the file is found by its own name only. */
+static void get_devices(struct reader *r, const json_t *root, struct machine *m)
+{
+    const json_t *devices = json_object_get(root, "devices");
+    if (!devices)
+        return;
+    if (!json_is_array(devices) || json_array_size(devices) > MACHINE_DEVICES) {
+        fail(r, CKPT_EFORMAT, "\"devices\" must be a list of at most %d names", MACHINE_DEVICES);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(devices) && !r->rc; i++)
+        take_text(r, json_array_get(devices, i), "devices", m->devices[m->n_devices++],
+                  sizeof(m->devices[0]));
+}
+
+static bool is_whole(const struct member *row)
+{
+    return row->type == MEMBER_BYTES || row->type == MEMBER_OPTIONAL_BYTES ||
+           row->type == MEMBER_COUNT;
+}
+
+static void get_whole(struct reader *r, const struct member *row, const json_t *value, int64_t *dst)
+{
+    int64_t least = row->type != MEMBER_OPTIONAL_BYTES;
+    int64_t most = row->type == MEMBER_COUNT ? 1 << 20 : INT64_MAX / 4;
+    if (!json_is_integer(value) || json_integer_value(value) < least ||
+        json_integer_value(value) > most)
+        fail(r, CKPT_EFORMAT, "\"%s\" must be a whole number%s from %" PRId64 " to %" PRId64,
+             row->name, row->type == MEMBER_COUNT ? "" : " of bytes", least, most);
+    else
+        *dst = json_integer_value(value);
+}
+
+static const struct range {
+    double least, most;
+    const char *what;
+} ranges[] = {
+    [MEMBER_RATE] = {1, 1e21, "a number from 1 to 1e21"},
+    [MEMBER_OPTIONAL_RATE] = {0, 1e21, "a number from 0 to 1e21; 0 stands for none"},
+    [MEMBER_TIME] = {0, 1e9, "a time from 0 to 1e9 seconds"},
+    [MEMBER_SHARE] = {0, 100, "a number from 0 to 100"},
+};
+
+static void get_member(struct reader *r, const json_t *root, const struct member *row, void *m)
+{
+    bool left_out = row->optional && !json_object_get(root, row->name);
+    const json_t *value = left_out ? NULL : get(r, root, row->name);
+    void *field = (char *)m + row->offset;
+    if (!value)
+        return;
+    if (is_whole(row)) {
+        get_whole(r, row, value, field);
+        return;
+    }
+    const struct range *range = &ranges[row->type];
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    if (!(number >= range->least && number <= range->most))
+        fail(r, CKPT_EFORMAT, "\"%s\" must be %s", row->name, range->what);
+    else
+        *(double *)field = number;
+}
+
+static int compare_costs(const void *a, const void *b)
+{
+    const struct machine_cost *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+void machine_sort_costs(struct machine_cost *costs, int32_t n)
+{
+    qsort(costs, (size_t)n, sizeof(*costs), compare_costs);
+}
+
+/* {"00f1...": seconds, ...} */
+static void get_costs(struct reader *r, const json_t *root, struct machine *m)
+{
+    json_t *costs = get(r, root, "costs");
+    if (!costs)
+        return;
+    if (!json_is_object(costs)) {
+        fail(r, CKPT_EFORMAT, "\"costs\" must be an object of op keys and seconds");
+        return;
+    }
+    m->costs = calloc(json_object_size(costs) + 1, sizeof(*m->costs));
+    if (!m->costs)
+        fail(r, CKPT_ENOMEM, "out of host memory");
+    for (void *at = json_object_iter(costs); at && !r->rc; at = json_object_iter_next(costs, at)) {
+        const char *key = json_object_iter_key(at);
+        const json_t *value = json_object_iter_value(at);
+        char text[64];
+        double seconds = json_is_number(value) ? json_number_value(value) : NAN;
+        if (strlen(key) != 16 || strspn(key, "0123456789abcdef") != 16)
+            fail(r, CKPT_EFORMAT, "\"costs\" has the key \"%s\", expected 16 hex digits",
+                 text_shown(key, text, sizeof text));
+        else if (!(seconds >= 0 && seconds <= 1e9))
+            fail(r, CKPT_EFORMAT, "the cost of op %s must be a time from 0 to 1e9 seconds", key);
+        else
+            m->costs[m->n_costs++] = (struct machine_cost){strtoull(key, NULL, 16), seconds};
+    }
+    if (m->costs)
+        machine_sort_costs(m->costs, m->n_costs);
+}
+
+static const char *const backends[] = {[CKPT_ON_CPU] = "cpu", [CKPT_ON_CUDA] = "cuda"};
+
+static void get_backend(struct reader *r, const json_t *root, struct machine *m)
+{
+    const json_t *value = get(r, root, "backend");
+    const char *text = json_string_value(value);
+    if (!value)
+        return;
+    m->backend = text && !strcmp(text, backends[CKPT_ON_CUDA]) ? CKPT_ON_CUDA : CKPT_ON_CPU;
+    if (!text || strcmp(text, backends[m->backend]))
+        fail(r, CKPT_EFORMAT, "\"backend\" must be \"cpu\" or \"cuda\"");
+}
+
+static bool is_known(const char *name)
+{
+    static const char *const others[] = {"format",  "name",    "estimate", "source",
+                                         "backend", "devices", "costs"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (!strcmp(name, others[i]))
+            return true;
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (!strcmp(name, members[i].name))
+            return true;
+    return false;
+}
+
+static void get_machine(struct reader *r, json_t *root, struct machine *m)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    char text[64];
+    if (!format || strcmp(format, FORMAT)) {
+        fail(r, CKPT_EFORMAT, "this is no machine file of version 1: \"format\" must be \"%s\"",
+             FORMAT);
+        return;
+    }
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
+        if (!is_known(json_object_iter_key(at)))
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"",
+                 text_shown(json_object_iter_key(at), text, sizeof text));
+    get_text(r, root, "name", m->name, sizeof(m->name));
+    get_text(r, root, "source", m->source, sizeof(m->source));
+    const json_t *estimate = get(r, root, "estimate");
+    if (estimate && !json_is_boolean(estimate))
+        fail(r, CKPT_EFORMAT, "\"estimate\" must be true or false");
+    m->estimate = json_is_true(estimate);
+    get_backend(r, root, m);
+    get_devices(r, root, m);
+    m->links = m->backend == CKPT_ON_CUDA ? machine_cuda.links : machine_cpu.links;
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        get_member(r, root, &members[i], m);
+    get_costs(r, root, m);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Where the files that came with the library lie. */
+static const char *directory(void)
+{
+    const char *dir = getenv("CKPT_MACHINE_DIR");
+    return dir && *dir ? dir : CKPT_MACHINE_DIR;
+}
+
+/* The path of a file that came with the library, if that is what is asked for. */
+static const char *find_file(const char *path, char *dst, size_t size)
+{
+    if (strpbrk(path, "/.") || !*path)
+        return path;
+    snprintf(dst, size, "%s/%s.json", directory(), path);
+    return dst;
+}
+
+static bool stands_for(const struct machine *m, const char *device)
+{
+    for (int32_t i = 0; i < m->n_devices; i++)
+        if (!strcmp(m->devices[i], device))
+            return true;
+    return false;
+}
+
+static int is_machine_file(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 5 && !strcmp(entry->d_name + n - 5, ".json");
+}
+
+bool machine_for_device(const char *device, struct machine *m)
+{
+    struct dirent **names;
+    int n = scandir(directory(), &names, is_machine_file, alphasort);
+    bool found = false;
+    for (int i = 0; i < n; i++) {
+        char path[4096], message[CKPT_MESSAGE];
+        struct machine one;
+        snprintf(path, sizeof(path), "%s/%s", directory(), names[i]->d_name);
+        free(names[i]);
+        if (found || machine_read(path, &one, message))
+            continue;
+        found = stands_for(&one, device);
+        if (found)
+            *m = one;
+        else
+            machine_free(&one);
+    }
+    if (n >= 0)
+        free(names);
+    return found;
+}
+
+static void keep_name(struct machine *m, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(m->file, sizeof(m->file), "%.63s", slash ? slash + 1 : path);
+}
+
+static bool is_link(const char *name)
+{
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (members[i].of_links && !strcmp(name, members[i].name))
+            return true;
+    return !strcmp(name, "format") || !strcmp(name, "source");
+}
+
+static void get_links(struct reader *r, json_t *root, struct machine *m)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    char text[64];
+    if (!format || strcmp(format, LINKS_FORMAT))
+        fail(r, CKPT_EFORMAT, "this is no link file: \"format\" must be \"%s\"", LINKS_FORMAT);
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at))
+        if (!is_link(json_object_iter_key(at)))
+            fail(r, CKPT_EFORMAT, "unknown member \"%s\"",
+                 text_shown(json_object_iter_key(at), text, sizeof text));
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (members[i].of_links)
+            get_member(r, root, &members[i], m);
+}
+
+static json_t *load(struct reader *r)
+{
+    json_error_t error;
+    char text[JSON_ERROR_TEXT_LENGTH];
+    r->message[0] = '\0';
+    const char *why;
+    FILE *f = file_open_input(r->path, &why);
+    if (!f) {
+        fail(r, CKPT_EIO, "cannot be opened: %s", why);
+        return NULL;
+    }
+    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
+    fclose(f);
+    if (!root)
+        fail(r, CKPT_EFORMAT, "line %d is not JSON: %s", error.line,
+             text_shown(error.text, text, sizeof text));
+    return root;
+}
+
+int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+{
+    struct reader r = {.what = "link file", .path = path, .message = message};
+    struct machine read = *m;
+    json_t *root = load(&r);
+    if (root)
+        get_links(&r, root, &read);
+    json_decref(root);
+    if (!r.rc)
+        m->links = read.links;
+    return r.rc;
+}
+
+int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+{
+    char found[4096];
+    struct reader r = {
+        .what = "machine file", .path = find_file(path, found, sizeof(found)), .message = message};
+    *m = (struct machine){.n_costs = 0};
+    json_t *root = load(&r);
+    if (root)
+        get_machine(&r, root, m);
+    json_decref(root);
+    if (r.rc)
+        machine_free(m);
+    else
+        keep_name(m, r.path);
+    return r.rc;
+}
+
+void machine_free(struct machine *m)
+{
+    free(m->costs);
+    *m = (struct machine){.n_costs = 0};
+}
+
+/* What JSON cannot hold is left out. */
+static void put_string(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if (*c >= 0x20 && *c != 0x7f)
+            fputc(*c, f);
+    fputc('"', f);
+}
+
+static void put_text(FILE *f, const char *name, const char *text)
+{
+    fprintf(f, "  \"%s\": ", name);
+    put_string(f, text);
+    fputs(",\n", f);
+}
+
+static void put_devices(FILE *f, const struct machine *m)
+{
+    fputs("  \"devices\": [", f);
+    for (int32_t i = 0; i < m->n_devices; i++) {
+        fputs(i ? ", " : "", f);
+        put_string(f, m->devices[i]);
+    }
+    fputs("],\n", f);
+}
+
+static void put_machine(FILE *f, const void *user)
+{
+    const struct machine *m = user;
+    char text[LINES_REAL];
+    fputs("{\n", f);
+    put_text(f, "format", FORMAT);
+    put_text(f, "name", m->name);
+    fprintf(f, "  \"estimate\": %s,\n", m->estimate ? "true" : "false");
+    put_text(f, "source", m->source);
+    put_text(f, "backend", backends[m->backend]);
+    put_devices(f, m);
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        const void *field = (const char *)m + members[i].offset;
+        if (members[i].of_links ? !m->links.ranks_per_host
+                                : members[i].optional && *(const double *)field == 0)
+            continue; /* nobody measured it */
+        if (is_whole(&members[i]))
+            snprintf(text, sizeof(text), "%" PRId64, *(const int64_t *)field);
+        else
+            lines_format_real(text, *(const double *)field);
+        fprintf(f, "  \"%s\": %s,\n", members[i].name, text);
+    }
+    fputs("  \"costs\": {", f);
+    for (int32_t i = 0; i < m->n_costs; i++) {
+        lines_format_real(text, m->costs[i].seconds);
+        fprintf(f, "%s\n    \"%016" PRIx64 "\": %s", i ? "," : "", m->costs[i].key, text);
+    }
+    fputs(m->n_costs ? "\n  }\n}\n" : "}\n}\n", f);
+}
+
+int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE])
+{
+    return lines_write("machine file", path, put_machine, m, message);
+}
+
+struct machine machine_for_rank(const struct machine *m, int64_t ranks)
+{
+    struct machine own = *m;
+    int64_t beside = links_beside(&m->links, ranks);
+    double share = m->host_copies / (double)beside;
+    if (share > 0 && beside > 1) {
+        own.d2h_both = fmin(m->d2h_both, share);
+        own.h2d_both = fmin(m->h2d_both, share);
+    }
+    return own;
+}
+
+bool machine_cost(const struct machine *m, uint64_t key, double *seconds)
+{
+    int32_t low = 0, high = m->n_costs;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (m->costs[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == m->n_costs || m->costs[low].key != key)
+        return false;
+    *seconds = m->costs[low].seconds;
+    return true;
+}

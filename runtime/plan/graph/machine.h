@@ -1,0 +1,111 @@
+/*
+ * What the planner knows of a machine, and the files that hold it: JSON, one number a line.  Rates
+ * are in bytes or operations per second, times in seconds.
+ */
+#ifndef CKPT_PLAN_MACHINE_H
+#define CKPT_PLAN_MACHINE_H
+
+#include "core/base.h"
+
+/* The median seconds of an op that was timed; key is graph_op.cost_key. */
+struct machine_cost {
+    uint64_t key;
+    double seconds;
+};
+
+enum { MACHINE_DEVICES = 8 };
+
+/*
+ * What carries collectives.  A rate is what a rank reaches in a collective of many bytes, each way:
+ * the bus bandwidth that benchmarks of collectives print.  net is that of one rank between hosts;
+ * all ranks of a host send at once.
+ */
+struct links {
+    double host, host_latency; /* between ranks of a host: B/s, seconds a hop */
+    double net, net_latency;
+    int64_t ranks_per_host;
+    double overhead; /* of a collective beside its bytes and hops: all ranks begin it together, s */
+    double drag;     /* what the ops beside a collective lose, in seconds for one that it takes */
+};
+
+struct machine {
+    char name[64];
+    char file[64];                     /* that it was read from, without its directory, or "" */
+    char devices[MACHINE_DEVICES][64]; /* what drivers call the hardware it stands for */
+    int32_t n_devices;
+    bool estimate;                     /* from public figures, not measured */
+    enum ckpt_backend backend;         /* whose kernels it runs */
+    int64_t memory;                    /* device bytes, for --vram 80% */
+    int64_t process;                   /* of them what a process takes beside its arena */
+    double flops, bandwidth, overhead; /* matrix rate, device memory B/s (read + write), s per op */
+    double d2h, h2d;                   /* copies between device and host, B/s, one at a time */
+    double d2h_both, h2d_both;         /* and while the other one runs too */
+    double copy_overhead;              /* what each of them takes beside its bytes, s */
+    double host_copies;                /* of all devices of a host together, each way while both
+                                        * run; 0: not known, each reaches its own */
+    double host_bandwidth;             /* host memory, B/s (read + write) */
+    double host_update;                /* AdamW on the host, B/s (read + write), while copies run;
+                                        * 0: not known */
+    double nvme_read, nvme_write;      /* 0: none */
+    double nvme_both;                  /* of each while both run, 0: as alone */
+    double nvme_endurance;             /* bytes that may be written in its life, 0 unknown */
+    struct links links;                /* to other ranks */
+    struct machine_cost *costs;        /* sorted by key, each key once */
+    int32_t n_costs;
+    char source[512]; /* where the figures come from */
+};
+
+/* How many of so many ranks, which fill one host after the other, are on the first. */
+static inline int64_t links_beside(const struct links *l, int64_t ranks)
+{
+    return min_i64(ranks, max_i64(1, l->ranks_per_host));
+}
+
+extern const struct machine machine_cpu;  /* a plain CPU, an estimate */
+extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
+
+/*
+ * Reads a machine file.  A path without '/' and '.' is the name of one that came with the library
+ * ("h200-141").  Returns 0, CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in message;
+ * m then holds nothing to free.
+ */
+int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+
+/*
+ * Reads the first of the files that came with the library, in the order of their names, that stands
+ * for hardware of this name.  Returns false, and leaves m alone, where none does; files that cannot
+ * be read are passed over.
+ */
+bool machine_for_device(const char *device, struct machine *m);
+
+/*
+ * Reads a link file: {"format": "libckpt-links 1", ...} and any of the members of links in
+ * machine files; those that are missing stay.  Returns as machine_read.
+ */
+int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+
+/* The same machine gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
+int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE]);
+
+void machine_free(struct machine *m);
+
+/*
+ * The machine as each of so many ranks has it, which fill one host after the other: their copies
+ * share what the host carries.  The costs are those of m, and not to be freed.
+ */
+struct machine machine_for_rank(const struct machine *m, int64_t ranks);
+
+/* Sorts by key, and equal keys by seconds. */
+void machine_sort_costs(struct machine_cost *costs, int32_t n);
+
+/* The measured seconds of an op; false if it was not measured here. */
+bool machine_cost(const struct machine *m, uint64_t key, double *seconds);
+
+/* Is there only a plan, with the rates of a file of another machine?  It needs no device but one to
+ * hold the context together. */
+static inline bool machine_is_foreign(const struct ckpt_options *o)
+{
+    return o->plan_only && o->machine && *o->machine;
+}
+
+#endif

@@ -1,0 +1,215 @@
+/*
+ * Where storages idle long enough to leave: optimizer state from one update to the next, parameters
+ * from the forward to the backward pass and from there to the update, activations from the forward
+ * to the backward pass.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/offload/transfer.h"
+
+#define LEAST_PARKED (INT64_C(1) << 20) /* smaller copies take longer than their bytes say */
+
+/* The seconds at which every step starts if none waits, and after them the end. */
+static double *step_starts(const struct graph *g, const struct plan *p)
+{
+    double *start = malloc(((size_t)p->n_steps + 1) * sizeof(*start));
+    if (!start)
+        return NULL;
+    start[0] = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        start[k + 1] = start[k] + g->ops[p->steps[k].op].seconds;
+    return start;
+}
+
+/* A stretch between two uses that follow each other. */
+struct idle {
+    int32_t from, to;
+};
+
+/* Per storage: where the walk over the steps stands. */
+struct walked {
+    int32_t used;        /* the last step that used it, or -1 */
+    int32_t first;       /* and the first */
+    int32_t written;     /* the first step that writes it, or -1 */
+    int32_t wrote;       /* and the last so far */
+    int32_t instance;    /* the last one that began, or -1 */
+    struct idle longest; /* in the body, within one instance */
+    int32_t within;      /* that instance */
+};
+
+struct walk {
+    const struct graph *g;
+    const struct plan *p;
+    const double *start;
+    double rate; /* of copies in */
+    struct walked *at;
+    struct {
+        struct absence *data;
+        int64_t capacity;
+    } list;
+    int32_t n;
+    int rc;
+};
+
+static void add(struct walk *w, const struct absence *a)
+{
+    if (w->rc || ARRAY_RESERVE(&w->list, w->n))
+        w->rc = CKPT_ENOMEM;
+    else
+        w->list.data[w->n++] = *a;
+}
+
+static bool may_leave(const struct graph_storage *t)
+{
+    if (t->persistent)
+        return t->home == HOME_HOST || t->home == HOME_NVME ||
+               (t->home == HOME_ANY && t->bytes >= LEAST_PARKED);
+    return (t->kind == KIND_ACTIVATION || t->kind == KIND_INPUT) && !t->carried &&
+           t->bytes >= LEAST_PARKED;
+}
+
+static bool crosses(const struct walk *w, int32_t from, int32_t to)
+{
+    return w->g->n_micro > 1 && from < w->p->n_body && to >= w->p->n_body;
+}
+
+/* A persistent storage between two uses: worth it if the copy back has the time it takes. */
+static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
+{
+    const struct graph_storage *t = &w->g->storages[s];
+    bool needed = crosses(w, from, to);
+    bool dirty = w->at[s].written >= 0 && w->at[s].written <= from;
+    double seconds = to > from + 1 ? w->start[to] - w->start[from + 1] : 0;
+    /* A gradient in the room of its value may leave before the norm of all gradients is known. */
+    if (dirty && (w->at[s].wrote != from || from >= w->p->n_body || to < w->p->n_body || needed))
+        return;
+    if (needed || seconds * w->rate >= (dirty ? 2 : 1) * (double)t->bytes)
+        add(w, &(struct absence){.storage = s,
+                                 .bucket = -1,
+                                 .instance = -1,
+                                 .out_step = from,
+                                 .use_step = to,
+                                 .bytes = t->bytes,
+                                 .needed = needed,
+                                 .gradient = dirty,
+                                 .clean = !dirty});
+}
+
+static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
+{
+    struct walked *i = &w->at[s];
+    const struct graph_storage *t = &w->g->storages[s];
+    bool inside = i->instance >= 0 && w->p->instances[i->instance].last >= step &&
+                  w->p->instances[i->instance].first <= i->used;
+    if (t->persistent && may_leave(t) && i->used >= 0 && i->used < step)
+        walk_idle(w, s, i->used, step);
+    if (i->used >= 0 && inside && step < w->p->n_body &&
+        step - i->used > i->longest.to - i->longest.from) {
+        i->longest = (struct idle){i->used, step};
+        i->within = i->instance;
+    }
+    if (i->first < 0)
+        i->first = step;
+    if (writes && i->written < 0)
+        i->written = step;
+    if (writes)
+        i->wrote = step;
+    i->used = step;
+}
+
+static void walk_steps(struct walk *w)
+{
+    const struct graph *g = w->g;
+    const struct plan *p = w->p;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        w->at[s] = (struct walked){-1, -1, -1, -1, -1, {0, 0}, -1};
+    for (int32_t k = 0, n = 0; k < p->n_steps; k++) {
+        const struct graph_op *o = &g->ops[p->steps[k].op];
+        for (; n < p->n_instances && p->instances[n].first == k; n++)
+            if (p->instances[n].storage >= 0)
+                w->at[p->instances[n].storage].instance = n;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            walk_use(w, g->refs[o->reads + j], k, false);
+        for (int32_t j = 0; j < o->n_writes; j++)
+            walk_use(w, g->refs[o->writes + j], k, true);
+    }
+}
+
+/* The absence round the end of the step, or that of an activation. */
+static void finish_storage(struct walk *w, int32_t s)
+{
+    const struct graph_storage *t = &w->g->storages[s];
+    const struct walked *i = &w->at[s];
+    if (!may_leave(t) || i->used < 0)
+        return;
+    if (t->persistent) {
+        add(w, &(struct absence){.storage = s,
+                                 .bucket = -1,
+                                 .instance = -1,
+                                 .out_step = i->used,
+                                 .use_step = i->first,
+                                 .bytes = t->bytes,
+                                 .wraps = true,
+                                 .state = i->first >= w->p->n_body,
+                                 .needed = true,
+                                 .clean = i->written < 0});
+        return;
+    }
+    if (i->within >= 0 && i->longest.to > i->longest.from + 1)
+        add(w, &(struct absence){.storage = s,
+                                 .bucket = -1,
+                                 .instance = i->within,
+                                 .out_step = i->longest.from,
+                                 .use_step = i->longest.to,
+                                 .bytes = t->bytes});
+}
+
+static int compare_absences(const void *a, const void *b)
+{
+    const struct absence *x = a, *y = b;
+    if (x->storage != y->storage)
+        return x->storage < y->storage ? -1 : 1;
+    return (x->out_step > y->out_step) - (x->out_step < y->out_step);
+}
+
+/* Takes out the storages that the body writes in each of several micro-steps, of which no copy
+ * would stay good. */
+static void keep_good(struct walk *w)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->n; i++) {
+        struct absence *a = &w->list.data[i];
+        const struct graph_storage *t = &w->g->storages[a->storage];
+        int32_t written = w->at[a->storage].written;
+        a->forced = a->needed && t->home != HOME_ANY;
+        if (a->instance >= 0 || written < 0 || written >= w->p->n_body || w->g->n_micro == 1)
+            w->list.data[n++] = *a;
+    }
+    w->n = n;
+}
+
+int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
+                  struct absence **list, int32_t *n)
+{
+    double *start = step_starts(g, p);
+    struct walk w = {.g = g, .p = p, .start = start, .rate = m->h2d_both};
+    w.at = malloc(((size_t)g->n_storages + 1) * sizeof(*w.at));
+    if (!w.at || !start || ARRAY_RESERVE(&w.list, 0))
+        w.rc = CKPT_ENOMEM;
+    if (!w.rc)
+        walk_steps(&w);
+    for (int32_t s = 0; s < g->n_storages && !w.rc; s++)
+        finish_storage(&w, s);
+    if (!w.rc) {
+        keep_good(&w);
+        qsort(w.list.data, (size_t)w.n, sizeof(*w.list.data), compare_absences);
+    } else {
+        free(w.list.data);
+        w.list.data = NULL;
+    }
+    *list = w.list.data;
+    *n = w.n;
+    free(w.at);
+    free(start);
+    return w.rc;
+}

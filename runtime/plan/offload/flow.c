@@ -1,0 +1,410 @@
+/*
+ * The clock of a step with copies: for each tier two queues, one out and one in, each a copy at a
+ * time, and steps that wait where they must.  Copies out go in the order of their queue, each as
+ * soon as the step that used its bytes last has ended.  Copies in come in the order of the uses, as
+ * soon as there is room from then on to the use.  A step waits for its own copies in; and for
+ * copies out where their bytes are needed.
+ *
+ * A step is periodic: what the update sends out may still be under way when the next step begins,
+ * so the step is played until it begins as it ends.  With several micro-steps it ends with its last
+ * copy instead, for the body must be the same each time.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/comm_cost.h"
+#include "plan/offload/transfer.h"
+
+#define ROUNDS 8
+#define MARGIN 0.01 /* of a step's time: how much earlier copies in end than they must */
+
+/* The two queues of a tier. */
+struct line {
+    const struct ranking *outs, *ins;
+    double out_rate, in_rate; /* of one at a time */
+    double both_rate;         /* of each while both run, or 0: as of one */
+    double out_free, in_free;
+    int32_t head;    /* of outs: the first not complete, or, while carried, of the step before */
+    int32_t sent;    /* of outs: how many have begun in this step */
+    bool carried;    /* head still is of the step before */
+    int32_t next_in; /* of ins */
+    int32_t clear;   /* the step from which on there is room for that one up to its use, or -1 */
+};
+
+struct flow {
+    struct transfer *x;
+    int64_t device;
+    double limit;
+    bool drains; /* the step ends when its last copy has */
+    double now;
+    double body;       /* when the body ends */
+    double comm_waits; /* for collectives, in a whole step */
+    int64_t leaving;   /* bytes whose copy out is not complete */
+    double shift;      /* how long the step before took */
+    double host;       /* when the host has done its updates so far */
+    struct line lines[TIER_COUNT];
+};
+
+/* What a drive reads and writes crosses the link too, and leaves the rest of it to the host. */
+static void share_link(double link, double drive, double *host, double *file, bool both)
+{
+    *file = fmin(drive, both ? link / 2 : link);
+    *host = both ? link - *file : link;
+}
+
+static double copy_seconds(const struct flow *f, int64_t bytes, double rate)
+{
+    return (double)bytes / rate + f->x->m->copy_overhead;
+}
+
+/* The rate of a copy while the other queue is busy, or is not. */
+static double rate_of(const struct line *l, double alone, bool beside)
+{
+    return beside && l->both_rate > 0 ? fmin(alone, l->both_rate) : alone;
+}
+
+static void set_lines(struct flow *f)
+{
+    struct transfer *x = f->x;
+    struct line *host = &f->lines[TIER_HOST], *file = &f->lines[TIER_NVME];
+    for (int t = 0; t < TIER_COUNT; t++)
+        f->lines[t] = (struct line){.outs = &x->outs[t], .ins = &x->ins[t]};
+    share_link(x->m->d2h_both, x->m->nvme_write, &host->out_rate, &file->out_rate,
+               file->outs->n > 0 && host->outs->n > 0);
+    share_link(x->m->h2d_both, x->m->nvme_read, &host->in_rate, &file->in_rate,
+               file->ins->n > 0 && host->ins->n > 0);
+    file->both_rate = x->m->nvme_both;
+}
+
+/* ---- the queues out ------------------------------------------------------------------------- */
+
+static struct absence *first_leaving(const struct flow *f, const struct line *l)
+{
+    if (!l->carried && l->head >= l->sent)
+        return NULL;
+    return &f->x->list[l->outs->items[l->head]];
+}
+
+static double leaves_at(const struct flow *f, const struct line *l)
+{
+    const struct absence *a = first_leaving(f, l);
+    return a ? a->park.out_end - (l->carried ? f->shift : 0) : INFINITY;
+}
+
+/* The first copy out is complete before step k. */
+static void complete(struct flow *f, struct line *l, int32_t k)
+{
+    struct transfer *x = f->x;
+    int32_t i = l->outs->items[l->head];
+    x->list[i].park.free_step = k > 0 ? k - 1 : x->p->n_steps - 1;
+    x->gone[i] = true;
+    f->leaving -= x->list[i].bytes;
+    l->head++;
+    if (l->carried && l->head == l->outs->n) {
+        l->carried = false;
+        l->head = 0;
+    }
+}
+
+static void complete_until(struct flow *f, int32_t k, double now)
+{
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        while (leaves_at(f, l) <= now)
+            complete(f, l, k);
+}
+
+/* Waits for the next copy out. */
+static void wait_out(struct flow *f, int32_t k)
+{
+    double until = fmin(leaves_at(f, &f->lines[TIER_HOST]), leaves_at(f, &f->lines[TIER_NVME]));
+    f->now = fmax(f->now, until);
+    complete_until(f, k, f->now);
+}
+
+static void send(struct flow *f, struct line *l, int32_t k)
+{
+    struct transfer *x = f->x;
+    for (; l->sent < l->outs->n; l->sent++) {
+        struct absence *a = &x->list[l->outs->items[l->sent]];
+        if (a->out_step > k)
+            return;
+        a->park.out_step = k;
+        a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
+        double rate = rate_of(l, l->out_rate, l->in_free > a->park.out_start);
+        a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, rate);
+        l->out_free = a->park.out_end;
+        f->leaving += a->bytes;
+        x->gone[l->outs->items[l->sent]] = false;
+    }
+}
+
+/* ---- the queues in -------------------------------------------------------------------------- */
+
+static struct absence *first_coming(const struct flow *f, const struct line *l)
+{
+    return l->next_in < l->ins->n ? &f->x->list[l->ins->items[l->next_in]] : NULL;
+}
+
+/* The step, not before step k, from which on the bytes of a fit up to its use. */
+static int32_t clear_from(const struct flow *f, const struct absence *a, int32_t k)
+{
+    const struct transfer *x = f->x;
+    int32_t least = a->wraps ? 0 : a->out_step + 1;
+    if (x->g->n_micro > 1 && a->use_step >= x->p->n_body && least < x->p->n_body)
+        least = x->p->n_body;
+    least = least > k ? least : k;
+    return ledger_clear_from(&x->committed, least, a->use_step, f->device - a->bytes);
+}
+
+/* When the host has made what comes back, in the step before. */
+static double made_at(const struct flow *f, const struct absence *a)
+{
+    return a->bucket >= 0 && !f->drains ? f->x->buckets[a->bucket].end - f->shift : 0;
+}
+
+static void bring(struct flow *f, struct line *l, int32_t k)
+{
+    struct absence *a = first_coming(f, l);
+    a->park.in_step = k;
+    a->park.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
+    double rate = rate_of(l, l->in_rate, l->out_free > a->park.in_start);
+    a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, rate);
+    l->in_free = a->park.in_end;
+    ledger_add(&f->x->committed, k, a->use_step, a->bytes);
+    l->next_in++;
+    f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
+}
+
+/* Brings in what there is room for, unless the queue is busy for all of step k anyhow. */
+static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
+{
+    struct transfer *x = f->x;
+    for (struct absence *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
+        if (l->clear < 0)
+            l->clear = clear_from(f, a, k);
+        if (k < l->clear || !x->gone[l->ins->items[l->next_in]] ||
+            ledger_at(&x->committed, k) + f->leaving > f->device - a->bytes ||
+            made_at(f, a) > f->now + seconds)
+            return;
+        bring(f, l, k);
+    }
+}
+
+/* What step k needs, whatever else there is room for.  Returns when the last of it is there, or 0.
+ */
+static double bring_own(struct flow *f, struct line *l, int32_t k)
+{
+    const struct transfer *x = f->x;
+    for (int32_t i = l->next_in; i < l->ins->n && x->list[l->ins->items[i]].use_step == k; i++)
+        while (!x->gone[l->ins->items[i]])
+            wait_out(f, k);
+    while (first_coming(f, l) && first_coming(f, l)->use_step == k)
+        bring(f, l, k);
+    if (l->next_in == 0)
+        return 0;
+    const struct absence *last = &x->list[l->ins->items[l->next_in - 1]];
+    return last->use_step == k ? last->park.in_end : 0;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* The host updates one bucket after the other, with what is there: gradient and clip values. */
+static void step_on_host(struct flow *f, int32_t k)
+{
+    struct transfer *x = f->x;
+    struct bucket *b = &x->buckets[x->bucket_at[k]];
+    int32_t sent = b->gradient >= 0 ? b->gradient : b->value;
+    b->start = fmax(fmax(f->host, f->now), fmax(x->clip_end, x->list[sent].park.out_end));
+    b->end = f->host = b->start + b->seconds;
+    x->free[k] = x->start[k] = f->now;
+}
+
+static void send_clip(struct flow *f)
+{
+    struct transfer *x = f->x;
+    struct line *l = &f->lines[TIER_HOST];
+    x->clip_start = fmax(l->out_free, f->now);
+    x->clip_end = x->clip_start + copy_seconds(f, x->g->storages[x->clip].bytes, l->out_rate);
+    l->out_free = x->clip_end;
+}
+
+static void play_step(struct flow *f, int32_t k)
+{
+    struct transfer *x = f->x;
+    double seconds = spine_seconds(&x->g->ops[x->p->steps[k].op]), brought = 0;
+    if (x->bucket_at[k] >= 0 && x->buckets[x->bucket_at[k]].taken) {
+        step_on_host(f, k);
+        return;
+    }
+    complete_until(f, k, f->now);
+    while (f->leaving > 0 && ledger_at(&x->committed, k) > f->device - f->leaving)
+        wait_out(f, k);
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        brought = fmax(brought, bring_own(f, l, k));
+    double start = fmax(f->now, brought);
+    x->free[k] = f->now;
+    double ready = comm_queue_wait(x->comm, k, start);
+    bool collective = x->g->ops[x->p->steps[k].op].collective;
+    f->comm_waits +=
+        (k < x->p->n_body ? x->g->n_micro : 1) * (ready - start + (collective ? seconds : 0));
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        prefetch(f, l, k, ready - f->now + seconds);
+    x->start[k] = ready;
+    f->now = ready + seconds;
+    comm_queue_pass(x->comm, k, f->now, brought);
+    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        send(f, l, k);
+    if (x->hosted && k == x->clip_step)
+        send_clip(f);
+}
+
+/* The spine waits until collectives are done, so many times in a whole step. */
+static void wait_collectives(struct flow *f, int32_t times)
+{
+    double waits = comm_queue_end(f->x->comm) - f->now;
+    if (waits <= 0)
+        return;
+    f->comm_waits += waits * times;
+    f->now += waits;
+}
+
+static void end_body(struct flow *f)
+{
+    wait_collectives(f, f->x->g->n_micro);
+    f->body = f->now;
+}
+
+/* Copies out that the step before left, of outs from head on, are still under way. */
+static void start_line(struct flow *f, struct line *l, int32_t head)
+{
+    struct transfer *x = f->x;
+    int32_t n = l->outs->n;
+    l->carried = head < n;
+    l->head = l->carried ? head : 0;
+    l->sent = l->next_in = 0;
+    l->clear = -1;
+    l->in_free = 0;
+    l->out_free = l->carried ? x->list[l->outs->items[n - 1]].park.out_end - f->shift : 0;
+    for (int32_t i = head; i < n; i++) {
+        x->gone[l->outs->items[i]] = false;
+        f->leaving += x->list[l->outs->items[i]].bytes;
+    }
+}
+
+/* The clip values have no place on the device beyond their step: the next one waits for their copy
+ * out. */
+static double clip_left(const struct flow *f)
+{
+    return f->x->hosted && !f->drains ? fmax(0, f->x->clip_end - f->shift) : 0;
+}
+
+/* One step. */
+static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
+{
+    struct transfer *x = f->x;
+    f->shift = shift;
+    f->now = clip_left(f);
+    f->comm_waits = f->leaving = f->host = 0;
+    comm_queue_start(x->comm);
+    for (int32_t i = 0; i < x->n; i++)
+        x->gone[i] = x->list[i].wraps || x->list[i].clean;
+    for (int t = 0; t < TIER_COUNT; t++)
+        start_line(f, &f->lines[t], heads[t]);
+    ledger_set(&x->committed, x->needed);
+    for (int32_t k = 0; k < x->p->n_steps && f->now <= f->limit; k++) {
+        play_step(f, k);
+        if (k == x->p->n_body - 1)
+            end_body(f);
+    }
+    wait_collectives(f, 1);
+    for (int t = 0; t < TIER_COUNT && f->drains; t++)
+        f->now = fmax(f->now, fmax(f->lines[t].out_free, f->host));
+    complete_until(f, x->p->n_steps, f->now);
+}
+
+/* What the step before leaves to this one: the copies out from the heads on, and when they end. */
+static double left_over(const struct flow *f)
+{
+    const struct transfer *x = f->x;
+    double sum = 0;
+    for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+        for (int32_t i = l->head; i < l->outs->n; i++)
+            sum += x->list[l->outs->items[i]].park.out_end;
+    return sum + f->host + x->clip_end;
+}
+
+/*
+ * Copies in that could be later without a wait are: so the bytes of the device are taken for less
+ * time, which leaves fewer holes between addresses.  Some time is left for what the clock does not
+ * know.
+ */
+static void postpone(struct transfer *x, const struct ranking *ins, double margin)
+{
+    double until = INFINITY;
+    for (int32_t i = ins->n - 1; i >= 0; i--) {
+        struct absence *a = &x->list[ins->items[i]];
+        struct plan_park *k = &a->park;
+        double length = k->in_end - k->in_start, use = x->start[a->use_step] - margin;
+        double end = use < until ? use : until;
+        if (end > k->in_end) {
+            k->in_end = end;
+            k->in_start = end - length;
+            while (k->in_step < a->use_step && x->free[k->in_step + 1] <= k->in_start)
+                k->in_step++;
+        }
+        until = k->in_start;
+    }
+}
+
+/* The queues in are busy for all that is taken, in every step. */
+static double least_seconds(const struct flow *f)
+{
+    double least = 0;
+    for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
+        double seconds = 0;
+        for (int32_t i = 0; i < l->ins->n; i++)
+            seconds += copy_seconds(f, f->x->list[l->ins->items[i]].bytes, l->in_rate);
+        least = fmax(least, seconds);
+    }
+    return least;
+}
+
+void transfer_play(struct transfer *x, int64_t device, double limit)
+{
+    const struct graph *g = x->g;
+    struct flow f = {.x = x, .device = device, .limit = limit, .drains = g->n_micro > 1};
+    const int32_t ends[TIER_COUNT] = {x->outs[TIER_HOST].n, x->outs[TIER_NVME].n};
+    int32_t heads[TIER_COUNT] = {ends[TIER_HOST], ends[TIER_NVME]};
+    double shift = 0, left = 0;
+    x->seconds = INFINITY;
+    x->clip_end = 0;
+    set_lines(&f);
+    if (least_seconds(&f) > limit)
+        return;
+    for (int32_t i = 0; i < x->n; i++)
+        if (x->list[i].clean)
+            x->list[i].park.out_step = x->list[i].park.free_step = x->list[i].out_step;
+    for (int round = 0;; round++) {
+        play(&f, heads, shift);
+        if (f.now > limit)
+            return;
+        const int32_t now_heads[TIER_COUNT] = {f.lines[TIER_HOST].head, f.lines[TIER_NVME].head};
+        double now_left = left_over(&f);
+        bool nothing = !memcmp(heads, ends, sizeof(ends)) && !x->hosted;
+        bool same = !memcmp(heads, now_heads, sizeof(heads)) &&
+                    (nothing || (f.now == shift && now_left == left));
+        if (f.drains || same)
+            break;
+        memcpy(heads, now_heads, sizeof(heads));
+        shift = f.now;
+        left = now_left;
+        if (round == ROUNDS) {
+            f.drains = true;
+            memcpy(heads, ends, sizeof(ends));
+        }
+    }
+    for (int t = 0; t < TIER_COUNT; t++)
+        postpone(x, &x->ins[t], f.now * MARGIN);
+    x->seconds = f.now + f.body * (g->n_micro - 1);
+    x->exposed_comm = f.comm_waits;
+}

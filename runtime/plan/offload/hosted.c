@@ -1,0 +1,250 @@
+/*
+ * Updates that may run on the host: their state stays in the host tier and takes neither the device
+ * nor its link, only the gradient goes there and the value comes back.  Both have one room, that of
+ * the value, which is parked: it leaves as the gradient and comes back as the next value.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan/offload/transfer.h"
+
+/* Seconds of an update on the host over bytes at host_update: the clock does not know that updates
+ * and copies share the memory of the host. */
+#define PRICE 1.05
+
+/* What the update of so many bytes of state and value takes there. */
+static double host_seconds(const struct machine *m, double bytes)
+{
+    return PRICE * 2 * bytes / m->host_update;
+}
+
+struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
+{
+    struct hosted_bounds most = {0, 0, 0};
+    double meanwhile = 0, values = 0;
+    for (int32_t i = 0; i < g->n_ops && g->n_micro == 1; i++) {
+        meanwhile += g->ops[i].phase != GRAPH_BACKWARD ? g->ops[i].seconds : 0;
+        most.seconds += graph_op_updates(g, &g->ops[i]) ? g->ops[i].seconds : 0;
+    }
+    for (int32_t s = 0; s < g->n_storages && g->n_micro == 1; s++) {
+        most.bytes += g->storages[s].kind == KIND_OPTIMIZER ? (double)g->storages[s].bytes : 0;
+        values += g->storages[s].kind == KIND_PARAMETER ? (double)g->storages[s].bytes : 0;
+    }
+    if (most.bytes > 0)
+        most.share = fmin(1, meanwhile / host_seconds(m, most.bytes + values));
+    return most;
+}
+
+static bool may_lodge(const struct graph_storage *t)
+{
+    return t->home == HOME_ANY || t->home == HOME_HOST;
+}
+
+/* The value that the update at step k makes, if that may run on the host; else -1.  What it reads
+ * beside its state can only be the clip values. */
+static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
+{
+    const struct graph *g = x->g;
+    const struct graph_op *o = &g->ops[x->p->steps[k].op];
+    int32_t value = -1, n = 0;
+    *clip = -1;
+    if (!graph_op_updates(g, o))
+        return -1;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
+        if (!t->persistent || !may_lodge(t))
+            return -1;
+        if (t->kind == KIND_OPTIMIZER)
+            continue;
+        value = g->refs[o->writes + j];
+        n++;
+    }
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        int32_t s = g->refs[o->reads + j];
+        if (g->storages[s].persistent)
+            continue;
+        if (*clip >= 0)
+            return -1;
+        *clip = s;
+    }
+    return n == 1 && *clip >= 0 ? value : -1;
+}
+
+/* Per storage: where the walk over the steps stands. */
+struct seen {
+    int32_t used, written; /* the last step that used it and that wrote it, or -1 */
+    bool in_body;          /* one of the body wrote it */
+};
+
+static void see(const struct transfer *x, int32_t k, struct seen *at)
+{
+    const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
+    for (int32_t j = 0; j < o->n_reads; j++)
+        at[x->g->refs[o->reads + j]].used = k;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        struct seen *w = &at[x->g->refs[o->writes + j]];
+        w->used = w->written = k;
+        w->in_body |= k < x->p->n_body;
+    }
+}
+
+/* The absence of s round the end of the step, and that of the gradient in its room, or -1. */
+static int32_t find_wrap(const struct transfer *x, int32_t s, int32_t *gradient)
+{
+    *gradient = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->list[i].storage == s && x->list[i].gradient)
+            *gradient = i;
+        if (x->list[i].storage == s && x->list[i].wraps)
+            return i;
+    }
+    return -1;
+}
+
+/* The update at step k, if it may run on the host: the gradient has to be where the value was. */
+static void add_bucket(struct transfer *x, int32_t k, const struct seen *at)
+{
+    const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
+    int32_t clip, value = value_of(x, k, &clip);
+    if (value < 0 || (x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
+        return;
+    struct bucket b = {.step = k, .sent = at[value].used};
+    b.value = find_wrap(x, value, &b.gradient);
+    if (b.value < 0 || !at[value].in_body || b.sent >= at[clip].written)
+        return;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
+        b.state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
+    }
+    b.seconds = host_seconds(x->m, (double)(b.state + x->list[b.value].bytes));
+    x->clip = clip;
+    x->clip_step = at[clip].written;
+    x->bucket_at[k] = x->n_buckets;
+    x->buckets[x->n_buckets++] = b;
+}
+
+/* What the forward pass uses last has most time on the host. */
+static int compare_buckets(const void *a, const void *b)
+{
+    const struct place_key *x = a, *y = b;
+    return x->major != y->major ? (x->major > y->major ? -1 : 1) : x->item - y->item;
+}
+
+int hosted_find(struct transfer *x)
+{
+    const struct plan *p = x->p;
+    size_t tail = (size_t)(p->n_steps - p->n_body) + 1;
+    x->clip = x->clip_step = -1;
+    x->bucket_at = malloc(((size_t)p->n_steps + 1) * sizeof(*x->bucket_at));
+    x->buckets = calloc(tail, sizeof(*x->buckets));
+    x->bucket_order = calloc(tail, sizeof(*x->bucket_order));
+    x->lodged = calloc((size_t)x->g->n_storages + 1, sizeof(*x->lodged));
+    struct seen *at = calloc((size_t)x->g->n_storages + 1, sizeof(*at));
+    if (!x->bucket_at || !x->buckets || !x->bucket_order || !x->lodged || !at) {
+        free(at);
+        return CKPT_ENOMEM;
+    }
+    bool none = x->g->n_micro > 1 || x->m->host_update <= 0 || x->b->host <= 0;
+    for (int32_t s = 0; s < x->g->n_storages; s++)
+        at[s].used = at[s].written = -1;
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        x->bucket_at[k] = -1;
+        if (k >= p->n_body && !none)
+            add_bucket(x, k, at);
+        see(x, k, at);
+    }
+    free(at);
+    for (int32_t i = 0; i < x->n_buckets; i++)
+        x->bucket_order[i] = (struct place_key){x->list[x->buckets[i].value].use_step, 0, i};
+    qsort(x->bucket_order, (size_t)x->n_buckets, sizeof(*x->bucket_order), compare_buckets);
+    return 0;
+}
+
+/* Takes bucket b, or not: its value leaves with the gradient, or behind the update. */
+static void lodge(struct transfer *x, struct bucket *b, bool taken)
+{
+    const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
+    struct absence *wrap = &x->list[b->value];
+    b->taken = taken;
+    b->start = b->end = 0;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        x->lodged[x->g->refs[o->writes + j]] = taken;
+    wrap->out_step = taken ? b->sent : b->step;
+    wrap->clean = taken && b->gradient >= 0;
+    wrap->taken |= taken;
+    if (b->gradient >= 0)
+        x->list[b->gradient].taken = taken;
+    wrap->bucket = taken ? (int32_t)(b - x->buckets) : -1;
+}
+
+int64_t hosted_choose(struct transfer *x, double share, int64_t room)
+{
+    double all = 0, some = 0;
+    x->hosted = x->hosted_bytes = 0;
+    x->hosted_seconds = 0;
+    for (int32_t i = 0; i < x->n_buckets; i++) {
+        lodge(x, &x->buckets[i], false);
+        all += (double)x->buckets[i].state;
+    }
+    for (int32_t i = 0; i < x->n_buckets && some < share * all; i++) {
+        struct bucket *b = &x->buckets[x->bucket_order[i].item];
+        int64_t bytes = b->state + x->list[b->value].bytes;
+        if (bytes > room)
+            break;
+        room -= bytes;
+        some += (double)b->state;
+        lodge(x, b, true);
+        x->hosted++;
+        x->hosted_bytes += b->state;
+        x->hosted_seconds += x->g->ops[x->p->steps[b->step].op].seconds;
+    }
+    return room;
+}
+
+static int compare_lodgings(const void *a, const void *b)
+{
+    const struct plan_lodging *x = a, *y = b;
+    return (x->storage > y->storage) - (x->storage < y->storage);
+}
+
+int hosted_rewrite(struct transfer *x)
+{
+    struct plan *p = x->p;
+    if (!x->hosted)
+        return 0;
+    p->lodgings = calloc((size_t)x->n + 2, sizeof(*p->lodgings));
+    if (!p->lodgings)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < x->n; i++) {
+        const struct absence *a = &x->list[i];
+        if (!x->lodged[a->storage] || x->g->storages[a->storage].kind != KIND_OPTIMIZER)
+            continue;
+        p->lodgings[p->n_lodgings++] = (struct plan_lodging){.storage = a->storage,
+                                                             .out_step = -1,
+                                                             .in_step = -1,
+                                                             .tier_offset = a->park.tier_offset};
+        p->persistent -= a->bytes;
+    }
+    p->lodgings[p->n_lodgings++] = (struct plan_lodging){.storage = x->clip,
+                                                         .out_step = x->clip_step,
+                                                         .in_step = -1,
+                                                         .tier_offset = x->clip_offset,
+                                                         .out_start = x->clip_start,
+                                                         .out_end = x->clip_end};
+    qsort(p->lodgings, (size_t)p->n_lodgings, sizeof(*p->lodgings), compare_lodgings);
+    for (int32_t i = 0; i < x->n_buckets; i++) {
+        const struct bucket *b = &x->buckets[i];
+        if (!b->taken)
+            continue;
+        p->steps[b->step].on_host = true;
+        for (int32_t j = 0; j < p->n_lodgings; j++) {
+            struct plan_lodging *l = &p->lodgings[j];
+            if (l->out_step < 0 &&
+                graph_op_writes(x->g, &x->g->ops[p->steps[b->step].op], l->storage)) {
+                l->out_start = b->start;
+                l->out_end = b->end;
+            }
+        }
+    }
+    return 0;
+}

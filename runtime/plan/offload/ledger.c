@@ -1,0 +1,142 @@
+/* Bytes per step in parts: a stretch is a few steps of the parts at its ends, and whole ones. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/offload/ledger.h"
+
+static int32_t parts_of(int32_t n)
+{
+    return n / LEDGER_PART + 1;
+}
+
+int ledger_new(struct ledger *l, int32_t n)
+{
+    size_t parts = (size_t)parts_of(n);
+    l->n = n;
+    l->bytes = calloc((size_t)n + 1, sizeof(*l->bytes));
+    l->all = calloc(parts, sizeof(*l->all));
+    l->most = calloc(parts, sizeof(*l->most));
+    l->above = calloc(parts, sizeof(*l->above));
+    l->target = INT64_MAX;
+    l->excess = 0;
+    return l->bytes && l->all && l->most && l->above ? 0 : CKPT_ENOMEM;
+}
+
+void ledger_free(struct ledger *l)
+{
+    free(l->bytes);
+    free(l->all);
+    free(l->most);
+    free(l->above);
+}
+
+static int32_t part_end(const struct ledger *l, int32_t part)
+{
+    return (int32_t)min_i64(l->n, (int64_t)(part + 1) * LEDGER_PART);
+}
+
+/* Finds the most of a part anew. */
+static void find_most(struct ledger *l, int32_t part)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t k = part * LEDGER_PART; k < part_end(l, part); k++)
+        most = max_i64(most, l->bytes[k]);
+    l->most[part] = most == INT64_MIN ? most : most + l->all[part];
+}
+
+/* Sums the excess of a part anew, which is seldom looked for: most parts are below the target. */
+static void find_above(struct ledger *l, int32_t part)
+{
+    int64_t sum = 0;
+    if (l->most[part] > l->target) {
+        int64_t target = l->target - l->all[part];
+        for (int32_t k = part * LEDGER_PART; k < part_end(l, part); k++)
+            sum += max_i64(l->bytes[k] - target, 0);
+    }
+    l->excess += sum - l->above[part];
+    l->above[part] = sum;
+}
+
+void ledger_set(struct ledger *l, const int64_t *bytes)
+{
+    memcpy(l->bytes, bytes, (size_t)l->n * sizeof(*bytes));
+    for (int32_t part = 0; part < parts_of(l->n); part++) {
+        l->all[part] = 0;
+        find_most(l, part);
+        find_above(l, part);
+    }
+}
+
+void ledger_aim(struct ledger *l, int64_t target)
+{
+    l->target = target;
+    for (int32_t part = 0; part < parts_of(l->n); part++)
+        find_above(l, part);
+}
+
+int64_t ledger_most(const struct ledger *l)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t part = 0; part < parts_of(l->n); part++)
+        most = max_i64(most, l->most[part]);
+    return most;
+}
+
+/* Some steps of one part: its most is found anew only if it may have been one of them. */
+static void add_in_part(struct ledger *l, int32_t part, int32_t from, int32_t to, int64_t bytes)
+{
+    int64_t most = INT64_MIN, was = l->most[part] - l->all[part];
+    for (int32_t k = from; k < to; k++) {
+        most = max_i64(most, l->bytes[k]);
+        l->bytes[k] += bytes;
+    }
+    if (bytes > 0)
+        l->most[part] = max_i64(was, most + bytes) + l->all[part];
+    else if (most == was)
+        find_most(l, part);
+}
+
+void ledger_add(struct ledger *l, int32_t from, int32_t to, int64_t bytes)
+{
+    while (from < to) {
+        int32_t part = from / LEDGER_PART, end = (int32_t)min_i64(to, part_end(l, part));
+        if (from == part * LEDGER_PART && end == part_end(l, part)) {
+            l->all[part] += bytes;
+            l->most[part] += bytes;
+        } else {
+            add_in_part(l, part, from, end, bytes);
+        }
+        if (l->above[part] > 0 || l->most[part] > l->target)
+            find_above(l, part);
+        from = end;
+    }
+}
+
+int64_t ledger_gain(const struct ledger *l, int32_t from, int32_t to, int64_t bytes)
+{
+    int64_t sum = 0;
+    while (from < to) {
+        int32_t part = from / LEDGER_PART, end = (int32_t)min_i64(to, part_end(l, part));
+        if (l->most[part] + max_i64(bytes, 0) > l->target) {
+            int64_t target = l->target - l->all[part];
+            for (int32_t k = from; k < end; k++)
+                sum += max_i64(l->bytes[k] + bytes - target, 0) - max_i64(l->bytes[k] - target, 0);
+        }
+        from = end;
+    }
+    return sum;
+}
+
+int32_t ledger_clear_from(const struct ledger *l, int32_t from, int32_t to, int64_t limit)
+{
+    while (to > from) {
+        int32_t part = (to - 1) / LEDGER_PART, start = part * LEDGER_PART;
+        if (l->most[part] <= limit) {
+            to = start > from ? start : from;
+            continue;
+        }
+        for (; to > start && to > from; to--)
+            if (ledger_at(l, to - 1) > limit)
+                return to;
+    }
+    return from;
+}

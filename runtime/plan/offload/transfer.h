@@ -1,0 +1,116 @@
+/* Inside the planner: what leaves the device, when, and where it lies meanwhile. */
+#ifndef CKPT_PLAN_TRANSFER_H
+#define CKPT_PLAN_TRANSFER_H
+
+#include "plan/offload/ledger.h"
+#include "plan/search/search.h"
+
+/* A stretch between two uses of a storage that may be spent elsewhere. */
+struct absence {
+    int32_t storage, instance; /* instance: of the plan; -1 for a persistent storage */
+    int32_t out_step, use_step;
+    int64_t bytes;
+    bool wraps, clean;
+    bool state;  /* of a persistent storage that only the update uses */
+    bool needed; /* a storage that is parked anywhere must be parked here too */
+    bool forced; /* it is parked in any case: its home is in a tier */
+    bool gradient; /* of a value whose update runs on the host: it leaves as it is made */
+    bool taken;
+    int32_t bucket;        /* its value leaves with the gradient, for this one; or -1 */
+    struct plan_park park; /* if taken */
+};
+
+/* An update that may run on the host. */
+struct bucket {
+    int32_t step, value; /* of the plan; the absence of its value round the end of the step */
+    int32_t gradient;    /* that of its gradient up to the norm, or -1 */
+    int32_t sent;        /* the step behind which the gradient may go */
+    int64_t state;       /* bytes that then live in the host tier */
+    double seconds;      /* on the host */
+    bool taken;
+    double start, end; /* if taken */
+};
+
+/* The absences of a plan without parks, those of one storage together, in the order of out_step. */
+int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
+                  struct absence **list, int32_t *n);
+
+/* What to take first until a step fits; in each group, what is away longest. */
+struct policy {
+    double states; /* this share of what waits for the update goes before all else */
+    double late;   /* of what goes this share is what the update uses last, the rest what it uses
+                      first, which soon goes out again and makes room */
+    bool weights;  /* parameters go before activations, instead of behind all else */
+    double spare;  /* this share of the device is left for what comes back early */
+    double hosted; /* this share of what the host can update is updated there */
+};
+
+/* Absences in an order. */
+struct ranking {
+    int32_t *items;
+    int32_t n;
+};
+
+struct comm_queue;
+
+/* A schedule whose absences are being chosen. */
+struct transfer {
+    const struct graph *g;
+    const struct machine *m;
+    const struct budgets *b;
+    struct plan *p;
+    struct absence *list;
+    int32_t n;
+    struct ranking states, weights, activations, order;
+    struct ranking ends;     /* the states from both ends, as a policy asks */
+    int64_t *whole;          /* per step: bytes on the device if nothing leaves */
+    int64_t *needed;         /* and with what is taken away at once, and back just in time */
+    struct ledger committed; /* and with what is brought in earlier */
+    struct ranking outs[TIER_COUNT];
+    struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
+    bool *gone;                     /* per absence: its copy out is complete */
+    int64_t tier[TIER_COUNT];       /* bytes that what is taken adds to the tiers */
+    double *free, *start;           /* per step: when all before it is done, and when it starts */
+    double seconds;                 /* a whole step */
+    struct place_key *keys;         /* for sorting */
+    struct comm_queue *comm;        /* of the plan, or NULL */
+    double exposed_comm;            /* by the clock, as seconds */
+    struct bucket *buckets;
+    int32_t n_buckets, *bucket_at;  /* per step, or -1 */
+    struct place_key *bucket_order; /* in which they are taken */
+    int32_t clip, clip_step;     /* the clip values that they need, and the step that makes them */
+    int64_t clip_offset;         /* of these in the host tier */
+    double clip_start, clip_end; /* of their copy */
+    int32_t hosted;              /* buckets taken */
+    int64_t hosted_bytes;        /* of their state */
+    double hosted_seconds;       /* what their updates would take on the device */
+    bool *lodged;                /* per storage: state or value of a bucket taken */
+};
+
+/* Lists the buckets.  Takes a share of them, as far as there is room in the tiers: returns what is
+ * left of that.  Writes those taken into the plan. */
+int hosted_find(struct transfer *x);
+int64_t hosted_choose(struct transfer *x, double share, int64_t room);
+int hosted_rewrite(struct transfer *x);
+
+int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
+                 struct plan *p, struct transfer **x);
+void transfer_free(struct transfer *x);
+
+/* Chooses what leaves by a policy until no step needs more than device bytes, or nothing more can
+ * leave.  Returns the most bytes that a step still needs. */
+int64_t transfer_choose(struct transfer *x, const struct policy *how, int64_t device);
+/* Gives what is taken its tier and its address there; *fits is false if the tiers are too small. */
+int transfer_assign(struct transfer *x, bool *fits);
+/* Plays the step with what is taken: sets the times and steps of its copies, and seconds; or those
+ * to INFINITY once it is clear that they are above limit. */
+void transfer_play(struct transfer *x, int64_t device, double limit);
+/* Plays the step once more with the copies out in an order that leaves few holes (outs.c). */
+int transfer_order_outs(struct transfer *x, int64_t device);
+/* All three, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
+int transfer_try(struct transfer *x, const struct policy *how, int64_t device, double limit,
+                 bool *fits);
+/* Turns what is taken into parks and instances of the plan. */
+int transfer_rewrite(struct transfer *x);
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * Quick placement on a circle of steps, where what is still on its way out when a step ends lives
+ * on in the next one.
+ *
+ * Lives are nested at two places of the circle: those of activations round the end of the forward
+ * pass, and those of what the update used round the end of the step.  So what wraps goes to the
+ * high end of the arena and all else to the low one, which leaves one hole between them.  A few
+ * orders are tried, then the best is repaired.  Work is counted, so a placement is the same on
+ * every machine.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place/place_pack.h"
+
+#define WORK      120000000 /* some 0.1 s */
+#define WORK_EACH 20000     /* for each item, where these are few */
+#define GAIN      512       /* a repair goes for such a part of the load at a time */
+#define SLACK     100       /* at first the high end is this part of the load above it */
+#define LONG      20        /* what lives for such a part of the circle is long */
+
+enum by { BY_SIZE, BY_AREA, BY_START, BY_END, BY_SPAN, BY_LATE };
+
+/* An item is hot if it is alive where so many thousandths of the load are. */
+static const struct recipe {
+    int32_t permille;
+    bool wrapped_first; /* what has two lives is hard to place */
+    bool high;          /* what wraps goes to the high end */
+    enum by hot, cold;
+} recipes[] = {
+    {990, true, false, BY_SIZE, BY_SIZE},  {990, false, true, BY_SPAN, BY_SPAN},
+    {990, false, true, BY_END, BY_END},    {0, true, true, BY_START, BY_START},
+    {970, false, false, BY_SIZE, BY_SIZE}, {900, true, false, BY_SIZE, BY_AREA},
+    {0, true, false, BY_LATE, BY_LATE},    {0, true, true, BY_SPAN, BY_SPAN},
+};
+enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
+
+struct circle {
+    const struct place_item *items;
+    int32_t n, period;
+    struct sections sections;
+    struct packing pack;
+    struct placement best;
+    int64_t *bytes;
+    int64_t *loads; /* per section: bytes alive */
+    int32_t *hot;   /* per section: hot ones before it */
+    struct place_key *keys;
+};
+
+/* Sizes count in steps of a third or so, so that what is alive together stays side by side. */
+static double size_class(int64_t bytes)
+{
+    int32_t k = 0;
+    while (bytes >> k > 1)
+        k++;
+    return 2 * k + (k > 0 && (bytes >> (k - 1) & 1));
+}
+
+static struct place_key key_of(const struct circle *c, int32_t i, enum by by)
+{
+    const struct place_item *a = &c->items[i];
+    double life = (double)a->last - a->first + 1;
+    switch (by) {
+    case BY_SIZE:
+        return (struct place_key){-size_class(a->bytes), a->first, i};
+    case BY_AREA:
+        return (struct place_key){-(double)a->bytes * life, a->first, i};
+    case BY_END:
+        return (struct place_key){-(double)a->last, a->first, i};
+    case BY_SPAN:
+        return (struct place_key){a->first + (life * LONG > c->period ? 0 : 2. * c->period), -life,
+                                  i};
+    case BY_LATE:
+        return (struct place_key){life * LONG > c->period ? -(double)a->first : 1, -life, i};
+    default:
+        return (struct place_key){a->first, -life, i};
+    }
+}
+
+static bool is_hot(const struct circle *c, int32_t i)
+{
+    const struct sections *s = &c->sections;
+    return c->hot[s->upper[i]] > c->hot[s->lower[i]] || c->hot[s->again[i]] > 0;
+}
+
+static void sort_order(struct circle *c, const struct recipe *r)
+{
+    double least = 0.001 * r->permille * (double)c->sections.load;
+    int32_t n = 0, first = 0;
+    for (int32_t k = 0; k < c->sections.n; k++)
+        c->hot[k + 1] = c->hot[k] + (r->permille > 0 && (double)c->loads[k] >= least);
+    for (int pass = 0; pass < 3; pass++) {
+        for (int32_t i = 0; i < c->n; i++) {
+            bool early = r->wrapped_first && c->sections.again[i] > 0;
+            int group = early ? 0 : is_hot(c, i) ? 1 : 2;
+            if (group == pass)
+                c->keys[n++] = key_of(c, i, pass < 2 ? r->hot : r->cold);
+        }
+        qsort(c->keys + first, (size_t)(n - first), sizeof(*c->keys), place_compare_keys);
+        first = n;
+    }
+    for (int32_t j = 0; j < c->n; j++) {
+        c->pack.order[j] = c->keys[j].item;
+        c->pack.high[j] = r->high && c->sections.again[j] > 0;
+    }
+}
+
+static void try_recipe(struct circle *c, const struct recipe *r)
+{
+    int32_t stop;
+    sort_order(c, r);
+    packing_set_cap(&c->pack, r->high ? c->sections.load + c->sections.load / SLACK : 0);
+    packing_attempt(&c->pack, 0, c->best.peak - 1, &c->best, &stop);
+}
+
+/* Goes on from the best order, again and again. */
+static void repair(struct circle *c, int64_t goal)
+{
+    struct packing *k = &c->pack;
+    size_t n = (size_t)c->n;
+    int64_t work = min_i64(WORK, WORK_EACH * (100 + (int64_t)c->n));
+    while (c->best.peak > goal && k->work < work && !k->out_of_memory) {
+        memcpy(k->order, c->best.order, n * sizeof(*k->order));
+        memcpy(k->high, c->best.high, n * sizeof(*k->high));
+        packing_set_cap(k, c->best.peak);
+        packing_repair(k, &c->best, goal, c->sections.load / GAIN, work);
+    }
+}
+
+static void add_load(struct circle *c, int32_t lower, int32_t upper, int64_t bytes)
+{
+    c->loads[lower] += bytes;
+    c->loads[upper] -= bytes;
+}
+
+static int circle_init(struct circle *c)
+{
+    size_t m = (size_t)c->n + 1;
+    const struct sections *s = &c->sections;
+    if (sections_build(c->items, c->n, c->period, &c->sections))
+        return CKPT_ENOMEM;
+    c->bytes = calloc(m, sizeof(*c->bytes));
+    c->keys = calloc(m, sizeof(*c->keys));
+    c->loads = calloc((size_t)s->n + 1, sizeof(*c->loads));
+    c->hot = calloc((size_t)s->n + 1, sizeof(*c->hot));
+    if (!c->bytes || !c->keys || !c->loads || !c->hot || placement_init(&c->best, c->n))
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < c->n; i++) {
+        c->bytes[i] = c->items[i].bytes;
+        add_load(c, s->lower[i], s->upper[i], c->bytes[i]);
+        add_load(c, 0, s->again[i], c->bytes[i]);
+    }
+    for (int32_t k = 0; k < s->n; k++)
+        c->loads[k + 1] += c->loads[k];
+    return packing_init(&c->pack, s, c->bytes);
+}
+
+static void circle_free(struct circle *c)
+{
+    free(c->bytes);
+    free(c->keys);
+    free(c->loads);
+    free(c->hot);
+    placement_free(&c->best);
+    packing_free(&c->pack);
+    sections_free(&c->sections);
+}
+
+int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak)
+{
+    struct circle c = {.items = items, .n = n, .period = period};
+    *peak = 0;
+    goal = min_i64(goal, INT64_MAX / 2); /* any peak is within that */
+    int rc = circle_init(&c);
+    if (!rc && !c.sections.wraps) {
+        circle_free(&c);
+        return place_items(items, n, goal, peak);
+    }
+    goal = max_i64(goal, rc ? 0 : c.sections.load);
+    for (int r = 0; r < N_RECIPES && !rc && c.best.peak > goal; r++)
+        try_recipe(&c, &recipes[r]);
+    if (!rc)
+        repair(&c, goal);
+    if (c.pack.out_of_memory)
+        rc = CKPT_ENOMEM;
+    for (int32_t i = 0; i < n && !rc; i++)
+        items[i].offset = c.best.offsets[i];
+    *peak = rc ? 0 : c.best.peak;
+    circle_free(&c);
+    return rc;
+}

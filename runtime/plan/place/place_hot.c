@@ -1,0 +1,162 @@
+/*
+ * Placement of many items under a capacity.  Where the load is far below the capacity first fit
+ * will do.  So the items that are alive where it is high are placed by the tree search, and all
+ * others go into the holes between them.
+ */
+#include <stdlib.h>
+#include "plan/place/place_pack.h"
+#include "plan/place/place_tree.h"
+
+struct hot {
+    const struct sections *s;
+    const int64_t *bytes;
+    int32_t *count; /* per section: hot sections before it */
+    int64_t *loads;
+    int32_t *items, n; /* hot ones first, then the others, largest first */
+    int64_t *offsets;  /* of items[] */
+};
+
+static bool is_hot(const struct hot *h, int32_t i)
+{
+    return h->count[h->s->upper[i]] > h->count[h->s->lower[i]];
+}
+
+/* Calls hot what has at least so many bytes alive, and counts the items that live there. */
+static int32_t heat(struct hot *h, int64_t least)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < h->s->n; k++)
+        h->count[k + 1] = h->count[k] + (h->loads[k] >= least);
+    for (int32_t i = 0; i < h->s->n_items; i++)
+        n += is_hot(h, i);
+    return n;
+}
+
+/*
+ * As much as makes no more than most items hot; where more live at the highest load, those.  A
+ * search costs an item times its sections more than once, so false if that alone is too much.
+ */
+static bool choose_heat(struct hot *h, int32_t most, int64_t work)
+{
+    static const int32_t percent[] = {0, 50, 70, 80, 90, 95, 98, 100};
+    int64_t cost = 0;
+    for (int k = 0; k < 8; k++)
+        if (heat(h, (int64_t)((double)h->s->load * 0.01 * percent[k])) <= most)
+            break;
+    for (int32_t i = 0; i < h->s->n_items; i++)
+        cost += is_hot(h, i) ? h->count[h->s->upper[i]] - h->count[h->s->lower[i]] : 0;
+    return cost < work / 8;
+}
+
+struct by_bytes {
+    int64_t bytes;
+    int32_t item;
+};
+
+static int compare_bytes(const void *a, const void *b)
+{
+    const struct by_bytes *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return (x->item > y->item) - (x->item < y->item);
+}
+
+static int list_items(struct hot *h)
+{
+    int32_t n = h->s->n_items, n_cold = 0;
+    struct by_bytes *cold = malloc(((size_t)n + 1) * sizeof(*cold));
+    if (!cold)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++) {
+        if (is_hot(h, i))
+            h->items[h->n++] = i;
+        else
+            cold[n_cold++] = (struct by_bytes){h->bytes[i], i};
+    }
+    qsort(cold, (size_t)n_cold, sizeof(*cold), compare_bytes);
+    for (int32_t j = 0; j < n_cold; j++)
+        h->items[h->n + j] = cold[j].item;
+    free(cold);
+    return 0;
+}
+
+static enum tree_answer search_hot(struct hot *h, int64_t capacity, struct place_limit *limit)
+{
+    struct place_item *items = malloc(((size_t)h->n + 1) * sizeof(*items));
+    int64_t *bytes = malloc(((size_t)h->n + 1) * sizeof(*bytes));
+    struct sections s = {0};
+    enum tree_answer answer = TREE_NO_MEMORY;
+    for (int32_t j = 0; items && bytes && j < h->n; j++) {
+        int32_t i = h->items[j];
+        bytes[j] = h->bytes[i];
+        items[j] = (struct place_item){h->s->lower[i], h->s->upper[i] - 1, bytes[j], 0};
+    }
+    if (items && bytes && !sections_build(items, h->n, 0, &s))
+        answer = tree_search(&s, bytes, capacity, limit, h->offsets);
+    sections_free(&s);
+    free(items);
+    free(bytes);
+    return answer;
+}
+
+/* Puts the others into the holes. */
+static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_t *offsets)
+{
+    struct packing k;
+    int32_t n = h->s->n_items, reached = 0;
+    int64_t peak;
+    if (packing_init(&k, h->s, h->bytes))
+        return TREE_NO_MEMORY;
+    for (int fit = 0; fit < (k.many ? 1 : FIT_COUNT) && reached < n && !k.out_of_memory; fit++) {
+        k.fit = (enum fit)fit;
+        packing_keep(&k, 0);
+        for (int32_t j = 0; j < n; j++)
+            k.order[j] = h->items[j];
+        for (int32_t j = 0; j < h->n; j++)
+            packing_put(&k, j, h->offsets[j]);
+        reached = packing_run(&k, h->n, capacity, &peak);
+    }
+    for (int32_t i = 0; reached == n && i < n; i++)
+        offsets[i] = k.offsets[i];
+    enum tree_answer answer = k.out_of_memory ? TREE_NO_MEMORY : TREE_LIMIT;
+    packing_free(&k);
+    return reached == n ? TREE_FOUND : answer;
+}
+
+static int hot_init(struct hot *h)
+{
+    const struct sections *s = h->s;
+    h->count = calloc((size_t)s->n + 1, sizeof(*h->count));
+    h->loads = calloc((size_t)s->n + 1, sizeof(*h->loads));
+    h->items = calloc((size_t)s->n_items + 1, sizeof(*h->items));
+    h->offsets = calloc((size_t)s->n_items + 1, sizeof(*h->offsets));
+    if (!h->count || !h->loads || !h->items || !h->offsets)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < s->n_items; i++) {
+        h->loads[s->lower[i]] += h->bytes[i];
+        h->loads[s->upper[i]] -= h->bytes[i];
+    }
+    for (int32_t k = 1; k < s->n; k++)
+        h->loads[k] += h->loads[k - 1];
+    return 0;
+}
+
+enum tree_answer hot_search(const struct sections *s, const int64_t *bytes, int64_t capacity,
+                            int32_t most, struct place_limit *limit, int64_t *offsets)
+{
+    struct hot h = {.s = s, .bytes = bytes};
+    enum tree_answer answer = TREE_NO_MEMORY;
+    if (!hot_init(&h)) {
+        if (!choose_heat(&h, most, limit->work))
+            answer = TREE_LIMIT;
+        else if (!list_items(&h))
+            answer = search_hot(&h, capacity, limit);
+    }
+    if (answer == TREE_FOUND)
+        answer = fill_holes(&h, capacity, offsets);
+    free(h.count);
+    free(h.loads);
+    free(h.items);
+    free(h.offsets);
+    return answer;
+}

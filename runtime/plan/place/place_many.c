@@ -1,0 +1,211 @@
+/*
+ * Quick placement of many items.  A peak is made where the load is high, so the items alive there
+ * come first and the others take what is left.  Both go by a class, of size mostly, and within it
+ * by start, which keeps side by side what is alive together.  Recipes are tried one after the other
+ * until one comes close to the lower bound; orders of classes are made by counting.  Where the
+ * first does not, a small tree search for the items at the peak costs no more than the next.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place/place_many.h"
+#include "plan/place/place_pack.h"
+#include "plan/place/place_tree.h"
+
+#define ENOUGH     2048     /* a peak need not be closer to the load than this part of it */
+#define MANY_WORK  70000000 /* some 70 ms; recipes left over are not tried */
+#define CLASSES    128
+#define TREE_ITEMS 600
+#define TREE_WORK  3000000
+
+enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_START };
+
+/* An item is hot if it is alive where so many thousandths of the load are. */
+struct recipe {
+    int32_t permille; /* 0: none is hot */
+    enum by hot, cold;
+};
+
+static const struct recipe recipes[] = {
+    {998, BY_SIZE, BY_SIZE},     {970, BY_OCTAVE, BY_SIZE}, {995, BY_START, BY_OCTAVE},
+    {990, BY_SIZE, BY_SIZE},     {0, BY_SIZE, BY_SIZE},     {985, BY_WEIGHT, BY_OCTAVE},
+    {998, BY_LIFE, BY_OCTAVE},   {985, BY_SIZE, BY_WEIGHT}, {900, BY_OCTAVE, BY_SIZE},
+    {950, BY_LIFE, BY_OCTAVE},   {950, BY_SIZE, BY_SIZE},   {970, BY_WEIGHT, BY_OCTAVE},
+    {970, BY_OCTAVE, BY_WEIGHT}, {980, BY_SIZE, BY_SIZE},
+};
+enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
+
+struct many {
+    struct sections sections;
+    struct packing pack;
+    int64_t *bytes;
+    uint8_t *size, *life; /* of items, in half octaves */
+    int64_t *loads;       /* per section: bytes alive */
+    int32_t *hot;         /* per section: hot ones before it */
+    int32_t *by_start;    /* items */
+    struct placement best;
+};
+
+/* The binary logarithm in halves; one half is added from the middle between two powers. */
+static uint8_t half_octaves(int64_t x)
+{
+    int32_t k = 0;
+    while (x >> k > 1)
+        k++;
+    return (uint8_t)(2 * k + (k > 0 && (x >> (k - 1) & 1)));
+}
+
+static int32_t class_of(const struct many *m, int32_t i, enum by by)
+{
+    int32_t size = m->size[i], life = m->life[i];
+    switch (by) {
+    case BY_SIZE:
+        return CLASSES - 1 - size;
+    case BY_OCTAVE:
+        return CLASSES - 1 - size / 2;
+    case BY_LIFE:
+        return CLASSES - 1 - life;
+    case BY_WEIGHT:
+        return CLASSES - 1 - (int32_t)min_i64(size + life / 4, CLASSES - 1);
+    default:
+        return 0;
+    }
+}
+
+static void heat(struct many *m, int32_t permille)
+{
+    double least = 0.001 * permille * (double)m->sections.load;
+    for (int32_t k = 0; k < m->sections.n; k++)
+        m->hot[k + 1] = m->hot[k] + (permille > 0 && (double)m->loads[k] >= least);
+}
+
+static int32_t rank_class(const struct many *m, int32_t i, const struct recipe *r)
+{
+    bool hot = m->hot[m->sections.upper[i]] > m->hot[m->sections.lower[i]];
+    return hot ? class_of(m, i, r->hot) : CLASSES + class_of(m, i, r->cold);
+}
+
+static void sort_order(struct many *m, const struct recipe *r)
+{
+    int32_t n = m->sections.n_items, start[2 * CLASSES + 1] = {0};
+    packing_keep(&m->pack, 0);
+    heat(m, r->permille);
+    for (int32_t j = 0; j < n; j++)
+        start[rank_class(m, j, r) + 1]++;
+    for (int32_t c = 0; c < 2 * CLASSES; c++)
+        start[c + 1] += start[c];
+    for (int32_t j = 0; j < n; j++)
+        m->pack.order[start[rank_class(m, m->by_start[j], r)]++] = m->by_start[j];
+}
+
+static int try_recipe(struct many *m, const struct recipe *r)
+{
+    int32_t stop;
+    sort_order(m, r);
+    packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
+    return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
+}
+
+/* Also lists the items by start; hot counts the starts meanwhile. */
+static void sum_loads(struct many *m)
+{
+    const struct sections *s = &m->sections;
+    int32_t *start = m->hot;
+    for (int32_t i = 0; i < s->n_items; i++) {
+        m->loads[s->lower[i]] += m->bytes[i];
+        m->loads[s->upper[i]] -= m->bytes[i];
+        start[s->lower[i] + 1]++;
+    }
+    for (int32_t k = 0; k < s->n; k++) {
+        m->loads[k + 1] += m->loads[k];
+        start[k + 1] += start[k];
+    }
+    for (int32_t i = 0; i < s->n_items; i++)
+        m->by_start[start[s->lower[i]]++] = i;
+    memset(start, 0, ((size_t)s->n + 1) * sizeof(*start));
+}
+
+static int many_init(struct many *m, const struct place_item *items, int32_t n)
+{
+    size_t c = (size_t)n + 2;
+    if (sections_build(items, n, 0, &m->sections))
+        return CKPT_ENOMEM;
+    m->bytes = calloc(c, sizeof(*m->bytes));
+    m->size = calloc(c, sizeof(*m->size));
+    m->life = calloc(c, sizeof(*m->life));
+    m->loads = calloc(c, sizeof(*m->loads));
+    m->hot = calloc(c, sizeof(*m->hot));
+    m->by_start = calloc(c, sizeof(*m->by_start));
+    if (!m->bytes || !m->size || !m->life || !m->loads || !m->hot || !m->by_start ||
+        placement_init(&m->best, n))
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++) {
+        m->bytes[i] = items[i].bytes;
+        m->size[i] = half_octaves(items[i].bytes);
+        m->life[i] = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
+    }
+    sum_loads(m);
+    return packing_init(&m->pack, &m->sections, m->bytes);
+}
+
+static void many_free(struct many *m)
+{
+    free(m->bytes);
+    free(m->size);
+    free(m->life);
+    free(m->loads);
+    free(m->hot);
+    free(m->by_start);
+    placement_free(&m->best);
+    packing_free(&m->pack);
+    sections_free(&m->sections);
+}
+
+/* A goal above the load is a capacity, and met as it is. */
+static int64_t enough(const struct many *m, int64_t goal)
+{
+    int64_t load = m->sections.load;
+    return goal > load ? goal : load + load / ENOUGH;
+}
+
+/* Asks the tree search for less and less until a placement is found. */
+static int try_tree(struct many *m, int64_t goal)
+{
+    static const int32_t parts[] = {ENOUGH, 128};
+    const struct sections *s = &m->sections;
+    enum tree_answer answer = TREE_NONE;
+    bool quick = true; /* a search that took long would again */
+    for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && quick && answer != TREE_FOUND; k++) {
+        struct place_limit limit = {TREE_WORK, 0};
+        int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);
+        if (capacity >= m->best.peak)
+            return 0;
+        answer = hot_search(s, m->bytes, capacity, TREE_ITEMS, &limit, m->pack.offsets);
+        quick = limit.work >= TREE_WORK / 2;
+        if (answer == TREE_NO_MEMORY)
+            return CKPT_ENOMEM;
+        for (int32_t i = 0; i < s->n_items && answer == TREE_FOUND; i++) {
+            m->best.offsets[i] = m->pack.offsets[i];
+            peak = max_i64(peak, m->best.offsets[i] + m->bytes[i]);
+        }
+        m->best.peak = answer == TREE_FOUND ? peak : m->best.peak;
+    }
+    return 0;
+}
+
+int place_many(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
+{
+    struct many m = {0};
+    int rc = many_init(&m, items, n);
+    for (int k = 0; k < N_RECIPES && !rc; k++) {
+        if (m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
+            rc = try_recipe(&m, &recipes[k]);
+        if (k == 0 && !rc && m.best.peak > enough(&m, goal))
+            rc = try_tree(&m, goal);
+    }
+    for (int32_t i = 0; i < n && !rc; i++)
+        items[i].offset = m.best.offsets[i];
+    *peak = rc ? 0 : m.best.peak;
+    *looks = m.pack.room.work;
+    many_free(&m);
+    return rc;
+}

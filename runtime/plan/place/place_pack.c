@@ -1,0 +1,290 @@
+/* Packing in a given order: what most of the time of a placement goes into. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place/place_pack.h"
+
+#define ROOM_LOOK 10 /* a look at the room takes as long as at so many items */
+#define STUBBORN  60 /* attempts in a row without a gain before a repair is given up */
+
+static int few_init(struct packing *k, size_t m)
+{
+    k->lower = calloc(m, sizeof(*k->lower));
+    k->upper = calloc(m, sizeof(*k->upper));
+    k->rank = calloc(m, sizeof(*k->rank));
+    k->begin = calloc(m, sizeof(*k->begin));
+    k->end = calloc(m, sizeof(*k->end));
+    return k->lower && k->upper && k->rank && k->begin && k->end ? 0 : CKPT_ENOMEM;
+}
+
+int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
+{
+    size_t m = (size_t)s->n_items + 1;
+    *k = (struct packing){.s = s, .bytes = bytes, .random = 1};
+    k->many = s->wraps || s->n_items > PACK_MANY;
+    k->high = calloc(m, sizeof(*k->high));
+    k->order = calloc(m, sizeof(*k->order));
+    k->offsets = calloc(m, sizeof(*k->offsets));
+    int rc = k->many ? room_init(&k->room, s->n) : few_init(k, m);
+    if (!rc && k->order && k->offsets && k->high)
+        return 0;
+    packing_free(k);
+    return CKPT_ENOMEM;
+}
+
+void packing_free(struct packing *k)
+{
+    free(k->order);
+    free(k->lower);
+    free(k->upper);
+    free(k->rank);
+    free(k->begin);
+    free(k->end);
+    free(k->offsets);
+    free(k->high);
+    room_free(&k->room);
+    *k = (struct packing){0};
+}
+
+static void move_slot(struct packing *k, int32_t to, int32_t from)
+{
+    k->lower[to] = k->lower[from];
+    k->upper[to] = k->upper[from];
+    k->rank[to] = k->rank[from];
+    k->begin[to] = k->begin[from];
+    k->end[to] = k->end[from];
+}
+
+static struct stretch life_of(const struct packing *k, int32_t item)
+{
+    return (struct stretch){k->s->lower[item], k->s->upper[item]};
+}
+
+static void take_room(struct packing *k, int32_t item)
+{
+    struct stretch again = {0, k->s->again[item]};
+    int rc = room_take(&k->room, life_of(k, item), k->offsets[item], k->bytes[item]);
+    if (!rc && again.upper > 0)
+        rc = room_take(&k->room, again, k->offsets[item], k->bytes[item]);
+    k->out_of_memory |= rc != 0;
+}
+
+void packing_keep(struct packing *k, int32_t kept)
+{
+    int32_t n = 0;
+    if (k->many && kept < k->n) {
+        room_clear(&k->room);
+        for (int32_t j = 0; j < kept; j++)
+            take_room(k, k->order[j]);
+    }
+    if (k->many) {
+        k->n = kept;
+        return;
+    }
+    for (int32_t j = 0; j < k->n; j++)
+        if (k->rank[j] < kept)
+            move_slot(k, n++, j);
+    k->n = n;
+}
+
+/* Lists which of the slots [from, to) share time with an item; without a branch to guess. */
+static int32_t list_overlaps(const struct packing *k, int32_t item, int32_t from, int32_t to,
+                             int32_t *list)
+{
+    int32_t lower = k->s->lower[item], upper = k->s->upper[item], n = 0;
+    for (int32_t j = from; j < to; j++) {
+        list[n] = j;
+        n += (k->upper[j] > lower) & (k->lower[j] < upper);
+    }
+    return n;
+}
+
+static int64_t find_in_room(struct packing *k, int32_t item)
+{
+    struct stretch life = life_of(k, item), again = {0, k->s->again[item]};
+    const struct stretch *other = again.upper > 0 ? &again : NULL;
+    int64_t at = -1;
+    if (k->high[item])
+        at = room_highest(&k->room, life, other, k->bytes[item], k->cap);
+    return at >= 0 ? at : room_lowest(&k->room, life, other, k->bytes[item]);
+}
+
+static int64_t find_hole(struct packing *k, int32_t item)
+{
+    enum { CHUNK = 256 };
+    int32_t list[CHUNK];
+    if (k->many)
+        return find_in_room(k, item);
+    int64_t bytes = k->bytes[item], cursor = 0, best = -1, best_gap = INT64_MAX;
+    for (int32_t from = 0; from < k->n && (best < 0 || k->fit == FIT_TIGHTEST); from += CHUNK) {
+        int32_t to = from + CHUNK < k->n ? from + CHUNK : k->n;
+        int32_t n = list_overlaps(k, item, from, to, list);
+        k->work += to - from;
+        for (int32_t q = 0; q < n && (best < 0 || k->fit == FIT_TIGHTEST); q++) {
+            int64_t gap = k->begin[list[q]] - cursor;
+            if (gap >= bytes && gap < best_gap) {
+                best = cursor;
+                best_gap = gap;
+            }
+            cursor = max_i64(cursor, k->end[list[q]]);
+        }
+    }
+    return best >= 0 ? best : cursor;
+}
+
+static void open_slot(struct packing *k, int32_t at)
+{
+    size_t behind = (size_t)(k->n - at);
+    memmove(k->lower + at + 1, k->lower + at, behind * sizeof(*k->lower));
+    memmove(k->upper + at + 1, k->upper + at, behind * sizeof(*k->upper));
+    memmove(k->rank + at + 1, k->rank + at, behind * sizeof(*k->rank));
+    memmove(k->begin + at + 1, k->begin + at, behind * sizeof(*k->begin));
+    memmove(k->end + at + 1, k->end + at, behind * sizeof(*k->end));
+    k->n++;
+}
+
+void packing_put(struct packing *k, int32_t rank, int64_t offset)
+{
+    int32_t item = k->order[rank], lo = 0, hi = k->n;
+    k->offsets[item] = offset;
+    if (k->many) {
+        k->n++;
+        take_room(k, item);
+        return;
+    }
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (k->begin[mid] < offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    open_slot(k, lo);
+    k->lower[lo] = k->s->lower[item];
+    k->upper[lo] = k->s->upper[item];
+    k->rank[lo] = rank;
+    k->begin[lo] = offset;
+    k->end[lo] = offset + k->bytes[item];
+}
+
+static int64_t end_of(const struct packing *k, int32_t rank)
+{
+    return k->offsets[k->order[rank]] + k->bytes[k->order[rank]];
+}
+
+int32_t packing_highest(const struct packing *k)
+{
+    int32_t top = 0;
+    for (int32_t j = 1; j < k->n; j++)
+        if (k->many ? end_of(k, j) > end_of(k, top) : k->end[j] > k->end[top])
+            top = j;
+    return k->many ? top : k->rank[top];
+}
+
+int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *peak)
+{
+    int64_t looked = k->room.work;
+    int32_t j = kept;
+    packing_keep(k, kept);
+    for (; j < k->s->n_items && !k->out_of_memory; j++) {
+        int32_t item = k->order[j];
+        int64_t offset = find_hole(k, item);
+        if (offset > limit - k->bytes[item])
+            break;
+        packing_put(k, j, offset);
+    }
+    k->work += ROOM_LOOK * (k->room.work - looked);
+    *peak = j == k->s->n_items && j > 0 ? end_of(k, packing_highest(k)) : 0;
+    return k->out_of_memory ? 0 : j;
+}
+
+int placement_init(struct placement *best, int32_t n)
+{
+    size_t m = (size_t)n + 1;
+    *best = (struct placement){.peak = INT64_MAX};
+    best->offsets = calloc(m, sizeof(*best->offsets));
+    best->order = calloc(m, sizeof(*best->order));
+    best->high = calloc(m, sizeof(*best->high));
+    if (best->offsets && best->order && best->high)
+        return 0;
+    placement_free(best);
+    return CKPT_ENOMEM;
+}
+
+void placement_free(struct placement *best)
+{
+    free(best->offsets);
+    free(best->order);
+    free(best->high);
+    *best = (struct placement){0};
+}
+
+bool packing_attempt(struct packing *k, int32_t kept, int64_t limit, struct placement *best,
+                     int32_t *stop)
+{
+    size_t n = (size_t)k->s->n_items;
+    int64_t peak;
+    *stop = packing_run(k, kept, limit, &peak);
+    if (*stop < k->s->n_items)
+        return false;
+    best->peak = peak;
+    memcpy(best->offsets, k->offsets, n * sizeof(*k->offsets));
+    memcpy(best->order, k->order, n * sizeof(*k->order));
+    memcpy(best->high, k->high, n * sizeof(*k->high));
+    return true;
+}
+
+static uint32_t draw(struct packing *k, uint32_t n)
+{
+    k->random = k->random * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(k->random >> 8) * n >> 24);
+}
+
+/* Where to: at the front, half way, anywhere, or just a little earlier. */
+static int32_t earlier(struct packing *k, int32_t from)
+{
+    switch (draw(k, 4)) {
+    case 0:
+        return 0;
+    case 1:
+        return from / 2;
+    case 2:
+        return (int32_t)draw(k, (uint32_t)from);
+    default:
+        return from - 1 - (int32_t)draw(k, (uint32_t)from / 8 + 1);
+    }
+}
+
+static int32_t move_earlier(struct packing *k, int32_t from)
+{
+    int32_t to = earlier(k, from), item = k->order[from];
+    memmove(k->order + to + 1, k->order + to, (size_t)(from - to) * sizeof(*k->order));
+    k->order[to] = item;
+    if (k->cap > 0 && draw(k, 3) == 0)
+        k->high[item] = !k->high[item];
+    return to;
+}
+
+void packing_set_cap(struct packing *k, int64_t cap)
+{
+    k->cap = cap - cap % CKPT_ALIGN;
+}
+
+void packing_repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
+                    int64_t until)
+{
+    int32_t kept = 0, stop;
+    for (int failed = 0; failed < STUBBORN && best->peak > goal; failed++) {
+        int64_t limit = max_i64(goal, best->peak - gain), cap = k->cap;
+        if (cap > 0)
+            packing_set_cap(k, limit);
+        if (cap != k->cap)
+            kept = 0; /* what is high lies elsewhere now */
+        if (packing_attempt(k, kept, limit, best, &stop)) {
+            failed = 0;
+            stop = packing_highest(k);
+        }
+        if (stop == 0 || k->work > until || k->out_of_memory)
+            return;
+        kept = move_earlier(k, stop);
+    }
+}

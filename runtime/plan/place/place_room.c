@@ -1,0 +1,225 @@
+/* The tree of taken addresses. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place/place_room.h"
+
+#define BLOCK (1 << 15) /* extents */
+#define FEW   8         /* extents are looked through one by one */
+/* At every level of the tallest tree there can be, two nodes of a life and two above it. */
+#define MOST_CURSORS (4 * 32)
+
+int room_init(struct room *r, int32_t sections)
+{
+    *r = (struct room){.leaves = 1};
+    while (r->leaves < sections)
+        r->leaves *= 2;
+    r->nodes = calloc(2 * (size_t)r->leaves, sizeof(*r->nodes));
+    return r->nodes ? 0 : CKPT_ENOMEM;
+}
+
+void room_free(struct room *r)
+{
+    for (int32_t i = 0; i < r->n_blocks; i++)
+        free(r->blocks.data[i]);
+    free(r->blocks.data);
+    free(r->nodes);
+    *r = (struct room){0};
+}
+
+void room_clear(struct room *r)
+{
+    for (int32_t v = 0; v < 2 * r->leaves; v++)
+        r->nodes[v].somewhere.n = r->nodes[v].through.n = 0;
+}
+
+static struct extent *new_extents(struct room *r, int32_t n)
+{
+    if (n > r->left) {
+        int32_t size = n > BLOCK ? n : BLOCK;
+        if (ARRAY_RESERVE(&r->blocks, r->n_blocks))
+            return NULL;
+        struct extent *block = malloc((size_t)size * sizeof(*block));
+        if (!block)
+            return NULL;
+        r->blocks.data[r->n_blocks++] = block;
+        r->free = block;
+        r->left = size;
+    }
+    struct extent *data = r->free;
+    r->free += n;
+    r->left -= n;
+    return data;
+}
+
+/* Room for one more; what was outgrown is given back with the rest. */
+static int grow(struct room *r, struct extents *s)
+{
+    int32_t capacity = s->capacity ? 2 * s->capacity : 2;
+    struct extent *data = new_extents(r, capacity);
+    if (!data)
+        return CKPT_ENOMEM;
+    if (s->n > 0)
+        memcpy(data, s->data, (size_t)s->n * sizeof(*data));
+    s->data = data;
+    s->capacity = capacity;
+    return 0;
+}
+
+/* The first of [from, to) that ends above at. */
+static struct extent *first_above(struct extent *from, struct extent *to, int64_t at)
+{
+    while (to - from > FEW) {
+        struct extent *mid = from + (to - from) / 2;
+        if (mid->end > at)
+            to = mid + 1;
+        else
+            from = mid + 1;
+    }
+    while (from < to && from->end <= at)
+        from++;
+    return from;
+}
+
+/* Adds [begin, end) and joins what it touches; *known if all of it was there before. */
+static int add(struct room *r, struct extents *s, int64_t begin, int64_t end, bool *known)
+{
+    struct extent *stop = s->data + s->n, *first = first_above(s->data, stop, begin - 1);
+    struct extent *last = first;
+    int64_t at = first - s->data;
+    r->work++;
+    *known = first < stop && first->begin <= begin && first->end >= end;
+    if (*known)
+        return 0;
+    while (last < stop && last->begin <= end)
+        last++;
+    if (last > first) {
+        begin = min_i64(begin, first->begin);
+        end = max_i64(end, last[-1].end);
+        memmove(first + 1, last, (size_t)(stop - last) * sizeof(*last));
+        s->n -= (int32_t)(last - first) - 1;
+    } else {
+        if (s->n == s->capacity && grow(r, s))
+            return CKPT_ENOMEM;
+        memmove(s->data + at + 1, s->data + at, (size_t)(s->n - at) * sizeof(*s->data));
+        s->n++;
+    }
+    s->data[at] = (struct extent){begin, end};
+    return 0;
+}
+
+/* The end of those in [from, to) that begin below at. */
+static struct extent *end_below(struct extent *from, struct extent *to, int64_t at)
+{
+    while (to - from > FEW) {
+        struct extent *mid = from + (to - from) / 2;
+        if (mid->begin < at)
+            from = mid;
+        else
+            to = mid;
+    }
+    while (to > from && to[-1].begin >= at)
+        to--;
+    return to;
+}
+
+/* A walk through the extents of a node, up from at or down from stop. */
+struct cursor {
+    struct extent *at, *stop;
+};
+
+static void add_cursor(struct cursor *list, int32_t *n, const struct extents *s)
+{
+    if (s->n > 0)
+        list[(*n)++] = (struct cursor){s->data, s->data + s->n};
+}
+
+/* What a life meets: all below the nodes that it is cut into, and what goes through the nodes
+ * above; a node between the two says nothing new and does no harm. */
+static void list_cursors(const struct room *r, struct stretch life, struct cursor *list, int32_t *n)
+{
+    int32_t a = life.lower + r->leaves, b = life.upper + r->leaves;
+    int32_t first = a / 2, last = (b - 1) / 2;
+    for (; a < b; a = (a + 1) / 2, b /= 2) {
+        if (a % 2)
+            add_cursor(list, n, &r->nodes[a].somewhere);
+        if (b % 2)
+            add_cursor(list, n, &r->nodes[b - 1].somewhere);
+    }
+    for (; first > 0; first /= 2, last /= 2) {
+        add_cursor(list, n, &r->nodes[first].through);
+        if (last != first)
+            add_cursor(list, n, &r->nodes[last].through);
+    }
+}
+
+int64_t room_lowest(struct room *r, struct stretch life, const struct stretch *other, int64_t bytes)
+{
+    struct cursor list[2 * MOST_CURSORS];
+    int32_t n = 0, clear = 0;
+    int64_t at = 0;
+    list_cursors(r, life, list, &n);
+    if (other)
+        list_cursors(r, *other, list, &n);
+    r->work += n;
+    /* Round and round, until [at, at + bytes) is clear of all. */
+    for (int32_t k = 0; clear < n; k = k + 1 < n ? k + 1 : 0, clear++) {
+        struct cursor *c = &list[k];
+        r->work++;
+        c->at = first_above(c->at, c->stop, at);
+        while (c->at < c->stop && c->at->begin - at < bytes) {
+            at = c->at++->end;
+            clear = 0;
+            r->work++;
+        }
+    }
+    return at;
+}
+
+int64_t room_highest(struct room *r, struct stretch life, const struct stretch *other,
+                     int64_t bytes, int64_t cap)
+{
+    struct cursor list[2 * MOST_CURSORS];
+    int32_t n = 0, clear = 0;
+    int64_t end = cap;
+    list_cursors(r, life, list, &n);
+    if (other)
+        list_cursors(r, *other, list, &n);
+    r->work += n;
+    /* Round and round, until [end - bytes, end) is clear of all. */
+    for (int32_t k = 0; clear < n && end >= bytes; k = k + 1 < n ? k + 1 : 0, clear++) {
+        struct cursor *c = &list[k];
+        r->work++;
+        c->stop = end_below(c->at, c->stop, end);
+        while (c->stop > c->at && end - c->stop[-1].end < bytes) {
+            end = (--c->stop)->begin;
+            clear = 0;
+            r->work++;
+        }
+    }
+    return end >= bytes ? end - bytes : -1;
+}
+
+/* Cuts an item into node v: what is taken somewhere in the nodes above it may grow too. */
+static int take(struct room *r, int32_t v, int64_t begin, int64_t end)
+{
+    bool known = false;
+    int rc = 0;
+    if (v < r->leaves) /* nobody asks what goes through a leaf */
+        rc = add(r, &r->nodes[v].through, begin, end, &known);
+    for (known = false; v > 0 && !known && !rc; v /= 2)
+        rc = add(r, &r->nodes[v].somewhere, begin, end, &known);
+    return rc;
+}
+
+int room_take(struct room *r, struct stretch life, int64_t at, int64_t bytes)
+{
+    int32_t a = life.lower + r->leaves, b = life.upper + r->leaves;
+    int rc = 0;
+    for (; a < b && !rc; a = (a + 1) / 2, b /= 2) {
+        if (a % 2)
+            rc = take(r, a, at, at + bytes);
+        if (b % 2 && !rc)
+            rc = take(r, b - 1, at, at + bytes);
+    }
+    return rc;
+}

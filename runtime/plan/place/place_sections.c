@@ -1,0 +1,185 @@
+/* Sections of time: one sweep over the starts and the ends of the items. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/place/place_sections.h"
+
+struct event {
+    int32_t step, item;
+};
+
+static int compare_events(const void *a, const void *b)
+{
+    const struct event *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->item > y->item) - (x->item < y->item);
+}
+
+/*
+ * By step, then by item, as they come.  Steps that are not much more than the events are counted:
+ * a large set has its sections in less time than one order of it takes to sort.
+ */
+static int sort_events(struct event *events, int32_t n)
+{
+    int32_t low = INT32_MAX, high = INT32_MIN;
+    for (int32_t i = 0; i < n; i++) {
+        low = events[i].step < low ? events[i].step : low;
+        high = events[i].step > high ? events[i].step : high;
+    }
+    int64_t range = n > 0 ? (int64_t)high - low + 1 : 0;
+    if (range > 4 * (int64_t)n) {
+        qsort(events, (size_t)n, sizeof(*events), compare_events);
+        return 0;
+    }
+    int32_t *start = calloc((size_t)range + 1, sizeof(*start));
+    struct event *sorted = malloc(((size_t)n + 1) * sizeof(*sorted));
+    int rc = start && sorted ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < n && !rc; i++)
+        start[events[i].step - low + 1]++;
+    for (int64_t k = 0; k < range && !rc; k++)
+        start[k + 1] += start[k];
+    for (int32_t i = 0; i < n && !rc; i++)
+        sorted[start[events[i].step - low]++] = events[i];
+    if (!rc)
+        memcpy(events, sorted, (size_t)n * sizeof(*events));
+    free(start);
+    free(sorted);
+    return rc;
+}
+
+/* A section ends before the first start that lies behind an end. */
+static void sweep(const struct place_item *items, const struct event *starts,
+                  const struct event *ends, struct sections *s)
+{
+    int32_t n = s->n_items, i = 0, j = 0;
+    int64_t alive = 0;
+    while (i < n) {
+        for (; i < n && starts[i].step <= ends[j].step; i++) {
+            s->lower[starts[i].item] = s->n;
+            alive += items[starts[i].item].bytes;
+        }
+        s->load = max_i64(s->load, alive);
+        s->n++;
+        for (; j < n && (i == n || ends[j].step < starts[i].step); j++) {
+            s->upper[ends[j].item] = s->n;
+            alive -= items[ends[j].item].bytes;
+        }
+    }
+}
+
+/* Sections of stretches that do not wrap. */
+static int cut(const struct place_item *items, int32_t n, struct sections *s)
+{
+    size_t m = (size_t)n + 1;
+    struct event *starts = calloc(m, sizeof(*starts)), *ends = calloc(m, sizeof(*ends));
+    *s = (struct sections){.n_items = n};
+    s->lower = calloc(m, sizeof(*s->lower));
+    s->upper = calloc(m, sizeof(*s->upper));
+    s->again = calloc(m, sizeof(*s->again));
+    int rc = starts && ends && s->lower && s->upper && s->again ? 0 : CKPT_ENOMEM;
+    if (!rc) {
+        for (int32_t i = 0; i < n; i++) {
+            starts[i] = (struct event){items[i].first, i};
+            ends[i] = (struct event){items[i].last, i};
+        }
+        rc = sort_events(starts, n);
+        rc = rc ? rc : sort_events(ends, n);
+    }
+    if (!rc)
+        sweep(items, starts, ends, s);
+    else
+        sections_free(s);
+    free(starts);
+    free(ends);
+    return rc;
+}
+
+/* What wraps is two stretches; the second ones come behind all items. */
+static int cut_circle(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+{
+    struct place_item *pieces = calloc(2 * (size_t)n + 1, sizeof(*pieces));
+    int32_t pieces_n = n;
+    *s = (struct sections){0};
+    if (!pieces)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++) {
+        pieces[i] = items[i];
+        if (items[i].last < period)
+            continue;
+        pieces[i].last = period - 1;
+        pieces[pieces_n] = items[i];
+        pieces[pieces_n].first = 0;
+        pieces[pieces_n++].last = items[i].last - period;
+    }
+    int rc = cut(pieces, pieces_n, s);
+    for (int32_t i = 0, j = n; i < n && !rc; i++)
+        if (items[i].last >= period)
+            s->again[i] = s->upper[j++];
+    s->n_items = rc ? 0 : n;
+    s->wraps = pieces_n > n;
+    free(pieces);
+    return rc;
+}
+
+int sections_build(const struct place_item *items, int32_t n, int32_t period, struct sections *s)
+{
+    return period > 0 ? cut_circle(items, n, period, s) : cut(items, n, s);
+}
+
+void sections_free(struct sections *s)
+{
+    free(s->lower);
+    free(s->upper);
+    free(s->again);
+    *s = (struct sections){0};
+}
+
+void rows_free(struct rows *r)
+{
+    free(r->start);
+    free(r->data);
+    *r = (struct rows){0};
+}
+
+/* Item i stands in rows [from(i), to(i)). */
+static int fill_rows(struct rows *r, int32_t n_rows, int32_t n, const int32_t *from,
+                     const int32_t *to, int32_t add)
+{
+    int64_t total = 0;
+    for (int32_t i = 0; i < n; i++)
+        total += to ? to[i] - from[i] : 1;
+    *r = (struct rows){calloc((size_t)n_rows + 2, sizeof(*r->start)),
+                       total < INT32_MAX ? malloc(((size_t)total + 1) * sizeof(*r->data)) : NULL};
+    if (!r->start || !r->data) {
+        rows_free(r);
+        return CKPT_ENOMEM;
+    }
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t t = from[i] + add, e = to ? to[i] : t + 1; t < e; t++)
+            r->start[t + 1]++;
+    for (int32_t t = 0; t < n_rows; t++)
+        r->start[t + 1] += r->start[t];
+    /* Filled from behind, every start moves down to its row's beginning. */
+    for (int32_t i = n - 1; i >= 0; i--)
+        for (int32_t t = from[i] + add, e = to ? to[i] : t + 1; t < e; t++)
+            r->data[--r->start[t + 1]] = i;
+    for (int32_t t = 0; t < n_rows; t++)
+        r->start[t] = r->start[t + 1];
+    r->start[n_rows] = (int32_t)total;
+    return 0;
+}
+
+int sections_alive(const struct sections *s, struct rows *r)
+{
+    return fill_rows(r, s->n, s->n_items, s->lower, s->upper, 0);
+}
+
+int sections_starting(const struct sections *s, struct rows *r)
+{
+    return fill_rows(r, s->n, s->n_items, s->lower, NULL, 0);
+}
+
+int sections_ending(const struct sections *s, struct rows *r)
+{
+    return fill_rows(r, s->n, s->n_items, s->upper, NULL, -1);
+}

@@ -1,0 +1,272 @@
+/* The state of the tree search: putting an item down, what follows from it, and taking it back. */
+#include <stdlib.h>
+#include "plan/place/place_tree.h"
+
+void tree_free(struct tree *t)
+{
+    rows_free(&t->alive);
+    rows_free(&t->starting);
+    rows_free(&t->ending);
+    free(t->floor);
+    free(t->solid);
+    free(t->left);
+    free(t->open);
+    free(t->crossing);
+    free(t->failures);
+    free(t->base);
+    free(t->offset);
+    free(t->placed);
+    free(t->twin);
+    free(t->prefix);
+    free(t->trail.data);
+}
+
+static int allocate(struct tree *t)
+{
+    size_t sections = (size_t)t->s->n + 1, items = (size_t)t->s->n_items + 1;
+    t->floor = calloc(sections, sizeof(*t->floor));
+    t->solid = calloc(sections, sizeof(*t->solid));
+    t->left = calloc(sections, sizeof(*t->left));
+    t->open = calloc(sections, sizeof(*t->open));
+    t->crossing = calloc(sections, sizeof(*t->crossing));
+    t->failures = calloc(sections, sizeof(*t->failures));
+    t->base = calloc(items, sizeof(*t->base));
+    t->offset = calloc(items, sizeof(*t->offset));
+    t->placed = calloc(items, sizeof(*t->placed));
+    t->twin = calloc(items, sizeof(*t->twin));
+    t->prefix = calloc(sections, sizeof(*t->prefix));
+    bool all = t->floor && t->solid && t->left && t->open && t->crossing && t->failures &&
+               t->base && t->offset && t->placed && t->twin && t->prefix;
+    return all ? 0 : CKPT_ENOMEM;
+}
+
+struct looks {
+    int32_t lower, upper, item;
+    int64_t bytes;
+};
+
+static int compare_looks(const void *a, const void *b)
+{
+    const struct looks *x = a, *y = b;
+    if (x->lower != y->lower)
+        return x->lower < y->lower ? -1 : 1;
+    if (x->upper != y->upper)
+        return x->upper < y->upper ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return (x->item > y->item) - (x->item < y->item);
+}
+
+static int find_twins(struct tree *t)
+{
+    int32_t n = t->s->n_items;
+    struct looks *list = malloc(((size_t)n + 1) * sizeof(*list));
+    if (!list)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++)
+        list[i] = (struct looks){t->s->lower[i], t->s->upper[i], i, t->bytes[i]};
+    qsort(list, (size_t)n, sizeof(*list), compare_looks);
+    for (int32_t j = 0; j < n; j++) {
+        bool same = j > 0 && list[j].lower == list[j - 1].lower &&
+                    list[j].upper == list[j - 1].upper && list[j].bytes == list[j - 1].bytes;
+        t->twin[list[j].item] = same ? list[j - 1].item : -1;
+    }
+    free(list);
+    return 0;
+}
+
+int tree_init(struct tree *t, const struct sections *s, const int64_t *bytes, int64_t capacity)
+{
+    *t = (struct tree){.s = s, .bytes = bytes, .capacity = capacity};
+    int rc = allocate(t);
+    if (!rc)
+        rc = sections_alive(s, &t->alive);
+    if (!rc)
+        rc = sections_starting(s, &t->starting);
+    if (!rc)
+        rc = sections_ending(s, &t->ending);
+    if (!rc)
+        rc = find_twins(t);
+    if (rc) {
+        tree_free(t);
+        return rc;
+    }
+    for (int32_t i = 0; i < s->n_items; i++) {
+        for (int32_t k = s->lower[i]; k < s->upper[i]; k++) {
+            t->left[k] += bytes[i];
+            t->prefix[k] = ++t->open[k];
+            t->crossing[k] += k + 1 < s->upper[i];
+        }
+    }
+    return 0;
+}
+
+static void remember(struct tree *t, enum tree_field field, int32_t index, int64_t old)
+{
+    if (ARRAY_RESERVE(&t->trail, t->n_trail))
+        t->out_of_memory = true;
+    else
+        t->trail.data[t->n_trail++] = (struct tree_change){field, index, old};
+}
+
+static void set_floor(struct tree *t, int32_t section, int64_t floor)
+{
+    remember(t, TREE_FLOOR, section, t->floor[section]);
+    t->floor[section] = floor;
+}
+
+static void take_back(struct tree *t, int32_t i)
+{
+    t->placed[i] = false;
+    for (int32_t k = t->s->lower[i]; k < t->s->upper[i]; k++) {
+        t->left[k] += t->bytes[i];
+        t->open[k]++;
+        t->crossing[k] += k + 1 < t->s->upper[i];
+        t->prefix[k] = t->alive.start[k + 1] - t->alive.start[k];
+    }
+}
+
+void tree_undo(struct tree *t, int64_t n_trail)
+{
+    while (t->n_trail > n_trail) {
+        const struct tree_change *c = &t->trail.data[--t->n_trail];
+        switch (c->field) {
+        case TREE_FLOOR:
+            t->floor[c->index] = c->old;
+            break;
+        case TREE_BASE:
+            t->base[c->index] = c->old;
+            break;
+        case TREE_SOLID:
+            t->solid[c->index] = c->old;
+            break;
+        case TREE_PLACED:
+            take_back(t, c->index);
+        }
+    }
+}
+
+static int64_t sort_key(const struct tree *t, int32_t i)
+{
+    return t->placed[i] ? INT64_MAX : t->base[i];
+}
+
+/* Orders a row by base, placed items behind.  It was so before a few bases grew. */
+static void sort_row(struct tree *t, int32_t k)
+{
+    int32_t *row = t->alive.data + t->alive.start[k], n = t->prefix[k];
+    for (int32_t i = 1; i < n; i++) {
+        int32_t item = row[i], j = i;
+        int64_t key = sort_key(t, item);
+        for (; j > 0 && sort_key(t, row[j - 1]) > key; j--)
+            row[j] = row[j - 1];
+        row[j] = item;
+    }
+    t->prefix[k] = t->open[k];
+    t->work += n;
+}
+
+/*
+ * Raises the floor of a section to the lowest base in it.  Stacking what is left in the order of
+ * the bases ends as low as any order can: false if that is above the capacity.
+ */
+static bool settle_section(struct tree *t, int32_t k)
+{
+    const int32_t *row = t->alive.data + t->alive.start[k];
+    int64_t height = 0;
+    sort_row(t, k);
+    if (t->base[row[0]] > t->floor[k])
+        set_floor(t, k, t->base[row[0]]);
+    for (int32_t i = 0; i < t->open[k]; i++)
+        height = max_i64(height, t->base[row[i]]) + t->bytes[row[i]];
+    return height <= t->capacity;
+}
+
+/*
+ * Whether everything in the item's sections ends or will begin so that the item could move down
+ * into a hole that nothing else can reach any more.  Seldom: most sections have no hole so large.
+ */
+static bool could_move_down(struct tree *t, int32_t i)
+{
+    int64_t below = 0, above = INT64_MAX;
+    for (int32_t k = t->s->lower[i]; k < t->s->upper[i]; k++) {
+        t->work++;
+        if (t->floor[k] - t->solid[k] < t->bytes[i])
+            return false;
+        below = max_i64(below, t->solid[k]);
+        above = min_i64(above, t->floor[k]);
+    }
+    return t->base[i] > below && above >= below + t->bytes[i];
+}
+
+/* Only an item whose base is the floor over a hole could. */
+static bool any_could_move_down(struct tree *t, int32_t from, int32_t to)
+{
+    for (int32_t k = from; k < to; k++) {
+        if (t->floor[k] == t->solid[k])
+            continue;
+        const int32_t *row = t->alive.data + t->alive.start[k];
+        for (int32_t j = 0; j < t->prefix[k]; j++)
+            if (!t->placed[row[j]] && t->base[row[j]] == t->floor[k] && could_move_down(t, row[j]))
+                return true;
+    }
+    return false;
+}
+
+/* The floors of sections [from, to) grew: bases grow, then floors of other sections. */
+static bool propagate(struct tree *t, int32_t from, int32_t to)
+{
+    int32_t low = from, high = to;
+    for (int32_t k = from; k < to; k++) {
+        const int32_t *row = t->alive.data + t->alive.start[k];
+        for (int32_t j = 0; j < t->prefix[k]; j++) {
+            int32_t i = row[j];
+            if (t->placed[i] || t->base[i] >= t->floor[k])
+                continue;
+            remember(t, TREE_BASE, i, t->base[i]);
+            t->base[i] = t->floor[k];
+            low = t->s->lower[i] < low ? t->s->lower[i] : low;
+            high = t->s->upper[i] > high ? t->s->upper[i] : high;
+        }
+        t->work += t->prefix[k];
+    }
+    for (int32_t k = low; k < high; k++) {
+        if (t->open[k] > 0 && !settle_section(t, k)) {
+            t->failures[k]++;
+            return false;
+        }
+    }
+    return !t->out_of_memory && !any_could_move_down(t, low, high);
+}
+
+bool tree_place(struct tree *t, int32_t i)
+{
+    int32_t lower = t->s->lower[i], upper = t->s->upper[i];
+    int64_t end = t->base[i] + t->bytes[i];
+    t->offset[i] = t->base[i];
+    t->placed[i] = true;
+    remember(t, TREE_PLACED, i, 0);
+    for (int32_t k = lower; k < upper; k++) {
+        t->left[k] -= t->bytes[i];
+        t->open[k]--;
+        t->crossing[k] -= k + 1 < upper;
+        remember(t, TREE_SOLID, k, t->solid[k]);
+        t->solid[k] = end;
+        set_floor(t, k, end);
+    }
+    return propagate(t, lower, upper);
+}
+
+bool tree_raise(struct tree *t, int32_t section, int64_t floor)
+{
+    set_floor(t, section, floor);
+    return propagate(t, section, section + 1);
+}
+
+bool tree_root(struct tree *t)
+{
+    for (int32_t k = 0; k < t->s->n; k++)
+        if (t->open[k] > 0 && !settle_section(t, k))
+            return false;
+    return true;
+}

@@ -1,0 +1,114 @@
+/*
+ * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
+ * What follows "  # " on a line is for people.  The same text goes to other ranks.
+ *
+ *     libckpt-plan 4
+ *     signature 00f1...        of the graph it was made for, 16 hex digits
+ *     budget N | none          of the device; then host N, nvme N and the other totals, one a line
+ *     steps N, body N, residences N, copies N
+ *     run OP | again OP | host OP    one line a step
+ *     device|host|nvme S FIRST LAST OFFSET    one line a residence; OFFSET -: the context's own
+ *     workspace STEP OFFSET                   of a residence, too
+ *     copy FROM TO AFTER BEFORE START END     one line a copy, between residences by their number
+ *     pin KEY CHOICE           one line an algorithm of a library (ops/pins.h); there may be none
+ *     end
+ */
+#include <inttypes.h>
+#include "plan/search/comm_cost.h"
+#include "plan/graph/lines.h"
+
+static void put_totals(FILE *f, const struct graph *g, const struct plan *p)
+{
+    fprintf(f, "libckpt-plan 4\nsignature %016" PRIx64 "\n", p->signature);
+    if (p->budgets.device == INT64_MAX)
+        fputs("budget none\n", f);
+    else
+        fprintf(f, "budget %" PRId64 "\n", p->budgets.device);
+    fprintf(f, "host %" PRId64 "\nnvme %" PRId64 "\n", p->budgets.host, p->budgets.nvme);
+    fprintf(f, "host_base %" PRId64 "\n", p->budgets.tier_base[TIER_HOST]);
+    fprintf(f, "nvme_base %" PRId64 "\n", p->budgets.tier_base[TIER_NVME]);
+    fprintf(f, "persistent %" PRId64 "\n", p->persistent);
+    fprintf(f, "transient %" PRId64 "\n", p->transient);
+    fprintf(f, "load %" PRId64 "\n", p->load);
+    fprintf(f, "peak_step %" PRId32 "\n", p->peak_step);
+    fprintf(f, "min_budget %" PRId64 "\n", p->min_budget);
+    fprintf(f, "min_peak_op %" PRId32 "\n", p->min_peak_op);
+    fprintf(f, "host_bytes %" PRId64 "\nnvme_bytes %" PRId64 "\n", p->host_bytes, p->nvme_bytes);
+    fprintf(f, "staging_bytes %" PRId64 "\n", p->staging_bytes);
+    fprintf(f, "seconds %.17g\n", p->seconds);
+    fprintf(f, "recompute_seconds %.17g\n", p->recompute_seconds);
+    fprintf(f, "exposed_seconds %.17g\n", p->exposed_seconds);
+    if (graph_has_collectives(g)) {
+        fprintf(f, "exposed_comm %.17g\n", p->exposed_comm);
+        fprintf(f, "comm_seconds %.17g\n", p->comm_seconds);
+    }
+    fprintf(f, "bound_seconds %.17g\n", p->bound_seconds);
+    fprintf(f, "next_budget %" PRId64 "\n", p->next_budget);
+    fprintf(f, "next_seconds %.17g\n", p->next_seconds);
+    fprintf(f, "steps %" PRId32 "\nbody %" PRId32 "\n", p->n_steps, p->n_body);
+    fprintf(f, "residences %" PRId32 "\ncopies %" PRId32 "\n", p->n_residences, p->n_copies);
+}
+
+static void put_name(FILE *f, const char *name)
+{
+    lines_put_name(f, name && *name ? name : NULL);
+}
+
+static void put_residence(FILE *f, const struct graph *g, const struct residence *r)
+{
+    static const char *const tiers[] = {"device", "host", "nvme"};
+    if (r->storage < 0) {
+        fprintf(f, "workspace %" PRId32 " %" PRId64 "\n", r->first, r->offset);
+        return;
+    }
+    fprintf(f, "%s %" PRId32 " %" PRId32 " %" PRId32, tiers[r->tier - TIER_DEVICE], r->storage,
+            r->first, r->last);
+    if (r->offset == -1)
+        fputs(" -", f);
+    else
+        fprintf(f, " %" PRId64, r->offset);
+    put_name(f, g->storages[r->storage].name);
+}
+
+static void put_plan(FILE *f, const struct graph *g, const struct plan *p)
+{
+    put_totals(f, g, p);
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        const struct plan_step *s = &p->steps[k];
+        fprintf(f, "%s %" PRId32, s->on_host ? "host" : s->again ? "again" : "run", s->op);
+        put_name(f, g->ops[s->op].name);
+    }
+    for (int32_t n = 0; n < p->n_residences; n++)
+        put_residence(f, g, &p->residences[n]);
+    for (int32_t n = 0; n < p->n_copies; n++) {
+        const struct copy *c = &p->copies[n];
+        fprintf(f, "copy %" PRId32 " %" PRId32 " %" PRId32 " %" PRId32 " %.17g %.17g\n", c->from,
+                c->to, c->after, c->before, c->start, c->end);
+    }
+    pins_write(&p->pins, f);
+    fputs("end\n", f);
+}
+
+struct plan_text {
+    const struct graph *graph;
+    const struct plan *plan;
+};
+
+static void put(FILE *f, const void *user)
+{
+    const struct plan_text *t = user;
+    put_plan(f, t->graph, t->plan);
+}
+
+int plan_write(const struct graph *g, const struct plan *p, const char *path,
+               char message[CKPT_MESSAGE])
+{
+    struct plan_text t = {g, p};
+    return lines_write("plan file", path, put, &t, message);
+}
+
+int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size)
+{
+    struct plan_text t = {g, p};
+    return lines_print(put, &t, text, size);
+}

@@ -1,0 +1,166 @@
+/*
+ * The same step for another number of ranks.  In a graph that was recorded for N ranks the storages
+ * of shares are those that a gather reads, that a sum of gradients leaves, and that the update
+ * writes with it; all else about a rank is the same whatever the number.  So a copy of the graph is
+ * resized in place for each layout, and what the search found for one of them is played again for
+ * all: which activations to drop does not depend on the size of shares.
+ *
+ * A rank that has everything needs no gathers, and one that has all values gathers behind updates:
+ * these are other graphs (world_graph.c), and other searches.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "plan/search/comm_cost.h"
+#include "plan/scale/world.h"
+#include "plan/scale/world_graph.h"
+
+struct world {
+    const struct machine *m;
+    struct world_graph *graphs[WORLD_KINDS];
+    struct portfolio *pfs[WORLD_KINDS];
+};
+
+/* The numbers that a search is made for; those of others are close. */
+#define SEARCHED 8
+
+void world_free(struct world *w)
+{
+    if (!w)
+        return;
+    for (int k = 0; k < WORLD_KINDS; k++) {
+        portfolio_free(w->pfs[k]);
+        world_graph_free(w->graphs[k]);
+    }
+    free(w);
+}
+
+int world_open(const struct graph *g, const struct machine *m, struct world **out,
+               char message[CKPT_MESSAGE])
+{
+    struct world *w = calloc(1, sizeof(*w));
+    const struct world_layout first = {SEARCHED, SEARCHED, 3};
+    int rc = 0;
+    snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
+    *out = w;
+    if (!w)
+        return CKPT_ENOMEM;
+    w->m = m;
+    for (int k = 0; k < WORLD_KINDS && !rc; k++) {
+        rc = world_graph_new(g, (enum world_kind)k, &w->graphs[k], message);
+        if (rc)
+            break;
+        world_graph_resize(w->graphs[k], &first, m);
+        rc = portfolio_build(world_graph(w->graphs[k]), &w->pfs[k]);
+    }
+    if (rc) {
+        world_free(w);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* The facts of the program that sizes and times have changed. */
+static void update_program(struct program *p)
+{
+    const struct graph *g = p->g;
+    p->seconds = graph_seconds(g);
+    p->queued = 0;
+    p->persistent = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    for (int32_t s = 0; s < g->n_storages; s++)
+        p->persistent += g->storages[s].persistent ? g->storages[s].bytes : 0;
+}
+
+/* ---- the fastest step ------------------------------------------------------------------------ */
+
+struct choice {
+    struct portfolio *pf;
+    const struct graph *g;
+    int64_t device;
+    bool keeps; /* what is gathered stays */
+    int32_t *hold;
+};
+
+static int play(const struct choice *c, int32_t option, double lead, struct world_step *step)
+{
+    struct option o = c->pf->options.data[option];
+    struct plan *p;
+    for (int32_t s = 0; s < c->g->n_storages; s++)
+        c->hold[s] = o.hold[s];
+    for (int32_t i = 0; i < c->g->n_ops && c->keeps; i++)
+        if (c->g->ops[i].collective == GRAPH_ALL_GATHER)
+            c->hold[c->g->refs[c->g->ops[i].writes]] = HOLD_ALWAYS;
+    o.hold = c->hold;
+    o.lead = lead;
+    o.plan = NULL;
+    int rc = option_steps(c->pf, &o, &p);
+    if (rc)
+        return rc;
+    *step = (struct world_step){.bytes = p->persistent + p->load,
+                                .seconds = p->seconds,
+                                .compute = plan_compute_seconds(p),
+                                .recompute = p->recompute_seconds,
+                                .exposed = p->exposed_comm,
+                                .comm = p->comm_seconds};
+    step->fits = step->bytes <= c->device;
+    plan_free(p);
+    return 0;
+}
+
+/* The last option that fits: more load, more speed. */
+static int last_within(const struct choice *c, int32_t *option)
+{
+    int32_t low = -1, high = c->pf->n;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        struct world_step step;
+        int rc = play(c, middle, c->pf->options.data[middle].lead, &step);
+        if (rc)
+            return rc;
+        if (step.fits)
+            low = middle;
+        else
+            high = middle;
+    }
+    *option = low;
+    return 0;
+}
+
+static int choose(const struct choice *c, struct world_step *step)
+{
+    static const double leads[] = {0, 1, 1.5, 3};
+    int32_t last;
+    int rc = last_within(c, &last);
+    if (!rc && last < 0)
+        return play(c, 0, 0, step);
+    *step = (struct world_step){.seconds = INFINITY};
+    for (int32_t i = max_i64(0, last - 2); i <= last && !rc; i++)
+        for (size_t k = 0; k < sizeof(leads) / sizeof(*leads) && !rc; k++) {
+            struct world_step other;
+            rc = play(c, i, leads[k], &other);
+            if (!rc && other.fits && other.seconds < step->seconds)
+                *step = other;
+        }
+    return rc;
+}
+
+int world_plan(struct world *w, const struct world_layout *l, int64_t device,
+               struct world_step *step)
+{
+    enum world_kind kind = l->zero == 0 || l->ranks == 1 ? WORLD_WHOLE
+                           : l->zero == 1                ? WORLD_STATE
+                                                         : WORLD_SHARED;
+    struct world_graph *of = w->graphs[kind];
+    struct choice c = {
+        .pf = w->pfs[kind], .g = world_graph(of), .device = device, .keeps = l->zero == 2};
+    c.hold = malloc(((size_t)c.g->n_storages + 1) * sizeof(*c.hold));
+    if (!c.hold)
+        return CKPT_ENOMEM;
+    world_graph_resize(of, l, w->m);
+    update_program(c.pf->p);
+    int rc = choose(&c, step);
+    free(c.hold);
+    return rc;
+}

@@ -1,0 +1,316 @@
+/* A graph of several ranks that can be resized: see world.c. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/comm_cost.h"
+#include "plan/scale/world_graph.h"
+
+/* VALUES are whole in memory, but an op of the update sees a share of them. */
+enum size { SIZE_FIXED, SIZE_SHARE, SIZE_VALUES, SIZE_WHOLE };
+
+struct work {
+    double flops, bytes;
+    double operands; /* bytes of what it uses */
+    uint64_t key;
+};
+
+struct world_graph {
+    struct graph *g;
+    enum world_kind kind;
+    int64_t group;     /* ranks that share, as last resized */
+    enum size *size;   /* per storage */
+    int64_t *bytes;    /* per storage: of all ranks together */
+    struct work *work; /* per op: as it was recorded */
+};
+
+struct graph *world_graph(const struct world_graph *w)
+{
+    return w->g;
+}
+
+void world_graph_free(struct world_graph *w)
+{
+    if (!w)
+        return;
+    graph_free(w->g);
+    free(w->size);
+    free(w->bytes);
+    free(w->work);
+    free(w);
+}
+
+/* ---- the copy -------------------------------------------------------------------------------- */
+
+static int copy_names(struct graph *to, const struct graph *from)
+{
+    for (int32_t s = 0; s < from->n_storages; s++) {
+        to->storages[s] = from->storages[s];
+        to->storages[s].name = strdup(from->storages[s].name ? from->storages[s].name : "");
+        to->n_storages = s + 1;
+        if (!to->storages[s].name)
+            return CKPT_ENOMEM;
+    }
+    for (int32_t i = 0; i < from->n_ops; i++) {
+        to->ops[i] = from->ops[i];
+        to->ops[i].passing = false; /* of the ways to share here none asks for that */
+        to->ops[i].name = strdup(from->ops[i].name ? from->ops[i].name : "");
+        to->n_ops = i + 1;
+        if (!to->ops[i].name)
+            return CKPT_ENOMEM;
+    }
+    return 0;
+}
+
+static int copy_graph(const struct graph *from, struct graph **out)
+{
+    struct graph *g = calloc(1, sizeof(*g));
+    *out = g;
+    if (!g)
+        return CKPT_ENOMEM;
+    *g = (struct graph){.n_body = from->n_body, .n_refs = from->n_refs, .n_micro = from->n_micro};
+    g->storages = calloc((size_t)from->n_storages + 1, sizeof(*g->storages));
+    g->ops = calloc((size_t)from->n_ops + 1, sizeof(*g->ops));
+    g->refs = calloc((size_t)from->n_refs + 1, sizeof(*g->refs));
+    if (!g->storages || !g->ops || !g->refs)
+        return CKPT_ENOMEM;
+    memcpy(g->refs, from->refs, (size_t)from->n_refs * sizeof(*g->refs));
+    return copy_names(g, from);
+}
+
+/* ---- what scales ----------------------------------------------------------------------------- */
+
+static void set_size(struct world_graph *w, int32_t s, enum size size, int64_t bytes)
+{
+    w->size[s] = size;
+    w->bytes[s] = bytes;
+}
+
+/* The two sides of the collectives of buckets.  Returns how many gathers there are. */
+static int32_t size_collectives(struct world_graph *w)
+{
+    const struct graph *g = w->g;
+    int32_t gathers = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        if (o->collective != GRAPH_ALL_GATHER && o->collective != GRAPH_REDUCE_SCATTER)
+            continue;
+        bool gather = o->collective == GRAPH_ALL_GATHER;
+        int32_t in = g->refs[o->reads], out = g->refs[o->writes];
+        int64_t bytes = g->storages[gather ? in : out].bytes * o->ranks;
+        gathers += gather && in != out && g->storages[in].persistent;
+        set_size(w, in, gather ? SIZE_SHARE : SIZE_WHOLE, bytes);
+        set_size(w, out, gather ? SIZE_WHOLE : SIZE_SHARE, bytes);
+    }
+    return gathers;
+}
+
+/* The state beside a sum of gradients: what the same op of the update writes for good. */
+static void size_states(struct world_graph *w, int32_t ranks)
+{
+    const struct graph *g = w->g;
+    for (int32_t i = g->n_body; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        bool shares = false;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            shares |= w->size[g->refs[o->reads + j]] == SIZE_SHARE;
+        for (int32_t j = 0; j < o->n_writes && shares && !o->collective; j++) {
+            int32_t s = g->refs[o->writes + j];
+            if (g->storages[s].persistent && w->size[s] == SIZE_FIXED)
+                set_size(w, s, SIZE_SHARE, g->storages[s].bytes * ranks);
+        }
+    }
+}
+
+static int32_t ranks_of(const struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            return g->ops[i].ranks;
+    return 1;
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* Of what it uses; an op of the update uses its share of values that are whole. */
+static double operand_bytes(const struct world_graph *w, const struct graph_op *o)
+{
+    bool updates = o->phase == GRAPH_UPDATE && !o->collective;
+    double bytes = 0;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        int32_t s = w->g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+        int64_t all = w->g->storages[s].bytes;
+        bytes += (double)(updates && w->size[s] == SIZE_VALUES ? all / w->group : all);
+    }
+    return bytes;
+}
+
+static int keep_work(struct world_graph *w)
+{
+    const struct graph *g = w->g;
+    w->work = calloc((size_t)g->n_ops + 1, sizeof(*w->work));
+    if (!w->work)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *o = &g->ops[i];
+        w->work[i] = (struct work){o->flops, o->bytes, operand_bytes(w, o), o->cost_key};
+    }
+    return 0;
+}
+
+/* ---- other gathers ------------------------------------------------------------------------- */
+
+static void rename_storage(struct graph *g, int32_t from, int32_t to)
+{
+    for (int32_t r = 0; r < g->n_refs; r++)
+        if (g->refs[r] == from)
+            g->refs[r] = to;
+}
+
+/* Storages that now have one name stand once in a list. */
+static int32_t unique(int32_t *refs, int32_t n)
+{
+    int32_t kept = 0;
+    for (int32_t j = 0; j < n; j++) {
+        int32_t k = 0;
+        while (k < kept && refs[k] != refs[j])
+            k++;
+        if (k == kept)
+            refs[kept++] = refs[j];
+    }
+    return kept;
+}
+
+/* Takes the gathers out; what they made has the name of what they read.  Returns how many. */
+static int32_t take_gathers(struct world_graph *w, struct graph_op *gathers)
+{
+    struct graph *g = w->g;
+    int32_t kept = 0, body = 0, n = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        if (o->collective == GRAPH_ALL_GATHER) {
+            int32_t in = g->refs[o->reads];
+            rename_storage(g, g->refs[o->writes], in);
+            w->size[in] = SIZE_VALUES;
+            gathers[n++] = *o;
+            continue;
+        }
+        body += i < g->n_body;
+        w->work[kept] = w->work[i];
+        g->ops[kept++] = *o;
+    }
+    g->n_ops = kept;
+    g->n_body = body;
+    return n;
+}
+
+/* A gather in place goes behind the op that updates its values. */
+static void put_gathers(struct world_graph *w, struct graph_op *gathers, int32_t n)
+{
+    struct graph *g = w->g;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t at = g->n_ops;
+        while (at > g->n_body && !graph_op_writes(g, &g->ops[at - 1], g->refs[gathers[k].writes]))
+            at--;
+        at = at > g->n_body ? at : g->n_ops;
+        memmove(&g->ops[at + 1], &g->ops[at], (size_t)(g->n_ops - at) * sizeof(*g->ops));
+        memmove(&w->work[at + 1], &w->work[at], (size_t)(g->n_ops - at) * sizeof(*w->work));
+        g->ops[at] = gathers[k];
+        g->ops[at].phase = GRAPH_UPDATE;
+        g->ops[at].rerunnable = false;
+        g->n_ops++;
+    }
+}
+
+/* Gradients are summed in place, and nobody has shares. */
+static void sum_in_place(struct world_graph *w)
+{
+    struct graph *g = w->g;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        if (o->collective != GRAPH_REDUCE_SCATTER)
+            continue;
+        o->collective = GRAPH_ALL_REDUCE;
+        rename_storage(g, g->refs[o->writes], g->refs[o->reads]);
+    }
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (w->size[s] == SIZE_SHARE)
+            w->size[s] = SIZE_WHOLE;
+}
+
+static int change_gathers(struct world_graph *w)
+{
+    struct graph *g = w->g;
+    struct graph_op *gathers = calloc((size_t)g->n_ops, sizeof(*gathers));
+    if (!gathers)
+        return CKPT_ENOMEM;
+    int32_t n = take_gathers(w, gathers);
+    if (w->kind == WORLD_STATE)
+        put_gathers(w, gathers, n);
+    else
+        sum_in_place(w);
+    for (int32_t k = 0; k < n && w->kind == WORLD_WHOLE; k++)
+        free(gathers[k].name);
+    free(gathers);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *o = &g->ops[i];
+        o->n_reads = unique(g->refs + o->reads, o->n_reads);
+        o->n_writes = unique(g->refs + o->writes, o->n_writes);
+    }
+    return 0;
+}
+
+int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **out,
+                    char message[CKPT_MESSAGE])
+{
+    struct world_graph *w = calloc(1, sizeof(*w));
+    *out = w;
+    if (!w || copy_graph(g, &w->g))
+        return CKPT_ENOMEM;
+    w->kind = kind;
+    w->size = calloc((size_t)g->n_storages + 1, sizeof(*w->size));
+    w->bytes = calloc((size_t)g->n_storages + 1, sizeof(*w->bytes));
+    if (!w->size || !w->bytes)
+        return CKPT_ENOMEM;
+    if (!size_collectives(w)) {
+        snprintf(message, CKPT_MESSAGE,
+                 "the graph is of a step whose ranks share no parameters; record it with "
+                 "--ranks 2 --plan-only --graph-out FILE");
+        return CKPT_EINVAL;
+    }
+    size_states(w, ranks_of(g));
+    return keep_work(w) || (kind != WORLD_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
+}
+
+/* ---- resizing -------------------------------------------------------------------------------- */
+
+/* An op on shares has work in proportion to them, and no measured time. */
+static void resize_op(struct world_graph *w, int32_t i, const struct world_layout *l)
+{
+    struct graph_op *o = &w->g->ops[i];
+    double before = w->work[i].operands;
+    double ratio = before > 0 ? operand_bytes(w, o) / before : 1;
+    bool same = ratio > .999 && ratio < 1.001;
+    o->flops = w->work[i].flops * (same ? 1 : ratio);
+    o->bytes = w->work[i].bytes * (same ? 1 : ratio);
+    o->cost_key = same ? w->work[i].key : 0;
+    if (!o->collective)
+        return;
+    bool all = o->collective == GRAPH_ALL_REDUCE;
+    o->ranks = all ? l->ranks : l->group;
+    o->replicas = o->collective == GRAPH_REDUCE_SCATTER ? l->ranks / l->group : 1;
+}
+
+void world_graph_resize(struct world_graph *w, const struct world_layout *l,
+                        const struct machine *m)
+{
+    struct graph *g = w->g;
+    int64_t group = w->group = w->kind == WORLD_WHOLE ? 1 : l->group;
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        if (w->size[s] == SIZE_FIXED)
+            continue;
+        int64_t share = round_up((w->bytes[s] + group - 1) / group, CKPT_ALIGN);
+        g->storages[s].bytes = w->size[s] == SIZE_SHARE ? share : share * group;
+    }
+    for (int32_t i = 0; i < g->n_ops; i++)
+        resize_op(w, i, l);
+    graph_price(g, m);
+}

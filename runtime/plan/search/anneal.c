@@ -1,0 +1,311 @@
+/*
+ * The local search: a schedule is changed at random places, one touch at a time, for one target of
+ * bytes after the other.  What is above the target has a price, so that the way may lead through
+ * schedules that do not fit; it rises while the heat falls.  A change costs about a microsecond
+ * however long the program is (stages.h), so this works at any size; it reaches less far where
+ * there are fewer changes an op.  Random is a fixed sequence, and work is counted, not timed.
+ *
+ * The targets go down and up again.  The schedule goes with them: it begins anew from a known one
+ * only where that takes less time.
+ */
+#include <stdlib.h>
+#include "plan/search/stages.h"
+
+#define PASSES  3   /* over the targets, each between those of the one before, and colder */
+#define TARGETS 100 /* of a pass, at most */
+#define ROUND   64  /* moves between two changes of heat and price */
+#define LEAST   16  /* work an op that is worth to begin with a target */
+#define ROUND_WORK 8000 /* an op: with more there is another round */
+#define LISTED  8   /* times that the largest storage is listed */
+#define DEAREST 30  /* in the end what is above the target costs so many times as much */
+#define MARGIN  512 /* on the way, a schedule is worth keeping that saves this part of recompute */
+#define SMALL   256 /* ops: every schedule is worth keeping */
+#define BELOW   16  /* the last target is by this part below the smallest load known */
+#define SMALLER 8   /* times that the smallest load is pushed down, at most */
+
+struct annealer {
+    struct portfolio *pf;
+    struct stages *x;
+    int32_t *hold;
+    int32_t *storages; /* those that a move can change, large ones several times */
+    int32_t n_storages;
+    uint64_t random;
+    bool anew;              /* every target begins from a known schedule */
+    double ticks;           /* of an op, on average */
+    double price, cheapest; /* ticks for a byte above the target in a stage */
+    double heat, hottest;   /* ticks */
+};
+
+static uint32_t draw(struct annealer *a, uint32_t n)
+{
+    a->random = a->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(((a->random >> 32) * n) >> 32);
+}
+
+/* About minus the logarithm of a random number in (0, 1]; made of sums only, so that every machine
+ * agrees. */
+static double draw_patience(struct annealer *a)
+{
+    double halves = 0;
+    uint32_t bits;
+    while ((bits = draw(a, 1u << 16)) < 1u << 15 && halves < 30)
+        halves += 1;
+    return 0.6931 * (halves + 2 - (double)bits / (1u << 15));
+}
+
+static double cost(const struct annealer *a)
+{
+    return (double)a->x->ticks + a->price * (double)a->x->top.excess;
+}
+
+/* Keeps the schedule, if it saves more than a part of the recompute of what is known. */
+static int keep(struct annealer *a, int64_t part)
+{
+    const struct program *p = a->pf->p;
+    int64_t peak = stages_peak(a->x);
+    const struct option *o = portfolio_within(a->pf, peak);
+    if (!stages_playable(a->x) ||
+        (o && o->seconds <= schedule_seconds(p, a->x->ticks + (part ? a->x->ticks / part : 0))))
+        return 0;
+    int rc = stages_hold(a->x, simulator_spans(a->pf->sim), a->hold);
+    return rc ? rc : portfolio_keep(a->pf, a->hold, peak, schedule_seconds(p, a->x->ticks), 0);
+}
+
+/* ---- moves ---------------------------------------------------------------------------------- */
+
+/* A stage between two others, half of the time one that touches what s is made of: to make s there
+ * may spare what else was kept for it. */
+static int32_t choose_stage(struct annealer *a, int32_t s, int32_t from, int32_t to)
+{
+    const struct program *p = a->pf->p;
+    const struct graph_op *o = &p->g->ops[p->writers[p->writer_start[s]]];
+    int32_t any = from + 1 + (int32_t)draw(a, (uint32_t)(to - from - 1));
+    if (o->n_reads == 0 || draw(a, 2) == 0)
+        return any;
+    int32_t read = p->g->refs[o->reads + (int32_t)draw(a, (uint32_t)o->n_reads)];
+    const struct life *l = &a->x->lives[read];
+    int32_t first = life_find(l, from + 1), n = life_find(l, to) - first;
+    return n > 0 ? touch_stage(l, first + (int32_t)draw(a, (uint32_t)n)) : any;
+}
+
+/* Whether keeping or dropping s costs more than most, by what is known without trying it. */
+static bool is_hopeless(const struct annealer *a, int32_t s, int32_t i, double most)
+{
+    double ticks = (double)stages_toggle_ticks(a->x, s, i);
+    return ticks + a->price * (double)stages_toggle_excess(a->x, s, i) > most;
+}
+
+/* Makes a move at random, unless it is none or sure to cost more than most. */
+static bool move(struct annealer *a, double most)
+{
+    int32_t s = a->storages[draw(a, (uint32_t)a->n_storages)];
+    const struct life *l = &a->x->lives[s];
+    int32_t i = (int32_t)draw(a, (uint32_t)l->n - 1);
+    if (stages_fixed(a->x, s, i))
+        return false;
+    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
+    if (to - from == 1 && touch_kept(l, i) && draw(a, 8) > 0)
+        return false; /* dropped it would be gone for no stage at all */
+    if (to - from > 1 && draw(a, 6) == 0)
+        stages_shift(a->x, s, i, choose_stage(a, s, from, to));
+    else if (is_hopeless(a, s, i, most))
+        return false;
+    else
+        stages_toggle(a->x, s, i);
+    return true;
+}
+
+/* Hot and cheap at first, so that large storages may go and come back above the target. */
+static void cool(struct annealer *a, double left)
+{
+    a->heat = a->hottest * left * left * left;
+    a->price = a->cheapest / (left * left + 1. / DEAREST);
+}
+
+/* Makes moves for so much work.  A move that makes the schedule cost more is taken back, unless
+ * patience is drawn for it. */
+static int anneal(struct annealer *a, int64_t work)
+{
+    struct stages *x = a->x;
+    int64_t end = x->work + work, part = x->p->g->n_ops > SMALL ? MARGIN : 0;
+    int rc = 0;
+    cool(a, 1);
+    for (int32_t n = 1; x->work < end && !rc; n++) {
+        if (n % ROUND == 0)
+            cool(a, (double)(end - x->work) / (double)work);
+        double before = cost(a), most = a->heat * draw_patience(a);
+        x->work++;
+        if (!move(a, most))
+            continue;
+        if (x->failed)
+            return CKPT_ENOMEM;
+        double more = cost(a) - before;
+        if (more > 0 && more > most) {
+            stages_undo(x);
+            continue;
+        }
+        stages_accept(x);
+        if (more < 0 || more > 0)
+            rc = keep(a, part);
+    }
+    return rc ? rc : keep(a, 0);
+}
+
+/* ---- targets -------------------------------------------------------------------------------- */
+
+static int load(struct annealer *a, const struct option *o)
+{
+    const struct schedule *s;
+    int rc = simulate(a->pf->sim, o->hold, &s);
+    return rc ? rc : stages_load(a->x, s);
+}
+
+/* Goes on to a target, from a known schedule if that takes less. */
+static int aim(struct annealer *a, int64_t target, double heat, int64_t work)
+{
+    struct portfolio *pf = a->pf;
+    const struct option *all = &pf->options.data[pf->n - 1], *o = portfolio_within(pf, target);
+    o = o ? o : &pf->options.data[0];
+    double ticks = (o->seconds - all->seconds) / pf->p->g->n_micro * TICKS_PER_SECOND;
+    int rc = 0;
+    if (a->anew || o->seconds < schedule_seconds(pf->p, a->x->ticks))
+        rc = load(a, o);
+    stages_aim(a->x, target);
+    a->cheapest = ticks / (a->anew ? 1 : 2) / (double)max_i64(all->load - o->load, 1);
+    a->hottest = heat * a->ticks * (a->anew ? 2 : 1);
+    return rc ? rc : anneal(a, work);
+}
+
+/* Targets from the most to the smallest load, the n-th by a part of d below the one before. */
+static int32_t list_targets(const struct portfolio *pf, int64_t d, int64_t most, int64_t *targets)
+{
+    int64_t least = pf->options.data[0].load;
+    int32_t n = 0;
+    for (least -= least / BELOW; most > least && n < TARGETS; n++) {
+        most -= most / d + 1;
+        targets[n] = most;
+    }
+    return n;
+}
+
+/* Lists as many targets as there is work for; of each pass between those of the others. */
+static int32_t choose_targets(const struct annealer *a, int pass, int64_t work, int64_t *targets)
+{
+    const struct portfolio *pf = a->pf;
+    int64_t most = pf->options.data[pf->n - 1].load, d = 4;
+    int64_t n = min_i64(TARGETS, work / LEAST / pf->p->g->n_ops);
+    n = min_i64(n, most - pf->options.data[0].load); /* they are a byte apart at least */
+    while (list_targets(pf, d + 1, most, targets) < n)
+        d++;
+    return list_targets(pf, d, most - most / d / PASSES * pass, targets);
+}
+
+/* Small targets are harder and get more of the work. */
+static int run_pass(struct annealer *a, int pass, int64_t work)
+{
+    static const double heats[PASSES] = {0.15, 0.1, 0.05};
+    int64_t targets[TARGETS];
+    int32_t n = choose_targets(a, pass, work, targets);
+    int rc = 0;
+    for (int32_t k = 0; k < n && !rc; k++) {
+        int32_t i = pass % 2 ? n - 1 - k : k;
+        rc = aim(a, targets[i], heats[pass], work * (i + 1) / (n * (n + 1) / 2));
+    }
+    return rc;
+}
+
+/* Pushes the smallest load down as long as it yields; then bytes are dearer than all else. */
+static int run_smallest(struct annealer *a, int64_t work)
+{
+    const struct portfolio *pf = a->pf;
+    double all = a->ticks * pf->p->g->n_ops;
+    int64_t before = INT64_MAX;
+    int rc = 0;
+    for (int k = 0; k < SMALLER && !rc && pf->options.data[0].load < before; k++) {
+        before = pf->options.data[0].load;
+        rc = load(a, &pf->options.data[0]);
+        stages_aim(a->x, before - before / BELOW);
+        a->cheapest = all * 64 / (double)(before + 1);
+        a->hottest = all / 4;
+        if (!rc)
+            rc = anneal(a, work / SMALLER);
+    }
+    return rc;
+}
+
+/* From keep-all, down and up again, as often as there is work for. */
+static int run_round(struct annealer *a, int64_t work)
+{
+    int64_t n_ops = a->pf->p->g->n_ops, smallest = work / 8;
+    int32_t passes = (int32_t)min_i64(PASSES, 1 + work / (TARGETS * LEAST * n_ops));
+    int rc = load(a, &a->pf->options.data[a->pf->n - 1]);
+    for (int pass = 0; pass < passes && !rc; pass++)
+        rc = run_pass(a, pass, (work - smallest) / passes);
+    return rc ? rc : run_smallest(a, smallest);
+}
+
+/* Small programs have several rounds: each takes another way. */
+static int run(struct annealer *a, int64_t work)
+{
+    int64_t rounds = 1 + work / (ROUND_WORK * (int64_t)a->pf->p->g->n_ops);
+    int rc = 0;
+    for (int64_t k = 0; k < rounds && !rc; k++) {
+        a->anew = k % 2;
+        rc = run_round(a, work / rounds);
+    }
+    return rc;
+}
+
+/* ---- storages ------------------------------------------------------------------------------- */
+
+/* How often to list what has so many bytes: by the square root of its share of the most. */
+static int32_t listings(int64_t bytes, int64_t most)
+{
+    const double all = LISTED - 1;
+    int32_t n = 1;
+    while (n < LISTED && (double)n * n * (double)most <= all * all * (double)bytes)
+        n++;
+    return n;
+}
+
+static void list_storages(struct annealer *a)
+{
+    const struct program *p = a->pf->p;
+    const struct graph_storage *all = p->g->storages;
+    int64_t most = 0;
+    for (int32_t s = 0; s < p->g->n_storages; s++)
+        most = p->droppable[s] ? max_i64(most, all[s].bytes) : most;
+    for (int32_t s = 0; s < p->g->n_storages; s++)
+        if (p->droppable[s] && p->last_use[s] > p->position[s])
+            for (int32_t k = listings(all[s].bytes, most); k > 0; k--)
+                a->storages[a->n_storages++] = s;
+}
+
+static double average_ticks(const struct program *p)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < p->g->n_ops; i++)
+        sum += p->ticks[i];
+    return (double)sum / p->g->n_ops;
+}
+
+int portfolio_anneal(struct portfolio *pf, int64_t work)
+{
+    struct annealer a = {.pf = pf, .random = 3, .ticks = average_ticks(pf->p)};
+    size_t n = (size_t)pf->p->g->n_storages + 1;
+    if (work < 4 * LEAST * (int64_t)pf->p->g->n_ops)
+        return 0;
+    int rc = stages_new(pf->p, &a.x);
+    a.hold = malloc(n * sizeof(*a.hold));
+    a.storages = malloc(LISTED * n * sizeof(*a.storages));
+    if (!a.hold || !a.storages)
+        rc = CKPT_ENOMEM;
+    if (!rc) {
+        list_storages(&a);
+        rc = a.n_storages > 0 ? run(&a, work) : 0;
+    }
+    stages_free(a.x);
+    free(a.hold);
+    free(a.storages);
+    return rc;
+}

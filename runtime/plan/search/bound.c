@@ -1,0 +1,349 @@
+/*
+ * A lower bound of a step's time.  It relaxes a plan to four totals: seconds of recompute, seconds
+ * of waiting, bytes offloaded, bytes of state and values that are updated on the host.  Two moments
+ * decide:
+ *
+ * - the op where most is alive when everything is kept.  Bytes above the budget are dropped (their
+ *   op runs again once behind this one, at its own price alone, cheapest first and in fractions),
+ *   or updated on the host, or were copied out after they were last written: in the tail or in the
+ *   body up to this op, with the waiting that is there.
+ * - the tail.  All state that it updates on the device is there once; what was not there when the
+ *   tail began comes in meanwhile, and the step waits for it.
+ *
+ * Each row holds for every plan, and each gets weaker with more memory of any tier.  So the bound
+ * is one, and it never rises with a budget.  The same rates as in the clock of plans are used.
+ */
+#include "plan/search/bound.h"
+#include <math.h>
+#include <stdlib.h>
+#include "plan/search/comm_cost.h"
+
+#define THIRDS    60    /* how often the range of host updates is cut */
+#define PRECISION 1e-9 /* what that leaves of the answer at most */
+
+/* Something that gives value at a cost, in fractions. */
+struct offer {
+    double cost, value;
+};
+
+/* Offers, cheapest per value first; each with the sums of those before and itself. */
+struct offers {
+    struct offer *list, *sums;
+    int32_t n;
+};
+
+struct bound {
+    const struct machine *m;
+    double base;      /* seconds of a step that drops and copies nothing */
+    double alive;     /* bytes at the peak */
+    double unwritten; /* of them, those that a tier may hold without a copy in each step */
+    double window;    /* seconds from the start of the tail to the peak of the next step */
+    double tail;      /* seconds of the tail */
+    double updated;   /* persistent bytes that the tail needs from before it */
+    double host_window;       /* seconds from the start of the tail to the last first use of a value
+                               * that an update writes */
+    double state_share;       /* at least this part of what the host updates stays there */
+    struct offers reruns;     /* cost: seconds; value: bytes that are gone at the peak */
+    struct offer worth_rerun; /* sum of those that cost less than to wait for a copy out */
+    struct offers updates;    /* that may run on the host.  cost: bytes of state and value; value:
+                               * seconds on the device */
+};
+
+static int compare_offers(const void *a, const void *b)
+{
+    const struct offer *x = a, *y = b;
+    double left = x->cost * y->value, right = y->cost * x->value;
+    return (left > right) - (left < right);
+}
+
+static void sort_offers(struct offers *o)
+{
+    struct offer sum = {0, 0};
+    qsort(o->list, (size_t)o->n, sizeof(*o->list), compare_offers);
+    for (int32_t i = 0; i < o->n; i++) {
+        sum.cost += o->list[i].cost;
+        sum.value += o->list[i].value;
+        o->sums[i] = sum;
+    }
+}
+
+static int offers_new(struct offers *o, int32_t n)
+{
+    o->list = calloc((size_t)n + 1, sizeof(*o->list));
+    o->sums = calloc((size_t)n + 1, sizeof(*o->sums));
+    return o->list && o->sums ? 0 : CKPT_ENOMEM;
+}
+
+static void offers_free(struct offers *o)
+{
+    free(o->list);
+    free(o->sums);
+}
+
+static struct offer total_of(const struct offers *o)
+{
+    return o->n ? o->sums[o->n - 1] : (struct offer){0, 0};
+}
+
+/* The first offer up to which the sum of costs, or of values, reaches so much; or n. */
+static int32_t find_sum(const struct offers *o, double cost, double value)
+{
+    int32_t low = 0, high = o->n;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (o->sums[middle].cost >= cost && o->sums[middle].value >= value)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* The smallest cost of so much value; of all offers where they have less. */
+static double cost_of(const struct offers *o, double value)
+{
+    int32_t i = find_sum(o, 0, value);
+    if (value <= 0)
+        return 0;
+    if (i == o->n)
+        return total_of(o).cost;
+    double missing = value - (o->sums[i].value - o->list[i].value);
+    return o->sums[i].cost - o->list[i].cost * (1 - missing / o->list[i].value);
+}
+
+/* The most value for so much cost. */
+static double value_of(const struct offers *o, double cost)
+{
+    int32_t i = find_sum(o, cost, 0);
+    if (cost <= 0)
+        return 0;
+    if (i == o->n)
+        return total_of(o).value;
+    double missing = cost - (o->sums[i].cost - o->list[i].cost);
+    return o->sums[i].value - o->list[i].value * (1 - missing / o->list[i].cost);
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+/* What one more run of each op gives back of the bytes alive at the peak. */
+static int list_reruns(const struct program *p, const struct schedule *s, struct offers *o)
+{
+    const struct graph *g = p->g;
+    double *bytes = calloc((size_t)g->n_ops + 1, sizeof(*bytes));
+    int rc = bytes ? offers_new(o, g->n_body) : CKPT_ENOMEM;
+    for (int32_t i = 0; i < s->n_instances && !rc; i++) {
+        const struct plan_instance *t = &s->instances.data[i];
+        if (!p->droppable[t->storage] || t->first >= s->peak_step || t->last <= s->peak_step)
+            continue;
+        /* Of several writers the first stands for all: that is less than what they take. */
+        bytes[p->writers[p->writer_start[t->storage]]] += (double)g->storages[t->storage].bytes;
+    }
+    for (int32_t i = 0; i < g->n_body && !rc; i++)
+        if (bytes[i] > 0)
+            o->list[o->n++] = (struct offer){spine_seconds(&g->ops[i]) * g->n_micro, bytes[i]};
+    if (!rc)
+        sort_offers(o);
+    free(bytes);
+    return rc;
+}
+
+/* Per persistent storage: where it is used and written. */
+struct place {
+    int32_t first, written; /* its first use, its last writer, or -1 */
+    bool in_tail, needed;   /* the tail uses it; and first reads it there */
+};
+
+static struct place *find_places(const struct graph *g)
+{
+    struct place *at = malloc(((size_t)g->n_storages + 1) * sizeof(*at));
+    for (int32_t s = 0; s < g->n_storages && at; s++)
+        at[s] = (struct place){-1, -1, false, false};
+    for (int32_t i = 0; i < g->n_ops && at; i++) {
+        const struct graph_op *o = &g->ops[i];
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+            bool writes = j >= o->n_reads;
+            struct place *t = &at[g->refs[writes ? o->writes + j - o->n_reads : o->reads + j]];
+            t->first = t->first < 0 ? i : t->first;
+            t->written = writes ? i : t->written;
+            t->needed |= i >= g->n_body && !t->in_tail && !writes;
+            t->in_tail |= i >= g->n_body;
+        }
+    }
+    return at;
+}
+
+static double seconds_between(const struct graph *g, int32_t from, int32_t to)
+{
+    double seconds = 0;
+    for (int32_t i = from; i < to; i++)
+        seconds += spine_seconds(&g->ops[i]);
+    return seconds;
+}
+
+/* State and value of an update come and go with it. */
+static int list_updates(const struct graph *g, const struct place *at, struct bound *b)
+{
+    int32_t use = 0;
+    b->state_share = 1;
+    int rc = offers_new(&b->updates, g->n_ops - g->n_body);
+    bool none = g->n_micro > 1 || b->m->host_update <= 0;
+    for (int32_t i = g->n_body; i < g->n_ops && !rc && !none; i++) {
+        const struct graph_op *o = &g->ops[i];
+        struct offer all = {0, o->seconds};
+        double state = 0;
+        if (!graph_op_updates(g, o))
+            continue;
+        for (int32_t j = 0; j < o->n_writes; j++) {
+            int32_t s = g->refs[o->writes + j];
+            all.cost += (double)g->storages[s].bytes;
+            state += g->storages[s].kind == KIND_OPTIMIZER ? (double)g->storages[s].bytes : 0;
+            use = at[s].first < g->n_body && at[s].first > use ? at[s].first : use;
+        }
+        b->state_share = fmin(b->state_share, state / all.cost);
+        b->updates.list[b->updates.n++] = all;
+    }
+    b->host_window = b->tail + seconds_between(g, 0, use);
+    if (!rc)
+        sort_offers(&b->updates);
+    return rc;
+}
+
+/* Reruns that cost less than to wait for a copy of the same bytes. */
+static void set_worth_rerun(struct bound *b)
+{
+    for (int32_t i = 0; i < b->reruns.n; i++)
+        if (b->reruns.list[i].cost * b->m->d2h_both <= b->reruns.list[i].value)
+            b->worth_rerun = b->reruns.sums[i];
+}
+
+static int find_facts(struct portfolio *pf, const struct schedule *s, struct bound *b)
+{
+    const struct graph *g = pf->p->g;
+    int32_t peak = s->n_steps ? s->steps.data[s->peak_step].op : 0;
+    struct place *at = find_places(g);
+    int rc = at ? list_reruns(pf->p, s, &b->reruns) : CKPT_ENOMEM;
+    b->base = pf->p->seconds - pf->p->queued; /* collectives may all hide */
+    b->alive = (double)s->load + (double)pf->p->persistent;
+    b->tail = seconds_between(g, g->n_body, g->n_ops);
+    b->window = b->tail + seconds_between(g, 0, peak < g->n_body ? peak : g->n_body);
+    for (int32_t i = 0; i < g->n_storages && !rc; i++) {
+        double bytes = (double)g->storages[i].bytes;
+        bool here = at[i].written >= g->n_body || (at[i].written >= 0 && at[i].written <= peak);
+        b->unwritten += g->storages[i].persistent && !here ? bytes : 0;
+        b->updated += g->storages[i].persistent && at[i].needed ? bytes : 0;
+    }
+    if (!rc) {
+        set_worth_rerun(b);
+        rc = list_updates(g, at, b);
+    }
+    free(at);
+    return rc;
+}
+
+void bound_free(struct bound *b)
+{
+    if (!b)
+        return;
+    offers_free(&b->reruns);
+    offers_free(&b->updates);
+    free(b);
+}
+
+int bound_new(struct portfolio *pf, const struct machine *m, struct bound **out)
+{
+    size_t n = (size_t)pf->p->g->n_storages;
+    int32_t *hold = malloc((n + 1) * sizeof(*hold));
+    struct bound *b = calloc(1, sizeof(*b));
+    const struct schedule *s;
+    int rc = hold && b ? 0 : CKPT_ENOMEM;
+    for (size_t i = 0; i < n && !rc; i++)
+        hold[i] = HOLD_ALWAYS;
+    if (!rc)
+        rc = simulate(pf->sim, hold, &s);
+    if (!rc) {
+        b->m = m;
+        rc = find_facts(pf, s, b);
+    }
+    free(hold);
+    if (rc)
+        bound_free(b);
+    else
+        *out = b;
+    return rc;
+}
+
+/* ---- the bound ------------------------------------------------------------------------------- */
+
+/* Budgets as numbers. */
+struct room {
+    double device, host, nvme;
+};
+
+static struct room room_of(const struct bound *b, const struct budgets *budgets)
+{
+    const struct machine *m = b->m;
+    bool link = m->d2h_both > 0 && m->h2d_both > 0;
+    bool drive = link && m->nvme_write > 0 && m->nvme_read > 0;
+    return (struct room){
+        (double)budgets->device,
+        link ? fmax(0, (double)(budgets->host - budgets->tier_base[TIER_HOST])) : 0,
+        drive ? fmax(0, (double)(budgets->nvme - budgets->tier_base[TIER_NVME])) : 0};
+}
+
+/* Updates of so many bytes on the host save the device at least this: some part of all they can. */
+static double saved_at_least(const struct bound *b, double hosted)
+{
+    struct offer all = total_of(&b->updates);
+    return all.cost > 0 ? all.value * hosted / all.cost : 0;
+}
+
+/* Seconds that a step waits at least: the tail for state that comes in, and the values that the
+ * host makes for their first use. */
+static double least_wait(const struct bound *b, const struct room *r, double hosted)
+{
+    double in = b->updated - hosted - r->device, saved = saved_at_least(b, hosted);
+    double wait = hosted > 0 ? 2 * hosted / b->m->host_update - b->host_window : 0;
+    if (in > 0)
+        wait = fmax(wait, in / b->m->h2d_both - b->tail + saved);
+    if (in > r->host && r->nvme > 0)
+        wait = fmax(wait, (in - r->host) / b->m->nvme_read - b->tail + saved);
+    return fmax(0, wait);
+}
+
+/* Bytes that can be away from the device at the peak after so much waiting. */
+static double most_away(const struct bound *b, const struct room *r, double wait, double hosted)
+{
+    double window = b->window + wait - saved_at_least(b, hosted), kept = b->unwritten + hosted;
+    double link = kept + b->m->d2h_both * window;
+    double nvme = r->nvme > 0 ? fmin(r->nvme, b->unwritten + b->m->nvme_write * window) : 0;
+    return fmin(link, fmin(r->host, link) + nvme);
+}
+
+/* The shortest step with so many bytes updated on the host: convex in hosted.  Where bytes can
+ * leave, none costs more than to wait for its copy. */
+static double shortest(const struct bound *b, const struct room *r, double hosted)
+{
+    double wait = least_wait(b, r, hosted);
+    double over = b->alive - r->device - most_away(b, r, wait, hosted);
+    double gone = fmin(over, b->worth_rerun.value);
+    double recompute = cost_of(&b->reruns, gone) + fmax(0, over - gone) / b->m->d2h_both;
+    return b->base + wait + recompute - value_of(&b->updates, hosted);
+}
+
+double bound_seconds(const struct bound *b, const struct budgets *budgets)
+{
+    struct room r = room_of(b, budgets);
+    if (b->alive - total_of(&b->reruns).value > r.device + r.host + r.nvme)
+        return INFINITY; /* what is not dropped must be somewhere */
+    double low = 0, high = fmin(total_of(&b->updates).cost, r.host / b->state_share);
+    if (r.host + r.nvme <= 0)
+        return b->base + cost_of(&b->reruns, b->alive - r.device);
+    for (int i = 0; i < THIRDS; i++) {
+        double left = low + (high - low) / 3, right = high - (high - low) / 3;
+        if (shortest(b, &r, left) <= shortest(b, &r, right))
+            high = right;
+        else
+            low = left;
+    }
+    return shortest(b, &r, low) * (1 - PRECISION);
+}

@@ -1,0 +1,537 @@
+/*
+ * The chain: which choice each block takes.  What the blocks before one keep is alive while it runs
+ * back, and what the blocks behind it kept is not; so the fewest ticks of all blocks from one on,
+ * given the bytes that the blocks before it leave, follow from those of the next.
+ *
+ * They fall in steps as the bytes grow.  A table has these steps with their exact bytes; of the
+ * steps within one unit of bytes the lowest stays.  What that loses grows with the number of rows:
+ * so neighbours are joined in pairs, and pairs of pairs, until few enough are left (struct group).
+ * One table answers every budget.  What it says goes through the full simulation like any other
+ * schedule.
+ *
+ * Every way to cut the forward pass has a table of its own.  What they say costs nothing to ask,
+ * but to play it costs more the larger the program is: so for each budget the fastest of them is
+ * played, and the next ones while the work lasts.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/chain.h"
+
+#define UNITS      2048 /* of a table, at least half as many */
+#define MOST_ROWS  192
+#define LEVELS     32 /* of kept bytes, of each of which a pair of groups has two picks */
+#define BUDGETS    960  /* that tables are asked for, if there is time */
+#define PART       256  /* each takes off that part of the one before */
+#define COARSE     8    /* every so many of them in any case */
+#define MOST_EVERY 3    /* narrow cuts a block may have */
+#define CHAINS     (MOST_EVERY * (MOST_EVERY + 1) / 2)
+
+/* A choice for all blocks of a group.  It needs so many bytes, of which those kept stay while the
+ * groups behind it run. */
+struct pick {
+    int64_t ticks, kept, need;
+    uint8_t left, right; /* picks of the groups it is made of; or left the choice of its block */
+};
+
+/* A block, or two groups in a row: group i of a level joins groups 2i and 2i + 1 of the level
+ * below. */
+struct group {
+    struct pick picks[MOST_CHOICES];
+    int32_t n;
+};
+
+/* With so many bytes the groups from one on can take so few ticks: the group itself by a pick,
+ * those behind it by a step of theirs. */
+struct step {
+    int64_t bytes, ticks;
+    int32_t next;
+    uint8_t pick;
+};
+
+/* What is left of a step when the group before has its own. */
+struct link {
+    uint16_t next;
+    uint8_t pick;
+};
+
+#define MOST_LEVELS_OF_GROUPS 16
+
+struct level {
+    struct group *groups;
+    int32_t n;
+};
+
+/* One way to cut the forward pass. */
+struct cutting {
+    struct chain *chain;
+    struct front *fronts; /* per class */
+    struct level levels[MOST_LEVELS_OF_GROUPS]; /* the first has a group for every block */
+    int top;                                    /* the level that the table is made of */
+    int shift;                                  /* a unit has 1 << shift bytes */
+    struct {
+        struct link *data;
+        int64_t capacity;
+    } links;
+    int64_t n_links;
+    int64_t *row; /* per group of the top: its first link */
+    struct step *steps;
+    int32_t n_steps; /* of the first group */
+};
+
+struct cuttings {
+    struct portfolio *pf;
+    struct levels levels;
+    struct cutting list[CHAINS];
+    int32_t n;
+    int32_t *hold;
+    const struct choice **chosen; /* per block */
+    struct step *units;           /* of the running row */
+};
+
+/* What a table says about a budget. */
+struct proposal {
+    const struct cutting *from;
+    const struct step *step;
+};
+
+/* What no choice changes, with everything kept. */
+struct resident {
+    int32_t *step_of;      /* per op: its step */
+    int32_t *first, *last; /* per storage that is not droppable: its stretch */
+    int32_t *owner;        /* per storage: one more than the last block that counted it */
+    int64_t *alive;        /* per step: bytes of these storages */
+};
+
+static void resident_free(struct resident *r)
+{
+    free(r->step_of);
+    free(r->first);
+    free(r->last);
+    free(r->owner);
+    free(r->alive);
+}
+
+static int resident_new(const struct program *p, const struct schedule *s, struct resident *r)
+{
+    size_t n = (size_t)p->g->n_storages + 1, n_steps = (size_t)s->n_steps + 2;
+    r->step_of = calloc((size_t)p->g->n_ops + 1, sizeof(*r->step_of));
+    r->first = calloc(n, sizeof(*r->first));
+    r->last = calloc(n, sizeof(*r->last));
+    r->owner = calloc(n, sizeof(*r->owner));
+    r->alive = calloc(n_steps, sizeof(*r->alive));
+    if (!r->step_of || !r->first || !r->last || !r->owner || !r->alive)
+        return CKPT_ENOMEM;
+    memset(r->last, -1, n * sizeof(*r->last));
+    for (int32_t k = 0; k < s->n_steps; k++)
+        r->step_of[s->steps.data[k].op] = k;
+    for (int32_t i = 0; i < s->n_instances; i++) {
+        const struct plan_instance *x = &s->instances.data[i];
+        if (p->droppable[x->storage])
+            continue;
+        r->first[x->storage] = x->first;
+        r->last[x->storage] = x->last;
+        r->alive[x->first] += p->g->storages[x->storage].bytes;
+        r->alive[x->last + 1] -= p->g->storages[x->storage].bytes;
+    }
+    for (int32_t k = 0; k < s->n_steps; k++)
+        r->alive[k + 1] += r->alive[k];
+    return 0;
+}
+
+/* The bytes of those that block n has itself, which are alive at a step. */
+static int64_t own_bytes(const struct program *p, struct resident *r, const struct block *b,
+                         int32_t n, int32_t at)
+{
+    const struct graph *g = p->g;
+    int64_t bytes = 0;
+    for (int32_t i = b->backward; i < b->backward_end; i++) {
+        const struct graph_op *o = &g->ops[i];
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+            int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+            if (r->owner[s] != n + 1 && r->first[s] <= at && at <= r->last[s])
+                bytes += g->storages[s].bytes;
+            r->owner[s] = n + 1;
+        }
+    }
+    return bytes;
+}
+
+/* Bytes alive in the backward ops of every block that are neither its own nor kept by others. */
+static int find_bases(struct cuttings *t, struct chain *c)
+{
+    const struct program *p = t->pf->p;
+    const struct schedule *s;
+    struct resident r = {0};
+    for (int32_t i = 0; i < p->g->n_storages; i++)
+        t->hold[i] = HOLD_ALWAYS;
+    int rc = simulate(t->pf->sim, t->hold, &s);
+    if (!rc)
+        rc = schedule_complete(t->pf->sim);
+    if (!rc)
+        rc = resident_new(p, s, &r);
+    for (int32_t n = 0; n < c->n && !rc; n++) {
+        struct block *b = &c->blocks[n];
+        int32_t at = b->backward < b->backward_end ? r.step_of[b->backward] : 0;
+        b->base = r.alive[at] - own_bytes(p, &r, b, n, at);
+    }
+    resident_free(&r);
+    return rc;
+}
+
+static int build_fronts(struct cuttings *t, struct cutting *c, int64_t work)
+{
+    bool *done = calloc((size_t)c->chain->n_classes + 1, sizeof(*done));
+    int rc = done ? 0 : CKPT_ENOMEM;
+    for (int32_t i = 0; i < c->chain->n && !rc; i++) {
+        const struct block *b = &c->chain->blocks[i];
+        if (done[b->class])
+            continue;
+        done[b->class] = true;
+        rc = front_build(c->chain, b, &t->levels, t->pf->sim, work / c->chain->n_classes,
+                         &c->fronts[b->class]);
+    }
+    free(done);
+    return rc;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static struct level *new_level(struct cutting *c, int32_t n)
+{
+    struct level *l = &c->levels[c->top];
+    *l = (struct level){calloc((size_t)n + 1, sizeof(*l->groups)), n};
+    return l->groups ? l : NULL;
+}
+
+static int list_blocks(struct cutting *c)
+{
+    struct level *l = new_level(c, c->chain->n);
+    for (int32_t n = 0; l && n < c->chain->n; n++) {
+        const struct block *b = &c->chain->blocks[n];
+        const struct front *f = &c->fronts[b->class];
+        l->groups[n].n = f->n;
+        for (int32_t i = 0; i < f->n; i++) {
+            const struct block_cost *o = &f->choices[i].cost;
+            int64_t need = max_i64(max_i64(o->forward, o->backward + b->base), o->kept);
+            l->groups[n].picks[i] = (struct pick){o->ticks, o->kept, need, (uint8_t)i, 0};
+        }
+    }
+    return l ? 0 : CKPT_ENOMEM;
+}
+
+/* What the second group needs, it needs beside what the first one keeps. */
+static struct pick join(const struct group *a, int32_t i, const struct group *b, int32_t j)
+{
+    const struct pick *x = &a->picks[i], *y = &b->picks[j];
+    return (struct pick){x->ticks + y->ticks, x->kept + y->kept,
+                         max_i64(x->need, x->kept + y->need), (uint8_t)i, (uint8_t)j};
+}
+
+static bool is_faster(const struct pick *a, const struct pick *b)
+{
+    return a->ticks != b->ticks ? a->ticks < b->ticks : a->need < b->need;
+}
+
+static bool is_smaller(const struct pick *a, const struct pick *b)
+{
+    return a->need != b->need ? a->need < b->need : a->ticks < b->ticks;
+}
+
+/* Of each level of kept bytes between the fewest and the most: the fastest pick and the one that
+ * needs least. */
+static void join_groups(const struct group *a, const struct group *b, struct group *to)
+{
+    struct pick fast[LEVELS] = {0}, small[LEVELS];
+    bool there[LEVELS] = {0};
+    int64_t low = INT64_MAX, high = 0;
+    for (int32_t i = 0; i < a->n * b->n; i++) {
+        int64_t kept = a->picks[i / b->n].kept + b->picks[i % b->n].kept;
+        low = min_i64(low, kept);
+        high = max_i64(high, kept);
+    }
+    for (int32_t i = 0; i < a->n * b->n; i++) {
+        struct pick p = join(a, i / b->n, b, i % b->n);
+        int64_t k = (p.kept - low) * LEVELS / (high - low + 1);
+        if (!there[k] || is_faster(&p, &fast[k]))
+            fast[k] = p;
+        if (!there[k] || is_smaller(&p, &small[k]))
+            small[k] = p;
+        there[k] = true;
+    }
+    to->n = 0;
+    for (int k = 0; k < LEVELS; k++) {
+        if (!there[k])
+            continue;
+        to->picks[to->n++] = fast[k];
+        if (small[k].need < fast[k].need)
+            to->picks[to->n++] = small[k];
+    }
+}
+
+static int build_groups(struct cutting *c)
+{
+    int rc = list_blocks(c);
+    while (!rc && c->levels[c->top].n > MOST_ROWS && c->top + 1 < MOST_LEVELS_OF_GROUPS) {
+        const struct level *from = &c->levels[c->top++];
+        struct level *to = new_level(c, (from->n + 1) / 2);
+        for (int32_t i = 0; to && i < to->n; i++) {
+            if (2 * i + 1 < from->n)
+                join_groups(&from->groups[2 * i], &from->groups[2 * i + 1], &to->groups[i]);
+            else
+                to->groups[i] = from->groups[2 * i];
+        }
+        rc = to ? 0 : CKPT_ENOMEM;
+    }
+    return rc;
+}
+
+/* Says what a pick of a group chooses for its blocks. */
+static void choose_blocks(const struct cutting *c, int level, int32_t i, int32_t pick,
+                          const struct choice **chosen)
+{
+    const struct pick *p = &c->levels[level].groups[i].picks[pick];
+    if (level == 0) {
+        chosen[i] = &c->fronts[c->chain->blocks[i].class].choices[p->left];
+    } else if (2 * i + 1 < c->levels[level - 1].n) {
+        choose_blocks(c, level - 1, 2 * i, p->left, chosen);
+        choose_blocks(c, level - 1, 2 * i + 1, p->right, chosen);
+    } else {
+        choose_blocks(c, level - 1, 2 * i, pick, chosen);
+    }
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Keeps a step if it is the lowest of its unit. */
+static void offer(struct step *units, int shift, struct step s)
+{
+    struct step *u = &units[s.bytes >> shift];
+    if (s.ticks < u->ticks || (s.ticks == u->ticks && s.bytes < u->bytes))
+        *u = s;
+}
+
+/* All steps of a group by one pick: those of the group behind it, with what the pick keeps and
+ * takes, and no fewer bytes than it needs. */
+static void offer_pick(struct step *units, const struct cutting *c, const struct group *g,
+                       uint8_t pick)
+{
+    const struct pick *p = &g->picks[pick];
+    int64_t end = (int64_t)UNITS << c->shift;
+    int32_t j = 0;
+    while (j + 1 < c->n_steps && c->steps[j + 1].bytes + p->kept <= p->need)
+        j++;
+    for (; j < c->n_steps; j++) {
+        const struct step *behind = &c->steps[j];
+        int64_t bytes = max_i64(behind->bytes + p->kept, p->need);
+        if (bytes >= end)
+            return;
+        offer(units, c->shift, (struct step){bytes, behind->ticks + p->ticks, j, pick});
+    }
+}
+
+/* Turns the steps of group n + 1 into those of group n. */
+static int fill_row(struct step *units, struct cutting *c, int32_t n)
+{
+    const struct group *g = &c->levels[c->top].groups[n];
+    int64_t fewest = INT64_MAX;
+    for (int32_t i = 0; i < UNITS; i++)
+        units[i].ticks = INT64_MAX;
+    for (int32_t i = 0; i < g->n; i++)
+        offer_pick(units, c, g, (uint8_t)i);
+    c->row[n] = c->n_links;
+    c->n_steps = 0;
+    for (int32_t i = 0; i < UNITS; i++) {
+        if (units[i].ticks >= fewest)
+            continue;
+        if (ARRAY_RESERVE(&c->links, c->n_links))
+            return CKPT_ENOMEM;
+        fewest = units[i].ticks;
+        c->links.data[c->n_links++] = (struct link){(uint16_t)units[i].next, units[i].pick};
+        c->steps[c->n_steps++] = units[i];
+    }
+    return 0;
+}
+
+static int fill_table(struct cuttings *t, struct cutting *c)
+{
+    int32_t n = c->levels[c->top].n;
+    int rc = 0;
+    c->row = calloc((size_t)n + 1, sizeof(*c->row));
+    c->steps = calloc(UNITS, sizeof(*c->steps));
+    if (!c->row || !c->steps)
+        return CKPT_ENOMEM;
+    c->n_steps = 1;
+    while (--n >= 0 && !rc)
+        rc = fill_row(t->units, c, n);
+    return rc;
+}
+
+/* What a proposal chooses, per block. */
+static void choose(const struct proposal *p, const struct choice **chosen)
+{
+    const struct cutting *c = p->from;
+    int64_t step = p->step - c->steps;
+    for (int32_t n = 0; n < c->levels[c->top].n; n++) {
+        const struct link *l = &c->links.data[c->row[n] + step];
+        choose_blocks(c, c->top, n, l->pick, chosen);
+        step = l->next;
+    }
+}
+
+static void set_holds(struct cuttings *t, const struct chain *c)
+{
+    for (int32_t n = 0; n < c->n; n++) {
+        const struct block *b = &c->blocks[n];
+        for (int32_t i = 0; i < b->n_storage; i++) {
+            int32_t s = c->storages[b->storage + i];
+            int32_t last = t->levels.start[s + 1] - t->levels.start[s] - 1;
+            int32_t level = (int32_t)min_i64(t->chosen[n]->level[i], last);
+            t->hold[s] = t->levels.holds[t->levels.start[s] + level];
+        }
+    }
+}
+
+/* Whether the portfolio has something as fast for less than the table asks; or what took the same
+ * ticks, which then is what another table or budget said. */
+static bool is_known(const struct portfolio *pf, const struct step *p)
+{
+    double seconds = schedule_seconds(pf->p, p->ticks);
+    for (int32_t i = 0; i < pf->n && pf->options.data[i].load <= p->bytes; i++) {
+        const struct option *o = &pf->options.data[i];
+        if (o->seconds <= seconds && (o->load < p->bytes - p->bytes / 32 || o->seconds == seconds))
+            return true;
+    }
+    return false;
+}
+
+/* The last step within so many bytes; its step is NULL if there is none. */
+static struct proposal ask(const struct cutting *c, int64_t bytes)
+{
+    int32_t lo = 0, hi = c->n_steps;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (c->steps[mid].bytes <= bytes)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return (struct proposal){c, lo > 0 ? &c->steps[lo - 1] : NULL};
+}
+
+/* Tries the proposal for a budget that comes so many after the fastest. */
+static int try_budget(struct cuttings *t, int64_t bytes, int32_t rank)
+{
+    struct proposal all[CHAINS];
+    int32_t n = 0;
+    for (int32_t i = 0; i < t->n; i++) {
+        struct proposal p = ask(&t->list[i], bytes);
+        int32_t k = n;
+        if (!p.step)
+            continue;
+        for (n++; k > 0 && all[k - 1].step->ticks > p.step->ticks; k--)
+            all[k] = all[k - 1];
+        all[k] = p;
+    }
+    if (rank >= n || is_known(t->pf, all[rank].step))
+        return 0;
+    choose(&all[rank], t->chosen);
+    set_holds(t, all[rank].from->chain);
+    int rc = portfolio_try(t->pf, t->hold, NULL);
+    return rc < 0 ? rc : 0;
+}
+
+/* Every so many budgets but those that twice as many were between, each smaller by the same part.
+ */
+static int try_budgets(struct cuttings *t, int64_t most, int32_t rank, int32_t step, int64_t work)
+{
+    int32_t first = step < COARSE ? step : 0, stride = step < COARSE ? 2 * step : step;
+    int rc = 0;
+    for (int32_t i = 0; i < BUDGETS && !rc; i++, most -= most / PART) {
+        if (i % stride != first)
+            continue;
+        if ((rank > 0 || step < COARSE) && simulator_work(t->pf->sim) >= work)
+            return 0;
+        rc = try_budget(t, most, rank);
+    }
+    return rc;
+}
+
+/* A chain of which a third or more is new: playing one of them takes all the time there is. */
+static bool is_varied(const struct chain *c)
+{
+    return 3 * c->n_classes > c->n;
+}
+
+static int add_cutting(struct cuttings *t, int32_t every, int32_t first)
+{
+    struct cutting *c = &t->list[t->n];
+    int rc = chain_build(t->pf->p, every, first, &c->chain);
+    if (rc)
+        return rc;
+    if (c->chain->n < 3 || (every > 1 && is_varied(c->chain))) {
+        chain_free(c->chain);
+        c->chain = NULL;
+        return 0;
+    }
+    t->n++;
+    c->fronts = calloc((size_t)c->chain->n_classes + 1, sizeof(*c->fronts));
+    return c->fronts ? find_bases(t, c->chain) : CKPT_ENOMEM;
+}
+
+static int fill_cutting(struct cuttings *t, struct cutting *c, int64_t work)
+{
+    const struct portfolio *pf = t->pf;
+    int rc = build_fronts(t, c, work);
+    while (pf->options.data[pf->n - 1].load >> c->shift >= UNITS)
+        c->shift++;
+    if (!rc)
+        rc = build_groups(c);
+    return rc ? rc : fill_table(t, c);
+}
+
+static int run(struct cuttings *t, int64_t work)
+{
+    struct portfolio *pf = t->pf;
+    int64_t most = pf->options.data[pf->n - 1].load, now = simulator_work(pf->sim);
+    int64_t end = now + work / 4 * 3;
+    int rc = levels_build(pf->p, &t->levels);
+    for (int32_t every = MOST_EVERY; every > 0; every--)
+        for (int32_t first = 0; first < every && !rc; first++)
+            rc = add_cutting(t, every, first);
+    for (int32_t i = 0; i < t->n && !rc; i++)
+        rc = fill_cutting(t, &t->list[i], (end - simulator_work(pf->sim)) / (t->n - i));
+    pf->repeats = t->n > 0 && !is_varied(t->list[t->n - 1].chain);
+    for (int32_t rank = 0; rank < t->n && !rc; rank++)
+        for (int32_t step = COARSE; step > 0 && !rc; step /= 2)
+            rc = try_budgets(t, most, rank, step, now + work);
+    return rc;
+}
+
+static void cutting_free(struct cutting *c)
+{
+    for (int32_t i = 0; c->fronts && i < c->chain->n_classes; i++)
+        front_free(&c->fronts[i]);
+    for (int k = 0; k <= c->top; k++)
+        free(c->levels[k].groups);
+    free(c->links.data);
+    free(c->row);
+    free(c->steps);
+    free(c->fronts);
+    chain_free(c->chain);
+}
+
+int portfolio_chain(struct portfolio *pf, int64_t work)
+{
+    struct cuttings t = {.pf = pf};
+    t.hold = calloc((size_t)pf->p->g->n_storages + 1, sizeof(*t.hold));
+    t.chosen = calloc((size_t)pf->p->g->n_ops + 1, sizeof(*t.chosen));
+    t.units = calloc(UNITS, sizeof(*t.units));
+    int rc = t.hold && t.chosen && t.units ? run(&t, work) : CKPT_ENOMEM;
+    for (int32_t i = 0; i < CHAINS; i++)
+        cutting_free(&t.list[i]);
+    levels_free(&t.levels);
+    free(t.hold);
+    free(t.chosen);
+    free(t.units);
+    return rc;
+}

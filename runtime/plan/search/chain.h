@@ -1,0 +1,54 @@
+/* Inside the planner: the forward pass as a chain of blocks, and the choices for each of them. */
+#ifndef CKPT_PLAN_CHAIN_H
+#define CKPT_PLAN_CHAIN_H
+
+#include "plan/search/search.h"
+
+/* A stretch of the forward pass, ops [forward, forward_end), and the ops of the backward pass that
+ * go down through it. */
+struct block {
+    int32_t forward, forward_end, backward, backward_end;
+    int32_t class;   /* blocks of a class differ in nothing that a plan can see */
+    int32_t storage; /* its droppable storages: chain.storages[storage ..] */
+    int32_t n_storage;
+    int64_t base; /* bytes alive in its backward ops that no choice in the chain changes */
+};
+
+/* What a choice of holds in one block comes to. */
+struct block_cost {
+    int64_t ticks;             /* of recompute */
+    int64_t kept;              /* bytes from its forward to its backward ops */
+    int64_t forward, backward; /* most bytes of its own alive in either */
+};
+
+/* Plays one block with everything outside of it there. */
+int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
+                   struct block_cost *cost);
+
+/* The whole forward pass as a chain of blocks. */
+struct chain {
+    const struct program *p;
+    struct block *blocks;
+    int32_t n, n_classes;
+    int32_t *storages; /* in the order of their writers */
+};
+/* Blocks end at every n-th narrow cut, from the first-th on. */
+int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **c);
+void chain_free(struct chain *c);
+
+/* A choice of holds for the blocks of a class: per storage an index into its levels. */
+struct choice {
+    struct block_cost cost;
+    uint8_t *level;
+};
+#define MOST_CHOICES 64
+struct front {
+    struct choice choices[MOST_CHOICES];
+    int32_t n;
+};
+/* Finds the choices for one class; b is one of its blocks. */
+int front_build(const struct chain *c, const struct block *b, const struct levels *l,
+                struct simulator *sim, int64_t work, struct front *f);
+void front_free(struct front *f);
+
+#endif

@@ -1,0 +1,313 @@
+/*
+ * How much of the collectives hides.  A gather hides if there is room for its output while steps
+ * before its first reader run; a reduction, if its input may stay while steps behind it do.  Both
+ * take memory, so the search is offered plans with none of it and with more (portfolio_overlap).
+ *
+ * The queue is one line.  Going backward a bucket is reduced where its last gradient is made, just
+ * before the gather for the block below runs again: that gather has to go first, and moves there.
+ * A gather of the forward pass keeps its place in the order; only its room begins earlier.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/comm_cost.h"
+
+/* A gather, and where it should begin. */
+struct gather {
+    int32_t step, instance, begin;
+};
+
+struct overlap {
+    const struct graph *g;
+    struct plan *p;
+    double lead;
+    double *time; /* per step, and behind the last: when it starts if nothing waits */
+    struct gather *gathers;
+    int32_t n;
+    int32_t *floor; /* per instance: the step behind the instance before of the same storage */
+    int32_t *place; /* per step: where it goes */
+};
+
+/* ---- gathers --------------------------------------------------------------------------------- */
+
+/* The first step behind k that reads the instance. */
+static int32_t first_reader(const struct overlap *v, int32_t k, const struct plan_instance *i)
+{
+    int32_t r = k + 1;
+    while (r < i->last && !graph_op_reads(v->g, &v->g->ops[v->p->steps[r].op], i->storage))
+        r++;
+    return r;
+}
+
+/* Nothing that a step writes changes the input: then it may be read at any time. */
+static bool may_begin_early(const struct overlap *v, const struct graph_op *o)
+{
+    const struct graph_storage *in = &v->g->storages[v->g->refs[o->reads]];
+    return o->collective == GRAPH_ALL_GATHER && in->persistent;
+}
+
+static void list_gathers(struct overlap *v)
+{
+    const struct plan *p = v->p;
+    for (int32_t n = 0; n < p->n_instances; n++) {
+        const struct plan_instance *i = &p->instances[n];
+        const struct graph_op *o = &v->g->ops[p->steps[i->first].op];
+        if (i->storage >= 0 && may_begin_early(v, o) && v->g->refs[o->writes] == i->storage &&
+            i->last > i->first)
+            v->gathers[v->n++] = (struct gather){i->first, n, i->first};
+    }
+}
+
+static void set_floors(struct overlap *v, int32_t *last)
+{
+    const struct plan *p = v->p;
+    for (int32_t s = 0; s < v->g->n_storages; s++)
+        last[s] = -1;
+    for (int32_t n = 0; n < p->n_instances; n++) {
+        const struct plan_instance *i = &p->instances[n];
+        if (i->storage < 0)
+            continue;
+        v->floor[n] = last[i->storage] + 1;
+        last[i->storage] = i->last;
+    }
+}
+
+/* The last step at or before k, and not before least, that starts by time. */
+static int32_t step_at(const struct overlap *v, double time, int32_t k, int32_t least)
+{
+    while (k > least && v->time[k] > time)
+        k--;
+    return k;
+}
+
+/* The latest moments by which none is late, from the last gather to the first: instances, and so
+ * gathers, are in the order of their steps. */
+static void set_begins(struct overlap *v)
+{
+    double next = INFINITY;
+    for (int32_t n = v->n - 1; n >= 0; n--) {
+        struct gather *a = &v->gathers[n];
+        const struct plan_instance *i = &v->p->instances[a->instance];
+        int32_t body = v->p->n_body;
+        int32_t least = max_i64(v->floor[a->instance], a->step >= body ? body : 0);
+        double use = v->time[first_reader(v, a->step, i)];
+        double seconds = v->g->ops[v->p->steps[a->step].op].comm_seconds;
+        next = fmin(use, next) - v->lead * seconds;
+        a->begin = step_at(v, next, a->step, least);
+    }
+}
+
+/* ---- the new order --------------------------------------------------------------------------- */
+
+/* Gathers that run again go right before the step where they begin. */
+static void set_places(struct overlap *v)
+{
+    const struct plan *p = v->p;
+    int32_t at = 0, n = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        v->place[k] = -1;
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        for (; n < v->n && v->gathers[n].begin <= k; n++)
+            if (p->steps[v->gathers[n].step].again)
+                v->place[v->gathers[n].step] = at++;
+        if (v->place[k] < 0)
+            v->place[k] = at++;
+    }
+}
+
+static void move_instance(const struct overlap *v, struct plan_instance *i)
+{
+    if (i->storage < 0)
+        i->storage = -1 - v->place[-1 - i->storage];
+    i->first = v->place[i->first];
+    i->last = v->place[i->last];
+}
+
+static int reorder(struct overlap *v)
+{
+    struct plan *p = v->p;
+    struct plan_step *steps = malloc(((size_t)p->n_steps + 1) * sizeof(*steps));
+    if (!steps)
+        return CKPT_ENOMEM;
+    set_places(v);
+    for (int32_t k = 0; k < p->n_steps; k++)
+        steps[v->place[k]] = p->steps[k];
+    free(p->steps);
+    p->steps = steps;
+    for (int32_t n = 0; n < v->n; n++)
+        if (!steps[v->place[v->gathers[n].step]].again)
+            p->instances[v->gathers[n].instance].first = v->gathers[n].begin;
+    for (int32_t n = 0; n < p->n_instances; n++)
+        move_instance(v, &p->instances[n]);
+    qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
+    return 0;
+}
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+/* What is not communication. */
+static double compute_seconds(const struct graph_op *o)
+{
+    return o->collective ? 0 : o->seconds;
+}
+
+/* Plays the plan; start may be NULL.  Returns the seconds of a whole step; those of
+ * communication that does not hide in *exposed. */
+static double play(const struct graph *g, const struct plan *p, struct comm_queue *q, double *start,
+                   double *exposed)
+{
+    double now = 0, body = 0, waits[2] = {0};
+    comm_queue_start(q);
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        double ready = comm_queue_wait(q, k, now);
+        const struct graph_op *o = &g->ops[p->steps[k].op];
+        waits[k >= p->n_body] += ready - now + spine_seconds(o) - compute_seconds(o);
+        if (start)
+            start[k] = ready;
+        now = ready + spine_seconds(o);
+        comm_queue_pass(q, k, now, 0);
+        if (k == p->n_body - 1) {
+            waits[0] += fmax(0, comm_queue_end(q) - now);
+            body = now = fmax(now, comm_queue_end(q));
+        }
+    }
+    waits[1] += fmax(0, comm_queue_end(q) - now);
+    *exposed = waits[0] * g->n_micro + waits[1];
+    return fmax(now, comm_queue_end(q)) + body * (g->n_micro - 1);
+}
+
+static int set_seconds(const struct graph *g, struct plan *p)
+{
+    struct comm_queue *q;
+    int rc = comm_queue_new(g, p, &q);
+    if (rc)
+        return rc;
+    p->seconds = play(g, p, q, NULL, &p->exposed_comm);
+    p->comm_seconds = comm_queue_seconds(q);
+    p->recompute_seconds = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        if (p->steps[k].again)
+            p->recompute_seconds += compute_seconds(&g->ops[p->steps[k].op]) * g->n_micro;
+    comm_queue_free(q);
+    return 0;
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* A collective whose input is a guest on the device, and would be gone behind it. */
+static bool lets_go(const struct overlap *v, const struct plan_instance *i)
+{
+    const struct graph_op *o = &v->g->ops[v->p->steps[i->last].op];
+    return i->storage >= 0 && o->collective && graph_op_reads(v->g, o, i->storage);
+}
+
+/* Keeps inputs until the clock says that the collective is done, were they all kept for good. */
+static int keep_inputs(struct overlap *v)
+{
+    struct plan *p = v->p;
+    struct comm_queue *q;
+    double exposed;
+    int32_t *until = v->place; /* per instance: the step of the collective, or -1 */
+    for (int32_t n = 0; n < p->n_instances; n++) {
+        struct plan_instance *i = &p->instances[n];
+        until[n] = lets_go(v, i) ? i->last : -1;
+        if (until[n] >= 0)
+            i->last = (i->last < p->n_body ? p->n_body : p->n_steps) - 1;
+    }
+    int rc = comm_queue_new(v->g, p, &q);
+    if (!rc)
+        play(v->g, p, q, v->time, &exposed);
+    for (int32_t n = 0; n < p->n_instances && !rc; n++) {
+        struct plan_instance *i = &p->instances[n];
+        if (until[n] < 0)
+            continue;
+        double end = comm_queue_end_of(q, until[n]);
+        i->last = step_at(v, end, i->last, until[n]);
+    }
+    comm_queue_free(q);
+    return rc;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void start_times(struct overlap *v)
+{
+    double now = 0;
+    for (int32_t k = 0; k < v->p->n_steps; k++) {
+        v->time[k] = now;
+        now += spine_seconds(&v->g->ops[v->p->steps[k].op]);
+    }
+    v->time[v->p->n_steps] = now;
+}
+
+static int arrange(struct overlap *v)
+{
+    const struct plan *p = v->p;
+    size_t n = (size_t)max_i64(p->n_instances, p->n_steps) + 1;
+    int32_t *last = malloc(((size_t)v->g->n_storages + 1) * sizeof(*last));
+    v->time = malloc(n * sizeof(*v->time));
+    v->gathers = malloc(n * sizeof(*v->gathers));
+    v->floor = calloc(n, sizeof(*v->floor));
+    v->place = malloc(n * sizeof(*v->place));
+    int rc = last && v->time && v->gathers && v->floor && v->place ? 0 : CKPT_ENOMEM;
+    if (!rc) {
+        start_times(v);
+        list_gathers(v);
+        set_floors(v, last);
+        set_begins(v);
+        rc = reorder(v);
+    }
+    if (!rc)
+        rc = keep_inputs(v);
+    if (!rc)
+        rc = plan_measure(v->g, v->p);
+    free(last);
+    free(v->time);
+    free(v->gathers);
+    free(v->floor);
+    free(v->place);
+    return rc;
+}
+
+int comm_overlap(const struct graph *g, double lead, struct plan *p)
+{
+    struct overlap v = {.g = g, .p = p, .lead = lead};
+    if (!graph_has_collectives(g))
+        return 0;
+    int rc = lead > 0 ? arrange(&v) : 0;
+    return rc ? rc : set_seconds(g, p);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static int offer(struct portfolio *pf, const struct option *o, double lead)
+{
+    struct option with = *o;
+    struct plan *p;
+    with.lead = lead;
+    int rc = option_steps(pf, &with, &p);
+    if (!rc)
+        rc = portfolio_keep(pf, o->hold, p->load, p->seconds, lead);
+    if (!rc)
+        plan_free(p);
+    return rc;
+}
+
+int portfolio_overlap(struct portfolio *pf)
+{
+    static const double leads[] = {0, 1, 1.5, 3};
+    struct option *before = pf->options.data;
+    int32_t n = pf->n;
+    int rc = 0;
+    if (!graph_has_collectives(pf->p->g))
+        return 0;
+    pf->options.data = NULL;
+    pf->options.capacity = pf->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < sizeof(leads) / sizeof(*leads) && !rc; k++)
+            rc = offer(pf, &before[i], leads[k]);
+        free(before[i].hold);
+    }
+    free(before);
+    return rc;
+}

@@ -1,0 +1,195 @@
+/* The queue of collectives: see comm.h. */
+#include <stdlib.h>
+#include "plan/search/comm_cost.h"
+
+struct call {
+    int32_t step;
+    int32_t after; /* the step whose end it waits for, or -1 */
+    double seconds, end;
+};
+
+struct comm_queue {
+    const struct graph *g;
+    const struct plan *p;
+    struct call *calls;
+    int32_t n;
+    int32_t *need; /* per step: how many calls have to be complete before it starts */
+    double *done;  /* per step: when it ended */
+    int32_t next;  /* of calls */
+};
+
+/* What is known of a storage while the steps are walked. */
+struct trace {
+    int32_t *live;    /* its instance, or -1 */
+    int32_t *written; /* the last step that wrote it, no collective, or -1 */
+    int32_t *calls;   /* how many calls there were up to the last that uses it */
+    int32_t next;     /* instance */
+};
+
+bool graph_has_collectives(const struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            return true;
+    return false;
+}
+
+int64_t graph_ranks(const struct graph *g)
+{
+    int64_t ranks = 1;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            ranks = max_i64(ranks, (int64_t)g->ops[i].ranks * max_i64(1, g->ops[i].replicas));
+    return ranks;
+}
+
+static void need(struct comm_queue *q, int32_t step, int32_t calls)
+{
+    if (step < q->p->n_steps && q->need[step] < calls)
+        q->need[step] = calls;
+}
+
+static void add_call(struct comm_queue *q, struct trace *t, int32_t k)
+{
+    const struct graph_op *o = &q->g->ops[q->p->steps[k].op];
+    struct call *c = &q->calls[q->n++];
+    *c = (struct call){.step = k, .after = -1, .seconds = o->comm_seconds};
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        bool reads = j < o->n_reads;
+        int32_t s = q->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];
+        t->calls[s] = q->n;
+        if (t->written[s] > c->after)
+            c->after = t->written[s];
+        if (t->live[s] < 0)
+            continue;
+        const struct plan_instance *i = &q->p->instances[t->live[s]];
+        if (!reads && i->first - 1 > c->after)
+            c->after = i->first - 1;
+        need(q, i->last + 1, q->n);
+    }
+}
+
+static void add_step(struct comm_queue *q, struct trace *t, int32_t k)
+{
+    const struct graph_op *o = &q->g->ops[q->p->steps[k].op];
+    for (int32_t j = 0; j < o->n_reads; j++)
+        need(q, k, t->calls[q->g->refs[o->reads + j]]);
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        need(q, k, t->calls[q->g->refs[o->writes + j]]);
+        t->written[q->g->refs[o->writes + j]] = k;
+    }
+}
+
+static void walk(struct comm_queue *q, struct trace *t)
+{
+    const struct plan *p = q->p;
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        for (; t->next < p->n_instances && p->instances[t->next].first <= k; t->next++)
+            if (p->instances[t->next].storage >= 0)
+                t->live[p->instances[t->next].storage] = t->next;
+        if (k > 0)
+            need(q, k, q->need[k - 1]);
+        if (k == p->n_body)
+            need(q, k, q->n); /* the executor joins there */
+        if (q->g->ops[p->steps[k].op].collective)
+            add_call(q, t, k);
+        else
+            add_step(q, t, k);
+    }
+}
+
+int comm_queue_new(const struct graph *g, const struct plan *p, struct comm_queue **out)
+{
+    size_t steps = (size_t)p->n_steps + 1, n = (size_t)g->n_storages + 1;
+    *out = NULL;
+    if (!graph_has_collectives(g))
+        return 0;
+    struct comm_queue *q = calloc(1, sizeof(*q));
+    struct trace t = {malloc(n * sizeof(int32_t)), malloc(n * sizeof(int32_t)),
+                      calloc(n, sizeof(int32_t)), 0};
+    if (q) {
+        *q = (struct comm_queue){.g = g, .p = p};
+        q->calls = calloc(steps, sizeof(*q->calls));
+        q->need = calloc(steps, sizeof(*q->need));
+        q->done = calloc(steps, sizeof(*q->done));
+    }
+    bool good = q && q->calls && q->need && q->done && t.live && t.written && t.calls;
+    for (size_t s = 0; s < n && good; s++)
+        t.live[s] = t.written[s] = -1;
+    if (good)
+        walk(q, &t);
+    free(t.live);
+    free(t.written);
+    free(t.calls);
+    if (good)
+        *out = q;
+    else
+        comm_queue_free(q);
+    return good ? 0 : CKPT_ENOMEM;
+}
+
+void comm_queue_free(struct comm_queue *q)
+{
+    if (!q)
+        return;
+    free(q->calls);
+    free(q->need);
+    free(q->done);
+    free(q);
+}
+
+void comm_queue_start(struct comm_queue *q)
+{
+    if (q)
+        q->next = 0;
+}
+
+double comm_queue_wait(const struct comm_queue *q, int32_t k, double now)
+{
+    if (!q || !q->need[k] || (q->next < q->n && q->calls[q->next].step == k))
+        return now;
+    double end = q->calls[q->need[k] - 1].end;
+    return end > now ? end : now;
+}
+
+void comm_queue_pass(struct comm_queue *q, int32_t k, double now, double least)
+{
+    if (!q)
+        return;
+    q->done[k] = now;
+    struct call *c = &q->calls[q->next];
+    if (q->next == q->n || c->step != k)
+        return;
+    double start = comm_queue_end(q);
+    start = least > start ? least : start;
+    if (c->after >= 0 && q->done[c->after] > start)
+        start = q->done[c->after];
+    c->end = start + c->seconds;
+    q->next++;
+}
+
+double comm_queue_end(const struct comm_queue *q)
+{
+    return q && q->next > 0 ? q->calls[q->next - 1].end : 0;
+}
+
+double comm_queue_end_of(const struct comm_queue *q, int32_t k)
+{
+    int32_t low = 0, high = q->n;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (q->calls[middle].step < k)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < q->n && q->calls[low].step == k ? q->calls[low].end : 0;
+}
+
+double comm_queue_seconds(const struct comm_queue *q)
+{
+    double seconds = 0;
+    for (int32_t i = 0; q && i < q->n; i++)
+        seconds += q->calls[i].seconds * (q->calls[i].step < q->p->n_body ? q->g->n_micro : 1);
+    return seconds;
+}

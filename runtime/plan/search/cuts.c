@@ -1,0 +1,251 @@
+/*
+ * Where the forward pass can be cut: behind ops where few droppable bytes are alive.  A nesting of
+ * boundaries says what to hold: what crosses a boundary of depth d is held through the segment of
+ * depth d - 1 around it, what crosses none through its innermost segment.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/search.h"
+
+#define DEEPEST INT16_MAX
+
+void cuts_free(struct cuts *c)
+{
+    if (!c)
+        return;
+    free(c->crossing);
+    free(c->produced);
+    free(c->narrow);
+    free(c->level);
+    free(c->bounds);
+    free(c->before);
+    free(c);
+}
+
+static void sum_bytes(struct cuts *c)
+{
+    const struct program *p = c->p;
+    for (int32_t s = 0; s < p->g->n_storages; s++) {
+        if (!p->droppable[s])
+            continue;
+        c->crossing[p->position[s]] += p->g->storages[s].bytes;
+        c->crossing[p->forward_last[s]] -= p->g->storages[s].bytes;
+        if (p->needed[s])
+            c->produced[p->position[s]] += p->g->storages[s].bytes;
+    }
+    for (int32_t i = 1; i < p->g->n_body; i++) {
+        c->crossing[i] += c->crossing[i - 1];
+        c->produced[i] += c->produced[i - 1];
+    }
+}
+
+/* A local minimum, between the first thing made and the last. */
+static bool is_narrow(const struct cuts *c, int32_t i)
+{
+    int32_t last = c->p->g->n_body - 1;
+    if (i <= 0 || i >= last || c->p->g->ops[i].phase != GRAPH_FORWARD)
+        return false;
+    if (c->produced[i] == 0 || c->produced[i] == c->produced[last])
+        return false;
+    return c->crossing[i] <= c->crossing[i - 1] && c->crossing[i] <= c->crossing[i + 1];
+}
+
+int cuts_build(const struct program *p, struct cuts **out)
+{
+    struct cuts *c = calloc(1, sizeof(*c));
+    size_t n = (size_t)p->g->n_ops + 1;
+    if (!c)
+        return CKPT_ENOMEM;
+    c->p = p;
+    c->crossing = calloc(n, sizeof(*c->crossing));
+    c->produced = calloc(n, sizeof(*c->produced));
+    c->narrow = calloc(n, sizeof(*c->narrow));
+    c->level = calloc(n, sizeof(*c->level));
+    c->bounds = calloc(n, sizeof(*c->bounds));
+    c->before = calloc(n, sizeof(*c->before));
+    if (!c->crossing || !c->produced || !c->narrow || !c->level || !c->bounds || !c->before) {
+        cuts_free(c);
+        return CKPT_ENOMEM;
+    }
+    sum_bytes(c);
+    for (int32_t i = 0; i < p->g->n_body; i++)
+        if (is_narrow(c, i))
+            c->narrow[c->n_narrow++] = i;
+    *out = c;
+    return 0;
+}
+
+/* Bytes made before the n-th narrow cut; n may be -1 or n_narrow for the ends. */
+static double made_before(const struct cuts *c, int32_t n)
+{
+    if (n < 0)
+        return 0;
+    if (n >= c->n_narrow)
+        return (double)c->produced[c->p->g->n_body - 1];
+    return (double)c->produced[c->narrow[n]];
+}
+
+/* The free narrow cut in (lo, hi) that is nearest to target, narrower ones preferred. */
+static int32_t nearest(const struct cuts *c, int32_t lo, int32_t hi, double target, double part)
+{
+    int32_t best = -1;
+    double best_score = 0;
+    for (int32_t n = lo + 1; n < hi; n++) {
+        double away = made_before(c, n) - target;
+        double score =
+            (double)c->crossing[c->narrow[n]] / part + 2 * (away < 0 ? -away : away) / part;
+        if (c->level[c->narrow[n]] == 0 && (best < 0 || score < best_score)) {
+            best = n;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+/* Cuts what lies between the narrow cuts lo and hi into parts of equal bytes. */
+static void split(struct cuts *c, int32_t lo, int32_t hi, int32_t parts, int16_t level)
+{
+    double from = made_before(c, lo), part = (made_before(c, hi) - from) / parts;
+    if (part <= 0)
+        return;
+    int32_t after = lo;
+    for (int32_t j = 1; j < parts && after + 1 < hi; j++) {
+        int32_t n = nearest(c, after, hi, from + part * j, part);
+        if (n < 0)
+            return;
+        c->level[c->narrow[n]] = level;
+        after = n;
+    }
+}
+
+/* The next boundary after narrow cut lo, or n_narrow. */
+static int32_t next_boundary(const struct cuts *c, int32_t lo)
+{
+    int32_t n = lo + 1;
+    while (n < c->n_narrow && c->level[c->narrow[n]] == 0)
+        n++;
+    return n;
+}
+
+void cuts_nest(struct cuts *c, const int32_t *segments, int32_t depth)
+{
+    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
+    for (int32_t d = 0; d < depth; d++)
+        for (int32_t lo = -1, hi; lo < c->n_narrow; lo = hi) {
+            hi = next_boundary(c, lo);
+            split(c, lo, hi, segments[d], (int16_t)(d + 1));
+        }
+}
+
+void cuts_recurse(struct cuts *c, int32_t arity, int32_t leaf)
+{
+    bool more = true;
+    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
+    for (int32_t d = 1; more && d < DEEPEST; d++) {
+        more = false;
+        for (int32_t lo = -1, hi; lo < c->n_narrow; lo = hi) {
+            hi = next_boundary(c, lo);
+            if (hi - lo - 1 <= leaf)
+                continue;
+            split(c, lo, hi, arity, (int16_t)d);
+            more |= next_boundary(c, lo) < hi;
+        }
+    }
+}
+
+/*
+ * Segments of recompute that are held whole: while the backward pass goes down, checkpoints are
+ * given back, so every segment may be larger than the one behind it by what one checkpoint takes.
+ */
+void cuts_slope(struct cuts *c, int32_t segments)
+{
+    double total = made_before(c, c->n_narrow), one = 0, made = 0;
+    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
+    for (int32_t n = 0; n < c->n_narrow; n++)
+        one += (double)c->crossing[c->narrow[n]] / c->n_narrow;
+    double part = total / segments + one * (segments - 1) / 2;
+    for (int32_t j = 1, after = -1; j < segments && part > 0; j++, part -= one) {
+        made += part;
+        int32_t n = nearest(c, after, c->n_narrow, made, part);
+        if (n < 0)
+            return;
+        c->level[c->narrow[n]] = 1;
+        after = n;
+    }
+}
+
+/* How often a chain of length cells must run again with this many checkpoints (Griewank 1992):
+ * the smallest t with binomial(slots + t, slots) >= length. */
+static int32_t repetitions(int32_t slots, int32_t length)
+{
+    double reach = 1;
+    int32_t t = 0;
+    while (reach < length) {
+        t++;
+        reach *= (double)(slots + t) / t;
+    }
+    return t;
+}
+
+/* Checkpoints between the narrow cuts lo and hi: the part behind one has a checkpoint less. */
+static void revolve(struct cuts *c, int32_t lo, int32_t hi, int32_t slots, int32_t leaf,
+                    int16_t level)
+{
+    while (slots > 0 && hi - lo - 1 > leaf && level < DEEPEST) {
+        int32_t t = repetitions(slots, (hi - lo) / (leaf + 1) + 1);
+        double from = made_before(c, lo), all = made_before(c, hi) - from;
+        double share = (double)t / (slots + t);
+        if (all <= 0 || t == 0)
+            return;
+        int32_t n = nearest(c, lo, hi, from + all * share, all / (slots + t));
+        if (n < 0)
+            return;
+        c->level[c->narrow[n]] = level++;
+        revolve(c, n, hi, slots - 1, leaf, level);
+        hi = n;
+    }
+}
+
+void cuts_revolve(struct cuts *c, int32_t slots, int32_t leaf)
+{
+    memset(c->level, 0, (size_t)c->p->g->n_ops * sizeof(*c->level));
+    revolve(c, -1, c->n_narrow, slots, leaf, 1);
+}
+
+static void list_bounds(const struct cuts *c)
+{
+    int32_t n = 0, n_body = c->p->g->n_body;
+    for (int32_t i = 0; i < n_body; i++) {
+        c->before[i] = n;
+        if (c->level[i] > 0)
+            c->bounds[n++] = i;
+    }
+    c->before[n_body] = n;
+}
+
+/* The coarsest boundary that s crosses, or DEEPEST. */
+static int32_t coarsest_crossed(const struct cuts *c, int32_t s)
+{
+    int32_t level = DEEPEST, end = c->before[c->p->forward_last[s]];
+    for (int32_t k = c->before[c->p->position[s]]; k < end; k++)
+        level = (int32_t)min_i64(level, c->level[c->bounds[k]]);
+    return level;
+}
+
+/* Where the segment around op i ends whose boundaries are coarser than level. */
+static int32_t segment_end(const struct cuts *c, int32_t i, int32_t level)
+{
+    for (int32_t k = c->before[i]; level > 1 && k < c->before[c->p->g->n_body]; k++)
+        if (c->level[c->bounds[k]] < level)
+            return c->bounds[k];
+    return HOLD_ALWAYS;
+}
+
+void cuts_hold(const struct cuts *c, int32_t *hold)
+{
+    const struct program *p = c->p;
+    list_bounds(c);
+    for (int32_t s = 0; s < p->g->n_storages; s++)
+        hold[s] =
+            p->droppable[s] ? segment_end(c, p->position[s], coarsest_crossed(c, s)) : HOLD_ALWAYS;
+}

@@ -1,0 +1,158 @@
+/*
+ * Families of schedules: nestings of segments, each with several answers to what stays inside them.
+ * Coarse samples of every family come first, finer ones while the work lasts.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/search.h"
+
+/* A way to cut the forward pass. */
+struct shape {
+    enum { SHAPE_NEST, SHAPE_SLOPE, SHAPE_REVOLVE, SHAPE_RECURSE, SHAPE_NEVER } kind;
+    int32_t a, b; /* segments and segments inside; slots and leaf; or arity and leaf */
+};
+
+#define MAX_SHAPES 192
+#define SMALL      512 /* ops; in larger programs holding nothing takes forever */
+
+struct family {
+    struct portfolio *pf;
+    struct cuts *cuts;
+    struct order orders[ORDER_COUNT];
+    struct shape shapes[MAX_SHAPES];
+    int32_t n_shapes;
+    int32_t *base, *hold; /* of the running shape; with some storages kept */
+    int64_t work;         /* where to stop */
+};
+
+static void add_shape(struct family *f, struct shape s)
+{
+    if (f->n_shapes < MAX_SHAPES)
+        f->shapes[f->n_shapes++] = s;
+}
+
+static const int32_t counts[] = {2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128};
+static const int32_t slots[] = {2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32};
+static const int32_t leaves[] = {0, 1, 2, 3, 5, 8};
+static const int32_t outer[] = {2, 3, 4, 6, 8, 12, 16};
+static const int32_t inner[] = {2, 3, 4, 6};
+
+#define COUNT(a) (sizeof(a) / sizeof(*(a)))
+
+/* The shapes with two parameters that suit a program of most segments. */
+static void list_nested(struct family *f, int32_t most)
+{
+    for (size_t i = 0; i < COUNT(slots); i++)
+        for (size_t j = 0; j < COUNT(leaves); j++)
+            if (slots[i] * (leaves[j] + 1) < most)
+                add_shape(f, (struct shape){SHAPE_REVOLVE, slots[i], leaves[j]});
+    for (size_t i = 0; i < COUNT(outer); i++)
+        for (size_t j = 0; j < COUNT(inner); j++)
+            if (outer[i] * inner[j] < 2 * most)
+                add_shape(f, (struct shape){SHAPE_NEST, outer[i], inner[j]});
+    for (size_t j = 0; j < COUNT(leaves); j++)
+        for (int32_t arity = 2; arity <= 4; arity++)
+            if (arity * (leaves[j] + 1) < 2 * most)
+                add_shape(f, (struct shape){SHAPE_RECURSE, arity, leaves[j]});
+}
+
+static void list_shapes(struct family *f)
+{
+    int32_t most = f->cuts->n_narrow + 1;
+    add_shape(f, (struct shape){SHAPE_NEST, most, 1});
+    for (size_t i = 0; i < COUNT(counts); i++)
+        if (counts[i] < most)
+            add_shape(f, (struct shape){SHAPE_NEST, counts[i], 1});
+    for (size_t i = 0; i < COUNT(counts); i++)
+        if (counts[i] < most)
+            add_shape(f, (struct shape){SHAPE_SLOPE, counts[i], 0});
+    if (f->pf->p->g->n_ops <= SMALL)
+        add_shape(f, (struct shape){SHAPE_NEVER, 0, 0});
+    list_nested(f, most);
+}
+
+static void apply_shape(struct family *f, const struct shape *s)
+{
+    const struct program *p = f->pf->p;
+    int32_t segments[2] = {s->a, s->b};
+    if (s->kind == SHAPE_NEVER) {
+        for (int32_t i = 0; i < p->g->n_storages; i++)
+            f->base[i] = p->droppable[i] ? HOLD_NEVER : HOLD_ALWAYS;
+        return;
+    }
+    if (s->kind == SHAPE_NEST)
+        cuts_nest(f->cuts, segments, 2);
+    else if (s->kind == SHAPE_SLOPE)
+        cuts_slope(f->cuts, s->a);
+    else if (s->kind == SHAPE_REVOLVE)
+        cuts_revolve(f->cuts, s->a, s->b);
+    else
+        cuts_recurse(f->cuts, s->a, s->b);
+    cuts_hold(f->cuts, f->base);
+}
+
+/* Drops the cheapest storages up to a share of all bytes, keeps the others. */
+static int try_share(struct family *f, const struct order *o, double share)
+{
+    const struct graph *g = f->pf->p->g;
+    int64_t dropped = 0;
+    memcpy(f->hold, f->base, (size_t)g->n_storages * sizeof(*f->hold));
+    for (int32_t i = 0; i < o->n; i++) {
+        if ((double)dropped >= share * (double)o->bytes)
+            f->hold[o->storages[i]] = HOLD_ALWAYS;
+        dropped += g->storages[o->storages[i]].bytes;
+    }
+    int rc = portfolio_try(f->pf, f->hold, NULL);
+    return rc < 0 ? rc : 0;
+}
+
+static bool spent(const struct family *f)
+{
+    return simulator_work(f->pf->sim) >= f->work;
+}
+
+/* Every shape at 1, then 1/2, then 1/4 and 3/4, ... of the bytes dropped. */
+static int try_round(struct family *f, int32_t shapes, int32_t round)
+{
+    int32_t parts = 1 << round;
+    int rc = 0;
+    for (int32_t i = 0; i < shapes && !rc && !spent(f); i++) {
+        apply_shape(f, &f->shapes[i]);
+        for (int32_t k = 1; k <= parts; k += 2)
+            for (int o = 0; o < (round ? ORDER_COUNT : 1) && !rc && !spent(f); o++)
+                rc = try_share(f, &f->orders[o], (double)k / parts);
+    }
+    return rc;
+}
+
+static int run(struct family *f)
+{
+    int rc = 0;
+    list_shapes(f);
+    for (int32_t round = 0; round < 8 && !rc; round++) {
+        int32_t shapes = round < 3 ? f->n_shapes : f->n_shapes / (round < 5 ? 2 : 4) + 1;
+        rc = try_round(f, (int32_t)min_i64(shapes, f->n_shapes), round);
+    }
+    return rc;
+}
+
+int portfolio_families(struct portfolio *pf, int64_t work)
+{
+    struct family f = {.pf = pf, .work = simulator_work(pf->sim) + work};
+    size_t n = (size_t)pf->p->g->n_storages + 1;
+    int rc = cuts_build(pf->p, &f.cuts);
+    for (int o = 0; o < ORDER_COUNT && !rc; o++)
+        rc = order_build(pf->p, o, &f.orders[o]);
+    f.base = calloc(n, sizeof(*f.base));
+    f.hold = calloc(n, sizeof(*f.hold));
+    if (!f.base || !f.hold)
+        rc = CKPT_ENOMEM;
+    if (!rc)
+        rc = run(&f);
+    for (int o = 0; o < ORDER_COUNT; o++)
+        free(f.orders[o].storages);
+    free(f.base);
+    free(f.hold);
+    cuts_free(f.cuts);
+    return rc;
+}

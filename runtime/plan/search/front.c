@@ -1,0 +1,243 @@
+/*
+ * The front of a class of blocks: choices of holds between keeping all and keeping nothing but the
+ * output.  A price on bytes turns two aims into one; for every price, storages are changed one at a
+ * time until none helps, up through the prices from keeping all and down from keeping nothing.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/chain.h"
+
+#define PRICES 14
+
+/* What a choice of levels came to when it was played; key 0 for none. */
+struct trial {
+    uint64_t key;
+    int rc;
+    struct block_cost cost;
+};
+
+struct search {
+    const struct chain *c;
+    const struct block *b;
+    const struct levels *levels;
+    struct simulator *sim;
+    struct front *f;
+    int32_t *hold;
+    uint8_t *level;
+    uint64_t key;         /* of the levels */
+    struct trial *trials; /* by their keys: prices change, what was played does not */
+    int64_t room;         /* a power of two */
+    int64_t n_trials;
+    double price; /* ticks a kept byte costs */
+    double share; /* and of it, one that is alive only while the block runs */
+    int64_t work;
+};
+
+void front_free(struct front *f)
+{
+    for (int32_t i = 0; i < f->n; i++)
+        free(f->choices[i].level);
+    f->n = 0;
+}
+
+static int32_t storage_at(const struct search *q, int32_t i)
+{
+    return q->c->storages[q->b->storage + i];
+}
+
+/* Of a level of a storage; those of all storages in sum tell choices apart, whatever the order in
+ * which they were made. */
+static uint64_t key_of(int32_t i, int32_t level)
+{
+    uint64_t h = ((uint64_t)(uint32_t)i << 8 | (uint32_t)level) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ h >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
+    return h ^ h >> 29;
+}
+
+static void set_level(struct search *q, int32_t i, int32_t level)
+{
+    int32_t s = storage_at(q, i);
+    q->key += key_of(i, level) - key_of(i, q->level[i]);
+    q->level[i] = (uint8_t)level;
+    q->hold[s] = q->levels->holds[q->levels->start[s] + level];
+}
+
+/* The next block reads its output: that stays. */
+static bool is_free(const struct search *q, int32_t i)
+{
+    return q->c->p->forward_last[storage_at(q, i)] < q->b->forward_end;
+}
+
+static double price_of(const struct search *q, const struct block_cost *c)
+{
+    double kept = (double)c->kept + q->share * (double)(c->backward - c->kept);
+    return (double)c->ticks + q->price * kept;
+}
+
+static bool spent(const struct search *q)
+{
+    return simulator_work(q->sim) >= q->work;
+}
+
+static struct trial *find_trial(const struct search *q, uint64_t key)
+{
+    int64_t i = (int64_t)(key & (uint64_t)(q->room - 1));
+    while (q->trials[i].key && q->trials[i].key != key)
+        i = (i + 1) & (q->room - 1);
+    return &q->trials[i];
+}
+
+static int grow(struct search *q)
+{
+    struct search old = *q;
+    q->room = old.room ? 2 * old.room : 1024;
+    q->trials = calloc((size_t)q->room, sizeof(*q->trials));
+    if (!q->trials) {
+        *q = old;
+        return CKPT_ENOMEM;
+    }
+    for (int64_t i = 0; i < old.room; i++)
+        if (old.trials[i].key)
+            *find_trial(q, old.trials[i].key) = old.trials[i];
+    free(old.trials);
+    return 0;
+}
+
+/* Plays the levels, unless that was done before. */
+static int play(struct search *q, struct block_cost *cost)
+{
+    if (2 * q->n_trials >= q->room && grow(q))
+        return CKPT_ENOMEM;
+    struct trial *t = find_trial(q, q->key | 1);
+    if (!t->key) {
+        t->rc = simulate_block(q->sim, q->b, q->hold, &t->cost);
+        if (t->rc < 0)
+            return t->rc;
+        t->key = q->key | 1;
+        q->n_trials++;
+    }
+    *cost = t->cost;
+    return t->rc;
+}
+
+/* Changes one storage after the other as long as that helps. */
+static int descend(struct search *q, struct block_cost *cost)
+{
+    bool better = true;
+    int rc = play(q, cost);
+    while (better && rc >= 0 && !spent(q)) {
+        better = false;
+        for (int32_t i = 0; i < q->b->n_storage && rc >= 0; i++) {
+            int32_t s = storage_at(q, i), was = q->level[i];
+            int32_t n = (int32_t)min_i64(q->levels->start[s + 1] - q->levels->start[s], 3);
+            for (int32_t k = 0; k < n && is_free(q, i) && rc >= 0; k++) {
+                struct block_cost trial;
+                if (k == was)
+                    continue;
+                set_level(q, i, k);
+                rc = play(q, &trial);
+                if (!rc && price_of(q, &trial) < price_of(q, cost)) {
+                    *cost = trial;
+                    was = k;
+                    better = true;
+                }
+            }
+            set_level(q, i, was);
+        }
+    }
+    return rc < 0 ? rc : 0;
+}
+
+static bool is_known(const struct front *f, const struct block_cost *c)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct block_cost *o = &f->choices[i].cost;
+        if (o->ticks <= c->ticks && o->kept <= c->kept && o->backward <= c->backward &&
+            o->forward <= c->forward)
+            return true;
+    }
+    return false;
+}
+
+static int add_choice(struct search *q, const struct block_cost *cost)
+{
+    struct front *f = q->f;
+    if (f->n == MOST_CHOICES || is_known(f, cost))
+        return 0;
+    struct choice *o = &f->choices[f->n];
+    o->cost = *cost;
+    o->level = malloc((size_t)q->b->n_storage + 1);
+    if (!o->level)
+        return CKPT_ENOMEM;
+    memcpy(o->level, q->level, (size_t)q->b->n_storage);
+    f->n++;
+    return 0;
+}
+
+static int start_at(struct search *q, int32_t level)
+{
+    struct block_cost cost;
+    for (int32_t i = 0; i < q->b->n_storage; i++)
+        set_level(q, i, is_free(q, i) ? level : 0);
+    int rc = play(q, &cost);
+    return rc ? (rc < 0 ? rc : 0) : add_choice(q, &cost);
+}
+
+/* Prices from where nothing is worth a second to where everything is. */
+static double price_at(const struct front *f, int32_t i)
+{
+    const struct block_cost *all = &f->choices[0].cost, *none = &f->choices[f->n - 1].cost;
+    double price =
+        (double)(none->ticks - all->ticks) / (double)max_i64(all->kept - none->kept, 1);
+    for (price /= 24; i > 0; i--)
+        price *= 1.55;
+    return price;
+}
+
+static int sweep(struct search *q, const double *prices, bool up)
+{
+    int rc = start_at(q, up ? 0 : 1);
+    for (int32_t i = 0; i < PRICES && !rc && !spent(q); i++) {
+        struct block_cost cost;
+        q->price = prices[up ? i : PRICES - 1 - i];
+        rc = descend(q, &cost);
+        if (!rc)
+            rc = add_choice(q, &cost);
+    }
+    return rc;
+}
+
+static int run(struct search *q)
+{
+    double prices[PRICES];
+    static const double shares[] = {0.02, 0.3};
+    int rc = start_at(q, 0);
+    if (!rc)
+        rc = start_at(q, 1);
+    for (int32_t i = 0; i < PRICES && q->f->n > 0; i++)
+        prices[i] = price_at(q->f, i);
+    for (int32_t i = 0; i < 4 && q->f->n > 1 && !rc; i++) {
+        q->share = shares[i / 2];
+        rc = sweep(q, prices, i % 2 == 0);
+    }
+    return rc;
+}
+
+int front_build(const struct chain *c, const struct block *b, const struct levels *l,
+                struct simulator *sim, int64_t work, struct front *f)
+{
+    struct search q = {.c = c, .b = b, .levels = l, .sim = sim, .f = f};
+    size_t n = (size_t)c->p->g->n_storages;
+    q.work = simulator_work(sim) + work;
+    q.hold = malloc((n + 1) * sizeof(*q.hold));
+    q.level = calloc((size_t)b->n_storage + 1, 1);
+    int rc = q.hold && q.level ? 0 : CKPT_ENOMEM;
+    for (size_t s = 0; s < n && !rc; s++)
+        q.hold[s] = HOLD_ALWAYS;
+    if (!rc)
+        rc = run(&q);
+    free(q.hold);
+    free(q.level);
+    free(q.trials);
+    return rc;
+}

@@ -1,0 +1,172 @@
+/*
+ * The portfolio: schedules found whatever the budget, reduced to those that nothing else beats in
+ * both memory and time.  Because it does not depend on the budget, a larger budget can only have
+ * more to choose from, and the smallest one is known exactly.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/comm_cost.h"
+#include "plan/lattice.h"
+
+#define LARGE 2000  /* ops: what repeats in a program this large is the chain's business */
+#define HUGE  10000 /* ops: with so few changes an op annealing reaches nothing */
+
+/* Work of each way to find schedules, in steps simulated: a second of a plain core is about 20
+ * million of them, or 5 million of annealing. */
+struct effort {
+    int64_t families, chain, anneal;
+};
+
+static struct effort effort_for(const struct graph *g)
+{
+    const int64_t million = 1000000, n = g->n_ops;
+    return (struct effort){min_i64(300 * n, million), min_i64(2000 * n, 9 * million),
+                           n > HUGE ? 0 : min_i64(60000 * n, 5 * million)};
+}
+
+void portfolio_free(struct portfolio *pf)
+{
+    if (!pf)
+        return;
+    for (int32_t i = 0; i < pf->n; i++) {
+        free(pf->options.data[i].hold);
+        plan_free(pf->options.data[i].plan);
+    }
+    free(pf->options.data);
+    lattice_free(pf->lattice);
+    simulator_free(pf->sim);
+    program_free(pf->p);
+    free(pf);
+}
+
+/* Index of the first option with a larger load. */
+static int32_t above(const struct portfolio *pf, int64_t load)
+{
+    int32_t lo = 0, hi = pf->n;
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (pf->options.data[mid].load <= load)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+const struct option *portfolio_within(const struct portfolio *pf, int64_t bytes)
+{
+    int32_t i = above(pf, bytes);
+    return i > 0 ? &pf->options.data[i - 1] : NULL;
+}
+
+/* Takes out what the new option, to stand at i, beats. */
+static int32_t remove_beaten(struct portfolio *pf, int32_t i, const struct option *o)
+{
+    struct option *a = pf->options.data;
+    int32_t from = i, to = i;
+    while (from > 0 && a[from - 1].load == o->load)
+        from--;
+    while (to < pf->n && a[to].seconds >= o->seconds)
+        to++;
+    for (int32_t j = from; j < to; j++)
+        free(a[j].hold);
+    memmove(a + from, a + to, (size_t)(pf->n - to) * sizeof(*a));
+    pf->n -= to - from;
+    return from;
+}
+
+int portfolio_keep(struct portfolio *pf, const int32_t *hold, int64_t load, double seconds,
+                   double lead)
+{
+    size_t n = (size_t)pf->p->g->n_storages;
+    int32_t i = above(pf, load);
+    if (i > 0 && pf->options.data[i - 1].seconds <= seconds)
+        return 0;
+    struct option o = {load, -1, seconds, malloc((n + 1) * sizeof(int32_t)), lead, NULL};
+    if (!o.hold || ARRAY_RESERVE(&pf->options, pf->n)) {
+        free(o.hold);
+        return CKPT_ENOMEM;
+    }
+    memcpy(o.hold, hold, n * sizeof(int32_t));
+    i = remove_beaten(pf, i, &o);
+    struct option *a = pf->options.data;
+    memmove(a + i + 1, a + i, (size_t)(pf->n - i) * sizeof(*a));
+    a[i] = o;
+    pf->n++;
+    return 0;
+}
+
+int portfolio_try(struct portfolio *pf, const int32_t *hold, const struct schedule **result)
+{
+    const struct schedule *s;
+    int rc = simulate(pf->sim, hold, &s);
+    if (rc)
+        return rc;
+    if (result)
+        *result = s;
+    return portfolio_keep(pf, hold, s->load, schedule_seconds(pf->p, s->ticks), 0);
+}
+
+static int keep_all(struct portfolio *pf)
+{
+    size_t n = (size_t)pf->p->g->n_storages;
+    int32_t *hold = malloc((n + 1) * sizeof(*hold));
+    if (!hold)
+        return CKPT_ENOMEM;
+    for (size_t s = 0; s < n; s++)
+        hold[s] = HOLD_ALWAYS;
+    int rc = portfolio_try(pf, hold, NULL);
+    free(hold);
+    return rc;
+}
+
+/* Takes out what saves less than a part in 512 against the next larger option; addresses differ by
+ * more.  The fastest and the smallest option stay. */
+static void thin(struct portfolio *pf)
+{
+    struct option *a = pf->options.data;
+    int32_t kept = pf->n;
+    for (int32_t i = pf->n - 1; i >= 0; i--) {
+        if (i > 0 && kept < pf->n && a[i].load > a[kept].load - a[kept].load / 512)
+            free(a[i].hold);
+        else
+            a[--kept] = a[i];
+    }
+    pf->n -= kept;
+    memmove(a, a + kept, (size_t)pf->n * sizeof(*a));
+}
+
+static int fill(struct portfolio *pf, const struct graph *g)
+{
+    const struct effort e = effort_for(g);
+    int rc = program_build(g, &pf->p);
+    if (!rc)
+        rc = simulator_new(pf->p, &pf->sim);
+    if (!rc)
+        rc = keep_all(pf);
+    if (!rc)
+        rc = portfolio_families(pf, e.families);
+    if (!rc)
+        rc = portfolio_chain(pf, e.chain);
+    if (!rc && (g->n_ops <= LARGE || !pf->repeats))
+        rc = portfolio_anneal(pf, e.anneal);
+    if (!rc)
+        thin(pf);
+    if (!rc)
+        rc = portfolio_overlap(pf);
+    return rc;
+}
+
+int portfolio_build(const struct graph *g, struct portfolio **out)
+{
+    struct portfolio *pf = calloc(1, sizeof(*pf));
+    if (!pf)
+        return CKPT_ENOMEM;
+    int rc = fill(pf, g);
+    if (rc) {
+        portfolio_free(pf);
+        return rc;
+    }
+    *out = pf;
+    return 0;
+}

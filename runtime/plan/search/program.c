@@ -1,0 +1,324 @@
+/* Facts of a graph that every schedule shares: who writes what, and what can be made again. */
+#include <stdlib.h>
+#include "plan/search/search.h"
+
+/* What one pass over the ops collects, per storage. */
+struct scan {
+    int32_t *last_body_writer, *first_body_writer, *last_writer, *first_reader, *reader;
+    int32_t *wanted; /* no op behind this one may ask for what is made from it to be made again */
+    bool *in_place;
+};
+
+static void *new_array(int64_t n, size_t element)
+{
+    return calloc((size_t)n + 1, element);
+}
+
+static void fill(int32_t *a, int32_t n, int32_t value)
+{
+    for (int32_t i = 0; i < n; i++)
+        a[i] = value;
+}
+
+static void scan_free(struct scan *k)
+{
+    free(k->last_body_writer);
+    free(k->first_body_writer);
+    free(k->wanted);
+    free(k->last_writer);
+    free(k->first_reader);
+    free(k->reader);
+    free(k->in_place);
+}
+
+static int scan_new(struct scan *k, int32_t n)
+{
+    k->last_body_writer = new_array(n, sizeof(int32_t));
+    k->first_body_writer = new_array(n, sizeof(int32_t));
+    k->wanted = new_array(n, sizeof(int32_t));
+    k->last_writer = new_array(n, sizeof(int32_t));
+    k->first_reader = new_array(n, sizeof(int32_t));
+    k->reader = new_array(n, sizeof(int32_t));
+    k->in_place = new_array(n, sizeof(bool));
+    if (!k->last_body_writer || !k->first_body_writer || !k->wanted || !k->last_writer ||
+        !k->first_reader || !k->reader || !k->in_place)
+        return CKPT_ENOMEM;
+    fill(k->last_body_writer, n, -1);
+    fill(k->first_body_writer, n, INT32_MAX);
+    fill(k->wanted, n, -1);
+    fill(k->last_writer, n, -1);
+    fill(k->first_reader, n, INT32_MAX);
+    fill(k->reader, n, -1);
+    return 0;
+}
+
+/* A use by op ends an idle stretch that may be the longest so far.  Not one that a write ends: it
+ * makes a part, and what was there before it is needed with it. */
+static void end_stretch(int32_t *last, int32_t *from, int32_t *to, int32_t op, bool reads)
+{
+    if (reads && *last >= 0 && op - *last > *to - *from) {
+        *from = *last;
+        *to = op;
+    }
+    *last = op;
+}
+
+static void scan_use(struct program *p, int32_t op, int32_t s, bool reads)
+{
+    p->last_use[s] = op;
+    if (p->g->ops[op].phase == GRAPH_FORWARD)
+        end_stretch(&p->forward_last[s], &p->skip_from[s], &p->skip_to[s], op, reads);
+    else
+        end_stretch(&p->backward_last[s], &p->break_from[s], &p->break_to[s], op, reads);
+}
+
+static void scan_op(struct program *p, struct scan *k, int32_t i)
+{
+    const struct graph *g = p->g;
+    const struct graph_op *o = &g->ops[i];
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        int32_t s = g->refs[o->reads + j];
+        scan_use(p, i, s, true);
+        k->reader[s] = i;
+        if (k->first_reader[s] > i)
+            k->first_reader[s] = i;
+    }
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = g->refs[o->writes + j];
+        scan_use(p, i, s, false);
+        k->in_place[s] |= k->reader[s] == i;
+        k->last_writer[s] = i;
+        if (i < g->n_body)
+            k->last_body_writer[s] = i;
+        if (k->first_body_writer[s] > i)
+            k->first_body_writer[s] = i;
+        if (p->position[s] < 0)
+            p->position[s] = i;
+        p->writer_start[s + 1]++;
+    }
+}
+
+/* Turns the counts of writers into lists. */
+static int list_writers(struct program *p)
+{
+    const struct graph *g = p->g;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        p->writer_start[s + 1] += p->writer_start[s];
+    p->writers = new_array(p->writer_start[g->n_storages], sizeof(int32_t));
+    int32_t *at = new_array(g->n_storages, sizeof(int32_t));
+    if (!p->writers || !at) {
+        free(at);
+        return CKPT_ENOMEM;
+    }
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int32_t j = 0; j < g->ops[i].n_writes; j++) {
+            int32_t s = g->refs[g->ops[i].writes + j];
+            p->writers[p->writer_start[s] + at[s]++] = i;
+        }
+    free(at);
+    return 0;
+}
+
+/* Writing it once more puts the same bytes there: nobody changes it or reads half of it. */
+static bool is_pure(const struct program *p, const struct scan *k, int32_t s)
+{
+    const struct graph_storage *t = &p->g->storages[s];
+    return !t->persistent && !t->carried && !k->in_place[s] && p->position[s] >= 0 &&
+           k->last_writer[s] < k->first_reader[s];
+}
+
+static int32_t later(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The last op for which forward op i may run again: it uses what i makes, or what is made from
+ * that. */
+static int32_t wanted_by(const struct program *p, const struct scan *k, int32_t i)
+{
+    const struct graph *g = p->g;
+    const struct graph_op *o = &g->ops[i];
+    int32_t last = -1;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = g->refs[o->writes + j];
+        if (is_pure(p, k, s) && p->last_use[s] < g->n_body)
+            last = later(last, later(p->last_use[s], k->wanted[s]));
+    }
+    return last;
+}
+
+static void scan_wanted(struct program *p, struct scan *k)
+{
+    const struct graph *g = p->g;
+    for (int32_t i = g->n_body - 1; i >= 0; i--) {
+        const struct graph_op *o = &g->ops[i];
+        int32_t last = o->phase == GRAPH_FORWARD ? wanted_by(p, k, i) : -1;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            k->wanted[g->refs[o->reads + j]] = later(k->wanted[g->refs[o->reads + j]], last);
+    }
+}
+
+/* What op i reads of storage s is there when it runs again: nobody writes s in the body behind it,
+ * or s stays and is written when nobody asks any more, as a gradient that takes a value's room. */
+static bool stays_readable(const struct program *p, const struct scan *k, int32_t i, int32_t s)
+{
+    if (k->last_body_writer[s] <= i)
+        return true;
+    return p->g->storages[s].persistent && k->first_body_writer[s] > i &&
+           wanted_by(p, k, i) <= k->first_body_writer[s];
+}
+
+static bool can_rerun(const struct program *p, const struct scan *k, int32_t i)
+{
+    const struct graph *g = p->g;
+    const struct graph_op *o = &g->ops[i];
+    if (!o->rerunnable || i >= g->n_body || o->phase != GRAPH_FORWARD)
+        return false;
+    for (int32_t j = 0; j < o->n_reads; j++)
+        if (!stays_readable(p, k, i, g->refs[o->reads + j]))
+            return false;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        if (!is_pure(p, k, g->refs[o->writes + j]))
+            return false;
+    return true;
+}
+
+static bool can_drop(const struct program *p, const struct scan *k, int32_t s)
+{
+    if (!is_pure(p, k, s) || p->last_use[s] >= p->g->n_body)
+        return false;
+    for (int32_t j = p->writer_start[s]; j < p->writer_start[s + 1]; j++)
+        if (!p->rerun[p->writers[j]])
+            return false;
+    return true;
+}
+
+/* The highest forward position whose storages op i still reads. */
+static int32_t highest_read(const struct program *p, int32_t i)
+{
+    const struct graph_op *o = &p->g->ops[i];
+    int32_t high = -1;
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        int32_t s = p->g->refs[o->reads + j];
+        if (p->droppable[s] && p->position[s] > high)
+            high = p->position[s];
+    }
+    return high;
+}
+
+static void derive(struct program *p, struct scan *k)
+{
+    const struct graph *g = p->g;
+    int32_t high = -1;
+    scan_wanted(p, k);
+    for (int32_t i = 0; i < g->n_ops; i++)
+        p->rerun[i] = can_rerun(p, k, i);
+    for (int32_t i = 0; i < g->n_ops; i++)
+        p->ticks[i] = (int64_t)(g->ops[i].seconds * TICKS_PER_SECOND + 0.5);
+    p->seconds = graph_seconds(g);
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].collective)
+            p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        p->droppable[s] = can_drop(p, k, s);
+        p->needed[s] = p->droppable[s] && p->last_use[s] > p->forward_last[s];
+        p->passing[s] = p->needed[s] && g->ops[p->position[s]].passing;
+        bool away = g->storages[s].home == HOME_HOST || g->storages[s].home == HOME_NVME;
+        if (g->storages[s].persistent && (!away || p->last_use[s] >= 0))
+            p->persistent += g->storages[s].bytes;
+    }
+    for (int32_t i = g->n_body - 1; i >= 0; i--) {
+        if (g->ops[i].phase != GRAPH_FORWARD && highest_read(p, i) > high)
+            high = highest_read(p, i);
+        p->context[i] = g->ops[i].phase == GRAPH_FORWARD ? g->n_body : high;
+    }
+}
+
+static int program_alloc(struct program *p)
+{
+    int32_t n = p->g->n_storages;
+    p->writer_start = new_array(n + 1, sizeof(int32_t));
+    p->position = new_array(n, sizeof(int32_t));
+    p->forward_last = new_array(n, sizeof(int32_t));
+    p->last_use = new_array(n, sizeof(int32_t));
+    p->skip_from = new_array(n, sizeof(int32_t));
+    p->skip_to = new_array(n, sizeof(int32_t));
+    p->break_from = new_array(n, sizeof(int32_t));
+    p->break_to = new_array(n, sizeof(int32_t));
+    p->backward_last = new_array(n, sizeof(int32_t));
+    p->droppable = new_array(n, sizeof(bool));
+    p->needed = new_array(n, sizeof(bool));
+    p->passing = new_array(n, sizeof(bool));
+    p->rerun = new_array(p->g->n_ops, sizeof(bool));
+    p->context = new_array(p->g->n_ops, sizeof(int32_t));
+    p->ticks = new_array(p->g->n_ops, sizeof(int64_t));
+    if (!p->writer_start || !p->position || !p->forward_last || !p->last_use || !p->skip_from ||
+        !p->skip_to || !p->break_from || !p->break_to || !p->backward_last || !p->droppable ||
+        !p->needed || !p->passing || !p->rerun || !p->context || !p->ticks)
+        return CKPT_ENOMEM;
+    fill(p->position, n, -1);
+    fill(p->forward_last, n, -1);
+    fill(p->last_use, n, -1);
+    fill(p->skip_from, n, -1);
+    fill(p->skip_to, n, -1);
+    fill(p->break_from, n, -1);
+    fill(p->break_to, n, -1);
+    fill(p->backward_last, n, -1);
+    fill(p->context, p->g->n_ops, -1);
+    return 0;
+}
+
+static int program_fill(struct program *p)
+{
+    struct scan k;
+    int rc = scan_new(&k, p->g->n_storages);
+    if (!rc) {
+        for (int32_t i = 0; i < p->g->n_ops; i++)
+            scan_op(p, &k, i);
+        rc = list_writers(p);
+    }
+    if (!rc)
+        derive(p, &k);
+    scan_free(&k);
+    return rc;
+}
+
+int program_build(const struct graph *g, struct program **out)
+{
+    struct program *p = calloc(1, sizeof(*p));
+    if (!p)
+        return CKPT_ENOMEM;
+    p->g = g;
+    int rc = program_alloc(p);
+    if (!rc)
+        rc = program_fill(p);
+    if (rc) {
+        program_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void program_free(struct program *p)
+{
+    if (!p)
+        return;
+    free(p->writer_start);
+    free(p->writers);
+    free(p->position);
+    free(p->forward_last);
+    free(p->last_use);
+    free(p->skip_from);
+    free(p->skip_to);
+    free(p->break_from);
+    free(p->break_to);
+    free(p->backward_last);
+    free(p->droppable);
+    free(p->needed);
+    free(p->passing);
+    free(p->rerun);
+    free(p->context);
+    free(p->ticks);
+    free(p);
+}

@@ -1,0 +1,614 @@
+/*
+ * The simulation: plays a program under a hold per storage and gives the steps, the stretches of
+ * residence and the exact peak.
+ *
+ * A base op whose reads are gone first runs their writers again, and before them the writers of
+ * what those read, in program order.  A stretch ends at its last real use, so holding something
+ * longer than anybody reads it costs nothing.  Storages that no hold concerns are steady (steady.h)
+ * and not looked at.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/spans.h"
+#include "plan/search/steady.h"
+
+/* An end of a span, listed with the op it is at. */
+struct span_end {
+    int32_t storage, op, next;
+    bool begins;
+};
+
+/* A second write of bytes that were still held. */
+struct rewrite {
+    int32_t instance, step;
+};
+
+struct simulator {
+    const struct program *p;
+    struct steady steady;
+    struct tide program, block; /* the latter of the block played last */
+    struct block last;
+    const int32_t *hold;
+    struct schedule out;
+    int64_t work;
+    /* per storage */
+    bool *exists;
+    int32_t *open;   /* its instance, or -1 */
+    int32_t *pins;   /* ops of the running batch that still need it */
+    int32_t *wanted; /* the batch that makes it */
+    /* per op */
+    int32_t *marked; /* the batch that runs it */
+    int32_t batch;
+    struct {
+        int32_t *data;
+        int64_t capacity;
+    } stack, list; /* storages to make, ops to run */
+    int32_t n_stack, n_list;
+    struct {
+        struct rewrite *data;
+        int64_t capacity;
+    } rewrites;
+    int32_t n_rewrites;
+    struct spans spans;
+    int32_t *ends_at; /* per op: the first of its list in ends, or -1 */
+    struct {
+        struct span_end *data;
+        int64_t capacity;
+    } ends;
+    int32_t n_ends;
+    bool failed; /* out of memory */
+};
+
+void simulator_free(struct simulator *m)
+{
+    if (!m)
+        return;
+    free(m->out.steps.data);
+    free(m->out.instances.data);
+    free(m->exists);
+    free(m->open);
+    free(m->pins);
+    free(m->wanted);
+    free(m->marked);
+    free(m->stack.data);
+    free(m->list.data);
+    free(m->rewrites.data);
+    spans_free(&m->spans);
+    free(m->ends_at);
+    free(m->ends.data);
+    free(m->out.alive.data);
+    steady_free(&m->steady);
+    tide_free(&m->program);
+    tide_free(&m->block);
+    free(m);
+}
+
+
+static int find_steady(struct simulator *m)
+{
+    int rc = steady_build(m->p, &m->steady);
+    if (!rc)
+        rc = tide_new(m->p, &m->program);
+    if (!rc)
+        rc = tide_new(m->p, &m->block);
+    if (!rc)
+        tide_of_program(&m->steady, &m->program);
+    return rc;
+}
+
+/* For the longest schedule: the last base op may still run all others again. */
+static int reserve_steps(struct simulator *m)
+{
+    struct schedule *out = &m->out;
+    out->steps.capacity = longest_schedule(m->p) + m->p->g->n_ops + 2;
+    out->alive.capacity = out->steps.capacity;
+    out->steps.data = calloc((size_t)out->steps.capacity, sizeof(*out->steps.data));
+    out->alive.data = calloc((size_t)out->alive.capacity, sizeof(*out->alive.data));
+    return out->steps.data && out->alive.data ? 0 : CKPT_ENOMEM;
+}
+
+int simulator_new(const struct program *p, struct simulator **out)
+{
+    struct simulator *m = calloc(1, sizeof(*m));
+    size_t n = (size_t)p->g->n_storages + 1, n_ops = (size_t)p->g->n_ops + 1;
+    if (!m)
+        return CKPT_ENOMEM;
+    m->p = p;
+    m->last.forward = -1;
+    m->exists = calloc(n, sizeof(bool));
+    m->open = calloc(n, sizeof(int32_t));
+    m->pins = calloc(n, sizeof(int32_t));
+    m->wanted = calloc(n, sizeof(int32_t));
+    m->marked = calloc(n_ops, sizeof(int32_t));
+    m->ends_at = malloc(n_ops * sizeof(int32_t));
+    if (!m->exists || !m->open || !m->pins || !m->wanted || !m->marked || !m->ends_at ||
+        find_steady(m) || reserve_steps(m)) {
+        simulator_free(m);
+        return CKPT_ENOMEM;
+    }
+    memset(m->ends_at, -1, n_ops * sizeof(int32_t));
+    *out = m;
+    return 0;
+}
+
+int64_t simulator_work(const struct simulator *m)
+{
+    return m->work;
+}
+
+struct spans *simulator_spans(struct simulator *m)
+{
+    return &m->spans;
+}
+
+static int32_t new_instance(struct simulator *m, int32_t s, int32_t step)
+{
+    struct schedule *out = &m->out;
+    if (ARRAY_RESERVE(&out->instances, out->n_instances)) {
+        m->failed = true;
+        return -1;
+    }
+    out->instances.data[out->n_instances] = (struct plan_instance){s, step, step, 0};
+    return out->n_instances++;
+}
+
+/* The running step uses s: its stretch reaches this far. */
+static void touch(struct simulator *m, int32_t s)
+{
+    int32_t step = m->out.n_steps - 1;
+    if (m->open[s] < 0)
+        m->open[s] = new_instance(m, s, step);
+    if (m->open[s] >= 0)
+        m->out.instances.data[m->open[s]].last = step;
+}
+
+static void append_step(struct simulator *m, int32_t op, bool again)
+{
+    struct schedule *out = &m->out;
+    out->steps.data[out->n_steps++] = (struct plan_step){.op = op, .again = again};
+    if (again)
+        out->ticks += m->p->ticks[op];
+}
+
+static bool missing(const struct simulator *m, int32_t s)
+{
+    return m->p->droppable[s] && !m->exists[s];
+}
+
+/* Whether one of the spans of s goes on after op b. */
+static bool spans_cover(const struct simulator *m, int32_t s, int32_t b)
+{
+    int32_t n;
+    const struct span *list = spans_of(&m->spans, m->hold[s], &n);
+    for (int32_t i = 0; i < n; i++)
+        if (list[i].from <= b && b < list[i].to)
+            return true;
+    return false;
+}
+
+static bool idles_after(const struct simulator *m, int32_t s, int32_t b)
+{
+    const struct program *p = m->p;
+    if (p->passing[s] && b == p->forward_last[s])
+        return true;
+    if (m->hold[s] == HOLD_ALWAYS)
+        return false;
+    if (hold_has_spans(m->hold[s]))
+        return !spans_cover(m, s, b);
+    if (b == p->break_from[s] && hold_breaks(m->hold[s]))
+        return true;
+    return b >= p->forward_last[s] ? hold_level(m->hold[s]) < p->context[b]
+                                   : b == p->skip_from[s] && hold_skips(m->hold[s]);
+}
+
+/* Base op b has used s: frees it unless somebody still needs it or it is held from here. */
+static void release(struct simulator *m, int32_t s, int32_t b)
+{
+    if (m->p->droppable[s] && m->exists[s] && !m->pins[s] && idles_after(m, s, b)) {
+        m->exists[s] = false;
+        m->open[s] = -1;
+    }
+}
+
+static void want(struct simulator *m, int32_t s)
+{
+    m->pins[s]++;
+    if (m->wanted[s] == m->batch)
+        return;
+    m->wanted[s] = m->batch;
+    if (ARRAY_RESERVE(&m->stack, m->n_stack))
+        m->failed = true;
+    else
+        m->stack.data[m->n_stack++] = s;
+}
+
+static void want_missing_reads(struct simulator *m, int32_t op)
+{
+    const struct loose_op *o = &m->steady.ops[op];
+    const int32_t *reads = m->steady.refs + o->refs;
+    for (int32_t j = 0; j < o->n_reads; j++)
+        if (missing(m, reads[j]))
+            want(m, reads[j]);
+}
+
+/* The writers of s must run, and before them the writers of what they read. */
+static void mark_writers(struct simulator *m, int32_t s)
+{
+    const struct program *p = m->p;
+    for (int32_t j = p->writer_start[s]; j < p->writer_start[s + 1]; j++) {
+        int32_t w = p->writers[j];
+        if (m->marked[w] == m->batch)
+            continue;
+        m->marked[w] = m->batch;
+        if (ARRAY_RESERVE(&m->list, m->n_list)) {
+            m->failed = true;
+            return;
+        }
+        m->list.data[m->n_list++] = w;
+        want_missing_reads(m, w);
+    }
+}
+
+static int compare_i32(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Lists are short, mostly. */
+static void sort_list(int32_t *list, int32_t n)
+{
+    enum { SHORT = 24 };
+    if (n > SHORT)
+        qsort(list, (size_t)n, sizeof(*list), compare_i32);
+    for (int32_t i = 1; i < n && n <= SHORT; i++) {
+        int32_t op = list[i], j = i;
+        for (; j > 0 && list[j - 1] > op; j--)
+            list[j] = list[j - 1];
+        list[j] = op;
+    }
+}
+
+static void rewrite(struct simulator *m, int32_t s)
+{
+    if (ARRAY_RESERVE(&m->rewrites, m->n_rewrites))
+        m->failed = true;
+    else
+        m->rewrites.data[m->n_rewrites++] = (struct rewrite){m->open[s], m->out.n_steps - 1};
+}
+
+/* An output of an op that runs again for base op b. */
+static void write_again(struct simulator *m, int32_t s, int32_t b)
+{
+    const struct program *p = m->p;
+    if (m->wanted[s] == m->batch) {
+        touch(m, s);
+        m->exists[s] = true;
+    } else if (m->open[s] >= 0) {
+        rewrite(m, s);
+    } else if (p->writer_start[s + 1] - p->writer_start[s] == 1 &&
+               (hold_has_spans(m->hold[s]) ? spans_cover(m, s, b)
+                                           : hold_level(m->hold[s]) >= p->context[b])) {
+        touch(m, s);
+        m->exists[s] = true;
+    } else {
+        new_instance(m, s, m->out.n_steps - 1);
+    }
+}
+
+static void run_again(struct simulator *m, int32_t op, int32_t b)
+{
+    const struct loose_op *o = &m->steady.ops[op];
+    const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
+    append_step(m, op, true);
+    for (int32_t j = 0; j < o->n_reads; j++)
+        touch(m, reads[j]);
+    for (int32_t j = 0; j < o->n_writes; j++)
+        write_again(m, writes[j], b);
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        int32_t s = reads[j];
+        if (m->wanted[s] == m->batch && m->pins[s] > 0) {
+            m->pins[s]--;
+            release(m, s, b);
+        }
+    }
+}
+
+/* Spans that begin at op b, though perhaps nothing there needs them. */
+static void begin_spans(struct simulator *m, int32_t b)
+{
+    for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
+        int32_t s = m->ends.data[e].storage;
+        if (!m->ends.data[e].begins || !missing(m, s) || m->p->position[s] >= b)
+            continue;
+        want(m, s);
+        m->pins[s]--;
+    }
+}
+
+/* Makes what base op b needs and is gone. */
+static void remake(struct simulator *m, int32_t b)
+{
+    m->batch++;
+    m->n_list = 0;
+    want_missing_reads(m, b);
+    begin_spans(m, b);
+    while (m->n_stack > 0 && !m->failed)
+        mark_writers(m, m->stack.data[--m->n_stack]);
+    if (m->n_list == 0)
+        return;
+    sort_list(m->list.data, m->n_list);
+    for (int32_t j = 0; j < m->n_list && !m->failed; j++)
+        run_again(m, m->list.data[j], b);
+}
+
+/* What has a span that ends with op b is gone, whoever used it last. */
+static void end_spans(struct simulator *m, int32_t b)
+{
+    for (int32_t e = m->ends_at[b]; e >= 0; e = m->ends.data[e].next) {
+        int32_t s = m->ends.data[e].storage;
+        if (m->ends.data[e].begins)
+            continue;
+        m->exists[s] = false;
+        m->open[s] = -1;
+    }
+}
+
+static void run_base(struct simulator *m, int32_t b)
+{
+    const struct loose_op *o = &m->steady.ops[b];
+    const int32_t *reads = m->steady.refs + o->refs, *writes = reads + o->n_reads;
+    if (o->n_reads + o->n_writes > 0 || m->ends_at[b] >= 0)
+        remake(m, b);
+    append_step(m, b, false);
+    for (int32_t j = 0; j < o->n_reads; j++)
+        touch(m, reads[j]);
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        touch(m, writes[j]);
+        m->exists[writes[j]] = true;
+    }
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        m->pins[reads[j]] = 0;
+        release(m, reads[j], b);
+    }
+    for (int32_t j = 0; j < o->n_writes; j++)
+        release(m, writes[j], b);
+    end_spans(m, b);
+}
+
+static void clear_ends(struct simulator *m)
+{
+    const struct span_end *ends = m->ends.data;
+    for (int32_t s = 0; s < m->n_ends; s++)
+        m->ends_at[ends[s].op] = -1;
+    m->n_ends = 0;
+}
+
+static void list_end(struct simulator *m, int32_t op, int32_t s, bool begins)
+{
+    if (ARRAY_RESERVE(&m->ends, m->n_ends)) {
+        m->failed = true;
+        return;
+    }
+    m->ends.data[m->n_ends] = (struct span_end){s, op, m->ends_at[op], begins};
+    m->ends_at[op] = m->n_ends++;
+}
+
+static void list_ends(struct simulator *m)
+{
+    for (int32_t s = 0; s < m->p->g->n_storages && m->spans.n_sets > 0; s++) {
+        int32_t n = 0;
+        const struct span *list = NULL;
+        if (hold_has_spans(m->hold[s]))
+            list = spans_of(&m->spans, m->hold[s], &n);
+        for (int32_t i = 0; i < n; i++) {
+            list_end(m, list[i].from, s, true);
+            list_end(m, list[i].to, s, false);
+        }
+    }
+}
+
+static void start(struct simulator *m)
+{
+    const struct graph *g = m->p->g;
+    struct schedule *out = &m->out;
+    out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
+    out->ticks = 0;
+    m->failed = false;
+    clear_ends(m);
+    list_ends(m);
+    memset(m->exists, 0, (size_t)g->n_storages * sizeof(bool));
+    memset(m->pins, 0, (size_t)g->n_storages * sizeof(int32_t));
+    memset(m->open, -1, (size_t)g->n_storages * sizeof(int32_t));
+    for (int32_t j = 0; j < m->steady.n_carried; j++)
+        m->open[m->steady.carried[j]] = new_instance(m, m->steady.carried[j], 0);
+}
+
+/* A rewrite inside its stretch is nothing new; one behind it needs a place of its own. */
+static void settle_rewrites(struct simulator *m)
+{
+    struct schedule *out = &m->out;
+    for (int32_t j = 0; j < m->n_rewrites; j++) {
+        struct rewrite r = m->rewrites.data[j];
+        if (r.step > out->instances.data[r.instance].last)
+            new_instance(m, out->instances.data[r.instance].storage, r.step);
+    }
+}
+
+/* They have the first instances. */
+static void settle_carried(struct simulator *m)
+{
+    struct schedule *out = &m->out;
+    for (int32_t j = 0; j < m->steady.n_carried; j++)
+        if (out->instances.data[j].last < out->n_body - 1)
+            out->instances.data[j].last = out->n_body - 1;
+}
+
+/* Counts the bytes of what has instances, as differences. */
+static void count_instances(struct schedule *out, const struct graph *g)
+{
+    int64_t *alive = out->alive.data;
+    memset(alive, 0, ((size_t)out->n_steps + 1) * sizeof(*alive));
+    for (int32_t j = 0; j < out->n_instances; j++) {
+        const struct plan_instance *i = &out->instances.data[j];
+        alive[i->first] += g->storages[i->storage].bytes;
+        alive[i->last + 1] -= g->storages[i->storage].bytes;
+    }
+}
+
+static void measure(struct simulator *m)
+{
+    const struct graph *g = m->p->g;
+    struct schedule *out = &m->out;
+    int64_t *alive = out->alive.data, now = 0;
+    count_instances(out, g);
+    out->load = 0;
+    out->peak_step = 0;
+    for (int32_t k = 0; k < out->n_steps; k++) {
+        struct plan_step s = out->steps.data[k];
+        now += alive[k] + (s.again ? 0 : m->program.rise[s.op]);
+        int64_t with = now + g->ops[s.op].workspace;
+        now -= s.again ? 0 : m->program.fall[s.op];
+        alive[k] = with;
+        if (with > out->load) {
+            out->load = with;
+            out->peak_step = k;
+        }
+    }
+}
+
+int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result)
+{
+    const struct graph *g = m->p->g;
+    int64_t most = longest_schedule(m->p);
+    m->hold = hold;
+    start(m);
+    for (int32_t b = 0; b < g->n_ops && !m->failed && m->out.n_steps <= most; b++) {
+        if (b == g->n_body)
+            m->out.n_body = m->out.n_steps;
+        run_base(m, b);
+    }
+    m->work += m->out.n_steps;
+    if (!m->failed && m->out.n_steps > most)
+        return SIMULATE_TOO_LONG;
+    if (g->n_body == g->n_ops)
+        m->out.n_body = m->out.n_steps;
+    settle_rewrites(m);
+    settle_carried(m);
+    if (!m->failed)
+        measure(m);
+    *result = &m->out;
+    return m->failed ? CKPT_ENOMEM : 0;
+}
+
+int schedule_complete(struct simulator *m)
+{
+    struct schedule *out = &m->out;
+    int32_t *step_of = malloc(((size_t)m->p->g->n_ops + 1) * sizeof(*step_of)), first, last;
+    if (!step_of)
+        return CKPT_ENOMEM;
+    for (int32_t k = 0; k < out->n_steps; k++)
+        if (!out->steps.data[k].again)
+            step_of[out->steps.data[k].op] = k;
+    for (int32_t s = 0; s < m->p->g->n_storages && !m->failed; s++)
+        if (steady_stay(&m->steady, s, &first, &last)) {
+            int32_t i = new_instance(m, s, step_of[first]);
+            if (i >= 0)
+                out->instances.data[i].last = step_of[last];
+        }
+    free(step_of);
+    return m->failed ? CKPT_ENOMEM : 0;
+}
+
+/* As if the program up to the block had run and kept everything, which costs nothing here. */
+static void start_block(struct simulator *m, const struct block *b, int32_t from, int32_t to)
+{
+    const struct program *p = m->p;
+    for (int32_t i = from; i < to; i++) {
+        const struct loose_op *o = &m->steady.ops[i];
+        for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+            int32_t s = m->steady.refs[o->refs + j];
+            m->exists[s] = p->position[s] < b->forward || p->position[s] >= b->forward_end;
+            m->pins[s] = 0;
+            m->open[s] = -1;
+        }
+    }
+}
+
+/* What is counted as the block's: all but what other blocks keep for it. */
+static bool is_own(const struct program *p, const struct block *b, int32_t s)
+{
+    return !p->droppable[s] || (p->position[s] >= b->forward && p->position[s] < b->forward_end);
+}
+
+/* Whether blocks behind this one have s for their backward ops; it stays, whatever is chosen. */
+static bool crosses(const struct program *p, const struct block *b, int32_t s)
+{
+    return p->forward_last[s] >= b->forward_end;
+}
+
+static void measure_block(struct simulator *m, const struct block *b, int32_t turn,
+                          struct block_cost *cost)
+{
+    struct schedule *out = &m->out;
+    int64_t now = 0;
+    memset(out->alive.data, 0, ((size_t)out->n_steps + 1) * sizeof(*out->alive.data));
+    for (int32_t j = 0; j < out->n_instances; j++) {
+        const struct plan_instance *i = &out->instances.data[j];
+        int64_t bytes = m->p->g->storages[i->storage].bytes;
+        if (!is_own(m->p, b, i->storage))
+            continue;
+        out->alive.data[i->first] += bytes;
+        out->alive.data[i->last + 1] -= bytes;
+        if (m->p->droppable[i->storage] && i->first < turn &&
+            (i->last >= turn || crosses(m->p, b, i->storage)))
+            cost->kept += bytes;
+    }
+    for (int32_t k = 0; k < out->n_steps; k++) {
+        struct plan_step s = out->steps.data[k];
+        now += out->alive.data[k] + (s.again ? 0 : m->block.rise[s.op]);
+        int64_t with = now + m->p->g->ops[s.op].workspace;
+        now -= s.again ? 0 : m->block.fall[s.op];
+        int64_t *most = k < turn ? &cost->forward : &cost->backward;
+        *most = max_i64(*most, with);
+    }
+}
+
+/* Fills the tide, unless it is that of the block. */
+static void turn_tide(struct simulator *m, const struct block *b)
+{
+    if (m->last.forward == b->forward && m->last.forward_end == b->forward_end &&
+        m->last.backward == b->backward && m->last.backward_end == b->backward_end)
+        return;
+    tide_of_block(&m->steady, b, &m->block);
+    m->last = *b;
+}
+
+int simulate_block(struct simulator *m, const struct block *b, const int32_t *hold,
+                   struct block_cost *cost)
+{
+    struct schedule *out = &m->out;
+    int32_t longest = 12 * (b->forward_end - b->forward + b->backward_end - b->backward) + 64;
+    *cost = (struct block_cost){0};
+    m->hold = hold;
+    m->failed = false;
+    out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
+    out->ticks = 0;
+    clear_ends(m);
+    turn_tide(m, b);
+    start_block(m, b, b->forward, b->forward_end);
+    start_block(m, b, b->backward, b->backward_end);
+    for (int32_t i = b->forward; i < b->forward_end && !m->failed && out->n_steps <= longest; i++)
+        run_base(m, i);
+    int32_t turn = out->n_steps;
+    for (int32_t i = b->backward; i < b->backward_end && !m->failed && out->n_steps <= longest; i++)
+        run_base(m, i);
+    m->work += out->n_steps;
+    if (!m->failed && out->n_steps > longest)
+        return SIMULATE_TOO_LONG;
+    settle_rewrites(m);
+    if (!m->failed)
+        measure_block(m, b, turn, cost);
+    cost->ticks = out->ticks;
+    return m->failed ? CKPT_ENOMEM : 0;
+}

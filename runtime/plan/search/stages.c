@@ -1,0 +1,306 @@
+/* Stages as a whole: loaded from a schedule, changed by a move, said in holds. */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/stages_inside.h"
+
+/* ---- moves ---------------------------------------------------------------------------------- */
+
+bool stages_fixed(const struct stages *x, int32_t s, int32_t i)
+{
+    const struct program *p = x->p;
+    return !p->droppable[s] ||
+           touch_stage(&x->lives[s], i) < p->writers[p->writer_start[s + 1] - 1];
+}
+
+int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i)
+{
+    const struct life *l = &x->lives[s];
+    int64_t bytes = x->p->g->storages[s].bytes;
+    return ledger_gain(&x->top, touch_stage(l, i) + 1, touch_stage(l, i + 1) + touch_kept(l, i),
+                       touch_kept(l, i) ? -bytes : bytes);
+}
+
+int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i)
+{
+    const struct program *p = x->p;
+    const struct life *l = &x->lives[s];
+    int64_t ticks = 0;
+    if (!touch_kept(l, i))
+        return -x->in->stages[touch_stage(l, i + 1)].ticks;
+    if (i > 0 && !touch_kept(l, i - 1))
+        return -x->in->stages[touch_stage(l, i)].ticks;
+    for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++)
+        ticks += p->g->ops[p->writers[k]].n_writes == 1 ? p->ticks[p->writers[k]] : 0;
+    return ticks;
+}
+
+void stages_toggle(struct stages *x, int32_t s, int32_t i)
+{
+    struct life *l = &x->lives[s];
+    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
+    stages_save_life(x, s);
+    stages_raise(x, s, from + 1, to, touch_kept(l, i) ? -1 : 1);
+    l->data[i] ^= 1;
+    stages_soil(x, from);
+    stages_soil(x, to);
+    stages_settle(x);
+}
+
+void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
+{
+    struct life *l = &x->lives[s];
+    struct stage *g = &x->in->stages[t];
+    int32_t from = touch_stage(l, i), to = touch_stage(l, i + 1);
+    if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
+        x->failed = true;
+        return;
+    }
+    stages_save_life(x, s);
+    stages_save(x, t);
+    if (touch_kept(l, i)) {
+        stages_raise(x, s, from + 1, t, -1);
+        l->data[i] &= ~1;
+        stages_soil(x, from);
+    } else {
+        stages_raise(x, s, t + 1, to, 1);
+        stages_soil(x, to);
+    }
+    stages_insert(x, s, i + 1, t, true);
+    g->touched[g->n++] = s;
+    stages_soil(x, t);
+    stages_settle(x);
+}
+
+/* ---- as a whole ----------------------------------------------------------------------------- */
+
+void stages_aim(struct stages *x, int64_t target)
+{
+    ledger_aim(&x->top, target);
+}
+
+int64_t stages_peak(const struct stages *x)
+{
+    return ledger_most(&x->top);
+}
+
+bool stages_playable(const struct stages *x)
+{
+    return x->n_steps <= longest_schedule(x->p);
+}
+
+static void add_initial(struct stages *x, int32_t s, int32_t t)
+{
+    struct life *l = &x->lives[s];
+    int32_t i = life_find(l, t);
+    if (i == l->n || touch_stage(l, i) != t)
+        stages_insert(x, s, i, t, false);
+}
+
+/* The touches that no decision changes. */
+static void add_base_touches(struct stages *x)
+{
+    const struct graph *g = x->p->g;
+    for (int32_t t = 0; t < g->n_ops; t++) {
+        const struct graph_op *o = &g->ops[t];
+        for (int32_t j = 0; j < o->n_reads; j++)
+            if (x->in->marks[g->refs[o->reads + j]].tracked)
+                add_initial(x, g->refs[o->reads + j], t);
+        for (int32_t j = 0; j < o->n_writes; j++)
+            if (x->in->marks[g->refs[o->writes + j]].tracked)
+                add_initial(x, g->refs[o->writes + j], t);
+    }
+}
+
+/* A stretch of residence from stage from to stage to. */
+static void add_stretch(struct stages *x, int32_t s, int32_t from, int32_t to)
+{
+    struct life *l = &x->lives[s];
+    add_initial(x, s, from);
+    add_initial(x, s, to);
+    for (int32_t i = 0; i < l->n; i++)
+        if (touch_stage(l, i) >= from && touch_stage(l, i) < to)
+            l->data[i] |= 1;
+}
+
+/* Carried storages are there all the time. */
+static void raise_carried(struct stages *x)
+{
+    const struct graph *g = x->p->g;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].carried && !g->storages[s].persistent && x->p->last_use[s] >= 0)
+            stages_lift(x, 0, (int32_t)max_i64(x->p->last_use[s], g->n_body - 1),
+                        g->storages[s].bytes);
+}
+
+static void raise_lives(struct stages *x)
+{
+    const struct graph *g = x->p->g;
+    for (int32_t s = 0; s < g->n_storages; s++) {
+        const struct life *l = &x->lives[s];
+        for (int32_t i = 0; i + 1 < l->n; i++)
+            if (touch_kept(l, i) || !x->p->droppable[s])
+                stages_lift(x, touch_stage(l, i) + 1, touch_stage(l, i + 1), g->storages[s].bytes);
+    }
+}
+
+static void list_touched(struct stages *x)
+{
+    for (int32_t s = 0; s < x->p->g->n_storages; s++)
+        for (int32_t i = 0; i < x->lives[s].n; i++) {
+            struct stage *g = &x->in->stages[touch_stage(&x->lives[s], i)];
+            if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched)))
+                x->failed = true;
+            else
+                g->touched[g->n++] = s;
+        }
+}
+
+static void clear(struct stages *x)
+{
+    const struct graph *g = x->p->g;
+    x->ticks = 0;
+    x->n_steps = 0;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        x->lives[s].n = 0;
+    for (int32_t t = 0; t < g->n_ops; t++) {
+        x->in->stages[t].n = 0;
+        x->in->stages[t].rise = 0;
+        x->in->stages[t].ticks = 0;
+        x->in->stages[t].n_ops = 0;
+        x->in->change[t] = 0;
+    }
+    ledger_set(&x->top, x->in->change);
+}
+
+int stages_load(struct stages *x, const struct schedule *s)
+{
+    const struct graph *g = x->p->g;
+    int32_t *stage_of = malloc(((size_t)s->n_steps + 1) * sizeof(*stage_of));
+    if (!stage_of)
+        return CKPT_ENOMEM;
+    for (int32_t k = s->n_steps - 1, t = 0; k >= 0; k--) {
+        t = s->steps.data[k].again ? t : s->steps.data[k].op;
+        stage_of[k] = t;
+    }
+    clear(x);
+    stages_accept(x);
+    add_base_touches(x);
+    for (int32_t i = 0; i < s->n_instances; i++) {
+        const struct plan_instance *k = &s->instances.data[i];
+        if (x->p->droppable[k->storage] && stage_of[k->first] < stage_of[k->last])
+            add_stretch(x, k->storage, stage_of[k->first], stage_of[k->last]);
+    }
+    raise_carried(x);
+    raise_lives(x);
+    list_touched(x);
+    for (int32_t t = g->n_ops - 1; t >= 0; t--)
+        stages_soil(x, t);
+    stages_settle(x);
+    stages_accept(x);
+    free(stage_of);
+    return x->failed ? CKPT_ENOMEM : 0;
+}
+
+static int hold_of(const struct stages *x, struct spans *spans, int32_t s, struct span *list,
+                   int32_t *hold)
+{
+    const struct life *l = &x->lives[s];
+    int32_t n = 0;
+    for (int32_t i = 0; i + 1 < l->n; i++) {
+        if (!touch_kept(l, i))
+            continue;
+        if (n > 0 && list[n - 1].to == touch_stage(l, i))
+            list[n - 1].to = touch_stage(l, i + 1);
+        else
+            list[n++] = (struct span){touch_stage(l, i), touch_stage(l, i + 1)};
+    }
+    *hold = HOLD_ALWAYS;
+    if (l->n < 2 ||
+        (n == 1 && list[0].from == touch_stage(l, 0) && list[0].to == touch_stage(l, l->n - 1)))
+        return 0;
+    return spans_hold(spans, list, n, hold);
+}
+
+int stages_hold(const struct stages *x, struct spans *spans, int32_t *hold)
+{
+    const struct graph *g = x->p->g;
+    struct span *list = malloc(((size_t)g->n_ops + 1) * sizeof(*list));
+    int rc = list ? 0 : CKPT_ENOMEM;
+    for (int32_t s = 0; s < g->n_storages && !rc; s++) {
+        hold[s] = HOLD_ALWAYS;
+        if (x->p->droppable[s])
+            rc = hold_of(x, spans, s, list, &hold[s]);
+    }
+    free(list);
+    return rc;
+}
+
+static void free_lists(struct stages_inside *in)
+{
+    free(in->dirty.data);
+    free(in->wanted.data);
+    free(in->ops.data);
+    free(in->noted.data);
+    free(in->journal.data);
+    free(in->lives.data);
+    free(in->formers.data);
+    free(in->raised.data);
+}
+
+void stages_free(struct stages *x)
+{
+    if (!x)
+        return;
+    struct stages_inside *in = x->in;
+    for (int32_t s = 0; x->lives && s < x->p->g->n_storages; s++)
+        free(x->lives[s].data);
+    for (int32_t t = 0; in && in->stages && t < x->p->g->n_ops; t++)
+        free(in->stages[t].touched);
+    if (in) {
+        free_lists(in);
+        free(in->stages);
+        free(in->is_dirty);
+        free(in->marks);
+        free(in->ran);
+        free(in->change);
+        free(in);
+    }
+    free(x->lives);
+    ledger_free(&x->top);
+    free(x);
+}
+
+static int allocate(struct stages *x)
+{
+    const struct graph *g = x->p->g;
+    size_t n = (size_t)g->n_storages + 1, n_ops = (size_t)g->n_ops + 1;
+    struct stages_inside *in = x->in = calloc(1, sizeof(*in));
+    x->lives = calloc(n, sizeof(*x->lives));
+    if (ledger_new(&x->top, g->n_ops) || !in || !x->lives)
+        return CKPT_ENOMEM;
+    in->stages = calloc(n_ops, sizeof(*in->stages));
+    in->is_dirty = calloc(n_ops, sizeof(bool));
+    in->marks = calloc(n, sizeof(*in->marks));
+    in->ran = calloc(2 * n_ops, sizeof(int32_t));
+    in->change = calloc(n_ops + 1, sizeof(int64_t));
+    if (!in->stages || !in->is_dirty || !in->marks || !in->ran || !in->change)
+        return CKPT_ENOMEM;
+    in->stage_saved = in->ran + n_ops;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        in->marks[s].tracked = storage_placed(g, s) && !g->storages[s].carried;
+    return 0;
+}
+
+int stages_new(const struct program *p, struct stages **out)
+{
+    struct stages *x = calloc(1, sizeof(*x));
+    if (!x)
+        return CKPT_ENOMEM;
+    x->p = p;
+    if (allocate(x)) {
+        stages_free(x);
+        return CKPT_ENOMEM;
+    }
+    *out = x;
+    return 0;
+}

@@ -1,0 +1,420 @@
+/*
+ * One stage is played anew, and what it touches is compared with what it touched before; that may
+ * change what other stages have to do, until nothing is left to change.  Every change is written
+ * down, so that a move can be taken back.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/stages_inside.h"
+
+static void stages_push(struct stages *x, struct list *l, int32_t value)
+{
+    if (ARRAY_RESERVE(l, l->n))
+        x->failed = true;
+    else
+        l->data[l->n++] = value;
+}
+
+/* ---- the journal ---------------------------------------------------------------------------- */
+
+static void save(struct stages *x, struct formers *f, struct former was, const int32_t *data)
+{
+    struct stages_inside *in = x->in;
+    was.at = in->journal.n;
+    for (int32_t i = 0; i < was.n; i++)
+        stages_push(x, &in->journal, data[i]);
+    if (ARRAY_RESERVE(f, f->n))
+        x->failed = true;
+    else
+        f->data[f->n++] = was;
+}
+
+void stages_save_life(struct stages *x, int32_t s)
+{
+    const struct life *l = &x->lives[s];
+    if (x->in->marks[s].saved == x->in->move)
+        return;
+    x->in->marks[s].saved = x->in->move;
+    save(x, &x->in->lives, (struct former){.index = s, .n = l->n}, l->data);
+}
+
+void stages_save(struct stages *x, int32_t t)
+{
+    const struct stage *g = &x->in->stages[t];
+    if (x->in->stage_saved[t] == x->in->move)
+        return;
+    x->in->stage_saved[t] = x->in->move;
+    save(x, &x->in->formers,
+         (struct former){t, g->n, g->n_ops, 0, g->rise, g->ticks},
+         g->touched);
+}
+
+void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
+{
+    ledger_add(&x->top, from, to + 1, bytes);
+    x->work += (to - from) / 256;
+}
+
+/* Where an op of several outputs runs again for another of them, it matters whether s is there. */
+static void soil_strays(struct stages *x, int32_t s, int32_t from, int32_t to)
+{
+    const struct program *p = x->p;
+    for (int32_t k = p->writer_start[s]; k < p->writer_start[s + 1]; k++) {
+        const struct graph_op *o = &p->g->ops[p->writers[k]];
+        for (int32_t j = 0; j < o->n_writes && o->n_writes > 1; j++) {
+            const struct life *l = &x->lives[p->g->refs[o->writes + j]];
+            for (int32_t i = life_find(l, from); i < l->n && touch_stage(l, i) <= to; i++)
+                stages_soil(x, touch_stage(l, i));
+        }
+    }
+}
+
+void stages_raise(struct stages *x, int32_t s, int32_t from, int32_t to, int sign)
+{
+    struct stages_inside *in = x->in;
+    if (ARRAY_RESERVE(&in->raised, in->n_raised)) {
+        x->failed = true;
+        return;
+    }
+    int64_t bytes = sign * x->p->g->storages[s].bytes;
+    in->raised.data[in->n_raised++] = (struct raised){from, to, bytes};
+    stages_lift(x, from, to, bytes);
+    soil_strays(x, s, from, to);
+}
+
+static void set_stage(struct stages *x, int32_t t, int32_t n_ops, int64_t rise, int64_t ticks)
+{
+    struct stage *g = &x->in->stages[t];
+    if (rise != g->rise)
+        ledger_add(&x->top, t, t + 1, rise - g->rise);
+    x->ticks += ticks - g->ticks;
+    x->n_steps += n_ops - g->n_ops;
+    g->n_ops = n_ops;
+    g->rise = rise;
+    g->ticks = ticks;
+}
+
+void stages_accept(struct stages *x)
+{
+    struct stages_inside *in = x->in;
+    in->move++;
+    in->lives.n = in->formers.n = in->journal.n = in->n_raised = 0;
+}
+
+void stages_undo(struct stages *x)
+{
+    struct stages_inside *in = x->in;
+    for (int32_t i = in->n_raised - 1; i >= 0; i--) {
+        struct raised r = in->raised.data[i];
+        stages_lift(x, r.from, r.to, -r.bytes);
+    }
+    for (int32_t i = 0; i < in->lives.n; i++) {
+        const struct former *f = &in->lives.data[i];
+        struct life *l = &x->lives[f->index];
+        if (f->n > 0)
+            memcpy(l->data, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
+        l->n = f->n;
+    }
+    for (int32_t i = 0; i < in->formers.n; i++) {
+        const struct former *f = &in->formers.data[i];
+        struct stage *g = &in->stages[f->index];
+        if (f->n > 0)
+            memcpy(g->touched, in->journal.data + f->at, (size_t)f->n * sizeof(int32_t));
+        g->n = f->n;
+        set_stage(x, f->index, f->n_ops, f->rise, f->ticks);
+    }
+    stages_accept(x);
+}
+
+/* ---- touches -------------------------------------------------------------------------------- */
+
+int32_t life_find(const struct life *l, int32_t t)
+{
+    int32_t lo = 0, hi = l->n;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (touch_stage(l, mid) < t)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Whether a storage is there when a stage begins, and still when it ends. */
+struct presence {
+    bool begins, ends;
+};
+
+static struct presence presence_of(const struct stages *x, int32_t s, int32_t t)
+{
+    const struct life *l = &x->lives[s];
+    int32_t i = life_find(l, t);
+    bool here = i < l->n && touch_stage(l, i) == t;
+    if (!x->p->droppable[s])
+        return (struct presence){i > 0, i + here < l->n};
+    bool begins = i > 0 && touch_kept(l, i - 1);
+    return (struct presence){begins, here ? touch_kept(l, i) : begins};
+}
+
+void stages_soil(struct stages *x, int32_t t)
+{
+    if (x->in->is_dirty[t])
+        return;
+    x->in->is_dirty[t] = true;
+    stages_push(x, &x->in->dirty, t);
+}
+
+void stages_insert(struct stages *x, int32_t s, int32_t i, int32_t t, bool kept)
+{
+    struct life *l = &x->lives[s];
+    stages_save_life(x, s);
+    if (ARRAY_RESERVE(l, l->n)) {
+        x->failed = true;
+        return;
+    }
+    memmove(l->data + i + 1, l->data + i, (size_t)(l->n - i) * sizeof(*l->data));
+    l->data[i] = 2 * t + kept;
+    l->n++;
+}
+
+/* Stage t touches s, which it did not. */
+static void add_touch(struct stages *x, int32_t s, int32_t t)
+{
+    struct life *l = &x->lives[s];
+    int32_t i = life_find(l, t);
+    if (i < l->n && touch_stage(l, i) == t)
+        return;
+    if (!x->p->droppable[s] && i == l->n && i > 0) {
+        stages_raise(x, s, touch_stage(l, i - 1) + 1, t, 1);
+        stages_soil(x, touch_stage(l, i - 1));
+    }
+    stages_insert(x, s, i, t, i > 0 && touch_kept(l, i - 1));
+}
+
+/* Stage t no longer touches s; if it was kept only until then, it is not kept so long. */
+static void remove_touch(struct stages *x, int32_t s, int32_t t)
+{
+    struct life *l = &x->lives[s];
+    int32_t i = life_find(l, t);
+    if (i == l->n || touch_stage(l, i) != t)
+        return;
+    stages_save_life(x, s);
+    bool ends = x->p->droppable[s] ? !touch_kept(l, i) : i == l->n - 1;
+    bool begins = x->p->droppable[s] ? i > 0 && touch_kept(l, i - 1) : i > 0;
+    if (begins && ends) {
+        l->data[i - 1] &= ~1;
+        stages_raise(x, s, touch_stage(l, i - 1) + 1, t, -1);
+        stages_soil(x, touch_stage(l, i - 1));
+    }
+    memmove(l->data + i, l->data + i + 1, (size_t)(l->n - i - 1) * sizeof(*l->data));
+    l->n--;
+}
+
+/* ---- one stage ------------------------------------------------------------------------------ */
+
+/* The mark of a storage in the stage being played, with its presence.  Touches that come and go
+ * with this stage do not change that. */
+static struct mark *meet(struct stages *x, int32_t s, int32_t t)
+{
+    struct mark *m = &x->in->marks[s];
+    if (m->met != x->in->batch) {
+        struct presence at = presence_of(x, s, t);
+        m->met = x->in->batch;
+        m->begins = at.begins;
+        m->ends = at.ends;
+    }
+    return m;
+}
+
+static void want(struct stages *x, struct mark *m, int32_t s)
+{
+    m->wanted = x->in->batch;
+    stages_push(x, &x->in->wanted, s);
+}
+
+static void want_reads(struct stages *x, int32_t op, int32_t t)
+{
+    const struct graph *g = x->p->g;
+    const struct graph_op *o = &g->ops[op];
+    for (int32_t j = 0; j < o->n_reads; j++) {
+        int32_t s = g->refs[o->reads + j];
+        if (!x->p->droppable[s])
+            continue;
+        struct mark *m = meet(x, s, t);
+        if (!m->begins && m->wanted != x->in->batch)
+            want(x, m, s);
+    }
+}
+
+/* What is not there but kept from here on. */
+static void want_kept(struct stages *x, int32_t t)
+{
+    const struct stage *g = &x->in->stages[t];
+    for (int32_t j = 0; j < g->n; j++) {
+        int32_t s = g->touched[j];
+        if (!x->p->droppable[s] || x->p->position[s] >= t)
+            continue;
+        struct mark *m = meet(x, s, t);
+        if (m->ends && !m->begins && m->wanted != x->in->batch)
+            want(x, m, s);
+    }
+}
+
+static int compare_i32(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void sort_ops(struct list *l)
+{
+    if (l->n > 24) {
+        qsort(l->data, (size_t)l->n, sizeof(*l->data), compare_i32);
+        return;
+    }
+    for (int32_t i = 1; i < l->n; i++) {
+        int32_t value = l->data[i], j = i;
+        for (; j > 0 && l->data[j - 1] > value; j--)
+            l->data[j] = l->data[j - 1];
+        l->data[j] = value;
+    }
+}
+
+/* The ops of stage t in order, its own last. */
+static void list_ops(struct stages *x, int32_t t)
+{
+    struct stages_inside *in = x->in;
+    const struct program *p = x->p;
+    in->batch++;
+    in->wanted.n = in->ops.n = 0;
+    want_reads(x, t, t);
+    want_kept(x, t);
+    for (int32_t k = 0; k < in->wanted.n; k++) {
+        int32_t s = in->wanted.data[k];
+        for (int32_t j = p->writer_start[s]; j < p->writer_start[s + 1]; j++) {
+            int32_t w = p->writers[j];
+            if (in->ran[w] == in->batch)
+                continue;
+            in->ran[w] = in->batch;
+            stages_push(x, &in->ops, w);
+            want_reads(x, w, t);
+        }
+    }
+    sort_ops(&in->ops);
+    stages_push(x, &in->ops, t);
+}
+
+static void note(struct stages *x, int32_t s, int32_t step)
+{
+    struct stages_inside *in = x->in;
+    struct mark *m = &in->marks[s];
+    if (!m->tracked)
+        return;
+    if (m->noted != in->batch) {
+        m->noted = in->batch;
+        m->first = step;
+        stages_push(x, &in->noted, s);
+    }
+    m->last = step;
+}
+
+static int64_t note_touches(struct stages *x)
+{
+    struct stages_inside *in = x->in;
+    const struct graph *g = x->p->g;
+    int64_t ticks = 0;
+    in->noted.n = 0;
+    for (int32_t k = 0; k < in->ops.n; k++) {
+        const struct graph_op *o = &g->ops[in->ops.data[k]];
+        bool base = k == in->ops.n - 1;
+        for (int32_t j = 0; j < o->n_reads; j++)
+            note(x, g->refs[o->reads + j], k);
+        for (int32_t j = 0; j < o->n_writes; j++)
+            if (base || in->marks[g->refs[o->writes + j]].wanted == in->batch)
+                note(x, g->refs[o->writes + j], k);
+        ticks += base ? 0 : x->p->ticks[in->ops.data[k]];
+    }
+    return ticks;
+}
+
+/* An op that runs again writes what nobody wants: it needs a place where it is not there. */
+static bool stray(struct stages *x, int32_t s, int32_t step, int32_t t)
+{
+    if (!x->in->marks[s].tracked)
+        return false;
+    const struct mark *m = meet(x, s, t);
+    if (m->wanted == x->in->batch)
+        return false;
+    if (m->noted != x->in->batch)
+        return !m->begins || !m->ends;
+    return (step < m->first && !m->begins) || (step > m->last && !m->ends);
+}
+
+static int64_t rise_of(struct stages *x, int32_t t)
+{
+    struct stages_inside *in = x->in;
+    const struct graph *g = x->p->g;
+    int64_t now = 0, most = 0, *change = in->change;
+    memset(change, 0, ((size_t)in->ops.n + 1) * sizeof(*change));
+    for (int32_t i = 0; i < in->noted.n; i++) {
+        int32_t s = in->noted.data[i];
+        const struct mark *m = meet(x, s, t);
+        if (!m->begins)
+            change[m->first] += g->storages[s].bytes;
+        if (!m->ends)
+            change[m->last + 1] -= g->storages[s].bytes;
+    }
+    for (int32_t k = 0; k < in->ops.n; k++) {
+        const struct graph_op *o = &g->ops[in->ops.data[k]];
+        int64_t strays = 0;
+        for (int32_t j = 0; j < o->n_writes && o->n_writes > 1 && k < in->ops.n - 1; j++)
+            if (stray(x, g->refs[o->writes + j], k, t))
+                strays += g->storages[g->refs[o->writes + j]].bytes;
+        now += change[k];
+        most = max_i64(most, now + strays + o->workspace);
+    }
+    return most;
+}
+
+/* Writes down what the stage touches now. */
+static void compare_touches(struct stages *x, int32_t t)
+{
+    struct stages_inside *in = x->in;
+    struct stage *g = &in->stages[t];
+    for (int32_t j = 0; j < g->n; j++)
+        in->marks[g->touched[j]].old = in->batch;
+    for (int32_t j = 0; j < in->noted.n; j++)
+        if (in->marks[in->noted.data[j]].old != in->batch)
+            add_touch(x, in->noted.data[j], t);
+    for (int32_t j = 0; j < g->n; j++)
+        if (in->marks[g->touched[j]].noted != in->batch)
+            remove_touch(x, g->touched[j], t);
+    for (g->n = 0; g->n < in->noted.n; g->n++) {
+        if (array_reserve((void **)&g->touched, &g->capacity, g->n, sizeof(*g->touched))) {
+            x->failed = true;
+            return;
+        }
+        g->touched[g->n] = in->noted.data[g->n];
+    }
+}
+
+static void play(struct stages *x, int32_t t)
+{
+    stages_save(x, t);
+    list_ops(x, t);
+    int64_t ticks = note_touches(x);
+    compare_touches(x, t);
+    set_stage(x, t, x->in->ops.n, rise_of(x, t), ticks);
+    x->work += 2 + x->in->ops.n;
+}
+
+void stages_settle(struct stages *x)
+{
+    struct stages_inside *in = x->in;
+    while (in->dirty.n > 0 && !x->failed) {
+        int32_t t = in->dirty.data[--in->dirty.n];
+        in->is_dirty[t] = false;
+        play(x, t);
+    }
+}

@@ -1,0 +1,141 @@
+/* Which storages are steady, and what they add up to. */
+#include <stdlib.h>
+#include "plan/search/steady.h"
+
+int tide_new(const struct program *p, struct tide *t)
+{
+    size_t n = (size_t)p->g->n_ops + 1;
+    *t = (struct tide){calloc(n, sizeof(*t->rise)), calloc(n, sizeof(*t->fall))};
+    return t->rise && t->fall ? 0 : CKPT_ENOMEM;
+}
+
+void tide_free(struct tide *t)
+{
+    free(t->rise);
+    free(t->fall);
+}
+
+void steady_free(struct steady *y)
+{
+    free(y->is);
+    free(y->first);
+    free(y->carried);
+    free(y->ops);
+    free(y->refs);
+    free(y->met);
+}
+
+/* Storages that are placed, not dropped and touched by no op that may run again. */
+static void find_steady(struct steady *y)
+{
+    const struct program *p = y->p;
+    const struct graph *g = p->g;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        y->is[s] = storage_placed(g, s) && !p->droppable[s];
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int32_t j = 0; j < g->ops[i].n_reads && p->rerun[i]; j++)
+            y->is[g->refs[g->ops[i].reads + j]] = false;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int32_t j = 0; j < g->ops[i].n_writes && p->rerun[i]; j++)
+            y->is[g->refs[g->ops[i].writes + j]] = false;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (g->storages[s].carried && storage_placed(g, s) && p->last_use[s] >= 0 && !y->is[s])
+            y->carried[y->n_carried++] = s;
+}
+
+static void find_first(struct steady *y)
+{
+    const struct graph *g = y->p->g;
+    for (int32_t i = g->n_ops - 1; i >= 0; i--) {
+        for (int32_t j = 0; j < g->ops[i].n_reads; j++)
+            y->first[g->refs[g->ops[i].reads + j]] = i;
+        for (int32_t j = 0; j < g->ops[i].n_writes; j++)
+            y->first[g->refs[g->ops[i].writes + j]] = i;
+    }
+}
+
+static int32_t list_loose(struct steady *y, int32_t at, const int32_t *refs, int32_t n)
+{
+    int32_t count = 0;
+    for (int32_t j = 0; j < n; j++)
+        if (storage_placed(y->p->g, refs[j]) && !y->is[refs[j]])
+            y->refs[at + count++] = refs[j];
+    return count;
+}
+
+int steady_build(const struct program *p, struct steady *y)
+{
+    const struct graph *g = p->g;
+    size_t n = (size_t)g->n_storages + 1, n_refs = 1;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        n_refs += (size_t)(g->ops[i].n_reads + g->ops[i].n_writes);
+    *y = (struct steady){.p = p};
+    y->is = calloc(n, sizeof(*y->is));
+    y->first = calloc(n, sizeof(*y->first));
+    y->carried = calloc(n, sizeof(*y->carried));
+    y->met = calloc(n, sizeof(*y->met));
+    y->ops = calloc((size_t)g->n_ops + 1, sizeof(*y->ops));
+    y->refs = calloc(n_refs, sizeof(*y->refs));
+    if (!y->is || !y->first || !y->carried || !y->met || !y->ops || !y->refs)
+        return CKPT_ENOMEM;
+    find_steady(y);
+    find_first(y);
+    for (int32_t i = 0, at = 0; i < g->n_ops; i++) {
+        struct loose_op *o = &y->ops[i];
+        o->refs = at;
+        at += o->n_reads = list_loose(y, at, g->refs + g->ops[i].reads, g->ops[i].n_reads);
+        at += o->n_writes = list_loose(y, at, g->refs + g->ops[i].writes, g->ops[i].n_writes);
+    }
+    return 0;
+}
+
+bool steady_stay(const struct steady *y, int32_t s, int32_t *first, int32_t *last)
+{
+    const struct program *p = y->p;
+    if (!y->is[s] || p->last_use[s] < 0)
+        return false;
+    bool carried = p->g->storages[s].carried;
+    *first = carried ? 0 : y->first[s];
+    *last = carried && p->last_use[s] < p->g->n_body ? p->g->n_body - 1 : p->last_use[s];
+    return true;
+}
+
+void tide_of_program(const struct steady *y, struct tide *t)
+{
+    const struct graph *g = y->p->g;
+    int32_t first, last;
+    for (int32_t s = 0; s < g->n_storages; s++)
+        if (steady_stay(y, s, &first, &last)) {
+            t->rise[first] += g->storages[s].bytes;
+            t->fall[last] += g->storages[s].bytes;
+        }
+}
+
+/* Bytes of what op i uses and this round has not met. */
+static int64_t meet(struct steady *y, int32_t i)
+{
+    const struct graph *g = y->p->g;
+    const struct graph_op *o = &g->ops[i];
+    int64_t bytes = 0;
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        int32_t s = g->refs[j < o->n_reads ? o->reads + j : o->writes + j - o->n_reads];
+        if (y->is[s] && y->met[s] != y->round)
+            bytes += g->storages[s].bytes;
+        y->met[s] = y->round;
+    }
+    return bytes;
+}
+
+void tide_of_block(struct steady *y, const struct block *b, struct tide *t)
+{
+    y->round++;
+    for (int32_t i = b->forward; i < b->forward_end; i++)
+        t->rise[i] = meet(y, i);
+    for (int32_t i = b->backward; i < b->backward_end; i++)
+        t->rise[i] = meet(y, i);
+    y->round++;
+    for (int32_t i = b->backward_end - 1; i >= b->backward; i--)
+        t->fall[i] = meet(y, i);
+    for (int32_t i = b->forward_end - 1; i >= b->forward; i--)
+        t->fall[i] = meet(y, i);
+}

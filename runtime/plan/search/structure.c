@@ -1,0 +1,200 @@
+/*
+ * Structure: the forward pass cut into a chain of blocks where least crosses, and the blocks sorted
+ * into classes by a hash of all that a plan can see of them.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "plan/search/chain.h"
+
+void chain_free(struct chain *c)
+{
+    if (!c)
+        return;
+    free(c->blocks);
+    free(c->storages);
+    free(c);
+}
+
+static int compare_i64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Bytes that may cross a cut: a little more than what crosses the narrowest tenth of them. */
+static int64_t crossing_limit(const struct cuts *k)
+{
+    int64_t limit = 0;
+    int64_t *sorted = malloc(((size_t)k->n_narrow + 1) * sizeof(*sorted));
+    if (!sorted)
+        return 0;
+    for (int32_t i = 0; i < k->n_narrow; i++)
+        sorted[i] = k->crossing[k->narrow[i]];
+    qsort(sorted, (size_t)k->n_narrow, sizeof(*sorted), compare_i64);
+    if (k->n_narrow > 0)
+        limit = sorted[k->n_narrow / 10] + sorted[k->n_narrow / 10] / 64;
+    free(sorted);
+    return limit;
+}
+
+static int32_t forward_ops(const struct graph *g)
+{
+    int32_t n = 0;
+    while (n < g->n_body && g->ops[n].phase == GRAPH_FORWARD)
+        n++;
+    return n;
+}
+
+/*
+ * Blocks between cuts that are narrow enough, of some ops at least.  Where a layer has several such
+ * cuts, what is kept at one of them may be worth more than what is kept at the next: of those in
+ * reach, every n-th from the first or a later one is taken.
+ */
+static void cut_blocks(struct chain *c, const struct cuts *k, int32_t every, int32_t first)
+{
+    int32_t end = forward_ops(c->p->g), from = 0, before = 0, n = 0;
+    const int32_t least = 4;
+    int64_t limit = crossing_limit(k);
+    for (int32_t i = 0; i < k->n_narrow; i++) {
+        int32_t at = k->narrow[i] + 1;
+        if (at >= end || at - before < least || k->crossing[at - 1] > limit)
+            continue;
+        before = at;
+        if (n++ % every != first)
+            continue;
+        c->blocks[c->n++] = (struct block){.forward = from, .forward_end = at};
+        from = at;
+    }
+    c->blocks[c->n++] = (struct block){.forward = from, .forward_end = end};
+}
+
+/* The backward pass goes down through the blocks: each gets the ops whose context lies in it. */
+static void share_backward(struct chain *c)
+{
+    const struct program *p = c->p;
+    int32_t i = forward_ops(p->g);
+    for (int32_t n = c->n - 1; n >= 0; n--) {
+        struct block *b = &c->blocks[n];
+        b->backward = i;
+        while (i < p->g->n_body && (n == 0 || p->context[i] >= b->forward))
+            i++;
+        b->backward_end = i;
+    }
+}
+
+static void list_storages(struct chain *c)
+{
+    const struct program *p = c->p;
+    const struct graph *g = p->g;
+    int32_t n = 0;
+    for (int32_t k = 0; k < c->n; k++) {
+        struct block *b = &c->blocks[k];
+        b->storage = n;
+        for (int32_t i = b->forward; i < b->forward_end; i++)
+            for (int32_t j = 0; j < g->ops[i].n_writes; j++) {
+                int32_t s = g->refs[g->ops[i].writes + j];
+                if (p->droppable[s] && p->position[s] == i)
+                    c->storages[n++] = s;
+            }
+        b->n_storage = n - b->storage;
+    }
+}
+
+static uint64_t mix(uint64_t h, uint64_t value)
+{
+    h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+static uint64_t mix_seconds(uint64_t h, double seconds)
+{
+    uint64_t bits;
+    memcpy(&bits, &seconds, sizeof(bits));
+    return mix(h, bits);
+}
+
+/* Numbers storages in the order in which the block meets them. */
+struct numbering {
+    int32_t *number, *block, next;
+};
+
+static uint64_t mix_ref(uint64_t h, const struct program *p, struct numbering *k, int32_t b,
+                        int32_t s)
+{
+    if (k->block[s] != b) {
+        k->block[s] = b;
+        k->number[s] = k->next++;
+        h = mix(h, (uint64_t)p->g->storages[s].bytes);
+        h = mix(h, (uint64_t)p->droppable[s] << 1 | p->g->storages[s].persistent);
+    }
+    return mix(h, (uint64_t)k->number[s]);
+}
+
+static uint64_t hash_ops(uint64_t h, const struct program *p, struct numbering *k, int32_t b,
+                         int32_t from, int32_t to)
+{
+    for (int32_t i = from; i < to; i++) {
+        const struct graph_op *o = &p->g->ops[i];
+        h = mix(mix(h, (uint64_t)o->n_reads << 32 | (uint32_t)o->n_writes), p->rerun[i]);
+        h = mix_seconds(mix(h, (uint64_t)o->workspace), o->seconds);
+        for (int32_t j = 0; j < o->n_reads; j++)
+            h = mix_ref(h, p, k, b, p->g->refs[o->reads + j]);
+        for (int32_t j = 0; j < o->n_writes; j++)
+            h = mix_ref(h, p, k, b, p->g->refs[o->writes + j]);
+    }
+    return h;
+}
+
+static int classify(struct chain *c)
+{
+    size_t n = (size_t)c->p->g->n_storages + 1;
+    struct numbering k = {calloc(n, sizeof(int32_t)), calloc(n, sizeof(int32_t)), 0};
+    uint64_t *hashes = calloc((size_t)c->n + 1, sizeof(*hashes));
+    int rc = k.number && k.block && hashes ? 0 : CKPT_ENOMEM;
+    for (size_t s = 0; s < n && !rc; s++)
+        k.block[s] = -1;
+    for (int32_t i = 0; i < c->n && !rc; i++) {
+        struct block *b = &c->blocks[i];
+        k.next = 0;
+        uint64_t h = hash_ops(1, c->p, &k, i, b->forward, b->forward_end);
+        h = hash_ops(h, c->p, &k, i, b->backward, b->backward_end);
+        int32_t same = 0;
+        while (same < c->n_classes && hashes[same] != h)
+            same++;
+        b->class = same;
+        hashes[same] = h;
+        c->n_classes += same == c->n_classes;
+    }
+    free(k.number);
+    free(k.block);
+    free(hashes);
+    return rc;
+}
+
+int chain_build(const struct program *p, int32_t every, int32_t first, struct chain **out)
+{
+    struct cuts *k;
+    struct chain *c = calloc(1, sizeof(*c));
+    int rc = c ? cuts_build(p, &k) : CKPT_ENOMEM;
+    if (rc) {
+        free(c);
+        return rc;
+    }
+    c->p = p;
+    c->blocks = calloc((size_t)k->n_narrow + 2, sizeof(*c->blocks));
+    c->storages = calloc((size_t)p->g->n_storages + 1, sizeof(*c->storages));
+    if (c->blocks && c->storages) {
+        cut_blocks(c, k, every, first);
+        share_backward(c);
+        list_storages(c);
+        rc = classify(c);
+    } else {
+        rc = CKPT_ENOMEM;
+    }
+    cuts_free(k);
+    if (rc)
+        chain_free(c);
+    else
+        *out = c;
+    return rc;
+}
