@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * custom_op: an op of your own, made outside the library with the public header alone.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mlp: the library's face.  A two-layer perceptron learns to tell ten drawn patterns apart, inside
  * whatever budget is asked for:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes pictures as PNG (ISO/IEC 15948) with stored, that is uncompressed, deflate blocks. */
 #include <errno.h>
 #include <stdio.h>

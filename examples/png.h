@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes pictures: 8-bit RGB PNG, not compressed.  Enough to look at what a model draws. */
 #ifndef EXAMPLES_PNG_H
 #define EXAMPLES_PNG_H

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # CKPT_CC_FLAG(FLAG, VARIABLE)
 # Appends FLAG to VARIABLE if the compiler takes it without a warning.
 AC_DEFUN([CKPT_CC_FLAG], [

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # CKPT_CUDA
 # --with-cuda=yes|no|auto|DIR and --with-cuda-arch=LIST.  Looks for the toolkit (nvcc, the runtime,
 # cuBLASLt and cuDNN) in DIR or $CUDA_HOME, else by nvcc in PATH and the default prefix.  Sets

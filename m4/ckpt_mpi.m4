@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # CKPT_MPI
 # --with-mpi.  What a plugin that speaks to MPI is built with, from pkg-config or from what the
 # compiler wrapper shows.  Sets MPI_CFLAGS, MPI_LIBS, have_mpi, found_mpi and the automake condition

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # CKPT_OPENBLAS
 # OpenBLAS with cblas.h, by pkg-config or by name.  Required, but not linked: the library loads it
 # by the name that the linker would have noted.  Sets OPENBLAS_CFLAGS, defines OPENBLAS_FILE.

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # CKPT_SANITIZERS
 # --enable-sanitizers=LIST, any of address, undefined, leak, thread, with commas between them.
 # Sets SANITIZER_FLAGS.

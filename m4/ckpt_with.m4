@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # CKPT_WITH(NAME, WHAT)
 # An option --with-NAME=yes|no|auto; the answer is in with_NAME.
 AC_DEFUN([CKPT_WITH], [

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Activations: GELU by its tanh formula and SiLU, and their derivatives. */
 #include "ops.h"
 #include "cpu/kernels.h"

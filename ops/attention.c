@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Self attention: shapes, gradients and costs of softmax(scale q k^T) v per head. */
 #include <string.h>
 #include "attention.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What self attention and cross attention share in their rules. */
 #ifndef CKPT_OPS_ATTENTION_H
 #define CKPT_OPS_ATTENTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attributes of the element-wise, reducing, copying and random ops, shared by their rules and their
  * kernels.  Fields fill the structs without padding, so that equal attributes are equal bytes.

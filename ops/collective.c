@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes and costs of what all ranks run together. */
 #include "collective.h"
 #include "cpu/kernels.h"

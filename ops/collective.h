@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ops that all ranks run together, on flat tensors of one axis.  A kernel is given how to reach the
  * other ranks in args->device; all else about them is the executor's.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Concat.  Where every producer can write its part straight into the result (join) no bytes are
  * copied; else a kernel copies them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions over two or three axes, channels last.  Padding may differ at the two ends of an
  * axis, as causal video models want it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: attributes and sizes, for shape rules and the kernels of every device. */
 #ifndef CKPT_OPS_CONV_H
 #define CKPT_OPS_CONV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that move values: copy (dense from any strides), cast, pad. */
 #include "ops.h"
 #include "attr.h"

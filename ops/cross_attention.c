@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cross attention on packed text: shapes, gradients and costs. */
 #include "attention.h"
 #include "cpu/attention.h"

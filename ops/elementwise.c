@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element-wise ops: add, sub, mul, affine, where, and the sum of gradient contributions. */
 #include "ops.h"
 #include "attr.h"

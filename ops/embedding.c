@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sinusoidal embedding of one number per sample (Vaswani et al. 2017): cosines first, then sines.
  */
 #include "cpu/kernels.h"

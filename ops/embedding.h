@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes of the timestep embedding. */
 #ifndef CKPT_OPS_EMBEDDING_H
 #define CKPT_OPS_EMBEDDING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Group norm (Wu & He 2018) with its affine map, and SiLU after it where asked for. */
 #include <math.h>
 #include "cpu/kernels.h"

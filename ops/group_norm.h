@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Group norm: attributes, and x [n, ..., c] seen as samples of rows of channels. */
 #ifndef CKPT_OPS_GROUP_NORM_H
 #define CKPT_OPS_GROUP_NORM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Group norm of tensors that are there in parts: moments of each, joined, then the map.  Moments
  * are those of single rows, and rows are joined in one order: so the statistics have the same bits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: shapes, gradients and costs of y = x w^T + b, or that and another tensor. */
 #include "attr.h"
 #include "ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops over views of any strides: which axes to walk, and where. */
 #include "loops.h"
 

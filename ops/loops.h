@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops over views of any strides: which axes to walk, and where.  Host side of both devices. */
 #ifndef CKPT_LOOPS_H
 #define CKPT_LOOPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Losses: mean squared error with a frame mask, and softmax cross-entropy. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

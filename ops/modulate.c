@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adaptive layer norm (Peebles & Xie 2023): x (1 + scale) + shift, and the gated residual x + gate
  * a. shift, scale and gate stand still along the axes on which their size is 1.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Layer norm (Ba et al. 2016) without affine and RMS norm (Zhang & Sennrich 2019), over the last
  * axis.  Both keep the statistics of each row for the way back.

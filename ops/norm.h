@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Norms: attributes, and what their shape rules share. */
 #ifndef CKPT_OPS_NORM_H
 #define CKPT_OPS_NORM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adaptive layer norm in one op: (x - mean) rstd (1 + scale) + shift.  Only the statistics are kept
  * for the way back; the normalised value is made again from them.

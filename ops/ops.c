@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The op table, and what shape rules and gradient rules of every family share. */
 #include "ops.h"
 

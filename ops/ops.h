@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The op table: every op of the library, for its gradient rules and for the bench tool. */
 #ifndef CKPT_OPS_OPS_H
 #define CKPT_OPS_OPS_H

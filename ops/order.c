@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows: results that keep the memory order of their input's axes, so that no bytes move later. */
 #include "ops.h"
 

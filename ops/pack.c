@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of masked rows to the front, and the way back, which is its gradient. */
 #include "ops.h"
 #include "cpu/kernels.h"

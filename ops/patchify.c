@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Video to tokens and back.  Both ops move every element once and know both orders inside a patch,
  * so each is the gradient of the other: what padding adds, cropping drops.

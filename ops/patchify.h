@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a video [B, C, T, H, W] is cut into patches; the same struct serves both directions. */
 #ifndef CKPT_OPS_PATCHIFY_H
 #define CKPT_OPS_PATCHIFY_H

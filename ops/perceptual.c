@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What networks that judge pictures are made of: ReLU, pooling, distances of features. */
 #include "ckpt.h"
 #include "cpu/kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling and feature distances: attributes and sizes, for shape rules and kernels. */
 #ifndef CKPT_OPS_PERCEPTUAL_H
 #define CKPT_OPS_PERCEPTUAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Algorithms chosen once and written down: see pins.h. */
 #include <ctype.h>
 #include <inttypes.h>

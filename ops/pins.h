@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pins: which of its algorithms a library was told to use for a call, by the call's key.  Sums are
  * taken in another order by another algorithm, so a choice that was measured once is written down,

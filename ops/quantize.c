@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nearest entry of a codebook, with a straight-through gradient and the commitment to it. */
 #include "ckpt.h"
 #include "cpu/kernels.h"

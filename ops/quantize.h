@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Codebooks: z [..., D] as rows, a codebook [K, D]. */
 #ifndef CKPT_OPS_QUANTIZE_H
 #define CKPT_OPS_QUANTIZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that make values out of nothing: fill and randn. */
 #include "ops.h"
 #include "attr.h"

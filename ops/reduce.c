@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions and their opposite: sum, mean, sum_to (the adjoint of broadcasting), broadcast. */
 #include "ops.h"
 #include "attr.h"

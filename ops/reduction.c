@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The axes of a summed tensor, sorted into kept ones and reduced ones. */
 #include "reduction.h"
 

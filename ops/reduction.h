@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a sum over some axes of a tensor walks it.  Host side of both devices. */
 #ifndef CKPT_OPS_REDUCTION_H
 #define CKPT_OPS_REDUCTION_H

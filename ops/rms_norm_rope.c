@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RMS norm and rotary embedding in one op, as queries and keys of a transformer want them. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

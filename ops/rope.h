@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary embedding: attributes and the table of angles. */
 #ifndef CKPT_OPS_ROPE_H
 #define CKPT_OPS_ROPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Walks the outer axes of several operands together; see rows.h. */
 #include <string.h>
 #include "rows.h"

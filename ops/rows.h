@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels that work row by row: the last axis is dense, the other axes have any strides.
  *

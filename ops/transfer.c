@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Feed and fetch: bytes between host and device, moved by the executor on its copy queues. */
 #include "ops.h"
 

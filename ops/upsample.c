@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Nearest upsampling by whole factors, channels last. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

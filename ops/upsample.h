@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Nearest upsampling: x [n, size..., c] becomes [n, (size factor)..., c]. */
 #ifndef CKPT_OPS_UPSAMPLE_H
 #define CKPT_OPS_UPSAMPLE_H

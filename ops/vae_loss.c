@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a variational autoencoder trains with: L1, and the normal distribution of its latents. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"

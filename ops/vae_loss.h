@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The losses of autoencoders: how their sums are cut, by their shape rules and every kernel. */
 #ifndef CKPT_OPS_VAE_LOSS_H
 #define CKPT_OPS_VAE_LOSS_H

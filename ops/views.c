@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Views: reshape, permute, slice, split.  No kernels; only shapes, strides and offsets change. */
 #include <string.h>
 #include "ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: several ranks that train one model (--ranks, --zero).  Every rank runs the same program:
  * the same model, the same options that shape the step, the same seed, its own samples.  A batch of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: tensors in files.  Three parts: safetensors files of any kind, the parameters of a
  * context in such files, and states, from which training goes on.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: ops of your own.  An op is a struct of rules (shape, gradient, cost) and a kernel per
  * device; ckpt_record puts a call of it on a tape.  See examples/custom_op.c.

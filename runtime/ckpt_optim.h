@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: optimizers.  A part of ckpt.h, which includes it.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libckpt: what programs around a training step need, and the library has anyway: tables of
  * options, the files of a run, random values, bf16, a progress line.

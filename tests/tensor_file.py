@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes safetensors files: an 8-byte header length, a JSON header, the tensors one after another.
 
 Used by the scripts that make the reference files of the tests.

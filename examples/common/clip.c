@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A clip from whatever file there is. */
 #include <unistd.h>
 #include "clip.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames of a video file, brought to one size: decoded by FFmpeg's libraries, or read raw. */
 #ifndef EXAMPLES_CLIP_H
 #define EXAMPLES_CLIP_H

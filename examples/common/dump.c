@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --dump: loss, prediction and gradients of a step, for comparison with another implementation. */
 #include <stdlib.h>
 #include "ckpt_files.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames from and to our raw format and PNG pictures; see frames.h. */
 #include <errno.h>
 #include <stdio.h>

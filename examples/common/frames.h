@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames of a video one by one, as many as there are: from a file, and to one. */
 #ifndef EXAMPLES_FRAMES_H
 #define EXAMPLES_FRAMES_H

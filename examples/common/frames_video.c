@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames from and to video files, by FFmpeg's libraries; see frames.h. */
 #include "ckpt_tools.h"
 #include "frames.h"

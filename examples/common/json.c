@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON for other programs. */
 #include <math.h>
 #include "say.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The log of a run for other programs: see log.h. */
 #include <errno.h>
 #include <string.h>

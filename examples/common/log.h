@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The log of a run for other programs: JSON lines, the first with the configuration. */
 #ifndef EXAMPLES_LOG_H
 #define EXAMPLES_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory of shapes that a command line gives: see memory.h. */
 #include <stdlib.h>
 #include "memory.h"

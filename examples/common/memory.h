@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory of shapes that a command line gives. */
 #ifndef EXAMPLES_MEMORY_H
 #define EXAMPLES_MEMORY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names out of files: see names.h. */
 #include <stdio.h>
 #include <string.h>

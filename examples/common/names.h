@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names out of files, for one sentence however many there are. */
 #ifndef EXAMPLES_NAMES_H
 #define EXAMPLES_NAMES_H

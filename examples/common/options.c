@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What command lines of the programs share: see options.h. */
 #include <stdlib.h>
 #include <string.h>

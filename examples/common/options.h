@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What command lines of the programs share: rows of their tables, and how values are read. */
 #ifndef EXAMPLES_OPTIONS_H
 #define EXAMPLES_OPTIONS_H

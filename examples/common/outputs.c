@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run is asked to write: see outputs.h. */
 #include <string.h>
 #include "ckpt_tools.h"

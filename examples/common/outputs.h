@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run is asked to write: refused before it begins, where it would not be written. */
 #ifndef EXAMPLES_OUTPUTS_H
 #define EXAMPLES_OUTPUTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pictures in files: see picture.h. */
 #include <string.h>
 #include "../png.h"

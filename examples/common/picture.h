@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pictures in files. */
 #ifndef EXAMPLES_PICTURE_H
 #define EXAMPLES_PICTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The raw clip format, for machines without FFmpeg: one line "RGBCLIP width height frames fps",
  * then the frames as 8-bit RGB.  Frames are brought to the asked size by averaging over areas.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trainers that go on where another run ended: see resume.h. */
 #include <string.h>
 #include "ckpt_files.h"

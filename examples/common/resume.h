@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --resume, --save-state and --save-every: trainers that go on where another run ended. */
 #ifndef EXAMPLES_RESUME_H
 #define EXAMPLES_RESUME_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the programs say: failures, sizes, large numbers. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the programs say: failures, sizes, large numbers. */
 #ifndef EXAMPLES_SAY_H
 #define EXAMPLES_SAY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals: see signals.h.  Handlers set flags of the library, and no more. */
 #include <errno.h>
 #include <signal.h>

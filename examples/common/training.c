@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a training run: see training.h. */
 #include <time.h>
 #include "ckpt_dist.h"

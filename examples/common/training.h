@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a training run: steps under way, what is said of them, what is saved. */
 #ifndef EXAMPLES_TRAINING_H
 #define EXAMPLES_TRAINING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decodes a video file with FFmpeg's libraries, every frame brought to one size as 8-bit RGB. */
 #include "clip.h"
 #include "memory.h"

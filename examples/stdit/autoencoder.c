@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The video autoencoder beside the diffusion model; see autoencoder.h. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The video autoencoder of examples/vae beside the diffusion model: programs of one context, so
  * that one budget holds both.  Clips become latents in chunks of 17 frames, as in Open-Sora 1.2.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batches: rows of the data and the random draws of a step. */
 #include <stdlib.h>
 #include <string.h>

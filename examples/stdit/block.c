@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One block.  Spatial and temporal blocks differ in the axis of their self-attention and in the
  * rotary embedding; nothing is moved in memory for either.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is trained on: clips in pixel space, precomputed features, or noise of a given shape. */
 #include <math.h>
 #include <stdlib.h>

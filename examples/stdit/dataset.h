@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is trained on: clips in pixel space, precomputed features, or noise of a given shape. */
 #ifndef STDIT_DATASET_H
 #define STDIT_DATASET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The embedders: timestep and frame rate, and the caption with its null replacement. */
 #include <stdlib.h>
 #include "model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Precomputed features from a safetensors file: z, y, mask, fps, and what replaces random draws. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stdit-train: trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory
  * budget, on a video file, on videos that an autoencoder encodes, or on precomputed features, and

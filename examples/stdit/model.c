@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* STDiT3: its parameters under Open-Sora's names, and the forward pass from patches to patches. */
 #include <math.h>
 #include <stdio.h>

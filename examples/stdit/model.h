@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * STDiT3 of Open-Sora 1.2: a diffusion transformer on video, spatial and temporal blocks in turn.
  * The names of the parameters are those of Open-Sora's files.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
 #include <string.h>

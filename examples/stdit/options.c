@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of stdit-train: its own table next to the library's, and the model presets. */
 #include <string.h>
 #include "ckpt_tools.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command lines of stdit-train and stdit-sample: tables next to the library's, and presets. */
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pictures of clips: one PNG a frame, one strip a clip, and the same strip of the data. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One run of stdit-train: what its parts share. */
 #ifndef STDIT_RUN_H
 #define STDIT_RUN_H

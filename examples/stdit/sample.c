@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sampling: Euler steps of the learned flow from noise (u = 1) to a clip (u = 0), with
  * classifier-free guidance, from the moving average of the weights.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stdit-sample: from text features, or from none, to videos: the diffusion model draws latents, the
  * autoencoder decodes them, two programs of one context inside one memory budget.

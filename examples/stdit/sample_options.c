@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of stdit-sample: a part of that of stdit-train, and its own words. */
 #include <string.h>
 #include "ckpt_tools.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rectified flow: times, the shift for resolution and length, frame masks, warm-up. */
 #include <math.h>
 #include <stdlib.h>

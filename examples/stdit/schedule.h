@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rectified flow: times, the shift for resolution and length, frame masks, warm-up. */
 #ifndef STDIT_SCHEDULE_H
 #define STDIT_SCHEDULE_H

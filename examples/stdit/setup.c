@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a run, its weights, its end. */
 #include <string.h>
 #include "../common/names.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The model's fixed tables: positions of the tokens of a frame, rotary angles of the frames.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Training: rectified flow (Liu et al. 2022) with logit-normal times.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clips out of the videos of a directory; see videos.h. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clips out of the videos of a directory, read when a step wants them. */
 #ifndef STDIT_VIDEOS_H
 #define STDIT_VIDEOS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One chunk of frames to latents and back: the programs, and frames as they take and give them. */
 #include "coder.h"
 

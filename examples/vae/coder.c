@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What vae-encode and vae-decode share; see coder.h. */
 #include <string.h>
 #include <sys/resource.h>

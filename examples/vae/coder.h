@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What vae-encode and vae-decode share: options, the model, programs of one chunk. */
 #ifndef VAE_CODER_H
 #define VAE_CODER_H

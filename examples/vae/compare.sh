@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Latents of a normal distribution against entries of a codebook: vae-train twice, on the same clip,
 # with the same seed, steps and budget, and a table of how it went.
 #

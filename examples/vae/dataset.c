@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is trained on: clips of a video, tensors of a file, or noise. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vae-decode: a file of latents back to a video, chunk by chunk. */
 #include <math.h>
 #include <stdlib.h>

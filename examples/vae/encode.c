@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vae-encode: a video to a file of latents, chunk by chunk. */
 #include <math.h>
 #include <stdlib.h>

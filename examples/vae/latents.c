@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files of latents, written and read in pieces. */
 #include <errno.h>
 #include <stdlib.h>

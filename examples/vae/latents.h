@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files of latents: safetensors with "latents" fp32 [T', Z, h, w] as a diffusion model sees them,
  * and as i32 and fp32 [1] what they were made of: "frames", "height", "width", "chunk", "fps".

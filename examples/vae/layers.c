@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the four parts of the autoencoder are made of. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LPIPS: thirteen convolutions of VGG16, and a distance after the last of each size. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * LPIPS (Zhang et al. 2018) with the features of VGG16: how different two pictures look.  Its
  * weights are nobody's parameters here: they are constants of the tape, neither trained nor saved.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vae-train: trains the video autoencoder of Open-Sora 1.2 inside a memory budget, on a video file,
  * in the three stages it was trained in.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The autoencoder as a whole: its presets, its parameters, its latents. */
 #include <string.h>
 #include "model.h"

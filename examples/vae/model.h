@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The video autoencoder of Open-Sora 1.2: a 2-D autoencoder of pictures, 8 x 8 pixels to a cell,
  * and a causal one over time that makes 4 frames of its latents to one.  The names of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which autoencoder: options that all programs of this directory have. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which autoencoder: options that all programs of this directory have. */
 #ifndef VAE_MODEL_OPTIONS_H
 #define VAE_MODEL_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of vae-train: its own tables next to the library's. */
 #include <stdlib.h>
 #include <string.h>

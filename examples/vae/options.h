@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of vae-train: its own tables next to the library's. */
 #ifndef VAE_OPTIONS_H
 #define VAE_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The codebook of --quantizer vq. */
 #include <math.h>
 #include <stdlib.h>

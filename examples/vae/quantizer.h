@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --quantizer vq: latents as entries of a codebook, instead of a normal distribution of them.  The
  * codebook is not trained: it follows the mean of what was nearest to each entry (van den Oord et

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How near a clip comes back: PSNR, and pictures to look at. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One run of vae-train: what its parts share. */
 #ifndef VAE_RUN_H
 #define VAE_RUN_H

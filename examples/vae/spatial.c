@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The 2-D autoencoder: every frame alone, 2 x 2 pixels to one at each but the last level. */
 #include <math.h>
 #include <stdio.h>

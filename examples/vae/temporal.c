@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The autoencoder over time: causal convolutions in three dimensions, two times two frames to one.
  * A frame sees itself and those before it; a clip is filled up at its front to whole fours.

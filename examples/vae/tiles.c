@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bands of rows, exact ones first: their bits are those of the whole.  What is drawn into a band is
  * gathered from those of the layer before, with a row more on either side where a kernel of 3 looks

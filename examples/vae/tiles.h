@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The 2-D autoencoder band by band: the same bits, in less memory. */
 #ifndef VAE_TILES_H
 #define VAE_TILES_H

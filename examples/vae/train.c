@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The steps: which clips they see, and what is said of them. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading weights, of Open-Sora's files and of those its 2-D part comes from. */
 #include <string.h>
 #include "../common/names.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: GELU (tanh), SiLU and their derivatives. */
 #include "kernels.h"
 #include "map.h"

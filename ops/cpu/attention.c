@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of self attention: where the rows of each head are. */
 #include "cpu.h"
 #include "attention.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the shape rules of attention ask of its CPU kernels. */
 #ifndef CKPT_CPU_ATTENTION_H
 #define CKPT_CPU_ATTENTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tiled attention with a running maximum and sum (Milakov & Gimelshein 2018; Dao et al. 2022).
  * Going backward the probabilities are computed again from the stored lse, so only one row of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of many heads, forward and backward, tile by tile: the score matrix of a head never
  * exists as a whole.  Self attention and cross attention say where the rows of each head are.

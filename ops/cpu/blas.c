@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * OpenBLAS as this library wants it: one thread a call, and nothing allocated while a step runs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenBLAS, loaded by name; its buffers are taken before the first product. */
 #ifndef CKPT_CPU_BLAS_H
 #define CKPT_CPU_BLAS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives on the CPU: handed on to whoever reaches the other ranks. */
 #include "collective.h"
 #include "cpu/cpu.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of values between memory of a floating dtype and float buffers. */
 #include "cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Concat: each operand is a dense block of rows; its rows interleave in the result. */
 #include "cpu.h"
 #include "kernels.h"

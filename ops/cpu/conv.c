@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels of convolutions.  Each is a product of matrices, one of which holds, row by row, the
  * values that the taps see from one position (im2col).  That matrix is nowhere in memory: gemm asks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels: copy and pad.  Bits move as they are.  Where both sides run along the same axis rows are
  * copied whole; otherwise blocks of 64 x 64 turn round in a small buffer, so that both sides touch

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What CPU kernels share: typed element access, loops over views, vector maths, workspaces. */
 #ifndef CKPT_CPU_H
 #define CKPT_CPU_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of cross attention on packed text: where the rows of each sample's heads are. */
 #include "cpu.h"
 #include "attention.h"

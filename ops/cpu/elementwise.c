@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: add, sub, mul, affine, where, accumulate, broadcast, cast and fill. */
 #include "attr.h"
 #include "kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Timestep embedding.  Angles reach a thousand, where an fp32 angle is only good to 6e-5: they are
  * formed in double, and the result is rounded once.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products over all cores: fixed tiles, one OpenBLAS call (of one thread) per tile. */
 #ifndef CKPT_CPU_GEMM_H
 #define CKPT_CPU_GEMM_H

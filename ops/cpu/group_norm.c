@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels: group norm and SiLU.  A sample is a matrix of rows (places) and channels.  Statistics
  * are made per block of rows, mean first and squared deviations from it second, while the block is

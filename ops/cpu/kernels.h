@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU kernels, one per op that computes something; ops/<family>.c points at them. */
 #ifndef CKPT_CPU_KERNELS_H
 #define CKPT_CPU_KERNELS_H

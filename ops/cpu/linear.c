@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of linear layers: y = x w^T + b, and the gradients of x, w and b. */
 #include "cpu.h"
 #include "kernels.h"

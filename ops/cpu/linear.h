@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The matrix products of the linear family, for shape rules (scratch) and kernels alike. */
 #ifndef CKPT_CPU_LINEAR_H
 #define CKPT_CPU_LINEAR_H

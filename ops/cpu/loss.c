@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mean squared error with a frame mask, and softmax cross-entropy.  Sums are double. */
 #include "kernels.h"
 #include "loss.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the sum of a mean squared error is cut: by its shape rule and by its kernels. */
 #ifndef CKPT_CPU_LOSS_H
 #define CKPT_CPU_LOSS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Element-wise maps: the loops are cut into tiles of at most TILE elements, two axes deep, that
  * stand in the first-level cache as floats.  A dense fp32 operand is used where it lies.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element-wise maps in float tiles. */
 #ifndef CKPT_CPU_MAP_H
 #define CKPT_CPU_MAP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * x (1 + scale) + shift and x + gate a, with the gradients.  The gradients of shift, scale and gate
  * are sums over the axes on which they stand still (row_sums.h).

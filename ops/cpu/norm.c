@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Layer norm and RMS norm over dense rows.  Statistics and sums are fp32; a row fits the cache, so
  * mean and variance take a pass each.

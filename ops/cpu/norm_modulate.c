@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Layer norm and modulation in one pass.  The normalised value lives in a register: it is not
  * rounded before it is scaled, and the way back makes it again from x and the statistics.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizer's kernels: sums of squares, the clip factor and AdamW. */
 #include "attr.h"
 #include "kernels.h"

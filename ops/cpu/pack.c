@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of pack and unpack. */
 #include "cpu.h"
 #include "kernels.h"

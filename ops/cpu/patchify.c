@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Video to tokens and back: one walk over the patches, copying in either direction. */
 #include "kernels.h"
 #include "patchify.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: ReLU, max pooling, distances of features along the last axis. */
 #include "kernels.h"
 #include "map.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: the nearest entry of a codebook by exhaustive search, and the gradient to z. */
 #include "kernels.h"
 #include "quantize.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel: randn. */
 #include "kernels.h"
 #include "map.h"

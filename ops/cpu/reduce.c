@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels: sum and sum_to.  The axes of x are sorted into kept ones and reduced ones; the reduced
  * range is cut into parts.  A task sums one part for a block of results in fp64; where there are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much scratch a reduction takes; the shape rules ask before there is anything to run. */
 #ifndef CKPT_CPU_REDUCE_H
 #define CKPT_CPU_REDUCE_H

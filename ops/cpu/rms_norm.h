@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernels of RMS norm share. */
 #ifndef CKPT_CPU_RMS_NORM_H
 #define CKPT_CPU_RMS_NORM_H

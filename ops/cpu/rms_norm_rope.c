@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * RMS norm and rotary embedding in one pass.  The normalised value is rounded as rms_norm rounds
  * it; its product with the weight is turned before it is rounded.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary embedding: each pair of neighbours is turned by the angle of its position. */
 #include "kernels.h"
 #include "rope.h"

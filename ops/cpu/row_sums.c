@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients with sums over rows; see row_sums.h. */
 #include "row_sums.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gradients of x and, in the same pass, of one or two vectors that stand still along some axes of
  * x: sums over the rows that share a vector, made of fixed chunks of rows added in order.

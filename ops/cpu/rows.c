@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows on the CPU, chunk by chunk: see rows.h. */
 #include "rows.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows on the CPU: how work on them is cut, and their elements. */
 #ifndef CKPT_CPU_ROWS_H
 #define CKPT_CPU_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: nearest upsampling and the sums that are its gradient. */
 #include "kernels.h"
 #include "rows.h"

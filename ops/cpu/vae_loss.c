@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: L1, divergence of a normal distribution, a sample of it.  Sums are double. */
 #include "kernels.h"
 #include "rows.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exp, log, tanh and sigmoid without branches or calls, so that a loop over them vectorises under
  * `#pragma omp simd` and gives the same bits in every lane and in the scalar tail.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GELU (tanh) and SiLU, and their derivatives: see ops/cpu/activation.c for the formulas. */
 #include "cuda/column_sum.cuh"
 #include "cuda/kernels.h"

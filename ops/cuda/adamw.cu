@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fused AdamW update of one parameter or of many.  What moves from step to step is read on the
  * device. */
 #include "attr.h"

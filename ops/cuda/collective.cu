@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives on a GPU, handed on to whoever reaches the other ranks, and flatten.  Kernels around
  * a collective note in host memory which one the device is in: a recorded step tells nobody else.

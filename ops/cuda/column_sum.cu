@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gradient of a bias, the sum over the rows of a matrix; and a row copied to all rows. */
 #include "cuda/column_sum.cuh"
 #include "cuda/gemm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over the rows of a matrix, which is read or made on the way. */
 #ifndef CKPT_CUDA_COLUMN_SUM_CUH
 #define CKPT_CUDA_COLUMN_SUM_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions by cuDNN.  Every engine must give the same bits every time, and keep fp32 as it is.
  * What cuDNN refuses goes to conv_direct.cu.  An invariant convolution (struct ckpt_conv_spec)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions without cuDNN, for shapes that it refuses: products of matrices in fp32, one of
  * which is gathered element by element (see struct conv_gather).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions on CUDA without cuDNN, for what it refuses. */
 #ifndef CKPT_CUDA_CONV_DIRECT_H
 #define CKPT_CUDA_CONV_DIRECT_H

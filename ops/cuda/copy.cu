@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy, pad, concat and fill.  Bits move as they are, in units as large as both sides allow: 16
  * bytes down to one element.  Where the sides run along different axes, blocks of 64 x 64 elements

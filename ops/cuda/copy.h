@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moving and setting the elements of views, for kernels of several families. */
 #ifndef CKPT_CUDA_COPY_H
 #define CKPT_CUDA_COPY_H

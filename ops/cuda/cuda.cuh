@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What CUDA kernels share: element access, vectors of 16 bytes, sums in a fixed order, launching.
  */
 #ifndef CKPT_CUDA_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions as cuDNN graphs, channels last; asymmetric padding needs no copy. */
 #include "cuda/cudnn_conv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions as cuDNN graphs: what is described, under which names. */
 #ifndef CKPT_CUDA_CUDNN_CONV_H
 #define CKPT_CUDA_CUDNN_CONV_H

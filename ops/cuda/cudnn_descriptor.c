@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors of cuDNN: see cudnn_descriptor.h. */
 #include <stdlib.h>
 #include <string.h>

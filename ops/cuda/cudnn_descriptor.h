@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between cudnn_graph.c, which describes, and cudnn_plan.c, which compiles: descriptors of cuDNN
  * that are freed together, with the first failure. */
 #ifndef CKPT_CUDA_CUDNN_DESCRIPTOR_H

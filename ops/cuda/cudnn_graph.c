@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Describing cuDNN graphs: see cudnn_graph.h. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuDNN graphs from C.  A recipe describes tensors and the operations between them; cuDNN offers
  * engines for the whole; the first that keeps the limits is compiled and kept with the device:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a described graph to a plan that runs: cuDNN's heuristics offer configurations of engines,
  * best first; the first that keeps the limits and compiles is taken.  A graph that is to compute

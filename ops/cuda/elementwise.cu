@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* add, sub, mul, affine, where, accumulate, broadcast and cast: see cuda/map.cuh. */
 #include "attr.h"
 #include "cuda/copy.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Timestep embedding: angles in double, as on the CPU.  A thread per cosine and sine. */
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"

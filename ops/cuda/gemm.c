@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preparing and running matrix products: see gemm.h. */
 #include <stdlib.h>
 #include "cuda/gemm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matrix products by cuBLASLt.  A product is prepared when it runs for the first time: described,
  * and given an algorithm by its pin, by measuring, or as the library proposes (see libs.h).  From

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which algorithm a product uses: the pinned one, the fastest measured one, or the first proposed.
  */
 #include <cuda_runtime.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Group norm and SiLU.  In every kernel over x a thread stays with a few neighbouring channels and
  * goes down the rows of a chunk (see struct group_norm_cut), so what belongs to its channels is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA kernels, one per op that computes something; ops/<family>.c points at them.  Without the
  * toolkit there are none: the slots are NULL.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Handles of the libraries and the calls prepared with them: see libs.h. */
 #include <stdlib.h>
 #include <cublasLt.h>

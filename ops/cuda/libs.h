@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the library kernels of one device share: the handles of cuBLASLt and cuDNN, and the calls
  * that were prepared for a shape (descriptors, chosen algorithm, compiled plan), found again by

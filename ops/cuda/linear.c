@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: y = x w^T + b and the gradients of x and w as products of cuBLASLt. */
 #include "cpu/linear.h"
 #include "cuda/gemm.h"

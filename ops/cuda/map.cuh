@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Element-wise maps: y = f(a, b, c) with broadcasting, in fp32, rounded once.
  *

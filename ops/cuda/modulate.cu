@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* x (1 + scale) + shift and x + gate a (see ops/modulate.c). */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layer norm, alone and with the modulation that follows it (see ops/norm.c, norm_modulate.c). */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"

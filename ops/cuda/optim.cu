@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the update needs to know of all gradients: sums of squares, and the clip values. */
 #include "attr.h"
 #include "cuda/kernels.h"

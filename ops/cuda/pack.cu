@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pack and unpack.  Rows are numbered over the whole batch; a row that is masked in stands, packed,
  * at its rank among those that are.  One launch counts the rows masked in, 32 at a time; the next

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Video to tokens and back: a thread per element of what is written, gathering what it holds. */
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ReLU, max pooling, distances of features along the last axis; see ops/cpu/perceptual.c. */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asks CUDA for the code of one kernel; where the GPU has no image of it, it has none of any. */
 #include "cuda/cuda.cuh"
 #include "cuda/probe.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Can the kernels of this build run on the current GPU? */
 #ifndef CKPT_CUDA_PROBE_H
 #define CKPT_CUDA_PROBE_H

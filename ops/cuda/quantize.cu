@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nearest entry of a codebook, a warp to a row of z, and the gradient to z. */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * randn: the same bits as runtime/core/random.c, which says how a value follows from its counter
  * and why logarithm, sine and cosine are polynomials of our own.  Every operation rounds by itself

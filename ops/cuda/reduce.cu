@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sum and sum_to.  Sums are fp64 and their order follows from the shapes.  Where results lie side
  * by side in memory a thread adds up a column of vectors; where the summed elements do, a power of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * RMS norm, alone and with the rotary embedding that follows it (see ops/norm.c, rms_norm_rope.c).
  *

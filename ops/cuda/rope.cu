@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary embedding (see ops/rope.c).  Operands: x, y, table. */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gradients of layer norm, modulation and gated residual.  Those of shift, scale and gate are sums
  * over the rows that share one; they are made in the pass that makes dx: each chunk of rows gives a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over rows: the sums of chunks of rows added in order. */
 #ifndef CKPT_CUDA_ROW_SUMS_CUH
 #define CKPT_CUDA_ROW_SUMS_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows on the device: where they start, and their elements in pieces of 16 bytes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Nearest upsampling and its gradient.  A thread takes up to 16 bytes of neighbouring channels of
  * one place of x: it writes all copies of them, or adds all in order.

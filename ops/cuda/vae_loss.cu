@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * L1, the divergence of a normal distribution and a sample of it, on dense operands.  A block sums
  * one chunk in double; one block then adds the chunks in order.

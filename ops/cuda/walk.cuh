@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Walking views of any strides on the device: struct loops with the divisions prepared.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scratch bytes of the CUDA kernels: functions of the shapes alone, so that a plan made on a
  * machine without a GPU holds on one that has it.  Shape rules ask where call->backend is

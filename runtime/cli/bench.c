@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt bench: ops alone, on the device of a program. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt bench --ops: what its files share.  A case records one family of ops; every op of a case is
  * run alone, on operands the bench made or the ops before it left. */
 #ifndef CKPT_CLI_BENCH_H

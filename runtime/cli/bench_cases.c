@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What ckpt bench runs.  Operands are tensors without a producer; the bench gives them bytes.
  * Heads are cut out of their projections as the model does it, without a copy.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckpt bench --ops --mode perf: every op of every case timed alone, and what share of the machine's
  * rates it reaches.  A GPU gets cold caches, as in a step; the small operands of a CPU stay in its

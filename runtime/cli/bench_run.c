@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every case of the bench: recorded, given memory and operands, and taken op by op. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt bench --ops --mode support: which op has a kernel where.  Nothing is run. */
 #include <string.h>
 #include "cli/bench.h"

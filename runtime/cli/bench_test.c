@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckpt bench --ops --mode test and grad: each op runs on the CPU and on the device with the same
  * operands.  The results of the CPU go on to the next op, so that every error belongs to one op.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ckpt command: what its files share.  One file holds one subcommand.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt machine: measures this computer and writes a machine file. */
 #include <string.h>
 #include <unistd.h>

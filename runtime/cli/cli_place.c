@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt plan --place: gives the buffers of a list addresses. */
 #include <stdlib.h>
 #include "cli/cli.h"

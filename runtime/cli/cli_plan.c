@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt plan: a plan for the step in a graph file, on a machine that need not be here. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt plan --sweep: step time for every device budget, from one search. */
 #include <stdlib.h>
 #include "cli/cli.h"

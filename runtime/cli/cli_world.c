@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt plan --world: the step of a rank for every number of ranks up to so many. */
 #include <math.h>
 #include <stdlib.h>

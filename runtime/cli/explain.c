@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt plan --explain NAME: the gaps of a storage, the fate of each, and what another would cost.
  */
 #include <stdlib.h>

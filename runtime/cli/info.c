@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt info: the version, what is built in, and the machine files that can be named. */
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt: plans, measures and tells what is built in, without running a model. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rates of a device as a step meets them: kernels run through its compute queue, copies through its
  * copy queues.  Each figure is the best of a few rounds, for other programs only slow one down.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Disk rates as the NVMe tier reaches them: its files, its requests, its checksums. */
 #include <pthread.h>
 #include <stdlib.h>

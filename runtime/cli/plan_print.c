@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of ckpt plan: tiers, time, the peak, and what a little more or less memory does. */
 #include "cli/cli.h"
 #include "report/wear.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing a context; its error text; the budget. */
 #include <stdlib.h>
 #include <string.h>

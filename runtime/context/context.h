@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The context: four parts, each of which knows those before it and none behind, and what they
  * share.

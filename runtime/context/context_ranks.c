@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls about the ranks of a context, and what any of them requests. */
 #include "ckpt_dist.h"
 #include "context/context.h"

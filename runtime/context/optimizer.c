@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as handles of a context. */
 #include <stdlib.h>
 #include "context/context.h"

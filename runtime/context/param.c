@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters: descriptions, their places, values in and out. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Growing arrays, the hash, the clock, and tensor descriptions. */
 #include <stdatomic.h>
 #include <stdlib.h>

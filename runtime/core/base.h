@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small things that every room uses: growing arrays, errors, integer and text helpers,
  * descriptors.

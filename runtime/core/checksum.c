@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checksums: eight independent chains of 64-bit words, so that a core keeps up with memory. */
 #include "core/checksum.h"
 #include <string.h>

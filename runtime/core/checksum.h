@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checksums of bytes: of blocks that are offloaded to disks, and of tensors and headers in files.
  * The definition is part of the file format (CHECKSUM_NAME), so it never changes: another function

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One function, several instruction sets. */
 #ifndef CKPT_CLONES_H
 #define CKPT_CLONES_H

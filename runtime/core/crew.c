@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads for work that comes once: see crew.h. */
 #include <pthread.h>
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads for work that comes once, such as filling memory before the first step.  They end with
  * the call: a pool of OpenMP threads that stayed would compete with those of the kernels, and a

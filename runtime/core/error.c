@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sentence of the last failed call without a context, and the names of the error codes. */
 #include <string.h>
 #include "core/base.h"

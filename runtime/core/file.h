@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files by name: an output takes the place of a file whole or not at all, an input is a regular
  * file.  Everything that the library reads or writes under a name of the user goes through here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that holds a persistent storage between steps: a word that plans and parameters
  * share. */
 #ifndef CKPT_HOME_H

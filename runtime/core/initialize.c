@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Initial values of parameters: they follow from (seed, name, element), not from the order of
  * creation nor from the number of threads that draw them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Named texts: see notes.h. */
 #include "core/notes.h"
 #include <stdlib.h>

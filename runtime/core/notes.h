@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Named texts: what a state of training says of the run that made it. */
 #ifndef CKPT_NOTES_H
 #define CKPT_NOTES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The values of options: text to bool, int64_t, double, string or size. */
 #include <errno.h>
 #include <locale.h>

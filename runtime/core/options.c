@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Option tables: command line, environment, help and the complaint about what is left. */
 #include <ctype.h>
 #include <stdlib.h>

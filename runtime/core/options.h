@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Option tables: the parts that the files of this room share. */
 #ifndef CKPT_REPORT_OPTIONS_H
 #define CKPT_REPORT_OPTIONS_H

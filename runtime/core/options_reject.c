@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The complaint about arguments that no option table took, with the option that may be meant. */
 #include <string.h>
 #include "core/base.h"

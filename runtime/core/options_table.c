@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the library itself. */
 #include "ckpt_tools.h"
 #include "core/options.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters by handle, the sizes of their slots, their axes in files, and whether they are whole.
  */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters: what each is, and which of its slots (its value and the state of the optimizer) has
  * a place and a value.  Knows nothing of devices, tiers or ranks: who moves bytes asks for the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The outputs of a run, checked before any work: whether each can be written, and whether no two
  * names of the run are one file.  One table has the options of the library and of the program.

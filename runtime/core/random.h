@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random numbers from a counter: every value follows from (seed, step, stream, index) alone, so it
  * can be drawn again, in any order, by any number of threads.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes in bytes: reading "24G" and writing "24 GiB"; and writing times. */
 #include <ctype.h>
 #include <math.h>

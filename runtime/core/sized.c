@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Structs of programs that were built against another header. */
 #include <string.h>
 #include "core/sized.h"

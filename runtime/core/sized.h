@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The size rule of public structs (see "Structs" in ckpt.h), in one pair of functions: a struct
  * that a program fills or has filled begins with its size, and a program built against an older or

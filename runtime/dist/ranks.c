@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Joining ranks; buckets as hidden parameters; values of parameters that stand in shares. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ranks of a job: which of them this one is, where they run, what it has of each parameter,
  * and what all must agree on.

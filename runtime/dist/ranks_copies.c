@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What copies between host and devices reach while all ranks of a host make them: host memory, and
  * what lies between it and the devices, may carry less than their links.  A machine file can tell;

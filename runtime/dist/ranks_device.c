@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which GPU a rank takes, and what carries collectives between them. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where ranks run, and so which of them share: all, or those of each host, of which then every one
  * has a copy of everything in shares.  Gradients are summed within a host and those sums over the

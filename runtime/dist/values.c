@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of parameters in and out, and first ones where nobody set any. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values of parameters, wherever they are: on the host before they have a place, in memory, in the
  * shares of ranks. */
 #ifndef CKPT_VALUES_H

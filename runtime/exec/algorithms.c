@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Algorithms of libraries as part of a plan: taken from the plan file before the first kernel runs,
  * kept with the plan when all have run once.  Another algorithm adds in another order, so a plan

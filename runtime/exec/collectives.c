@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The collectives of a program: what the kernels of ops/cpu/collective.c call. */
 #include "dist/comm/comm.h"
 #include "exec/program.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiling: among variants to record, and sizes of micro-steps, the one whose plan is the fastest.
  */
 #include <math.h>

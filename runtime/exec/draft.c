@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
 #include "ckpt.h"
 #include "exec/program.h"

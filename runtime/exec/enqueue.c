@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions become commands of the device: see enqueue.h. */
 #include "exec/enqueue.h"
 #include "exec/timing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The instructions of a step, handed over to the queues of the device in the order of the list: to
  * be run, or between its begin and end to be recorded.  A failure is the device's to keep.

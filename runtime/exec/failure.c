@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a failure of the device means: one sentence, and whether the weights are still there. */
 #include "exec/program.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step whose loss or norm is not finite runs again, op by op, to see where that begins. */
 #include <stdlib.h>
 #include "exec/enqueue.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who waits for whom: see hazards.h. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one rule that orders commands: a command waits for those it conflicts with.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From plan to instructions: every operand gets its address, every copy its queue, and then
  * hazards.c says who waits for whom.

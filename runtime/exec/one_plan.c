@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One plan for all ranks: rank 0 plans, under the smallest of their budgets.  What each would plan
  * by itself need not be the same: GPUs differ in free memory and in the times that were measured on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What another program means to those compiled before it.  All stand above the parameters of the
  * context, at the bottom of its arena; a program that brings parameters of its own, or code of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a program takes: places for its parameters, the arena, the instructions of a step. */
 #include "exec/program.h"
 #include "dist/values.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where inputs and outputs are staged on the host, and what kernels read of a step. */
 #include <stdlib.h>
 #include <string.h>

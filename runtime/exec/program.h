@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A compiled program: the tape, its plan, the instructions they lower to, and the host bytes that
  * inputs come from and outputs go to.  Everything is made by ckpt_compile; a step only walks.

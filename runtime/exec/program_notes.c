@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a state of training should say of the programs that it is of, beside parameters and counts:
  * other optimizer settings, inputs of another shape or weights of another dtype give other bits.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The programs of a context: whose kernels they run, with which times they are planned, and the
  * list of them.  Knows what programs stand on: parameters, memory, ranks.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recording steps, and the kernels between copies: see record.h. */
 #include <stdlib.h>
 #include "exec/enqueue.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps that the device has recorded, to be handed over in one call.  A step without parks is
  * recorded whole, once for each of those that may be under way.  Of one with parks only the kernels

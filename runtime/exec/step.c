@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Feeding, stepping, fetching: the calls of a running program. */
 #include <float.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far the programs of a context have come, for states of training. */
 #include "ckpt_files.h"
 #include "exec/program.h"

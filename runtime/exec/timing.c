@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Times of ops: see timing.h. */
 #include <stdlib.h>
 #include "exec/timing.h"

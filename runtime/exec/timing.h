@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Times of ops as they are met in training: kernels are timed where they run, on the compute queue,
  * so that nothing else of a step changes.  The medians go to a machine file under the cost keys of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Walking the instructions of a step: nothing is decided and nothing is allocated. */
 #include "exec/enqueue.h"
 #include "exec/segments.h"

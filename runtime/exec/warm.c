@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The first run of every kind of op, on scratch bytes.  Libraries load code, compile and choose
  * algorithms when a kernel first runs; here they do it before the budget is divided, so that a step

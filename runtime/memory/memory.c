@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing the tiers, places in them, and values in and out of any place. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of a context: the device with its arena, the tiers below, how much of them may be taken,
  * and bytes of parameters in and out of wherever they live between steps.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW (Loshchilov & Hutter 2019) as an op that changes parameters and their state in place. */
 #include <float.h>
 #include "cpu/kernels.h"

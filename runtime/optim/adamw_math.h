@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The arithmetic of AdamW (Loshchilov & Hutter 2019), one element at a time, written once for the
  * CPU and for CUDA.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The global norm of all gradients, and what all updates share: see ops/attr.h. */
 #include <stdlib.h>
 #include "cpu/kernels.h"

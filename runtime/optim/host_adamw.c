@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW on the host in one pass over memory, for several instruction sets: see host_adamw.h. */
 #include <math.h>
 #include <string.h>

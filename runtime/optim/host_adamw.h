@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update on the host: what the CPU device runs, and a plain function for state that stays in
  * host memory.  Every instruction set and the CUDA kernel give the same bits (adamw_math.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of the update on the processors of one NUMA node: see host_adamw.h. */
 #include <sched.h>
 #include <stdlib.h>

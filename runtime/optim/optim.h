@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update: clipping by the global norm and AdamW, appended to a differentiated tape.
  *

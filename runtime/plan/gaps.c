@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gaps of a plan and their fates, and its bytes by purpose. */
 #include <stdlib.h>
 #include "plan/plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans with lower tiers.  The search (parked.c) promises nothing about two budgets: more memory
  * may happen on a slower plan, or on none.  So no search sees the user's budgets.  It is run for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the planner: plans with lower tiers, as a function of budgets that more memory of any tier
  * can only improve. */
 #ifndef CKPT_PLAN_LATTICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers to budgets: the fastest plan that fits, or the sentence that says why none does.  Without
  * lower tiers the plans are the options of the portfolio with addresses; with them, the points of

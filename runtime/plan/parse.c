@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plan files, the reading half.  Strict: every line in its place, every number in its range, and
  * memory is taken only for lines that are there.  Whether the plan is right is plan_check's.

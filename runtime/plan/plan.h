@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The planner: pure functions from a graph, a machine and a budget to a plan.  It sees no device
  * and does no I/O but reading and writing plan files.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plan files, the writing half: text, one fact a line, so that two plans can be compared with diff.
  * What follows "  # " on a line is for people.  The same text goes to other ranks.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The record: what a plan says, in one form for everybody behind the search.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * No plan fits: three lines that say what the program needs, what more memory buys, and what else
  * would do.  Each budget they name is one that the planner accepts when it is typed as it stands.

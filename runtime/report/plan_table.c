@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a person sees of a plan: what the memory is for, the budget, the price of recompute. */
 #include "dist/comm/comm.h"
 #include "exec/program.h"

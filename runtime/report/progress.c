@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The progress line of a trainer.  On a terminal one line is drawn over and over, without colours
  * or escape sequences, so NO_COLOR needs no special case; elsewhere plain lines are written.

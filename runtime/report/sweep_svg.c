@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The drawing of a sweep: compute, recompute and exposed copies stacked over the device budget.
  * One file without outside resources, for a browser or a page.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The curve of a sweep, step time against device budget, as an SVG drawing. */
 #ifndef CKPT_REPORT_SWEEP_SVG_H
 #define CKPT_REPORT_SWEEP_SVG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fills the page of timeline.html with a plan: arrays of numbers and names as JSON. */
 #include <inttypes.h>
 #include <stdlib.h>

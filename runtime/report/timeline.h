@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a plan over the step, as a page that a browser opens without anything else. */
 #ifndef CKPT_REPORT_TIMELINE_H
 #define CKPT_REPORT_TIMELINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What writing to a drive in every step does to it. */
 #ifndef CKPT_REPORT_WEAR_H
 #define CKPT_REPORT_WEAR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The drawing of a scaling curve: one line for every way to share.  One file, no resources. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Scaling curves, the share of a step that computes against the number of ranks, as a drawing. */
 #ifndef CKPT_REPORT_WORLD_SVG_H
 #define CKPT_REPORT_WORLD_SVG_H

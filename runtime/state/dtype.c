@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The dtypes of safetensors files and their conversion to fp32 and i32. */
 #include <string.h>
 #include "ckpt_tools.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters whose axes stand in another order in files. */
 #include <string.h>
 #include "ckpt_files.h"

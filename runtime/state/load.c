@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads parameters from a file by name: everything is checked before anything is changed. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The notes of a run: what its bits follow from beside parameters and counts.  A state carries
  * them, and a run that goes on with it compares: which differences matter is for its program to

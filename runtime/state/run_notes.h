@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a state says of the run that made it, and how that differs from another run. */
 #ifndef CKPT_STATE_RUN_NOTES_H
 #define CKPT_STATE_RUN_NOTES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The safetensors format: 8 bytes little-endian header length N, N bytes of JSON, then the data.
  * The JSON object maps each name to {"dtype", "shape", "data_offsets": [begin, end)}, offsets

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON header of a safetensors file: parsed, and checked so that reading can trust it. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Models of several files: an index, as model.safetensors.index.json, maps the name of each tensor
  * to the file beside it that has it; a directory has such an index, or one file.  Index and files

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are no safetensors files, recognised by how they begin: what to do with them. */
 #include <string.h>
 #include "state/safetensors.h"

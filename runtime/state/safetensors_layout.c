@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The header that a writer puts in front of its tensors. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening safetensors files: one, or the shards of a model as one list of tensors. */
 #include <errno.h>
 #include <fcntl.h>

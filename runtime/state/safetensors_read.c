@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading safetensors files: what is in them, and values, checked as they stream by. */
 #include <string.h>
 #include "core/checksum.h"

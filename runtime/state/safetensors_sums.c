@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checksums of a safetensors file: where they stand in the header, and how they are compared.
  */
 #include <string.h>

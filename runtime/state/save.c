@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Saves slots of parameters to a file. */
 #include <stdlib.h>
 #include <string.h>

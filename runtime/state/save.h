@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files of slots of parameters, written by one rank with what all of them have.
  *

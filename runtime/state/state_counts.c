@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The counts of a state of training: from text to numbers that a run can go on with. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The counts in the metadata of a state of training: see ckpt_files.h. */
 #ifndef CKPT_STATE_COUNTS_H
 #define CKPT_STATE_COUNTS_H

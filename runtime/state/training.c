@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of training in a file, and on from there: see ckpt_files.h. */
 #include <stdlib.h>
 #include <string.h>

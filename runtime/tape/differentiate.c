@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reverse mode: appends, to the same tape, the ops that compute the gradient of the loss.
  *

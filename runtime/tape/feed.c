@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs, constants and outputs: where host bytes enter and leave the tape. */
 #include <stdlib.h>
 #include <string.h>

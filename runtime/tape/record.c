@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recording a call: operands, the shape rule, outputs, the op itself. */
 #include <float.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Training by several ranks, on the tape.  The parameters of a block stand in a bucket (layout.h),
  * which is a parameter of its own: the update knows buckets only.  What the model reads of it is a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tape's bookkeeping: storages, tensors, labels, the sticky error. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tape: storages (blocks of bytes), tensors (views of storages) and ops, in order.
  *

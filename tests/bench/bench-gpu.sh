@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # STDiT3-XL/2 training on one GPU under a few budgets of the device and the host: predicted and
 # measured step, what the process takes of the device, the ratio to the step without a budget in the
 # same run and, where PEER names a command that takes "--mode M --grid HxW --frames N" and prints

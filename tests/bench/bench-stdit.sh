@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The price of memory on a whole model: stdit-train --model tiny on the clip that ships, at shares of
 # what keeping everything needs and at the smallest budget there is.  The runs take turns, several
 # rounds of a few steps; the first step of each is not timed.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The video autoencoder of Open-Sora 1.2 on one GPU: encoding and decoding chunks of 17 frames of
 # 720 x 1280 under a few budgets.  The time of a chunk is the mean of those behind the first, with
 # all that reads and writes them; "wait" is the share that the host waited for the device.  Where

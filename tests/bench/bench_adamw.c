@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update on the host against a copy of memory by the same threads in the same run: bytes read
  * and written in a second.  Ways to call it take turns, so that whatever else the machine does

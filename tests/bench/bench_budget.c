@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The price of memory on a chain: 24 residual layers trained at shares of what keeping everything
  * needs, and at the smallest budget there is.  The runs take turns step by step, so that whatever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The planner's numbers, one table: what is promised, what is reached.  Seconds of planning are
  * processor seconds, so that a busy machine does not count.

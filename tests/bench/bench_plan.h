@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of bench_plan. */
 #ifndef TESTS_BENCH_PLAN_H
 #define TESTS_BENCH_PLAN_H

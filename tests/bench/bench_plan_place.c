@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The planner's numbers: addresses of hard instances, of our own step graphs, of traces, and what
  * holes take of plans with a tier. */
 #include <stdlib.h>

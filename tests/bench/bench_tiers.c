@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lower tiers against what the same machine does without them, in the same run: the files of
  * the NVMe tier against dd with O_DIRECT on the same disk, checksums and the making of host memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of bench_tiers: one file for each topic. */
 #ifndef TESTS_BENCH_TIERS_H
 #define TESTS_BENCH_TIERS_H

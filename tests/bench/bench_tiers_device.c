@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies between the device and the host tier against plain copies between the device and memory
  * that its driver gave: each way and both at once, in pieces that fit one pin and across pins.

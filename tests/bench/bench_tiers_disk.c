@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of the NVMe tier against dd with O_DIRECT on the same disk. */
 #include <errno.h>
 #include <pthread.h>

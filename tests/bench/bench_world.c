@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is predicted of many ranks against what was published: the speed of a rank among many,
  * relative to that among few.  The time of a step among few is taken from the publication, so that

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The largest STDiT3 that trains on a machine: for each width the deepest model that plans, without a
 # lower tier, with host memory, and with NVMe below that.  AdamW with masters, moments and EMA, weights
 # and gradients in bf16, 13,800 tokens.  Nothing is run; no GPU is needed.

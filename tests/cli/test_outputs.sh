@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What the programs are asked to write is written, or they say before the run that it will not be:
 # unwritable names, one file asked for twice, files that a run has nothing for; what a killed run
 # left is swept up; FIFOs and devices as inputs do not hang.

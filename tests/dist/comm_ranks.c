@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs the collectives between ranks of any kind and prints one line per job: the digest of all
  * results, which must not depend on the kind.  With a fault, every rank prints how it ended.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that train: see crew.h. */
 #include <math.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trains the small transformer of tests/exec/tiny.h by several ranks that are threads. */
 #ifndef TESTS_DIST_CREW_H
 #define TESTS_DIST_CREW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of crews: see crew_checks.h. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What tests expect of a crew that trains.  These fail the test. */
 #ifndef TESTS_DIST_CREW_CHECKS_H
 #define TESTS_DIST_CREW_CHECKS_H

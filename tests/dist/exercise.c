@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every rank knows what every rank gives, so each computes what must come out: sums term by term in
  * the order of ranks.  The terms differ so much in size that another order gives other bits.

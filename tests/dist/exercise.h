@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All collectives on awkward sizes, each result compared with what it must be, bit by bit. */
 #ifndef TESTS_DIST_EXERCISE_H
 #define TESTS_DIST_EXERCISE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NCCL between threads of one process, on host memory, so that what calls it is tested where there
  * is no GPU: it is as strict about arguments, says that calls are under way, and aborts slowly.  A

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A clock per queue counts its instructions; what a queue knows of the others' clocks it learns by
  * waiting for events.  Of two accesses on different queues the earlier one must be known to the

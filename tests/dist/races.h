@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Proves of the instructions of a program that no two queues meet in the same bytes. */
 #ifndef TESTS_DIST_RACES_H
 #define TESTS_DIST_RACES_H

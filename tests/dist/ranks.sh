@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of ranks share; read by them.  launch N ARGUMENT... runs N ranks.
 ranks=./tests/dist/comm_ranks
 errors=$(mktemp) || exit 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that set out with other values, or come to have others: each is found, and named. */
 #include <setjmp.h>
 #include <stdarg.h>

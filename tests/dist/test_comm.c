@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives between ranks that are threads: results, faults, what must agree, ends. */
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Ranks that were started with other options, or load other files, are refused before the first
 # step, by all, with a sentence that says who differs and in what; the old weights stay.
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of several hosts: each host a copy in shares, or one copy over all of them. */
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buckets and shares: nothing is lost, nothing overlaps, all shares are equal. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Ranks that mpirun starts: results and faults.  Skipped where MPI is not there, or does not start
 # a process at all.
 . "${srcdir:-.}/tests/dist/ranks.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What calls NCCL, on one that runs between threads on the CPU (fake_nccl.c). */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # --ranks with one rank: it trains, with the bits of a run without --ranks; and what the environment
 # says of ranks is taken as a whole or refused, by every program.
 . "${srcdir:-.}/tests/model/programs.sh"

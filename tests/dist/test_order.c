@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What waits for what, where ranks meet: enough, so that nobody reads or writes too early, and not
  * more, so that collectives run under the steps before them. */
 #include <setjmp.h>

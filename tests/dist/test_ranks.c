@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole steps by several ranks: every stage gives the same bits, and what one rank gives alone. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that find each other over sockets: where they listen, who may join, and what strangers can
  * do to them.  Ranks are threads here; strangers connect to the same ports.

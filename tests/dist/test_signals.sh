@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Signals: a training ends behind a step with its state saved, on all ranks, or saves and goes on;
 # what a write may raise is a sentence.
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Ranks as processes that meet by themselves: results and faults.
 . "${srcdir:-.}/tests/dist/ranks.sh"
 

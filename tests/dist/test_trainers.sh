@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The trainers on two ranks: they see the samples that one rank would see with twice the batch, so
 # the losses are its; rank 0 alone speaks; a run that goes on after a save gives the same bits.
 . "${srcdir:-.}/tests/model/programs.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trains the crew of crew.h and prints the digest of losses, norms and weights, which must not
  * depend on who carries the messages.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rewrites a plan without parks into one with as many as there can be; see force.h. */
 #include <stdlib.h>
 #include <string.h>

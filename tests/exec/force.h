@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans that park whatever can be parked, to see that steps come out the same. */
 #ifndef CKPT_TESTS_FORCE_H
 #define CKPT_TESTS_FORCE_H

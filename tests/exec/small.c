@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training a small network: see small.h. */
 #include <setjmp.h>
 #include <stdarg.h>

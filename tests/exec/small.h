@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small network that is trained with parks, for tests of whole steps; uses what is inside. */
 #ifndef CKPT_TESTS_SMALL_H
 #define CKPT_TESTS_SMALL_H

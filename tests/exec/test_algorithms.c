@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Algorithms of libraries travel with plans: on a device whose libraries choose some (the CPU with
  * a list of its own), --plan-out names them and --plan-in brings them back before a kernel runs.

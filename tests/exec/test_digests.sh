@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The weights after 20 steps: a digest per trainer, dtype and number of ranks, the same under every
 # budget, tier and stage of sharing, and the same as in an earlier version of the library where the
 # machine computes the same bits (tests/exec/digests).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where bytes wait between their uses changes no number: losses, norms, weights and optimizer state
  * after eight steps are the same bits when all is resident, recomputed, or parked on the host, on

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The small examples: an op made outside the library has the right gradient, and the perceptron
 # learns the same numbers under the smallest budget as without one.
 set -eu

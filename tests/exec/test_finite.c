@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is not finite: outputs, the numbers of an update, values in files. */
 #include <math.h>
 #include <setjmp.h>

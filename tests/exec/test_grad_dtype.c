@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients in bf16: which of them, how they are rounded, and what is left alone. */
 #include <math.h>
 #include <setjmp.h>

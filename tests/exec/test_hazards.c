@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The waits of random lists of commands, by brute force over some steps: whatever conflicts is in
  * order, and no wait is there that this does not need.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The NVMe tier fails in the middle of training: one sentence with the storage, the op and the
  * step, no step and no save after it, the weights saved before left as they are, no hang.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The promises, on a small transformer: the budget is a wall, it never changes a bit of the result,
  * an infeasible one is refused with what would do, and more memory never gives a slower plan.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Recorded steps give the same bits as those that are handed over command by command: on the CPU
  * with a list of commands in place of what a GPU records.  A step with parks has its kernels

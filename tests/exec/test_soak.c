@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 2,000 steps: the arena never changes, and resident memory is flat after the first 50. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * States of training: one that was saved under one budget goes on under another with the same bits,
  * each program of a context goes on with its own random numbers, a save that fails leaves the file

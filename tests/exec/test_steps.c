@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a running program: feeding, stepping, fetching, several programs in one context. */
 #include <math.h>
 #include <setjmp.h>

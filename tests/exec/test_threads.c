@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What ckpt.h says of threads: two contexts at the same time, two programs of one in turns from two
  * threads, requests from any.  And whose a handle is: tensors of another tape, parameters and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several programs of one context under one budget: which is compiled first decides nothing. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One step recorded in several variants: the fastest that fits is taken, and whether that changes
  * bits is said. */
 #include <stdarg.h>

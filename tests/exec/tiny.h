@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small transformer with everything in it, for tests of whole steps.  Public API only. */
 #ifndef CKPT_TESTS_TINY_H
 #define CKPT_TESTS_TINY_H

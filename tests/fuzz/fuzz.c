@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the fuzz targets of file parsers share. */
 #include <dirent.h>
 #include <stdlib.h>

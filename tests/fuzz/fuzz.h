@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the fuzz targets of file parsers share: one file in memory for all inputs, and a main that
  * repeats findings.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target of the reader of placement instances: what it accepts can be placed. */
 #include <stdlib.h>
 #include "fuzz/fuzz.h"

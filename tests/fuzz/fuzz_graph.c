@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target of the graph reader: what it accepts can be written, read again and planned. */
 #include <stdlib.h>
 #include <string.h>

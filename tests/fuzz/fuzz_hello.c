@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzz target of what ranks read from each other before they are one job, and of the file by which
  * they meet.  The first byte says which: 'c' challenge, 'h' hello, 'a' answer and the addresses

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target of the index of a model in shards: it opens files beside it and no others. */
 #include <stdlib.h>
 #include <string.h>

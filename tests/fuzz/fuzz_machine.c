@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target of the machine reader: what it accepts is finite and prices a graph. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzz target of command lines: the bytes are arguments, each ended by a zero or a line end, for
  * the options of the library and for a table like those of the trainers.  What is taken is within

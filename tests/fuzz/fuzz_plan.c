@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target of the plan reader and of the checker: no file makes either of them misbehave. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fuzz target of the safetensors reader. */
 #include <stdlib.h>
 #include "ckpt_files.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzz target of states of training: header, checksums, counts.  The header is sealed, so that what
  * lies behind its checksum is reached; then what is accepted has counts in range, and its tensors

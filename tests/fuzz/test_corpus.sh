@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The fuzz targets on their committed corpora: every file a fuzzer begins with, and every finding.
 srcdir=${srcdir:-.}
 failed=0

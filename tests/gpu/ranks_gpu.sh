@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Ranks on GPUs, one each: every stage gives the same bits, close to those of one GPU on the whole
 # batch, in the memory that was promised; a rank that is missing is named.  Skipped with fewer than
 # two GPUs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA device alone: the arena, order between queues, failures, recorded steps. */
 #include <setjmp.h>
 #include <stdarg.h>

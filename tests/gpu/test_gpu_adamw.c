@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update on a GPU and on the host: the same bits, on odd sizes and addresses, with values from
  * denormal to huge, with and without master and EMA, for both dtypes of gradients.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The linear family on a GPU against the CPU's kernels, with the algorithm that cuBLASLt proposes,
  * with the fastest measured, and with the pins that measuring left: those give the same bits.

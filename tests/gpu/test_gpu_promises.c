@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The promises on a GPU, with a small transformer: whatever the budget, the numbers are the same;
  * what the process takes of the device stays below it and is the same from the first step on.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The 2-D autoencoder on a GPU, cut in every way and under several budgets: the same bits.  The
  * widths are those of Open-Sora's, for which cuDNN has many engines that differ with the size of a

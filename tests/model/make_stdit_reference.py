@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the reference files of the whole-model test: an STDiT3 in JAX, float64 throughout.
 
     pip install jax

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints the state dict of Open-Sora's VAE v1.2, a line for a tensor: its name and its shape.
 
     python3 make_vae_keys.py >vae_keys.txt

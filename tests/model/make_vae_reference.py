@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the reference files of the autoencoder's test: the VAE of Open-Sora 1.2 in JAX, in float64.
 
     pip install jax

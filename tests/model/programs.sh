@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of the programs share; read by them.  $work is a folder of their own.
 root=${srcdir:-.}
 work=$(mktemp -d) || exit 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * STDiT on pictures and on captions of one token: softmaxes with a single key.  Under AdamW with
  * an epsilon of 1e-15 every gradient that is not exactly 0 makes a step of the learning rate.  So

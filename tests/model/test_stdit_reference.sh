@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The whole model against a float64 reference: stdit-train runs one step on stored features, from
 # stored weights, and dumps loss, prediction and all gradients.  Frame masks, packed text with a
 # hole, an odd latent height and the per-frame choice of modulations are all in it.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # stdit-train as a person or a script uses it: the budget changes no number, saved weights come back,
 # interrupted and failing runs lose nothing, and bad input gets one sentence and a non-zero exit.
 set -u

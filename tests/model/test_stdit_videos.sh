@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # From clip to clip as a person does it: an autoencoder, stdit-train --video-dir on what it encodes,
 # stdit-sample on what that learned; budgets, and bad input with one sentence each.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # vae-encode and vae-decode as a person or a script uses them: a clip goes there and back, in the
 # memory of a chunk however long it is, and bad input gets one sentence and a status that is not 0.
 set -u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What judges an autoencoder and what its latents may be: LPIPS against its definition in double
  * precision, files that do not hold it, and the codebook that follows its rows.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parameters of the autoencoder of Open-Sora 1.2: the counts of its four parts, and every name
  * and shape as files have them.  A file of the tiny one goes out and comes in again bit for bit.

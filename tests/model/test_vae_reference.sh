@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The whole autoencoder against a float64 reference: vae-train runs one step on stored clips, from
 # stored weights, and dumps loss, what came back and all gradients.  All three stages are in it; the
 # last one also frame by frame, clip by clip, and in the least memory.

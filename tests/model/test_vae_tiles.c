@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bands of the 2-D autoencoder: whatever the cut, the bits are those of the whole frame, and
  * narrower bands need less memory.

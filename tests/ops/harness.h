@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs one op through the public API and compares its result with the fp64 reference, and its
  * gradients with central differences of the reference.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes references.safetensors: inputs, results and gradients of the main ops, in JAX, float64.
 
     pip install jax

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fp64 references: element-wise ops, linear, shapes and reductions. */
 #include "reference.h"
 

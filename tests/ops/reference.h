@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every differentiable op once more, as plain fp64 loops written from the definitions in ckpt.h.
  * Nothing here is shared with the library, nothing is fast.

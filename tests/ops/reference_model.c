@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fp64 references: norms, modulation, attention, embeddings, patches and losses. */
 #include "reference.h"
 

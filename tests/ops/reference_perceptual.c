@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fp64 references: ReLU, max pooling, distances of features, codebooks. */
 #include "reference.h"
 

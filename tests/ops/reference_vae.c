@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fp64 references: the ops of video autoencoders. */
 #include "reference.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tensors and parameters that are used several times, through views and through several ops: their
  * gradients add up.  Same harness as test_gradients.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Does cuDNN take our graphs, in the workspace that the shape rules give them?  It decides from a
  * description of a device, so that no device is needed: only the last step, loading the compiled

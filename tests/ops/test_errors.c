@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every op with shapes or dtypes that do not fit: compiling must fail with CKPT_ESHAPE (CKPT_EINVAL
  * for an argument that is no shape), and the sentence must name the op, the offending shape and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plain ops on random shapes: the result against the fp64 reference, the gradient of each
  * operand against finite differences of the reference.  test_gradients OP runs one op only.

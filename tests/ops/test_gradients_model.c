@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ops of transformers on random shapes: norms, attention, embeddings, losses.  As
  * test_gradients.

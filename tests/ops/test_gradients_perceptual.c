@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ReLU, max pooling, distances of features, codebooks and group norm in parts on random shapes.  As
  * test_gradients.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ops of video autoencoders on random shapes: convolution, group norm, upsampling, losses.  As
  * test_gradients.

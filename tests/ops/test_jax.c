@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The main ops and three steps of AdamW against references.safetensors, which make_references.py
  * made with JAX in float64.  The directory of the file is argv[1], or $srcdir/tests/ops.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ops of somebody else whose rules say what cannot be: outputs outside of their storage, sizes that
  * no int64 holds, costs that are no numbers, scratch without end.  Each is refused where it is

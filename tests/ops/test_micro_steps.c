@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A batch of 6 as 6, 3, 2 or 1 micro-steps: loss, outputs, gradients and updated weights agree up
  * to the order of summation; random numbers agree to the bit.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Softmaxes at their ends.  Before a single key the probability is 1 whatever the score: the result
  * is v and the gradients of q and k are exactly 0, not what two sums of the same numbers differ by.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ops of video autoencoders together, as a model has them: a residual block of causal
  * convolutions, latents that are sampled and spread over time, and a sample of ckpt_randn's noise.

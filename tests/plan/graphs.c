@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small programs for the planner's tests. */
 #include <setjmp.h>
 #include <stdarg.h>

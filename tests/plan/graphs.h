@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small programs for the planner's tests: forward ops are added one by one, the rest follows. */
 #ifndef TESTS_PLAN_GRAPHS_H
 #define TESTS_PLAN_GRAPHS_H

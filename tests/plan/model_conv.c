@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutional nets and two towers: what transformer chains do not show a planner. */
 #include <string.h>
 #include "models.h"

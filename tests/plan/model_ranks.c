@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training by several ranks: layers of one bucket each, gathered before use, reduced behind. */
 #include <stdio.h>
 #include "models.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A training step of STDiT3 as stdit-train records it: the same ops on the same bytes, forward,
  * backward and update.

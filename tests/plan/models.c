@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs that are made up: small ones for the oracle, a large one without repetition, traces. */
 #include <stdio.h>
 #include <stdlib.h>

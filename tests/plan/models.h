@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The programs and traces that the planner's numbers are measured on.  Sizes and flops are those of
  * the real models, seconds those of machine m; graphs that are made up come with their seconds.

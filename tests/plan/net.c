@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs for the planner's numbers: the graph that grows, its gradients and its update. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Programs for the planner's numbers, written down layer by layer: sizes in bytes, work in flops,
  * and a backward pass that follows from what every layer's gradient reads.  Without cmocka, for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The planner against the proved optima of tests/plan/oracle/optima.json. */
 #include <jansson.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The planner against the proved optima of tests/plan/oracle/optima.json. */
 #ifndef TESTS_PLAN_OPTIMA_H
 #define TESTS_PLAN_OPTIMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An independent judge of placements. */
 #include "places.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of placement share. */
 #ifndef TESTS_PLAN_PLACES_H
 #define TESTS_PLAN_PLACES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tiny programs by brute force: every set of storages to drop is tried with semantics of their own,
  * a recursive executor and liveness counted from the back.  The planner's smallest peak is not

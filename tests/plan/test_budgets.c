@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers to budgets of three tiers: more of any of them is never slower and never refused,
  * whatever was asked before; the smallest budget is exact; refusals name budgets that work; the

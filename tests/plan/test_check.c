@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checker finds every fault that is planted, and names it. */
 #include <setjmp.h>
 #include <stdarg.h>

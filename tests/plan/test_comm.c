@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives in the planner: what they take, and what of it the clock hides. */
 #include <math.h>
 #include <setjmp.h>

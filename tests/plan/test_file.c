@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plan files: the same bytes after a round trip, clear words for damage, and no damage that passes
  * unseen and unsound. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graph files: what is written reads back, and every kind of mistake is named. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters and optimizer state in the lower tiers: programs that are larger than the device,
  * homes that another program decided on, several micro-steps; and the checker sees every way in

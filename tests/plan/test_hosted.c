@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Updates on the host: the planner takes them where they pay, such a plan is proved, written and
  * read back, and the checker sees what can be wrong with them.

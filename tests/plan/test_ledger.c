@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger of parts against a plain list of steps: every step and every question, after any
  * stretches have changed and any target was set. */
 #include <setjmp.h>

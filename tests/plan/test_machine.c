@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Machine files: the shipped ones are canonical, what is written reads back, mistakes are named. */
 #include <setjmp.h>
 #include <stdarg.h>

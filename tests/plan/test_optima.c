@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The planner against optima that were proved: small graphs, four budgets each.  The data file is
  * made by tests/plan/oracle/solve.py, which says what exactly is compared.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parking: a program that needs more than the device has gets by with a lower tier at no cost, the
  * plan is proved, written and read back; and the checker sees every way in which parks can be

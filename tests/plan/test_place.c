@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Quick placement: disjoint, close to the lower bound, the same every time. */
 #include <setjmp.h>
 #include <stdarg.h>

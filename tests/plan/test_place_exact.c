@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tree search: hard instances, the true optimum of small ones, and honest answers. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Placement of many items: the same holes as by looking at every item, in far fewer looks. */
 #include <setjmp.h>
 #include <stdarg.h>

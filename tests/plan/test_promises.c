@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the planner promises: a plan under every budget from the smallest on, never slower with
  * more, refused one byte below; the same plan for the same question; every plan proved.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stages against the simulation: after any moves, and after moves taken back, the bytes and the
  * ticks that were changed a little at a time are those of the whole schedule played anew, exactly.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A job of many ranks from the graph of one. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the page of a small step that parks an activation in host memory and an optimizer state,
  * over the end of the step, on NVMe: for test_timeline.sh. */
 #include <stdio.h>

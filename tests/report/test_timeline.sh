@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The page of a plan in a real browser: it loads without errors, draws every kind of bytes, answers
 # hovering, zooms and moves.  The page tests itself when its address ends in #selftest and leaves
 # the outcome in its title.  Skipped where there is no Chromium.

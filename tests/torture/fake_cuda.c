@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CUDA on the host's memory, so that its calls can be made to fail where there is no GPU.  It is
  * loaded before the program (LD_PRELOAD) behind tests/torture/shim.c, which says whose turn it is

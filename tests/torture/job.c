@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small training job through the public contract, for the torture and for counting what a step
  * allocates:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loaded before a program (LD_PRELOAD), makes one call of a kind fail: CKPT_TORTURE=pwrite:3 the
  * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all behind it; of several orders, with

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A few faults of each kind and some limits of address space: "make torture" has all.  And once two
 # steps have been run, later ones ask for no memory and no thread, whatever the tiers.
 ./tests/torture/torture

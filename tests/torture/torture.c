@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every call fails once.  A program runs once to count its calls, with tests/torture/shim.c loaded
  * before it, and then once for each of them, which fails.  However that ends, it must be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NVML of a host with four GPUs, so that what asks it is tested where there is no GPU.  The first
  * two, 18 and 2A, are on a switch that 18 links of each lead to, but for two that are down; the

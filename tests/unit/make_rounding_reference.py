@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the numbers of test_stdit_schedule that Open-Sora 1.2 rounds in bf16.
 
     pip install numpy ml_dtypes

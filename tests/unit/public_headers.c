@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every macro of the public headers, in words that C11 and C++17 share: see test_headers.sh. */
 #include "ckpt.h"
 #include "ckpt_dist.h"

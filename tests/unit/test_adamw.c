@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update on the host against its definition: bit by bit, for every instruction set, on odd
  * sizes and addresses, with values from denormal to huge; and what it leaves alone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checksums of blocks and files: known answers, what they must notice, and the table that keeps
  * them. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU device alone: order within a queue, events between queues, the arena, failures. */
 #include <setjmp.h>
 #include <stdarg.h>

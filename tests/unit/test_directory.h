@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A directory of its own for a test that writes files, and the one file it writes there. */
 #ifndef TESTS_UNIT_TEST_DIRECTORY_H
 #define TESTS_UNIT_TEST_DIRECTORY_H

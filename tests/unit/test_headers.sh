@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C11 and as C++17, with all warnings as errors; and so does a
 # program that uses every macro of them.  Skipped without a C++ compiler, after the C part.
 set -eu

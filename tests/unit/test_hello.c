@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks read from each other before they are one job: every field is checked. */
 #include <setjmp.h>
 #include <stdarg.h>

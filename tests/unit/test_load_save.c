@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters saved to a file and loaded from one: by name, exactly, all or nothing. */
 #include <stdarg.h>
 #include <stddef.h>

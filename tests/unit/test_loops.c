@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The kernels that walk views of any strides (maps, copy, pad, sums) on random shapes, memory
  * orders and gaps, against one plain loop over all indices; and that the threads do not show in a

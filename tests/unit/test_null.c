@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NULL for each pointer of the public contract in turn, and handles of tensors that are none: a
  * code and a sentence, or nothing at all where the contract allows it; never a crash.

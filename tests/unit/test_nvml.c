@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is said of the ways between GPUs, by an NVML that is made up (fake_nvml.c). */
 #include <dlfcn.h>
 #include <setjmp.h>

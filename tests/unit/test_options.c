@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Option tables: command line, environment, help, the complaint about leftovers. */
 #include <stdarg.h>
 #include <stddef.h>

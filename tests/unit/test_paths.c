@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a run: temporaries that a killed process left, devices and FIFOs, the check before
  * the run, inputs that are no regular files. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pins: written in the order of their keys, read back the same, and what is refused. */
 #include <stdarg.h>
 #include <stddef.h>

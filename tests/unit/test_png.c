@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The PNG writer: the file is taken apart again with a reader of its own. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The progress line: plain lines into a file, and one line drawn over on a pseudo-terminal. */
 #include <stdarg.h>
 #include <stddef.h>

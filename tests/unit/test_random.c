@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random numbers: Philox against published and independently computed answers, the values drawn
  * from it against the C library's mathematics, their moments and independence, and the promise that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading safetensors files: what is accepted, what is refused and why, how values are converted.
  */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models of several files: shards with an index, and directories; what is refused, and why. */
 #include <fcntl.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checksums of safetensors files: no bit flips unseen, and files without them are read as before.
  */
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writing safetensors files: contents, refusals, and that a file is replaced whole or not at all.
  */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes: what is read, what is refused, and how a size is written. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The size rule of ckpt.h ("Structs"): every public struct is here, and none is missing.  Those
  * that a program fills or has filled are given as an older and as a newer header would have them;

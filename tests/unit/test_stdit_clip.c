@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The raw clip format of the trainer: frames, stride, resizing, and files that are not right. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What users bring as text: features as Open-Sora's files have them, masks that leave no frame to
  * learn from, a null caption shorter or longer than the text.

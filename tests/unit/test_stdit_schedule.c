@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's schedule: resolution shift, times, frame masks, dropped captions, warm-up. */
 #include <math.h>
 #include <stdarg.h>

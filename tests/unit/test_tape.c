@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What reverse mode puts on the tape: nothing that copies or adds where a kernel can do it on the
  * way.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The NVMe tier when calls of the system fail, each n-th call in turn: one sentence that names the
  * tier and the directory, no file left, no descriptor left, and never a wait without end.

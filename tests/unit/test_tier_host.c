@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host tier: pages, pins, growth, and machines, as they were recorded, that have too little. */
 #include <stdarg.h>
 #include <stddef.h>

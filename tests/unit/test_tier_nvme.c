@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The NVMe tier on the file system the test runs on: bytes come back, by both back ends. */
 #include <stdarg.h>
 #include <stddef.h>

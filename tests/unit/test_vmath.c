@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The vector maths of the CPU kernels against the C library in double precision. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention on CUDA.  Long bf16 self attention goes to cuDNN, heads too wide for it to products of
  * cuBLASLt; short sequences, fp32, packed text, what else is not taken and what cuDNN does more

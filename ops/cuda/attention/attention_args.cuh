@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What our attention kernels are told, and how a block finds its rows. */
 #ifndef CKPT_CUDA_ATTENTION_ARGS_CUH
 #define CKPT_CUDA_ATTENTION_ARGS_CUH

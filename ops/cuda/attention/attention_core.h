@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention by kernels of our own, for bf16 and fp32, any lengths and widths and any strides whose
  * last is 1.  All give the same bits every time.  ops/cuda/attention/attention.c chooses between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention forward for heads of 72 on Hopper (attention_resident.cuh), where operands can be moved
  * in pieces of 16 bytes: a kernel for keys that stay, and one for keys that pass.

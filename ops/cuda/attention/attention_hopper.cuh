@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products of a warpgroup (four warps) by the tensor cores of Hopper, for heads of 72.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention backward for heads of 72 on Hopper (attention_resident.cuh).  Kernels for dq, by the
  * methods of the forward ones, also find what the last one needs to know of a query.  That one, for

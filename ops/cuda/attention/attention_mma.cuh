@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tiles of bf16 rows in shared memory and products of them by the tensor cores of a warp.
  *

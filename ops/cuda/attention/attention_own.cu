@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Our own attention: what the kernels are told of their operands, and which of them runs. */
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/attention/attention_core.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands and
  * heads wider than 128 that attention_wide.h does not.  Simple, and right for every size.

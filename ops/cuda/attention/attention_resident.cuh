@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention for heads of 72 on Hopper (attention_hopper.cuh has the products).  A block takes a
  * part of the queries of one head, each of its warpgroups tiles of 64 of them.

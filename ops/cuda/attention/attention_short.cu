@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Self attention of many short sequences, up to 32 queries and keys (the frames at one place of a
  * video): nothing but moving bytes.  A block takes four neighbouring heads of one sequence, whose

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention forward on tensor cores, tile by tile with a running maximum and sum (Milakov &
  * Gimelshein 2018; Dao 2023): long self attention and cross attention on packed text.  A block has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention backward on tensor cores (see attention_tiles.cu), the same bits every time: one kernel
  * for dq, whose blocks take a tile of queries and go through the keys, then one for dk and dv,

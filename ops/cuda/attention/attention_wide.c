@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of wide heads: which calls, their tiles, and the products of each. */
 #include "cuda/attention/attention_wide.h"
 #include "cuda/gemm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What attention of wide heads does between its products: a block of 256 threads has a row. */
 #include "cuda/attention/attention_wide.h"
 #include "cuda/cuda.cuh"

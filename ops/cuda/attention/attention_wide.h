@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of wide heads: matrix products of cuBLASLt over tiles of queries, whose scores lie in
  * scratch memory, and kernels that make probabilities and their gradients of them.  The order of

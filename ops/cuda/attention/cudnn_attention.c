@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention as cuDNN graphs.  cuDNN recognises the pattern of the operations and runs a fused
  * kernel, so their order is not a matter of taste; see the section on fused attention in NVIDIA's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention as cuDNN graphs: what describes them, and the names of their tensors. */
 #ifndef CKPT_CUDA_CUDNN_ATTENTION_H
 #define CKPT_CUDA_CUDNN_ATTENTION_H

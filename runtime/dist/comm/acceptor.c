@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Accepting ranks beside strangers.  All that connected are served by one poll, each for at most
  * ACCEPTOR_PATIENCE seconds; when too many wait, or no more descriptors are to be had, the one that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The listening side of ranks that meet: takes connections from its listeners, challenges each, and
  * hands over those that say a proven hello.  Everything else that connects is a stranger: it is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What all ranks must have in common, and who has it otherwise.  Every rank gives the same list of
  * terms, a signature each; all get the same answer.  The odd one out is told from the others by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The collectives, as flows of pieces.  Everybody sends directly to everybody: the bytes on the
  * wire are those of a ring, and whoever owns a part of a sum sees all its terms at once and adds

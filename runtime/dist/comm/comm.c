@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all communicators share: checks of calls, one rank alone. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that train together.  A communicator runs collectives: every rank calls the same ones in
  * the same order, or all of them fail with one sentence that names the rank, the op and the step.

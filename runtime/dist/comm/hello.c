@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What may stand in the messages of ranks that meet, and what their hashes cover. */
 #include <string.h>
 #include "dist/comm/hello.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What two ranks say when one connects to the other, before any collective:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys of jobs, by libsodium where there is one. */
 #include <errno.h>
 #include <string.h>

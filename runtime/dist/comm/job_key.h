@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The secret of a job, and what is made of it: keyed hashes by which two ranks prove to each other
  * that they know it, without saying it.  BLAKE2b of libsodium; without that library no job can have

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which rank a process is, and of how many: what its launcher left in the environment.  The first
  * launcher that names a rank is believed; what it says has to be whole, for a process that takes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What carries messages between ranks.  Collectives (linked.c) are made of rounds: in one round a
  * rank sends up to one message to every other and takes up to one of every other.  Messages between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A communicator made of a link.  Every message begins with a head that says which call of which
  * rank it belongs to, and carries a checksum: a rank that runs another program, or a byte that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators made of a link: rounds of checked messages, and faults for tests. */
 #ifndef CKPT_LINKED_H
 #define CKPT_LINKED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MPI ranks.  Open MPI and MPICH do not share a binary interface, and a program that trains on one
  * machine should need neither: what speaks to MPI is a plugin (mpi_plugin.c), which is loaded when

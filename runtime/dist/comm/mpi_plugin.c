@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link between MPI processes, as a shared object of its own: the only file that sees mpi.h.  It
  * needs nothing of libckpt but link.h.  Only messages are left to MPI; sums are made by libckpt, as

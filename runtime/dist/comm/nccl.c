@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks on GPUs.  NCCL is started without blocking and asked how it goes, so that a rank that never
  * comes ends in a sentence and not in a hang; its id travels over another communicator, which stays

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of NCCL that is used, loaded from libnccl.so.2 when it is needed: a build needs neither
  * its header nor the library.  Where nccl.h is there, nccl.c checks this file against it.

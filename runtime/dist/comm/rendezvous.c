@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rendezvous.  Rank 0 listens at the address that was named, every other rank says who it is and
  * where it can be reached, and rank 0 answers all at once: the addresses of all, or the sentence

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How processes find each other without a launcher: rank 0 listens, the others come. */
 #ifndef CKPT_RENDEZVOUS_H
 #define CKPT_RENDEZVOUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writing and reading the file of a rendezvous, four lines of text. */
 #include <errno.h>
 #include <fcntl.h>

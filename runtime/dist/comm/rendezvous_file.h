@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file of "file:PATH", by which ranks find rank 0: where it listens, and the secret of the job
  * where the user gave none.  Only its owner may read it, and only such a file is believed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rank 0 of a rendezvous: listens, waits until all ranks are there, and answers all at once.  What
  * cannot be right in this job, said by a rank that proved to be of it, ends it for all.

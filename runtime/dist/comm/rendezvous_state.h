@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the sides of a rendezvous share: rank 0 (rendezvous_host.c), and the others. */
 #ifndef CKPT_RENDEZVOUS_STATE_H
 #define CKPT_RENDEZVOUS_STATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets that never wait beyond a given moment, and which addresses they use: a listener is bound
  * to the addresses that were named and to no other.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets that never wait beyond an absolute deadline, in seconds of clock_seconds(). */
 #ifndef CKPT_SOCKET_H
 #define CKPT_SOCKET_H

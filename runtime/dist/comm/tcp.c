@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The link between processes over sockets: every message goes behind its length. */
 #include <errno.h>
 #include <poll.h>

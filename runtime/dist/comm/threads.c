@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link between threads of one process: a box for every pair of ranks that holds a few messages.
  * Messages are copied in and out, so that no rank ever looks into the buffers of another, however

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buckets and shares: see layout.h. */
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How parameters lie across ranks.  The trained parameters of a block, those of one dtype, stand
  * one behind the other in a flat bucket; the bucket is cut into as many equal shares as there are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How ranks share the parameters and their state: what a recorder has to know of ranks.  Decided
  * when ranks join and with the first program; fixed from then on.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CPU device.  Its memory is one mapping inside an address range that was reserved at open; its
  * queues are threads, so that a missing event is a data race a sanitizer can see.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA device: queues are streams, events are CUDA events, a recorded step is a CUDA graph.  A
  * call that CUDA refuses is kept with its reason until the next sync; commands after it are

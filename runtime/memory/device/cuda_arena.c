@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reserved addresses and the pieces behind them: see cuda_arena.h. */
 #include <stdlib.h>
 #include <cuda.h>

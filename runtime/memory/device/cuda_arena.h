@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The arena of a CUDA device: one reserved range of addresses, backed from its start by pieces of
  * device memory that are mapped and unmapped whole.

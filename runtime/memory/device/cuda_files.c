@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads and streams that wait for each other: see cuda_files.h. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The queues of a CUDA device that are threads of the host, two for files and one for kernels:
  * streams wait for them, and they wait for streams, while the caller waits for neither.  A stream

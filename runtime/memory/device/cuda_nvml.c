@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NVML by hand: see cuda_nvml.h. */
 #include <dlfcn.h>
 #include <stdlib.h>

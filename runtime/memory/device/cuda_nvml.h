@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What nvidia-smi shows of this process and of the ways to other devices, through NVML, which comes
  * with the driver and has no header in the toolkit.

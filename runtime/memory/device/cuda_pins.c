@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Registered host memory: see cuda_pins.h. */
 #include <ctype.h>
 #include <stdlib.h>

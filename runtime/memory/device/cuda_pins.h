@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that was registered with CUDA piece by piece. */
 #ifndef CKPT_CUDA_PINS_H
 #define CKPT_CUDA_PINS_H

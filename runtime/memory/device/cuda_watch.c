@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies that have no end: see cuda_watch.h. */
 #include "memory/device/cuda_watch.h"
 

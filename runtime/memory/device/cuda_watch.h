@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies under way on the streams of a CUDA device, to notice one that has no end: an event before
  * it, behind all that its stream waits for, and one behind it tell when it runs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where compute happens.  A device has one arena (reserved at open, mapped at compile, never grown
  * while a program runs), a handful of queues that run commands in order, and events between queues.

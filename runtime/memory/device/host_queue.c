@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A queue of the host: its thread takes commands from a ring, in order. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Queues that are threads of the host, and their events: all queues of the CPU device, those to and
  * from files of a GPU.  A queue is a thread and a ring of commands.

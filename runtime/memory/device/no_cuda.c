@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In a build without the CUDA toolkit there is no CUDA device. */
 #include "memory/device/device.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The threads of kernels.  OpenMP starts those of a thread with its first loop, and ends the
  * process where it cannot.  So a queue starts them before its first command, after as many threads

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The threads that the loops of kernels are divided among: see team.c. */
 #ifndef CKPT_TEAM_H
 #define CKPT_TEAM_H

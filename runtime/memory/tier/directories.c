@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What --nvme says: directories, and the bytes that may be taken in each. */
 #include <string.h>
 #include "ckpt_tools.h"

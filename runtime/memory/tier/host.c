@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The host tier: one range of anonymous memory.  Its addresses are set aside at open; reserve turns
  * them into pages that lie on the device's node, are huge where they can be, have been touched by

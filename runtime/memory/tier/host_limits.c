@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Limits of host memory as the kernel publishes them: available memory, the free memory of a NUMA
  * node, the control groups the process is in (both versions), locked memory.  Asking first is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What may keep a process from more host memory, asked before the memory is taken. */
 #ifndef CKPT_TIER_HOST_LIMITS_H
 #define CKPT_TIER_HOST_LIMITS_H

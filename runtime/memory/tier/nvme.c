@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The NVMe tier: blocks cut into requests, checksums, failures in one sentence, a back end chosen.
  */
 #include <errno.h>

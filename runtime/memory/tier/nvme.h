@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The NVMe tier inside: files, the calls under way, and the back ends that carry them out. */
 #ifndef CKPT_TIER_NVME_H
 #define CKPT_TIER_NVME_H

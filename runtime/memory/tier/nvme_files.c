@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files of the NVMe tier: made, striped over, made longer. */
 #include <errno.h>
 #include <fcntl.h>

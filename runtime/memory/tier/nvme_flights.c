@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of the NVMe tier under way: one that is waited for, and one begun ahead of it. */
 #include "memory/tier/nvme.h"
 

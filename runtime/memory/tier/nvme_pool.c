@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests by threads that pread and pwrite: works everywhere.  Threads take pieces off
  * calls to read and calls to write in turn.  A thread whose request never returns

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests through io_uring: one ring to read and one to write, so that two threads never share
  * one. Files are registered; so is the staging memory where the kernel lets it be pinned.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moves a run of bytes through two pieces of memory, as fast as a step would. */
 #include "memory/tier/tier.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sums of blocks, by offset: open addressing in a table of a power of two of places. */
 #include <stdlib.h>
 #include "memory/tier/sum_table.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A table that remembers the checksums of blocks. */
 #ifndef CKPT_TIER_SUM_TABLE_H
 #define CKPT_TIER_SUM_TABLE_H

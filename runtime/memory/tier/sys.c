@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The system's own calls. */
 #include <errno.h>
 #include <fcntl.h>

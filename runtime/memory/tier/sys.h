@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls of the system that the tiers make, as a table: tests replace it by one whose n-th call
  * fails.  Each entry is the call of its name with its meaning of results and errno; those of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lower tiers: room for parked bytes outside the device.  The host tier is memory that copies
  * reach by its address; the NVMe tier is a file, or one in each of several directories, that is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checker: steps and residences by themselves, and what the parts share; see check.h. */
 #include <stdlib.h>
 #include <string.h>

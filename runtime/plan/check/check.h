@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the checker, which shares nothing with the search but the types.  check.c proves steps and
  * residences by themselves and replays them; check_space.c proves that no two residences share

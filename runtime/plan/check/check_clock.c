@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies by themselves, their order on each queue, and the forecast: what the planner finds by
  * playing a step is found here from the ends of copies and from when storages were written.

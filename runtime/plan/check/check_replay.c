@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The replay: every residence has contents, which steps and copies change, and every read must find
  * the version that the base program has there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * No two residences of a tier share bytes at the same step, and sizes are what the plan says.
  *

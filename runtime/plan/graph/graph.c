@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From tape to graph: which storages each op reads and writes, its work, what it may not do. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every graph needs, whoever built it. */
 #include <stdlib.h>
 #include "plan/plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Graph files.  What follows "  # " on a line is the name.
  *

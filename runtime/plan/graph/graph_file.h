@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graph files: the graph of a program as text, so that it can be planned for any machine. */
 #ifndef CKPT_PLAN_GRAPH_FILE_H
 #define CKPT_PLAN_GRAPH_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the ops of a graph take on a machine: measured where it was, a roofline estimate else. */
 #include <math.h>
 #include "plan/search/comm_cost.h"

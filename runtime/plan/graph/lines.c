@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text files, one fact a line: see lines.h. */
 #include <inttypes.h>
 #include <locale.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Text files, one fact a line: what their writers and strict readers share.  Numbers are written
  * with a point whatever the user's language is.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Machine files: one JSON object, every member but "devices" and those of links required, none
  * unknown.  Most are rows of one table, which both the reader and the writer walk, so that files

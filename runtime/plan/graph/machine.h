@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the planner knows of a machine, and the files that hold it: JSON, one number a line.  Rates
  * are in bytes or operations per second, times in seconds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where storages idle long enough to leave: optimizer state from one update to the next, parameters
  * from the forward to the backward pass and from there to the update, activations from the forward

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The clock of a step with copies: for each tier two queues, one out and one in, each a copy at a
  * time, and steps that wait where they must.  Copies out go in the order of their queue, each as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Updates that may run on the host: their state stays in the host tier and takes neither the device
  * nor its link, only the gradient goes there and the value comes back.  Both have one room, that of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes per step in parts: a stretch is a few steps of the parts at its ends, and whole ones. */
 #include <stdlib.h>
 #include <string.h>

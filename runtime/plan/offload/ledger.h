@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the planner: bytes per step that change over stretches of steps, from where on they leave
  * room, and how much of them is above a target.  Steps are kept in parts that know their most and

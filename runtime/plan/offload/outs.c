@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order of copies out round the end of a step, chosen for addresses.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans with parks: which schedule of the portfolio, and by which policy what leaves it.  The clock
  * decides: less recompute needs more copies, and those that do not hide make steps wait.  Addresses

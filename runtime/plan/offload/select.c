@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which absences to take.  The peak says where bytes must go; a policy says whose bytes go first.
  * What is taken counts as away at once and back just in time: how long the copies need is left to

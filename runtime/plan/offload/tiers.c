@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where in which tier everything lies.  The host is the faster tier, so it takes first what is
  * copied most often: activations and parameters, then what the update alone uses.  Of that, what

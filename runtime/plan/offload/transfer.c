@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves a schedule, from the choice to the plan: the parts of it are in the files named here
  * (absence.c, select.c, tiers.c, flow.c). */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the planner: what leaves the device, when, and where it lies meanwhile. */
 #ifndef CKPT_PLAN_TRANSFER_H
 #define CKPT_PLAN_TRANSFER_H

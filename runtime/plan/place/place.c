@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Quick placement.  No order of items is best everywhere, so a portfolio is tried and the best
  * kept; then the items that stood in the way go earlier, again and again; last, a small set is

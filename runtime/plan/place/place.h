@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Placement: static addresses for stretches of time that need bytes.  Two stretches that share a
  * step must not share a byte; the highest end, the peak, should be low.  No peak is below the load,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Quick placement on a circle of steps, where what is still on its way out when a step ends lives
  * on in the next one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of buffers as text: one "id,lower,upper,size" a line. */
 #include <ctype.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Placement that tries hard: the quick heuristics, then the tree search, which is asked for one
  * capacity after the other where none was given.

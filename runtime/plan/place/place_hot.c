@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Placement of many items under a capacity.  Where the load is far below the capacity first fit
  * will do.  So the items that are alive where it is high are placed by the tree search, and all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Quick placement of many items.  A peak is made where the load is high, so the items alive there
  * come first and the others take what is left.  Both go by a class, of size mostly, and within it

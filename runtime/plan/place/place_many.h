@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the quick placement: many items. */
 #ifndef CKPT_PLAN_PLACE_MANY_H
 #define CKPT_PLAN_PLACE_MANY_H

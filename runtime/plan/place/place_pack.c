@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing in a given order: what most of the time of a placement goes into. */
 #include <stdlib.h>
 #include <string.h>

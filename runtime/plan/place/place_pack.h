@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the quick placement: packing items one by one, in an order, into holes. */
 #ifndef CKPT_PLAN_PLACE_PACK_H
 #define CKPT_PLAN_PLACE_PACK_H

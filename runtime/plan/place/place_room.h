@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside placement: which addresses are taken when, kept so that the lowest hole for an item is
  * found without a look at every item that is there.

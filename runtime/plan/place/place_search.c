@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tree search.  A valley is a run of sections with one floor between higher ones.  What comes
  * next at its first section can only be an item that begins there and ends in the valley, or

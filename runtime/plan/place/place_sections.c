@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sections of time: one sweep over the starts and the ends of the items. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Time cut into sections: the largest sets of items that are alive together.  Two items overlap if
  * and only if they share a section, so nothing else of time matters to placement.  On a circle of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of the tree search: putting an item down, what follows from it, and taking it back. */
 #include <stdlib.h>
 #include "plan/place/place_tree.h"

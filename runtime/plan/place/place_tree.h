@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the tree search for a placement under a capacity: the state of the search and what
  * follows from a decision.

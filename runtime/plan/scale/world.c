@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The same step for another number of ranks.  In a graph that was recorded for N ranks the storages
  * of shares are those that a gather reads, that a sum of gradients leaves, and that the update

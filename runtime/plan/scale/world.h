@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A job of many ranks from the graph of one: shares and collectives are cut to any number of ranks,
  * and every number is planned without any rank being there.

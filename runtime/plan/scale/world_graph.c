@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A graph of several ranks that can be resized: see world.c. */
 #include <stdlib.h>
 #include <string.h>

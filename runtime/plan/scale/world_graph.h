@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the planner: a graph of several ranks that can be resized. */
 #ifndef CKPT_PLAN_WORLD_GRAPH_H
 #define CKPT_PLAN_WORLD_GRAPH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local search: a schedule is changed at random places, one touch at a time, for one target of
  * bytes after the other.  What is above the target has a price, so that the way may lead through

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lower bound of a step's time.  It relaxes a plan to four totals: seconds of recompute, seconds
  * of waiting, bytes offloaded, bytes of state and values that are updated on the host.  Two moments

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the planner: a lower bound of a step's time, a function of the budgets of all tiers. */
 #ifndef CKPT_PLAN_BOUND_H
 #define CKPT_PLAN_BOUND_H

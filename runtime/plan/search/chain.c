@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The chain: which choice each block takes.  What the blocks before one keep is alive while it runs
  * back, and what the blocks behind it kept is not; so the fewest ticks of all blocks from one on,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the planner: the forward pass as a chain of blocks, and the choices for each of them. */
 #ifndef CKPT_PLAN_CHAIN_H
 #define CKPT_PLAN_CHAIN_H

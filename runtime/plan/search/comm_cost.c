@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The price of a collective: what beginning one takes, latency of its hops, and its bytes at the
  * rate of the slower link.

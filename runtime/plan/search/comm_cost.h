@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the planner: what collectives take, and their queue. */
 #ifndef CKPT_PLAN_COMM_H
 #define CKPT_PLAN_COMM_H

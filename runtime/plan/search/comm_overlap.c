@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How much of the collectives hides.  A gather hides if there is room for its output while steps
  * before its first reader run; a reduction, if its input may stay while steps behind it do.  Both

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of collectives: see comm.h. */
 #include <stdlib.h>
 #include "plan/search/comm_cost.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the forward pass can be cut: behind ops where few droppable bytes are alive.  A nesting of
  * boundaries says what to hold: what crosses a boundary of depth d is held through the segment of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Families of schedules: nestings of segments, each with several answers to what stays inside them.
  * Coarse samples of every family come first, finer ones while the work lasts.

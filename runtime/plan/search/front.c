@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The front of a class of blocks: choices of holds between keeping all and keeping nothing but the
  * output.  A price on bytes turns two aims into one; for every price, storages are changed one at a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The holds worth trying for one storage: kept, held from the first time it is made again, held
  * from one of its own uses in the backward pass, made for every use anew; and with a gap in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order in which storages are given up: by the seconds that making them again costs per byte,
  * with the chain of what must be made first priced in; within one price from the start of the

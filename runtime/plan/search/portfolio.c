@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The portfolio: schedules found whatever the budget, reduced to those that nothing else beats in
  * both memory and time.  Because it does not depend on the budget, a larger budget can only have

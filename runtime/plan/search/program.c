@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Facts of a graph that every schedule shares: who writes what, and what can be made again. */
 #include <stdlib.h>
 #include "plan/search/search.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the planner: what the search, the simulation and the placement share.
  *

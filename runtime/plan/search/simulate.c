@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The simulation: plays a program under a hold per storage and gives the steps, the stretches of
  * residence and the exact peak.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sets of spans, each kept once: many schedules share most of theirs, and a hold stays one number.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the planner: holds that say more than one number can.  A storage may be dropped and made
  * again several times in one pass; it is there from the first to the last op of each of its spans

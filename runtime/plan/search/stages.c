@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stages as a whole: loaded from a schedule, changed by a move, said in holds. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What stages.c and stages_play.c share. */
 #ifndef CKPT_PLAN_STAGES_INSIDE_H
 #define CKPT_PLAN_STAGES_INSIDE_H

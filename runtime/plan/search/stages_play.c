@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One stage is played anew, and what it touches is compared with what it touched before; that may
  * change what other stages have to do, until nothing is left to change.  Every change is written

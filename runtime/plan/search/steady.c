@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which storages are steady, and what they add up to. */
 #include <stdlib.h>
 #include "plan/search/steady.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the planner: what a simulation need not look at.  A storage that is never dropped and that
  * no op touches that may run again is there from its first to its last op, whatever the holds are:

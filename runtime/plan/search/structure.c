@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Structure: the forward pass cut into a chain of blocks where least crosses, and the blocks sorted
  * into classes by a hash of all that a plan can see of them.

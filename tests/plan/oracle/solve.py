@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Solves small recompute problems to proof, as the measure of the planner.
 
 usage: solve.py TEST_OPTIMA [OUT.json [NAME ...]]
