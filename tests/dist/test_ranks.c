@@ -9,6 +9,10 @@
 #include "dist/crew_checks.h"
 #include "unit/test_directory.h"
 
+/* So much may the weights of several ranks differ from those of one, in the norm: products of other
+ * sizes are summed in other orders (5.3e-6 seen with AVX-512). */
+#define SUMS 1e-5
+
 /* A plan of a crew, for others that run the same: searching takes most of the time here. */
 static char plan[48];
 
@@ -20,7 +24,7 @@ static void check_stages(int ranks, struct crew base, const struct crew_result *
     base.zero = 0;
     crew_expect_end(&base, &first);
     assert_true(crew_same(&first, ranks, &first, ranks));
-    if (alone && crew_distance(&first, alone) > 1e-6)
+    if (alone && crew_distance(&first, alone) > SUMS)
         fail_msg("%d ranks differ from one by %g", ranks, crew_distance(&first, alone));
     for (int zero = 1; zero <= 3; zero++) {
         if (zero == 2 && ranks != 3)
