@@ -60,6 +60,7 @@ static const struct scenario {
     const char *also; /* orders for the shim that stand whatever else fails */
     int rank;         /* of two, which has the fault; -1: one alone */
     bool slow;        /* only with --all */
+    bool alone;       /* a run takes all cores: one at a time */
     bool cuda;        /* on the fake of CUDA; left out where the CUDA device is not built */
     const char *out;  /* what the run writes besides the state; NULL: "w" */
     bool varies;      /* of another content each time */
@@ -136,14 +137,11 @@ static const struct scenario {
      .run = "ckpt plan --graph @/graph --vram 1200K --out w" SLOW,
      .rank = -1,
      .few = "malloc calloc realloc fopen fwrite fflush fclose"},
-    {
-        .name = "ckpt machine",
-        .prepare = {"job 1 256 - state -" OPTIONS},
-        .run = "ckpt machine --device cpu --out w",
-        .rank = -1,
-        .varies = true,
-        .slow = true,
-    },
+    {.name = "ckpt machine",
+     .prepare = {"job 1 256 - state -" OPTIONS},
+     .run = "ckpt machine --device cpu --out w",
+     .rank = -1,
+     .varies = true, .heavy = true, .slow = true, .alone = true},
     {.name = "ckpt info",
      .prepare = {"job 1 256 - state w" OPTIONS},
      .run = "ckpt info",
@@ -310,6 +308,7 @@ struct run {
     const char *counts;     /* file for counts, or NULL */
     rlim_t space;           /* bytes of address space, or 0 */
     int port;               /* where its ranks meet */
+    int jobs;               /* so many at a time */
 };
 
 /* In the child: takes the command apart and becomes it. */
@@ -549,7 +548,7 @@ static int torture_kind(struct run *r, const char *kind, long calls, int job, lo
         long at = i / 2;
         long n = at < dense ? at + 1 : spread(at - dense, most - dense, dense + 1, calls);
         snprintf(order, sizeof order, "%s:%ld%s", kind, n, i % 2 ? "+" : "");
-        if ((*runs)++ % torture.jobs != job)
+        if ((*runs)++ % r->jobs != job)
             continue;
         r->order = order;
         const char *bad = run_once(r, true);
@@ -611,16 +610,17 @@ static int torture_scenario(const struct scenario *s, const char *base)
 {
     char dir[PATH];
     struct counts c;
-    struct run r = {.s = s, .dir = dir, .base = base, .port = 20000 + getpid() % 1000 * 10};
+    struct run r = {.s = s, .dir = dir, .base = base, .jobs = s->alone ? 1 : torture.jobs};
     long calls = 0;
     int failed = 0, status;
     time_t begin = time(NULL);
+    r.port = 20000 + getpid() % 1000 * 10;
     join(dir, "%s.run", base);
     mkdir(dir, 0700);
     prepare(&r, &c);
     for (int i = 0; i < c.n; i++)
         calls += c.calls[i];
-    for (int job = 0; job < torture.jobs; job++) {
+    for (int job = 0; job < r.jobs; job++) {
         fflush(stdout);
         if (fork() == 0)
             _exit(torture_job(&r, &c, job));
