@@ -79,7 +79,8 @@ enum { DEVICE_BITS = 4, HOST_BITS = 1, NVME_BITS = 0 };
 static int64_t rung_below(int64_t used, int64_t least, int bits, int32_t k)
 {
     enum { ONE_BY_ONE = 8 };
-    return max_i64(least, rung_at(k < ONE_BY_ONE ? used - 1 : used / 2, bits));
+    int64_t less = k < ONE_BY_ONE ? max_i64(used - 1, 0) : used / 2;
+    return max_i64(least, rung_at(less, bits));
 }
 
 /* ---- cells ----------------------------------------------------------------------------------- */
