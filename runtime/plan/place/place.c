@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/place/place.h"
 #include "plan/place/place_many.h"
 #include "plan/place/place_pack.h"
 #include "plan/place/place_tree.h"
@@ -76,16 +77,6 @@ static struct place_key make_key(const struct placer *p, int32_t i, int by)
     default:
         return (struct place_key){-size, start, i};
     }
-}
-
-int place_compare_keys(const void *a, const void *b)
-{
-    const struct place_key *x = a, *y = b;
-    if (x->major != y->major)
-        return x->major < y->major ? -1 : 1;
-    if (x->minor != y->minor)
-        return x->minor < y->minor ? -1 : 1;
-    return (x->item > y->item) - (x->item < y->item);
 }
 
 static void sort_order(struct placer *p, int by, int32_t *order)

@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "plan/place/place.h"
 #include "plan/place/place_pack.h"
 
 #define WORK      120000000 /* some 0.1 s */

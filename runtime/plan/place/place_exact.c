@@ -4,6 +4,7 @@
  * capacity after the other where none was given.
  */
 #include <stdlib.h>
+#include "plan/place/place.h"
 #include "plan/place/place_tree.h"
 
 #define HOT_ITEMS 3000 /* so many take part in a search; the others fill holes */

@@ -3,7 +3,7 @@
 #ifndef CKPT_PLAN_PLACE_MANY_H
 #define CKPT_PLAN_PLACE_MANY_H
 
-#include "plan/place/place.h"
+#include "plan/place/place_item.h"
 
 /*
  * As place_items.  Tries no more once the peak is within goal, or close to the load where goal is

@@ -7,7 +7,7 @@
 #ifndef CKPT_PLAN_PLACE_SECTIONS_H
 #define CKPT_PLAN_PLACE_SECTIONS_H
 
-#include "plan/place/place.h"
+#include "plan/place/place_item.h"
 
 /* Rows of numbers: row r is data[start[r] .. start[r + 1]). */
 struct rows {
