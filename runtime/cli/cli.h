@@ -4,7 +4,7 @@
  *
  * The cli room decides how a person asks the planner without training: plan a graph for a machine
  * file, sweep budgets, explain a fate, place buffers, measure a machine, time and test ops.  Each
- * subcommand is a table of options (ckpt_option.h), a function, and lines on stdout that scripts
+ * subcommand is a table of options (ckpt_tools.h), a function, and lines on stdout that scripts
  * may read; messages go to stderr, and the exit status is 0, 1 for a failure, 2 for a wrong
  * command line.
  *
