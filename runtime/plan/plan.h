@@ -295,10 +295,6 @@ int plan_offloads(const struct graph *g, const struct plan *p, struct offload **
 bool graph_op_updates(const struct graph *g, const struct graph_op *o);
 bool graph_op_reads(const struct graph *g, const struct graph_op *o, int32_t storage);
 bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t storage);
-/* The lodging of a storage, or NULL. */
-const struct plan_lodging *plan_lodging_of(const struct plan *p, int32_t storage);
-/* The first park of a storage, or NULL.  Those of a parameter have one room in the tier. */
-const struct plan_park *plan_park_of(const struct plan *p, int32_t storage);
 
 /*
  * Proves a plan, sharing no code with the search: every base op once and in order, every read

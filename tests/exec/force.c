@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "force.h"
+#include "plan/graphs.h"
 
 struct forcing {
     const struct graph *g;
@@ -374,11 +375,11 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
     for (int32_t i = 0; i < n && !rc; i++) {
         int32_t s = x.p->instances[i].storage;
         if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried &&
-            !plan_lodging_of(x.p, s))
+            !lodging_of(x.p, s))
             park_activation(&x, i);
     }
     for (int32_t s = 0; s < g->n_storages && !rc; s++)
-        if (g->storages[s].persistent && !plan_lodging_of(x.p, s) &&
+        if (g->storages[s].persistent && !lodging_of(x.p, s) &&
             (f->all || x.written[s] || draw(&x, 8)))
             park_persistent(&x, s);
     if (!rc) {
@@ -416,7 +417,7 @@ void force_count(const struct graph *g, const struct plan *p, struct force_count
         n->stepped += p->steps[k].on_host;
         n->on_device += !p->steps[k].on_host && graph_op_updates(g, o);
         for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++)
-            n->written += !plan_lodging_of(p, g->refs[o->writes + j]);
+            n->written += !lodging_of(p, g->refs[o->writes + j]);
     }
     for (int32_t i = 0; i < p->n_lodgings; i++) {
         n->sent += p->lodgings[i].out_step >= 0;

@@ -379,3 +379,16 @@ struct plan *plan_checked(const struct graph *g, int64_t budget)
     portfolio_free(pf);
     return p;
 }
+
+const struct plan_lodging *lodging_of(const struct plan *p, int32_t storage)
+{
+    int32_t low = 0, high = p->n_lodgings;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (p->lodgings[middle].storage < storage)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < p->n_lodgings && p->lodgings[low].storage == storage ? &p->lodgings[low] : NULL;
+}

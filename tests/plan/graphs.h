@@ -63,4 +63,7 @@ int plan_check_arrays(const struct graph *g, struct plan *p, char message[CKPT_M
 /* The same with the search done before. */
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget);
 
+/* The lodging of a storage, or NULL. */
+const struct plan_lodging *lodging_of(const struct plan *p, int32_t storage);
+
 #endif

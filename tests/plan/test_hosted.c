@@ -126,7 +126,7 @@ static void test_price(void **state)
         const struct plan_lodging *l = NULL;
         for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++) {
             bytes += (double)graph->storages[graph->refs[o->writes + j]].bytes;
-            l = plan_lodging_of(p, graph->refs[o->writes + j]) ?: l;
+            l = lodging_of(p, graph->refs[o->writes + j]) ?: l;
         }
         seconds += l ? l->out_end - l->out_start : 0;
     }

@@ -64,27 +64,6 @@ bool graph_op_updates(const struct graph *g, const struct graph_op *o)
     return state && o->phase == GRAPH_UPDATE && !o->workspace;
 }
 
-const struct plan_lodging *plan_lodging_of(const struct plan *p, int32_t storage)
-{
-    int32_t low = 0, high = p->n_lodgings;
-    while (low < high) {
-        int32_t middle = (low + high) / 2;
-        if (p->lodgings[middle].storage < storage)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < p->n_lodgings && p->lodgings[low].storage == storage ? &p->lodgings[low] : NULL;
-}
-
-const struct plan_park *plan_park_of(const struct plan *p, int32_t storage)
-{
-    for (int32_t i = 0; i < p->n_parks; i++)
-        if (p->parks[i].storage == storage)
-            return &p->parks[i];
-    return NULL;
-}
-
 static uint64_t mix_storage(uint64_t h, const struct graph_storage *s)
 {
     h = hash_mix(h, s->bytes);
