@@ -215,6 +215,8 @@ static void *queue_main(void *arg)
     struct host_queue *q = arg;
     team_size(q->threads);
     pthread_mutex_lock(&q->lock);
+    q->sleeping = true;
+    pthread_cond_signal(&q->room);
     for (;;) {
         q->sleeping = true;
         while (q->head == q->tail && !q->stop)
@@ -251,6 +253,8 @@ static void init_room(struct host_queue *q)
     pthread_condattr_destroy(&attr);
 }
 
+/* OpenMP ends the process where it has no memory for a thread.  So nobody else may run then, in
+ * OpenMP or on the way out: that would be a crash. */
 int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queue which,
                      int threads)
 {
@@ -261,6 +265,10 @@ int host_queue_start(struct host_queue *q, struct host_shared *shared, enum queu
     init_room(q);
     errno = pthread_create(&q->thread, NULL, queue_main, q);
     q->started = errno == 0;
+    pthread_mutex_lock(&q->lock);
+    while (q->started && !q->sleeping)
+        pthread_cond_wait(&q->room, &q->lock);
+    pthread_mutex_unlock(&q->lock);
     if (q->started)
         shared->queues[which] = q;
     return q->started ? 0 : CKPT_ENOMEM;
