@@ -290,7 +290,8 @@ CKPT_API ckpt_tape *ckpt_tape_at(ckpt_tape *t, const char *file, int line);
 /* A label for what is recorded next ("spatial_blocks.3"), shown in plans and messages. */
 CKPT_API void ckpt_label(ckpt_tape *t, const char *fmt, ...) CKPT_PRINTF(2, 3);
 
-/* dtype and shape of a tensor of this tape; ndim is -1 if the tape has an error. */
+/* dtype and shape of a tensor of this tape.  If the tape has an error ndim is -1 and every size 1:
+ * a model may go on and divide by it. */
 CKPT_API struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x);
 
 /* An error of the recorder's own; it sticks as any other. */

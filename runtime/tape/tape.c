@@ -235,7 +235,10 @@ struct tensor *tape_tensor(ckpt_tape *t, ckpt_tensor x)
 struct ckpt_desc ckpt_desc_of(ckpt_tape *t, ckpt_tensor x)
 {
     const struct tensor *v = tape_tensor(tape_or_none(t), x);
-    return v ? v->desc : (struct ckpt_desc){.ndim = -1};
+    struct ckpt_desc none = {.ndim = -1};
+    for (int i = 0; i < CKPT_MAX_DIMS; i++)
+        none.shape[i] = 1;
+    return v ? v->desc : none;
 }
 
 /* Copies the axes of from that are not 1 onto those of to; false if their sizes differ. */

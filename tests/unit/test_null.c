@@ -421,6 +421,7 @@ static void tapeless_cases(void)
     tensor_cases(NULL, (ckpt_tensor){.id = 1});
     HARMLESS(ckpt_label(NULL, "label"));
     GIVES(-1, ckpt_desc_of(NULL, weight).ndim);
+    GIVES(1, (int)ckpt_desc_of(NULL, weight).shape[CKPT_MAX_DIMS - 1]);
     HARMLESS(ckpt_tape_fail(NULL, CKPT_EINVAL, "why"));
     HARMLESS((void)ckpt_tape_at(NULL, NULL, 0));
     GIVES(CKPT_ESHAPE, ckpt_call_fail(NULL, "why"));
