@@ -12,6 +12,9 @@
  * fails does nothing, but for those that give something back, which do.  Like CUDA, it refuses what
  * is not there: handles that were given back, pieces mapped twice, captures that were not begun.
  *
+ * FAKE_CUDA_DEVICES=0 says that there is no device: a program for the CPU is then the same on a
+ * machine with a GPU, whose driver crashes where it has no memory.
+ *
  * What the program has not given back when it ends is told of, and the exit code is then 9.
  */
 #include <cublasLt.h>
@@ -124,9 +127,10 @@ const char *cudaGetErrorString(cudaError_t e)
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    const char *devices = getenv("FAKE_CUDA_DEVICES");
     TURN(cudaErrorUnknown);
-    *n = 1;
-    return cudaSuccess;
+    *n = devices ? atoi(devices) : 1;
+    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
 cudaError_t cudaGetDevice(int *device)

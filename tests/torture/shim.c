@@ -3,14 +3,14 @@
  * Loaded before a program (LD_PRELOAD), makes one call of a kind fail: CKPT_TORTURE=pwrite:3 the
  * third pwrite, CKPT_TORTURE=mmap:2+ the second mmap and all behind it; of several orders, with
  * commas between them, the first counts that names the kind.  CKPT_TORTURE_COUNTS=FILE gets how
- * often each kind was called, CKPT_TORTURE_TRACE=1 shows who made the call that failed.  Calls
- * count from main() to the end of the process, whoever makes them; what comes before, the loader
- * and the constructors of libraries, is nobody's to mend.  For the same reason loading a library
- * and parsing JSON fail as a whole, and nothing inside them does: libgfortran's constructor (a part
- * of OpenBLAS) calls exit() without memory and then crashes in its own destructor; jansson drops
- * the characters that it has no memory for (github.com/akheron/jansson/issues/362) and reads past
- * its buffer.  A failing call does nothing, but for closing: a file that cannot be closed is closed
- * all the same.
+ * often each kind was called, CKPT_TORTURE_TRACE=1 shows who made the call that failed, and
+ * where the program crashed.  Calls count from main() to the end of the process, whoever makes
+ * them; what comes before, the loader and the constructors of libraries, is nobody's to mend.  For
+ * the same reason loading a library and parsing JSON fail as a whole, and nothing inside them does:
+ * libgfortran's constructor (a part of OpenBLAS) calls exit() without memory and then crashes in
+ * its own destructor; jansson drops the characters that it has no memory for
+ * (github.com/akheron/jansson/issues/362) and reads past its buffer.  A failing call does nothing,
+ * but for closing: a file that cannot be closed is closed all the same.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,6 +20,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -85,6 +86,25 @@ static void show_caller(enum kind k, long n)
     inside = false;
 }
 
+/* Says where, and crashes again. */
+static void show_crash(int signal)
+{
+    void *frames[24];
+    inside = true;
+    dprintf(2, "torture: signal %d in\n", signal);
+    backtrace_symbols_fd(frames, backtrace(frames, 24), 2);
+}
+
+static void trace(void)
+{
+    void *frame;
+    backtrace(&frame, 1); /* it loads a library at its first call */
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    struct sigaction show = {.sa_handler = show_crash, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+        sigaction(crashes[i], &show, NULL);
+}
+
 static bool fails(enum kind k)
 {
     if (!armed || inside)
@@ -134,10 +154,8 @@ static int (*program)(int, char **, char **);
 static int main_of_program(int argc, char **argv, char **env)
 {
     read_orders();
-    if (getenv("CKPT_TORTURE_TRACE")) { /* it loads a library at its first call */
-        void *frame;
-        backtrace(&frame, 1);
-    }
+    if (getenv("CKPT_TORTURE_TRACE"))
+        trace();
     unsetenv("LD_PRELOAD"); /* what the program starts is left alone */
     atexit(write_counts);
     armed = true;

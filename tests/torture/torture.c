@@ -61,7 +61,8 @@ static const struct scenario {
     int rank;         /* of two, which has the fault; -1: one alone */
     bool slow;        /* only with --all */
     bool alone;       /* a run takes all cores: one at a time */
-    bool cuda;        /* on the fake of CUDA; left out where the CUDA device is not built */
+    bool cuda;        /* on the fake of a GPU; left out where the CUDA device is not built.  The
+                         others see none, whatever the machine has */
     const char *out;  /* what the run writes besides the state; NULL: "w" */
     bool varies;      /* of another content each time */
     const char *few;  /* kinds that are taken without --all; NULL: every one */
@@ -354,8 +355,10 @@ static pid_t start(const struct run *r, const char *command, int rank, bool shim
     }
     char libraries[2 * PATH + 2];
     snprintf(libraries, sizeof libraries, "%s %s", shim ? torture.shim : "",
-             r->s->cuda ? torture.fake : "");
+             torture.fake);
     setenv("LD_PRELOAD", libraries, 1);
+    if (!r->s->cuda)
+        setenv("FAKE_CUDA_DEVICES", "0", 1);
     if (shim) {
         char orders[256];
         snprintf(orders, sizeof orders, "%s,%s", r->order ? r->order : "",
@@ -528,6 +531,19 @@ static void prepare(struct run *r, struct counts *c)
         move(r->dir, out_name(r->s), r->base, "out");
 }
 
+/* What the ranks of a run said. */
+static void show_said(const struct run *r)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        char err[PATH];
+        size_t n;
+        join(err, "%s.err%d", r->dir, rank);
+        char *said = slurp(err, &n);
+        fputs(said ? said : "", stdout);
+        free(said);
+    }
+}
+
 /* The i-th of `most` numbers from first to last, evenly. */
 static long spread(long i, long most, long first, long last)
 {
@@ -555,6 +571,8 @@ static int torture_kind(struct run *r, const char *kind, long calls, int job, lo
         if (!bad)
             continue;
         printf("torture: %s, %s of %ld fails: %s\n", r->s->name, order, calls, bad);
+        if (getenv("CKPT_TORTURE_TRACE"))
+            show_said(r);
         fflush(stdout);
         failed++;
     }
@@ -677,6 +695,8 @@ int main(int argc, char **argv)
     if (access(torture.shim, R_OK))
         fatal("%s is not built", torture.shim);
     bool cuda = access(torture.fake, R_OK) == 0; /* built where the CUDA device is */
+    if (!cuda)
+        torture.fake[0] = 0;
     join(libs, "%s/.libs", torture.here);
     setenv("LD_LIBRARY_PATH", libs, 1);
     unsetenv("CKPT_VERIFY");
