@@ -171,6 +171,8 @@ static int make_plan(struct plan_job *job)
                                &job->plan, message);
     if (!rc)
         rc = plan_check(job->graph, job->plan, message);
+    if (!rc && from && job->o->machine && plan_reprice(job->graph, &job->machine, job->plan))
+        return cli_fail("out of host memory");
     if (!rc && job->o->out)
         rc = plan_write(job->graph, job->plan, job->o->out, message);
     if (!rc && from)

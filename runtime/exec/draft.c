@@ -143,6 +143,8 @@ static int read_plan(struct ckpt_program *p, char *message)
         rc = plan_check(p->graph, p->plan, message);
     if (rc)
         return fail_with(ps, rc, message);
+    if (plan_reprice(p->graph, &ps->machine, p->plan))
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
     if (needs > ps->memory->budget)
         return error_fail(ps->error, CKPT_EBUDGET, "%s: the plan needs %s, over the budget of %s",

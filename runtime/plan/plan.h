@@ -313,6 +313,10 @@ int plan_read(const struct graph *g, const char *path, struct plan **p, char mes
 int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size);
 int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
                char message[CKPT_MESSAGE]);
+/* Sets all times of a plan by playing it with the costs of the graph on machine m: of a plan from
+ * elsewhere, whose order stands but whose seconds do not.  What it cannot know (bound_seconds,
+ * next_budget) is then 0.  Returns 0 or CKPT_ENOMEM. */
+int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
 int plan_read_pins(const char *path, struct pins *pins, char message[CKPT_MESSAGE]);
 

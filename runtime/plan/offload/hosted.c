@@ -178,6 +178,14 @@ static void lodge(struct transfer *x, struct bucket *b, bool taken)
     wrap->bucket = taken ? (int32_t)(b - x->buckets) : -1;
 }
 
+double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o)
+{
+    double bytes = 0;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        bytes += (double)g->storages[g->refs[o->writes + j]].bytes;
+    return host_seconds(m, bytes);
+}
+
 int64_t hosted_choose(struct transfer *x, double share, int64_t room)
 {
     double all = 0, some = 0;

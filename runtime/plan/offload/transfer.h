@@ -91,6 +91,8 @@ struct transfer {
 /* Lists the buckets.  Takes a share of them, as far as there is room in the tiers: returns what is
  * left of that.  Writes those taken into the plan. */
 int hosted_find(struct transfer *x);
+/* What an update takes on the host: it reads and writes its state and the value. */
+double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o);
 int64_t hosted_choose(struct transfer *x, double share, int64_t room);
 int hosted_rewrite(struct transfer *x);
 

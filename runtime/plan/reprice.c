@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a plan takes on a machine: it is played as the executor runs it.  Every copy begins as soon
+ * as it is handed over and the queue is free, steps wait where the record says, the host updates
+ * one parameter after the other.
+ *
+ * A step is periodic: what one leaves under way goes on in the next, so it is played until it takes
+ * as long as the one before.  With several micro-steps it ends with its last copy instead.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan/graph/queues.h"
+#include "plan/offload/transfer.h"
+#include "plan/search/comm_cost.h"
+
+#define ROUNDS 16
+#define QUEUES (2 * TIER_COUNT)
+
+struct player {
+    const struct graph *g;
+    const struct machine *m;
+    struct plan *p;
+    struct queue_rates rates;
+    struct comm_queue *comm;
+    double *there;         /* per residence: when a copy or the host has brought its bytes */
+    double *freed, *back;  /* per step: when the copies have ended whose room or bytes it takes */
+    int32_t *first, *next; /* per storage its first residence on the host, per residence the next */
+    int32_t *behind;       /* of copies, sorted by the step that they are handed over behind */
+    int32_t at;            /* of these */
+    double queue[QUEUES];  /* when the last copy of it so far ends */
+    double host;           /* when the host has done its updates so far */
+    double now, body;
+    double comm_waits;
+};
+
+static void later(double *a, double b)
+{
+    *a = b > *a ? b : *a;
+}
+
+static const struct graph_op *op_at(const struct player *y, int32_t k)
+{
+    return &y->g->ops[y->p->steps[k].op];
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Who waits for a copy that has ended: a step of this round, or of the next one. */
+static void tell(struct player *y, const struct copy *c, double end, bool next)
+{
+    const struct residence *from = &y->p->residences[c->from];
+    const struct residence *to = &y->p->residences[c->to];
+    int32_t n = y->p->n_steps;
+    double *waits = from->tier == TIER_DEVICE ? y->freed : y->back;
+    int32_t step = from->tier == TIER_DEVICE ? from->last + 1 : c->before;
+    bool keeps = plan_is_home(y->g, y->p, from->tier == TIER_DEVICE ? from : to);
+    if (keeps && from->tier == TIER_DEVICE) /* its bytes are not given away */
+        return;
+    if ((step >= n) == next)
+        later(&waits[step % n], end);
+}
+
+static void hand_over(struct player *y, int32_t i)
+{
+    struct copy *c = &y->p->copies[i];
+    const struct residence *from = &y->p->residences[c->from];
+    int tier = copy_tier(y->p->residences, c);
+    bool in = from->tier != TIER_DEVICE;
+    double *queue = &y->queue[2 * tier + in];
+    c->start = fmax(y->now, *queue);
+    if (in)
+        later(&c->start, y->there[c->from]);
+    c->end = c->start + queue_seconds(y->m, y->g->storages[from->storage].bytes,
+                                      in ? y->rates.in[tier] : y->rates.out[tier],
+                                      y->rates.both[tier], y->queue[2 * tier + !in] > c->start);
+    *queue = y->there[c->to] = c->end;
+    tell(y, c, c->end, false);
+}
+
+/* Those behind a step: in, before the next one takes its room; out, as its bytes are there. */
+static void hand_over_behind(struct player *y, int32_t k, bool in)
+{
+    const struct copy *copies = y->p->copies;
+    for (int32_t n = y->at; n < y->p->n_copies && copies[y->behind[n]].after == k; n++)
+        if (copy_is_out(y->p->residences, &copies[y->behind[n]]) != in)
+            hand_over(y, y->behind[n]);
+    while (in && y->at < y->p->n_copies && copies[y->behind[y->at]].after == k)
+        y->at++;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The residence of a storage on the host at a step, or -1. */
+static int32_t on_host(const struct player *y, int32_t s, int32_t k)
+{
+    int32_t n = y->first[s];
+    while (n >= 0 && (y->p->residences[n].first > k || y->p->residences[n].last < k))
+        n = y->next[n];
+    return n;
+}
+
+static void update_on_host(struct player *y, int32_t k)
+{
+    const struct graph_op *o = op_at(y, k);
+    double start = fmax(y->host, y->now);
+    for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
+        bool reads = j < o->n_reads;
+        int32_t s = y->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];
+        int32_t n = on_host(y, s, k);
+        if (n >= 0)
+            later(&start, y->there[n]);
+    }
+    y->host = start + hosted_seconds(y->g, y->m, o);
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t n = on_host(y, y->g->refs[o->writes + j], k);
+        if (n >= 0)
+            y->there[n] = y->host;
+    }
+}
+
+static void run_on_device(struct player *y, int32_t k)
+{
+    const struct graph_op *o = op_at(y, k);
+    double seconds = spine_seconds(o);
+    later(&y->now, y->back[k]);
+    double ready = comm_queue_wait(y->comm, k, y->now);
+    y->comm_waits += (k < y->p->n_body ? y->g->n_micro : 1) *
+                     (ready - y->now + (o->collective ? seconds : 0));
+    y->now = ready + seconds;
+    comm_queue_pass(y->comm, k, y->now, y->back[k]);
+}
+
+static void run_step(struct player *y, int32_t k)
+{
+    later(&y->now, y->freed[k]);
+    hand_over_behind(y, k - 1, true);
+    if (y->p->steps[k].on_host)
+        update_on_host(y, k);
+    else
+        run_on_device(y, k);
+    hand_over_behind(y, k, false);
+}
+
+static void await_collectives(struct player *y, int32_t times)
+{
+    double waits = comm_queue_end(y->comm) - y->now;
+    if (waits <= 0)
+        return;
+    y->comm_waits += waits * times;
+    y->now += waits;
+}
+
+/* What the step before left, so long ago. */
+static void begin(struct player *y, double period)
+{
+    const struct plan *p = y->p;
+    memset(y->freed, 0, (size_t)p->n_steps * sizeof(*y->freed));
+    memset(y->back, 0, (size_t)p->n_steps * sizeof(*y->back));
+    for (int32_t i = 0; i < p->n_copies; i++)
+        tell(y, &p->copies[i], p->copies[i].end - period, true);
+    for (int32_t n = 0; n < p->n_residences; n++)
+        y->there[n] -= period;
+    for (int q = 0; q < QUEUES; q++)
+        y->queue[q] -= period;
+    y->host -= period;
+    y->now = y->comm_waits = 0;
+    y->at = 0;
+    comm_queue_start(y->comm);
+}
+
+static void play(struct player *y, double period)
+{
+    begin(y, period);
+    for (int32_t k = 0; k < y->p->n_steps; k++) {
+        run_step(y, k);
+        if (k == y->p->n_body - 1) {
+            await_collectives(y, y->g->n_micro);
+            y->body = y->now;
+        }
+    }
+    hand_over_behind(y, y->p->n_steps - 1, true);
+    await_collectives(y, 1);
+    for (int q = 0; q < QUEUES && y->g->n_micro > 1; q += 2)
+        later(&y->now, y->queue[q]);
+}
+
+/* Until two steps take the same. */
+static double settle(struct player *y)
+{
+    double before = 0, period = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        play(y, period);
+        before = period;
+        period = y->now;
+        if (y->g->n_micro > 1 || !y->p->n_copies || fabs(period - before) < 1e-12 * period)
+            break;
+    }
+    return period;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void set_totals(const struct player *y, double period)
+{
+    struct plan *p = y->p;
+    double whole = 0;
+    p->recompute_seconds = 0;
+    for (int32_t k = 0; k < p->n_steps; k++) {
+        const struct graph_op *o = op_at(y, k);
+        double seconds = (o->collective ? 0 : o->seconds) * (k < p->n_body ? y->g->n_micro : 1);
+        whole += p->steps[k].on_host ? 0 : seconds;
+        p->recompute_seconds += p->steps[k].again ? seconds : 0;
+    }
+    period += y->body * (y->g->n_micro - 1);
+    if (fabs(period - p->seconds) > 1e-9 * period) { /* it was made for another machine */
+        p->bound_seconds = p->next_seconds = 0;
+        p->next_budget = 0;
+    }
+    p->seconds = period;
+    p->exposed_comm = y->comm_waits;
+    p->comm_seconds = comm_queue_seconds(y->comm);
+    p->exposed_seconds = fmax(0, p->seconds - whole - p->exposed_comm);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct place_key *x = a, *y = b;
+    return x->major != y->major ? (x->major < y->major ? -1 : 1) : x->item - y->item;
+}
+
+static int prepare(struct player *y)
+{
+    const struct plan *p = y->p;
+    struct place_key *keys = malloc(((size_t)p->n_copies + 1) * sizeof(*keys));
+    bool out[TIER_COUNT] = {false}, in[TIER_COUNT] = {false};
+    if (!keys)
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct copy *c = &p->copies[i];
+        keys[i] = (struct place_key){c->after, 0, i};
+        (copy_is_out(p->residences, c) ? out : in)[copy_tier(p->residences, c)] = true;
+    }
+    qsort(keys, (size_t)p->n_copies, sizeof(*keys), compare_keys);
+    for (int32_t i = 0; i < p->n_copies; i++)
+        y->behind[i] = keys[i].item;
+    free(keys);
+    y->rates =
+        queue_rates(y->m, out[TIER_HOST] && out[TIER_NVME], in[TIER_HOST] && in[TIER_NVME]);
+    for (int32_t s = 0; s < y->g->n_storages; s++)
+        y->first[s] = -1;
+    for (int32_t n = p->n_residences - 1; n >= 0; n--)
+        if (p->residences[n].tier == TIER_HOST) {
+            y->next[n] = y->first[p->residences[n].storage];
+            y->first[p->residences[n].storage] = n;
+        }
+    return comm_queue_new(y->g, p, &y->comm);
+}
+
+int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
+{
+    struct player y = {.g = g, .m = m, .p = p};
+    size_t steps = (size_t)p->n_steps + 1, residences = (size_t)p->n_residences + 1;
+    y.there = calloc(residences, sizeof(*y.there));
+    y.freed = calloc(steps, sizeof(*y.freed));
+    y.back = calloc(steps, sizeof(*y.back));
+    y.first = malloc(((size_t)g->n_storages + 1) * sizeof(*y.first));
+    y.next = malloc(residences * sizeof(*y.next));
+    y.behind = malloc(((size_t)p->n_copies + 1) * sizeof(*y.behind));
+    bool good = y.there && y.freed && y.back && y.first && y.next && y.behind;
+    int rc = good ? prepare(&y) : CKPT_ENOMEM;
+    for (int32_t i = 0; i < p->n_copies && !rc; i++)
+        p->copies[i].start = p->copies[i].end = -INFINITY;
+    if (!rc)
+        set_totals(&y, settle(&y));
+    comm_queue_free(y.comm);
+    free(y.there);
+    free(y.freed);
+    free(y.back);
+    free(y.first);
+    free(y.next);
+    free(y.behind);
+    return rc;
+}

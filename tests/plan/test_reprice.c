@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans played on a machine: on that which they were made for they take what the search said, to
+ * the last bit or so; on another, what the checker's own clock says.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "graphs.h"
+#include "models.h"
+
+#define MIB  (INT64_C(1) << 20)
+#define MOST (INT64_C(1) << 40)
+
+static const struct machine machine = {.name = "test",
+                                       .d2h = 1.1e10,
+                                       .h2d = 1.1e10,
+                                       .d2h_both = 1e10,
+                                       .h2d_both = 1e10,
+                                       .copy_overhead = 1e-6,
+                                       .host_update = 2e10,
+                                       .nvme_read = 5e9,
+                                       .nvme_write = 4e9};
+
+/* What it takes on a machine; the checker plays it, too. */
+static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
+{
+    char message[CKPT_MESSAGE];
+    assert_int_equal(plan_reprice(g, m, p), 0);
+    if (plan_check(g, p, message))
+        fail_msg("%s", message);
+    return p->seconds;
+}
+
+static void try_machines(const struct graph *g, struct plan *p)
+{
+    struct machine slow = machine, fast = machine;
+    double said = p->seconds, waits = p->exposed_seconds, bound = p->bound_seconds;
+    slow.d2h_both = slow.h2d_both = 2e9;
+    slow.host_update = 5e9;
+    slow.nvme_read = 1e9;
+    fast.d2h_both = fast.h2d_both = fast.host_update = fast.nvme_read = fast.nvme_write = 1e12;
+    double same = reprice(g, &machine, p);
+    if (fabs(same - said) > 1e-9 * said || fabs(p->exposed_seconds - waits) > 1e-9 * said)
+        fail_msg("%.12g s with %.12g s of waiting, the search said %.12g and %.12g", same,
+                 p->exposed_seconds, said, waits);
+    assert_true(p->bound_seconds == bound);
+    assert_true(reprice(g, &fast, p) <= said * (1 + 1e-9));
+    double longer = reprice(g, &slow, p);
+    assert_true(longer >= said * (1 - 1e-9));
+    if (longer > said * 1.001)
+        assert_true(p->bound_seconds == 0 && p->next_budget == 0);
+}
+
+/* Plans of a few budgets of each kind; returns how many there were with copies. */
+static int try_budgets(struct graph *g, int64_t host, int64_t nvme)
+{
+    char message[CKPT_MESSAGE];
+    struct budgets b = {.device = MOST, .host = host, .nvme = nvme};
+    struct portfolio *pf;
+    struct plan *p;
+    int copied = 0;
+    assert_int_equal(portfolio_build(g, &pf), 0);
+    assert_int_equal(portfolio_plan(pf, &machine, &b, 0, &p, message), 0);
+    int64_t least = p->min_budget, most = plan_peak(p);
+    plan_free(p);
+    for (int i = 0; i < 6; i++) {
+        b.device = least + (most - least) * i * i / 25;
+        if (portfolio_plan(pf, &machine, &b, 0, &p, message))
+            fail_msg("%s", message);
+        copied += p->n_copies > 0;
+        try_machines(g, p);
+        plan_free(p);
+    }
+    portfolio_free(pf);
+    graph_free(g);
+    return copied;
+}
+
+static void test_tiers(void **state)
+{
+    (void)state;
+    assert_true(try_budgets(graph_transformer(2, 4 * MIB, 1), MOST, 0) >= 3);
+    assert_true(try_budgets(graph_transformer(2, 4 * MIB, 1), 24 * MIB, MOST) >= 3);
+    assert_true(try_budgets(graph_transformer(1, 4 * MIB, 3), MOST, 0) >= 3);
+    assert_true(try_budgets(graph_unet(4, 4 * MIB), MOST, MOST) >= 3);
+}
+
+static void test_no_tier(void **state)
+{
+    (void)state;
+    assert_int_equal(try_budgets(graph_transformer(2, 4 * MIB, 2), 0, 0), 0);
+    assert_int_equal(try_budgets(graph_chain(1, 1 << 12), 0, 0), 0);
+}
+
+/* Collectives, alone and with copies. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    struct ranks_shape s = {.layers = 8,
+                            .ranks = 4,
+                            .numel = 1 << 20,
+                            .gradient = 4,
+                            .stream = 1 << 20,
+                            .kept = 4 << 20,
+                            .flops = 1e10,
+                            .early = true};
+    try_budgets(model_ranks(&s, &machine_cpu), 0, 0);
+    try_budgets(model_ranks(&s, &machine_cpu), MOST, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_no_tier),
+        cmocka_unit_test(test_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
