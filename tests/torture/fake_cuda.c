@@ -17,7 +17,6 @@
  *
  * What the program has not given back when it ends is told of, and the exit code is then 9.
  */
-#include <cublasLt.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
@@ -40,12 +39,12 @@ extern void *__libc_calloc(size_t, size_t);
 extern void __libc_free(void *);
 
 static atomic_size_t used; /* bytes of the device */
-static atomic_int kernels; /* and products that were run, each for 10 ms as events have it */
+atomic_int fake_kernels; /* and products that were run, each for 10 ms as events have it */
 static __thread cudaError_t last;
 static __thread struct CUstream_st *capturing;
 
 /* What is given out, by what it is called in the last sentence. */
-enum thing { STREAM, EVENT, GRAPH, EXEC, HOST, REGISTERED, DEVICE, RANGE, PIECE, MAPPING, CUBLAS };
+enum thing { STREAM, EVENT, GRAPH, EXEC, HOST, REGISTERED, DEVICE, RANGE, PIECE, MAPPING };
 static const char *const things[] = {"streams",
                                      "events",
                                      "graphs",
@@ -55,8 +54,7 @@ static const char *const things[] = {"streams",
                                      "blocks of device memory",
                                      "address ranges",
                                      "pieces of memory",
-                                     "mapped pieces",
-                                     "cuBLASLt handles"};
+                                     "mapped pieces"};
 enum { THINGS = sizeof things / sizeof *things };
 static atomic_int out[THINGS];
 
@@ -368,7 +366,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
     TURN(cudaErrorUnknown);
     if (!event)
         return answer(cudaErrorInvalidResourceHandle);
-    event->kernels = kernels;
+    event->kernels = fake_kernels;
     return cudaSuccess;
 }
 
@@ -463,7 +461,7 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
                              cudaStream_t stream)
 {
     TURN(cudaErrorLaunchFailure);
-    kernels++;
+    fake_kernels++;
     bool sane = grid.x && grid.y && grid.z && block.x * block.y * block.z - 1U < 1024;
     return answer(sane ? cudaSuccess : cudaErrorInvalidConfiguration);
 }
@@ -631,92 +629,4 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
             *function = calls[i].function;
     *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
-}
-
-/* ---- cuBLASLt -------------------------------------------------------------------------------- */
-
-#define CUBLAS_TURN()                                                                              \
-    do {                                                                                           \
-        if (fails("cublas"))                                                                       \
-            return CUBLAS_STATUS_INTERNAL_ERROR;                                                   \
-    } while (0)
-
-const char *cublasLtGetStatusString(cublasStatus_t status)
-{
-    return "internal error (fake CUDA)";
-}
-
-cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
-{
-    CUBLAS_TURN();
-    return give_handle(handle, 1, CUBLAS) ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
-{
-    __libc_free(handle);
-    out[CUBLAS]--;
-    CUBLAS_TURN();
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* Descriptors, which nothing here reads.  The real ones end the process at the first call if there
- * is no memory. */
-#define DESCRIPTOR(name, parameters)                                                               \
-    cublasStatus_t name parameters                                                                 \
-    {                                                                                              \
-        CUBLAS_TURN();                                                                             \
-        return CUBLAS_STATUS_SUCCESS;                                                              \
-    }
-
-DESCRIPTOR(cublasLtMatmulDescInit_internal,
-           (cublasLtMatmulDesc_t task, size_t size, cublasComputeType_t compute,
-            cudaDataType_t scale))
-DESCRIPTOR(cublasLtMatmulDescSetAttribute,
-           (cublasLtMatmulDesc_t task, cublasLtMatmulDescAttributes_t which, const void *value,
-            size_t size))
-DESCRIPTOR(cublasLtMatrixLayoutInit_internal,
-           (cublasLtMatrixLayout_t layout, size_t size, cudaDataType type, uint64_t rows,
-            uint64_t columns, int64_t leading))
-DESCRIPTOR(cublasLtMatrixLayoutSetAttribute,
-           (cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t which,
-            const void *value, size_t size))
-DESCRIPTOR(cublasLtMatmulPreferenceInit_internal, (cublasLtMatmulPreference_t limits, size_t size))
-DESCRIPTOR(cublasLtMatmulPreferenceSetAttribute,
-           (cublasLtMatmulPreference_t limits, cublasLtMatmulPreferenceAttributes_t which,
-            const void *value, size_t size))
-
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t task,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t limits, int most,
-                                              cublasLtMatmulHeuristicResult_t *found, int *n)
-{
-    CUBLAS_TURN();
-    *n = most < 2 ? most : 2;
-    memset(found, 0, (size_t)*n * sizeof *found);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t task,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t *algo,
-                                       cublasLtMatmulHeuristicResult_t *result)
-{
-    CUBLAS_TURN();
-    memset(result, 0, sizeof *result);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t task, const void *alpha,
-                              const void *pa, cublasLtMatrixLayout_t a, const void *pb,
-                              cublasLtMatrixLayout_t b, const void *beta, const void *pc,
-                              cublasLtMatrixLayout_t c, void *pd, cublasLtMatrixLayout_t d,
-                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t bytes,
-                              cudaStream_t stream)
-{
-    CUBLAS_TURN();
-    kernels++;
-    return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What torture.c runs. */
+#ifndef TESTS_TORTURE_SCENARIOS_H
+#define TESTS_TORTURE_SCENARIOS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define OPTIONS " --device cpu --threads 1"
+#define SLOW    " --machine ^/tests/torture/slow.json"
+#define TIERS   OPTIONS " --micro-batch 4096 --vram 8M --host 2M --nvme .:32M" SLOW
+#define CUDA    " --device cuda --vram 128M"
+/* The fake GPU takes nothing besides the arena, so this is the same budget. */
+#define CUDA_TIERS " --device cuda --micro-batch 4096 --vram 76M --host 2M --nvme .:32M" SLOW
+#define VAE        " --groups 2 --spatial-widths 4,4 --temporal-widths 4,4,4"
+#define VAE_TRAIN                                                                                  \
+    "vae-train" VAE " --size 16x8 --image-share 0 --stage 1 --lengths 1 --batch 1 --clips 1 "      \
+    "--video ^/examples/data/bunny.rgb" OPTIONS
+#define DENOISER                                                                                   \
+    " --model tiny --hidden 24 --heads 2 --depth 1 --caption-channels 8 --text-tokens 4"
+#define STDIT "stdit-train" DENOISER " --latent 2x4x4 --sample-steps 0" OPTIONS
+
+#define SOCKETS                                                                                    \
+    "malloc pthread_create open fopen socket setsockopt bind listen accept connect send recv "     \
+    "poll getaddrinfo rename"
+
+/* What runs: `prepare` makes the file "before", and more that does not change; `run` finds it as
+ * "state" and leaves there what it likes.  "@" stands for the folder that prepare ran in, "^" for
+ * that of the sources, "%" for a port of this run alone.  Ranks meet at an address and not in a
+ * file, which takes the name of the machine: the C library ends the process where its look-up of a
+ * name finds no memory. */
+static const struct scenario {
+    const char *name;
+    const char *prepare[3];
+    const char *run;
+    const char *also; /* orders for the shim that stand whatever else fails */
+    int rank;         /* of two, which has the fault; -1: one alone */
+    bool slow;        /* only with --all */
+    bool alone;       /* a run takes all cores: one at a time */
+    bool cuda;        /* on the fake of a GPU; left out where the CUDA device is not built.  The
+                         others see none, whatever the machine has */
+    const char *out;  /* what the run writes besides the state; NULL: "w" */
+    bool varies;      /* of another content each time */
+    const char *few;  /* kinds that are taken without --all; NULL: every one */
+    bool heavy;       /* a run takes seconds, for planning: fewer calls are taken */
+} scenarios[] = {
+    {.name = "job",
+     .prepare = {"job 2 256 - state -" OPTIONS " --plan-out plan"},
+     .run = "job 4 256 state state w" OPTIONS " --plan-in @/plan",
+     .rank = -1},
+    {.name = "tiers",
+     .prepare = {"job 1 8192 - state -" TIERS " --plan-out plan"},
+     .run = "job 2 8192 state state w" TIERS " --plan-in @/plan",
+     .rank = -1},
+    {.name = "tiers without io_uring",
+     .prepare = {"job 1 8192 - state -" TIERS " --plan-out plan"},
+     .run = "job 2 8192 state state w" TIERS " --plan-in @/plan",
+     .also = "uring_init:1+",
+     .rank = -1},
+    {.name = "rank 0 of 2",
+     .prepare = {"job 2 256 - state -" OPTIONS},
+     .run = "job 4 128 state state w" OPTIONS " --ranks tcp:127.0.0.1:% --comm-deadline 1",
+     .rank = 0,
+     .few = SOCKETS},
+    {.name = "rank 1 of 2",
+     .prepare = {"job 2 256 - state -" OPTIONS},
+     .run = "job 4 128 state state w" OPTIONS " --ranks tcp:127.0.0.1:% --comm-deadline 1",
+     .rank = 1,
+     .few = SOCKETS},
+    {.name = "stdit-train",
+     .prepare = {STDIT " --steps 2 --save-state state --plan-out plan"},
+     .run = STDIT " --steps 3 --resume state --save-state state --save w --log log --plan-in "
+                  "@/plan",
+     .rank = -1},
+    {.name = "bf16",
+     .prepare = {STDIT " --dtype bf16 --steps 2 --save-state state --plan-out plan"},
+     .run = STDIT " --dtype bf16 --steps 3 --resume state --save-state state --save w --log log "
+                  "--plan-in @/plan",
+     .rank = -1,
+     .few = "malloc calloc realloc fwrite"},
+    {.name = "stdit-sample",
+     .prepare = {"vae-train --size 16x8 --image-share 0 --lengths 1 --batch 1 --clips 1 --steps 1 "
+                 "--video ^/examples/data/bunny.rgb --save vae" OPTIONS,
+                 STDIT " --steps 1 --save-state state --save-ema weights"},
+     .run =
+         "stdit-sample" DENOISER " --load @/weights --vae @/vae --size 16x8 --frames 1 --steps 2 "
+         "--out ." OPTIONS,
+     .out = "sample.png",
+     .rank = -1,
+     .few = "fwrite",
+     .heavy = true},
+    {.name = "vae-train",
+     .prepare = {VAE_TRAIN " --steps 1 --save-state state --plan-out plan"},
+     .run = VAE_TRAIN " --steps 2 --resume state --save-state state --save w --log log "
+                      "--plan-in @/plan",
+     .rank = -1,
+     .few = "fwrite",
+     .heavy = true},
+    {.name = "vae-encode",
+     .prepare = {VAE_TRAIN " --steps 1 --save-state state --save weights"},
+     .run = "vae-encode" VAE " --load @/weights @/clip.rgb w" OPTIONS,
+     .rank = -1,
+     .few = "pwrite",
+     .heavy = true},
+    {.name = "vae-decode",
+     .prepare = {VAE_TRAIN " --steps 1 --save-state state --save weights",
+                 "vae-encode" VAE " --load weights @/clip.rgb latents" OPTIONS},
+     .run = "vae-decode" VAE " --load @/weights @/latents w" OPTIONS,
+     .rank = -1,
+     .few = "fwrite",
+     .heavy = true},
+    {.name = "ckpt plan",
+     .prepare = {"job 1 256 - state -" OPTIONS " --graph-out graph"},
+     .run = "ckpt plan --graph @/graph --vram 1200K --out w" SLOW,
+     .rank = -1,
+     .few = "malloc calloc realloc fopen fwrite fflush fclose"},
+    {.name = "ckpt machine",
+     .prepare = {"job 1 256 - state -" OPTIONS},
+     .run = "ckpt machine --device cpu --out w",
+     .rank = -1,
+     .varies = true, .heavy = true, .slow = true, .alone = true},
+    {.name = "ckpt info",
+     .prepare = {"job 1 256 - state w" OPTIONS},
+     .run = "ckpt info",
+     .rank = -1},
+    {.name = "cuda",
+     .prepare = {"job 2 256 - state -" CUDA " --plan-out plan"},
+     .run = "job 4 256 state state w" CUDA " --plan-in @/plan",
+     .rank = -1,
+     .cuda = true,
+     .few = "cuda cublas"},
+    {.name = "cuda tiers",
+     .prepare = {"job 1 8192 - state -" CUDA_TIERS " --plan-out plan"},
+     .run = "job 2 8192 state state w" CUDA_TIERS " --plan-in @/plan",
+     .rank = -1,
+     .cuda = true,
+     .few = "cuda cublas"},
+    {.name = "planning",
+     .prepare = {"job 2 256 - state -" OPTIONS},
+     .run = "job 4 256 state state w" OPTIONS " --vram 1200K --plan-out plan",
+     .rank = -1,
+     .slow = true},
+};
+
+#endif
