@@ -19,65 +19,28 @@ void plan_free(struct plan *p)
     if (!p)
         return;
     free(p->steps);
-    free(p->instances);
-    free(p->parks);
-    free(p->lodgings);
     free(p->residences);
     free(p->copies);
     pins_free(&p->pins);
     free(p);
 }
 
-int compare_instances(const void *a, const void *b)
-{
-    const struct plan_instance *x = a, *y = b;
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    return (x->storage > y->storage) - (x->storage < y->storage);
-}
-
-int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i)
-{
-    if (i->storage >= 0)
-        return g->storages[i->storage].bytes;
-    return g->ops[p->steps[i->first].op].workspace;
-}
-
-/* Copies a schedule, with an instance for every workspace. */
+/* Copies a schedule, with a residence for every workspace. */
 static int copy_schedule(const struct graph *g, const struct schedule *s, struct plan *p)
 {
     p->steps = malloc(((size_t)s->n_steps + 1) * sizeof(*p->steps));
-    p->instances = malloc(((size_t)s->n_instances + s->n_steps + 1) * sizeof(*p->instances));
-    if (!p->steps || !p->instances)
+    if (!p->steps || plan_reserve(p, (int64_t)s->n_residences + s->n_steps, 0))
         return CKPT_ENOMEM;
     p->n_steps = s->n_steps;
     p->n_body = s->n_body;
-    p->n_instances = s->n_instances;
     for (int32_t k = 0; k < s->n_steps; k++)
         p->steps[k] = s->steps.data[k];
-    for (int32_t i = 0; i < s->n_instances; i++)
-        p->instances[i] = s->instances.data[i];
+    for (int32_t i = 0; i < s->n_residences; i++)
+        plan_add_residence(p, s->residences.data[i]);
     for (int32_t k = 0; k < s->n_steps; k++)
         if (g->ops[s->steps.data[k].op].workspace > 0)
-            p->instances[p->n_instances++] = (struct plan_instance){-1 - k, k, k, 0};
-    qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
-    return 0;
-}
-
-static int place_plan(const struct graph *g, struct plan *p)
-{
-    struct place_item *items = malloc(((size_t)p->n_instances + 1) * sizeof(*items));
-    if (!items)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        items[i] = (struct place_item){t->first, t->last, instance_bytes(g, p, t), 0};
-    }
-    int rc = place_items(items, p->n_instances, p->load, &p->transient);
-    for (int32_t i = 0; i < p->n_instances; i++)
-        p->instances[i].offset = items[i].offset;
-    free(items);
-    return rc;
+            plan_add_residence(p, (struct residence){-1 - k, TIER_DEVICE, k, k, 0});
+    return plan_sort(p);
 }
 
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **out)
@@ -117,7 +80,7 @@ static int settle(struct portfolio *pf, struct option *o)
     int rc = option_steps(pf, o, &p);
     if (rc)
         return rc;
-    rc = place_plan(pf->p->g, p);
+    rc = plan_set_offsets(pf->p->g, p, p->load);
     if (rc) {
         plan_free(p);
         return rc;
@@ -142,13 +105,9 @@ static int copy_plan(const struct plan *from, struct plan **out)
     if (!p)
         return CKPT_ENOMEM;
     p->steps = copy_of(p->steps, p->n_steps, sizeof(*p->steps));
-    p->instances = copy_of(p->instances, p->n_instances, sizeof(*p->instances));
-    p->parks = copy_of(p->parks, p->n_parks, sizeof(*p->parks));
-    p->lodgings = copy_of(p->lodgings, p->n_lodgings, sizeof(*p->lodgings));
-    p->residences = NULL; /* plan_record makes them */
-    p->copies = NULL;
-    p->n_residences = p->n_copies = 0;
-    if (!p->steps || !p->instances || !p->parks || !p->lodgings) {
+    p->residences = copy_of(p->residences, p->n_residences, sizeof(*p->residences));
+    p->copies = copy_of(p->copies, p->n_copies, sizeof(*p->copies));
+    if (!p->steps || !p->residences || !p->copies) {
         plan_free(p);
         return CKPT_ENOMEM;
     }
@@ -308,7 +267,7 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
     if (!rc)
         rc = choose(pf, &q, p, message);
     if (!rc)
-        rc = plan_record(pf->p->g, *p, message);
+        rc = plan_add_homes(pf->p->g, *p);
     if (rc && *p) {
         plan_free(*p);
         *p = NULL;

@@ -2,20 +2,12 @@
 /*
  * Plan files, the reading half.  Strict: every line in its place, every number in its range, and
  * memory is taken only for lines that are there.  Whether the plan is right is plan_check's.
- * Version 3 had what the search writes down in the place of the record: that is read, too.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/parse.h"
 #include "plan/search/comm_cost.h"
-#include "plan/graph/lines.h"
-
-struct reader {
-    struct lines *l;
-    const struct graph *g;
-    struct plan *p;
-    bool old; /* version 3 */
-};
 
 static double get_seconds(struct lines *l, const char *key)
 {
@@ -92,9 +84,8 @@ static void get_totals(struct reader *r)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Gets a line each of what stands in an array that grows with them. */
-static void get_list(struct reader *r, void **data, int32_t count, size_t size,
-                     void (*get)(struct reader *r, void *element))
+void get_list(struct reader *r, void **data, int32_t count, size_t size,
+              void (*get)(struct reader *r, void *element))
 {
     int64_t capacity = 0;
     for (int32_t i = 0; i < count && lines_next(r->l); i++) {
@@ -118,12 +109,12 @@ static void get_step(struct reader *r, void *element)
     lines_name(r->l);
 }
 
-static int64_t get_offset(struct reader *r)
+int64_t get_offset(struct reader *r)
 {
     return lines_number(r->l, "an offset", 0, INT64_MAX / 4);
 }
 
-static int32_t get_index(struct reader *r, int64_t least, int64_t most)
+int32_t get_index(struct reader *r, int64_t least, int64_t most)
 {
     return (int32_t)lines_number(r->l, "an index", least, most);
 }
@@ -166,90 +157,6 @@ static void get_copy(struct reader *r, void *element)
     lines_end(r->l);
 }
 
-/* ---- version 3 ------------------------------------------------------------------------------- */
-
-static void get_instance(struct reader *r, void *element)
-{
-    struct plan_instance *i = element;
-    int32_t last = r->p->n_steps - 1;
-    bool workspace = lines_take(r->l, "workspace");
-    if (!workspace && !lines_take(r->l, "storage"))
-        lines_fail(r->l, CKPT_EFORMAT, "expected storage or workspace");
-    if (!workspace)
-        i->storage = get_index(r, 0, r->g->n_storages - 1);
-    i->first = i->last = get_index(r, 0, last);
-    if (workspace)
-        i->storage = -1 - i->first;
-    else
-        i->last = get_index(r, i->first, last);
-    i->offset = get_offset(r);
-    if (workspace)
-        lines_end(r->l);
-    else
-        lines_name(r->l);
-}
-
-static void get_times(struct reader *r, double *out_start, double *out_end, double *in_start,
-                      double *in_end)
-{
-    double *times[] = {out_start, out_end, in_start, in_end};
-    if (lines_next(r->l) && !lines_take(r->l, "times"))
-        lines_fail(r->l, CKPT_EFORMAT, "expected times and four times in seconds");
-    for (int i = 0; i < 4; i++)
-        *times[i] = lines_real(r->l, "a time in seconds", 0, 1e300);
-    lines_end(r->l);
-}
-
-static void get_park(struct reader *r, void *element)
-{
-    struct plan_park *k = element;
-    int32_t last = r->p->n_steps - 1;
-    k->clean = lines_take(r->l, "clean");
-    if (!k->clean && !lines_take(r->l, "park"))
-        lines_fail(r->l, CKPT_EFORMAT, "expected park or clean");
-    k->tier = lines_take(r->l, "nvme") ? FATE_PARK_NVME : FATE_PARK_HOST;
-    if (k->tier == FATE_PARK_HOST && !lines_take(r->l, "host"))
-        lines_fail(r->l, CKPT_EFORMAT, "expected host or nvme");
-    k->storage = get_index(r, 0, r->g->n_storages - 1);
-    k->out_step = get_index(r, 0, last);
-    k->free_step = get_index(r, 0, last);
-    k->in_step = get_index(r, 0, last);
-    k->use_step = get_index(r, 0, last);
-    k->tier_offset = get_offset(r);
-    lines_name(r->l);
-    get_times(r, &k->out_start, &k->out_end, &k->in_start, &k->in_end);
-}
-
-/* Takes the running line, and the one behind it, if it is a lodging. */
-static bool get_lodging(struct reader *r, int64_t *capacity)
-{
-    struct plan *p = r->p;
-    struct plan_lodging l = {0};
-    if (!lines_take(r->l, "lodging"))
-        return false;
-    l.storage = get_index(r, 0, r->g->n_storages - 1);
-    l.out_step = get_index(r, -1, p->n_steps - 1);
-    l.in_step = get_index(r, -1, p->n_steps);
-    l.tier_offset = get_offset(r);
-    lines_name(r->l);
-    get_times(r, &l.out_start, &l.out_end, &l.in_start, &l.in_end);
-    if (array_reserve((void **)&p->lodgings, capacity, p->n_lodgings, sizeof l))
-        lines_fail(r->l, CKPT_ENOMEM, "out of host memory");
-    else
-        p->lodgings[p->n_lodgings++] = l;
-    return true;
-}
-
-/* Leaves the running line at the first pin or the end. */
-static void get_arrays(struct reader *r)
-{
-    struct plan *p = r->p;
-    get_list(r, (void **)&p->instances, p->n_instances, sizeof(*p->instances), get_instance);
-    get_list(r, (void **)&p->parks, p->n_parks, sizeof(*p->parks), get_park);
-    for (int64_t capacity = 0; lines_next(r->l) && get_lodging(r, &capacity);)
-        ;
-}
-
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Takes the running line if it is a pin. */
@@ -271,14 +178,12 @@ static void get_plan(struct lines *l, void *user)
     r->l = l;
     get_header(r);
     get_totals(r);
-    *(r->old ? &p->n_instances : &p->n_residences) =
-        (int32_t)lines_total(l, r->old ? "instances" : "residences", 0, INT32_MAX / 4);
-    *(r->old ? &p->n_parks : &p->n_copies) =
-        (int32_t)lines_total(l, r->old ? "parks" : "copies", 0, INT32_MAX / 4);
-    get_list(r, (void **)&p->steps, p->n_steps, sizeof(*p->steps), get_step);
     if (r->old) {
-        get_arrays(r);
+        get_version_3(r, get_step);
     } else {
+        p->n_residences = (int32_t)lines_total(l, "residences", 0, INT32_MAX / 4);
+        p->n_copies = (int32_t)lines_total(l, "copies", 0, INT32_MAX / 4);
+        get_list(r, (void **)&p->steps, p->n_steps, sizeof(*p->steps), get_step);
         get_list(r, (void **)&p->residences, p->n_residences, sizeof(*p->residences),
                  get_residence);
         get_list(r, (void **)&p->copies, p->n_copies, sizeof(*p->copies), get_copy);
@@ -289,10 +194,8 @@ static void get_plan(struct lines *l, void *user)
     lines_last(l);
 }
 
-static int finish(struct reader *r, int rc, struct plan **p, char message[CKPT_MESSAGE])
+static int finish(struct reader *r, int rc, struct plan **p)
 {
-    if (!rc && r->old)
-        rc = plan_record(r->g, r->p, message);
     if (rc)
         plan_free(r->p);
     *p = rc ? NULL : r->p;
@@ -312,7 +215,7 @@ int plan_read(const struct graph *g, const char *path, struct plan **p, char mes
     *p = NULL;
     if (!r.p)
         return no_memory(message);
-    return finish(&r, lines_read(&l, "plan file", path, message, get_plan, &r), p, message);
+    return finish(&r, lines_read(&l, "plan file", path, message, get_plan, &r), p);
 }
 
 int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
@@ -323,7 +226,7 @@ int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
     *p = NULL;
     if (!r.p)
         return no_memory(message);
-    return finish(&r, lines_parse(&l, "plan", text, size, message, get_plan, &r), p, message);
+    return finish(&r, lines_parse(&l, "plan", text, size, message, get_plan, &r), p);
 }
 
 /* What is not a pin is left to who reads the whole plan. */

@@ -4,9 +4,9 @@
  * and does no I/O but reading and writing plan files.
  *
  * A step is a straight line of ops over storages.  Between two uses a storage idles: a gap.  The
- * fate of every gap is the decision; the plan is what follows from it: a sequence of op executions
- * (some of them "again"), and for every stretch of residence of a storage (an instance) its first
- * and last step and its address.
+ * fate of every gap is the decision; the plan is what follows from it, in the words of record.h: a
+ * sequence of op executions (some of them "again"), residences of storages with their addresses,
+ * and copies between these.
  *
  * The rooms inside, and what each decides:
  *
@@ -123,73 +123,6 @@ struct plan_step {
     bool on_host; /* an update that runs on the host, on bytes in the host tier */
 };
 
-/* One stretch of residence: from the step that makes it to the step after which it is freed.
- * Persistent storages have none here unless they are parked; those have one for every absence. */
-struct plan_instance {
-    int32_t storage; /* >= 0; or -1 - s: the workspace of step s */
-    int32_t first, last;
-    int64_t offset; /* from the start of the transient region */
-};
-
-/*
- * A storage that leaves the device: copied out after step out_step has ended, gone from the device
- * after step free_step, its room taken again from step in_step on, its bytes back before step
- * use_step starts.  The device waits where it must: the step behind free_step, and a copy into room
- * that is free from there on, for the copy out; use_step for the copy in.
- *
- * A clean park has no copy out: nobody wrote the storage since it was last copied, the tier still
- * has its bytes, and free_step is out_step.
- *
- * A persistent storage that is parked has its home in the tier, all its parks at one tier_offset,
- * and one of them wraps round to the next step: use_step <= out_step and in_step <= use_step.  Then
- * it may also be freed in the next step (free_step < out_step): that residence is two instances at
- * one offset, to the last step and from step 0 on.
- *
- * With several micro-steps the parks of the body happen in each of them.  A residence of a
- * persistent storage is then inside the body or inside the tail, and no copy out wraps round: a
- * storage that leaves after its last use of the body comes in by the park that wraps round, also
- * for the next micro-step.
- */
-struct plan_park {
-    int32_t storage;
-    enum fate tier; /* FATE_PARK_HOST or FATE_PARK_NVME */
-    int32_t out_step, free_step, in_step, use_step;
-    int64_t tier_offset;
-    /* When the copies run, in seconds from the start of the step they are planned in, the body
-     * counted once; a copy out that is still under way when the next step begins ends later than
-     * that.  The copies of a direction never overlap; those in are in the order of in_step. */
-    double out_start, out_end, in_start, in_end;
-    bool clean;
-};
-
-/*
- * Bytes of a storage in the host tier that steps on the host read or write there.  Three kinds:
- *
- * Optimizer state lives there for good (out_step and in_step are -1); it has no place on the
- * device.
- *
- * What the device makes and such a step reads is copied out once, behind out_step: gradients, and
- * the clip values, which all of them share.
- *
- * The bf16 value that such a step makes of a parameter whose home is the device goes back to its
- * place there: the copy is handed over before in_step (n_steps: behind the last step) and may go on
- * under the next one, whose first reader waits for it.
- *
- * A value whose home is the host tier has no lodging: the step on the host writes it there.  Its
- * parks are all clean, and the one that wraps round brings what that step made.
- *
- * A gradient may have taken the room of its value.  Then the lodging has both steps, out with the
- * one and in with the other, or one park behind the last writer, and before the step on the host,
- * is not clean.
- */
-struct plan_lodging {
-    int32_t storage;
-    int32_t out_step, in_step; /* or -1: there is no such copy; or out_step comes before in_step */
-    int64_t tier_offset;
-    double out_start, out_end, in_start, in_end; /* as in a park; of one queue with theirs.  Of
-                                                  * state: out is when the host updates it. */
-};
-
 /* An NVMe tier is reached through slots in host memory, the same number for each direction. */
 #define PLAN_STAGING_SLOTS 4
 #define PLAN_STAGING_SLOT  (INT64_C(8) << 20)
@@ -221,13 +154,7 @@ struct plan {
     int64_t next_budget;      /* the smallest without parks that would be faster; 0 if none */
     double next_seconds;      /* and its time */
     struct plan_step *steps;
-    int32_t n_steps, n_body;         /* steps of the body come first */
-    struct plan_instance *instances; /* ordered by first, then storage */
-    int32_t n_instances;
-    struct plan_park *parks; /* ordered by out_step, then storage */
-    int32_t n_parks;
-    struct plan_lodging *lodgings; /* ordered by storage, of each one at most */
-    int32_t n_lodgings;
+    int32_t n_steps, n_body;      /* steps of the body come first */
     struct residence *residences; /* the record: ordered by tier, first, storage */
     int32_t n_residences;
     struct copy *copies; /* ordered by tier, direction (out first), after, start */
@@ -265,11 +192,6 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
               int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
 void plan_free(struct plan *p);
 
-/* Makes the record of a plan from what the search wrote down: instances, parks, lodgings.  Who is
- * behind the search reads nothing else.  Returns 0, CKPT_ENOMEM, or CKPT_EPLAN where these
- * contradict each other, with a sentence in message. */
-int plan_record(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE]);
-
 /* Whether a residence is the home of a persistent storage: where it lives between steps. */
 bool plan_is_home(const struct graph *g, const struct plan *p, const struct residence *r);
 /* Whether a step runs on the host. */
@@ -298,7 +220,7 @@ bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t st
 
 /*
  * Proves a plan, sharing no code with the search: every base op once and in order, every read
- * sees bytes its last writer made and in the version it saw the first time, no two live instances
+ * sees bytes its last writer made and in the version it saw the first time, no two residences
  * overlap, everything inside the peaks, the peak under the budget, carried storages never leave.
  * Returns 0, or CKPT_EPLAN with the first violation in message.
  */

@@ -246,8 +246,8 @@ static void bench_ratio(const char *what, const struct graph *g, const struct ma
     snprintf(limit, sizeof(limit), "<= %.3f x keep-all", target);
     if (p)
         bench_row(what, limit, p->seconds <= target * all->seconds,
-                  "%.4f x, proved bound %.4f x, %d parks", p->seconds / all->seconds,
-                  p->bound_seconds / all->seconds, (int)p->n_parks);
+                  "%.4f x, proved bound %.4f x, %d copies", p->seconds / all->seconds,
+                  p->bound_seconds / all->seconds, (int)p->n_copies);
     else
         bench_row(what, limit, false, "refused");
     plan_free(all);

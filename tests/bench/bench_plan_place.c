@@ -30,7 +30,7 @@ static void report(const char *what, const struct worst *w)
               "%.4f x, %.2f s, the worst of %d", w->ratio, w->seconds, w->n);
 }
 
-/* The instances of a plan once more. */
+/* The residences of a plan on the device once more. */
 static void place_plan(struct worst *w, const struct graph *g, const struct machine *m,
                        int64_t device)
 {
@@ -39,15 +39,15 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
     struct plan *p;
     if (plan_make(g, m, &b, 0, &p, message))
         return;
-    struct place_item *items = calloc((size_t)p->n_instances + 1, sizeof(*items));
-    for (int32_t i = 0; items && i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        int64_t bytes = t->storage >= 0 ? g->storages[t->storage].bytes
-                                        : g->ops[p->steps[-1 - t->storage].op].workspace;
-        items[i] = (struct place_item){.first = t->first, .last = t->last, .bytes = bytes};
+    struct place_item *items = calloc((size_t)p->n_residences + 1, sizeof(*items));
+    int32_t n = 0;
+    for (int32_t i = 0; items && i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (!plan_is_home(g, p, r))
+            items[n++] = (struct place_item){r->first, r->last, residence_bytes(g, p, r), 0};
     }
     if (items)
-        place_timed(w, items, p->n_instances, p->load);
+        place_timed(w, items, n, p->load);
     free(items);
     plan_free(p);
 }

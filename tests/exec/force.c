@@ -5,14 +5,23 @@
 #include "force.h"
 #include "plan/graphs.h"
 
+/* A storage away from the device between two residences there. */
+struct park {
+    int32_t storage, out_step, free_step, in_step, use_step;
+    int32_t from, to, below; /* residences */
+    bool clean;
+};
+
 struct forcing {
     const struct graph *g;
     const struct force *f;
     struct plan *p;
     uint64_t random;
     int64_t tier_end[TIER_COUNT];
-    int32_t *partner; /* per instance: the other piece of one that wraps round, or -1 */
-    bool *written;    /* per storage: a step on the host writes it where it lives */
+    struct park *parks;
+    int32_t n_parks;
+    bool *hosted;  /* per storage: in host memory for a step on the host, beside its home or not */
+    bool *written; /* per storage: a step on the host writes it where it lives */
 };
 
 /* The uses of one storage within one residence, in order. */
@@ -44,27 +53,20 @@ static void find_uses(const struct forcing *x, int32_t s, int32_t first, int32_t
     }
 }
 
-static enum fate take_tier(struct forcing *x, int32_t s, int64_t *offset)
+/* The residence below, behind what is in its tier. */
+static int32_t add_below(struct forcing *x, int32_t s, int32_t first, int32_t last)
 {
     bool nvme = x->f->nvme && !x->written[s] && (!x->f->host || draw(x, 2));
     int64_t unit = nvme ? PLAN_NVME_ALIGN : CKPT_ALIGN, *end = &x->tier_end[nvme];
-    *offset = round_up(*end, unit);
-    *end = *offset + round_up(x->g->storages[s].bytes, unit);
-    return nvme ? FATE_PARK_NVME : FATE_PARK_HOST;
+    int64_t offset = round_up(*end, unit);
+    *end = offset + round_up(x->g->storages[s].bytes, unit);
+    return plan_add_residence(
+        x->p, (struct residence){s, nvme ? TIER_NVME : TIER_HOST, first, last, offset});
 }
 
-static int32_t add_instance(struct forcing *x, int32_t s, int32_t first, int32_t last)
+static int32_t add_device(struct forcing *x, int32_t s, int32_t first, int32_t last)
 {
-    x->partner[x->p->n_instances] = -1;
-    x->p->instances[x->p->n_instances] = (struct plan_instance){s, first, last, 0};
-    return x->p->n_instances++;
-}
-
-static struct plan_park *add_park(struct forcing *x, int32_t s, enum fate tier, int64_t offset)
-{
-    struct plan_park *k = &x->p->parks[x->p->n_parks++];
-    *k = (struct plan_park){.storage = s, .tier = tier, .tier_offset = offset};
-    return k;
+    return plan_add_residence(x->p, (struct residence){s, TIER_DEVICE, first, last, 0});
 }
 
 static bool wants(struct forcing *x, int32_t from, int32_t to)
@@ -76,27 +78,25 @@ static bool wants(struct forcing *x, int32_t from, int32_t to)
 static void park_activation(struct forcing *x, int32_t i)
 {
     struct uses u;
-    struct plan_instance *t = &x->p->instances[i];
+    struct residence *t = &x->p->residences[i];
     int32_t s = t->storage, last = t->last, now = i;
     find_uses(x, s, t->first, t->last, &u);
     for (int32_t j = 0; j + 1 < u.n; j++) {
         int32_t from = u.step[j], to = u.step[j + 1];
         if (to >= x->p->n_body || !wants(x, from, to))
             continue;
-        int64_t offset;
-        enum fate tier = take_tier(x, s, &offset);
-        struct plan_park *k = add_park(x, s, tier, offset);
-        k->out_step = from;
+        struct park *k = &x->parks[x->n_parks++];
+        *k = (struct park){.storage = s, .from = now, .out_step = from, .use_step = to};
+        k->below = add_below(x, s, from, to);
         k->free_step = from + draw(x, to - from);
         k->in_step = k->free_step + 1 + draw(x, to - k->free_step);
-        k->use_step = to;
-        x->p->instances[now].last = k->free_step;
-        now = add_instance(x, s, k->in_step, last);
+        x->p->residences[now].last = k->free_step;
+        k->to = now = add_device(x, s, k->in_step, last);
     }
 }
 
 /* Where the park behind use j of a persistent storage frees its room and asks for it again. */
-static void choose_steps(struct forcing *x, struct plan_park *k)
+static void choose_steps(struct forcing *x, struct park *k)
 {
     int32_t n = x->p->n_steps, body = x->p->n_body;
     bool several = x->g->n_micro > 1, round = k->use_step <= k->out_step;
@@ -122,13 +122,12 @@ static void choose_steps(struct forcing *x, struct plan_park *k)
 static void park_persistent(struct forcing *x, int32_t s)
 {
     struct uses u;
-    int64_t offset;
-    int32_t body = x->p->n_body;
-    find_uses(x, s, 0, x->p->n_steps - 1, &u);
+    int32_t body = x->p->n_body, n = x->p->n_steps;
+    find_uses(x, s, 0, n - 1, &u);
     if (!u.n || x->g->storages[s].carried)
         return;
-    enum fate tier = take_tier(x, s, &offset);
-    int32_t first_park = x->p->n_parks;
+    int32_t home = add_below(x, s, 0, n - 1);
+    int32_t first = x->n_parks;
     bool written = false;
     for (int32_t j = 0; j < u.n; j++) {
         bool round = j + 1 == u.n;
@@ -137,52 +136,43 @@ static void park_persistent(struct forcing *x, int32_t s)
         written |= u.writes[j];
         if (!must && !wants(x, u.step[j], to))
             continue;
-        struct plan_park *k = add_park(x, s, tier, offset);
-        k->clean = !written;
+        struct park *k = &x->parks[x->n_parks++];
+        *k = (struct park){.storage = s, .below = home, .clean = !written};
         k->out_step = u.step[j];
         k->use_step = to;
         choose_steps(x, k);
         written = false;
     }
-    for (int32_t n = first_park; n < x->p->n_parks; n++) {
-        int32_t before = n > first_park ? n - 1 : x->p->n_parks - 1;
-        const struct plan_park *from = &x->p->parks[before], *to = &x->p->parks[n];
-        if (to->free_step >= to->out_step) {
-            add_instance(x, s, from->in_step, to->free_step);
-            continue;
-        }
-        int32_t a = add_instance(x, s, from->in_step, x->p->n_steps - 1);
-        int32_t b = add_instance(x, s, 0, to->free_step);
-        x->partner[a] = b;
-        x->partner[b] = a;
+    for (int32_t i = first; i < x->n_parks; i++) {
+        struct park *from = &x->parks[i > first ? i - 1 : x->n_parks - 1], *to = &x->parks[i];
+        int32_t last = to->free_step + (to->free_step < to->out_step ? n : 0);
+        from->to = to->from = add_device(x, s, from->in_step, last);
     }
     x->p->persistent -= x->g->storages[s].bytes;
 }
 
 /* ---- steps on the host ----------------------------------------------------------------------- */
 
-static bool op_uses(const struct graph *g, const struct graph_op *o, int32_t s, bool writes)
+static bool touches(const struct forcing *x, int32_t k, int32_t s)
 {
-    for (int32_t j = 0; j < (writes ? o->n_writes : o->n_reads); j++)
-        if (g->refs[(writes ? o->writes : o->reads) + j] == s)
-            return true;
-    return false;
+    const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
+    return graph_op_reads(x->g, o, s) || graph_op_writes(x->g, o, s);
 }
 
-/* The first step on the host that uses s, or -1. */
-static int32_t find_host_step(const struct forcing *x, int32_t s)
+/* The first step on the host that uses s, or the last; or -1. */
+static int32_t find_host_step(const struct forcing *x, int32_t s, bool last)
 {
-    for (int32_t k = x->p->n_body; k < x->p->n_steps; k++) {
-        const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
-        if (x->p->steps[k].on_host && (op_uses(x->g, o, s, false) || op_uses(x->g, o, s, true)))
-            return k;
-    }
-    return -1;
+    int32_t found = -1;
+    for (int32_t k = x->p->n_body; k < x->p->n_steps && (last || found < 0); k++)
+        if (x->p->steps[k].on_host && touches(x, k, s))
+            found = k;
+    return found;
 }
 
-/* A copy out between the last writer and the step on the host, if somebody writes; what is not
- * persistent goes when neither that nor a step of the device needs it. */
-static void send(struct forcing *x, int32_t s, int32_t step, struct plan_lodging *l)
+/* The step behind which a copy out goes, between the last writer and the step on the host, or -1 if
+ * nobody writes; what is not persistent goes when neither that nor a step of the device needs it.
+ */
+static int32_t send(struct forcing *x, int32_t s, int32_t step, int32_t *here)
 {
     struct uses u;
     int32_t least = -1;
@@ -191,35 +181,64 @@ static void send(struct forcing *x, int32_t s, int32_t step, struct plan_lodging
         if (u.writes[j])
             least = u.step[j];
     if (least < 0)
-        return;
+        return -1;
     if (x->g->n_micro > 1 && least < x->p->n_body)
         least = x->p->n_body;
-    l->out_step = least + draw(x, step - least);
-    if (x->g->storages[s].persistent)
-        return;
-    for (int32_t i = 0; i < x->p->n_instances; i++)
-        if (x->p->instances[i].storage == s)
-            x->p->instances[i].last = u.step[u.n - 1] > l->out_step ? u.step[u.n - 1] : l->out_step;
+    int32_t out = least + draw(x, step - least);
+    for (int32_t i = 0; i < x->p->n_residences && *here < 0; i++)
+        if (x->p->residences[i].storage == s) {
+            x->p->residences[i].last = u.step[u.n - 1] > out ? u.step[u.n - 1] : out;
+            *here = i;
+        }
+    return out;
 }
 
-static void lodge(struct forcing *x, int32_t s, int32_t step)
+/* The first step on the device that uses s, or 0. */
+static int32_t find_first_use(const struct forcing *x, int32_t s)
+{
+    struct uses u;
+    find_uses(x, s, 0, x->p->n_steps - 1, &u);
+    return u.n ? u.step[0] : 0;
+}
+
+/* What is not state: a residence beside that on the device, for the steps on the host. */
+static void copy_to_host(struct forcing *x, int32_t s, int32_t step)
+{
+    struct plan *p = x->p;
+    int32_t n = p->n_steps, here = -1, back = n + 1;
+    bool value = x->g->storages[s].persistent;
+    if (value)
+        here = plan_add_residence(p, (struct residence){s, TIER_DEVICE, 0, n - 1, -1});
+    int32_t out = send(x, s, step, &here);
+    if (value)
+        back = step + 1 + draw(x, n - step);
+    int32_t last = value ? back - 1 : find_host_step(x, s, true);
+    int32_t below = plan_add_residence(
+        p, (struct residence){s, TIER_HOST, out >= 0 ? out : step, last, x->tier_end[TIER_HOST]});
+    int32_t until = value ? step : (int32_t)min_i64(step, p->residences[here].last + 1);
+    if (out >= 0)
+        p->copies[p->n_copies++] = (struct copy){here, below, out, until, 0, 0};
+    if (value)
+        p->copies[p->n_copies++] =
+            (struct copy){below, here, back - 1, n + find_first_use(x, s), 0, 0};
+}
+
+static void put_on_host(struct forcing *x, int32_t s, int32_t step)
 {
     const struct graph_storage *t = &x->g->storages[s];
-    struct plan_lodging *l = &x->p->lodgings[x->p->n_lodgings];
     bool state = t->kind == KIND_OPTIMIZER;
-    *l = (struct plan_lodging){.storage = s, .out_step = -1, .in_step = -1};
     if (t->persistent && !state && (!x->f->half || draw(x, 2))) {
         x->written[s] = true;
         return;
     }
-    if (!state)
-        send(x, s, step, l);
-    if (t->persistent && !state)
-        l->in_step = step + 1 + draw(x, x->p->n_steps - step);
-    l->tier_offset = x->tier_end[TIER_HOST];
+    if (state)
+        plan_add_residence(
+            x->p, (struct residence){s, TIER_HOST, 0, x->p->n_steps - 1, x->tier_end[TIER_HOST]});
+    else
+        copy_to_host(x, s, step);
     x->tier_end[TIER_HOST] += t->bytes;
     x->p->persistent -= state ? t->bytes : 0;
-    x->p->n_lodgings++;
+    x->hosted[s] = true;
 }
 
 static void step_on_host(struct forcing *x)
@@ -228,108 +247,90 @@ static void step_on_host(struct forcing *x)
         x->p->steps[k].on_host =
             graph_op_updates(x->g, &x->g->ops[x->p->steps[k].op]) && (x->f->all || draw(x, 2));
     for (int32_t s = 0; s < x->g->n_storages; s++) {
-        int32_t step = find_host_step(x, s);
+        int32_t step = find_host_step(x, s, false);
         if (step >= 0)
-            lodge(x, s, step);
+            put_on_host(x, s, step);
     }
 }
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-static int64_t bytes_of(const struct forcing *x, int32_t i)
+static bool is_placed(const struct residence *t)
 {
-    const struct plan_instance *t = &x->p->instances[i];
-    return t->storage >= 0 ? x->g->storages[t->storage].bytes
-                           : x->g->ops[x->p->steps[-1 - t->storage].op].workspace;
+    return t->tier == TIER_DEVICE && t->offset >= 0;
 }
 
-static bool meet(const struct forcing *x, int32_t a, int32_t b)
+/* Whether two residences share a step, round the end of the step. */
+static bool meet(const struct residence *s, const struct residence *t, int32_t n)
 {
-    const struct plan_instance *s = &x->p->instances[a], *t = &x->p->instances[b];
-    return s->first <= t->last && t->first <= s->last;
+    for (int32_t shift = -n; shift <= n; shift += n)
+        if (s->first + shift <= t->last && t->first <= s->last + shift)
+            return true;
+    return false;
 }
 
-/* First fit, in the order of the instances; both pieces of one that wraps round at once. */
+/* First fit, in the order of the residences. */
 static void place(struct forcing *x)
 {
     struct plan *p = x->p;
     p->transient = 0;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        int32_t other = x->partner[i];
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        struct residence *r = &p->residences[i];
         int64_t at = 0;
-        if (other >= 0 && other < i)
-            continue;
-        for (bool moved = true; moved;) {
+        for (bool moved = is_placed(r); moved;) {
             moved = false;
-            for (int32_t j = 0; j < p->n_instances; j++) {
-                const struct plan_instance *t = &p->instances[j];
-                bool placed = j < i || (x->partner[j] >= 0 && x->partner[j] < i);
-                if (!placed || j == other || !(meet(x, i, j) || (other >= 0 && meet(x, other, j))))
-                    continue;
-                if (at < t->offset + bytes_of(x, j) && t->offset < at + bytes_of(x, i)) {
-                    at = t->offset + bytes_of(x, j);
+            for (int32_t j = 0; j < i; j++) {
+                const struct residence *t = &p->residences[j];
+                int64_t end = t->offset + residence_bytes(x->g, p, t);
+                if (is_placed(t) && meet(r, t, p->n_steps) && at < end &&
+                    t->offset < at + residence_bytes(x->g, p, r)) {
+                    at = end;
                     moved = true;
                 }
             }
         }
-        p->instances[i].offset = at;
-        if (other >= 0)
-            p->instances[other].offset = at;
-        p->transient = max_i64(p->transient, at + bytes_of(x, i));
+        if (!is_placed(r))
+            continue;
+        r->offset = at;
+        p->transient = max_i64(p->transient, at + residence_bytes(x->g, p, r));
     }
 }
 
-static void measure(struct forcing *x)
-{
-    struct plan *p = x->p;
-    p->load = p->peak_step = 0;
-    for (int32_t k = 0; k < p->n_steps; k++) {
-        int64_t now = 0;
-        for (int32_t i = 0; i < p->n_instances; i++)
-            if (p->instances[i].first <= k && k <= p->instances[i].last)
-                now += bytes_of(x, i);
-        if (now > p->load) {
-            p->load = now;
-            p->peak_step = k;
-        }
-    }
-}
-
-/* ---- the order of a plan --------------------------------------------------------------------- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 static int by_out(const void *a, const void *b)
 {
-    const struct plan_park *x = a, *y = b;
+    const struct park *x = a, *y = b;
     return x->out_step != y->out_step ? (x->out_step < y->out_step ? -1 : 1)
                                       : x->storage - y->storage;
 }
 
-static int by_first(const void *a, const void *b)
-{
-    const struct plan_instance *x = a, *y = b;
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->storage - y->storage;
-}
-
 /* Every step takes a second by this clock, which is no machine's: copies out run in its second
  * half, in the order of the parks, copies in in the first, by the step they are needed at. */
-static void set_clock(struct forcing *x)
+static void add_copies(struct forcing *x)
 {
     struct plan *p = x->p;
-    const double unit = 0.25 / (p->n_parks + 1);
+    const double unit = 0.25 / (x->n_parks + 1);
     p->seconds = p->n_steps + 1.;
     p->exposed_seconds = p->recompute_seconds = 0;
-    for (int32_t n = 0; n < p->n_parks; n++) {
-        struct plan_park *k = &p->parks[n];
+    qsort(x->parks, (size_t)x->n_parks, sizeof *x->parks, by_out);
+    for (int32_t n = 0; n < x->n_parks; n++) {
+        const struct park *k = &x->parks[n];
         int32_t rank = 0;
-        for (int32_t j = 0; j < p->n_parks; j++)
-            rank += p->parks[j].use_step < k->use_step ||
-                    (p->parks[j].use_step == k->use_step && j < n);
-        k->out_start = k->out_step + 0.5 + n * unit;
-        k->out_end = k->out_start + unit * 0.5;
-        k->in_start = k->in_step + rank * unit;
-        k->in_end = k->in_start + unit * 0.5;
+        for (int32_t j = 0; j < x->n_parks; j++)
+            rank += x->parks[j].use_step < k->use_step ||
+                    (x->parks[j].use_step == k->use_step && j < n);
+        double out = k->out_step + 0.5 + n * unit, in = k->in_step + rank * unit;
+        if (!k->clean)
+            p->copies[p->n_copies++] = (struct copy){k->from,     k->below,
+                                                     k->out_step, p->residences[k->from].last + 1,
+                                                     out,         out + unit * 0.5};
+        p->copies[p->n_copies++] =
+            (struct copy){k->below, k->to, k->in_step - 1, k->use_step, in, in + unit * 0.5};
     }
 }
+
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int copy_base(struct forcing *x, const struct plan *base)
 {
@@ -338,28 +339,21 @@ static int copy_base(struct forcing *x, const struct plan *base)
     if (!p)
         return CKPT_ENOMEM;
     *p = *base;
-    p->n_parks = p->n_instances = 0;
     p->pins = (struct pins){0};
     p->residences = NULL;
     p->copies = NULL;
     p->n_residences = p->n_copies = 0;
     p->steps = malloc(((size_t)base->n_steps + 1) * sizeof *p->steps);
-    p->instances = malloc(most * sizeof *p->instances);
-    p->parks = malloc(most * sizeof *p->parks);
-    x->partner = malloc(most * sizeof *x->partner);
-    p->lodgings = calloc((size_t)x->g->n_storages + 1, sizeof *p->lodgings);
+    x->parks = malloc(most * sizeof *x->parks);
+    x->hosted = calloc((size_t)x->g->n_storages + 1, sizeof *x->hosted);
     x->written = calloc((size_t)x->g->n_storages + 1, sizeof *x->written);
-    if (!p->steps || !p->instances || !p->parks || !x->partner || !p->lodgings || !x->written)
+    if (plan_reserve(p, (int64_t)most, (int64_t)most) || !p->steps || !x->parks || !x->hosted ||
+        !x->written)
         return CKPT_ENOMEM;
     memcpy(p->steps, base->steps, (size_t)base->n_steps * sizeof *p->steps);
-    /* A plan from a file has no instances, only the record. */
-    for (int32_t i = 0; i < base->n_residences; i++) {
-        const struct residence *r = &base->residences[i];
-        if (r->tier == TIER_DEVICE && r->offset >= 0)
-            p->instances[p->n_instances++] =
-                (struct plan_instance){r->storage, r->first, r->last, r->offset};
-    }
-    memset(x->partner, -1, most * sizeof *x->partner);
+    for (int32_t i = 0; i < base->n_residences; i++)
+        if (is_placed(&base->residences[i]))
+            plan_add_residence(p, base->residences[i]);
     return pins_add(&p->pins, &base->pins);
 }
 
@@ -367,61 +361,85 @@ int force_parks(const struct graph *g, const struct plan *base, const struct for
                 struct plan **out)
 {
     struct forcing x = {.g = g, .f = f, .random = f->seed * 2 + 1};
-    char message[CKPT_MESSAGE];
     int rc = copy_base(&x, base);
-    int32_t n = rc ? 0 : x.p->n_instances;
+    int32_t n = rc ? 0 : x.p->n_residences;
     if (!rc)
         step_on_host(&x);
     for (int32_t i = 0; i < n && !rc; i++) {
-        int32_t s = x.p->instances[i].storage;
-        if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried &&
-            !lodging_of(x.p, s))
+        int32_t s = x.p->residences[i].storage;
+        if (s >= 0 && !g->storages[s].persistent && !g->storages[s].carried && !x.hosted[s])
             park_activation(&x, i);
     }
     for (int32_t s = 0; s < g->n_storages && !rc; s++)
-        if (g->storages[s].persistent && !lodging_of(x.p, s) &&
-            (f->all || x.written[s] || draw(&x, 8)))
+        if (g->storages[s].persistent && !x.hosted[s] && (f->all || x.written[s] || draw(&x, 8)))
             park_persistent(&x, s);
     if (!rc) {
         place(&x);
-        measure(&x);
-        set_clock(&x);
-        qsort(x.p->parks, (size_t)x.p->n_parks, sizeof *x.p->parks, by_out);
-        set_clock(&x);
-        qsort(x.p->instances, (size_t)x.p->n_instances, sizeof *x.p->instances, by_first);
+        rc = plan_measure(g, x.p);
+    }
+    if (!rc) {
+        add_copies(&x);
         x.p->host_bytes = x.tier_end[TIER_HOST];
         x.p->nvme_bytes = x.tier_end[TIER_NVME];
         x.p->staging_bytes = x.p->nvme_bytes ? 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT : 0;
         x.p->budgets = (struct budgets){INT64_MAX, x.p->host_bytes, x.p->nvme_bytes, {0, 0}};
-        rc = plan_record(g, x.p, message);
+        rc = plan_add_homes(g, x.p);
     }
-    free(x.partner);
+    free(x.parks);
+    free(x.hosted);
     free(x.written);
     *out = x.p;
     return rc;
 }
 
+/* A residence in host memory for a step on the host: nothing comes back from there but to a home.
+ */
+static void count_sent(const struct graph *g, const struct plan *p, const struct copy *out,
+                       struct force_count *n)
+{
+    const struct copy *in = NULL;
+    for (int32_t i = 0; i < p->n_copies; i++)
+        if (p->copies[i].from == out->to)
+            in = &p->copies[i];
+    bool home = plan_is_home(g, p, &p->residences[out->to]);
+    bool back = in && plan_is_home(g, p, &p->residences[in->to]);
+    n->sent += !home && (!in || back);
+    n->in_place += !home && back;
+}
+
 void force_count(const struct graph *g, const struct plan *p, struct force_count *n)
 {
+    struct offload *list;
+    int32_t count;
     *n = (struct force_count){0};
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct plan_park *k = &p->parks[i];
-        int tier = k->tier == FATE_PARK_NVME ? TIER_NVME : TIER_HOST;
-        n->persistent[tier] += g->storages[k->storage].persistent;
-        n->activations[tier] += !g->storages[k->storage].persistent;
-        n->clean += k->clean;
+    if (plan_offloads(g, p, &list, &count))
+        return;
+    for (int32_t i = 0; i < count; i++) {
+        const struct offload *k = &list[i];
+        n->persistent[k->tier] += g->storages[k->storage].persistent;
+        n->activations[k->tier] += !g->storages[k->storage].persistent;
+        n->clean += !k->out;
         n->crossing += k->free_step < k->out_step;
     }
+    free(list);
     for (int32_t k = p->n_body; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
         n->stepped += p->steps[k].on_host;
         n->on_device += !p->steps[k].on_host && graph_op_updates(g, o);
-        for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++)
-            n->written += !lodging_of(p, g->refs[o->writes + j]);
     }
-    for (int32_t i = 0; i < p->n_lodgings; i++) {
-        n->sent += p->lodgings[i].out_step >= 0;
-        n->back += p->lodgings[i].in_step >= 0;
-        n->in_place += p->lodgings[i].out_step >= 0 && p->lodgings[i].in_step >= 0;
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct copy *c = &p->copies[i];
+        if (copy_is_out(p->residences, c))
+            count_sent(g, p, c, n);
+        n->back += plan_is_home(g, p, &p->residences[c->to]) && !copy_is_out(p->residences, c);
+    }
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (r->storage < 0 || r->tier == TIER_DEVICE || !plan_is_home(g, p, r) ||
+            g->storages[r->storage].kind == KIND_OPTIMIZER)
+            continue;
+        for (int32_t k = p->n_body; k < p->n_steps; k++)
+            n->written +=
+                p->steps[k].on_host && graph_op_writes(g, &g->ops[p->steps[k].op], r->storage);
     }
 }

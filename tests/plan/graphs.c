@@ -350,10 +350,10 @@ int64_t plan_peak(const struct plan *p)
     return p->persistent + p->transient;
 }
 
-int plan_check_arrays(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE])
+int plan_check_again(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE])
 {
-    int rc = plan_record(g, p, message);
-    return rc ? rc : plan_check(g, p, message);
+    assert_int_equal(plan_sort(p), 0);
+    return plan_check(g, p, message);
 }
 
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
@@ -380,15 +380,33 @@ struct plan *plan_checked(const struct graph *g, int64_t budget)
     return p;
 }
 
-const struct plan_lodging *lodging_of(const struct plan *p, int32_t storage)
+/* The residence on the device that ends before an offload. */
+static struct residence *find_before(const struct plan *p, const struct offload *o)
 {
-    int32_t low = 0, high = p->n_lodgings;
-    while (low < high) {
-        int32_t middle = (low + high) / 2;
-        if (p->lodgings[middle].storage < storage)
-            low = middle + 1;
-        else
-            high = middle;
+    int32_t last = o->free_step + (o->free_step < o->out_step ? p->n_steps : 0);
+    for (int32_t i = 0; i < p->n_residences; i++)
+        if (p->residences[i].storage == o->storage && p->residences[i].tier == TIER_DEVICE &&
+            p->residences[i].last == last)
+            return &p->residences[i];
+    return NULL;
+}
+
+int32_t list_leaves(const struct graph *g, const struct plan *p, struct leave **list)
+{
+    struct offload *offloads;
+    int32_t n;
+    assert_int_equal(plan_offloads(g, p, &offloads, &n), 0);
+    *list = calloc((size_t)n + 1, sizeof(**list));
+    for (int32_t i = 0; i < n; i++) {
+        const struct offload *o = &offloads[i];
+        (*list)[i] = (struct leave){.is = *o,
+                                    .wraps = o->use_step <= o->out_step,
+                                    .out = o->out ? &p->copies[o->out - p->copies] : NULL,
+                                    .in = &p->copies[o->in - p->copies],
+                                    .before = find_before(p, o),
+                                    .behind = &p->residences[o->in->to],
+                                    .below = &p->residences[o->in->from]};
     }
-    return low < p->n_lodgings && p->lodgings[low].storage == storage ? &p->lodgings[low] : NULL;
+    free(offloads);
+    return n;
 }

@@ -58,12 +58,19 @@ struct graph *graph_random(uint32_t seed, int32_t n);
 int64_t plan_peak(const struct plan *p);
 /* Plans, checks the plan, and returns it; fails the test otherwise. */
 struct plan *plan_checked(const struct graph *g, int64_t budget);
-/* Checks the record of what now stands in the arrays of the search. */
-int plan_check_arrays(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE]);
+/* Puts a record in order that a test has changed, and checks it. */
+int plan_check_again(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE]);
 /* The same with the search done before. */
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget);
 
-/* The lodging of a storage, or NULL. */
-const struct plan_lodging *lodging_of(const struct plan *p, int32_t storage);
+/* An offload of a plan, for tests that look at it or change it. */
+struct leave {
+    struct offload is;
+    bool wraps; /* round the end of the step */
+    struct copy *out, *in;
+    struct residence *before, *behind, *below; /* before, behind: on the device */
+};
+/* Lists them in the order of their copies back: free() it.  Returns how many there are. */
+int32_t list_leaves(const struct graph *g, const struct plan *p, struct leave **list);
 
 #endif

@@ -132,7 +132,7 @@ static struct plan *make_with(const struct graph *g, const struct machine *m, in
     struct plan *p;
     if (plan_make(g, m, &b, 0, &p, message))
         fail_msg("%s", message);
-    if (plan_check_arrays(g, p, message))
+    if (plan_check_again(g, p, message))
         fail_msg("%s", message);
     return p;
 }
@@ -231,7 +231,7 @@ static void test_shared_copies(void **state)
     struct plan *together = make_with(g, &m, device, host);
     m.links.ranks_per_host = 1;
     struct plan *apart = make_with(g, &m, device, host);
-    assert_true(alone->n_parks > 0 && together->seconds > 1.01 * alone->seconds);
+    assert_true(alone->n_copies > 0 && together->seconds > 1.01 * alone->seconds);
     assert_true(apart->seconds == alone->seconds);
     plan_free(all);
     plan_free(alone);
@@ -244,7 +244,7 @@ static void test_shared_copies(void **state)
 
 static void expect_fault(const struct graph *g, struct plan *p, const char *what)
 {
-    assert_int_equal(plan_check_arrays(g, p, message), CKPT_EPLAN);
+    assert_int_equal(plan_check_again(g, p, message), CKPT_EPLAN);
     if (!strstr(message, what))
         fail_msg("expected \"%s\" in \"%s\"", what, message);
 }
@@ -286,15 +286,16 @@ static void test_times(void **state)
     expect_fault(g, p, "with its copies a step takes");
     p->seconds += exposed / 2;
     p->exposed_comm += exposed / 2;
-    assert_int_equal(plan_check_arrays(g, p, message), 0);
+    assert_int_equal(plan_check_again(g, p, message), 0);
     /* Room that comes later lets a gather start later. */
     int32_t n = 0;
-    while (
-        p->instances[n].storage < 0 || !g->ops[p->steps[p->instances[n].first + 1].op].collective ||
-        p->instances[n].storage != g->refs[g->ops[p->steps[p->instances[n].first + 1].op].writes])
+    while (p->residences[n].storage < 0 || plan_is_home(g, p, &p->residences[n]) ||
+           !g->ops[p->steps[p->residences[n].first + 1].op].collective ||
+           p->residences[n].storage !=
+               g->refs[g->ops[p->steps[p->residences[n].first + 1].op].writes])
         n++;
-    p->instances[n].first++;
-    assert_int_equal(plan_check_arrays(g, p, message), CKPT_EPLAN);
+    p->residences[n].first++;
+    assert_int_equal(plan_check_again(g, p, message), CKPT_EPLAN);
     plan_free(p);
     graph_free(g);
 }
@@ -310,7 +311,7 @@ static void test_too_early(void **state)
     struct plan_step gather = p->steps[k];
     p->steps[k] = p->steps[k + 1];
     p->steps[k + 1] = gather;
-    assert_int_equal(plan_check_arrays(g, p, message), CKPT_EPLAN);
+    assert_int_equal(plan_check_again(g, p, message), CKPT_EPLAN);
     plan_free(p);
     graph_free(g);
 }

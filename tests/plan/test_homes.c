@@ -42,7 +42,7 @@ static struct plan *make(const struct graph *g, const struct budgets *b)
     struct plan *p;
     if (plan_make(g, &machine, b, 0, &p, message))
         fail_msg("no plan: %s", message);
-    if (plan_check_arrays(g, p, message))
+    if (plan_check_again(g, p, message))
         fail_msg("plan_check: %s", message);
     assert_true(p->persistent + p->transient <= b->device);
     assert_true(p->host_bytes <= b->host - b->tier_base[TIER_HOST]);
@@ -103,7 +103,7 @@ static void done(struct fixture *f)
 static void expect_fault(struct fixture *f, const char *what)
 {
     char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check_arrays(f->g, f->p, message), CKPT_EPLAN);
+    assert_int_equal(plan_check_again(f->g, f->p, message), CKPT_EPLAN);
     if (!strstr(message, what))
         fail_msg("expected \"%s\", got \"%s\"", what, message);
     done(f);
@@ -111,19 +111,28 @@ static void expect_fault(struct fixture *f, const char *what)
 
 enum want { ANY = -1, NO, YES };
 
-static struct plan_park *find_park(const struct fixture *f, enum want clean, enum want wraps,
-                                   enum graph_kind kind)
+static struct leave find_leave(const struct fixture *f, enum want clean, enum want wraps,
+                               enum graph_kind kind)
 {
-    for (int32_t i = 0; i < f->p->n_parks; i++) {
-        struct plan_park *k = &f->p->parks[i];
-        if (clean != ANY && k->clean != (clean == YES))
-            continue;
-        if (wraps != ANY && (k->use_step <= k->out_step) != (wraps == YES))
-            continue;
-        if (f->g->storages[k->storage].kind == kind)
-            return k;
-    }
-    fail_msg("no such park");
+    struct leave *list, found = {.in = NULL};
+    int32_t n = list_leaves(f->g, f->p, &list);
+    for (int32_t i = 0; i < n && !found.in; i++)
+        if ((clean == ANY || !list[i].out == (clean == YES)) &&
+            (wraps == ANY || list[i].wraps == (wraps == YES)) &&
+            f->g->storages[list[i].is.storage].kind == kind)
+            found = list[i];
+    free(list);
+    assert_non_null(found.in);
+    return found;
+}
+
+/* The home of a parameter in a lower tier. */
+static struct residence *find_below(const struct plan *p)
+{
+    for (int32_t i = 0; i < p->n_residences; i++)
+        if (p->residences[i].tier != TIER_DEVICE)
+            return &p->residences[i];
+    fail_msg("nothing is below");
     return NULL;
 }
 
@@ -154,8 +163,7 @@ static void test_larger_than_device(void **state)
 {
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
-    struct plan_park *k = find_park(&f, YES, NO, KIND_PARAMETER);
-    assert_int_equal(k->free_step, k->out_step);
+    find_leave(&f, YES, NO, KIND_PARAMETER);
     assert_true(f.p->exposed_seconds > 0);
     assert_true(f.p->host_bytes <= persistent_bytes(f.g) + f.p->transient * 4);
     assert_int_equal(f.p->staging_bytes, 0);
@@ -166,13 +174,15 @@ static void test_micro_steps(void **state)
 {
     (void)state;
     struct fixture f = fixture(3, PLENTY, 0);
-    int32_t crossing = 0;
-    for (int32_t i = 0; i < f.p->n_parks; i++) {
-        const struct plan_park *k = &f.p->parks[i];
+    struct leave *list;
+    int32_t crossing = 0, n = list_leaves(f.g, f.p, &list);
+    for (int32_t i = 0; i < n; i++) {
+        const struct offload *k = &list[i].is;
         crossing += k->out_step < f.p->n_body && k->use_step >= f.p->n_body;
         assert_true(k->free_step >= k->out_step);
     }
     assert_true(crossing > 0);
+    free(list);
     done(&f);
 }
 
@@ -197,9 +207,9 @@ static void test_sampling(void **state)
     struct graph *g = sampling(12);
     struct budgets b = {.device = 8 * UNIT, .host = PLENTY};
     struct plan *p = make(g, &b);
-    for (int32_t i = 0; i < p->n_parks; i++)
-        assert_true(p->parks[i].clean);
-    assert_true(p->n_parks > 0 && p->exposed_seconds < 0.15 * p->seconds);
+    for (int32_t i = 0; i < p->n_copies; i++)
+        assert_false(copy_is_out(p->residences, &p->copies[i]));
+    assert_true(p->n_copies > 0 && p->exposed_seconds < 0.15 * p->seconds);
     plan_free(p);
     graph_free(g);
 }
@@ -219,9 +229,9 @@ static void test_home_in_tier(void **state)
     struct budgets b = {.device = PLENTY, .host = at, .tier_base = {at, 0}};
     struct plan *p = make(g, &b);
     assert_int_equal(p->persistent, 0);
-    assert_int_equal(p->n_parks, 12);
+    assert_int_equal(p->n_copies, 12);
     assert_int_equal(p->host_bytes, 0);
-    p->parks[3].tier_offset += CKPT_ALIGN;
+    find_below(p)->offset += CKPT_ALIGN;
     struct fixture f = {g, p};
     expect_fault(&f, "lives where the context does not have it");
 }
@@ -239,7 +249,7 @@ static void test_home_on_device(void **state)
     for (int32_t s = 0; s < g->n_storages; s++)
         g->storages[s].home = HOME_ANY;
     p = make(g, &b);
-    g->storages[p->parks[0].storage].home = HOME_DEVICE;
+    g->storages[find_below(p)->storage].home = HOME_DEVICE;
     struct fixture f = {g, p};
     expect_fault(&f, "lives where the context does not have it");
 }
@@ -251,9 +261,9 @@ static void test_tier_base(void **state)
     struct graph *g = sampling(12);
     struct budgets b = {.device = 8 * UNIT, .host = PLENTY, .tier_base = {10 * UNIT, 0}};
     struct plan *p = make(g, &b);
-    for (int32_t i = 0; i < p->n_parks; i++)
-        assert_true(p->parks[i].tier_offset >= 10 * UNIT);
-    p->parks[0].tier_offset = 0;
+    for (int32_t i = 0; i < p->n_residences; i++)
+        assert_true(p->residences[i].tier == TIER_DEVICE || p->residences[i].offset >= 10 * UNIT);
+    find_below(p)->offset = 0;
     struct fixture f = {g, p};
     expect_fault(&f, "leave the");
 }
@@ -264,12 +274,10 @@ static void test_clean_but_written(void **state)
 {
     (void)state;
     struct fixture f = fixture(3, PLENTY, 0);
-    struct plan_park *k = find_park(&f, NO, YES, KIND_OPTIMIZER);
-    struct plan_instance *i = f.p->instances;
-    while (i->storage != k->storage || i->last != k->free_step)
-        i++;
-    k->clean = true;
-    i->last = k->free_step = k->out_step;
+    struct leave k = find_leave(&f, NO, YES, KIND_OPTIMIZER);
+    k.before->last = k.is.out_step;
+    memmove(k.out, k.out + 1, (size_t)(f.p->copies + f.p->n_copies - k.out - 1) * sizeof(*k.out));
+    f.p->n_copies--;
     expect_fault(&f, "ends the step in version");
 }
 
@@ -277,7 +285,10 @@ static void test_two_homes(void **state)
 {
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
-    find_park(&f, YES, NO, KIND_PARAMETER)->tier_offset += CKPT_ALIGN;
+    struct residence again = *find_below(f.p);
+    again.offset += CKPT_ALIGN;
+    assert_int_equal(plan_reserve(f.p, 1, 0), 0);
+    plan_add_residence(f.p, again);
     expect_fault(&f, "has two homes");
 }
 
@@ -286,11 +297,11 @@ static void test_body_writes(void **state)
 {
     (void)state;
     struct fixture f = fixture(3, PLENTY, 0);
-    struct plan_park *k = find_park(&f, NO, YES, KIND_PARAMETER);
+    int32_t written = find_leave(&f, NO, YES, KIND_PARAMETER).is.storage;
     for (int32_t step = 0; step < f.p->n_body; step++) {
         struct graph_op *o = &f.g->ops[f.p->steps[step].op];
         for (int32_t j = 0; j < o->n_reads; j++)
-            if (f.g->refs[o->reads + j] == k->storage && j == o->n_reads - 1) {
+            if (f.g->refs[o->reads + j] == written && j == o->n_reads - 1) {
                 /* The last one read becomes one that is written. */
                 o->n_reads--;
                 o->writes--;
@@ -307,15 +318,25 @@ static void test_micro_step_copies(void **state)
 {
     (void)state;
     struct fixture f = fixture(3, PLENTY, 0);
-    struct plan_park *k = find_park(&f, YES, NO, KIND_PARAMETER);
-    for (int32_t i = 0; i < f.p->n_parks; i++)
-        if (f.p->parks[i].use_step >= f.p->n_body && f.p->parks[i].out_step < f.p->n_body)
-            k = &f.p->parks[i];
-    k->in_step = f.p->n_body - 1;
-    expect_fault(&f, "no instance of");
+    struct leave *list, k = {.in = NULL};
+    int32_t n = list_leaves(f.g, f.p, &list);
+    for (int32_t i = 0; i < n; i++)
+        if (list[i].is.use_step >= f.p->n_body && list[i].is.out_step < f.p->n_body)
+            k = list[i];
+    free(list);
+    assert_non_null(k.in);
+    k.behind->first = f.p->n_body - 1;
+    k.in->after = f.p->n_body - 2;
+    expect_fault(&f, "stays from the body to the update");
     f = fixture(3, PLENTY, 0);
-    k = find_park(&f, YES, NO, KIND_PARAMETER);
-    k->clean = false;
+    k = find_leave(&f, YES, NO, KIND_PARAMETER);
+    assert_int_equal(plan_reserve(f.p, 0, 1), 0);
+    f.p->copies[f.p->n_copies++] = (struct copy){(int32_t)(k.before - f.p->residences),
+                                                 (int32_t)(k.below - f.p->residences),
+                                                 k.is.out_step,
+                                                 k.is.free_step + 1,
+                                                 0,
+                                                 0};
     expect_fault(&f, "goes out in every micro-step");
 }
 
@@ -324,17 +345,17 @@ static void test_in_order(void **state)
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
     f.g->ops[0].seconds *= 2; /* times of another machine: only their order counts */
-    for (int32_t i = 0; i < f.p->n_parks; i++)
-        for (int32_t j = 0; j < f.p->n_parks; j++) {
-            struct plan_park *a = &f.p->parks[i], *b = &f.p->parks[j];
-            if (a->in_step >= b->in_step || b->use_step <= b->out_step)
+    for (int32_t i = 0; i < f.p->n_copies; i++)
+        for (int32_t j = 0; j < f.p->n_copies; j++) {
+            struct copy *a = &f.p->copies[i], *b = &f.p->copies[j], t = *a;
+            if (copy_is_out(f.p->residences, a) || copy_is_out(f.p->residences, b) ||
+                a->after >= b->after)
                 continue;
-            double start = a->in_start, end = a->in_end;
-            a->in_start = b->in_start;
-            a->in_end = b->in_end;
-            b->in_start = start;
-            b->in_end = end;
-            expect_fault(&f, "");
+            a->start = b->start;
+            a->end = b->end;
+            b->start = t.start;
+            b->end = t.end;
+            expect_fault(&f, "while the queue is busy");
             return;
         }
     fail_msg("all copies are for one step");
@@ -348,20 +369,16 @@ static void test_nvme_rules(void **state)
     expect_fault(&f, "for staging");
     f = fixture(1, 0, PLENTY);
     f.p->nvme_bytes += PLAN_NVME_ALIGN;
-    find_park(&f, NO, YES, KIND_OPTIMIZER)->tier_offset += CKPT_ALIGN;
+    find_leave(&f, NO, YES, KIND_OPTIMIZER).below->offset += CKPT_ALIGN;
     expect_fault(&f, "no multiple of");
 }
 
-static void test_extra_instance(void **state)
+static void test_late_residence(void **state)
 {
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
-    const struct plan_park *k = find_park(&f, NO, YES, KIND_OPTIMIZER);
-    struct plan_instance *i = f.p->instances;
-    while (i->storage != k->storage || i->first != k->in_step)
-        i++;
-    i->first++;
-    expect_fault(&f, "");
+    find_leave(&f, NO, YES, KIND_OPTIMIZER).behind->first++;
+    expect_fault(&f, "and is on the device from");
 }
 
 /* ---- promises ------------------------------------------------------------------------------- */
@@ -383,7 +400,7 @@ static void test_monotone(void **state)
     portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);
-        assert_int_equal(plan_check_arrays(g, plans[i], message), 0);
+        assert_int_equal(plan_check_again(g, plans[i], message), 0);
         assert_true(i == 0 || plans[i]->seconds <= plans[i - 1]->seconds);
         if (i % 8)
             continue;
@@ -402,12 +419,16 @@ static void test_deterministic(void **state)
     (void)state;
     struct fixture f = fixture(1, PLENTY, 0);
     struct plan *p = make(f.g, &f.p->budgets);
-    assert_int_equal(p->n_parks, f.p->n_parks);
-    for (int32_t i = 0; i < p->n_parks; i++) {
-        const struct plan_park *a = &p->parks[i], *b = &f.p->parks[i];
-        assert_true(a->storage == b->storage && a->in_step == b->in_step &&
-                    a->free_step == b->free_step && a->tier_offset == b->tier_offset &&
-                    a->in_start == b->in_start && a->out_start == b->out_start);
+    assert_int_equal(p->n_residences, f.p->n_residences);
+    assert_int_equal(p->n_copies, f.p->n_copies);
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *a = &p->residences[i], *b = &f.p->residences[i];
+        assert_true(a->storage == b->storage && a->first == b->first && a->last == b->last &&
+                    a->offset == b->offset);
+    }
+    for (int32_t i = 0; i < p->n_copies; i++) {
+        const struct copy *a = &p->copies[i], *b = &f.p->copies[i];
+        assert_true(a->from == b->from && a->to == b->to && a->start == b->start);
     }
     plan_free(p);
     done(&f);
@@ -429,7 +450,7 @@ int main(void)
         cmocka_unit_test(test_micro_step_copies),
         cmocka_unit_test(test_in_order),
         cmocka_unit_test(test_nvme_rules),
-        cmocka_unit_test(test_extra_instance),
+        cmocka_unit_test(test_late_residence),
         cmocka_unit_test(test_monotone),
         cmocka_unit_test(test_deterministic),
     };

@@ -171,11 +171,11 @@ static void test_same_question_same_plan(void **state)
         int64_t budget = (all->min_budget + plan_peak(all)) / 2;
         struct plan *a = plan_checked(g, budget), *b = plan_checked(g, budget);
         assert_int_equal(a->n_steps, b->n_steps);
-        assert_int_equal(a->n_instances, b->n_instances);
+        assert_int_equal(a->n_residences, b->n_residences);
         for (int32_t k = 0; k < a->n_steps; k++)
             assert_true(a->steps[k].op == b->steps[k].op && a->steps[k].again == b->steps[k].again);
-        for (int32_t k = 0; k < a->n_instances; k++) {
-            struct plan_instance x = a->instances[k], y = b->instances[k];
+        for (int32_t k = 0; k < a->n_residences; k++) {
+            struct residence x = a->residences[k], y = b->residences[k];
             assert_true(x.storage == y.storage && x.offset == y.offset);
             assert_true(x.first == y.first && x.last == y.last);
         }

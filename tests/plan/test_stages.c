@@ -46,8 +46,8 @@ static int64_t peak_of_instances(struct fixture *f, const struct schedule *s)
     const struct graph *g = f->p->g;
     int64_t now = 0, most = 0, *change = calloc((size_t)s->n_steps + 2, sizeof(*change));
     assert_int_equal(schedule_complete(f->sim), 0);
-    for (int32_t i = 0; i < s->n_instances; i++) {
-        const struct plan_instance *t = &s->instances.data[i];
+    for (int32_t i = 0; i < s->n_residences; i++) {
+        const struct residence *t = &s->residences.data[i];
         change[t->first] += g->storages[t->storage].bytes;
         change[t->last + 1] -= g->storages[t->storage].bytes;
     }

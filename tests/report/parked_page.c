@@ -48,13 +48,22 @@ static struct graph_op ops[] = {
 int main(int argc, char **argv)
 {
     struct plan_step steps[] = {{.op = 0}, {.op = 1}, {.op = 2}, {.op = 3}, {.op = 4}};
-    struct plan_instance instances[] = {
-        {X, 0, 1, 0},          {ACTIVATION, 1, 1, 8 * MIB}, {-2, 1, 1, 24 * MIB},
-        {ACTIVATION, 3, 3, 0}, {GRADIENT, 3, 4, 16 * MIB},  {MOMENT, 4, 4, 0},
+    struct residence residences[] = {
+        {WEIGHT, TIER_DEVICE, 0, 4, -1},
+        {X, TIER_DEVICE, 0, 1, 0},
+        {ACTIVATION, TIER_DEVICE, 1, 1, 8 * MIB},
+        {-2, TIER_DEVICE, 1, 1, 24 * MIB},
+        {ACTIVATION, TIER_DEVICE, 3, 3, 0},
+        {GRADIENT, TIER_DEVICE, 3, 4, 16 * MIB},
+        {MOMENT, TIER_DEVICE, 4, 4, 0},
+        {ACTIVATION, TIER_HOST, 1, 3, 0},
+        {MOMENT, TIER_NVME, 0, 4, 0},
     };
-    struct plan_park parks[] = {
-        {ACTIVATION, FATE_PARK_HOST, 1, 1, 3, 3, 0, 3e-3, 3.4e-3, 6e-3, 7e-3, false},
-        {MOMENT, FATE_PARK_NVME, 4, 4, 4, 4, 0, 1.0e-2, 1.1e-2, 8e-3, 9.5e-3, false},
+    struct copy copies[] = {
+        {2, 7, 1, 2, 3e-3, 3.4e-3},
+        {7, 4, 2, 3, 6e-3, 7e-3},
+        {6, 8, 4, 5, 1.0e-2, 1.1e-2},
+        {8, 6, 3, 4, 8e-3, 9.5e-3},
     };
     struct graph g = {.storages = storages,
                       .ops = ops,
@@ -74,20 +83,14 @@ int main(int argc, char **argv)
                      .steps = steps,
                      .n_steps = 5,
                      .n_body = 4,
-                     .instances = instances,
-                     .n_instances = 6,
-                     .parks = parks,
-                     .n_parks = 2};
+                     .residences = residences,
+                     .n_residences = 9,
+                     .copies = copies,
+                     .n_copies = 4};
     char message[CKPT_MESSAGE];
-    if (plan_record(&g, &p, message)) {
-        fprintf(stderr, "%s\n", message);
-        return 1;
-    }
     if (argc != 2 || timeline_write(&g, &p, "a machine", argv[1], message)) {
         fprintf(stderr, "%s\n", argc == 2 ? message : "usage: parked_page FILE");
         return 1;
     }
-    free(p.residences);
-    free(p.copies);
     return 0;
 }

@@ -33,9 +33,9 @@ struct walked {
     int32_t first;       /* and the first */
     int32_t written;     /* the first step that writes it, or -1 */
     int32_t wrote;       /* and the last so far */
-    int32_t instance;    /* the last one that began, or -1 */
-    struct idle longest; /* in the body, within one instance */
-    int32_t within;      /* that instance */
+    int32_t residence;   /* the last one that began, or -1 */
+    struct idle longest; /* in the body, within one residence */
+    int32_t within;      /* that residence */
 };
 
 struct walk {
@@ -87,7 +87,7 @@ static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
     if (needed || seconds * w->rate >= (dirty ? 2 : 1) * (double)t->bytes)
         add(w, &(struct absence){.storage = s,
                                  .bucket = -1,
-                                 .instance = -1,
+                                 .residence = -1,
                                  .out_step = from,
                                  .use_step = to,
                                  .bytes = t->bytes,
@@ -100,14 +100,14 @@ static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
 {
     struct walked *i = &w->at[s];
     const struct graph_storage *t = &w->g->storages[s];
-    bool inside = i->instance >= 0 && w->p->instances[i->instance].last >= step &&
-                  w->p->instances[i->instance].first <= i->used;
+    bool inside = i->residence >= 0 && w->p->residences[i->residence].last >= step &&
+                  w->p->residences[i->residence].first <= i->used;
     if (t->persistent && may_leave(t) && i->used >= 0 && i->used < step)
         walk_idle(w, s, i->used, step);
     if (i->used >= 0 && inside && step < w->p->n_body &&
         step - i->used > i->longest.to - i->longest.from) {
         i->longest = (struct idle){i->used, step};
-        i->within = i->instance;
+        i->within = i->residence;
     }
     if (i->first < 0)
         i->first = step;
@@ -126,9 +126,9 @@ static void walk_steps(struct walk *w)
         w->at[s] = (struct walked){-1, -1, -1, -1, -1, {0, 0}, -1};
     for (int32_t k = 0, n = 0; k < p->n_steps; k++) {
         const struct graph_op *o = &g->ops[p->steps[k].op];
-        for (; n < p->n_instances && p->instances[n].first == k; n++)
-            if (p->instances[n].storage >= 0)
-                w->at[p->instances[n].storage].instance = n;
+        for (; n < p->n_residences && p->residences[n].first == k; n++)
+            if (p->residences[n].storage >= 0)
+                w->at[p->residences[n].storage].residence = n;
         for (int32_t j = 0; j < o->n_reads; j++)
             walk_use(w, g->refs[o->reads + j], k, false);
         for (int32_t j = 0; j < o->n_writes; j++)
@@ -146,7 +146,7 @@ static void finish_storage(struct walk *w, int32_t s)
     if (t->persistent) {
         add(w, &(struct absence){.storage = s,
                                  .bucket = -1,
-                                 .instance = -1,
+                                 .residence = -1,
                                  .out_step = i->used,
                                  .use_step = i->first,
                                  .bytes = t->bytes,
@@ -159,7 +159,7 @@ static void finish_storage(struct walk *w, int32_t s)
     if (i->within >= 0 && i->longest.to > i->longest.from + 1)
         add(w, &(struct absence){.storage = s,
                                  .bucket = -1,
-                                 .instance = i->within,
+                                 .residence = i->within,
                                  .out_step = i->longest.from,
                                  .use_step = i->longest.to,
                                  .bytes = t->bytes});
@@ -183,7 +183,7 @@ static void keep_good(struct walk *w)
         const struct graph_storage *t = &w->g->storages[a->storage];
         int32_t written = w->at[a->storage].written;
         a->forced = a->needed && t->home != HOME_ANY;
-        if (a->instance >= 0 || written < 0 || written >= w->p->n_body || w->g->n_micro == 1)
+        if (a->residence >= 0 || written < 0 || written >= w->p->n_body || w->g->n_micro == 1)
             w->list.data[n++] = *a;
     }
     w->n = n;

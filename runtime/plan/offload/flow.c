@@ -344,7 +344,7 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
     double until = INFINITY;
     for (int32_t i = ins->n - 1; i >= 0; i--) {
         struct absence *a = &x->list[ins->items[i]];
-        struct plan_park *k = &a->park;
+        struct away *k = &a->park;
         double length = k->in_end - k->in_start, use = x->start[a->use_step] - margin;
         double end = use < until ? use : until;
         if (end > k->in_end) {

@@ -210,50 +210,24 @@ int64_t hosted_choose(struct transfer *x, double share, int64_t room)
     return room;
 }
 
-static int compare_lodgings(const void *a, const void *b)
-{
-    const struct plan_lodging *x = a, *y = b;
-    return (x->storage > y->storage) - (x->storage < y->storage);
-}
-
-int hosted_rewrite(struct transfer *x)
+void hosted_rewrite(struct transfer *x)
 {
     struct plan *p = x->p;
-    if (!x->hosted)
-        return 0;
-    p->lodgings = calloc((size_t)x->n + 2, sizeof(*p->lodgings));
-    if (!p->lodgings)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < x->n; i++) {
-        const struct absence *a = &x->list[i];
-        if (!x->lodged[a->storage] || x->g->storages[a->storage].kind != KIND_OPTIMIZER)
-            continue;
-        p->lodgings[p->n_lodgings++] = (struct plan_lodging){.storage = a->storage,
-                                                             .out_step = -1,
-                                                             .in_step = -1,
-                                                             .tier_offset = a->park.tier_offset};
-        p->persistent -= a->bytes;
-    }
-    p->lodgings[p->n_lodgings++] = (struct plan_lodging){.storage = x->clip,
-                                                         .out_step = x->clip_step,
-                                                         .in_step = -1,
-                                                         .tier_offset = x->clip_offset,
-                                                         .out_start = x->clip_start,
-                                                         .out_end = x->clip_end};
-    qsort(p->lodgings, (size_t)p->n_lodgings, sizeof(*p->lodgings), compare_lodgings);
-    for (int32_t i = 0; i < x->n_buckets; i++) {
-        const struct bucket *b = &x->buckets[i];
-        if (!b->taken)
-            continue;
-        p->steps[b->step].on_host = true;
-        for (int32_t j = 0; j < p->n_lodgings; j++) {
-            struct plan_lodging *l = &p->lodgings[j];
-            if (l->out_step < 0 &&
-                graph_op_writes(x->g, &x->g->ops[p->steps[b->step].op], l->storage)) {
-                l->out_start = b->start;
-                l->out_end = b->end;
-            }
+    int32_t first = INT32_MAX, last = -1, here = 0;
+    for (int32_t i = 0; i < x->n_buckets; i++)
+        if (x->buckets[i].taken) {
+            p->steps[x->buckets[i].step].on_host = true;
+            first = (int32_t)min_i64(first, x->buckets[i].step);
+            last = (int32_t)max_i64(last, x->buckets[i].step);
         }
-    }
-    return 0;
+    if (last < 0)
+        return;
+    while (p->residences[here].storage != x->clip || p->residences[here].first > x->clip_step ||
+           p->residences[here].last < x->clip_step)
+        here++;
+    int32_t until = (int32_t)min_i64(first, p->residences[here].last + 1);
+    int32_t below = plan_add_residence(
+        p, (struct residence){x->clip, TIER_HOST, x->clip_step, last, x->clip_offset});
+    p->copies[p->n_copies++] =
+        (struct copy){here, below, x->clip_step, until, x->clip_start, x->clip_end};
 }

@@ -15,78 +15,6 @@
 #define COARSE 16  /* options looked at first */
 #define FEW    8   /* options that may need least */
 
-/* Per storage: the instance from step 0 on of one that stays at one address round the end of the
- * step, or -1. */
-static void find_second(const struct graph *g, const struct plan *p, int32_t *second)
-{
-    enum { NONE = -1, WANTED = -2 };
-    for (int32_t s = 0; s < g->n_storages; s++)
-        second[s] = NONE;
-    for (int32_t i = 0; i < p->n_parks; i++)
-        if (p->parks[i].use_step <= p->parks[i].out_step &&
-            p->parks[i].free_step < p->parks[i].out_step)
-            second[p->parks[i].storage] = WANTED;
-    for (int32_t i = 0; i < p->n_instances && p->instances[i].first == 0; i++)
-        if (p->instances[i].storage >= 0 && second[p->instances[i].storage] == WANTED)
-            second[p->instances[i].storage] = i;
-}
-
-/* Both instances of a storage that wraps are one item, made of the first of them. */
-static int place_parked(const struct graph *g, struct plan *p, int64_t goal)
-{
-    size_t m = (size_t)p->n_instances + 1;
-    struct place_item *items = malloc(m * sizeof(*items));
-    int32_t *second = malloc(((size_t)g->n_storages + 1) * sizeof(*second));
-    int32_t *of = malloc(m * sizeof(*of)), n = 0; /* of: the instance of an item */
-    int rc = items && second && of ? 0 : CKPT_ENOMEM;
-    if (!rc)
-        find_second(g, p, second);
-    for (int32_t i = 0; i < p->n_instances && !rc; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        int32_t other = t->storage >= 0 ? second[t->storage] : -1;
-        if (other == i)
-            continue;
-        bool wraps = other >= 0 && t->last == p->n_steps - 1;
-        int32_t last = wraps ? p->n_steps + p->instances[other].last : t->last;
-        items[n] = (struct place_item){t->first, last, instance_bytes(g, p, t), 0};
-        of[n++] = i;
-    }
-    if (!rc)
-        rc = place_circle(items, n, p->n_steps, goal, &p->transient);
-    for (int32_t j = 0; j < n && !rc; j++) {
-        struct plan_instance *t = &p->instances[of[j]];
-        t->offset = items[j].offset;
-        if (items[j].last >= p->n_steps)
-            p->instances[second[t->storage]].offset = items[j].offset;
-    }
-    free(items);
-    free(second);
-    free(of);
-    return rc;
-}
-
-int plan_measure(const struct graph *g, struct plan *p)
-{
-    int64_t now = 0, *change = calloc((size_t)p->n_steps + 2, sizeof(*change));
-    if (!change)
-        return CKPT_ENOMEM;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        change[t->first] += instance_bytes(g, p, t);
-        change[t->last + 1] -= instance_bytes(g, p, t);
-    }
-    p->load = p->peak_step = 0;
-    for (int32_t k = 0; k < p->n_steps; k++) {
-        now += change[k];
-        if (now > p->load) {
-            p->load = now;
-            p->peak_step = k;
-        }
-    }
-    free(change);
-    return 0;
-}
-
 /* ---- the search ----------------------------------------------------------------------------- */
 
 /* Tried on every option that is looked at; the shares are then halved around the best. */
@@ -325,7 +253,7 @@ static int build(const struct search *x, struct plan **out)
     if (!rc && fits)
         rc = plan_measure(x->pf->p->g, p);
     if (!rc && fits)
-        rc = place_parked(x->pf->p->g, p, x->wall - p->persistent);
+        rc = plan_set_offsets(x->pf->p->g, p, x->wall - p->persistent);
     transfer_free(t);
     if (rc || !fits)
         plan_free(p);

@@ -104,7 +104,7 @@ static bool finds_home(const struct transfer *x, const struct homes *h, int32_t 
     bool parked = a->taken || x->lodged[a->storage];
     for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
         parked |= x->list[j].taken;
-    return a->instance < 0 && first && parked && a->state == h->states;
+    return a->residence < 0 && first && parked && a->state == h->states;
 }
 
 static void share_states(const struct transfer *x, struct homes *h)

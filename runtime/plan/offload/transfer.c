@@ -7,22 +7,6 @@
 #include "plan/search/comm_cost.h"
 #include "plan/offload/transfer.h"
 
-/* Bytes on the device at every step while nothing is parked. */
-static void count_whole(struct transfer *x)
-{
-    const struct plan *p = x->p;
-    int64_t now = p->persistent;
-    for (int32_t i = 0; i < p->n_instances; i++) {
-        const struct plan_instance *t = &p->instances[i];
-        x->whole[t->first] += instance_bytes(x->g, p, t);
-        x->whole[t->last + 1] -= instance_bytes(x->g, p, t);
-    }
-    for (int32_t k = 0; k < p->n_steps; k++) {
-        now += x->whole[k];
-        x->whole[k] = now;
-    }
-}
-
 enum rank {
     RANK_STATES,
     RANK_WEIGHTS,
@@ -40,9 +24,9 @@ static bool has_rank(const struct absence *a, enum rank rank)
     case RANK_STATES:
         return a->state;
     case RANK_WEIGHTS:
-        return a->instance < 0 && !a->state;
+        return a->residence < 0 && !a->state;
     case RANK_ACTIVATIONS:
-        return a->instance >= 0;
+        return a->residence >= 0;
     case RANK_HOST_OUTS:
     case RANK_FILE_OUTS:
         return a->taken && !a->clean && in_file == (rank == RANK_FILE_OUTS);
@@ -118,7 +102,9 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
         transfer_free(x);
         return rc;
     }
-    count_whole(x);
+    plan_count_alive(g, p, x->whole);
+    for (int32_t k = 0; k < p->n_steps; k++)
+        x->whole[k] += p->persistent;
     rank_absences(x, RANK_STATES, x->keys, &x->states);
     rank_absences(x, RANK_WEIGHTS, x->keys, &x->weights);
     rank_absences(x, RANK_ACTIVATIONS, x->keys, &x->activations);
@@ -178,82 +164,94 @@ int transfer_try(struct transfer *x, const struct policy *how, int64_t device, d
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-static int compare_parks(const void *a, const void *b)
+/* The taken absence of the same storage that comes next, or with step -1 before, round the end of
+ * the step. */
+static struct absence *next_taken(const struct transfer *x, int32_t i, int32_t step)
 {
-    const struct plan_park *x = a, *y = b;
-    if (x->out_step != y->out_step)
-        return x->out_step < y->out_step ? -1 : 1;
-    return (x->storage > y->storage) - (x->storage < y->storage);
-}
-
-/* The taken absence of the same storage that comes next, round the end of the step. */
-static const struct absence *next_taken(const struct transfer *x, int32_t i)
-{
-    int32_t s = x->list[i].storage, from = i, j = i;
-    for (; from > 0 && x->list[from - 1].storage == s; from--)
+    int32_t s = x->list[i].storage, first = i, last = i, j = i;
+    for (; first > 0 && x->list[first - 1].storage == s; first--)
+        ;
+    for (; last < x->n - 1 && x->list[last + 1].storage == s; last++)
         ;
     do
-        j = j + 1 < x->n && x->list[j + 1].storage == s ? j + 1 : from;
+        j = step > 0 ? (j < last ? j + 1 : first) : (j > first ? j - 1 : last);
     while (!x->list[j].taken);
     return &x->list[j];
 }
 
-/* The residence behind a park of a persistent storage. */
-static void add_residence(struct transfer *x, int32_t i)
-{
-    struct plan *p = x->p;
-    const struct absence *a = &x->list[i], *next = next_taken(x, i);
-    int32_t last = next->park.free_step;
-    bool round = next->wraps && last < next->park.out_step;
-    p->instances[p->n_instances++] =
-        (struct plan_instance){a->storage, a->park.in_step, round ? p->n_steps - 1 : last, 0};
-    if (round)
-        p->instances[p->n_instances++] = (struct plan_instance){a->storage, 0, last, 0};
-}
-
-static void add_park(struct transfer *x, int32_t i)
+/* The residence behind an absence: of an activation the rest of the one it was in, of a persistent
+ * storage up to the next absence. */
+static void add_behind(struct transfer *x, int32_t i)
 {
     struct plan *p = x->p;
     struct absence *a = &x->list[i];
-    struct plan_park *k = &a->park;
-    k->storage = a->storage;
-    k->use_step = a->use_step;
-    k->clean = a->clean;
-    if (a->clean)
-        k->out_start = k->out_end = 0;
-    p->parks[p->n_parks++] = *k;
-    if (a->instance < 0) {
-        p->persistent -= a->wraps ? a->bytes : 0;
-        add_residence(x, i);
-        return;
+    int32_t last;
+    if (a->residence >= 0) {
+        last = p->residences[a->residence].last;
+        p->residences[a->residence].last = a->park.free_step;
+    } else {
+        const struct absence *next = next_taken(x, i, 1);
+        last = next->park.free_step;
+        last += next->wraps && last < next->park.out_step ? p->n_steps : 0;
     }
-    p->instances[p->n_instances++] =
-        (struct plan_instance){a->storage, k->in_step, p->instances[a->instance].last, 0};
-    p->instances[a->instance].last = k->free_step;
+    a->park.behind = plan_add_residence(
+        p, (struct residence){a->storage, TIER_DEVICE, a->park.in_step, last, 0});
+}
+
+/* The copies of an absence, between the residences before and behind it and the one below. */
+static void add_copies(struct transfer *x, int32_t i, int32_t below)
+{
+    struct plan *p = x->p;
+    const struct absence *a = &x->list[i];
+    const struct away *k = &a->park;
+    int32_t before = a->residence >= 0 ? a->residence : next_taken(x, i, -1)->park.behind;
+    if (!a->clean)
+        p->copies[p->n_copies++] = (struct copy){
+            before, below, k->out_step, p->residences[before].last + 1, k->out_start, k->out_end};
+    p->copies[p->n_copies++] =
+        (struct copy){below, k->behind, k->in_step - 1, a->use_step, k->in_start, k->in_end};
+}
+
+/* The residence below: the home of a persistent storage, which is one for all its absences. */
+static int32_t add_below(struct transfer *x, const struct absence *a)
+{
+    struct plan *p = x->p;
+    const struct away *k = &a->park;
+    int8_t tier = k->tier == FATE_PARK_NVME ? TIER_NVME : TIER_HOST;
+    bool home = a->residence < 0;
+    p->persistent -= home ? a->bytes : 0;
+    if (tier == TIER_NVME)
+        p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
+    return plan_add_residence(p, (struct residence){a->storage, tier, home ? 0 : k->out_step,
+                                                    home ? p->n_steps - 1 : a->use_step,
+                                                    k->tier_offset});
 }
 
 int transfer_rewrite(struct transfer *x)
 {
     struct plan *p = x->p;
-    struct plan_instance *more =
-        realloc(p->instances, ((size_t)p->n_instances + 2 * (size_t)x->n + 1) * sizeof(*more));
-    p->instances = more ? more : p->instances;
-    p->parks = calloc((size_t)x->n + 1, sizeof(*p->parks));
-    if (!more || !p->parks)
+    int32_t below = -1, of = -1; /* the last residence below, and whose it is */
+    if (plan_reserve(p, 2 * (int64_t)x->n + 1, 2 * (int64_t)x->n + 1))
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
-            add_park(x, i);
-    qsort(p->parks, (size_t)p->n_parks, sizeof(*p->parks), compare_parks);
-    qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
+            add_behind(x, i);
+    for (int32_t i = 0; i < x->n; i++) {
+        const struct absence *a = &x->list[i];
+        bool state = x->lodged[a->storage] && x->g->storages[a->storage].kind == KIND_OPTIMIZER;
+        if ((a->taken || state) && a->storage != of) {
+            below = add_below(x, a);
+            of = a->storage;
+        }
+        if (a->taken)
+            add_copies(x, i, below);
+    }
     p->host_bytes = x->tier[TIER_HOST];
     p->nvme_bytes = x->tier[TIER_NVME];
     p->seconds += x->exposed_comm - p->exposed_comm;
     p->exposed_comm = x->exposed_comm;
     p->exposed_seconds = fmax(0, x->seconds - (p->seconds - x->hosted_seconds)); /* sums round */
     p->seconds = x->seconds;
-    for (int32_t i = 0; i < p->n_parks; i++)
-        if (p->parks[i].tier == FATE_PARK_NVME)
-            p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
-    return hosted_rewrite(x);
+    hosted_rewrite(x);
+    return plan_sort(p);
 }

@@ -6,9 +6,23 @@
 #include "plan/offload/ledger.h"
 #include "plan/search/search.h"
 
+/*
+ * How a storage is away: copied out after step out_step has ended, gone from the device after step
+ * free_step, its room taken again from step in_step on, its bytes back before its next use starts.
+ * Without a copy out free_step is out_step.  Round the end of the step free_step may be a step of
+ * the next one, and is then below out_step.
+ */
+struct away {
+    enum fate tier; /* FATE_PARK_HOST or FATE_PARK_NVME */
+    int32_t out_step, free_step, in_step;
+    int64_t tier_offset;
+    double out_start, out_end, in_start, in_end; /* as in a copy */
+    int32_t behind; /* the residence on the device that follows, once the plan has it */
+};
+
 /* A stretch between two uses of a storage that may be spent elsewhere. */
 struct absence {
-    int32_t storage, instance; /* instance: of the plan; -1 for a persistent storage */
+    int32_t storage, residence; /* residence: of the plan; -1 for a persistent storage */
     int32_t out_step, use_step;
     int64_t bytes;
     bool wraps, clean;
@@ -17,8 +31,8 @@ struct absence {
     bool forced; /* it is parked in any case: its home is in a tier */
     bool gradient; /* of a value whose update runs on the host: it leaves as it is made */
     bool taken;
-    int32_t bucket;        /* its value leaves with the gradient, for this one; or -1 */
-    struct plan_park park; /* if taken */
+    int32_t bucket;   /* its value leaves with the gradient, for this one; or -1 */
+    struct away park; /* if taken */
 };
 
 /* An update that may run on the host. */
@@ -89,12 +103,13 @@ struct transfer {
 };
 
 /* Lists the buckets.  Takes a share of them, as far as there is room in the tiers: returns what is
- * left of that.  Writes those taken into the plan. */
+ * left of that.  Writes those taken into the plan, and the copy of the clip values; the record has
+ * room for it. */
 int hosted_find(struct transfer *x);
 /* What an update takes on the host: it reads and writes its state and the value. */
 double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o);
 int64_t hosted_choose(struct transfer *x, double share, int64_t room);
-int hosted_rewrite(struct transfer *x);
+void hosted_rewrite(struct transfer *x);
 
 int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
                  struct plan *p, struct transfer **x);
@@ -113,7 +128,7 @@ int transfer_order_outs(struct transfer *x, int64_t device);
 /* All three, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
 int transfer_try(struct transfer *x, const struct policy *how, int64_t device, double limit,
                  bool *fits);
-/* Turns what is taken into parks and instances of the plan. */
+/* Writes what is taken into the plan: residences and copies. */
 int transfer_rewrite(struct transfer *x);
 
 #endif

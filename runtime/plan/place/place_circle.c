@@ -170,13 +170,14 @@ static void circle_free(struct circle *c)
 int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t goal, int64_t *peak)
 {
     struct circle c = {.items = items, .n = n, .period = period};
+    bool wraps = false;
     *peak = 0;
     goal = min_i64(goal, INT64_MAX / 2); /* any peak is within that */
-    int rc = circle_init(&c);
-    if (!rc && !c.sections.wraps) {
-        circle_free(&c);
+    for (int32_t i = 0; i < n; i++)
+        wraps |= items[i].last >= period;
+    if (!wraps)
         return place_items(items, n, goal, peak);
-    }
+    int rc = circle_init(&c);
     goal = max_i64(goal, rc ? 0 : c.sections.load);
     for (int r = 0; r < N_RECIPES && !rc && c.best.peak > goal; r++)
         try_recipe(&c, &recipes[r]);

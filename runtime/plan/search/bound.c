@@ -132,8 +132,8 @@ static int list_reruns(const struct program *p, const struct schedule *s, struct
     const struct graph *g = p->g;
     double *bytes = calloc((size_t)g->n_ops + 1, sizeof(*bytes));
     int rc = bytes ? offers_new(o, g->n_body) : CKPT_ENOMEM;
-    for (int32_t i = 0; i < s->n_instances && !rc; i++) {
-        const struct plan_instance *t = &s->instances.data[i];
+    for (int32_t i = 0; i < s->n_residences && !rc; i++) {
+        const struct residence *t = &s->residences.data[i];
         if (!p->droppable[t->storage] || t->first >= s->peak_step || t->last <= s->peak_step)
             continue;
         /* Of several writers the first stands for all: that is less than what they take. */

@@ -125,8 +125,8 @@ static int resident_new(const struct program *p, const struct schedule *s, struc
     memset(r->last, -1, n * sizeof(*r->last));
     for (int32_t k = 0; k < s->n_steps; k++)
         r->step_of[s->steps.data[k].op] = k;
-    for (int32_t i = 0; i < s->n_instances; i++) {
-        const struct plan_instance *x = &s->instances.data[i];
+    for (int32_t i = 0; i < s->n_residences; i++) {
+        const struct residence *x = &s->residences.data[i];
         if (p->droppable[x->storage])
             continue;
         r->first[x->storage] = x->first;

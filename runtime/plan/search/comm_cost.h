@@ -37,9 +37,9 @@ static inline double spine_seconds(const struct graph_op *o)
 
 /*
  * The queue of a plan's collectives, one at a time, in the order of its steps.  One starts when its
- * input is there and its output has room, which is when the first step of that instance may start.
+ * input is there and its output has room, which is when the first step of that residence may start.
  * A step waits for those whose output it reads, and for those of whose operands it may take the
- * bytes: it stands behind the last step of such an instance.
+ * bytes: it stands behind the last step of such a residence.
  */
 struct comm_queue;
 
@@ -63,7 +63,7 @@ double comm_queue_seconds(const struct comm_queue *q);
  * Makes room for the outputs of gathers so much earlier than they are needed, in multiples of the
  * time that they take, and keeps the inputs of collectives until these are done; with 0 it leaves
  * the plan as it is.  A gather that runs again moves before collectives that it would wait for.
- * Then sets the plan's seconds, without copies.  Instances must not have addresses yet.
+ * Then sets the plan's seconds, without copies.  Residences must not have addresses yet.
  */
 int comm_overlap(const struct graph *g, double lead, struct plan *p);
 

@@ -15,7 +15,7 @@
 
 /* A gather, and where it should begin. */
 struct gather {
-    int32_t step, instance, begin;
+    int32_t step, residence, begin;
 };
 
 struct overlap {
@@ -25,14 +25,14 @@ struct overlap {
     double *time; /* per step, and behind the last: when it starts if nothing waits */
     struct gather *gathers;
     int32_t n;
-    int32_t *floor; /* per instance: the step behind the instance before of the same storage */
+    int32_t *floor; /* per residence: the step behind the residence before of the same storage */
     int32_t *place; /* per step: where it goes */
 };
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
-/* The first step behind k that reads the instance. */
-static int32_t first_reader(const struct overlap *v, int32_t k, const struct plan_instance *i)
+/* The first step behind k that reads the residence. */
+static int32_t first_reader(const struct overlap *v, int32_t k, const struct residence *i)
 {
     int32_t r = k + 1;
     while (r < i->last && !graph_op_reads(v->g, &v->g->ops[v->p->steps[r].op], i->storage))
@@ -50,8 +50,8 @@ static bool may_begin_early(const struct overlap *v, const struct graph_op *o)
 static void list_gathers(struct overlap *v)
 {
     const struct plan *p = v->p;
-    for (int32_t n = 0; n < p->n_instances; n++) {
-        const struct plan_instance *i = &p->instances[n];
+    for (int32_t n = 0; n < p->n_residences; n++) {
+        const struct residence *i = &p->residences[n];
         const struct graph_op *o = &v->g->ops[p->steps[i->first].op];
         if (i->storage >= 0 && may_begin_early(v, o) && v->g->refs[o->writes] == i->storage &&
             i->last > i->first)
@@ -64,8 +64,8 @@ static void set_floors(struct overlap *v, int32_t *last)
     const struct plan *p = v->p;
     for (int32_t s = 0; s < v->g->n_storages; s++)
         last[s] = -1;
-    for (int32_t n = 0; n < p->n_instances; n++) {
-        const struct plan_instance *i = &p->instances[n];
+    for (int32_t n = 0; n < p->n_residences; n++) {
+        const struct residence *i = &p->residences[n];
         if (i->storage < 0)
             continue;
         v->floor[n] = last[i->storage] + 1;
@@ -81,16 +81,16 @@ static int32_t step_at(const struct overlap *v, double time, int32_t k, int32_t 
     return k;
 }
 
-/* The latest moments by which none is late, from the last gather to the first: instances, and so
+/* The latest moments by which none is late, from the last gather to the first: residences, and so
  * gathers, are in the order of their steps. */
 static void set_begins(struct overlap *v)
 {
     double next = INFINITY;
     for (int32_t n = v->n - 1; n >= 0; n--) {
         struct gather *a = &v->gathers[n];
-        const struct plan_instance *i = &v->p->instances[a->instance];
+        const struct residence *i = &v->p->residences[a->residence];
         int32_t body = v->p->n_body;
-        int32_t least = max_i64(v->floor[a->instance], a->step >= body ? body : 0);
+        int32_t least = max_i64(v->floor[a->residence], a->step >= body ? body : 0);
         double use = v->time[first_reader(v, a->step, i)];
         double seconds = v->g->ops[v->p->steps[a->step].op].comm_seconds;
         next = fmin(use, next) - v->lead * seconds;
@@ -116,7 +116,7 @@ static void set_places(struct overlap *v)
     }
 }
 
-static void move_instance(const struct overlap *v, struct plan_instance *i)
+static void move_residence(const struct overlap *v, struct residence *i)
 {
     if (i->storage < 0)
         i->storage = -1 - v->place[-1 - i->storage];
@@ -137,11 +137,10 @@ static int reorder(struct overlap *v)
     p->steps = steps;
     for (int32_t n = 0; n < v->n; n++)
         if (!steps[v->place[v->gathers[n].step]].again)
-            p->instances[v->gathers[n].instance].first = v->gathers[n].begin;
-    for (int32_t n = 0; n < p->n_instances; n++)
-        move_instance(v, &p->instances[n]);
-    qsort(p->instances, (size_t)p->n_instances, sizeof(*p->instances), compare_instances);
-    return 0;
+            p->residences[v->gathers[n].residence].first = v->gathers[n].begin;
+    for (int32_t n = 0; n < p->n_residences; n++)
+        move_residence(v, &p->residences[n]);
+    return plan_sort(p);
 }
 
 /* ---- the clock ------------------------------------------------------------------------------- */
@@ -196,7 +195,7 @@ static int set_seconds(const struct graph *g, struct plan *p)
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* A collective whose input is a guest on the device, and would be gone behind it. */
-static bool lets_go(const struct overlap *v, const struct plan_instance *i)
+static bool lets_go(const struct overlap *v, const struct residence *i)
 {
     const struct graph_op *o = &v->g->ops[v->p->steps[i->last].op];
     return i->storage >= 0 && o->collective && graph_op_reads(v->g, o, i->storage);
@@ -208,9 +207,9 @@ static int keep_inputs(struct overlap *v)
     struct plan *p = v->p;
     struct comm_queue *q;
     double exposed;
-    int32_t *until = v->place; /* per instance: the step of the collective, or -1 */
-    for (int32_t n = 0; n < p->n_instances; n++) {
-        struct plan_instance *i = &p->instances[n];
+    int32_t *until = v->place; /* per residence: the step of the collective, or -1 */
+    for (int32_t n = 0; n < p->n_residences; n++) {
+        struct residence *i = &p->residences[n];
         until[n] = lets_go(v, i) ? i->last : -1;
         if (until[n] >= 0)
             i->last = (i->last < p->n_body ? p->n_body : p->n_steps) - 1;
@@ -218,8 +217,8 @@ static int keep_inputs(struct overlap *v)
     int rc = comm_queue_new(v->g, p, &q);
     if (!rc)
         play(v->g, p, q, v->time, &exposed);
-    for (int32_t n = 0; n < p->n_instances && !rc; n++) {
-        struct plan_instance *i = &p->instances[n];
+    for (int32_t n = 0; n < p->n_residences && !rc; n++) {
+        struct residence *i = &p->residences[n];
         if (until[n] < 0)
             continue;
         double end = comm_queue_end_of(q, until[n]);
@@ -244,7 +243,7 @@ static void start_times(struct overlap *v)
 static int arrange(struct overlap *v)
 {
     const struct plan *p = v->p;
-    size_t n = (size_t)max_i64(p->n_instances, p->n_steps) + 1;
+    size_t n = (size_t)max_i64(p->n_residences, p->n_steps) + 1;
     int32_t *last = malloc(((size_t)v->g->n_storages + 1) * sizeof(*last));
     v->time = malloc(n * sizeof(*v->time));
     v->gathers = malloc(n * sizeof(*v->gathers));

@@ -21,10 +21,10 @@ struct comm_queue {
 
 /* What is known of a storage while the steps are walked. */
 struct trace {
-    int32_t *live;    /* its instance, or -1 */
+    int32_t *live;    /* its residence, or -1 */
     int32_t *written; /* the last step that wrote it, no collective, or -1 */
     int32_t *calls;   /* how many calls there were up to the last that uses it */
-    int32_t next;     /* instance */
+    int32_t next;     /* residence */
 };
 
 bool graph_has_collectives(const struct graph *g)
@@ -63,7 +63,7 @@ static void add_call(struct comm_queue *q, struct trace *t, int32_t k)
             c->after = t->written[s];
         if (t->live[s] < 0)
             continue;
-        const struct plan_instance *i = &q->p->instances[t->live[s]];
+        const struct residence *i = &q->p->residences[t->live[s]];
         if (!reads && i->first - 1 > c->after)
             c->after = i->first - 1;
         need(q, i->last + 1, q->n);
@@ -85,9 +85,9 @@ static void walk(struct comm_queue *q, struct trace *t)
 {
     const struct plan *p = q->p;
     for (int32_t k = 0; k < p->n_steps; k++) {
-        for (; t->next < p->n_instances && p->instances[t->next].first <= k; t->next++)
-            if (p->instances[t->next].storage >= 0)
-                t->live[p->instances[t->next].storage] = t->next;
+        for (; t->next < p->n_residences && p->residences[t->next].first <= k; t->next++)
+            if (p->residences[t->next].storage >= 0)
+                t->live[p->residences[t->next].storage] = t->next;
         if (k > 0)
             need(q, k, q->need[k - 1]);
         if (k == p->n_body)

@@ -13,7 +13,7 @@
 #define CKPT_PLAN_SEARCH_H
 
 #include "plan/place/place.h"
-#include "plan/plan.h"
+#include "plan/plan_record.h"
 
 #define HOLD_ALWAYS INT32_MAX
 #define HOLD_NEVER  (-1)
@@ -93,22 +93,22 @@ static inline bool storage_placed(const struct graph *g, int32_t s)
     return !g->storages[s].persistent;
 }
 
-/* What a simulation gives: the steps, the stretches of residence (without workspaces, addresses and
- * what no hold changes) and the exact peak. */
+/* What a simulation gives: the steps, the residences (without workspaces, addresses and what no
+ * hold changes) and the exact peak. */
 struct schedule {
     struct {
         struct plan_step *data;
         int64_t capacity;
     } steps;
     struct {
-        struct plan_instance *data;
+        struct residence *data;
         int64_t capacity;
-    } instances;
+    } residences;
     struct {
         int64_t *data;
         int64_t capacity;
     } alive; /* per step: bytes */
-    int32_t n_steps, n_body, n_instances;
+    int32_t n_steps, n_body, n_residences;
     int64_t load;
     int32_t peak_step;
     int64_t ticks; /* of recompute, of one body */
@@ -130,7 +130,7 @@ static inline int64_t longest_schedule(const struct program *p)
     return 12 * (int64_t)p->g->n_ops + 1024;
 }
 int simulate(struct simulator *m, const int32_t *hold, const struct schedule **result);
-/* Adds the other stretches of residence to the last result. */
+/* Adds the other residences to the last result. */
 int schedule_complete(struct simulator *m);
 /* Steps simulated since the simulator was made: the measure of planning work. */
 int64_t simulator_work(const struct simulator *m);
@@ -266,9 +266,5 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
 /* The plan with parks that takes the fewest device bytes; *plan NULL if none is found. */
 int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     struct plan **plan);
-/* Sets load and peak_step from the instances. */
-int plan_measure(const struct graph *g, struct plan *p);
-int64_t instance_bytes(const struct graph *g, const struct plan *p, const struct plan_instance *i);
-int compare_instances(const void *a, const void *b);
 
 #endif

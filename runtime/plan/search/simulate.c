@@ -21,7 +21,7 @@ struct span_end {
 
 /* A second write of bytes that were still held. */
 struct rewrite {
-    int32_t instance, step;
+    int32_t residence, step;
 };
 
 struct simulator {
@@ -34,7 +34,7 @@ struct simulator {
     int64_t work;
     /* per storage */
     bool *exists;
-    int32_t *open;   /* its instance, or -1 */
+    int32_t *open;   /* its residence, or -1 */
     int32_t *pins;   /* ops of the running batch that still need it */
     int32_t *wanted; /* the batch that makes it */
     /* per op */
@@ -65,7 +65,7 @@ void simulator_free(struct simulator *m)
     if (!m)
         return;
     free(m->out.steps.data);
-    free(m->out.instances.data);
+    free(m->out.residences.data);
     free(m->exists);
     free(m->open);
     free(m->pins);
@@ -142,15 +142,15 @@ struct spans *simulator_spans(struct simulator *m)
     return &m->spans;
 }
 
-static int32_t new_instance(struct simulator *m, int32_t s, int32_t step)
+static int32_t new_residence(struct simulator *m, int32_t s, int32_t step)
 {
     struct schedule *out = &m->out;
-    if (ARRAY_RESERVE(&out->instances, out->n_instances)) {
+    if (ARRAY_RESERVE(&out->residences, out->n_residences)) {
         m->failed = true;
         return -1;
     }
-    out->instances.data[out->n_instances] = (struct plan_instance){s, step, step, 0};
-    return out->n_instances++;
+    out->residences.data[out->n_residences] = (struct residence){s, TIER_DEVICE, step, step, 0};
+    return out->n_residences++;
 }
 
 /* The running step uses s: its stretch reaches this far. */
@@ -158,9 +158,9 @@ static void touch(struct simulator *m, int32_t s)
 {
     int32_t step = m->out.n_steps - 1;
     if (m->open[s] < 0)
-        m->open[s] = new_instance(m, s, step);
+        m->open[s] = new_residence(m, s, step);
     if (m->open[s] >= 0)
-        m->out.instances.data[m->open[s]].last = step;
+        m->out.residences.data[m->open[s]].last = step;
 }
 
 static void append_step(struct simulator *m, int32_t op, bool again)
@@ -293,7 +293,7 @@ static void write_again(struct simulator *m, int32_t s, int32_t b)
         touch(m, s);
         m->exists[s] = true;
     } else {
-        new_instance(m, s, m->out.n_steps - 1);
+        new_residence(m, s, m->out.n_steps - 1);
     }
 }
 
@@ -413,7 +413,7 @@ static void start(struct simulator *m)
 {
     const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
-    out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
+    out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     m->failed = false;
     clear_ends(m);
@@ -422,7 +422,7 @@ static void start(struct simulator *m)
     memset(m->pins, 0, (size_t)g->n_storages * sizeof(int32_t));
     memset(m->open, -1, (size_t)g->n_storages * sizeof(int32_t));
     for (int32_t j = 0; j < m->steady.n_carried; j++)
-        m->open[m->steady.carried[j]] = new_instance(m, m->steady.carried[j], 0);
+        m->open[m->steady.carried[j]] = new_residence(m, m->steady.carried[j], 0);
 }
 
 /* A rewrite inside its stretch is nothing new; one behind it needs a place of its own. */
@@ -431,27 +431,27 @@ static void settle_rewrites(struct simulator *m)
     struct schedule *out = &m->out;
     for (int32_t j = 0; j < m->n_rewrites; j++) {
         struct rewrite r = m->rewrites.data[j];
-        if (r.step > out->instances.data[r.instance].last)
-            new_instance(m, out->instances.data[r.instance].storage, r.step);
+        if (r.step > out->residences.data[r.residence].last)
+            new_residence(m, out->residences.data[r.residence].storage, r.step);
     }
 }
 
-/* They have the first instances. */
+/* They have the first residences. */
 static void settle_carried(struct simulator *m)
 {
     struct schedule *out = &m->out;
     for (int32_t j = 0; j < m->steady.n_carried; j++)
-        if (out->instances.data[j].last < out->n_body - 1)
-            out->instances.data[j].last = out->n_body - 1;
+        if (out->residences.data[j].last < out->n_body - 1)
+            out->residences.data[j].last = out->n_body - 1;
 }
 
-/* Counts the bytes of what has instances, as differences. */
-static void count_instances(struct schedule *out, const struct graph *g)
+/* Counts the bytes of what has residences, as differences. */
+static void count_residences(struct schedule *out, const struct graph *g)
 {
     int64_t *alive = out->alive.data;
     memset(alive, 0, ((size_t)out->n_steps + 1) * sizeof(*alive));
-    for (int32_t j = 0; j < out->n_instances; j++) {
-        const struct plan_instance *i = &out->instances.data[j];
+    for (int32_t j = 0; j < out->n_residences; j++) {
+        const struct residence *i = &out->residences.data[j];
         alive[i->first] += g->storages[i->storage].bytes;
         alive[i->last + 1] -= g->storages[i->storage].bytes;
     }
@@ -462,7 +462,7 @@ static void measure(struct simulator *m)
     const struct graph *g = m->p->g;
     struct schedule *out = &m->out;
     int64_t *alive = out->alive.data, now = 0;
-    count_instances(out, g);
+    count_residences(out, g);
     out->load = 0;
     out->peak_step = 0;
     for (int32_t k = 0; k < out->n_steps; k++) {
@@ -513,9 +513,9 @@ int schedule_complete(struct simulator *m)
             step_of[out->steps.data[k].op] = k;
     for (int32_t s = 0; s < m->p->g->n_storages && !m->failed; s++)
         if (steady_stay(&m->steady, s, &first, &last)) {
-            int32_t i = new_instance(m, s, step_of[first]);
+            int32_t i = new_residence(m, s, step_of[first]);
             if (i >= 0)
-                out->instances.data[i].last = step_of[last];
+                out->residences.data[i].last = step_of[last];
         }
     free(step_of);
     return m->failed ? CKPT_ENOMEM : 0;
@@ -554,8 +554,8 @@ static void measure_block(struct simulator *m, const struct block *b, int32_t tu
     struct schedule *out = &m->out;
     int64_t now = 0;
     memset(out->alive.data, 0, ((size_t)out->n_steps + 1) * sizeof(*out->alive.data));
-    for (int32_t j = 0; j < out->n_instances; j++) {
-        const struct plan_instance *i = &out->instances.data[j];
+    for (int32_t j = 0; j < out->n_residences; j++) {
+        const struct residence *i = &out->residences.data[j];
         int64_t bytes = m->p->g->storages[i->storage].bytes;
         if (!is_own(m->p, b, i->storage))
             continue;
@@ -593,7 +593,7 @@ int simulate_block(struct simulator *m, const struct block *b, const int32_t *ho
     *cost = (struct block_cost){0};
     m->hold = hold;
     m->failed = false;
-    out->n_steps = out->n_body = out->n_instances = m->n_rewrites = m->n_stack = 0;
+    out->n_steps = out->n_body = out->n_residences = m->n_rewrites = m->n_stack = 0;
     out->ticks = 0;
     clear_ends(m);
     turn_tide(m, b);

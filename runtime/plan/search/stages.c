@@ -186,8 +186,8 @@ int stages_load(struct stages *x, const struct schedule *s)
     clear(x);
     stages_accept(x);
     add_base_touches(x);
-    for (int32_t i = 0; i < s->n_instances; i++) {
-        const struct plan_instance *k = &s->instances.data[i];
+    for (int32_t i = 0; i < s->n_residences; i++) {
+        const struct residence *k = &s->residences.data[i];
         if (x->p->droppable[k->storage] && stage_of[k->first] < stage_of[k->last])
             add_stretch(x, k->storage, stage_of[k->first], stage_of[k->last]);
     }
