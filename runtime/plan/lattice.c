@@ -346,6 +346,8 @@ static int fastest_smallest(struct lattice *l, const struct budgets *b, double k
     const struct flights f = flights_of(l, SMALLEST, b);
     int64_t alive = l->reserved + l->pf->p->persistent + l->pf->options.data[0].load;
     int rc = 0;
+    if (parked_smallest_seconds(l->pf, &l->m) >= known)
+        return 0;
     alive = min_i64(alive, b->device);
     for (int i = 0; i < KINDS && !rc; i++)
         if (f.tried[i])

@@ -18,7 +18,7 @@
 static const struct machine machine = {
     .name = "test", .d2h = 1.1e9, .h2d = 1.1e9, .d2h_both = 1e9, .h2d_both = 1e9};
 
-/* A layer with gradients in bf16, searched once for all tests. */
+/* A layer with gradients in bf16, updated last to first, searched once for all tests. */
 static const struct stdit_shape shape = {.depth = 1, .tokens = 2048, .narrow = true};
 static struct graph *graph;
 static struct portfolio *plans;
@@ -27,6 +27,14 @@ static int setup(void **state)
 {
     (void)state;
     graph = model_stdit_shape(&shape, &machine_cuda);
+    int32_t from = graph->n_ops, to = graph->n_ops - 1;
+    while (graph_op_updates(graph, &graph->ops[from - 1]))
+        from--;
+    for (; from < to; from++, to--) {
+        struct graph_op first = graph->ops[from];
+        graph->ops[from] = graph->ops[to];
+        graph->ops[to] = first;
+    }
     return portfolio_build(graph, &plans);
 }
 
@@ -172,6 +180,42 @@ static void test_bound_falls(void **state)
     bound_free(bound);
 }
 
+static int32_t first_use(const struct plan *p, int32_t s)
+{
+    int32_t k = 0;
+    while (!graph_op_reads(graph, &graph->ops[p->steps[k].op], s))
+        k++;
+    return k;
+}
+
+/* The host makes first what the forward pass uses first; any order of updates will do, but not one
+ * before what an update reads. */
+static void test_order(void **state)
+{
+    (void)state;
+    struct plan *p = make(1e11);
+    int32_t last = -1, moved = 0;
+    for (int32_t k = p->n_body; k < p->n_steps; k++) {
+        const struct graph_op *o = &graph->ops[p->steps[k].op];
+        moved += k + graph->n_ops != p->n_steps + p->steps[k].op;
+        for (int32_t j = 0; j < o->n_writes && p->steps[k].on_host; j++) {
+            int32_t s = graph->refs[o->writes + j];
+            if (graph->storages[s].kind != KIND_PARAMETER)
+                continue;
+            assert_true(first_use(p, s) > last);
+            last = first_use(p, s);
+        }
+    }
+    assert_true(last >= 0 && moved > 0);
+    struct plan_step first = p->steps[p->n_body];
+    p->steps[p->n_body] = p->steps[p->n_steps - 1];
+    p->steps[p->n_steps - 1] = first;
+    expect_fault(p, "");
+    p->steps[p->n_steps - 1] = p->steps[p->n_steps - 2];
+    expect_fault(p, "is due");
+    plan_free(p);
+}
+
 /* What the host reads is copied before it is whole; the state has a place on the device, too. */
 static void test_faults(void **state)
 {
@@ -200,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_gradients_leave_early),
         cmocka_unit_test(test_all_fits),
         cmocka_unit_test(test_bound_falls),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -49,9 +49,45 @@ static int check_step(struct checker *c, int32_t k, int32_t *next)
         return violation(c, "the body ends after base op %d, not %d", (int)*next,
                          (int)c->g->n_body);
     int rc = check_kind(c, k);
-    if (!rc && !p->steps[k].again && op != (*next)++)
+    if (!rc && k < p->n_body && !p->steps[k].again && op != (*next)++)
         rc = violation(c, "step %d runs %.200s where base op %d is due", (int)k, check_op(c, k),
                        (int)*next - 1);
+    return rc;
+}
+
+/* The ops of the update run once each, in any order (the replay says whether they find what they
+ * read) but for those that write the same storage. */
+static int check_tail_step(struct checker *c, int32_t k, bool *ran, int32_t *writer)
+{
+    int32_t op = c->p->steps[k].op;
+    const struct graph_op *o = &c->g->ops[op];
+    if (op < c->g->n_body || ran[op])
+        return violation(c, "step %d runs %.200s where an op of the update is due", (int)k,
+                         check_op(c, k));
+    ran[op] = true;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t s = c->g->refs[o->writes + j];
+        if (writer[s] > op)
+            return violation(c, "step %d: %.200s writes %.200s behind a later writer", (int)k,
+                             check_op(c, k), check_storage(c, s));
+        writer[s] = op;
+    }
+    return 0;
+}
+
+static int check_tail(struct checker *c)
+{
+    bool *ran = calloc((size_t)c->g->n_ops + 1, sizeof(*ran));
+    int32_t *writer = calloc((size_t)c->g->n_storages + 1, sizeof(*writer));
+    int rc = ran && writer ? 0 : CKPT_ENOMEM;
+    for (int32_t k = c->p->n_body; k < c->p->n_steps && !rc; k++)
+        rc = check_tail_step(c, k, ran, writer);
+    for (int32_t i = c->g->n_body; i < c->g->n_ops && !rc; i++)
+        if (!ran[i])
+            rc = violation(c, "base op %d (%.200s) is missing", (int)i,
+                           c->g->ops[i].name ? c->g->ops[i].name : "unnamed");
+    free(ran);
+    free(writer);
     return rc;
 }
 
@@ -62,9 +98,11 @@ static int check_steps(struct checker *c)
     int rc = 0;
     for (int32_t k = 0; k < p->n_steps && !rc; k++)
         rc = check_step(c, k, &next);
-    if (!rc && next != c->g->n_ops)
+    if (!rc && next != c->g->n_body)
         rc = violation(c, "base op %d (%.200s) is missing", (int)next,
                        c->g->ops[next].name ? c->g->ops[next].name : "unnamed");
+    if (!rc)
+        rc = check_tail(c);
     if (!rc && p->n_body == p->n_steps && c->g->n_body != c->g->n_ops)
         rc = violation(c, "the body must end before the update");
     return rc;

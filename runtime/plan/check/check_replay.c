@@ -34,7 +34,7 @@ struct replay {
     /* per storage */
     int32_t *here, *below; /* its residence on the device and in a lower tier, or -1 */
     int32_t *writers;      /* base ops that write it */
-    int32_t *last_use;     /* the last base op that uses it on the device */
+    int32_t *last_use;     /* the last step of a base op that uses it on the device, or -1 */
     bool *in_place;        /* an op changes it in place */
     /* per ref of the graph */
     int32_t *rank;   /* base writers of this storage before the op */
@@ -53,18 +53,24 @@ static void rank_op(struct replay *r, int32_t i)
 {
     const struct graph *g = r->g;
     const struct graph_op *o = &g->ops[i];
-    bool on_host = i >= g->n_body && r->p->steps[r->p->n_steps - g->n_ops + i].on_host;
-    for (int32_t j = 0; j < o->n_reads; j++) {
-        int32_t s = g->refs[o->reads + j];
-        r->rank[o->reads + j] = r->writers[s];
-        r->last_use[s] = on_host ? r->last_use[s] : i;
-    }
+    for (int32_t j = 0; j < o->n_reads; j++)
+        r->rank[o->reads + j] = r->writers[g->refs[o->reads + j]];
     for (int32_t j = 0; j < o->n_writes; j++) {
         int32_t s = g->refs[o->writes + j];
         r->rank[o->writes + j] = r->writers[s]++;
         r->in_place[s] |= graph_op_reads(g, o, s);
-        r->last_use[s] = on_host ? r->last_use[s] : i;
     }
+}
+
+static void note_uses(struct replay *r, int32_t k)
+{
+    const struct graph_op *o = op_at(r, k);
+    if (r->p->steps[k].again || r->p->steps[k].on_host)
+        return;
+    for (int32_t j = 0; j < o->n_reads; j++)
+        r->last_use[r->g->refs[o->reads + j]] = k;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        r->last_use[r->g->refs[o->writes + j]] = k;
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
@@ -202,14 +208,14 @@ static int run_copies(struct replay *r, int32_t k, bool out)
 }
 
 /* A carried storage may end only when the body is over and nobody uses it any more. */
-static int end(struct replay *r, int32_t n, int32_t next_base)
+static int end(struct replay *r, int32_t n, int32_t k)
 {
     const struct residence *t = &r->p->residences[n];
     int32_t *at = t->tier == TIER_DEVICE ? &r->here[t->storage] : &r->below[t->storage];
     if (*at != n)
         return 0;
     if (t->tier == TIER_DEVICE && r->g->storages[t->storage].carried &&
-        (t->last < r->p->n_body - 1 || r->last_use[t->storage] >= next_base))
+        (t->last < r->p->n_body - 1 || r->last_use[t->storage] > k))
         return violation(r, "%.200s is carried but leaves after step %d",
                          check_storage(r->c, t->storage), (int)t->last);
     *at = -1;
@@ -236,7 +242,7 @@ static int begin_all(struct replay *r, int32_t k, int32_t next[TIER_COUNT + 1])
 
 static int replay_all(struct replay *r)
 {
-    int32_t base = 0, next[TIER_COUNT + 1] = {0};
+    int32_t next[TIER_COUNT + 1] = {0};
     int rc = 0;
     for (int tier = 0; tier <= TIER_COUNT; tier++)
         while (next[tier] < r->p->n_residences &&
@@ -248,9 +254,8 @@ static int replay_all(struct replay *r)
             rc = run_copies(r, k, false);
         if (!rc)
             rc = replay_step(r, k);
-        base += !r->p->steps[k].again;
         for (int32_t n = r->ends_at[k]; n >= 0 && !rc; n = r->ends[n])
-            rc = end(r, n, base);
+            rc = end(r, n, k);
         if (!rc)
             rc = run_copies(r, k, true);
     }
@@ -293,6 +298,8 @@ static void start(struct replay *r)
     const struct plan *p = r->p;
     for (int32_t i = 0; i < r->g->n_ops; i++)
         rank_op(r, i);
+    for (int32_t k = 0; k < p->n_steps; k++)
+        note_uses(r, k);
     for (int32_t s = 0; s < r->g->n_storages; s++) {
         int32_t home = r->c->home[s];
         r->here[s] = home >= 0 && p->residences[home].tier == TIER_DEVICE ? home : -1;

@@ -27,9 +27,12 @@ struct line {
     double out_free, in_free;
     int32_t head;    /* of outs: the first not complete, or, while carried, of the step before */
     int32_t sent;    /* of outs: how many have begun in this step */
+    int32_t send_step; /* of the next of them: the step behind which it may begin, or INT32_MAX */
     bool carried;    /* head still is of the step before */
+    double leaves;   /* when the head is complete, or INFINITY */
     int32_t next_in; /* of ins */
     int32_t clear;   /* the step from which on there is room for that one up to its use, or -1 */
+    int32_t brought; /* the step that the last copy in is for, or -1 */
 };
 
 struct flow {
@@ -44,7 +47,13 @@ struct flow {
     double shift;      /* how long the step before took */
     double host;       /* when the host has done its updates so far */
     struct line lines[TIER_COUNT];
+    struct line *end;  /* of those in use */
 };
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 /* What a drive reads and writes crosses the link too, and leaves the rest of it to the host. */
 static void share_link(double link, double drive, double *host, double *file, bool both)
@@ -75,21 +84,16 @@ static void set_lines(struct flow *f)
     share_link(x->m->h2d_both, x->m->nvme_read, &host->in_rate, &file->in_rate,
                file->ins->n > 0 && host->ins->n > 0);
     file->both_rate = x->m->nvme_both;
+    f->end = file + (file->outs->n + file->ins->n > 0);
 }
 
 /* ---- the queues out ------------------------------------------------------------------------- */
 
-static struct absence *first_leaving(const struct flow *f, const struct line *l)
+static void find_leaving(const struct flow *f, struct line *l)
 {
-    if (!l->carried && l->head >= l->sent)
-        return NULL;
-    return &f->x->list[l->outs->items[l->head]];
-}
-
-static double leaves_at(const struct flow *f, const struct line *l)
-{
-    const struct absence *a = first_leaving(f, l);
-    return a ? a->park.out_end - (l->carried ? f->shift : 0) : INFINITY;
+    bool any = l->carried || l->head < l->sent;
+    const struct absence *a = any ? &f->x->list[l->outs->items[l->head]] : NULL;
+    l->leaves = a ? a->park.out_end - (l->carried ? f->shift : 0) : INFINITY;
 }
 
 /* The first copy out is complete before step k. */
@@ -105,37 +109,43 @@ static void complete(struct flow *f, struct line *l, int32_t k)
         l->carried = false;
         l->head = 0;
     }
+    find_leaving(f, l);
 }
 
 static void complete_until(struct flow *f, int32_t k, double now)
 {
-    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
-        while (leaves_at(f, l) <= now)
+    for (struct line *l = f->lines; l < f->end; l++)
+        while (l->leaves <= now)
             complete(f, l, k);
 }
 
 /* Waits for the next copy out. */
 static void wait_out(struct flow *f, int32_t k)
 {
-    double until = fmin(leaves_at(f, &f->lines[TIER_HOST]), leaves_at(f, &f->lines[TIER_NVME]));
-    f->now = fmax(f->now, until);
+    f->now = later(f->now, fmin(f->lines[TIER_HOST].leaves, f->lines[TIER_NVME].leaves));
     complete_until(f, k, f->now);
+}
+
+static void find_send_step(const struct flow *f, struct line *l)
+{
+    bool any = l->sent < l->outs->n;
+    l->send_step = any ? f->x->list[l->outs->items[l->sent]].out_step : INT32_MAX;
 }
 
 static void send(struct flow *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
-    for (; l->sent < l->outs->n; l->sent++) {
+    while (l->send_step <= k) {
         struct absence *a = &x->list[l->outs->items[l->sent]];
-        if (a->out_step > k)
-            return;
         a->park.out_step = k;
         a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
         double rate = rate_of(l, l->out_rate, l->in_free > a->park.out_start);
         a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, rate);
         l->out_free = a->park.out_end;
         f->leaving += a->bytes;
-        x->gone[l->outs->items[l->sent]] = false;
+        x->gone[l->outs->items[l->sent++]] = false;
+        find_send_step(f, l);
+        find_leaving(f, l);
     }
 }
 
@@ -167,12 +177,13 @@ static void bring(struct flow *f, struct line *l, int32_t k)
 {
     struct absence *a = first_coming(f, l);
     a->park.in_step = k;
-    a->park.in_start = fmax(made_at(f, a), fmax(l->in_free, f->now));
+    a->park.in_start = later(made_at(f, a), later(l->in_free, f->now));
     double rate = rate_of(l, l->in_rate, l->out_free > a->park.in_start);
     a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, rate);
     l->in_free = a->park.in_end;
     ledger_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
+    l->brought = a->use_step;
     f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
 }
 
@@ -201,21 +212,19 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
             wait_out(f, k);
     while (first_coming(f, l) && first_coming(f, l)->use_step == k)
         bring(f, l, k);
-    if (l->next_in == 0)
-        return 0;
-    const struct absence *last = &x->list[l->ins->items[l->next_in - 1]];
-    return last->use_step == k ? last->park.in_end : 0;
+    return l->brought == k ? l->in_free : 0;
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* The host updates one bucket after the other, with what is there: gradient and clip values. */
+/* The host updates one bucket after the other, with what is there: gradient and clip values.  It
+ * does not wait for the step before, which is the device's. */
 static void step_on_host(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
     struct bucket *b = &x->buckets[x->bucket_at[k]];
     int32_t sent = b->gradient >= 0 ? b->gradient : b->value;
-    b->start = fmax(fmax(f->host, f->now), fmax(x->clip_end, x->list[sent].park.out_end));
+    b->start = fmax(f->host, fmax(x->clip_end, x->list[sent].park.out_end));
     b->end = f->host = b->start + b->seconds;
     x->free[k] = x->start[k] = f->now;
 }
@@ -229,10 +238,21 @@ static void send_clip(struct flow *f)
     l->out_free = x->clip_end;
 }
 
+/* A step waits for collectives, too.  Returns when it can start that could at start. */
+static double wait_comm(struct flow *f, int32_t k, double start)
+{
+    const struct transfer *x = f->x;
+    double ready = comm_queue_wait(x->comm, k, start);
+    bool collective = x->g->ops[x->p->steps[k].op].collective;
+    f->comm_waits += (k < x->p->n_body ? x->g->n_micro : 1) *
+                     (ready - start + (collective ? x->length[k] : 0));
+    return ready;
+}
+
 static void play_step(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
-    double seconds = spine_seconds(&x->g->ops[x->p->steps[k].op]), brought = 0;
+    double seconds = x->length[k], brought = 0;
     if (x->bucket_at[k] >= 0 && x->buckets[x->bucket_at[k]].taken) {
         step_on_host(f, k);
         return;
@@ -240,20 +260,18 @@ static void play_step(struct flow *f, int32_t k)
     complete_until(f, k, f->now);
     while (f->leaving > 0 && ledger_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
-    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
-        brought = fmax(brought, bring_own(f, l, k));
-    double start = fmax(f->now, brought);
+    for (struct line *l = f->lines; l < f->end; l++)
+        brought = later(brought, bring_own(f, l, k));
+    double start = later(f->now, brought);
     x->free[k] = f->now;
-    double ready = comm_queue_wait(x->comm, k, start);
-    bool collective = x->g->ops[x->p->steps[k].op].collective;
-    f->comm_waits +=
-        (k < x->p->n_body ? x->g->n_micro : 1) * (ready - start + (collective ? seconds : 0));
-    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+    double ready = x->comm ? wait_comm(f, k, start) : start;
+    for (struct line *l = f->lines; l < f->end; l++)
         prefetch(f, l, k, ready - f->now + seconds);
     x->start[k] = ready;
     f->now = ready + seconds;
-    comm_queue_pass(x->comm, k, f->now, brought);
-    for (struct line *l = f->lines; l < f->lines + TIER_COUNT; l++)
+    if (x->comm)
+        comm_queue_pass(x->comm, k, f->now, brought);
+    for (struct line *l = f->lines; l < f->end; l++)
         send(f, l, k);
     if (x->hosted && k == x->clip_step)
         send_clip(f);
@@ -283,13 +301,15 @@ static void start_line(struct flow *f, struct line *l, int32_t head)
     l->carried = head < n;
     l->head = l->carried ? head : 0;
     l->sent = l->next_in = 0;
-    l->clear = -1;
+    l->clear = l->brought = -1;
     l->in_free = 0;
     l->out_free = l->carried ? x->list[l->outs->items[n - 1]].park.out_end - f->shift : 0;
     for (int32_t i = head; i < n; i++) {
         x->gone[l->outs->items[i]] = false;
         f->leaving += x->list[l->outs->items[i]].bytes;
     }
+    find_leaving(f, l);
+    find_send_step(f, l);
 }
 
 /* The clip values have no place on the device beyond their step: the next one waits for their copy
@@ -299,10 +319,11 @@ static double clip_left(const struct flow *f)
     return f->x->hosted && !f->drains ? fmax(0, f->x->clip_end - f->shift) : 0;
 }
 
-/* One step. */
+/* One step; now is INFINITY if it cannot be within the limit. */
 static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
 {
     struct transfer *x = f->x;
+    double spared = x->hosted_seconds + 1e-9 * x->rest[0]; /* sums round */
     f->shift = shift;
     f->now = clip_left(f);
     f->comm_waits = f->leaving = f->host = 0;
@@ -312,7 +333,11 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
     for (int t = 0; t < TIER_COUNT; t++)
         start_line(f, &f->lines[t], heads[t]);
     ledger_set(&x->committed, x->needed);
-    for (int32_t k = 0; k < x->p->n_steps && f->now <= f->limit; k++) {
+    for (int32_t k = 0; k < x->p->n_steps; k++) {
+        if (f->now + x->rest[k] - spared > f->limit) {
+            f->now = INFINITY;
+            return;
+        }
         play_step(f, k);
         if (k == x->p->n_body - 1)
             end_body(f);

@@ -348,6 +348,14 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
     return rc;
 }
 
+double parked_smallest_seconds(const struct portfolio *pf, const struct machine *m)
+{
+    double least = INFINITY;
+    for (int32_t i = 0; i < pf->n && i < FEW; i++)
+        least = fmin(least, pf->options.data[i].seconds);
+    return least - (m->host_update > 0 ? hosted_most(pf->p->g, m).seconds : 0);
+}
+
 int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     struct plan **out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves a schedule, from the choice to the plan: the parts of it are in the files named here
- * (absence.c, select.c, tiers.c, flow.c). */
+ * (updates.c, absence.c, select.c, tiers.c, flow.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,11 +76,14 @@ static int transfer_alloc(struct transfer *x)
     }
     x->whole = calloc(steps, sizeof(*x->whole));
     x->needed = calloc(steps, sizeof(*x->needed));
+    x->length = calloc(steps, sizeof(*x->length));
+    x->rest = calloc(steps, sizeof(*x->rest));
     x->free = calloc(steps, sizeof(*x->free));
     x->start = calloc(steps, sizeof(*x->start));
     x->gone = calloc(n, sizeof(*x->gone));
     x->keys = calloc(n, sizeof(*x->keys));
     good &= !ledger_new(&x->committed, x->p->n_steps);
+    good &= x->length && x->rest;
     good &= x->whole && x->needed && x->free && x->start && x->gone && x->keys;
     return good ? 0 : CKPT_ENOMEM;
 }
@@ -93,7 +96,9 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     if (!x)
         return CKPT_ENOMEM;
     *x = (struct transfer){.g = g, .m = m, .b = b, .p = p};
-    int rc = absences_find(g, m, p, &x->list, &x->n);
+    int rc = g->n_micro == 1 ? updates_sort(g, p) : 0;
+    if (!rc)
+        rc = absences_find(g, m, p, &x->list, &x->n);
     if (!rc)
         rc = comm_queue_new(g, p, &x->comm);
     if (!rc)
@@ -105,6 +110,10 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     plan_count_alive(g, p, x->whole);
     for (int32_t k = 0; k < p->n_steps; k++)
         x->whole[k] += p->persistent;
+    for (int32_t k = p->n_steps - 1; k >= 0; k--) {
+        x->length[k] = spine_seconds(&g->ops[p->steps[k].op]);
+        x->rest[k] = x->rest[k + 1] + x->length[k];
+    }
     rank_absences(x, RANK_STATES, x->keys, &x->states);
     rank_absences(x, RANK_WEIGHTS, x->keys, &x->weights);
     rank_absences(x, RANK_ACTIVATIONS, x->keys, &x->activations);
@@ -134,6 +143,8 @@ void transfer_free(struct transfer *x)
     free(x->whole);
     free(x->needed);
     ledger_free(&x->committed);
+    free(x->length);
+    free(x->rest);
     free(x->free);
     free(x->start);
     free(x->gone);

@@ -85,6 +85,7 @@ struct transfer {
     struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
     bool *gone;                     /* per absence: its copy out is complete */
     int64_t tier[TIER_COUNT];       /* bytes that what is taken adds to the tiers */
+    double *length, *rest;          /* per step: its seconds on the device; with all behind it */
     double *free, *start;           /* per step: when all before it is done, and when it starts */
     double seconds;                 /* a whole step */
     struct place_key *keys;         /* for sorting */
@@ -101,6 +102,9 @@ struct transfer {
     double hosted_seconds;       /* what their updates would take on the device */
     bool *lodged;                /* per storage: state or value of a bucket taken */
 };
+
+/* Puts the updates of a plan in the order in which the forward pass uses what they make. */
+int updates_sort(const struct graph *g, struct plan *p);
 
 /* Lists the buckets.  Takes a share of them, as far as there is room in the tiers: returns what is
  * left of that.  Writes those taken into the plan, and the copy of the clip values; the record has

@@ -266,5 +266,7 @@ int parked_plan(struct portfolio *pf, const struct machine *m, const struct budg
 /* The plan with parks that takes the fewest device bytes; *plan NULL if none is found. */
 int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     struct plan **plan);
+/* No plan that parked_smallest finds, whatever the budgets, is faster than this. */
+double parked_smallest_seconds(const struct portfolio *pf, const struct machine *m);
 
 #endif

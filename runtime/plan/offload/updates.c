@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order of updates.  The host runs them in the order of the steps, and the next forward pass
+ * waits for each value, so the value that it uses first is made first: no other order is less late.
+ * Updates that share nothing that one of them writes may go in any order; the numbers are the same.
+ */
+#include <stdlib.h>
+#include "plan/offload/transfer.h"
+
+struct updates {
+    const struct graph *g;
+    struct plan *p;
+    int32_t *first, *last;  /* per storage: the first step that uses it; the last of a run */
+    int32_t *writer;        /* per storage: the last step so far that writes it, or -1 */
+    struct place_key *keys; /* for sorting */
+};
+
+/* What it makes is there before. */
+static bool is_update(const struct updates *u, int32_t k)
+{
+    const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
+    bool persistent = true;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        persistent &= u->g->storages[u->g->refs[o->writes + j]].persistent;
+    return persistent && graph_op_updates(u->g, o);
+}
+
+/* Whether no step of [from, to) uses what another one writes. */
+static bool are_apart(struct updates *u, int32_t from, int32_t to)
+{
+    bool apart = true;
+    for (int32_t k = from; k < to; k++) {
+        const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
+        for (int32_t j = 0; j < o->n_writes; j++) {
+            int32_t *writer = &u->writer[u->g->refs[o->writes + j]];
+            apart &= *writer < from;
+            *writer = k;
+        }
+    }
+    for (int32_t k = from; k < to; k++) {
+        const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
+        for (int32_t j = 0; j < o->n_reads; j++) {
+            int32_t writer = u->writer[u->g->refs[o->reads + j]];
+            apart &= writer < from || writer == k;
+        }
+    }
+    return apart;
+}
+
+static int32_t first_use(const struct updates *u, const struct graph_op *o)
+{
+    int32_t first = INT32_MAX;
+    for (int32_t j = 0; j < o->n_writes; j++) {
+        int32_t use = u->first[u->g->refs[o->writes + j]];
+        first = use < first ? use : first;
+    }
+    return first;
+}
+
+static void sort_run(struct updates *u, int32_t from, int32_t to)
+{
+    for (int32_t k = from; k < to; k++) {
+        int32_t op = u->p->steps[k].op;
+        u->keys[k - from] = (struct place_key){first_use(u, &u->g->ops[op]), 0, op};
+    }
+    qsort(u->keys, (size_t)(to - from), sizeof(*u->keys), place_compare_keys);
+    for (int32_t k = from; k < to; k++)
+        u->p->steps[k].op = u->keys[k - from].item;
+}
+
+/* Gradients end with the updates that read them. */
+static void end_instances(struct updates *u, int32_t from, int32_t to)
+{
+    for (int32_t k = from; k < to; k++) {
+        const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
+        for (int32_t j = 0; j < o->n_reads; j++)
+            u->last[u->g->refs[o->reads + j]] = k;
+    }
+    for (int32_t i = 0; i < u->p->n_instances; i++) {
+        struct plan_instance *t = &u->p->instances[i];
+        if (t->last >= from && t->last < to)
+            t->last = u->last[t->storage];
+    }
+}
+
+static void find_first(struct updates *u)
+{
+    for (int32_t k = u->p->n_steps - 1; k >= 0; k--) {
+        const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
+        for (int32_t j = 0; j < o->n_reads; j++)
+            u->first[u->g->refs[o->reads + j]] = k;
+        for (int32_t j = 0; j < o->n_writes; j++)
+            u->first[u->g->refs[o->writes + j]] = k;
+    }
+}
+
+int updates_sort(const struct graph *g, struct plan *p)
+{
+    size_t n = (size_t)g->n_storages + 1;
+    struct updates u = {.g = g, .p = p};
+    u.first = malloc(n * sizeof(*u.first));
+    u.last = malloc(n * sizeof(*u.last));
+    u.writer = malloc(n * sizeof(*u.writer));
+    u.keys = malloc(((size_t)(p->n_steps - p->n_body) + 1) * sizeof(*u.keys));
+    int rc = u.first && u.last && u.writer && u.keys ? 0 : CKPT_ENOMEM;
+    if (!rc)
+        find_first(&u);
+    for (int32_t s = 0; s < g->n_storages && !rc; s++)
+        u.writer[s] = -1;
+    for (int32_t from = p->n_body, to; from < p->n_steps && !rc; from = to + 1) {
+        for (to = from; to < p->n_steps && is_update(&u, to); to++)
+            ;
+        if (to - from > 1 && are_apart(&u, from, to)) {
+            sort_run(&u, from, to);
+            end_instances(&u, from, to);
+        }
+    }
+    free(u.first);
+    free(u.last);
+    free(u.writer);
+    free(u.keys);
+    return rc;
+}
