@@ -15,7 +15,8 @@
  *   not faster than those above it: then the first step that fits is the fastest one that does, and
  *   those below need no search.
  * - A rung is not searched if a lower bound, which never rises with a budget, says that it has
- *   nothing faster than what is known.  That changes no answer.
+ *   nothing faster than what is known, or if the sketch of its first cell says so: no plan of the
+ *   rung counts that is faster than this sketch by more than a margin.  That changes no answer.
  * - The smallest budget is a staircase of its own, of searches for the fewest device bytes.  There
  *   a point that is smaller than one above counts for as many bytes as that.  One with less of a
  *   lower tier may still be faster, so an answer is the fastest of all that fit.
@@ -37,9 +38,11 @@ enum kind { HOST_ALONE, NVME_ALONE, BOTH_TIERS, KINDS };
 struct cell {
     enum kind kind;
     int64_t device, host, nvme; /* what it may use; reserved bytes and those of others included */
-    struct plan *plan;          /* NULL: none was found */
-    double cost;                /* what it counts for: seconds, or bytes; INFINITY: for nothing; -1:
-                                 * not looked at yet */
+    bool sketched, searched;
+    struct point sketch; /* where the search began */
+    struct plan *plan;   /* NULL: none was found */
+    double cost;         /* what it counts for: seconds, or bytes; INFINITY: for nothing; -1:
+                          * not looked at yet */
 };
 
 struct lattice {
@@ -47,13 +50,13 @@ struct lattice {
     struct machine m;
     int64_t reserved, base[TIER_COUNT];
     struct bound *bound;
-    int64_t most;    /* device bytes behind which all cells are the same one */
+    int64_t most; /* device bytes behind which all cells are the same one */
     struct {
         struct cell *data;
         int64_t capacity;
     } cells;
     int32_t n;
-    double floor;    /* seconds of what is fastest with most of everything; 0: not asked for yet */
+    double floor; /* seconds of what is fastest with most of everything; 0: not asked for yet */
 };
 
 /* ---- rungs ----------------------------------------------------------------------------------- */
@@ -95,36 +98,58 @@ static int64_t nvme_bytes(const struct lattice *l, const struct plan *p)
     return l->base[TIER_NVME] + p->nvme_bytes;
 }
 
-static int search_cell(struct lattice *l, struct cell *c)
+static struct budgets budgets_of(const struct lattice *l, const struct cell *c)
 {
     struct budgets b = {.device = c->device, .host = c->host, .nvme = c->nvme};
     for (int i = 0; i < TIER_COUNT; i++)
         b.tier_base[i] = l->base[i];
+    return b;
+}
+
+static int sketch_cell(struct lattice *l, struct cell *c)
+{
+    struct budgets b = budgets_of(l, c);
+    if (c->sketched)
+        return 0;
+    c->sketched = true;
+    return parked_sketch(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch);
+}
+
+static int search_cell(struct lattice *l, struct cell *c)
+{
+    struct budgets b = budgets_of(l, c);
+    if (c->searched)
+        return 0;
+    c->searched = true;
     if (c->device == SMALLEST)
         return parked_smallest(l->pf, &l->m, &b, &c->plan);
-    return parked_plan(l->pf, &l->m, &b, c->device - l->reserved, INFINITY, &c->plan);
+    int rc = sketch_cell(l, c);
+    return rc ? rc : parked_plan(l->pf, &l->m, &b, c->device - l->reserved, &c->sketch, &c->plan);
+}
+
+/* The cell for these budgets, searched or not. */
+static struct cell *cell_at(struct lattice *l, struct cell at)
+{
+    for (int32_t i = 0; i < l->n; i++) {
+        struct cell *c = &l->cells.data[i];
+        if (c->kind == at.kind && c->device == at.device && c->host == at.host &&
+            c->nvme == at.nvme)
+            return c;
+    }
+    if (ARRAY_RESERVE(&l->cells, l->n))
+        return NULL;
+    at.cost = -1;
+    l->cells.data[l->n] = at;
+    return &l->cells.data[l->n++];
 }
 
 /* The index of a cell that has a point, or -1. */
 static int find_cell(struct lattice *l, struct cell at, int32_t *found)
 {
-    int32_t i = 0;
-    for (; i < l->n; i++) {
-        const struct cell *c = &l->cells.data[i];
-        if (c->kind == at.kind && c->device == at.device && c->host == at.host &&
-            c->nvme == at.nvme)
-            break;
-    }
-    if (i == l->n) {
-        at.cost = -1;
-        at.plan = NULL;
-        int rc = ARRAY_RESERVE(&l->cells, l->n) ? CKPT_ENOMEM : search_cell(l, &at);
-        if (rc)
-            return rc;
-        l->cells.data[l->n++] = at;
-    }
-    *found = l->cells.data[i].plan ? i : -1;
-    return 0;
+    struct cell *c = cell_at(l, at);
+    int rc = c ? search_cell(l, c) : CKPT_ENOMEM;
+    *found = rc || !c->plan ? -1 : (int32_t)(c - l->cells.data);
+    return rc;
 }
 
 /* ---- the staircase of a rung ----------------------------------------------------------------- */
@@ -148,7 +173,9 @@ static int set_cost(struct lattice *l, int32_t i, double least)
         return 0;
     }
     int rc = own < l->pf->p->seconds ? fastest_of_all(l, &floor) : 0;
-    l->cells.data[i].cost = own < fmax(floor, least) ? INFINITY : own;
+    c = &l->cells.data[i];
+    floor = fmax(floor, parked_floor(&c->sketch));
+    c->cost = own < fmax(floor, least) ? INFINITY : own;
     return rc;
 }
 
@@ -269,6 +296,18 @@ static bool may_be_better(const struct lattice *l, enum kind kind, int64_t devic
     return device == SMALLEST || lattice_bound(l, &own) < known;
 }
 
+/* The same by the sketch of the first cell: none of the others counts for less. */
+static int may_be_better_yet(struct lattice *l, const struct stairs *s, double known, bool *may)
+{
+    int rc = 0;
+    if (!*may || s->first.device == SMALLEST || known == INFINITY)
+        return 0;
+    struct cell *c = cell_at(l, s->first);
+    rc = c ? sketch_cell(l, c) : CKPT_ENOMEM;
+    *may = !rc && parked_floor(&c->sketch) < known;
+    return rc;
+}
+
 /* The stairs of a rung with the host alone, NVMe alone, and both; those that budgets allow. */
 struct flights {
     struct stairs all[KINDS];
@@ -296,7 +335,9 @@ static int find_on_rung(struct lattice *l, int64_t device, const struct budgets 
     *best = -1;
     for (int i = 0; i < KINDS && !rc; i++) {
         int32_t found = -1;
-        if (f.tried[i] && may_be_better(l, (enum kind)i, device, b, known))
+        bool may = f.tried[i] && may_be_better(l, (enum kind)i, device, b, known);
+        rc = may_be_better_yet(l, &f.all[i], known, &may);
+        if (!rc && may)
             rc = find_on_stairs(l, &f.all[i], b, &found);
         if (found < 0 || l->cells.data[found].cost >= known)
             continue;

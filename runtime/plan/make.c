@@ -57,7 +57,7 @@ int option_steps(struct portfolio *pf, const struct option *o, struct plan **out
         plan_free(p);
         return rc;
     }
-    p->signature = graph_signature(g);
+    p->signature = pf->p->signature;
     p->persistent = pf->p->persistent;
     p->load = s->load;
     p->peak_step = s->peak_step;

@@ -219,9 +219,9 @@ bool graph_op_reads(const struct graph *g, const struct graph_op *o, int32_t sto
 bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t storage);
 
 /*
- * Proves a plan, sharing no code with the search: every base op once, in order or, in the update, in
- * one that comes to the same; every read sees bytes its last writer made and in the version it saw
- * the first time, no two residences overlap, everything inside the peaks, the peak under the
+ * Proves a plan, sharing no code with the search: every base op once, in order or, in the update,
+ * in one that comes to the same; every read sees bytes its last writer made and in the version it
+ * saw the first time, no two residences overlap, everything inside the peaks, the peak under the
  * budget, carried storages never leave.
  * Returns 0, or CKPT_EPLAN with the first violation in message.
  */

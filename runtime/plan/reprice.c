@@ -100,10 +100,11 @@ static int32_t on_host(const struct player *y, int32_t s, int32_t k)
     return n;
 }
 
+/* It does not wait for the step before, which is the device's. */
 static void update_on_host(struct player *y, int32_t k)
 {
     const struct graph_op *o = op_at(y, k);
-    double start = fmax(y->host, y->now);
+    double start = y->host;
     for (int32_t j = 0; j < o->n_reads + o->n_writes; j++) {
         bool reads = j < o->n_reads;
         int32_t s = y->g->refs[reads ? o->reads + j : o->writes + j - o->n_reads];

@@ -60,8 +60,10 @@ static int64_t least_device(const struct graph *g, int64_t host, int64_t nvme)
     assert_int_equal(portfolio_build(g, &pf), 0);
     while (high - low > UNIT / 4) {
         int64_t middle = low + (high - low) / 2;
+        struct point sketch;
         struct plan *p;
-        assert_int_equal(parked_plan(pf, &machine, &b, middle, 1e300, &p), 0);
+        assert_int_equal(parked_sketch(pf, &machine, &b, middle, &sketch), 0);
+        assert_int_equal(parked_plan(pf, &machine, &b, middle, &sketch, &p), 0);
         if (p)
             high = middle;
         else

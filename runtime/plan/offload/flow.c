@@ -25,14 +25,14 @@ struct line {
     double out_rate, in_rate; /* of one at a time */
     double both_rate;         /* of each while both run, or 0: as of one */
     double out_free, in_free;
-    int32_t head;    /* of outs: the first not complete, or, while carried, of the step before */
-    int32_t sent;    /* of outs: how many have begun in this step */
+    int32_t head;      /* of outs: the first not complete, or, while carried, of the step before */
+    int32_t sent;      /* of outs: how many have begun in this step */
     int32_t send_step; /* of the next of them: the step behind which it may begin, or INT32_MAX */
-    bool carried;    /* head still is of the step before */
-    double leaves;   /* when the head is complete, or INFINITY */
-    int32_t next_in; /* of ins */
-    int32_t clear;   /* the step from which on there is room for that one up to its use, or -1 */
-    int32_t brought; /* the step that the last copy in is for, or -1 */
+    bool carried;      /* head still is of the step before */
+    double leaves;     /* when the head is complete, or INFINITY */
+    int32_t next_in;   /* of ins */
+    int32_t clear;     /* the step from which on there is room for that one up to its use, or -1 */
+    int32_t brought;   /* the step that the last copy in is for, or -1 */
 };
 
 struct flow {
@@ -47,7 +47,7 @@ struct flow {
     double shift;      /* how long the step before took */
     double host;       /* when the host has done its updates so far */
     struct line lines[TIER_COUNT];
-    struct line *end;  /* of those in use */
+    struct line *end; /* of those in use */
 };
 
 static double later(double a, double b)
@@ -244,8 +244,8 @@ static double wait_comm(struct flow *f, int32_t k, double start)
     const struct transfer *x = f->x;
     double ready = comm_queue_wait(x->comm, k, start);
     bool collective = x->g->ops[x->p->steps[k].op].collective;
-    f->comm_waits += (k < x->p->n_body ? x->g->n_micro : 1) *
-                     (ready - start + (collective ? x->length[k] : 0));
+    f->comm_waits +=
+        (k < x->p->n_body ? x->g->n_micro : 1) * (ready - start + (collective ? x->length[k] : 0));
     return ready;
 }
 

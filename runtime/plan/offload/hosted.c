@@ -32,7 +32,7 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
         values += g->storages[s].kind == KIND_PARAMETER ? (double)g->storages[s].bytes : 0;
     }
     if (most.bytes > 0)
-        most.share = fmin(1, meanwhile / host_seconds(m, most.bytes + values));
+        most.meanwhile = most.bytes * fmin(1, meanwhile / host_seconds(m, most.bytes + values));
     return most;
 }
 
@@ -73,8 +73,9 @@ static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
 
 /* Per storage: where the walk over the steps stands. */
 struct seen {
-    int32_t used, written; /* the last step that used it and that wrote it, or -1 */
-    bool in_body;          /* one of the body wrote it */
+    int32_t used, written;  /* the last step that used it and that wrote it, or -1 */
+    int32_t wrap, gradient; /* its absences round the end of the step and before the norm, or -1 */
+    bool in_body;           /* one of the body wrote it */
 };
 
 static void see(const struct transfer *x, int32_t k, struct seen *at)
@@ -89,17 +90,14 @@ static void see(const struct transfer *x, int32_t k, struct seen *at)
     }
 }
 
-/* The absence of s round the end of the step, and that of the gradient in its room, or -1. */
-static int32_t find_wrap(const struct transfer *x, int32_t s, int32_t *gradient)
+static void find_wraps(const struct transfer *x, struct seen *at)
 {
-    *gradient = -1;
     for (int32_t i = 0; i < x->n; i++) {
-        if (x->list[i].storage == s && x->list[i].gradient)
-            *gradient = i;
-        if (x->list[i].storage == s && x->list[i].wraps)
-            return i;
+        if (x->list[i].gradient)
+            at[x->list[i].storage].gradient = i;
+        if (x->list[i].wraps)
+            at[x->list[i].storage].wrap = i;
     }
-    return -1;
 }
 
 /* The update at step k, if it may run on the host: the gradient has to be where the value was. */
@@ -109,8 +107,8 @@ static void add_bucket(struct transfer *x, int32_t k, const struct seen *at)
     int32_t clip, value = value_of(x, k, &clip);
     if (value < 0 || (x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
         return;
-    struct bucket b = {.step = k, .sent = at[value].used};
-    b.value = find_wrap(x, value, &b.gradient);
+    struct bucket b = {
+        .step = k, .value = at[value].wrap, .gradient = at[value].gradient, .sent = at[value].used};
     if (b.value < 0 || !at[value].in_body || b.sent >= at[clip].written)
         return;
     for (int32_t j = 0; j < o->n_writes; j++) {
@@ -147,7 +145,8 @@ int hosted_find(struct transfer *x)
     }
     bool none = x->g->n_micro > 1 || x->m->host_update <= 0 || x->b->host <= 0;
     for (int32_t s = 0; s < x->g->n_storages; s++)
-        at[s].used = at[s].written = -1;
+        at[s] = (struct seen){-1, -1, -1, -1, false};
+    find_wraps(x, at);
     for (int32_t k = 0; k < p->n_steps; k++) {
         x->bucket_at[k] = -1;
         if (k >= p->n_body && !none)
@@ -186,21 +185,19 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
     return host_seconds(m, bytes);
 }
 
-int64_t hosted_choose(struct transfer *x, double share, int64_t room)
+int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
 {
-    double all = 0, some = 0;
+    double some = 0;
     x->hosted = x->hosted_bytes = 0;
     x->hosted_seconds = 0;
-    for (int32_t i = 0; i < x->n_buckets; i++) {
+    for (int32_t i = 0; i < x->n_buckets; i++)
         lodge(x, &x->buckets[i], false);
-        all += (double)x->buckets[i].state;
-    }
-    for (int32_t i = 0; i < x->n_buckets && some < share * all; i++) {
+    for (int32_t i = 0; i < x->n_buckets && some < bytes; i++) {
         struct bucket *b = &x->buckets[x->bucket_order[i].item];
-        int64_t bytes = b->state + x->list[b->value].bytes;
-        if (bytes > room)
+        int64_t takes = b->state + x->list[b->value].bytes;
+        if (takes > room)
             break;
-        room -= bytes;
+        room -= takes;
         some += (double)b->state;
         lodge(x, b, true);
         x->hosted++;

@@ -96,20 +96,28 @@ static void add_in_part(struct ledger *l, int32_t part, int32_t from, int32_t to
         find_most(l, part);
 }
 
+static void add_to_parts(struct ledger *l, int32_t from, int32_t to, int64_t bytes)
+{
+    for (int32_t part = from; part < to; part++) {
+        l->all[part] += bytes;
+        l->most[part] += bytes;
+    }
+}
+
 void ledger_add(struct ledger *l, int32_t from, int32_t to, int64_t bytes)
 {
-    while (from < to) {
-        int32_t part = from / LEDGER_PART, end = (int32_t)min_i64(to, part_end(l, part));
-        if (from == part * LEDGER_PART && end == part_end(l, part)) {
-            l->all[part] += bytes;
-            l->most[part] += bytes;
-        } else {
-            add_in_part(l, part, from, end, bytes);
-        }
+    if (from >= to)
+        return;
+    int32_t first = from / LEDGER_PART, last = (to - 1) / LEDGER_PART;
+    int32_t whole = first + (from > first * LEDGER_PART), end = last + (to == part_end(l, last));
+    if (whole > first)
+        add_in_part(l, first, from, (int32_t)min_i64(to, part_end(l, first)), bytes);
+    if (end <= last && (last > first || whole == first))
+        add_in_part(l, last, last * LEDGER_PART, to, bytes);
+    add_to_parts(l, whole, end, bytes);
+    for (int32_t part = first; part <= last && l->target < INT64_MAX; part++)
         if (l->above[part] > 0 || l->most[part] > l->target)
             find_above(l, part);
-        from = end;
-    }
 }
 
 int64_t ledger_gain(const struct ledger *l, int32_t from, int32_t to, int64_t bytes)

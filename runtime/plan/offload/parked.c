@@ -1,233 +1,311 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans with parks: which schedule of the portfolio, and by which policy what leaves it.  The clock
- * decides: less recompute needs more copies, and those that do not hide make steps wait.  Addresses
- * come last, and what they take above the bytes alive is taken off the budget of another round;
- * then bytes between what fits and what does not are tried.
+ * Plans with parks.  A point is a schedule of the portfolio and how much of each kind leaves it in
+ * any case.  The clock compares points: less recompute needs more copies, and those that do not
+ * hide make steps wait.  Points all over the portfolio come first, then a pattern search from the
+ * best. Addresses come last, and what they take above the bytes alive is taken off the budget of
+ * another round; then bytes between what fits and what does not are tried.
  */
 #include <math.h>
 #include <stdlib.h>
 #include "plan/offload/transfer.h"
 
-#define ROUNDS 6
-#define CLOSER 3   /* tries between what fits with addresses and what does not */
-#define CLOSE  256 /* unless they are this part of the wall apart */
-#define COARSE 16  /* options looked at first */
-#define FEW    8   /* options that may need least */
+#define ROUNDS    6
+#define CLOSER    2   /* tries between what fits with addresses and what does not */
+#define CLOSE     400 /* unless they are this part of the wall apart */
+#define HOLES     64  /* this part of the wall is left for holes at first */
+#define COARSE    6   /* options looked at first */
+#define PATTERNS  4   /* patterns of steps, each SMALLER than the one before */
+#define SMALLER   3
+#define LOADED    6     /* options kept for more points */
+#define FEW       8     /* options that may need least */
+#define TOLERANCE 0.005 /* how much faster than its sketch a plan may be */
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* Tried on every option that is looked at; the shares are then halved around the best. */
-static const struct policy policies[] = {
-    {.states = 1},
-    {.states = 0},
-    {.states = .5},
-    {.states = .5, .late = 1},
-    {.states = 1, .late = .5},
-    {.states = 1, .weights = true},
-    {.states = .25, .weights = true},
-    {.states = 1, .spare = .1},
-    {.states = 1, .weights = true, .spare = .1},
-    /* These last.  1: what the host can do while the device updates and goes forward. */
-    {.states = 1, .hosted = .5},
-    {.states = 1, .hosted = .75},
-    {.states = 1, .hosted = 1},
-    {.states = 1, .hosted = 1.6},
-};
-#define HOSTED 4 /* so many of them */
-#define POLICIES    ((int)(sizeof(policies) / sizeof(*policies)))
-
-/* What an option comes to under its best policy. */
-struct candidate {
-    double seconds; /* INFINITY if none fits or it was not looked at */
-    struct policy policy;
-    bool looked;
+/* An option and what may leave it. */
+struct loaded {
+    int32_t option;
+    struct plan *p;
+    struct transfer *t; /* or NULL: there is none */
 };
 
 struct search {
     struct portfolio *pf;
     const struct machine *m;
     const struct budgets *b;
-    int64_t device;               /* bytes alive may be so many */
-    int64_t wall;                 /* and the peak with addresses */
-    double limit;                 /* what takes as long is not wanted */
-    struct candidate *candidates; /* per option */
-    int32_t best;                 /* option, or -1 */
-    struct hosted_bounds hosted;  /* what the host can take */
+    int64_t device;              /* bytes alive may be so many */
+    int64_t wall;                /* and the peak with addresses */
+    double floor;                /* what is faster is not wanted */
+    struct hosted_bounds hosted; /* what the host can take */
+    struct point best;
+    struct loaded loaded[LOADED]; /* the last option that was asked for comes first */
 };
 
-/* What a plan must beat. */
-static double to_beat(const struct search *x)
+static void unload(struct loaded *l)
 {
-    return x->best >= 0 ? x->candidates[x->best].seconds : x->limit;
+    transfer_free(l->t);
+    plan_free(l->p);
+    *l = (struct loaded){0};
+}
+
+static void unload_all(struct search *x)
+{
+    for (int i = 0; i < LOADED; i++)
+        unload(&x->loaded[i]);
+}
+
+/* The first of those loaded is then this option. */
+static int load(struct search *x, int32_t option)
+{
+    struct loaded *l = x->loaded, found;
+    int i = 0, rc = 0;
+    while (i < LOADED - 1 && l[i].t && l[i].option != option)
+        i++;
+    if (!l[i].t || l[i].option != option)
+        unload(&l[i]);
+    found = l[i];
+    for (; i > 0; i--)
+        l[i] = l[i - 1];
+    l[0] = found;
+    if (found.t)
+        return 0;
+    l->option = option;
+    rc = option_steps(x->pf, &x->pf->options.data[option], &l->p);
+    if (!rc)
+        rc = transfer_new(x->pf->p->g, x->m, x->b, l->p, &l->t);
+    return rc;
+}
+
+static bool is_found(const struct search *x)
+{
+    return x->best.seconds < INFINITY;
+}
+
+/* Bytes that an option has above the budget at its peak. */
+static double excess_of(const struct search *x, int32_t option)
+{
+    const struct option *o = &x->pf->options.data[option];
+    return (double)o->load + (double)x->pf->p->persistent - (double)x->device;
 }
 
 /* No plan with parks of this option is faster: what the peak has above the budget comes back in
  * every step. */
 static double least_seconds(const struct search *x, int32_t option)
 {
-    const struct option *o = &x->pf->options.data[option];
-    double excess = (double)o->load + (double)x->pf->p->persistent - (double)x->device;
-    return fmax(o->seconds - x->hosted.seconds, (excess - x->hosted.bytes) / x->m->h2d_both);
+    return fmax(x->pf->options.data[option].seconds - x->hosted.seconds,
+                (excess_of(x, option) - x->hosted.bytes) / x->m->h2d_both);
 }
 
-static int try_policy(struct search *x, int32_t option, const struct policy *how,
-                      struct transfer *t)
+/* Makes a point the best one if it is faster; *better is then true. */
+static int try_point(struct search *x, const struct point *at, bool *better)
 {
-    struct candidate *c = &x->candidates[option];
+    const struct transfer *t;
     bool fits;
-    int rc = transfer_try(t, how, x->device, fmin(to_beat(x), c->seconds), &fits);
-    if (rc || !fits || t->seconds >= c->seconds)
+    *better = false;
+    if (at->option < 0 || at->option >= x->pf->n || least_seconds(x, at->option) >= x->best.seconds)
+        return 0;
+    int rc = load(x, at->option);
+    if (!rc)
+        rc = transfer_try(x->loaded->t, at->amounts, x->device, x->best.seconds, &fits);
+    t = x->loaded->t;
+    if (rc || !fits || t->seconds >= x->best.seconds || t->seconds < x->floor)
         return rc;
-    c->seconds = t->seconds;
-    c->policy = *how;
-    if (c->seconds < to_beat(x))
-        x->best = option;
+    x->best = *at;
+    x->best.seconds = t->seconds;
+    *better = true;
     return 0;
 }
 
-/* Tries other shares of the states, closer and closer to the best one. */
-static int refine(struct search *x, int32_t option, struct transfer *t)
+/* From one point to another. */
+struct step {
+    double amounts[AMOUNTS];
+    int32_t options;
+};
+
+/* Goes from the best point in a direction as long as that is faster, twice as far each time. */
+static int go(struct search *x, const struct step *d, bool *better)
 {
-    struct candidate *c = &x->candidates[option];
+    bool faster = true;
     int rc = 0;
-    for (double step = 0.25; step > 0.02 && !rc; step /= 2) {
-        struct policy less = c->policy, more = c->policy;
-        less.states = fmax(0, less.states - step);
-        more.states = fmin(1, more.states + step);
-        rc = try_policy(x, option, &less, t);
-        if (!rc)
-            rc = try_policy(x, option, &more, t);
-        less = more = c->policy;
-        less.spare = fmax(0, less.spare - step / 2);
-        more.spare += step / 2;
-        if (!rc && less.spare < c->policy.spare)
-            rc = try_policy(x, option, &less, t);
-        if (!rc)
-            rc = try_policy(x, option, &more, t);
-        less = more = c->policy;
-        less.late = fmax(0, less.late - step);
-        more.late = fmin(1, more.late + step);
-        if (!rc)
-            rc = try_policy(x, option, &less, t);
-        if (!rc)
-            rc = try_policy(x, option, &more, t);
-        less = more = c->policy;
-        less.hosted = fmax(0, less.hosted - step * x->hosted.share);
-        more.hosted = fmin(1, more.hosted + step * x->hosted.share);
-        if (!rc && less.hosted < c->policy.hosted)
-            rc = try_policy(x, option, &less, t);
-        if (!rc && t->n_buckets > 0)
-            rc = try_policy(x, option, &more, t);
+    for (int32_t times = 1; faster && !rc && times < x->pf->n + 2; times *= 2) {
+        struct point at = x->best;
+        bool same = d->options == 0;
+        at.option += times * d->options;
+        for (int i = 0; i < AMOUNTS; i++) {
+            at.amounts[i] = fmax(0, at.amounts[i] + times * d->amounts[i]);
+            same &= at.amounts[i] == x->best.amounts[i];
+        }
+        if (same)
+            return 0;
+        rc = try_point(x, &at, &faster);
+        *better |= faster;
     }
     return rc;
 }
 
-static int look(struct search *x, int32_t option, bool again)
+/* Adds coordinate i of a reach, an amount or the options, to a direction. */
+static void turn(struct step *d, const struct step *reach, int i, int sign)
 {
-    struct plan *p = NULL;
-    struct transfer *t = NULL;
-    struct candidate *c = &x->candidates[option];
-    if (c->looked || least_seconds(x, option) >= to_beat(x))
-        return 0;
-    c->looked = true;
-    int rc = option_steps(x->pf, &x->pf->options.data[option], &p);
-    if (!rc)
-        rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
-    if (!rc && again)
-        rc = try_policy(x, option, &x->candidates[option].policy, t);
-    int policies_here = rc || t->n_buckets ? POLICIES : POLICIES - HOSTED;
-    for (int i = 0; i < policies_here && !rc && !again; i++) {
-        struct policy how = policies[i];
-        how.hosted = fmin(1, how.hosted * x->hosted.share);
-        rc = try_policy(x, option, &how, t);
-    }
-    if (!rc && x->best == option)
-        rc = refine(x, option, t);
-    transfer_free(t);
-    plan_free(p);
-    return rc;
+    if (i < AMOUNTS)
+        d->amounts[i] += sign * reach->amounts[i];
+    else
+        d->options += sign * reach->options;
 }
 
-/* Looks at options at a distance from the best, closer and closer. */
-static int close_in(struct search *x, int32_t stride, bool again)
+static int go_one_way(struct search *x, const struct step *reach, bool *better)
 {
     int rc = 0;
-    for (; stride > 0 && !rc && x->best >= 0; stride /= 2) {
-        int32_t at = x->best;
-        if (at >= stride)
-            rc = look(x, at - stride, again);
-        if (!rc && at + stride < x->pf->n)
-            rc = look(x, at + stride, again);
+    for (int k = 0; k < 2 * (AMOUNTS + 1) && !rc; k++) {
+        struct step d = {.options = 0};
+        turn(&d, reach, k / 2, k % 2 ? 1 : -1);
+        rc = go(x, &d, better);
     }
     return rc;
 }
 
-/* The first option that does not fit as it is, for which the fewest copies do. */
-static int32_t first_above(const struct search *x)
+/* State that leaves for state on the host, or a schedule that keeps more for either: other pairs
+ * found nothing. */
+static int go_two_ways(struct search *x, const struct step *reach, bool *better)
 {
-    int32_t i = 0;
-    while (i < x->pf->n - 1 && x->pf->options.data[i].load + x->pf->p->persistent <= x->device)
-        i++;
-    return i;
-}
-
-/* Begins there and where recompute and copies may balance, and goes on to both sides of that. */
-static int search_options(struct search *x)
-{
-    int32_t n = x->pf->n, stride = 1, middle = 0;
-    int rc = look(x, first_above(x), false);
-    while (n / stride > COARSE)
-        stride *= 2;
-    for (int32_t i = 0; i < n; i++)
-        if (least_seconds(x, i) <= least_seconds(x, middle))
-            middle = i;
-    for (int32_t d = 0; d < n && !rc; d += stride) {
-        if (middle >= d)
-            rc = look(x, middle - d, false);
-        if (!rc && middle + d < n)
-            rc = look(x, middle + d, false);
+    static const int pairs[][2] = {
+        {AMOUNT_FIRST, AMOUNT_HOSTED}, {AMOUNT_FIRST, AMOUNTS}, {AMOUNT_HOSTED, AMOUNTS}};
+    int rc = 0;
+    for (int k = 0; k < 12 && !rc && !*better; k++) {
+        struct step d = {.options = 0};
+        turn(&d, reach, pairs[k / 4][0], k & 1 ? 1 : -1);
+        turn(&d, reach, pairs[k / 4][1], k & 2 ? 1 : -1);
+        rc = go(x, &d, better);
     }
-    if (!rc && x->best < 0)
-        rc = look(x, 0, false);
-    return rc ? rc : close_in(x, stride, false);
+    return rc;
 }
 
-/* The same with fewer bytes: what was best is close to the best now. */
+/* Pattern search: along each coordinate, then along two at once; when nothing is faster, with
+ * smaller steps. */
+static int descend(struct search *x, struct step reach, int patterns)
+{
+    int rc = 0;
+    while (patterns > 0 && is_found(x) && !rc) {
+        bool better = false;
+        rc = go_one_way(x, &reach, &better);
+        if (!rc && !better)
+            rc = go_two_ways(x, &reach, &better);
+        if (better)
+            continue;
+        patterns--;
+        for (int i = 0; i < AMOUNTS; i++)
+            reach.amounts[i] /= SMALLER;
+        reach.options = reach.options > 1 ? reach.options / 2 : 1;
+    }
+    return rc;
+}
+
+static struct step full_reach(const struct search *x)
+{
+    double bytes = (double)x->device / 6;
+    struct step r = {.options = x->pf->n / COARSE / 2 + 1};
+    for (int i = 0; i < AMOUNTS; i++)
+        r.amounts[i] = bytes;
+    r.amounts[AMOUNT_HOSTED] = x->hosted.meanwhile / 2;
+    return r;
+}
+
+/* Of the second half of the patterns. */
+static struct step small_reach(const struct search *x)
+{
+    const int times = SMALLER * SMALLER;
+    struct step r = full_reach(x);
+    for (int i = 0; i < AMOUNTS; i++)
+        r.amounts[i] /= times;
+    r.options = r.options / times + 1;
+    return r;
+}
+
+/*
+ * Where the search begins, in each option that is looked at: shares of what is above the budget,
+ * the rest leaves as it fits, and of what takes the host as long as the update and the forward
+ * pass.  It begins twice, for a valley lies between plans whose parameters stay and those whose do
+ * not.
+ */
+#define SEEDS 5
+static const double seeds[2][SEEDS][AMOUNTS] = {
+    {{1, 0, 0, 1}, {.5, 0, 0, 1}, {0, 0, 0, 1}, {1, 0, 0, 0}, {.5, .5, 0, 0}},
+    {{.25, 0, .25, 1}, {.5, 0, .25, 1}, {.5, 0, .25, 0}, {0, 0, 2, 0}, {0, 0, 0, 0}},
+};
+
+static int try_seeds(struct search *x, const double list[SEEDS][AMOUNTS], int32_t option)
+{
+    double above = fmax(0, excess_of(x, option));
+    int rc = 0;
+    for (int k = 0; k < SEEDS && !rc; k++) {
+        struct point at = {.option = option};
+        bool better;
+        for (int i = 0; i < AMOUNTS; i++)
+            at.amounts[i] = list[k][i] * (i == AMOUNT_HOSTED ? x->hosted.meanwhile : above);
+        if (x->hosted.meanwhile > 0 || list[k][AMOUNT_HOSTED] == 0)
+            rc = try_point(x, &at, &better);
+    }
+    return rc;
+}
+
+/* Tries points all over the portfolio, and goes on from the best of both beginnings. */
+static int search_points(struct search *x)
+{
+    int32_t n = x->pf->n, stride = n / COARSE + 1;
+    struct point best[2] = {{.seconds = INFINITY}, {.seconds = INFINITY}};
+    int rc = 0;
+    for (int32_t i = n - 1; i >= 0 && !rc; i -= i > 0 && i < stride ? i : stride)
+        for (int k = 0; k < 2 && !rc; k++) {
+            x->best = best[k];
+            rc = try_seeds(x, seeds[k], i);
+            best[k] = x->best;
+        }
+    for (int k = 0; k < 2 && !rc; k++) {
+        x->best = best[k];
+        rc = descend(x, full_reach(x), PATTERNS / 2);
+        best[k] = x->best;
+    }
+    x->best = best[best[1].seconds < best[0].seconds];
+    return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
+}
+
+/* The same with other bytes: what was best is close to the best now. */
 static int search_again(struct search *x)
 {
-    int32_t at = x->best;
-    for (int32_t i = 0; i < x->pf->n; i++)
-        x->candidates[i] = (struct candidate){INFINITY, x->candidates[at].policy, false};
-    x->best = -1;
-    int rc = look(x, at, true);
-    if (!rc && x->best < 0)
-        return search_options(x);
-    return rc ? rc : close_in(x, 4, true);
+    struct point at = x->best;
+    bool better;
+    x->best.seconds = INFINITY;
+    int rc = try_point(x, &at, &better);
+    if (!rc && !is_found(x))
+        return search_points(x);
+    return rc ? rc : descend(x, small_reach(x), PATTERNS / 2);
 }
 
-/* The option and the policy by which least is needed, just in time: what is left when all else has
- * too many holes between addresses. */
+/* Makes a point the best one if it needs less, just in time. */
+static int try_smallest(struct search *x, const struct point *at, int64_t *least)
+{
+    int rc = load(x, at->option);
+    int64_t needs = rc ? INT64_MAX : transfer_choose(x->loaded->t, at->amounts, 0);
+    if (needs < *least && needs <= x->wall) {
+        *least = needs;
+        x->best = *at;
+    }
+    return rc;
+}
+
+/* The option of which least is needed with all that can leaving, activations or what persists first
+ * where the tiers are small: what is left when all else has too many holes between addresses. */
 static int search_smallest(struct search *x)
 {
-    static const struct policy all = {.states = 1, .weights = true};
     int64_t least = INT64_MAX;
     int rc = 0;
-    x->best = -1;
+    x->best.seconds = INFINITY;
     for (int32_t i = 0; i < x->pf->n && i < FEW && !rc; i++) {
-        struct plan *p = NULL;
-        struct transfer *t = NULL;
-        rc = option_steps(x->pf, &x->pf->options.data[i], &p);
+        struct point at = {.option = i};
+        rc = try_smallest(x, &at, &least);
+        at.amounts[AMOUNT_FIRST] = at.amounts[AMOUNT_VALUES] = INFINITY;
         if (!rc)
-            rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
-        int64_t needs = rc ? INT64_MAX : transfer_choose(t, &all, 0);
-        if (needs < least && needs <= x->wall) {
-            least = needs;
-            x->best = i;
-            x->candidates[i].policy = all;
-        }
-        transfer_free(t);
-        plan_free(p);
+            rc = try_smallest(x, &at, &least);
     }
     x->device = least;
     return rc;
@@ -235,36 +313,35 @@ static int search_smallest(struct search *x)
 
 /* ---- with addresses ------------------------------------------------------------------------- */
 
-static int build(const struct search *x, struct plan **out)
+/* The best point with addresses, or NULL if its tiers are too small for them. */
+static int build(struct search *x, struct plan **out)
 {
-    struct plan *p = NULL;
-    struct transfer *t = NULL;
     bool fits = false;
     *out = NULL;
-    int rc = option_steps(x->pf, &x->pf->options.data[x->best], &p);
+    int rc = load(x, x->best.option);
     if (!rc)
-        rc = transfer_new(x->pf->p->g, x->m, x->b, p, &t);
-    if (!rc)
-        rc = transfer_try(t, &x->candidates[x->best].policy, x->device, INFINITY, &fits);
+        rc = transfer_try(x->loaded->t, x->best.amounts, x->device, INFINITY, &fits);
     if (!rc && fits)
-        rc = transfer_order_outs(t, x->device);
+        rc = transfer_order_outs(x->loaded->t, x->device);
     if (!rc && fits)
-        rc = transfer_rewrite(t);
+        rc = transfer_assign(x->loaded->t, false, &fits);
     if (!rc && fits)
-        rc = plan_measure(x->pf->p->g, p);
+        rc = transfer_rewrite(x->loaded->t);
     if (!rc && fits)
-        rc = plan_set_offsets(x->pf->p->g, p, x->wall - p->persistent);
-    transfer_free(t);
-    if (rc || !fits)
-        plan_free(p);
-    else
-        *out = p;
+        rc = plan_measure(x->pf->p->g, x->loaded->p);
+    if (!rc && fits)
+        rc = plan_set_offsets(x->pf->p->g, x->loaded->p, x->wall - x->loaded->p->persistent);
+    if (!rc && fits) {
+        *out = x->loaded->p;
+        x->loaded->p = NULL;
+    }
+    unload(x->loaded);
     return rc;
 }
 
 /* As build; but *out is NULL if its addresses take too many bytes.  *less is then what may be alive
  * at once in another try: the farther below the more often it was tried. */
-static int build_within(const struct search *x, int round, struct plan **out, int64_t *less)
+static int build_within(struct search *x, int round, struct plan **out, int64_t *less)
 {
     int rc = build(x, out);
     *less = x->device;
@@ -283,12 +360,12 @@ static int build_within(const struct search *x, int round, struct plan **out, in
 static int search_between(struct search *x, int64_t fits, int64_t fails, struct plan **out)
 {
     int rc = 0;
-    for (int i = 0; i < CLOSER && !rc && x->best >= 0 && fails - fits > x->wall / CLOSE; i++) {
+    for (int i = 0; i < CLOSER && !rc && is_found(x) && fails - fits > x->wall / CLOSE; i++) {
         struct plan *more = NULL;
         int64_t less, tried = fits + (fails - fits) / 2;
         x->device = tried;
         rc = search_again(x);
-        if (!rc && x->best >= 0)
+        if (!rc && is_found(x))
             rc = build_within(x, 0, &more, &less);
         fits = more ? tried : fits;
         fails = more ? fails : tried;
@@ -302,16 +379,28 @@ static int search_between(struct search *x, int64_t fits, int64_t fails, struct 
     return rc;
 }
 
-/* Searches with so many bytes alive at once, and less until addresses are within the wall. */
-static int search_within(struct search *x, int64_t device, struct plan **out)
+/* Where a step waits for copies, addresses mostly take more than what is alive. */
+static int leave_holes(struct search *x)
 {
-    int64_t fails = device;
-    x->device = device;
-    x->best = -1;
-    for (int32_t i = 0; i < x->pf->n; i++)
-        x->candidates[i] = (struct candidate){.seconds = INFINITY};
-    int rc = search_options(x);
-    for (int i = 0; i < ROUNDS && !rc && x->best >= 0 && !*out; i++) {
+    struct point at = x->best;
+    int64_t device = x->device;
+    if (!is_found(x) || at.seconds <= x->pf->options.data[at.option].seconds)
+        return 0;
+    x->device -= device / HOLES;
+    int rc = search_again(x);
+    if (!rc && !is_found(x)) {
+        x->best = at;
+        x->device = device;
+    }
+    return rc;
+}
+
+/* Builds the best point, with fewer bytes alive until addresses are within the wall. */
+static int search_within(struct search *x, struct plan **out)
+{
+    int64_t fails = x->device;
+    int rc = leave_holes(x);
+    for (int i = 0; i < ROUNDS && !rc && is_found(x) && !*out; i++) {
         int64_t less, tried = x->device;
         rc = build_within(x, i, out, &less);
         if (rc || *out)
@@ -323,28 +412,51 @@ static int search_within(struct search *x, int64_t device, struct plan **out)
     return rc || !*out ? rc : search_between(x, x->device, fails, out);
 }
 
-int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                int64_t device, double limit, struct plan **out)
+static struct search search_for(struct portfolio *pf, const struct machine *m,
+                                const struct budgets *b, int64_t device)
 {
-    static const double shares[] = {1, 0.92, 0.8}; /* where other options are the best ones */
-    struct search x = {.pf = pf, .m = m, .b = b, .wall = device, .limit = limit};
-    int64_t less;
-    *out = NULL;
-    x.candidates = malloc(((size_t)pf->n + 1) * sizeof(*x.candidates));
-    int rc = x.candidates ? 0 : CKPT_ENOMEM;
+    struct search x = {.pf = pf, .m = m, .b = b, .wall = device, .device = device};
     if (m->host_update > 0 && b->host > 0)
         x.hosted = hosted_most(pf->p->g, m);
-    for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++)
-        rc = search_within(&x, (int64_t)(shares[i] * (double)device), out);
+    return x;
+}
+
+int parked_sketch(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                  int64_t device, struct point *p)
+{
+    struct search x = search_for(pf, m, b, device);
+    int rc = search_points(&x);
+    *p = x.best;
+    unload_all(&x);
+    return rc;
+}
+
+double parked_floor(const struct point *sketch)
+{
+    return sketch->seconds < INFINITY ? sketch->seconds * (1 - TOLERANCE) : 0;
+}
+
+int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                int64_t device, const struct point *sketch, struct plan **out)
+{
+    static const double shares[] = {0.92, 0.8}; /* where other options are the best ones */
+    struct search x = search_for(pf, m, b, device);
+    int64_t less;
+    *out = NULL;
+    x.best = *sketch;
+    x.floor = parked_floor(sketch);
+    int rc = search_within(&x, out);
+    for (size_t i = 0; i < sizeof(shares) / sizeof(*shares) && !rc && !*out; i++) {
+        x.device = (int64_t)(shares[i] * (double)device);
+        rc = search_points(&x);
+        if (!rc)
+            rc = search_within(&x, out);
+    }
     if (!rc && !*out)
         rc = search_smallest(&x);
-    if (!rc && !*out && x.best >= 0)
+    if (!rc && !*out && is_found(&x))
         rc = build_within(&x, 0, out, &less);
-    if (!rc && *out && (*out)->seconds >= limit) {
-        plan_free(*out);
-        *out = NULL;
-    }
-    free(x.candidates);
+    unload_all(&x);
     return rc;
 }
 
@@ -359,13 +471,12 @@ double parked_smallest_seconds(const struct portfolio *pf, const struct machine 
 int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     struct plan **out)
 {
-    struct search x = {.pf = pf, .m = m, .b = b, .wall = INT64_MAX, .limit = INFINITY};
+    struct search x = search_for(pf, m, b, INT64_MAX);
     *out = NULL;
-    x.candidates = calloc((size_t)pf->n + 1, sizeof(*x.candidates));
-    int rc = x.candidates ? search_smallest(&x) : CKPT_ENOMEM;
+    int rc = search_smallest(&x);
     x.wall = x.device; /* what addresses should need */
-    if (!rc && x.best >= 0)
+    if (!rc && is_found(&x))
         rc = build(&x, out);
-    free(x.candidates);
+    unload_all(&x);
     return rc;
 }

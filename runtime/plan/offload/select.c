@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which absences to take.  The peak says where bytes must go; a policy says whose bytes go first.
- * What is taken counts as away at once and back just in time: how long the copies need is left to
- * the clock (flow.c), which is also what compares policies.
+ * Which absences to take: amounts of each kind in any case, and then what is away at the peak until
+ * all fits.  What is taken counts as away at once and back just in time: how long the copies need
+ * is left to the clock (flow.c), which is also what compares amounts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -74,80 +74,61 @@ static bool take(struct transfer *x, int32_t i, int64_t *room)
     return true;
 }
 
-/* ---- orders --------------------------------------------------------------------------------- */
-
-static void append(const struct ranking *from, int32_t first, int32_t last, struct ranking *to)
-{
-    for (int32_t i = first; i < last; i++)
-        to->items[to->n++] = from->items[i];
-}
+/* ---- what leaves in any case ---------------------------------------------------------------- */
 
 /* What is updated on the host is no state of the device. */
-static int64_t bytes_of(const struct transfer *x, int32_t state)
+static bool may_take(const struct transfer *x, const struct absence *a)
 {
-    const struct absence *a = &x->list[x->states.items[state]];
-    return x->lodged[a->storage] ? 0 : a->bytes;
+    return !a->taken && !a->gradient && !(a->state && x->lodged[a->storage]);
 }
 
-/* Puts the states in order: those that the update uses first and those it uses last, by shares of
- * bytes.  Returns how many of them make the share that goes before all else. */
-static int32_t set_ends(struct transfer *x, const struct policy *how)
+/* Takes so many bytes in the order of a ranking, or against it. */
+static void take_amount(struct transfer *x, const struct ranking *r, bool from_end, double bytes,
+                        int64_t *room)
 {
-    double all = 0, some = 0, late = 0;
-    int32_t first = 0, last = x->states.n - 1, n = 0;
-    for (int32_t i = 0; i < x->states.n; i++)
-        all += (double)bytes_of(x, i);
-    for (x->ends.n = 0; first <= last; x->ends.n++) {
-        bool from_end = late < how->late * some || how->late == 1;
-        int32_t i = from_end ? last-- : first++;
-        n += some < how->states * all;
-        some += (double)bytes_of(x, i);
-        late += from_end ? (double)bytes_of(x, i) : 0;
-        x->ends.items[x->ends.n] = x->states.items[i];
+    for (int32_t i = 0; i < r->n && bytes > 0; i++) {
+        int32_t item = r->items[from_end ? r->n - 1 - i : i];
+        if (may_take(x, &x->list[item]) && take(x, item, room))
+            bytes -= (double)x->list[item].bytes;
     }
-    return n;
 }
 
-static void set_order(struct transfer *x, const struct policy *how)
-{
-    int32_t n = set_ends(x, how);
-    x->order.n = 0;
-    append(&x->ends, 0, n, &x->order);
-    if (how->weights)
-        append(&x->weights, 0, x->weights.n, &x->order);
-    append(&x->activations, 0, x->activations.n, &x->order);
-    append(&x->ends, n, x->ends.n, &x->order);
-    if (!how->weights)
-        append(&x->weights, 0, x->weights.n, &x->order);
-}
+/* ---- until it fits -------------------------------------------------------------------------- */
 
-/* Takes in order what is away at step until that has no more than device bytes. */
-static bool relieve(struct transfer *x, int32_t step, int64_t device, int64_t *room)
+/* Takes in the order of a ranking what is away at step until that has no more than device bytes. */
+static bool relieve_by(struct transfer *x, const struct ranking *r, int32_t step, int64_t *over,
+                       int64_t *room)
 {
-    int64_t over = x->needed[step] - device;
     bool any = false;
-    for (int32_t i = 0; i < x->order.n && over > 0; i++) {
-        struct absence *a = &x->list[x->order.items[i]];
-        bool lodged = a->state && x->lodged[a->storage];
-        bool can = !a->taken && !a->gradient && !lodged && is_away(a, step);
-        if (!can || !take(x, x->order.items[i], room))
+    for (int32_t i = 0; i<r->n && * over> 0; i++) {
+        struct absence *a = &x->list[r->items[i]];
+        if (!may_take(x, a) || !is_away(a, step) || !take(x, r->items[i], room))
             continue;
-        over -= a->bytes;
+        *over -= a->bytes;
         any = true;
     }
     return any;
 }
 
-int64_t transfer_choose(struct transfer *x, const struct policy *how, int64_t device)
+static bool relieve(struct transfer *x, int32_t step, int64_t device, int64_t *room)
+{
+    int64_t over = x->needed[step] - device;
+    bool any = relieve_by(x, &x->activations, step, &over, room);
+    any |= relieve_by(x, &x->states, step, &over, room);
+    return relieve_by(x, &x->weights, step, &over, room) || any;
+}
+
+int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t device)
 {
     int64_t room =
         x->b->host + x->b->nvme - x->b->tier_base[TIER_HOST] - x->b->tier_base[TIER_NVME];
     int32_t peak;
-    device -= (int64_t)(how->spare * (double)device);
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
-    room = hosted_choose(x, how->hosted, room);
-    set_order(x, how);
+    room = hosted_choose(x, amounts[AMOUNT_HOSTED], room);
+    take_amount(x, &x->states, false, amounts[AMOUNT_FIRST], &room);
+    take_amount(x, &x->states, true, amounts[AMOUNT_LAST], &room);
+    take_amount(x, &x->weights, false, amounts[AMOUNT_VALUES], &room);
     do
         peak = count_needed(x);
     while (x->needed[peak] > device && relieve(x, peak, device, &room));

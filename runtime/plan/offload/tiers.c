@@ -41,11 +41,12 @@ static enum fate tier_for(const struct transfer *x, int64_t bytes)
     return FATE_STAY;
 }
 
-/* Places the activations of one tier behind what is there. */
-static int place_tier(struct transfer *x, enum fate tier, struct place_item *items, bool *fits)
+/* Places the activations of one tier behind what is there; of a sketch the bytes alive count. */
+static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct place_item *items,
+                      bool *fits)
 {
     const struct ranking *r = &x->activations;
-    int64_t load, peak = 0, base = x->b->tier_base[index_of(tier)] + x->tier[index_of(tier)];
+    int64_t load = 0, peak, base = x->b->tier_base[index_of(tier)] + x->tier[index_of(tier)];
     int32_t n = 0;
     for (int32_t i = 0; i < r->n; i++) {
         const struct absence *a = &x->list[r->items[i]];
@@ -53,7 +54,8 @@ static int place_tier(struct transfer *x, enum fate tier, struct place_item *ite
             items[n++] = (struct place_item){a->out_step, a->use_step, rounded(tier, a->bytes), 0};
     }
     int rc = place_load(items, n, &load);
-    if (!rc)
+    peak = load;
+    if (!rc && !sketch)
         rc = place_items(items, n, load, &peak);
     *fits &= peak <= room_in(x, tier);
     for (int32_t i = 0, j = 0; i < r->n; i++) {
@@ -66,7 +68,7 @@ static int place_tier(struct transfer *x, enum fate tier, struct place_item *ite
 }
 
 /* Activations: the host, in the order in which they go, until it would overflow without sharing. */
-static int assign_activations(struct transfer *x, bool *fits)
+static int assign_activations(struct transfer *x, bool sketch, bool *fits)
 {
     const struct ranking *r = &x->activations;
     struct place_item *items = malloc(((size_t)r->n + 1) * sizeof(*items));
@@ -81,9 +83,9 @@ static int assign_activations(struct transfer *x, bool *fits)
         a->park.tier = host ? FATE_PARK_HOST : FATE_PARK_NVME;
         some += host ? a->bytes : 0;
     }
-    int rc = place_tier(x, FATE_PARK_HOST, items, fits);
+    int rc = place_tier(x, FATE_PARK_HOST, sketch, items, fits);
     if (!rc)
-        rc = place_tier(x, FATE_PARK_NVME, items, fits);
+        rc = place_tier(x, FATE_PARK_NVME, sketch, items, fits);
     free(items);
     return rc;
 }
@@ -163,11 +165,28 @@ static void assign_home(struct transfer *x, struct homes *h, int32_t i, bool *fi
     }
 }
 
-int transfer_assign(struct transfer *x, bool *fits)
+/* Whether the host has room for all that is taken, none of it shared, and no other tier has a part
+ * in it: then all of it goes there. */
+static bool host_takes_all(struct transfer *x)
+{
+    int64_t bytes = x->hosted ? x->hosted_bytes + x->g->storages[x->clip].bytes : 0;
+    bool any_home = true;
+    for (int32_t i = 0; i < x->n; i++) {
+        struct absence *a = &x->list[i];
+        any_home &= a->residence >= 0 || x->g->storages[a->storage].home == HOME_ANY;
+        bytes += a->taken ? a->bytes : 0;
+        a->park.tier = FATE_PARK_HOST;
+    }
+    return any_home && bytes <= room_in(x, FATE_PARK_HOST);
+}
+
+int transfer_assign(struct transfer *x, bool sketch, bool *fits)
 {
     *fits = true;
     x->tier[TIER_HOST] = x->tier[TIER_NVME] = 0;
-    int rc = assign_activations(x, fits);
+    if (sketch && host_takes_all(x))
+        return 0;
+    int rc = assign_activations(x, sketch, fits);
     for (int turn = 0; turn < 2 && !rc; turn++) {
         struct homes h = {.states = turn > 0, .share = 1};
         if (h.states)

@@ -7,19 +7,10 @@
 #include "plan/search/comm_cost.h"
 #include "plan/offload/transfer.h"
 
-enum rank {
-    RANK_STATES,
-    RANK_WEIGHTS,
-    RANK_ACTIVATIONS,
-    RANK_HOST_OUTS,
-    RANK_FILE_OUTS,
-    RANK_HOST_INS,
-    RANK_FILE_INS
-};
+enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
 
 static bool has_rank(const struct absence *a, enum rank rank)
 {
-    bool in_file = a->park.tier == FATE_PARK_NVME;
     switch (rank) {
     case RANK_STATES:
         return a->state;
@@ -27,12 +18,9 @@ static bool has_rank(const struct absence *a, enum rank rank)
         return a->residence < 0 && !a->state;
     case RANK_ACTIVATIONS:
         return a->residence >= 0;
-    case RANK_HOST_OUTS:
-    case RANK_FILE_OUTS:
-        return a->taken && !a->clean && in_file == (rank == RANK_FILE_OUTS);
-    case RANK_HOST_INS:
-    case RANK_FILE_INS:
-        return a->taken && in_file == (rank == RANK_FILE_INS);
+    case RANK_OUTS:
+    case RANK_INS:
+        return true;
     }
     return false;
 }
@@ -42,31 +30,58 @@ static bool has_rank(const struct absence *a, enum rank rank)
 static double key_of(const struct absence *a, enum rank rank, int32_t i)
 {
     const double golden = 0.6180339887498949;
-    if (rank == RANK_STATES || rank == RANK_HOST_INS || rank == RANK_FILE_INS)
+    if (rank == RANK_STATES || rank == RANK_INS)
         return a->use_step;
     if (rank == RANK_WEIGHTS && a->wraps)
         return 1e9 + 1e6 * (i * golden - (double)(int64_t)(i * golden));
     return a->out_step;
 }
 
-static void rank_absences(const struct transfer *x, enum rank rank, struct place_key *keys,
-                          struct ranking *r)
+static void rank_absences(const struct transfer *x, enum rank rank, struct ranking *r)
 {
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++)
         if (has_rank(&x->list[i], rank)) {
-            keys[r->n] = (struct place_key){key_of(&x->list[i], rank, r->n), 0, i};
+            x->keys[r->n] = (struct place_key){key_of(&x->list[i], rank, r->n), 0, i};
             r->n++;
         }
-    qsort(keys, (size_t)r->n, sizeof(*keys), place_compare_keys);
+    qsort(x->keys, (size_t)r->n, sizeof(*x->keys), place_compare_keys);
     for (int32_t i = 0; i < r->n; i++)
-        r->items[i] = keys[i].item;
+        r->items[i] = x->keys[i].item;
+}
+
+/* What is taken into a tier, in the order of the uses. */
+static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
+{
+    r->n = 0;
+    for (int32_t i = 0; i < x->n; i++) {
+        const struct absence *a = &x->list[x->by_use.items[i]];
+        if (a->taken && a->park.tier == tier)
+            r->items[r->n++] = x->by_use.items[i];
+    }
+}
+
+/* The same in the order in which it leaves; what leaves with a gradient does so earlier than in
+ * by_out. */
+static void queue_outs(struct transfer *x, enum fate tier, struct ranking *r)
+{
+    r->n = 0;
+    for (int32_t i = 0; i < x->n; i++) {
+        int32_t item = x->by_out.items[i], j = r->n;
+        const struct absence *a = &x->list[item];
+        if (!a->taken || a->clean || a->park.tier != tier)
+            continue;
+        for (; j > 0 && x->list[r->items[j - 1]].out_step > a->out_step; j--)
+            r->items[j] = r->items[j - 1];
+        r->items[j] = item;
+        r->n++;
+    }
 }
 
 static int transfer_alloc(struct transfer *x)
 {
     struct ranking *rankings[] = {&x->states,          &x->weights,        &x->activations,
-                                  &x->order,           &x->ends,           &x->outs[TIER_HOST],
+                                  &x->by_out,          &x->by_use,         &x->outs[TIER_HOST],
                                   &x->outs[TIER_NVME], &x->ins[TIER_HOST], &x->ins[TIER_NVME]};
     size_t steps = (size_t)x->p->n_steps + 2, n = (size_t)x->n + 1;
     bool good = true;
@@ -108,15 +123,16 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
         return rc;
     }
     plan_count_alive(g, p, x->whole);
-    for (int32_t k = 0; k < p->n_steps; k++)
-        x->whole[k] += p->persistent;
     for (int32_t k = p->n_steps - 1; k >= 0; k--) {
+        x->whole[k] += p->persistent;
         x->length[k] = spine_seconds(&g->ops[p->steps[k].op]);
         x->rest[k] = x->rest[k + 1] + x->length[k];
     }
-    rank_absences(x, RANK_STATES, x->keys, &x->states);
-    rank_absences(x, RANK_WEIGHTS, x->keys, &x->weights);
-    rank_absences(x, RANK_ACTIVATIONS, x->keys, &x->activations);
+    rank_absences(x, RANK_STATES, &x->states);
+    rank_absences(x, RANK_WEIGHTS, &x->weights);
+    rank_absences(x, RANK_ACTIVATIONS, &x->activations);
+    rank_absences(x, RANK_OUTS, &x->by_out);
+    rank_absences(x, RANK_INS, &x->by_use);
     rc = hosted_find(x);
     if (rc)
         transfer_free(x);
@@ -134,8 +150,8 @@ void transfer_free(struct transfer *x)
     free(x->states.items);
     free(x->weights.items);
     free(x->activations.items);
-    free(x->order.items);
-    free(x->ends.items);
+    free(x->by_out.items);
+    free(x->by_use.items);
     for (int t = 0; t < TIER_COUNT; t++) {
         free(x->outs[t].items);
         free(x->ins[t].items);
@@ -156,19 +172,19 @@ void transfer_free(struct transfer *x)
     free(x);
 }
 
-int transfer_try(struct transfer *x, const struct policy *how, int64_t device, double limit,
+int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t device, double limit,
                  bool *fits)
 {
-    *fits = transfer_choose(x, how, device) <= device;
+    *fits = transfer_choose(x, amounts, device) <= device;
     if (!*fits)
         return 0;
-    int rc = transfer_assign(x, fits);
+    int rc = transfer_assign(x, true, fits);
     if (rc || !*fits)
         return rc;
-    rank_absences(x, RANK_HOST_OUTS, x->keys, &x->outs[TIER_HOST]);
-    rank_absences(x, RANK_FILE_OUTS, x->keys, &x->outs[TIER_NVME]);
-    rank_absences(x, RANK_HOST_INS, x->keys, &x->ins[TIER_HOST]);
-    rank_absences(x, RANK_FILE_INS, x->keys, &x->ins[TIER_NVME]);
+    queue_outs(x, FATE_PARK_HOST, &x->outs[TIER_HOST]);
+    queue_outs(x, FATE_PARK_NVME, &x->outs[TIER_NVME]);
+    queue_ins(x, FATE_PARK_HOST, &x->ins[TIER_HOST]);
+    queue_ins(x, FATE_PARK_NVME, &x->ins[TIER_NVME]);
     transfer_play(x, device, limit);
     return 0;
 }

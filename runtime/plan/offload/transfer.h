@@ -26,9 +26,9 @@ struct absence {
     int32_t out_step, use_step;
     int64_t bytes;
     bool wraps, clean;
-    bool state;  /* of a persistent storage that only the update uses */
-    bool needed; /* a storage that is parked anywhere must be parked here too */
-    bool forced; /* it is parked in any case: its home is in a tier */
+    bool state;    /* of a persistent storage that only the update uses */
+    bool needed;   /* a storage that is parked anywhere must be parked here too */
+    bool forced;   /* it is parked in any case: its home is in a tier */
     bool gradient; /* of a value whose update runs on the host: it leaves as it is made */
     bool taken;
     int32_t bucket;   /* its value leaves with the gradient, for this one; or -1 */
@@ -50,16 +50,6 @@ struct bucket {
 int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
                   struct absence **list, int32_t *n);
 
-/* What to take first until a step fits; in each group, what is away longest. */
-struct policy {
-    double states; /* this share of what waits for the update goes before all else */
-    double late;   /* of what goes this share is what the update uses last, the rest what it uses
-                      first, which soon goes out again and makes room */
-    bool weights;  /* parameters go before activations, instead of behind all else */
-    double spare;  /* this share of the device is left for what comes back early */
-    double hosted; /* this share of what the host can update is updated there */
-};
-
 /* Absences in an order. */
 struct ranking {
     int32_t *items;
@@ -76,11 +66,11 @@ struct transfer {
     struct plan *p;
     struct absence *list;
     int32_t n;
-    struct ranking states, weights, activations, order;
-    struct ranking ends;     /* the states from both ends, as a policy asks */
-    int64_t *whole;          /* per step: bytes on the device if nothing leaves */
-    int64_t *needed;         /* and with what is taken away at once, and back just in time */
-    struct ledger committed; /* and with what is brought in earlier */
+    struct ranking states, weights, activations;
+    struct ranking by_out, by_use; /* all of them */
+    int64_t *whole;                /* per step: bytes on the device if nothing leaves */
+    int64_t *needed;               /* and with what is taken away at once, and back just in time */
+    struct ledger committed;       /* and with what is brought in earlier */
     struct ranking outs[TIER_COUNT];
     struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
     bool *gone;                     /* per absence: its copy out is complete */
@@ -106,31 +96,32 @@ struct transfer {
 /* Puts the updates of a plan in the order in which the forward pass uses what they make. */
 int updates_sort(const struct graph *g, struct plan *p);
 
-/* Lists the buckets.  Takes a share of them, as far as there is room in the tiers: returns what is
- * left of that.  Writes those taken into the plan, and the copy of the clip values; the record has
- * room for it. */
+/* Lists the buckets.  Takes of them with so many bytes of state, as far as there is room in the
+ * tiers: returns what is left of that.  Writes those taken into the plan, and the copy of the clip
+ * values; the record has room for it. */
 int hosted_find(struct transfer *x);
 /* What an update takes on the host: it reads and writes its state and the value. */
 double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o);
-int64_t hosted_choose(struct transfer *x, double share, int64_t room);
+int64_t hosted_choose(struct transfer *x, double bytes, int64_t room);
 void hosted_rewrite(struct transfer *x);
 
 int transfer_new(const struct graph *g, const struct machine *m, const struct budgets *b,
                  struct plan *p, struct transfer **x);
 void transfer_free(struct transfer *x);
 
-/* Chooses what leaves by a policy until no step needs more than device bytes, or nothing more can
+/* Takes these amounts, and more until no step needs more than device bytes or nothing more can
  * leave.  Returns the most bytes that a step still needs. */
-int64_t transfer_choose(struct transfer *x, const struct policy *how, int64_t device);
-/* Gives what is taken its tier and its address there; *fits is false if the tiers are too small. */
-int transfer_assign(struct transfer *x, bool *fits);
+int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64_t device);
+/* Gives what is taken its tier, and its address there unless a sketch will do; *fits is false if
+ * the tiers are too small. */
+int transfer_assign(struct transfer *x, bool sketch, bool *fits);
 /* Plays the step with what is taken: sets the times and steps of its copies, and seconds; or those
  * to INFINITY once it is clear that they are above limit. */
 void transfer_play(struct transfer *x, int64_t device, double limit);
 /* Plays the step once more with the copies out in an order that leaves few holes (outs.c). */
 int transfer_order_outs(struct transfer *x, int64_t device);
-/* All three, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
-int transfer_try(struct transfer *x, const struct policy *how, int64_t device, double limit,
+/* All three, as a sketch, if *fits then is true.  Returns 0 or CKPT_ENOMEM. */
+int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t device, double limit,
                  bool *fits);
 /* Writes what is taken into the plan: residences and copies. */
 int transfer_rewrite(struct transfer *x);

@@ -69,15 +69,15 @@ static void sort_run(struct updates *u, int32_t from, int32_t to)
 }
 
 /* Gradients end with the updates that read them. */
-static void end_instances(struct updates *u, int32_t from, int32_t to)
+static void end_residences(struct updates *u, int32_t from, int32_t to)
 {
     for (int32_t k = from; k < to; k++) {
         const struct graph_op *o = &u->g->ops[u->p->steps[k].op];
         for (int32_t j = 0; j < o->n_reads; j++)
             u->last[u->g->refs[o->reads + j]] = k;
     }
-    for (int32_t i = 0; i < u->p->n_instances; i++) {
-        struct plan_instance *t = &u->p->instances[i];
+    for (int32_t i = 0; i < u->p->n_residences; i++) {
+        struct residence *t = &u->p->residences[i];
         if (t->last >= from && t->last < to)
             t->last = u->last[t->storage];
     }
@@ -112,7 +112,7 @@ int updates_sort(const struct graph *g, struct plan *p)
             ;
         if (to - from > 1 && are_apart(&u, from, to)) {
             sort_run(&u, from, to);
-            end_instances(&u, from, to);
+            end_residences(&u, from, to);
         }
     }
     free(u.first);

@@ -217,6 +217,7 @@ static void derive(struct program *p, struct scan *k)
     for (int32_t i = 0; i < g->n_ops; i++)
         p->ticks[i] = (int64_t)(g->ops[i].seconds * TICKS_PER_SECOND + 0.5);
     p->seconds = graph_seconds(g);
+    p->signature = graph_signature(g);
     for (int32_t i = 0; i < g->n_ops; i++)
         if (g->ops[i].collective)
             p->queued += g->ops[i].seconds * (i < g->n_body ? g->n_micro : 1);

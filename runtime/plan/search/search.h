@@ -70,10 +70,11 @@ struct program {
     bool *needed;                    /* a later op than the forward pass reads it */
     bool *passing; /* needed, but it must go when the forward pass is done with it */
     /* per op */
-    bool *rerun;      /* can run again in the body and give the same bytes */
-    int64_t *ticks;   /* what it takes */
-    int32_t *context; /* the forward position the backward pass still needs at this op, or -1; of
-                         forward ops n_body, above all holds but HOLD_ALWAYS */
+    bool *rerun;        /* can run again in the body and give the same bytes */
+    int64_t *ticks;     /* what it takes */
+    int32_t *context;   /* the forward position the backward pass still needs at this op, or -1; of
+                           forward ops n_body, above all holds but HOLD_ALWAYS */
+    uint64_t signature; /* of the graph */
     int64_t persistent;
     double seconds; /* of a whole step without recompute */
     double queued;  /* of it what the search takes for collectives */
@@ -196,7 +197,7 @@ struct portfolio {
         int64_t capacity;
     } options; /* load ascending, seconds descending */
     int32_t n;
-    bool repeats; /* most blocks of the forward pass are like others */
+    bool repeats;            /* most blocks of the forward pass are like others */
     struct lattice *lattice; /* of the last question with tiers, or NULL */
 };
 
@@ -253,16 +254,39 @@ int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT
 
 /* The schedule of an option without addresses. */
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
-/* What the host could take of a step's time and of the device's bytes at most, and the share of it
- * that takes as long as the update and the forward pass. */
+/* What the host could take of a step's time and of the device's bytes at most, and of the bytes
+ * what takes it as long as the update and the forward pass. */
 struct hosted_bounds {
-    double seconds, bytes, share;
+    double seconds, bytes, meanwhile;
 };
 struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m);
-/* The fastest plan with parks that is found within device bytes and takes less than limit seconds;
- * *plan NULL if none is. */
+/*
+ * How much leaves in any case, in bytes.  State that the update uses first soon goes out again and
+ * makes room for what it uses last, which comes in meanwhile.
+ */
+enum amount {
+    AMOUNT_FIRST,  /* state that the update uses first */
+    AMOUNT_LAST,   /* state that it uses last */
+    AMOUNT_VALUES, /* parameters, between the forward and the backward pass and round the end */
+    AMOUNT_HOSTED, /* state that the host updates: it stays there */
+    AMOUNTS
+};
+
+/* A schedule of the portfolio and how much leaves it in any case. */
+struct point {
+    int32_t option;
+    double amounts[AMOUNTS];
+    double seconds; /* of a step, without addresses; INFINITY: none was found */
+};
+
+/* The fastest point within device bytes that is found. */
+int parked_sketch(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                  int64_t device, struct point *sketch);
+/* No plan that is made from a sketch is faster than this. */
+double parked_floor(const struct point *sketch);
+/* Makes a plan from a sketch within as many bytes with addresses; *plan NULL if none is found. */
 int parked_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                int64_t device, double limit, struct plan **plan);
+                int64_t device, const struct point *sketch, struct plan **plan);
 /* The plan with parks that takes the fewest device bytes; *plan NULL if none is found. */
 int parked_smallest(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     struct plan **plan);
