@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/graph/queues.h"
 #include "plan/search/comm_cost.h"
 #include "plan/offload/transfer.h"
 
@@ -55,36 +56,19 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* What a drive reads and writes crosses the link too, and leaves the rest of it to the host. */
-static void share_link(double link, double drive, double *host, double *file, bool both)
-{
-    *file = fmin(drive, both ? link / 2 : link);
-    *host = both ? link - *file : link;
-}
-
-static double copy_seconds(const struct flow *f, int64_t bytes, double rate)
-{
-    return (double)bytes / rate + f->x->m->copy_overhead;
-}
-
-/* The rate of a copy while the other queue is busy, or is not. */
-static double rate_of(const struct line *l, double alone, bool beside)
-{
-    return beside && l->both_rate > 0 ? fmin(alone, l->both_rate) : alone;
-}
-
 static void set_lines(struct flow *f)
 {
     struct transfer *x = f->x;
-    struct line *host = &f->lines[TIER_HOST], *file = &f->lines[TIER_NVME];
+    const struct ranking *outs = x->outs, *ins = x->ins;
+    struct queue_rates r = queue_rates(x->m, outs[TIER_HOST].n > 0 && outs[TIER_NVME].n > 0,
+                                       ins[TIER_HOST].n > 0 && ins[TIER_NVME].n > 0);
     for (int t = 0; t < TIER_COUNT; t++)
-        f->lines[t] = (struct line){.outs = &x->outs[t], .ins = &x->ins[t]};
-    share_link(x->m->d2h_both, x->m->nvme_write, &host->out_rate, &file->out_rate,
-               file->outs->n > 0 && host->outs->n > 0);
-    share_link(x->m->h2d_both, x->m->nvme_read, &host->in_rate, &file->in_rate,
-               file->ins->n > 0 && host->ins->n > 0);
-    file->both_rate = x->m->nvme_both;
-    f->end = file + (file->outs->n + file->ins->n > 0);
+        f->lines[t] = (struct line){.outs = &outs[t],
+                                    .ins = &ins[t],
+                                    .out_rate = r.out[t],
+                                    .in_rate = r.in[t],
+                                    .both_rate = r.both[t]};
+    f->end = &f->lines[TIER_NVME] + (outs[TIER_NVME].n + ins[TIER_NVME].n > 0);
 }
 
 /* ---- the queues out ------------------------------------------------------------------------- */
@@ -139,8 +123,9 @@ static void send(struct flow *f, struct line *l, int32_t k)
         struct absence *a = &x->list[l->outs->items[l->sent]];
         a->park.out_step = k;
         a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
-        double rate = rate_of(l, l->out_rate, l->in_free > a->park.out_start);
-        a->park.out_end = a->park.out_start + copy_seconds(f, a->bytes, rate);
+        bool beside = l->in_free > a->park.out_start;
+        a->park.out_end = a->park.out_start +
+                          queue_seconds(x->m, a->bytes, l->out_rate, l->both_rate, beside);
         l->out_free = a->park.out_end;
         f->leaving += a->bytes;
         x->gone[l->outs->items[l->sent++]] = false;
@@ -178,8 +163,9 @@ static void bring(struct flow *f, struct line *l, int32_t k)
     struct absence *a = first_coming(f, l);
     a->park.in_step = k;
     a->park.in_start = later(made_at(f, a), later(l->in_free, f->now));
-    double rate = rate_of(l, l->in_rate, l->out_free > a->park.in_start);
-    a->park.in_end = a->park.in_start + copy_seconds(f, a->bytes, rate);
+    bool beside = l->out_free > a->park.in_start;
+    a->park.in_end =
+        a->park.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
     l->in_free = a->park.in_end;
     ledger_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
@@ -234,7 +220,8 @@ static void send_clip(struct flow *f)
     struct transfer *x = f->x;
     struct line *l = &f->lines[TIER_HOST];
     x->clip_start = fmax(l->out_free, f->now);
-    x->clip_end = x->clip_start + copy_seconds(f, x->g->storages[x->clip].bytes, l->out_rate);
+    x->clip_end =
+        x->clip_start + queue_seconds(x->m, x->g->storages[x->clip].bytes, l->out_rate, 0, false);
     l->out_free = x->clip_end;
 }
 
@@ -389,7 +376,8 @@ static double least_seconds(const struct flow *f)
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
         double seconds = 0;
         for (int32_t i = 0; i < l->ins->n; i++)
-            seconds += copy_seconds(f, f->x->list[l->ins->items[i]].bytes, l->in_rate);
+            seconds += queue_seconds(f->x->m, f->x->list[l->ins->items[i]].bytes, l->in_rate, 0,
+                                     false);
         least = fmax(least, seconds);
     }
     return least;
