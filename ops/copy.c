@@ -4,6 +4,7 @@
 #include "attr.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "expr/expr.h"
 
 ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x)
 {
@@ -40,6 +41,8 @@ ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype)
     struct cast_attr attr = {(int32_t)dtype};
     if (d.ndim >= 0 && d.dtype == dtype)
         return x;
+    if (d.dtype == CKPT_I32 || dtype == CKPT_I32)
+        return expr_cast(t, x, dtype);
     return ops_record1(t, &op_cast, 1, &x, &attr, sizeof attr);
 }
 

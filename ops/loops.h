@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define LOOPS_OPERANDS 4
+#define LOOPS_OPERANDS 13 /* of an expression: the result, what it reads, leaves with a place */
 
 /*
  * A nest of loops over a few operands, outermost first.  stride[k][i] is what operand k moves, in

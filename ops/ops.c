@@ -38,22 +38,30 @@ static int64_t size_from_end(const struct ckpt_desc *d, int axis)
     return axis < d->ndim ? d->shape[d->ndim - 1 - axis] : 1;
 }
 
-int call_broadcast(struct ckpt_call *call, int out, int a, int b)
+int call_spread(struct ckpt_call *call, struct ckpt_desc *d, int in)
 {
-    const struct ckpt_desc *x = &call->in[a], *y = &call->in[b];
-    struct ckpt_desc d = {.ndim = x->ndim > y->ndim ? x->ndim : y->ndim};
-    if (call_float(call, a) || call_float(call, b))
-        return CKPT_ESHAPE;
-    d.dtype = x->dtype == y->dtype ? x->dtype : CKPT_F32;
-    for (int i = 0; i < d.ndim; i++) {
-        int64_t m = size_from_end(x, i), n = size_from_end(y, i);
+    const struct ckpt_desc *x = &call->in[in];
+    struct ckpt_desc wide = {.dtype = d->dtype, .ndim = x->ndim > d->ndim ? x->ndim : d->ndim};
+    for (int i = 0; i < wide.ndim; i++) {
+        int64_t m = size_from_end(d, i), n = size_from_end(x, i);
         if (m != n && m != 1 && n != 1)
             return ckpt_call_fail(call,
-                                  "operands %d and %d do not broadcast: axis %d has sizes "
-                                  "%lld and %lld; they must be equal or one of them 1",
-                                  a, b, d.ndim - 1 - i, (long long)m, (long long)n);
-        d.shape[d.ndim - 1 - i] = m == 1 ? n : m;
+                                  "operand %d does not broadcast with those before it: axis %d has "
+                                  "sizes %lld and %lld; they must be equal or one of them 1",
+                                  in, wide.ndim - 1 - i, (long long)m, (long long)n);
+        wide.shape[wide.ndim - 1 - i] = m == 1 ? n : m;
     }
+    *d = wide;
+    return CKPT_OK;
+}
+
+int call_broadcast(struct ckpt_call *call, int out, int a, int b)
+{
+    struct ckpt_desc d = {.ndim = 0};
+    if (call_float(call, a) || call_float(call, b) || call_spread(call, &d, a) ||
+        call_spread(call, &d, b))
+        return CKPT_ESHAPE;
+    d.dtype = call->in[a].dtype == call->in[b].dtype ? call->in[a].dtype : CKPT_F32;
     desc_dense(&d);
     call->out[out] = d;
     return CKPT_OK;

@@ -21,7 +21,7 @@
                             X(slice) X(split) X(concat) X(join) X(copy) X(pad) X(cast) X(sum)      \
                                 X(broadcast) X(randn) X(fill) X(mse) X(mse_dx) X(cross_entropy)    \
                                     X(cross_entropy_dx) X(sum_squares) X(clip_coefficient)         \
-                                        X(adamw) X(feed) X(fetch)
+                                        X(adamw) X(feed) X(fetch) X(expr)
 
 /* Those of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
@@ -55,10 +55,17 @@ static inline size_t ops_attr_size(const void *attr, size_t size)
     return attr ? size : 0;
 }
 
+/* What a call is named in messages and tables, and a number for what it computes: those of the op,
+ * but expressions have their own (expr/expr.h). */
+const char *ops_name(const struct ckpt_op_def *def, const void *attr);
+uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr);
+
 /* Shape-rule helpers: out[i] as in[j]; check a dtype is floating; NumPy broadcasting. */
 void call_like(struct ckpt_call *call, int out, int in);
 int call_float(struct ckpt_call *call, int in);
 int call_broadcast(struct ckpt_call *call, int out, int a, int b);
+/* Makes d the shape that d and in[in] broadcast to; strides are not set. */
+int call_spread(struct ckpt_call *call, struct ckpt_desc *d, int in);
 
 /* Dense strides for d whose axes lie in memory in the order of those of `order` (same rank). */
 void desc_dense_as(struct ckpt_desc *d, const struct ckpt_desc *order);

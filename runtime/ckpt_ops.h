@@ -37,6 +37,71 @@ CKPT_API ckpt_tensor ckpt_affine(ckpt_tape *t, ckpt_tensor x, float a, float b);
 /* cond != 0 ? a : b, with broadcasting; cond is i32 and gets no gradient. */
 CKPT_API ckpt_tensor ckpt_where(ckpt_tape *t, ckpt_tensor cond, ckpt_tensor a, ckpt_tensor b);
 
+/*
+ * Element-wise functions.  Recorded one by one; chains of them, and of the ops above, become one
+ * kernel when the program is compiled, with the same bits.  Each has a gradient of which there is a
+ * gradient again, unless its line says that it is 0 everywhere.
+ */
+CKPT_API ckpt_tensor ckpt_exp(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_expm1(ckpt_tape *t, ckpt_tensor x); /* exp(x) - 1, exact near 0 */
+CKPT_API ckpt_tensor ckpt_log(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_log1p(ckpt_tape *t, ckpt_tensor x); /* log(1 + x), exact near 0 */
+CKPT_API ckpt_tensor ckpt_sqrt(ckpt_tape *t, ckpt_tensor x);  /* the gradient is infinite at 0 */
+CKPT_API ckpt_tensor ckpt_rsqrt(ckpt_tape *t, ckpt_tensor x); /* 1 / sqrt(x) */
+CKPT_API ckpt_tensor ckpt_neg(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_abs(ckpt_tape *t, ckpt_tensor x);   /* gradient 0 at 0 */
+CKPT_API ckpt_tensor ckpt_sign(ckpt_tape *t, ckpt_tensor x);  /* -1, 0 or 1; no gradient */
+CKPT_API ckpt_tensor ckpt_floor(ckpt_tape *t, ckpt_tensor x); /* no gradient */
+CKPT_API ckpt_tensor ckpt_round(ckpt_tape *t, ckpt_tensor x); /* half to even; no gradient */
+CKPT_API ckpt_tensor ckpt_sin(ckpt_tape *t, ckpt_tensor x);   /* for |x| up to 2^30 */
+CKPT_API ckpt_tensor ckpt_cos(ckpt_tape *t, ckpt_tensor x);   /* for |x| up to 2^30 */
+CKPT_API ckpt_tensor ckpt_tanh(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_sigmoid(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_erf(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_div(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+/* a to the power b: NaN where a < 0 and b is no integer.  At a = 0 the gradient of b is 0. */
+CKPT_API ckpt_tensor ckpt_pow(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_pow_scalar(ckpt_tape *t, ckpt_tensor x, float p);
+/* The smaller and the larger one; NaN if either is.  Equal ones get half of the gradient each. */
+CKPT_API ckpt_tensor ckpt_minimum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_maximum(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+/* x held in [low, high], low <= high (CKPT_EINVAL); NaN stays.  The bounds hand on the gradient. */
+CKPT_API ckpt_tensor ckpt_clamp(ckpt_tape *t, ckpt_tensor x, float low, float high);
+
+/* 1 where it holds, else 0, as i32, with broadcasting; a and b of any dtypes (i32 is exact up to
+ * 2^24).  NaN is equal to nothing and neither smaller nor larger. */
+CKPT_API ckpt_tensor ckpt_eq(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_ne(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_lt(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_le(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_gt(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_ge(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+/* Of i32, where all that is not 0 is true; 1 or 0. */
+CKPT_API ckpt_tensor ckpt_and(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_or(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
+CKPT_API ckpt_tensor ckpt_not(ckpt_tape *t, ckpt_tensor a);
+
+/* x/2 (1 + erf(x / sqrt(2))). */
+CKPT_API ckpt_tensor ckpt_gelu_erf(ckpt_tape *t, ckpt_tensor x);
+/* x, or slope x below 0; gradient slope at 0. */
+CKPT_API ckpt_tensor ckpt_leaky_relu(ckpt_tape *t, ckpt_tensor x, float slope);
+/* x, or alpha (exp(x) - 1) below 0; Clevert et al. 2015. */
+CKPT_API ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha);
+/* log(1 + exp(x)), and x tanh of that; Misra 2019. */
+CKPT_API ckpt_tensor ckpt_softplus(ckpt_tape *t, ckpt_tensor x);
+CKPT_API ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x);
+
+/* The index along an axis of at most 2^24, as any dtype. */
+CKPT_API ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape,
+                               int axis);
+/* 1 with probability p (0 to 1; CKPT_EINVAL), else 0, as any dtype; numbered as ckpt_randn is. */
+CKPT_API ckpt_tensor ckpt_bernoulli(ckpt_tape *t, float p, enum ckpt_dtype dtype, int ndim,
+                                    const int64_t *shape);
+/* 0 with probability p (below 1), else x / (1 - p); Srivastava et al. 2014.  The backward pass
+ * draws the same choice again: nothing is stored.  Axis 0 of x is the micro-batch, as in
+ * ckpt_randn. */
+CKPT_API ckpt_tensor ckpt_dropout(ckpt_tape *t, ckpt_tensor x, float p);
+
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks & Gimpel 2016. */
 CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
 /* x / (1 + exp(-x)). */
@@ -125,7 +190,8 @@ CKPT_API ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tenso
 /* A dense row-major copy; x itself if it is one already. */
 CKPT_API ckpt_tensor ckpt_contiguous(ckpt_tape *t, ckpt_tensor x);
 
-/* Converts between fp32 and bf16; x itself if nothing changes. */
+/* Converts between dtypes; x itself if nothing changes.  To i32: towards 0, what is beyond its
+ * range becomes its end, NaN becomes 0, and there is no gradient. */
 CKPT_API ckpt_tensor ckpt_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
 
 /* Sum or mean over the axes whose bit is set in mask; they keep size 1.  The result is fp32. */
@@ -259,6 +325,45 @@ CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_ten
 #define ckpt_mul(t, ...)                 ckpt_mul(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_affine(t, ...)              ckpt_affine(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_where(t, ...)               ckpt_where(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_exp(t, ...)                 ckpt_exp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_expm1(t, ...)               ckpt_expm1(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_log(t, ...)                 ckpt_log(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_log1p(t, ...)               ckpt_log1p(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sqrt(t, ...)                ckpt_sqrt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rsqrt(t, ...)               ckpt_rsqrt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_neg(t, ...)                 ckpt_neg(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_abs(t, ...)                 ckpt_abs(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sign(t, ...)                ckpt_sign(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_floor(t, ...)               ckpt_floor(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_round(t, ...)               ckpt_round(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sin(t, ...)                 ckpt_sin(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cos(t, ...)                 ckpt_cos(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_tanh(t, ...)                ckpt_tanh(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sigmoid(t, ...)             ckpt_sigmoid(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_erf(t, ...)                 ckpt_erf(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_div(t, ...)                 ckpt_div(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pow(t, ...)                 ckpt_pow(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pow_scalar(t, ...)          ckpt_pow_scalar(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_minimum(t, ...)             ckpt_minimum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_maximum(t, ...)             ckpt_maximum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_clamp(t, ...)               ckpt_clamp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_eq(t, ...)                  ckpt_eq(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_ne(t, ...)                  ckpt_ne(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_lt(t, ...)                  ckpt_lt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_le(t, ...)                  ckpt_le(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gt(t, ...)                  ckpt_gt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_ge(t, ...)                  ckpt_ge(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_and(t, ...)                 ckpt_and(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_or(t, ...)                  ckpt_or(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_not(t, ...)                 ckpt_not(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu_erf(t, ...)            ckpt_gelu_erf(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_leaky_relu(t, ...)          ckpt_leaky_relu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_elu(t, ...)                 ckpt_elu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_softplus(t, ...)            ckpt_softplus(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mish(t, ...)                ckpt_mish(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_iota(t, ...)                ckpt_iota(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_bernoulli(t, ...)           ckpt_bernoulli(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_dropout(t, ...)             ckpt_dropout(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_gelu(t, ...)                ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_silu(t, ...)                ckpt_silu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_layer_norm(t, ...)          ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: GELU (tanh), SiLU and their derivatives. */
+#include "functions.h"
 #include "kernels.h"
 #include "map.h"
 #include "vmath.h"
@@ -9,7 +10,7 @@
 #define GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
 
-CKPT_CLONES static void map_gelu(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_gelu(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *u = x[0];
     (void)ctx;
@@ -22,7 +23,7 @@ CKPT_CLONES static void map_gelu(float *y, const float *const *x, int64_t n, con
  * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  Beyond |x| = 100 s is 0
  * or 1 and x^2 only has to stay finite.
  */
-CKPT_CLONES static void map_gelu_dx(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_gelu_dx(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *dy = x[0], *u = x[1];
     (void)ctx;
@@ -36,7 +37,7 @@ CKPT_CLONES static void map_gelu_dx(float *y, const float *const *x, int64_t n, 
     }
 }
 
-CKPT_CLONES static void map_silu(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_silu(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *u = x[0];
     (void)ctx;
@@ -45,7 +46,7 @@ CKPT_CLONES static void map_silu(float *y, const float *const *x, int64_t n, con
         y[i] = u[i] * vsigmoid(u[i]);
 }
 
-CKPT_CLONES static void map_silu_dx(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_silu_dx(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *dy = x[0], *u = x[1];
     (void)ctx;

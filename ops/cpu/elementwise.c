@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: add, sub, mul, affine, where, accumulate, broadcast, cast and fill. */
 #include "attr.h"
+#include "functions.h"
 #include "kernels.h"
 #include "map.h"
 
-CKPT_CLONES static void map_add(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_add(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *a = x[0], *b = x[1];
     (void)ctx;
@@ -13,7 +14,7 @@ CKPT_CLONES static void map_add(float *y, const float *const *x, int64_t n, cons
         y[i] = a[i] + b[i];
 }
 
-CKPT_CLONES static void map_sub(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_sub(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *a = x[0], *b = x[1];
     (void)ctx;
@@ -22,7 +23,7 @@ CKPT_CLONES static void map_sub(float *y, const float *const *x, int64_t n, cons
         y[i] = a[i] - b[i];
 }
 
-CKPT_CLONES static void map_mul(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_mul(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *a = x[0], *b = x[1];
     (void)ctx;
@@ -31,7 +32,7 @@ CKPT_CLONES static void map_mul(float *y, const float *const *x, int64_t n, cons
         y[i] = a[i] * b[i];
 }
 
-CKPT_CLONES static void map_affine(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_affine(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const struct affine_attr *attr = ctx;
     const float *u = x[0], a = attr->a, b = attr->b;
@@ -40,7 +41,7 @@ CKPT_CLONES static void map_affine(float *y, const float *const *x, int64_t n, c
         y[i] = a * u[i] + b;
 }
 
-CKPT_CLONES static void map_where(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_where(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *cond = x[0], *a = x[1], *b = x[2];
     (void)ctx;
@@ -49,7 +50,7 @@ CKPT_CLONES static void map_where(float *y, const float *const *x, int64_t n, co
         y[i] = cond[i] != 0.f ? a[i] : b[i];
 }
 
-CKPT_CLONES static void map_scale(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_scale(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *u = x[0], scale = *(const float *)ctx;
 #pragma omp simd

@@ -10,6 +10,7 @@ int cpu_linear_dx(const struct ckpt_kernel_args *a);
 int cpu_linear_dw(const struct ckpt_kernel_args *a);
 int cpu_column_sum(const struct ckpt_kernel_args *a);
 
+int cpu_expr(const struct ckpt_kernel_args *a);
 int cpu_add(const struct ckpt_kernel_args *a);
 int cpu_sub(const struct ckpt_kernel_args *a);
 int cpu_mul(const struct ckpt_kernel_args *a);

@@ -3,16 +3,17 @@
  * Element-wise maps: the loops are cut into tiles of at most TILE elements, two axes deep, that
  * stand in the first-level cache as floats.  A dense fp32 operand is used where it lies.
  */
-#include "loops.h"
 #include "map.h"
 
 #define TILE 1024
 
 /* A tile of one operand: rows x cols elements of a dtype, strides in elements. */
 struct tile {
+    const struct map_source *source;
     char *data;
     enum ckpt_dtype dtype;
     int64_t rows, cols, row_stride, col_stride;
+    int64_t at; /* of the first element, for sources without memory */
 };
 
 static bool tile_dense(const struct tile *t)
@@ -33,8 +34,11 @@ static void store_one(char *p, enum ckpt_dtype dtype, float v)
         *(uint16_t *)p = bf16_round(v);
     else if (dtype == CKPT_F32)
         *(float *)p = v;
-    else
-        *(int32_t *)p = (int32_t)v;
+    else /* held in the range of i32; NaN is 0 */
+        *(int32_t *)p = v >= 2147483648.f    ? INT32_MAX
+                        : v >= -2147483648.f ? (int32_t)v
+                        : v < 0.f            ? INT32_MIN
+                                             : 0;
 }
 
 static void load_row(float *dst, const char *src, enum ckpt_dtype dtype, int64_t stride, int64_t n)
@@ -64,11 +68,38 @@ static void store_row(char *dst, const float *src, enum ckpt_dtype dtype, int64_
         store_one(dst + i * step, dtype, src[i]);
 }
 
+/* n values of a source without memory. */
+static void make_row(float *dst, const struct map_source *s, int64_t at, int64_t stride, int64_t n)
+{
+    if (s->kind == MAP_UNIFORM && (stride == 1 || n == 1)) {
+        random_uniform(&s->stream, s->first + at, dst, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (s->kind == MAP_UNIFORM)
+            random_uniform(&s->stream, s->first + at + i * stride, dst + i, 1);
+        else
+            dst[i] = (float)(at + i * stride);
+}
+
+static const float *tile_make(const struct tile *t, float *buffer)
+{
+    if (tile_dense(t))
+        make_row(buffer, t->source, t->at, 1, t->rows * t->cols);
+    else
+        for (int64_t r = 0; r < t->rows; r++)
+            make_row(buffer + r * t->cols, t->source, t->at + r * t->row_stride, t->col_stride,
+                     t->cols);
+    return buffer;
+}
+
 /* The tile as dense floats: the operand itself where it is that already, else a copy in buffer. */
 static const float *tile_load(const struct tile *t, float *buffer)
 {
     int64_t step = t->row_stride * ckpt_dtype_size(t->dtype);
     bool dense = tile_dense(t);
+    if (t->source && t->source->kind != MAP_MEMORY)
+        return tile_make(t, buffer);
     if (dense && t->dtype == CKPT_F32)
         return (const float *)t->data;
     if (dense) {
@@ -125,7 +156,7 @@ static struct cut cut_tiles(const struct loops *l)
 }
 
 static void find_tile(const struct loops *l, const struct cut *c, int64_t i,
-                      const struct ckpt_view *const *v, struct tile *t)
+                      const struct ckpt_view *y, const struct map_source *x, struct tile *t)
 {
     int64_t offset[LOOPS_OPERANDS] = {0};
     int64_t col = i % c->across * c->tile_cols, row = i / c->across % c->down * c->tile_rows;
@@ -134,8 +165,11 @@ static void find_tile(const struct loops *l, const struct cut *c, int64_t i,
     for (int k = 0; k < l->n; k++) {
         int64_t row_stride = last > 0 ? l->stride[k][last - 1] : 0;
         int64_t at = offset[k] + row * row_stride + col * l->stride[k][last];
-        t[k] = (struct tile){.data = (char *)v[k]->data + at * ckpt_dtype_size(v[k]->desc.dtype),
-                             .dtype = v[k]->desc.dtype,
+        const struct ckpt_view *v = k ? &x[k - 1].view : y;
+        t[k] = (struct tile){.source = k ? &x[k - 1] : NULL,
+                             .at = at,
+                             .data = (char *)v->data + at * ckpt_dtype_size(v->desc.dtype),
+                             .dtype = v->desc.dtype,
                              .rows = min_i64(c->tile_rows, c->rows - row),
                              .cols = min_i64(c->tile_cols, c->cols - col),
                              .row_stride = row_stride,
@@ -143,23 +177,29 @@ static void find_tile(const struct loops *l, const struct cut *c, int64_t i,
     }
 }
 
-void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
-             const void *ctx)
+void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
+                     const void *ctx)
 {
-    const struct ckpt_view *view[LOOPS_OPERANDS] = {y};
     const struct ckpt_desc *desc[LOOPS_OPERANDS] = {&y->desc};
     struct loops l;
-    for (int k = 0; k < n_in; k++) {
-        view[k + 1] = &x[k];
-        desc[k + 1] = &x[k].desc;
-    }
+    for (int k = 0; k < n_in; k++)
+        desc[k + 1] = &x[k].view.desc;
     loops_init(&l, n_in + 1, desc);
     struct cut c = cut_tiles(&l);
     int64_t n = c.outer * c.down * c.across;
 #pragma omp parallel for schedule(static) if (loops_parallel(n * TILE))
     for (int64_t i = 0; i < n; i++) {
         struct tile t[LOOPS_OPERANDS];
-        find_tile(&l, &c, i, view, t);
+        find_tile(&l, &c, i, y, x, t);
         tile_map(t, n_in, fn, ctx);
     }
+}
+
+void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
+             const void *ctx)
+{
+    struct map_source source[LOOPS_OPERANDS - 1];
+    for (int k = 0; k < n_in; k++)
+        source[k] = (struct map_source){.view = x[k]};
+    cpu_map_sources(y, n_in, source, fn, ctx);
 }

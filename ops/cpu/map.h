@@ -3,7 +3,9 @@
 #ifndef CKPT_CPU_MAP_H
 #define CKPT_CPU_MAP_H
 
+#include "core/random.h"
 #include "cpu.h"
+#include "loops.h"
 
 /* A stretch of n results from n values of each input; y may be one of the inputs. */
 typedef void (*map_fn)(float *y, const float *const *x, int64_t n, const void *ctx);
@@ -15,6 +17,24 @@ typedef void (*map_fn)(float *y, const float *const *x, int64_t n, const void *c
  */
 void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
              const void *ctx);
+
+/* Where the values of an input come from. */
+enum map_kind {
+    MAP_MEMORY,
+    MAP_INDEX,  /* the element's offset by the strides of view.desc; there is no memory */
+    MAP_UNIFORM /* the value of that number, from `first` on, in a stream */
+};
+
+struct map_source {
+    enum map_kind kind;
+    struct ckpt_view view;
+    struct random_stream stream;
+    int64_t first;
+};
+
+/* The same of inputs from anywhere. */
+void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
+                     const void *ctx);
 
 /* Is the work worth several threads? */
 static inline bool loops_parallel(int64_t elements)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels: ReLU, max pooling, distances of features along the last axis. */
+#include "functions.h"
 #include "kernels.h"
 #include "map.h"
 #include "perceptual.h"
@@ -8,7 +9,7 @@
 
 /* ---- ReLU ----------------------------------------------------------------------------------- */
 
-CKPT_CLONES static void map_relu(float *y, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_relu(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const float *u = x[0];
     (void)ctx;
@@ -17,7 +18,7 @@ CKPT_CLONES static void map_relu(float *y, const float *const *x, int64_t n, con
         y[i] = vmath_select(u[i] <= 0.f, 0.f, u[i]); /* NaN stays */
 }
 
-CKPT_CLONES static void map_relu_dx(float *dx, const float *const *x, int64_t n, const void *ctx)
+CKPT_CLONES void map_relu_dx(float *dx, const float *const *x, int64_t n, const void *ctx)
 {
     const float *dy = x[0], *y = x[1];
     (void)ctx;

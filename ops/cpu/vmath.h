@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exp, log, tanh and sigmoid without branches or calls, so that a loop over them vectorises under
- * `#pragma omp simd` and gives the same bits in every lane and in the scalar tail.
+ * exp, log, tanh, sigmoid and others without branches or calls, so that a loop over them vectorises
+ * under `#pragma omp simd` and gives the same bits in every lane and in the scalar tail.
  *
- * Errors stay below 2 units in the last place; infinities, NaN, overflow and underflow come out as
- * the C library's do.  Must not be compiled with -ffast-math: rounding by adding and subtracting a
- * constant, and NaN passing through comparisons, are relied on.
+ * Errors stay below 2 units in the last place, 2.5 for expm1, log1p, softplus and erf; infinities,
+ * NaN, overflow and underflow come out as the C library's do.  Must not be compiled with
+ * -ffast-math: rounding by adding and subtracting a constant, and NaN passing through comparisons,
+ * are relied on.
  */
 #ifndef CKPT_VMATH_H
 #define CKPT_VMATH_H
@@ -119,6 +120,183 @@ static inline float vlog(float x)
     y = vmath_select(x == INFINITY, x, y);
     y = vmath_select(x == 0.f, -INFINITY, y);
     return vmath_select(x >= 0.f, y, NAN); /* also for NaN */
+}
+
+/* exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1); from 2^24 on the 1 does not show. */
+static inline float vexpm1(float x)
+{
+    int32_t n;
+    float large = vexp(x);
+    float a = vmath_select(x > 17.f, 17.f, x);
+    a = vmath_select(a < -18.f, -18.f, a);
+    float shifted = a * VMATH_LOG2E + VMATH_ROUND, whole = shifted - VMATH_ROUND;
+    float high = a - whole * VMATH_LN2_HIGH, low = whole * VMATH_LN2_LOW, r = high - low;
+    float p = 0.0013926203361634f;
+    p = p * r + 0.0083631948824190f;
+    p = p * r + 0.0416665544984137f;
+    p = p * r + 0.1666657689460660f;
+    p = p * r + 0.5f;
+    n = vmath_bits(shifted) - VMATH_ROUND_BITS;
+    float scale = vmath_pow2(n), y = scale * (high + (p * r * r - low)) + (scale - 1.f);
+    y = vmath_select(fabsf(x) < 1e-7f, x, y); /* also the sign of a zero */
+    return vmath_select(x > 17.f, large, y);
+}
+
+/* log(u) x / (u - 1) with u = 1 + x rounded: what u lacks of x cancels (Kahan). */
+static inline float vlog1p(float x)
+{
+    float u = 1.f + x, d = u - 1.f;
+    float y = vlog(u) * (x / d);
+    y = vmath_select(d == 0.f, x, y);
+    return vmath_select(u == INFINITY, u, y);
+}
+
+/* log(1 + exp(x)) */
+static inline float vsoftplus(float x)
+{
+    float tail = vlog1p(vexp(-fabsf(x)));
+    return vmath_select(x > 0.f, x, 0.f) + tail;
+}
+
+static inline float verf(float x)
+{
+    float a = fabsf(x), t = a * a;
+    /* erf(x) / x for |x| < 1 in x^2; relative error 1e-9 */
+    float p = 7.875875063e-5f;
+    p = p * t - 8.016864287e-4f;
+    p = p * t + 5.189087423e-3f;
+    p = p * t - 0.02685421201f;
+    p = p * t + 0.1128359472f;
+    p = p * t - 0.3761262667f;
+    p = p * t + 1.128379166f;
+    /* -log(erfc(a)) for 1 <= a <= 4 in a - 5/2; behind it erf rounds to 1 */
+    float s = vmath_select(a > 4.f, 4.f, a) - 2.5f;
+    float q = -1.637151415e-6f;
+    q = q * s + 1.33150144e-5f;
+    q = q * s - 7.729137615e-5f;
+    q = q * s + 4.201225235e-4f;
+    q = q * s - 2.165303549e-3f;
+    q = q * s + 0.01085854164f;
+    q = q * s + 0.9438937036f;
+    q = q * s + 5.352680674f;
+    q = q * s + 7.806815273f;
+    float far = copysignf(1.f - vexp(-q), x);
+    return vmath_select(a < 1.f, x * p, vmath_select(x == x, far, x));
+}
+
+/* Sine and cosine share a reduction by quarter turns, in double: the rest is good to 2^-45 up to
+ * |x| = 2^20, and to 2^-20 up to 2^30.  *quarter is modulo 4. */
+static inline float vmath_quarter(float x, int32_t *quarter)
+{
+    const double round = 6755399441055744.0; /* 1.5 * 2^52 */
+    double a = (double)x, shifted = a * 0.63661977236758138 + round, whole = shifted - round;
+    double r = a - whole * 1.57079632673412561417; /* 33 bits of pi/2 */
+    r -= whole * 6.07710050650619224932e-11;
+    int64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    *quarter = (int32_t)bits & 3;
+    return (float)r;
+}
+
+static inline float vmath_turn(float r, int32_t quarter)
+{
+    float t = r * r;
+    float s = 2.724992580e-6f;
+    s = s * t - 1.984008674e-4f;
+    s = s * t + 8.333331875e-3f;
+    s = s * t - 0.1666666666f;
+    float c = 2.454794168e-5f;
+    c = c * t - 1.388830303e-3f;
+    c = c * t + 4.166666466e-2f;
+    float sine = r + r * t * s, cosine = 1.f - (0.5f * t - t * t * c);
+    float y = vmath_select(quarter & 1, cosine, sine);
+    return vmath_select((quarter & 2) != 0, -y, y);
+}
+
+/* For |x| up to 2^30. */
+static inline float vsin(float x)
+{
+    int32_t quarter;
+    float r = vmath_quarter(x, &quarter);
+    return vmath_select(x == 0.f, x, vmath_turn(r, quarter));
+}
+
+static inline float vcos(float x)
+{
+    int32_t quarter;
+    float r = vmath_quarter(x, &quarter);
+    return vmath_turn(r, (quarter + 1) & 3);
+}
+
+static inline double vmath_choose(int condition, double yes, double no)
+{
+    int64_t a, b, mask = -(int64_t)condition;
+    memcpy(&a, &yes, sizeof a);
+    memcpy(&b, &no, sizeof b);
+    a = (a & mask) | (b & ~mask);
+    memcpy(&yes, &a, sizeof yes);
+    return yes;
+}
+
+/* log2 of a positive finite number; relative error 1e-12. */
+static inline double vmath_log2(double x)
+{
+    uint64_t bits, low = 0x3fe6a09e667f3bcdu;
+    double m;
+    memcpy(&bits, &x, sizeof bits);
+    uint64_t above = bits - low;
+    double k = (double)(int32_t)((int64_t)above >> 52);
+    bits = (above & 0xfffffffffffffu) + low;
+    memcpy(&m, &bits, sizeof m);
+    /* x = 2^k m with sqrt(1/2) <= m < sqrt(2); log m = 2 atanh(s) */
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, p = 1.0 / 13;
+    p = p * s2 + 1.0 / 11;
+    p = p * s2 + 1.0 / 9;
+    p = p * s2 + 1.0 / 7;
+    p = p * s2 + 1.0 / 5;
+    p = p * s2 + 1.0 / 3;
+    p = p * s2 + 1.0;
+    return k + 2.8853900817779268 * s * p; /* 2 / ln 2 */
+}
+
+/* 2^x for -160 <= x <= 160; relative error 1e-9. */
+static inline double vmath_exp2(double x)
+{
+    const double round = 6755399441055744.0; /* 1.5 * 2^52 */
+    double shifted = x + round, f = (x - (shifted - round)) * 0.69314718055994531;
+    double p = 1.0 / 40320;
+    int64_t n;
+    p = p * f + 1.0 / 5040;
+    p = p * f + 1.0 / 720;
+    p = p * f + 1.0 / 120;
+    p = p * f + 1.0 / 24;
+    p = p * f + 1.0 / 6;
+    p = p * f + 0.5;
+    p = p * f + 1.0;
+    p = p * f + 1.0;
+    memcpy(&n, &shifted, sizeof n);
+    n = (int64_t)((uint64_t)(n + 1023) << 52);
+    double scale;
+    memcpy(&scale, &n, sizeof scale);
+    return p * scale;
+}
+
+/* In double, so that the error of log(x) times y does not show. */
+static inline float vpow(float x, float y)
+{
+    float a = fabsf(x), whole = floorf(y), half = 0.5f * y;
+    int integer = whole == y, odd = integer & (floorf(half) != half);
+    double l = vmath_log2((double)a);
+    l = vmath_choose(a == 0.f, (double)-INFINITY, l);
+    l = vmath_choose(a == INFINITY, (double)INFINITY, l);
+    double t = l * (double)y;
+    t = vmath_choose(t > 160, 160, t);
+    t = vmath_choose(t < -160, -160, t);
+    float r = (float)vmath_exp2(t);
+    r = vmath_select(odd & (vmath_bits(x) < 0), -r, r);
+    r = vmath_select((x < 0.f) & !integer & (a != INFINITY), NAN, r);
+    r = vmath_select((x != x) | (y != y), NAN, r);
+    return vmath_select((y == 0.f) | (x == 1.f) | ((a == 1.f) & (fabsf(y) == INFINITY)), 1.f, r);
 }
 
 #endif

@@ -1,74 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GELU (tanh) and SiLU, and their derivatives: see ops/cpu/activation.c for the formulas. */
+/* GELU (tanh) and SiLU, and their derivatives: see cuda/expr_math.cuh for the formulas. */
 #include "cuda/column_sum.cuh"
+#include "cuda/expr_math.cuh"
 #include "cuda/kernels.h"
 #include "cuda/map.cuh"
-
-/* The tanh formula is x sigmoid(x (C1 + C3 x^2)); here with log2(e) in the constants, as the
- * hardware's exponential is that of 2. */
-#define LOG2E   1.4426950408889634f
-#define GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
-#define GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
 
 namespace
 {
 
-/* 2^x to 2 units in the last place; results under 2^-126 are 0. */
-__device__ __forceinline__ float power_of_2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* 1 / x to 1 unit in the last place, for x of at least 1; 0 from 2^126 on. */
-__device__ __forceinline__ float reciprocal(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* sigmoid(v / LOG2E). */
-__device__ __forceinline__ float sigmoid2(float v)
-{
-    return reciprocal(1.f + power_of_2(-v));
-}
-
 struct gelu {
     __device__ float operator()(float x, float, float) const
     {
-        return x * sigmoid2(x * (LOG2E * GELU_C1 + LOG2E * GELU_C3 * (x * x)));
+        return expr_gelu(x, 0.f, 0.f);
     }
 };
 
-/*
- * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  Beyond |x| = 100 s is 0
- * or 1 and x^2 only has to stay finite.  1 - s is off by at most 6e-8, and x v' is below 60 where s
- * is not yet 1: next to a slope of 1 that does not show.
- */
 struct gelu_dx {
     __device__ float operator()(float dy, float x, float) const
     {
-        float x2 = fminf(x * x, 1e4f);
-        float s = sigmoid2(x * (LOG2E * GELU_C1 + LOG2E * GELU_C3 * x2));
-        float slope = GELU_C1 + 3.f * GELU_C3 * x2;
-        return dy * (s + x * (s * (1.f - s)) * slope);
+        return expr_gelu_dx(dy, x);
     }
 };
 
 struct silu {
     __device__ float operator()(float x, float, float) const
     {
-        return x * sigmoid2(LOG2E * x);
+        return expr_silu(x, 0.f, 0.f);
     }
 };
 
 struct silu_dx {
     __device__ float operator()(float dy, float x, float) const
     {
-        float s = sigmoid2(LOG2E * x);
-        return dy * s * (1.f + x * (1.f - s));
+        return expr_silu_dx(dy, x);
     }
 };
 

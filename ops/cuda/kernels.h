@@ -23,6 +23,7 @@ int cuda_linear_dx(const struct ckpt_kernel_args *a);
 int cuda_linear_dw(const struct ckpt_kernel_args *a);
 int cuda_column_sum(const struct ckpt_kernel_args *a);
 
+int cuda_expr(const struct ckpt_kernel_args *a);
 int cuda_add(const struct ckpt_kernel_args *a);
 int cuda_sub(const struct ckpt_kernel_args *a);
 int cuda_mul(const struct ckpt_kernel_args *a);

@@ -161,7 +161,7 @@ static __device__ __forceinline__ void any_store(const struct any_operand &y, in
 }
 
 struct any_operands {
-    struct any_operand x[LOOPS_OPERANDS];
+    struct any_operand x[WALK_OPERANDS];
 };
 
 /* A thread per element. */
@@ -170,7 +170,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     map_any(F f, struct any_operands o, const __grid_constant__ struct walk w)
 {
     uint32_t i = blockIdx.x * WALK_THREADS + threadIdx.x;
-    int64_t at[LOOPS_OPERANDS];
+    int64_t at[WALK_OPERANDS];
     if (i >= w.count)
         return;
     walk_seek(w, i, at);
@@ -183,9 +183,9 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 /* What a map runs over: y first, then its inputs. */
 struct map_job {
     int n;
-    enum ckpt_dtype dtype[LOOPS_OPERANDS];
-    int64_t size[LOOPS_OPERANDS];
-    char *base[LOOPS_OPERANDS];
+    enum ckpt_dtype dtype[WALK_OPERANDS];
+    int64_t size[WALK_OPERANDS];
+    char *base[WALK_OPERANDS];
     cudaStream_t stream;
 };
 
@@ -216,7 +216,7 @@ static void map_tail(const F &f, const struct map_job *job, const struct loops *
                      char *const *base, int64_t done)
 {
     struct loops tail = *l;
-    char *at[LOOPS_OPERANDS] = {};
+    char *at[WALK_OPERANDS] = {};
     for (int k = 0; k < job->n; k++)
         at[k] = base[k] + done * job->size[k];
     tail.shape[0] -= done;
@@ -295,7 +295,7 @@ struct map_types {
                        char *const *base)
     {
         const int want[] = {dtype_of<Y>(), dtype_of<A>(), dtype_of<B>(), dtype_of<C>()};
-        for (int k = 0; k < LOOPS_OPERANDS; k++)
+        for (int k = 0; k < WALK_OPERANDS; k++)
             if (want[k] != (k < job->n ? (int)job->dtype[k] : -1))
                 return false;
         return map_typed<F, Y, A, B, C>::launch(f, job, l, base);
@@ -311,7 +311,7 @@ static int cuda_map(const struct ckpt_kernel_args *args, const struct ckpt_view 
                     const struct ckpt_view *x, const F &f)
 {
     struct map_job job = {};
-    const struct ckpt_desc *desc[LOOPS_OPERANDS];
+    const struct ckpt_desc *desc[WALK_OPERANDS];
     struct loops l;
     job.n = n_in + 1;
     job.stream = stream_of(args);

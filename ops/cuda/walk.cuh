@@ -13,12 +13,13 @@
 
 #define WALK_MOST    ((int64_t)1 << 30)
 #define WALK_THREADS 256
+#define WALK_OPERANDS 4
 
 /* One axis: its size, how to divide by it, what each operand moves per step. */
 struct walk_axis {
     int64_t size;
     uint32_t magic, shift;
-    int64_t step[LOOPS_OPERANDS];
+    int64_t step[WALK_OPERANDS];
 };
 
 struct walk {

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 #include "cli/bench.h"
+#include "ops.h"
 #include "context/context.h"
 
 enum { ROWS_MOST = 512, BURST = 8 };
@@ -128,8 +129,9 @@ static int time_op(void *user, const struct bench_op *op)
     }
     if (!rc)
         return 0;
-    return cli_fail("%s: %s does not run on %s: %s", op->family, op->op->def->name,
-                    p->b->device->ops->name, bench_reason(&j, rc));
+    return cli_fail("%s: %s does not run on %s: %s", op->family,
+                    ops_name(op->op->def, op->op->attr), p->b->device->ops->name,
+                    bench_reason(&j, rc));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -200,7 +200,7 @@ void bench_row_text(const struct bench_op *op, const struct bench_job *j, char t
 {
     char shape[40] = "";
     shape_of(j, shape, sizeof shape);
-    snprintf(text, BENCH_ROW, "%-22s %-5s %-29s", op->op->def->name,
+    snprintf(text, BENCH_ROW, "%-22s %-5s %-29s", ops_name(op->op->def, op->op->attr),
              op->dtype == CKPT_F32 ? "fp32" : "bf16", shape);
 }
 
@@ -235,8 +235,8 @@ static int run_case(struct bench *b, const struct bench_case *k, enum ckpt_dtype
     struct bench_scaffold s = bench_record(b, t, k, dtype);
     int64_t *offset = calloc((size_t)t->n_storages + 1, sizeof *offset), bytes = 0;
     int rc = t->error.code ? cli_fail("%s: %s", k->family, t->error.text)
-             : offset ? 0
-                      : cli_fail("no memory to run %s", k->family);
+             : offset      ? 0
+                           : cli_fail("no memory to run %s", k->family);
     for (int32_t i = 0; i < t->n_storages && !rc; i++) {
         offset[i] = bytes;
         bytes += round_up(t->storages.data[i].bytes, CKPT_ALIGN);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "ckpt_tools.h"
 #include "cli/bench.h"
+#include "ops.h"
 
 struct comparison {
     struct bench *b;
@@ -127,8 +128,8 @@ static int compare_op(void *user, const struct bench_op *op)
     }
     int failed = bench_run(&cpu, NULL);
     if (failed)
-        return cli_fail("%s: %s does not run on the CPU: %s", op->family, op->op->def->name,
-                        bench_reason(&cpu, failed));
+        return cli_fail("%s: %s does not run on the CPU: %s", op->family,
+                        ops_name(op->op->def, op->op->attr), bench_reason(&cpu, failed));
     for (int i = 0; i < cpu.args.n_out && compared && !rc; i++) {
         double error = NAN;
         if (!cpu.args.out[i].data)

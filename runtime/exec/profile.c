@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "exec/timing.h"
+#include "ops.h"
 
 struct kind {
     const char *name; /* of the op */
@@ -32,7 +33,8 @@ static void collect(struct kinds *k, const struct ckpt_program *p)
         int64_t runs = s < p->plan->n_body ? p->tape->n_micro : 1;
         if (seconds <= 0)
             continue;
-        struct kind *to = kind_of(k, p->tape->ops.data[o->tape_op].def->name);
+        const struct op *op = &p->tape->ops.data[o->tape_op];
+        struct kind *to = kind_of(k, ops_name(op->def, op->attr));
         to->runs += runs;
         to->seconds += seconds * (double)runs;
         to->flops += o->flops * (double)runs;

@@ -32,7 +32,7 @@ static int fail_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct c
         int w = snprintf(operands + n, sizeof operands - n, "%s%s", i ? ", " : "", one);
         n += (size_t)max_i64(0, w);
     }
-    return tape_fail(t, code, "%s: %s; got %s", def->name, call->message, operands);
+    return tape_fail(t, code, "%s: %s; got %s", ops_name(def, call->attr), call->message, operands);
 }
 
 /* Resolves handles, feeds inputs, and makes dense what the kernel wants dense. */

@@ -2,6 +2,7 @@
 /* The tape's bookkeeping: storages, tensors, labels, the sticky error. */
 #include <stdlib.h>
 #include <string.h>
+#include "ops.h"
 #include "tape/tape.h"
 
 int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, int32_t n_micro)
@@ -354,7 +355,7 @@ void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size)
     const struct op *o = &t->ops.data[op];
     const char *label = t->labels.data[o->label];
     const char *file = o->file ? strrchr(o->file, '/') : NULL;
-    int n = snprintf(dst, size, "%s", o->def->name);
+    int n = snprintf(dst, size, "%s", ops_name(o->def, o->attr));
     if (*label && n < (int)size)
         n += snprintf(dst + n, size - (size_t)n, " in %s", label);
     if (o->file && n < (int)size)

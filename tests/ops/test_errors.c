@@ -78,6 +78,23 @@ static void bad_arithmetic(ckpt_tape *t, struct bad *b)
     BAD("silu", "none", ckpt_silu(t, NONE))
 }
 
+static void bad_functions(ckpt_tape *t, struct bad *b)
+{
+    BAD("exp", "i32 [2, 3]", ckpt_exp(t, I(2, 3)))
+    BAD("erf", "none", ckpt_erf(t, NONE))
+    BAD("div", "[2, 4]", ckpt_div(t, F(2, 3), F(2, 4)))
+    BAD("div", "i32", ckpt_div(t, F(2, 3), I(2, 3)))
+    BAD("pow", "[3, 3]", ckpt_pow(t, F(2, 3), F(3, 3)))
+    BAD("maximum", "axis 0 has sizes 2 and 4", ckpt_maximum(t, F(2, 3), F(4, 3)))
+    BAD("eq", "[2, 4]", ckpt_eq(t, I(2, 3), I(2, 4)))
+    BAD("lt", "none", ckpt_lt(t, I(2, 3), NONE))
+    BAD("and", "must be i32", ckpt_and(t, I(2, 3), F(2, 3)))
+    BAD("not", "fp32 [2, 3]", ckpt_not(t, F(2, 3)))
+    BAD("dropout", "i32", ckpt_dropout(t, I(2, 3), 0.5f))
+    BAD("iota", "empty", ckpt_iota(t, CKPT_F32, SHAPE(2, 0), 0))
+    BAD("bernoulli", "empty", ckpt_bernoulli(t, 0.5f, CKPT_F32, SHAPE(0, 2)))
+}
+
 static void bad_norms(ckpt_tape *t, struct bad *b)
 {
     BAD("layer_norm", "i32", ckpt_layer_norm(t, I(2, 3), 1e-6f))
@@ -149,7 +166,7 @@ static void bad_views(ckpt_tape *t, struct bad *b)
     BAD("concat", "[2, 4, 1]", ckpt_concat(t, 1, 2, TENSORS(F(2, 4), F(2, 4, 1))))
     BAD("concat", "bf16", ckpt_concat(t, 1, 2, TENSORS(F(2, 4), H(2, 4))))
     BAD("concat", "[2, 4]", ckpt_concat(t, 2, 2, TENSORS(F(2, 4), F(2, 4))))
-    BAD("cast", "i32", ckpt_cast(t, I(2, 4), CKPT_F32))
+    BAD("cast", "[2, 4]", ckpt_cast(t, F(2, 4), (enum ckpt_dtype)9))
 }
 
 static void bad_vae(ckpt_tape *t, struct bad *b)
@@ -224,6 +241,7 @@ static ckpt_tensor record_bad(ckpt_tape *t, int64_t micro_batch, void *user)
     struct bad *b = user;
     (void)micro_batch;
     bad_arithmetic(t, b);
+    bad_functions(t, b);
     bad_norms(t, b);
     bad_attention(t, b);
     bad_embeddings(t, b);

@@ -3,6 +3,7 @@
  * NULL for each pointer of the public contract in turn, and handles of tensors that are none: a
  * code and a sentence, or nothing at all where the contract allows it; never a crash.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -314,6 +315,17 @@ static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_randn(t, CKPT_F32, 2, NULL));
     STICKS(ckpt_randn(t, (enum ckpt_dtype)9, 2, two));
     STICKS(ckpt_randn(t, CKPT_F32, 2, (int64_t[]){INT64_MAX, 4}));
+    STICKS(ckpt_iota(t, CKPT_F32, 2, NULL, 0));
+    STICKS(ckpt_iota(t, CKPT_F32, 2, two, 2));
+    STICKS(ckpt_iota(t, CKPT_F32, 9, two, 0));
+    STICKS(ckpt_iota(t, (enum ckpt_dtype)9, 2, two, 0));
+    STICKS(ckpt_iota(t, CKPT_F32, 1, (int64_t[]){INT64_MAX}, 0));
+    STICKS(ckpt_bernoulli(t, 0.5f, CKPT_F32, 2, NULL));
+    STICKS(ckpt_bernoulli(t, NAN, CKPT_F32, 2, two));
+    STICKS(ckpt_dropout(t, x, 1.f));
+    STICKS(ckpt_dropout(t, x, NAN));
+    STICKS(ckpt_clamp(t, x, 1.f, 0.f));
+    STICKS(ckpt_clamp(t, x, NAN, 0.f));
     STICKS(ckpt_upsample_nearest(t, x, NULL));
     STICKS(ckpt_max_pool(t, x, NULL));
     STICKS(ckpt_group_norm_join(t, 2, NULL, 1e-5f));
@@ -326,6 +338,47 @@ static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_record(t, &empty_op, 1, &x, 1, out, NULL, 64));
     STICKS(ckpt_record(t, &empty_op, -1, &x, 1, out, NULL, 0));
     STICKS(ckpt_record(t, &empty_op, 1, &x, 1 << 30, out, NULL, 0));
+}
+
+static void function_cases(ckpt_tape *t, ckpt_tensor x)
+{
+    STICKS(ckpt_exp(t, x));
+    STICKS(ckpt_expm1(t, x));
+    STICKS(ckpt_log(t, x));
+    STICKS(ckpt_log1p(t, x));
+    STICKS(ckpt_sqrt(t, x));
+    STICKS(ckpt_rsqrt(t, x));
+    STICKS(ckpt_neg(t, x));
+    STICKS(ckpt_abs(t, x));
+    STICKS(ckpt_sign(t, x));
+    STICKS(ckpt_floor(t, x));
+    STICKS(ckpt_round(t, x));
+    STICKS(ckpt_sin(t, x));
+    STICKS(ckpt_cos(t, x));
+    STICKS(ckpt_tanh(t, x));
+    STICKS(ckpt_sigmoid(t, x));
+    STICKS(ckpt_erf(t, x));
+    STICKS(ckpt_gelu_erf(t, x));
+    STICKS(ckpt_softplus(t, x));
+    STICKS(ckpt_mish(t, x));
+    STICKS(ckpt_not(t, x));
+    STICKS(ckpt_div(t, x, x));
+    STICKS(ckpt_pow(t, x, x));
+    STICKS(ckpt_minimum(t, x, x));
+    STICKS(ckpt_maximum(t, x, x));
+    STICKS(ckpt_eq(t, x, x));
+    STICKS(ckpt_ne(t, x, x));
+    STICKS(ckpt_lt(t, x, x));
+    STICKS(ckpt_le(t, x, x));
+    STICKS(ckpt_gt(t, x, x));
+    STICKS(ckpt_ge(t, x, x));
+    STICKS(ckpt_and(t, x, x));
+    STICKS(ckpt_or(t, x, x));
+    STICKS(ckpt_pow_scalar(t, x, 2.f));
+    STICKS(ckpt_clamp(t, x, 0.f, 1.f));
+    STICKS(ckpt_leaky_relu(t, x, 0.1f));
+    STICKS(ckpt_elu(t, x, 1.f));
+    STICKS(ckpt_dropout(t, x, 0.5f));
 }
 
 /* Each op once, with a tensor in all its places. */
@@ -341,6 +394,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_where(t, x, x, x));
     STICKS(ckpt_gelu(t, x));
     STICKS(ckpt_silu(t, x));
+    function_cases(t, x);
     STICKS(ckpt_layer_norm(t, x, 1e-5f));
     STICKS(ckpt_rms_norm(t, x, x, 1e-5f));
     STICKS(ckpt_modulate(t, x, x, x));

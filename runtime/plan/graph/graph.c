@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "collective.h"
+#include "ops.h"
 #include "plan/plan.h"
 #include "tape/tape.h"
 
@@ -145,7 +146,7 @@ static uint64_t mix_desc(uint64_t h, const struct ckpt_desc *d)
 /* Under this key the measured time of an op stands in machine files. */
 static uint64_t cost_key(const struct op *o, const struct ckpt_call *call)
 {
-    uint64_t h = hash_mix(hash_text(o->def->name), call->n_in);
+    uint64_t h = hash_mix(ops_hash(o->def, o->attr), call->n_in);
     for (int i = 0; i < call->n_in; i++)
         h = mix_desc(h, &call->in[i]);
     for (int i = 0; i < call->n_out; i++)

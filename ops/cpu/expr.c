@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernel: expr, an interpreter.  A program runs node by node over blocks of BLOCK elements, whose
+ * values stand in registers of one block each; a register is used again when its value has been
+ * read for the last time.  Half a dozen are alive in a usual chain: they stay in the first cache.
+ */
+#include "expr/expr.h"
+#include "functions.h"
+#include "kernels.h"
+#include "map.h"
+
+#define BLOCK 512
+
+/* A node on registers; those below n_in are the operands where they lie. */
+struct step {
+    map_fn function;
+    const void *constants;
+    uint8_t to, from[3], n_from;
+};
+
+struct machine {
+    const struct expr *e;
+    int n_in; /* operands and leaves with a place */
+    struct step step[EXPR_LIMIT];
+    int n_steps;
+    int n_registers; /* beside the operands */
+    struct {
+        uint8_t to;
+        float value;
+    } constant[EXPR_LIMIT];
+    int n_constants;
+    int result; /* register, or operand where there is no step */
+};
+
+static const map_fn functions[EXPR_CODES] = {
+#define X(code, function, arguments, flops) [EXPR_##code] = map_##function,
+    EXPR_FUNCTIONS(X)
+#undef X
+};
+
+/* Which node reads a value last, so that its register is free behind it. */
+static void find_last(const struct expr *e, int *last)
+{
+    for (int i = 0; i < e->n_nodes; i++) {
+        last[i] = i;
+        for (int k = 0; k < expr_arguments(e->node[i].code); k++)
+            last[e->node[i].arg[k]] = i;
+    }
+    last[e->n_nodes - 1] = e->n_nodes;
+}
+
+static int take_register(struct machine *m, bool *busy)
+{
+    int r = m->n_in;
+    while (busy[r])
+        r++;
+    busy[r] = true;
+    if (r - m->n_in + 1 > m->n_registers)
+        m->n_registers = r - m->n_in + 1;
+    return r;
+}
+
+/* Turns nodes into steps.  Leaves with a place have been counted as operands, in order. */
+static void assemble(struct machine *m)
+{
+    const struct expr *e = m->e;
+    int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in;
+    bool busy[EXPR_LIMIT + LOOPS_OPERANDS] = {false};
+    find_last(e, last);
+    for (int i = 0; i < e->n_nodes; i++) {
+        const struct expr_node *n = &e->node[i];
+        if (n->code == EXPR_INPUT) {
+            at[i] = n->arg[0];
+        } else if (n->code == EXPR_CONSTANT) {
+            at[i] = take_register(m, busy);
+            m->constant[m->n_constants].to = (uint8_t)at[i];
+            m->constant[m->n_constants++].value = n->p;
+            last[i] = e->n_nodes; /* filled once, for all blocks of a tile */
+        } else if (expr_arguments(n->code) == 0) {
+            at[i] = leaf++;
+        } else {
+            struct step *s = &m->step[m->n_steps++];
+            *s = (struct step){.function = functions[n->code], .constants = &n->p};
+            s->n_from = (uint8_t)expr_arguments(n->code);
+            for (int k = 0; k < s->n_from; k++)
+                s->from[k] = (uint8_t)at[n->arg[k]];
+            for (int k = 0; k < s->n_from; k++)
+                if (at[n->arg[k]] >= m->n_in && last[n->arg[k]] == i)
+                    busy[at[n->arg[k]]] = false;
+            at[i] = take_register(m, busy);
+            s->to = (uint8_t)at[i];
+        }
+    }
+    m->result = at[e->n_nodes - 1];
+}
+
+/* One block: the last step writes where the result belongs. */
+static void run_block(const struct machine *m, float *y, const float **value, int64_t n)
+{
+    for (int k = 0; k < m->n_steps; k++) {
+        const struct step *s = &m->step[k];
+        const float *from[3];
+        for (int j = 0; j < s->n_from; j++)
+            from[j] = value[s->from[j]];
+        s->function(k + 1 < m->n_steps ? (float *)value[s->to] : y, from, n, s->constants);
+    }
+    if (!m->n_steps)
+        memcpy(y, value[m->result], (size_t)n * sizeof *y);
+}
+
+static void run_tile(float *y, const float *const *x, int64_t n, const void *ctx)
+{
+    const struct machine *m = ctx;
+    _Alignas(64) float registers[EXPR_LIMIT][BLOCK];
+    const float *value[EXPR_LIMIT + LOOPS_OPERANDS];
+    for (int r = 0; r < m->n_registers; r++)
+        value[m->n_in + r] = registers[r];
+    for (int k = 0; k < m->n_constants; k++)
+        for (int64_t i = 0; i < BLOCK; i++)
+            ((float *)value[m->constant[k].to])[i] = m->constant[k].value;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        for (int k = 0; k < m->n_in; k++)
+            value[k] = x[k] + at;
+        run_block(m, y + at, value, min_i64(BLOCK, n - at));
+    }
+}
+
+/* The place that a leaf has, as strides over the result: of one axis, or of all elements in order;
+ * random values are numbered over the whole batch, as those of randn are. */
+static struct map_source leaf_source(const struct ckpt_kernel_args *a, const struct expr_node *n)
+{
+    struct map_source s = {.kind = n->code == EXPR_INDEX ? MAP_INDEX : MAP_UNIFORM};
+    s.view.desc = a->out[0].desc;
+    desc_dense(&s.view.desc);
+    s.view.desc.dtype = CKPT_F32;
+    for (int i = 0; i < s.view.desc.ndim && n->code == EXPR_INDEX; i++)
+        s.view.desc.stride[i] = i == n->arg[0];
+    if (n->code == EXPR_UNIFORM) {
+        s.stream = (struct random_stream){a->run->seed, (uint64_t)a->run->step, n->stream};
+        s.first = a->run->micro * desc_numel(&s.view.desc);
+    }
+    return s;
+}
+
+int cpu_expr(const struct ckpt_kernel_args *a)
+{
+    struct machine m = {.e = a->attr, .n_in = a->n_in};
+    struct map_source source[LOOPS_OPERANDS - 1];
+    for (int k = 0; k < a->n_in; k++)
+        source[k] = (struct map_source){.view = a->in[k]};
+    for (int i = 0; i < m.e->n_nodes; i++) {
+        const struct expr_node *n = &m.e->node[i];
+        if (n->code == EXPR_INDEX || n->code == EXPR_UNIFORM)
+            source[m.n_in++] = leaf_source(a, n);
+    }
+    assemble(&m);
+    cpu_map_sources(&a->out[0], m.n_in, source, run_tile, &m);
+    return CKPT_OK;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kernels of expressions are called with, from the arguments of the op. */
+#ifndef CKPT_CUDA_EXPR_ARGS_CUH
+#define CKPT_CUDA_EXPR_ARGS_CUH
+
+#include "cuda/expr_launch.h"
+#include "cuda/expr_math.cuh"
+#include "cuda/walk.cuh"
+
+static_assert(EXPR_POINTERS == EXPR_INPUTS + 1 && EXPR_STEPS == LOOPS_OPERANDS &&
+                  EXPR_AXES == CKPT_MAX_DIMS,
+              "the text that NVRTC gets includes no header");
+
+/*
+ * Calls launch(args) for parts of at most WALK_MOST positions each.  A position is `vector`
+ * elements along the last axis.
+ */
+template <typename F>
+static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F launch)
+{
+    struct loops l;
+    struct expr_args a = {};
+    char *base[LOOPS_OPERANDS] = {};
+    int64_t size[LOOPS_OPERANDS];
+    expr_loops(args, &l);
+    for (int k = 0; k < l.n; k++) {
+        const struct ckpt_view *v = k ? &args->in[k - 1] : &args->out[0];
+        size[k] = k <= args->n_in ? ckpt_dtype_size(v->desc.dtype) : 1;
+        base[k] = k <= args->n_in ? static_cast<char *>(v->data) : NULL; /* of a leaf: its place */
+    }
+    a.step = reinterpret_cast<const long long *>(&args->run_device->step);
+    a.seed = args->run->seed;
+    walk_stretch(&l, vector);
+    walk_pieces(&l, base, size, [&](const struct loops *part, char *const *at) {
+        a.ndim = part->ndim;
+        a.count = (unsigned)loops_count(part, 0, part->ndim);
+        a.first = args->run->micro * desc_numel(&args->out[0].desc);
+        for (int k = 0; k <= args->n_in; k++)
+            a.data[k] = at[k];
+        for (int k = args->n_in + 1; k < part->n; k++)
+            a.place[k - args->n_in - 1] = (long long)(uintptr_t)at[k];
+        for (int i = 0; i < part->ndim; i++) {
+            struct walk_axis axis = walk_axis_of(part->shape[i]);
+            a.axis[i].size = (unsigned)axis.size;
+            a.axis[i].magic = axis.magic;
+            a.axis[i].shift = axis.shift;
+            for (int k = 0; k < part->n; k++)
+                a.axis[i].step[k] = part->stride[k][i];
+        }
+        launch(a);
+    });
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A kernel that interprets the program of an expression, an element a thread.  Values stand in
+ * local memory, so it is several times slower than a kernel compiled for the program; it runs where
+ * there is no NVRTC.
+ */
+#include <string.h>
+#include "cuda/expr_args.cuh"
+#include "cuda/kernels.h"
+
+namespace
+{
+
+/* Fits with struct expr_args in the 4 KiB that every device takes as arguments. */
+struct program {
+    int n_nodes, n_in;
+    unsigned char dtype[EXPR_POINTERS]; /* of the result and the operands */
+    struct expr_node node[EXPR_LIMIT];
+};
+
+__device__ float load(const void *p, int64_t i, unsigned char dtype)
+{
+    if (dtype == CKPT_BF16)
+        return to_float(static_cast<const bf16 *>(p)[i]);
+    if (dtype == CKPT_F32)
+        return static_cast<const float *>(p)[i];
+    return (float)static_cast<const int32_t *>(p)[i];
+}
+
+__device__ void store(void *p, int64_t i, unsigned char dtype, float v)
+{
+    if (dtype == CKPT_BF16)
+        static_cast<bf16 *>(p)[i] = from_float<bf16>(v);
+    else if (dtype == CKPT_F32)
+        static_cast<float *>(p)[i] = v;
+    else
+        static_cast<int32_t *>(p)[i] = (int32_t)v; /* saturates; NaN is 0 */
+}
+
+__device__ float apply(const struct expr_node &n, float x, float y, float z)
+{
+#define CALL1(f) expr_##f(x, n.p, n.q)
+#define CALL2(f) expr_##f(x, y)
+#define CALL3(f) expr_##f(x, y, z)
+#define X(code, function, arguments, flops)                                                        \
+    case EXPR_##code:                                                                              \
+        return CALL##arguments(function);
+    switch (n.code) {
+        EXPR_FUNCTIONS(X)
+    default:
+        return n.p; /* a constant */
+    }
+#undef X
+}
+
+__device__ long long place_of(const struct expr_args &a, const long long *at, int n_in, int leaf)
+{
+    return at[n_in + 1 + leaf] + a.place[leaf];
+}
+
+__global__ void __launch_bounds__(256)
+    interpret(const __grid_constant__ struct expr_args a, const __grid_constant__ struct program p)
+{
+    unsigned i = blockIdx.x * 256 + threadIdx.x;
+    long long at[EXPR_STEPS] = {};
+    float value[EXPR_LIMIT];
+    int leaf = 0;
+    if (i >= a.count)
+        return;
+    for (int axis = a.ndim - 1; axis >= 0; axis--) {
+        unsigned above = axis ? expr_divide(i, a.axis[axis]) : 0;
+        unsigned here = i - above * a.axis[axis].size;
+        for (int k = 0; k < EXPR_STEPS; k++)
+            at[k] += here * a.axis[axis].step[k];
+        i = above;
+    }
+    for (int k = 0; k < p.n_nodes; k++) {
+        const struct expr_node &n = p.node[k];
+        if (n.code == EXPR_INPUT)
+            value[k] = load(a.data[n.arg[0] + 1], at[n.arg[0] + 1], p.dtype[n.arg[0] + 1]);
+        else if (n.code == EXPR_INDEX)
+            value[k] = (float)place_of(a, at, p.n_in, leaf++);
+        else if (n.code == EXPR_UNIFORM)
+            value[k] = expr_uniform(a, place_of(a, at, p.n_in, leaf++), n.stream);
+        else
+            value[k] = apply(n, value[n.arg[0]], value[n.arg[1]], value[n.arg[2]]);
+    }
+    store(a.data[0], at[0], p.dtype[0], value[p.n_nodes - 1]);
+}
+
+} // namespace
+
+int expr_interpret(const struct ckpt_kernel_args *args)
+{
+    const struct expr *e = static_cast<const struct expr *>(args->attr);
+    struct program p = {};
+    p.n_nodes = e->n_nodes;
+    p.n_in = args->n_in;
+    memcpy(p.node, e->node, (size_t)e->n_nodes * sizeof *e->node);
+    p.dtype[0] = (unsigned char)args->out[0].desc.dtype;
+    for (int k = 0; k < args->n_in; k++)
+        p.dtype[k + 1] = (unsigned char)args->in[k].desc.dtype;
+    expr_each_part(args, 1, [&](const struct expr_args &a) {
+        interpret<<<blocks_of(a.count, 256), 256, 0, stream_of(args)>>>(a, p);
+    });
+    return launched();
+}

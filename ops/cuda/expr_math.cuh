@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions of expressions on the device, one per code of expr/expr.h, and what a kernel of an
+ * expression is called with.  This text is compiled by nvcc, for the kernel that interprets
+ * programs and for the ops that have kernels of their own, and stands in front of every source that
+ * NVRTC gets: it includes nothing.  Whoever compiles it forbids contraction (-fmad=false) or calls
+ * only functions that spell out every rounding, so a value has the same bits wherever it is made.
+ */
+#ifndef CKPT_CUDA_EXPR_MATH_CUH
+#define CKPT_CUDA_EXPR_MATH_CUH
+
+#define EXPR_FUNCTION static __device__ __forceinline__ float
+
+/* ---- arguments of a kernel ------------------------------------------------------------------- */
+
+#define EXPR_POINTERS 9  /* the result, the operands */
+#define EXPR_STEPS    13 /* and leaves with a place */
+#define EXPR_AXES     8
+
+/* One axis: its size, how to divide by it, what everything moves per step, in elements. */
+struct expr_axis {
+    unsigned size, magic, shift, unused;
+    long long step[EXPR_STEPS];
+};
+
+struct expr_args {
+    void *data[EXPR_POINTERS];
+    const long long *step; /* of training, for random values */
+    unsigned long long seed;
+    long long first;                             /* number of the first random value */
+    long long place[EXPR_STEPS - EXPR_POINTERS]; /* of leaves, at position 0 */
+    unsigned count;                              /* positions */
+    int ndim;
+    struct expr_axis axis[EXPR_AXES];
+};
+
+/* n / size for n below 2^31 (Granlund & Montgomery 1994). */
+static __device__ __forceinline__ unsigned expr_divide(unsigned n, const struct expr_axis &a)
+{
+    return (__umulhi(n, a.magic) + n) >> a.shift;
+}
+
+/* ---- leaves ---------------------------------------------------------------------------------- */
+
+struct expr_words {
+    unsigned at[4];
+};
+
+/* Four words of Philox 4x32-10: see runtime/core/random.c; the kind of a uniform draw is 0. */
+static __device__ __forceinline__ struct expr_words expr_draw(const struct expr_args &a,
+                                                              long long block, unsigned stream)
+{
+    unsigned long long step = (unsigned long long)*a.step;
+    unsigned k0 = (unsigned)a.seed, k1 = (unsigned)(a.seed >> 32);
+    struct expr_words w = {{(unsigned)block,
+                            (unsigned)(block >> 32 & 0xff) << 24 | (unsigned)(step >> 32 & 0xfffff),
+                            (unsigned)step, stream}};
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        unsigned h0 = __umulhi(w.at[0], 0xd2511f53u), l0 = w.at[0] * 0xd2511f53u;
+        unsigned h1 = __umulhi(w.at[2], 0xcd9e8d57u), l1 = w.at[2] * 0xcd9e8d57u;
+        w.at[0] = h1 ^ w.at[1] ^ k0;
+        w.at[1] = l1;
+        w.at[2] = h0 ^ w.at[3] ^ k1;
+        w.at[3] = l0;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return w;
+}
+
+EXPR_FUNCTION expr_unit(unsigned word)
+{
+    return __fmul_rn((float)(word >> 8), 0x1p-24f);
+}
+
+EXPR_FUNCTION expr_uniform(const struct expr_args &a, long long at, unsigned stream)
+{
+    long long i = a.first + at;
+    struct expr_words w = expr_draw(a, i >> 2, stream);
+    unsigned low = i & 1 ? w.at[1] : w.at[0], high = i & 1 ? w.at[3] : w.at[2];
+    return expr_unit(i & 2 ? high : low);
+}
+
+/* ---- functions of one argument, with the node's constants ------------------------------------ */
+
+EXPR_FUNCTION expr_scale(float x, float p, float)
+{
+    return __fmul_rn(p, x);
+}
+
+EXPR_FUNCTION expr_affine(float x, float p, float q)
+{
+    return __fmaf_rn(p, x, q);
+}
+
+EXPR_FUNCTION expr_clamp(float x, float p, float q)
+{
+    return x < p ? p : x > q ? q : x;
+}
+
+EXPR_FUNCTION expr_leaky(float x, float p, float)
+{
+    return x > 0.f ? x : __fmul_rn(p, x);
+}
+
+EXPR_FUNCTION expr_bf16(float x, float, float)
+{
+    unsigned u = __float_as_uint(x);
+    if (x != x)
+        return __uint_as_float(0x7fff0000u);
+    return __uint_as_float((u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u);
+}
+
+EXPR_FUNCTION expr_integer(float x, float, float)
+{
+    float y = x < -2147483648.f ? -2147483648.f : x > 2147483648.f ? 2147483648.f : x;
+    return x == x ? truncf(y) : 0.f;
+}
+
+EXPR_FUNCTION expr_exp(float x, float, float)
+{
+    return expf(x);
+}
+
+EXPR_FUNCTION expr_expm1(float x, float, float)
+{
+    return expm1f(x);
+}
+
+EXPR_FUNCTION expr_log(float x, float, float)
+{
+    return logf(x);
+}
+
+EXPR_FUNCTION expr_log1p(float x, float, float)
+{
+    return log1pf(x);
+}
+
+EXPR_FUNCTION expr_sqrt(float x, float, float)
+{
+    return __fsqrt_rn(x);
+}
+
+EXPR_FUNCTION expr_rsqrt(float x, float, float)
+{
+    return __fdiv_rn(1.f, __fsqrt_rn(x));
+}
+
+EXPR_FUNCTION expr_abs(float x, float, float)
+{
+    return fabsf(x);
+}
+
+EXPR_FUNCTION expr_sign(float x, float, float)
+{
+    return x > 0.f ? 1.f : x < 0.f ? -1.f : x;
+}
+
+EXPR_FUNCTION expr_tanh(float x, float, float)
+{
+    return tanhf(x);
+}
+
+EXPR_FUNCTION expr_sigmoid(float x, float, float)
+{
+    float z = expf(-fabsf(x)), below = __fdiv_rn(z, __fadd_rn(1.f, z));
+    return x > 0.f ? __fsub_rn(1.f, below) : below;
+}
+
+EXPR_FUNCTION expr_softplus(float x, float, float)
+{
+    return __fadd_rn(x > 0.f ? x : 0.f, log1pf(expf(-fabsf(x))));
+}
+
+EXPR_FUNCTION expr_erf(float x, float, float)
+{
+    return erff(x);
+}
+
+EXPR_FUNCTION expr_sin(float x, float, float)
+{
+    return sinf(x);
+}
+
+EXPR_FUNCTION expr_cos(float x, float, float)
+{
+    return cosf(x);
+}
+
+EXPR_FUNCTION expr_floor(float x, float, float)
+{
+    return floorf(x);
+}
+
+EXPR_FUNCTION expr_round(float x, float, float)
+{
+    return rintf(x);
+}
+
+EXPR_FUNCTION expr_not(float x, float, float)
+{
+    return x == 0.f ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_relu(float x, float, float)
+{
+    return x <= 0.f ? 0.f : x; /* NaN stays */
+}
+
+/* ---- activations: as the ops of that name compute them --------------------------------------- */
+
+/* The tanh formula of GELU is x sigmoid(x (C1 + C3 x^2)); here with log2(e) in the constants, as
+ * the hardware's exponential is that of 2. */
+#define EXPR_LOG2E   1.4426950408889634f
+#define EXPR_GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
+#define EXPR_GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
+
+/* 2^x to 2 units in the last place; results under 2^-126 are 0. */
+EXPR_FUNCTION expr_power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x to 1 unit in the last place, for x of at least 1; 0 from 2^126 on. */
+EXPR_FUNCTION expr_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* sigmoid(v / EXPR_LOG2E). */
+EXPR_FUNCTION expr_sigmoid2(float v)
+{
+    return expr_reciprocal(__fadd_rn(1.f, expr_power_of_2(-v)));
+}
+
+EXPR_FUNCTION expr_gelu_argument(float x, float x2)
+{
+    return __fmul_rn(x, __fmaf_rn(EXPR_LOG2E * EXPR_GELU_C3, x2, EXPR_LOG2E * EXPR_GELU_C1));
+}
+
+EXPR_FUNCTION expr_gelu(float x, float, float)
+{
+    return __fmul_rn(x, expr_sigmoid2(expr_gelu_argument(x, __fmul_rn(x, x))));
+}
+
+EXPR_FUNCTION expr_silu(float x, float, float)
+{
+    return __fmul_rn(x, expr_sigmoid2(__fmul_rn(EXPR_LOG2E, x)));
+}
+
+/*
+ * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  Beyond |x| = 100 s is 0
+ * or 1 and x^2 only has to stay finite.  1 - s is off by at most 6e-8, and x v' is below 60 where s
+ * is not yet 1: next to a slope of 1 that does not show.
+ */
+EXPR_FUNCTION expr_gelu_dx(float dy, float x)
+{
+    float x2 = fminf(__fmul_rn(x, x), 1e4f), s = expr_sigmoid2(expr_gelu_argument(x, x2));
+    float slope = __fmaf_rn(3.f * EXPR_GELU_C3, x2, EXPR_GELU_C1);
+    float bend = __fmul_rn(x, __fmul_rn(s, __fsub_rn(1.f, s)));
+    return __fmul_rn(dy, __fmaf_rn(bend, slope, s));
+}
+
+EXPR_FUNCTION expr_silu_dx(float dy, float x)
+{
+    float s = expr_sigmoid2(__fmul_rn(EXPR_LOG2E, x));
+    return __fmul_rn(__fmul_rn(dy, s), __fmaf_rn(x, __fsub_rn(1.f, s), 1.f));
+}
+
+EXPR_FUNCTION expr_relu_dx(float dy, float y)
+{
+    return y <= 0.f ? 0.f : dy;
+}
+
+/* ---- functions of two and three arguments ---------------------------------------------------- */
+
+EXPR_FUNCTION expr_add(float x, float y)
+{
+    return __fadd_rn(x, y);
+}
+
+EXPR_FUNCTION expr_sub(float x, float y)
+{
+    return __fsub_rn(x, y);
+}
+
+EXPR_FUNCTION expr_mul(float x, float y)
+{
+    return __fmul_rn(x, y);
+}
+
+EXPR_FUNCTION expr_div(float x, float y)
+{
+    return __fdiv_rn(x, y);
+}
+
+EXPR_FUNCTION expr_pow(float x, float y)
+{
+    return powf(x, y);
+}
+
+EXPR_FUNCTION expr_minimum(float x, float y)
+{
+    return x < y || x != x ? x : y;
+}
+
+EXPR_FUNCTION expr_maximum(float x, float y)
+{
+    return x > y || x != x ? x : y;
+}
+
+EXPR_FUNCTION expr_eq(float x, float y)
+{
+    return x == y ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_ne(float x, float y)
+{
+    return x != y ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_lt(float x, float y)
+{
+    return x < y ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_le(float x, float y)
+{
+    return x <= y ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_and(float x, float y)
+{
+    return x != 0.f && y != 0.f ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_or(float x, float y)
+{
+    return x != 0.f || y != 0.f ? 1.f : 0.f;
+}
+
+EXPR_FUNCTION expr_where(float condition, float x, float y)
+{
+    return condition != 0.f ? x : y;
+}
+
+#endif
