@@ -60,22 +60,30 @@ static int take_register(struct machine *m, bool *busy)
     return r;
 }
 
+/* Constants are written once, for all blocks of a tile: the first registers are theirs alone. */
+static void take_constants(struct machine *m, bool *busy)
+{
+    for (int i = 0; i < m->e->n_nodes; i++)
+        if (m->e->node[i].code == EXPR_CONSTANT) {
+            m->constant[m->n_constants].to = (uint8_t)take_register(m, busy);
+            m->constant[m->n_constants++].value = m->e->node[i].p;
+        }
+}
+
 /* Turns nodes into steps.  Leaves with a place have been counted as operands, in order. */
 static void assemble(struct machine *m)
 {
     const struct expr *e = m->e;
-    int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in;
+    int at[EXPR_LIMIT], last[EXPR_LIMIT], leaf = e->n_in, constant = m->n_in;
     bool busy[EXPR_LIMIT + LOOPS_OPERANDS] = {false};
     find_last(e, last);
+    take_constants(m, busy);
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         if (n->code == EXPR_INPUT) {
             at[i] = n->arg[0];
         } else if (n->code == EXPR_CONSTANT) {
-            at[i] = take_register(m, busy);
-            m->constant[m->n_constants].to = (uint8_t)at[i];
-            m->constant[m->n_constants++].value = n->p;
-            last[i] = e->n_nodes; /* filled once, for all blocks of a tile */
+            at[i] = constant++;
         } else if (expr_arguments(n->code) == 0) {
             at[i] = leaf++;
         } else {
@@ -85,7 +93,7 @@ static void assemble(struct machine *m)
             for (int k = 0; k < s->n_from; k++)
                 s->from[k] = (uint8_t)at[n->arg[k]];
             for (int k = 0; k < s->n_from; k++)
-                if (at[n->arg[k]] >= m->n_in && last[n->arg[k]] == i)
+                if (at[n->arg[k]] >= m->n_in + m->n_constants && last[n->arg[k]] == i)
                     busy[at[n->arg[k]]] = false;
             at[i] = take_register(m, busy);
             s->to = (uint8_t)at[i];

@@ -21,6 +21,10 @@
  * - Gradients (adjoint.c): reverse mode over the DAG gives another program over the same operands,
  *   the gradient of the result, and the result itself where that saves reading the operands.  It is
  *   recorded as an expr op, so gradients of gradients need no rule of their own.
+ * - Fusion (fuse.c): a producer goes into its readers when nobody else reads it, and into a few
+ *   readers when it is cheap.  It depends on the tape alone, never on a budget or a device.  Ops
+ *   with kernels of their own (add, gelu, ...) can be swallowed: expr_of_op() has their programs.
+ *   Their nodes call the functions of those kernels, so this changes no bit either.
  * - CPU (cpu/expr.c): an interpreter, a node at a time, over blocks that stay in the first cache.
  * - CUDA (cuda/expr*.c, .cu): a kernel for a program, compiled by NVRTC before the first step and
  *   kept on disk; where there is no NVRTC, a kernel that interprets the program.
@@ -175,6 +179,11 @@ ckpt_tensor expr_cast(ckpt_tape *t, ckpt_tensor x, enum ckpt_dtype dtype);
  * false where it is 0 everywhere.
  */
 bool expr_adjoint(const struct expr *e, int k, enum ckpt_dtype dtype, struct expr *d, int *used);
+
+/* ---- fusion -----------------------------------------------------------------------------------*/
+
+/* Joins chains of a complete tape.  Returns 0 or the tape's error. */
+int expr_fuse(ckpt_tape *t);
 
 #ifdef __cplusplus
 }

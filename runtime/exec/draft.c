@@ -2,6 +2,7 @@
 /* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
 #include "ckpt.h"
 #include "exec/program.h"
+#include "expr/expr.h"
 #include "optim/optim.h"
 #include "plan/graph/graph_file.h"
 
@@ -41,6 +42,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
         tape_shard_gradients(t);
         optim_append(t, opt);
     }
+    expr_fuse(t);
     return t->error.code ? fail_with(ps, t->error.code, t->error.text) : 0;
 }
 

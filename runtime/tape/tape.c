@@ -359,5 +359,10 @@ void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size)
     if (*label && n < (int)size)
         n += snprintf(dst + n, size - (size_t)n, " in %s", label);
     if (o->file && n < (int)size)
-        snprintf(dst + n, size - (size_t)n, " (%s:%d)", file ? file + 1 : o->file, o->line);
+        n += snprintf(dst + n, size - (size_t)n, " (%s:%d", file ? file + 1 : o->file,
+                      o->first_line ? o->first_line : o->line);
+    if (o->first_line && o->first_line < o->line && o->file && n < (int)size)
+        n += snprintf(dst + n, size - (size_t)n, "-%d", o->line);
+    if (o->file && n < (int)size)
+        snprintf(dst + n, size - (size_t)n, ")");
 }

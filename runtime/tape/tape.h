@@ -78,6 +78,7 @@ struct op {
     int32_t label;
     const char *file;
     int line;
+    int first_line; /* of several ops that became one; 0: line */
 };
 
 /* An input or constant: host bytes that a feed op copies to the device. */
@@ -248,7 +249,7 @@ static inline int32_t op_out(const ckpt_tape *t, const struct op *o, int i)
     return t->operands.data[o->operands + o->n_in + i];
 }
 
-/* "linear in spatial_blocks.3 (model.c:120)" */
+/* "linear in spatial_blocks.3 (model.c:120)", "mul+add+gelu (model.c:12-14)" */
 void tape_op_name(const ckpt_tape *t, int32_t op, char *dst, size_t size);
 
 #endif

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fusion: puts the program of an op into those of the ops that read its result, so that the result
+ * need not be there.
+ *
+ * Ops are taken in order.  A producer goes away only if every reader of its result can take it in;
+ * then each reader stands where it stood, reads what the producer read, and the producer becomes a
+ * gap on the tape (op_fused: no operands, no kernel), so that positions, which are the streams of
+ * random ops, stay.  The rules below see the tape alone.
+ *
+ * What a reader takes in must mean the same there: of one shape, with all operands not written in
+ * between.  And it must pay: results that many read, or whose operands would have to be kept longer
+ * than the result in their place, stay.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "attr.h"
+#include "expr/expr.h"
+#include "tape/tape.h"
+
+enum {
+    READERS = 4, /* of a result that is computed in each of them, at most */
+    CHEAP = 100, /* operations an element that this may cost in all */
+    PLACES = 4,  /* leaves with a place in a program, at most: see LOOPS_OPERANDS */
+};
+
+/* Where a fused producer stood. */
+static int no_shape(struct ckpt_call *call)
+{
+    return ckpt_call_fail(call, "it cannot be recorded");
+}
+
+static const struct ckpt_op_def op_fused = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "fused",
+    .flags = CKPT_OP_VIEW,
+    .shape = no_shape,
+};
+
+/* A list of ops for every tensor or storage, ascending. */
+struct lists {
+    int32_t *first; /* n + 1 of them */
+    int32_t *op;
+};
+
+struct fusion {
+    ckpt_tape *t;
+    struct lists readers; /* per tensor */
+    struct lists writers; /* per storage */
+    int32_t *views;       /* per storage: tensors on it */
+    int32_t *last_read;   /* per storage: the last op that reads it */
+};
+
+/* ---- programs of ops that have kernels of their own -------------------------------------------*/
+
+static const struct {
+    const struct ckpt_op_def *def;
+    enum expr_code code;
+} own_kernels[] = {
+    {&op_add, EXPR_ADD},         {&op_sub, EXPR_SUB},         {&op_mul, EXPR_MUL},
+    {&op_where, EXPR_WHERE},     {&op_gelu, EXPR_GELU},       {&op_silu, EXPR_SILU},
+    {&op_relu, EXPR_RELU},       {&op_gelu_dx, EXPR_GELU_DX}, {&op_silu_dx, EXPR_SILU_DX},
+    {&op_relu_dx, EXPR_RELU_DX}, {&op_affine, EXPR_AFFINE}};
+
+static void finish_own(struct expr *e, enum expr_code code, float p, float q)
+{
+    int n = expr_arguments(code);
+    for (int k = 0; k < EXPR_OPERANDS; k++)
+        e->operand[k] = EXPR_ANY;
+    expr_finish(e, expr_node(e, code, 0, n > 1, n > 2 ? 2 : 0, p, q), NULL);
+}
+
+/* Ops that set the whole program but for the function. */
+static bool expr_of_others(const struct op *o, struct expr *e)
+{
+    if (o->def == &op_broadcast)
+        finish_own(e, EXPR_SCALE, ((const struct broadcast_attr *)o->attr)->scale, 0.f);
+    else if (o->def == &op_fill)
+        expr_finish(e, expr_constant(e, ((const struct make_attr *)o->attr)->value), NULL);
+    else if (o->def == &op_cast)
+        expr_finish(e, 0, NULL);
+    else
+        return false;
+    return true;
+}
+
+/* The program of an op, of the dtype and shape that its result has on the tape. */
+static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
+{
+    if (o->n_out != 1 || o->n_in > EXPR_INPUTS || o->accumulate != ACCUMULATE_NEVER)
+        return false;
+    const struct ckpt_desc *d = &t->tensors.data[op_out(t, o, 0)].desc;
+    bool known = o->def == &op_expr;
+    expr_init(e, o->def->name, o->n_in);
+    if (known)
+        memcpy(e, o->attr, o->attr_size);
+    for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels && !known; i++)
+        if (o->def == own_kernels[i].def) {
+            const struct affine_attr *a = o->def == &op_affine ? o->attr : NULL;
+            finish_own(e, own_kernels[i].code, a ? a->a : 0.f, a ? a->b : 0.f);
+            known = true;
+        }
+    if (!known && !expr_of_others(o, e))
+        return false;
+    e->dtype = (int32_t)d->dtype;
+    e->ndim = d->ndim;
+    memcpy(e->shape, d->shape, sizeof e->shape);
+    for (int i = d->ndim; i < CKPT_MAX_DIMS; i++)
+        e->shape[i] = 0;
+    return true;
+}
+
+/* ---- joining two programs ---------------------------------------------------------------------*/
+
+/* What a program becomes: operands are tensors of the tape. */
+struct joined {
+    struct expr e;
+    int32_t in[EXPR_INPUTS];
+    bool fits;
+};
+
+static int operand_node(struct joined *j, int32_t tensor)
+{
+    int k = 0;
+    while (k < j->e.n_in && j->in[k] != tensor)
+        k++;
+    if (k == EXPR_INPUTS) {
+        j->fits = false;
+        return 0;
+    }
+    if (k == j->e.n_in) {
+        j->in[k] = tensor;
+        j->e.operand[j->e.n_in++] = EXPR_ANY;
+    }
+    return expr_node(&j->e, EXPR_INPUT, k, 0, 0, 0.f, 0.f);
+}
+
+/* Appends the nodes of e, whose operand `at` has the value of node `value`; returns its result. */
+static int append(struct joined *j, const ckpt_tape *t, const struct op *o, const struct expr *e,
+                  int32_t replaced, int value)
+{
+    int to[EXPR_NODES];
+    for (int i = 0; i < e->n_nodes && j->fits; i++) {
+        const struct expr_node *n = &e->node[i];
+        int arguments = expr_arguments(n->code);
+        if (n->code == EXPR_INPUT) {
+            int32_t x = op_in(t, o, n->arg[0]);
+            to[i] = x == replaced ? value : operand_node(j, x);
+            continue;
+        }
+        to[i] = expr_node(&j->e, n->code, arguments > 0 ? to[n->arg[0]] : n->arg[0],
+                          arguments > 1 ? to[n->arg[1]] : 0, arguments > 2 ? to[n->arg[2]] : 0,
+                          n->p, n->q);
+    }
+    return j->fits ? to[e->n_nodes - 1] : 0;
+}
+
+/* "mul+add+gelu"; what is too long loses its middle. */
+static void join_names(char *dst, const char *a, const char *b)
+{
+    char text[2 * EXPR_NAME + 2];
+    int n = snprintf(text, sizeof text, "%s+%s", a, b);
+    const int half = EXPR_NAME / 2;
+    if (n >= EXPR_NAME)
+        snprintf(dst, EXPR_NAME, "%.*s...%s", half - 3, text, text + n - (EXPR_NAME - half - 1));
+    else
+        memcpy(dst, text, (size_t)n + 1);
+}
+
+static int places(const struct expr *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_nodes; i++)
+        n += e->node[i].code == EXPR_INDEX || e->node[i].code == EXPR_UNIFORM;
+    return n;
+}
+
+/* Puts producer a, whose result is tensor x, into reader b. */
+static bool join(const ckpt_tape *t, const struct op *a, const struct op *b, struct joined *j)
+{
+    struct expr ea, eb;
+    int32_t x = op_out(t, a, 0);
+    int used[EXPR_OPERANDS];
+    if (!expr_of_op(t, a, &ea) || !expr_of_op(t, b, &eb))
+        return false;
+    memset(j, 0, sizeof *j);
+    j->fits = true;
+    expr_init(&j->e, "", 0);
+    int value = append(j, t, a, &ea, -1, 0);
+    if (ea.dtype == CKPT_BF16)
+        value = expr_unary(&j->e, EXPR_BF16, value);
+    int result = append(j, t, b, &eb, x, value);
+    if (!j->fits || j->e.full)
+        return false;
+    expr_finish(&j->e, result, used);
+    int32_t in[EXPR_INPUTS];
+    memcpy(in, j->in, sizeof in);
+    for (int k = 0; k < j->e.n_in; k++)
+        j->in[k] = in[used[k]];
+    join_names(j->e.name, ea.name, eb.name);
+    j->e.dtype = eb.dtype;
+    j->e.ndim = eb.ndim;
+    memcpy(j->e.shape, eb.shape, sizeof eb.shape);
+    return j->e.n_nodes <= EXPR_LIMIT && places(&j->e) <= PLACES;
+}
+
+/* ---- who reads and writes what ----------------------------------------------------------------*/
+
+/* Makes room for the lists of n things with `total` entries; 0 or CKPT_ENOMEM. */
+static int make_lists(struct lists *l, int32_t n, int32_t total)
+{
+    l->first = calloc((size_t)n + 2, sizeof *l->first);
+    l->op = calloc((size_t)total + 1, sizeof *l->op);
+    return l->first && l->op ? 0 : CKPT_ENOMEM;
+}
+
+/* Counts, or enters, op i in the list of thing `at`; counts stand one further on. */
+static void enter(struct lists *l, int32_t at, int32_t op, bool count)
+{
+    if (count)
+        l->first[at + 2]++;
+    else
+        l->op[l->first[at + 1]++] = op;
+}
+
+static void scan(struct fusion *f, bool count)
+{
+    const ckpt_tape *t = f->t;
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        for (int k = 0; k < o->n_in + o->n_out; k++) {
+            int32_t x = t->operands.data[o->operands + k];
+            if (x <= 0)
+                continue;
+            int32_t storage = t->tensors.data[x].storage;
+            if (k < o->n_in)
+                enter(&f->readers, x, i, count);
+            else if (!(o->def->flags & CKPT_OP_VIEW))
+                enter(&f->writers, storage, i, count);
+            if (k < o->n_in)
+                f->last_read[storage] = i;
+        }
+    }
+}
+
+static void sum_counts(struct lists *l, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        l->first[i + 1] += l->first[i];
+    l->first[n + 1] += l->first[n];
+}
+
+static int prepare(struct fusion *f)
+{
+    ckpt_tape *t = f->t;
+    f->views = calloc((size_t)t->n_storages + 1, sizeof *f->views);
+    f->last_read = calloc((size_t)t->n_storages + 1, sizeof *f->last_read);
+    if (!f->views || !f->last_read || make_lists(&f->readers, t->n_tensors, t->n_operands) ||
+        make_lists(&f->writers, t->n_storages, t->n_operands))
+        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+    for (int32_t i = 1; i < t->n_tensors; i++)
+        f->views[t->tensors.data[i].storage]++;
+    scan(f, true);
+    sum_counts(&f->readers, t->n_tensors);
+    sum_counts(&f->writers, t->n_storages);
+    scan(f, false);
+    return 0;
+}
+
+/* Whether an op in (after, before) writes the storage of x. */
+static bool is_written(const struct fusion *f, int32_t x, int32_t after, int32_t before)
+{
+    int32_t s = f->t->tensors.data[x].storage;
+    for (int32_t i = f->writers.first[s]; i < f->writers.first[s + 1]; i++)
+        if (f->writers.op[i] > after && f->writers.op[i] < before)
+            return true;
+    return false;
+}
+
+/* ---- what may be joined, and what pays --------------------------------------------------------*/
+
+/* A result that nothing but ops sees: alone on a storage that no step keeps. */
+static bool is_private(const struct fusion *f, int32_t x)
+{
+    const ckpt_tape *t = f->t;
+    int32_t s = t->tensors.data[x].storage;
+    const struct storage *storage = &t->storages.data[s];
+    return (storage->kind == STORAGE_ACTIVATION || storage->kind == STORAGE_TEMPORARY) &&
+           !storage->carried && storage->param < 0 && storage->feed < 0 && f->views[s] == 1 &&
+           x != t->loss;
+}
+
+static bool same_sizes(const struct ckpt_desc *a, const struct ckpt_desc *b, bool exactly)
+{
+    return exactly ? desc_same_shape(a, b) : desc_numel(a) == desc_numel(b);
+}
+
+/* Whether reader b at j can take in a at i: the same values from the same operands. */
+static bool may_join(const struct fusion *f, const struct expr *ea, int32_t i, int32_t j)
+{
+    const ckpt_tape *t = f->t;
+    const struct op *a = &t->ops.data[i], *b = &t->ops.data[j];
+    struct expr eb;
+    if ((a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE) || !expr_of_op(t, b, &eb))
+        return false;
+    const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
+    const struct ckpt_desc *y = &t->tensors.data[op_out(t, b, 0)].desc;
+    bool constant = ea->n_nodes == 1 && ea->node[0].code == EXPR_CONSTANT;
+    if (!constant && !same_sizes(x, y, expr_has_place(ea)))
+        return false;
+    for (int k = 0; k < a->n_in; k++)
+        if (is_written(f, op_in(t, a, k), i, j))
+            return false;
+    return true;
+}
+
+/* Bytes of operands that nobody reads as late as op j, and which would have to be kept till then.
+ */
+static int64_t bytes_kept(const struct fusion *f, const struct op *a, int32_t j)
+{
+    const ckpt_tape *t = f->t;
+    int64_t bytes = 0;
+    for (int k = 0; k < a->n_in; k++) {
+        int32_t x = op_in(t, a, k), s = t->tensors.data[x].storage;
+        bool again = false;
+        for (int i = 0; i < k; i++)
+            again |= t->tensors.data[op_in(t, a, i)].storage == s;
+        bool stays = t->storages.data[s].kind == STORAGE_VALUE && !t->env.sharing.layout;
+        if (!again && !stays && f->last_read[s] < j)
+            bytes += desc_bytes(&t->tensors.data[x].desc);
+    }
+    return bytes;
+}
+
+/* Whether what stands between two ops are chains of expressions and views: short of time. */
+static bool is_close(const struct fusion *f, int32_t i, int32_t j)
+{
+    struct expr e;
+    for (int32_t k = i + 1; k < j; k++) {
+        const struct op *o = &f->t->ops.data[k];
+        if (!(o->def->flags & CKPT_OP_VIEW) && o->feed < 0 && !expr_of_op(f->t, o, &e))
+            return false;
+    }
+    return true;
+}
+
+static bool pays(const struct fusion *f, const struct expr *e, int32_t i, const int32_t *reader,
+                 int n)
+{
+    const struct op *a = &f->t->ops.data[i];
+    int32_t last = reader[n - 1];
+    if (n > 1 && (n > READERS || (n - 1) * expr_flops(e) > CHEAP))
+        return false;
+    if (n == 1 && a->phase == f->t->ops.data[last].phase && is_close(f, i, last))
+        return true;
+    return bytes_kept(f, a, last) <= desc_bytes(&f->t->tensors.data[op_out(f->t, a, 0)].desc);
+}
+
+/* ---- the tape afterwards ----------------------------------------------------------------------*/
+
+/* Lines of both ops, where they are of one file. */
+static void join_lines(const struct op *a, struct op *b)
+{
+    if (!a->file || !b->file || strcmp(a->file, b->file))
+        return;
+    int32_t first = a->first_line ? a->first_line : a->line;
+    if (!b->first_line || first < b->first_line)
+        b->first_line = first;
+    if (a->line > b->line)
+        b->line = a->line;
+}
+
+static int replace(struct fusion *f, const struct joined *joined, const struct op *a, int32_t j)
+{
+    ckpt_tape *t = f->t;
+    size_t size = expr_size(&joined->e);
+    void *attr = malloc(size);
+    if (!attr || ARRAY_RESERVE(&t->operands, t->n_operands + joined->e.n_in + 1)) {
+        free(attr);
+        return tape_fail(t, CKPT_ENOMEM, "no memory to join the ops of a tape");
+    }
+    struct op *b = &t->ops.data[j];
+    int32_t out = op_out(t, b, 0);
+    free(b->attr);
+    b->attr = memcpy(attr, &joined->e, size);
+    b->attr_size = size;
+    b->def = &op_expr;
+    b->workspace = 0;
+    b->n_in = joined->e.n_in;
+    b->operands = t->n_operands;
+    for (int k = 0; k < b->n_in; k++) {
+        t->operands.data[t->n_operands++] = joined->in[k];
+        int32_t s = t->tensors.data[joined->in[k]].storage;
+        f->last_read[s] = f->last_read[s] > j ? f->last_read[s] : j;
+    }
+    t->operands.data[t->n_operands++] = out;
+    join_lines(a, b);
+    return 0;
+}
+
+static void remove_op(ckpt_tape *t, int32_t i)
+{
+    struct op *o = &t->ops.data[i];
+    t->tensors.data[op_out(t, o, 0)].op = -1;
+    free(o->attr);
+    o->attr = NULL;
+    o->attr_size = 0;
+    o->def = &op_fused;
+    o->n_in = o->n_out = 0;
+    o->workspace = 0;
+}
+
+/* Joins op i with its readers if that can and should be. */
+static int fuse_op(struct fusion *f, int32_t i)
+{
+    ckpt_tape *t = f->t;
+    const struct op *a = &t->ops.data[i];
+    struct expr e;
+    struct joined joined[READERS];
+    int32_t reader[READERS];
+    int n = 0;
+    if (!expr_of_op(t, a, &e) || !is_private(f, op_out(t, a, 0)))
+        return 0;
+    int32_t x = op_out(t, a, 0);
+    for (int32_t k = f->readers.first[x]; k < f->readers.first[x + 1]; k++) {
+        int32_t j = f->readers.op[k];
+        if (n && reader[n - 1] == j) /* reads it twice */
+            continue;
+        if (n == READERS || !may_join(f, &e, i, j) || !join(t, a, &t->ops.data[j], &joined[n]))
+            return 0;
+        reader[n++] = j;
+    }
+    if (!n || !pays(f, &e, i, reader, n))
+        return 0;
+    int rc = 0;
+    for (int k = 0; k < n && !rc; k++)
+        rc = replace(f, &joined[k], a, reader[k]);
+    if (!rc)
+        remove_op(t, i);
+    return rc;
+}
+
+int expr_fuse(ckpt_tape *t)
+{
+    struct fusion f = {.t = t};
+    int rc = t->error.code ? t->error.code : prepare(&f);
+    for (int32_t i = 0; i < t->n_ops && !rc; i++)
+        rc = fuse_op(&f, i);
+    free(f.readers.first);
+    free(f.readers.op);
+    free(f.writers.first);
+    free(f.writers.op);
+    free(f.views);
+    free(f.last_read);
+    return rc;
+}

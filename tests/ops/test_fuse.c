@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fusion: the same tape before and after expr_fuse(), run op by op, gives the same bits; chains
+ * become one op, and what must stay does.  300 random expressions agree with an evaluator in fp64
+ * that carries derivatives along.
+ */
+#include "expr/expr.h"
+#include "harness.h"
+#include "tape/tape.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARAMS = 3, ROWS = 6, COLS = 40, SIZE = ROWS * COLS, STEPS = 9, RANDOM = 300 };
+
+static int failures;
+
+/* ---- a tape without a context, run op by op ---------------------------------------------------*/
+
+struct bench {
+    struct param data[PARAMS];
+    struct params params;
+    ckpt_tensor w[PARAMS]; /* [ROWS, COLS], [COLS], [ROWS, 1] */
+    ckpt_tape *t;
+    char **bytes; /* per storage */
+};
+
+typedef ckpt_tensor (*model)(ckpt_tape *t, const ckpt_tensor *w, void *user);
+
+static void set_param(struct bench *b, int i, enum ckpt_dtype dtype, int ndim, int64_t m, int64_t n)
+{
+    static char *const names[PARAMS] = {"w0", "w1", "w2"};
+    struct param *p = &b->data[i];
+    *p =
+        (struct param){.name = names[i], .desc = {.dtype = dtype, .ndim = ndim}, .trainable = true};
+    p->desc.shape[0] = m;
+    p->desc.shape[1] = n;
+    desc_dense(&p->desc);
+    b->w[i] = (ckpt_tensor){.id = -i - 1};
+}
+
+static void record(struct bench *b, enum ckpt_dtype dtype, model f, void *user)
+{
+    *b = (struct bench){.params = {.data = b->data, .n = PARAMS}};
+    set_param(b, 0, dtype, 2, ROWS, COLS);
+    set_param(b, 1, dtype, 1, COLS, 0);
+    set_param(b, 2, dtype, 2, ROWS, 1);
+    struct tape_env env = {
+        .backend = CKPT_ON_CPU, .params = &b->params, .sharing = {.ranks = 1, .sharers = 1}};
+    if (tape_new(&b->t, &env, ROWS, 1))
+        exit(99);
+    ckpt_tensor y = f(b->t, b->w, user);
+    y = ckpt_cast(b->t, y, CKPT_F32);
+    tape_differentiate(b->t, ckpt_reshape(b->t, ckpt_mean(b->t, y, 3), 0, NULL));
+    if (b->t->error.code)
+        failures += printf("FAIL recording: %s\n", b->t->error.text) > 0;
+}
+
+static void release(struct bench *b)
+{
+    for (int32_t s = 0; b->bytes && s < b->t->n_storages; s++)
+        free(b->bytes[s]);
+    free(b->bytes);
+    b->bytes = NULL;
+}
+
+static void set_values(struct bench *b, int i, const double *x)
+{
+    const struct ckpt_desc *d = &b->data[i].desc;
+    int32_t s = b->t->tensors.data[b->t->param_tensor[i]].storage;
+    for (int64_t k = 0; k < desc_numel(d); k++)
+        if (d->dtype == CKPT_F32)
+            ((float *)b->bytes[s])[k] = (float)x[k];
+        else
+            ((uint16_t *)b->bytes[s])[k] = (uint16_t)((union {
+                                                          float f;
+                                                          uint32_t u;
+                                                      }){(float)x[k]}
+                                                          .u >>
+                                                      16);
+}
+
+static struct ckpt_view view_of(const struct bench *b, int32_t x)
+{
+    const struct tensor *v = &b->t->tensors.data[x > 0 ? x : 0];
+    struct ckpt_view view = {.desc = v->desc};
+    if (x > 0)
+        view.data = b->bytes[v->storage] + v->desc.offset * ckpt_dtype_size(v->desc.dtype);
+    return view;
+}
+
+/* Everything that was not set is NaN. */
+static void run(struct bench *b, const double *const *values)
+{
+    const ckpt_tape *t = b->t;
+    static const struct ckpt_run step = {.seed = 7, .step = 3, .n_micro = 1};
+    static double scratch[1 << 16];
+    release(b);
+    b->bytes = calloc((size_t)t->n_storages + 1, sizeof *b->bytes);
+    for (int32_t s = 0; s < t->n_storages; s++) {
+        b->bytes[s] = malloc((size_t)t->storages.data[s].bytes + 64);
+        memset(b->bytes[s], 0xff, (size_t)t->storages.data[s].bytes);
+    }
+    for (int i = 0; i < PARAMS; i++)
+        if (t->param_tensor[i])
+            set_values(b, i, values[i]);
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        struct ckpt_view in[16], out[2];
+        if ((o->def->flags & CKPT_OP_VIEW) || o->fetch >= 0)
+            continue;
+        if (o->feed >= 0) {
+            struct ckpt_view v = view_of(b, op_out(t, o, 0));
+            memcpy(v.data, t->feeds.data[o->feed].constant, (size_t)desc_bytes(&v.desc));
+            continue;
+        }
+        for (int k = 0; k < o->n_in; k++)
+            in[k] = view_of(b, op_in(t, o, k));
+        for (int k = 0; k < o->n_out; k++)
+            out[k] = view_of(b, op_out(t, o, k));
+        const struct ckpt_kernel_args a = {.n_in = o->n_in,
+                                           .n_out = o->n_out,
+                                           .in = in,
+                                           .out = out,
+                                           .attr = o->attr,
+                                           .workspace = scratch,
+                                           .workspace_bytes = o->workspace,
+                                           .accumulate = o->accumulate == ACCUMULATE_ALWAYS,
+                                           .op = i,
+                                           .run = &step};
+        o->def->cpu(&a);
+    }
+}
+
+static int kernels(const ckpt_tape *t, enum phase phase)
+{
+    int n = 0;
+    for (int32_t i = 0; i < t->n_ops; i++)
+        n += t->ops.data[i].phase == phase && !(t->ops.data[i].def->flags & CKPT_OP_VIEW);
+    return n;
+}
+
+/* Loss and gradients as bytes, one behind the other. */
+static int64_t collect(const struct bench *b, char *dst)
+{
+    int64_t n = 0;
+    int32_t all[PARAMS + 1] = {b->t->loss};
+    memcpy(all + 1, b->t->param_gradient, PARAMS * sizeof *all);
+    for (int i = 0; i <= PARAMS; i++) {
+        if (all[i] <= 0)
+            continue;
+        struct ckpt_view v = view_of(b, all[i]);
+        memcpy(dst + n, v.data, (size_t)desc_bytes(&v.desc));
+        n += desc_bytes(&v.desc);
+    }
+    return n;
+}
+
+/* Records, runs, fuses, runs again.  Returns the ops of a pass that are left. */
+static int compare(const char *name, enum ckpt_dtype dtype, model f, void *user,
+                   const double *const *values, enum phase phase, struct bench *b)
+{
+    static char before[1 << 16], after[1 << 16];
+    record(b, dtype, f, user);
+    run(b, values);
+    int64_t n = collect(b, before);
+    if (expr_fuse(b->t))
+        failures += printf("FAIL %s: %s\n", name, b->t->error.text) > 0;
+    run(b, values);
+    if (collect(b, after) != n || memcmp(before, after, (size_t)n))
+        failures += printf("FAIL %s: fused bits differ\n", name) > 0;
+    return kernels(b->t, phase);
+}
+
+static void draw_values(struct rng *r, double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = floor(rng_normal(r) * 64) / 64; /* bf16 has most of them */
+}
+
+/* ---- chains of known lengths ------------------------------------------------------------------*/
+
+static ckpt_tensor chain_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor u = ckpt_add(t, ckpt_mul(t, w[0], w[1]), w[2]);
+    (void)user;
+    u = ckpt_gelu(t, ckpt_affine(t, u, 0.5f, 0.25f));
+    u = ckpt_dropout(t, ckpt_tanh(t, u), 0.25f);
+    return ckpt_where(t, ckpt_lt(t, u, w[0]), u, ckpt_silu(t, w[0]));
+}
+
+/* The bits of bf16 results in between are part of the numbers. */
+static ckpt_tensor rounding_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor u = ckpt_cast(t, ckpt_exp(t, w[0]), CKPT_BF16);
+    (void)user;
+    for (int i = 0; i < 6; i++)
+        u = ckpt_relu(t, ckpt_sub(t, ckpt_mul(t, u, w[1]), ckpt_affine(t, u, 1.25f, -0.125f)));
+    return u;
+}
+
+/* An output in the middle is fetched: it has to be there. */
+static ckpt_tensor output_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor u = ckpt_exp(t, ckpt_neg(t, w[0]));
+    (void)user;
+    ckpt_output(t, "u", u);
+    return ckpt_mul(t, ckpt_sin(t, u), w[0]);
+}
+
+/* Longer than a program may be. */
+static ckpt_tensor long_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor u = w[0];
+    (void)user;
+    for (int i = 0; i < 50; i++)
+        u = ckpt_sin(t, ckpt_affine(t, u, 1.f, 0.01f * (float)i));
+    return u;
+}
+
+/* More operands than a program may have. */
+static ckpt_tensor wide_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor u = w[0];
+    (void)user;
+    for (int i = 0; i < 12; i++) {
+        char name[16];
+        float value[COLS];
+        for (int k = 0; k < COLS; k++)
+            value[k] = (float)(i + k) / 64;
+        snprintf(name, sizeof name, "c%d", i);
+        u = ckpt_mul(
+            t, ckpt_add(t, u, ckpt_constant(t, name, CKPT_F32, 1, (int64_t[]){COLS}, value)), w[2]);
+    }
+    return u;
+}
+
+static void check_chains(void)
+{
+    static const struct {
+        const char *name;
+        model f;
+        int most; /* ops of the forward pass; what the backward pass reads stays */
+    } chains[] = {{"chain", chain_model, 3},
+                  {"rounding", rounding_model, 4},
+                  {"output", output_model, 4},
+                  {"long", long_model, 14},
+                  {"wide", wide_model, 16}};
+    struct rng r = {.state = 1, .scale = 1};
+    double x[PARAMS][SIZE];
+    const double *const values[] = {x[0], x[1], x[2]};
+    for (int i = 0; i < PARAMS; i++)
+        draw_values(&r, x[i], SIZE);
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+        for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++) {
+            struct bench b;
+            int n = compare(chains[i].name, (enum ckpt_dtype)dtype, chains[i].f, NULL, values,
+                            PHASE_FORWARD, &b);
+            if (n > chains[i].most)
+                failures += printf("FAIL %s: %d ops of the forward pass are left, not %d\n",
+                                   chains[i].name, n, chains[i].most) > 0;
+            release(&b);
+            tape_free(b.t);
+        }
+}
+
+static void check_name(void)
+{
+    struct bench b;
+    char name[256] = "";
+    record(&b, CKPT_F32, chain_model, NULL);
+    expr_fuse(b.t);
+    for (int32_t i = 0; i < b.t->n_ops && !strstr(name, "mul+add"); i++)
+        if (b.t->ops.data[i].def == &op_expr)
+            tape_op_name(b.t, i, name, sizeof name);
+    const char *dash = strstr(name, "(test_fuse.c:") ? strchr(name, '-') : NULL;
+    if (!strstr(name, "mul+add+affine+gelu") || !dash)
+        failures += printf("FAIL the chain is named %s\n", name) > 0;
+    tape_free(b.t);
+}
+
+/* ---- random expressions -----------------------------------------------------------------------*/
+
+/* A value and its derivatives with respect to the three elements that it is made of. */
+struct dual {
+    double x, d[PARAMS];
+};
+
+struct node {
+    int function, a, b; /* nodes before it; below PARAMS are the parameters */
+};
+
+struct random_expr {
+    struct node node[STEPS];
+};
+
+enum { FUNCTIONS = 20 };
+
+static ckpt_tensor call(ckpt_tape *t, int function, ckpt_tensor a, ckpt_tensor b)
+{
+    switch (function) {
+    case 0:
+        return ckpt_add(t, a, b);
+    case 1:
+        return ckpt_sub(t, a, b);
+    case 2:
+        return ckpt_mul(t, a, b);
+    case 3:
+        return ckpt_div(t, a, ckpt_affine(t, ckpt_mul(t, b, b), 1.f, 1.f));
+    case 4:
+        return ckpt_tanh(t, a);
+    case 5:
+        return ckpt_sigmoid(t, a);
+    case 6:
+        return ckpt_sin(t, a);
+    case 7:
+        return ckpt_cos(t, a);
+    case 8:
+        return ckpt_softplus(t, a);
+    case 9:
+        return ckpt_log1p(t, ckpt_mul(t, a, a));
+    case 10:
+        return ckpt_sqrt(t, ckpt_affine(t, ckpt_mul(t, a, a), 1.f, 0.5f));
+    case 11:
+        return ckpt_rsqrt(t, ckpt_affine(t, ckpt_mul(t, a, a), 1.f, 0.5f));
+    case 12:
+        return ckpt_erf(t, a);
+    case 13:
+        return ckpt_gelu_erf(t, a);
+    case 14:
+        return ckpt_where(t, ckpt_lt(t, a, b), a, b);
+    case 15:
+        return ckpt_maximum(t, a, b);
+    case 16:
+        return ckpt_exp(t, ckpt_tanh(t, a));
+    case 17:
+        return ckpt_gelu(t, a);
+    case 18:
+        return ckpt_silu(t, a);
+    default:
+        return ckpt_neg(t, ckpt_elu(t, a, 0.75f));
+    }
+}
+
+static struct dual chain_rule(double y, double slope, const struct dual *a)
+{
+    struct dual r = {.x = y};
+    for (int k = 0; k < PARAMS; k++)
+        r.d[k] = slope * a->d[k];
+    return r;
+}
+
+static struct dual two(double y, double da, const struct dual *a, double db, const struct dual *b)
+{
+    struct dual r = {.x = y};
+    for (int k = 0; k < PARAMS; k++)
+        r.d[k] = da * a->d[k] + db * b->d[k];
+    return r;
+}
+
+/* *near becomes true where a small error of an operand can change the branch. */
+static struct dual evaluate(int function, const struct dual *a, const struct dual *b, bool *near)
+{
+    double x = a->x, y = b->x, s = 1 / (1 + exp(-x)), t = tanh(x), q;
+    const double c = sqrt(2 / M_PI);
+    bool branches = function == 14 || function == 15 || function == 19;
+    *near |= branches && fabs(function == 19 ? x : x - y) < 1e-3;
+    switch (function) {
+    case 0:
+        return two(x + y, 1, a, 1, b);
+    case 1:
+        return two(x - y, 1, a, -1, b);
+    case 2:
+        return two(x * y, y, a, x, b);
+    case 3:
+        q = y * y + 1;
+        return two(x / q, 1 / q, a, -2 * x * y / (q * q), b);
+    case 4:
+        return chain_rule(t, 1 - t * t, a);
+    case 5:
+        return chain_rule(s, s * (1 - s), a);
+    case 6:
+        return chain_rule(sin(x), cos(x), a);
+    case 7:
+        return chain_rule(cos(x), -sin(x), a);
+    case 8:
+        return chain_rule(log1p(exp(-fabs(x))) + (x > 0 ? x : 0), s, a);
+    case 9:
+        return chain_rule(log1p(x * x), 2 * x / (1 + x * x), a);
+    case 10:
+        q = sqrt(x * x + 0.5);
+        return chain_rule(q, x / q, a);
+    case 11:
+        q = 1 / sqrt(x * x + 0.5);
+        return chain_rule(q, -x * q * q * q, a);
+    case 12:
+        return chain_rule(erf(x), 2 / sqrt(M_PI) * exp(-x * x), a);
+    case 13:
+        q = 0.5 * (1 + erf(x / sqrt(2)));
+        return chain_rule(x * q, q + x * exp(-x * x / 2) / sqrt(2 * M_PI), a);
+    case 14:
+        return x < y ? *a : *b;
+    case 15:
+        return x > y ? *a : *b;
+    case 16:
+        return chain_rule(exp(t), exp(t) * (1 - t * t), a);
+    case 17:
+        q = tanh(c * (x + 0.044715 * x * x * x));
+        return chain_rule(x / 2 * (1 + q),
+                          (1 + q) / 2 + x / 2 * (1 - q * q) * c * (1 + 0.134145 * x * x), a);
+    case 18:
+        return chain_rule(x * s, s + x * s * (1 - s), a);
+    default:
+        return chain_rule(x > 0 ? -x : -0.75 * expm1(x), x > 0 ? -1 : -0.75 * exp(x), a);
+    }
+}
+
+static void draw_expr(struct random_expr *e, struct rng *r)
+{
+    for (int i = 0; i < STEPS; i++) {
+        int n = PARAMS + i; /* mostly what was made last, so that chains are long */
+        e->node[i].function = (int)rng_range(r, 0, FUNCTIONS - 1);
+        e->node[i].a = i && rng_range(r, 0, 2) ? n - 1 : (int)rng_range(r, 0, n - 1);
+        e->node[i].b = (int)rng_range(r, 0, n - 1);
+    }
+    e->node[0].a = 0; /* of the shape that the mean is over */
+}
+
+static ckpt_tensor random_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    const struct random_expr *e = user;
+    ckpt_tensor v[PARAMS + STEPS] = {w[0], w[1], w[2]}, sum = w[0];
+    for (int i = 0; i < STEPS; i++)
+        v[PARAMS + i] = call(t, e->node[i].function, v[e->node[i].a], v[e->node[i].b]);
+    for (int i = 0; i < STEPS; i++) /* so that each is used */
+        sum = ckpt_add(t, sum, ckpt_tanh(t, v[PARAMS + i]));
+    return sum;
+}
+
+/* The mean and its gradients, in fp64.  Returns false where an element is next to a branch. */
+static bool expected(const struct random_expr *e, const double *const *x, double *loss,
+                     double gradient[PARAMS][SIZE])
+{
+    bool near = false;
+    *loss = 0;
+    memset(gradient, 0, PARAMS * sizeof *gradient);
+    for (int i = 0; i < SIZE; i++) {
+        int at[PARAMS] = {i, i % COLS, i / COLS};
+        struct dual v[PARAMS + STEPS] = {{0}}, sum;
+        for (int k = 0; k < PARAMS; k++) {
+            v[k].x = x[k][at[k]];
+            v[k].d[k] = 1;
+        }
+        sum = v[0];
+        for (int k = 0; k < STEPS; k++) {
+            const struct node *n = &e->node[k];
+            struct dual t;
+            v[PARAMS + k] = evaluate(n->function, &v[n->a], &v[n->b], &near);
+            t = evaluate(4, &v[PARAMS + k], &v[0], &near);
+            sum = two(sum.x + t.x, 1, &sum, 1, &t);
+        }
+        *loss += sum.x / SIZE;
+        for (int k = 0; k < PARAMS; k++)
+            gradient[k][at[k]] += sum.d[k] / SIZE;
+    }
+    return !near;
+}
+
+static void check_gradient(const struct bench *b, int trial, int k, const double *want)
+{
+    double got[SIZE] = {0};
+    int64_t n = desc_numel(&b->data[k].desc);
+    if (b->t->param_gradient[k] > 0) {
+        struct ckpt_view v = view_of(b, b->t->param_gradient[k]);
+        for (int64_t i = 0; i < n; i++)
+            got[i] = ((const float *)v.data)[i];
+    }
+    double e = relative_error(got, want, n, 1e-3);
+    if (!(e < 2e-5))
+        failures += printf("FAIL expression %d: gradient %d is off by %.2e\n", trial, k, e) > 0;
+}
+
+static void check_random(void)
+{
+    struct rng r = {.state = 11, .scale = 1};
+    static double x[PARAMS][SIZE], gradient[PARAMS][SIZE];
+    const double *const values[] = {x[0], x[1], x[2]};
+    int checked = 0, before = 0, after = 0;
+    for (int trial = 0; checked < RANDOM && trial < 4 * RANDOM; trial++) {
+        struct random_expr e;
+        struct bench b;
+        double loss;
+        draw_expr(&e, &r);
+        for (int i = 0; i < PARAMS; i++)
+            draw_values(&r, x[i], SIZE);
+        bool sure = expected(&e, values, &loss, gradient);
+        if (trial % 3 == 0) { /* bits alone */
+            compare("random bf16", CKPT_BF16, random_model, &e, values, PHASE_FORWARD, &b);
+            release(&b);
+            tape_free(b.t);
+        }
+        if (!sure)
+            continue;
+        checked++;
+        record(&b, CKPT_F32, random_model, &e);
+        before += kernels(b.t, PHASE_FORWARD) + kernels(b.t, PHASE_BACKWARD);
+        tape_free(b.t);
+        after += compare("random", CKPT_F32, random_model, &e, values, PHASE_FORWARD, &b) +
+                 kernels(b.t, PHASE_BACKWARD);
+        float got = *(const float *)view_of(&b, b.t->loss).data;
+        if (!(fabs(got - loss) < 3e-6 * (1 + fabs(loss))))
+            failures += printf("FAIL expression %d: %.9g, not %.9g\n", trial, got, loss) > 0;
+        for (int k = 0; k < PARAMS; k++)
+            check_gradient(&b, trial, k, gradient[k]);
+        release(&b);
+        tape_free(b.t);
+    }
+    printf("%d random expressions, %d ops fused to %d\n", checked, before, after);
+    if (checked < RANDOM || after * 2 > before)
+        failures += printf("FAIL too few expressions, or fused too little\n") > 0;
+}
+
+int main(void)
+{
+    check_chains();
+    check_name();
+    check_random();
+    return failures != 0;
+}
