@@ -17,6 +17,19 @@ void expr_loops(const struct ckpt_kernel_args *a, struct loops *l);
 /* Interprets the program, an element at a time.  Returns 0 or CKPT_EDEVICE. */
 int expr_interpret(const struct ckpt_kernel_args *a);
 
+/* Elements of a vector of the kernel for these dtypes: of the result, then the operands. */
+int expr_vector_elements(int n, const enum ckpt_dtype *dtype);
+
+/*
+ * The source of the kernels expr_vector_kernel and expr_single_kernel of a program, for these
+ * dtypes: malloc'ed, or NULL.  It says nothing of shapes, strides and streams, so equal layers
+ * share one.
+ */
+char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype);
+
+/* What stands in front: cuda/expr_math.cuh and cuda/expr_kernel.cuh. */
+extern const char *const expr_math_text[], *const expr_kernel_text[];
+
 #ifdef __cplusplus
 }
 #endif

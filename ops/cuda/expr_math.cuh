@@ -31,6 +31,9 @@ struct expr_args {
     long long place[EXPR_STEPS - EXPR_POINTERS]; /* of leaves, at position 0 */
     unsigned count;                              /* positions */
     int ndim;
+    unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* of leaves that are random */
+    unsigned spread;  /* bit k: operand k stands still along the last axis */
+    unsigned aligned; /* random values of a vector begin with the first word of a draw */
     struct expr_axis axis[EXPR_AXES];
 };
 

@@ -37,6 +37,10 @@ static void print_machine(const char *path)
 static void print_gpu(void)
 {
     struct device *d;
+    char compiler[1200];
+    device_describe_compiler(compiler, sizeof compiler);
+    if (*compiler)
+        printf("  kernels     %s\n", compiler);
     if (device_open_cuda(&d, 0, false)) {
         printf("  cuda        no: %s\n", error_get());
         return;

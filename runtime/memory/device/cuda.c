@@ -9,7 +9,9 @@
 #include <time.h>
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include "cuda/kernel_cache.h"
 #include "cuda/libs.h"
+#include "cuda/nvrtc.h"
 #include "cuda/probe.h"
 #include "memory/device/cuda_arena.h"
 #include "memory/device/cuda_files.h"
@@ -657,4 +659,16 @@ int device_open_cuda(struct device **d, int index, bool deterministic)
     cuda_libs_set_deterministic(c->libs, deterministic);
     *d = &c->device;
     return 0;
+}
+
+void device_describe_compiler(char *dst, size_t size)
+{
+    char directory[1024];
+    int version = nvrtc_version();
+    kernel_cache_directory(directory, sizeof directory);
+    if (version)
+        snprintf(dst, size, "NVRTC %d.%d, kernels kept in %s", version / 1000, version % 1000 / 10,
+                 *directory ? directory : "no place");
+    else
+        snprintf(dst, size, "no NVRTC: element-wise expressions are interpreted");
 }

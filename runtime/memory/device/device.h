@@ -153,4 +153,8 @@ int device_open_cpu(struct device **d, int64_t budget, int64_t threads);
  * the kernels were not built for, a build without CUDA), the sentence in error_get(). */
 int device_open_cuda(struct device **d, int index, bool deterministic);
 
+/* Who compiles the kernels of element-wise expressions, and where they are kept, or that they are
+ * interpreted; "" in a build without CUDA. */
+void device_describe_compiler(char *dst, size_t size);
+
 #endif

@@ -10,3 +10,9 @@ int device_open_cuda(struct device **d, int index, bool deterministic)
     return error_set(CKPT_EDEVICE, "--device cuda: this libckpt was built without CUDA; "
                                    "configure says why");
 }
+
+void device_describe_compiler(char *dst, size_t size)
+{
+    if (size)
+        *dst = '\0';
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernel: expr.  The program's own kernels where NVRTC is there: compiled, or read from disk, and
+ * loaded when the op runs for the first time, which is before the first step; kept with the other
+ * calls of the device.  Else the kernel that interprets programs.
+ */
+#include <cuda.h>
+#include <stdlib.h>
+#include "cuda/expr_args.cuh"
+#include "cuda/kernel_cache.h"
+#include "cuda/kernels.h"
+#include "cuda/libs.h"
+#include "cuda/nvrtc.h"
+
+namespace
+{
+
+enum { THREADS = 256, UNROLL = 2 }; /* as expr_source.c writes them */
+
+/* Calls of the driver: the runtime has them only in its latest versions. */
+struct driver {
+    decltype(&cuModuleLoadData) load;
+    decltype(&cuModuleUnload) unload;
+    decltype(&cuModuleGetFunction) function;
+    decltype(&cuLaunchKernel) launch;
+};
+
+/* The kernels of one program and its dtypes; no module: it is interpreted. */
+struct kernels {
+    struct driver driver;
+    CUmodule module;
+    CUfunction vector, single;
+};
+
+bool find_driver(struct driver *d)
+{
+    const struct {
+        const char *name;
+        void **call;
+    } calls[] = {{"cuModuleLoadData", (void **)&d->load},
+                 {"cuModuleUnload", (void **)&d->unload},
+                 {"cuModuleGetFunction", (void **)&d->function},
+                 {"cuLaunchKernel", (void **)&d->launch}};
+    for (const auto &c : calls) {
+        cudaDriverEntryPointQueryResult found;
+        if (cudaGetDriverEntryPointByVersion(c.name, c.call, 12000, cudaEnableDefault, &found) !=
+                cudaSuccess ||
+            found != cudaDriverEntryPointSuccess)
+            return false;
+    }
+    return true;
+}
+
+bool load_image(struct kernels *k, const char *image)
+{
+    if (k->driver.load(&k->module, image) != CUDA_SUCCESS) {
+        k->module = NULL;
+        return false;
+    }
+    if (k->driver.function(&k->vector, k->module, "expr_vector_kernel") == CUDA_SUCCESS &&
+        k->driver.function(&k->single, k->module, "expr_single_kernel") == CUDA_SUCCESS)
+        return true;
+    k->driver.unload(k->module);
+    k->module = NULL;
+    return false;
+}
+
+int device_architecture(void)
+{
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return 10 * major + minor;
+}
+
+/* From disk, else by NVRTC, and then onto disk. */
+void compile(struct kernels *k, const char *source)
+{
+    char *image = NULL, reason[256];
+    size_t bytes = 0;
+    int arch = device_architecture();
+    struct kernel_key key = kernel_key_of(source, nvrtc_options(), arch, nvrtc_version());
+    bool loaded = kernel_cache_read(&key, &image, &bytes) && load_image(k, image);
+    free(image);
+    image = NULL;
+    if (loaded || nvrtc_compile(source, arch, &image, &bytes, reason, sizeof reason))
+        return;
+    if (load_image(k, image))
+        kernel_cache_write(&key, image, bytes);
+    free(image);
+}
+
+void release(void *call)
+{
+    struct kernels *k = static_cast<struct kernels *>(call);
+    if (k->module)
+        k->driver.unload(k->module);
+    free(k);
+}
+
+/* NULL without memory. */
+struct kernels *make_kernels(const struct expr *e, const enum ckpt_dtype *dtype)
+{
+    struct kernels *k = static_cast<struct kernels *>(calloc(1, sizeof *k));
+    if (!k || !nvrtc_version() || !find_driver(&k->driver))
+        return k;
+    char *source = expr_source(e, dtype);
+    if (source)
+        compile(k, source);
+    free(source);
+    return k;
+}
+
+struct kernels *find_kernels(const struct ckpt_kernel_args *a, const enum ckpt_dtype *dtype)
+{
+    const struct expr *e = static_cast<const struct expr *>(a->attr);
+    struct cuda_libs *libs = static_cast<struct cuda_libs *>(a->device);
+    uint64_t key = expr_hash(e);
+    for (int k = 0; k <= a->n_in; k++)
+        key = hash_mix(key, dtype[k]);
+    struct kernels *found = static_cast<struct kernels *>(cuda_libs_find(libs, key));
+    if (found)
+        return found;
+    found = make_kernels(e, dtype);
+    return found && !cuda_libs_keep(libs, key, found, release) ? found : NULL;
+}
+
+/* Whether positions may be vectors of `elements`; *spread: operands that stand still there. */
+bool takes_vectors(const struct ckpt_kernel_args *a, const struct loops *l, int64_t elements,
+                   unsigned *spread)
+{
+    *spread = 0;
+    for (int k = 0; k <= a->n_in; k++) {
+        const struct ckpt_view *v = k ? &a->in[k - 1] : &a->out[0];
+        int64_t size = ckpt_dtype_size(v->desc.dtype);
+        if (k && l->stride[k][l->ndim - 1] == 0 && l->shape[l->ndim - 1] % elements == 0)
+            *spread |= 1u << k;
+        else if (!walk_runs(l, k, v->data, size, elements))
+            return false;
+    }
+    return true;
+}
+
+/* Whether every vector's random values begin with the first word of a draw. */
+bool draws_whole(const struct ckpt_kernel_args *a, const struct loops *l)
+{
+    if (a->run->micro * desc_numel(&a->out[0].desc) % 4)
+        return false;
+    for (int k = a->n_in + 1; k < l->n; k++) {
+        if (l->stride[k][l->ndim - 1] != 1)
+            return false;
+        for (int i = 0; i + 1 < l->ndim; i++)
+            if (l->stride[k][i] % 4)
+                return false;
+    }
+    return true;
+}
+
+int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
+           const enum ckpt_dtype *dtype)
+{
+    const struct expr *e = static_cast<const struct expr *>(args->attr);
+    struct loops l;
+    unsigned spread = 0;
+    int elements = expr_vector_elements(args->n_in + 1, dtype), rc = 0;
+    expr_loops(args, &l);
+    bool vectors = takes_vectors(args, &l, elements, &spread);
+    expr_each_part(args, vectors ? elements : 1, [&](const struct expr_args &part) {
+        struct expr_args a = part;
+        void *arguments[] = {&a};
+        int leaf = 0;
+        a.spread = vectors ? spread : 0;
+        a.aligned = vectors && draws_whole(args, &l);
+        for (int i = 0; i < e->n_nodes; i++)
+            if (e->node[i].code == EXPR_INDEX || e->node[i].code == EXPR_UNIFORM)
+                a.stream[leaf++] = e->node[i].stream;
+        if (k->driver.launch(vectors ? k->vector : k->single, blocks_of(a.count, UNROLL * THREADS),
+                             1, 1, THREADS, 1, 1, 0, (CUstream)args->stream, arguments,
+                             NULL) != CUDA_SUCCESS)
+            rc = CKPT_EDEVICE;
+    });
+    return rc;
+}
+
+} // namespace
+
+void expr_loops(const struct ckpt_kernel_args *a, struct loops *l)
+{
+    const struct expr *e = static_cast<const struct expr *>(a->attr);
+    struct ckpt_desc leaf[LOOPS_OPERANDS];
+    const struct ckpt_desc *desc[LOOPS_OPERANDS] = {&a->out[0].desc};
+    int n = a->n_in + 1;
+    for (int k = 0; k < a->n_in; k++)
+        desc[k + 1] = &a->in[k].desc;
+    for (int i = 0; i < e->n_nodes && n < LOOPS_OPERANDS; i++) {
+        const struct expr_node *node = &e->node[i];
+        if (node->code != EXPR_INDEX && node->code != EXPR_UNIFORM)
+            continue;
+        leaf[n] = a->out[0].desc;
+        desc_dense(&leaf[n]);
+        for (int axis = 0; axis < leaf[n].ndim && node->code == EXPR_INDEX; axis++)
+            leaf[n].stride[axis] = axis == node->arg[0];
+        desc[n] = &leaf[n];
+        n++;
+    }
+    loops_init(l, n, desc);
+}
+
+int cuda_expr(const struct ckpt_kernel_args *a)
+{
+    enum ckpt_dtype dtype[EXPR_INPUTS + 1];
+    dtype[0] = a->out[0].desc.dtype;
+    for (int k = 0; k < a->n_in; k++)
+        dtype[k + 1] = a->in[k].desc.dtype;
+    const struct kernels *k = find_kernels(a, dtype);
+    if (!k)
+        return CKPT_ENOMEM;
+    return k->module ? launch(a, k, dtype) : expr_interpret(a);
+}

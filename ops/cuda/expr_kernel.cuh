@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the kernels of one expression are made of.  NVRTC gets this text behind expr_math.cuh, and
+ * behind it what expr_source.c writes: the program as a function, and two kernels.  A position is a
+ * vector of V elements along the last axis, or one element.
+ */
+
+/* bf16 as it lies in memory. */
+struct expr_half {
+    unsigned short bits;
+};
+
+EXPR_FUNCTION expr_float(struct expr_half x)
+{
+    return __uint_as_float((unsigned)x.bits << 16);
+}
+
+EXPR_FUNCTION expr_float(float x)
+{
+    return x;
+}
+
+EXPR_FUNCTION expr_float(int x)
+{
+    return (float)x;
+}
+
+template <typename T> static __device__ __forceinline__ T expr_to(float x);
+
+template <> __device__ __forceinline__ float expr_to<float>(float x)
+{
+    return x;
+}
+
+template <> __device__ __forceinline__ struct expr_half expr_to<struct expr_half>(float x) {
+    struct expr_half h = {(unsigned short)(__float_as_uint(expr_bf16(x, 0.f, 0.f)) >> 16)};
+    return h;
+}
+
+template <>
+__device__ __forceinline__ int expr_to<int>(float x)
+{
+    return (int)x; /* saturates; NaN is 0 */
+}
+
+template <typename T, int V> struct alignas(sizeof(T) * V) expr_vector {
+    T at[V];
+};
+
+/* Element offsets of n operands at a position. */
+template <int N>
+static __device__ __forceinline__ void expr_seek(const struct expr_args &a, unsigned i,
+                                                 long long (&at)[N])
+{
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        at[k] = 0;
+    for (int axis = a.ndim - 1; axis > 0; axis--) {
+        unsigned above = expr_divide(i, a.axis[axis]);
+        unsigned here = i - above * a.axis[axis].size;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            at[k] += here * a.axis[axis].step[k];
+        i = above;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        at[k] += i * a.axis[0].step[k];
+}
+
+/* V elements of operand k side by side, or one of them V times. */
+template <typename T, int V>
+static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
+                                                 const struct expr_args &a, int k, long long at)
+{
+    const T *p = static_cast<const T *>(a.data[k]) + at;
+    if (a.spread >> k & 1) {
+        T one = *p;
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            x.at[j] = one;
+    } else {
+        x = *reinterpret_cast<const struct expr_vector<T, V> *>(p);
+    }
+}
+
+/* Values of a leaf; step: from element to element. */
+template <int V>
+static __device__ __forceinline__ void expr_indices(float (&x)[V], long long at, long long step)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        x[j] = (float)(at + j * step);
+}
+
+template <int V>
+static __device__ __forceinline__ void expr_uniforms(float (&x)[V], const struct expr_args &a,
+                                                     long long at, long long step, unsigned stream)
+{
+    if (V % 4 == 0 && a.aligned) {
+#pragma unroll
+        for (int j = 0; j < V; j += 4) {
+            struct expr_words w = expr_draw(a, (a.first + at + j) >> 2, stream);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[(j + i) % V] = expr_unit(w.at[i]);
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            x[j] = expr_uniform(a, at + j * step, stream);
+    }
+}

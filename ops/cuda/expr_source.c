@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA source of an expression: a function of one element, written node by node, and two
+ * kernels that call it.  Floats are written as their bits, so that none is rounded on the way.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cuda/expr_launch.h"
+
+enum { UNROLL = 2 }; /* vectors that a thread loads before it computes: bytes on their way */
+
+int expr_vector_elements(int n, const enum ckpt_dtype *dtype)
+{
+    for (int k = 0; k < n; k++)
+        if (ckpt_dtype_size(dtype[k]) != 2)
+            return 4;
+    return 8;
+}
+
+static const char *type_name(enum ckpt_dtype dtype)
+{
+    return dtype == CKPT_BF16 ? "struct expr_half" : dtype == CKPT_F32 ? "float" : "int";
+}
+
+static bool has_place(const struct expr_node *n)
+{
+    return n->code == EXPR_INDEX || n->code == EXPR_UNIFORM;
+}
+
+static int count_leaves(const struct expr *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->n_nodes; i++)
+        n += has_place(&e->node[i]);
+    return n;
+}
+
+static void write_bits(FILE *f, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    fprintf(f, "__uint_as_float(0x%08xu)", bits);
+}
+
+/* "float v3 = expr_mul(v1, v2);" */
+static void write_node(FILE *f, const struct expr *e, int i, int *leaf)
+{
+    const struct expr_node *n = &e->node[i];
+    int arguments = expr_arguments(n->code);
+    fprintf(f, "    float v%d = ", i);
+    if (n->code == EXPR_INPUT) {
+        fprintf(f, "x%d;\n", n->arg[0]);
+    } else if (has_place(n)) {
+        fprintf(f, "l%d;\n", (*leaf)++);
+    } else if (n->code == EXPR_CONSTANT) {
+        write_bits(f, n->p);
+        fprintf(f, ";\n");
+    } else {
+        fprintf(f, "expr_%s(v%d", expr_function(n->code), n->arg[0]);
+        for (int k = 1; k < arguments; k++)
+            fprintf(f, ", v%d", n->arg[k]);
+        if (arguments == 1) {
+            fprintf(f, ", ");
+            write_bits(f, n->p);
+            fprintf(f, ", ");
+            write_bits(f, n->q);
+        }
+        fprintf(f, ");\n");
+    }
+}
+
+static void write_program(FILE *f, const struct expr *e)
+{
+    int leaf = 0, leaves = count_leaves(e);
+    fprintf(f, "\nEXPR_FUNCTION program(");
+    for (int k = 0; k < e->n_in; k++)
+        fprintf(f, "%sfloat x%d", k ? ", " : "", k);
+    for (int k = 0; k < leaves; k++)
+        fprintf(f, "%sfloat l%d", k || e->n_in ? ", " : "", k);
+    fprintf(f, ")\n{\n");
+    for (int i = 0; i < e->n_nodes; i++)
+        write_node(f, e, i, &leaf);
+    fprintf(f, "    return v%d;\n}\n", e->n_nodes - 1);
+}
+
+/* The values of leaf number `leaf`, node n, of the vector u. */
+static void write_leaf(FILE *f, const struct expr *e, const struct expr_node *n, int leaf)
+{
+    int at = e->n_in + 1 + leaf;
+    fprintf(f, "            float l%d[V];\n            ", leaf);
+    if (n->code == EXPR_INDEX)
+        fprintf(f, "expr_indices<V>(l%d, at[u][%d] + a.place[%d], inner[%d]);\n", leaf, at, leaf,
+                leaf);
+    else
+        fprintf(f, "expr_uniforms<V>(l%d, a, at[u][%d] + a.place[%d], inner[%d], a.stream[%d]);\n",
+                leaf, at, leaf, leaf, leaf);
+}
+
+static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype)
+{
+    int leaves = count_leaves(e);
+    fprintf(f, "                y.at[j] = expr_to<%s>(program(", type_name(dtype[0]));
+    for (int k = 0; k < e->n_in; k++)
+        fprintf(f, "%sexpr_float(r%d[u].at[j])", k ? ", " : "", k);
+    for (int k = 0; k < leaves; k++)
+        fprintf(f, "%sl%d[j]", k || e->n_in ? ", " : "", k);
+    fprintf(f, "));\n");
+}
+
+/* Every vector is loaded before the first is used. */
+static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
+                         const char *name, int elements)
+{
+    int leaf = 0, leaves = count_leaves(e);
+    fprintf(f,
+            "\n#define V %d\n#define U %d\nextern \"C\" __global__ void __launch_bounds__(256)\n",
+            elements, UNROLL);
+    fprintf(f, "    %s(const __grid_constant__ struct expr_args a)\n{\n", name);
+    fprintf(f, "    unsigned first = blockIdx.x * (U * 256) + threadIdx.x;\n");
+    fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves);
+    for (int k = 0; k < leaves; k++) /* per element: the step of a position over its elements */
+        fprintf(f, "%s a.axis[a.ndim - 1].step[%d] / V%s",
+                k ? "," : "    const long long inner[] = {", e->n_in + 1 + k,
+                k + 1 < leaves ? "" : "};\n");
+    for (int k = 0; k < e->n_in; k++)
+        fprintf(f, "    struct expr_vector<%s, V> r%d[U];\n", type_name(dtype[k + 1]), k);
+    fprintf(f, "#pragma unroll\n    for (int u = 0; u < U; u++)\n"
+               "        if (first + u * 256 < a.count) {\n"
+               "            expr_seek(a, first + u * 256, at[u]);\n");
+    for (int k = 0; k < e->n_in; k++)
+        fprintf(f, "            expr_load(r%d[u], a, %d, at[u][%d]);\n", k, k + 1, k + 1);
+    fprintf(f, "        }\n#pragma unroll\n    for (int u = 0; u < U; u++)\n"
+               "        if (first + u * 256 < a.count) {\n");
+    for (int i = 0; i < e->n_nodes; i++)
+        if (has_place(&e->node[i]))
+            write_leaf(f, e, &e->node[i], leaf++);
+    fprintf(f,
+            "            struct expr_vector<%s, V> y;\n#pragma unroll\n"
+            "            for (int j = 0; j < V; j++)\n",
+            type_name(dtype[0]));
+    write_call(f, e, dtype);
+    fprintf(f,
+            "            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
+            "                static_cast<%s *>(a.data[0]) + at[u][0]) = y;\n        }\n}\n"
+            "#undef V\n#undef U\n",
+            type_name(dtype[0]), type_name(dtype[0]));
+}
+
+char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    for (int i = 0; expr_math_text[i]; i++)
+        fprintf(f, "%s\n", expr_math_text[i]);
+    for (int i = 0; expr_kernel_text[i]; i++)
+        fprintf(f, "%s\n", expr_kernel_text[i]);
+    write_program(f, e);
+    write_kernel(f, e, dtype, "expr_vector_kernel", expr_vector_elements(e->n_in + 1, dtype));
+    write_kernel(f, e, dtype, "expr_single_kernel", 1);
+    if (fclose(f)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels of expressions without a device: NVRTC takes the source of every function, with every
+ * dtype, and the disk keeps what it makes, also where entries are damaged and several write at
+ * once.  Skipped where there is no NVRTC.
+ */
+#include "cuda/expr_launch.h"
+#include "cuda/kernel_cache.h"
+#include "cuda/nvrtc.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ARCH = 90 };
+
+static int failures, compiled;
+static double seconds;
+static char directory[256];
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+    printf("FAIL %s\n", what);
+    failures++;
+}
+
+/* The image of a program, by NVRTC. */
+static char *compile(const struct expr *e, const enum ckpt_dtype *dtype, size_t *bytes)
+{
+    char *source = expr_source(e, dtype), *image = NULL, reason[2000];
+    double start = now();
+    if (!source || nvrtc_compile(source, ARCH, &image, bytes, reason, sizeof reason)) {
+        printf("FAIL %s: %s\n", e->name, source ? reason : "no source");
+        failures++;
+    }
+    seconds += now() - start;
+    compiled++;
+    free(source);
+    return image;
+}
+
+static void check_program(const struct expr *e, enum ckpt_dtype out, enum ckpt_dtype in)
+{
+    enum ckpt_dtype dtype[EXPR_INPUTS + 1] = {out};
+    size_t bytes = 0;
+    for (int k = 0; k < e->n_in; k++)
+        dtype[k + 1] = in;
+    free(compile(e, dtype, &bytes));
+}
+
+/* All functions in programs of a dozen. */
+static void check_functions(void)
+{
+    struct expr e;
+    int sum = 0;
+    for (int code = EXPR_SCALE; code < EXPR_CODES; code++) {
+        if ((code - EXPR_SCALE) % 12 == 0) {
+            expr_init(&e, "functions", 3);
+            sum = 0;
+        }
+        sum = expr_binary(&e, EXPR_ADD, sum,
+                          expr_node(&e, (enum expr_code)code, 0, expr_arguments(code) > 1,
+                                    expr_arguments(code) > 2 ? 2 : 0, 0.25f, 0.75f));
+        if ((code - EXPR_SCALE) % 12 == 11 || code + 1 == EXPR_CODES) {
+            int used[EXPR_OPERANDS];
+            expr_finish(&e, sum, used);
+            check_program(&e, CKPT_F32, CKPT_F32);
+        }
+    }
+}
+
+/* Every dtype, leaves with a place, no operand at all. */
+static void check_leaves(void)
+{
+    struct expr e;
+    expr_init(&e, "leaves", 1);
+    int leaf = expr_node(&e, EXPR_UNIFORM, 0, 0, 0, 0.f, 0.f);
+    int row = expr_node(&e, EXPR_INDEX, 1, 0, 0, 0.f, 0.f);
+    int half = expr_constant(&e, 0.5f);
+    int y = expr_where(&e, expr_binary(&e, EXPR_LT, leaf, half), 0, row);
+    expr_finish(&e, y, NULL);
+    check_program(&e, CKPT_BF16, CKPT_BF16);
+    check_program(&e, CKPT_F32, CKPT_BF16);
+    check_program(&e, CKPT_I32, CKPT_I32);
+    expr_init(&e, "iota", 0);
+    expr_finish(&e, expr_node(&e, EXPR_INDEX, 0, 0, 0, 0.f, 0.f), NULL);
+    check_program(&e, CKPT_I32, CKPT_I32);
+}
+
+static void check_refusal(void)
+{
+    char *image = NULL, reason[200] = "";
+    size_t bytes;
+    if (!nvrtc_compile("this is no CUDA", ARCH, &image, &bytes, reason, sizeof reason) ||
+        !strstr(reason, "error"))
+        fail("a wrong source is refused with the compiler's reason");
+    free(image);
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+static bool holds(const struct kernel_key *key, const char *want, size_t n)
+{
+    char *image = NULL;
+    size_t bytes = 0;
+    bool good = kernel_cache_read(key, &image, &bytes) && bytes == n && !memcmp(image, want, n);
+    free(image);
+    return good;
+}
+
+static void damage(const char *path, long at, bool cut)
+{
+    FILE *f = fopen(path, "r+");
+    if (!f || (cut && ftruncate(fileno(f), at)))
+        fail("the entry is where it should be");
+    if (f && !cut) {
+        fseek(f, at, SEEK_SET);
+        fputc('!', f);
+    }
+    if (f)
+        fclose(f);
+}
+
+static int files(void)
+{
+    char path[512];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/libckpt/kernels", directory);
+    DIR *d = opendir(path);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        n += *e->d_name != '.';
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void check_disk(void)
+{
+    static char image[5000];
+    struct kernel_key key = kernel_key_of("source", "options", ARCH, 13000), other = key;
+    char path[512];
+    memset(image, 'x', sizeof image);
+    snprintf(path, sizeof path, "%s/libckpt/kernels/%016llx.cubin", directory,
+             (unsigned long long)key.name);
+    if (holds(&key, image, sizeof image))
+        fail("an empty directory has no entry");
+    kernel_cache_write(&key, image, sizeof image);
+    if (!holds(&key, image, sizeof image))
+        fail("what was written is read");
+    other.check ^= 1;
+    if (holds(&other, image, sizeof image))
+        fail("an entry of another source with the same name is none");
+    damage(path, 3000, false);
+    if (holds(&key, image, sizeof image))
+        fail("a damaged entry is none");
+    kernel_cache_write(&key, image, sizeof image);
+    damage(path, 3000, true);
+    if (holds(&key, image, sizeof image))
+        fail("a short entry is none");
+    kernel_cache_write(&key, image, sizeof image);
+    if (!holds(&key, image, sizeof image) || files() != 1)
+        fail("a new entry takes the place of a bad one");
+    if (kernel_key_of("source", "options", ARCH, 12090).name == key.name ||
+        kernel_key_of("source", "options", 80, 13000).name == key.name ||
+        kernel_key_of("sourcf", "options", ARCH, 13000).name == key.name)
+        fail("version, architecture and source are in the name");
+}
+
+/* Writers and readers at once: a reader sees a whole entry or none. */
+static void check_race(void)
+{
+    static char image[200000];
+    struct kernel_key key = kernel_key_of("race", "options", ARCH, 13000);
+    pid_t child[4];
+    int status, broken = 0;
+    memset(image, 'y', sizeof image);
+    for (int i = 0; i < 4; i++) {
+        child[i] = fork();
+        if (child[i])
+            continue;
+        for (int k = 0; k < 40; k++) {
+            char *seen = NULL;
+            size_t bytes = 0;
+            kernel_cache_write(&key, image, sizeof image);
+            bool read = kernel_cache_read(&key, &seen, &bytes);
+            broken += !read || bytes != sizeof image || memcmp(seen, image, bytes);
+            free(seen);
+        }
+        _exit(broken != 0);
+    }
+    for (int i = 0; i < 4; i++)
+        if (waitpid(child[i], &status, 0) != child[i] || status)
+            fail("entries are whole while several write");
+    if (files() != 2)
+        fail("temporary files are gone");
+}
+
+static void check_nowhere(void)
+{
+    struct kernel_key key = kernel_key_of("nowhere", "options", ARCH, 13000);
+    char found[64] = "x";
+    setenv("XDG_CACHE_HOME", "/proc/no/such", 1);
+    kernel_cache_write(&key, "image", 5);
+    if (holds(&key, "image", 5))
+        fail("nothing is kept where nothing can be written");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "relative", 1);
+    kernel_cache_directory(found, sizeof found);
+    if (*found)
+        fail("a relative home is no place");
+}
+
+int main(void)
+{
+    char command[300];
+    snprintf(directory, sizeof directory, "%s/ckpt-kernels-XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(directory))
+        return 99;
+    setenv("XDG_CACHE_HOME", directory, 1);
+    check_disk();
+    check_race();
+    check_nowhere();
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    if (system(command))
+        fail("the directory goes");
+    if (!nvrtc_version()) {
+        printf("NVRTC is not installed\n");
+        return failures ? 1 : 77;
+    }
+    check_functions();
+    check_leaves();
+    check_refusal();
+    printf("NVRTC %d: %d programs in %.2f s\n", nvrtc_version(), compiled, seconds);
+    return failures != 0;
+}
