@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "plan/models.h"
-#include "plan/place/place_many.h"
+#include "plan/place/place.h"
 #include "plan/place/place_pack.h"
 #include "plan/places.h"
 #include "plan/search/search.h"
@@ -104,7 +104,7 @@ static void test_room(void **state)
 static void test_packing(void **state)
 {
     (void)state;
-    enum { N = PACK_MANY + 500 };
+    enum { N = 3500 };
     struct place_item *items = calloc(N, sizeof(*items));
     struct taken *t = calloc(N, sizeof(*t));
     int64_t *bytes = calloc(N, sizeof(*bytes)), peak, again;
@@ -115,7 +115,6 @@ static void test_packing(void **state)
         bytes[i] = items[i].bytes;
     assert_int_equal(sections_build(items, N, 0, &s), 0);
     assert_int_equal(packing_init(&k, &s, bytes), 0);
-    assert_true(k.many);
     for (int32_t j = 0; j < N; j++)
         k.order[j] = (int32_t)((int64_t)j * 1009 % N);
     assert_int_equal(packing_run(&k, 0, INT64_MAX, &peak), N);
@@ -143,14 +142,14 @@ static void test_packing(void **state)
 static void test_looks(void **state)
 {
     (void)state;
-    static const int32_t sizes[] = {PACK_MANY + 1, 10000, 30000};
+    static const int32_t sizes[] = {3000, 10000, 30000};
     for (int k = 0; k < 3; k++) {
         int32_t n = sizes[k];
         struct place_item *items = calloc((size_t)n, sizeof(*items));
         struct place_item *twice = calloc((size_t)n, sizeof(*twice));
         int64_t load = model_trace((uint32_t)k, n, items), peak, again, looks;
         memcpy(twice, items, (size_t)n * sizeof(*items));
-        assert_int_equal(place_many(items, n, load, &peak, &looks), 0);
+        assert_int_equal(place_counted(items, n, load, &peak, &looks), 0);
         assert_true(looks < 300 * (int64_t)n);
         assert_true((double)peak <= 1.001 * (double)load);
         assert_int_equal(place_items(twice, n, load, &again), 0);
@@ -166,7 +165,7 @@ static void test_looks(void **state)
 static void test_capacity(void **state)
 {
     (void)state;
-    enum { N = PACK_MANY + 1000, STEPS = 300 };
+    enum { N = 4000, STEPS = 300 };
     struct place_item *items = calloc(N, sizeof(*items));
     uint32_t x = 9;
     for (int32_t i = 0; i < N; i++) {
@@ -176,8 +175,8 @@ static void test_capacity(void **state)
     }
     int64_t load, peak, looks, fewer;
     assert_int_equal(place_load(items, N, &load), 0);
-    assert_int_equal(place_many(items, N, load, &peak, &looks), 0);
-    assert_int_equal(place_many(items, N, 2 * load, &peak, &fewer), 0);
+    assert_int_equal(place_counted(items, N, load, &peak, &looks), 0);
+    assert_int_equal(place_counted(items, N, 2 * load, &peak, &fewer), 0);
     assert_true(peak <= 2 * load && fewer < looks);
     free(items);
 }

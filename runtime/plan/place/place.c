@@ -1,228 +1,244 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quick placement.  No order of items is best everywhere, so a portfolio is tried and the best
- * kept; then the items that stood in the way go earlier, again and again; last, a small set is
- * given to the tree search.  An attempt ends once it cannot win, and everything ends when the lower
- * bound is met.  Work is counted, so a placement is the same on every machine.  Many items go
- * another way, in place_many.c.
+ * Quick placement.  A peak is made where the load is high, so the items alive there come first and
+ * the others take what is left.  Both go by a class, of size mostly, and within it by start, which
+ * keeps side by side what is alive together.  Recipes are tried one after the other until one comes
+ * close to the lower bound; orders of classes are made by counting.  Where the first does not, a
+ * small tree search for the items at the peak costs no more than the next.  The best is repaired.
+ * Work is counted, so a placement is the same on every machine.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/place/place.h"
-#include "plan/place/place_many.h"
 #include "plan/place/place_pack.h"
 #include "plan/place/place_tree.h"
 
-#define ORDERS_WORK                                                                                \
-    60000000 /* placed items looked at: some 60 ms; orders left over are not tried */
-#define REPAIR_WORK 20000000
-#define TREE_ITEMS  600
-#define TREE_WORK   10000000
+#define ENOUGH     2048     /* a peak need not be closer to the load than this part of it */
+#define MANY_WORK  70000000 /* some 70 ms; recipes left over are not tried */
+#define CLASSES    128
+#define TREE_ITEMS 600
+#define TREE_WORK  3000000
+#define REPAIR     20000000 /* some 20 ms */
 
-enum { BY_CLASS, BY_LIFE, BY_AREA, BY_SIZE_START, BY_SIZE, BY_WEIGHT, BY_PEAK, BY_START, BY_COUNT };
+enum by { BY_SIZE, BY_OCTAVE, BY_LIFE, BY_WEIGHT, BY_START };
+
+/* An item is hot if it is alive where so many thousandths of the load are. */
+struct recipe {
+    int32_t permille; /* 0: none is hot */
+    enum by hot, cold;
+};
+
+static const struct recipe recipes[] = {
+    {998, BY_SIZE, BY_SIZE},     {970, BY_OCTAVE, BY_SIZE}, {995, BY_START, BY_OCTAVE},
+    {990, BY_SIZE, BY_SIZE},     {0, BY_SIZE, BY_SIZE},     {985, BY_WEIGHT, BY_OCTAVE},
+    {998, BY_LIFE, BY_OCTAVE},   {985, BY_SIZE, BY_WEIGHT}, {900, BY_OCTAVE, BY_SIZE},
+    {950, BY_LIFE, BY_OCTAVE},   {950, BY_SIZE, BY_SIZE},   {970, BY_WEIGHT, BY_OCTAVE},
+    {970, BY_OCTAVE, BY_WEIGHT}, {980, BY_SIZE, BY_SIZE},
+};
+enum { N_RECIPES = sizeof(recipes) / sizeof(recipes[0]) };
 
 struct placer {
     struct sections sections;
     struct packing pack;
     int64_t *bytes;
-    struct place_key *keys;
-    double *loads; /* per section: bytes alive */
-    int64_t goal;  /* a peak that needs no improvement */
+    uint8_t *size, *life; /* of items, in half octaves */
+    int64_t *loads;       /* per section: bytes alive */
+    int32_t *hot;         /* per section: hot ones before it */
+    int32_t *by_start;    /* items */
     struct placement best;
-    struct {
-        int32_t *order;
-        int32_t reached; /* items placed before the first attempt with it ended */
-    } orders[BY_COUNT];
 };
 
-static double log_class(int64_t bytes)
+/* The binary logarithm in halves; one half is added from the middle between two powers. */
+static uint8_t half_octaves(int64_t x)
 {
-    double c = 0;
-    for (; bytes > 1; bytes >>= 1)
-        c++;
-    return c;
+    int32_t k = 0;
+    while (x >> k > 1)
+        k++;
+    return (uint8_t)(2 * k + (k > 0 && (x >> (k - 1) & 1)));
 }
 
-/* The highest load in the item's life, looked at in a few of its sections. */
-static double crowd(const struct placer *p, int32_t i)
+static int32_t class_of(const struct placer *m, int32_t i, enum by by)
 {
-    int32_t lower = p->sections.lower[i], upper = p->sections.upper[i];
-    int32_t stride = (upper - lower) / 32 + 1;
-    double most = 0;
-    for (int32_t k = lower; k < upper; k += stride)
-        most = fmax(most, p->loads[k]);
-    return most;
-}
-
-static struct place_key make_key(const struct placer *p, int32_t i, int by)
-{
-    double start = p->sections.lower[i], life = p->sections.upper[i] - start;
-    double size = (double)p->bytes[i];
+    int32_t size = m->size[i], life = m->life[i];
     switch (by) {
     case BY_SIZE:
-        return (struct place_key){-size, -life, i};
+        return CLASSES - 1 - size;
+    case BY_OCTAVE:
+        return CLASSES - 1 - size / 2;
     case BY_LIFE:
-        return (struct place_key){-life, -size, i};
+        return CLASSES - 1 - life;
     case BY_WEIGHT:
-        return (struct place_key){-size * sqrt(sqrt(life)), start, i};
-    case BY_AREA:
-        return (struct place_key){-size * life, start, i};
-    case BY_CLASS:
-        return (struct place_key){-log_class(p->bytes[i]), start, i};
-    case BY_PEAK:
-        return (struct place_key){-crowd(p, i), -life, i};
-    case BY_START:
-        return (struct place_key){start, -size * life, i};
+        return CLASSES - 1 - (int32_t)min_i64(size + life / 4, CLASSES - 1);
     default:
-        return (struct place_key){-size, start, i};
-    }
-}
-
-static void sort_order(struct placer *p, int by, int32_t *order)
-{
-    int32_t n = p->sections.n_items;
-    for (int32_t i = 0; i < n; i++)
-        p->keys[i] = make_key(p, i, by);
-    qsort(p->keys, (size_t)n, sizeof(*p->keys), place_compare_keys);
-    for (int32_t i = 0; i < n; i++)
-        order[i] = p->keys[i].item;
-}
-
-static bool done(const struct placer *p)
-{
-    return p->best.peak <= p->goal;
-}
-
-static void try_orders(struct placer *p)
-{
-    size_t size = (size_t)p->sections.n_items * sizeof(int32_t);
-    for (int by = 0; by < BY_COUNT && !done(p) && p->pack.work < ORDERS_WORK; by++) {
-        sort_order(p, by, p->orders[by].order);
-        memcpy(p->pack.order, p->orders[by].order, size);
-        for (int fit = 0; fit < FIT_COUNT && !done(p); fit++) {
-            p->pack.fit = (enum fit)fit;
-            int32_t stop;
-            packing_attempt(&p->pack, 0, p->best.peak - 1, &p->best, &stop);
-            if (stop > p->orders[by].reached)
-                p->orders[by].reached = stop;
-        }
-    }
-}
-
-static void repair_order(struct placer *p, const int32_t *order, enum fit fit, int64_t until)
-{
-    memcpy(p->pack.order, order, (size_t)p->sections.n_items * sizeof(*order));
-    p->pack.fit = fit;
-    packing_repair(&p->pack, &p->best, p->goal, 1, until);
-}
-
-static int compare_reached(const struct placer *p, int a, int b)
-{
-    return p->orders[a].reached > p->orders[b].reached;
-}
-
-static void repair(struct placer *p)
-{
-    int64_t start = p->pack.work;
-    int by[BY_COUNT];
-    for (int j = 0; j < BY_COUNT; j++) {
-        int q = j;
-        for (; q > 0 && compare_reached(p, j, by[q - 1]); q--)
-            by[q] = by[q - 1];
-        by[q] = j;
-    }
-    for (int r = 0; !done(p) && p->pack.work - start < REPAIR_WORK; r++) {
-        p->pack.random++;
-        repair_order(p, p->orders[by[r / 2 % BY_COUNT]].order, (enum fit)(r % FIT_COUNT),
-                     start + REPAIR_WORK);
-    }
-}
-
-/* Asks the tree search for a peak. */
-static int ask(struct placer *p, int64_t capacity)
-{
-    struct place_limit limit = {TREE_WORK, 0};
-    if (p->best.peak <= capacity)
         return 0;
-    enum tree_answer answer =
-        hot_search(&p->sections, p->bytes, capacity, TREE_ITEMS, &limit, p->pack.offsets);
-    if (answer == TREE_NO_MEMORY)
+    }
+}
+
+static void heat(struct placer *m, int32_t permille)
+{
+    double least = 0.001 * permille * (double)m->sections.load;
+    for (int32_t k = 0; k < m->sections.n; k++)
+        m->hot[k + 1] = m->hot[k] + (permille > 0 && (double)m->loads[k] >= least);
+}
+
+static int32_t rank_class(const struct placer *m, int32_t i, const struct recipe *r)
+{
+    bool hot = m->hot[m->sections.upper[i]] > m->hot[m->sections.lower[i]];
+    return hot ? class_of(m, i, r->hot) : CLASSES + class_of(m, i, r->cold);
+}
+
+static void sort_order(struct placer *m, const struct recipe *r)
+{
+    int32_t n = m->sections.n_items, start[2 * CLASSES + 1] = {0};
+    packing_keep(&m->pack, 0);
+    heat(m, r->permille);
+    for (int32_t j = 0; j < n; j++)
+        start[rank_class(m, j, r) + 1]++;
+    for (int32_t c = 0; c < 2 * CLASSES; c++)
+        start[c + 1] += start[c];
+    for (int32_t j = 0; j < n; j++)
+        m->pack.order[start[rank_class(m, m->by_start[j], r)]++] = m->by_start[j];
+}
+
+static int try_recipe(struct placer *m, const struct recipe *r)
+{
+    int32_t stop;
+    sort_order(m, r);
+    packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
+    return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
+}
+
+/* Also lists the items by start; hot counts the starts meanwhile. */
+static void sum_loads(struct placer *m)
+{
+    const struct sections *s = &m->sections;
+    int32_t *start = m->hot;
+    for (int32_t i = 0; i < s->n_items; i++) {
+        m->loads[s->lower[i]] += m->bytes[i];
+        m->loads[s->upper[i]] -= m->bytes[i];
+        start[s->lower[i] + 1]++;
+    }
+    for (int32_t k = 0; k < s->n; k++) {
+        m->loads[k + 1] += m->loads[k];
+        start[k + 1] += start[k];
+    }
+    for (int32_t i = 0; i < s->n_items; i++)
+        m->by_start[start[s->lower[i]]++] = i;
+    memset(start, 0, ((size_t)s->n + 1) * sizeof(*start));
+}
+
+static int placer_init(struct placer *m, const struct place_item *items, int32_t n)
+{
+    size_t c = (size_t)n + 2;
+    if (sections_build(items, n, 0, &m->sections))
         return CKPT_ENOMEM;
-    if (answer != TREE_FOUND)
-        return 0;
-    memcpy(p->best.offsets, p->pack.offsets,
-           (size_t)p->sections.n_items * sizeof(*p->best.offsets));
-    p->best.peak = 0;
-    for (int32_t i = 0; i < p->sections.n_items; i++)
-        p->best.peak = max_i64(p->best.peak, p->best.offsets[i] + p->bytes[i]);
+    m->bytes = calloc(c, sizeof(*m->bytes));
+    m->size = calloc(c, sizeof(*m->size));
+    m->life = calloc(c, sizeof(*m->life));
+    m->loads = calloc(c, sizeof(*m->loads));
+    m->hot = calloc(c, sizeof(*m->hot));
+    m->by_start = calloc(c, sizeof(*m->by_start));
+    if (!m->bytes || !m->size || !m->life || !m->loads || !m->hot || !m->by_start ||
+        placement_init(&m->best, n))
+        return CKPT_ENOMEM;
+    for (int32_t i = 0; i < n; i++) {
+        m->bytes[i] = items[i].bytes;
+        m->size[i] = half_octaves(items[i].bytes);
+        m->life[i] = half_octaves(m->sections.upper[i] - m->sections.lower[i]);
+    }
+    sum_loads(m);
+    return packing_init(&m->pack, &m->sections, m->bytes);
+}
+
+static void placer_free(struct placer *m)
+{
+    free(m->bytes);
+    free(m->size);
+    free(m->life);
+    free(m->loads);
+    free(m->hot);
+    free(m->by_start);
+    placement_free(&m->best);
+    packing_free(&m->pack);
+    sections_free(&m->sections);
+}
+
+/* A goal above the load is a capacity, and met as it is. */
+static int64_t enough(const struct placer *m, int64_t goal)
+{
+    int64_t load = m->sections.load;
+    return goal > load ? goal : load + load / ENOUGH;
+}
+
+/* Asks the tree search for less and less until a placement is found. */
+static int try_tree(struct placer *m, int64_t goal)
+{
+    static const int32_t parts[] = {ENOUGH, 128};
+    const struct sections *s = &m->sections;
+    enum tree_answer answer = TREE_NONE;
+    bool quick = true; /* a search that took long would again */
+    for (size_t k = 0; k < sizeof(parts) / sizeof(*parts) && quick && answer != TREE_FOUND; k++) {
+        struct place_limit limit = {TREE_WORK, 0};
+        int64_t peak = 0, capacity = max_i64(k == 0 ? goal : 0, s->load + s->load / parts[k]);
+        if (capacity >= m->best.peak)
+            return 0;
+        answer = hot_search(s, m->bytes, capacity, TREE_ITEMS, &limit, m->pack.offsets);
+        quick = limit.work >= TREE_WORK / 2;
+        if (answer == TREE_NO_MEMORY)
+            return CKPT_ENOMEM;
+        for (int32_t i = 0; i < s->n_items && answer == TREE_FOUND; i++) {
+            m->best.offsets[i] = m->pack.offsets[i];
+            peak = max_i64(peak, m->best.offsets[i] + m->bytes[i]);
+        }
+        m->best.peak = answer == TREE_FOUND ? peak : m->best.peak;
+    }
     return 0;
 }
 
-static void sum_loads(struct placer *p)
+/* By size alone, and the longer of two of one size first. */
+static int try_sizes(struct placer *m)
 {
-    const struct sections *s = &p->sections;
-    for (int32_t i = 0; i < s->n_items; i++) {
-        p->loads[s->lower[i]] += (double)p->bytes[i];
-        p->loads[s->upper[i]] -= (double)p->bytes[i];
-    }
-    for (int32_t k = 1; k < s->n; k++)
-        p->loads[k] += p->loads[k - 1];
-}
-
-static int placer_init(struct placer *p, const struct place_item *items, int32_t n)
-{
-    size_t m = (size_t)n + 1;
-    int rc = sections_build(items, n, 0, &p->sections);
-    p->bytes = calloc(m, sizeof(*p->bytes));
-    p->keys = calloc(m, sizeof(*p->keys));
-    p->loads = calloc(m, sizeof(*p->loads));
-    for (int by = 0; by < BY_COUNT; by++) {
-        p->orders[by].order = calloc(m, sizeof(int32_t));
-        rc = p->orders[by].order ? rc : CKPT_ENOMEM;
-    }
-    if (rc || !p->bytes || !p->keys || !p->loads || placement_init(&p->best, n))
+    int32_t n = m->sections.n_items, stop;
+    struct place_key *keys = malloc(((size_t)n + 1) * sizeof(*keys));
+    if (!keys)
         return CKPT_ENOMEM;
-    for (int32_t i = 0; i < n; i++)
-        p->bytes[i] = items[i].bytes;
-    sum_loads(p);
-    return packing_init(&p->pack, &p->sections, p->bytes);
+    for (int32_t i = 0; i < n; i++) {
+        double life = (double)m->sections.upper[i] - m->sections.lower[i];
+        keys[i] = (struct place_key){-(double)m->bytes[i], -life, i};
+    }
+    qsort(keys, (size_t)n, sizeof(*keys), place_compare_keys);
+    packing_keep(&m->pack, 0);
+    for (int32_t j = 0; j < n; j++)
+        m->pack.order[j] = keys[j].item;
+    free(keys);
+    packing_attempt(&m->pack, 0, m->best.peak - 1, &m->best, &stop);
+    return m->pack.out_of_memory ? CKPT_ENOMEM : 0;
 }
 
-static void placer_free(struct placer *p)
+int place_counted(struct place_item *items, int32_t n, int64_t goal, int64_t *peak, int64_t *looks)
 {
-    for (int by = 0; by < BY_COUNT; by++)
-        free(p->orders[by].order);
-    free(p->bytes);
-    free(p->keys);
-    free(p->loads);
-    placement_free(&p->best);
-    packing_free(&p->pack);
-    sections_free(&p->sections);
+    struct placer m = {0};
+    int rc = placer_init(&m, items, n);
+    for (int k = 0; k < N_RECIPES && !rc; k++) {
+        if (m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
+            rc = try_recipe(&m, &recipes[k]);
+        if (k == 0 && !rc && m.best.peak > enough(&m, goal))
+            rc = try_tree(&m, goal);
+    }
+    if (!rc && n > 0 && m.best.peak > enough(&m, goal) && m.pack.work < MANY_WORK)
+        rc = try_sizes(&m);
+    if (!rc && n > 0)
+        rc = packing_repair(&m.pack, &m.best, enough(&m, goal), 1, m.pack.work + REPAIR);
+    for (int32_t i = 0; i < n && !rc; i++)
+        items[i].offset = m.best.offsets[i];
+    *peak = rc || n == 0 ? 0 : m.best.peak;
+    *looks = m.pack.room.work;
+    placer_free(&m);
+    return rc;
 }
 
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak)
 {
-    struct placer p = {0};
     int64_t looks;
-    *peak = 0;
-    if (n == 0)
-        return 0;
-    if (n > PACK_MANY)
-        return place_many(items, n, load, peak, &looks);
-    int rc = placer_init(&p, items, n);
-    if (!rc) {
-        p.goal = max_i64(load, p.sections.load);
-        try_orders(&p);
-        repair(&p);
-        rc = ask(&p, p.goal + p.goal / 600);
-        if (!rc)
-            rc = ask(&p, p.goal);
-    }
-    for (int32_t i = 0; !rc && i < n; i++)
-        items[i].offset = p.best.offsets[i];
-    if (!rc)
-        *peak = p.best.peak;
-    placer_free(&p);
-    return rc;
+    return place_counted(items, n, load, peak, &looks);
 }

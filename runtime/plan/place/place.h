@@ -10,10 +10,13 @@
 #include "plan/place/place_item.h"
 
 /*
- * Gives every item an offset; *peak is the end of the highest.  load is the lower bound where to
- * stop.  Quick, for use inside the planner.  Returns 0 or CKPT_ENOMEM.
+ * Gives every item an offset; *peak is the end of the highest.  Tries no more once that is within
+ * load, or close to the most bytes alive at once where load is not above these.  Quick, for use
+ * inside the planner.  Returns 0 or CKPT_ENOMEM.
  */
 int place_items(struct place_item *items, int32_t n, int64_t load, int64_t *peak);
+/* The same; *looks counts what was looked at to find holes: the measure of the work. */
+int place_counted(struct place_item *items, int32_t n, int64_t load, int64_t *peak, int64_t *looks);
 
 /*
  * The same on a circle of so many steps.  Tries no more once the peak is within goal, or that of

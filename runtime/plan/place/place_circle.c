@@ -114,20 +114,6 @@ static void try_recipe(struct circle *c, const struct recipe *r)
     packing_attempt(&c->pack, 0, c->best.peak - 1, &c->best, &stop);
 }
 
-/* Goes on from the best order, again and again. */
-static void repair(struct circle *c, int64_t goal)
-{
-    struct packing *k = &c->pack;
-    size_t n = (size_t)c->n;
-    int64_t work = min_i64(WORK, WORK_EACH * (100 + (int64_t)c->n));
-    while (c->best.peak > goal && k->work < work && !k->out_of_memory) {
-        memcpy(k->order, c->best.order, n * sizeof(*k->order));
-        memcpy(k->high, c->best.high, n * sizeof(*k->high));
-        packing_set_cap(k, c->best.peak);
-        packing_repair(k, &c->best, goal, c->sections.load / GAIN, work);
-    }
-}
-
 static void add_load(struct circle *c, int32_t lower, int32_t upper, int64_t bytes)
 {
     c->loads[lower] += bytes;
@@ -182,9 +168,8 @@ int place_circle(struct place_item *items, int32_t n, int32_t period, int64_t go
     for (int r = 0; r < N_RECIPES && !rc && c.best.peak > goal; r++)
         try_recipe(&c, &recipes[r]);
     if (!rc)
-        repair(&c, goal);
-    if (c.pack.out_of_memory)
-        rc = CKPT_ENOMEM;
+        rc = packing_repair(&c.pack, &c.best, goal, c.sections.load / GAIN,
+                            min_i64(WORK, WORK_EACH * (100 + (int64_t)n)));
     for (int32_t i = 0; i < n && !rc; i++)
         items[i].offset = c.best.offsets[i];
     *peak = rc ? 0 : c.best.peak;

@@ -108,15 +108,12 @@ static enum tree_answer fill_holes(const struct hot *h, int64_t capacity, int64_
     int64_t peak;
     if (packing_init(&k, h->s, h->bytes))
         return TREE_NO_MEMORY;
-    for (int fit = 0; fit < (k.many ? 1 : FIT_COUNT) && reached < n && !k.out_of_memory; fit++) {
-        k.fit = (enum fit)fit;
-        packing_keep(&k, 0);
-        for (int32_t j = 0; j < n; j++)
-            k.order[j] = h->items[j];
-        for (int32_t j = 0; j < h->n; j++)
-            packing_put(&k, j, h->offsets[j]);
-        reached = packing_run(&k, h->n, capacity, &peak);
-    }
+    packing_keep(&k, 0);
+    for (int32_t j = 0; j < n; j++)
+        k.order[j] = h->items[j];
+    for (int32_t j = 0; j < h->n; j++)
+        packing_put(&k, j, h->offsets[j]);
+    reached = packing_run(&k, h->n, capacity, &peak);
     for (int32_t i = 0; reached == n && i < n; i++)
         offsets[i] = k.offsets[i];
     enum tree_answer answer = k.out_of_memory ? TREE_NO_MEMORY : TREE_LIMIT;

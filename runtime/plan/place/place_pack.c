@@ -7,25 +7,14 @@
 #define ROOM_LOOK 10 /* a look at the room takes as long as at so many items */
 #define STUBBORN  60 /* attempts in a row without a gain before a repair is given up */
 
-static int few_init(struct packing *k, size_t m)
-{
-    k->lower = calloc(m, sizeof(*k->lower));
-    k->upper = calloc(m, sizeof(*k->upper));
-    k->rank = calloc(m, sizeof(*k->rank));
-    k->begin = calloc(m, sizeof(*k->begin));
-    k->end = calloc(m, sizeof(*k->end));
-    return k->lower && k->upper && k->rank && k->begin && k->end ? 0 : CKPT_ENOMEM;
-}
-
 int packing_init(struct packing *k, const struct sections *s, const int64_t *bytes)
 {
     size_t m = (size_t)s->n_items + 1;
     *k = (struct packing){.s = s, .bytes = bytes, .random = 1};
-    k->many = s->wraps || s->n_items > PACK_MANY;
     k->high = calloc(m, sizeof(*k->high));
     k->order = calloc(m, sizeof(*k->order));
     k->offsets = calloc(m, sizeof(*k->offsets));
-    int rc = k->many ? room_init(&k->room, s->n) : few_init(k, m);
+    int rc = room_init(&k->room, s->n);
     if (!rc && k->order && k->offsets && k->high)
         return 0;
     packing_free(k);
@@ -35,24 +24,10 @@ int packing_init(struct packing *k, const struct sections *s, const int64_t *byt
 void packing_free(struct packing *k)
 {
     free(k->order);
-    free(k->lower);
-    free(k->upper);
-    free(k->rank);
-    free(k->begin);
-    free(k->end);
     free(k->offsets);
     free(k->high);
     room_free(&k->room);
     *k = (struct packing){0};
-}
-
-static void move_slot(struct packing *k, int32_t to, int32_t from)
-{
-    k->lower[to] = k->lower[from];
-    k->upper[to] = k->upper[from];
-    k->rank[to] = k->rank[from];
-    k->begin[to] = k->begin[from];
-    k->end[to] = k->end[from];
 }
 
 static struct stretch life_of(const struct packing *k, int32_t item)
@@ -71,35 +46,15 @@ static void take_room(struct packing *k, int32_t item)
 
 void packing_keep(struct packing *k, int32_t kept)
 {
-    int32_t n = 0;
-    if (k->many && kept < k->n) {
+    if (kept < k->n) {
         room_clear(&k->room);
         for (int32_t j = 0; j < kept; j++)
             take_room(k, k->order[j]);
     }
-    if (k->many) {
-        k->n = kept;
-        return;
-    }
-    for (int32_t j = 0; j < k->n; j++)
-        if (k->rank[j] < kept)
-            move_slot(k, n++, j);
-    k->n = n;
+    k->n = kept;
 }
 
-/* Lists which of the slots [from, to) share time with an item; without a branch to guess. */
-static int32_t list_overlaps(const struct packing *k, int32_t item, int32_t from, int32_t to,
-                             int32_t *list)
-{
-    int32_t lower = k->s->lower[item], upper = k->s->upper[item], n = 0;
-    for (int32_t j = from; j < to; j++) {
-        list[n] = j;
-        n += (k->upper[j] > lower) & (k->lower[j] < upper);
-    }
-    return n;
-}
-
-static int64_t find_in_room(struct packing *k, int32_t item)
+static int64_t find_hole(struct packing *k, int32_t item)
 {
     struct stretch life = life_of(k, item), again = {0, k->s->again[item]};
     const struct stretch *other = again.upper > 0 ? &again : NULL;
@@ -109,62 +64,11 @@ static int64_t find_in_room(struct packing *k, int32_t item)
     return at >= 0 ? at : room_lowest(&k->room, life, other, k->bytes[item]);
 }
 
-static int64_t find_hole(struct packing *k, int32_t item)
-{
-    enum { CHUNK = 256 };
-    int32_t list[CHUNK];
-    if (k->many)
-        return find_in_room(k, item);
-    int64_t bytes = k->bytes[item], cursor = 0, best = -1, best_gap = INT64_MAX;
-    for (int32_t from = 0; from < k->n && (best < 0 || k->fit == FIT_TIGHTEST); from += CHUNK) {
-        int32_t to = from + CHUNK < k->n ? from + CHUNK : k->n;
-        int32_t n = list_overlaps(k, item, from, to, list);
-        k->work += to - from;
-        for (int32_t q = 0; q < n && (best < 0 || k->fit == FIT_TIGHTEST); q++) {
-            int64_t gap = k->begin[list[q]] - cursor;
-            if (gap >= bytes && gap < best_gap) {
-                best = cursor;
-                best_gap = gap;
-            }
-            cursor = max_i64(cursor, k->end[list[q]]);
-        }
-    }
-    return best >= 0 ? best : cursor;
-}
-
-static void open_slot(struct packing *k, int32_t at)
-{
-    size_t behind = (size_t)(k->n - at);
-    memmove(k->lower + at + 1, k->lower + at, behind * sizeof(*k->lower));
-    memmove(k->upper + at + 1, k->upper + at, behind * sizeof(*k->upper));
-    memmove(k->rank + at + 1, k->rank + at, behind * sizeof(*k->rank));
-    memmove(k->begin + at + 1, k->begin + at, behind * sizeof(*k->begin));
-    memmove(k->end + at + 1, k->end + at, behind * sizeof(*k->end));
-    k->n++;
-}
-
 void packing_put(struct packing *k, int32_t rank, int64_t offset)
 {
-    int32_t item = k->order[rank], lo = 0, hi = k->n;
-    k->offsets[item] = offset;
-    if (k->many) {
-        k->n++;
-        take_room(k, item);
-        return;
-    }
-    while (lo < hi) {
-        int32_t mid = lo + (hi - lo) / 2;
-        if (k->begin[mid] < offset)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    open_slot(k, lo);
-    k->lower[lo] = k->s->lower[item];
-    k->upper[lo] = k->s->upper[item];
-    k->rank[lo] = rank;
-    k->begin[lo] = offset;
-    k->end[lo] = offset + k->bytes[item];
+    k->offsets[k->order[rank]] = offset;
+    k->n++;
+    take_room(k, k->order[rank]);
 }
 
 static int64_t end_of(const struct packing *k, int32_t rank)
@@ -176,9 +80,9 @@ int32_t packing_highest(const struct packing *k)
 {
     int32_t top = 0;
     for (int32_t j = 1; j < k->n; j++)
-        if (k->many ? end_of(k, j) > end_of(k, top) : k->end[j] > k->end[top])
+        if (end_of(k, j) > end_of(k, top))
             top = j;
-    return k->many ? top : k->rank[top];
+    return top;
 }
 
 int32_t packing_run(struct packing *k, int32_t kept, int64_t limit, int64_t *peak)
@@ -270,8 +174,9 @@ void packing_set_cap(struct packing *k, int64_t cap)
     k->cap = cap - cap % CKPT_ALIGN;
 }
 
-void packing_repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
-                    int64_t until)
+/* From an order on, until that has not helped for long. */
+static void repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
+                   int64_t until)
 {
     int32_t kept = 0, stop;
     for (int failed = 0; failed < STUBBORN && best->peak > goal; failed++) {
@@ -288,4 +193,17 @@ void packing_repair(struct packing *k, struct placement *best, int64_t goal, int
             return;
         kept = move_earlier(k, stop);
     }
+}
+
+int packing_repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
+                   int64_t until)
+{
+    size_t n = (size_t)k->s->n_items;
+    while (best->peak > goal && k->work < until && !k->out_of_memory) {
+        memcpy(k->order, best->order, n * sizeof(*k->order));
+        memcpy(k->high, best->high, n * sizeof(*k->high));
+        packing_set_cap(k, k->cap > 0 ? best->peak : 0);
+        repair(k, best, goal, gain, until);
+    }
+    return k->out_of_memory ? CKPT_ENOMEM : 0;
 }

@@ -1,37 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the quick placement: packing items one by one, in an order, into holes. */
+/* Inside the quick placement: packing items one by one, in an order, each into the lowest hole that
+ * holds it.  One that is high goes to the highest hole below the cap, if there is one: what is
+ * nested in time at two places of a circle fills an arena from both ends, with one hole between. */
 #ifndef CKPT_PLAN_PLACE_PACK_H
 #define CKPT_PLAN_PLACE_PACK_H
 
 #include "plan/place/place_room.h"
 #include "plan/place/place_sections.h"
 
-/* Where an item goes: the lowest hole that holds it, or the tightest one.  One that is high goes to
- * the highest hole below the cap, if there is one: what is nested in time at two places of a circle
- * fills an arena from both ends, with one hole between. */
-enum fit { FIT_LOWEST, FIT_TIGHTEST, FIT_COUNT };
-
-/* More items than this, and any that wrap, go the way of place_room.h, which knows no tightest
- * hole; the other way knows no high ones. */
-#define PACK_MANY 3000
-
 struct packing {
     const struct sections *s;
     const int64_t *bytes;
-    int32_t *order; /* items in the order of placement */
-    enum fit fit;
+    int32_t *order;   /* items in the order of placement */
     int64_t work;     /* placed items looked at so far, or what takes as long */
     int32_t n;        /* placed items, the first of the order */
     int64_t *offsets; /* per item */
     bool *high;       /* per item; none is unless there is a cap */
     int64_t cap;      /* or 0; aligned, as all sizes are */
     uint32_t random;
-    /* Of few items, by offset; in arrays of their own, for most of the time goes by the first two
-     */
-    int32_t *lower, *upper, *rank;
-    int64_t *begin, *end;
-    /* Of many */
-    bool many;
     struct room room;
     bool out_of_memory;
 };
@@ -73,11 +59,11 @@ bool packing_attempt(struct packing *k, int32_t kept, int64_t limit, struct plac
 void packing_set_cap(struct packing *k, int64_t cap);
 
 /*
- * The item that stood in the way goes earlier in the order, and now and then to the other end,
- * until that has not helped for long, the peak is within goal, or so much work is done.  A gain is
- * one of so many bytes.
+ * Goes on from the best order: the item that stood in the way goes earlier, and now and then to the
+ * other end, until the peak is within goal, or so much work is done.  A gain is one of so many
+ * bytes.  Returns 0 or CKPT_ENOMEM.
  */
-void packing_repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
-                    int64_t until);
+int packing_repair(struct packing *k, struct placement *best, int64_t goal, int64_t gain,
+                   int64_t until);
 
 #endif
