@@ -119,7 +119,7 @@ static void run_block(const struct machine *m, float *y, const float **value, in
 static void run_tile(float *y, const float *const *x, int64_t n, const void *ctx)
 {
     const struct machine *m = ctx;
-    _Alignas(64) float registers[EXPR_LIMIT][BLOCK];
+    _Alignas(64) float registers[EXPR_LIMIT][BLOCK + 16]; /* none 4 KiB from another */
     const float *value[EXPR_LIMIT + LOOPS_OPERANDS];
     for (int r = 0; r < m->n_registers; r++)
         value[m->n_in + r] = registers[r];

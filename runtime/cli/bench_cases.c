@@ -7,6 +7,7 @@
 #include "attr.h"
 #include "ckpt.h"
 #include "cli/bench.h"
+#include "expr/expr.h"
 #include "ops.h"
 
 enum {
@@ -247,6 +248,24 @@ static ckpt_tensor record_gelu(ckpt_tape *t, enum ckpt_dtype dtype, const struct
 static ckpt_tensor record_silu(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     return ckpt_silu(t, operand(t, dtype, SHAPE(z->rows, MLP)));
+}
+
+/* Twelve functions, each alone: what the fused chain is compared with. */
+static ckpt_tensor functions(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, MLP)), row = operand(t, dtype, SHAPE(MLP));
+    ckpt_tensor y = ckpt_div(t, ckpt_add(t, ckpt_mul(t, x, row), row), ckpt_exp(t, ckpt_neg(t, x)));
+    y = ckpt_maximum(t, ckpt_affine(t, ckpt_tanh(t, y), 0.5f, 0.5f), row);
+    y = ckpt_dropout(t, ckpt_sigmoid(t, ckpt_abs(t, y)), 0.1f);
+    return ckpt_gelu_erf(t, y);
+}
+
+/* No gradient: its ops would be joined with those that the bench adds. */
+static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    functions(t, dtype, z);
+    expr_fuse(t);
+    return CKPT_NONE;
 }
 
 /* The gradient of the row is a sum_to. */
@@ -509,6 +528,8 @@ const struct bench_case bench_cases[] = {
     {"gated residual", record_gated_residual},
     {"GELU", record_gelu},
     {"SiLU", record_silu},
+    {"functions", functions},
+    {"fused chain", record_chain},
     {"add", record_add},
     {"multiply", record_mul},
     {"affine", record_affine},

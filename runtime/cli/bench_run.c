@@ -200,7 +200,7 @@ void bench_row_text(const struct bench_op *op, const struct bench_job *j, char t
 {
     char shape[40] = "";
     shape_of(j, shape, sizeof shape);
-    snprintf(text, BENCH_ROW, "%-22s %-5s %-29s", ops_name(op->op->def, op->op->attr),
+    snprintf(text, BENCH_ROW, "%-22.22s %-5s %-29s", ops_name(op->op->def, op->op->attr),
              op->dtype == CKPT_F32 ? "fp32" : "bf16", shape);
 }
 
