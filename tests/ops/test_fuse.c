@@ -281,6 +281,28 @@ static void check_name(void)
     tape_free(b.t);
 }
 
+/* What no function records, and a caller of the internal op could. */
+static void check_too_large(void)
+{
+    struct bench b;
+    struct expr e;
+    record(&b, CKPT_F32, output_model, NULL);
+    expr_init(&e, "tower", 1);
+    int y = 0;
+    for (int i = 0; i < EXPR_LIMIT; i++)
+        y = expr_unary(&e, EXPR_SIN, y);
+    expr_finish(&e, y, NULL);
+    expr_record(b.t, &e, &b.w[0]);
+    if (!strstr(b.t->error.text, "tower: the expression is too large: it may have 64 operations"))
+        failures += printf("FAIL a tower of functions: %s\n", b.t->error.text) > 0;
+    tape_free(b.t);
+    expr_init(&e, "full", 1);
+    for (int i = y = 0; i < EXPR_NODES; i++)
+        y = expr_node(&e, EXPR_SCALE, 0, 0, 0, 2.f + (float)i, 0.f);
+    if (!e.full)
+        failures += printf("FAIL a program that is full says so\n") > 0;
+}
+
 /* ---- random expressions -----------------------------------------------------------------------*/
 
 /* A value and its derivatives with respect to the three elements that it is made of. */
@@ -526,6 +548,7 @@ int main(void)
 {
     check_chains();
     check_name();
+    check_too_large();
     check_random();
     return failures != 0;
 }
