@@ -15,7 +15,7 @@
 namespace
 {
 
-enum { THREADS = 256, UNROLL = 2 }; /* as expr_source.c writes them */
+enum { THREADS = 256 }; /* as expr_source.c writes it */
 
 /* Calls of the driver: the runtime has them only in its latest versions. */
 struct driver {
@@ -175,9 +175,9 @@ int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
         for (int i = 0; i < e->n_nodes; i++)
             if (e->node[i].code == EXPR_INDEX || e->node[i].code == EXPR_UNIFORM)
                 a.stream[leaf++] = e->node[i].stream;
-        if (k->driver.launch(vectors ? k->vector : k->single, blocks_of(a.count, UNROLL * THREADS),
-                             1, 1, THREADS, 1, 1, 0, (CUstream)args->stream, arguments,
-                             NULL) != CUDA_SUCCESS)
+        if (k->driver.launch(vectors ? k->vector : k->single,
+                             blocks_of(a.count, expr_unroll(e) * THREADS), 1, 1, THREADS, 1, 1, 0,
+                             (CUstream)args->stream, arguments, NULL) != CUDA_SUCCESS)
             rc = CKPT_EDEVICE;
     });
     return rc;

@@ -17,6 +17,9 @@ void expr_loops(const struct ckpt_kernel_args *a, struct loops *l);
 /* Interprets the program, an element at a time.  Returns 0 or CKPT_EDEVICE. */
 int expr_interpret(const struct ckpt_kernel_args *a);
 
+/* Vectors, or elements, that a thread of the kernels of a program takes. */
+int expr_unroll(const struct expr *e);
+
 /* Elements of a vector of the kernel for these dtypes: of the result, then the operands. */
 int expr_vector_elements(int n, const enum ckpt_dtype *dtype);
 

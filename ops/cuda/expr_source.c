@@ -8,7 +8,12 @@
 #include <string.h>
 #include "cuda/expr_launch.h"
 
-enum { UNROLL = 2 }; /* vectors that a thread loads before it computes: bytes on their way */
+/* Two loads on their way hide each other; where computing takes longer than that, a second copy of
+ * the program only takes the compiler's time. */
+int expr_unroll(const struct expr *e)
+{
+    return expr_flops(e) > 64 ? 1 : 2;
+}
 
 int expr_vector_elements(int n, const enum ckpt_dtype *dtype)
 {
@@ -115,7 +120,7 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
     int leaf = 0, leaves = count_leaves(e);
     fprintf(f,
             "\n#define V %d\n#define U %d\nextern \"C\" __global__ void __launch_bounds__(256)\n",
-            elements, UNROLL);
+            elements, expr_unroll(e));
     fprintf(f, "    %s(const __grid_constant__ struct expr_args a)\n{\n", name);
     fprintf(f, "    unsigned first = blockIdx.x * (U * 256) + threadIdx.x;\n");
     fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves);
