@@ -392,7 +392,7 @@ static int run_trial(const struct op_row *row, int trial, enum ckpt_dtype dtype,
     return failed;
 }
 
-int harness_main(int argc, char **argv, const struct op_row *rows)
+int harness_run(int argc, char **argv, const struct op_row *rows, int trials)
 {
     int failures = 0, ran = 0;
     for (const struct op_row *row = rows; row->name; row++) {
@@ -400,7 +400,7 @@ int harness_main(int argc, char **argv, const struct op_row *rows)
         int failed = 0;
         if (argc > 1 && strcmp(argv[1], row->name) != 0)
             continue;
-        for (int trial = 0; trial < TRIALS; trial++)
+        for (int trial = 0; trial < trials; trial++)
             for (int dtype = CKPT_F32; dtype <= CKPT_BF16; dtype++)
                 failed += run_trial(row, trial, (enum ckpt_dtype)dtype, &worst[dtype]);
         printf("%-4s %-22s f32 %.1e / %.1e  bf16 %.1e / %.1e (forward / gradient)\n",
@@ -411,4 +411,9 @@ int harness_main(int argc, char **argv, const struct op_row *rows)
         ran++;
     }
     return failures || !ran ? 1 : 0;
+}
+
+int harness_main(int argc, char **argv, const struct op_row *rows)
+{
+    return harness_run(argc, argv, rows, TRIALS);
 }

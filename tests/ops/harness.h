@@ -97,6 +97,8 @@ void case_free(struct op_case *c);
 /* Runs every row in every trial and both dtypes, or only rows named argv[1].  Returns main's
  * result. */
 int harness_main(int argc, char **argv, const struct op_row *rows);
+/* The same of the first trials alone, for many ops that one kernel runs. */
+int harness_run(int argc, char **argv, const struct op_row *rows, int trials);
 
 /* |a - b| / max(|b|, floor), L2 norms. */
 double relative_error(const double *a, const double *b, int64_t n, double floor);
