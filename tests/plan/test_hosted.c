@@ -114,7 +114,7 @@ static void test_pays(void **state)
     plan_free(without);
 }
 
-/* The host is taken to need 5 % longer than its rate says: it shares its memory with copies. */
+/* The host is taken to need 25 % longer than its rate says: it shares its memory with copies. */
 static void test_price(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void test_price(void **state)
     for (int32_t i = 0; i < graph->n_ops; i++)
         meanwhile += graph->ops[i].phase != GRAPH_BACKWARD ? graph->ops[i].seconds : 0;
     struct hosted_bounds most = hosted_most(graph, &slow);
-    double expected = meanwhile / (1.05 * 2 * bytes / 1e9), share = most.meanwhile / most.bytes;
+    double expected = meanwhile / (1.25 * 2 * bytes / 1e9), share = most.meanwhile / most.bytes;
     assert_true(share > expected * (1 - 1e-9) && share < expected * (1 + 1e-9) && share < 1);
 }
 
