@@ -29,7 +29,9 @@
 #include <unistd.h>
 #include "scenarios.h"
 
-enum { DEADLINE = 60, KINDS = 64, DENSE = 100, HEAVY = 8, PATH = 4096, TEXT = 8192 };
+#define BEGUN "begun" /* see shim.c */
+
+enum { DEADLINE = 60, KINDS = 64, DENSE = 100, HEAVY = 8, ENOUGH = 10, PATH = 4096, TEXT = 8192 };
 
 static struct {
     char here[PATH], source[PATH]; /* where the programs are built, and what they are built of */
@@ -232,6 +234,8 @@ static pid_t start(const struct run *r, const char *command, int rank, bool shim
     }
     if (shim && r->counts)
         setenv("CKPT_TORTURE_COUNTS", r->counts, 1);
+    if (shim && r->space)
+        setenv("CKPT_TORTURE_BEGUN", BEGUN, 1);
     become(r, command, err);
     return 0;
 }
@@ -251,6 +255,14 @@ static int await(pid_t pid, time_t until)
     return status;
 }
 
+/* Without the space for it libraries crash while they are loaded; nothing has begun then. */
+static bool has_begun(const struct run *r)
+{
+    char path[PATH];
+    join(path, "%s/" BEGUN, r->dir);
+    return !r->space || !access(path, F_OK);
+}
+
 /* What is wrong with how a program ended, or NULL; its exit code. */
 static const char *judge_end(const struct run *r, int rank, int status, int *code)
 {
@@ -261,7 +273,7 @@ static const char *judge_end(const struct run *r, int rank, int status, int *cod
     if (status == -1)
         return "a hang";
     if (!WIFEXITED(status))
-        return "a signal";
+        return has_begun(r) ? "a signal" : NULL;
     bool loader = r->space && *code == 127; /* no space for libraries: nothing has begun */
     char *said = slurp(err, &n);
     /* OpenMP ends the process by itself, and the fake of CUDA then tells what was in use. */
@@ -461,7 +473,8 @@ static int torture_job(const struct run *clean, const struct counts *c, int job)
     return failed > 100 ? 100 : failed;
 }
 
-/* From too little address space for the loader to enough for all, in small steps. */
+/* From too little address space for the loader to enough for all, many times in a row, in small
+ * steps. */
 static int torture_limits(const char *base)
 {
     static const struct scenario two_threads = {
@@ -471,12 +484,13 @@ static int torture_limits(const char *base)
     char dir[PATH];
     struct run r = {.s = &two_threads, .dir = dir, .base = base};
     const rlim_t unit = (rlim_t)1 << 20, step = torture.all ? unit : 50 * unit;
-    int failed = 0, code = 1;
+    int failed = 0, code = 1, enough = 0;
     join(dir, "%s.run", base);
     mkdir(dir, 0700);
-    for (r.space = 10 * unit; r.space <= 1260 * unit; r.space += step) {
-        pid_t pid = start(&r, r.s->run, -1, false);
+    for (r.space = 10 * unit; r.space <= 4096 * unit && enough < ENOUGH; r.space += step) {
+        pid_t pid = start(&r, r.s->run, -1, true);
         const char *bad = judge_end(&r, -1, await(pid, time(NULL) + DEADLINE), &code);
+        enough = code ? 0 : enough + 1;
         if (bad)
             printf("torture: ulimit -v %lld: %s\n", (long long)(r.space >> 10), bad);
         failed += bad != NULL;
