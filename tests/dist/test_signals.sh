@@ -188,7 +188,8 @@ done
 
 # ---- mpirun --------------------------------------------------------------------------------------
 
-# It forwards SIGUSR1 and SIGUSR2; after SIGINT and SIGTERM it kills once its patience is over.
+# It forwards SIGUSR1 and SIGUSR2; after SIGINT and SIGTERM it kills once its patience is over, and
+# waits as long for each rank even if all have ended.
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 CKPT_PLUGIN_DIR=$PWD/.libs
@@ -199,7 +200,7 @@ if [ ! -f .libs/ckpt_mpi.so ] || ! "${MPIRUN:-mpirun}" --version 2>/dev/null | g
     echo "skipped: mpirun"
     finish
 fi
-mpi="${MPIRUN:-mpirun} --mca odls_base_sigkill_timeout 60 -np 2 $long --ranks mpi"
+mpi="${MPIRUN:-mpirun} --mca odls_base_sigkill_timeout 20 -np 2 $long --ranks mpi"
 begin mpi $mpi --save-state "$work/mpi.state"
 kill -USR1 $pid
 wait_for "$work/mpi.state"
