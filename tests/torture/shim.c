@@ -40,7 +40,7 @@
         X(pread) X(pwrite) X(write) X(fread) X(fwrite) X(fflush) X(fclose) X(fsync) X(ftruncate)   \
             X(fallocate) X(rename) X(socket) X(setsockopt) X(bind) X(listen) X(accept) X(connect)  \
                 X(send) X(recv) X(poll) X(getaddrinfo) X(dlopen) X(json_load) X(uring_init)        \
-                    X(uring_register) X(uring_submit) X(uring_wait) X(cuda) X(cublas)
+                    X(uring_register) X(uring_submit) X(uring_wait) X(avcodec) X(cuda) X(cublas)
 
 #define NUMBER(name) KIND_##name,
 #define NAME(name)   #name,
@@ -434,6 +434,20 @@ json_t *json_loadf(FILE *f, size_t flags, json_error_t *error)
     json_t *root = call(f, flags, error);
     inside = false;
     return root;
+}
+
+/* It ends the process where it has no memory for the options of a codec. */
+void *avcodec_alloc_context3(const void *codec)
+{
+    static void *(*call)(const void *);
+    if (!call)
+        call = real("avcodec_alloc_context3");
+    if (fails(KIND_avcodec))
+        return NULL;
+    inside = true;
+    void *context = call(codec);
+    inside = false;
+    return context;
 }
 
 /* ---- io_uring, as liburing has it ------------------------------------------------------------ */
