@@ -48,8 +48,8 @@ static inline float vmath_select(int condition, float yes, float no)
     return vmath_float((vmath_bits(yes) & mask) | (vmath_bits(no) & ~mask));
 }
 
-/* Splits x = n ln 2 + r with |r| <= ln(2)/2 and returns exp(r). */
-static inline float vmath_exp_reduced(float x, int32_t *n)
+/* Splits x = n ln 2 + r with |r| <= ln(2)/2 and returns exp(r) - 1. */
+static inline float vmath_expm1_reduced(float x, int32_t *n)
 {
     float shifted = x * VMATH_LOG2E + VMATH_ROUND;
     float whole = shifted - VMATH_ROUND;
@@ -61,7 +61,12 @@ static inline float vmath_exp_reduced(float x, int32_t *n)
     p = p * r + 0.1666657689460660f;
     p = p * r + 0.5f;
     *n = vmath_bits(shifted) - VMATH_ROUND_BITS;
-    return 1.f + (high + (p * r * r - low));
+    return high + (p * r * r - low);
+}
+
+static inline float vmath_exp_reduced(float x, int32_t *n)
+{
+    return 1.f + vmath_expm1_reduced(x, n);
 }
 
 /* 2^n for n of a normal number. */
@@ -129,15 +134,8 @@ static inline float vexpm1(float x)
     float large = vexp(x);
     float a = vmath_select(x > 17.f, 17.f, x);
     a = vmath_select(a < -18.f, -18.f, a);
-    float shifted = a * VMATH_LOG2E + VMATH_ROUND, whole = shifted - VMATH_ROUND;
-    float high = a - whole * VMATH_LN2_HIGH, low = whole * VMATH_LN2_LOW, r = high - low;
-    float p = 0.0013926203361634f;
-    p = p * r + 0.0083631948824190f;
-    p = p * r + 0.0416665544984137f;
-    p = p * r + 0.1666657689460660f;
-    p = p * r + 0.5f;
-    n = vmath_bits(shifted) - VMATH_ROUND_BITS;
-    float scale = vmath_pow2(n), y = scale * (high + (p * r * r - low)) + (scale - 1.f);
+    float e = vmath_expm1_reduced(a, &n);
+    float scale = vmath_pow2(n), y = scale * e + (scale - 1.f);
     y = vmath_select(fabsf(x) < 1e-7f, x, y); /* also the sign of a zero */
     return vmath_select(x > 17.f, large, y);
 }

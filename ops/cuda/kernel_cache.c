@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compiled kernels on disk: see kernel_cache.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "core/checksum.h"
+#include "core/file.h"
 #include "cuda/kernel_cache.h"
 
 enum { MOST = 64 << 20 }; /* bytes of an image */
@@ -66,43 +66,17 @@ static bool file_name(const struct kernel_key *key, char *path, size_t size)
            (int)size;
 }
 
-static bool read_all(int fd, void *dst, size_t bytes)
-{
-    char *p = dst;
-    while (bytes) {
-        ssize_t n = read(fd, p, bytes);
-        if (n <= 0)
-            return false;
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const void *src, size_t bytes)
-{
-    const char *p = src;
-    while (bytes) {
-        ssize_t n = write(fd, p, bytes);
-        if (n <= 0)
-            return false;
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-static bool read_entry(int fd, const struct kernel_key *key, char **image, size_t *bytes)
+static bool read_entry(FILE *f, const struct kernel_key *key, char **image, size_t *bytes)
 {
     struct stat st;
     struct header h;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        !read_all(fd, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic) ||
-        h.check != key->check || h.bytes < 1 || h.bytes > MOST ||
-        st.st_size != (off_t)(sizeof h + h.bytes))
+    if (fstat(fileno(f), &st) || st.st_uid != geteuid() || fread(&h, sizeof h, 1, f) != 1 ||
+        memcmp(h.magic, magic, sizeof magic) || h.check != key->check || h.bytes < 1 ||
+        h.bytes > MOST || st.st_size != (off_t)(sizeof h + h.bytes))
         return false;
     char *data = malloc((size_t)h.bytes);
-    if (data && read_all(fd, data, (size_t)h.bytes) && checksum(data, (int64_t)h.bytes) == h.sum) {
+    if (data && fread(data, (size_t)h.bytes, 1, f) == 1 &&
+        checksum(data, (int64_t)h.bytes) == h.sum) {
         *image = data;
         *bytes = (size_t)h.bytes;
         return true;
@@ -114,18 +88,19 @@ static bool read_entry(int fd, const struct kernel_key *key, char **image, size_
 bool kernel_cache_read(const struct kernel_key *key, char **image, size_t *bytes)
 {
     char path[4096];
-    int fd = file_name(key, path, sizeof path) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return false;
-    bool good = read_entry(fd, key, image, bytes);
-    close(fd);
+    const char *why;
+    FILE *f = file_name(key, path, sizeof path) ? file_open_input(path, &why) : NULL;
+    bool good = f && read_entry(f, key, image, bytes);
+    if (f)
+        fclose(f);
     return good;
 }
 
 void kernel_cache_write(const struct kernel_key *key, const char *image, size_t bytes)
 {
     struct header h = {.check = key->check, .bytes = bytes, .sum = checksum(image, (int64_t)bytes)};
-    char path[4096], own[4128];
+    struct ckpt_replacement o;
+    char path[4096];
     memcpy(h.magic, magic, sizeof magic);
     if (!file_name(key, path, sizeof path))
         return;
@@ -133,11 +108,11 @@ void kernel_cache_write(const struct kernel_key *key, const char *image, size_t 
     *end = '\0';
     bool there = make_directory(path);
     *end = '/';
-    snprintf(own, sizeof own, "%s.XXXXXX", path);
-    int fd = there ? mkostemp(own, O_CLOEXEC) : -1;
-    if (fd < 0)
+    if (!there || file_replacement_open(&o, path))
         return;
-    bool written = write_all(fd, &h, sizeof h) && write_all(fd, image, bytes);
-    if (close(fd) || !written || rename(own, path))
-        unlink(own);
+    if (file_write_all(path, o.fd, &h, sizeof h) ||
+        file_write_all(path, o.fd, image, (int64_t)bytes))
+        file_replacement_abandon(&o);
+    else
+        file_replacement_commit(&o, false); /* the sum tells what a crash left */
 }

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include "cuda/nvrtc.h"
 
+/* No product is fused with a sum: a chain has the bits of its ops one by one. */
+#define STANDARD "--std=c++17"
+#define NO_FUSED "--fmad=false"
+
 struct nvrtc_program;
 
 static struct {
@@ -57,10 +61,9 @@ int nvrtc_version(void)
     return api.number;
 }
 
-/* No product is fused with a sum: a chain has the bits of its ops one by one. */
 const char *nvrtc_options(void)
 {
-    return "--std=c++17 --fmad=false";
+    return STANDARD " " NO_FUSED;
 }
 
 /* The compiler's reason, as far as there is room. */
@@ -91,7 +94,7 @@ int nvrtc_compile(const char *source, int arch, char **image, size_t *bytes, cha
 {
     struct nvrtc_program *p = NULL;
     char architecture[40];
-    const char *const options[] = {"--std=c++17", "--fmad=false", architecture};
+    const char *const options[] = {STANDARD, NO_FUSED, architecture};
     snprintf(reason, size, "NVRTC is not there");
     if (!nvrtc_version())
         return CKPT_EDEVICE;

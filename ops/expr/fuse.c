@@ -175,19 +175,21 @@ static int places(const struct expr *e)
     return n;
 }
 
-/* Puts producer a, whose result is tensor x, into reader b. */
-static bool join(const ckpt_tape *t, const struct op *a, const struct op *b, struct joined *j)
+/* Puts producer a, whose program is ea, into reader b; false if that has no program, or the two
+ * are too large for one. */
+static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, const struct op *b,
+                 struct joined *j)
 {
-    struct expr ea, eb;
+    struct expr eb;
     int32_t x = op_out(t, a, 0);
     int used[EXPR_OPERANDS];
-    if (!expr_of_op(t, a, &ea) || !expr_of_op(t, b, &eb))
+    if (!expr_of_op(t, b, &eb))
         return false;
     memset(j, 0, sizeof *j);
     j->fits = true;
     expr_init(&j->e, "", 0);
-    int value = append(j, t, a, &ea, -1, 0);
-    if (ea.dtype == CKPT_BF16)
+    int value = append(j, t, a, ea, -1, 0);
+    if (ea->dtype == CKPT_BF16)
         value = expr_unary(&j->e, EXPR_BF16, value);
     int result = append(j, t, b, &eb, x, value);
     if (!j->fits || j->e.full)
@@ -197,7 +199,7 @@ static bool join(const ckpt_tape *t, const struct op *a, const struct op *b, str
     memcpy(in, j->in, sizeof in);
     for (int k = 0; k < j->e.n_in; k++)
         j->in[k] = in[used[k]];
-    join_names(j->e.name, ea.name, eb.name);
+    join_names(j->e.name, ea->name, eb.name);
     j->e.dtype = eb.dtype;
     j->e.ndim = eb.ndim;
     memcpy(j->e.shape, eb.shape, sizeof eb.shape);
@@ -300,8 +302,7 @@ static bool may_join(const struct fusion *f, const struct expr *ea, int32_t i, i
 {
     const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i], *b = &t->ops.data[j];
-    struct expr eb;
-    if ((a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE) || !expr_of_op(t, b, &eb))
+    if ((a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
         return false;
     const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, b, 0)].desc;
@@ -426,7 +427,7 @@ static int fuse_op(struct fusion *f, int32_t i)
         int32_t j = f->readers.op[k];
         if (n && reader[n - 1] == j) /* reads it twice */
             continue;
-        if (n == READERS || !may_join(f, &e, i, j) || !join(t, a, &t->ops.data[j], &joined[n]))
+        if (n == READERS || !may_join(f, &e, i, j) || !join(t, &e, a, &t->ops.data[j], &joined[n]))
             return 0;
         reader[n++] = j;
     }

@@ -187,7 +187,7 @@ static void play(struct player *y, double period)
 }
 
 /* Until two steps take the same. */
-static double settle(struct player *y)
+static double find_period(struct player *y)
 {
     double before = 0, period = 0;
     for (int round = 0; round < ROUNDS; round++) {
@@ -224,12 +224,6 @@ static void set_totals(const struct player *y, double period)
     p->exposed_seconds = fmax(0, p->seconds - whole - p->exposed_comm);
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    const struct place_key *x = a, *y = b;
-    return x->major != y->major ? (x->major < y->major ? -1 : 1) : x->item - y->item;
-}
-
 static int prepare(struct player *y)
 {
     const struct plan *p = y->p;
@@ -242,7 +236,7 @@ static int prepare(struct player *y)
         keys[i] = (struct place_key){c->after, 0, i};
         (copy_is_out(p->residences, c) ? out : in)[copy_tier(p->residences, c)] = true;
     }
-    qsort(keys, (size_t)p->n_copies, sizeof(*keys), compare_keys);
+    qsort(keys, (size_t)p->n_copies, sizeof(*keys), place_compare_keys);
     for (int32_t i = 0; i < p->n_copies; i++)
         y->behind[i] = keys[i].item;
     free(keys);
@@ -273,7 +267,7 @@ int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p)
     for (int32_t i = 0; i < p->n_copies && !rc; i++)
         p->copies[i].start = p->copies[i].end = -INFINITY;
     if (!rc)
-        set_totals(&y, settle(&y));
+        set_totals(&y, find_period(&y));
     comm_queue_free(y.comm);
     free(y.there);
     free(y.freed);

@@ -61,29 +61,17 @@ static double between(double x)
     return floor(2 * x) / 2 + 0.25;
 }
 
-static void draw_nonzero(struct op_case *c, struct rng *r, int trial)
-{
-    draw_plain(c, r, trial);
-    map_values(c, away_from_zero);
-}
-
-static void draw_positive(struct op_case *c, struct rng *r, int trial)
-{
-    draw_plain(c, r, trial);
-    map_values(c, positive);
-}
-
-static void draw_log1p(struct op_case *c, struct rng *r, int trial)
-{
-    draw_plain(c, r, trial);
-    map_values(c, above_minus_one);
-}
-
-static void draw_between(struct op_case *c, struct rng *r, int trial)
-{
-    draw_plain(c, r, trial);
-    map_values(c, between);
-}
+/* Plain values, each changed so that it is where the function is smooth. */
+#define DRAW(name, change)                                                                         \
+    static void draw_##name(struct op_case *c, struct rng *r, int trial)                           \
+    {                                                                                              \
+        draw_plain(c, r, trial);                                                                   \
+        map_values(c, change);                                                                     \
+    }
+DRAW(nonzero, away_from_zero)
+DRAW(positive, positive)
+DRAW(log1p, above_minus_one)
+DRAW(between, between)
 
 /* Two operands, broadcast in two trials of three, the second fp32 in one of four. */
 static void draw_two(struct op_case *c, struct rng *r, int trial)

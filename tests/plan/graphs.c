@@ -8,6 +8,16 @@
 #include <cmocka.h>
 #include "graphs.h"
 
+const struct machine graphs_machine = {.name = "test",
+                                       .d2h = 1.1e10,
+                                       .h2d = 1.1e10,
+                                       .d2h_both = 1e10,
+                                       .h2d_both = 1e10,
+                                       .copy_overhead = 1e-6,
+                                       .host_update = 2e10,
+                                       .nvme_read = 5e9,
+                                       .nvme_write = 4e9};
+
 #define ROOM 40000 /* storages and ops of the largest program */
 
 struct sketch *sketch_new(void)

@@ -18,17 +18,6 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-/* A link and a drive that are slow beside the ops, so that every tier is worth its bytes. */
-static const struct machine machine = {.name = "test",
-                                       .d2h = 1.1e10,
-                                       .h2d = 1.1e10,
-                                       .d2h_both = 1e10,
-                                       .h2d_both = 1e10,
-                                       .copy_overhead = 1e-6,
-                                       .host_update = 2e10,
-                                       .nvme_read = 5e9,
-                                       .nvme_write = 4e9};
-
 /* A model with a tied embedding that is as large as what it makes: plans with parks come and go
  * when searches see its budgets as they are. */
 static struct graph *tied(void)
@@ -46,7 +35,7 @@ static struct graph *tied(void)
 static struct plan *ask(struct portfolio *pf, const struct budgets *b, char *message)
 {
     struct plan *p;
-    int rc = portfolio_plan(pf, &machine, b, 0, &p, message);
+    int rc = portfolio_plan(pf, &graphs_machine, b, 0, &p, message);
     if (rc == CKPT_EBUDGET)
         return NULL;
     if (rc || plan_check(pf->p->g, p, message))
@@ -208,7 +197,7 @@ static void test_bound_falls(void **state)
         struct bound *bound;
         double last[3] = {INFINITY, INFINITY, INFINITY};
         assert_int_equal(portfolio_build(g, &pf), 0);
-        assert_int_equal(bound_new(pf, &machine, &bound), 0);
+        assert_int_equal(bound_new(pf, &graphs_machine, &bound), 0);
         int64_t most = pf->p->persistent + pf->options.data[pf->n - 1].load;
         for (int i = 0; i <= STEPS; i++) {
             int64_t part = most / STEPS * i, half = most / 2;

@@ -16,16 +16,6 @@
 #define MIB  (INT64_C(1) << 20)
 #define MOST (INT64_C(1) << 40)
 
-static const struct machine machine = {.name = "test",
-                                       .d2h = 1.1e10,
-                                       .h2d = 1.1e10,
-                                       .d2h_both = 1e10,
-                                       .h2d_both = 1e10,
-                                       .copy_overhead = 1e-6,
-                                       .host_update = 2e10,
-                                       .nvme_read = 5e9,
-                                       .nvme_write = 4e9};
-
 /* What it takes on a machine; the checker plays it, too. */
 static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
@@ -38,13 +28,13 @@ static double reprice(const struct graph *g, const struct machine *m, struct pla
 
 static void try_machines(const struct graph *g, struct plan *p)
 {
-    struct machine slow = machine, fast = machine;
+    struct machine slow = graphs_machine, fast = graphs_machine;
     double said = p->seconds, waits = p->exposed_seconds, bound = p->bound_seconds;
     slow.d2h_both = slow.h2d_both = 2e9;
     slow.host_update = 5e9;
     slow.nvme_read = 1e9;
     fast.d2h_both = fast.h2d_both = fast.host_update = fast.nvme_read = fast.nvme_write = 1e12;
-    double same = reprice(g, &machine, p);
+    double same = reprice(g, &graphs_machine, p);
     if (fabs(same - said) > 1e-9 * said || fabs(p->exposed_seconds - waits) > 1e-9 * said)
         fail_msg("%.12g s with %.12g s of waiting, the search said %.12g and %.12g", same,
                  p->exposed_seconds, said, waits);
@@ -65,12 +55,12 @@ static int try_budgets(struct graph *g, int64_t host, int64_t nvme)
     struct plan *p;
     int copied = 0;
     assert_int_equal(portfolio_build(g, &pf), 0);
-    assert_int_equal(portfolio_plan(pf, &machine, &b, 0, &p, message), 0);
+    assert_int_equal(portfolio_plan(pf, &graphs_machine, &b, 0, &p, message), 0);
     int64_t least = p->min_budget, most = plan_peak(p);
     plan_free(p);
     for (int i = 0; i < 6; i++) {
         b.device = least + (most - least) * i * i / 25;
-        if (portfolio_plan(pf, &machine, &b, 0, &p, message))
+        if (portfolio_plan(pf, &graphs_machine, &b, 0, &p, message))
             fail_msg("%s", message);
         copied += p->n_copies > 0;
         try_machines(g, p);

@@ -21,6 +21,14 @@ static double host_seconds(const struct machine *m, double bytes)
     return PRICE * 2 * bytes / m->host_update;
 }
 
+double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o)
+{
+    double bytes = 0;
+    for (int32_t j = 0; j < o->n_writes; j++)
+        bytes += (double)g->storages[g->refs[o->writes + j]].bytes;
+    return host_seconds(m, bytes);
+}
+
 struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
 {
     struct hosted_bounds most = {0, 0, 0};
@@ -117,18 +125,11 @@ static void add_bucket(struct transfer *x, int32_t k, const struct seen *at)
         const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
         b.state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
     }
-    b.seconds = host_seconds(x->m, (double)(b.state + x->list[b.value].bytes));
+    b.seconds = hosted_seconds(x->g, x->m, o);
     x->clip = clip;
     x->clip_step = at[clip].written;
     x->bucket_at[k] = x->n_buckets;
     x->buckets[x->n_buckets++] = b;
-}
-
-/* What the forward pass uses last has most time on the host. */
-static int compare_buckets(const void *a, const void *b)
-{
-    const struct place_key *x = a, *y = b;
-    return x->major != y->major ? (x->major > y->major ? -1 : 1) : x->item - y->item;
 }
 
 int hosted_find(struct transfer *x)
@@ -157,8 +158,9 @@ int hosted_find(struct transfer *x)
     }
     free(at);
     for (int32_t i = 0; i < x->n_buckets; i++)
-        x->bucket_order[i] = (struct place_key){x->list[x->buckets[i].value].use_step, 0, i};
-    qsort(x->bucket_order, (size_t)x->n_buckets, sizeof(*x->bucket_order), compare_buckets);
+        x->bucket_order[i] = (struct place_key){-x->list[x->buckets[i].value].use_step, 0, i};
+    /* What the forward pass uses last has most time on the host. */
+    qsort(x->bucket_order, (size_t)x->n_buckets, sizeof(*x->bucket_order), place_compare_keys);
     return 0;
 }
 
@@ -177,14 +179,6 @@ static void lodge(struct transfer *x, struct bucket *b, bool taken)
     if (b->gradient >= 0)
         x->list[b->gradient].taken = taken;
     wrap->bucket = taken ? (int32_t)(b - x->buckets) : -1;
-}
-
-double hosted_seconds(const struct graph *g, const struct machine *m, const struct graph_op *o)
-{
-    double bytes = 0;
-    for (int32_t j = 0; j < o->n_writes; j++)
-        bytes += (double)g->storages[g->refs[o->writes + j]].bytes;
-    return host_seconds(m, bytes);
 }
 
 int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
