@@ -33,7 +33,7 @@ template <> __device__ __forceinline__ float expr_to<float>(float x)
 }
 
 template <> __device__ __forceinline__ struct expr_half expr_to<struct expr_half>(float x) {
-    struct expr_half h = {(unsigned short)(__float_as_uint(expr_bf16(x, 0.f, 0.f)) >> 16)};
+    struct expr_half h = {expr_bf16_bits(x)};
     return h;
 }
 

@@ -85,6 +85,35 @@ EXPR_FUNCTION expr_uniform(const struct expr_args &a, long long at, unsigned str
     return expr_unit(i & 2 ? high : low);
 }
 
+/* ---- the hardware's approximations -------------------------------------------------------------*/
+
+/* 2^x to 2 units in the last place; results under 2^-126 are 0. */
+EXPR_FUNCTION expr_power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x to 1 unit in the last place, for x of at least 1; 0 from 2^126 on. */
+EXPR_FUNCTION expr_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* x / y, to nearest where result and rest are normal numbers, else to 2 units in the last place.
+ * The division that always rounds has a branch, which vectors of elements cannot hide. */
+EXPR_FUNCTION expr_quotient(float x, float y)
+{
+    float z, inverse;
+    asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y)); /* 0 for a large y */
+    float better = __fmaf_rn(__fmaf_rn(-z, y, x), inverse, z);
+    return fabsf(better) <= 0x1p127f ? better : z; /* not where z, y or the inverse is infinite */
+}
+
 /* ---- functions of one argument, with the node's constants ------------------------------------ */
 
 EXPR_FUNCTION expr_scale(float x, float p, float)
@@ -107,12 +136,17 @@ EXPR_FUNCTION expr_leaky(float x, float p, float)
     return x > 0.f ? x : __fmul_rn(p, x);
 }
 
+/* Bits of x rounded to bf16; NaN is 0x7fff. */
+static __device__ __forceinline__ unsigned short expr_bf16_bits(float x)
+{
+    unsigned short y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+
 EXPR_FUNCTION expr_bf16(float x, float, float)
 {
-    unsigned u = __float_as_uint(x);
-    if (x != x)
-        return __uint_as_float(0x7fff0000u);
-    return __uint_as_float((u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u);
+    return __uint_as_float((unsigned)expr_bf16_bits(x) << 16);
 }
 
 EXPR_FUNCTION expr_integer(float x, float, float)
@@ -148,7 +182,9 @@ EXPR_FUNCTION expr_sqrt(float x, float, float)
 
 EXPR_FUNCTION expr_rsqrt(float x, float, float)
 {
-    return __fdiv_rn(1.f, __fsqrt_rn(x));
+    float y; /* 2 units in the last place */
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 EXPR_FUNCTION expr_abs(float x, float, float)
@@ -168,8 +204,7 @@ EXPR_FUNCTION expr_tanh(float x, float, float)
 
 EXPR_FUNCTION expr_sigmoid(float x, float, float)
 {
-    float z = expf(-fabsf(x)), below = __fdiv_rn(z, __fadd_rn(1.f, z));
-    return x > 0.f ? __fsub_rn(1.f, below) : below;
+    return expr_reciprocal(__fadd_rn(1.f, expf(-x)));
 }
 
 EXPR_FUNCTION expr_softplus(float x, float, float)
@@ -219,22 +254,6 @@ EXPR_FUNCTION expr_relu(float x, float, float)
 #define EXPR_LOG2E   1.4426950408889634f
 #define EXPR_GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define EXPR_GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
-
-/* 2^x to 2 units in the last place; results under 2^-126 are 0. */
-EXPR_FUNCTION expr_power_of_2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* 1 / x to 1 unit in the last place, for x of at least 1; 0 from 2^126 on. */
-EXPR_FUNCTION expr_reciprocal(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 /* sigmoid(v / EXPR_LOG2E). */
 EXPR_FUNCTION expr_sigmoid2(float v)
@@ -300,7 +319,7 @@ EXPR_FUNCTION expr_mul(float x, float y)
 
 EXPR_FUNCTION expr_div(float x, float y)
 {
-    return __fdiv_rn(x, y);
+    return expr_quotient(x, y);
 }
 
 EXPR_FUNCTION expr_pow(float x, float y)
