@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks the outer axes of several operands together; see rows.h. */
 #include <string.h>
+#include "axes.h"
 #include "rows.h"
 
 void rows_begin(struct rows *r, const struct ckpt_view *x)
@@ -30,76 +31,15 @@ int rows_absent(struct rows *r)
     return r->n++; /* rows_begin has cleared it */
 }
 
-static void swap_axes(struct rows *r, int i, int j)
-{
-    int64_t s = r->size[i];
-    r->size[i] = r->size[j];
-    r->size[j] = s;
-    for (int k = 0; k < r->n; k++) {
-        s = r->step[k][i];
-        r->step[k][i] = r->step[k][j];
-        r->step[k][j] = s;
-    }
-}
-
-static void drop_axis(struct rows *r, int i)
-{
-    for (; i + 1 < r->ndim; i++)
-        swap_axes(r, i, i + 1);
-    r->ndim--;
-}
-
-/* Whether axis i and the next one can be walked as one. */
-static bool mergeable(const struct rows *r, int i)
-{
-    for (int k = 0; k < r->n; k++)
-        if (r->step[k][i] != r->step[k][i + 1] * r->size[i + 1])
-            return false;
-    return true;
-}
-
-/* Whether axis j belongs outside axis i. */
-static bool outer(const struct rows *r, int j, int i, int still)
-{
-    if (still >= 0) {
-        bool moves_i = r->step[still][i] != 0, moves_j = r->step[still][j] != 0;
-        if (moves_i != moves_j)
-            return moves_j;
-    }
-    return r->step[0][j] > r->step[0][i];
-}
-
-static void sort_and_merge(struct rows *r, int still)
-{
-    for (int i = r->ndim - 1; i >= 0; i--)
-        if (r->size[i] == 1)
-            drop_axis(r, i);
-    for (int i = 1; i < r->ndim; i++)
-        for (int j = i; j > 0 && outer(r, j, j - 1, still); j--)
-            swap_axes(r, j, j - 1);
-    for (int i = r->ndim - 2; i >= 0; i--) {
-        if (!mergeable(r, i))
-            continue;
-        r->size[i + 1] *= r->size[i];
-        drop_axis(r, i);
-    }
-    if (r->ndim == 0) {
-        r->ndim = 1;
-        r->size[0] = 1;
-        for (int k = 0; k < r->n; k++)
-            r->step[k][0] = 0;
-    }
-}
-
 void rows_finish(struct rows *r)
 {
-    sort_and_merge(r, -1);
+    r->ndim = axes_simplify(r->ndim, r->size, r->n, r->step, -1);
 }
 
 int64_t rows_finish_reduction(struct rows *r, int k)
 {
     int64_t shared = 1;
-    sort_and_merge(r, k);
+    r->ndim = axes_simplify(r->ndim, r->size, r->n, r->step, k);
     for (int i = r->ndim - 1; i >= 0 && r->step[k][i] == 0; i--)
         shared *= r->size[i];
     return shared;
