@@ -139,12 +139,12 @@ static int time_op(void *user, const struct bench_op *op)
 /* Rates from the file that was named, or measured now. */
 static int take_machine(struct perf *p)
 {
-    char message[CKPT_MESSAGE] = "";
+    struct error error = {0};
     const char *from = p->b->options->machine;
     if (from && *from)
-        return machine_read(from, &p->machine, message) ? cli_fail("%s", message) : 0;
+        return machine_read(from, &p->machine, &error) ? cli_fail("%s", error.text) : 0;
     snprintf(p->machine.name, sizeof p->machine.name, "%s", p->b->device->name);
-    return measure_device(p->b->device, &p->machine, message) ? cli_fail("%s", message) : 0;
+    return measure_device(p->b->device, &p->machine, &error) ? cli_fail("%s", error.text) : 0;
 }
 
 int bench_perf(struct bench *b)

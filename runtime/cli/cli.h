@@ -83,10 +83,10 @@ int cli_explain(const struct plan_job *job, const char *name);
 
 /* ---- ckpt machine --------------------------------------------------------------------------- */
 
-/* Measures this computer.  Each returns 0 or a code, the sentence in message. */
+/* Measures this computer.  Each returns 0 or a code, the sentence in error. */
 struct device;
-int measure_device(struct device *d, struct machine *m, char message[CKPT_MESSAGE]);
+int measure_device(struct device *d, struct machine *m, struct error *error);
 /* Reads and writes a temporary file in dir past the page cache; leaves 0 where that cannot be. */
-int measure_disk(struct machine *m, const char *dir, char message[CKPT_MESSAGE]);
+int measure_disk(struct machine *m, const char *dir, struct error *error);
 
 #endif

@@ -76,7 +76,8 @@ int cli_machine(int argc, char **argv)
     struct machine_options o = {.out = "machine.json", .device = "auto"};
     struct machine m = {.source = "measured by ckpt machine"};
     struct device *d = NULL;
-    char message[CKPT_MESSAGE] = "", where[96] = "";
+    struct error error = {0};
+    char where[96] = "";
     int rc = cli_parse(machine_table, &o, &o.help, argc, argv, "machine [option]...");
     if (rc)
         return rc < 0 ? 0 : rc;
@@ -87,19 +88,19 @@ int cli_machine(int argc, char **argv)
         rc = open_device(&o, &d, &m);
     if (rc)
         return rc;
-    rc = measure_device(d, &m, message);
+    rc = measure_device(d, &m, &error);
     if (*d->where)
         snprintf(where, sizeof where, "at %s, NUMA node %d", d->where, d->ops->numa_node(d));
     d->ops->close(d);
-    if (rc || (o.dir && measure_disk(&m, o.dir, message)))
-        return cli_fail("%s", message);
+    if (rc || (o.dir && measure_disk(&m, o.dir, &error)))
+        return cli_fail("%s", error.text);
     print_machine(&m, o.dir != NULL);
     if (*where)
         printf("  %s\n", where);
-    if (*message)
-        printf("  %s\n", message);
-    if (machine_write(&m, o.out, message))
-        return cli_fail("%s", message);
+    if (*error.text)
+        printf("  %s\n", error.text);
+    if (machine_write(&m, o.out, &error))
+        return cli_fail("%s", error.text);
     printf("written to %s\n", o.out);
     return 0;
 }

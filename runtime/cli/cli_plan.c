@@ -131,15 +131,15 @@ static int read_budgets(struct plan_job *job)
 
 static int read_job(struct plan_job *job)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     job->machine = machine_cpu;
-    if (job->o->machine && machine_read(job->o->machine, &job->machine, message))
-        return cli_fail("%s", message);
+    if (job->o->machine && machine_read(job->o->machine, &job->machine, &error))
+        return cli_fail("%s", error.text);
     int rc = read_budgets(job);
     if (rc)
         return rc;
-    if (graph_read(job->o->graph, &job->graph, message))
-        return cli_fail("%s", message);
+    if (graph_read(job->o->graph, &job->graph, &error))
+        return cli_fail("%s", error.text);
     if (job->o->machine)
         graph_price(job->graph, &job->machine);
     return 0;
@@ -161,34 +161,34 @@ static int sweep(struct plan_job *job)
 
 static int make_plan(struct plan_job *job)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     const char *from = job->o->plan_in;
     int rc = from ? 0 : search(job);
     if (rc)
         return rc;
-    rc = from ? plan_read(job->graph, from, &job->plan, message)
+    rc = from ? plan_read(job->graph, from, &job->plan, &error)
               : portfolio_plan(job->search, &job->machine, &job->budgets, job->machine.process,
-                               &job->plan, message);
+                               &job->plan, &error);
     if (!rc)
-        rc = plan_check(job->graph, job->plan, message);
+        rc = plan_check(job->graph, job->plan, &error);
     if (!rc && from && job->o->machine && plan_reprice(job->graph, &job->machine, job->plan))
         return cli_fail("out of host memory");
     if (!rc && job->o->out)
-        rc = plan_write(job->graph, job->plan, job->o->out, message);
+        rc = plan_write(job->graph, job->plan, job->o->out, &error);
     if (!rc && from)
         job->budgets = job->plan->budgets;
-    return rc ? cli_fail("%s", message) : 0;
+    return rc ? cli_fail("%s", error.text) : 0;
 }
 
 static int show_plan(struct plan_job *job)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     int rc = make_plan(job);
     if (rc)
         return rc;
     if (job->o->timeline &&
-        timeline_write(job->graph, job->plan, job->machine.name, job->o->timeline, message))
-        return cli_fail("%s", message);
+        timeline_write(job->graph, job->plan, job->machine.name, job->o->timeline, &error))
+        return cli_fail("%s", error.text);
     if (job->o->explain)
         return cli_explain(job, job->o->explain);
     rc = search(job);

@@ -7,12 +7,12 @@
 /* The smallest budget that works and the smallest that makes nothing slower. */
 static int find_range(const struct plan_job *job, int64_t *least, int64_t *most)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct budgets all = job->budgets;
     struct plan *p;
     all.device = INT64_MAX;
-    if (portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, message))
-        return cli_fail("%s", message);
+    if (portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, &error))
+        return cli_fail("%s", error.text);
     *least = p->min_budget;
     *most = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
     plan_free(p);
@@ -47,7 +47,7 @@ static void print_row(int64_t budget, const struct plan *p)
 
 static int draw(const struct plan_job *job, const int64_t *budgets, struct plan **plans, int32_t n)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     int64_t mark = job->budgets.device == INT64_MAX ? 0 : job->budgets.device;
     struct sweep s = {.title = "Step time against device budget",
                       .machine = job->o->machine ? job->machine.name : "",
@@ -55,7 +55,7 @@ static int draw(const struct plan_job *job, const int64_t *budgets, struct plan 
                       .plans = plans,
                       .n = n,
                       .mark = mark};
-    return sweep_svg_write(&s, job->o->svg, message) ? cli_fail("%s", message) : 0;
+    return sweep_svg_write(&s, job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
 }
 
 int cli_sweep(const struct plan_job *job)

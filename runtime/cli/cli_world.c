@@ -136,7 +136,7 @@ static int draw(const struct curve *c)
     double values[WAYS][MOST_NUMBERS];
     const double *lines[WAYS];
     int32_t ranks[MOST_NUMBERS];
-    char message[CKPT_MESSAGE];
+    struct error error;
     for (int32_t i = 0; i < c->n; i++)
         ranks[i] = c->rows[i].ranks;
     for (int way = 0; way < WAYS; way++) {
@@ -154,7 +154,7 @@ static int draw(const struct curve *c)
                                 .names = names,
                                 .efficiency = lines,
                                 .n_lines = WAYS};
-    return world_svg_write(&chart, c->job->o->svg, message) ? cli_fail("%s", message) : 0;
+    return world_svg_write(&chart, c->job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
 }
 
 static int fill_curve(struct curve *c)
@@ -176,10 +176,10 @@ static int fill_curve(struct curve *c)
 
 static int read_links(struct plan_job *job)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     const struct plan_options *o = job->o;
-    if (o->link_file && machine_read_links(o->link_file, &job->machine, message))
-        return cli_fail("%s", message);
+    if (o->link_file && machine_read_links(o->link_file, &job->machine, &error))
+        return cli_fail("%s", error.text);
     if (o->hosts)
         job->machine.links.ranks_per_host = (o->world + o->hosts - 1) / o->hosts;
     return 0;
@@ -187,13 +187,13 @@ static int read_links(struct plan_job *job)
 
 int cli_world(struct plan_job *job)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct curve c = {.job = job};
     int rc = read_links(job);
     if (rc)
         return rc;
-    if (world_open(job->graph, &job->machine, &c.world, message))
-        return cli_fail("%s", message);
+    if (world_open(job->graph, &job->machine, &c.world, &error))
+        return cli_fail("%s", error.text);
     rc = fill_curve(&c);
     if (!rc)
         print_curve(&c);

@@ -23,9 +23,9 @@ static const char *yes_no(bool yes)
 static void print_machine(const char *path)
 {
     struct machine m;
-    char message[CKPT_MESSAGE];
-    if (machine_read(path, &m, message)) {
-        printf("  %-10s %s\n", path, message);
+    struct error error;
+    if (machine_read(path, &m, &error)) {
+        printf("  %-10s %s\n", path, error.text);
         return;
     }
     printf("  %-10s %-20s %11s  %6.1f TFLOP/s  %7.0f GB/s  links %3.0f GB/s%s\n", path, m.name,

@@ -247,7 +247,7 @@ static void measure(struct bench *b, struct machine *m)
     m->host_update = 28. * (bytes / 8) / best(b, round_update);
 }
 
-int measure_device(struct device *d, struct machine *m, char message[CKPT_MESSAGE])
+int measure_device(struct device *d, struct machine *m, struct error *error)
 {
     const struct device_ops *ops = d->ops;
     struct bench b = {.device = d, .size = sizes[ops->backend]};
@@ -264,8 +264,8 @@ int measure_device(struct device *d, struct machine *m, char message[CKPT_MESSAG
         rc = ops->sync(d);
     }
     if (rc)
-        snprintf(message, CKPT_MESSAGE, "--device %s cannot be measured: it needs %s of memory %s",
-                 ops->name, human_bytes(arena + 3 * b.size.bytes), d->reason);
+        error_fail(error, rc, "--device %s cannot be measured: it needs %s of memory %s", ops->name,
+                   human_bytes(arena + 3 * b.size.bytes), d->reason);
     ops->host_free(d, b.host);
     return rc;
 }

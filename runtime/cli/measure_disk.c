@@ -57,14 +57,13 @@ static double transfer_both(struct tier *t, char *buffer)
 }
 
 /* Written twice, for the first time takes longer and a step writes the same blocks each time. */
-static int measure(struct machine *m, struct tier *t, char *buffer, char *message)
+static int measure(struct machine *m, struct tier *t, char *buffer, struct error *error)
 {
     if (t->ops->reserve(t, BYTES)) {
-        snprintf(message, CKPT_MESSAGE, "%s", error_get());
-        return CKPT_EIO;
+        return error_fail(error, CKPT_EIO, "%s", error_get());
     }
     if (t->cached) {
-        snprintf(message, CKPT_MESSAGE, "the disk was not measured: %s", t->how);
+        snprintf(error->text, CKPT_MESSAGE, "the disk was not measured: %s", t->how);
         return 0;
     }
     double written = transfer(t, buffer, true);
@@ -73,8 +72,7 @@ static int measure(struct machine *m, struct tier *t, char *buffer, char *messag
     double read = written > 0 ? transfer(t, buffer, false) : -1;
     double both = read > 0 ? transfer_both(t, buffer) : -1;
     if (both < 0) {
-        snprintf(message, CKPT_MESSAGE, "%s", *t->reason ? t->reason : "no thread for the disk");
-        return CKPT_EIO;
+        return error_fail(error, CKPT_EIO, "%s", *t->reason ? t->reason : "no thread for the disk");
     }
     m->nvme_write = written;
     m->nvme_read = read;
@@ -82,29 +80,27 @@ static int measure(struct machine *m, struct tier *t, char *buffer, char *messag
     return 0;
 }
 
-int measure_disk(struct machine *m, const char *dir, char message[CKPT_MESSAGE])
+int measure_disk(struct machine *m, const char *dir, struct error *error)
 {
     struct tier_directories d = {.n = 1, .at = {{"", BYTES}}, .bytes = BYTES};
     struct tier_nvme_options o = {.directories = &d};
     struct tier *t;
     m->nvme_read = m->nvme_write = m->nvme_both = 0;
     if (snprintf(d.at[0].path, TIER_PATH, "%s", dir) >= TIER_PATH) {
-        snprintf(message, CKPT_MESSAGE, "the name of the directory is too long");
-        return CKPT_EINVAL;
+        return error_fail(error, CKPT_EINVAL, "the name of the directory is too long");
     }
     char *buffer = aligned_alloc(TIER_BLOCK, 4 * (size_t)PIECE);
     if (!buffer) {
-        snprintf(message, CKPT_MESSAGE, "out of host memory");
-        return CKPT_ENOMEM;
+        return error_fail(error, CKPT_ENOMEM, "out of host memory");
     }
     fill(buffer, 4 * PIECE);
     o.staging = buffer;
     o.staged = 4 * PIECE;
     int rc = tier_open_nvme(&t, &o);
     if (rc)
-        snprintf(message, CKPT_MESSAGE, "%s", error_get());
+        error_fail(error, rc, "%s", error_get());
     else
-        rc = measure(m, t, buffer, message);
+        rc = measure(m, t, buffer, error);
     bool stuck = t && t->stuck; /* the disk may still write to the buffer, at some time */
     if (t)
         t->ops->close(t);

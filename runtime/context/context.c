@@ -75,7 +75,7 @@ static int check_options(const struct ckpt_options *o)
 /* What the options name and the planner needs. */
 static int read_options(ckpt *c)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     const char *machine = c->options.machine;
     if (c->options.nvme && *c->options.nvme) {
         int rc = tier_read_directories(&c->memory.directories, c->options.nvme);
@@ -83,8 +83,8 @@ static int read_options(ckpt *c)
             return rc;
     }
     c->programs.machine = machine_cpu;
-    int rc = machine && *machine ? machine_read(machine, &c->programs.machine, message) : 0;
-    return rc ? error_set(rc, "%s", message) : 0;
+    int rc = machine && *machine ? machine_read(machine, &c->programs.machine, &error) : 0;
+    return rc ? error_set(rc, "%s", error.text) : 0;
 }
 
 static int open_cpu(ckpt *c)

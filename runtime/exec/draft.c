@@ -83,13 +83,13 @@ static int check_kernels(struct ckpt_program *p)
 static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
 {
     struct programs *ps = p->programs;
-    char message[CKPT_MESSAGE] = "";
+    struct error error = {0};
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
     if (ps->options->graph_out && p->trains) {
-        int failed = graph_write(p->graph, ps->options->graph_out, message);
+        int failed = graph_write(p->graph, ps->options->graph_out, &error);
         if (failed)
-            return fail_with(ps, failed, message);
+            return fail_with(ps, failed, error.text);
         ps->written |= WRITTEN_GRAPH;
     }
     bool runs_here = ps->memory->device && ps->memory->device->ops->backend == ps->backend;
@@ -137,14 +137,14 @@ static int check_tiers(struct ckpt_program *p)
     return 0;
 }
 
-static int read_plan(struct ckpt_program *p, char *message)
+static int read_plan(struct ckpt_program *p, struct error *error)
 {
     struct programs *ps = p->programs;
-    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan, message);
+    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan, error);
     if (!rc)
-        rc = plan_check(p->graph, p->plan, message);
+        rc = plan_check(p->graph, p->plan, error);
     if (rc)
-        return fail_with(ps, rc, message);
+        return fail_with(ps, rc, error->text);
     if (plan_reprice(p->graph, &ps->machine, p->plan))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
@@ -160,25 +160,25 @@ bool program_plan_is_given(const struct ckpt_program *p)
     return p->programs->options->plan_in && p->trains;
 }
 
-static int search_plan(struct ckpt_program *p, const struct budgets *budgets, char *message)
+static int search_plan(struct ckpt_program *p, const struct budgets *budgets, struct error *error)
 {
     struct programs *ps = p->programs;
-    int rc = plan_make(p->graph, &ps->machine, budgets, p->reserved, &p->plan, message);
+    int rc = plan_make(p->graph, &ps->machine, budgets, p->reserved, &p->plan, error);
     if (!rc && ps->options->verify)
-        rc = plan_check(p->graph, p->plan, message);
-    return rc ? fail_with(ps, rc, message) : 0;
+        rc = plan_check(p->graph, p->plan, error);
+    return rc ? fail_with(ps, rc, error->text) : 0;
 }
 
 int program_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    char message[CKPT_MESSAGE] = "";
+    struct error error = {0};
     struct budgets budgets;
     int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
     if (ps->ranks->rank == 0)
-        rc = program_plan_is_given(p) ? read_plan(p, message) : search_plan(p, &budgets, message);
+        rc = program_plan_is_given(p) ? read_plan(p, &error) : search_plan(p, &budgets, &error);
     rc = program_share_plan(p, rc);
     if (!rc)
         rc = program_keep_algorithms(p);
@@ -188,12 +188,12 @@ int program_plan(struct ckpt_program *p)
 int program_write_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    char message[CKPT_MESSAGE] = "";
+    struct error error = {0};
     if (!ps->options->plan_out || !p->trains)
         return 0;
-    int rc = plan_write(p->graph, p->plan, ps->options->plan_out, message);
+    int rc = plan_write(p->graph, p->plan, ps->options->plan_out, &error);
     if (rc)
-        return fail_with(ps, rc, message);
+        return fail_with(ps, rc, error.text);
     ps->written |= WRITTEN_PLAN;
     return 0;
 }

@@ -360,9 +360,9 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
         return report_output(p, flight, output);
     p->steps++;
     p->programs->params->updates += p->trains;
-    char message[CKPT_MESSAGE];
-    int rc = p->timing ? timing_step(p->timing, p, message) : 0;
-    return rc ? error_fail(p->programs->error, rc, "%s", message) : 0;
+    struct error error;
+    int rc = p->timing ? timing_step(p->timing, p, &error) : 0;
+    return rc ? error_fail(p->programs->error, rc, "%s", error.text) : 0;
 }
 
 int ckpt_wait(ckpt_program *p, float *loss)

@@ -90,7 +90,7 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
     return n;
 }
 
-int timing_step(const struct timing *t, const struct ckpt_program *p, char message[CKPT_MESSAGE])
+int timing_step(const struct timing *t, const struct ckpt_program *p, struct error *error)
 {
     struct machine m = p->programs->machine;
     size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
@@ -99,11 +99,10 @@ int timing_step(const struct timing *t, const struct ckpt_program *p, char messa
         return 0;
     m.costs = calloc(most, sizeof *m.costs);
     if (!m.costs) {
-        snprintf(message, CKPT_MESSAGE, "no memory for the times of ops");
-        return CKPT_ENOMEM;
+        return error_fail(error, CKPT_ENOMEM, "no memory for the times of ops");
     }
     m.n_costs = collect(t, p, m.costs);
-    int rc = machine_write(&m, p->programs->options->machine_out, message);
+    int rc = machine_write(&m, p->programs->options->machine_out, error);
     if (!rc)
         p->programs->written |= WRITTEN_MACHINE;
     free(m.costs);

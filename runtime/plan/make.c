@@ -242,51 +242,49 @@ static int set_outlook(struct portfolio *pf, const struct request *q, struct pla
     return 0;
 }
 
-static int choose(struct portfolio *pf, const struct request *q, struct plan **out, char *message)
+static int choose(struct portfolio *pf, const struct request *q, struct plan **out,
+                  struct error *error)
 {
     struct answer a;
     int rc = answer_within(pf, q, &q->budgets, &a);
     if (!rc && !a.parked && !a.option)
-        return plan_refuse(pf, q, message);
+        return plan_refuse(pf, q, error);
     if (!rc)
         rc = a.parked ? copy_plan(a.parked, out) : option_plan(pf, a.option, out);
     return rc ? rc : set_outlook(pf, q, *out);
 }
 
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, char message[CKPT_MESSAGE])
+                   int64_t reserved, struct plan **p, struct error *error)
 {
     const struct machine own = machine_for_rank(m, graph_ranks(pf->p->g));
     struct request q = {
         .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
     *p = NULL;
-    message[0] = '\0';
+    error->text[0] = 0;
     int rc = find_smallest(pf, &q.smallest);
     if (!rc)
         rc = lattice_open(pf, &own, reserved, b, &q.lattice);
     if (!rc)
-        rc = choose(pf, &q, p, message);
+        rc = choose(pf, &q, p, error);
     if (!rc)
         rc = plan_add_homes(pf->p->g, *p);
     if (rc && *p) {
         plan_free(*p);
         *p = NULL;
     }
-    if (rc == CKPT_ENOMEM)
-        snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
-    return rc;
+    return rc == CKPT_ENOMEM ? error_fail(error, rc, "planning ran out of host memory") : rc;
 }
 
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-              int64_t reserved, struct plan **p, char message[CKPT_MESSAGE])
+              int64_t reserved, struct plan **p, struct error *error)
 {
     struct portfolio *pf;
     *p = NULL;
-    snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
     int rc = portfolio_build(g, &pf);
     if (rc)
-        return rc;
-    rc = portfolio_plan(pf, m, b, reserved, p, message);
+        return error_fail(error, rc, "planning ran out of host memory");
+    rc = portfolio_plan(pf, m, b, reserved, p, error);
     portfolio_free(pf);
     return rc;
 }
@@ -294,14 +292,14 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     int rc = 0;
     for (int32_t i = 0; i < n; i++)
         plans[i] = NULL;
     for (int32_t i = 0; i < n && !rc; i++) {
         struct budgets here = *b;
         here.device = device[i];
-        rc = portfolio_plan(pf, m, &here, reserved, &plans[i], message);
+        rc = portfolio_plan(pf, m, &here, reserved, &plans[i], &error);
         rc = rc == CKPT_EBUDGET ? 0 : rc;
     }
     return rc;

@@ -202,31 +202,29 @@ static int finish(struct reader *r, int rc, struct plan **p)
     return rc;
 }
 
-static int no_memory(char message[CKPT_MESSAGE])
+static int no_memory(struct error *error)
 {
-    snprintf(message, CKPT_MESSAGE, "out of host memory");
-    return CKPT_ENOMEM;
+    return error_fail(error, CKPT_ENOMEM, "out of host memory");
 }
 
-int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE])
+int plan_read(const struct graph *g, const char *path, struct plan **p, struct error *error)
 {
     struct lines l;
     struct reader r = {.g = g, .p = calloc(1, sizeof(*r.p))};
     *p = NULL;
     if (!r.p)
-        return no_memory(message);
-    return finish(&r, lines_read(&l, "plan file", path, message, get_plan, &r), p);
+        return no_memory(error);
+    return finish(&r, lines_read(&l, "plan file", path, error, get_plan, &r), p);
 }
 
-int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
-               char message[CKPT_MESSAGE])
+int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p, struct error *error)
 {
     struct lines l;
     struct reader r = {.g = g, .p = calloc(1, sizeof(*r.p))};
     *p = NULL;
     if (!r.p)
-        return no_memory(message);
-    return finish(&r, lines_parse(&l, "plan", text, size, message, get_plan, &r), p);
+        return no_memory(error);
+    return finish(&r, lines_parse(&l, "plan", text, size, error, get_plan, &r), p);
 }
 
 /* What is not a pin is left to who reads the whole plan. */
@@ -236,13 +234,13 @@ static void get_pins(struct lines *l, void *user)
         get_pin(l, user);
 }
 
-int plan_read_pins(const char *path, struct pins *pins, char message[CKPT_MESSAGE])
+int plan_read_pins(const char *path, struct pins *pins, struct error *error)
 {
     struct pins found = {0};
     struct lines l;
-    int rc = lines_read(&l, "plan file", path, message, get_pins, &found);
+    int rc = lines_read(&l, "plan file", path, error, get_pins, &found);
     if (!rc && pins_add(pins, &found))
-        rc = no_memory(message);
+        rc = no_memory(error);
     pins_free(&found);
     return rc;
 }

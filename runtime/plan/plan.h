@@ -177,19 +177,19 @@ void portfolio_free(struct portfolio *pf);
 /*
  * Plans its graph for machine m under budgets b (persistent and transient bytes together); reserved
  * bytes of the device budget are taken by others.  Returns 0, CKPT_ENOMEM, or CKPT_EBUDGET with the
- * sentence in message; the sentence is complete: smallest feasible budget, the op at the peak, what
+ * sentence in error; the sentence is complete: smallest feasible budget, the op at the peak, what
  * more memory buys.  A larger budget of any tier never gives a slower plan, and is never refused
  * where a smaller one is not.
  */
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
-                   int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
+                   int64_t reserved, struct plan **p, struct error *error);
 /* The plans for n device budgets, reserved bytes included; plans[i] is NULL where none fits.
  * Returns 0 or CKPT_ENOMEM. */
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     int64_t reserved, const int64_t *device, int32_t n, struct plan **plans);
 /* Searches and plans. */
 int plan_make(const struct graph *g, const struct machine *m, const struct budgets *b,
-              int64_t reserved, struct plan **p, char message[CKPT_MESSAGE]);
+              int64_t reserved, struct plan **p, struct error *error);
 void plan_free(struct plan *p);
 
 /* Whether a residence is the home of a persistent storage: where it lives between steps. */
@@ -223,25 +223,24 @@ bool graph_op_writes(const struct graph *g, const struct graph_op *o, int32_t st
  * in one that comes to the same; every read sees bytes its last writer made and in the version it
  * saw the first time, no two residences overlap, everything inside the peaks, the peak under the
  * budget, carried storages never leave.
- * Returns 0, or CKPT_EPLAN with the first violation in message.
+ * Returns 0, or CKPT_EPLAN with the first violation in error.
  */
-int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE]);
+int plan_check(const struct graph *g, const struct plan *p, struct error *error);
 
 /* Plan files: text, one fact a line, diffable; the same plan gives the same bytes.
  * Return 0, CKPT_EIO, CKPT_EFORMAT, CKPT_EPLAN (another signature), CKPT_ENOMEM. */
-int plan_write(const struct graph *g, const struct plan *p, const char *path,
-               char message[CKPT_MESSAGE]);
-int plan_read(const struct graph *g, const char *path, struct plan **p, char message[CKPT_MESSAGE]);
+int plan_write(const struct graph *g, const struct plan *p, const char *path, struct error *error);
+int plan_read(const struct graph *g, const char *path, struct plan **p, struct error *error);
 /* The text of a plan file in memory, for free(); and a plan from it. */
 int plan_print(const struct graph *g, const struct plan *p, char **text, size_t *size);
 int plan_parse(const struct graph *g, char *text, size_t size, struct plan **p,
-               char message[CKPT_MESSAGE]);
+               struct error *error);
 /* Sets all times of a plan by playing it with the costs of the graph on machine m: of a plan from
  * elsewhere, whose order stands but whose seconds do not.  What it cannot know (bound_seconds,
  * next_budget) is then 0.  Returns 0 or CKPT_ENOMEM. */
 int plan_reprice(const struct graph *g, const struct machine *m, struct plan *p);
 /* Adds the pins of a plan file alone, whatever graph it is for. */
-int plan_read_pins(const char *path, struct pins *pins, char message[CKPT_MESSAGE]);
+int plan_read_pins(const char *path, struct pins *pins, struct error *error);
 
 /* Every gap of a plan with its fate, in order of storage and step.  *gaps is malloc'ed. */
 int plan_gaps(const struct graph *g, const struct plan *p, struct gap **gaps, int32_t *n);

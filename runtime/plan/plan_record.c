@@ -5,15 +5,6 @@
 #include "plan/place/place.h"
 #include "plan/plan_record.h"
 
-int record_violation(char message[CKPT_MESSAGE], const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, CKPT_MESSAGE, fmt, ap);
-    va_end(ap);
-    return CKPT_EPLAN;
-}
-
 /* ---- in the making --------------------------------------------------------------------------- */
 
 int plan_reserve(struct plan *p, int64_t residences, int64_t copies)

@@ -54,7 +54,6 @@ static inline int copy_tier(const struct residence *r, const struct copy *c)
 
 /* The sentence about what is wrong with a plan, and CKPT_EPLAN; c is a struct that knows where the
  * sentence goes. */
-#define violation(c, ...) record_violation((c)->message, __VA_ARGS__)
-int record_violation(char message[CKPT_MESSAGE], const char *fmt, ...) CKPT_PRINTF(2, 3);
+#define violation(c, ...) error_fail((c)->error, CKPT_EPLAN, __VA_ARGS__)
 
 #endif

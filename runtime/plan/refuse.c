@@ -123,9 +123,9 @@ static int say_tier(const struct request *q, int tier, struct sentence *s)
     return 0;
 }
 
-int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT_MESSAGE])
+int plan_refuse(struct portfolio *pf, const struct request *q, struct error *error)
 {
-    struct sentence s = {.text = message};
+    struct sentence s = {.text = error->text};
     struct smallest least;
     int rc = smallest_device(pf, q, &q->budgets, &least);
     say_budgets(&s, &q->budgets);
@@ -135,5 +135,5 @@ int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT
     }
     if (!rc)
         rc = say_tier(q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
-    return rc ? rc : CKPT_EBUDGET;
+    return error->code = rc ? rc : CKPT_EBUDGET;
 }

@@ -186,7 +186,7 @@ static void put_svg(FILE *f, const void *user)
     fputs("</svg>\n", f);
 }
 
-int sweep_svg_write(const struct sweep *s, const char *path, char message[CKPT_MESSAGE])
+int sweep_svg_write(const struct sweep *s, const char *path, struct error *error)
 {
-    return lines_write("drawing", path, put_svg, s, message);
+    return lines_write("drawing", path, put_svg, s, error);
 }

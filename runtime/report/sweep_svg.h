@@ -14,6 +14,6 @@ struct sweep {
 };
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int sweep_svg_write(const struct sweep *s, const char *path, char message[CKPT_MESSAGE]);
+int sweep_svg_write(const struct sweep *s, const char *path, struct error *error);
 
 #endif

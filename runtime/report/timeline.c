@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "core/json.h"
 #include "plan/graph/lines.h"
 #include "report/timeline.h"
 
@@ -17,18 +18,6 @@ struct timeline {
     struct offload *offloads;
     int32_t n_offloads;
 };
-
-/* A JSON string that may stand in a script: no end tag can form. */
-static void put_text(FILE *f, const char *text)
-{
-    fputc('"', f);
-    for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++)
-        if (*c < 0x20 || *c == '<' || *c == '"' || *c == '\\' || *c == 0x7f)
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    fputc('"', f);
-}
 
 static void put_real(FILE *f, double value)
 {
@@ -49,7 +38,7 @@ static void put_totals(FILE *f, const struct timeline *t)
     const struct plan *p = t->p;
     bool limited = p->budgets.device != INT64_MAX;
     fputs("{\"machine\":", f);
-    put_text(f, t->machine);
+    json_put_string(f, t->machine);
     fputs(",\n", f);
     put_total(f, "budget", limited ? (double)p->budgets.device : 0);
     put_total(f, "persistent", (double)p->persistent);
@@ -69,7 +58,7 @@ static void put_graph(FILE *f, const struct graph *g)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
         fputs(i ? ",\n[" : "[", f);
-        put_text(f, o->name);
+        json_put_string(f, o->name);
         fprintf(f, ",%d,", (int)o->phase);
         put_real(f, o->seconds);
         fprintf(f, ",%" PRId64 "]", o->workspace);
@@ -78,7 +67,7 @@ static void put_graph(FILE *f, const struct graph *g)
     for (int32_t s = 0; s < g->n_storages; s++) {
         const struct graph_storage *t = &g->storages[s];
         fputs(s ? ",\n[" : "[", f);
-        put_text(f, t->name);
+        json_put_string(f, t->name);
         fprintf(f, ",%d,%" PRId64 ",%d]", (int)t->kind, t->bytes, t->persistent);
     }
     fputs("],\n", f);
@@ -163,14 +152,13 @@ static void put_page(FILE *f, const void *user)
 }
 
 int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
-                   const char *path, char message[CKPT_MESSAGE])
+                   const char *path, struct error *error)
 {
     struct timeline t = {.g = g, .p = p, .machine = machine};
     if (plan_offloads(g, p, &t.offloads, &t.n_offloads)) {
-        snprintf(message, CKPT_MESSAGE, "no memory for the timeline");
-        return CKPT_ENOMEM;
+        return error_fail(error, CKPT_ENOMEM, "no memory for the timeline");
     }
-    int rc = lines_write("timeline", path, put_page, &t, message);
+    int rc = lines_write("timeline", path, put_page, &t, error);
     free(t.offloads);
     return rc;
 }

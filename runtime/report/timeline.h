@@ -7,7 +7,7 @@
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
-                   const char *path, char message[CKPT_MESSAGE]);
+                   const char *path, struct error *error);
 
 /* timeline.html and timeline.js, line by line, ended by NULL: written by build-aux/embed. */
 extern const char *const timeline_page[];

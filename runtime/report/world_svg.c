@@ -104,7 +104,7 @@ static void put_svg(FILE *f, const void *user)
     fputs("</svg>\n", f);
 }
 
-int world_svg_write(const struct world_chart *c, const char *path, char message[CKPT_MESSAGE])
+int world_svg_write(const struct world_chart *c, const char *path, struct error *error)
 {
-    return lines_write("drawing", path, put_svg, c, message);
+    return lines_write("drawing", path, put_svg, c, error);
 }

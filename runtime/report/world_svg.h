@@ -15,6 +15,6 @@ struct world_chart {
 };
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int world_svg_write(const struct world_chart *c, const char *path, char message[CKPT_MESSAGE]);
+int world_svg_write(const struct world_chart *c, const char *path, struct error *error);
 
 #endif

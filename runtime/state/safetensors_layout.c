@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/checksum.h"
+#include "core/json.h"
 #include "ckpt_files.h"
 #include "state/safetensors.h"
 
@@ -16,26 +17,10 @@ static const char *dtype_name(enum ckpt_dtype dtype)
     return names[dtype];
 }
 
-/* A string of JSON.  The text is UTF-8 already, so only three kinds of characters are escaped. */
-static void put_string(FILE *f, const char *text)
-{
-    fputc('"', f);
-    for (; *text; text++) {
-        unsigned char ch = (unsigned char)*text;
-        if (ch < 0x20)
-            fprintf(f, "\\u%04x", ch);
-        else if (ch == '"' || ch == '\\')
-            fprintf(f, "\\%c", ch);
-        else
-            fputc(ch, f);
-    }
-    fputc('"', f);
-}
-
 static void put_entry(FILE *f, const struct pending *e, int64_t begin)
 {
     fputc(',', f);
-    put_string(f, e->name);
+    json_put_string(f, e->name);
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(e->dtype));
     for (int i = 0; i < e->ndim; i++)
         fprintf(f, "%s%lld", i ? "," : "", (long long)e->shape[i]);
@@ -45,9 +30,9 @@ static void put_entry(FILE *f, const struct pending *e, int64_t begin)
 static void put_note(FILE *f, const char *key, const char *text)
 {
     fputc(',', f);
-    put_string(f, key);
+    json_put_string(f, key);
     fputc(':', f);
-    put_string(f, text);
+    json_put_string(f, text);
 }
 
 /* That of the header is put in its place when the text is whole. */
@@ -80,10 +65,6 @@ static void put_json(FILE *f, const ckpt_file_writer *w, bool sums)
     fputc('}', f);
 }
 
-/*
- * The text is written by hand: the JSON library loses the key of an entry, without telling, when
- * memory runs out while it writes.
- */
 static char *make_json(const ckpt_file_writer *w, bool sums)
 {
     char *text = NULL;

@@ -58,9 +58,9 @@ static const char *machine_path(void)
 static struct machine read_machine(void)
 {
     struct machine m;
-    char message[CKPT_MESSAGE];
-    if (machine_read(machine_path(), &m, message))
-        fail(machine_path(), message);
+    struct error error;
+    if (machine_read(machine_path(), &m, &error))
+        fail(machine_path(), error.text);
     return m;
 }
 
@@ -69,19 +69,20 @@ static struct plan *plan_at(const struct graph *g, const struct machine *m, int6
                             int64_t host, int64_t reserved)
 {
     struct budgets b = {.device = device, .host = host};
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
-    int rc = plan_make(g, m, &b, reserved, &p, message);
+    int rc = plan_make(g, m, &b, reserved, &p, &error);
     if (rc == CKPT_EBUDGET)
         return NULL;
-    if (rc || plan_check(g, p, message))
-        fail("planning", message);
+    if (rc || plan_check(g, p, &error))
+        fail("planning", error.text);
     return p;
 }
 
 struct graph *bench_record(const char *latent, const char *options, const struct machine *m)
 {
-    char path[] = "/tmp/bench_plan.XXXXXX", command[4096], message[CKPT_MESSAGE];
+    char path[] = "/tmp/bench_plan.XXXXXX", command[4096];
+    struct error error;
     struct graph *g;
     int fd = mkstemp(path);
     if (fd < 0)
@@ -91,7 +92,7 @@ struct graph *bench_record(const char *latent, const char *options, const struct
              "./stdit-train --model XL/2 --dtype bf16 --latent %s %s --plan-only --machine "
              "%s --vram 141G --graph-out %s >/dev/null",
              latent, options, machine_path(), path);
-    if (system(command) || graph_read(path, &g, message))
+    if (system(command) || graph_read(path, &g, &error))
         fail(command, "no graph");
     unlink(path);
     graph_price(g, m);
@@ -133,14 +134,14 @@ static struct measured measure(const struct graph *g, const struct machine *m,
 {
     struct measured r = {.ops = g->n_ops};
     int64_t before = resident_peak();
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
     double start = bench_seconds();
-    int rc = plan_make(g, m, b, reserved, &p, message);
+    int rc = plan_make(g, m, b, reserved, &p, &error);
     r.seconds = bench_seconds() - start;
     r.bytes = resident_peak() - before;
     if (rc)
-        fail("planning", message);
+        fail("planning", error.text);
     plan_free(p);
     return r;
 }
@@ -325,7 +326,7 @@ static void bench_tier_rows(const char *latent, const struct tier_row *rows, int
 
 static void bench_tiers(const struct machine *m)
 {
-    static const struct tier_row shorter[] = {{28, 244}, {24, 251}, {20, 259}, {17, 265.5},
+    static const struct tier_row shorter[] = {{28, 244},   {24, 251}, {20, 259}, {17, 265.5},
                                               {16, 265.5}, {14, 290}, {12, 312}, {8, 370}};
     static const struct tier_row longer[] = {{28, 1146}, {24, 1154}, {20, 1162}, {16, 1168}};
     bench_tier_rows(SHORT, shorter, sizeof(shorter) / sizeof(*shorter), m);
@@ -357,7 +358,7 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
     int64_t device[POINTS], low = all->min_budget, high = all->persistent + all->transient;
     int slower = 0, refused = 0, feasible = 0;
     double before = INFINITY;
-    char message[CKPT_MESSAGE];
+    struct error error;
     for (int i = 0; i < POINTS; i++)
         device[i] = low - (high - low) / 50 + (high - low) / 95 * i;
     struct portfolio *pf;
@@ -369,8 +370,8 @@ static void bench_sweep(const char *what, struct graph *g, const struct machine 
         refused += !p && feasible > 0;
         if (!p)
             continue;
-        if (plan_check(g, p, message) || p->persistent + p->transient > device[i])
-            fail(what, message);
+        if (plan_check(g, p, &error) || p->persistent + p->transient > device[i])
+            fail(what, error.text);
         slower += p->seconds > before;
         before = p->seconds;
         feasible++;
@@ -414,7 +415,7 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
     int64_t host = all->persistent / 2;
     const int64_t hosts[ROOMS] = {0, host, 4 * high, host}, drives[ROOMS] = {0, 0, 0, 4 * high};
     int slower = 0, refused = 0, feasible = 0;
-    char message[CKPT_MESSAGE];
+    struct error error;
     double before = bench_seconds();
     if (portfolio_build(g, &pf))
         fail(what, "no search");
@@ -422,9 +423,9 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
         int i = k * 23 % ALONE, room = i % ROOMS;
         int64_t device = low + (high - low) / (DEVICES - 1) * (i / ROOMS);
         list[k].b = (struct budgets){device, hosts[room], drives[room], {0}};
-        int rc = portfolio_plan(pf, m, &list[k].b, 0, &p, message);
+        int rc = portfolio_plan(pf, m, &list[k].b, 0, &p, &error);
         if (rc && rc != CKPT_EBUDGET)
-            fail(what, message);
+            fail(what, error.text);
         list[k].seconds = p ? p->seconds : INFINITY;
         feasible += p != NULL;
         plan_free(p);
@@ -445,12 +446,13 @@ static void bench_alone(const char *what, struct graph *g, const struct machine 
 
 static struct graph *read_graph(const char *name)
 {
-    char path[2048], message[CKPT_MESSAGE];
+    char path[2048];
+    struct error error;
     const char *srcdir = getenv("srcdir");
     struct graph *g;
     snprintf(path, sizeof(path), "%s/tests/data/planner/%s", srcdir ? srcdir : ".", name);
-    if (graph_read(path, &g, message))
-        fail(path, message);
+    if (graph_read(path, &g, &error))
+        fail(path, error.text);
     return g;
 }
 

@@ -35,9 +35,9 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
                        int64_t device)
 {
     struct budgets b = {.device = device};
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
-    if (plan_make(g, m, &b, 0, &p, message))
+    if (plan_make(g, m, &b, 0, &p, &error))
         return;
     struct place_item *items = calloc((size_t)p->n_residences + 1, sizeof(*items));
     int32_t n = 0;
@@ -55,9 +55,9 @@ static void place_plan(struct worst *w, const struct graph *g, const struct mach
 static void place_model(struct worst *w, struct graph *g, const struct machine *m)
 {
     struct budgets b = {.device = INT64_MAX};
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
-    if (plan_make(g, m, &b, 0, &p, message))
+    if (plan_make(g, m, &b, 0, &p, &error))
         exit(1);
     place_plan(w, g, m, INT64_MAX);
     place_plan(w, g, m, p->persistent + p->transient / 2);
@@ -69,9 +69,10 @@ static void place_model(struct worst *w, struct graph *g, const struct machine *
 static void bench_arena(const struct graph *g, const struct machine *m, int64_t gib)
 {
     struct budgets b = {.device = gib << 30, .host = INT64_C(64) << 30};
-    char message[CKPT_MESSAGE], what[64];
+    struct error error;
+    char what[64];
     struct plan *p;
-    if (plan_make(g, m, &b, m->process, &p, message))
+    if (plan_make(g, m, &b, m->process, &p, &error))
         exit(1);
     double alive = (double)(p->persistent + p->load);
     double ratio = (double)(p->persistent + p->transient) / alive;
@@ -95,9 +96,9 @@ static bool place_instance(const char *path, double *slowest)
     struct place_request request = {.capacity = 1048576};
     struct place_result result;
     struct place_file file;
-    char message[CKPT_MESSAGE];
-    if (place_file_read(path, &file, message)) {
-        fprintf(stderr, "%s\n", message);
+    struct error error;
+    if (place_file_read(path, &file, &error)) {
+        fprintf(stderr, "%s\n", error.text);
         return false;
     }
     double start = bench_seconds();

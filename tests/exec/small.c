@@ -125,14 +125,14 @@ void small_force(const struct small *r, const struct force *f, const char *path,
 {
     struct small base = *r;
     struct plan *forced;
-    char message[CKPT_MESSAGE];
+    struct error error;
     ckpt *c;
     ckpt_program *p;
     base.options.plan_only = true;
     small_open(&base, &c, &p);
     assert_int_equal(force_parks(p->graph, p->plan, f, &forced), 0);
-    if (plan_check(p->graph, forced, message) || plan_write(p->graph, forced, path, message))
-        fail_msg("%s", message);
+    if (plan_check(p->graph, forced, &error) || plan_write(p->graph, forced, path, &error))
+        fail_msg("%s", error.text);
     *tiers = forced->budgets;
     force_count(p->graph, forced, count);
     plan_free(forced);

@@ -7,16 +7,16 @@
 
 static void plan_graph(const struct graph *g)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct budgets b = {.device = INT64_MAX};
     struct plan *p;
-    int rc = plan_make(g, &machine_cpu, &b, 0, &p, message);
+    int rc = plan_make(g, &machine_cpu, &b, 0, &p, &error);
     if (rc) {
-        fuzz_sentence(rc, message);
+        fuzz_sentence(rc, error.text);
         return;
     }
-    if (plan_check(g, p, message)) {
-        fprintf(stderr, "%s\n", message);
+    if (plan_check(g, p, &error)) {
+        fprintf(stderr, "%s\n", error.text);
         abort();
     }
     plan_free(p);
@@ -24,10 +24,11 @@ static void plan_graph(const struct graph *g)
 
 static void write_again(const struct graph *g)
 {
-    char message[CKPT_MESSAGE], path[] = "/tmp/fuzz-graph-XXXXXX";
+    struct error error;
+    char path[] = "/tmp/fuzz-graph-XXXXXX";
     struct graph *copy;
     int fd = mkstemp(path);
-    if (fd < 0 || graph_write(g, path, message) || graph_read(path, &copy, message) ||
+    if (fd < 0 || graph_write(g, path, &error) || graph_read(path, &copy, &error) ||
         graph_signature(g) != graph_signature(copy))
         abort();
     fclose(fdopen(fd, "r"));
@@ -37,11 +38,11 @@ static void write_again(const struct graph *g)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct graph *g;
-    int rc = graph_read(fuzz_file(data, size), &g, message);
+    int rc = graph_read(fuzz_file(data, size), &g, &error);
     if (rc) {
-        fuzz_sentence(rc, message);
+        fuzz_sentence(rc, error.text);
         return 0;
     }
     write_again(g);

@@ -8,11 +8,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct graph *g;
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct machine m;
-    int rc = machine_read(fuzz_file(data, size), &m, message);
+    int rc = machine_read(fuzz_file(data, size), &m, &error);
     if (rc) {
-        fuzz_sentence(rc, message);
+        fuzz_sentence(rc, error.text);
         return 0;
     }
     if (!g)

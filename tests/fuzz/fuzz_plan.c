@@ -16,18 +16,18 @@ static const struct graph *the_graph(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
     struct gap *gaps;
     int32_t n;
-    int rc = plan_read(the_graph(), fuzz_file(data, size), &p, message);
+    int rc = plan_read(the_graph(), fuzz_file(data, size), &p, &error);
     if (rc) {
-        fuzz_sentence(rc, message);
+        fuzz_sentence(rc, error.text);
         return 0;
     }
-    rc = plan_check(the_graph(), p, message);
+    rc = plan_check(the_graph(), p, &error);
     if (rc)
-        fuzz_sentence(rc, message);
+        fuzz_sentence(rc, error.text);
     if (!rc && plan_gaps(the_graph(), p, &gaps, &n) == 0)
         free(gaps);
     plan_free(p);

@@ -360,20 +360,20 @@ int64_t plan_peak(const struct plan *p)
     return p->persistent + p->transient;
 }
 
-int plan_check_again(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE])
+int plan_check_again(const struct graph *g, struct plan *p, struct error *error)
 {
     assert_int_equal(plan_sort(p), 0);
-    return plan_check(g, p, message);
+    return plan_check(g, p, error);
 }
 
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
-    if (portfolio_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p, message))
-        fail_msg("no plan: %s", message);
-    if (plan_check(pf->p->g, p, message))
-        fail_msg("plan_check: %s", message);
+    if (portfolio_plan(pf, &machine_cpu, &(struct budgets){.device = budget}, 0, &p, &error))
+        fail_msg("no plan: %s", error.text);
+    if (plan_check(pf->p->g, p, &error))
+        fail_msg("plan_check: %s", error.text);
     assert_true(p->transient >= p->load);
     assert_true(p->load >= graph_largest_op(pf->p->g));
     assert_true(p->seconds >= graph_seconds(pf->p->g) * (1 - 1e-12));

@@ -54,8 +54,8 @@ struct graph *graph_unet(int32_t levels, int64_t bytes);
 /* Random connections, several outputs, parts, changes in place, ops that run once. */
 struct graph *graph_random(uint32_t seed, int32_t n);
 
-/* A link and a drive that are slow beside the ops of these programs, so that every tier is worth its
- * bytes. */
+/* A link and a drive that are slow beside the ops of these programs, so that every tier is worth
+ * its bytes. */
 extern const struct machine graphs_machine;
 
 /* Most bytes of a plan, and what makes tests short. */
@@ -63,7 +63,7 @@ int64_t plan_peak(const struct plan *p);
 /* Plans, checks the plan, and returns it; fails the test otherwise. */
 struct plan *plan_checked(const struct graph *g, int64_t budget);
 /* Puts a record in order that a test has changed, and checks it. */
-int plan_check_again(const struct graph *g, struct plan *p, char message[CKPT_MESSAGE]);
+int plan_check_again(const struct graph *g, struct plan *p, struct error *error);
 /* The same with the search done before. */
 struct plan *portfolio_checked(struct portfolio *pf, int64_t budget);
 

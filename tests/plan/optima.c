@@ -37,22 +37,22 @@ static int compare_budget(FILE *table, struct optima_result *r, const char *name
     int share = (int)json_integer_value(json_object_get(b, "share"));
     double best = json_real_value(json_object_get(b, "seconds"));
     struct budgets budgets = {.device = json_integer_value(json_object_get(b, "bytes"))};
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
     if (best <= 0)
         return 0;
     r->n++;
-    if (plan_make(g, &machine_cpu, &budgets, 0, &p, message)) {
+    if (plan_make(g, &machine_cpu, &budgets, 0, &p, &error)) {
         r->refused++;
         if (table)
             fprintf(table, "%-12s %3d %%  refused, optimum %.6f: %.160s\n", name, share, best,
-                    message);
+                    error.text);
         return 0;
     }
     bool impossible = p->seconds < best - PROOF || p->bound_seconds > best * (1 + 1e-12);
-    if (impossible || plan_check(g, p, message)) {
-        fprintf(stderr, "%s at %d %%: %.6f s or the bound %.6f s against %.6f s, or %s\n",
-                name, share, p->seconds, p->bound_seconds, best, message);
+    if (impossible || plan_check(g, p, &error)) {
+        fprintf(stderr, "%s at %d %%: %.6f s or the bound %.6f s against %.6f s, or %s\n", name,
+                share, p->seconds, p->bound_seconds, best, error.text);
         plan_free(p);
         return 1;
     }

@@ -22,24 +22,25 @@
  * when searches see its budgets as they are. */
 static struct graph *tied(void)
 {
-    char path[4096], message[CKPT_MESSAGE];
+    char path[4096];
+    struct error error;
     const char *srcdir = getenv("srcdir");
     struct graph *g;
     snprintf(path, sizeof(path), "%s/tests/data/planner/big-tied-3.graph", srcdir ? srcdir : ".");
-    if (graph_read(path, &g, message))
-        fail_msg("%s", message);
+    if (graph_read(path, &g, &error))
+        fail_msg("%s", error.text);
     return g;
 }
 
-/* Its plan, checked, or NULL where it is refused; the sentence in message. */
-static struct plan *ask(struct portfolio *pf, const struct budgets *b, char *message)
+/* Its plan, checked, or NULL where it is refused; the sentence in error. */
+static struct plan *ask(struct portfolio *pf, const struct budgets *b, struct error *error)
 {
     struct plan *p;
-    int rc = portfolio_plan(pf, &graphs_machine, b, 0, &p, message);
+    int rc = portfolio_plan(pf, &graphs_machine, b, 0, &p, error);
     if (rc == CKPT_EBUDGET)
         return NULL;
-    if (rc || plan_check(pf->p->g, p, message))
-        fail_msg("%s", message);
+    if (rc || plan_check(pf->p->g, p, error))
+        fail_msg("%s", error->text);
     assert_true(plan_peak(p) <= b->device && p->host_bytes <= b->host && p->nvme_bytes <= b->nvme);
     assert_true(p->bound_seconds <= p->seconds);
     assert_true(p->min_budget <= b->device);
@@ -79,8 +80,8 @@ static void compare_all(const struct asked *list, int n)
 
 static double seconds_of(struct portfolio *pf, const struct budgets *b)
 {
-    char message[CKPT_MESSAGE];
-    struct plan *p = ask(pf, b, message);
+    struct error error;
+    struct plan *p = ask(pf, b, &error);
     double seconds = p ? p->seconds : INFINITY;
     plan_free(p);
     return seconds;
@@ -96,9 +97,9 @@ static void more_never_hurts(struct graph *g, int64_t some_host)
     struct asked list[ASKED];
     struct portfolio *pf;
     struct budgets b = {.device = MOST, .host = MOST, .nvme = MOST};
-    char message[CKPT_MESSAGE];
+    struct error error;
     assert_int_equal(portfolio_build(g, &pf), 0);
-    struct plan *all = ask(pf, &b, message);
+    struct plan *all = ask(pf, &b, &error);
     int64_t least = all->min_budget - MIB, most = pf->options.data[pf->n - 1].load;
     int refused = 0;
     for (int k = 0; k < ASKED; k++) {
@@ -154,23 +155,23 @@ static int64_t named_after(const char *message, const char *words)
 static void smallest_is_exact(struct graph *g, int64_t host)
 {
     struct portfolio *pf;
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct budgets b = {.device = MOST, .host = host};
     assert_int_equal(portfolio_build(g, &pf), 0);
-    struct plan *all = ask(pf, &b, message);
+    struct plan *all = ask(pf, &b, &error);
     b.device = all->min_budget - 1;
-    assert_null(ask(pf, &b, message));
-    int64_t needs = named_after(message, "needs at least ");
+    assert_null(ask(pf, &b, &error));
+    int64_t needs = named_after(error.text, "needs at least ");
     assert_true(needs >= all->min_budget && needs < all->min_budget + MIB);
     b.device = needs;
-    struct plan *p = ask(pf, &b, message);
+    struct plan *p = ask(pf, &b, &error);
     assert_non_null(p);
     assert_true(p->min_budget == all->min_budget);
     plan_free(p);
     b = (struct budgets){.device = all->min_budget, .host = 0};
-    assert_null(ask(pf, &b, message));
-    b.host = named_after(message, "--host ");
-    p = ask(pf, &b, message);
+    assert_null(ask(pf, &b, &error));
+    b.host = named_after(error.text, "--host ");
+    p = ask(pf, &b, &error);
     assert_non_null(p);
     plan_free(p);
     plan_free(all);
@@ -220,8 +221,8 @@ static void test_bound_falls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),         cmocka_unit_test(test_transformer),
-        cmocka_unit_test(test_micro_steps),  cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_tied),        cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_micro_steps), cmocka_unit_test(test_smallest),
         cmocka_unit_test(test_bound_falls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,10 +36,10 @@ static void refit(struct fixture *f)
 
 static void expect_fault(struct fixture *f, const char *what)
 {
-    char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check(f->g, f->p, message), CKPT_EPLAN);
-    if (!strstr(message, what))
-        fail_msg("expected \"%s\" in \"%s\"", what, message);
+    struct error error;
+    assert_int_equal(plan_check(f->g, f->p, &error), CKPT_EPLAN);
+    if (!strstr(error.text, what))
+        fail_msg("expected \"%s\" in \"%s\"", what, error.text);
 }
 
 static int32_t find_again(const struct plan *p)

@@ -35,9 +35,9 @@ static void spill(const char *text, size_t n)
 /* Writes the smallest plan of g to path and text. */
 static size_t write_smallest(const struct graph *g, char *text)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *all = plan_checked(g, INT64_MAX), *p = plan_checked(g, all->min_budget);
-    assert_int_equal(plan_write(g, p, path, message), 0);
+    assert_int_equal(plan_write(g, p, path, &error), 0);
     plan_free(all);
     plan_free(p);
     return slurp(text);
@@ -46,7 +46,8 @@ static size_t write_smallest(const struct graph *g, char *text)
 static void test_round_trip(void **state)
 {
     (void)state;
-    char *before = malloc(MOST), *after = malloc(MOST), message[CKPT_MESSAGE];
+    char *before = malloc(MOST), *after = malloc(MOST);
+    struct error error;
     for (int i = 0; i < 3; i++) {
         struct graph *g = i == 0   ? graph_chain(8, 1 << 12)
                           : i == 1 ? graph_transformer(1, 1 << 14, 2)
@@ -54,15 +55,15 @@ static void test_round_trip(void **state)
         g->storages[1].name[0] = '\n'; /* a name cannot break a line */
         struct plan *p;
         write_smallest(g, before);
-        assert_int_equal(plan_read(g, path, &p, message), 0);
-        assert_int_equal(plan_check(g, p, message), 0);
-        assert_int_equal(plan_write(g, p, path, message), 0);
+        assert_int_equal(plan_read(g, path, &p, &error), 0);
+        assert_int_equal(plan_check(g, p, &error), 0);
+        assert_int_equal(plan_write(g, p, path, &error), 0);
         slurp(after);
         assert_string_equal(before, after);
         p->budgets.device = INT64_MAX;
-        assert_int_equal(plan_write(g, p, path, message), 0);
+        assert_int_equal(plan_write(g, p, path, &error), 0);
         plan_free(p);
-        assert_int_equal(plan_read(g, path, &p, message), 0);
+        assert_int_equal(plan_read(g, path, &p, &error), 0);
         assert_true(p->budgets.device == INT64_MAX);
         plan_free(p);
         graph_free(g);
@@ -75,16 +76,17 @@ static void test_round_trip(void **state)
 static void expect_error(const struct graph *g, const char *text, const char *old,
                          const char *replacement, int code, const char *what)
 {
-    char *damaged = malloc(MOST), message[CKPT_MESSAGE];
+    char *damaged = malloc(MOST);
+    struct error error;
     const char *at = strstr(text, old);
     assert_non_null(at);
     snprintf(damaged, MOST, "%.*s%s%s", (int)(at - text), text, replacement, at + strlen(old));
     spill(damaged, strlen(damaged));
     struct plan *p;
-    assert_int_equal(plan_read(g, path, &p, message), code);
+    assert_int_equal(plan_read(g, path, &p, &error), code);
     assert_null(p);
-    if (!strstr(message, what))
-        fail_msg("expected \"%s\" in \"%s\"", what, message);
+    if (!strstr(error.text, what))
+        fail_msg("expected \"%s\" in \"%s\"", what, error.text);
     free(damaged);
 }
 
@@ -130,13 +132,14 @@ static void test_version_3(void **state)
     (void)state;
     struct graph *g = graph_transformer(1, 1 << 14, 1);
     const char *srcdir = getenv("srcdir");
-    char *text, *now = malloc(MOST), name[4096], message[CKPT_MESSAGE];
+    char *text, *now = malloc(MOST), name[4096];
+    struct error error;
     struct plan *p;
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof(name), "%s/tests/data/planner/version-%d.plan", srcdir ? srcdir : ".",
                  3 + i);
-        if (plan_read(g, name, &p, message) || plan_check(g, p, message))
-            fail_msg("%s", message);
+        if (plan_read(g, name, &p, &error) || plan_check(g, p, &error))
+            fail_msg("%s", error.text);
         size_t size;
         assert_int_equal(plan_print(g, p, &text, &size), 0);
         if (i > 0)
@@ -154,7 +157,8 @@ static void test_version_3(void **state)
 static void test_pins(void **state)
 {
     (void)state;
-    char *before = malloc(MOST), *after = malloc(MOST), message[CKPT_MESSAGE];
+    char *before = malloc(MOST), *after = malloc(MOST);
+    struct error error;
     struct graph *g = graph_chain(8, 1 << 12);
     struct plan *p = plan_checked(g, INT64_MAX), *q;
     struct pins pins = {0};
@@ -162,17 +166,17 @@ static void test_pins(void **state)
     assert_int_equal(pins_set(&pins, 7, "and another for this"), 0);
     assert_int_equal(pins_set(&p->pins, UINT64_MAX, "algorithm 1 2 ff"), 0);
     assert_int_equal(pins_set(&p->pins, 7, "end"), 0);
-    assert_int_equal(plan_write(g, p, path, message), 0);
+    assert_int_equal(plan_write(g, p, path, &error), 0);
     slurp(before);
     assert_non_null(strstr(before, "\npin 0000000000000007 end\npin ffffffffffffffff algorithm 1 2 "
                                    "ff\nend\n"));
-    assert_int_equal(plan_read(g, path, &q, message), 0);
+    assert_int_equal(plan_read(g, path, &q, &error), 0);
     assert_int_equal(q->pins.n, 2);
-    assert_int_equal(plan_check(g, q, message), 0);
-    assert_int_equal(plan_write(g, q, path, message), 0);
+    assert_int_equal(plan_check(g, q, &error), 0);
+    assert_int_equal(plan_write(g, q, path, &error), 0);
     slurp(after);
     assert_string_equal(before, after);
-    assert_int_equal(plan_read_pins(path, &pins, message), 0);
+    assert_int_equal(plan_read_pins(path, &pins, &error), 0);
     assert_int_equal(pins.n, 3);
     assert_string_equal(pins_get(&pins, 7), "end");
     assert_string_equal(pins_get(&pins, UINT64_MAX), "algorithm 1 2 ff");
@@ -180,10 +184,10 @@ static void test_pins(void **state)
     expect_error(g, before, " end\n", "\n", CKPT_EFORMAT, "expected pin, a key");
     expect_error(g, before, "pin 0", "pins 0", CKPT_EFORMAT, "expected \"end\"");
     spill("pin 7 x\nend\n", 12);
-    assert_int_equal(plan_read_pins(path, &pins, message), CKPT_EFORMAT);
+    assert_int_equal(plan_read_pins(path, &pins, &error), CKPT_EFORMAT);
     spill("pin", 3);
-    assert_int_equal(plan_read_pins(path, &pins, message), CKPT_EFORMAT);
-    assert_int_equal(plan_read_pins("/nonexistent/plan", &pins, message), CKPT_EIO);
+    assert_int_equal(plan_read_pins(path, &pins, &error), CKPT_EFORMAT);
+    assert_int_equal(plan_read_pins("/nonexistent/plan", &pins, &error), CKPT_EIO);
     assert_int_equal(pins.n, 3);
     pins_free(&pins);
     plan_free(p);
@@ -196,16 +200,16 @@ static void test_pins(void **state)
 static void test_no_file(void **state)
 {
     (void)state;
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct graph *g = graph_chain(2, 1 << 12);
     struct plan *p = plan_checked(g, INT64_MAX), *q;
-    assert_int_equal(plan_read(g, "/nonexistent/plan", &q, message), CKPT_EIO);
-    assert_non_null(strstr(message, "/nonexistent/plan"));
-    assert_int_equal(plan_read(g, "/", &q, message), CKPT_EIO);
-    assert_int_equal(plan_write(g, p, "/nonexistent/plan", message), CKPT_EIO);
-    assert_non_null(strstr(message, "/nonexistent/plan"));
+    assert_int_equal(plan_read(g, "/nonexistent/plan", &q, &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "/nonexistent/plan"));
+    assert_int_equal(plan_read(g, "/", &q, &error), CKPT_EIO);
+    assert_int_equal(plan_write(g, p, "/nonexistent/plan", &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "/nonexistent/plan"));
     if (!access("/dev/full", W_OK))
-        assert_int_equal(plan_write(g, p, "/dev/full", message), CKPT_EIO);
+        assert_int_equal(plan_write(g, p, "/dev/full", &error), CKPT_EIO);
     plan_free(p);
     graph_free(g);
 }
@@ -214,12 +218,13 @@ static void test_truncated(void **state)
 {
     (void)state;
     struct graph *g = graph_chain(4, 1 << 12);
-    char *text = malloc(MOST), message[CKPT_MESSAGE];
+    char *text = malloc(MOST);
+    struct error error;
     size_t n = write_smallest(g, text);
     for (size_t cut = 0; cut < n; cut += 3) {
         struct plan *p;
         spill(text, cut);
-        assert_int_equal(plan_read(g, path, &p, message), CKPT_EFORMAT);
+        assert_int_equal(plan_read(g, path, &p, &error), CKPT_EFORMAT);
     }
     free(text);
     graph_free(g);
@@ -228,16 +233,16 @@ static void test_truncated(void **state)
 /* A damaged plan is refused by the reader or the checker, or is still a plan. */
 static void try_damaged(const struct graph *g, int *seen, int *sound)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
-    int rc = plan_read(g, path, &p, message);
+    int rc = plan_read(g, path, &p, &error);
     if (rc) {
         assert_true(rc == CKPT_EFORMAT || rc == CKPT_EPLAN);
-        assert_true(message[0] != '\0');
+        assert_true(error.text[0] != '\0');
         ++*seen;
         return;
     }
-    rc = plan_check(g, p, message);
+    rc = plan_check(g, p, &error);
     assert_true(rc == 0 || rc == CKPT_EPLAN);
     *seen += rc != 0;
     *sound += rc == 0;

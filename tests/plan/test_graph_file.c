@@ -12,7 +12,7 @@
 #include "plan/graph/graph_file.h"
 
 static char file[] = "test_graph_file.tmp-XXXXXX";
-static char message[CKPT_MESSAGE];
+static struct error error;
 
 /* A parameter, an input, what is made of them, and a gradient that is carried. */
 static const char *const good[] = {
@@ -72,7 +72,7 @@ static void test_round_trip(void **state)
     (void)state;
     write_lines(-1, NULL, "");
     char *before = read_text();
-    assert_int_equal(graph_read(file, &g, message), 0);
+    assert_int_equal(graph_read(file, &g, &error), 0);
     assert_int_equal(g->n_micro, 2);
     assert_int_equal(g->n_body, 3);
     assert_int_equal(g->ops[1].cost_key, UINT64_C(0x00f100000000abcd));
@@ -87,7 +87,7 @@ static void test_round_trip(void **state)
     assert_int_equal(graph_largest_op(g), 3072);
     g->ops[1].workspace = 512;
     assert_true(fabs(graph_seconds(g) - (2 * (1e-6 + 0.25 + 0.5) + 0.125)) < 1e-12);
-    assert_int_equal(graph_write(g, file, message), 0);
+    assert_int_equal(graph_write(g, file, &error), 0);
     char *after = read_text();
     assert_string_equal(before, after);
     free(before);
@@ -98,9 +98,9 @@ static void test_round_trip(void **state)
 static void same_graph(struct graph *from)
 {
     struct graph *g;
-    assert_int_equal(graph_write(from, file, message), 0);
-    if (graph_read(file, &g, message))
-        fail_msg("%s", message);
+    assert_int_equal(graph_write(from, file, &error), 0);
+    if (graph_read(file, &g, &error))
+        fail_msg("%s", error.text);
     assert_true(graph_signature(g) == graph_signature(from));
     for (int32_t i = 0; i < g->n_ops; i++) {
         assert_true(g->ops[i].seconds == from->ops[i].seconds);
@@ -182,9 +182,9 @@ static void test_mistakes(void **state)
         struct graph *g = NULL;
         const struct mistake *m = &mistakes[i];
         write_lines(m->line, m->by, "");
-        int rc = graph_read(file, &g, message);
-        if (m->says && (rc != CKPT_EFORMAT || !strstr(message, m->says)))
-            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, message, m->says);
+        int rc = graph_read(file, &g, &error);
+        if (m->says && (rc != CKPT_EFORMAT || !strstr(error.text, m->says)))
+            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error.text, m->says);
         assert_true(m->says ? g == NULL : rc == 0);
         graph_free(g);
     }
@@ -195,18 +195,18 @@ static void test_other_mistakes(void **state)
     struct graph *g;
     (void)state;
     write_lines(-1, NULL, "more\n");
-    assert_int_equal(graph_read(file, &g, message), CKPT_EFORMAT);
-    assert_non_null(strstr(message, "line 16: something follows the end"));
+    assert_int_equal(graph_read(file, &g, &error), CKPT_EFORMAT);
+    assert_non_null(strstr(error.text, "line 16: something follows the end"));
     write_text("");
-    assert_int_equal(graph_read(file, &g, message), CKPT_EFORMAT);
-    assert_non_null(strstr(message, "line 1: the file ends too early"));
-    assert_int_equal(graph_read("no/such/file", &g, message), CKPT_EIO);
-    assert_non_null(strstr(message, "graph file no/such/file cannot be opened"));
-    assert_int_equal(graph_read(".", &g, message), CKPT_EIO);
+    assert_int_equal(graph_read(file, &g, &error), CKPT_EFORMAT);
+    assert_non_null(strstr(error.text, "line 1: the file ends too early"));
+    assert_int_equal(graph_read("no/such/file", &g, &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "graph file no/such/file cannot be opened"));
+    assert_int_equal(graph_read(".", &g, &error), CKPT_EIO);
     write_lines(-1, NULL, "");
-    assert_int_equal(graph_read(file, &g, message), 0);
-    assert_int_equal(graph_write(g, "no/such/file", message), CKPT_EIO);
-    assert_non_null(strstr(message, "cannot be written"));
+    assert_int_equal(graph_read(file, &g, &error), 0);
+    assert_int_equal(graph_write(g, "no/such/file", &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "cannot be written"));
     graph_free(g);
 }
 
@@ -224,7 +224,7 @@ static void test_price(void **state)
     struct graph *g;
     (void)state;
     write_lines(-1, NULL, "");
-    assert_int_equal(graph_read(file, &g, message), 0);
+    assert_int_equal(graph_read(file, &g, &error), 0);
     graph_price(g, &m);
     assert_true(g->ops[0].seconds == 512. / 256 + 1);
     assert_true(g->ops[1].seconds == 42);

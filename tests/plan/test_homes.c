@@ -38,12 +38,12 @@ static int64_t persistent_bytes(const struct graph *g)
 
 static struct plan *make(const struct graph *g, const struct budgets *b)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
-    if (plan_make(g, &machine, b, 0, &p, message))
-        fail_msg("no plan: %s", message);
-    if (plan_check_again(g, p, message))
-        fail_msg("plan_check: %s", message);
+    if (plan_make(g, &machine, b, 0, &p, &error))
+        fail_msg("no plan: %s", error.text);
+    if (plan_check_again(g, p, &error))
+        fail_msg("plan_check: %s", error.text);
     assert_true(p->persistent + p->transient <= b->device);
     assert_true(p->host_bytes <= b->host - b->tier_base[TIER_HOST]);
     assert_true(p->nvme_bytes <= b->nvme - b->tier_base[TIER_NVME] || p->nvme_bytes == 0);
@@ -104,10 +104,10 @@ static void done(struct fixture *f)
 
 static void expect_fault(struct fixture *f, const char *what)
 {
-    char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check_again(f->g, f->p, message), CKPT_EPLAN);
-    if (!strstr(message, what))
-        fail_msg("expected \"%s\", got \"%s\"", what, message);
+    struct error error;
+    assert_int_equal(plan_check_again(f->g, f->p, &error), CKPT_EPLAN);
+    if (!strstr(error.text, what))
+        fail_msg("expected \"%s\", got \"%s\"", what, error.text);
     done(f);
 }
 
@@ -242,12 +242,12 @@ static void test_home_on_device(void **state)
 {
     (void)state;
     struct graph *g = sampling(12);
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
     for (int32_t s = 0; s < g->n_storages; s++)
         g->storages[s].home = g->storages[s].persistent ? HOME_DEVICE : HOME_ANY;
     struct budgets b = {.device = 8 * UNIT, .host = PLENTY};
-    assert_int_equal(plan_make(g, &machine, &b, 0, &p, message), CKPT_EBUDGET);
+    assert_int_equal(plan_make(g, &machine, &b, 0, &p, &error), CKPT_EBUDGET);
     for (int32_t s = 0; s < g->n_storages; s++)
         g->storages[s].home = HOME_ANY;
     p = make(g, &b);
@@ -394,7 +394,7 @@ static void test_monotone(void **state)
     struct portfolio *pf;
     struct plan *plans[POINTS], *alone;
     struct budgets b = {.host = PLENTY};
-    char message[CKPT_MESSAGE];
+    struct error error;
     for (int i = 0; i < POINTS; i++)
         device[i] = least + (most - least) * i / (POINTS - 1);
     assert_int_equal(portfolio_build(g, &pf), 0);
@@ -402,7 +402,7 @@ static void test_monotone(void **state)
     portfolio_free(pf);
     for (int i = 0; i < POINTS; i++) {
         assert_non_null(plans[i]);
-        assert_int_equal(plan_check_again(g, plans[i], message), 0);
+        assert_int_equal(plan_check_again(g, plans[i], &error), 0);
         assert_true(i == 0 || plans[i]->seconds <= plans[i - 1]->seconds);
         if (i % 8)
             continue;

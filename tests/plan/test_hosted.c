@@ -53,13 +53,13 @@ static struct plan *make_with(double host_update, double copies)
     struct machine m = machine;
     struct budgets b = {.host = INT64_C(1) << 40};
     struct plan *p;
-    char message[CKPT_MESSAGE];
+    struct error error;
     m.host_update = host_update;
     m.d2h_both = m.h2d_both = copies;
     for (int32_t s = 0; s < graph->n_storages; s++)
         b.device += graph->storages[s].persistent ? graph->storages[s].bytes / 2 : 0;
-    if (portfolio_plan(plans, &m, &b, 0, &p, message) || plan_check_again(graph, p, message))
-        fail_msg("%s", message);
+    if (portfolio_plan(plans, &m, &b, 0, &p, &error) || plan_check_again(graph, p, &error))
+        fail_msg("%s", error.text);
     return p;
 }
 
@@ -70,10 +70,10 @@ static struct plan *make(double host_update)
 
 static void expect_fault(struct plan *p, const char *what)
 {
-    char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check_again(graph, p, message), CKPT_EPLAN);
-    if (!strstr(message, what))
-        fail_msg("expected \"%s\", got \"%s\"", what, message);
+    struct error error;
+    assert_int_equal(plan_check_again(graph, p, &error), CKPT_EPLAN);
+    if (!strstr(error.text, what))
+        fail_msg("expected \"%s\", got \"%s\"", what, error.text);
 }
 
 static void test_taken(void **state)
@@ -82,16 +82,17 @@ static void test_taken(void **state)
     struct plan *p = make(1e11), *without = make(0), *again;
     struct plan_summary s;
     int32_t steps = 0;
-    char path[] = "/tmp/ckpt-hosted-XXXXXX", message[CKPT_MESSAGE];
+    char path[] = "/tmp/ckpt-hosted-XXXXXX";
+    struct error error;
     for (int32_t k = 0; k < p->n_steps; k++)
         steps += p->steps[k].on_host;
     plan_summarize(graph, p, &s);
     assert_true(steps > 0 && s.hosted > 0 && s.hosted + s.streamed <= s.optimizer);
     assert_true(p->seconds < without->seconds);
     close(mkstemp(path));
-    assert_int_equal(plan_write(graph, p, path, message), 0);
-    assert_int_equal(plan_read(graph, path, &again, message), 0);
-    assert_int_equal(plan_check(graph, again, message), 0);
+    assert_int_equal(plan_write(graph, p, path, &error), 0);
+    assert_int_equal(plan_read(graph, path, &again, &error), 0);
+    assert_int_equal(plan_check(graph, again, &error), 0);
     unlink(path);
     plan_free(again);
     plan_free(without);
@@ -153,13 +154,13 @@ static void test_all_fits(void **state)
     (void)state;
     struct machine fast = machine_cuda;
     const struct budgets b = {.device = INT64_C(1) << 40, .host = INT64_C(1) << 40};
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct plan *p;
     fast.host_update = 1e13;
     fast.d2h_both = fast.h2d_both = 1e12;
-    assert_int_equal(portfolio_plan(plans, &fast, &b, 0, &p, message), 0);
+    assert_int_equal(portfolio_plan(plans, &fast, &b, 0, &p, &error), 0);
     assert_true(plan_uses_host(p) && p->seconds < graph_seconds(graph));
-    assert_int_equal(plan_check(graph, p, message), 0);
+    assert_int_equal(plan_check(graph, p, &error), 0);
     plan_free(p);
 }
 

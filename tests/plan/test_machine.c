@@ -11,7 +11,7 @@
 #include "plan/graph/machine.h"
 
 static char file[] = "test_machine.tmp-XXXXXX";
-static char message[CKPT_MESSAGE];
+static struct error error;
 
 static char *read_text(const char *path)
 {
@@ -42,11 +42,11 @@ static void test_shipped(void **state)
     assert_int_equal(setenv("CKPT_MACHINE_DIR", path, 1), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct machine m;
-        if (machine_read(names[i], &m, message))
-            fail_msg("%s", message);
+        if (machine_read(names[i], &m, &error))
+            fail_msg("%s", error.text);
         assert_int_equal(m.estimate, strcmp(names[i], "h200-141") != 0); /* that one was measured */
         assert_true(m.d2h_both <= m.d2h && m.h2d_both <= m.h2d && m.nvme_read < m.h2d);
-        assert_int_equal(machine_write(&m, file, message), 0);
+        assert_int_equal(machine_write(&m, file, &error), 0);
         machine_free(&m);
         snprintf(path, sizeof(path), "%s/machines/%s.json", srcdir ? srcdir : ".", names[i]);
         char *shipped = read_text(path), *written = read_text(file);
@@ -61,7 +61,7 @@ static void test_default(void **state)
 {
     struct machine m;
     (void)state;
-    assert_int_equal(machine_read("cpu", &m, message), 0);
+    assert_int_equal(machine_read("cpu", &m, &error), 0);
     assert_true(m.flops == machine_cpu.flops && m.bandwidth == machine_cpu.bandwidth &&
                 m.overhead == machine_cpu.overhead && m.d2h == machine_cpu.d2h &&
                 m.h2d == machine_cpu.h2d);
@@ -79,17 +79,17 @@ static void test_round_trip(void **state)
     m.host_copies = 7e10;
     m.costs = costs;
     m.n_costs = 2;
-    assert_int_equal(machine_write(&m, file, message), 0);
+    assert_int_equal(machine_write(&m, file, &error), 0);
     char *before = read_text(file);
-    if (machine_read(file, &back, message))
-        fail_msg("%s", message);
+    if (machine_read(file, &back, &error))
+        fail_msg("%s", error.text);
     assert_string_equal(back.name, m.name);
     assert_true(back.flops == m.flops && back.host_copies == m.host_copies);
     assert_true(machine_cost(&back, 1, &seconds) && seconds == 1e-6 / 3);
     assert_true(machine_cost(&back, UINT64_C(0xfedcba9876543210), &seconds) && seconds == 0);
     assert_false(machine_cost(&back, 2, &seconds));
     assert_false(machine_cost(&back, UINT64_MAX, &seconds));
-    assert_int_equal(machine_write(&back, file, message), 0);
+    assert_int_equal(machine_write(&back, file, &error), 0);
     char *after = read_text(file);
     assert_string_equal(before, after);
     free(before);
@@ -161,7 +161,7 @@ static void test_mistakes(void **state)
         const struct mistake *w = &mistakes[i];
         struct machine m;
         char text[8192];
-        assert_int_equal(machine_write(&machine_cpu, file, message), 0);
+        assert_int_equal(machine_write(&machine_cpu, file, &error), 0);
         char *good = read_text(file), *at = strstr(good, w->find);
         if (!at)
             fail_msg("mistake %d: \"%s\" is not in the file", (int)i, w->find);
@@ -169,9 +169,9 @@ static void test_mistakes(void **state)
                  at + strlen(w->find));
         free(good);
         write_text(text);
-        int rc = machine_read(file, &m, message);
-        if (rc != CKPT_EFORMAT || !strstr(message, w->says))
-            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, message, w->says);
+        int rc = machine_read(file, &m, &error);
+        if (rc != CKPT_EFORMAT || !strstr(error.text, w->says))
+            fail_msg("mistake %d: %d \"%s\", expected \"%s\"", (int)i, rc, error.text, w->says);
         assert_null(m.costs);
     }
 }
@@ -214,8 +214,8 @@ static void test_devices_elsewhere(void **state)
     m.n_devices = 2;
     snprintf(m.devices[0], sizeof(m.devices[0]), "another");
     snprintf(m.devices[1], sizeof(m.devices[1]), "mine \"quoted\"");
-    assert_int_equal(machine_write(&m, path[2], message), 0);
-    assert_int_equal(machine_write(&m, path[1], message), 0);
+    assert_int_equal(machine_write(&m, path[2], &error), 0);
+    assert_int_equal(machine_write(&m, path[1], &error), 0);
     FILE *f = fopen(path[0], "w");
     assert_non_null(f);
     assert_int_equal(fclose(f), 0);
@@ -234,12 +234,12 @@ static void test_missing(void **state)
 {
     struct machine m;
     (void)state;
-    assert_int_equal(machine_read("no/such/file", &m, message), CKPT_EIO);
-    assert_non_null(strstr(message, "no/such/file: cannot be opened"));
-    assert_int_equal(machine_read("h300", &m, message), CKPT_EIO);
-    assert_int_equal(machine_read("", &m, message), CKPT_EIO);
-    assert_int_equal(machine_write(&machine_cpu, "no/such/file", message), CKPT_EIO);
-    assert_non_null(strstr(message, "cannot be written"));
+    assert_int_equal(machine_read("no/such/file", &m, &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "no/such/file: cannot be opened"));
+    assert_int_equal(machine_read("h300", &m, &error), CKPT_EIO);
+    assert_int_equal(machine_read("", &m, &error), CKPT_EIO);
+    assert_int_equal(machine_write(&machine_cpu, "no/such/file", &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "cannot be written"));
 }
 
 int main(void)

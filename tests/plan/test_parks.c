@@ -53,21 +53,21 @@ static int free_narrow(void **state)
 }
 
 static int plan_for(const struct graph *g, const struct machine *m, const struct budgets *b,
-                    struct plan **p, char message[CKPT_MESSAGE])
+                    struct plan **p, struct error *error)
 {
-    return g == narrow ? portfolio_plan(narrow_plans, m, b, 0, p, message)
-                       : plan_make(g, m, b, 0, p, message);
+    return g == narrow ? portfolio_plan(narrow_plans, m, b, 0, p, error)
+                       : plan_make(g, m, b, 0, p, error);
 }
 
 static struct plan *make(const struct graph *g, int64_t device, int64_t host, int64_t nvme)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct budgets b = {.device = device, .host = host, .nvme = nvme};
     struct plan *p;
-    if (plan_for(g, &machine, &b, &p, message))
-        fail_msg("no plan: %s", message);
-    if (plan_check_again(g, p, message))
-        fail_msg("plan_check: %s", message);
+    if (plan_for(g, &machine, &b, &p, &error))
+        fail_msg("no plan: %s", error.text);
+    if (plan_check_again(g, p, &error))
+        fail_msg("plan_check: %s", error.text);
     assert_true(p->persistent + p->transient <= device);
     assert_true(p->host_bytes <= host && p->nvme_bytes <= nvme);
     assert_true(p->bound_seconds <= p->seconds * (1 + 1e-12));
@@ -109,10 +109,10 @@ static void done(struct fixture *f)
 
 static void expect_fault(struct fixture *f, const char *what)
 {
-    char message[CKPT_MESSAGE];
-    assert_int_equal(plan_check_again(f->g, f->p, message), CKPT_EPLAN);
-    if (!strstr(message, what))
-        fail_msg("expected \"%s\", got \"%s\"", what, message);
+    struct error error;
+    assert_int_equal(plan_check_again(f->g, f->p, &error), CKPT_EPLAN);
+    if (!strstr(error.text, what))
+        fail_msg("expected \"%s\", got \"%s\"", what, error.text);
     done(f);
 }
 
@@ -169,7 +169,7 @@ static void test_sweep(void **state)
     struct portfolio *pf;
     struct plan *plans[100];
     int64_t device[100];
-    char message[CKPT_MESSAGE];
+    struct error error;
     double slower = 1e300;
     for (int i = 0; i < 100; i++)
         device[i] = f.least + (f.most - f.least) * i / 99;
@@ -178,7 +178,7 @@ static void test_sweep(void **state)
     portfolio_free(pf);
     for (int i = 0; i < 100; i++) {
         assert_non_null(plans[i]);
-        assert_int_equal(plan_check_again(f.g, plans[i], message), 0);
+        assert_int_equal(plan_check_again(f.g, plans[i], &error), 0);
         assert_true(plans[i]->seconds <= slower);
         slower = plans[i]->seconds;
         plan_free(plans[i]);
@@ -191,14 +191,15 @@ static void test_file(void **state)
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
     char path[] = "/tmp/ckpt-parks-XXXXXX", again[] = "/tmp/ckpt-parks-XXXXXX";
-    char message[CKPT_MESSAGE], command[128];
+    struct error error;
+    char command[128];
     struct plan *p;
     close(mkstemp(path));
     close(mkstemp(again));
-    assert_int_equal(plan_write(f.g, f.p, path, message), 0);
-    assert_int_equal(plan_read(f.g, path, &p, message), 0);
-    assert_int_equal(plan_check(f.g, p, message), 0);
-    assert_int_equal(plan_write(f.g, p, again, message), 0);
+    assert_int_equal(plan_write(f.g, f.p, path, &error), 0);
+    assert_int_equal(plan_read(f.g, path, &p, &error), 0);
+    assert_int_equal(plan_check(f.g, p, &error), 0);
+    assert_int_equal(plan_write(f.g, p, again, &error), 0);
     snprintf(command, sizeof(command), "cmp %s %s", path, again);
     assert_int_equal(system(command), 0);
     assert_int_equal(p->n_copies, f.p->n_copies);
@@ -330,19 +331,19 @@ static void test_file_queues(void **state)
 {
     (void)state;
     struct fixture f = fixture(INT64_C(1) << 40, 0);
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct leave k = find_leave(&f, false);
     const struct copy *next = find_next(&f, k.in);
     f.g->ops[0].seconds *= 2; /* other costs: only the order of the queues is compared */
     k.in->end = (next->start + next->end) / 2;
-    assert_int_equal(plan_check_again(f.g, f.p, message), CKPT_EPLAN);
-    assert_non_null(strstr(message, "while the queue is busy"));
+    assert_int_equal(plan_check_again(f.g, f.p, &error), CKPT_EPLAN);
+    assert_non_null(strstr(error.text, "while the queue is busy"));
     k.below->tier = TIER_NVME;
     k.below->offset = 0;
     f.p->budgets.nvme = f.p->nvme_bytes = f.g->storages[k.is.storage].bytes;
     f.p->staging_bytes = 2 * PLAN_STAGING_SLOTS * PLAN_STAGING_SLOT;
-    if (plan_check_again(f.g, f.p, message))
-        fail_msg("plan_check: %s", message);
+    if (plan_check_again(f.g, f.p, &error))
+        fail_msg("plan_check: %s", error.text);
     done(&f);
 }
 
@@ -402,7 +403,7 @@ static void test_cannot_leave(void **state)
 }
 
 /* What is dropped and made again between two uses did not stay, so it cannot leave. */
-static void test_absences(void **state)
+static void test_idle_gaps(void **state)
 {
     (void)state;
     struct graph *g = graph_transformer(3, UNIT, 1);
@@ -411,10 +412,10 @@ static void test_absences(void **state)
     assert_int_equal(portfolio_build(g, &pf), 0);
     for (int32_t i = 0; i < pf->n; i++) {
         struct plan *p;
-        struct absence *list;
+        struct idle_gap *list;
         int32_t n;
         assert_int_equal(option_steps(pf, &pf->options.data[i], &p), 0);
-        assert_int_equal(absences_find(g, &machine, p, &list, &n), 0);
+        assert_int_equal(idle_gaps_find(g, &machine, p, &list, &n), 0);
         for (int32_t k = 0; k < n; k++) {
             if (list[k].residence < 0)
                 continue;
@@ -538,13 +539,13 @@ static void test_copy_overhead(void **state)
     struct machine slow = machine;
     struct budgets b = {.host = INT64_C(1) << 40};
     struct plan *p, *other;
-    char message[CKPT_MESSAGE];
+    struct error error;
     slow.copy_overhead = 2e-3;
     for (int32_t s = 0; s < narrow->n_storages; s++)
         b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
-    assert_int_equal(plan_for(narrow, &machine, &b, &other, message), 0);
-    assert_int_equal(plan_for(narrow, &slow, &b, &p, message), 0);
-    assert_int_equal(plan_check_again(narrow, p, message), 0);
+    assert_int_equal(plan_for(narrow, &machine, &b, &other, &error), 0);
+    assert_int_equal(plan_for(narrow, &slow, &b, &p, &error), 0);
+    assert_int_equal(plan_check_again(narrow, p, &error), 0);
     assert_true(p->n_copies > 0 && p->seconds > other->seconds);
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
@@ -562,14 +563,14 @@ static void test_drive_both_ways(void **state)
     struct machine shared = machine;
     struct budgets b = {.nvme = INT64_C(1) << 40};
     struct plan *p, *other;
-    char message[CKPT_MESSAGE];
+    struct error error;
     int32_t slower = 0;
     shared.nvme_both = 2e8;
     for (int32_t s = 0; s < narrow->n_storages; s++)
         b.device += narrow->storages[s].persistent ? narrow->storages[s].bytes / 2 : 0;
-    assert_int_equal(plan_for(narrow, &machine, &b, &other, message), 0);
-    assert_int_equal(plan_for(narrow, &shared, &b, &p, message), 0);
-    assert_int_equal(plan_check_again(narrow, p, message), 0);
+    assert_int_equal(plan_for(narrow, &machine, &b, &other, &error), 0);
+    assert_int_equal(plan_for(narrow, &shared, &b, &p, &error), 0);
+    assert_int_equal(plan_check_again(narrow, p, &error), 0);
     assert_true(p->n_copies > 0 && p->seconds > 1.2 * other->seconds);
     for (int32_t i = 0; i < p->n_copies; i++) {
         const struct copy *c = &p->copies[i];
@@ -608,7 +609,7 @@ int main(void)
         cmocka_unit_test(test_tier_overlap),
         cmocka_unit_test(test_cannot_leave),
         cmocka_unit_test(test_clean_activation),
-        cmocka_unit_test(test_absences),
+        cmocka_unit_test(test_idle_gaps),
         cmocka_unit_test(test_gradients_in_values),
         cmocka_unit_test(test_two_lines),
         cmocka_unit_test(test_copy_overhead),

@@ -19,19 +19,20 @@ static void put_file(const char *text, size_t length)
     assert_int_equal(fclose(f), 0);
 }
 
-static int read_text(const char *text, struct place_file *file, char *message)
+static int read_text(const char *text, struct place_file *file, struct error *error)
 {
     put_file(text, strlen(text));
-    return place_file_read(path, file, message);
+    return place_file_read(path, file, error);
 }
 
 static void expect_mistake(const char *text, const char *sentence)
 {
     struct place_file file;
-    char message[CKPT_MESSAGE], expected[CKPT_MESSAGE];
+    struct error error;
+    char expected[CKPT_MESSAGE];
     snprintf(expected, sizeof(expected), "%s, %s", path, sentence);
-    assert_int_equal(read_text(text, &file, message), CKPT_EFORMAT);
-    assert_string_equal(message, expected);
+    assert_int_equal(read_text(text, &file, &error), CKPT_EFORMAT);
+    assert_string_equal(error.text, expected);
     assert_true(file.n == 0 && !file.items);
 }
 
@@ -43,8 +44,8 @@ static void test_reads(void **state)
         " id , lower,upper ,size\r\n a,0, 3,4 \r\n\r\nb,3,9,5\r\n\tc,2,4,6\r\n"};
     for (int k = 0; k < 3; k++) {
         struct place_file file;
-        char message[CKPT_MESSAGE];
-        assert_int_equal(read_text(texts[k], &file, message), 0);
+        struct error error;
+        assert_int_equal(read_text(texts[k], &file, &error), 0);
         assert_int_equal(file.n, 3);
         assert_string_equal(file.ids[2], "c");
         assert_true(file.lower[1] == 3 && file.upper[1] == 9 && file.items[1].bytes == 5);
@@ -62,8 +63,8 @@ static void test_nothing(void **state)
     struct place_file file;
     struct place_request q = {0};
     struct place_result r;
-    char message[CKPT_MESSAGE];
-    assert_int_equal(read_text("id,lower,upper,size\n", &file, message), 0);
+    struct error error;
+    assert_int_equal(read_text("id,lower,upper,size\n", &file, &error), 0);
     assert_int_equal(file.n, 0);
     assert_int_equal(plan_place(file.items, 0, &q, &r), 0);
     assert_true(r.peak == 0 && r.load == 0 && r.proved);
@@ -99,21 +100,22 @@ static void test_zero_byte(void **state)
     (void)state;
     static const char text[] = "a,0,3,4\nb\0,0,3,4\n";
     struct place_file file;
-    char message[CKPT_MESSAGE];
+    struct error error;
     put_file(text, sizeof(text) - 1);
-    assert_int_equal(place_file_read(path, &file, message), CKPT_EFORMAT);
-    assert_non_null(strstr(message, "line 2: a zero byte"));
+    assert_int_equal(place_file_read(path, &file, &error), CKPT_EFORMAT);
+    assert_non_null(strstr(error.text, "line 2: a zero byte"));
 }
 
 static void test_no_file(void **state)
 {
     (void)state;
     struct place_file file = {0};
-    char message[CKPT_MESSAGE];
-    assert_int_equal(place_file_read("/nowhere/list.csv", &file, message), CKPT_EIO);
-    assert_string_equal(message, "/nowhere/list.csv cannot be opened: No such file or directory");
-    assert_int_equal(place_file_write(&file, "/nowhere/list.csv", message), CKPT_EIO);
-    assert_string_equal(message,
+    struct error error;
+    assert_int_equal(place_file_read("/nowhere/list.csv", &file, &error), CKPT_EIO);
+    assert_string_equal(error.text,
+                        "/nowhere/list.csv cannot be opened: No such file or directory");
+    assert_int_equal(place_file_write(&file, "/nowhere/list.csv", &error), CKPT_EIO);
+    assert_string_equal(error.text,
                         "offsets /nowhere/list.csv: cannot be written, no file can be made beside "
                         "it: No such file or directory");
 }
@@ -124,10 +126,11 @@ static void test_writes(void **state)
     struct place_file file;
     struct place_request q = {0};
     struct place_result r;
-    char message[CKPT_MESSAGE], text[256];
-    assert_int_equal(read_text("x,10,30,4\nlong name,30,90,5\n", &file, message), 0);
+    struct error error;
+    char text[256];
+    assert_int_equal(read_text("x,10,30,4\nlong name,30,90,5\n", &file, &error), 0);
     assert_int_equal(plan_place(file.items, file.n, &q, &r), 0);
-    assert_int_equal(place_file_write(&file, path, message), 0);
+    assert_int_equal(place_file_write(&file, path, &error), 0);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof(text) - 1, f)] = '\0';

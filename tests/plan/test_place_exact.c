@@ -13,10 +13,11 @@
 static void read_instance(const char *name, struct place_file *file)
 {
     const char *srcdir = getenv("srcdir");
-    char path[512], message[CKPT_MESSAGE];
+    char path[512];
+    struct error error;
     snprintf(path, sizeof(path), "%s/tests/data/minimalloc/%s.csv", srcdir ? srcdir : ".", name);
-    if (place_file_read(path, file, message))
-        fail_msg("%s", message);
+    if (place_file_read(path, file, &error))
+        fail_msg("%s", error.text);
 }
 
 static void expect_placed(struct place_item *items, int32_t n, int64_t capacity)

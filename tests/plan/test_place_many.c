@@ -195,15 +195,15 @@ static int32_t count_placed(const struct portfolio *pf)
  */
 static void check_effort(struct graph *g, double share, double loosest)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct portfolio *pf;
     struct plan *p;
     assert_int_equal(portfolio_build(g, &pf), 0);
     int64_t least = pf->options.data[0].load, most = pf->options.data[pf->n - 1].load;
     int64_t device = pf->p->persistent + least + (int64_t)(share * (double)(most - least));
     struct budgets b = {.device = device};
-    assert_int_equal(portfolio_plan(pf, &machine_cpu, &b, 0, &p, message), 0);
-    assert_int_equal(plan_check(g, p, message), 0);
+    assert_int_equal(portfolio_plan(pf, &machine_cpu, &b, 0, &p, &error), 0);
+    assert_int_equal(plan_check(g, p, &error), 0);
     assert_true(simulator_work(pf->sim) < 12000000);
     assert_true(count_placed(pf) <= 5);
     for (int32_t i = 0; i < pf->n; i++) {

@@ -16,9 +16,9 @@
 
 /* Without tiers to park in. */
 static int make(const struct graph *g, int64_t device, int64_t reserved, struct plan **p,
-                char *message)
+                struct error *error)
 {
-    return plan_make(g, &machine_cpu, &(struct budgets){.device = device}, reserved, p, message);
+    return plan_make(g, &machine_cpu, &(struct budgets){.device = device}, reserved, p, error);
 }
 
 static void sweep(struct graph *g)
@@ -94,18 +94,19 @@ static void test_refusal_is_exact(void **state)
     (void)state;
     struct graph *g = graph_transformer(2, 1 << 16, 1);
     struct plan *all = plan_checked(g, INT64_MAX), *p;
-    char message[CKPT_MESSAGE], bytes[32];
+    struct error error;
+    char bytes[32];
     int64_t least = all->min_budget;
-    assert_int_equal(make(g, least, 0, &p, message), 0);
+    assert_int_equal(make(g, least, 0, &p, &error), 0);
     assert_true(plan_peak(p) <= least);
     plan_free(p);
-    assert_int_equal(make(g, least - 1, 0, &p, message), CKPT_EBUDGET);
+    assert_int_equal(make(g, least - 1, 0, &p, &error), CKPT_EBUDGET);
     assert_null(p);
     snprintf(bytes, sizeof(bytes), "%lld bytes", (long long)least);
-    assert_non_null(strstr(message, bytes));
-    assert_non_null(strstr(message, g->ops[all->min_peak_op].name));
-    assert_non_null(strstr(message, "with 1 GiB more"));
-    assert_int_equal(make(g, 0, 0, &p, message), CKPT_EBUDGET);
+    assert_non_null(strstr(error.text, bytes));
+    assert_non_null(strstr(error.text, g->ops[all->min_peak_op].name));
+    assert_non_null(strstr(error.text, "with 1 GiB more"));
+    assert_int_equal(make(g, 0, 0, &p, &error), CKPT_EBUDGET);
     plan_free(all);
     graph_free(g);
 }
@@ -116,10 +117,10 @@ static void test_reserved(void **state)
     (void)state;
     struct graph *g = graph_chain(8, 1 << 16);
     struct plan *all = plan_checked(g, INT64_MAX), *p;
-    char message[CKPT_MESSAGE];
+    struct error error;
     int64_t reserved = 12345;
-    assert_int_equal(make(g, all->min_budget + reserved - 1, reserved, &p, message), CKPT_EBUDGET);
-    assert_int_equal(make(g, all->min_budget + reserved, reserved, &p, message), 0);
+    assert_int_equal(make(g, all->min_budget + reserved - 1, reserved, &p, &error), CKPT_EBUDGET);
+    assert_int_equal(make(g, all->min_budget + reserved, reserved, &p, &error), 0);
     assert_true(p->min_budget == all->min_budget + reserved);
     assert_true(plan_peak(p) + reserved <= p->budgets.device);
     plan_free(p);

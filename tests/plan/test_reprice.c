@@ -19,10 +19,10 @@
 /* What it takes on a machine; the checker plays it, too. */
 static double reprice(const struct graph *g, const struct machine *m, struct plan *p)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     assert_int_equal(plan_reprice(g, m, p), 0);
-    if (plan_check(g, p, message))
-        fail_msg("%s", message);
+    if (plan_check(g, p, &error))
+        fail_msg("%s", error.text);
     return p->seconds;
 }
 
@@ -49,19 +49,19 @@ static void try_machines(const struct graph *g, struct plan *p)
 /* Plans of a few budgets of each kind; returns how many there were with copies. */
 static int try_budgets(struct graph *g, int64_t host, int64_t nvme)
 {
-    char message[CKPT_MESSAGE];
+    struct error error;
     struct budgets b = {.device = MOST, .host = host, .nvme = nvme};
     struct portfolio *pf;
     struct plan *p;
     int copied = 0;
     assert_int_equal(portfolio_build(g, &pf), 0);
-    assert_int_equal(portfolio_plan(pf, &graphs_machine, &b, 0, &p, message), 0);
+    assert_int_equal(portfolio_plan(pf, &graphs_machine, &b, 0, &p, &error), 0);
     int64_t least = p->min_budget, most = plan_peak(p);
     plan_free(p);
     for (int i = 0; i < 6; i++) {
         b.device = least + (most - least) * i * i / 25;
-        if (portfolio_plan(pf, &graphs_machine, &b, 0, &p, message))
-            fail_msg("%s", message);
+        if (portfolio_plan(pf, &graphs_machine, &b, 0, &p, &error))
+            fail_msg("%s", error.text);
         copied += p->n_copies > 0;
         try_machines(g, p);
         plan_free(p);

@@ -11,7 +11,7 @@
 #include "plan/search/comm_cost.h"
 #include "plan/scale/world.h"
 
-static char message[CKPT_MESSAGE];
+static struct error error;
 
 /* 12 layers of 64 MiB each, 10 ms forward; a host has four ranks, and slower links to others. */
 static struct ranks_shape shape = {.layers = 12,
@@ -56,8 +56,8 @@ static struct world *open_world(const struct machine *m)
 {
     struct graph *g = graph_of(2, m);
     struct world *w;
-    if (world_open(g, m, &w, message))
-        fail_msg("%s", message);
+    if (world_open(g, m, &w, &error))
+        fail_msg("%s", error.text);
     graph_free(g);
     return w;
 }
@@ -72,7 +72,7 @@ static void test_recorded(void **state)
         struct graph *g = graph_of(ranks, &m);
         struct budgets b = {.device = INT64_MAX};
         struct plan *p;
-        assert_int_equal(plan_make(g, &m, &b, 0, &p, message), 0);
+        assert_int_equal(plan_make(g, &m, &b, 0, &p, &error), 0);
         struct world_step s = plan_for(w, ranks, ranks, 3, INT64_MAX);
         double ratio = s.seconds / p->seconds;
         if (!s.fits || ratio < .995 || ratio > 1.005)
@@ -150,9 +150,9 @@ static void test_refused(void **state)
     struct graph *g = graph_of(1, &m);
     struct world *w;
     (void)state;
-    assert_int_equal(world_open(g, &m, &w, message), CKPT_EINVAL);
+    assert_int_equal(world_open(g, &m, &w, &error), CKPT_EINVAL);
     assert_null(w);
-    assert_non_null(strstr(message, "--ranks 2 --plan-only --graph-out"));
+    assert_non_null(strstr(error.text, "--ranks 2 --plan-only --graph-out"));
     graph_free(g);
 }
 
@@ -178,11 +178,11 @@ static void test_link_file(void **state)
         assert_non_null(f);
         fputs(files[i].text, f);
         assert_int_equal(fclose(f), 0);
-        int rc = machine_read_links(file, &m, message);
+        int rc = machine_read_links(file, &m, &error);
         if (files[i].says) {
             assert_int_equal(rc, CKPT_EFORMAT);
-            assert_non_null(strstr(message, "link file test_world"));
-            assert_non_null(strstr(message, files[i].says));
+            assert_non_null(strstr(error.text, "link file test_world"));
+            assert_non_null(strstr(error.text, files[i].says));
             assert_memory_equal(&m.links, &before.links, sizeof(m.links));
         } else {
             assert_int_equal(rc, 0);
@@ -191,7 +191,7 @@ static void test_link_file(void **state)
         }
     }
     unlink(file);
-    assert_int_equal(machine_read_links("no/such/file", &(struct machine){.n_costs = 0}, message),
+    assert_int_equal(machine_read_links("no/such/file", &(struct machine){.n_costs = 0}, &error),
                      CKPT_EIO);
 }
 

@@ -251,10 +251,10 @@ static int check_all(struct checker *c)
     return rc ? rc : check_clock(c);
 }
 
-int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_MESSAGE])
+int plan_check(const struct graph *g, const struct plan *p, struct error *error)
 {
-    struct checker c = {.g = g, .p = p, .message = message};
-    message[0] = '\0';
+    struct checker c = {.g = g, .p = p, .error = error};
+    error->text[0] = 0;
     if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
         return violation(&c, "the plan has a negative size");
     c.home = malloc(((size_t)g->n_storages + 1) * sizeof(*c.home));
@@ -265,6 +265,6 @@ int plan_check(const struct graph *g, const struct plan *p, char message[CKPT_ME
     free(c.room);
     free(c.leaves);
     if (rc == CKPT_ENOMEM)
-        snprintf(message, CKPT_MESSAGE, "checking the plan ran out of host memory");
+        error_fail(error, rc, "checking the plan ran out of host memory");
     return rc;
 }

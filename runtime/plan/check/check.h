@@ -12,7 +12,7 @@
 struct checker {
     const struct graph *g;
     const struct plan *p;
-    char *message;
+    struct error *error;
     int32_t *home; /* per storage: the residence that is its home, or -1 */
     /* Of a collective, per step, set by the replay: the step from which on its output has an
      * address, and the first last step of its operands' residences; else 0 and INT32_MAX. */

@@ -24,7 +24,7 @@ struct replay {
     struct checker *c;
     const struct graph *g;
     const struct plan *p;
-    char *message;
+    struct error *error;
     /* per residence */
     struct contents *contents;
     int32_t *ready;   /* the first step that may touch it, for a copy fills it; else 0 */
@@ -327,7 +327,7 @@ static void start(struct replay *r)
 
 int check_replay(struct checker *c)
 {
-    struct replay r = {.c = c, .g = c->g, .p = c->p, .message = c->message};
+    struct replay r = {.c = c, .g = c->g, .p = c->p, .error = c->error};
     size_t n = (size_t)c->p->n_residences + 1, storages = (size_t)c->g->n_storages + 1;
     size_t refs = (size_t)c->g->n_refs + 1, steps = (size_t)c->p->n_steps + 2;
     r.contents = malloc(n * sizeof(*r.contents));

@@ -85,9 +85,9 @@ static void put_graph(FILE *f, const void *user)
     fputs("end\n", f);
 }
 
-int graph_write(const struct graph *g, const char *path, char message[CKPT_MESSAGE])
+int graph_write(const struct graph *g, const char *path, struct error *error)
 {
-    return lines_write("graph file", path, put_graph, g, message);
+    return lines_write("graph file", path, put_graph, g, error);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -339,16 +339,15 @@ static void get_graph(struct lines *l, void *user)
         graph_price_collectives(g);
 }
 
-int graph_read(const char *path, struct graph **out, char message[CKPT_MESSAGE])
+int graph_read(const char *path, struct graph **out, struct error *error)
 {
     struct lines l;
     struct reader r = {.g = calloc(1, sizeof(*r.g))};
     *out = NULL;
     if (!r.g) {
-        snprintf(message, CKPT_MESSAGE, "out of host memory");
-        return CKPT_ENOMEM;
+        return error_fail(error, CKPT_ENOMEM, "out of host memory");
     }
-    int rc = lines_read(&l, "graph file", path, message, get_graph, &r);
+    int rc = lines_read(&l, "graph file", path, error, get_graph, &r);
     free(r.seen);
     free(r.written);
     if (rc)

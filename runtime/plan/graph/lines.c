@@ -25,20 +25,19 @@ void lines_put_name(FILE *f, const char *name)
     fputc('\n', f);
 }
 
-static int out_of_memory(char *message)
+static int out_of_memory(struct error *error)
 {
-    snprintf(message, CKPT_MESSAGE, "out of host memory");
-    return CKPT_ENOMEM;
+    return error_fail(error, CKPT_ENOMEM, "out of host memory");
 }
 
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
-                const void *user, char message[CKPT_MESSAGE])
+                const void *user, struct error *error)
 {
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     struct ckpt_replacement o;
-    message[0] = '\0';
+    error->text[0] = 0;
     if (!plain)
-        return out_of_memory(message);
+        return out_of_memory(error);
     int rc = file_replacement_open(&o, path);
     FILE *f = rc ? NULL : file_replacement_stream(&o);
     if (f) {
@@ -52,7 +51,7 @@ int lines_write(const char *what, const char *path, void (*put)(FILE *f, const v
     }
     freelocale(plain);
     if (rc)
-        snprintf(message, CKPT_MESSAGE, "%s %.900s", what, error_get());
+        error_fail(error, rc, "%s %.900s", what, error_get());
     return rc;
 }
 
@@ -66,8 +65,7 @@ void lines_fail(struct lines *l, int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    snprintf(l->message, CKPT_MESSAGE, "%s %.300s, line %" PRId64 ": %s", l->what, l->path, l->n,
-             text);
+    error_fail(l->error, code, "%s %.300s, line %" PRId64 ": %s", l->what, l->path, l->n, text);
 }
 
 /* Runs get in the plain locale, and closes the file. */
@@ -80,35 +78,35 @@ static int read_all(struct lines *l, void (*get)(struct lines *l, void *user), v
         uselocale(before);
         freelocale(plain);
     } else {
-        l->rc = out_of_memory(l->message);
+        l->rc = out_of_memory(l->error);
     }
     fclose(l->f);
     free(l->line);
     return l->rc;
 }
 
-int lines_read(struct lines *l, const char *what, const char *path, char message[CKPT_MESSAGE],
+int lines_read(struct lines *l, const char *what, const char *path, struct error *error,
                void (*get)(struct lines *l, void *user), void *user)
 {
-    *l = (struct lines){.what = what, .path = path, .message = message};
-    message[0] = '\0';
+    *l = (struct lines){.what = what, .path = path, .error = error};
+    error->text[0] = 0;
     const char *why;
     l->f = file_open_input(path, &why);
     if (!l->f) {
-        snprintf(message, CKPT_MESSAGE, "%s %.300s cannot be opened: %s", what, path, why);
-        return l->rc = CKPT_EIO;
+        return l->rc =
+                   error_fail(error, CKPT_EIO, "%s %.300s cannot be opened: %s", what, path, why);
     }
     return read_all(l, get, user);
 }
 
-int lines_parse(struct lines *l, const char *what, char *text, size_t size,
-                char message[CKPT_MESSAGE], void (*get)(struct lines *l, void *user), void *user)
+int lines_parse(struct lines *l, const char *what, char *text, size_t size, struct error *error,
+                void (*get)(struct lines *l, void *user), void *user)
 {
-    *l = (struct lines){.what = what, .path = "in memory", .message = message};
-    message[0] = '\0';
+    *l = (struct lines){.what = what, .path = "in memory", .error = error};
+    error->text[0] = 0;
     l->f = fmemopen(text, size, "r");
     if (!l->f)
-        return l->rc = out_of_memory(message);
+        return l->rc = out_of_memory(error);
     return read_all(l, get, user);
 }
 

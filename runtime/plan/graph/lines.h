@@ -18,7 +18,7 @@ void lines_put_name(FILE *f, const char *name);
 /* Puts a file in the place of path, whole or not at all: put writes it in the plain locale.  what
  * is "graph file" in the sentence.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
 int lines_write(const char *what, const char *path, void (*put)(FILE *f, const void *user),
-                const void *user, char message[CKPT_MESSAGE]);
+                const void *user, struct error *error);
 
 /* The same text in memory, for free().  Returns 0 or CKPT_ENOMEM. */
 int lines_print(void (*put)(FILE *f, const void *user), const void *user, char **text,
@@ -27,7 +27,7 @@ int lines_print(void (*put)(FILE *f, const void *user), const void *user, char *
 /* A file being read.  The first mistake sets rc and the sentence; calls after it do nothing. */
 struct lines {
     const char *what, *path;
-    char *message;
+    struct error *error;
     FILE *f;
     char *line, *at; /* the running line, and what of it was not yet read */
     size_t line_size;
@@ -36,12 +36,12 @@ struct lines {
 };
 
 /* Runs get on the file in the plain locale.  Returns l->rc. */
-int lines_read(struct lines *l, const char *what, const char *path, char message[CKPT_MESSAGE],
+int lines_read(struct lines *l, const char *what, const char *path, struct error *error,
                void (*get)(struct lines *l, void *user), void *user);
 
 /* The same of a text in memory. */
-int lines_parse(struct lines *l, const char *what, char *text, size_t size,
-                char message[CKPT_MESSAGE], void (*get)(struct lines *l, void *user), void *user);
+int lines_parse(struct lines *l, const char *what, char *text, size_t size, struct error *error,
+                void (*get)(struct lines *l, void *user), void *user);
 
 void lines_fail(struct lines *l, int code, const char *fmt, ...) CKPT_PRINTF(3, 4);
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <jansson.h>
 #include "core/file.h"
+#include "core/json.h"
 #include "plan/graph/lines.h"
 #include "plan/graph/machine.h"
 
@@ -123,7 +124,7 @@ static const struct member {
 
 struct reader {
     const char *what, *path;
-    char *message;
+    struct error *error;
     int rc; /* the first error */
 };
 
@@ -137,7 +138,7 @@ static void CKPT_PRINTF(3, 4) fail(struct reader *r, int code, const char *fmt, 
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     r->rc = code;
-    snprintf(r->message, CKPT_MESSAGE, "%s %.300s: %s", r->what, r->path, text);
+    error_fail(r->error, code, "%s %.300s: %s", r->what, r->path, text);
 }
 
 static json_t *get(struct reader *r, const json_t *root, const char *name)
@@ -365,11 +366,12 @@ bool machine_for_device(const char *device, struct machine *m)
     int n = scandir(directory(), &names, is_machine_file, alphasort);
     bool found = false;
     for (int i = 0; i < n; i++) {
-        char path[4096], message[CKPT_MESSAGE];
+        struct error error;
+        char path[4096];
         struct machine one;
         snprintf(path, sizeof(path), "%s/%s", directory(), names[i]->d_name);
         free(names[i]);
-        if (found || machine_read(path, &one, message))
+        if (found || machine_read(path, &one, &error))
             continue;
         found = stands_for(&one, device);
         if (found)
@@ -415,7 +417,7 @@ static json_t *load(struct reader *r)
 {
     json_error_t error;
     char text[JSON_ERROR_TEXT_LENGTH];
-    r->message[0] = '\0';
+    r->error->text[0] = 0;
     const char *why;
     FILE *f = file_open_input(r->path, &why);
     if (!f) {
@@ -430,9 +432,9 @@ static json_t *load(struct reader *r)
     return root;
 }
 
-int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+int machine_read_links(const char *path, struct machine *m, struct error *error)
 {
-    struct reader r = {.what = "link file", .path = path, .message = message};
+    struct reader r = {.what = "link file", .path = path, .error = error};
     struct machine read = *m;
     json_t *root = load(&r);
     if (root)
@@ -443,11 +445,11 @@ int machine_read_links(const char *path, struct machine *m, char message[CKPT_ME
     return r.rc;
 }
 
-int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE])
+int machine_read(const char *path, struct machine *m, struct error *error)
 {
     char found[4096];
     struct reader r = {
-        .what = "machine file", .path = find_file(path, found, sizeof(found)), .message = message};
+        .what = "machine file", .path = find_file(path, found, sizeof(found)), .error = error};
     *m = (struct machine){.n_costs = 0};
     json_t *root = load(&r);
     if (root)
@@ -466,22 +468,10 @@ void machine_free(struct machine *m)
     *m = (struct machine){.n_costs = 0};
 }
 
-/* What JSON cannot hold is left out. */
-static void put_string(FILE *f, const char *text)
-{
-    fputc('"', f);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        if (*c == '"' || *c == '\\')
-            fprintf(f, "\\%c", *c);
-        else if (*c >= 0x20 && *c != 0x7f)
-            fputc(*c, f);
-    fputc('"', f);
-}
-
 static void put_text(FILE *f, const char *name, const char *text)
 {
     fprintf(f, "  \"%s\": ", name);
-    put_string(f, text);
+    json_put_string(f, text);
     fputs(",\n", f);
 }
 
@@ -490,7 +480,7 @@ static void put_devices(FILE *f, const struct machine *m)
     fputs("  \"devices\": [", f);
     for (int32_t i = 0; i < m->n_devices; i++) {
         fputs(i ? ", " : "", f);
-        put_string(f, m->devices[i]);
+        json_put_string(f, m->devices[i]);
     }
     fputs("],\n", f);
 }
@@ -525,9 +515,9 @@ static void put_machine(FILE *f, const void *user)
     fputs(m->n_costs ? "\n  }\n}\n" : "}\n}\n", f);
 }
 
-int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE])
+int machine_write(const struct machine *m, const char *path, struct error *error)
 {
-    return lines_write("machine file", path, put_machine, m, message);
+    return lines_write("machine file", path, put_machine, m, error);
 }
 
 struct machine machine_for_rank(const struct machine *m, int64_t ranks)

@@ -67,10 +67,10 @@ extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
 
 /*
  * Reads a machine file.  A path without '/' and '.' is the name of one that came with the library
- * ("h200-141").  Returns 0, CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in message;
+ * ("h200-141").  Returns 0, CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in error;
  * m then holds nothing to free.
  */
-int machine_read(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+int machine_read(const char *path, struct machine *m, struct error *error);
 
 /*
  * Reads the first of the files that came with the library, in the order of their names, that stands
@@ -83,10 +83,10 @@ bool machine_for_device(const char *device, struct machine *m);
  * Reads a link file: {"format": "libckpt-links 1", ...} and any of the members of links in
  * machine files; those that are missing stay.  Returns as machine_read.
  */
-int machine_read_links(const char *path, struct machine *m, char message[CKPT_MESSAGE]);
+int machine_read_links(const char *path, struct machine *m, struct error *error);
 
 /* The same machine gives the same bytes.  Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int machine_write(const struct machine *m, const char *path, char message[CKPT_MESSAGE]);
+int machine_write(const struct machine *m, const char *path, struct error *error);
 
 void machine_free(struct machine *m);
 

@@ -23,7 +23,7 @@ struct reader {
     } lower, upper;
     int64_t n, total; /* total: the sum of the sizes, which must stay a number */
     const char *path;
-    char *message;
+    struct error *error;
     int64_t line;
 };
 
@@ -34,11 +34,12 @@ static int refuse(const struct reader *r, const char *fmt, ...) CKPT_PRINTF(2, 3
 static int refuse(const struct reader *r, const char *fmt, ...)
 {
     va_list ap;
-    int n = snprintf(r->message, CKPT_MESSAGE, "%.400s, line %lld: ", r->path, (long long)r->line);
+    char text[512];
     va_start(ap, fmt);
-    vsnprintf(r->message + n, (size_t)(CKPT_MESSAGE - n), fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return CKPT_EFORMAT;
+    return error_fail(r->error, CKPT_EFORMAT, "%.400s, line %lld: %s", r->path, (long long)r->line,
+                      text);
 }
 
 static char *strip(char *text)
@@ -145,8 +146,7 @@ static int take_lines(struct reader *r, FILE *f)
     }
     free(line);
     if (!rc && ferror(f)) {
-        snprintf(r->message, CKPT_MESSAGE, "%.400s cannot be read: %s", r->path, strerror(errno));
-        rc = CKPT_EIO;
+        rc = error_fail(r->error, CKPT_EIO, "%.400s cannot be read: %s", r->path, strerror(errno));
     }
     return rc;
 }
@@ -198,16 +198,15 @@ void place_file_free(struct place_file *file)
     *file = (struct place_file){0};
 }
 
-int place_file_read(const char *path, struct place_file *file, char message[CKPT_MESSAGE])
+int place_file_read(const char *path, struct place_file *file, struct error *error)
 {
-    struct reader r = {.path = path, .message = message};
+    struct reader r = {.path = path, .error = error};
     const char *why;
     FILE *f = file_open_input(path, &why);
     *file = (struct place_file){0};
-    message[0] = '\0';
+    error->text[0] = 0;
     if (!f) {
-        snprintf(message, CKPT_MESSAGE, "%.400s cannot be opened: %s", path, why);
-        return CKPT_EIO;
+        return error_fail(error, CKPT_EIO, "%.400s cannot be opened: %s", path, why);
     }
     int rc = take_lines(&r, f);
     fclose(f);
@@ -217,7 +216,7 @@ int place_file_read(const char *path, struct place_file *file, char message[CKPT
     if (rc)
         place_file_free(file);
     if (rc == CKPT_ENOMEM)
-        snprintf(message, CKPT_MESSAGE, "%.400s does not fit in host memory", path);
+        error_fail(error, rc, "%.400s does not fit in host memory", path);
     return rc;
 }
 
@@ -231,7 +230,7 @@ static void put_offsets(FILE *f, const void *user)
                 (long long)file->items[i].offset);
 }
 
-int place_file_write(const struct place_file *file, const char *path, char message[CKPT_MESSAGE])
+int place_file_write(const struct place_file *file, const char *path, struct error *error)
 {
-    return lines_write("offsets", path, put_offsets, file, message);
+    return lines_write("offsets", path, put_offsets, file, error);
 }

@@ -36,18 +36,17 @@ void world_free(struct world *w)
 }
 
 int world_open(const struct graph *g, const struct machine *m, struct world **out,
-               char message[CKPT_MESSAGE])
+               struct error *error)
 {
     struct world *w = calloc(1, sizeof(*w));
     const struct world_layout first = {SEARCHED, SEARCHED, 3};
     int rc = 0;
-    snprintf(message, CKPT_MESSAGE, "planning ran out of host memory");
     *out = w;
     if (!w)
-        return CKPT_ENOMEM;
+        return error_fail(error, CKPT_ENOMEM, "planning ran out of host memory");
     w->m = m;
     for (int k = 0; k < WORLD_KINDS && !rc; k++) {
-        rc = world_graph_new(g, (enum world_kind)k, &w->graphs[k], message);
+        rc = world_graph_new(g, (enum world_kind)k, &w->graphs[k], error);
         if (rc)
             break;
         world_graph_resize(w->graphs[k], &first, m);
@@ -57,7 +56,7 @@ int world_open(const struct graph *g, const struct machine *m, struct world **ou
         world_free(w);
         *out = NULL;
     }
-    return rc;
+    return rc == CKPT_ENOMEM ? error_fail(error, rc, "planning ran out of host memory") : rc;
 }
 
 /* The facts of the program that sizes and times have changed. */

@@ -18,9 +18,9 @@ struct world_step {
 struct world;
 
 /* g was recorded for several ranks that share parameters; it is copied.  Returns 0, CKPT_ENOMEM or
- * CKPT_EINVAL with the sentence in message. */
+ * CKPT_EINVAL with the sentence in error. */
 int world_open(const struct graph *g, const struct machine *m, struct world **w,
-               char message[CKPT_MESSAGE]);
+               struct error *error);
 void world_free(struct world *w);
 
 /* The fastest step that is found within so many bytes; not fitting is no failure. */

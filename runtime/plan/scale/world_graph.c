@@ -260,7 +260,7 @@ static int change_gathers(struct world_graph *w)
 }
 
 int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **out,
-                    char message[CKPT_MESSAGE])
+                    struct error *error)
 {
     struct world_graph *w = calloc(1, sizeof(*w));
     *out = w;
@@ -271,12 +271,10 @@ int world_graph_new(const struct graph *g, enum world_kind kind, struct world_gr
     w->bytes = calloc((size_t)g->n_storages + 1, sizeof(*w->bytes));
     if (!w->size || !w->bytes)
         return CKPT_ENOMEM;
-    if (!size_collectives(w)) {
-        snprintf(message, CKPT_MESSAGE,
-                 "the graph is of a step whose ranks share no parameters; record it with "
-                 "--ranks 2 --plan-only --graph-out FILE");
-        return CKPT_EINVAL;
-    }
+    if (!size_collectives(w))
+        return error_fail(error, CKPT_EINVAL,
+                          "the graph is of a step whose ranks share no parameters; record it with "
+                          "--ranks 2 --plan-only --graph-out FILE");
     size_states(w, ranks_of(g));
     return keep_work(w) || (kind != WORLD_SHARED && change_gathers(w)) ? CKPT_ENOMEM : 0;
 }

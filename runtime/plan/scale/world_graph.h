@@ -19,9 +19,9 @@ struct world_graph;
  * update, of values that all have; all, before values are read. */
 enum world_kind { WORLD_WHOLE, WORLD_STATE, WORLD_SHARED, WORLD_KINDS };
 
-/* A copy of g, of a kind.  Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the sentence in message. */
+/* A copy of g, of a kind.  Returns 0, CKPT_ENOMEM, or CKPT_EINVAL with the sentence in error. */
 int world_graph_new(const struct graph *g, enum world_kind kind, struct world_graph **w,
-                    char message[CKPT_MESSAGE]);
+                    struct error *error);
 void world_graph_free(struct world_graph *w);
 struct graph *world_graph(const struct world_graph *w);
 /* Sizes of shares, ranks of collectives, and the seconds of all ops on machine m. */

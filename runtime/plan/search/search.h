@@ -250,7 +250,7 @@ int smallest_device(struct portfolio *pf, const struct request *q, const struct 
                     struct smallest *s);
 
 /* Writes the sentence: what is short and by how much.  Returns CKPT_EBUDGET or CKPT_ENOMEM. */
-int plan_refuse(struct portfolio *pf, const struct request *q, char message[CKPT_MESSAGE]);
+int plan_refuse(struct portfolio *pf, const struct request *q, struct error *error);
 
 /* The schedule of an option without addresses. */
 int option_steps(struct portfolio *pf, const struct option *o, struct plan **plan);
