@@ -78,7 +78,7 @@ static int64_t excess_of(const struct fixture *f)
 {
     int64_t sum = 0;
     for (int32_t t = 0; t < f->p->g->n_ops; t++)
-        sum += max_i64(ledger_at(&f->x->top, t) - f->x->top.target, 0);
+        sum += max_i64(range_max_at(&f->x->top, t) - f->x->top.target, 0);
     return sum;
 }
 

@@ -76,7 +76,7 @@ static void set_lines(struct flow *f)
 static void find_leaving(const struct flow *f, struct line *l)
 {
     bool any = l->carried || l->head < l->sent;
-    const struct absence *a = any ? &f->x->list[l->outs->items[l->head]] : NULL;
+    const struct idle_gap *a = any ? &f->x->list[l->outs->items[l->head]] : NULL;
     l->leaves = a ? a->park.out_end - (l->carried ? f->shift : 0) : INFINITY;
 }
 
@@ -120,12 +120,12 @@ static void send(struct flow *f, struct line *l, int32_t k)
 {
     struct transfer *x = f->x;
     while (l->send_step <= k) {
-        struct absence *a = &x->list[l->outs->items[l->sent]];
+        struct idle_gap *a = &x->list[l->outs->items[l->sent]];
         a->park.out_step = k;
         a->park.out_start = l->out_free > f->now ? l->out_free : f->now;
         bool beside = l->in_free > a->park.out_start;
-        a->park.out_end = a->park.out_start +
-                          queue_seconds(x->m, a->bytes, l->out_rate, l->both_rate, beside);
+        a->park.out_end =
+            a->park.out_start + queue_seconds(x->m, a->bytes, l->out_rate, l->both_rate, beside);
         l->out_free = a->park.out_end;
         f->leaving += a->bytes;
         x->gone[l->outs->items[l->sent++]] = false;
@@ -136,38 +136,38 @@ static void send(struct flow *f, struct line *l, int32_t k)
 
 /* ---- the queues in -------------------------------------------------------------------------- */
 
-static struct absence *first_coming(const struct flow *f, const struct line *l)
+static struct idle_gap *first_coming(const struct flow *f, const struct line *l)
 {
     return l->next_in < l->ins->n ? &f->x->list[l->ins->items[l->next_in]] : NULL;
 }
 
 /* The step, not before step k, from which on the bytes of a fit up to its use. */
-static int32_t clear_from(const struct flow *f, const struct absence *a, int32_t k)
+static int32_t clear_from(const struct flow *f, const struct idle_gap *a, int32_t k)
 {
     const struct transfer *x = f->x;
     int32_t least = a->wraps ? 0 : a->out_step + 1;
     if (x->g->n_micro > 1 && a->use_step >= x->p->n_body && least < x->p->n_body)
         least = x->p->n_body;
     least = least > k ? least : k;
-    return ledger_clear_from(&x->committed, least, a->use_step, f->device - a->bytes);
+    return range_max_clear_from(&x->committed, least, a->use_step, f->device - a->bytes);
 }
 
 /* When the host has made what comes back, in the step before. */
-static double made_at(const struct flow *f, const struct absence *a)
+static double made_at(const struct flow *f, const struct idle_gap *a)
 {
-    return a->bucket >= 0 && !f->drains ? f->x->buckets[a->bucket].end - f->shift : 0;
+    return a->group >= 0 && !f->drains ? f->x->groups[a->group].end - f->shift : 0;
 }
 
 static void bring(struct flow *f, struct line *l, int32_t k)
 {
-    struct absence *a = first_coming(f, l);
+    struct idle_gap *a = first_coming(f, l);
     a->park.in_step = k;
     a->park.in_start = later(made_at(f, a), later(l->in_free, f->now));
     bool beside = l->out_free > a->park.in_start;
     a->park.in_end =
         a->park.in_start + queue_seconds(f->x->m, a->bytes, l->in_rate, l->both_rate, beside);
     l->in_free = a->park.in_end;
-    ledger_add(&f->x->committed, k, a->use_step, a->bytes);
+    range_max_add(&f->x->committed, k, a->use_step, a->bytes);
     l->next_in++;
     l->brought = a->use_step;
     f->lines[TIER_HOST].clear = f->lines[TIER_NVME].clear = -1;
@@ -177,11 +177,11 @@ static void bring(struct flow *f, struct line *l, int32_t k)
 static void prefetch(struct flow *f, struct line *l, int32_t k, double seconds)
 {
     struct transfer *x = f->x;
-    for (struct absence *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
+    for (struct idle_gap *a; (a = first_coming(f, l)) && l->in_free < f->now + seconds;) {
         if (l->clear < 0)
             l->clear = clear_from(f, a, k);
         if (k < l->clear || !x->gone[l->ins->items[l->next_in]] ||
-            ledger_at(&x->committed, k) + f->leaving > f->device - a->bytes ||
+            range_max_at(&x->committed, k) + f->leaving > f->device - a->bytes ||
             made_at(f, a) > f->now + seconds)
             return;
         bring(f, l, k);
@@ -203,12 +203,12 @@ static double bring_own(struct flow *f, struct line *l, int32_t k)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* The host updates one bucket after the other, with what is there: gradient and clip values.  It
+/* The host updates one group after the other, with what is there: gradient and clip values.  It
  * does not wait for the step before, which is the device's. */
 static void step_on_host(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
-    struct bucket *b = &x->buckets[x->bucket_at[k]];
+    struct update_group *b = &x->groups[x->group_at[k]];
     int32_t sent = b->gradient >= 0 ? b->gradient : b->value;
     b->start = fmax(f->host, fmax(x->clip_end, x->list[sent].park.out_end));
     b->end = f->host = b->start + b->seconds;
@@ -240,12 +240,12 @@ static void play_step(struct flow *f, int32_t k)
 {
     struct transfer *x = f->x;
     double seconds = x->length[k], brought = 0;
-    if (x->bucket_at[k] >= 0 && x->buckets[x->bucket_at[k]].taken) {
+    if (x->group_at[k] >= 0 && x->groups[x->group_at[k]].taken) {
         step_on_host(f, k);
         return;
     }
     complete_until(f, k, f->now);
-    while (f->leaving > 0 && ledger_at(&x->committed, k) > f->device - f->leaving)
+    while (f->leaving > 0 && range_max_at(&x->committed, k) > f->device - f->leaving)
         wait_out(f, k);
     for (struct line *l = f->lines; l < f->end; l++)
         brought = later(brought, bring_own(f, l, k));
@@ -319,7 +319,7 @@ static void play(struct flow *f, const int32_t heads[TIER_COUNT], double shift)
         x->gone[i] = x->list[i].wraps || x->list[i].clean;
     for (int t = 0; t < TIER_COUNT; t++)
         start_line(f, &f->lines[t], heads[t]);
-    ledger_set(&x->committed, x->needed);
+    range_max_set(&x->committed, x->needed);
     for (int32_t k = 0; k < x->p->n_steps; k++) {
         if (f->now + x->rest[k] - spared > f->limit) {
             f->now = INFINITY;
@@ -355,7 +355,7 @@ static void postpone(struct transfer *x, const struct ranking *ins, double margi
 {
     double until = INFINITY;
     for (int32_t i = ins->n - 1; i >= 0; i--) {
-        struct absence *a = &x->list[ins->items[i]];
+        struct idle_gap *a = &x->list[ins->items[i]];
         struct away *k = &a->park;
         double length = k->in_end - k->in_start, use = x->start[a->use_step] - margin;
         double end = use < until ? use : until;
@@ -376,8 +376,8 @@ static double least_seconds(const struct flow *f)
     for (const struct line *l = f->lines; l < f->lines + TIER_COUNT; l++) {
         double seconds = 0;
         for (int32_t i = 0; i < l->ins->n; i++)
-            seconds += queue_seconds(f->x->m, f->x->list[l->ins->items[i]].bytes, l->in_rate, 0,
-                                     false);
+            seconds +=
+                queue_seconds(f->x->m, f->x->list[l->ins->items[i]].bytes, l->in_rate, 0, false);
         least = fmax(least, seconds);
     }
     return least;

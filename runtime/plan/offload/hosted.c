@@ -46,7 +46,7 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
     return most;
 }
 
-static bool may_lodge(const struct graph_storage *t)
+static bool may_stay_on_host(const struct graph_storage *t)
 {
     return t->home == HOME_ANY || t->home == HOME_HOST;
 }
@@ -63,7 +63,7 @@ static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
         return -1;
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &g->storages[g->refs[o->writes + j]];
-        if (!t->persistent || !may_lodge(t))
+        if (!t->persistent || !may_stay_on_host(t))
             return -1;
         if (t->kind == KIND_OPTIMIZER)
             continue;
@@ -84,7 +84,7 @@ static int32_t value_of(const struct transfer *x, int32_t k, int32_t *clip)
 /* Per storage: where the walk over the steps stands. */
 struct seen {
     int32_t used, written;  /* the last step that used it and that wrote it, or -1 */
-    int32_t wrap, gradient; /* its absences round the end of the step and before the norm, or -1 */
+    int32_t wrap, gradient; /* its idle gaps round the end of the step and before the norm, or -1 */
     bool in_body;           /* one of the body wrote it */
 };
 
@@ -111,13 +111,13 @@ static void find_wraps(const struct transfer *x, struct seen *at)
 }
 
 /* The update at step k, if it may run on the host: the gradient has to be where the value was. */
-static void add_bucket(struct transfer *x, int32_t k, const struct seen *at)
+static void add_group(struct transfer *x, int32_t k, const struct seen *at)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[k].op];
     int32_t clip, value = value_of(x, k, &clip);
     if (value < 0 || (x->clip >= 0 && clip != x->clip) || at[clip].written < x->p->n_body)
         return;
-    struct bucket b = {
+    struct update_group b = {
         .step = k, .value = at[value].wrap, .gradient = at[value].gradient, .sent = at[value].used};
     if (b.value < 0 || !at[value].in_body || b.sent >= at[clip].written)
         return;
@@ -128,8 +128,8 @@ static void add_bucket(struct transfer *x, int32_t k, const struct seen *at)
     b.seconds = hosted_seconds(x->g, x->m, o);
     x->clip = clip;
     x->clip_step = at[clip].written;
-    x->bucket_at[k] = x->n_buckets;
-    x->buckets[x->n_buckets++] = b;
+    x->group_at[k] = x->n_groups;
+    x->groups[x->n_groups++] = b;
 }
 
 int hosted_find(struct transfer *x)
@@ -137,12 +137,12 @@ int hosted_find(struct transfer *x)
     const struct plan *p = x->p;
     size_t tail = (size_t)(p->n_steps - p->n_body) + 1;
     x->clip = x->clip_step = -1;
-    x->bucket_at = malloc(((size_t)p->n_steps + 1) * sizeof(*x->bucket_at));
-    x->buckets = calloc(tail, sizeof(*x->buckets));
-    x->bucket_order = calloc(tail, sizeof(*x->bucket_order));
-    x->lodged = calloc((size_t)x->g->n_storages + 1, sizeof(*x->lodged));
+    x->group_at = malloc(((size_t)p->n_steps + 1) * sizeof(*x->group_at));
+    x->groups = calloc(tail, sizeof(*x->groups));
+    x->group_order = calloc(tail, sizeof(*x->group_order));
+    x->host_resident = calloc((size_t)x->g->n_storages + 1, sizeof(*x->host_resident));
     struct seen *at = calloc((size_t)x->g->n_storages + 1, sizeof(*at));
-    if (!x->bucket_at || !x->buckets || !x->bucket_order || !x->lodged || !at) {
+    if (!x->group_at || !x->groups || !x->group_order || !x->host_resident || !at) {
         free(at);
         return CKPT_ENOMEM;
     }
@@ -151,34 +151,34 @@ int hosted_find(struct transfer *x)
         at[s] = (struct seen){-1, -1, -1, -1, false};
     find_wraps(x, at);
     for (int32_t k = 0; k < p->n_steps; k++) {
-        x->bucket_at[k] = -1;
+        x->group_at[k] = -1;
         if (k >= p->n_body && !none)
-            add_bucket(x, k, at);
+            add_group(x, k, at);
         see(x, k, at);
     }
     free(at);
-    for (int32_t i = 0; i < x->n_buckets; i++)
-        x->bucket_order[i] = (struct place_key){-x->list[x->buckets[i].value].use_step, 0, i};
+    for (int32_t i = 0; i < x->n_groups; i++)
+        x->group_order[i] = (struct place_key){-x->list[x->groups[i].value].use_step, 0, i};
     /* What the forward pass uses last has most time on the host. */
-    qsort(x->bucket_order, (size_t)x->n_buckets, sizeof(*x->bucket_order), place_compare_keys);
+    qsort(x->group_order, (size_t)x->n_groups, sizeof(*x->group_order), place_compare_keys);
     return 0;
 }
 
-/* Takes bucket b, or not: its value leaves with the gradient, or behind the update. */
-static void lodge(struct transfer *x, struct bucket *b, bool taken)
+/* Takes group b, or not: its value leaves with the gradient, or behind the update. */
+static void set_resident(struct transfer *x, struct update_group *b, bool taken)
 {
     const struct graph_op *o = &x->g->ops[x->p->steps[b->step].op];
-    struct absence *wrap = &x->list[b->value];
+    struct idle_gap *wrap = &x->list[b->value];
     b->taken = taken;
     b->start = b->end = 0;
     for (int32_t j = 0; j < o->n_writes; j++)
-        x->lodged[x->g->refs[o->writes + j]] = taken;
+        x->host_resident[x->g->refs[o->writes + j]] = taken;
     wrap->out_step = taken ? b->sent : b->step;
     wrap->clean = taken && b->gradient >= 0;
     wrap->taken |= taken;
     if (b->gradient >= 0)
         x->list[b->gradient].taken = taken;
-    wrap->bucket = taken ? (int32_t)(b - x->buckets) : -1;
+    wrap->group = taken ? (int32_t)(b - x->groups) : -1;
 }
 
 int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
@@ -186,16 +186,16 @@ int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
     double some = 0;
     x->hosted = x->hosted_bytes = 0;
     x->hosted_seconds = 0;
-    for (int32_t i = 0; i < x->n_buckets; i++)
-        lodge(x, &x->buckets[i], false);
-    for (int32_t i = 0; i < x->n_buckets && some < bytes; i++) {
-        struct bucket *b = &x->buckets[x->bucket_order[i].item];
+    for (int32_t i = 0; i < x->n_groups; i++)
+        set_resident(x, &x->groups[i], false);
+    for (int32_t i = 0; i < x->n_groups && some < bytes; i++) {
+        struct update_group *b = &x->groups[x->group_order[i].item];
         int64_t takes = b->state + x->list[b->value].bytes;
         if (takes > room)
             break;
         room -= takes;
         some += (double)b->state;
-        lodge(x, b, true);
+        set_resident(x, b, true);
         x->hosted++;
         x->hosted_bytes += b->state;
         x->hosted_seconds += x->g->ops[x->p->steps[b->step].op].seconds;
@@ -207,11 +207,11 @@ void hosted_rewrite(struct transfer *x)
 {
     struct plan *p = x->p;
     int32_t first = INT32_MAX, last = -1, here = 0;
-    for (int32_t i = 0; i < x->n_buckets; i++)
-        if (x->buckets[i].taken) {
-            p->steps[x->buckets[i].step].on_host = true;
-            first = (int32_t)min_i64(first, x->buckets[i].step);
-            last = (int32_t)max_i64(last, x->buckets[i].step);
+    for (int32_t i = 0; i < x->n_groups; i++)
+        if (x->groups[i].taken) {
+            p->steps[x->groups[i].step].on_host = true;
+            first = (int32_t)min_i64(first, x->groups[i].step);
+            last = (int32_t)max_i64(last, x->groups[i].step);
         }
     if (last < 0)
         return;

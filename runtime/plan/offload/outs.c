@@ -40,26 +40,26 @@ struct turns {
     struct due *dues; /* by back */
     int32_t n_dues, next_due;
     struct place_key *keys; /* for sorting */
-    int32_t *order;         /* the new one, absences */
+    int32_t *order;         /* the new one, idle gaps */
 };
 
-static const struct absence *absence_at(const struct turns *t, int32_t i)
+static const struct idle_gap *gap_at(const struct turns *t, int32_t i)
 {
     return &t->x->list[t->outs->items[i]];
 }
 
 static double length_of(const struct turns *t, int32_t i)
 {
-    return absence_at(t, i)->park.out_end - absence_at(t, i)->park.out_start;
+    return gap_at(t, i)->park.out_end - gap_at(t, i)->park.out_start;
 }
 
 /* When the step behind which a storage leaves has ended. */
-static double ready_at(const struct transfer *x, const struct absence *a)
+static double ready_at(const struct transfer *x, const struct idle_gap *a)
 {
     return a->out_step + 1 < x->p->n_steps ? x->free[a->out_step + 1] : x->seconds;
 }
 
-/* The residence that absence i ends began with the copy in of the one before it, or, if there is
+/* The residence that idle gap i ends began with the copy in of the one before it, or, if there is
  * none in this step, with its own in the next. */
 static double came_at(const struct transfer *x, int32_t i)
 {
@@ -70,9 +70,9 @@ static double came_at(const struct transfer *x, int32_t i)
 }
 
 /* Only what would wait, and nobody on the host waits for. */
-static bool may_move(const struct transfer *x, const struct absence *a)
+static bool may_move(const struct transfer *x, const struct idle_gap *a)
 {
-    return a->wraps && a->bucket < 0 && a->out_step >= x->p->n_body;
+    return a->wraps && a->group < 0 && a->out_step >= x->p->n_body;
 }
 
 /* ---- those that are due --------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static int32_t list_lenders(const struct turns *t, struct place_key *lenders)
     const struct transfer *x = t->x;
     int32_t n = 0;
     for (int32_t i = 0; i < x->n; i++) {
-        const struct absence *a = &x->list[i];
+        const struct idle_gap *a = &x->list[i];
         if (a->taken && a->wraps && !may_move(x, a) && a->park.in_start < t->drained)
             lenders[n++] = (struct place_key){a->park.in_start, 0, i};
     }
@@ -117,12 +117,12 @@ static void lend_room(struct turns *t)
             t->keys[n++] = (struct place_key){t->rank[i], 0, i};
     qsort(t->keys, (size_t)n, sizeof(*t->keys), place_compare_keys);
     for (int32_t k = 0; k < lenders; k++) {
-        const struct absence *a = &x->list[x->keys[k].item];
+        const struct idle_gap *a = &x->list[x->keys[k].item];
         double left = a->clean ? ready_at(x, a) : a->park.out_end;
         room += a->bytes;
         for (; next < n; next++) {
             int32_t i = t->keys[next].item;
-            int64_t bytes = absence_at(t, i)->bytes;
+            int64_t bytes = gap_at(t, i)->bytes;
             if (bytes > room || came_at(x, t->outs->items[i]) < left)
                 break;
             room -= bytes;
@@ -136,7 +136,7 @@ static void rank_items(struct turns *t)
     const struct transfer *x = t->x;
     double until = INFINITY;
     for (int32_t i = 0; i < t->outs->n; i++) {
-        const struct absence *a = absence_at(t, i);
+        const struct idle_gap *a = gap_at(t, i);
         t->rank[i] = may_move(x, a) ? -came_at(x, t->outs->items[i]) : -INFINITY;
         if (may_move(x, a) && a->park.in_start < t->drained)
             add_due(t, i, a->park.in_start);
@@ -184,7 +184,7 @@ static int32_t take_turn(struct turns *t, double now)
     const struct due *d = t->next_due < t->n_dues ? &t->dues[t->next_due] : NULL;
     int32_t top = t->waiting > 0 ? t->heap[0] : -1;
     bool hurry = top < 0 || (t->rank[top] > -INFINITY && d && now + length_of(t, top) > d->latest);
-    if (d && hurry && ready_at(t->x, absence_at(t, d->item)) <= now) {
+    if (d && hurry && ready_at(t->x, gap_at(t, d->item)) <= now) {
         t->next_due++;
         return d->item;
     }
@@ -195,12 +195,12 @@ static void serve(struct turns *t)
 {
     double now = 0;
     for (int32_t served = 0, next = 0; served < t->outs->n;) {
-        for (; next < t->outs->n && ready_at(t->x, absence_at(t, next)) <= now; next++)
+        for (; next < t->outs->n && ready_at(t->x, gap_at(t, next)) <= now; next++)
             if (t->rank[next] < INFINITY)
                 push(t, next);
         int32_t i = take_turn(t, now);
         if (i < 0) {
-            now = ready_at(t->x, absence_at(t, next));
+            now = ready_at(t->x, gap_at(t, next));
         } else {
             now += length_of(t, i);
             t->order[served++] = t->outs->items[i];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which absences to take: amounts of each kind in any case, and then what is away at the peak until
- * all fits.  What is taken counts as away at once and back just in time: how long the copies need
- * is left to the clock (flow.c), which is also what compares amounts.
+ * Which idle gaps to take: amounts of each kind in any case, and then what is away at the peak
+ * until all fits.  What is taken counts as away at once and back just in time: how long the copies
+ * need is left to the clock (flow.c), which is also what compares amounts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +17,14 @@ static void change(int64_t *list, int32_t from, int32_t to, int64_t bytes)
     }
 }
 
-static bool is_away(const struct absence *a, int32_t step)
+static bool is_away(const struct idle_gap *a, int32_t step)
 {
     if (a->wraps)
         return step > a->out_step || step < a->use_step;
     return step > a->out_step && step < a->use_step;
 }
 
-static void count_absence(const struct transfer *x, const struct absence *a, int64_t *list)
+static void count_gap(const struct transfer *x, const struct idle_gap *a, int64_t *list)
 {
     if (a->wraps) {
         change(list, a->out_step + 1, x->p->n_steps, -a->bytes);
@@ -42,7 +42,7 @@ static int32_t count_needed(struct transfer *x)
     memset(x->needed, 0, ((size_t)n + 1) * sizeof(*x->needed));
     for (int32_t i = 0; i < x->n; i++)
         if (x->list[i].taken)
-            count_absence(x, &x->list[i], x->needed);
+            count_gap(x, &x->list[i], x->needed);
     change(x->needed, 0, n, -x->hosted_bytes);
     for (int32_t k = 0; k < n; k++) {
         now += x->needed[k];
@@ -56,7 +56,7 @@ static int32_t count_needed(struct transfer *x)
 /* Takes it, and of its storage what is needed with it; false if the tiers have no room left. */
 static bool take(struct transfer *x, int32_t i, int64_t *room)
 {
-    struct absence *a = &x->list[i];
+    struct idle_gap *a = &x->list[i];
     bool home = a->forced; /* the tier holds it already */
     int32_t from = i, to = i + 1;
     for (; from > 0 && x->list[from - 1].storage == a->storage; from--)
@@ -77,9 +77,9 @@ static bool take(struct transfer *x, int32_t i, int64_t *room)
 /* ---- what leaves in any case ---------------------------------------------------------------- */
 
 /* What is updated on the host is no state of the device. */
-static bool may_take(const struct transfer *x, const struct absence *a)
+static bool may_take(const struct transfer *x, const struct idle_gap *a)
 {
-    return !a->taken && !a->gradient && !(a->state && x->lodged[a->storage]);
+    return !a->taken && !a->gradient && !(a->state && x->host_resident[a->storage]);
 }
 
 /* Takes so many bytes in the order of a ranking, or against it. */
@@ -101,7 +101,7 @@ static bool relieve_by(struct transfer *x, const struct ranking *r, int32_t step
 {
     bool any = false;
     for (int32_t i = 0; i<r->n && * over> 0; i++) {
-        struct absence *a = &x->list[r->items[i]];
+        struct idle_gap *a = &x->list[r->items[i]];
         if (!may_take(x, a) || !is_away(a, step) || !take(x, r->items[i], room))
             continue;
         *over -= a->bytes;

@@ -49,7 +49,7 @@ static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct pl
     int64_t load = 0, peak, base = x->b->tier_base[index_of(tier)] + x->tier[index_of(tier)];
     int32_t n = 0;
     for (int32_t i = 0; i < r->n; i++) {
-        const struct absence *a = &x->list[r->items[i]];
+        const struct idle_gap *a = &x->list[r->items[i]];
         if (a->taken && a->park.tier == tier)
             items[n++] = (struct place_item){a->out_step, a->use_step, rounded(tier, a->bytes), 0};
     }
@@ -59,7 +59,7 @@ static int place_tier(struct transfer *x, enum fate tier, bool sketch, struct pl
         rc = place_items(items, n, load, &peak);
     *fits &= peak <= room_in(x, tier);
     for (int32_t i = 0, j = 0; i < r->n; i++) {
-        struct absence *a = &x->list[r->items[i]];
+        struct idle_gap *a = &x->list[r->items[i]];
         if (a->taken && a->park.tier == tier)
             a->park.tier_offset = base + items[j++].offset;
     }
@@ -76,7 +76,7 @@ static int assign_activations(struct transfer *x, bool sketch, bool *fits)
     if (!items)
         return CKPT_ENOMEM;
     for (int32_t i = 0; i < r->n; i++) {
-        struct absence *a = &x->list[r->items[i]];
+        struct idle_gap *a = &x->list[r->items[i]];
         if (!a->taken)
             continue;
         bool host = some + a->bytes <= room_in(x, FATE_PARK_HOST);
@@ -98,12 +98,12 @@ struct homes {
     int64_t kept; /* bytes of the host for those that must go there */
 };
 
-/* Whether the first absence of a storage says that all of it is parked, in this turn. */
+/* Whether the first idle gap of a storage says that all of it is parked, in this turn. */
 static bool finds_home(const struct transfer *x, const struct homes *h, int32_t i)
 {
-    const struct absence *a = &x->list[i];
+    const struct idle_gap *a = &x->list[i];
     bool first = i == 0 || x->list[i - 1].storage != a->storage;
-    bool parked = a->taken || x->lodged[a->storage];
+    bool parked = a->taken || x->host_resident[a->storage];
     for (int32_t j = i + 1; j < x->n && x->list[j].storage == a->storage; j++)
         parked |= x->list[j].taken;
     return a->residence < 0 && first && parked && a->state == h->states;
@@ -115,7 +115,7 @@ static void share_states(const struct transfer *x, struct homes *h)
     h->kept = x->hosted ? x->g->storages[x->clip].bytes : 0;
     for (int32_t i = 0; i < x->n; i++)
         if (finds_home(x, h, i) && x->g->storages[x->list[i].storage].home == HOME_ANY) {
-            bool must = x->lodged[x->list[i].storage];
+            bool must = x->host_resident[x->list[i].storage];
             h->kept += must ? x->list[i].bytes : 0;
             all += must ? 0 : (double)x->list[i].bytes;
         }
@@ -136,12 +136,12 @@ static enum fate next_tier(const struct transfer *x, struct homes *h, int64_t by
     return tier;
 }
 
-/* A persistent storage, all its absences alike. */
+/* A persistent storage, all its idle gaps alike. */
 static void assign_home(struct transfer *x, struct homes *h, int32_t i, bool *fits)
 {
-    const struct absence *a = &x->list[i];
+    const struct idle_gap *a = &x->list[i];
     const struct graph_storage *t = &x->g->storages[a->storage];
-    bool must = x->lodged[a->storage];
+    bool must = x->host_resident[a->storage];
     enum fate tier = t->home == HOME_HOST   ? FATE_PARK_HOST
                      : t->home == HOME_NVME ? FATE_PARK_NVME
                      : must                 ? tier_for(x, a->bytes)
@@ -172,7 +172,7 @@ static bool host_takes_all(struct transfer *x)
     int64_t bytes = x->hosted ? x->hosted_bytes + x->g->storages[x->clip].bytes : 0;
     bool any_home = true;
     for (int32_t i = 0; i < x->n; i++) {
-        struct absence *a = &x->list[i];
+        struct idle_gap *a = &x->list[i];
         any_home &= a->residence >= 0 || x->g->storages[a->storage].home == HOME_ANY;
         bytes += a->taken ? a->bytes : 0;
         a->park.tier = FATE_PARK_HOST;

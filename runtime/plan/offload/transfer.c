@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves a schedule, from the choice to the plan: the parts of it are in the files named here
- * (updates.c, absence.c, select.c, tiers.c, flow.c). */
+ * (updates.c, idle_gaps.c, select.c, tiers.c, flow.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum rank { RANK_STATES, RANK_WEIGHTS, RANK_ACTIVATIONS, RANK_OUTS, RANK_INS };
 
-static bool has_rank(const struct absence *a, enum rank rank)
+static bool has_rank(const struct idle_gap *a, enum rank rank)
 {
     switch (rank) {
     case RANK_STATES:
@@ -27,7 +27,7 @@ static bool has_rank(const struct absence *a, enum rank rank)
 
 /* What is away longest goes first; parameters that are away round the end of the step all are, and
  * are taken evenly all over the step, so that copies do not crowd. */
-static double key_of(const struct absence *a, enum rank rank, int32_t i)
+static double key_of(const struct idle_gap *a, enum rank rank, int32_t i)
 {
     const double golden = 0.6180339887498949;
     if (rank == RANK_STATES || rank == RANK_INS)
@@ -37,7 +37,7 @@ static double key_of(const struct absence *a, enum rank rank, int32_t i)
     return a->out_step;
 }
 
-static void rank_absences(const struct transfer *x, enum rank rank, struct ranking *r)
+static void rank_gaps(const struct transfer *x, enum rank rank, struct ranking *r)
 {
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++)
@@ -55,7 +55,7 @@ static void queue_ins(struct transfer *x, enum fate tier, struct ranking *r)
 {
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++) {
-        const struct absence *a = &x->list[x->by_use.items[i]];
+        const struct idle_gap *a = &x->list[x->by_use.items[i]];
         if (a->taken && a->park.tier == tier)
             r->items[r->n++] = x->by_use.items[i];
     }
@@ -68,7 +68,7 @@ static void queue_outs(struct transfer *x, enum fate tier, struct ranking *r)
     r->n = 0;
     for (int32_t i = 0; i < x->n; i++) {
         int32_t item = x->by_out.items[i], j = r->n;
-        const struct absence *a = &x->list[item];
+        const struct idle_gap *a = &x->list[item];
         if (!a->taken || a->clean || a->park.tier != tier)
             continue;
         for (; j > 0 && x->list[r->items[j - 1]].out_step > a->out_step; j--)
@@ -97,7 +97,7 @@ static int transfer_alloc(struct transfer *x)
     x->start = calloc(steps, sizeof(*x->start));
     x->gone = calloc(n, sizeof(*x->gone));
     x->keys = calloc(n, sizeof(*x->keys));
-    good &= !ledger_new(&x->committed, x->p->n_steps);
+    good &= !range_max_new(&x->committed, x->p->n_steps);
     good &= x->length && x->rest;
     good &= x->whole && x->needed && x->free && x->start && x->gone && x->keys;
     return good ? 0 : CKPT_ENOMEM;
@@ -113,7 +113,7 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
     *x = (struct transfer){.g = g, .m = m, .b = b, .p = p};
     int rc = g->n_micro == 1 ? updates_sort(g, p) : 0;
     if (!rc)
-        rc = absences_find(g, m, p, &x->list, &x->n);
+        rc = idle_gaps_find(g, m, p, &x->list, &x->n);
     if (!rc)
         rc = comm_queue_new(g, p, &x->comm);
     if (!rc)
@@ -128,11 +128,11 @@ int transfer_new(const struct graph *g, const struct machine *m, const struct bu
         x->length[k] = spine_seconds(&g->ops[p->steps[k].op]);
         x->rest[k] = x->rest[k + 1] + x->length[k];
     }
-    rank_absences(x, RANK_STATES, &x->states);
-    rank_absences(x, RANK_WEIGHTS, &x->weights);
-    rank_absences(x, RANK_ACTIVATIONS, &x->activations);
-    rank_absences(x, RANK_OUTS, &x->by_out);
-    rank_absences(x, RANK_INS, &x->by_use);
+    rank_gaps(x, RANK_STATES, &x->states);
+    rank_gaps(x, RANK_WEIGHTS, &x->weights);
+    rank_gaps(x, RANK_ACTIVATIONS, &x->activations);
+    rank_gaps(x, RANK_OUTS, &x->by_out);
+    rank_gaps(x, RANK_INS, &x->by_use);
     rc = hosted_find(x);
     if (rc)
         transfer_free(x);
@@ -158,17 +158,17 @@ void transfer_free(struct transfer *x)
     }
     free(x->whole);
     free(x->needed);
-    ledger_free(&x->committed);
+    range_max_free(&x->committed);
     free(x->length);
     free(x->rest);
     free(x->free);
     free(x->start);
     free(x->gone);
     free(x->keys);
-    free(x->buckets);
-    free(x->bucket_at);
-    free(x->bucket_order);
-    free(x->lodged);
+    free(x->groups);
+    free(x->group_at);
+    free(x->group_order);
+    free(x->host_resident);
     free(x);
 }
 
@@ -191,9 +191,9 @@ int transfer_try(struct transfer *x, const double amounts[AMOUNTS], int64_t devi
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-/* The taken absence of the same storage that comes next, or with step -1 before, round the end of
+/* The taken idle gap of the same storage that comes next, or with step -1 before, round the end of
  * the step. */
-static struct absence *next_taken(const struct transfer *x, int32_t i, int32_t step)
+static struct idle_gap *next_taken(const struct transfer *x, int32_t i, int32_t step)
 {
     int32_t s = x->list[i].storage, first = i, last = i, j = i;
     for (; first > 0 && x->list[first - 1].storage == s; first--)
@@ -206,18 +206,18 @@ static struct absence *next_taken(const struct transfer *x, int32_t i, int32_t s
     return &x->list[j];
 }
 
-/* The residence behind an absence: of an activation the rest of the one it was in, of a persistent
- * storage up to the next absence. */
+/* The residence behind an idle gap: of an activation the rest of the one it was in, of a persistent
+ * storage up to the next idle gap. */
 static void add_behind(struct transfer *x, int32_t i)
 {
     struct plan *p = x->p;
-    struct absence *a = &x->list[i];
+    struct idle_gap *a = &x->list[i];
     int32_t last;
     if (a->residence >= 0) {
         last = p->residences[a->residence].last;
         p->residences[a->residence].last = a->park.free_step;
     } else {
-        const struct absence *next = next_taken(x, i, 1);
+        const struct idle_gap *next = next_taken(x, i, 1);
         last = next->park.free_step;
         last += next->wraps && last < next->park.out_step ? p->n_steps : 0;
     }
@@ -225,11 +225,11 @@ static void add_behind(struct transfer *x, int32_t i)
         p, (struct residence){a->storage, TIER_DEVICE, a->park.in_step, last, 0});
 }
 
-/* The copies of an absence, between the residences before and behind it and the one below. */
+/* The copies of an idle gap, between the residences before and behind it and the one below. */
 static void add_copies(struct transfer *x, int32_t i, int32_t below)
 {
     struct plan *p = x->p;
-    const struct absence *a = &x->list[i];
+    const struct idle_gap *a = &x->list[i];
     const struct away *k = &a->park;
     int32_t before = a->residence >= 0 ? a->residence : next_taken(x, i, -1)->park.behind;
     if (!a->clean)
@@ -239,8 +239,8 @@ static void add_copies(struct transfer *x, int32_t i, int32_t below)
         (struct copy){below, k->behind, k->in_step - 1, a->use_step, k->in_start, k->in_end};
 }
 
-/* The residence below: the home of a persistent storage, which is one for all its absences. */
-static int32_t add_below(struct transfer *x, const struct absence *a)
+/* The residence below: the home of a persistent storage, which is one for all its idle gaps. */
+static int32_t add_below(struct transfer *x, const struct idle_gap *a)
 {
     struct plan *p = x->p;
     const struct away *k = &a->park;
@@ -264,8 +264,9 @@ int transfer_rewrite(struct transfer *x)
         if (x->list[i].taken)
             add_behind(x, i);
     for (int32_t i = 0; i < x->n; i++) {
-        const struct absence *a = &x->list[i];
-        bool state = x->lodged[a->storage] && x->g->storages[a->storage].kind == KIND_OPTIMIZER;
+        const struct idle_gap *a = &x->list[i];
+        bool state =
+            x->host_resident[a->storage] && x->g->storages[a->storage].kind == KIND_OPTIMIZER;
         if ((a->taken || state) && a->storage != of) {
             below = add_below(x, a);
             of = a->storage;

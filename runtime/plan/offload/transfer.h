@@ -3,7 +3,7 @@
 #ifndef CKPT_PLAN_TRANSFER_H
 #define CKPT_PLAN_TRANSFER_H
 
-#include "plan/offload/ledger.h"
+#include "plan/offload/range_max.h"
 #include "plan/search/search.h"
 
 /*
@@ -21,7 +21,7 @@ struct away {
 };
 
 /* A stretch between two uses of a storage that may be spent elsewhere. */
-struct absence {
+struct idle_gap {
     int32_t storage, residence; /* residence: of the plan; -1 for a persistent storage */
     int32_t out_step, use_step;
     int64_t bytes;
@@ -31,13 +31,13 @@ struct absence {
     bool forced;   /* it is parked in any case: its home is in a tier */
     bool gradient; /* of a value whose update runs on the host: it leaves as it is made */
     bool taken;
-    int32_t bucket;   /* its value leaves with the gradient, for this one; or -1 */
+    int32_t group;    /* its value leaves with the gradient, for this one; or -1 */
     struct away park; /* if taken */
 };
 
 /* An update that may run on the host. */
-struct bucket {
-    int32_t step, value; /* of the plan; the absence of its value round the end of the step */
+struct update_group {
+    int32_t step, value; /* of the plan; the idle gap of its value round the end of the step */
     int32_t gradient;    /* that of its gradient up to the norm, or -1 */
     int32_t sent;        /* the step behind which the gradient may go */
     int64_t state;       /* bytes that then live in the host tier */
@@ -46,11 +46,12 @@ struct bucket {
     double start, end; /* if taken */
 };
 
-/* The absences of a plan without parks, those of one storage together, in the order of out_step. */
-int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
-                  struct absence **list, int32_t *n);
+/* The idle gaps of a plan without parks, those of one storage together, in the order of out_step.
+ */
+int idle_gaps_find(const struct graph *g, const struct machine *m, const struct plan *p,
+                   struct idle_gap **list, int32_t *n);
 
-/* Absences in an order. */
+/* Idle gaps in an order. */
 struct ranking {
     int32_t *items;
     int32_t n;
@@ -58,22 +59,22 @@ struct ranking {
 
 struct comm_queue;
 
-/* A schedule whose absences are being chosen. */
+/* A schedule whose idle gaps are being chosen. */
 struct transfer {
     const struct graph *g;
     const struct machine *m;
     const struct budgets *b;
     struct plan *p;
-    struct absence *list;
+    struct idle_gap *list;
     int32_t n;
     struct ranking states, weights, activations;
     struct ranking by_out, by_use; /* all of them */
     int64_t *whole;                /* per step: bytes on the device if nothing leaves */
     int64_t *needed;               /* and with what is taken away at once, and back just in time */
-    struct ledger committed;       /* and with what is brought in earlier */
+    struct range_max committed;    /* and with what is brought in earlier */
     struct ranking outs[TIER_COUNT];
     struct ranking ins[TIER_COUNT]; /* what is taken, per tier, in the order of the queues */
-    bool *gone;                     /* per absence: its copy out is complete */
+    bool *gone;                     /* per idle gap: its copy out is complete */
     int64_t tier[TIER_COUNT];       /* bytes that what is taken adds to the tiers */
     double *length, *rest;          /* per step: its seconds on the device; with all behind it */
     double *free, *start;           /* per step: when all before it is done, and when it starts */
@@ -81,22 +82,22 @@ struct transfer {
     struct place_key *keys;         /* for sorting */
     struct comm_queue *comm;        /* of the plan, or NULL */
     double exposed_comm;            /* by the clock, as seconds */
-    struct bucket *buckets;
-    int32_t n_buckets, *bucket_at;  /* per step, or -1 */
-    struct place_key *bucket_order; /* in which they are taken */
+    struct update_group *groups;
+    int32_t n_groups, *group_at;   /* per step, or -1 */
+    struct place_key *group_order; /* in which they are taken */
     int32_t clip, clip_step;     /* the clip values that they need, and the step that makes them */
     int64_t clip_offset;         /* of these in the host tier */
     double clip_start, clip_end; /* of their copy */
-    int32_t hosted;              /* buckets taken */
+    int32_t hosted;              /* groups taken */
     int64_t hosted_bytes;        /* of their state */
     double hosted_seconds;       /* what their updates would take on the device */
-    bool *lodged;                /* per storage: state or value of a bucket taken */
+    bool *host_resident;         /* per storage: state or value of a group taken */
 };
 
 /* Puts the updates of a plan in the order in which the forward pass uses what they make. */
 int updates_sort(const struct graph *g, struct plan *p);
 
-/* Lists the buckets.  Takes of them with so many bytes of state, as far as there is room in the
+/* Lists the groups.  Takes of them with so many bytes of state, as far as there is room in the
  * tiers: returns what is left of that.  Writes those taken into the plan, and the copy of the clip
  * values; the record has room for it. */
 int hosted_find(struct transfer *x);

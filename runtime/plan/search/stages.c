@@ -17,8 +17,8 @@ int64_t stages_toggle_excess(const struct stages *x, int32_t s, int32_t i)
 {
     const struct life *l = &x->lives[s];
     int64_t bytes = x->p->g->storages[s].bytes;
-    return ledger_gain(&x->top, touch_stage(l, i) + 1, touch_stage(l, i + 1) + touch_kept(l, i),
-                       touch_kept(l, i) ? -bytes : bytes);
+    return range_max_gain(&x->top, touch_stage(l, i) + 1, touch_stage(l, i + 1) + touch_kept(l, i),
+                          touch_kept(l, i) ? -bytes : bytes);
 }
 
 int64_t stages_toggle_ticks(const struct stages *x, int32_t s, int32_t i)
@@ -76,12 +76,12 @@ void stages_shift(struct stages *x, int32_t s, int32_t i, int32_t t)
 
 void stages_aim(struct stages *x, int64_t target)
 {
-    ledger_aim(&x->top, target);
+    range_max_aim(&x->top, target);
 }
 
 int64_t stages_peak(const struct stages *x)
 {
-    return ledger_most(&x->top);
+    return range_max_most(&x->top);
 }
 
 bool stages_playable(const struct stages *x)
@@ -170,7 +170,7 @@ static void clear(struct stages *x)
         x->in->stages[t].n_ops = 0;
         x->in->change[t] = 0;
     }
-    ledger_set(&x->top, x->in->change);
+    range_max_set(&x->top, x->in->change);
 }
 
 int stages_load(struct stages *x, const struct schedule *s)
@@ -267,7 +267,7 @@ void stages_free(struct stages *x)
         free(in);
     }
     free(x->lives);
-    ledger_free(&x->top);
+    range_max_free(&x->top);
     free(x);
 }
 
@@ -277,7 +277,7 @@ static int allocate(struct stages *x)
     size_t n = (size_t)g->n_storages + 1, n_ops = (size_t)g->n_ops + 1;
     struct stages_inside *in = x->in = calloc(1, sizeof(*in));
     x->lives = calloc(n, sizeof(*x->lives));
-    if (ledger_new(&x->top, g->n_ops) || !in || !x->lives)
+    if (range_max_new(&x->top, g->n_ops) || !in || !x->lives)
         return CKPT_ENOMEM;
     in->stages = calloc(n_ops, sizeof(*in->stages));
     in->is_dirty = calloc(n_ops, sizeof(bool));

@@ -11,7 +11,7 @@
 #ifndef CKPT_PLAN_STAGES_H
 #define CKPT_PLAN_STAGES_H
 
-#include "plan/offload/ledger.h"
+#include "plan/offload/range_max.h"
 #include "plan/search/spans.h"
 
 /* Touches of a storage in order: twice the stage, and one if it is kept until the next touch. */
@@ -36,12 +36,12 @@ int32_t life_find(const struct life *l, int32_t t);
 
 struct stages {
     const struct program *p;
-    struct life *lives;     /* of storages that are neither persistent nor carried */
-    struct ledger top;      /* per stage: the most bytes alive; and what is above the target */
-    int64_t ticks;          /* of recompute, of one body */
-    int64_t n_steps;        /* of the schedule */
-    int64_t work;           /* steps looked at */
-    bool failed;            /* out of memory */
+    struct life *lives;   /* of storages that are neither persistent nor carried */
+    struct range_max top; /* per stage: the most bytes alive; and what is above the target */
+    int64_t ticks;        /* of recompute, of one body */
+    int64_t n_steps;      /* of the schedule */
+    int64_t work;         /* steps looked at */
+    bool failed;          /* out of memory */
     struct stages_inside *in;
 };
 

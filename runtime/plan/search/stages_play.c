@@ -45,14 +45,12 @@ void stages_save(struct stages *x, int32_t t)
     if (x->in->stage_saved[t] == x->in->move)
         return;
     x->in->stage_saved[t] = x->in->move;
-    save(x, &x->in->formers,
-         (struct former){t, g->n, g->n_ops, 0, g->rise, g->ticks},
-         g->touched);
+    save(x, &x->in->formers, (struct former){t, g->n, g->n_ops, 0, g->rise, g->ticks}, g->touched);
 }
 
 void stages_lift(struct stages *x, int32_t from, int32_t to, int64_t bytes)
 {
-    ledger_add(&x->top, from, to + 1, bytes);
+    range_max_add(&x->top, from, to + 1, bytes);
     x->work += (to - from) / 256;
 }
 
@@ -87,7 +85,7 @@ static void set_stage(struct stages *x, int32_t t, int32_t n_ops, int64_t rise, 
 {
     struct stage *g = &x->in->stages[t];
     if (rise != g->rise)
-        ledger_add(&x->top, t, t + 1, rise - g->rise);
+        range_max_add(&x->top, t, t + 1, rise - g->rise);
     x->ticks += ticks - g->ticks;
     x->n_steps += n_ops - g->n_ops;
     g->n_ops = n_ops;

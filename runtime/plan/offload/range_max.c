@@ -2,14 +2,14 @@
 /* Bytes per step in parts: a stretch is a few steps of the parts at its ends, and whole ones. */
 #include <stdlib.h>
 #include <string.h>
-#include "plan/offload/ledger.h"
+#include "plan/offload/range_max.h"
 
 static int32_t parts_of(int32_t n)
 {
-    return n / LEDGER_PART + 1;
+    return n / RANGE_MAX_PART + 1;
 }
 
-int ledger_new(struct ledger *l, int32_t n)
+int range_max_new(struct range_max *l, int32_t n)
 {
     size_t parts = (size_t)parts_of(n);
     l->n = n;
@@ -22,7 +22,7 @@ int ledger_new(struct ledger *l, int32_t n)
     return l->bytes && l->all && l->most && l->above ? 0 : CKPT_ENOMEM;
 }
 
-void ledger_free(struct ledger *l)
+void range_max_free(struct range_max *l)
 {
     free(l->bytes);
     free(l->all);
@@ -30,34 +30,34 @@ void ledger_free(struct ledger *l)
     free(l->above);
 }
 
-static int32_t part_end(const struct ledger *l, int32_t part)
+static int32_t part_end(const struct range_max *l, int32_t part)
 {
-    return (int32_t)min_i64(l->n, (int64_t)(part + 1) * LEDGER_PART);
+    return (int32_t)min_i64(l->n, (int64_t)(part + 1) * RANGE_MAX_PART);
 }
 
 /* Finds the most of a part anew. */
-static void find_most(struct ledger *l, int32_t part)
+static void find_most(struct range_max *l, int32_t part)
 {
     int64_t most = INT64_MIN;
-    for (int32_t k = part * LEDGER_PART; k < part_end(l, part); k++)
+    for (int32_t k = part * RANGE_MAX_PART; k < part_end(l, part); k++)
         most = max_i64(most, l->bytes[k]);
     l->most[part] = most == INT64_MIN ? most : most + l->all[part];
 }
 
 /* Sums the excess of a part anew, which is seldom looked for: most parts are below the target. */
-static void find_above(struct ledger *l, int32_t part)
+static void find_above(struct range_max *l, int32_t part)
 {
     int64_t sum = 0;
     if (l->most[part] > l->target) {
         int64_t target = l->target - l->all[part];
-        for (int32_t k = part * LEDGER_PART; k < part_end(l, part); k++)
+        for (int32_t k = part * RANGE_MAX_PART; k < part_end(l, part); k++)
             sum += max_i64(l->bytes[k] - target, 0);
     }
     l->excess += sum - l->above[part];
     l->above[part] = sum;
 }
 
-void ledger_set(struct ledger *l, const int64_t *bytes)
+void range_max_set(struct range_max *l, const int64_t *bytes)
 {
     memcpy(l->bytes, bytes, (size_t)l->n * sizeof(*bytes));
     for (int32_t part = 0; part < parts_of(l->n); part++) {
@@ -67,14 +67,14 @@ void ledger_set(struct ledger *l, const int64_t *bytes)
     }
 }
 
-void ledger_aim(struct ledger *l, int64_t target)
+void range_max_aim(struct range_max *l, int64_t target)
 {
     l->target = target;
     for (int32_t part = 0; part < parts_of(l->n); part++)
         find_above(l, part);
 }
 
-int64_t ledger_most(const struct ledger *l)
+int64_t range_max_most(const struct range_max *l)
 {
     int64_t most = INT64_MIN;
     for (int32_t part = 0; part < parts_of(l->n); part++)
@@ -83,7 +83,7 @@ int64_t ledger_most(const struct ledger *l)
 }
 
 /* Some steps of one part: its most is found anew only if it may have been one of them. */
-static void add_in_part(struct ledger *l, int32_t part, int32_t from, int32_t to, int64_t bytes)
+static void add_in_part(struct range_max *l, int32_t part, int32_t from, int32_t to, int64_t bytes)
 {
     int64_t most = INT64_MIN, was = l->most[part] - l->all[part];
     for (int32_t k = from; k < to; k++) {
@@ -96,7 +96,7 @@ static void add_in_part(struct ledger *l, int32_t part, int32_t from, int32_t to
         find_most(l, part);
 }
 
-static void add_to_parts(struct ledger *l, int32_t from, int32_t to, int64_t bytes)
+static void add_to_parts(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
 {
     for (int32_t part = from; part < to; part++) {
         l->all[part] += bytes;
@@ -104,27 +104,27 @@ static void add_to_parts(struct ledger *l, int32_t from, int32_t to, int64_t byt
     }
 }
 
-void ledger_add(struct ledger *l, int32_t from, int32_t to, int64_t bytes)
+void range_max_add(struct range_max *l, int32_t from, int32_t to, int64_t bytes)
 {
     if (from >= to)
         return;
-    int32_t first = from / LEDGER_PART, last = (to - 1) / LEDGER_PART;
-    int32_t whole = first + (from > first * LEDGER_PART), end = last + (to == part_end(l, last));
+    int32_t first = from / RANGE_MAX_PART, last = (to - 1) / RANGE_MAX_PART;
+    int32_t whole = first + (from > first * RANGE_MAX_PART), end = last + (to == part_end(l, last));
     if (whole > first)
         add_in_part(l, first, from, (int32_t)min_i64(to, part_end(l, first)), bytes);
     if (end <= last && (last > first || whole == first))
-        add_in_part(l, last, last * LEDGER_PART, to, bytes);
+        add_in_part(l, last, last * RANGE_MAX_PART, to, bytes);
     add_to_parts(l, whole, end, bytes);
     for (int32_t part = first; part <= last && l->target < INT64_MAX; part++)
         if (l->above[part] > 0 || l->most[part] > l->target)
             find_above(l, part);
 }
 
-int64_t ledger_gain(const struct ledger *l, int32_t from, int32_t to, int64_t bytes)
+int64_t range_max_gain(const struct range_max *l, int32_t from, int32_t to, int64_t bytes)
 {
     int64_t sum = 0;
     while (from < to) {
-        int32_t part = from / LEDGER_PART, end = (int32_t)min_i64(to, part_end(l, part));
+        int32_t part = from / RANGE_MAX_PART, end = (int32_t)min_i64(to, part_end(l, part));
         if (l->most[part] + max_i64(bytes, 0) > l->target) {
             int64_t target = l->target - l->all[part];
             for (int32_t k = from; k < end; k++)
@@ -135,16 +135,16 @@ int64_t ledger_gain(const struct ledger *l, int32_t from, int32_t to, int64_t by
     return sum;
 }
 
-int32_t ledger_clear_from(const struct ledger *l, int32_t from, int32_t to, int64_t limit)
+int32_t range_max_clear_from(const struct range_max *l, int32_t from, int32_t to, int64_t limit)
 {
     while (to > from) {
-        int32_t part = (to - 1) / LEDGER_PART, start = part * LEDGER_PART;
+        int32_t part = (to - 1) / RANGE_MAX_PART, start = part * RANGE_MAX_PART;
         if (l->most[part] <= limit) {
             to = start > from ? start : from;
             continue;
         }
         for (; to > start && to > from; to--)
-            if (ledger_at(l, to - 1) > limit)
+            if (range_max_at(l, to - 1) > limit)
                 return to;
     }
     return from;

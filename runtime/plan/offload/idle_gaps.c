@@ -45,14 +45,14 @@ struct walk {
     double rate; /* of copies in */
     struct walked *at;
     struct {
-        struct absence *data;
+        struct idle_gap *data;
         int64_t capacity;
     } list;
     int32_t n;
     int rc;
 };
 
-static void add(struct walk *w, const struct absence *a)
+static void add(struct walk *w, const struct idle_gap *a)
 {
     if (w->rc || ARRAY_RESERVE(&w->list, w->n))
         w->rc = CKPT_ENOMEM;
@@ -85,15 +85,15 @@ static void walk_idle(struct walk *w, int32_t s, int32_t from, int32_t to)
     if (dirty && (w->at[s].wrote != from || from >= w->p->n_body || to < w->p->n_body || needed))
         return;
     if (needed || seconds * w->rate >= (dirty ? 2 : 1) * (double)t->bytes)
-        add(w, &(struct absence){.storage = s,
-                                 .bucket = -1,
-                                 .residence = -1,
-                                 .out_step = from,
-                                 .use_step = to,
-                                 .bytes = t->bytes,
-                                 .needed = needed,
-                                 .gradient = dirty,
-                                 .clean = !dirty});
+        add(w, &(struct idle_gap){.storage = s,
+                                  .group = -1,
+                                  .residence = -1,
+                                  .out_step = from,
+                                  .use_step = to,
+                                  .bytes = t->bytes,
+                                  .needed = needed,
+                                  .gradient = dirty,
+                                  .clean = !dirty});
 }
 
 static void walk_use(struct walk *w, int32_t s, int32_t step, bool writes)
@@ -136,7 +136,7 @@ static void walk_steps(struct walk *w)
     }
 }
 
-/* The absence round the end of the step, or that of an activation. */
+/* The idle gap round the end of the step, or that of an activation. */
 static void finish_storage(struct walk *w, int32_t s)
 {
     const struct graph_storage *t = &w->g->storages[s];
@@ -144,30 +144,30 @@ static void finish_storage(struct walk *w, int32_t s)
     if (!may_leave(t) || i->used < 0)
         return;
     if (t->persistent) {
-        add(w, &(struct absence){.storage = s,
-                                 .bucket = -1,
-                                 .residence = -1,
-                                 .out_step = i->used,
-                                 .use_step = i->first,
-                                 .bytes = t->bytes,
-                                 .wraps = true,
-                                 .state = i->first >= w->p->n_body,
-                                 .needed = true,
-                                 .clean = i->written < 0});
+        add(w, &(struct idle_gap){.storage = s,
+                                  .group = -1,
+                                  .residence = -1,
+                                  .out_step = i->used,
+                                  .use_step = i->first,
+                                  .bytes = t->bytes,
+                                  .wraps = true,
+                                  .state = i->first >= w->p->n_body,
+                                  .needed = true,
+                                  .clean = i->written < 0});
         return;
     }
     if (i->within >= 0 && i->longest.to > i->longest.from + 1)
-        add(w, &(struct absence){.storage = s,
-                                 .bucket = -1,
-                                 .residence = i->within,
-                                 .out_step = i->longest.from,
-                                 .use_step = i->longest.to,
-                                 .bytes = t->bytes});
+        add(w, &(struct idle_gap){.storage = s,
+                                  .group = -1,
+                                  .residence = i->within,
+                                  .out_step = i->longest.from,
+                                  .use_step = i->longest.to,
+                                  .bytes = t->bytes});
 }
 
-static int compare_absences(const void *a, const void *b)
+static int compare_gaps(const void *a, const void *b)
 {
-    const struct absence *x = a, *y = b;
+    const struct idle_gap *x = a, *y = b;
     if (x->storage != y->storage)
         return x->storage < y->storage ? -1 : 1;
     return (x->out_step > y->out_step) - (x->out_step < y->out_step);
@@ -179,7 +179,7 @@ static void keep_good(struct walk *w)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < w->n; i++) {
-        struct absence *a = &w->list.data[i];
+        struct idle_gap *a = &w->list.data[i];
         const struct graph_storage *t = &w->g->storages[a->storage];
         int32_t written = w->at[a->storage].written;
         a->forced = a->needed && t->home != HOME_ANY;
@@ -189,8 +189,8 @@ static void keep_good(struct walk *w)
     w->n = n;
 }
 
-int absences_find(const struct graph *g, const struct machine *m, const struct plan *p,
-                  struct absence **list, int32_t *n)
+int idle_gaps_find(const struct graph *g, const struct machine *m, const struct plan *p,
+                   struct idle_gap **list, int32_t *n)
 {
     double *start = step_starts(g, p);
     struct walk w = {.g = g, .p = p, .start = start, .rate = m->h2d_both};
@@ -203,7 +203,7 @@ int absences_find(const struct graph *g, const struct machine *m, const struct p
         finish_storage(&w, s);
     if (!w.rc) {
         keep_good(&w);
-        qsort(w.list.data, (size_t)w.n, sizeof(*w.list.data), compare_absences);
+        qsort(w.list.data, (size_t)w.n, sizeof(*w.list.data), compare_gaps);
     } else {
         free(w.list.data);
         w.list.data = NULL;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ledger of parts against a plain list of steps: every step and every question, after any
+/* The array of range maxima against a plain list of steps: every step and every question, after any
  * stretches have changed and any target was set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "plan/offload/ledger.h"
+#include "plan/offload/range_max.h"
 
-enum { MOST = 3 * LEDGER_PART + 5 };
+enum { MOST = 3 * RANGE_MAX_PART + 5 };
 
 static uint32_t random_state = 1;
 
@@ -34,7 +34,7 @@ static int64_t excess_of(const int64_t *plain, int32_t n, int64_t target)
 }
 
 /* What more bytes in a stretch would add to the excess, without a change. */
-static void compare_gain(const struct ledger *l, int64_t *plain)
+static void compare_gain(const struct range_max *l, int64_t *plain)
 {
     int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);
     int64_t bytes = draw(100) - 50, before = excess_of(plain, l->n, l->target);
@@ -43,47 +43,48 @@ static void compare_gain(const struct ledger *l, int64_t *plain)
     int64_t after = excess_of(plain, l->n, l->target);
     for (int32_t k = from; k < to; k++)
         plain[k] -= bytes;
-    assert_int_equal(ledger_gain(l, from, to, bytes), after - before);
+    assert_int_equal(range_max_gain(l, from, to, bytes), after - before);
 }
 
-static void compare(const struct ledger *l, int64_t *plain)
+static void compare(const struct range_max *l, int64_t *plain)
 {
     int64_t most = INT64_MIN;
     for (int32_t k = 0; k < l->n; k++) {
-        assert_int_equal(ledger_at(l, k), plain[k]);
+        assert_int_equal(range_max_at(l, k), plain[k]);
         most = max_i64(most, plain[k]);
     }
-    assert_int_equal(ledger_most(l), most);
+    assert_int_equal(range_max_most(l), most);
     assert_int_equal(l->excess, excess_of(plain, l->n, l->target));
     compare_gain(l, plain);
     for (int i = 0; i < 20; i++) {
         int32_t from = draw(l->n + 1), to = from + draw(l->n - from + 1);
         int64_t limit = draw(400) - 100;
-        assert_int_equal(ledger_clear_from(l, from, to, limit), clear_from(plain, from, to, limit));
+        assert_int_equal(range_max_clear_from(l, from, to, limit),
+                         clear_from(plain, from, to, limit));
     }
 }
 
 static void walk(int32_t n)
 {
-    struct ledger l;
+    struct range_max l;
     int64_t plain[MOST];
     for (int32_t k = 0; k < n; k++)
         plain[k] = draw(200) - 100;
-    assert_int_equal(ledger_new(&l, n), 0);
-    ledger_set(&l, plain);
+    assert_int_equal(range_max_new(&l, n), 0);
+    range_max_set(&l, plain);
     for (int i = 0; i < 60; i++) {
         int32_t from = draw(n + 1), to = from + draw(n - from + 1);
         int64_t bytes = draw(100) - 40;
-        ledger_add(&l, from, to, bytes);
+        range_max_add(&l, from, to, bytes);
         for (int32_t k = from; k < to; k++)
             plain[k] += bytes;
         compare(&l, plain);
         if (i % 8 == 0)
-            ledger_aim(&l, draw(300) - 100);
+            range_max_aim(&l, draw(300) - 100);
     }
-    ledger_set(&l, plain);
+    range_max_set(&l, plain);
     compare(&l, plain);
-    ledger_free(&l);
+    range_max_free(&l);
 }
 
 static void test_against_a_list(void **state)
@@ -91,7 +92,7 @@ static void test_against_a_list(void **state)
     (void)state;
     for (int32_t n = 1; n <= MOST; n += 1 + n / 3)
         walk(n);
-    walk(2 * LEDGER_PART);
+    walk(2 * RANGE_MAX_PART);
     walk(MOST);
 }
 
