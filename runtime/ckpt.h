@@ -91,18 +91,19 @@ CKPT_API const char *ckpt_version(void);
 
 enum {
     CKPT_OK = 0,
-    CKPT_EINVAL = -1,  /* an argument or option is wrong */
-    CKPT_ENOMEM = -2,  /* the host has no memory for bookkeeping or for the arena */
-    CKPT_ESHAPE = -3,  /* shapes or dtypes do not fit; found while recording */
-    CKPT_EBUDGET = -4, /* no plan fits the budget; nothing was run */
-    CKPT_EIO = -5,     /* a file cannot be read or written */
-    CKPT_EFORMAT = -6, /* a file was read and is not what it should be */
-    CKPT_ENAN = -7,    /* a loss, gradient, output or value to save is not finite */
-    CKPT_EDEVICE = -8, /* the device is missing or failed */
-    CKPT_EPLAN = -9,   /* a plan does not belong to this program, or fails its check */
-    CKPT_ENAME = -10,  /* no such parameter, input or output */
-    CKPT_ECOMM = -11,  /* another rank failed, is gone or runs another program */
-    CKPT_EINDEX = -12  /* a step met an index or a label out of range */
+    CKPT_EINVAL = -1,    /* an argument or option is wrong */
+    CKPT_ENOMEM = -2,    /* the host has no memory for bookkeeping or for the arena */
+    CKPT_ESHAPE = -3,    /* shapes or dtypes do not fit; found while recording */
+    CKPT_EBUDGET = -4,   /* no plan fits the budget; nothing was run */
+    CKPT_EIO = -5,       /* a file cannot be read or written */
+    CKPT_EFORMAT = -6,   /* a file was read and is not what it should be */
+    CKPT_ENAN = -7,      /* a loss, gradient, output or value to save is not finite */
+    CKPT_EDEVICE = -8,   /* the device is missing or failed */
+    CKPT_EPLAN = -9,     /* a plan does not belong to this program, or fails its check */
+    CKPT_ENAME = -10,    /* no such parameter, input or output */
+    CKPT_ECOMM = -11,    /* another rank failed, is gone or runs another program */
+    CKPT_EINDEX = -12,   /* a step met an index or a label out of range */
+    CKPT_EGRADIENT = -13 /* a gradient is not that of central differences (ckpt_gradcheck) */
 };
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
@@ -134,7 +135,7 @@ struct ckpt_options {
     const char *plan_in; /* run this plan instead of searching one */
     const char *plan_out;  /* write the plan here */
     bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
-    bool verify;           /* check every plan, poison freed bytes with NaN (CKPT_VERIFY=1) */
+    bool verify;           /* check plans, poison freed bytes, red zones (CKPT_VERIFY=1) */
     const char *machine;   /* file, or name of a shipped one, with the rates to plan with */
     const char *graph_out; /* write the graph of the program that trains here, for "ckpt plan" */
     const char *machine_out; /* write the machine with the measured times of ops after some steps */

@@ -26,6 +26,7 @@ struct ckpt_call {
     int64_t workspace;          /* the shape rule may ask for this many scratch bytes */
     char *message;              /* written by ckpt_call_fail */
     size_t message_size;
+    int threads; /* CPU: what its kernel gets as args.threads; CUDA: 1 */
 };
 
 /* For shape rules: stores the reason and returns CKPT_ESHAPE. */
@@ -90,16 +91,25 @@ struct ckpt_kernel_args {
     const struct ckpt_run *run_device; /* CUDA: its copy in device memory, but for micro */
     void *stream;                      /* CUDA: the cudaStream_t to launch on */
     void *device;                      /* the library's own kernels: handles and what they keep */
+    int threads;                       /* CPU: how many threads it may use, at least 1 */
 };
 
 /*
  * Threads: rules (shape, grad, cost) run on the thread that records and compiles.  A kernel runs on
  * a thread of the library's own, one call after the other in the order of the plan: never two at
  * once in one context, but in those of two contexts at the same time, so what it keeps outside of
- * its arguments it must guard itself.  It may divide its work among threads (OpenMP has as many as
- * --threads there), which must be done when it returns.  The operands and the scratch are its own
- * until then; scratch is not kept from one call to the next, and nothing behind workspace_bytes may
- * be touched.  It must call nothing of ckpt.h that takes the context, a tape or a program.
+ * its arguments it must guard itself.  It may divide its work among args->threads threads, itself
+ * included (ckpt_parallel_for; OpenMP has as many by default), which must be done when it returns.
+ * How many there are must not change its bits.  It must call nothing of ckpt.h that takes the
+ * context, a tape or a program.
+ *
+ * Memory: the operands and the scratch are its own until it returns.  It writes every element of
+ * its outputs and nothing else: no byte outside of them and of workspace_bytes, and no input.
+ * Scratch is not kept from one call to the next.  A kernel in threads that wants scratch for each
+ * asks for call->threads times as much in its shape rule; a plan then depends on --threads.
+ * Under --verify (CKPT_VERIFY=1) kernels run with red zones around the storages that they write and
+ * around their scratch: on the CPU in every step, on CUDA when an op runs for the first time.  One
+ * that wrote them ends the step, or the compilation, with CKPT_EINVAL and the name of its op.
  *
  * Returns 0 or a negative code.  Must give the same bits whenever inputs and run are the same.  A
  * CUDA kernel launches on args->stream and returns; it allocates nothing and waits for nothing.
@@ -123,6 +133,19 @@ enum {
     CKPT_OP_ADDEND = 128
 };
 
+/* A piece of a loop: elements begin .. end - 1, by thread 0 .. args->threads - 1. */
+typedef void (*ckpt_loop)(int64_t begin, int64_t end, int thread, void *user);
+
+/*
+ * For kernels on the CPU: calls body for every piece of 0 .. n - 1, divided among the threads of
+ * the kernel, and returns when all are done.  Each piece has `piece` elements (at least 1), the
+ * last one what is left.  Where it is cut depends on n and piece alone: sums of pieces, added up in
+ * their order, have the same bits on any number of threads.  Two pieces may run at once, those of
+ * one thread number never do.
+ */
+CKPT_API void ckpt_parallel_for(const struct ckpt_kernel_args *args, int64_t n, int64_t piece,
+                                ckpt_loop body, void *user);
+
 /* An op: all the library knows of it. */
 struct ckpt_op_def {
     size_t size; /* sizeof(struct ckpt_op_def) */
@@ -144,6 +167,41 @@ struct ckpt_op_def {
 CKPT_API int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,
                          const ckpt_tensor *in, int n_out, ckpt_tensor *out, const void *attr,
                          size_t attr_size);
+
+/* How ckpt_gradcheck() looks, and what it found. */
+struct ckpt_gradcheck {
+    size_t size;
+    int64_t batch;                            /* of a step */
+    int (*feed)(ckpt_program *p, void *user); /* feeds the inputs; NULL: there are none */
+    int64_t samples;                          /* elements of each parameter, spread over it */
+    double length;    /* of the longest of four steps, each a quarter of the one before; times the
+                       * element where that is above 1 */
+    double tolerance; /* of the error */
+    double smallest;  /* where all gradients of a parameter are below this, it counts for them */
+    /* Found: the element with the largest error, its gradient and the nearest central difference.
+     * error is how far these are apart, over the largest gradient of the parameter. */
+    const char *param; /* NULL: every error is 0 */
+    int64_t element;
+    double gradient, difference, error;
+};
+
+#define CKPT_GRADCHECK_INIT                                                                        \
+    {                                                                                              \
+        sizeof(struct ckpt_gradcheck), 1, NULL, 16, 0.25, 1e-2, 1e-6, NULL, 0, 0., 0., 0.          \
+    }
+
+/*
+ * Compares the gradients of a model with central differences of its loss, (f(x + h) - f(x - h)) /
+ * 2h, for some elements of every trainable parameter of the context, with the values they have.
+ * record and user as for ckpt_compile().  check (NULL: defaults) says how and tells what was found;
+ * param lives as long as the context.  Parameters should be fp32 and not many: two steps of the
+ * model are run for each of four lengths of each element.  Random numbers are those of the first
+ * step each time.  The parameters are as before when it returns, unless a step failed.
+ * Returns 0; CKPT_EGRADIENT, the sentence names parameter, element and both numbers; what
+ * ckpt_compile(), feed and ckpt_step() return.
+ */
+CKPT_API int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user,
+                            struct ckpt_gradcheck *check);
 
 #ifndef CKPT_NO_AT
 #define ckpt_record(t, ...) ckpt_record(CKPT_AT(t), __VA_ARGS__)

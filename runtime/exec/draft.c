@@ -2,6 +2,7 @@
 /* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
 #include "ckpt.h"
 #include "exec/program.h"
+#include "memory/device/team.h"
 #include "expr/expr.h"
 #include "optim/optim.h"
 #include "plan/graph/graph_file.h"
@@ -18,10 +19,12 @@ static int fail_with(struct programs *ps, int code, const char *sentence)
 
 struct tape_env programs_tape_env(const struct programs *ps)
 {
-    return (struct tape_env){.backend = ps->backend,
-                             .deterministic = ps->options->deterministic,
-                             .params = ps->params,
-                             .sharing = ps->ranks->sharing};
+    return (struct tape_env){
+        .backend = ps->backend,
+        .deterministic = ps->options->deterministic,
+        .threads = ps->backend == CKPT_ON_CPU ? team_count((int)ps->options->threads) : 1,
+        .params = ps->params,
+        .sharing = ps->ranks->sharing};
 }
 
 static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro,

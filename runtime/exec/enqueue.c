@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions become commands of the device: see enqueue.h. */
 #include "exec/enqueue.h"
+#include "exec/red_zones.h"
 #include "exec/timing.h"
 
 static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct instr *i,
@@ -20,7 +21,8 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .op = i->op,
                                      .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
                                      .run_device = p->programs->memory->device->run,
-                                     .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL};
+                                     .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL,
+                                     .threads = 1};
 }
 
 /* The bytes of a port at this moment; constants have one slice. */
@@ -40,8 +42,12 @@ static void enqueue_compute(struct ckpt_program *p, const struct instr *i, struc
         d->ops->range(d, name);
     }
     const struct ckpt_op_def *def = p->tape->ops.data[i->op].def;
-    d->ops->compute(d, i->queue, i->queue == QUEUE_HOST ? def->cpu : program_kernel(p, i->op),
-                    &args, seconds);
+    ckpt_kernel kernel = i->queue == QUEUE_HOST ? def->cpu : program_kernel(p, i->op);
+    if (p->programs->options->verify && kernel == def->cpu && i->queue != QUEUE_COMM) {
+        kernel = red_zones_run;
+        args.device = p;
+    }
+    d->ops->compute(d, i->queue, kernel, &args, seconds);
     if (d->ops->range)
         d->ops->range(d, NULL);
 }

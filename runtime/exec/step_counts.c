@@ -59,6 +59,11 @@ int64_t programs_count_updates(const struct programs *ps)
     return n;
 }
 
+void program_draw_as(struct ckpt_program *p, int64_t step)
+{
+    p->shift = step - p->before - p->submitted;
+}
+
 int ckpt_set_random_step(ckpt_program *p, int64_t step)
 {
     NOT_NULL(NULL, p);
@@ -71,7 +76,7 @@ int ckpt_set_random_step(ckpt_program *p, int64_t step)
     bool anew = !p->told && p->programs->ranks->rank;
     if (anew && p->submitted != p->steps)
         return error_fail(p->programs->error, CKPT_EINVAL, "a step of the program is under way");
-    p->shift = step - p->before - p->submitted;
+    program_draw_as(p, step);
     if (!anew)
         return CKPT_OK;
     p->told = true;

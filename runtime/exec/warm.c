@@ -24,6 +24,8 @@ enum {
     PATTERN = 1 << 20, /* bytes of random numbers on the host */
     FLUSH = 192 << 20, /* bytes written before a run of less: more than a cache holds */
     SAMPLE = 64 << 20, /* bytes of random numbers on the device */
+    ZONE = CKPT_ALIGN, /* bytes behind a storage that must stay as they are, under --verify */
+    MARK = 0xa5,       /* what stands in them */
     SLACK = 64 << 20,  /* for what recording a step takes */
     /* and one with collectives, for which NCCL keeps plans: 119 MiB for STDiT3-XL/2 on two GPUs;
      * where sums go over replicas as well there are twice as many calls */
@@ -104,13 +106,14 @@ static bool is_persistent(const struct warmer *w, const struct tensor *v)
  */
 static int64_t lay_out(const struct warmer *w, const struct op *o)
 {
-    int64_t workspace = round_up(o->workspace, CKPT_ALIGN), total = workspace;
+    int64_t zone = w->p->programs->options->verify ? ZONE : 0;
+    int64_t workspace = round_up(o->workspace, CKPT_ALIGN) + zone, total = workspace;
     for (int persistent = 0; persistent < 2; persistent++)
         for (int32_t k = 0; k < o->n_in + o->n_out; k++) {
             const struct tensor *v = operand(w, o, k);
             if (!v || is_persistent(w, v) != persistent || first_of_storage(w, o, k) != k)
                 continue;
-            int64_t bytes = storage_bytes(w, v);
+            int64_t bytes = storage_bytes(w, v) + zone;
             w->at[k] = total + bytes > w->bytes ? workspace : total;
             total += bytes;
         }
@@ -189,6 +192,46 @@ static int set_arguments(struct warmer *w, int32_t op, const struct op *o,
     return set_integers(w, o);
 }
 
+/* Calls fn with the bytes behind the workspace and behind each storage that the op writes, while it
+ * returns 0. */
+static int each_zone(struct warmer *w, const struct op *o,
+                     int (*fn)(struct warmer *w, int out, char *at, int64_t bytes))
+{
+    int64_t end = round_up(o->workspace, CKPT_ALIGN) + ZONE;
+    int rc = fn(w, -1, w->base + o->workspace, end - o->workspace);
+    for (int32_t k = o->n_in; k < o->n_in + o->n_out && !rc; k++) {
+        const struct tensor *v = operand(w, o, k);
+        int64_t bytes = v ? w->p->tape->storages.data[v->storage].bytes : 0;
+        if (v)
+            rc = fn(w, k - o->n_in, w->base + w->at[first_of_storage(w, o, k)] + bytes,
+                    round_up(max_i64(1, bytes), CKPT_ALIGN) + ZONE - bytes);
+    }
+    return rc;
+}
+
+static int mark_zone(struct warmer *w, int out, char *at, int64_t bytes)
+{
+    (void)out;
+    w->d->ops->fill(w->d, QUEUE_COMPUTE, at, MARK, bytes);
+    return 0;
+}
+
+static int check_zone(struct warmer *w, int out, char *at, int64_t bytes)
+{
+    const unsigned char *host = (const unsigned char *)w->host;
+    char what[32] = "its workspace";
+    w->d->ops->copy(w->d, QUEUE_COMPUTE, w->host, at, bytes);
+    int rc = w->d->ops->sync(w->d);
+    for (int64_t i = 0; i < bytes && !rc; i++)
+        rc = host[i] == MARK ? 0 : CKPT_EINVAL;
+    if (rc == CKPT_EINVAL) {
+        if (out >= 0)
+            snprintf(what, sizeof what, "output %d", out);
+        snprintf(w->d->reason, sizeof w->d->reason, "its kernel wrote behind %s", what);
+    }
+    return rc;
+}
+
 /* Runs an op for the first time.  What adds in a later micro-step, or for another layer, may be
  * other code than what sets. */
 static int run_first(struct warmer *w, int32_t i)
@@ -197,11 +240,16 @@ static int run_first(struct warmer *w, int32_t i)
     int32_t op = w->p->graph->ops[i].tape_op;
     struct ckpt_kernel_args args;
     int rc = set_arguments(w, op, o, &args);
+    bool zones = w->p->programs->options->verify && lay_out(w, o) <= w->bytes;
+    if (!rc && zones)
+        each_zone(w, o, mark_zone);
     for (int k = 0; !rc && k <= ((o->def->flags & CKPT_OP_ACCUMULATE) != 0); k++) {
         args.accumulate = k == 1;
         w->d->ops->compute(w->d, queue_of(o), program_kernel(w->p, op), &args, NULL);
     }
-    return rc ? rc : w->d->ops->sync(w->d);
+    if (!rc)
+        rc = w->d->ops->sync(w->d);
+    return rc || !zones ? rc : each_zone(w, o, check_zone);
 }
 
 /* Runs an op n times on cold caches.  Returns 0 or the device's code. */
@@ -332,7 +380,8 @@ static int64_t least_bytes(const struct warmer *w, const struct op *o)
     for (int32_t k = 0; k < o->n_in + o->n_out; k++)
         if (operand(w, o, k) && is_persistent(w, operand(w, o, k)))
             largest = max_i64(largest, storage_bytes(w, operand(w, o, k)));
-    return round_up(o->workspace, CKPT_ALIGN) + largest;
+    return round_up(o->workspace, CKPT_ALIGN) + largest +
+           (w->p->programs->options->verify ? 2 * ZONE : 0);
 }
 
 /* Scratch bytes for the largest op and for a flush, as far as the budget has room for them. */

@@ -256,7 +256,8 @@ int ckpt_record(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const ckp
                                  .out = descs + n_in,
                                  .attr = attr,
                                  .backend = t->env.backend,
-                                 .deterministic = t->env.deterministic};
+                                 .deterministic = t->env.deterministic,
+                                 .threads = (int)max_i64(1, t->env.threads)};
         rc = run_shape_rule(t, def, &call, in);
         if (!rc)
             rc = append_call(t, def, &call, in, out, attr_size);

@@ -99,6 +99,7 @@ struct fetch {
 struct tape_env {
     enum ckpt_backend backend;   /* whose kernels the ops are for: it decides their workspace */
     bool deterministic;          /* kernels that add in a fixed order are asked for */
+    int threads;                 /* of a kernel */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */
 };

@@ -16,6 +16,8 @@ fail() {
 "$examples/custom_op" >"$work/custom" || fail "custom_op: $(cat "$work/custom")"
 grep -q "the gradient is right" "$work/custom" || fail "custom_op: $(cat "$work/custom")"
 
+CKPT_VERIFY=1 "$examples/custom_op" >"$work/custom" || fail "custom_op: $(cat "$work/custom")"
+
 "$examples/mlp" >"$work/free" || fail "mlp: $(cat "$work/free")"
 "$examples/mlp" --vram 1M >"$work/out" 2>"$work/refusal" && fail "mlp: 1M was not refused"
 smallest=$(sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/refusal")

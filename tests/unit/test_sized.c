@@ -76,7 +76,27 @@ static int give_op(const void *def)
     return rc;
 }
 
+static ckpt_tensor record_square(ckpt_tape *t, int64_t batch, void *w)
+{
+    ckpt_tensor x = *(ckpt_tensor *)w;
+    (void)batch;
+    return ckpt_reshape(t, ckpt_mean(t, ckpt_mul(t, x, x), 1), 0, NULL);
+}
+
+/* Also written. */
+static int give_gradcheck(const void *check)
+{
+    struct ckpt_options o = {.size = sizeof o, .vram = 1 << 20, .device = "cpu"};
+    ckpt *c;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    ckpt_tensor w = ckpt_param(c, "w", CKPT_F32, 1, (int64_t[]){2}, CKPT_NORMAL(1), true);
+    int rc = ckpt_gradcheck(c, record_square, &w, (struct ckpt_gradcheck *)(uintptr_t)check);
+    ckpt_close(c);
+    return rc;
+}
+
 static const struct ckpt_options options = CKPT_OPTIONS_INIT;
+static const struct ckpt_gradcheck gradcheck = CKPT_GRADCHECK_INIT;
 static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
 static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
 static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
@@ -90,6 +110,7 @@ static const struct given {
     {"ckpt_options", &options, sizeof options, sizeof(size_t), give_options},
     {"ckpt_adamw", &adamw, sizeof adamw, sizeof(size_t), give_adamw},
     {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
+    {"ckpt_gradcheck", &gradcheck, sizeof gradcheck, sizeof(size_t), give_gradcheck},
     {"ckpt_op_def", &op, sizeof op, offsetof(struct ckpt_op_def, grad), give_op},
 };
 

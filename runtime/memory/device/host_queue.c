@@ -63,7 +63,9 @@ int host_shared_take_failure(struct host_shared *s, struct device *d)
     d->failed_io = rc ? s->failed_io : (struct device_io){0};
     if (s->hung)
         snprintf(d->reason, sizeof d->reason, "no end of it within %g s", s->deadline);
-    else
+    else if (rc)
+        snprintf(d->reason, sizeof d->reason, "%s", s->reason);
+    if (!s->hung)
         s->failure = 0;
     pthread_mutex_unlock(&s->lock);
     return rc;
@@ -75,6 +77,8 @@ static void fail(struct host_shared *s, int rc, int32_t op, const struct device_
     if (s->failure)
         return;
     s->failure = rc;
+    snprintf(s->reason, sizeof s->reason, "%s", error_get()); /* of a kernel of this thread */
+    error_set(0, "%s", "");
     s->failed_op = op;
     s->failed_io = *io;
 }
@@ -121,10 +125,12 @@ void host_shared_await(struct host_shared *s, int32_t event, int64_t target)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static int compute(const struct command *c)
+static int compute(const struct host_queue *q, const struct command *c)
 {
     double before = c->seconds ? clock_seconds() : 0;
-    int rc = c->kernel(&c->args);
+    struct ckpt_kernel_args args = c->args;
+    args.threads = team_count(q->threads);
+    int rc = c->kernel(&args);
     if (c->seconds)
         *c->seconds = clock_seconds() - before;
     return rc;
@@ -184,7 +190,7 @@ static void work(struct host_queue *q, const struct command *c)
     if (failed)
         return;
     if (c->kind == COMMAND_COMPUTE)
-        rc = compute(c);
+        rc = compute(q, c);
     else if (c->kind == COMMAND_COPY)
         memcpy(c->dst, c->src, (size_t)c->bytes);
     else if (c->kind == COMMAND_FILL)

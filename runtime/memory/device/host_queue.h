@@ -30,6 +30,7 @@ struct host_shared {
     int failure; /* the first since the last sync; commands are skipped while there is one */
     int32_t failed_op;
     struct device_io failed_io;
+    char reason[256];
     bool hung; /* a copy or file operation had no end in time */
     /* Asked now and then by who waits: whether something else that threads wait for has no end.
      * NULL: there is nothing else. */

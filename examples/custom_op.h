@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two halves of custom_op share: see custom_op.c. */
+#ifndef EXAMPLES_CUSTOM_OP_H
+#define EXAMPLES_CUSTOM_OP_H
+
+#include "ckpt_op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct softplus_attr {
+    float sharpness;
+};
+
+int softplus_cuda(const struct ckpt_kernel_args *a);
+int softplus_dx_cuda(const struct ckpt_kernel_args *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients against central differences: see ckpt_op.h.
+ *
+ * The model is compiled as it would be trained, with a learning rate of 0, and stepped again and
+ * again: with the values as they are, which gives the gradients, and with one element moved up and
+ * down.  Every step draws the random numbers of the first.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "context/context.h"
+#include "core/sized.h"
+#include "exec/programs.h"
+
+enum { NAME = 32, STEPS = 4 };
+
+struct gradcheck {
+    ckpt *c;
+    ckpt_recorder record;
+    void *user;
+    ckpt_program *p;
+    struct ckpt_gradcheck s; /* settings and what was found */
+    float *value, *gradient; /* of the parameter at hand */
+};
+
+static const char *output_name(char dst[NAME], int param)
+{
+    snprintf(dst, NAME, "ckpt.gradcheck.%d", param);
+    return dst;
+}
+
+static bool is_checked(const struct gradcheck *k, int i, struct ckpt_param_info *info)
+{
+    *info = (struct ckpt_param_info)CKPT_PARAM_INFO_INIT;
+    return !ckpt_param_info(k->c, ckpt_param_at(k->c, i), info) && info->trainable;
+}
+
+static ckpt_tensor record_all(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct gradcheck *k = user;
+    struct ckpt_param_info info;
+    char name[NAME];
+    ckpt_tensor loss = k->record(t, batch, k->user);
+    for (int i = 0; i < ckpt_param_count(k->c); i++)
+        if (is_checked(k, i, &info))
+            ckpt_output_gradient(t, output_name(name, i), ckpt_param_at(k->c, i));
+    return loss;
+}
+
+/* The loss where the parameter has these values, by the random numbers of the first step. */
+static int loss_at(struct gradcheck *k, ckpt_tensor w, int64_t n, double *loss)
+{
+    float x = NAN;
+    int rc = ckpt_param_set(k->c, w, CKPT_VALUE, k->value, n);
+    program_draw_as(k->p, 0);
+    if (!rc)
+        rc = ckpt_step(k->p, &x);
+    *loss = x;
+    return rc;
+}
+
+/* The central difference of element i that is nearest to its gradient, of a few step lengths: long
+ * ones meet the curve of the loss, short ones its rounding. */
+static int differ(struct gradcheck *k, ckpt_tensor w, int64_t n, int64_t i, double *nearest)
+{
+    float keep = k->value[i];
+    double h = k->s.length * fmax(1, fabs((double)keep));
+    int rc = 0;
+    *nearest = INFINITY;
+    for (int j = 0; j < STEPS && !rc; j++, h /= 4) {
+        double up, down;
+        float above = keep + (float)h, below = keep - (float)h;
+        k->value[i] = above;
+        rc = loss_at(k, w, n, &up);
+        k->value[i] = below;
+        if (!rc)
+            rc = loss_at(k, w, n, &down);
+        double slope = (up - down) / ((double)above - (double)below);
+        if (!rc && fabs(slope - k->gradient[i]) < fabs(*nearest - k->gradient[i]))
+            *nearest = slope;
+    }
+    k->value[i] = keep;
+    return rc;
+}
+
+static double largest_of(const float *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
+/* Some elements of a parameter, spread over it. */
+static int check_elements(struct gradcheck *k, int param, const struct ckpt_param_info *info)
+{
+    ckpt_tensor w = ckpt_param_at(k->c, param);
+    int64_t n = info->numel, samples = min_i64(n, k->s.samples);
+    double scale = largest_of(k->gradient, n);
+    int rc = 0;
+    for (int64_t j = 0; j < samples && !rc; j++) {
+        int64_t i = samples > 1 ? j * (n - 1) / (samples - 1) : 0;
+        double slope;
+        rc = differ(k, w, n, i, &slope);
+        double error = fabs(slope - k->gradient[i]) / fmax(scale, k->s.smallest);
+        if (!rc && !(error <= k->s.error)) {
+            k->s.param = info->name;
+            k->s.element = i;
+            k->s.gradient = k->gradient[i];
+            k->s.difference = slope;
+            k->s.error = error;
+        }
+    }
+    double loss;
+    return rc ? rc : loss_at(k, w, n, &loss); /* the values are as they were */
+}
+
+static int check_param(struct gradcheck *k, int param)
+{
+    struct ckpt_param_info info;
+    char name[NAME];
+    if (!is_checked(k, param, &info) || info.numel < 1)
+        return 0;
+    size_t bytes = (size_t)info.numel * sizeof(float);
+    k->value = malloc(bytes);
+    k->gradient = malloc(bytes);
+    ckpt_tensor w = ckpt_param_at(k->c, param);
+    int rc = k->value && k->gradient ? ckpt_param_get(k->c, w, CKPT_VALUE, k->value, info.numel)
+                                     : error_fail(&k->c->error, CKPT_ENOMEM,
+                                                  "no memory for the gradient of %s", info.name);
+    double loss;
+    if (!rc)
+        rc = loss_at(k, w, info.numel, &loss);
+    if (!rc)
+        rc = ckpt_fetch(k->p, output_name(name, param), k->gradient, (int64_t)bytes);
+    if (!rc)
+        rc = check_elements(k, param, &info);
+    free(k->value);
+    free(k->gradient);
+    return rc;
+}
+
+/* Compiles the model, feeds it and compares. */
+static int run(struct gradcheck *k)
+{
+    struct ckpt_adamw still = CKPT_ADAMW_INIT;
+    still.lr = 0;
+    int rc = ckpt_compile(k->c, record_all, k, ckpt_adamw(k->c, &still), k->s.batch, &k->p);
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    if (!rc)
+        rc = ckpt_program_info(k->p, &info);
+    if (rc || info.plan_only)
+        return rc;
+    if (k->s.feed)
+        rc = k->s.feed(k->p, k->user);
+    for (int i = 0; i < ckpt_param_count(k->c) && !rc; i++)
+        rc = check_param(k, i);
+    if (!rc && k->s.error > k->s.tolerance)
+        rc = error_fail(&k->c->error, CKPT_EGRADIENT,
+                        "the gradient of %s[%lld] is %.6g, by central differences %.6g", k->s.param,
+                        (long long)k->s.element, k->s.gradient, k->s.difference);
+    return rc;
+}
+
+int ckpt_gradcheck(ckpt *c, ckpt_recorder record, void *user, struct ckpt_gradcheck *check)
+{
+    struct gradcheck k = {.c = c, .record = record, .user = user, .s = CKPT_GRADCHECK_INIT};
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(&c->error, record);
+    if (check) {
+        int rc = sized_read(&c->error, "struct ckpt_gradcheck", &k.s, sizeof k.s, check);
+        if (rc)
+            return rc;
+    }
+    k.s.param = NULL;
+    k.s.element = 0;
+    k.s.gradient = k.s.difference = k.s.error = 0;
+    int rc = run(&k);
+    ckpt_program_free(k.p);
+    if (check) {
+        struct error error = c->error;
+        sized_write(&c->error, "struct ckpt_gradcheck", check, &k.s, sizeof k.s);
+        c->error = error;
+    }
+    return rc;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of storages with bytes around them: see red_zones.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "exec/red_zones.h"
+
+enum {
+    ZONE = CKPT_ALIGN, /* bytes before and behind, at least */
+    MARK = 0xa5        /* what stands in them */
+};
+
+/* A storage that the op writes, or its workspace (out -1), and its copy between two zones. */
+struct copied {
+    char *from; /* NULL: a workspace */
+    char *to;
+    int64_t bytes;
+    int out; /* the first output that lies in it */
+};
+
+struct zones {
+    const struct ckpt_program *p;
+    const struct op *op;
+    const struct ckpt_kernel_args *a;
+    struct copied *list;
+    int n;
+    char *block;
+    struct ckpt_view *views;
+};
+
+static const struct tensor *operand(const struct zones *z, int k)
+{
+    int32_t id = z->p->tape->operands.data[z->op->operands + k];
+    return id > 0 ? &z->p->tape->tensors.data[id] : NULL;
+}
+
+/* The storage of output i, if no output before it lies there too. */
+static void list_output(struct zones *z, int i)
+{
+    const struct ckpt_view *v = &z->a->out[i];
+    const struct tensor *t = operand(z, z->a->n_in + i);
+    if (!t || !v->data)
+        return;
+    char *from = (char *)v->data - v->desc.offset * ckpt_dtype_size(v->desc.dtype);
+    for (int k = 0; k < z->n; k++)
+        if (z->list[k].from == from)
+            return;
+    z->list[z->n++] = (struct copied){
+        .from = from, .bytes = z->p->tape->storages.data[t->storage].bytes, .out = i};
+}
+
+static int64_t room_of(const struct copied *c)
+{
+    return ZONE + round_up(c->bytes, ZONE) + ZONE;
+}
+
+/* Places the copies, and makes them.  Scratch bytes begin as NaN. */
+static int copy_all(struct zones *z)
+{
+    int64_t total = ZONE;
+    for (int k = 0; k < z->n; k++)
+        total += room_of(&z->list[k]);
+    z->block = aligned_alloc(ZONE, (size_t)total);
+    if (!z->block)
+        return CKPT_ENOMEM;
+    memset(z->block, MARK, (size_t)total);
+    char *at = z->block;
+    for (int k = 0; k < z->n; k++) {
+        struct copied *c = &z->list[k];
+        c->to = at + ZONE;
+        at += room_of(c);
+        if (c->from)
+            memcpy(c->to, c->from, (size_t)c->bytes);
+        else
+            memset(c->to, 0xff, (size_t)c->bytes);
+    }
+    return 0;
+}
+
+/* The operands, those in copied storages in their copies. */
+static void move_views(struct zones *z)
+{
+    for (int i = 0; i < z->a->n_in + z->a->n_out; i++) {
+        struct ckpt_view *v = &z->views[i];
+        *v = i < z->a->n_in ? z->a->in[i] : z->a->out[i - z->a->n_in];
+        char *data = v->data;
+        for (int k = 0; k < z->n; k++) {
+            const struct copied *c = &z->list[k];
+            if (c->from && data >= c->from && data < c->from + max_i64(1, c->bytes))
+                v->data = c->to + (data - c->from);
+        }
+    }
+}
+
+static bool is_whole(const char *at, const char *end)
+{
+    for (; at < end; at++)
+        if (*(const unsigned char *)at != MARK)
+            return false;
+    return true;
+}
+
+/* Says which bytes the kernel wrote that are not its own. */
+static int check(const struct zones *z)
+{
+    char what[32] = "its workspace";
+    for (int k = 0; k < z->n; k++) {
+        const struct copied *c = &z->list[k];
+        bool below = !is_whole(c->to - ZONE, c->to);
+        if (!below && is_whole(c->to + c->bytes, c->to - ZONE + room_of(c)))
+            continue;
+        if (c->from)
+            snprintf(what, sizeof what, "output %d", c->out);
+        return error_set(CKPT_EINVAL, "its kernel wrote %s %s", below ? "before" : "behind", what);
+    }
+    return 0;
+}
+
+static int run(struct zones *z)
+{
+    struct ckpt_kernel_args a = *z->a;
+    for (int i = 0; i < a.n_out; i++)
+        list_output(z, i);
+    if (a.workspace_bytes > 0)
+        z->list[z->n++] = (struct copied){.bytes = a.workspace_bytes, .out = -1};
+    if (copy_all(z))
+        return CKPT_ENOMEM;
+    move_views(z);
+    a.in = z->views;
+    a.out = z->views + a.n_in;
+    a.device = NULL;
+    if (a.workspace_bytes > 0)
+        a.workspace = z->list[z->n - 1].to;
+    int rc = z->op->def->cpu(&a);
+    if (!rc)
+        rc = check(z);
+    for (int k = 0; k < z->n && !rc; k++)
+        if (z->list[k].from)
+            memcpy(z->list[k].from, z->list[k].to, (size_t)z->list[k].bytes);
+    return rc;
+}
+
+int red_zones_run(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_program *p = a->device;
+    struct zones z = {.p = p, .op = &p->tape->ops.data[a->op], .a = a};
+    z.list = calloc((size_t)a->n_out + 1, sizeof *z.list);
+    z.views = calloc((size_t)(a->n_in + a->n_out) + 1, sizeof *z.views);
+    int rc = z.list && z.views ? run(&z) : CKPT_ENOMEM;
+    free(z.block);
+    free(z.views);
+    free(z.list);
+    return rc;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops of a program's own: red zones under --verify, threads, parallel loops, and gradcheck. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <math.h>
+#include <string.h>
+#include <cmocka.h>
+#include "exec/small.h"
+
+enum { ROWS = 6, WIDTH = 16, N = ROWS * WIDTH };
+
+/* ---- an op that writes too far ----------------------------------------------------------------*/
+
+enum where { NOWHERE, BEHIND, BEFORE, BEHIND_SECOND, BEHIND_SCRATCH };
+
+struct wild_attr {
+    enum where where;
+};
+
+static int wild_shape(struct ckpt_call *call)
+{
+    call->out[0] = call->out[1] = call->in[0];
+    call->workspace = 100 + call->threads; /* so that it ends anywhere */
+    return 0;
+}
+
+static int wild_cpu(const struct ckpt_kernel_args *a)
+{
+    const struct wild_attr *attr = a->attr;
+    const float *x = a->in[0].data;
+    float *y = a->out[0].data, *z = a->out[1].data;
+    for (int i = 0; i < N; i++) {
+        y[i] = 2 * x[i];
+        z[i] = x[i];
+    }
+    memset(a->workspace, 1, (size_t)a->workspace_bytes + (attr->where == BEHIND_SCRATCH));
+    if (attr->where == BEHIND)
+        y[N] = 1;
+    if (attr->where == BEHIND_SECOND)
+        z[N + 5] = 0;
+    if (attr->where == BEFORE)
+        y[-1] = 1;
+    return 0;
+}
+
+static void wild_grad(struct ckpt_grad *g)
+{
+    g->din[0] = ckpt_affine(g->tape, g->dout[0], 2.f, 0.f);
+}
+
+static const struct ckpt_op_def wild = {.size = sizeof(struct ckpt_op_def),
+                                        .name = "wild",
+                                        .shape = wild_shape,
+                                        .grad = wild_grad,
+                                        .cpu = wild_cpu};
+
+static ckpt_tensor w;
+
+static ckpt_tensor record_wild(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)batch;
+    ckpt_tensor y[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_label(t, "layer.3");
+    ckpt_record(t, &wild, 1, &w, 2, y, user, sizeof(struct wild_attr));
+    return ckpt_reshape(t, ckpt_mean(t, y[0], 3), 0, NULL);
+}
+
+static ckpt *open_context(bool verify)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    ckpt *c;
+    o.verify = verify;
+    o.device = "cpu";
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    w = ckpt_param(c, "w", CKPT_F32, 2, (int64_t[]){ROWS, WIDTH}, CKPT_NORMAL(1), true);
+    return c;
+}
+
+static void expect_wild(enum where where, const char *sentence)
+{
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    struct wild_attr attr = {where};
+    ckpt *c = open_context(true);
+    ckpt_program *p;
+    assert_int_equal(ckpt_compile(c, record_wild, &attr, ckpt_adamw(c, &a), 1, &p), 0);
+    int rc = ckpt_step(p, NULL);
+    assert_int_equal(rc, sentence ? CKPT_EINVAL : 0);
+    if (sentence && (!strstr(ckpt_error(c), sentence) || !strstr(ckpt_error(c), "wild in layer.3")))
+        fail_msg("'%s' has no '%s'", ckpt_error(c), sentence);
+    ckpt_close(c);
+}
+
+static void test_red_zones(void **state)
+{
+    (void)state;
+    expect_wild(NOWHERE, NULL);
+    expect_wild(BEHIND, "its kernel wrote behind output 0");
+    expect_wild(BEFORE, "its kernel wrote before output 0");
+    expect_wild(BEHIND_SECOND, "its kernel wrote behind output 1");
+    expect_wild(BEHIND_SCRATCH, "its kernel wrote behind its workspace");
+}
+
+/* ---- loops in threads -------------------------------------------------------------------------*/
+
+struct sums {
+    const struct ckpt_kernel_args *a;
+    double *piece;
+    int *seen; /* per element */
+};
+
+enum { PIECE = 7 };
+
+static void add_piece(int64_t begin, int64_t end, int thread, void *user)
+{
+    struct sums *s = user;
+    const float *x = s->a->in[0].data;
+    double *own = (double *)s->a->workspace + thread;
+    *own = 0;
+    for (int64_t i = begin; i < end; i++) {
+        *own += x[i];
+        s->seen[i]++;
+    }
+    s->piece[begin / PIECE] = *own;
+}
+
+static int total_cpu(const struct ckpt_kernel_args *a)
+{
+    int seen[N] = {0};
+    double piece[N / PIECE + 1], sum = 0;
+    struct sums s = {a, piece, seen};
+    assert_true(a->threads >= 1);
+    assert_int_equal(a->workspace_bytes, a->threads * (int64_t)sizeof(double));
+    ckpt_parallel_for(a, N, PIECE, add_piece, &s);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(seen[i], 1);
+    for (int i = 0; i <= N / PIECE; i++)
+        sum += piece[i];
+    *(float *)a->out[0].data = (float)sum;
+    ckpt_parallel_for(a, 0, PIECE, add_piece, NULL);
+    return 0;
+}
+
+static int total_shape(struct ckpt_call *call)
+{
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+    call->workspace = call->threads * (int64_t)sizeof(double);
+    return 0;
+}
+
+static const struct ckpt_op_def total = {.size = sizeof(struct ckpt_op_def),
+                                         .name = "total",
+                                         .shape = total_shape,
+                                         .cpu = total_cpu};
+
+static ckpt_tensor record_total(ckpt_tape *t, int64_t batch, void *user)
+{
+    (void)batch;
+    (void)user;
+    ckpt_tensor y = CKPT_NONE;
+    ckpt_record(t, &total, 1, &w, 1, &y, NULL, 0);
+    ckpt_output(t, "sum", y);
+    return y;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    float first = 0;
+    for (int threads = 1; threads <= 4; threads++) {
+        struct ckpt_options o = CKPT_OPTIONS_INIT;
+        ckpt *c;
+        ckpt_program *p;
+        float sum;
+        o.device = "cpu";
+        o.threads = threads;
+        o.verify = threads % 2;
+        assert_int_equal(ckpt_open(&c, &o), 0);
+        w = ckpt_param(c, "w", CKPT_F32, 2, (int64_t[]){ROWS, WIDTH}, CKPT_NORMAL(1), true);
+        assert_int_equal(ckpt_compile(c, record_total, NULL, NULL, 1, &p), 0);
+        assert_int_equal(ckpt_step(p, NULL), 0);
+        assert_int_equal(ckpt_fetch(p, "sum", &sum, sizeof sum), 0);
+        first = threads == 1 ? sum : first;
+        assert_memory_equal(&sum, &first, sizeof sum);
+        ckpt_close(c);
+    }
+}
+
+/* ---- gradcheck --------------------------------------------------------------------------------*/
+
+/* tanh, with a gradient that is off by `factor`. */
+static int bent_shape(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return 0;
+}
+
+static int bent_cpu(const struct ckpt_kernel_args *a)
+{
+    const float *x = a->in[0].data;
+    float *y = a->out[0].data;
+    for (int i = 0; i < N; i++)
+        y[i] = tanhf(x[i]);
+    return 0;
+}
+
+static void bent_grad(struct ckpt_grad *g)
+{
+    float factor = *(const float *)g->attr;
+    ckpt_tensor y = g->out[0], slope = ckpt_affine(g->tape, ckpt_mul(g->tape, y, y), -1.f, 1.f);
+    g->din[0] = ckpt_affine(g->tape, ckpt_mul(g->tape, g->dout[0], slope), factor, 0.f);
+}
+
+static const struct ckpt_op_def bent = {.size = sizeof(struct ckpt_op_def),
+                                        .name = "bent",
+                                        .shape = bent_shape,
+                                        .grad = bent_grad,
+                                        .cpu = bent_cpu};
+
+static ckpt_tensor record_bent(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor y = CKPT_NONE, x = ckpt_input(t, "x", CKPT_F32, 1, (int64_t[]){batch});
+    ckpt_record(t, &bent, 1, &w, 1, &y, user, sizeof(float));
+    y = ckpt_dropout(t, y, 0.25f); /* draws the same in every step of the check */
+    y = ckpt_mean(t, ckpt_mul(t, y, y), 3);
+    return ckpt_reshape(t, ckpt_mul(t, y, ckpt_mean(t, x, 1)), 0, NULL);
+}
+
+static int feed_bent(ckpt_program *p, void *user)
+{
+    (void)user;
+    float x[2] = {1, 2};
+    return ckpt_feed(p, "x", x, sizeof x);
+}
+
+static void test_gradcheck(void **state)
+{
+    (void)state;
+    float right = 1.f, wrong = 1.1f, before[N], after[N];
+    struct ckpt_gradcheck g = CKPT_GRADCHECK_INIT;
+    g.feed = feed_bent;
+    g.batch = 2;
+    ckpt *c = open_context(false);
+    assert_int_equal(ckpt_param_get(c, w, CKPT_VALUE, before, N), 0);
+    int rc = ckpt_gradcheck(c, record_bent, &right, &g);
+    if (rc)
+        fail_msg("%s", ckpt_error(c));
+    assert_true(g.error < 2e-3);
+    assert_int_equal(ckpt_gradcheck(c, record_bent, &wrong, &g), CKPT_EGRADIENT);
+    assert_true(g.error > 0.05);
+    assert_string_equal(g.param, "w");
+    assert_non_null(strstr(ckpt_error(c), "the gradient of w["));
+    assert_int_equal(ckpt_param_get(c, w, CKPT_VALUE, after, N), 0);
+    assert_memory_equal(before, after, sizeof before);
+    /* The defaults have no inputs. */
+    assert_int_equal(ckpt_gradcheck(c, record_bent, &right, NULL), CKPT_EINVAL);
+    g.size = 0;
+    assert_int_equal(ckpt_gradcheck(c, record_bent, &right, &g), CKPT_EINVAL);
+    assert_int_equal(ckpt_gradcheck(c, NULL, NULL, NULL), CKPT_EINVAL);
+    assert_int_equal(ckpt_gradcheck(NULL, record_bent, &right, NULL), CKPT_EINVAL);
+    ckpt_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_red_zones),
+                                       cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_gradcheck)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
