@@ -138,7 +138,7 @@ static void run_tile(float *y, const float *const *x, int64_t n, const void *ctx
 static struct map_source leaf_source(const struct ckpt_kernel_args *a, const struct expr_node *n)
 {
     struct map_source s = {.kind = n->code == EXPR_INDEX ? MAP_INDEX : MAP_UNIFORM};
-    s.view.desc = a->out[0].desc;
+    s.view.desc = expr_walk(a->attr, &a->out[0].desc);
     desc_dense(&s.view.desc);
     s.view.desc.dtype = CKPT_F32;
     for (int i = 0; i < s.view.desc.ndim && n->code == EXPR_INDEX; i++)
@@ -162,6 +162,10 @@ int cpu_expr(const struct ckpt_kernel_args *a)
             source[m.n_in++] = leaf_source(a, n);
     }
     assemble(&m);
-    cpu_map_sources(&a->out[0], m.n_in, source, run_tile, &m);
+    struct ckpt_desc walk = expr_walk(m.e, &a->out[0].desc);
+    if (m.e->reduced)
+        cpu_map_sum(&a->out[0], &walk, m.e->reduced, m.e->scale, m.n_in, source, run_tile, &m);
+    else
+        cpu_map_sources(&a->out[0], m.n_in, source, run_tile, &m);
     return CKPT_OK;
 }

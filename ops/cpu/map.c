@@ -195,6 +195,92 @@ void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_sourc
     }
 }
 
+/* ---- with a sum at the end --------------------------------------------------------------------*/
+
+/* Of operands that are broadcast to `walk`: its axes [from, to). */
+static void init_axes(struct loops *l, const struct ckpt_desc *walk, int from, int to, int n_in,
+                      const struct map_source *x)
+{
+    struct ckpt_desc part[LOOPS_OPERANDS];
+    const struct ckpt_desc *desc[LOOPS_OPERANDS];
+    for (int k = 0; k <= n_in; k++) {
+        const struct ckpt_desc *d = k ? &x[k - 1].view.desc : walk;
+        int missing = walk->ndim - d->ndim; /* axes in front that it does not have */
+        part[k] = (struct ckpt_desc){.dtype = d->dtype};
+        for (int i = from > missing ? from : missing; i < to; i++) {
+            part[k].shape[part[k].ndim] = d->shape[i - missing];
+            part[k].stride[part[k].ndim++] = d->stride[i - missing];
+        }
+        desc[k] = &part[k];
+    }
+    loops_init(l, n_in + 1, desc);
+}
+
+struct row_sums {
+    struct loops kept, reduced;
+    int n_in;
+    const struct map_source *x;
+    map_fn fn;
+    const void *ctx;
+};
+
+/* fn over n elements of a row, along the last reduced axis, from these offsets on, summed up. */
+static double sum_stretch(const struct row_sums *s, const int64_t *at, int64_t n)
+{
+    _Alignas(64) float buffer[LOOPS_OPERANDS][TILE];
+    const float *x[LOOPS_OPERANDS - 1] = {NULL};
+    int last = s->reduced.ndim - 1;
+    double lane[16] = {0};
+    for (int k = 0; k < s->n_in; k++) {
+        const struct map_source *source = &s->x[k];
+        enum ckpt_dtype dtype = source->view.desc.dtype;
+        struct tile t = {.source = source,
+                         .at = at[k + 1],
+                         .data = (char *)source->view.data + at[k + 1] * ckpt_dtype_size(dtype),
+                         .dtype = dtype,
+                         .rows = 1,
+                         .cols = n,
+                         .col_stride = s->reduced.stride[k + 1][last]};
+        x[k] = tile_load(&t, buffer[k + 1]);
+    }
+    s->fn(buffer[0], x, n, s->ctx);
+    for (int64_t i = 0; i < n; i++)
+        lane[i % 16] += (double)buffer[0][i];
+    for (int half = 8; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            lane[k] += lane[k + half];
+    return lane[0];
+}
+
+static double sum_row(const struct row_sums *s, int64_t row)
+{
+    int64_t base[LOOPS_OPERANDS], at[LOOPS_OPERANDS];
+    int last = s->reduced.ndim - 1;
+    int64_t width = s->reduced.shape[last], outer = loops_count(&s->reduced, 0, last);
+    double sum = 0;
+    loops_seek(&s->kept, s->kept.ndim, row, base);
+    for (int64_t i = 0; i < outer; i++)
+        for (int64_t col = 0; col < width; col += TILE) {
+            loops_seek(&s->reduced, last, i, at);
+            for (int k = 0; k <= s->n_in; k++)
+                at[k] += base[k] + col * s->reduced.stride[k][last];
+            sum += sum_stretch(s, at, min_i64(TILE, width - col));
+        }
+    return sum;
+}
+
+void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *walk, int reduced, float scale,
+                 int n_in, const struct map_source *x, map_fn fn, const void *ctx)
+{
+    struct row_sums s = {.n_in = n_in, .x = x, .fn = fn, .ctx = ctx};
+    int64_t rows = desc_numel(&y->desc);
+    init_axes(&s.kept, walk, 0, walk->ndim - reduced, n_in, x);
+    init_axes(&s.reduced, walk, walk->ndim - reduced, walk->ndim, n_in, x);
+#pragma omp parallel for schedule(static) if (loops_parallel(desc_numel(walk)))
+    for (int64_t row = 0; row < rows; row++)
+        ((float *)y->data)[row] = (float)((double)scale * sum_row(&s, row));
+}
+
 void cpu_map(const struct ckpt_view *y, int n_in, const struct ckpt_view *x, map_fn fn,
              const void *ctx)
 {

@@ -36,6 +36,13 @@ struct map_source {
 void cpu_map_sources(const struct ckpt_view *y, int n_in, const struct map_source *x, map_fn fn,
                      const void *ctx);
 
+/*
+ * y = scale times the sum over the last `reduced` axes of fn(x...), which is computed over the
+ * shape `walk`; y is dense fp32.  Sums are fp64, in an order that follows from the shapes alone.
+ */
+void cpu_map_sum(const struct ckpt_view *y, const struct ckpt_desc *walk, int reduced, float scale,
+                 int n_in, const struct map_source *x, map_fn fn, const void *ctx);
+
 /* Is the work worth several threads? */
 static inline bool loops_parallel(int64_t elements)
 {

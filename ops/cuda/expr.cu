@@ -130,10 +130,16 @@ struct kernels *find_kernels(const struct ckpt_kernel_args *a, const enum ckpt_d
 bool takes_vectors(const struct ckpt_kernel_args *a, const struct loops *l, int64_t elements,
                    unsigned *spread)
 {
+    const struct expr *e = static_cast<const struct expr *>(a->attr);
+    bool reduced = e->reduced > 0;
     *spread = 0;
+    if (reduced && (expr_row_positions(e, 1) % elements || l->shape[l->ndim - 1] % elements))
+        return false;
     for (int k = 0; k <= a->n_in; k++) {
         const struct ckpt_view *v = k ? &a->in[k - 1] : &a->out[0];
         int64_t size = ckpt_dtype_size(v->desc.dtype);
+        if (!k && reduced)
+            continue; /* no vectors of it are written */
         if (k && l->stride[k][l->ndim - 1] == 0 && l->shape[l->ndim - 1] % elements == 0)
             *spread |= 1u << k;
         else if (!walk_runs(l, k, v->data, size, elements))
@@ -145,7 +151,9 @@ bool takes_vectors(const struct ckpt_kernel_args *a, const struct loops *l, int6
 /* Whether every vector's random values begin with the first word of a draw. */
 bool draws_whole(const struct ckpt_kernel_args *a, const struct loops *l)
 {
-    if (a->run->micro * desc_numel(&a->out[0].desc) % 4)
+    const struct ckpt_desc walk =
+        expr_walk(static_cast<const struct expr *>(a->attr), &a->out[0].desc);
+    if (a->run->micro * desc_numel(&walk) % 4)
         return false;
     for (int k = a->n_in + 1; k < l->n; k++) {
         if (l->stride[k][l->ndim - 1] != 1)
@@ -163,7 +171,7 @@ int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
     const struct expr *e = static_cast<const struct expr *>(args->attr);
     struct loops l;
     unsigned spread = 0;
-    int elements = expr_vector_elements(args->n_in + 1, dtype), rc = 0;
+    int elements = expr_vector_elements(e, dtype), rc = 0;
     expr_loops(args, &l);
     bool vectors = takes_vectors(args, &l, elements, &spread);
     expr_each_part(args, vectors ? elements : 1, [&](const struct expr_args &part) {
@@ -175,9 +183,11 @@ int launch(const struct ckpt_kernel_args *args, const struct kernels *k,
         for (int i = 0; i < e->n_nodes; i++)
             if (e->node[i].code == EXPR_INDEX || e->node[i].code == EXPR_UNIFORM)
                 a.stream[leaf++] = e->node[i].stream;
-        if (k->driver.launch(vectors ? k->vector : k->single,
-                             blocks_of(a.count, expr_unroll(e) * THREADS), 1, 1, THREADS, 1, 1, 0,
-                             (CUstream)args->stream, arguments, NULL) != CUDA_SUCCESS)
+        unsigned blocks = e->reduced ? (unsigned)desc_numel(&args->out[0].desc)
+                                     : blocks_of(a.count, expr_unroll(e) * THREADS);
+        unsigned threads = e->reduced ? expr_row_threads(a.length) : THREADS;
+        if (blocks && k->driver.launch(vectors ? k->vector : k->single, blocks, 1, 1, threads, 1, 1,
+                                       0, (CUstream)args->stream, arguments, NULL) != CUDA_SUCCESS)
             rc = CKPT_EDEVICE;
     });
     return rc;
@@ -189,7 +199,8 @@ void expr_loops(const struct ckpt_kernel_args *a, struct loops *l)
 {
     const struct expr *e = static_cast<const struct expr *>(a->attr);
     struct ckpt_desc leaf[LOOPS_OPERANDS];
-    const struct ckpt_desc *desc[LOOPS_OPERANDS] = {&a->out[0].desc};
+    const struct ckpt_desc walk = expr_walk(e, &a->out[0].desc);
+    const struct ckpt_desc *desc[LOOPS_OPERANDS] = {&walk};
     int n = a->n_in + 1;
     for (int k = 0; k < a->n_in; k++)
         desc[k + 1] = &a->in[k].desc;
@@ -197,7 +208,7 @@ void expr_loops(const struct ckpt_kernel_args *a, struct loops *l)
         const struct expr_node *node = &e->node[i];
         if (node->code != EXPR_INDEX && node->code != EXPR_UNIFORM)
             continue;
-        leaf[n] = a->out[0].desc;
+        leaf[n] = walk;
         desc_dense(&leaf[n]);
         for (int axis = 0; axis < leaf[n].ndim && node->code == EXPR_INDEX; axis++)
             leaf[n].stride[axis] = axis == node->arg[0];

@@ -11,6 +11,21 @@ static_assert(EXPR_POINTERS == EXPR_INPUTS + 1 && EXPR_STEPS == LOOPS_OPERANDS &
                   EXPR_AXES == CKPT_MAX_DIMS,
               "the text that NVRTC gets includes no header");
 
+/* Vectors of `vector` elements in a row that is summed; 0: nothing is. */
+static int64_t expr_row_positions(const struct expr *e, int vector)
+{
+    int64_t n = e->reduced > 0;
+    for (int i = e->ndim - e->reduced; i < e->ndim && e->reduced; i++)
+        n *= e->shape[i];
+    return n / vector;
+}
+
+/* Threads of a block that sums a row: whole warps. */
+static unsigned expr_row_threads(unsigned positions)
+{
+    return positions >= 256 ? 256 : positions <= 32 ? 32 : (positions + 31) / 32 * 32;
+}
+
 /*
  * Calls launch(args) for parts of at most WALK_MOST positions each.  A position is `vector`
  * elements along the last axis.
@@ -30,11 +45,15 @@ static void expr_each_part(const struct ckpt_kernel_args *args, int vector, F la
     }
     a.step = reinterpret_cast<const long long *>(&args->run_device->step);
     a.seed = args->run->seed;
+    const struct expr *e = static_cast<const struct expr *>(args->attr);
+    const struct ckpt_desc walk = expr_walk(e, &args->out[0].desc);
+    a.length = (unsigned)expr_row_positions(e, vector);
+    a.scale = e->scale;
     walk_stretch(&l, vector);
     walk_pieces(&l, base, size, [&](const struct loops *part, char *const *at) {
         a.ndim = part->ndim;
         a.count = (unsigned)loops_count(part, 0, part->ndim);
-        a.first = args->run->micro * desc_numel(&args->out[0].desc);
+        a.first = args->run->micro * desc_numel(&walk);
         for (int k = 0; k <= args->n_in; k++)
             a.data[k] = at[k];
         for (int k = args->n_in + 1; k < part->n; k++)

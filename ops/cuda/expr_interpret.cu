@@ -6,6 +6,7 @@
  */
 #include <string.h>
 #include "cuda/expr_args.cuh"
+#include "cuda/expr_kernel.cuh"
 #include "cuda/kernels.h"
 
 namespace
@@ -58,15 +59,13 @@ __device__ long long place_of(const struct expr_args &a, const long long *at, in
     return at[n_in + 1 + leaf] + a.place[leaf];
 }
 
-__global__ void __launch_bounds__(256)
-    interpret(const __grid_constant__ struct expr_args a, const __grid_constant__ struct program p)
+/* The value at position i; *place becomes where the result stands. */
+__device__ float evaluate(const struct expr_args &a, const struct program &p, unsigned i,
+                          long long *place)
 {
-    unsigned i = blockIdx.x * 256 + threadIdx.x;
     long long at[EXPR_STEPS] = {};
     float value[EXPR_LIMIT];
     int leaf = 0;
-    if (i >= a.count)
-        return;
     for (int axis = a.ndim - 1; axis >= 0; axis--) {
         unsigned above = axis ? expr_divide(i, a.axis[axis]) : 0;
         unsigned here = i - above * a.axis[axis].size;
@@ -85,7 +84,30 @@ __global__ void __launch_bounds__(256)
         else
             value[k] = apply(n, value[n.arg[0]], value[n.arg[1]], value[n.arg[2]]);
     }
-    store(a.data[0], at[0], p.dtype[0], value[p.n_nodes - 1]);
+    *place = at[0];
+    return value[p.n_nodes - 1];
+}
+
+__global__ void __launch_bounds__(256)
+    interpret(const __grid_constant__ struct expr_args a, const __grid_constant__ struct program p)
+{
+    unsigned i = blockIdx.x * 256 + threadIdx.x;
+    long long place;
+    if (i >= a.count)
+        return;
+    float y = evaluate(a, p, i, &place);
+    store(a.data[0], place, p.dtype[0], y);
+}
+
+/* A block sums a row. */
+__global__ void __launch_bounds__(256) interpret_rows(const __grid_constant__ struct expr_args a,
+                                                      const __grid_constant__ struct program p)
+{
+    float sum = 0.f;
+    long long place;
+    for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x)
+        sum = __fadd_rn(sum, evaluate(a, p, blockIdx.x * a.length + i, &place));
+    expr_sum_block(sum, a.scale, static_cast<float *>(a.data[0]) + blockIdx.x);
 }
 
 } // namespace
@@ -101,7 +123,11 @@ int expr_interpret(const struct ckpt_kernel_args *args)
     for (int k = 0; k < args->n_in; k++)
         p.dtype[k + 1] = (unsigned char)args->in[k].desc.dtype;
     expr_each_part(args, 1, [&](const struct expr_args &a) {
-        interpret<<<blocks_of(a.count, 256), 256, 0, stream_of(args)>>>(a, p);
+        unsigned rows = (unsigned)desc_numel(&args->out[0].desc);
+        if (!e->reduced)
+            interpret<<<blocks_of(a.count, 256), 256, 0, stream_of(args)>>>(a, p);
+        else if (rows)
+            interpret_rows<<<rows, expr_row_threads(a.length), 0, stream_of(args)>>>(a, p);
     });
     return launched();
 }

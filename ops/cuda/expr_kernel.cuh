@@ -84,6 +84,24 @@ static __device__ __forceinline__ void expr_load(struct expr_vector<T, V> &x,
     }
 }
 
+/* y becomes scale times the sum over the threads of a block, of whole warps, in a fixed order. */
+static __device__ __forceinline__ void expr_sum_block(float sum, float scale, float *y)
+{
+    __shared__ float part[8];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, step));
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        float total = part[0];
+        for (unsigned k = 1; k < blockDim.x / 32; k++)
+            total = __fadd_rn(total, part[k]);
+        *y = __fmul_rn(scale, total);
+    }
+}
+
 /* Values of a leaf; step: from element to element. */
 template <int V>
 static __device__ __forceinline__ void expr_indices(float (&x)[V], long long at, long long step)

@@ -32,6 +32,8 @@ struct expr_args {
     unsigned count;                              /* positions */
     int ndim;
     unsigned stream[EXPR_STEPS - EXPR_POINTERS]; /* of leaves that are random */
+    unsigned length;  /* positions of a row, where rows are summed */
+    float scale;      /* of such a sum */
     unsigned spread;  /* bit k: operand k stands still along the last axis */
     unsigned aligned; /* random values of a vector begin with the first word of a draw */
     struct expr_axis axis[EXPR_AXES];

@@ -15,9 +15,9 @@ int expr_unroll(const struct expr *e)
     return expr_flops(e) > 64 ? 1 : 2;
 }
 
-int expr_vector_elements(int n, const enum ckpt_dtype *dtype)
+int expr_vector_elements(const struct expr *e, const enum ckpt_dtype *dtype)
 {
-    for (int k = 0; k < n; k++)
+    for (int k = e->reduced > 0; k <= e->n_in; k++)
         if (ckpt_dtype_size(dtype[k]) != 2)
             return 4;
     return 8;
@@ -102,27 +102,27 @@ static void write_leaf(FILE *f, const struct expr *e, const struct expr_node *n,
                 leaf, at, leaf, leaf, leaf);
 }
 
-static void write_call(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype)
+/* The value of element j of the vector u. */
+static void write_call(FILE *f, const struct expr *e)
 {
     int leaves = count_leaves(e);
-    fprintf(f, "                y.at[j] = expr_to<%s>(program(", type_name(dtype[0]));
+    fprintf(f, "program(");
     for (int k = 0; k < e->n_in; k++)
         fprintf(f, "%sexpr_float(r%d[u].at[j])", k ? ", " : "", k);
     for (int k = 0; k < leaves; k++)
         fprintf(f, "%sl%d[j]", k || e->n_in ? ", " : "", k);
-    fprintf(f, "));\n");
+    fprintf(f, ")");
 }
 
-/* Every vector is loaded before the first is used. */
-static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
-                         const char *name, int elements)
+/* The head of a kernel: its name, offsets of U vectors, and the vectors of every operand. */
+static void write_head(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
+                       const char *name, int elements, int unroll)
 {
-    int leaf = 0, leaves = count_leaves(e);
+    int leaves = count_leaves(e);
     fprintf(f,
             "\n#define V %d\n#define U %d\nextern \"C\" __global__ void __launch_bounds__(256)\n",
-            elements, expr_unroll(e));
+            elements, unroll);
     fprintf(f, "    %s(const __grid_constant__ struct expr_args a)\n{\n", name);
-    fprintf(f, "    unsigned first = blockIdx.x * (U * 256) + threadIdx.x;\n");
     fprintf(f, "    long long at[U][%d];\n", e->n_in + 1 + leaves);
     for (int k = 0; k < leaves; k++) /* per element: the step of a position over its elements */
         fprintf(f, "%s a.axis[a.ndim - 1].step[%d] / V%s",
@@ -130,26 +130,62 @@ static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *d
                 k + 1 < leaves ? "" : "};\n");
     for (int k = 0; k < e->n_in; k++)
         fprintf(f, "    struct expr_vector<%s, V> r%d[U];\n", type_name(dtype[k + 1]), k);
-    fprintf(f, "#pragma unroll\n    for (int u = 0; u < U; u++)\n"
-               "        if (first + u * 256 < a.count) {\n"
-               "            expr_seek(a, first + u * 256, at[u]);\n");
+}
+
+static void write_loads(FILE *f, const struct expr *e)
+{
     for (int k = 0; k < e->n_in; k++)
         fprintf(f, "            expr_load(r%d[u], a, %d, at[u][%d]);\n", k, k + 1, k + 1);
-    fprintf(f, "        }\n#pragma unroll\n    for (int u = 0; u < U; u++)\n"
-               "        if (first + u * 256 < a.count) {\n");
+}
+
+static void write_leaves(FILE *f, const struct expr *e)
+{
+    int leaf = 0;
     for (int i = 0; i < e->n_nodes; i++)
         if (has_place(&e->node[i]))
             write_leaf(f, e, &e->node[i], leaf++);
+}
+
+/* Every vector is loaded before the first is used. */
+static void write_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
+                         const char *name, int elements)
+{
+    write_head(f, e, dtype, name, elements, expr_unroll(e));
+    fprintf(f, "    unsigned first = blockIdx.x * (U * 256) + threadIdx.x;\n"
+               "#pragma unroll\n    for (int u = 0; u < U; u++)\n"
+               "        if (first + u * 256 < a.count) {\n"
+               "            expr_seek(a, first + u * 256, at[u]);\n");
+    write_loads(f, e);
+    fprintf(f, "        }\n#pragma unroll\n    for (int u = 0; u < U; u++)\n"
+               "        if (first + u * 256 < a.count) {\n");
+    write_leaves(f, e);
     fprintf(f,
             "            struct expr_vector<%s, V> y;\n#pragma unroll\n"
-            "            for (int j = 0; j < V; j++)\n",
-            type_name(dtype[0]));
-    write_call(f, e, dtype);
+            "            for (int j = 0; j < V; j++)\n                y.at[j] = expr_to<%s>(",
+            type_name(dtype[0]), type_name(dtype[0]));
+    write_call(f, e);
     fprintf(f,
-            "            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
+            ");\n            *reinterpret_cast<struct expr_vector<%s, V> *>(\n"
             "                static_cast<%s *>(a.data[0]) + at[u][0]) = y;\n        }\n}\n"
             "#undef V\n#undef U\n",
             type_name(dtype[0]), type_name(dtype[0]));
+}
+
+/* A block sums a row. */
+static void write_sum_kernel(FILE *f, const struct expr *e, const enum ckpt_dtype *dtype,
+                             const char *name, int elements)
+{
+    write_head(f, e, dtype, name, elements, 1);
+    fprintf(f, "    const int u = 0;\n    float sum = 0.f;\n"
+               "    for (unsigned i = threadIdx.x; i < a.length; i += blockDim.x) {\n"
+               "            expr_seek(a, blockIdx.x * a.length + i, at[u]);\n");
+    write_loads(f, e);
+    write_leaves(f, e);
+    fprintf(f, "#pragma unroll\n            for (int j = 0; j < V; j++)\n"
+               "                sum = __fadd_rn(sum, ");
+    write_call(f, e);
+    fprintf(f, ");\n    }\n    expr_sum_block(sum, a.scale, static_cast<float *>(a.data[0]) + "
+               "blockIdx.x);\n}\n#undef V\n#undef U\n");
 }
 
 char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype)
@@ -164,8 +200,9 @@ char *expr_source(const struct expr *e, const enum ckpt_dtype *dtype)
     for (int i = 0; expr_kernel_text[i]; i++)
         fprintf(f, "%s\n", expr_kernel_text[i]);
     write_program(f, e);
-    write_kernel(f, e, dtype, "expr_vector_kernel", expr_vector_elements(e->n_in + 1, dtype));
-    write_kernel(f, e, dtype, "expr_single_kernel", 1);
+    int elements = expr_vector_elements(e, dtype);
+    (e->reduced ? write_sum_kernel : write_kernel)(f, e, dtype, "expr_vector_kernel", elements);
+    (e->reduced ? write_sum_kernel : write_kernel)(f, e, dtype, "expr_single_kernel", 1);
     if (fclose(f)) {
         free(text);
         return NULL;

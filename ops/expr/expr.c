@@ -54,9 +54,21 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
+struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out)
+{
+    struct ckpt_desc d = *out;
+    for (int i = 0; i < e->ndim && e->reduced; i++)
+        d.shape[i] = e->shape[i];
+    if (e->reduced)
+        desc_dense(&d);
+    return d;
+}
+
 uint64_t expr_hash(const struct expr *e)
 {
     uint64_t h = hash_mix(hash_text("expr"), e->n_nodes);
+    if (e->reduced)
+        h = hash_mix(hash_mix(h, e->reduced), bits_of(e->scale));
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         h = hash_mix(h, n->code | n->arg[0] << 8 | n->arg[1] << 16 | (int64_t)n->arg[2] << 24);
@@ -314,7 +326,8 @@ static int shape_expr(struct ckpt_call *call)
                               "the expression is too large: it may have %d operations and %d "
                               "operands",
                               EXPR_LIMIT, EXPR_INPUTS);
-    if (e->n_in != call->n_in || e->ndim > CKPT_MAX_DIMS || e->n_nodes < 1)
+    if (e->n_in != call->n_in || e->ndim > CKPT_MAX_DIMS || e->n_nodes < 1 ||
+        (e->reduced && e->reduced > e->ndim))
         return ckpt_call_fail(call, "the expression is of %d operands and %d axes", e->n_in,
                               e->ndim);
     for (int i = 0; i < d.ndim; i++)
@@ -325,6 +338,8 @@ static int shape_expr(struct ckpt_call *call)
     for (int i = 0; i < d.ndim && e->ndim >= 0; i++)
         if (d.ndim != e->ndim || d.shape[i] != e->shape[i])
             return ckpt_call_fail(call, "the operands do not broadcast to the shape of the result");
+    for (int i = d.ndim - e->reduced; i < d.ndim && e->reduced; i++)
+        d.shape[i] = 1;
     d.dtype = e->dtype == EXPR_PROMOTE ? promoted(call) : (enum ckpt_dtype)e->dtype;
     desc_dense(&d);
     call->out[0] = d;
@@ -333,7 +348,8 @@ static int shape_expr(struct ckpt_call *call)
 
 static void cost_expr(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
-    cost->flops = expr_flops(call->attr) * (double)desc_numel(&call->out[0]);
+    const struct ckpt_desc walk = expr_walk(call->attr, &call->out[0]);
+    cost->flops = expr_flops(call->attr) * (double)desc_numel(&walk);
 }
 
 /* Of the dtype of the operand, or, before it is summed to the operand's shape, of the gradient. */

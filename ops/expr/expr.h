@@ -25,6 +25,9 @@
  *   readers when it is cheap.  It depends on the tape alone, never on a budget or a device.  Ops
  *   with kernels of their own (add, gelu, ...) can be swallowed: expr_of_op() has their programs.
  *   Their nodes call the functions of those kernels, so this changes no bit either.
+ * - Reductions: a sum or mean over the last axes takes in the chain that made its operand.  The
+ *   program is then walked over the shape of that operand (e->shape), and each result is `scale`
+ *   times the sum of a row of `reduced` axes.  Nothing joins such an op further.
  * - CPU (cpu/expr.c): an interpreter, a node at a time, over blocks that stay in the first cache.
  * - CUDA (cuda/expr*.c, .cu): a kernel for a program, compiled by NVRTC before the first step and
  *   kept on disk; where there is no NVRTC, a kernel that interprets the program.
@@ -128,7 +131,8 @@ struct expr {
     int64_t shape[CKPT_MAX_DIMS];
     uint8_t operand[EXPR_OPERANDS]; /* enum expr_operand */
     uint8_t full;                   /* a node did not fit */
-    uint8_t unused[5];
+    uint8_t reduced; /* trailing axes that are summed: they keep size 1 in the result */
+    float scale;     /* of such a sum */
     struct expr_node node[EXPR_NODES];
 };
 
@@ -162,6 +166,9 @@ const char *expr_function(enum expr_code code);
 
 /* Whether a node reads a leaf whose value follows from the place in the result. */
 bool expr_has_place(const struct expr *e);
+
+/* What the program is computed over: the result, or the operand of the sum at its end. */
+struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out);
 
 /* Equal for programs that take equally long. */
 uint64_t expr_hash(const struct expr *e);

@@ -8,6 +8,8 @@
  * gap on the tape (op_fused: no operands, no kernel), so that positions, which are the streams of
  * random ops, stay.  The rules below see the tape alone.
  *
+ * A sum over the last axes takes in the chain that made its operand, and is the end of it.
+ *
  * What a reader takes in must mean the same there: of one shape, with all operands not written in
  * between.  And it must pay: results that many read, or whose operands would have to be kept longer
  * than the result in their place, stay.
@@ -19,9 +21,12 @@
 #include "tape/tape.h"
 
 enum {
-    READERS = 4, /* of a result that is computed in each of them, at most */
-    CHEAP = 100, /* operations an element that this may cost in all */
-    PLACES = 4,  /* leaves with a place in a program, at most: see LOOPS_OPERANDS */
+    READERS = 4,     /* of a result that is computed in each of them, at most */
+    CHEAP = 100,     /* operations an element that this may cost in all */
+    PLACES = 4,      /* leaves with a place in a program, at most: see LOOPS_OPERANDS */
+    LONG_ROW = 8192, /* elements of a row, whose sum may then be one of few */
+    FEW_ROWS = 64,
+    MOST_SUMMED = 1 << 30 /* elements: what one launch walks */
 };
 
 /* Where a fused producer stood. */
@@ -94,6 +99,8 @@ static bool expr_of_op(const ckpt_tape *t, const struct op *o, struct expr *e)
     expr_init(e, o->def->name, o->n_in);
     if (known)
         memcpy(e, o->attr, o->attr_size);
+    if (e->reduced)
+        return false;
     for (size_t i = 0; i < sizeof own_kernels / sizeof *own_kernels && !known; i++)
         if (o->def == own_kernels[i].def) {
             const struct affine_attr *a = o->def == &op_affine ? o->attr : NULL;
@@ -206,6 +213,51 @@ static bool join(const ckpt_tape *t, const struct expr *ea, const struct op *a, 
     return j->e.n_nodes <= EXPR_LIMIT && places(&j->e) <= PLACES;
 }
 
+/* ---- a sum at the end -------------------------------------------------------------------------*/
+
+/* How many trailing axes of x op b sums, and no others; 0: it is no such sum, or has too few
+ * results of too much each: a block of threads makes one. */
+static int summed_axes(const ckpt_tape *t, const struct op *b, const struct ckpt_desc *x)
+{
+    const struct sum_attr *sum = b->attr;
+    int n = 0;
+    int64_t length = 1;
+    if (b->def != &op_sum || b->accumulate != ACCUMULATE_NEVER)
+        return 0;
+    for (; n < x->ndim && (sum->mask >> (x->ndim - 1 - n) & 1); n++)
+        length *= x->shape[x->ndim - 1 - n];
+    bool others = x->ndim > n && sum->mask & ((1u << (x->ndim - n)) - 1);
+    int64_t results = desc_numel(&t->tensors.data[op_out(t, b, 0)].desc);
+    bool fits = desc_numel(x) <= MOST_SUMMED && (length <= LONG_ROW || results >= FEW_ROWS);
+    return others || !fits ? 0 : n;
+}
+
+/* Puts producer a into sum b. */
+static bool join_sum(const ckpt_tape *t, const struct expr *ea, const struct op *a,
+                     const struct op *b, struct joined *j)
+{
+    const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
+    int reduced = summed_axes(t, b, x);
+    memset(j, 0, sizeof *j);
+    j->fits = reduced > 0;
+    j->e = *ea;
+    for (int k = 0; k < ea->n_in; k++)
+        j->in[k] = op_in(t, a, k);
+    int value = j->e.n_nodes - 1;
+    if (ea->dtype == CKPT_BF16)
+        value = expr_unary(&j->e, EXPR_BF16, value);
+    if (!j->fits || j->e.full)
+        return false;
+    expr_finish(&j->e, value, NULL);
+    join_names(j->e.name, ea->name, b->def->name);
+    j->e.reduced = (uint8_t)reduced;
+    j->e.scale = ((const struct sum_attr *)b->attr)->scale;
+    j->e.dtype = CKPT_F32;
+    j->e.ndim = x->ndim;
+    memcpy(j->e.shape, x->shape, sizeof j->e.shape);
+    return j->e.n_nodes <= EXPR_LIMIT && j->e.n_in <= EXPR_INPUTS;
+}
+
 /* ---- who reads and writes what ----------------------------------------------------------------*/
 
 /* Makes room for the lists of n things with `total` entries; 0 or CKPT_ENOMEM. */
@@ -307,7 +359,7 @@ static bool may_join(const struct fusion *f, const struct expr *ea, int32_t i, i
     const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, b, 0)].desc;
     bool constant = ea->n_nodes == 1 && ea->node[0].code == EXPR_CONSTANT;
-    if (!constant && !same_sizes(x, y, expr_has_place(ea)))
+    if (b->def != &op_sum && !constant && !same_sizes(x, y, expr_has_place(ea)))
         return false;
     for (int k = 0; k < a->n_in; k++)
         if (is_written(f, op_in(t, a, k), i, j))
@@ -427,7 +479,10 @@ static int fuse_op(struct fusion *f, int32_t i)
         int32_t j = f->readers.op[k];
         if (n && reader[n - 1] == j) /* reads it twice */
             continue;
-        if (n == READERS || !may_join(f, &e, i, j) || !join(t, &e, a, &t->ops.data[j], &joined[n]))
+        const struct op *b = &t->ops.data[j];
+        bool sum = b->def == &op_sum;
+        if (n == READERS || !may_join(f, &e, i, j) ||
+            !(sum ? join_sum : join)(t, &e, a, b, &joined[n]))
             return 0;
         reader[n++] = j;
     }

@@ -268,6 +268,21 @@ static ckpt_tensor record_chain(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     return CKPT_NONE;
 }
 
+/* Twelve cheap ops and the sum of each row. */
+static ckpt_tensor record_chain_sum(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, MLP)), row = operand(t, dtype, SHAPE(MLP));
+    ckpt_tensor y = operand(t, dtype, SHAPE(z->rows, MLP));
+    ckpt_tensor u = ckpt_add(t, ckpt_mul(t, x, row), y);
+    u = ckpt_maximum(t, ckpt_sub(t, u, row), ckpt_affine(t, u, 0.5f, 0.25f));
+    u = ckpt_mul(t, ckpt_clamp(t, u, -4.f, 4.f), ckpt_abs(t, y));
+    u = ckpt_silu(t, ckpt_leaky_relu(t, ckpt_minimum(t, u, x), 0.1f));
+    ckpt_sum(t, ckpt_mul(t, u, u), 2);
+    expr_fuse(t);
+    return CKPT_NONE;
+}
+
 /* The gradient of the row is a sum_to. */
 static ckpt_tensor record_add(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
@@ -530,6 +545,7 @@ const struct bench_case bench_cases[] = {
     {"SiLU", record_silu},
     {"functions", functions},
     {"fused chain", record_chain},
+    {"fused sum", record_chain_sum},
     {"add", record_add},
     {"multiply", record_mul},
     {"affine", record_affine},

@@ -210,6 +210,18 @@ static ckpt_tensor output_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
     return ckpt_mul(t, ckpt_sin(t, u), w[0]);
 }
 
+/* Sums over the last axes end a chain: softmax and a norm of rows, recorded one by one. */
+static ckpt_tensor rows_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
+{
+    ckpt_tensor u = ckpt_exp(t, ckpt_mul(t, w[0], w[1]));
+    (void)user;
+    u = ckpt_div(t, u, ckpt_sum(t, ckpt_add(t, u, ckpt_abs(t, w[2])), 2));
+    ckpt_tensor v = ckpt_sub(t, w[0], ckpt_mean(t, ckpt_tanh(t, w[0]), 2));
+    ckpt_tensor scale =
+        ckpt_rsqrt(t, ckpt_affine(t, ckpt_mean(t, ckpt_mul(t, v, ckpt_sin(t, v)), 2), 1.f, 40.f));
+    return ckpt_add(t, ckpt_cast(t, u, CKPT_F32), ckpt_mul(t, v, scale));
+}
+
 /* Longer than a program may be. */
 static ckpt_tensor long_model(ckpt_tape *t, const ckpt_tensor *w, void *user)
 {
@@ -243,11 +255,9 @@ static void check_chains(void)
         const char *name;
         model f;
         int most; /* ops of the forward pass; what the backward pass reads stays */
-    } chains[] = {{"chain", chain_model, 3},
-                  {"rounding", rounding_model, 4},
-                  {"output", output_model, 4},
-                  {"long", long_model, 14},
-                  {"wide", wide_model, 16}};
+    } chains[] = {{"chain", chain_model, 3},   {"rounding", rounding_model, 4},
+                  {"output", output_model, 4}, {"rows", rows_model, 7},
+                  {"long", long_model, 14},    {"wide", wide_model, 16}};
     struct rng r = {.state = 1, .scale = 1};
     double x[PARAMS][SIZE];
     const double *const values[] = {x[0], x[1], x[2]};

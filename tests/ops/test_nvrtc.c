@@ -59,6 +59,20 @@ static void check_program(const struct expr *e, enum ckpt_dtype out, enum ckpt_d
     free(compile(e, dtype, &bytes));
 }
 
+static void check_sum(void)
+{
+    struct expr e;
+    expr_init(&e, "mul+sum", 2);
+    expr_finish(&e, expr_binary(&e, EXPR_MUL, 0, 1), NULL);
+    e.ndim = 2;
+    e.shape[0] = 7;
+    e.shape[1] = 64;
+    e.reduced = 1;
+    e.scale = 0.5f;
+    check_program(&e, CKPT_F32, CKPT_F32);
+    check_program(&e, CKPT_F32, CKPT_BF16);
+}
+
 /* All functions in programs of a dozen. */
 static void check_functions(void)
 {
@@ -240,6 +254,7 @@ int main(void)
         return failures ? 1 : 77;
     }
     check_functions();
+    check_sum();
     check_leaves();
     check_refusal();
     printf("NVRTC %d: %d programs in %.2f s\n", nvrtc_version(), compiled, seconds);
