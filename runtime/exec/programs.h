@@ -12,10 +12,7 @@
 
 struct ckpt_program;
 
-struct ckpt_optimizer {
-    struct ckpt_optimizer *next;
-    struct ckpt_adamw adamw;
-};
+struct ckpt_optimizer; /* optim/optimizer.h */
 
 /* The files that options ask for, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4 };

@@ -37,6 +37,8 @@ enum storage_kind {
     STORAGE_EXP_AVG,
     STORAGE_EXP_AVG_SQ,
     STORAGE_EMA,
+    STORAGE_EXP_AVG_SQ_ROW,
+    STORAGE_EXP_AVG_SQ_COL,
     STORAGE_GRADIENT,   /* of a parameter, summed over the micro-steps */
     STORAGE_ACTIVATION, /* made by the forward pass */
     STORAGE_TEMPORARY   /* made by the backward pass or the update */
@@ -101,6 +103,8 @@ struct tape_env {
     bool deterministic;          /* kernels that add in a fixed order are asked for */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */
+    const bool *frozen; /* per parameter: it takes no gradient here; NULL: all take theirs; only
+                           while a model is recorded */
 };
 
 /* An op whose struct has another size than ours, and all of it. */

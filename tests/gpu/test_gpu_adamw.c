@@ -11,6 +11,7 @@
 #include "ckpt_tools.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "optim/optimizer.h"
 
 enum { MOST = 5000, WITH_VALUE = 1, WITH_HALF = 2, WITH_EMA = 4, WAYS = 8, STEPS = 3 };
 
@@ -77,19 +78,20 @@ static void run(ckpt_kernel kernel, struct operands *o, int way, int64_t at, int
     bool value = way & WITH_VALUE, half = way & WITH_HALF;
     options.weight_decay = 0.013f;
     options.ema_decay = 0.9999f;
-    struct ckpt_view in[ADAMW_STATES + 2] = {
-        [ADAMW_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
-        [ADAMW_MASTER] = view(value ? o->w + at : NULL, CKPT_F32, n),
-        [ADAMW_EXP_AVG] = view(o->m + at, CKPT_F32, n),
-        [ADAMW_EXP_AVG_SQ] = view(o->v + at, CKPT_F32, n),
-        [ADAMW_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
+    struct update_attr attr = optim_adamw_attr(&options);
+    struct ckpt_view in[UPDATE_STATES + 2] = {
+        [UPDATE_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
+        [UPDATE_MASTER] = view(value ? o->w + at : NULL, CKPT_F32, n),
+        [UPDATE_EXP_AVG] = view(o->m + at, CKPT_F32, n),
+        [UPDATE_EXP_AVG_SQ] = view(o->v + at, CKPT_F32, n),
+        [UPDATE_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
         half ? view(o->half + at, CKPT_BF16, n) : view(o->g + at, CKPT_F32, n),
         view(o->clip, CKPT_F32, CLIP_VALUES)};
     struct ckpt_kernel_args a = {.in = in,
                                  .out = in,
-                                 .n_in = ADAMW_STATES + 2,
-                                 .n_out = ADAMW_STATES,
-                                 .attr = &options,
+                                 .n_in = UPDATE_STATES + 2,
+                                 .n_out = UPDATE_STATES,
+                                 .attr = &attr,
                                  .run = &host.run,
                                  .run_device = &o->run};
     must(!kernel(&a), "the kernel");
@@ -117,8 +119,8 @@ static int test(struct operands *device, int way, int64_t at, int64_t n, bool wi
     fill((uint64_t)(n * 16 + way), wild);
     must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
     for (int i = 0; i < STEPS; i++) {
-        run(cuda_adamw, device, way, at, n);
-        run(cpu_adamw, &host, way, at, n);
+        run(cuda_update, device, way, at, n);
+        run(cpu_update, &host, way, at, n);
     }
     must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
     int differ = differences(back.w, host.w) + differences(back.m, host.m) +
