@@ -131,6 +131,8 @@ static enum ckpt_slot kept_or_value(ckpt *c, const struct param *p, enum ckpt_sl
 {
     bool trained = p->trainable;
 
+    if (slot < CKPT_VALUE || slot > CKPT_EXP_AVG_SQ_COL)
+        return slot;
     for (int32_t i = 0; trained && slot != CKPT_VALUE && i < c->params.n; i++)
         if (values_kept(&c->ranks, &c->params.data[i], slot))
             trained = values_kept(&c->ranks, p, slot);
