@@ -13,7 +13,9 @@ extern "C" {
 
 /*
  * An optimizer: what ckpt_compile() is given to train.  It belongs to its context and may be given
- * to several programs of it; ckpt_close() frees it.
+ * to several programs of it, which then count their updates together (k below); ckpt_close() frees
+ * it.  The state of a parameter is one, whichever program trains it: two that train the same one
+ * have optimizers of one kind for it.
  */
 typedef struct ckpt_optimizer ckpt_optimizer;
 

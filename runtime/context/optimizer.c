@@ -39,6 +39,7 @@ static ckpt_optimizer *add(ckpt *c, const struct ckpt_optimizer *settings)
     if (!o)
         return fail(c, error_fail(&c->error, CKPT_ENOMEM, "no memory for an optimizer"));
     *o = *settings;
+    o->updates = c->params.updates;
     o->next = c->programs.optimizers;
     c->programs.optimizers = o;
     return o;

@@ -220,8 +220,9 @@ static int await_steps(struct programs *ps)
     return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
-/* Whether it is one of this context; from now on its groups are fixed. */
-static bool take_optimizer(const struct programs *ps, const struct ckpt_optimizer *optimizer)
+/* The same where it is one of this context, else NULL; from now on its groups are fixed. */
+static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
+                                             const struct ckpt_optimizer *optimizer)
 {
     struct ckpt_optimizer *o = ps->optimizers;
 
@@ -280,7 +281,8 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
         return c->params.failed;
     if (!all_recorders(variants, n))
         return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
-    if (optimizer && !take_optimizer(ps, optimizer))
+    struct ckpt_optimizer *own = optimizer ? take_optimizer(ps, optimizer) : NULL;
+    if (optimizer && !own)
         return error_fail(ps->error, CKPT_EINVAL,
                           "ckpt_compile: the optimizer was made in another context");
     struct ckpt_program *p = calloc(1, sizeof *p);
@@ -290,7 +292,7 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
                                .batch = batch,
                                .trains = optimizer != NULL,
                                .lr = optimizer ? optimizer->lr : 0.f,
-                               .optimizer = optimizer,
+                               .optimizer = own,
                                .grad_norm = NAN,
                                .loss = -1,
                                .norm = -1};

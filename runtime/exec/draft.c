@@ -27,6 +27,25 @@ struct tape_env programs_tape_env(const struct programs *ps)
                              .sharing = ps->ranks->sharing};
 }
 
+/* The means that one kind keeps are not those of another. */
+static int check_kinds(const struct ckpt_program *p)
+{
+    const struct params *ps = p->programs->params;
+    for (const struct ckpt_program *o = p->programs->first; o; o = o->next)
+        for (int32_t i = 0; o->trains && i < ps->n - ps->n_hidden; i++) {
+            if (o == p || !p->tape->param_gradient[i] || !o->tape->param_gradient[i])
+                continue;
+            enum optim_kind kind = optim_rule_at(p->optimizer, p->groups[i])->kind,
+                            other = optim_rule_at(o->optimizer, o->groups[i])->kind;
+            if (kind != other)
+                return error_fail(p->programs->error, CKPT_EINVAL,
+                                  "'%s' is trained by %s here and by %s in another program: their "
+                                  "states are not the same",
+                                  ps->data[i].name, optim_kind_name(kind), optim_kind_name(other));
+        }
+    return 0;
+}
+
 static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro)
 {
     struct programs *ps = p->programs;
@@ -47,7 +66,9 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
         optim_append(t, opt, p->groups);
     }
     expr_fuse(t);
-    return t->error.code ? fail_with(ps, t->error.code, t->error.text) : 0;
+    if (t->error.code)
+        return fail_with(ps, t->error.code, t->error.text);
+    return opt ? check_kinds(p) : 0;
 }
 
 /* Records the loss as an output before the tape is differentiated, whatever the model returns. */

@@ -126,10 +126,10 @@ struct ckpt_program {
     bool told;                /* of a rank that is not the first: by which, whatever the rank */
     float lr;
     bool trains;
-    bool choice_changes_bits;               /* see struct ckpt_program_info */
-    const struct ckpt_optimizer *optimizer; /* where it trains: the context's */
-    int32_t *groups;                        /* of it, per parameter: optim_resolve */
-    bool *frozen;                           /* per parameter */
+    bool choice_changes_bits;         /* see struct ckpt_program_info */
+    struct ckpt_optimizer *optimizer; /* where it trains: the context's */
+    int32_t *groups;                  /* of it, per parameter: optim_resolve */
+    bool *frozen;                     /* per parameter */
     struct program_ranks ranks;
     double grad_norm;
     int32_t loss, norm; /* fetches, or -1 */

@@ -52,7 +52,7 @@ struct training_count {
 /* The programs that train, in the order they were compiled. */
 int programs_count_training(const struct programs *ps);
 void programs_get_counts(const struct programs *ps, struct training_count *counts);
-void programs_set_counts(struct programs *ps, const int64_t *steps);
+void programs_set_counts(struct programs *ps, const int64_t *steps, int64_t updates);
 /* A digest of how many steps each of them has handed over; and all updates, those under way
  * included. */
 uint64_t programs_digest_steps(const struct programs *ps);

@@ -60,6 +60,9 @@ struct ckpt_optimizer {
     struct optim_group *groups;
     int n_groups;
     bool compiled; /* a program was given it: no more groups */
+    /* Updates by it so far, of all its programs: what corrections of means go by.  It begins with
+     * those that the context had when it was made, for means may go on. */
+    int64_t updates;
 };
 
 enum { OPTIM_GROUPS = 64 /* of one optimizer at most */ };

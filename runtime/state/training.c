@@ -283,8 +283,7 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
     if (!rc)
         rc = take_all(s, f);
     if (!rc) {
-        programs_set_counts(&s->c->programs, n.steps);
-        s->c->params.updates = n.updates;
+        programs_set_counts(&s->c->programs, n.steps, n.updates);
     }
     state_counts_free(&n);
     return rc;

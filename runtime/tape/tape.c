@@ -196,8 +196,8 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     int32_t s = add_storage(t, desc_bytes(&d), kind, param);
     if (s < 0)
         return CKPT_NONE;
-    bool trained = p->trainable && !(t->env.frozen && t->env.frozen[param]);
-    int32_t id = add_tensor(t, s, &d, -1, 0, kind == STORAGE_VALUE && trained);
+    bool trained = kind == STORAGE_VALUE && tape_trains(t, param);
+    int32_t id = add_tensor(t, s, &d, -1, 0, trained);
     if (kind == STORAGE_VALUE)
         t->param_tensor[param] = id;
     return tape_handle(t, id);

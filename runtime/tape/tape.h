@@ -192,6 +192,12 @@ ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_d
 /* A persistent storage of a parameter (master, moments, EMA) as a tensor. */
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind);
 
+/* Whether a parameter takes a gradient on this tape. */
+static inline bool tape_trains(const ckpt_tape *t, int32_t param)
+{
+    return t->env.params->data[param].trainable && !(t->env.frozen && t->env.frozen[param]);
+}
+
 /* The parameter that a tensor is on this tape, or -1. */
 int32_t tape_param_of(const ckpt_tape *t, int32_t x);
 

@@ -45,7 +45,7 @@ static void momentum(struct reference *r, const double *g, const struct referenc
     }
 }
 
-ckpt_optimizer *kinds_make_momentum(ckpt *c, const struct small *small)
+static ckpt_optimizer *make_momentum(ckpt *c, const struct small *small)
 {
     struct ckpt_sgd o = CKPT_SGD_INIT;
     (void)small;
@@ -79,7 +79,7 @@ static void lion(struct reference *r, const double *g, const struct reference_st
     }
 }
 
-ckpt_optimizer *kinds_make_lion(ckpt *c, const struct small *small)
+static ckpt_optimizer *make_lion(ckpt *c, const struct small *small)
 {
     struct ckpt_lion o = CKPT_LION_INIT;
     (void)small;
@@ -202,9 +202,9 @@ static ckpt_optimizer *make_muon(ckpt *c, const struct small *small)
 const struct optimizer_kind optimizer_kinds[OPTIMIZER_KINDS] = {
     {"adamw", make_adamw, adamw, 1e-4, true, false},
     {"sgd", make_sgd, sgd, 1e-5, true, true},
-    {"momentum", kinds_make_momentum, momentum, 1e-5, true, false},
+    {"momentum", make_momentum, momentum, 1e-5, true, false},
     {"nesterov", make_nesterov, nesterov, 1e-5, true, false},
-    {"lion", kinds_make_lion, lion, 1e-5, true, false},
+    {"lion", make_lion, lion, 1e-5, true, false},
     {"adafactor", make_adafactor, adafactor, 1e-4, false, false},
     {"muon", make_muon, muon, 0.04, false, false},
 };

@@ -32,9 +32,6 @@ struct optimizer_kind {
 enum { OPTIMIZER_KINDS = 7 };
 extern const struct optimizer_kind optimizer_kinds[OPTIMIZER_KINDS];
 
-ckpt_optimizer *kinds_make_lion(ckpt *c, const struct small *small);
-ckpt_optimizer *kinds_make_momentum(ckpt *c, const struct small *small);
-
 double kinds_rms(const double *x, int64_t n);
 
 #endif

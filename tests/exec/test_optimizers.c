@@ -169,6 +169,14 @@ static void test_references(void **state)
     }
 }
 
+static ckpt_optimizer *make_kind(ckpt *c, const char *name)
+{
+    int i = 0;
+    while (strcmp(optimizer_kinds[i].name, name))
+        i++;
+    return optimizer_kinds[i].make(c, NULL);
+}
+
 /* ---- groups ------------------------------------------------------------------------------------
  */
 
@@ -257,6 +265,8 @@ static void check_frozen(enum ckpt_dtype dtype)
     assert_memory_equal(before, after, sizeof before);
     float none[MOST];
     assert_int_equal(ckpt_param_get(c, m.param[0], CKPT_EXP_AVG, none, MOST), CKPT_ENAME);
+    assert_int_equal(ckpt_compile(c, record, &m, a, BATCH, &p), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "'up.weight': only a trainable parameter"));
     assert_int_equal(ckpt_optimizer_group(a, "*", &g), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "add groups before"));
     small_path(path, sizeof path, "ema");
@@ -270,6 +280,95 @@ static void test_frozen(void **state)
     (void)state;
     check_frozen(CKPT_F32);
     check_frozen(CKPT_BF16);
+}
+
+/* ---- two programs with an optimizer each, as of a GAN ------------------------------------------
+ */
+
+static ckpt_tensor record_alone(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct net *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, IN});
+    ckpt_tensor h = ckpt_linear(t, ckpt_cast(t, x, m->dtype), m->param[0], m->param[1]);
+    ckpt_tensor y = ckpt_linear(t, ckpt_gelu(t, h), m->param[2], m->param[3]);
+    return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
+}
+
+static ckpt_optimizer *freezing(ckpt *c, const char *pattern)
+{
+    struct ckpt_adamw o = CKPT_ADAMW_INIT;
+    struct ckpt_optimizer_group g = CKPT_OPTIMIZER_GROUP_INIT;
+    o.lr = 0.01f;
+    g.frozen = true;
+    ckpt_optimizer *a = ckpt_adamw(c, &o);
+    ckpt_optimizer_group(a, pattern, &g);
+    return a;
+}
+
+static void open_two(struct net *m, ckpt **c, ckpt_program *p[2])
+{
+    open_net(m, c);
+    for (int i = 0; i < 2; i++)
+        if (ckpt_compile(*c, record_alone, m, freezing(*c, i ? "up.*" : "down.*"), BATCH, &p[i]))
+            fail_msg("%s", ckpt_error(*c));
+}
+
+static void step_program(ckpt *c, ckpt_program *p, int step)
+{
+    feed(p, step);
+    if (ckpt_step(p, NULL))
+        fail_msg("%s", ckpt_error(c));
+}
+
+/* A first update of AdamW goes by the learning rate along the sign of the gradient, whatever the
+ * other has done; and both counts go on from a state. */
+static void test_two_programs(void **state)
+{
+    static double before[2][MOST], after[2][MOST], resumed[MOST];
+    struct net m = {.dtype = CKPT_F32};
+    char path[64];
+    ckpt *c;
+    ckpt_program *p[2];
+    (void)state;
+    small_path(path, sizeof path, "two");
+    open_two(&m, &c, p);
+    for (int i = 0; i < 3; i++)
+        step_program(c, p[0], i);
+    for (int i = 0; i < 2; i++)
+        get(c, m.param[2 * i], CKPT_VALUE, before[i], MOST);
+    step_program(c, p[1], 3);
+    for (int i = 0; i < 2; i++)
+        get(c, m.param[2 * i], CKPT_VALUE, after[i], MOST);
+    assert_memory_equal(before[0], after[0], sizeof *before);
+    for (int i = 0; i < MOST; i++)
+        assert_true(fabs(fabs(after[1][i] - before[1][i]) - 0.01) < 1e-4);
+    if (ckpt_save_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    step_program(c, p[1], 4);
+    get(c, m.param[2], CKPT_VALUE, after[1], MOST);
+    ckpt_close(c);
+    open_two(&m, &c, p);
+    if (ckpt_load_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    step_program(c, p[1], 4);
+    get(c, m.param[2], CKPT_VALUE, resumed, MOST);
+    assert_memory_equal(resumed, after[1], sizeof resumed);
+    ckpt_close(c);
+    unlink(path);
+}
+
+/* Two programs that train the same parameter need one kind of state for it. */
+static void test_two_kinds(void **state)
+{
+    struct net m = {.dtype = CKPT_F32};
+    ckpt *c;
+    ckpt_program *p[2];
+    (void)state;
+    open_net(&m, &c);
+    assert_int_equal(ckpt_compile(c, record, &m, make_kind(c, "adamw"), BATCH, &p[0]), 0);
+    assert_int_equal(ckpt_compile(c, record, &m, make_kind(c, "lion"), BATCH, &p[1]), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), "trained by lion here and by adamw"));
+    ckpt_close(c);
 }
 
 /* The weight of the moving average is 1 - min(0.9, (1 + k) / (10 + k)). */
@@ -393,11 +492,11 @@ static void test_other_state(void **state)
     (void)state;
     small_path(path, sizeof path, "lion");
     open_net(&m, &c);
-    assert_int_equal(ckpt_compile(c, record, &m, kinds_make_lion(c, NULL), BATCH, &p), 0);
+    assert_int_equal(ckpt_compile(c, record, &m, make_kind(c, "lion"), BATCH, &p), 0);
     assert_int_equal(ckpt_save_state(c, path), 0);
     ckpt_close(c);
     open_net(&m, &c);
-    assert_int_equal(ckpt_compile(c, record, &m, kinds_make_momentum(c, NULL), BATCH, &p), 0);
+    assert_int_equal(ckpt_compile(c, record, &m, make_kind(c, "momentum"), BATCH, &p), 0);
     assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
     assert_non_null(strstr(ckpt_error(c), "is of another run"));
     ckpt_close(c);
@@ -407,9 +506,10 @@ static void test_other_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_references), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_frozen),     cmocka_unit_test(test_ema_warmup),
-        cmocka_unit_test(test_sentences),  cmocka_unit_test(test_other_state),
+        cmocka_unit_test(test_references),   cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_frozen),       cmocka_unit_test(test_ema_warmup),
+        cmocka_unit_test(test_two_programs), cmocka_unit_test(test_two_kinds),
+        cmocka_unit_test(test_sentences),    cmocka_unit_test(test_other_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
