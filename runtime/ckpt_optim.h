@@ -58,10 +58,10 @@ CKPT_API ckpt_optimizer *ckpt_adamw(ckpt *c, const struct ckpt_adamw *settings);
  */
 
 /*
- * Stochastic gradient descent as torch.optim.SGD has it.  With momentum > 0:
- *   g += weight_decay w;  m = momentum m + (1-dampening) g, where k = 1 m = g
+ * Stochastic gradient descent as torch.optim.SGD has it:
+ *   g += weight_decay w;  m = momentum m + (1-dampening) g, but m = g where k = 1
  *   w -= lr m, or with nesterov lr (g + momentum m)
- * and without w -= lr g; then no state is kept.  m is the slot CKPT_EXP_AVG.
+ * m is the slot CKPT_EXP_AVG.  With momentum 0 none is kept, and w -= lr g.
  */
 struct ckpt_sgd {
     size_t size;
@@ -156,9 +156,11 @@ CKPT_API ckpt_optimizer *ckpt_muon(ckpt *c, const struct ckpt_muon *settings);
  * What is different for some parameters.  Those whose name matches a pattern ("*" is any text, "?"
  * one character, "[..]" one of these) and whose number of axes is in [min_ndim, max_ndim] are of
  * the group; of several groups the last that was added has a parameter, and all its settings come
- * from that one and the optimizer.  AdamW that decays matrices only: struct ckpt_optimizer_group g
- * = CKPT_OPTIMIZER_GROUP_INIT; g.max_ndim = 1, g.weight_decay = 0; ckpt_optimizer_group(adamw, "*",
- * &g);
+ * from that one and the optimizer.  AdamW that decays matrices only:
+ *
+ *   struct ckpt_optimizer_group g = CKPT_OPTIMIZER_GROUP_INIT;
+ *   g.max_ndim = 1, g.weight_decay = 0;
+ *   ckpt_optimizer_group(adamw, "*", &g);
  */
 struct ckpt_optimizer_group {
     size_t size;
@@ -183,8 +185,8 @@ struct ckpt_optimizer_group {
  * copied.  Returns 0 or CKPT_EINVAL, which also sticks to the context.  ckpt_compile() refuses a
  * group to which no parameter of the context belongs.
  *
- * Several ranks: parameters of one group share a bucket, so all programs of a context that train
- * the same parameters need the same groups.
+ * Several ranks: parameters of one group share a bucket, so all programs of a context need the
+ * same groups, and one that trains is compiled first.
  */
 CKPT_API int ckpt_optimizer_group(ckpt_optimizer *o, const char *pattern,
                                   const struct ckpt_optimizer_group *settings);
@@ -216,7 +218,7 @@ struct ckpt_schedule {
 
 /*
  * The learning rate of a step (0, 1, 2, ...), where lr is that after the warm-up: for
- * ckpt_set_lr(). It follows from its arguments alone, so a run that is resumed goes on exactly.
+ * ckpt_set_lr().  It follows from its arguments alone, so a run that is resumed goes on exactly.
  * NaN, which ckpt_set_lr() refuses, for settings that are not as above, or a step below 0.
  */
 CKPT_API double ckpt_schedule(const struct ckpt_schedule *s, double lr, int64_t step);

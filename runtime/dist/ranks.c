@@ -163,6 +163,8 @@ void ranks_settle(struct ranks *job)
 static int keep_groups(struct ranks *job, const int32_t *groups)
 {
     size_t bytes = (size_t)job->params->n * sizeof *groups;
+    free(job->groups); /* of a program that was not compiled in the end */
+    job->groups = NULL;
     if (!groups)
         return 0;
     job->groups = malloc(bytes + 1);

@@ -32,7 +32,7 @@ static int check_kinds(const struct ckpt_program *p)
 {
     const struct params *ps = p->programs->params;
     for (const struct ckpt_program *o = p->programs->first; o; o = o->next)
-        for (int32_t i = 0; o->trains && i < ps->n - ps->n_hidden; i++) {
+        for (int32_t i = 0; o->trains && i < ps->n - ps->n_hidden && i < o->tape->n_params; i++) {
             if (o == p || !p->tape->param_gradient[i] || !o->tape->param_gradient[i])
                 continue;
             enum optim_kind kind = optim_rule_at(p->optimizer, p->groups[i])->kind,
