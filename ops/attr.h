@@ -88,6 +88,29 @@ static inline int adamw_params(int n_in)
     return (n_in - 1) / (ADAMW_STATES + 1);
 }
 
+/* attention: query i of L stands at key place n - L + i of the n keys of its sequence. */
+struct attention_attr {
+    float scale;
+    int32_t causal; /* a query sees no key behind its own place */
+    int64_t window; /* above 0: and of those the last so many; only with causal */
+};
+
+/*
+ * Operands of attention, and of its gradients, which have three more in front of the optional ones.
+ * These are left out together where there is none.
+ */
+enum {
+    ATTENTION_Q,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_PLAIN, /* so many without optional ones */
+    ATTENTION_O = ATTENTION_PLAIN,
+    ATTENTION_LSE,
+    ATTENTION_D_O,
+    ATTENTION_DX_PLAIN
+};
+enum { ATTENTION_BIAS, ATTENTION_FIRST, ATTENTION_LENGTHS, ATTENTION_EXTRAS };
+
 /* fill and randn: what to make; randn has no value. */
 struct make_attr {
     int32_t dtype;

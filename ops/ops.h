@@ -12,8 +12,9 @@
     X(linear_dw)                                                                                   \
     X(column_sum)                                                                                  \
     X(add)                                                                                         \
-    X(sub) X(mul) X(affine) X(where) X(sum_to) X(accumulate) X(gelu) X(gelu_dx) X(gelu_dx_sums)    \
-        X(silu) X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate)   \
+    X(sub)                                                                                         \
+    X(mul) X(affine) X(where) X(sum_to) X(accumulate) X(gelu) X(gelu_dx) X(gelu_dx_sums) X(silu)   \
+        X(silu_dx) X(layer_norm) X(layer_norm_dx) X(rms_norm) X(rms_norm_dx) X(modulate)           \
             X(modulate_dx) X(gated_residual) X(layer_norm_modulate) X(layer_norm_modulate_dx)      \
                 X(rms_norm_rope) X(rms_norm_rope_dx) X(gated_residual_dx) X(rope) X(attention)     \
                     X(attention_dx) X(cross_attention) X(cross_attention_dx) X(pack) X(unpack)     \
@@ -23,6 +24,9 @@
                                     X(cross_entropy_dx) X(sum_squares) X(clip_coefficient)         \
                                         X(adamw) X(feed) X(fetch) X(expr)
 
+/* Those of language models. */
+#define OPS_LANGUAGE(X) X(attention_dbias)
+
 /* Those of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
     X(conv)                                                                                        \
@@ -30,14 +34,16 @@
     X(conv_dw)                                                                                     \
     X(group_norm)                                                                                  \
     X(group_norm_dx)                                                                               \
-    X(upsample_nearest) X(upsample_nearest_dx) X(l1) X(l1_dx) X(kl_normal) X(kl_normal_dx)         \
-        X(sample_normal) X(sample_normal_dx) X(relu) X(relu_dx) X(max_pool) X(max_pool_dx)         \
-            X(feature_distance) X(feature_distance_dx) X(quantize) X(quantize_dx)                  \
-                X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
+    X(upsample_nearest)                                                                            \
+    X(upsample_nearest_dx) X(l1) X(l1_dx) X(kl_normal) X(kl_normal_dx) X(sample_normal)            \
+        X(sample_normal_dx) X(relu) X(relu_dx) X(max_pool) X(max_pool_dx) X(feature_distance)      \
+            X(feature_distance_dx) X(quantize) X(quantize_dx) X(group_norm_moments)                \
+                X(group_norm_join) X(group_norm_apply)
 
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)
 OPS_VAE(X)
+OPS_LANGUAGE(X)
 #undef X
 
 /* Every op above, ended by NULL. */

@@ -143,12 +143,44 @@ CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
                                         ckpt_tensor table, int axis);
 
 /*
- * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
- * equal; any strides as long as the last axis is dense, so a permuted view needs no copy.  The
- * result has the shape and memory order of q.  With M = 1 it is v; dq and dk are exactly 0.
+ * Which keys a query sees.  A sequence has n keys: M, or lengths[...] of them, the others of its
+ * rows are not read.  Query i of L stands at key place p = n - L + i, so that the last one stands
+ * at the last key (with L = M and no lengths, query i at key i).  It sees key j if all of these
+ * hold; one that sees no key gives zeros and gets zero gradients.
+ *   causal:     j <= p
+ *   window > 0: j > p - window; only with causal
+ *   first:      j >= first[..., i], where a document begins among several in one sequence
+ * Values of lengths and first outside of [0, M] count as the nearer end.
+ */
+struct ckpt_attention_spec {
+    size_t size;
+    float scale; /* of q k^T; 0: 1 / sqrt(D) */
+    bool causal;
+    int64_t window;
+    ckpt_tensor first;   /* i32 [..., L], the axes of q but the last two, or CKPT_NONE */
+    ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
+};
+
+#define CKPT_ATTENTION_INIT                                                                        \
+    {                                                                                              \
+        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0},                                 \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
+    }
+
+/*
+ * softmax(scale q k^T + bias) v per head (Vaswani et al. 2017).  q [..., L, H, D], k and v
+ * [..., M, KV, D] with KV dividing H: query head h uses head h / (H / KV) of k and v, whose
+ * gradients are sums over their query heads (Ainslie et al. 2023).  The leading axes are equal; any
+ * strides as long as the last axis is dense, so a permuted view needs no copy.  bias CKPT_NONE, or
+ * a float tensor that broadcasts to [..., H, L, M]; -INFINITY hides a key.  It gets a gradient.
+ * spec NULL: every query sees every key.
+ * The result has the shape and memory order of q.  A query that sees one key only gets its value;
+ * with M = 1 dq and dk are exactly 0.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
-                                    float scale);
+                                    ckpt_tensor bias, const struct ckpt_attention_spec *spec);
 
 /*
  * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32

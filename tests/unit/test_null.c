@@ -402,7 +402,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_gated_residual(t, x, x, x));
     STICKS(ckpt_rope(t, x, x, 0));
     STICKS(ckpt_rms_norm_rope(t, x, x, 1e-5f, x, 0));
-    STICKS(ckpt_attention(t, x, x, x, 1));
+    STICKS(ckpt_attention(t, x, x, x, x, NULL));
     STICKS(ckpt_cross_attention(t, x, x, x, x, 1));
     STICKS(ckpt_pack(t, x, x, out));
     STICKS(ckpt_timestep_embedding(t, x, 4, 1e4f, CKPT_F32));

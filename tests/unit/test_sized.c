@@ -61,6 +61,16 @@ static int give_conv(const void *spec)
     return rc;
 }
 
+static int give_attention(const void *spec)
+{
+    ckpt_tape *t = open_tape();
+    ckpt_tensor q = ckpt_input(t, "q", CKPT_F32, 4, (int64_t[]){2, 8, 4, 8});
+    ckpt_attention(t, q, q, q, CKPT_NONE, spec);
+    int rc = t->error.code;
+    tape_free(t);
+    return rc;
+}
+
 static int like_input(struct ckpt_call *call)
 {
     call->out[0] = call->in[0];
@@ -79,6 +89,7 @@ static int give_op(const void *def)
 static const struct ckpt_options options = CKPT_OPTIONS_INIT;
 static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
 static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
+static const struct ckpt_attention_spec attention = CKPT_ATTENTION_INIT;
 static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
 
 static const struct given {
@@ -90,6 +101,7 @@ static const struct given {
     {"ckpt_options", &options, sizeof options, sizeof(size_t), give_options},
     {"ckpt_adamw", &adamw, sizeof adamw, sizeof(size_t), give_adamw},
     {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
+    {"ckpt_attention_spec", &attention, sizeof attention, sizeof(size_t), give_attention},
     {"ckpt_op_def", &op, sizeof op, offsetof(struct ckpt_op_def, grad), give_op},
 };
 
