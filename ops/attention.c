@@ -179,7 +179,10 @@ static ckpt_tensor bias_gradient(struct ckpt_grad *grad, int n_in, const ckpt_te
     ckpt_tensor whole = ops_record1(grad->tape, &op_attention_dbias, n_in, in, grad->attr,
                                     sizeof(struct attention_attr));
     struct ckpt_desc bias = ckpt_desc_of(grad->tape, in[ATTENTION_DX_PLAIN + ATTENTION_BIAS]);
-    return ops_sum_to(grad->tape, whole, &bias);
+    struct ckpt_desc have = ckpt_desc_of(grad->tape, whole);
+    return desc_numel(&have) == desc_numel(&bias)
+               ? ckpt_reshape(grad->tape, whole, bias.ndim, bias.shape)
+               : ops_sum_to(grad->tape, whole, &bias);
 }
 
 static void attention_grad(struct ckpt_grad *grad)

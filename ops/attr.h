@@ -111,6 +111,12 @@ enum {
 };
 enum { ATTENTION_BIAS, ATTENTION_FIRST, ATTENTION_LENGTHS, ATTENTION_EXTRAS };
 
+/* cross_entropy and its gradient: see struct ckpt_cross_entropy_spec. */
+struct cross_entropy_attr {
+    int32_t ignore_index, reduction;
+    float label_smoothing, z_loss;
+};
+
 /* fill and randn: what to make; randn has no value. */
 struct make_attr {
     int32_t dtype;

@@ -430,7 +430,21 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, enum ckpt_dtype dtype,
                                         const struct bench_sizes *z)
 {
     return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
-                              choice(t, SHAPE(z->rows)));
+                              choice(t, SHAPE(z->rows)), NULL);
+}
+
+enum { TOKENS_MOST = 1 << 16 };
+
+/* Of a language model's tokens. */
+static ckpt_tensor record_vocabulary(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    static int32_t label[TOKENS_MOST];
+    const int64_t rows = min_i64(TOKENS_MOST, (int64_t)z->sequences * z->tokens);
+    for (int64_t i = 0; i < rows; i++)
+        label[i] = (int32_t)(i * 7919 % z->vocabulary);
+    return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(rows, z->vocabulary)),
+                              ckpt_constant(t, "label", CKPT_I32, 1, &rows, label), NULL);
 }
 
 /* ---- video autoencoders --------------------------------------------------------------------- */
@@ -596,6 +610,7 @@ const struct bench_case bench_cases[] = {
     {"pack", record_pack},
     {"frame-masked MSE", record_mse},
     {"cross entropy", record_cross_entropy},
+    {"cross entropy, vocabulary", record_vocabulary},
     {"convolution", record_conv},
     {"convolution, halving", record_conv_down},
     {"convolution, causal 3-D", record_conv_causal},

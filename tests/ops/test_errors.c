@@ -242,9 +242,9 @@ static void bad_reductions(ckpt_tape *t, struct bad *b)
     BAD("mse", "[2, 3]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 4), I(2, 3)))
     BAD("mse", "fp32 [2, 4]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 4), F(2, 4)))
     BAD("mse", "i32", ckpt_mse(t, I(2, 3, 4), F(2, 3, 4), NONE))
-    BAD("cross_entropy", "[3]", ckpt_cross_entropy(t, F(2, 5), I(3)))
-    BAD("cross_entropy", "[2, 5, 1]", ckpt_cross_entropy(t, F(2, 5, 1), I(2)))
-    BAD("cross_entropy", "fp32 [2]", ckpt_cross_entropy(t, F(2, 5), F(2)))
+    BAD("cross_entropy", "[3]", ckpt_cross_entropy(t, F(2, 5), I(3), NULL))
+    BAD("cross_entropy", "[2, 5, 1]", ckpt_cross_entropy(t, F(2, 5, 1), I(2), NULL))
+    BAD("cross_entropy", "fp32 [2]", ckpt_cross_entropy(t, F(2, 5), F(2), NULL))
 }
 /* clang-format on */
 

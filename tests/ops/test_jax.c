@@ -128,7 +128,7 @@ static ckpt_tensor record_mse(ckpt_tape *t, const ckpt_tensor *in)
 
 static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in)
 {
-    return ckpt_cross_entropy(t, in[0], in[1]);
+    return ckpt_cross_entropy(t, in[0], in[1], NULL);
 }
 
 static ckpt_tensor record_constant(ckpt_tape *t, const char *name, const struct values *v)

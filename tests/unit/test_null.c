@@ -420,7 +420,8 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_sum(t, x, 1));
     STICKS(ckpt_mean(t, x, 1));
     STICKS(ckpt_mse(t, x, x, x));
-    STICKS(ckpt_cross_entropy(t, x, x));
+    STICKS(ckpt_cross_entropy(t, x, x, NULL));
+    STICKS(ckpt_linear_cross_entropy(t, x, x, x, x, NULL));
     STICKS(ckpt_conv(t, x, x, x, NULL));
     STICKS(ckpt_group_norm_silu(t, x, x, x, 1, 1e-5f, true));
     STICKS(ckpt_upsample_nearest(t, x, two));
