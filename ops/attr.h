@@ -54,10 +54,22 @@ enum { CLIP_NORM, CLIP_FACTOR, CLIP_UNBIAS1, CLIP_UNBIAS2, CLIP_VALUES };
 
 /*
  * What run.halt holds: 0 as long as all is well, else why the updates behind change nothing.  An
- * update that made a weight not finite, where gradients were, leaves HALT_UPDATE plus the parity of
- * its run.opt_step, for two steps may be under way.
+ * index out of range leaves HALT_INDEX, a norm that is not finite HALT_NAN.  An update that made a
+ * weight not finite, where gradients were, leaves HALT_UPDATE plus the parity of its run.opt_step,
+ * for two steps may be under way.
  */
-enum { HALT_NAN = 1, HALT_UPDATE = 2 };
+enum { HALT_INDEX = -1, HALT_NAN = 1, HALT_UPDATE = 2 };
+
+/*
+ * Behind run.bad_index: what kernels that read indices found out of range in this step.  The first
+ * call that finds one stays, and of its indices the one at the first place.  A kernel makes NaN of
+ * the values it has no index for, reports it (cpu/report.h, cuda/report.cuh) and goes on.
+ */
+struct index_report {
+    uint64_t call;  /* micro-step << 32 | position on the tape + 1; 0: none is out of range */
+    uint64_t first; /* smallest place << 32 | index as 32 bits; set to UINT64_MAX before */
+    int64_t size;   /* indices are to be in [0, size) */
+};
 
 /* adamw updates n parameters.  Operands: these states of each, n gradients, the clip values. */
 enum {

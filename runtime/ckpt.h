@@ -101,7 +101,8 @@ enum {
     CKPT_EDEVICE = -8, /* the device is missing or failed */
     CKPT_EPLAN = -9,   /* a plan does not belong to this program, or fails its check */
     CKPT_ENAME = -10,  /* no such parameter, input or output */
-    CKPT_ECOMM = -11   /* another rank failed, is gone or runs another program */
+    CKPT_ECOMM = -11,  /* another rank failed, is gone or runs another program */
+    CKPT_EINDEX = -12  /* a step met an index or a label out of range */
 };
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
@@ -374,8 +375,9 @@ CKPT_API int ckpt_feed(ckpt_program *p, const char *name, const void *data, int6
  * micro-steps.  Every input must have been fed once; it keeps its value until it is fed again.
  * Returns 0; CKPT_EINVAL (an input was never fed); CKPT_ENOMEM (after a failed compile); CKPT_ENAN:
  * loss, norm or (without optimizer) output not finite, the sentence names step and op, the weights
- * are those of the last good step, or are lost where an update broke them; CKPT_EIO, CKPT_EDEVICE,
- * CKPT_ECOMM: they are lost, load those saved last.
+ * are those of the last good step, or are lost where an update broke them; CKPT_EINDEX: an index
+ * was out of range, the sentence names op, place and index, the weights are those of the last good
+ * step; CKPT_EIO, CKPT_EDEVICE, CKPT_ECOMM: they are lost, load those saved last.
  */
 CKPT_API int ckpt_step(ckpt_program *p, float *loss);
 

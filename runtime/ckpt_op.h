@@ -58,6 +58,8 @@ struct ckpt_view {
 /* What a rank can ask of all (ckpt_dist.h). */
 enum ckpt_request { CKPT_REQUEST_STOP, CKPT_REQUEST_SAVE, CKPT_REQUESTS };
 
+struct index_report;
+
 /*
  * What is fixed for one step, and what moves from step to step.  A CUDA kernel is launched once and
  * replayed with every step: what moves (step, lr, opt_step) it reads on the device, from
@@ -69,9 +71,10 @@ struct ckpt_run {
     int32_t micro; /* micro-step, 0 .. n_micro - 1 */
     int32_t n_micro;
     float lr;
-    int64_t opt_step; /* updates done before this one */
-    int32_t *halt;    /* not 0: a step or update before this one was not finite; may be NULL */
+    int64_t opt_step;             /* updates done before this one */
+    int32_t *halt;                /* not 0: a step or update before this one failed; may be NULL */
     float request[CKPT_REQUESTS]; /* 1: this rank asks for it; else 0 */
+    struct index_report *bad_index; /* of the library's own kernels; may be NULL */
 };
 
 struct ckpt_kernel_args {

@@ -2,6 +2,7 @@
 /* Mean squared error with a frame mask, and softmax cross-entropy.  Sums are double. */
 #include "kernels.h"
 #include "loss.h"
+#include "report.h"
 #include "rows.h"
 #include "vmath.h"
 
@@ -189,13 +190,13 @@ CKPT_CLONES static double softmax_leaf(const void *x, int64_t n, bool half, floa
     return half ? softmax_row(x, n, true, largest) : softmax_row(x, n, false, largest);
 }
 
-/* A label outside [0, n) makes the loss NaN: the step is then refused and the weights are kept. */
+/* NaN where the label is outside [0, n). */
 static double row_loss(const void *x, int64_t n, bool half, int32_t label)
 {
     float largest;
-    double sum = softmax_leaf(x, n, half, &largest);
     if (label < 0 || label >= n)
         return NAN;
+    double sum = softmax_leaf(x, n, half, &largest);
     return log(sum) + ((double)largest - (double)row_get(x, label, half));
 }
 
@@ -207,8 +208,11 @@ int cpu_cross_entropy(const struct ckpt_kernel_args *a)
     int64_t step = n * ckpt_dtype_size(x->desc.dtype);
     double *each = a->workspace, loss = 0;
 #pragma omp parallel for schedule(static) if (batch * n > ROWS_CHUNK)
-    for (int64_t b = 0; b < batch; b++)
+    for (int64_t b = 0; b < batch; b++) {
         each[b] = row_loss((const char *)x->data + b * step, n, view_half(x), label[b]);
+        if (label[b] < 0 || label[b] >= n)
+            report_index(a, b, label[b], n);
+    }
     for (int64_t b = 0; b < batch; b++)
         loss += each[b];
     *(float *)a->out[0].data = (float)(loss / (double)batch);

@@ -5,6 +5,7 @@
 #include "optim/adamw_math.h"
 #include "optim/host_adamw.h"
 #include "optim/optim.h"
+#include "report.h"
 #include "rows.h"
 
 CKPT_CLONES static double sum_squares_f32(const float *g, int64_t n)
@@ -51,17 +52,10 @@ int cpu_sum_squares(const struct ckpt_kernel_args *a)
     double sum = 0;
     for (int i = 0; i < a->n_in; i++)
         sum += sum_squares_of(&a->in[i], a->workspace);
+    if (report_is_halted(a->run)) /* other ranks learn of it by the sum */
+        sum = NAN;
     *(float *)a->out[0].data = (float)sum;
     return CKPT_OK;
-}
-
-/* The first reason stays.  Updates on the host have a thread of their own. */
-static void halt(const struct ckpt_run *run, int32_t why)
-{
-    int32_t none = 0;
-    if (run->halt)
-        __atomic_compare_exchange_n(run->halt, &none, why, false, __ATOMIC_RELAXED,
-                                    __ATOMIC_RELAXED);
 }
 
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
@@ -71,13 +65,13 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
     double sum = isfinite(*(const float *)a->in[0].data) ? 0 : NAN; /* the loss */
     for (int i = 1; i < a->n_in; i++)
         sum += *(const float *)a->in[i].data;
-    if (a->run->halt && __atomic_load_n(a->run->halt, __ATOMIC_RELAXED))
+    if (report_is_halted(a->run))
         sum = NAN;
     double norm = sqrt(sum), factor = attr->clip_norm / (norm + 1e-6);
     double k = (double)a->run->opt_step + 1;
     out[CLIP_NORM] = (float)norm;
     if (!isfinite(out[CLIP_NORM]))
-        halt(a->run, HALT_NAN);
+        report_halt(a->run, HALT_NAN);
     out[CLIP_FACTOR] = attr->clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
     out[CLIP_UNBIAS1] = (float)(1.0 / (1.0 - pow((double)attr->beta1, k)));
     out[CLIP_UNBIAS2] = (float)(1.0 / (1.0 - pow((double)attr->beta2, k)));
@@ -132,6 +126,6 @@ int cpu_adamw(const struct ckpt_kernel_args *a)
     for (int k = 0; k < adamw_params(a->n_in); k++)
         adamw_param(&c, a->out + k * ADAMW_STATES, &gradient[k], &broken);
     if (broken)
-        halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
+        report_halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
     return CKPT_OK;
 }

@@ -2,6 +2,7 @@
 /* Mean squared error with a frame mask, and softmax cross-entropy.  Sums are double, in an order
  * that follows from the shapes. */
 #include "cuda/kernels.h"
+#include "cuda/report.cuh"
 #include "cuda/walk.cuh"
 #include "cuda/workspace.h"
 
@@ -182,10 +183,11 @@ template <typename T> static __device__ double softmax_row(const T *x, int64_t n
     return block_sum(sum);
 }
 
-/* A thread block per row.  A label outside [0, n) makes the loss NaN: the step is then refused. */
+/* A thread block per row.  A label outside [0, n) makes the loss NaN. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    cross_entropy_rows(double *each, const T *x, const int32_t *label, int64_t n)
+    cross_entropy_rows(double *each, const T *x, const int32_t *label, int64_t n,
+                       struct index_reporter reporter)
 {
     const T *row = x + blockIdx.x * n;
     float largest;
@@ -193,8 +195,9 @@ static __global__ void __launch_bounds__(THREADS)
     int32_t at = label[blockIdx.x];
     if (threadIdx.x)
         return;
-    each[blockIdx.x] =
-        at < 0 || at >= n ? (double)NAN : log(sum) + ((double)largest - (double)to_float(row[at]));
+    each[blockIdx.x] = index_fits(reporter, blockIdx.x, at)
+                           ? log(sum) + ((double)largest - (double)to_float(row[at]))
+                           : (double)NAN;
 }
 
 /* dx = slope (softmax(x) - one_hot(label)), slope NaN for a label outside. */
@@ -228,7 +231,8 @@ int cuda_cross_entropy(const struct ckpt_kernel_args *a)
     double *each = static_cast<double *>(a->workspace);
     with_types(&a->in[0], &a->in[0], [&](auto *p, auto *) {
         cross_entropy_rows<<<(unsigned)batch, row_threads(n), 0, stream_of(a)>>>(
-            each, const_cast<const std::remove_pointer_t<decltype(p)> *>(p), label, n);
+            each, const_cast<const std::remove_pointer_t<decltype(p)> *>(p), label, n,
+            index_reporter_of(a, n));
     });
     mean_of<<<1, 1024, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data), each, batch,
                                           (double)batch);

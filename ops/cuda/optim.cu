@@ -77,13 +77,13 @@ static __global__ void __launch_bounds__(THREADS)
         partial[blockIdx.x] = sum;
 }
 
-/* One thread block. */
+/* One thread block.  Of a step that failed other ranks learn by the sum. */
 static __global__ void __launch_bounds__(1024)
-    add_partials(float *y, const double *partial, int64_t n)
+    add_partials(float *y, const double *partial, int64_t n, const struct ckpt_run *run)
 {
     double sum = block_sum_of<1024>(partial, n);
     if (threadIdx.x == 0)
-        *y = (float)sum;
+        *y = run->halt && *run->halt ? NAN : (float)sum;
 }
 
 int cuda_sum_squares(const struct ckpt_kernel_args *a)
@@ -104,7 +104,7 @@ int cuda_sum_squares(const struct ckpt_kernel_args *a)
         chunks += some.first[some.n];
     }
     add_partials<<<1, 1024, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data), partial,
-                                               chunks);
+                                               chunks, a->run_device);
     return launched();
 }
 
@@ -172,8 +172,8 @@ int cuda_clip_coefficient(const struct ckpt_kernel_args *a)
         for (int i = 0; i < some.n; i++)
             some.at[i] = static_cast<const float *>(a->in[from + i].data);
         clip<<<1, THREADS, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data),
-                                              static_cast<double *>(a->workspace), loss,
-                                              *attr, a->run_device, some);
+                                              static_cast<double *>(a->workspace), loss, *attr,
+                                              a->run_device, some);
         from += some.n;
     } while (from < a->n_in);
     return launched();

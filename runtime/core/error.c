@@ -95,11 +95,12 @@ const char *error_get(void)
 const char *ckpt_error_name(int code)
 {
     static const char *const names[] = {
-        "CKPT_OK",      "CKPT_EINVAL", "CKPT_ENOMEM",  "CKPT_ESHAPE", "CKPT_EBUDGET", "CKPT_EIO",
-        "CKPT_EFORMAT", "CKPT_ENAN",   "CKPT_EDEVICE", "CKPT_EPLAN",  "CKPT_ENAME",   "CKPT_ECOMM",
+        "CKPT_OK",    "CKPT_EINVAL",  "CKPT_ENOMEM", "CKPT_ESHAPE",  "CKPT_EBUDGET",
+        "CKPT_EIO",   "CKPT_EFORMAT", "CKPT_ENAN",   "CKPT_EDEVICE", "CKPT_EPLAN",
+        "CKPT_ENAME", "CKPT_ECOMM",   "CKPT_EINDEX",
     };
 
-    if (code > 0 || code < CKPT_ECOMM)
+    if (code > 0 || code < CKPT_EINDEX)
         return "unknown error code";
     return names[-code];
 }

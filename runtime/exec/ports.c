@@ -2,6 +2,7 @@
 /* Where inputs and outputs are staged on the host, and what kernels read of a step. */
 #include <stdlib.h>
 #include <string.h>
+#include "attr.h"
 #include "exec/program.h"
 
 static int make_port(struct ckpt_program *p, struct port *port, int32_t tensor, int64_t times,
@@ -25,9 +26,12 @@ int program_make_ports(struct ckpt_program *p)
     p->feeds = calloc((size_t)t->n_feeds + 1, sizeof *p->feeds);
     p->fetches = calloc((size_t)t->n_fetches + 1, sizeof *p->fetches);
     int64_t n_runs = (int64_t)t->n_micro * DEVICE_FLIGHTS;
-    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * n_runs + (int64_t)sizeof *p->halt);
+    p->runs = d->ops->host_alloc(d, (int64_t)sizeof *p->runs * n_runs +
+                                        (int64_t)sizeof *p->bad_index * DEVICE_FLIGHTS +
+                                        (int64_t)sizeof *p->halt);
     int rc = p->feeds && p->fetches && p->runs ? 0 : CKPT_ENOMEM;
-    p->halt = p->runs ? (int32_t *)(p->runs + n_runs) : NULL;
+    p->bad_index = p->runs ? (struct index_report *)(p->runs + n_runs) : NULL;
+    p->halt = p->runs ? (int32_t *)(p->bad_index + DEVICE_FLIGHTS) : NULL;
     for (int32_t i = 0; i < t->n_feeds && !rc; i++) {
         const struct feed *f = &t->feeds.data[i];
         rc = make_port(p, &p->feeds[i], f->tensor, f->constant ? 1 : t->n_micro,

@@ -111,7 +111,8 @@ struct ckpt_program {
     struct timing *timing;                        /* NULL unless the ops are timed */
     struct port *feeds, *fetches;                 /* per tape feed and fetch */
     struct ckpt_run *runs;                        /* per step under way and micro-step */
-    int32_t *halt;                                /* of runs: set by a step that is not finite */
+    int32_t *halt;                                /* of runs: set by a step that failed */
+    struct index_report *bad_index;               /* of runs: one per step under way */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
     struct {
         struct segment *data; /* of a step with parks, as they come */

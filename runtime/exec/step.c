@@ -151,7 +151,9 @@ void program_set_runs(struct ckpt_program *p, int flight)
             .n_micro = p->tape->n_micro,
             .lr = p->lr,
             .opt_step = p->programs->params->updates + (p->submitted - p->steps),
-            .halt = p->halt};
+            .halt = p->halt,
+            .bad_index = &p->bad_index[flight]};
+    p->bad_index[flight] = (struct index_report){.first = UINT64_MAX};
 }
 
 /* Inputs that were not fed again keep their value: this flight gets it from the other one. */
@@ -224,6 +226,28 @@ static int report_nan(struct ckpt_program *p, int flight, float loss)
                       "step %lld: loss %g, gradient norm %g; the first value that is not finite "
                       "comes from %s; the weights are those of the step before",
                       (long long)(p->before + p->steps) + 1, (double)loss, p->grad_norm, where);
+}
+
+/* Kernels of this step met an index out of range.  It changed nothing, nor did one behind it. */
+static int report_bad_index(struct ckpt_program *p, const struct index_report *report)
+{
+    struct device *d = p->programs->memory->device;
+    int rc = d->ops->sync(d);
+    p->submitted = p->steps;
+    *p->halt = 0;
+    if (rc)
+        return programs_fail_device(p->programs, p, rc);
+    char name[300], micro[40] = "";
+    tape_op_name(p->tape, (int32_t)(uint32_t)report->call - 1, name, sizeof name);
+    if (p->tape->n_micro > 1)
+        snprintf(micro, sizeof micro, " of micro-step %d",
+                 (int)(report->call >> 32) % p->tape->n_micro + 1);
+    return error_fail(p->programs->error, CKPT_EINDEX,
+                      "step %lld: %s%s: index %d at place %lld is not in [0, %lld)%s",
+                      (long long)(p->before + p->steps) + 1, name, micro,
+                      (int)(int32_t)(uint32_t)report->first, (long long)(report->first >> 32),
+                      (long long)report->size,
+                      p->trains ? "; the weights are those of the step before" : "");
 }
 
 static const struct param *find_broken(struct programs *ps)
@@ -350,6 +374,8 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
     read_requests(p, flight);
     if (p->norm >= 0)
         p->grad_norm = ((const float *)p->fetches[p->norm].data[flight])[0];
+    if (p->bad_index[flight].call)
+        return report_bad_index(p, &p->bad_index[flight]);
     int64_t broken = p->trains ? broken_update(p) : 0;
     if (broken)
         return report_update(p, broken);

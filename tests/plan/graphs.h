@@ -54,8 +54,8 @@ struct graph *graph_unet(int32_t levels, int64_t bytes);
 /* Random connections, several outputs, parts, changes in place, ops that run once. */
 struct graph *graph_random(uint32_t seed, int32_t n);
 
-/* A link and a drive that are slow beside the ops of these programs, so that every tier is worth its
- * bytes. */
+/* A link and a drive that are slow beside the ops of these programs, so that every tier is worth
+ * its bytes. */
 extern const struct machine graphs_machine;
 
 /* Most bytes of a plan, and what makes tests short. */
