@@ -35,9 +35,17 @@
             X(feature_distance) X(feature_distance_dx) X(quantize) X(quantize_dx)                  \
                 X(group_norm_moments) X(group_norm_join) X(group_norm_apply)
 
+/* Lookup, order, reductions, products: what models of any kind need. */
+#define OPS_GENERAL(X)                                                                             \
+    X(index_select)                                                                                \
+    X(index_add)                                                                                   \
+    X(gather)                                                                                      \
+    X(scatter)
+
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)
 OPS_VAE(X)
+OPS_GENERAL(X)
 #undef X
 
 /* Every op above, ended by NULL. */

@@ -316,6 +316,29 @@ CKPT_API ckpt_tensor ckpt_group_norm_join(ckpt_tape *t, int n, const ckpt_tensor
 CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor stats,
                                            ckpt_tensor w, ckpt_tensor b, bool silu);
 
+/* ---- lookup, order, reductions, products ------------------------------------------------------ */
+
+/*
+ * x with axis `axis` replaced by those of index (i32 [...]): the places that the index names.  x of
+ * any dtype.  The gradient adds up, in fp32 and in the order of the index, what reaches a place.
+ * An index that is negative or not below the size of the axis is an error of the step.
+ */
+CKPT_API ckpt_tensor ckpt_index_select(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index);
+
+/* ckpt_index_select of the rows of a table [V, D].  Rows whose index is `padding` hand on no
+ * gradient; -1: there is no such index.  padding outside of -1 .. V - 1 is CKPT_EINVAL. */
+CKPT_API ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index,
+                                    int64_t padding);
+
+/* y[..., i, ...] = x[..., index[..., i, ...], ...] on axis `axis`; x and index (i32) have the same
+ * sizes on every other axis.  The gradient is a ckpt_scatter_add to zeros. */
+CKPT_API ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index);
+
+/* x, and source[..., i, ...] added to element index[..., i, ...] of axis `axis`, in the order of i
+ * and in fp32; one rounding.  source and index (i32) have one shape, that of x but on the axis. */
+CKPT_API ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
+                                      ckpt_tensor source);
+
 /* Each op notes the caller's place: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
 #define ckpt_linear(t, ...)              ckpt_linear(CKPT_AT(t), __VA_ARGS__)
@@ -404,6 +427,10 @@ CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_ten
 #define ckpt_group_norm_moments(t, ...)  ckpt_group_norm_moments(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_join(t, ...)     ckpt_group_norm_join(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_apply(t, ...)    ckpt_group_norm_apply(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_index_select(t, ...)        ckpt_index_select(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_embedding(t, ...)           ckpt_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gather(t, ...)              ckpt_gather(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_scatter_add(t, ...)         ckpt_scatter_add(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

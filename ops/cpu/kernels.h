@@ -94,6 +94,11 @@ int cpu_group_norm_moments(const struct ckpt_kernel_args *a);
 int cpu_group_norm_join(const struct ckpt_kernel_args *a);
 int cpu_group_norm_apply(const struct ckpt_kernel_args *a);
 
+int cpu_index_select(const struct ckpt_kernel_args *a);
+int cpu_index_add(const struct ckpt_kernel_args *a);
+int cpu_gather(const struct ckpt_kernel_args *a);
+int cpu_scatter(const struct ckpt_kernel_args *a);
+
 int cpu_sum_squares(const struct ckpt_kernel_args *a);
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a);
 int cpu_adamw(const struct ckpt_kernel_args *a);

@@ -75,6 +75,11 @@ int cuda_mse_dx(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a);
 
+int cuda_index_select(const struct ckpt_kernel_args *a);
+int cuda_index_add(const struct ckpt_kernel_args *a);
+int cuda_gather(const struct ckpt_kernel_args *a);
+int cuda_scatter(const struct ckpt_kernel_args *a);
+
 int cuda_sum_squares(const struct ckpt_kernel_args *a);
 int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
 int cuda_adamw(const struct ckpt_kernel_args *a);
