@@ -6,8 +6,9 @@
  */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
-#include "cuda/sort.h"
-#include "index.h"
+#include "cuda/segments.h"
+#include "expr/expr.h"
+#include "index_shape.h"
 #include "ops.h"
 
 static int check_index(struct ckpt_call *call, int k)
@@ -58,7 +59,8 @@ static void moving_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     *cost = (struct ckpt_cost){.bytes = 2. * (double)desc_numel(&call->out[0]) * (double)size};
 }
 
-/* ---- index_select, index_add -------------------------------------------------------------------*/
+/* ---- index_select, index_add
+ * -------------------------------------------------------------------*/
 
 static int select_shape(struct ckpt_call *call)
 {
@@ -99,12 +101,22 @@ static int add_shape(struct ckpt_call *call)
     if (replace_axes(call, &call->out[0], attr->axis, index->ndim, &axis))
         return CKPT_ESHAPE;
     struct index_shape s = index_rows(&call->in[0], index, attr->axis, attr->size, index->ndim);
-    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_index_add_workspace(&s)
-                                                    : cpu_index_add_workspace(&s);
+    call->workspace =
+        call->backend == CKPT_ON_CUDA ? cuda_index_add_workspace(&s) : cpu_index_add_workspace(&s);
     return 0;
 }
 
-/* Where the index was to be skipped the gradient is 0. */
+/* Where the index is `skip` the gradient is 0: operands dy and the index, spread to its axes. */
+static ckpt_tensor without(ckpt_tape *t, ckpt_tensor dy, ckpt_tensor index, int64_t skip)
+{
+    struct expr e;
+    expr_init(&e, "skip", 2);
+    e.operand[1] = EXPR_I32;
+    int there = expr_binary(&e, EXPR_NE, 1, expr_constant(&e, (float)skip));
+    expr_finish(&e, expr_where(&e, there, 0, expr_constant(&e, 0.f)), NULL);
+    return expr_record(t, &e, (ckpt_tensor[]){dy, index});
+}
+
 static void add_grad(struct ckpt_grad *g)
 {
     const struct index_attr *attr = g->attr;
@@ -112,14 +124,10 @@ static void add_grad(struct ckpt_grad *g)
     struct ckpt_desc index = ckpt_desc_of(t, g->in[1]);
     ckpt_tensor dx = OPS_RECORD(t, &op_index_select, attr, g->dout[0], g->in[1]);
     int axes = ckpt_desc_of(t, dx).ndim - (int)attr->axis, ndim = index.ndim;
-    if (attr->skip >= 0) {
-        int32_t skip = (int32_t)attr->skip;
-        for (; ndim < axes; ndim++)
-            index.shape[ndim] = 1;
-        ckpt_tensor at = ckpt_reshape(t, g->in[1], ndim, index.shape);
-        ckpt_tensor none = ckpt_eq(t, at, ckpt_constant(t, "skip", CKPT_I32, 0, NULL, &skip));
-        dx = ckpt_where(t, none, ops_fill(t, 0.f, CKPT_F32, 0, NULL), dx);
-    }
+    for (; ndim < axes; ndim++)
+        index.shape[ndim] = 1;
+    if (attr->skip >= 0)
+        dx = without(t, dx, ckpt_reshape(t, g->in[1], ndim, index.shape), attr->skip);
     g->din[0] = dx;
 }
 
@@ -127,8 +135,9 @@ static void add_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     const struct ckpt_desc *x = &call->in[0];
     double n = (double)desc_numel(x);
-    *cost = (struct ckpt_cost){.flops = n, .bytes = n * (double)(ckpt_dtype_size(x->dtype) + 4) +
-                                                    4. * (double)desc_numel(&call->out[0])};
+    *cost = (struct ckpt_cost){.flops = n,
+                               .bytes = n * (double)(ckpt_dtype_size(x->dtype) + 4) +
+                                        4. * (double)desc_numel(&call->out[0])};
 }
 
 const struct ckpt_op_def op_index_add = {
@@ -161,7 +170,8 @@ ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index, i
     return OPS_RECORD(t, &op_index_select, &attr, table, index);
 }
 
-/* ---- gather, scatter ---------------------------------------------------------------------------*/
+/* ---- gather, scatter
+ * ---------------------------------------------------------------------------*/
 
 static int gather_shape(struct ckpt_call *call)
 {
@@ -248,10 +258,12 @@ ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor 
     if (axis >= 0 && axis < d.ndim)
         attr.size = d.shape[axis];
     ckpt_tensor sums = OPS_RECORD(t, &op_scatter, &attr, source, index);
+    struct ckpt_desc got = ckpt_desc_of(t, sums);
+    if (sums.id && !desc_same_shape(&got, &d))
+        ckpt_tape_fail(
+            t, CKPT_ESHAPE,
+            "scatter_add: x and the index must have the same sizes on all axes other than %d",
+            axis);
     ckpt_tensor y = ckpt_add(t, x, sums);
-    struct ckpt_desc got = ckpt_desc_of(t, y);
-    if (y.id && !desc_same_shape(&got, &d))
-        ckpt_tape_fail(t, CKPT_ESHAPE, "scatter_add: x and the index differ on an axis other "
-                                       "than %d", axis);
     return ckpt_cast(t, y, d.dtype);
 }

@@ -37,10 +37,22 @@
 
 /* Lookup, order, reductions, products: what models of any kind need. */
 #define OPS_GENERAL(X)                                                                             \
+    X(layer_norm_affine_dx)                                                                        \
     X(index_select)                                                                                \
     X(index_add)                                                                                   \
     X(gather)                                                                                      \
-    X(scatter)
+    X(scatter)                                                                                     \
+    X(amax)                                                                                        \
+    X(amin)                                                                                        \
+    X(prod)                                                                                        \
+    X(logsumexp)                                                                                   \
+    X(argmax)                                                                                      \
+    X(softmax)                                                                                     \
+    X(softmax_dx)                                                                                  \
+    X(cumsum)                                                                                      \
+    X(argsort)                                                                                     \
+    X(matmul)                                                                                      \
+    X(expand)
 
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)

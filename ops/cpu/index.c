@@ -5,12 +5,15 @@
  * order.  So neither the order of a sum nor its bits depend on the threads.
  */
 #include "cpu.h"
-#include "index.h"
+#include "index_shape.h"
 #include "kernels.h"
 #include "report.h"
 #include "rows.h"
 
-enum { COLUMNS = 256, BLOCK_ROWS = 64 }; /* of a sum: side by side, and added before the next level */
+enum {
+    COLUMNS = 256,
+    BLOCK_ROWS = 64
+}; /* of a sum: side by side, and added before the next level */
 
 static const int32_t *indices_of(const struct ckpt_kernel_args *a)
 {

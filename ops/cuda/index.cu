@@ -8,7 +8,7 @@
 #include "cuda/kernels.h"
 #include "cuda/report.cuh"
 #include "cuda/rows.cuh"
-#include "cuda/sort.h"
+#include "cuda/segments.h"
 
 namespace
 {
@@ -124,9 +124,13 @@ __device__ __forceinline__ void put(const struct segments &g, const struct share
                                     const float (&sum)[N])
 {
     float *y = g.y + (s.o * (int64_t)g.size + key) * g.inner + s.column;
+    float all[N];
+    if (g.accumulate)
+        load_floats<float, N>(all, y);
 #pragma unroll
     for (int j = 0; j < N; j++)
-        y[j] = g.accumulate ? y[j] + sum[j] : sum[j];
+        all[j] = g.accumulate ? all[j] + sum[j] : sum[j];
+    store_floats<float, N>(y, all);
 }
 
 /* The sum of a run of equal keys: finished, or one side of those that neighbours complete. */
@@ -136,10 +140,7 @@ __device__ __forceinline__ void end_run(const struct segments &g, const struct s
                                         const float (&sum)[N])
 {
     if (before || behind) {
-        float *to = partial_of(g, s, s.chunk, before ? 0 : 1);
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            to[j] = sum[j];
+        store_floats<float, N>(partial_of(g, s, s.chunk, before ? 0 : 1), sum);
     } else {
         put<N>(g, s, key, sum);
     }
@@ -213,16 +214,14 @@ template <int N> __global__ void __launch_bounds__(THREADS) join_chunks(const st
         return;
     int64_t last = (end_of(g, key, s.end) - 1) / INDEX_CHUNK;
     float sum[N];
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        sum[j] = partial_of(g, s, s.chunk, 1)[j];
+    load_floats<float, N>(sum, partial_of(g, s, s.chunk, 1));
 #pragma unroll 8
     for (int64_t chunk = s.chunk + 1; chunk <= last; chunk++) {
-        vec<float, N> more =
-            *reinterpret_cast<const vec<float, N> *>(partial_of(g, s, chunk, 0));
+        float more[N];
+        load_floats<float, N>(more, partial_of(g, s, chunk, 0));
 #pragma unroll
         for (int j = 0; j < N; j++)
-            sum[j] += more.at[j];
+            sum[j] += more[j];
     }
     put<N>(g, s, key, sum);
 }
@@ -236,7 +235,8 @@ void launch_segments(const void *x, const struct segments *g, cudaStream_t strea
         join_chunks<N><<<blocks, THREADS, 0, stream>>>(*g);
 }
 
-template <typename T> void sum_segments(const void *x, const struct segments *g, cudaStream_t stream)
+template <typename T>
+void sum_segments(const void *x, const struct segments *g, cudaStream_t stream)
 {
     if (g->inner % 4 == 0 && aligned16(x) && aligned16(g->y) && aligned16(g->partial))
         launch_segments<T, 4>(x, g, stream);
@@ -268,9 +268,8 @@ int run_segments(const struct ckpt_kernel_args *a, struct segments *g)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-__global__ void __launch_bounds__(THREADS)
-    row_keys(uint32_t *key, const int32_t *index, int64_t n, int64_t skip,
-             struct index_reporter reporter)
+__global__ void __launch_bounds__(THREADS) row_keys(uint32_t *key, const int32_t *index, int64_t n,
+                                                    int64_t skip, struct index_reporter reporter)
 {
     int64_t i = thread_of_grid();
     if (i >= n)
@@ -332,16 +331,15 @@ int cuda_index_add(const struct ckpt_kernel_args *a)
 {
     const struct index_attr *attr = (const struct index_attr *)a->attr;
     const struct ckpt_desc *index = &a->in[1].desc;
-    struct index_shape s =
-        index_rows(&a->in[0].desc, index, attr->axis, attr->size, index->ndim);
+    struct index_shape s = index_rows(&a->in[0].desc, index, attr->axis, attr->size, index->ndim);
     struct segments g = {};
     g.outer = s.outer;
     g.n = s.n;
     g.inner = s.inner;
     g.size = (uint32_t)s.size;
     row_keys<<<blocks_for(s.n), THREADS, 0, stream_of(a)>>>(
-        sort_buffers_of(a->workspace, 1, s.n).key[0], (const int32_t *)a->in[1].data, s.n, attr->skip,
-        index_reporter_of(a, s.size));
+        sort_buffers_of(a->workspace, 1, s.n).key[0], (const int32_t *)a->in[1].data, s.n,
+        attr->skip, index_reporter_of(a, s.size));
     return run_segments(a, &g);
 }
 
@@ -389,10 +387,10 @@ int cuda_scatter(const struct ckpt_kernel_args *a)
     float *y = (float *)a->out[0].data;
     unsigned blocks = blocks_for(s.outer * s.inner);
     if (view_half(&a->in[0]))
-        scatter_lanes<<<blocks, THREADS, 0, stream_of(a)>>>(y, (const bf16 *)a->in[0].data, index, s,
-                                                           index_reporter_of(a, s.size));
+        scatter_lanes<<<blocks, THREADS, 0, stream_of(a)>>>(y, (const bf16 *)a->in[0].data, index,
+                                                            s, index_reporter_of(a, s.size));
     else
-        scatter_lanes<<<blocks, THREADS, 0, stream_of(a)>>>(y, (const float *)a->in[0].data, index, s,
-                                                           index_reporter_of(a, s.size));
+        scatter_lanes<<<blocks, THREADS, 0, stream_of(a)>>>(y, (const float *)a->in[0].data, index,
+                                                            s, index_reporter_of(a, s.size));
     return launched();
 }

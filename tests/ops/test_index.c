@@ -73,8 +73,8 @@ static void ref_scatter_add(const struct array *in, struct array *out, const str
 static void draw_index(struct operand *o, struct rng *r, int64_t size, int trial)
 {
     for (int64_t i = 0; i < o->value.n; i++)
-        o->value.x[i] = (double)(trial % 4 == 3 && rng_range(r, 0, 20) ? size / 2
-                                                                       : rng_range(r, 0, size - 1));
+        o->value.x[i] =
+            (double)(trial % 4 == 3 && rng_range(r, 0, 20) ? size / 2 : rng_range(r, 0, size - 1));
 }
 
 static void draw_select(struct op_case *c, struct rng *r, int trial)
@@ -255,11 +255,63 @@ static int check_tied(int64_t padding, int64_t micro)
     return 0;
 }
 
+/* ---- indices out of range
+ * ----------------------------------------------------------------------*/
+
+struct wrong {
+    int which;
+    int32_t index;
+};
+
+static ckpt_tensor record_wrong(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct wrong *w = user;
+    static const float zeros[V * D];
+    ckpt_tensor x = ckpt_constant(t, "x", CKPT_F32, 2, (int64_t[]){V, D}, zeros);
+    ckpt_tensor source = ckpt_constant(t, "source", CKPT_F32, 2, (int64_t[]){2, D}, zeros);
+    int32_t index[2 * D] = {0};
+    (void)batch;
+    index[D + 1] = w->index;
+    index[1] = w->which ? 0 : w->index;
+    ckpt_tensor at = ckpt_constant(t, "at", CKPT_I32, 2, (int64_t[]){2, D}, index);
+    ckpt_tensor y = w->which == 0   ? ckpt_embedding(t, x, at, -1)
+                    : w->which == 1 ? ckpt_gather(t, x, 0, at)
+                                    : ckpt_scatter_add(t, x, 0, at, source);
+    ckpt_output(t, "y", y);
+    return CKPT_NONE;
+}
+
+/* The step fails and names the op, the place and the value. */
+static int check_wrong(int which, int32_t index)
+{
+    static const char *const name[] = {"index_select", "gather", "scatter"};
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct wrong w = {which, index};
+    ckpt_program *p = NULL;
+    char place[64];
+    ckpt *c;
+    int failed = 0;
+    o.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
+    snprintf(place, sizeof place, "index %d at place %d is not in [0, %d)", (int)index,
+             which ? D + 1 : 1, V);
+    int rc = ckpt_open(&c, &o);
+    rc = rc ? rc : ckpt_compile(c, record_wrong, &w, NULL, 1, &p);
+    rc = rc ? rc : ckpt_step(p, NULL);
+    if (rc != CKPT_EINDEX || !strstr(ckpt_error(c), place) || !strstr(ckpt_error(c), name[which]))
+        failed =
+            printf("FAIL %s of index %d: %d, %s\n", name[which], (int)index, rc, ckpt_error(c)) > 0;
+    ckpt_program_free(p);
+    ckpt_close(c);
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     int failures = harness_main(argc, argv, rows);
     if (argc > 1)
         return failures != 0;
     failures += check_tied(-1, 8) + check_tied(5, 8) + check_tied(-1, 2) + check_tied(5, 1);
+    for (int which = 0; which < 3; which++)
+        failures += check_wrong(which, V) + check_wrong(which, -1);
     return failures != 0;
 }

@@ -3,8 +3,8 @@
  * Lookup along an axis by i32 indices, and its adjoint.  Operands are dense and seen as
  * [outer, size or n, inner]: `size` places of the axis, of which n are chosen.
  */
-#ifndef CKPT_OPS_INDEX_H
-#define CKPT_OPS_INDEX_H
+#ifndef CKPT_OPS_INDEX_SHAPE_H
+#define CKPT_OPS_INDEX_SHAPE_H
 
 #include "ckpt_op.h"
 
@@ -19,8 +19,9 @@ struct index_shape {
 };
 
 /* x [A, size, B] and index [...]: one list of indices for all of A and B. */
-static inline struct index_shape index_rows(const struct ckpt_desc *x, const struct ckpt_desc *index,
-                                            int64_t axis, int64_t size, int64_t axes)
+static inline struct index_shape index_rows(const struct ckpt_desc *x,
+                                            const struct ckpt_desc *index, int64_t axis,
+                                            int64_t size, int64_t axes)
 {
     struct index_shape s = {1, size, 1, 1};
     for (int i = 0; i < index->ndim; i++)
