@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm (Ba et al. 2016) without affine and RMS norm (Zhang & Sennrich 2019), over the last
+ * Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019), over the last
  * axis.  Both keep the statistics of each row for the way back.
  */
 #include "cpu/kernels.h"
@@ -47,12 +47,25 @@ static int layer_norm_shape(struct ckpt_call *call)
         return CKPT_ESHAPE;
     call_like_memory(call, 0, 0);
     norm_stats_shape(call, 1, 0, 2);
+    if (call->in[1].ndim < 0 && call->in[2].ndim >= 0)
+        return ckpt_call_fail(call, "a bias needs a weight");
+    for (int i = 1; i < 3; i++)
+        if (call->in[i].ndim >= 0 && norm_check_weight(call, i, 0))
+            return CKPT_ESHAPE;
     return CKPT_OK;
 }
 
 static void layer_norm_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
+    if (g->in[1].id) {
+        ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE}, out[3] = {CKPT_NONE};
+        ckpt_record(g->tape, &op_layer_norm_affine_dx, 5, in, 3, out, NULL, 0);
+        g->din[0] = out[0];
+        g->din[1] = out[2];
+        g->din[2] = out[1];
+        return;
+    }
     g->din[0] = OPS_RECORD(g->tape, &op_layer_norm_dx, (const char *)NULL, dy, g->in[0], g->out[1],
                            CKPT_NONE);
 }
@@ -92,11 +105,39 @@ const struct ckpt_op_def op_layer_norm_dx = {
     .cuda = CUDA_KERNEL(cuda_layer_norm_dx),
 };
 
-ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps)
+/* dy, x, w, stats, addend -> dx, db, dw */
+static int layer_norm_affine_dx_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[1];
+    if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1) ||
+        norm_check_weight(call, 2, 1))
+        return CKPT_ESHAPE;
+    struct ckpt_view w = rows_vector((struct ckpt_view){.desc = call->in[2]}, x->ndim);
+    call_like_memory(call, 0, 1);
+    call_sum_like(call, 1, 2);
+    call_sum_like(call, 2, 2);
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_row_sums_workspace(x, &w.desc, 2)
+                                                    : rows_partial_bytes(x, &w.desc, 2);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_layer_norm_affine_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "layer_norm_affine_dx",
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
+    .shape = layer_norm_affine_dx_shape,
+    .cost = norm_cost,
+    .cpu = cpu_layer_norm_affine_dx,
+    .cuda = CUDA_KERNEL(cuda_layer_norm_affine_dx),
+};
+
+ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b, float eps)
 {
     struct norm_attr attr = {.eps = eps};
-    ckpt_tensor in[] = {ops_dense_rows(t, x)}, out[2] = {CKPT_NONE, CKPT_NONE};
-    ckpt_record(t, &op_layer_norm, 1, in, 2, out, &attr, sizeof attr);
+    ckpt_tensor in[] = {ops_dense_rows(t, x), w.id ? ops_dense_rows(t, w) : w,
+                        b.id ? ops_dense_rows(t, b) : b};
+    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
+    ckpt_record(t, &op_layer_norm, 3, in, 2, out, &attr, sizeof attr);
     return out[0];
 }
 

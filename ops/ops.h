@@ -41,10 +41,30 @@
             X(feature_distance_dx) X(quantize) X(quantize_dx) X(group_norm_moments)                \
                 X(group_norm_join) X(group_norm_apply)
 
+/* Lookup, order, reductions, products: what models of any kind need. */
+#define OPS_GENERAL(X)                                                                             \
+    X(layer_norm_affine_dx)                                                                        \
+    X(index_select)                                                                                \
+    X(index_add)                                                                                   \
+    X(gather)                                                                                      \
+    X(scatter)                                                                                     \
+    X(amax)                                                                                        \
+    X(amin)                                                                                        \
+    X(prod)                                                                                        \
+    X(logsumexp)                                                                                   \
+    X(argmax)                                                                                      \
+    X(softmax)                                                                                     \
+    X(softmax_dx)                                                                                  \
+    X(cumsum)                                                                                      \
+    X(argsort)                                                                                     \
+    X(matmul)                                                                                      \
+    X(expand)
+
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)
 OPS_VAE(X)
 OPS_LANGUAGE(X)
+OPS_GENERAL(X)
 #undef X
 
 /* Every op above, ended by NULL. */

@@ -104,11 +104,18 @@ static int shape_sum_to(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
+static void grad_sum_to(struct ckpt_grad *g)
+{
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[0]);
+    g->din[0] = record_broadcast(g->tape, g->dout[0], &x, 1.f);
+}
+
 const struct ckpt_op_def op_sum_to = {
     .size = sizeof(struct ckpt_op_def),
     .name = "sum_to",
     .flags = CKPT_OP_STRIDED | CKPT_OP_ACCUMULATE,
     .shape = shape_sum_to,
+    .grad = grad_sum_to,
     .cpu = cpu_sum_to,
     .cuda = CUDA_KERNEL(cuda_sum_to),
 };
@@ -132,11 +139,20 @@ static int shape_broadcast(struct ckpt_call *call)
     return call_float(call, 0);
 }
 
+static void grad_broadcast(struct ckpt_grad *g)
+{
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[0]);
+    ckpt_tensor sum = ops_sum_to(g->tape, g->dout[0], &x);
+    float scale = ((const struct broadcast_attr *)g->attr)->scale;
+    g->din[0] = scale == 1.f ? sum : ckpt_affine(g->tape, sum, scale, 0.f);
+}
+
 const struct ckpt_op_def op_broadcast = {
     .size = sizeof(struct ckpt_op_def),
     .name = "broadcast",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_broadcast,
+    .grad = grad_broadcast,
     .cpu = cpu_broadcast,
     .cuda = CUDA_KERNEL(cuda_broadcast),
 };

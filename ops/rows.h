@@ -39,6 +39,18 @@ void rows_begin(struct rows *r, const struct ckpt_view *x);
  * number. */
 int rows_operand(struct rows *r, const struct ckpt_view *v);
 
+/* One vector [D] as an operand of rows with so many axes: it stands still on all but the last. */
+static inline struct ckpt_view rows_vector(struct ckpt_view v, int ndim)
+{
+    struct ckpt_desc d = v.desc;
+    v.desc.ndim = ndim;
+    for (int i = 0; i < ndim; i++) {
+        v.desc.shape[i] = i == ndim - 1 ? d.shape[0] : 1;
+        v.desc.stride[i] = i == ndim - 1 ? d.stride[0] : d.shape[0];
+    }
+    return v;
+}
+
 /* Adds an operand that is not there: all its rows start at NULL. */
 int rows_absent(struct rows *r);
 

@@ -107,8 +107,10 @@ CKPT_API ckpt_tensor ckpt_gelu(ckpt_tape *t, ckpt_tensor x);
 /* x / (1 + exp(-x)). */
 CKPT_API ckpt_tensor ckpt_silu(ckpt_tape *t, ckpt_tensor x);
 
-/* (x - mean) / sqrt(var + eps) over the last axis, biased variance, no affine; Ba et al. 2016. */
-CKPT_API ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, float eps);
+/* (x - mean) / sqrt(var + eps) w + b over the last axis, biased variance; w and b [D], b or both
+ * CKPT_NONE; Ba et al. 2016. */
+CKPT_API ckpt_tensor ckpt_layer_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                     float eps);
 
 /* round(x / sqrt(mean(x^2) + eps)) w over the last axis, w [D]; Zhang & Sennrich 2019.  The
  * normalised value is rounded to the dtype of x before the product with w. */
@@ -384,6 +386,110 @@ CKPT_API ckpt_tensor ckpt_group_norm_join(ckpt_tape *t, int n, const ckpt_tensor
 CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor stats,
                                            ckpt_tensor w, ckpt_tensor b, bool silu);
 
+/* ---- lookup, order, reductions, products ----------------------------------------------------- */
+
+/*
+ * x with axis `axis` replaced by those of index (i32 [...]): the places that the index names.  x of
+ * any dtype.  The gradient adds up, in fp32 and in the order of the index, what reaches a place.
+ * An index that is negative or not below the size of the axis is an error of the step.
+ */
+CKPT_API ckpt_tensor ckpt_index_select(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index);
+
+/* ckpt_index_select of the rows of a table [V, D].  Rows whose index is `padding` hand on no
+ * gradient; -1: there is no such index.  padding outside of -1 .. V - 1 is CKPT_EINVAL. */
+CKPT_API ckpt_tensor ckpt_embedding(ckpt_tape *t, ckpt_tensor table, ckpt_tensor index,
+                                    int64_t padding);
+
+/* y[..., i, ...] = x[..., index[..., i, ...], ...] on axis `axis`; x and index (i32) have the same
+ * sizes on every other axis.  The gradient is a ckpt_scatter_add to zeros. */
+CKPT_API ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index);
+
+/* x, and source[..., i, ...] added to element index[..., i, ...] of axis `axis`, in the order of i
+ * and in fp32; one rounding.  source and index (i32) have one shape, that of x but on the axis. */
+CKPT_API ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
+                                      ckpt_tensor source);
+
+/* Over the axes whose bit is set in mask; they keep size 1 and the result is fp32, as of ckpt_sum.
+ * Of equal largest (smallest) elements each gets an equal share of the gradient (PyTorch's amax);
+ * NaN wins. */
+CKPT_API ckpt_tensor ckpt_amax(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+CKPT_API ckpt_tensor ckpt_amin(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+CKPT_API ckpt_tensor ckpt_prod(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+/* Mean squared distance from the mean, by n - correction of n; correction is 0 to n - 1
+ * (CKPT_EINVAL). */
+CKPT_API ckpt_tensor ckpt_var(ckpt_tape *t, ckpt_tensor x, unsigned mask, int64_t correction);
+/* log(sum exp(x)); where all of x is -infinity that, without a gradient. */
+CKPT_API ckpt_tensor ckpt_logsumexp(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+/* sqrt(sum x^2); its gradient is 0 at 0. */
+CKPT_API ckpt_tensor ckpt_norm(ckpt_tape *t, ckpt_tensor x, unsigned mask);
+/* Where on an axis, which keeps size 1, the largest element is: i32, the first of equal ones. */
+CKPT_API ckpt_tensor ckpt_argmax(ckpt_tape *t, ckpt_tensor x, int axis);
+
+/* exp(x) / sum exp(x) along an axis, and its logarithm; dtype of x, fp32 inside. */
+CKPT_API ckpt_tensor ckpt_softmax(ckpt_tape *t, ckpt_tensor x, int axis);
+CKPT_API ckpt_tensor ckpt_log_softmax(ckpt_tape *t, ckpt_tensor x, int axis);
+/* y[i] = x[0] + ... + x[i] along an axis; dtype of x. */
+CKPT_API ckpt_tensor ckpt_cumsum(ckpt_tape *t, ckpt_tensor x, int axis);
+
+/* Where the elements of the last axis stand in order: i32, equal ones in the order of x; NaN counts
+ * as larger than all.  No gradient. */
+CKPT_API ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending);
+/* These elements, and *index (may be NULL) as above. */
+CKPT_API ckpt_tensor ckpt_sort(ckpt_tape *t, ckpt_tensor x, bool descending, ckpt_tensor *index);
+/* The k largest elements of the last axis, in descending order. */
+CKPT_API ckpt_tensor ckpt_topk(ckpt_tape *t, ckpt_tensor x, int64_t k, ckpt_tensor *index);
+
+/*
+ * y = a b of the last two axes, a [..., M, K] and b [..., K, N] of one dtype; with transpose_a a is
+ * [..., K, M], with transpose_b b [..., N, K].  The axes before broadcast (NumPy rules).  A view
+ * that is dense along one of its last two axes needs no copy.
+ */
+CKPT_API ckpt_tensor ckpt_matmul(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b, bool transpose_a,
+                                 bool transpose_b);
+
+/* x spread to a shape by NumPy's rules: a view, in which elements share their bytes. */
+CKPT_API ckpt_tensor ckpt_expand(ckpt_tape *t, ckpt_tensor x, int ndim, const int64_t *shape);
+/* x `times` over along each of its axes. */
+CKPT_API ckpt_tensor ckpt_repeat(ckpt_tape *t, ckpt_tensor x, const int64_t *times);
+/* Views: two axes change places; an axis of size 1 goes, or comes before `axis`. */
+CKPT_API ckpt_tensor ckpt_transpose(ckpt_tape *t, ckpt_tensor x, int axis, int other);
+CKPT_API ckpt_tensor ckpt_squeeze(ckpt_tape *t, ckpt_tensor x, int axis);
+CKPT_API ckpt_tensor ckpt_unsqueeze(ckpt_tape *t, ckpt_tensor x, int axis);
+/* n tensors of one shape along a new axis. */
+CKPT_API ckpt_tensor ckpt_stack(ckpt_tape *t, int axis, int n, const ckpt_tensor *x);
+/* The other way round along an axis; moved up by `shift` places, the last ones to the front. */
+CKPT_API ckpt_tensor ckpt_flip(ckpt_tape *t, ckpt_tensor x, int axis);
+CKPT_API ckpt_tensor ckpt_roll(ckpt_tape *t, ckpt_tensor x, int axis, int64_t shift);
+
+/* What stands beyond the ends of an axis: a constant; x mirrored at its end elements; these. */
+enum ckpt_padding { CKPT_PAD_CONSTANT, CKPT_PAD_REFLECT, CKPT_PAD_REPLICATE };
+/* One axis with `before` and `after` elements more.  Reflection takes fewer than the axis has. */
+CKPT_API ckpt_tensor ckpt_pad(ckpt_tape *t, ckpt_tensor x, int axis, int64_t before, int64_t after,
+                              enum ckpt_padding mode, float value);
+
+/* index i32 [...] to [..., classes] of dtype: 1 where the index is, else 0. */
+CKPT_API ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t classes,
+                                  enum ckpt_dtype dtype);
+/* value where mask (i32, broadcast) is not 0, else x. */
+CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, float value);
+
+/*
+ * Of x [N, ..., C] with one to three spatial axes; sizes and windows have one number per spatial
+ * axis, outermost first.
+ *   avg_pool: the mean of each window, windows side by side; what fills none counts for nothing;
+ *   adaptive_avg_pool: to so many places, place i of o the mean of [floor(i n / o),
+ *     ceil((i + 1) n / o));
+ *   resize_linear: to so many places, linear, bilinear or trilinear between the two nearest of each
+ *     axis; places stand in the middle of their cells (PyTorch's align_corners=False);
+ *   pixel_shuffle: [N, ..., C f1 f2..] to [N, ... times f, C]; a channel's places come last
+ *     (channels of PyTorch's pixel_shuffle in its order).
+ * The first three are products with fp32 matrices along each axis, rounded once at the end.
+ */
+CKPT_API ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window);
+CKPT_API ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
+CKPT_API ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
+CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
+
 /* Each op notes the caller's place: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
 #define ckpt_linear(t, ...)               ckpt_linear(CKPT_AT(t), __VA_ARGS__)
@@ -473,6 +579,39 @@ CKPT_API ckpt_tensor ckpt_group_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_ten
 #define ckpt_group_norm_moments(t, ...)   ckpt_group_norm_moments(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_join(t, ...)      ckpt_group_norm_join(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_apply(t, ...)     ckpt_group_norm_apply(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_index_select(t, ...)         ckpt_index_select(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_embedding(t, ...)            ckpt_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gather(t, ...)               ckpt_gather(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_scatter_add(t, ...)          ckpt_scatter_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_amax(t, ...)                 ckpt_amax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_amin(t, ...)                 ckpt_amin(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_prod(t, ...)                 ckpt_prod(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_var(t, ...)                  ckpt_var(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_logsumexp(t, ...)            ckpt_logsumexp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_norm(t, ...)                 ckpt_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_argmax(t, ...)               ckpt_argmax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_softmax(t, ...)              ckpt_softmax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_log_softmax(t, ...)          ckpt_log_softmax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cumsum(t, ...)               ckpt_cumsum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_argsort(t, ...)              ckpt_argsort(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sort(t, ...)                 ckpt_sort(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_topk(t, ...)                 ckpt_topk(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_matmul(t, ...)               ckpt_matmul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_expand(t, ...)               ckpt_expand(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_repeat(t, ...)               ckpt_repeat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_transpose(t, ...)            ckpt_transpose(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_squeeze(t, ...)              ckpt_squeeze(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unsqueeze(t, ...)            ckpt_unsqueeze(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_stack(t, ...)                ckpt_stack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_flip(t, ...)                 ckpt_flip(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_roll(t, ...)                 ckpt_roll(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pad(t, ...)                  ckpt_pad(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_one_hot(t, ...)              ckpt_one_hot(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_avg_pool(t, ...)             ckpt_avg_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_adaptive_avg_pool(t, ...)    ckpt_adaptive_avg_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_resize_linear(t, ...)        ckpt_resize_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pixel_shuffle(t, ...)        ckpt_pixel_shuffle(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_masked_fill(t, ...)          ckpt_masked_fill(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

@@ -103,8 +103,8 @@ static struct block block_at(const struct gemm_operand *m, int64_t rows, int64_t
         return (struct block){scratch, n_cols};
     }
     if (m->transposed)
-        return block_of(m, rows, col, row, n_cols, n_rows, scratch);
-    return block_of(m, cols, row, col, n_rows, n_cols, scratch);
+        return block_of(m, m->ld ? m->ld : rows, col, row, n_cols, n_rows, scratch);
+    return block_of(m, m->ld ? m->ld : cols, row, col, n_rows, n_cols, scratch);
 }
 
 static void fill_bias(const struct gemm *g, int64_t col, int64_t n_rows, int64_t n_cols, float *c,

@@ -15,6 +15,7 @@ struct gemm_operand {
     const void *data;
     enum ckpt_dtype dtype;
     bool transposed;
+    int64_t ld; /* elements from row to row as it is stored; 0: dense */
     gemm_fill fill;
     const void *ctx; /* of fill */
 };

@@ -95,6 +95,22 @@ int cpu_group_norm_moments(const struct ckpt_kernel_args *a);
 int cpu_group_norm_join(const struct ckpt_kernel_args *a);
 int cpu_group_norm_apply(const struct ckpt_kernel_args *a);
 
+int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
+int cpu_index_select(const struct ckpt_kernel_args *a);
+int cpu_index_add(const struct ckpt_kernel_args *a);
+int cpu_gather(const struct ckpt_kernel_args *a);
+int cpu_scatter(const struct ckpt_kernel_args *a);
+int cpu_amax(const struct ckpt_kernel_args *a);
+int cpu_amin(const struct ckpt_kernel_args *a);
+int cpu_prod(const struct ckpt_kernel_args *a);
+int cpu_logsumexp(const struct ckpt_kernel_args *a);
+int cpu_argmax(const struct ckpt_kernel_args *a);
+int cpu_softmax(const struct ckpt_kernel_args *a);
+int cpu_softmax_dx(const struct ckpt_kernel_args *a);
+int cpu_cumsum(const struct ckpt_kernel_args *a);
+int cpu_argsort(const struct ckpt_kernel_args *a);
+int cpu_matmul(const struct ckpt_kernel_args *a);
+
 int cpu_sum_squares(const struct ckpt_kernel_args *a);
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a);
 int cpu_update(const struct ckpt_kernel_args *a);

@@ -11,42 +11,65 @@ static int64_t last_axis(const struct ckpt_view *v)
     return v->desc.shape[v->desc.ndim - 1];
 }
 
+struct layer_norm {
+    float eps;
+    const void *w, *b; /* or NULL; b only with w */
+};
+
 /* run: x, y, stats */
-ROWS_INLINE void layer_norm_rows(const struct row_run *run, int64_t c, float eps, bool half)
+ROWS_INLINE void layer_norm_rows(const struct row_run *run, int64_t c, const struct layer_norm *p,
+                                 bool half, bool affine, bool bias)
 {
+    const float eps = p->eps;
+    const void *restrict w = p->w, *restrict b = p->b;
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         void *restrict y = run->at[1] + i * run->step[1];
         float *stats = (float *)(run->at[2] + i * run->step[2]);
         struct row_stats s = row_stats_of(x, c, eps, half);
 #pragma omp simd
-        for (int64_t j = 0; j < c; j++)
-            row_put(y, j, (row_get(x, j, half) - s.mean) * s.rstd, half);
+        for (int64_t j = 0; j < c; j++) {
+            float n = (row_get(x, j, half) - s.mean) * s.rstd;
+            float scaled = affine ? n * row_get(w, j, half) : n;
+            row_put(y, j, bias ? scaled + row_get(b, j, half) : scaled, half);
+        }
         stats[0] = s.mean;
         stats[1] = s.rstd;
     }
 }
 
-CKPT_CLONES static void layer_norm_bf16(const struct row_run *run, int64_t c, const void *eps)
+ROWS_INLINE void layer_norm_any(const struct row_run *run, int64_t c, const struct layer_norm *p,
+                                bool half)
 {
-    layer_norm_rows(run, c, *(const float *)eps, true);
+    if (p->b)
+        layer_norm_rows(run, c, p, half, true, true);
+    else if (p->w)
+        layer_norm_rows(run, c, p, half, true, false);
+    else
+        layer_norm_rows(run, c, p, half, false, false);
 }
 
-CKPT_CLONES static void layer_norm_f32(const struct row_run *run, int64_t c, const void *eps)
+CKPT_CLONES static void layer_norm_bf16(const struct row_run *run, int64_t c, const void *p)
 {
-    layer_norm_rows(run, c, *(const float *)eps, false);
+    layer_norm_any(run, c, p, true);
+}
+
+CKPT_CLONES static void layer_norm_f32(const struct row_run *run, int64_t c, const void *p)
+{
+    layer_norm_any(run, c, p, false);
 }
 
 int cpu_layer_norm(const struct ckpt_kernel_args *a)
 {
     const struct norm_attr *attr = a->attr;
+    struct layer_norm p = {.eps = attr->eps, .w = a->in[1].data, .b = a->in[2].data};
     struct rows r;
     rows_begin(&r, &a->in[0]);
     rows_operand(&r, &a->out[0]);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
     rows_for_all(&r, last_axis(&a->in[0]), view_half(&a->in[0]) ? layer_norm_bf16 : layer_norm_f32,
-                 &attr->eps);
+                 &p);
     return CKPT_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layer norm and modulation in one pass.  The normalised value lives in a register: it is not
+ * Layer norm and modulation in one pass, and its gradient, which is that of a norm with weight and
+ * bias, too.  The normalised value lives in a register: it is not
  * rounded before it is scaled, and the way back makes it again from x and the statistics.
  */
 #include "kernels.h"
@@ -53,19 +54,25 @@ int cpu_layer_norm_modulate(const struct ckpt_kernel_args *a)
     return CKPT_OK;
 }
 
-/* mean(g) and mean(g n) of one row, with g = dy (1 + scale) and n = (x - mean) rstd. */
+/* What dy is multiplied with: 1 + scale, or the weight of an affine norm. */
+ROWS_INLINE float factor_at(const void *scale, int64_t j, bool half, bool weight)
+{
+    return weight ? row_get(scale, j, half) : 1.f + row_get(scale, j, half);
+}
+
+/* mean(g) and mean(g n) of one row, with g = dy factor and n = (x - mean) rstd. */
 struct row_means {
     float g, gn;
 };
 
 ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *restrict dy,
                                           const void *restrict scale, const float *stats, int64_t c,
-                                          bool half, bool dy_half)
+                                          bool half, bool dy_half, bool weight)
 {
     float mean = stats[0], sum = 0.f, dot = 0.f;
 #pragma omp simd reduction(+ : sum, dot)
     for (int64_t j = 0; j < c; j++) {
-        float g = row_get(dy, j, dy_half) * (1.f + row_get(scale, j, half));
+        float g = row_get(dy, j, dy_half) * factor_at(scale, j, half, weight);
         sum += g;
         dot += g * (row_get(x, j, half) - mean);
     }
@@ -77,7 +84,7 @@ ROWS_INLINE struct row_means row_means_of(const void *restrict x, const void *re
  *   dx = rstd (g - mean(g) - n mean(g n)) + addend, dshift += dy, dscale += dy n
  */
 ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column, int64_t c,
-                                       bool half, bool dy_half, bool adds,
+                                       bool half, bool dy_half, bool adds, bool weight,
                                        const struct row_sums *sums)
 {
     float *restrict dshift = sums->first, *restrict dscale = sums->second;
@@ -86,7 +93,7 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
         const char *x = run->at[0] + i * run->step[0], *dy = run->at[1] + i * run->step[1];
         const char *scale = run->at[2] + i * run->step[2];
         const float *stats = (const float *)(run->at[6] + i * run->step[6]);
-        struct row_means m = row_means_of(x, dy, scale, stats, sums->width, half, dy_half);
+        struct row_means m = row_means_of(x, dy, scale, stats, sums->width, half, dy_half, weight);
         const void *restrict x1 = x + skip, *restrict dy1 = dy + dy_skip;
         const void *restrict scale1 = scale + skip;
         const void *restrict addend = adds ? run->at[7] + i * run->step[7] + skip : NULL;
@@ -95,7 +102,7 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy1, j, dy_half), n = (row_get(x1, j, half) - mean) * rstd;
-            float g = d * (1.f + row_get(scale1, j, half));
+            float g = d * factor_at(scale1, j, half, weight);
             float before = adds ? row_get(addend, j, half) : 0.f;
             row_put(dx, j, rstd * (g - m.g - n * m.gn) + before, half);
             dshift[j] += d;
@@ -105,36 +112,48 @@ ROWS_INLINE void norm_modulate_dx_rows(const struct row_run *run, int64_t column
 }
 
 ROWS_INLINE void norm_modulate_dx_any(const struct row_run *run, int64_t column, int64_t c,
-                                      bool half, bool dy_half, bool adds,
+                                      bool half, bool dy_half, bool adds, bool weight,
                                       const struct row_sums *sums)
 {
     if (half && dy_half)
-        norm_modulate_dx_rows(run, column, c, true, true, adds, sums);
+        norm_modulate_dx_rows(run, column, c, true, true, adds, weight, sums);
     else if (half)
-        norm_modulate_dx_rows(run, column, c, true, false, adds, sums);
+        norm_modulate_dx_rows(run, column, c, true, false, adds, weight, sums);
     else if (dy_half)
-        norm_modulate_dx_rows(run, column, c, false, true, adds, sums);
+        norm_modulate_dx_rows(run, column, c, false, true, adds, weight, sums);
     else
-        norm_modulate_dx_rows(run, column, c, false, false, adds, sums);
+        norm_modulate_dx_rows(run, column, c, false, false, adds, weight, sums);
 }
 
-CKPT_CLONES static void norm_modulate_dx_leaf(const struct row_run *run, int64_t column, int64_t c,
-                                              bool half, bool dy_half, const struct row_sums *sums)
-{
-    norm_modulate_dx_any(run, column, c, half, dy_half, false, sums);
-}
-
-CKPT_CLONES static void norm_modulate_dx_adding(const struct row_run *run, int64_t column,
-                                                int64_t c, bool half, bool dy_half,
-                                                const struct row_sums *sums)
-{
-    norm_modulate_dx_any(run, column, c, half, dy_half, true, sums);
-}
+#define LEAF(name, adds, weight)                                                                   \
+    CKPT_CLONES static void name(const struct row_run *run, int64_t column, int64_t c, bool half,  \
+                                 bool dy_half, const struct row_sums *sums)                        \
+    {                                                                                              \
+        norm_modulate_dx_any(run, column, c, half, dy_half, adds, weight, sums);                   \
+    }
+LEAF(modulate_dx_leaf, false, false)
+LEAF(modulate_dx_adding, true, false)
+LEAF(affine_dx_leaf, false, true)
+LEAF(affine_dx_adding, true, true)
 
 int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
     bool adds = a->in[4].data != NULL;
     return row_sums_backward(a, &a->in[1], &a->in[2], adds ? 2 : 1, kept, 2,
-                             adds ? norm_modulate_dx_adding : norm_modulate_dx_leaf);
+                             adds ? modulate_dx_adding : modulate_dx_leaf);
+}
+
+int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
+    const int ndim = a->in[1].desc.ndim;
+    bool adds = a->in[4].data != NULL;
+    struct ckpt_view w = rows_vector(a->in[2], ndim);
+    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], ndim),
+                              rows_vector(a->out[2], ndim)};
+    struct ckpt_kernel_args spread = *a;
+    spread.out = out;
+    return row_sums_backward(&spread, &a->in[1], &w, adds ? 2 : 1, kept, 2,
+                             adds ? affine_dx_adding : affine_dx_leaf);
 }

@@ -76,6 +76,22 @@ int cuda_mse_dx(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy(const struct ckpt_kernel_args *a);
 int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a);
 
+int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a);
+int cuda_index_select(const struct ckpt_kernel_args *a);
+int cuda_index_add(const struct ckpt_kernel_args *a);
+int cuda_gather(const struct ckpt_kernel_args *a);
+int cuda_scatter(const struct ckpt_kernel_args *a);
+int cuda_amax(const struct ckpt_kernel_args *a);
+int cuda_amin(const struct ckpt_kernel_args *a);
+int cuda_prod(const struct ckpt_kernel_args *a);
+int cuda_logsumexp(const struct ckpt_kernel_args *a);
+int cuda_argmax(const struct ckpt_kernel_args *a);
+int cuda_softmax(const struct ckpt_kernel_args *a);
+int cuda_softmax_dx(const struct ckpt_kernel_args *a);
+int cuda_cumsum(const struct ckpt_kernel_args *a);
+int cuda_argsort(const struct ckpt_kernel_args *a);
+int cuda_matmul(const struct ckpt_kernel_args *a);
+
 int cuda_sum_squares(const struct ckpt_kernel_args *a);
 int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
 int cuda_update(const struct ckpt_kernel_args *a);

@@ -1,18 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layer norm, alone and with the modulation that follows it (see ops/norm.c, norm_modulate.c). */
+/* Layer norm, alone, with weight and bias, or with the modulation that follows it (see ops/norm.c,
+ * norm_modulate.c). */
 #include "cuda/kernels.h"
 #include "cuda/rows.cuh"
 #include "norm.h"
 
-/* Operands: x, y, with modulation shift and scale, and last the statistics. */
-template <bool MODULATE> static constexpr int norm_operands = MODULATE ? 5 : 3;
+enum behind { PLAIN, MODULATE, AFFINE };
+
+/* Operands: x, y, with modulation shift and scale (else perhaps bias and weight), and last the
+ * statistics. */
+template <int BEHIND> static constexpr int norm_operands = BEHIND ? 5 : 3;
+
+/* What follows a normalised value.  An absent bias is 0. */
+template <int BEHIND> __device__ __forceinline__ float finished(float n, float shift, float scale)
+{
+    return BEHIND == MODULATE ? n * (1.f + scale) + shift : BEHIND ? n * scale + shift : n;
+}
 
 /*
  * W warps to a row, one (WARPS rows a block) or WIDE: each row is read once, kept in registers for
  * mean, variance and result, and written once.  Shift and scale, which many rows share, are read
  * from the cache when they are needed: the fewer registers, the more rows are under way.
  */
-template <typename T, int W, bool MODULATE>
+template <typename T, int W, int BEHIND>
 static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     layer_norm_rows(const __grid_constant__ struct rows r, int n, float eps)
 {
@@ -21,7 +31,7 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     int64_t per = blockDim.x / LANES, row = blockIdx.x * per + threadIdx.x / LANES;
     float c = (float)(n * N);
     for (; row < r.count; row += gridDim.x * per) {
-        char *at[norm_operands<MODULATE>];
+        char *at[norm_operands<BEHIND>];
         rows_seek(r, row, at);
         piece<T> x[PIECES];
         row_load<T, LANES>(x, at[0], rank, n);
@@ -45,35 +55,33 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
         for (int i = 0; i < PIECES; i++) {
             int column = rank + i * LANES;
             float y[N];
-            piece<T> shift, scale;
-            if constexpr (MODULATE) {
+            piece<T> shift = {}, scale = {};
+            if constexpr (BEHIND) {
                 asm volatile("" ::: "memory"); /* not earlier: see above */
-                shift = piece_within<T>(at[2], column, n);
+                if (BEHIND == MODULATE || at[2])
+                    shift = piece_within<T>(at[2], column, n);
                 scale = piece_within<T>(at[3], column, n);
             }
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                y[j] = (x[i].at(j) - mean) * rstd;
-                if constexpr (MODULATE)
-                    y[j] = y[j] * (1.f + scale.at(j)) + shift.at(j);
-            }
+            for (int j = 0; j < N; j++)
+                y[j] = finished<BEHIND>((x[i].at(j) - mean) * rstd, shift.at(j), scale.at(j));
             if (column < n)
                 piece_store<T>(at[1], column, y);
         }
         if (rank == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<MODULATE> - 1]) = make_float2(mean, rstd);
+            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
     }
 }
 
 /* Rows of any width and place: a warp to a row, which it reads three times. */
-template <bool MODULATE>
+template <int BEHIND>
 static __global__ void __launch_bounds__(32 * WARPS)
     layer_norm_elements(const __grid_constant__ struct rows r, int64_t c, bool half, float eps)
 {
     int lane = threadIdx.x & 31;
     int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     for (; row < r.count; row += (int64_t)gridDim.x * WARPS) {
-        char *at[norm_operands<MODULATE>];
+        char *at[norm_operands<BEHIND>];
         rows_seek(r, row, at);
         float sum = 0.f, squares = 0.f;
         for (int64_t j = lane; j < c; j += 32)
@@ -85,26 +93,41 @@ static __global__ void __launch_bounds__(32 * WARPS)
         }
         float rstd = 1.f / sqrtf(warp_sum(squares) / (float)c + eps);
         for (int64_t j = lane; j < c; j += 32) {
-            float y = (row_get(at[0], j, half) - mean) * rstd;
-            if constexpr (MODULATE)
-                y = y * (1.f + row_get(at[3], j, half)) + row_get(at[2], j, half);
-            row_put(at[1], j, y, half);
+            float shift = 0.f, scale = 0.f;
+            if constexpr (BEHIND) {
+                shift = at[2] ? row_get(at[2], j, half) : 0.f;
+                scale = row_get(at[3], j, half);
+            }
+            row_put(at[1], j,
+                    finished<BEHIND>((row_get(at[0], j, half) - mean) * rstd, shift, scale), half);
         }
         if (lane == 0)
-            *reinterpret_cast<float2 *>(at[norm_operands<MODULATE> - 1]) = make_float2(mean, rstd);
+            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
     }
 }
 
-template <typename T, int W, bool MODULATE>
+template <typename T, int W, int BEHIND>
 static int launch_rows(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps)
 {
     constexpr int block = W == 1 ? 32 * WARPS : 32 * W;
-    layer_norm_rows<T, W, MODULATE>
+    layer_norm_rows<T, W, BEHIND>
         <<<grid_for(r->count, block / (32 * W)), block, 0, stream_of(a)>>>(*r, (int)n, eps);
     return launched();
 }
 
-template <bool MODULATE> static int layer_norm(const struct ckpt_kernel_args *a)
+/* The bias where a shift would be, the weight where a scale would be. */
+static void affine_operands(struct rows *r, const struct ckpt_kernel_args *a)
+{
+    for (int i = 2; i > 0; i--) {
+        struct ckpt_view v = rows_vector(a->in[i], a->in[0].desc.ndim);
+        if (v.data)
+            rows_operand(r, &v);
+        else
+            rows_absent(r);
+    }
+}
+
+template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *x = &a->in[0];
     float eps = ((const struct norm_attr *)a->attr)->eps;
@@ -113,28 +136,31 @@ template <bool MODULATE> static int layer_norm(const struct ckpt_kernel_args *a)
     struct rows r;
     rows_begin(&r, x);
     rows_operand(&r, &a->out[0]);
-    for (int i = 1; MODULATE && i < 3; i++)
-        rows_operand(&r, &a->in[i]);
+    if (BEHIND == MODULATE)
+        for (int i = 1; i < 3; i++)
+            rows_operand(&r, &a->in[i]);
+    else if (BEHIND)
+        affine_operands(&r, a);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
     bool pieces = rows_in_pieces(&r, r.n - 1, c, half);
     if (pieces && n <= 32 * PIECES)
-        return half ? launch_rows<bf16, 1, MODULATE>(a, &r, n, eps)
-                    : launch_rows<float, 1, MODULATE>(a, &r, n, eps);
+        return half ? launch_rows<bf16, 1, BEHIND>(a, &r, n, eps)
+                    : launch_rows<float, 1, BEHIND>(a, &r, n, eps);
     if (pieces && n <= 32 * WIDE * PIECES)
-        return half ? launch_rows<bf16, WIDE, MODULATE>(a, &r, n, eps)
-                    : launch_rows<float, WIDE, MODULATE>(a, &r, n, eps);
-    layer_norm_elements<MODULATE>
+        return half ? launch_rows<bf16, WIDE, BEHIND>(a, &r, n, eps)
+                    : launch_rows<float, WIDE, BEHIND>(a, &r, n, eps);
+    layer_norm_elements<BEHIND>
         <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, eps);
     return launched();
 }
 
 int cuda_layer_norm(const struct ckpt_kernel_args *a)
 {
-    return layer_norm<false>(a);
+    return a->in[1].data ? layer_norm<AFFINE>(a) : layer_norm<PLAIN>(a);
 }
 
 int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a)
 {
-    return layer_norm<true>(a);
+    return layer_norm<MODULATE>(a);
 }

@@ -11,14 +11,15 @@
 /* Blocks have FEW warps at most and threads a piece, or MANY and MANY_PIECES. */
 constexpr int FEW = 5, MANY = 12, MANY_PIECES = 3;
 
-enum kind { NORM, MODULATE, GATE, NORM_MODULATE };
+enum kind { NORM, MODULATE, GATE, NORM_MODULATE, NORM_AFFINE };
 
 /* Operands: x (or a), dy, dx, the addend of dx; the vector and its sums; last the statistics, where
  * there are any. */
 constexpr int ADDEND = 3, VECTOR = 4;
 
 template <int KIND> struct traits {
-    static constexpr bool norm = KIND == NORM || KIND == NORM_MODULATE;
+    static constexpr bool norm = KIND == NORM || KIND == NORM_MODULATE || KIND == NORM_AFFINE;
+    static constexpr bool weight = KIND == GATE || KIND == NORM_AFFINE; /* else 1 + scale */
     static constexpr int sums = KIND == NORM ? 0 : KIND == GATE ? 1 : 2;
     static constexpr int stats = KIND == NORM ? VECTOR : VECTOR + 1 + sums;
     static constexpr int operands = stats + (norm ? 1 : 0);
@@ -37,7 +38,7 @@ template <int KIND> __device__ __forceinline__ float normalized(float x, float2 
 
 template <int KIND> __device__ __forceinline__ float scaled(float dy, float v)
 {
-    return KIND == NORM ? dy : KIND == GATE ? dy * v : dy * (1.f + v);
+    return KIND == NORM ? dy : traits<KIND>::weight ? dy * v : dy * (1.f + v);
 }
 
 /* dx from g = scaled(dy), n = normalized(x) and, for norms, the means of g and of g n. */
@@ -83,7 +84,7 @@ template <typename T, int P, int KIND> struct columns {
 /* What dy becomes on the way to x: a factor per column. */
 template <int KIND> __device__ __forceinline__ float factor_of(float v)
 {
-    return KIND == NORM ? 1.f : KIND == GATE ? v : 1.f + v;
+    return KIND == NORM ? 1.f : traits<KIND>::weight ? v : 1.f + v;
 }
 
 template <typename T, int P, int KIND>
@@ -387,4 +388,15 @@ int cuda_gated_residual_dx(const struct ckpt_kernel_args *a)
 int cuda_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
 {
     return gradient<NORM_MODULATE>(a, &a->in[1], &a->in[2], &a->in[3]);
+}
+
+int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
+{
+    const int ndim = a->in[1].desc.ndim;
+    struct ckpt_view w = rows_vector(a->in[2], ndim);
+    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], ndim),
+                              rows_vector(a->out[2], ndim)};
+    struct ckpt_kernel_args spread = *a;
+    spread.out = out;
+    return gradient<NORM_AFFINE>(&spread, &a->in[1], &w, &a->in[3]);
 }

@@ -241,7 +241,7 @@ static ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
 static ckpt_tensor record_layer_norm(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
 {
-    return ckpt_layer_norm(t, tokens(t, dtype, z), 1e-6f);
+    return ckpt_layer_norm(t, tokens(t, dtype, z), CKPT_NONE, CKPT_NONE, 1e-6f);
 }
 
 static ckpt_tensor record_rms_norm(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -565,6 +565,80 @@ static ckpt_tensor record_codebook(ckpt_tape *t, enum ckpt_dtype dtype, const st
     return ckpt_add(t, ckpt_mean(t, x, 0x1f), commitment);
 }
 
+/* ---- models of any kind ---------------------------------------------------------------------- */
+
+/* Half of the indices name one row. */
+static ckpt_tensor record_embedding(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    int32_t index[ROWS_MOST];
+    for (int i = 0; i < ROWS_MOST; i++)
+        index[i] = i % 2 ? 3 : i * 7919 % MLP;
+    ckpt_tensor at = ckpt_constant(t, "index", CKPT_I32, SHAPE(z->rows), index);
+    return ckpt_embedding(t, operand(t, dtype, SHAPE(MLP, WIDTH)), at, -1);
+}
+
+static ckpt_tensor record_gather(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
+    ckpt_tensor at = choice(t, SHAPE(z->rows, 1));
+    return ckpt_scatter_add(t, x, 1, at, ckpt_gather(t, x, 1, at));
+}
+
+static ckpt_tensor record_norm_affine(ckpt_tape *t, enum ckpt_dtype dtype,
+                                      const struct bench_sizes *z)
+{
+    return ckpt_layer_norm(t, tokens(t, dtype, z), operand(t, dtype, SHAPE(WIDTH)),
+                           operand(t, dtype, SHAPE(WIDTH)), 1e-5f);
+}
+
+static ckpt_tensor record_extremes(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
+    ckpt_argmax(t, x, 1);
+    return ckpt_add(t, ckpt_amax(t, x, 2), ckpt_amin(t, x, 2));
+}
+
+static ckpt_tensor record_prod(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    (void)z;
+    return ckpt_prod(t, operand(t, dtype, SHAPE(WIDTH, 8)), 2);
+}
+
+static ckpt_tensor record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    return ckpt_logsumexp(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 2);
+}
+
+static ckpt_tensor record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_softmax(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 1);
+}
+
+static ckpt_tensor record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_cumsum(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 0);
+}
+
+static ckpt_tensor record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_argsort(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), true);
+    return CKPT_NONE;
+}
+
+static ckpt_tensor record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_matmul(t, operand(t, dtype, SHAPE(HEADS, z->places, HEAD)),
+                       operand(t, dtype, SHAPE(HEADS, z->places, HEAD)), false, true);
+}
+
+/* A view; its gradient is a sum. */
+static ckpt_tensor record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_expand(t, sample_row(t, dtype), SHAPE(BATCH, FRAMES, z->places, WIDTH));
+}
+
 /* The update of one weight: value, fp32 master where there is one, running means where the kind
  * has them, EMA, gradient. */
 static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
@@ -671,6 +745,17 @@ const struct bench_case bench_cases[] = {
     {"ReLU, max pooling", record_pool},
     {"feature distance", record_distance},
     {"codebook", record_codebook},
+    {"embedding", record_embedding},
+    {"gather, scatter", record_gather},
+    {"layer norm, affine", record_norm_affine},
+    {"largest, smallest", record_extremes},
+    {"product", record_prod},
+    {"logsumexp", record_logsumexp},
+    {"softmax", record_softmax},
+    {"cumulative sum", record_cumsum},
+    {"order", record_order},
+    {"batched product", record_matmul},
+    {"expand", record_expand},
     {"update", record_update},
     {"update, other kinds", record_updates},
     {NULL, NULL},

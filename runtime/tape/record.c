@@ -61,6 +61,15 @@ static bool strides_unset(const struct ckpt_desc *d)
     return true;
 }
 
+/* Whether all elements of d share one place, so that a view of it has strides of 0, too. */
+static bool is_one_place(const struct ckpt_desc *d)
+{
+    for (int i = 0; i < d->ndim; i++)
+        if (d->shape[i] != 1 && d->stride[i])
+            return false;
+    return desc_numel(d) > 1;
+}
+
 /* Are all elements of d in a storage of so many bytes, or, if that is -1, in one that can be? */
 static bool strides_are_sane(const struct ckpt_desc *d, int64_t bytes)
 {
@@ -82,10 +91,10 @@ static int check_output(const ckpt_tape *t, const struct ckpt_op_def *def, struc
         return ckpt_call_fail(call, "output %d has no dtype of ckpt.h", i);
     if (!desc_is_sane(d))
         return ckpt_call_fail(call, "output %d would be empty or too large", i);
-    if (strides_unset(d))
-        desc_dense(d);
     if (view && (call->n_in < 1 || !in[0].id))
         return ckpt_call_fail(call, "output %d is a view of no input", i);
+    if (strides_unset(d) && !(view && (def == &op_expand || is_one_place(&call->in[0]))))
+        desc_dense(d);
     int64_t bytes = view ? t->storages.data[t->tensors.data[in[0].id].storage].bytes : -1;
     if (!strides_are_sane(d, bytes))
         return ckpt_call_fail(call, "output %d has elements outside of its storage", i);

@@ -61,7 +61,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor target = ckpt_input(t, "target", CKPT_F32, 3, shape);
     for (int i = 0; i < LAYERS; i++) {
         ckpt_label(t, "layers.%d", i);
-        ckpt_tensor h = ckpt_linear(t, ckpt_layer_norm(t, x, 1e-6f), m->weight[i], m->bias[i]);
+        ckpt_tensor h = ckpt_linear(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f),
+                                    m->weight[i], m->bias[i]);
         x = ckpt_add(t, x, ckpt_gelu(t, h));
     }
     return ckpt_mse(t, x, target, CKPT_NONE);

@@ -34,12 +34,13 @@ ckpt_tensor small_record(ckpt_tape *t, int64_t batch, void *user)
         ckpt_linear(t, ckpt_cast(t, ckpt_add(t, x, noise), m->dtype), m->param[0], CKPT_NONE);
     for (int l = 0; l < SMALL_LAYERS; l++) {
         ckpt_label(t, "layers.%d", l);
-        ckpt_tensor u = ckpt_mul(t, ckpt_layer_norm(t, h, 1e-6f), m->param[2]);
+        ckpt_tensor u =
+            ckpt_mul(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-6f), m->param[2]);
         u = ckpt_linear(t, ckpt_gelu(t, u), m->param[3 + 2 * l], m->param[4 + 2 * l]);
         h = ckpt_add(t, h, u);
     }
     ckpt_output(t, "h", h);
-    h = ckpt_linear(t, ckpt_layer_norm(t, h, 1e-6f), m->param[1], CKPT_NONE);
+    h = ckpt_linear(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-6f), m->param[1], CKPT_NONE);
     return ckpt_mse(t, h, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
 }
 

@@ -60,9 +60,11 @@ static ckpt_tensor block(ckpt_tape *t, const struct tiny *m, int b, ckpt_tensor 
     ckpt_tensor row[3];
     ckpt_label(t, "blocks.%d", b);
     ckpt_split(t, ckpt_add(t, cond, p[0]), 1, 3, row); /* cond is used by every block */
-    ckpt_tensor u = ckpt_modulate(t, ckpt_layer_norm(t, x, 1e-6f), row[0], row[1]);
+    ckpt_tensor u =
+        ckpt_modulate(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), row[0], row[1]);
     x = ckpt_gated_residual(t, x, row[2], attend(t, m, p, u, batch));
-    u = ckpt_gelu(t, ckpt_linear(t, ckpt_layer_norm(t, x, 1e-6f), p[5], p[6]));
+    u = ckpt_gelu(t,
+                  ckpt_linear(t, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f), p[5], p[6]));
     return ckpt_add(t, x, ckpt_linear(t, u, p[7], p[8]));
 }
 
@@ -80,7 +82,7 @@ ckpt_tensor tiny_record(ckpt_tape *t, int64_t batch, void *user)
     h = ckpt_linear(t, h, m->param[0], m->param[1]);
     for (int b = 0; b < TINY_BLOCKS; b++)
         h = block(t, m, b, h, cond, batch);
-    h = ckpt_linear(t, ckpt_layer_norm(t, h, 1e-6f), m->param[2], CKPT_NONE);
+    h = ckpt_linear(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-6f), m->param[2], CKPT_NONE);
     for (int i = 0; i < m->n; i++) {
         char name[32];
         snprintf(name, sizeof name, "grad.%d", i);

@@ -57,7 +57,7 @@ static ckpt_tensor record_fan_out(ckpt_tape *t, const ckpt_tensor *in, const str
 {
     ckpt_tensor x = ckpt_affine(t, in[0], 0.5f, 0.f); /* an activation, not the parameter itself */
     ckpt_tensor sum = ckpt_add(t, ckpt_gelu(t, x), ckpt_silu(t, x));
-    sum = ckpt_add(t, sum, ckpt_layer_norm(t, x, (float)c->attr.eps));
+    sum = ckpt_add(t, sum, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, (float)c->attr.eps));
     return ckpt_add(t, sum, x);
 }
 
@@ -447,7 +447,7 @@ static ckpt_tensor record_joined_columns(ckpt_tape *t, const ckpt_tensor *in,
     ckpt_tensor part[3];
     for (int i = 0; i < 3; i++) {
         struct ckpt_desc d = ckpt_desc_of(t, in[i]);
-        part[i] = ckpt_layer_norm(t, in[i], (float)c->attr.eps);
+        part[i] = ckpt_layer_norm(t, in[i], CKPT_NONE, CKPT_NONE, (float)c->attr.eps);
         part[i] = ckpt_reshape(t, part[i], 3, (int64_t[]){d.shape[0], d.shape[1], 1});
     }
     return ckpt_concat(t, 2, 3, part);
@@ -524,7 +524,7 @@ static ckpt_tensor record_residual_norm(ckpt_tape *t, const ckpt_tensor *in,
     ckpt_tensor x = ckpt_affine(t, in[0], 0.5f, 0.f);
     ckpt_tensor u = ckpt_layer_norm_modulate(t, x, in[1], in[2], eps);
     ckpt_tensor z = ckpt_gated_residual(t, x, in[1], u);
-    return ckpt_add(t, z, ckpt_layer_norm(t, z, eps));
+    return ckpt_add(t, z, ckpt_layer_norm(t, z, CKPT_NONE, CKPT_NONE, eps));
 }
 
 static void ref_residual_norm(const struct array *in, struct array *out, const struct op_attr *a)

@@ -97,7 +97,7 @@ static void bad_functions(ckpt_tape *t, struct bad *b)
 
 static void bad_norms(ckpt_tape *t, struct bad *b)
 {
-    BAD("layer_norm", "i32", ckpt_layer_norm(t, I(2, 3), 1e-6f))
+    BAD("layer_norm", "i32", ckpt_layer_norm(t, I(2, 3), CKPT_NONE, CKPT_NONE, 1e-6f))
     BAD("rms_norm", "[4]", ckpt_rms_norm(t, F(2, 3), F(4), 1e-6f))
     BAD("rms_norm", "[1, 3]", ckpt_rms_norm(t, F(2, 3), F(1, 3), 1e-6f))
     BAD("rms_norm", "bf16 [3]", ckpt_rms_norm(t, F(2, 3), H(3), 1e-6f))
@@ -159,6 +159,50 @@ static void bad_embeddings(ckpt_tape *t, struct bad *b)
     BAD("unpatchify", "[2, 3, 6, 8]", ckpt_unpatchify(t, F(2, 3, 6, 8), 3, 3, 4, 6, 1, 2, 2))
     BAD("unpatchify", "[2, 3, 5, 8]", ckpt_unpatchify(t, F(2, 3, 5, 8), 2, 3, 4, 6, 1, 2, 2))
     BAD("unpatchify", "[2, 4, 6, 8]", ckpt_unpatchify(t, F(2, 4, 6, 8), 2, 3, 4, 6, 1, 2, 2))
+}
+
+static void bad_lookup(ckpt_tape *t, struct bad *b)
+{
+    BAD("index_select", "fp32 [3]", ckpt_index_select(t, F(4, 5), 0, F(3)))
+    BAD("index_select", "no axis 2", ckpt_index_select(t, F(4, 5), 2, I(3)))
+    BAD("index_select", "9 axes", ckpt_index_select(t, F(1, 1, 1, 1, 1), 0, I(1, 1, 1, 1, 1)))
+    BAD("embedding", "3 axes", ckpt_embedding(t, F(4, 5, 6), I(3), -1))
+    BAD("embedding", "padding is 4", ckpt_embedding(t, F(4, 5), I(3), 4))
+    BAD("gather", "axis 1", ckpt_gather(t, F(4, 5), 0, I(3, 4)))
+    BAD("gather", "equally many axes", ckpt_gather(t, F(4, 5), 0, I(3)))
+    BAD("scatter", "same shape", ckpt_scatter_add(t, F(4, 5), 0, I(3, 5), F(2, 5)))
+    BAD("scatter_add", "axes other than 0", ckpt_scatter_add(t, F(4, 5), 0, I(3, 1), F(3, 1)))
+    BAD("scatter", "i32", ckpt_scatter_add(t, F(4, 5), 0, I(3, 5), I(3, 5)))
+    BAD("argsort", "i32", ckpt_argsort(t, I(4, 5), false))
+    BAD("topk", "k is 6", ckpt_topk(t, F(4, 5), 6, NULL))
+}
+
+static void bad_folds(ckpt_tape *t, struct bad *b)
+{
+    BAD("layer_norm", "[4]", ckpt_layer_norm(t, F(2, 3), F(4), NONE, 1e-6f))
+    BAD("layer_norm", "needs a weight", ckpt_layer_norm(t, F(2, 3), NONE, F(3), 1e-6f))
+    BAD("layer_norm", "bf16 [3]", ckpt_layer_norm(t, F(2, 3), F(3), H(3), 1e-6f))
+    BAD("amax", "i32 [2, 3]", ckpt_amax(t, I(2, 3), 1))
+    BAD("amin", "0x4", ckpt_amin(t, F(2, 3), 4))
+    BAD("argmax", "no axis 2", ckpt_argmax(t, F(2, 3), 2))
+    BAD("var", "correction is 3", ckpt_var(t, F(2, 3), 2, 3))
+    BAD("softmax", "no axis -1", ckpt_softmax(t, F(2, 3), -1))
+    BAD("softmax", "i32", ckpt_log_softmax(t, I(2, 3), 1))
+    BAD("cumsum", "no axis 2", ckpt_cumsum(t, F(2, 3), 2))
+    BAD("matmul", "4 in a and 5 in b", ckpt_matmul(t, F(3, 4), F(5, 6), false, false))
+    BAD("matmul", "sizes 2 and 3", ckpt_matmul(t, F(2, 3, 4), F(3, 4, 6), false, false))
+    BAD("matmul", "fewer than two", ckpt_matmul(t, F(4), F(4, 6), false, false))
+    BAD("matmul", "bf16", ckpt_matmul(t, F(3, 4), H(4, 6), false, false))
+    BAD("expand", "axis 0 cannot", ckpt_expand(t, F(2, 3), SHAPE(4, 3)))
+    BAD("expand", "more axes", ckpt_expand(t, F(2, 3), SHAPE(3)))
+    BAD("squeeze", "not 1", ckpt_squeeze(t, F(2, 3), 0))
+    BAD("pad", "reflection", ckpt_pad(t, F(2, 3), 0, 2, 0, CKPT_PAD_REFLECT, 0))
+    BAD("avg_pool", "window", ckpt_avg_pool(t, F(1, 4, 4, 2), (int64_t[]){5, 1}))
+    BAD("resize_linear", "below 1", ckpt_resize_linear(t, F(1, 4, 4, 2), (int64_t[]){0, 1}))
+    BAD("resize_linear", "one to three", ckpt_resize_linear(t, F(4, 2), (int64_t[]){1, 1}))
+    BAD("pixel_shuffle", "divide", ckpt_pixel_shuffle(t, F(1, 4, 4, 6), (int64_t[]){4, 1}))
+    BAD("one_hot", "i32", ckpt_one_hot(t, F(2, 3), 4, CKPT_F32))
+    BAD("where", "fp32", ckpt_masked_fill(t, F(2, 3), F(2, 3), 0))
 }
 
 static void bad_views(ckpt_tape *t, struct bad *b)
@@ -257,6 +301,8 @@ static ckpt_tensor record_bad(ckpt_tape *t, int64_t micro_batch, void *user)
     bad_norms(t, b);
     bad_attention(t, b);
     bad_embeddings(t, b);
+    bad_lookup(t, b);
+    bad_folds(t, b);
     bad_views(t, b);
     bad_vae(t, b);
     bad_perceptual(t, b);

@@ -35,7 +35,7 @@ static void draw_layer_norm(struct op_case *c, struct rng *r, int trial)
 
 static ckpt_tensor record_layer_norm(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
-    return ckpt_layer_norm(t, in[0], (float)c->attr.eps);
+    return ckpt_layer_norm(t, in[0], CKPT_NONE, CKPT_NONE, (float)c->attr.eps);
 }
 
 static void draw_rms_norm(struct op_case *c, struct rng *r, int trial)

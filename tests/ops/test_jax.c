@@ -98,7 +98,7 @@ static ckpt_tensor record_cross_attention(ckpt_tape *t, const ckpt_tensor *in)
 
 static ckpt_tensor record_layer_norm(ckpt_tape *t, const ckpt_tensor *in)
 {
-    return ckpt_layer_norm(t, in[0], 1e-6f);
+    return ckpt_layer_norm(t, in[0], CKPT_NONE, CKPT_NONE, 1e-6f);
 }
 
 static ckpt_tensor record_rms_norm(ckpt_tape *t, const ckpt_tensor *in)

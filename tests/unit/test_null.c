@@ -382,6 +382,21 @@ static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_group_norm_join(t, 2, NULL, 1e-5f));
     STICKS(ckpt_group_norm_join(t, -1, &x, 1e-5f));
     STICKS(ckpt_timestep_embedding(t, x, -2, 1e4f, CKPT_F32));
+    STICKS(ckpt_expand(t, x, 2, NULL));
+    STICKS(ckpt_expand(t, x, -1, two));
+    STICKS(ckpt_repeat(t, x, NULL));
+    STICKS(ckpt_stack(t, 0, 2, NULL));
+    STICKS(ckpt_stack(t, 0, INT32_MAX, &x));
+    STICKS(ckpt_pad(t, x, 0, -1, 0, CKPT_PAD_CONSTANT, 0.f));
+    STICKS(ckpt_pad(t, x, 0, 1, 0, (enum ckpt_padding)7, 0.f));
+    STICKS(ckpt_pad(t, x, 0, INT64_MAX, INT64_MAX, CKPT_PAD_CONSTANT, 0.f));
+    STICKS(ckpt_avg_pool(t, x, NULL));
+    STICKS(ckpt_resize_linear(t, x, NULL));
+    STICKS(ckpt_pixel_shuffle(t, x, NULL));
+    STICKS(ckpt_topk(t, x, 0, NULL));
+    STICKS(ckpt_var(t, x, 1, 99));
+    STICKS(ckpt_amax(t, x, ~0u));
+    STICKS(ckpt_embedding(t, x, x, 99));
     STICKS(ckpt_record(t, NULL, 1, &x, 1, out, NULL, 0));
     STICKS(ckpt_record(t, &empty_op, 1, &x, 1, out, NULL, 0));
     STICKS(ckpt_record(t, &empty_op, 1, NULL, 1, out, NULL, 0));
@@ -432,6 +447,45 @@ static void function_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_dropout(t, x, 0.5f));
 }
 
+static void general_cases(ckpt_tape *t, ckpt_tensor x)
+{
+    ckpt_tensor out;
+    STICKS(ckpt_layer_norm(t, x, x, x, 1e-5f));
+    STICKS(ckpt_index_select(t, x, 0, x));
+    STICKS(ckpt_embedding(t, x, x, -1));
+    STICKS(ckpt_gather(t, x, 0, x));
+    STICKS(ckpt_scatter_add(t, x, 0, x, x));
+    STICKS(ckpt_amax(t, x, 1));
+    STICKS(ckpt_amin(t, x, 1));
+    STICKS(ckpt_prod(t, x, 1));
+    STICKS(ckpt_var(t, x, 1, 0));
+    STICKS(ckpt_logsumexp(t, x, 1));
+    STICKS(ckpt_norm(t, x, 1));
+    STICKS(ckpt_argmax(t, x, 0));
+    STICKS(ckpt_softmax(t, x, 0));
+    STICKS(ckpt_log_softmax(t, x, 0));
+    STICKS(ckpt_cumsum(t, x, 0));
+    STICKS(ckpt_argsort(t, x, true));
+    STICKS(ckpt_sort(t, x, true, &out));
+    STICKS(ckpt_topk(t, x, 1, &out));
+    STICKS(ckpt_matmul(t, x, x, true, false));
+    STICKS(ckpt_expand(t, x, 2, two));
+    STICKS(ckpt_repeat(t, x, two));
+    STICKS(ckpt_transpose(t, x, 0, 1));
+    STICKS(ckpt_squeeze(t, x, 0));
+    STICKS(ckpt_unsqueeze(t, x, 0));
+    STICKS(ckpt_stack(t, 0, 1, &x));
+    STICKS(ckpt_flip(t, x, 0));
+    STICKS(ckpt_roll(t, x, 0, 1));
+    STICKS(ckpt_pad(t, x, 0, 1, 1, CKPT_PAD_REFLECT, 0.f));
+    STICKS(ckpt_one_hot(t, x, 3, CKPT_F32));
+    STICKS(ckpt_masked_fill(t, x, x, 0.f));
+    STICKS(ckpt_avg_pool(t, x, two));
+    STICKS(ckpt_adaptive_avg_pool(t, x, two));
+    STICKS(ckpt_resize_linear(t, x, two));
+    STICKS(ckpt_pixel_shuffle(t, x, two));
+}
+
 /* Each op once, with a tensor in all its places. */
 static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
 {
@@ -446,7 +500,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_gelu(t, x));
     STICKS(ckpt_silu(t, x));
     function_cases(t, x);
-    STICKS(ckpt_layer_norm(t, x, 1e-5f));
+    STICKS(ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-5f));
     STICKS(ckpt_rms_norm(t, x, x, 1e-5f));
     STICKS(ckpt_modulate(t, x, x, x));
     STICKS(ckpt_layer_norm_modulate(t, x, x, x, 1e-5f));
@@ -487,6 +541,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_group_norm_moments(t, x, 1));
     STICKS(ckpt_group_norm_join(t, 1, &x, 1e-5f));
     STICKS(ckpt_group_norm_apply(t, x, x, x, x, true));
+    general_cases(t, x);
     HARMLESS(ckpt_output(t, "o", x));
     HARMLESS(ckpt_output_gradient(t, "g", x));
 }

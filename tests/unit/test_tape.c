@@ -125,7 +125,7 @@ static ckpt_tensor residuals(ckpt_tape *t, const struct recorded *r, ckpt_tensor
     ckpt_tensor row = ckpt_randn(t, ckpt_desc_of(t, x).dtype, 4, one);
     x = ckpt_gated_residual(t, x, row, ckpt_layer_norm_modulate(t, x, row, row, 1e-6f));
     x = ckpt_add(t, x, ckpt_linear(t, x, r->v, CKPT_NONE));
-    return ckpt_add(t, x, ckpt_layer_norm(t, x, 1e-6f));
+    return ckpt_add(t, x, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f));
 }
 
 static void test_residuals(void **state)

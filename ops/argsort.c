@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Order along the last axis.  Only the places are sorted out; the elements are gathered by them,
+ * and so the gradient goes back to where they came from. */
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "cuda/sort.h"
+#include "ops.h"
+#include "argsort.h"
+
+static int argsort_rule(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[0];
+    if (call_float(call, 0))
+        return CKPT_ESHAPE;
+    if (x->ndim < 1 || x->shape[x->ndim - 1] > INT32_MAX)
+        return ckpt_call_fail(call, "x must have a last axis of 1 to %d elements", INT32_MAX);
+    call_like(call, 0, 0);
+    call->out[0].dtype = CKPT_I32;
+    int64_t n = x->shape[x->ndim - 1], rows = desc_numel(x) / n;
+    call->workspace = call->backend == CKPT_ON_CUDA ? cuda_argsort_workspace(rows, n)
+                                                    : cpu_argsort_workspace(rows, n);
+    return 0;
+}
+
+static void argsort_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 64. * (double)desc_numel(&call->in[0])};
+}
+
+const struct ckpt_op_def op_argsort = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "argsort",
+    .shape = argsort_rule,
+    .cost = argsort_cost,
+    .cpu = cpu_argsort,
+    .cuda = CUDA_KERNEL(cuda_argsort),
+};
+
+ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending)
+{
+    struct sort_attr attr = {descending};
+    return OPS_RECORD(t, &op_argsort, &attr, x);
+}
+
+/* The first k in order. */
+static ckpt_tensor sorted(ckpt_tape *t, ckpt_tensor x, int64_t k, bool descending,
+                          ckpt_tensor *index)
+{
+    ckpt_tensor at = ckpt_argsort(t, x, descending);
+    struct ckpt_desc d = ckpt_desc_of(t, at);
+    int last = d.ndim - 1;
+    if (at.id && k != d.shape[last])
+        at = ckpt_contiguous(t, ckpt_slice(t, at, last, 0, k));
+    if (index)
+        *index = at;
+    return at.id ? ckpt_gather(t, x, last, at) : CKPT_NONE;
+}
+
+ckpt_tensor ckpt_sort(ckpt_tape *t, ckpt_tensor x, bool descending, ckpt_tensor *index)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    return sorted(t, x, d.ndim > 0 ? d.shape[d.ndim - 1] : 1, descending, index);
+}
+
+ckpt_tensor ckpt_topk(ckpt_tape *t, ckpt_tensor x, int64_t k, ckpt_tensor *index)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    if (d.ndim > 0 && (k < 1 || k > d.shape[d.ndim - 1]))
+        ckpt_tape_fail(t, CKPT_ESHAPE, "topk: k is %lld; the last axis has %lld elements",
+                       (long long)k, (long long)d.shape[d.ndim - 1]);
+    return sorted(t, x, k, true, index);
+}

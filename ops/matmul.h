@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of the last two axes: how the operands lie, and the batches that share a launch. */
+#ifndef CKPT_OPS_MATMUL_H
+#define CKPT_OPS_MATMUL_H
+
+#include "cpu/gemm.h"
+#include "loops.h"
+
+struct matmul_attr {
+    int32_t transpose_a, transpose_b;
+    int32_t wide; /* the result is fp32 */
+};
+
+/* One product, and loops over the matrices of y, a and b, in elements. */
+struct matmul {
+    struct gemm g;
+    struct loops batch;
+};
+
+/* Whether x can be read as a row-major matrix along its last two axes, or one stored the other way
+ * round (*transposed); *ld becomes what lies between its rows. */
+bool matmul_lies_well(const struct ckpt_desc *x, bool *transposed, int64_t *ld);
+
+struct matmul matmul_of(const struct ckpt_desc *a, const struct ckpt_desc *b,
+                        const struct ckpt_desc *y, const struct matmul_attr *attr);
+
+/* On the CPU many products are shared among slots of scratch, few are shared each. */
+static inline int64_t matmul_slots(int64_t products)
+{
+    return products >= 8 ? min_i64(products, 16) : 1;
+}
+
+static inline int64_t matmul_slot_bytes(const struct gemm *g)
+{
+    return round_up(gemm_workspace(g), 64);
+}
+
+/* g at position i of the batches: its matrices begin at offset[k] of y, a and b. */
+void matmul_seek(const struct matmul *m, const struct ckpt_kernel_args *args, int axes, int64_t i,
+                 struct gemm *g);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools of means and linear resizing, channels last: each spatial axis is multiplied with a matrix
+ * whose rows say what a place of the result is made of.  So the gradients are products, too.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "ops.h"
+#include "tape/tape.h"
+
+enum { CELLS_MOST = 1 << 24 }; /* elements of a matrix */
+
+/* Sets row i of [to, from], which is all 0. */
+typedef void (*fill_row)(float *row, int64_t i, int64_t to, int64_t from);
+
+static void mean_row(float *row, int64_t i, int64_t to, int64_t from)
+{
+    int64_t begin = i * from / to, end = ((i + 1) * from + to - 1) / to;
+    for (int64_t k = begin; k < end; k++)
+        row[k] = (float)(1. / (double)(end - begin));
+}
+
+static void linear_row(float *row, int64_t i, int64_t to, int64_t from)
+{
+    double at = fmax(0., ((double)i + 0.5) * (double)from / (double)to - 0.5);
+    int64_t low = min_i64((int64_t)at, from - 1), high = min_i64(low + 1, from - 1);
+    double share = at - (double)low;
+    row[low] += (float)(1. - share);
+    row[high] += (float)share;
+}
+
+static ckpt_tensor refuse(ckpt_tape *t, int code, const char *name, const char *why)
+{
+    ckpt_tape_fail(t, code, "%s: %s", name, why);
+    return CKPT_NONE;
+}
+
+/* x fp32, its axis made `to` long. */
+static ckpt_tensor multiply_axis(ckpt_tape *t, const char *name, ckpt_tensor x, int axis,
+                                 int64_t to, fill_row fill)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    char unique[64];
+    int64_t from = d.shape[axis], flat[] = {1, from, 1}, shape[] = {to, from};
+    for (int i = 0; i < d.ndim; i++)
+        if (i != axis)
+            flat[i < axis ? 0 : 2] *= d.shape[i];
+    if (to < 1 || to > CELLS_MOST / from)
+        return refuse(t, CKPT_ESHAPE, name, "a size is below 1 or too large");
+    float *cells = calloc((size_t)(to * from), sizeof *cells);
+    if (!cells)
+        return refuse(t, CKPT_ENOMEM, name, "no memory");
+    for (int64_t i = 0; i < to; i++)
+        fill(cells + i * from, i, to, from);
+    snprintf(unique, sizeof unique, "%s:%d", name, (int)t->n_feeds);
+    ckpt_tensor w = ckpt_constant(t, unique, CKPT_F32, 2, shape, cells);
+    free(cells);
+    d.shape[axis] = to;
+    ckpt_tensor y = ckpt_matmul(t, w, ckpt_reshape(t, x, 3, flat), false, false);
+    return ckpt_reshape(t, y, d.ndim, d.shape);
+}
+
+static bool is_picture(ckpt_tape *t, const char *name, const struct ckpt_desc *d,
+                       const int64_t *sizes)
+{
+    if (!sizes)
+        refuse(t, CKPT_EINVAL, name, "no sizes");
+    else if (d->ndim < 3 || d->ndim > 5)
+        refuse(t, CKPT_ESHAPE, name, "x must be [N, ..., C] with one to three axes between");
+    else
+        return true;
+    return false;
+}
+
+static ckpt_tensor multiply_axes(ckpt_tape *t, const char *name, ckpt_tensor x,
+                                 const int64_t *sizes, fill_row fill)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    if (!is_picture(t, name, &d, sizes))
+        return CKPT_NONE;
+    ckpt_tensor y = ckpt_cast(t, x, CKPT_F32);
+    for (int i = 1; i < d.ndim - 1 && y.id; i++)
+        if (d.shape[i] != sizes[i - 1])
+            y = multiply_axis(t, name, y, i, sizes[i - 1], fill);
+    return y.id ? ckpt_cast(t, y, d.dtype) : y;
+}
+
+ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int64_t sizes[CKPT_MAX_DIMS];
+    if (!is_picture(t, "avg_pool", &d, window))
+        return CKPT_NONE;
+    for (int i = 1; i < d.ndim - 1; i++) {
+        if (window[i - 1] < 1 || window[i - 1] > d.shape[i])
+            return refuse(t, CKPT_ESHAPE, "avg_pool",
+                          "a window is below 1 or longer than its axis");
+        sizes[i - 1] = d.shape[i] / window[i - 1];
+        if (d.shape[i] % window[i - 1])
+            x = ckpt_slice(t, x, i, 0, sizes[i - 1] * window[i - 1]);
+    }
+    return multiply_axes(t, "avg_pool", x, sizes, mean_row);
+}
+
+ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
+{
+    return multiply_axes(t, "adaptive_avg_pool", x, sizes, mean_row);
+}
+
+ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)
+{
+    return multiply_axes(t, "resize_linear", x, sizes, linear_row);
+}
+
+/* [N, s.., C, f..] to [N, (s, f).., C] */
+ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int64_t apart[CKPT_MAX_DIMS], joint[CKPT_MAX_DIMS];
+    int axes[CKPT_MAX_DIMS] = {0}, n = d.ndim - 2;
+    if (!is_picture(t, "pixel_shuffle", &d, factors))
+        return CKPT_NONE;
+    apart[0] = joint[0] = d.shape[0];
+    apart[n + 1] = d.shape[n + 1];
+    for (int i = 0; i < n; i++) {
+        if (factors[i] < 1 || apart[n + 1] % factors[i])
+            return refuse(t, CKPT_ESHAPE, "pixel_shuffle", "the channels do not divide by these");
+        apart[i + 1] = d.shape[i + 1];
+        apart[n + 2 + i] = factors[i];
+        apart[n + 1] /= factors[i];
+        joint[i + 1] = d.shape[i + 1] * factors[i];
+        axes[1 + 2 * i] = i + 1;
+        axes[2 + 2 * i] = n + 2 + i;
+    }
+    axes[2 * n + 1] = n + 1;
+    joint[n + 1] = apart[n + 1];
+    x = ckpt_permute(t, ckpt_reshape(t, x, 2 * n + 2, apart), axes);
+    return ckpt_reshape(t, x, n + 2, joint);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Softmax and its logarithm over rows (other axes are moved there), and cumsum over any axis. */
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "ops.h"
+#include "scan.h"
+
+static int same_rule(struct ckpt_call *call)
+{
+    call_like(call, 0, 0);
+    return call_float(call, 0);
+}
+
+static void softmax_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 40. * (double)desc_numel(&call->out[0])};
+}
+
+/* Of the gradients' own gradients the rule is made of recorded ops: y (g - sum(g y)), or
+ * g - exp(y) sum(g). */
+static void softmax_dx_grad(struct ckpt_grad *g)
+{
+    ckpt_tape *t = g->tape;
+    ckpt_tensor dy = g->in[0], y = g->in[1], v = g->dout[0];
+    struct ckpt_desc d = ckpt_desc_of(t, y);
+    unsigned last = 1u << (d.ndim - 1);
+    if (((const struct softmax_attr *)g->attr)->log) {
+        ckpt_tensor p = ckpt_exp(t, y), sum = ckpt_sum(t, ckpt_mul(t, v, p), last);
+        g->din[0] = ckpt_sub(t, v, sum);
+        g->din[1] = ckpt_neg(t, ckpt_mul(t, ckpt_mul(t, v, p), ckpt_sum(t, dy, last)));
+        return;
+    }
+    ckpt_tensor vy = ckpt_sum(t, ckpt_mul(t, v, y), last);
+    ckpt_tensor dot = ckpt_sum(t, ckpt_mul(t, dy, y), last);
+    g->din[0] = ckpt_mul(t, y, ckpt_sub(t, v, vy));
+    g->din[1] = ckpt_sub(t, ckpt_mul(t, v, ckpt_sub(t, dy, dot)), ckpt_mul(t, dy, vy));
+}
+
+/* {dy, y} -> dx */
+static int softmax_dx_rule(struct ckpt_call *call)
+{
+    call_like(call, 0, 1);
+    return call_float(call, 0) || call_float(call, 1) ? CKPT_ESHAPE : 0;
+}
+
+const struct ckpt_op_def op_softmax_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "softmax_dx",
+    .shape = softmax_dx_rule,
+    .grad = softmax_dx_grad,
+    .cost = softmax_cost,
+    .cpu = cpu_softmax_dx,
+    .cuda = CUDA_KERNEL(cuda_softmax_dx),
+};
+
+static void softmax_grad(struct ckpt_grad *g)
+{
+    g->din[0] = OPS_RECORD(g->tape, &op_softmax_dx, (const struct softmax_attr *)g->attr,
+                           g->dout[0], g->out[0]);
+}
+
+const struct ckpt_op_def op_softmax = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "softmax",
+    .shape = same_rule,
+    .grad = softmax_grad,
+    .cost = softmax_cost,
+    .cpu = cpu_softmax,
+    .cuda = CUDA_KERNEL(cuda_softmax),
+};
+
+static bool axis_is_there(ckpt_tape *t, const struct ckpt_desc *d, int axis, const char *name)
+{
+    if (d->ndim >= 0 && axis >= 0 && axis < d->ndim)
+        return true;
+    ckpt_tape_fail(t, CKPT_ESHAPE, "%s: there is no axis %d", name, axis);
+    return false;
+}
+
+static ckpt_tensor softmax(ckpt_tape *t, ckpt_tensor x, int axis, bool log)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    struct softmax_attr attr = {log};
+    if (!axis_is_there(t, &d, axis, log ? "log_softmax" : "softmax"))
+        return CKPT_NONE;
+    if (axis == d.ndim - 1)
+        return OPS_RECORD(t, &op_softmax, &attr, x);
+    ckpt_tensor y = OPS_RECORD(t, &op_softmax, &attr, ckpt_transpose(t, x, axis, d.ndim - 1));
+    return ckpt_transpose(t, y, axis, d.ndim - 1);
+}
+
+ckpt_tensor ckpt_softmax(ckpt_tape *t, ckpt_tensor x, int axis)
+{
+    return softmax(t, x, axis, false);
+}
+
+ckpt_tensor ckpt_log_softmax(ckpt_tape *t, ckpt_tensor x, int axis)
+{
+    return softmax(t, x, axis, true);
+}
+
+/* ---- cumsum
+ * ------------------------------------------------------------------------------------*/
+
+static void cumsum_grad(struct ckpt_grad *g)
+{
+    struct cumsum_attr attr = *(const struct cumsum_attr *)g->attr;
+    attr.reverse = !attr.reverse;
+    g->din[0] = OPS_RECORD(g->tape, &op_cumsum, &attr, g->dout[0]);
+}
+
+const struct ckpt_op_def op_cumsum = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cumsum",
+    .shape = same_rule,
+    .grad = cumsum_grad,
+    .cpu = cpu_cumsum,
+    .cuda = CUDA_KERNEL(cuda_cumsum),
+};
+
+ckpt_tensor ckpt_cumsum(ckpt_tape *t, ckpt_tensor x, int axis)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    struct cumsum_attr attr = {axis, 0};
+    if (!axis_is_there(t, &d, axis, "cumsum"))
+        return CKPT_NONE;
+    return OPS_RECORD(t, &op_cumsum, &attr, x);
+}
