@@ -283,6 +283,28 @@ CKPT_API ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt
                                                ckpt_tensor b, ckpt_tensor label,
                                                const struct ckpt_cross_entropy_spec *spec);
 
+/*
+ * Losses of single elements, fp32 whatever the operands, with broadcasting; reduction is an enum
+ * ckpt_reduction, over all elements.  s is softplus, d = pred - target.
+ *   bce_with_logits: s(x) - target x; with pos_weight w (or CKPT_NONE):
+ *                    (1 - target) x + (1 + (w - 1) target) s(-x)
+ *   huber:           d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); delta > 0; Huber
+ * 1964 smooth_l1:       huber with delta = beta, over beta; Girshick 2015 kl_div:          target
+ * (log target - x), 0 where target is 0; x holds logarithms, and so does target with log_target
+ *   cosine_embedding: of rows a and b [..., D] with cosine c and label i32 [...]: 1 - c where the
+ *                    label is 1, max(0, c - margin) where it is -1; under the root 1e-12 is added
+ */
+CKPT_API ckpt_tensor ckpt_bce_with_logits(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target,
+                                          ckpt_tensor pos_weight, int reduction);
+CKPT_API ckpt_tensor ckpt_huber(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, float delta,
+                                int reduction);
+CKPT_API ckpt_tensor ckpt_smooth_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, float beta,
+                                    int reduction);
+CKPT_API ckpt_tensor ckpt_kl_div(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target, bool log_target,
+                                 int reduction);
+CKPT_API ckpt_tensor ckpt_cosine_embedding(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b,
+                                           ckpt_tensor label, float margin, int reduction);
+
 /* How a convolution walks: an entry per spatial axis, outermost first; no other is looked at. */
 struct ckpt_conv_spec {
     size_t size;
@@ -565,6 +587,11 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_randn(t, ...)                ckpt_randn(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mse(t, ...)                  ckpt_mse(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_cross_entropy(t, ...)        ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_bce_with_logits(t, ...)      ckpt_bce_with_logits(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_huber(t, ...)                ckpt_huber(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_smooth_l1(t, ...)            ckpt_smooth_l1(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_kl_div(t, ...)               ckpt_kl_div(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cosine_embedding(t, ...)     ckpt_cosine_embedding(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_linear_cross_entropy(t, ...) ckpt_linear_cross_entropy(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_conv(t, ...)                 ckpt_conv(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_silu(t, ...)      ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)

@@ -450,6 +450,15 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, enum ckpt_dtype dtype,
                               choice(t, SHAPE(z->rows)), NULL);
 }
 
+static ckpt_tensor record_element_losses(ckpt_tape *t, enum ckpt_dtype dtype,
+                                         const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
+    ckpt_tensor y = operand(t, dtype, SHAPE(z->rows, WIDTH));
+    return ckpt_add(t, ckpt_bce_with_logits(t, x, y, CKPT_NONE, CKPT_REDUCE_MEAN),
+                    ckpt_huber(t, x, y, 1, CKPT_REDUCE_MEAN));
+}
+
 enum { TOKENS_MOST = 1 << 16 };
 
 /* Of a language model's tokens. */
@@ -734,6 +743,7 @@ const struct bench_case bench_cases[] = {
     {"frame-masked MSE", record_mse},
     {"cross entropy", record_cross_entropy},
     {"cross entropy, vocabulary", record_vocabulary},
+    {"losses of elements", record_element_losses},
     {"convolution", record_conv},
     {"convolution, halving", record_conv_down},
     {"convolution, causal 3-D", record_conv_causal},

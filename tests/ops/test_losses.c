@@ -137,9 +137,147 @@ static void draw_chunks(struct op_case *c, struct rng *r, int trial)
     c->attr.size[0] = rng_range(r, 1, 4);
 }
 
+/* ---- of single elements: attr.axis is the reduction, a a parameter, begin a choice --------------
+ */
+
+static double element(const struct array *in, const struct op_attr *a, int which, int64_t i)
+{
+    double x = in[0].x[i], y = in[1].x[i], d = fabs(x - y);
+    double w = in[2].ndim < 0 ? 1 : in[2].x[i];
+    switch (which) {
+    case 0:
+        return (1 - y) * x + (1 + (w - 1) * y) * log1p(exp(-x));
+    case 1:
+        return d <= a->a ? d * d / 2 : a->a * (d - a->a / 2);
+    case 2:
+        return (d <= a->a ? d * d / 2 : a->a * (d - a->a / 2)) / a->a;
+    default:
+        return a->begin ? exp(y) * (y - x) : y > 0 ? y * (log(y) - x) : 0;
+    }
+}
+
+static void reduce(const struct array *each, struct array *out, const struct op_attr *a)
+{
+    if (a->axis == CKPT_REDUCE_NONE)
+        array_init(out, each->ndim, each->shape);
+    else
+        array_init(out, 0, NULL);
+    for (int64_t i = 0; i < each->n; i++)
+        out->x[a->axis == CKPT_REDUCE_NONE ? i : 0] +=
+            each->x[i] / (a->axis == CKPT_REDUCE_MEAN ? (double)each->n : 1);
+}
+
+static void ref_elements(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    struct array each;
+    array_init(&each, in[0].ndim, in[0].shape);
+    for (int64_t i = 0; i < each.n; i++)
+        each.x[i] = element(in, a, (int)a->end, i);
+    reduce(&each, out, a);
+    array_free(&each);
+}
+
+static ckpt_tensor record_elements(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    const int reduction = c->attr.axis;
+    switch (c->attr.end) {
+    case 0:
+        return ckpt_bce_with_logits(t, in[0], in[1], in[2], reduction);
+    case 1:
+        return ckpt_huber(t, in[0], in[1], (float)c->attr.a, reduction);
+    case 2:
+        return ckpt_smooth_l1(t, in[0], in[1], (float)c->attr.a, reduction);
+    default:
+        return ckpt_kl_div(t, in[0], in[1], c->attr.begin, reduction);
+    }
+}
+
+static void draw_elements(struct op_case *c, struct rng *r, int trial, int which)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 1, 3);
+    draw_shape(r, trial, ndim, 4, shape);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    struct operand *y = case_add(c, r, which == 3 ? ROLE_FIXED : ROLE_PARAM, ndim, shape);
+    c->attr.begin = trial % 2;
+    for (int64_t i = 0; i < y->value.n && which == 3 && !c->attr.begin; i++)
+        y->value.x[i] = i % 3 ? fabs(y->value.x[i]) : 0;
+    if (which == 0 && trial % 2)
+        case_add(c, r, ROLE_PARAM, ndim, shape);
+    else
+        case_add_absent(c);
+    c->attr.axis = trial % 3;
+    c->attr.a = trial % 2 ? 0.5 : 1.25;
+    c->attr.end = which;
+}
+
+static void draw_bce(struct op_case *c, struct rng *r, int trial)
+{
+    draw_elements(c, r, trial, 0);
+}
+
+static void draw_huber(struct op_case *c, struct rng *r, int trial)
+{
+    draw_elements(c, r, trial, 1);
+}
+
+static void draw_smooth_l1(struct op_case *c, struct rng *r, int trial)
+{
+    draw_elements(c, r, trial, 2);
+}
+
+static void draw_kl(struct op_case *c, struct rng *r, int trial)
+{
+    draw_elements(c, r, trial, 3);
+}
+
+static void ref_cosine(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    int64_t D = in[0].shape[in[0].ndim - 1];
+    struct array each;
+    array_init(&each, in[2].ndim, in[2].shape);
+    for (int64_t row = 0; row < each.n; row++) {
+        double dot = 0, aa = 1e-12, bb = 1e-12;
+        for (int64_t i = row * D; i < (row + 1) * D; i++) {
+            dot += in[0].x[i] * in[1].x[i];
+            aa += in[0].x[i] * in[0].x[i];
+            bb += in[1].x[i] * in[1].x[i];
+        }
+        double cosine = dot / sqrt(aa * bb);
+        each.x[row] = in[2].x[row] > 0 ? 1 - cosine : fmax(0, cosine - a->a);
+    }
+    reduce(&each, out, a);
+    array_free(&each);
+}
+
+static ckpt_tensor record_cosine(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_cosine_embedding(t, in[0], in[1], in[2], (float)c->attr.a, c->attr.axis);
+}
+
+static void draw_cosine(struct op_case *c, struct rng *r, int trial)
+{
+    int64_t shape[CKPT_MAX_DIMS];
+    int ndim = draw_rank(r, 1, 3);
+    draw_shape(r, trial, ndim, 4, shape);
+    shape[ndim - 1] += 2; /* the cosine of one number is 1 or -1 */
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    case_add(c, r, ROLE_PARAM, ndim, shape);
+    struct operand *label = case_add(c, r, ROLE_INDEX, ndim - 1, shape);
+    for (int64_t i = 0; i < label->value.n; i++)
+        label->value.x[i] = rng_range(r, 0, 1) ? 1 : -1;
+    c->attr.axis = trial % 3;
+    c->attr.a = 0.1;
+}
+
 static const struct op_row rows[] = {
     {"cross_entropy", draw_rows, record_rows, ref_rows},
     {"linear_cross_entropy", draw_chunks, record_chunks, ref_chunks},
+    {"bce_with_logits", draw_bce, record_elements, ref_elements},
+    {"huber", draw_huber, record_elements, ref_elements},
+    {"smooth_l1", draw_smooth_l1, record_elements, ref_elements},
+    {"kl_div", draw_kl, record_elements, ref_elements},
+    {"cosine_embedding", draw_cosine, record_cosine, ref_cosine},
     {NULL, NULL, NULL, NULL}};
 
 int main(int argc, char **argv)

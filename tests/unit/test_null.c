@@ -526,6 +526,11 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_mean(t, x, 1));
     STICKS(ckpt_mse(t, x, x, x));
     STICKS(ckpt_cross_entropy(t, x, x, NULL));
+    STICKS(ckpt_bce_with_logits(t, x, x, x, 0));
+    STICKS(ckpt_huber(t, x, x, 1, 0));
+    STICKS(ckpt_smooth_l1(t, x, x, 1, 0));
+    STICKS(ckpt_kl_div(t, x, x, true, 0));
+    STICKS(ckpt_cosine_embedding(t, x, x, x, 0, 0));
     STICKS(ckpt_linear_cross_entropy(t, x, x, x, x, NULL));
     STICKS(ckpt_conv(t, x, x, x, NULL));
     STICKS(ckpt_group_norm_silu(t, x, x, x, 1, 1e-5f, true));
