@@ -8,10 +8,12 @@
 #include "ops.h"
 #include "optim/optim.h"
 
-/* The root of the mean of squares of all elements, as [1, 1] or [1]. */
+/* The root of the mean of squares of all elements, as [1]. */
 static ckpt_tensor rms(ckpt_tape *t, ckpt_tensor x)
 {
-    return ckpt_sqrt(t, ckpt_mean(t, ckpt_mul(t, x, x), ckpt_desc_of(t, x).ndim > 1 ? 3 : 1));
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    float share = (float)(1.0 / (double)desc_numel(&d));
+    return ckpt_sqrt(t, ckpt_affine(t, optim_sum_squares(t, x), share, 0.f));
 }
 
 /* The state moves towards x; returns what it is then, of the shape of x. */

@@ -39,7 +39,7 @@ static ckpt_tensor product(ckpt_tape *t, ckpt_tensor b, ckpt_tensor x, bool wide
 
 static ckpt_tensor orthogonalize(ckpt_tape *t, ckpt_tensor u, int steps, float eps, bool wide)
 {
-    ckpt_tensor norm = ckpt_sqrt(t, ckpt_sum(t, ckpt_mul(t, u, u), 3));
+    ckpt_tensor norm = ckpt_sqrt(t, optim_sum_squares(t, u));
     ckpt_tensor x = ckpt_cast(t, ckpt_div(t, u, ckpt_clamp(t, norm, eps, INFINITY)), CKPT_BF16);
     for (int i = 0; i < steps; i++) {
         ckpt_tensor a = gram(t, x, wide);

@@ -64,6 +64,9 @@ ckpt_tensor optim_scalar(ckpt_tape *t, const struct optim_param *p, int i);
 ckpt_tensor optim_weight(ckpt_tape *t, const struct optim_param *p);
 ckpt_tensor optim_clipped(ckpt_tape *t, const struct optim_param *p);
 
+/* The sum of the squares of all elements, as [1], without a tensor of them. */
+ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x);
+
 /* State becomes x, unless the norm is not finite. */
 void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x);
 

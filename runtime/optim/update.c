@@ -228,6 +228,11 @@ ckpt_tensor optim_clipped(ckpt_tape *t, const struct optim_param *p)
     return u->clip_value > 0.f ? ckpt_clamp(t, g, -u->clip_value, u->clip_value) : g;
 }
 
+ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x)
+{
+    return ops_record1(t, &op_sum_squares, 1, &x, NULL, 0);
+}
+
 void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x)
 {
     ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, x, p->clip}, NULL, 0);

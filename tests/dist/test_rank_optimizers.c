@@ -89,6 +89,7 @@ static void test_groups(void **state)
     struct crew crew = crew_small(1, 0, 0);
     (void)state;
     crew.optimizer = make_groups;
+    crew.model.no_gradients = true;
     check_stages(crew);
 }
 
@@ -99,6 +100,7 @@ static void test_resume(void **state)
     struct crew_result whole, part;
     (void)state;
     crew.optimizer = make_groups;
+    crew.model.no_gradients = true;
     crew_expect_end(&crew, &whole);
     crew.steps = 3;
     crew.save_state = path;

@@ -83,7 +83,7 @@ ckpt_tensor tiny_record(ckpt_tape *t, int64_t batch, void *user)
     for (int b = 0; b < TINY_BLOCKS; b++)
         h = block(t, m, b, h, cond, batch);
     h = ckpt_linear(t, ckpt_layer_norm(t, h, CKPT_NONE, CKPT_NONE, 1e-6f), m->param[2], CKPT_NONE);
-    for (int i = 0; i < m->n; i++) {
+    for (int i = 0; i < m->n && !m->no_gradients; i++) {
         char name[32];
         snprintf(name, sizeof name, "grad.%d", i);
         ckpt_output_gradient(t, name, m->param[i]);

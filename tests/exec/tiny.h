@@ -12,6 +12,7 @@ struct tiny {
     int64_t batch, length, width, heads;
     ckpt_tensor param[TINY_PARAMS];
     int n;
+    bool no_gradients; /* they are no outputs: a frozen parameter has none */
 };
 
 /* What a run leaves behind, to be compared bit by bit. */
