@@ -7,6 +7,7 @@
 #include "attr.h"
 #include "cuda/kernels.h"
 #include "cuda/report.cuh"
+#include "cuda/rows.cuh"
 #include "cuda/workspace.h"
 
 #define THREADS 512
@@ -230,17 +231,31 @@ static __device__ struct slopes slopes_of(const struct cross_entropy &c, int32_t
     return s;
 }
 
-template <typename T>
+template <typename T, bool SMOOTH>
 static __device__ __forceinline__ float slope_at(const struct cross_entropy &c,
                                                  const struct slopes &s, float x, float2 stats,
                                                  int64_t j, int32_t at)
 {
     float p = power_of_e<T>(x - stats.x) * stats.y;
-    float rest = s.rest == 0.f ? 0.f : s.rest * class_weight(c, j);
+    float rest = SMOOTH ? s.rest * class_weight(c, j) : 0.f;
     return s.slope * (s.scale * p - (j == at ? s.at : 0.f) - rest);
 }
 
-template <typename T>
+/* 16 bytes in one access, which the compiler does not always make of a struct.  Nothing reads them
+ * soon: they leave the cache first. */
+static __device__ __forceinline__ void stream_floats(float *dst, const float (&v)[4])
+{
+    __stcs(reinterpret_cast<float4 *>(dst), make_float4(v[0], v[1], v[2], v[3]));
+}
+
+static __device__ __forceinline__ void stream_floats(bf16 *dst, const float (&v)[8])
+{
+    __stcs(reinterpret_cast<uint4 *>(dst),
+           make_uint4(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]), bf16_pair(v[4], v[5]),
+                      bf16_pair(v[6], v[7])));
+}
+
+template <typename T, bool SMOOTH>
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy_slope(T *dx, const T *x, const float2 *all_stats, const float *dloss,
                         const float *count, const __grid_constant__ struct cross_entropy c)
@@ -261,7 +276,8 @@ static __global__ void __launch_bounds__(THREADS)
         const int64_t skip = vectors_fit ? before_vectors(row, c.n) : c.n;
         const int64_t vectors = (c.n - skip) / N;
         for (int64_t j = threadIdx.x; j < skip; j += blockDim.x)
-            to[j] = from_float<T>(counts ? slope_at<T>(c, s, to_float(row[j]), stats, j, at) : 0.f);
+            to[j] = from_float<T>(counts ? slope_at<T, SMOOTH>(c, s, to_float(row[j]), stats, j, at)
+                                         : 0.f);
 #pragma unroll 2
         for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
             const int64_t j = skip + i * N;
@@ -270,12 +286,13 @@ static __global__ void __launch_bounds__(THREADS)
                 load_floats(v, row + j);
 #pragma unroll
                 for (int k = 0; k < N; k++)
-                    v[k] = slope_at<T>(c, s, v[k], stats, j + k, at);
+                    v[k] = slope_at<T, SMOOTH>(c, s, v[k], stats, j + k, at);
             }
-            store_floats(to + j, v);
+            stream_floats(to + j, v);
         }
         for (int64_t j = skip + vectors * N + threadIdx.x; j < c.n; j += blockDim.x)
-            to[j] = from_float<T>(counts ? slope_at<T>(c, s, to_float(row[j]), stats, j, at) : 0.f);
+            to[j] = from_float<T>(counts ? slope_at<T, SMOOTH>(c, s, to_float(row[j]), stats, j, at)
+                                         : 0.f);
     }
 }
 
@@ -300,20 +317,25 @@ int cuda_cross_entropy(const struct ckpt_kernel_args *a)
     return launched();
 }
 
-int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a)
+template <typename T>
+static void launch_slope(const struct ckpt_kernel_args *a, const struct cross_entropy &c)
 {
-    const struct cross_entropy c = open_call(a, 1, 5);
     const float2 *stats = static_cast<const float2 *>(a->in[3].data);
     const float *dloss = static_cast<const float *>(a->in[0].data);
     const float *count = static_cast<const float *>(a->in[4].data);
-    const unsigned threads = row_threads(c.n);
-    const void *x = a->in[1].data;
-    void *dx = a->out[0].data;
-    if (c.rows && a->in[1].desc.dtype == CKPT_BF16)
-        cross_entropy_slope<<<row_blocks(c), threads, 0, stream_of(a)>>>(
-            static_cast<bf16 *>(dx), static_cast<const bf16 *>(x), stats, dloss, count, c);
-    else if (c.rows)
-        cross_entropy_slope<<<row_blocks(c), threads, 0, stream_of(a)>>>(
-            static_cast<float *>(dx), static_cast<const float *>(x), stats, dloss, count, c);
+    auto kernel = c.smoothing > 0.f ? cross_entropy_slope<T, true> : cross_entropy_slope<T, false>;
+    if (c.rows)
+        kernel<<<row_blocks(c), row_threads(c.n), 0, stream_of(a)>>>(
+            static_cast<T *>(a->out[0].data), static_cast<const T *>(a->in[1].data), stats, dloss,
+            count, c);
+}
+
+int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a)
+{
+    const struct cross_entropy c = open_call(a, 1, 5);
+    if (a->in[1].desc.dtype == CKPT_BF16)
+        launch_slope<bf16>(a, c);
+    else
+        launch_slope<float>(a, c);
     return launched();
 }
