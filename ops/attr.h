@@ -42,15 +42,32 @@ struct linear_dw_attr {
 };
 
 /* clip_coefficient: what all updates of a step share. */
+#define CLIP_BETAS 8 /* pairs of betas of one step, at most */
 struct clip_attr {
     float clip_norm; /* 0: no clipping */
     float beta1, beta2;
+    int32_t more;    /* pairs beside the first */
+    int32_t scalars; /* whether the number of the update and the learning rate follow */
+    float beta[2 * (CLIP_BETAS - 1)];
 };
 
-/* The norm, the factor that clips it, and of k updates 1 / (1 - beta1^k) and 1 / (1 - beta2^k).
+/*
+ * The norm, the factor that clips it, and of k updates 1 / (1 - beta1^k) and 1 / (1 - beta2^k), as
+ * often as there are pairs; then, where they are asked for, k and the learning rate.
  * Where the norm is not finite an update changes nothing but bf16 values, which it makes from their
- * masters all the same: their room may hold the gradient. */
+ * masters all the same: their room may hold the gradient.
+ */
 enum { CLIP_NORM, CLIP_FACTOR, CLIP_UNBIAS1, CLIP_UNBIAS2, CLIP_VALUES };
+
+static inline int clip_step(const struct clip_attr *a)
+{
+    return CLIP_VALUES + 2 * a->more;
+}
+
+static inline int clip_values(const struct clip_attr *a)
+{
+    return clip_step(a) + (a->scalars ? 2 : 0);
+}
 
 /*
  * What run.halt holds: 0 as long as all is well, else why the updates behind change nothing.  An
@@ -71,22 +88,43 @@ struct index_report {
     int64_t size;   /* indices are to be in [0, size) */
 };
 
-/* adamw updates n parameters.  Operands: these states of each, n gradients, the clip values. */
+/*
+ * The update ops (adamw, sgd, lion, step) change n parameters.  Operands: these states of each, n
+ * gradients, the clip values.  A state that a kind does not keep is absent.
+ */
 enum {
-    ADAMW_VALUE,
-    ADAMW_MASTER, /* absent where the value is fp32 */
-    ADAMW_EXP_AVG,
-    ADAMW_EXP_AVG_SQ,
-    ADAMW_EMA, /* absent where none is kept */
-    ADAMW_STATES
+    UPDATE_VALUE,
+    UPDATE_MASTER, /* absent where the value is fp32 */
+    UPDATE_EXP_AVG,
+    UPDATE_EXP_AVG_SQ,
+    UPDATE_EMA, /* absent where none is kept */
+    UPDATE_STATES
 };
 
-#define ADAMW_PARAMS 32 /* of one op, at most */
+#define UPDATE_PARAMS 32 /* of one op, at most */
 
-static inline int adamw_params(int n_in)
+static inline int update_params(int n_in)
 {
-    return (n_in - 1) / (ADAMW_STATES + 1);
+    return (n_in - 1) / (UPDATE_STATES + 1);
 }
+
+/* What an update does to an element: see optim/update_math.h. */
+enum update_kind { UPDATE_ADAMW, UPDATE_SGD, UPDATE_LION, UPDATE_STEP, UPDATE_KINDS };
+
+/* The attribute of an update op. */
+struct update_attr {
+    int32_t kind;       /* enum update_kind */
+    float lr_factor;    /* of the learning rate of the step */
+    float beta1, beta2; /* sgd: momentum and dampening */
+    float eps, weight_decay;
+    float scale; /* step: of the operand; it is not multiplied by the learning rate where `plain` */
+    float clip_value; /* 0: none */
+    float ema_decay;  /* 0: none is kept */
+    int32_t nesterov, plain;
+    int32_t unclipped; /* neither the norm nor clip_value clip the gradient */
+    int32_t ema_warmup;
+    int32_t unbias; /* where in the clip values its first correction stands */
+};
 
 /* fill and randn: what to make; randn has no value. */
 struct make_attr {

@@ -205,13 +205,34 @@ const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
                                           .cpu = cpu_column_sum,
                                           .cuda = CUDA_KERNEL(cuda_column_sum)};
 
+/* The parameter behind w if it has an adapter (ckpt_lora), else NULL. */
+static const struct param *find_adapter(const ckpt_tape *t, ckpt_tensor w)
+{
+    const struct param *p = t && t->env.params ? params_at(t->env.params, w) : NULL;
+    return p && p->lora.b ? p : NULL;
+}
+
+/* y, and what the adapter adds: scale (x A^T) B^T. */
+static ckpt_tensor add_adapter(ckpt_tape *t, const struct param *p, ckpt_tensor x, ckpt_tensor y)
+{
+    ckpt_tensor a = params_handle(t->env.params, p->lora.a);
+    ckpt_tensor b = params_handle(t->env.params, p->lora.b);
+    ckpt_tensor h = ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, a, CKPT_NONE}, NULL, 0);
+    h = ckpt_affine(t, h, p->lora.scale, 0.f);
+    return ops_record1(t, &op_linear, 4, (ckpt_tensor[]){h, b, CKPT_NONE, y}, NULL, 0);
+}
+
 ckpt_tensor ckpt_linear(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b)
 {
-    return ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
+    const struct param *adapter = find_adapter(t, w);
+    ckpt_tensor y = ops_record1(t, &op_linear, 3, (ckpt_tensor[]){x, w, b}, NULL, 0);
+    return adapter ? add_adapter(t, adapter, x, y) : y;
 }
 
 ckpt_tensor ckpt_linear_add(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                             ckpt_tensor a)
 {
-    return ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
+    const struct param *adapter = find_adapter(t, w);
+    ckpt_tensor y = ops_record1(t, &op_linear, 4, (ckpt_tensor[]){x, w, b, a}, NULL, 0);
+    return adapter ? add_adapter(t, adapter, x, y) : y;
 }

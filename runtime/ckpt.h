@@ -267,16 +267,18 @@ CKPT_API int ckpt_param_info(const ckpt *c, ckpt_tensor param, struct ckpt_param
 
 /* What is kept for a trained parameter. */
 enum ckpt_slot {
-    CKPT_VALUE,      /* the value: the fp32 master where there is one */
-    CKPT_EXP_AVG,    /* first moment of AdamW */
-    CKPT_EXP_AVG_SQ, /* second moment of AdamW */
-    CKPT_EMA         /* exponential moving average of the master */
+    CKPT_VALUE,          /* the value: the fp32 master where there is one */
+    CKPT_EXP_AVG,        /* first moment or momentum of the optimizer */
+    CKPT_EXP_AVG_SQ,     /* second moment */
+    CKPT_EMA,            /* exponential moving average of the master */
+    CKPT_EXP_AVG_SQ_ROW, /* second moment of a matrix, factored: [rows] */
+    CKPT_EXP_AVG_SQ_COL  /* and [columns] */
 };
 
 /*
- * Copies a slot out as fp32, or in.  n must be the number of elements.  Setting CKPT_VALUE sets the
- * master and its rounded copy, and restarts the EMA from it if no step was run yet.
- * Returns 0, CKPT_EINVAL (n), CKPT_ENAME (no such parameter or slot).
+ * Copies a slot out as fp32, or in.  n must be the number of its elements.  Setting CKPT_VALUE sets
+ * the master and its rounded copy, and restarts the EMA from it if no step was run yet. Returns 0,
+ * CKPT_EINVAL (n), CKPT_ENAME (no such parameter or slot).
  */
 CKPT_API int ckpt_param_get(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, float *dst, int64_t n);
 CKPT_API int ckpt_param_set(ckpt *c, ckpt_tensor param, enum ckpt_slot slot, const float *src,
@@ -322,8 +324,8 @@ CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w
 typedef ckpt_tensor (*ckpt_recorder)(ckpt_tape *t, int64_t micro_batch, void *user);
 
 /*
- * Records, differentiates, plans and lowers.  optimizer, as ckpt_adamw() makes it; NULL: forward
- * only.  batch is the number of
+ * Records, differentiates, plans and lowers.  optimizer, as ckpt_adamw() and others make it; NULL:
+ * forward only.  batch is the number of
  * samples a step takes; options.micro_batch must divide it (or exceed it, where there is no
  * optimizer), or is CKPT_AUTO: then the model is recorded and planned at every size that divides
  * the batch, and the fastest step that fits is taken.  All a step needs is taken here.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What command lines of the programs share: see options.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_dist.h"
@@ -30,13 +31,40 @@ int option_dtype(const char *option, const char *name)
     return 0;
 }
 
+int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
+                    struct ckpt_schedule *schedule)
+{
+    static const char *const kinds[] = {[CKPT_SCHEDULE_CONSTANT] = "constant",
+                                        [CKPT_SCHEDULE_LINEAR] = "linear",
+                                        [CKPT_SCHEDULE_COSINE] = "cosine",
+                                        [CKPT_SCHEDULE_WSD] = "wsd",
+                                        [CKPT_SCHEDULE_INVERSE_SQRT] = "invsqrt"};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    int i = 0;
+
+    while (i < KINDS && strcmp(kind ? kind : "constant", kinds[i]))
+        i++;
+    if (i == KINDS)
+        return say_fail("--schedule %s: give constant, linear, cosine, wsd or invsqrt", kind);
+    *schedule = (struct ckpt_schedule)CKPT_SCHEDULE_INIT;
+    schedule->kind = (enum ckpt_schedule_kind)i;
+    schedule->warmup = warmup;
+    schedule->total = steps;
+    schedule->final = final_lr;
+    if (steps && isnan(ckpt_schedule(schedule, 1, 0)))
+        return say_fail("--schedule %s: --warmup %lld leaves none of --steps %lld", kind,
+                        (long long)warmup, (long long)steps);
+    return 0;
+}
+
 /* ---- what they are to the bits of a run ------------------------------------------------------ */
 
 /* --batch: the samples of a step of all ranks together are what counts, and the library compares
  * them.  Paths to data do not say what is in there, so another one is no more than said. */
-static const char *const tunes[] = {
-    "lr",  "warmup", "clip-norm", "weight-decay", "ema-decay", "video", "video-dir",
-    "vae", "text",   "features",  "tensors",      "lpips",     "size"};
+static const char *const tunes[] = {"lr",        "warmup",       "schedule",  "final-lr",
+                                    "clip-norm", "weight-decay", "ema-decay", "video",
+                                    "video-dir", "vae",          "text",      "features",
+                                    "tensors",   "lpips",        "size"};
 static const char *const is_free[] = {
     "batch",        "dump", "frames-2d", "guidance",   "help",           "load",
     "log",          "out",  "partial",   "resume",     "resume-changed", "sample-seed",

@@ -33,6 +33,10 @@
     RANGE("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),                             \
         RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),            \
         RANGE("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                 \
+        ROW("schedule", STRING, schedule, "KIND",                                                  \
+            "learning rate over --steps: constant (default), linear, cosine, wsd, invsqrt"),       \
+        RANGE("final-lr", FLOAT, final_lr, "X",                                                    \
+              "part of the learning rate that a schedule ends with (default 0)", 0, OPTION_REAL),  \
         RANGE("clip-norm", FLOAT, clip_norm, "X",                                                  \
               "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),             \
         RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)", 0,             \
@@ -67,6 +71,11 @@ int option_sizes(const char *option, const char *text, const char *example, int 
 
 /* Whether the name is that of a type to compute in.  Returns 0, or -1 after a sentence. */
 int option_dtype(const char *option, const char *name);
+
+/* The learning rates of --schedule (NULL: constant), --warmup, --steps and --final-lr.  Returns 0,
+ * or -1 after a sentence. */
+int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
+                    struct ckpt_schedule *schedule);
 
 /* A table and what it filled. */
 struct option_table {

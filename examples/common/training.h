@@ -33,12 +33,6 @@ struct training {
     double last;              /* when the last one ended */
 };
 
-/* The learning rate of a step: lr (step + 1) / (warmup + 1) while step < warmup, then lr. */
-static inline double training_warmup(double lr, int64_t step, int64_t warmup)
-{
-    return step < warmup ? lr * (double)(step + 1) / (double)(warmup + 1) : lr;
-}
-
 /* Runs the steps until there are enough, one fails or a signal says stop (signals.h); writes the
  * state where it is due, or a signal asks for it.  Returns 0, or -1 after a sentence. */
 int training_run(struct training *t);

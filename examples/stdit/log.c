@@ -41,6 +41,7 @@ static void put_config(FILE *f, const struct stdit_run *r)
     json_int(f, "micro_batch", info.micro_batch);
     json_int(f, "steps", o->steps);
     json_int(f, "warmup", o->warmup);
+    json_string(f, "schedule", o->schedule ? o->schedule : "constant");
     json_string(f, "mask_stage", o->mask_stage);
     json_int(f, "vram", o->library.vram);
     json_string(f, "device", o->library.device);

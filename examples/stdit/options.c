@@ -145,7 +145,7 @@ int stdit_check_model(const struct stdit_options *o)
     return 0;
 }
 
-static int check_training(const struct stdit_options *o)
+static int check_training(struct stdit_options *o)
 {
     const char *stages[] = {"none", "1", "2", "3", "adapt"};
     bool known = false;
@@ -157,7 +157,7 @@ static int check_training(const struct stdit_options *o)
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",
                         (long long)o->library.micro_batch, (long long)o->batch);
-    return 0;
+    return option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates);
 }
 
 /*

@@ -22,12 +22,13 @@ struct stdit_options {
     int64_t width, height;                              /* from size */
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     /* training */
-    const char *load, *save, *save_ema, *mask_stage, *grad_dtype;
+    const char *load, *save, *save_ema, *mask_stage, *grad_dtype, *schedule;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;
     int64_t samples; /* of a step, of all ranks: batch times as many as there are */
-    double lr, clip_norm, weight_decay, ema_decay;
+    double lr, final_lr, clip_norm, weight_decay, ema_decay;
+    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
     /* what comes out */
     const char *log, *dump, *out;
     int64_t sample_steps, sample_seed;

@@ -78,7 +78,7 @@ struct course {
 
 static double rate(const struct stdit_run *r, int64_t step)
 {
-    return training_warmup(r->options.lr, step, r->options.warmup);
+    return ckpt_schedule(&r->options.rates, r->options.lr, step);
 }
 
 static int submit(struct training *t, int64_t step)

@@ -62,6 +62,7 @@ static void put_config(FILE *f, const struct vae_run *r)
     json_int(f, "frames_2d", longest->part);
     json_int(f, "steps", o->steps);
     json_int(f, "warmup", o->warmup);
+    json_string(f, "schedule", o->schedule ? o->schedule : "constant");
     json_int(f, "vram", o->library.vram);
     json_string(f, "device", o->library.device);
     json_int(f, "seed", o->library.seed);

@@ -180,14 +180,14 @@ static int check_lengths(struct vae_options *o)
     return 0;
 }
 
-static int check_training(const struct vae_options *o)
+static int check_training(struct vae_options *o)
 {
     if (option_dtype("grad-dtype", o->grad_dtype))
         return -1;
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",
                         (long long)o->library.micro_batch, (long long)o->batch);
-    return 0;
+    return option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates);
 }
 
 static int fill_quantizer(struct vae_options *o)

@@ -18,13 +18,14 @@ struct vae_options {
     int64_t width, height; /* from size */
     double image_share;
     /* training */
-    const char *load, *save, *save_ema, *grad_dtype;
+    const char *load, *save, *save_ema, *grad_dtype, *schedule;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup, part;
     int64_t samples; /* of a step, of all ranks: batch times as many as there are */
-    double lr, clip_norm, weight_decay, ema_decay, kl_weight;
-    const char *lpips; /* file; NULL: off */
+    double lr, final_lr, clip_norm, weight_decay, ema_decay, kl_weight;
+    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    const char *lpips;          /* file; NULL: off */
     double lpips_weight;
     const char *quantizer;
     int64_t codebook;

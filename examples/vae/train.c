@@ -89,7 +89,7 @@ static struct vae_run *run_of(const struct training *t)
 
 static double rate(const struct vae_run *r, int64_t step)
 {
-    return training_warmup(r->options.lr, step, r->options.warmup);
+    return ckpt_schedule(&r->options.rates, r->options.lr, step);
 }
 
 static int submit(struct training *t, int64_t step)

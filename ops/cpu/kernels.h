@@ -112,6 +112,7 @@ int cpu_matmul(const struct ckpt_kernel_args *a);
 
 int cpu_sum_squares(const struct ckpt_kernel_args *a);
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a);
-int cpu_adamw(const struct ckpt_kernel_args *a);
+int cpu_update(const struct ckpt_kernel_args *a);
+int cpu_assign(const struct ckpt_kernel_args *a);
 
 #endif

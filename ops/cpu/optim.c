@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's kernels: sums of squares, the clip factor and AdamW. */
+/* The optimizer's kernels: sums of squares, the clip values, updates and assignments. */
 #include "attr.h"
 #include "kernels.h"
-#include "optim/adamw_math.h"
-#include "optim/host_adamw.h"
+#include "optim/update_math.h"
+#include "optim/host_update.h"
 #include "optim/optim.h"
 #include "report.h"
 #include "rows.h"
@@ -75,41 +75,47 @@ int cpu_clip_coefficient(const struct ckpt_kernel_args *a)
     out[CLIP_FACTOR] = attr->clip_norm > 0.f && factor < 1 ? (float)factor : 1.f;
     out[CLIP_UNBIAS1] = (float)(1.0 / (1.0 - pow((double)attr->beta1, k)));
     out[CLIP_UNBIAS2] = (float)(1.0 / (1.0 - pow((double)attr->beta2, k)));
+    for (int i = 0; i < 2 * attr->more; i++)
+        out[CLIP_VALUES + i] = (float)(1.0 / (1.0 - pow((double)attr->beta[i], k)));
+    if (attr->scalars) {
+        out[clip_step(attr)] = (float)k;
+        out[clip_step(attr) + 1] = a->run->lr;
+    }
     return CKPT_OK;
 }
 
-static void adamw_param(const struct adamw_constants *c, const struct ckpt_view *state,
-                        const struct ckpt_view *gradient, bool *broken)
+static void update_param(const struct update_constants *c, const struct ckpt_view *state,
+                         const struct ckpt_view *gradient, bool *broken)
 {
-    const bool half = view_half(&state[ADAMW_VALUE]);
-    struct host_adamw p = {
-        .w = state[half ? ADAMW_MASTER : ADAMW_VALUE].data,
-        .m = state[ADAMW_EXP_AVG].data,
-        .v = state[ADAMW_EXP_AVG_SQ].data,
-        .ema = state[ADAMW_EMA].data,
-        .value = half ? state[ADAMW_VALUE].data : NULL,
+    const bool half = view_half(&state[UPDATE_VALUE]);
+    struct host_update p = {
+        .w = state[half ? UPDATE_MASTER : UPDATE_VALUE].data,
+        .m = state[UPDATE_EXP_AVG].data,
+        .v = state[UPDATE_EXP_AVG_SQ].data,
+        .ema = state[UPDATE_EMA].data,
+        .value = half ? state[UPDATE_VALUE].data : NULL,
         .gradient = gradient->data,
         .half = view_half(gradient),
-        .n = desc_numel(&state[ADAMW_VALUE].desc),
+        .n = desc_numel(&state[UPDATE_VALUE].desc),
         .broken = broken,
     };
-    host_adamw(c, &p);
+    host_update(c, &p);
 }
 
 /* The values as they were: the room of one may hold its gradient. */
 static void restore_values(const struct ckpt_kernel_args *a)
 {
-    for (int k = 0; k < adamw_params(a->n_in); k++) {
-        const struct ckpt_view *state = a->out + k * ADAMW_STATES;
-        const float *master = state[ADAMW_MASTER].data;
-        uint16_t *value = state[ADAMW_VALUE].data;
-        int64_t n = view_half(&state[ADAMW_VALUE]) ? desc_numel(&state[ADAMW_VALUE].desc) : 0;
+    for (int k = 0; k < update_params(a->n_in); k++) {
+        const struct ckpt_view *state = a->out + k * UPDATE_STATES;
+        const float *master = state[UPDATE_MASTER].data;
+        uint16_t *value = state[UPDATE_VALUE].data;
+        int64_t n = view_half(&state[UPDATE_VALUE]) ? desc_numel(&state[UPDATE_VALUE].desc) : 0;
         for (int64_t i = 0; i < n; i++)
             value[i] = bf16_round(master[i]);
     }
 }
 
-int cpu_adamw(const struct ckpt_kernel_args *a)
+int cpu_update(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *gradient = a->in + a->n_out;
     const float *clip = a->in[a->n_in - 1].data;
@@ -118,14 +124,19 @@ int cpu_adamw(const struct ckpt_kernel_args *a)
         return CKPT_OK;
     }
     bool broken = false;
-    struct adamw_constants c = adamw_constants_of(a->attr);
-    c.clip = clip[CLIP_FACTOR];
-    c.unbias1 = clip[CLIP_UNBIAS1];
-    c.unbias2 = clip[CLIP_UNBIAS2];
-    c.lr = a->run->lr;
-    for (int k = 0; k < adamw_params(a->n_in); k++)
-        adamw_param(&c, a->out + k * ADAMW_STATES, &gradient[k], &broken);
+    struct update_constants c = update_constants_of(a->attr);
+    update_begin(&c, a->attr, clip, a->run->lr, a->run->opt_step);
+    for (int k = 0; k < update_params(a->n_in); k++)
+        update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &broken);
     if (broken)
         report_halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
+    return CKPT_OK;
+}
+
+int cpu_assign(const struct ckpt_kernel_args *a)
+{
+    const float *clip = a->in[2].data;
+    if (isfinite(clip[CLIP_NORM]))
+        memcpy(a->out[0].data, a->in[1].data, (size_t)desc_bytes(&a->out[0].desc));
     return CKPT_OK;
 }

@@ -93,7 +93,8 @@ int cuda_matmul(const struct ckpt_kernel_args *a);
 
 int cuda_sum_squares(const struct ckpt_kernel_args *a);
 int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
-int cuda_adamw(const struct ckpt_kernel_args *a);
+int cuda_update(const struct ckpt_kernel_args *a);
+int cuda_assign(const struct ckpt_kernel_args *a);
 
 int cuda_all_gather(const struct ckpt_kernel_args *a);
 int cuda_reduce_scatter(const struct ckpt_kernel_args *a);

@@ -137,11 +137,14 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = threadIdx.x; i < some.n; i += THREADS)
         sum += (double)*some.at[i];
     sum = block_sum(sum);
-    if (some.last && (threadIdx.x == 32 || threadIdx.x == 64)) {
-        bool first = threadIdx.x == 32;
-        double beta = (double)(first ? attr.beta1 : attr.beta2);
-        y[first ? CLIP_UNBIAS1 : CLIP_UNBIAS2] =
-            (float)(1.0 / (1.0 - power(beta, run->opt_step + 1)));
+    if (some.last && threadIdx.x >= 32 && threadIdx.x < 32 + 2 + 2 * attr.more) {
+        int i = (int)threadIdx.x - 32;
+        double beta = (double)(i == 0 ? attr.beta1 : i == 1 ? attr.beta2 : attr.beta[i - 2]);
+        y[CLIP_UNBIAS1 + i] = (float)(1.0 / (1.0 - power(beta, run->opt_step + 1)));
+    }
+    if (some.last && attr.scalars && threadIdx.x == 64) {
+        y[CLIP_VALUES + 2 * attr.more] = (float)(run->opt_step + 1);
+        y[CLIP_VALUES + 2 * attr.more + 1] = run->lr;
     }
     if (threadIdx.x)
         return;

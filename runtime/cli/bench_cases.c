@@ -9,6 +9,8 @@
 #include "cli/bench.h"
 #include "expr/expr.h"
 #include "ops.h"
+#include "optim/optimizer.h"
+#include "optim/update_math.h"
 
 enum {
     WIDTH = 1152,
@@ -564,22 +566,53 @@ static ckpt_tensor record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const stru
     return ckpt_expand(t, sample_row(t, dtype), SHAPE(BATCH, FRAMES, z->places, WIDTH));
 }
 
-/* The update of one weight: value, fp32 master where there is one, moments, EMA, gradient. */
-static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+/* The update of one weight: value, fp32 master where there is one, running means where the kind
+ * has them, EMA, gradient. */
+static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
+                        const struct update_attr *attr)
 {
-    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     struct clip_attr clip = {.clip_norm = 1.f};
     ckpt_tensor in[7] = {CKPT_NONE}, out[5];
+    const bool has[6] = {
+        true, dtype == CKPT_BF16, update_has_mean(attr), update_has_square(attr), true, true};
     for (int i = 0; i < 6; i++)
-        if (i != 1 || dtype == CKPT_BF16)
+        if (has[i])
             in[i] = operand(t, i ? CKPT_F32 : dtype, SHAPE(MLP, WIDTH));
     if (in[3].id) /* a mean of squares: the bench makes it positive */
         t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
-    (void)z;
     ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
     in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    ckpt_record(t, def, 7, in, 5, out, attr, sizeof *attr);
+}
+
+static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
     adamw.ema_decay = 0.99f;
-    ckpt_record(t, &op_adamw, 7, in, 5, out, &adamw, sizeof adamw);
+    const struct update_attr attr = optim_adamw_attr(&adamw);
+    (void)z;
+    record_kind(t, dtype, &op_adamw, &attr);
+    return CKPT_NONE;
+}
+
+/* The other kinds, and the assignment of a state. */
+static ckpt_tensor record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct update_attr attr = {.lr_factor = 1.f, .beta1 = 0.9f, .scale = 1.f, .ema_decay = 0.99f};
+    struct clip_attr clip = {.clip_norm = 1.f};
+    (void)z;
+    attr.kind = UPDATE_SGD;
+    record_kind(t, dtype, &op_sgd, &attr);
+    attr.kind = UPDATE_LION;
+    attr.beta2 = 0.99f;
+    record_kind(t, dtype, &op_lion, &attr);
+    attr.kind = UPDATE_STEP;
+    record_kind(t, dtype, &op_step, &attr);
+    ckpt_tensor state = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
+    ckpt_tensor next = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
+    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, next);
+    ckpt_tensor values = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, next, values}, NULL, 0);
     return CKPT_NONE;
 }
 
@@ -645,5 +678,6 @@ const struct bench_case bench_cases[] = {
     {"batched product", record_matmul},
     {"expand", record_expand},
     {"update", record_update},
+    {"update, other kinds", record_updates},
     {NULL, NULL},
 };

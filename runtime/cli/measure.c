@@ -11,8 +11,9 @@
 #include "cli/cli.h"
 #include "memory/device/device.h"
 #include "ops.h"
-#include "optim/adamw_math.h"
-#include "optim/host_adamw.h"
+#include "optim/update_math.h"
+#include "optim/host_update.h"
+#include "optim/optimizer.h"
 
 enum { ROUNDS = 5, EMPTY_OPS = 4000, BESIDE = 8, SMALL_COPIES = 500 };
 #define SMALL     (INT64_C(64) << 10)
@@ -184,15 +185,17 @@ static double round_host(struct bench *b)
 static double round_update(struct bench *b)
 {
     const struct ckpt_adamw options = CKPT_ADAMW_INIT;
-    const struct adamw_constants c = adamw_constants_of(&options);
+    const struct update_attr attr = optim_adamw_attr(&options);
+    struct update_constants c = update_constants_of(&attr);
     int64_t n = b->size.bytes / 8;
     float *w = (float *)b->host;
     uint16_t *half = (uint16_t *)(w + 3 * n);
-    struct host_adamw p = {w, w + n, w + 2 * n, NULL, half, half + n, true, n, NULL};
+    struct host_update p = {w, w + n, w + 2 * n, NULL, half, half + n, true, n, NULL};
+    c.lr = options.lr;
     device_copy_both(b->device, b->device->ops->base(b->device), b->host + 2 * b->size.bytes,
                      b->size.bytes / 2, BESIDE);
     double before = clock_seconds();
-    host_adamw(&c, &p);
+    host_update(&c, &p);
     double seconds = clock_seconds() - before;
     b->device->ops->sync(b->device);
     return seconds;
@@ -243,7 +246,7 @@ static void measure(struct bench *b, struct machine *m)
     m->d2h_both = m->h2d_both = bytes / best(b, round_both);
     memset(b->host, 0, 3 * (size_t)b->size.bytes);
     if (b->device->ops->numa_node)
-        host_adamw_bind(b->device->ops->numa_node(b->device), 1, NULL);
+        host_update_bind(b->device->ops->numa_node(b->device), 1, NULL);
     m->host_update = 28. * (bytes / 8) / best(b, round_update);
 }
 

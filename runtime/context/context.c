@@ -5,6 +5,7 @@
 #include "ckpt_tools.h"
 #include "context/context.h"
 #include "core/sized.h"
+#include "optim/optimizer.h"
 
 #define STRING(x)        #x
 #define VERSION(a, b, c) STRING(a) "." STRING(b) "." STRING(c)
@@ -243,7 +244,7 @@ void ckpt_close(ckpt *c)
     while (c->programs.optimizers) {
         struct ckpt_optimizer *o = c->programs.optimizers;
         c->programs.optimizers = o->next;
-        free(o);
+        optim_free(o);
     }
     params_free(&c->params);
     free(c->programs.warm.data);

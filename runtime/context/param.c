@@ -99,14 +99,15 @@ int ckpt_param_info(const ckpt *c, ckpt_tensor x, struct ckpt_param_info *info)
 static int find_slot(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n, struct param **p)
 {
     *p = params_at(&c->params, x);
-    if (!*p || slot < CKPT_VALUE || slot > CKPT_EMA)
+    if (!*p || slot < CKPT_VALUE || slot > CKPT_EXP_AVG_SQ_COL)
         return error_fail(&c->error, CKPT_ENAME, "no such parameter or slot");
     if (!values_kept(&c->ranks, *p, slot))
         return error_fail(&c->error, CKPT_ENAME,
                           "parameter '%s' keeps no such state: no program trains it", (*p)->name);
-    if (n != desc_numel(&(*p)->desc))
+    const struct ckpt_desc d = values_file_desc(*p, slot);
+    if (n != desc_numel(&d))
         return error_fail(&c->error, CKPT_EINVAL, "parameter '%s' has %lld elements, not %lld",
-                          (*p)->name, (long long)desc_numel(&(*p)->desc), (long long)n);
+                          (*p)->name, (long long)desc_numel(&d), (long long)n);
     return 0;
 }
 

@@ -26,9 +26,29 @@ ckpt_tensor params_handle(const struct params *ps, int32_t i)
     return (ckpt_tensor){.id = -i - 1, .owner = ps->owner};
 }
 
+/* A parameter of two axes and more is a matrix [shape[0], rest]. */
+struct ckpt_desc param_slot_desc(const struct param *p, int slot)
+{
+    struct ckpt_desc d = p->desc;
+    bool row = slot == SLOT_EXP_AVG_SQ_ROW, col = slot == SLOT_EXP_AVG_SQ_COL;
+
+    if (slot != SLOT_VALUE)
+        d.dtype = CKPT_F32;
+    if (slot != SLOT_VALUE && p->part)
+        d.shape[0] = p->part;
+    if ((row || col) && d.ndim > 0)
+        d = (struct ckpt_desc){.dtype = CKPT_F32,
+                               .ndim = 1,
+                               .shape = {row ? d.shape[0] : desc_numel(&d) / d.shape[0]},
+                               .stride = {1}};
+    return d;
+}
+
 int64_t param_slot_numel(const struct param *p, int slot)
 {
-    return slot != SLOT_VALUE && p->part ? p->part : desc_numel(&p->desc);
+    struct ckpt_desc d = param_slot_desc(p, slot);
+
+    return desc_numel(&d);
 }
 
 int64_t param_slot_bytes(const struct param *p, int slot)

@@ -10,7 +10,16 @@
 #include "core/base.h"
 #include "core/home.h"
 
-enum { SLOT_VALUE, SLOT_MASTER, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA, SLOT_COUNT };
+enum {
+    SLOT_VALUE,
+    SLOT_MASTER,
+    SLOT_EXP_AVG,
+    SLOT_EXP_AVG_SQ,
+    SLOT_EMA,
+    SLOT_EXP_AVG_SQ_ROW,
+    SLOT_EXP_AVG_SQ_COL,
+    SLOT_COUNT
+};
 
 struct param {
     char *name;
@@ -21,9 +30,15 @@ struct param {
     enum home home[SLOT_COUNT]; /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
     bool filled[SLOT_COUNT];    /* its bytes hold a value */
-    uint64_t set[CKPT_EMA + 1]; /* of several ranks: a digest of what was set; 0: nothing was */
-    int64_t part, part_first;   /* part > 0: slots but VALUE are of so many elements from here on */
-    bool reordered;             /* files have its axes in the order of file_axes */
+    uint64_t set[CKPT_EXP_AVG_SQ_COL +
+                 1];          /* of several ranks: a digest of what was set; 0: nothing was */
+    int64_t part, part_first; /* part > 0: slots but VALUE are of so many elements from here on */
+    struct {
+        int32_t a, b; /* of LoRA: parameters [rank, in] and [out, rank]; 0, 0: none */
+        float scale;
+    } lora;
+    bool adapter;   /* it is one of those two */
+    bool reordered; /* files have its axes in the order of file_axes */
     int file_axes[CKPT_MAX_DIMS];
 };
 
@@ -56,7 +71,9 @@ struct param *params_at(const struct params *ps, ckpt_tensor x);
 int params_check_lost(const struct params *ps, struct error *e);
 int params_check_whole(const struct params *ps, struct error *e);
 
-/* Elements of a slot, and its bytes: VALUE in its dtype, the others fp32. */
+/* Shape of a slot, dense: that of the parameter, but for factors; elements, of its part where it is
+ * cut; bytes: VALUE in its dtype, the others fp32. */
+struct ckpt_desc param_slot_desc(const struct param *p, int slot);
 int64_t param_slot_numel(const struct param *p, int slot);
 int64_t param_slot_bytes(const struct param *p, int slot);
 

@@ -75,8 +75,10 @@ void ranks_close(struct ranks *job, int code)
     job->comm = NULL;
     free(job->seats);
     free(job->places);
+    free(job->groups);
     job->seats = NULL;
     job->places = NULL;
+    job->groups = NULL;
 }
 
 int ranks_take_request(struct ranks *job, int request)
@@ -96,8 +98,9 @@ static int make_layout(struct ranks *job)
     int rc = params ? 0 : CKPT_ENOMEM;
     for (int32_t i = 0; i < job->params->n && !rc; i++) {
         const struct param *p = &job->params->data[i];
-        params[i] =
-            (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc), p->trainable};
+        int32_t group = job->groups ? job->groups[i] : 0;
+        params[i] = (struct layout_param){p->name, p->desc.dtype, desc_numel(&p->desc),
+                                          p->trainable && group != LAYOUT_FROZEN, group};
     }
     if (!rc)
         rc = layout_make(&job->sharing.layout, params, job->params->n, job->sharing.sharers);
@@ -156,11 +159,29 @@ void ranks_settle(struct ranks *job)
     job->settled = true;
 }
 
-int ranks_lay_out(struct ranks *job)
+/* Hidden parameters come behind those that have a group. */
+static int keep_groups(struct ranks *job, const int32_t *groups)
+{
+    size_t bytes = (size_t)job->params->n * sizeof *groups;
+    free(job->groups); /* of a program that was not compiled in the end */
+    job->groups = NULL;
+    if (!groups)
+        return 0;
+    job->groups = malloc(bytes + 1);
+    if (!job->groups)
+        return error_fail(job->error, CKPT_ENOMEM, "no memory for the layout of %d ranks",
+                          job->sharing.ranks);
+    memcpy(job->groups, groups, bytes);
+    return 0;
+}
+
+int ranks_lay_out(struct ranks *job, const int32_t *groups)
 {
     if (job->sharing.ranks < 2 || job->sharing.layout)
         return 0;
-    int rc = ranks_find_hosts(job);
+    int rc = keep_groups(job, groups);
+    if (!rc)
+        rc = ranks_find_hosts(job);
     if (!rc)
         rc = ranks_time_copies(job);
     return rc ? rc : ranks_share(job, ranks_may_share(job, OVER_HOST) ? OVER_HOST : OVER_ALL);

@@ -41,6 +41,7 @@
 struct rank_place;
 
 struct ranks {
+    int32_t *groups;              /* of the optimizer, per parameter: see ranks_lay_out */
     struct ckpt_options *options; /* of the context, as are those up to the error */
     struct params *params;
     struct memory *memory;
@@ -119,9 +120,10 @@ uint64_t ranks_host_name(void);
  * how many the fullest has. */
 int ranks_sort_by_host(int n, const uint64_t *of, int *seats, int *hosts, int *most);
 
-/* Finds out where the ranks run and lays the parameters out, once.  Returns 0 or a code, the
- * sentence in the context. */
-int ranks_lay_out(struct ranks *job);
+/* Finds out where the ranks run and lays the parameters out, once.  groups: of the optimizer of
+ * each parameter, which share no bucket, LAYOUT_FROZEN where it is not trained; NULL: all in one.
+ * Returns 0 or a code, the sentence in the context. */
+int ranks_lay_out(struct ranks *job, const int32_t *groups);
 
 /* What ranks share can be spread over those of each host, or over all of them: which is allowed by
  * the options and by where they run, and once one is settled on, whether it is that one.
@@ -143,9 +145,9 @@ int ranks_owner(const struct ranks *job, int place);
  * rank looked at last is its own affair. */
 struct comm *ranks_hosts(struct ranks *job);
 
-/* All ranks must have recorded the same (ranks_agree.c): program is the signature of the graph.
- * Returns 0 or a code, as those below. */
-int ranks_agree(struct ranks *job, uint64_t program, const struct ckpt_adamw *opt);
+/* All ranks must have recorded the same (ranks_agree.c): program is the signature of the graph,
+ * optimizer that of its settings or 0.  Returns 0 or a code, as those below. */
+int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer);
 /* What ckpt_agree was given. */
 int ranks_agree_facts(struct ranks *job, const struct ckpt_fact *facts, int n);
 /* Keeps in mind what a slot of a parameter was set to: all n elements of it. */

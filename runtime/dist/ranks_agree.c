@@ -61,17 +61,7 @@ static uint64_t mix_float(uint64_t h, float f)
     return hash_mix(h, bits);
 }
 
-static uint64_t optimizer_signature(const struct ckpt_adamw *o)
-{
-    uint64_t h = HASH_START;
-    const float values[] = {o->lr,           o->beta1,     o->beta2,    o->eps,
-                            o->weight_decay, o->clip_norm, o->ema_decay};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        h = mix_float(h, values[i]);
-    return hash_mix(h, o->grad_dtype);
-}
-
-int ranks_agree(struct ranks *job, uint64_t program, const struct ckpt_adamw *opt)
+int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)
 {
     const struct ckpt_options *o = job->options;
     const struct comm_term terms[] = {
@@ -81,7 +71,7 @@ int ranks_agree(struct ranks *job, uint64_t program, const struct ckpt_adamw *op
         {.name = "--check-ranks", .value = (uint64_t)o->check_ranks},
         {.name = "--deterministic", .value = o->deterministic},
         {.name = "--plan-only", .value = o->plan_only},
-        {.name = "optimizer", .value = opt ? optimizer_signature(opt) : 0},
+        {.name = "optimizer", .value = optimizer},
         {.name = "program", .value = program}};
     return agree(job, 0, "started with", terms, (int)(sizeof terms / sizeof *terms));
 }
@@ -133,7 +123,8 @@ void ranks_note_set(struct ranks *job, struct param *p, enum ckpt_slot slot, con
     job->values_agreed = false;
 }
 
-static const char *const slot_names[] = {"value", "exp_avg", "exp_avg_sq", "moving average"};
+static const char *const slot_names[] = {"value",          "exp_avg",        "exp_avg_sq",
+                                         "moving average", "exp_avg_sq_row", "exp_avg_sq_col"};
 
 /* A value that nobody set follows from seed, which was compared, name and kind. */
 static uint64_t initial_signature(const struct param *p)
@@ -144,7 +135,7 @@ static uint64_t initial_signature(const struct param *p)
 static int add_set(struct terms *t, const struct param *p)
 {
     int rc = 0;
-    for (int s = CKPT_VALUE; s <= CKPT_EMA && !rc; s++) {
+    for (int s = CKPT_VALUE; s <= CKPT_EXP_AVG_SQ_COL && !rc; s++) {
         bool initial = s == CKPT_VALUE && !p->set[s];
         rc = add(t, (struct comm_term){.name = slot_names[s],
                                        .of = p->name,
@@ -191,7 +182,9 @@ static const char *const home_names[SLOT_COUNT] = {[SLOT_VALUE] = "value",
                                                    [SLOT_MASTER] = "fp32 value",
                                                    [SLOT_EXP_AVG] = "exp_avg",
                                                    [SLOT_EXP_AVG_SQ] = "exp_avg_sq",
-                                                   [SLOT_EMA] = "moving average"};
+                                                   [SLOT_EMA] = "moving average",
+                                                   [SLOT_EXP_AVG_SQ_ROW] = "exp_avg_sq_row",
+                                                   [SLOT_EXP_AVG_SQ_COL] = "exp_avg_sq_col"};
 
 static int add_bytes(struct terms *t, int slot, const struct param *p, const float *values,
                      int64_t n, int64_t group)

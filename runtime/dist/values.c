@@ -55,18 +55,24 @@ static bool is_full(const struct param *p)
     return true;
 }
 
+/* Running means of gradients begin at 0. */
+static bool is_mean(int slot)
+{
+    return slot != SLOT_VALUE && slot != SLOT_MASTER && slot != SLOT_EMA;
+}
+
 static int fill_param(struct ranks *job, struct param *p, float *value)
 {
     if (is_full(p))
         return 0;
     int rc = read_value(job, p, value);
     for (int s = 0; s < SLOT_COUNT && !rc; s++) {
-        if (p->offset[s] < 0 || p->filled[s] || s == SLOT_EXP_AVG || s == SLOT_EXP_AVG_SQ)
+        if (p->offset[s] < 0 || p->filled[s] || is_mean(s))
             continue;
         rc = write_slot(job, p, s, value); /* the EMA starts as the value */
     }
-    for (int s = SLOT_EXP_AVG; s <= SLOT_EXP_AVG_SQ && !rc; s++) {
-        if (p->offset[s] < 0 || p->filled[s])
+    for (int s = 0; s < SLOT_COUNT && !rc; s++) {
+        if (p->offset[s] < 0 || p->filled[s] || !is_mean(s))
             continue;
         p->filled[s] = true;
         rc = memory_clear(job->memory, p, s);
@@ -95,7 +101,22 @@ int values_fill(struct ranks *job)
     return rc;
 }
 
-static const int slot_of[] = {SLOT_VALUE, SLOT_EXP_AVG, SLOT_EXP_AVG_SQ, SLOT_EMA};
+static const int slot_of[] = {[CKPT_VALUE] = SLOT_VALUE,
+                              [CKPT_EXP_AVG] = SLOT_EXP_AVG,
+                              [CKPT_EXP_AVG_SQ] = SLOT_EXP_AVG_SQ,
+                              [CKPT_EMA] = SLOT_EMA,
+                              [CKPT_EXP_AVG_SQ_ROW] = SLOT_EXP_AVG_SQ_ROW,
+                              [CKPT_EXP_AVG_SQ_COL] = SLOT_EXP_AVG_SQ_COL};
+
+bool values_is_factor(enum ckpt_slot slot)
+{
+    return slot == CKPT_EXP_AVG_SQ_ROW || slot == CKPT_EXP_AVG_SQ_COL;
+}
+
+struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot)
+{
+    return values_is_factor(slot) ? param_slot_desc(p, slot_of[slot]) : param_file_desc(p);
+}
 
 bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot)
 {

@@ -13,6 +13,11 @@ int values_fill(struct ranks *job);
 /* Is there such a slot of p? */
 bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot);
 
+/* Shape of a slot in files, and whether it is a factor of a second moment, in no other order there
+ * than here. */
+struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot);
+bool values_is_factor(enum ckpt_slot slot);
+
 /* All elements of a slot that is kept, as fp32. */
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst);
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src);

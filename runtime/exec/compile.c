@@ -7,6 +7,7 @@
 #include "context/context.h"
 #include "exec/program.h"
 #include "exec/timing.h"
+#include "optim/optimizer.h"
 
 #define NORM "ckpt.grad_norm" /* recorded by optim_append */
 
@@ -55,10 +56,10 @@ static bool is_promising(const struct ckpt_program *p, const struct choice *k)
 }
 
 /* Plans one variant at one size, and remembers it where it is the fastest so far. */
-static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
-                    enum ranks_over over, int variant, int64_t micro)
+static int consider(struct ckpt_program *p, struct choice *k, enum ranks_over over, int variant,
+                    int64_t micro)
 {
-    int rc = program_draft(p, &k->variants[variant], opt, micro);
+    int rc = program_draft(p, &k->variants[variant], micro);
     bool promising = !rc && is_promising(p, k);
 
     if (!rc)
@@ -78,8 +79,8 @@ static int consider(struct ckpt_program *p, struct choice *k, const struct ckpt_
 
 /* All variants and sizes: all those that divide the batch where none is given.  Returns the last.
  */
-static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt,
-                          enum ranks_over over, int64_t given, int64_t *last)
+static int consider_sizes(struct ckpt_program *p, struct choice *k, enum ranks_over over,
+                          int64_t given, int64_t *last)
 {
     int rc = ranks_share(p->programs->ranks, over);
 
@@ -90,7 +91,7 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct
                 continue;
             *last = size;
             k->sizes += variant == 0;
-            rc = consider(p, k, opt, over, variant, size);
+            rc = consider(p, k, over, variant, size);
         }
     }
     return rc;
@@ -98,7 +99,7 @@ static int consider_sizes(struct ckpt_program *p, struct choice *k, const struct
 
 /* The variant and the size of micro-steps whose plan is the fastest, and what ranks share over
  * then. Where nothing fits it is the last one tried, to be refused. */
-static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
+static int choose(struct ckpt_program *p, struct choice *k)
 {
     int64_t given = k->micro, last = given;
     enum ranks_over last_over = OVER_ALL;
@@ -110,7 +111,7 @@ static int choose(struct ckpt_program *p, struct choice *k, const struct ckpt_ad
         if (ranks_may_share(p->programs->ranks, (enum ranks_over)over)) {
             k->sizes = 0;
             last_over = (enum ranks_over)over;
-            rc = consider_sizes(p, k, opt, last_over, given, &last);
+            rc = consider_sizes(p, k, last_over, given, &last);
         }
     if (k->micro == CKPT_AUTO) {
         k->over = last_over;
@@ -169,21 +170,21 @@ static int take_place(struct ckpt_program *p)
     return 0;
 }
 
-static int compile(struct ckpt_program *p, struct choice *k, const struct ckpt_adamw *opt)
+static int compile(struct ckpt_program *p, struct choice *k)
 {
     bool open = false;
     int rc = check_batch(p->programs, p->batch, p->trains, &k->micro);
     if (!rc)
         rc = check_over(p, &open);
     if (!rc && (k->micro == CKPT_AUTO || k->n > 1 || open)) {
-        rc = choose(p, k, opt);
+        rc = choose(p, k);
         if (!rc)
             rc = ranks_share(p->programs->ranks, k->over);
     }
     ranks_settle(p->programs->ranks);
     p->choice_changes_bits = changes_bits(p, k);
     if (!rc)
-        rc = program_draft(p, &k->variants[k->variant], opt, k->micro);
+        rc = program_draft(p, &k->variants[k->variant], k->micro);
     if (!rc)
         rc = program_plan(p);
     if (rc)
@@ -219,13 +220,51 @@ static int await_steps(struct programs *ps)
     return rc ? programs_fail_device(ps, NULL, rc) : 0;
 }
 
-static bool is_ours(const struct programs *ps, const struct ckpt_optimizer *optimizer)
+/* The same where it is one of this context, else NULL; from now on its groups are fixed. */
+static struct ckpt_optimizer *take_optimizer(const struct programs *ps,
+                                             const struct ckpt_optimizer *optimizer)
 {
-    const struct ckpt_optimizer *o = ps->optimizers;
+    struct ckpt_optimizer *o = ps->optimizers;
 
     while (o && o != optimizer)
         o = o->next;
+    if (o)
+        o->compiled = true;
     return o;
+}
+
+/* Ranks lay parameters out by the groups of the first program. */
+static int lay_out(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    int32_t *groups = p->optimizer ? calloc((size_t)ps->params->n + 1, sizeof *groups) : NULL;
+    if (p->optimizer && !groups)
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the layout of parameters");
+    for (int32_t i = 0; groups && i < ps->params->n; i++)
+        groups[i] = p->frozen[i] ? LAYOUT_FROZEN : p->groups[i];
+    int rc = ranks_lay_out(ps->ranks, groups);
+    free(groups);
+    return rc;
+}
+
+/* Which parameter has which settings, and which are not trained. */
+static int resolve_optimizer(struct ckpt_program *p)
+{
+    struct programs *ps = p->programs;
+    const struct ckpt_optimizer *o = p->optimizer;
+    size_t n = (size_t)ps->params->n + 1;
+    if (!o)
+        return 0;
+    p->groups = calloc(n, sizeof *p->groups);
+    p->frozen = calloc(n, sizeof *p->frozen);
+    if (!p->groups || !p->frozen)
+        return error_fail(ps->error, CKPT_ENOMEM, "no memory for the groups of an optimizer");
+    int rc = optim_check(ps->error, o);
+    if (!rc)
+        rc = optim_resolve(ps->error, o, ps->params, p->groups);
+    for (int32_t i = 0; i < ps->params->n - ps->params->n_hidden && !rc; i++)
+        p->frozen[i] = optim_rule_at(o, p->groups[i])->frozen;
+    return rc;
 }
 
 int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
@@ -242,27 +281,29 @@ int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *variants,
         return c->params.failed;
     if (!all_recorders(variants, n))
         return error_fail(ps->error, CKPT_EINVAL, "ckpt_compile: no recorder");
-    if (optimizer && !is_ours(ps, optimizer))
+    struct ckpt_optimizer *own = optimizer ? take_optimizer(ps, optimizer) : NULL;
+    if (optimizer && !own)
         return error_fail(ps->error, CKPT_EINVAL,
                           "ckpt_compile: the optimizer was made in another context");
-    const struct ckpt_adamw *adamw = optimizer ? &optimizer->adamw : NULL;
     struct ckpt_program *p = calloc(1, sizeof *p);
     if (!p)
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for a program");
     *p = (struct ckpt_program){.programs = ps,
                                .batch = batch,
-                               .trains = adamw != NULL,
-                               .lr = adamw ? adamw->lr : 0.f,
-                               .optimizer = adamw ? *adamw : (struct ckpt_adamw){0},
+                               .trains = optimizer != NULL,
+                               .lr = optimizer ? optimizer->lr : 0.f,
+                               .optimizer = own,
                                .grad_norm = NAN,
                                .loss = -1,
                                .norm = -1};
     program_join_ranks(p);
     int rc = await_steps(ps);
     if (!rc)
-        rc = ranks_lay_out(ps->ranks);
+        rc = resolve_optimizer(p);
     if (!rc)
-        rc = compile(p, &k, adamw);
+        rc = lay_out(p);
+    if (!rc)
+        rc = compile(p, &k);
     if (rc)
         ckpt_program_free(p);
     else
@@ -305,5 +346,7 @@ void ckpt_program_free(ckpt_program *p)
     timing_free(p->timing);
     program_free_ports(p);
     program_drop_plan(p);
+    free(p->groups);
+    free(p->frozen);
     free(p);
 }

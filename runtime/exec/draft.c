@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a program is before it takes anything: its tape, the graph of that with times, a plan. */
+#include <stdlib.h>
+#include <string.h>
 #include "ckpt.h"
+#include "core/checksum.h"
 #include "exec/program.h"
 #include "expr/expr.h"
 #include "optim/optim.h"
@@ -24,11 +27,31 @@ struct tape_env programs_tape_env(const struct programs *ps)
                              .sharing = ps->ranks->sharing};
 }
 
-static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro,
-                       const struct ckpt_adamw *opt)
+/* The means that one kind keeps are not those of another. */
+static int check_kinds(const struct ckpt_program *p)
+{
+    const struct params *ps = p->programs->params;
+    for (const struct ckpt_program *o = p->programs->first; o; o = o->next)
+        for (int32_t i = 0; o->trains && i < ps->n - ps->n_hidden && i < o->tape->n_params; i++) {
+            if (o == p || !p->tape->param_gradient[i] || !o->tape->param_gradient[i])
+                continue;
+            enum optim_kind kind = optim_rule_at(p->optimizer, p->groups[i])->kind,
+                            other = optim_rule_at(o->optimizer, o->groups[i])->kind;
+            if (kind != other)
+                return error_fail(p->programs->error, CKPT_EINVAL,
+                                  "'%s' is trained by %s here and by %s in another program: their "
+                                  "states are not the same",
+                                  ps->data[i].name, optim_kind_name(kind), optim_kind_name(other));
+        }
+    return 0;
+}
+
+static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user, int64_t micro)
 {
     struct programs *ps = p->programs;
+    const struct ckpt_optimizer *opt = p->optimizer;
     struct tape_env env = programs_tape_env(ps);
+    env.frozen = p->frozen;
     if (tape_new(&p->tape, &env, micro, (int32_t)(p->batch / micro)))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for a tape");
     ckpt_tape *t = p->tape;
@@ -40,10 +63,12 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     if (opt && !t->error.code && !tape_differentiate(t, loss)) {
         tape_fetch_gradients(t);
         tape_shard_gradients(t);
-        optim_append(t, opt);
+        optim_append(t, opt, p->groups);
     }
     expr_fuse(t);
-    return t->error.code ? fail_with(ps, t->error.code, t->error.text) : 0;
+    if (t->error.code)
+        return fail_with(ps, t->error.code, t->error.text);
+    return opt ? check_kinds(p) : 0;
 }
 
 /* Records the loss as an output before the tape is differentiated, whatever the model returns. */
@@ -78,9 +103,23 @@ static int check_kernels(struct ckpt_program *p)
     return 0;
 }
 
+/* The same on all ranks that update alike; 0 without an optimizer. */
+static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
+{
+    char *text = p->optimizer ? optim_describe(p->optimizer) : NULL;
+    if (p->optimizer && !text)
+        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory to describe an optimizer");
+    *signature = text ? checksum(text, (int64_t)strlen(text)) : 0;
+    if (text)
+        *signature = hash_mix(hash_mix(*signature, p->optimizer->grad_dtype),
+                              (int64_t)checksum(&p->optimizer->lr, sizeof p->optimizer->lr));
+    free(text);
+    return 0;
+}
+
 /* The graph with the times that planning goes by.  Ranks compare what they are about to run before
  * any of it runs: the warm-up does already. */
-static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
+static int make_graph(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
     char message[CKPT_MESSAGE] = "";
@@ -94,8 +133,11 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
     }
     bool runs_here = ps->memory->device && ps->memory->device->ops->backend == ps->backend;
     int rc = runs_here ? check_kernels(p) : 0;
+    uint64_t optimizer = 0;
+    if (!rc)
+        rc = sign_optimizer(p, &optimizer);
     if (!rc && ps->ranks->comm)
-        rc = ranks_agree(ps->ranks, graph_signature(p->graph), opt);
+        rc = ranks_agree(ps->ranks, graph_signature(p->graph), optimizer);
     if (!rc)
         rc = program_take_algorithms(p);
     if (!rc)
@@ -104,13 +146,12 @@ static int make_graph(struct ckpt_program *p, const struct ckpt_adamw *opt)
     return rc;
 }
 
-int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant,
-                  const struct ckpt_adamw *opt, int64_t micro)
+int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro)
 {
     struct wrapped model = {program_is_shared(p), variant->record, variant->user};
-    int rc = record_tape(p, record_with_loss, &model, micro, opt);
+    int rc = record_tape(p, record_with_loss, &model, micro);
 
-    return rc ? rc : make_graph(p, opt);
+    return rc ? rc : make_graph(p);
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */

@@ -72,9 +72,9 @@ struct lowered {
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views;
     int32_t first_event, end_event; /* of the device's events: no other program has these */
-    int32_t last_fetch; /* the last instruction that copies to a port, or -1 */
-    int64_t base;       /* of the transient region when this was made */
-    bool whole;         /* nothing is missing */
+    int32_t last_fetch;             /* the last instruction that copies to a port, or -1 */
+    int64_t base;                   /* of the transient region when this was made */
+    bool whole;                     /* nothing is missing */
 };
 
 /* Host bytes of an input or output: one slice per micro-step, and a set for each step under way. */
@@ -127,8 +127,10 @@ struct ckpt_program {
     bool told;                /* of a rank that is not the first: by which, whatever the rank */
     float lr;
     bool trains;
-    bool choice_changes_bits;    /* see struct ckpt_program_info */
-    struct ckpt_adamw optimizer; /* where it trains: as it was given */
+    bool choice_changes_bits;         /* see struct ckpt_program_info */
+    struct ckpt_optimizer *optimizer; /* where it trains: the context's */
+    int32_t *groups;                  /* of it, per parameter: optim_resolve */
+    bool *frozen;                     /* per parameter */
     struct program_ranks ranks;
     double grad_norm;
     int32_t loss, norm; /* fetches, or -1 */
@@ -146,8 +148,7 @@ struct ckpt_variant;
  * else one that is searched for.  drop_plan undoes both.  Return 0 or a code, the sentence in the
  * context.
  */
-int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant,
-                  const struct ckpt_adamw *opt, int64_t micro);
+int program_draft(struct ckpt_program *p, const struct ckpt_variant *variant, int64_t micro);
 int program_plan(struct ckpt_program *p);
 /* Writes the plan where --plan-out says, if the program trains. */
 int program_write_plan(struct ckpt_program *p);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "exec/program.h"
 #include "core/notes.h"
+#include "optim/optimizer.h"
 
 /* ---- the optimizer ------------------------------------------------------------------------- */
 
@@ -15,17 +16,17 @@ static const struct {
     const char *name;
     size_t offset;
 } settings[] = {
-    {"ckpt.beta1", offsetof(struct ckpt_adamw, beta1)},
-    {"ckpt.beta2", offsetof(struct ckpt_adamw, beta2)},
-    {"ckpt.eps", offsetof(struct ckpt_adamw, eps)},
-    {"ckpt.weight-decay", offsetof(struct ckpt_adamw, weight_decay)},
-    {"ckpt.clip-norm", offsetof(struct ckpt_adamw, clip_norm)},
-    {"ckpt.ema-decay", offsetof(struct ckpt_adamw, ema_decay)},
+    {"ckpt.beta1", offsetof(struct ckpt_optimizer, rule.update.beta1)},
+    {"ckpt.beta2", offsetof(struct ckpt_optimizer, rule.update.beta2)},
+    {"ckpt.eps", offsetof(struct ckpt_optimizer, rule.update.eps)},
+    {"ckpt.weight-decay", offsetof(struct ckpt_optimizer, rule.update.weight_decay)},
+    {"ckpt.clip-norm", offsetof(struct ckpt_optimizer, clip_norm)},
+    {"ckpt.ema-decay", offsetof(struct ckpt_optimizer, rule.update.ema_decay)},
 };
 
 static float setting_of(const struct ckpt_program *p, size_t i)
 {
-    return *(const float *)((const char *)&p->optimizer + settings[i].offset);
+    return *(const float *)((const char *)p->optimizer + settings[i].offset);
 }
 
 /* The shortest text that is this float. */
@@ -119,6 +120,16 @@ static int add(struct note_list *l, const char *name, const struct programs *ps,
     return rc;
 }
 
+/* What the settings above do not tell: another kind, groups. */
+static int add_optimizer(struct note_list *l, const struct ckpt_program *p, int at)
+{
+    char name[64], *text = optim_describe(p->optimizer);
+    snprintf(name, sizeof name, "ckpt.optimizer of program %d", at);
+    int rc = text ? note_set(l, name, text) : CKPT_ENOMEM;
+    free(text);
+    return rc;
+}
+
 int programs_list_notes(const struct programs *ps, struct note_list *l)
 {
     int rc = add(l, "ckpt.dtypes", ps, NULL, -1), at = programs_count_training(ps);
@@ -130,7 +141,9 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
         if (!p->trains)
             continue;
         snprintf(name, sizeof name, "ckpt.grad-dtype of program %d", at);
-        rc = note_set(l, name, dtype_name(p->optimizer.grad_dtype));
+        rc = note_set(l, name, dtype_name(p->optimizer->grad_dtype));
+        if (!rc && !optim_is_plain_adamw(p->optimizer))
+            rc = add_optimizer(l, p, at);
         snprintf(name, sizeof name, "ckpt.inputs of program %d", at--);
         if (!rc)
             rc = add(l, name, ps, p, -1);

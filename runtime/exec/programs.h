@@ -12,10 +12,7 @@
 
 struct ckpt_program;
 
-struct ckpt_optimizer {
-    struct ckpt_optimizer *next;
-    struct ckpt_adamw adamw;
-};
+struct ckpt_optimizer; /* optim/optimizer.h */
 
 /* The files that options ask for, as bits. */
 enum written { WRITTEN_PLAN = 1, WRITTEN_GRAPH = 2, WRITTEN_MACHINE = 4 };
@@ -55,7 +52,7 @@ struct training_count {
 /* The programs that train, in the order they were compiled. */
 int programs_count_training(const struct programs *ps);
 void programs_get_counts(const struct programs *ps, struct training_count *counts);
-void programs_set_counts(struct programs *ps, const int64_t *steps);
+void programs_set_counts(struct programs *ps, const int64_t *steps, int64_t updates);
 /* A digest of how many steps each of them has handed over; and all updates, those under way
  * included. */
 uint64_t programs_digest_steps(const struct programs *ps);

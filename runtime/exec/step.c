@@ -7,6 +7,7 @@
 #include "attr.h"
 #include "exec/program.h"
 #include "exec/timing.h"
+#include "optim/optimizer.h"
 #include "dist/values.h"
 
 static int32_t find_feed(const struct ckpt_program *p, const char *name)
@@ -150,9 +151,9 @@ void program_set_runs(struct ckpt_program *p, int flight)
             .micro = (p->told ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
             .n_micro = p->tape->n_micro,
             .lr = p->lr,
-            .opt_step = p->programs->params->updates + (p->submitted - p->steps),
-            .halt = p->halt,
-            .bad_index = &p->bad_index[flight]};
+             .opt_step = (p->optimizer ? p->optimizer->updates : 0) + (p->submitted - p->steps),
+             .halt = p->halt,
+             .bad_index = &p->bad_index[flight]};
     p->bad_index[flight] = (struct index_report){.first = UINT64_MAX};
 }
 
@@ -298,7 +299,7 @@ static int64_t broken_update(const struct ckpt_program *p)
 {
     int32_t why = __atomic_load_n(p->halt, __ATOMIC_RELAXED);
     int64_t step = p->before + p->steps + 1;
-    if (why == HALT_UPDATE + (int32_t)(p->programs->params->updates & 1))
+    if (why == HALT_UPDATE + (int32_t)(p->optimizer->updates & 1))
         return step;
     return why >= HALT_UPDATE && !isfinite(p->grad_norm) ? step - 1 : 0;
 }
@@ -386,6 +387,8 @@ static int finish_step(struct ckpt_program *p, int flight, float value)
         return report_output(p, flight, output);
     p->steps++;
     p->programs->params->updates += p->trains;
+    if (p->optimizer)
+        p->optimizer->updates++;
     char message[CKPT_MESSAGE];
     int rc = p->timing ? timing_step(p->timing, p, message) : 0;
     return rc ? error_fail(p->programs->error, rc, "%s", message) : 0;

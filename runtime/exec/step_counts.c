@@ -2,6 +2,7 @@
 /* How far the programs of a context have come, for states of training. */
 #include "ckpt_files.h"
 #include "exec/program.h"
+#include "optim/optimizer.h"
 
 int programs_count_training(const struct programs *ps)
 {
@@ -31,13 +32,34 @@ void programs_get_counts(const struct programs *ps, struct training_count *count
                 (struct training_count){p->before + p->steps, p->batch * ps->ranks->sharing.ranks};
 }
 
-void programs_set_counts(struct programs *ps, const int64_t *steps)
+/* Of an optimizer that all programs have, all updates; of one of several, those of its programs. */
+static void set_updates(struct programs *ps, int64_t updates)
+{
+    const struct ckpt_optimizer *first = NULL;
+    bool one = true;
+
+    for (struct ckpt_program *p = ps->first; p; p = p->next)
+        if (p->trains) {
+            first = first ? first : p->optimizer;
+            one &= p->optimizer == first;
+            p->optimizer->updates = 0;
+        }
+    for (struct ckpt_program *p = ps->first; p; p = p->next)
+        if (p->trains && one)
+            p->optimizer->updates = updates;
+        else if (p->trains)
+            p->optimizer->updates += p->before + p->steps;
+}
+
+void programs_set_counts(struct programs *ps, const int64_t *steps, int64_t updates)
 {
     int at = programs_count_training(ps);
 
     for (struct ckpt_program *p = ps->first; p; p = p->next)
         if (p->trains)
             p->before = steps[--at] - p->steps;
+    set_updates(ps, updates);
+    ps->params->updates = updates;
 }
 
 uint64_t programs_digest_steps(const struct programs *ps)

@@ -93,7 +93,7 @@ static int32_t first_of_storage(const struct warmer *w, const struct op *o, int3
 static bool is_persistent(const struct warmer *w, const struct tensor *v)
 {
     enum storage_kind kind = w->p->tape->storages.data[v->storage].kind;
-    return kind >= STORAGE_VALUE && kind <= STORAGE_EMA;
+    return kind >= STORAGE_VALUE && kind <= STORAGE_EXP_AVG_SQ_COL;
 }
 
 /*

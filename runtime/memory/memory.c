@@ -7,7 +7,7 @@
 #include "core/crew.h"
 #include "memory/device/team.h"
 #include "memory/memory.h"
-#include "optim/host_adamw.h"
+#include "optim/host_update.h"
 
 #define SHARE (INT64_C(1) << 20) /* elements; fewer are not worth a thread */
 #define UNIT  (INT64_C(1) << 10) /* no two threads write to one page */
@@ -74,8 +74,8 @@ struct binding {
 static int prepare_host(const struct ckpt_kernel_args *a)
 {
     const struct binding *b = a->attr;
-    if (b->bind && host_adamw_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
-        host_adamw_bind(-1, b->ranks, NULL);
+    if (b->bind && host_update_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
+        host_update_bind(-1, b->ranks, NULL);
     return team_start();
 }
 

@@ -55,8 +55,8 @@ static int clip_coefficient_shape(struct ckpt_call *call)
     if (!(attr->clip_norm >= 0.f))
         return ckpt_call_fail(call, "clip_norm is %g and must be 0 or more",
                               (double)attr->clip_norm);
-    call->out[0] =
-        (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {CLIP_VALUES}, .stride = {1}};
+    call->out[0] = (struct ckpt_desc){
+        .dtype = CKPT_F32, .ndim = 1, .shape = {clip_values(attr)}, .stride = {1}};
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_clip_workspace() : 0;
     return CKPT_OK;
 }
@@ -113,9 +113,8 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
     return n;
 }
 
-ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
+ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)
 {
-    struct clip_attr attr = {.clip_norm = opt->clip_norm, .beta1 = opt->beta1, .beta2 = opt->beta2};
     ckpt_tensor *sums = calloc((size_t)t->n_params + CKPT_REQUESTS + 1, sizeof *sums);
     ckpt_tensor *own = sums ? sums + CKPT_REQUESTS : NULL;
     bool shared = t->env.sharing.ranks > 1;
@@ -134,7 +133,7 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt)
         ckpt_output(t, "ckpt.save", sums[CKPT_REQUEST_SAVE]);
         ckpt_output(t, "ckpt.loss", own[0]);
     }
-    ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, own, &attr, sizeof attr);
+    ckpt_tensor clip = ops_record1(t, &op_clip_coefficient, n, own, attr, sizeof *attr);
     free(sums);
     return clip;
 }

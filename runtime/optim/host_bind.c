@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the update on the processors of one NUMA node: see host_adamw.h. */
+/* Threads of the update on the processors of one NUMA node: see host_update.h. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#include "optim/host_adamw.h"
+#include "optim/host_update.h"
 
 #define SPARE 2 /* processors for others */
 
@@ -54,7 +54,7 @@ static int read_node(int node, const char *nodes, cpu_set_t *set)
                           : error_set(CKPT_EIO, "node %d has no processor that may be used", node);
 }
 
-int host_adamw_bind(int node, int processes, const char *nodes)
+int host_update_bind(int node, int processes, const char *nodes)
 {
     cpu_set_t set;
     int rc = node < 0 ? 0 : read_node(node, nodes, &set);

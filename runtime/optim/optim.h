@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The update: clipping by the global norm and AdamW, appended to a differentiated tape.
+ * The update: clipping by the global norm and the optimizer's ops, appended to a differentiated
+ * tape.  Settings and which parameter has which are optimizer.h's.
  *
  * The optim room decides what becomes of gradients: how the norm is summed (in parts whose size
  * does not depend on threads, in the order of parameters, over ranks in the order of ranks), what
  * makes a step change nothing (a loss or a norm that is not finite), and the arithmetic of an
- * update, one rounding per operation, in one header for every processor (adamw_math.h).
- * host_adamw.h is the same update as a plain function for state that stays in host memory; it
+ * update, one rounding per operation, in one header for every processor (update_math.h).
+ * host_update.h is the same update as a plain function for state that stays in host memory; it
  * gives the same bits.
  *
  * Large parameters have an update op each, so that their state can come and go alone; small ones
@@ -19,6 +20,7 @@
 #ifndef CKPT_OPTIM_OPTIM_H
 #define CKPT_OPTIM_OPTIM_H
 
+#include "optim/optimizer.h"
 #include "tape/tape.h"
 
 /* Elements of one partial sum of squares, and of one parallel piece of an update. */
@@ -32,14 +34,44 @@ static inline int64_t optim_chunks(const struct ckpt_desc *d)
 /*
  * Records the sums of squares of all gradients, a group of parameters at a time and in the order of
  * their creation; then the clip values of all of them, the norm first, which become the output
- * "ckpt.grad_norm"; then AdamW updates, one per large parameter and one per group of small ones.
- * Where the norm is not finite they change nothing.  t->phase must be PHASE_UPDATE.  Returns 0 or
- * the tape's error.
+ * "ckpt.grad_norm"; then the updates: one op per large parameter and one per group of small ones,
+ * or what a kind that looks at whole matrices records.  Where the norm is not finite they change
+ * nothing.  of: the group of each parameter, as optim_resolve has it.  t->phase must be
+ * PHASE_UPDATE.  Returns 0 or the tape's error.
  */
-int optim_append(ckpt_tape *t, const struct ckpt_adamw *opt);
+int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of);
 
-/* [CLIP_VALUES] of ops/attr.h.  Operand 0 of the op is the loss: where it is not finite the norm is
- * made NaN, so that nothing is updated, nor by the steps behind it until run.halt is set back. */
-ckpt_tensor optim_clip(ckpt_tape *t, const struct ckpt_adamw *opt);
+/* [clip_values(attr)] of ops/attr.h.  Operand 0 of the op is the loss: where it is not finite the
+ * norm is made NaN, so that nothing is updated, nor by the steps behind it until run.halt is set
+ * back. */
+ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr);
+
+/* ---- kinds that look at whole matrices ------------------------------------------------------- */
+
+/* One parameter, while its update is recorded. */
+struct optim_param {
+    const struct optim_rule *rule;
+    const struct clip_attr *clip_attr;
+    ckpt_tensor clip;
+    int32_t param;
+    ckpt_tensor value, master; /* master: none where the value is fp32 */
+    ckpt_tensor gradient;      /* of the shape that follows */
+    int64_t rows, cols;        /* cols 0: it is no matrix, and has rows elements */
+};
+
+/* Clip value i as [1]; the weight in fp32 as [rows, cols] or [rows]; the gradient, clipped. */
+ckpt_tensor optim_scalar(ckpt_tape *t, const struct optim_param *p, int i);
+ckpt_tensor optim_weight(ckpt_tape *t, const struct optim_param *p);
+ckpt_tensor optim_clipped(ckpt_tape *t, const struct optim_param *p);
+
+/* The sum of the squares of all elements, as [1], without a tensor of them. */
+ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x);
+
+/* State becomes x, unless the norm is not finite. */
+void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x);
+
+/* Record the state of a kind and return x of its `step`. */
+ckpt_tensor optim_muon(ckpt_tape *t, const struct optim_param *p);
+ckpt_tensor optim_adafactor(ckpt_tape *t, const struct optim_param *p);
 
 #endif

@@ -3,13 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
-#include "dist/ranks.h"
+#include "dist/values.h"
 #include "state/save.h"
 
 static const char *const slot_names[] = {[CKPT_VALUE] = "its value",
                                          [CKPT_EXP_AVG] = "its first moment",
                                          [CKPT_EXP_AVG_SQ] = "its second moment",
-                                         [CKPT_EMA] = "its moving average"};
+                                         [CKPT_EMA] = "its moving average",
+                                         [CKPT_EXP_AVG_SQ_ROW] = "its second moment by rows",
+                                         [CKPT_EXP_AVG_SQ_COL] = "its second moment by columns"};
 
 static int get(const struct save_item *s, float *dst, int64_t n)
 {
@@ -32,7 +34,7 @@ static int read_slot(void *user, void *dst, int64_t bytes)
     const struct param *p = params_at(&s->c->params, s->param);
     int64_t n = bytes / (int64_t)sizeof(float);
 
-    if (!p->reordered)
+    if (!p->reordered || values_is_factor(s->slot))
         return get(s, dst, n);
     float *own = malloc((size_t)bytes);
     int rc =
@@ -53,7 +55,7 @@ char *save_name(const struct save_item *s)
 
 static int add_item(ckpt_file_writer *w, struct save_item *s)
 {
-    struct ckpt_desc d = param_file_desc(params_at(&s->c->params, s->param));
+    struct ckpt_desc d = values_file_desc(params_at(&s->c->params, s->param), s->slot);
     char *name = save_name(s);
 
     if (!name)
@@ -96,7 +98,8 @@ static int by_name(const void *a, const void *b)
 static int take_part_in(ckpt *c, const struct save_item *s)
 {
     const struct param *p = params_at(&c->params, s->param);
-    int64_t n = desc_numel(&p->desc);
+    struct ckpt_desc d = values_file_desc(p, s->slot);
+    int64_t n = desc_numel(&d);
     float *values = malloc((size_t)n * sizeof *values);
 
     if (!values)
@@ -123,6 +126,19 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
     return ranks_give_up(&c->ranks, rc);
 }
 
+/* What no program trains, by itself or by its optimizer's word, has no other slot. */
+static enum ckpt_slot kept_or_value(ckpt *c, const struct param *p, enum ckpt_slot slot)
+{
+    bool trained = p->trainable;
+
+    if (slot < CKPT_VALUE || slot > CKPT_EXP_AVG_SQ_COL)
+        return slot;
+    for (int32_t i = 0; trained && slot != CKPT_VALUE && i < c->params.n; i++)
+        if (values_kept(&c->ranks, &c->params.data[i], slot))
+            trained = values_kept(&c->ranks, p, slot);
+    return trained ? slot : CKPT_VALUE;
+}
+
 int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                               ckpt_param_filter choose, void *user)
 {
@@ -138,7 +154,7 @@ int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
         if (!choose || choose(user, p->name))
-            items[n++] = (struct save_item){c, param, p->trainable ? slot : CKPT_VALUE, ""};
+            items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), ""};
     }
     int rc = save_items(c, path, items, n, NULL, 0);
     free(items);

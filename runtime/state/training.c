@@ -24,7 +24,9 @@ static const struct {
 } kinds[] = {{CKPT_VALUE, "value/"},
              {CKPT_EXP_AVG, "exp_avg/"},
              {CKPT_EXP_AVG_SQ, "exp_avg_sq/"},
-             {CKPT_EMA, "ema/"}};
+             {CKPT_EMA, "ema/"},
+             {CKPT_EXP_AVG_SQ_ROW, "exp_avg_sq_row/"},
+             {CKPT_EXP_AVG_SQ_COL, "exp_avg_sq_col/"}};
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -178,7 +180,7 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
 static int check_tensor(const ckpt_file *f, const struct save_item *item, int entry)
 {
     const struct file_tensor *e = &f->tensors[entry];
-    struct ckpt_desc d = param_file_desc(params_at(&item->c->params, item->param));
+    struct ckpt_desc d = values_file_desc(params_at(&item->c->params, item->param), item->slot);
     char have[200], want[200];
 
     if (strcmp(e->dtype->name, "F32"))
@@ -227,7 +229,8 @@ static int match_all(const struct state *s, const ckpt_file *f)
 static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, int64_t largest)
 {
     const struct param *p = params_at(&item->c->params, item->param);
-    int64_t n = desc_numel(&p->desc);
+    struct ckpt_desc d = values_file_desc(p, item->slot);
+    int64_t n = desc_numel(&d);
     float *value = buffer;
     char *name = save_name(item);
     int rc = name ? ckpt_file_read_f32(f, ckpt_file_find(f, name), buffer, n)
@@ -238,7 +241,7 @@ static int take_item(ckpt_file *f, const struct save_item *item, float *buffer, 
     free(name);
     if (rc)
         return rc;
-    if (p->reordered) {
+    if (p->reordered && !values_is_factor(item->slot)) {
         value = buffer + largest;
         param_from_file(p, buffer, value);
     }
@@ -280,8 +283,7 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
     if (!rc)
         rc = take_all(s, f);
     if (!rc) {
-        programs_set_counts(&s->c->programs, n.steps);
-        s->c->params.updates = n.updates;
+        programs_set_counts(&s->c->programs, n.steps, n.updates);
     }
     state_counts_free(&n);
     return rc;

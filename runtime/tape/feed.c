@@ -150,7 +150,7 @@ void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x)
 void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w)
 {
     int32_t param = -w.id - 1;
-    if (!t->error.code && (!params_at(t->env.params, w) || !t->env.params->data[param].trainable)) {
+    if (!t->error.code && (!params_at(t->env.params, w) || !tape_trains(t, param))) {
         tape_fail(t, CKPT_EINVAL, "output '%s': only a trainable parameter has a gradient here",
                   name ? name : "");
         return;

@@ -192,15 +192,12 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
         return tape_handle(t, t->param_tensor[param]);
     if (kind == STORAGE_VALUE && tape_is_sharded(t, param))
         return tape_sharded_value(t, param);
-    struct ckpt_desc d = p->desc;
-    if (kind != STORAGE_VALUE)
-        d.dtype = CKPT_F32;
-    if (kind != STORAGE_VALUE && p->part)
-        d.shape[0] = p->part;
+    struct ckpt_desc d = param_slot_desc(p, (int)(kind - STORAGE_VALUE));
     int32_t s = add_storage(t, desc_bytes(&d), kind, param);
     if (s < 0)
         return CKPT_NONE;
-    int32_t id = add_tensor(t, s, &d, -1, 0, kind == STORAGE_VALUE && p->trainable);
+    bool trained = kind == STORAGE_VALUE && tape_trains(t, param);
+    int32_t id = add_tensor(t, s, &d, -1, 0, trained);
     if (kind == STORAGE_VALUE)
         t->param_tensor[param] = id;
     return tape_handle(t, id);

@@ -37,6 +37,8 @@ enum storage_kind {
     STORAGE_EXP_AVG,
     STORAGE_EXP_AVG_SQ,
     STORAGE_EMA,
+    STORAGE_EXP_AVG_SQ_ROW,
+    STORAGE_EXP_AVG_SQ_COL,
     STORAGE_GRADIENT,   /* of a parameter, summed over the micro-steps */
     STORAGE_ACTIVATION, /* made by the forward pass */
     STORAGE_TEMPORARY   /* made by the backward pass or the update */
@@ -101,6 +103,8 @@ struct tape_env {
     bool deterministic;          /* kernels that add in a fixed order are asked for */
     const struct params *params; /* what handles below 0 stand for; outlives the tape */
     struct sharing sharing;      /* of the parameters, over ranks */
+    const bool *frozen; /* per parameter: it takes no gradient here; NULL: all take theirs; only
+                           while a model is recorded */
 };
 
 /* An op whose struct has another size than ours, and all of it. */
@@ -187,6 +191,12 @@ ckpt_tensor tape_new_tensor(ckpt_tape *t, const struct ckpt_desc *d, enum storag
 ckpt_tensor tape_view_tensor(ckpt_tape *t, ckpt_tensor base, const struct ckpt_desc *d);
 /* A persistent storage of a parameter (master, moments, EMA) as a tensor. */
 ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind);
+
+/* Whether a parameter takes a gradient on this tape. */
+static inline bool tape_trains(const ckpt_tape *t, int32_t param)
+{
+    return t->env.params->data[param].trainable && !(t->env.frozen && t->env.frozen[param]);
+}
 
 /* The parameter that a tensor is on this tape, or -1. */
 int32_t tape_param_of(const ckpt_tape *t, int32_t x);

@@ -12,8 +12,9 @@
 #include <omp.h>
 #endif
 #include "ckpt_tools.h"
-#include "optim/adamw_math.h"
-#include "optim/host_adamw.h"
+#include "optim/update_math.h"
+#include "optim/host_update.h"
+#include "optim/optimizer.h"
 
 struct bench_options {
     int64_t numel, rounds, threads, node;
@@ -60,26 +61,28 @@ static double copy_seconds(float *const *stream, int64_t n)
     return clock_seconds() - start;
 }
 
-static double update_seconds(const struct host_adamw *p)
+static double update_seconds(const struct host_update *p)
 {
     struct ckpt_adamw options = CKPT_ADAMW_INIT;
     options.ema_decay = 0.999f;
-    struct adamw_constants c = adamw_constants_of(&options);
+    const struct update_attr attr = optim_adamw_attr(&options);
+    struct update_constants c = update_constants_of(&attr);
+    c.lr = options.lr;
     double start = clock_seconds();
-    host_adamw(&c, p);
+    host_update(&c, p);
     return clock_seconds() - start;
 }
 
 static const char *best_set(void)
 {
     const char *name = NULL;
-    for (enum host_adamw_set set = 0; set < HOST_ADAMW_SETS; set++)
-        if (host_adamw_name(set))
-            name = host_adamw_name(set);
+    for (enum host_update_set set = 0; set < HOST_UPDATE_SETS; set++)
+        if (host_update_name(set))
+            name = host_update_name(set);
     return name;
 }
 
-static int64_t bytes_of(const struct host_adamw *p)
+static int64_t bytes_of(const struct host_update *p)
 {
     return p->n * (6 * 4 + (p->half ? 2 : 4) + (p->value ? 2 : 0) + (p->ema ? 8 : 0));
 }
@@ -89,17 +92,17 @@ static void run(const struct bench_options *o, int threads)
     float *stream[STREAMS], *value = make((o->numel + 1) / 2, 0.f);
     for (int i = 0; i < STREAMS; i++)
         stream[i] = make(o->numel, 0.375f);
-    struct host_adamw way[WAYS];
+    struct host_update way[WAYS];
     double copy = INFINITY, update[WAYS];
     for (int i = 0; i < WAYS; i++) {
-        way[i] = (struct host_adamw){.w = stream[W],
-                                     .m = stream[M],
-                                     .v = stream[V],
-                                     .ema = i % 2 ? stream[EMA] : NULL,
-                                     .value = (uint16_t *)(void *)value,
-                                     .gradient = stream[GRADIENT],
-                                     .half = i / 2,
-                                     .n = o->numel};
+        way[i] = (struct host_update){.w = stream[W],
+                                      .m = stream[M],
+                                      .v = stream[V],
+                                      .ema = i % 2 ? stream[EMA] : NULL,
+                                      .value = (uint16_t *)(void *)value,
+                                      .gradient = stream[GRADIENT],
+                                      .half = i / 2,
+                                      .n = o->numel};
         update[i] = INFINITY;
     }
     for (int64_t round = 0; round < o->rounds; round++) {
@@ -133,7 +136,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_adamw: --numel and --rounds must be 1 or more\n");
         return 2;
     }
-    if (o.node >= 0 && host_adamw_bind((int)o.node, 1, NULL) < 0) {
+    if (o.node >= 0 && host_update_bind((int)o.node, 1, NULL) < 0) {
         fprintf(stderr, "bench_adamw: %s\n", error_get());
         return 1;
     }

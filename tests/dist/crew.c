@@ -56,6 +56,8 @@ static int collect(const struct member *m, ckpt *c, const struct tiny *model)
         rc = ckpt_param_get(c, model->param[i], CKPT_VALUE, r->values[m->rank] + at, info.numel);
         if (!rc)
             rc = ckpt_param_get(c, model->param[i], CKPT_EMA, r->ema[m->rank] + at, info.numel);
+        if (rc == CKPT_ENAME && m->crew->optimizer) /* of a frozen one */
+            rc = 0;
         at += info.numel;
     }
     if (m->rank == 0)
@@ -163,7 +165,8 @@ static int train(const struct member *m, ckpt *c)
     ckpt_program *p;
     tiny_create(&model, c);
     model.batch /= m->crew->ranks;
-    int rc = ckpt_compile(c, tiny_record, &model, ckpt_adamw(c, &adamw), model.batch, &p);
+    ckpt_optimizer *o = m->crew->optimizer ? m->crew->optimizer(c, &adamw) : ckpt_adamw(c, &adamw);
+    int rc = ckpt_compile(c, tiny_record, &model, o, model.batch, &p);
     if (c->ranks.comm && m->crew->deadline > 0)
         c->ranks.comm->deadline = m->crew->deadline;
     int steps = m->crew->steps ? m->crew->steps : CREW_STEPS;

@@ -15,6 +15,7 @@ struct crew {
     struct tiny model; /* batch: of all ranks together */
     struct ckpt_options options;
     struct ckpt_adamw adamw;
+    ckpt_optimizer *(*optimizer)(ckpt *c, const struct ckpt_adamw *adamw); /* NULL: adamw */
     double deadline;         /* of steps; 0: that of the options */
     struct comm_fault fault; /* of rank faulty */
     int faulty;

@@ -58,7 +58,8 @@ void small_open(struct small *r, ckpt **c, ckpt_program **p)
     if (ckpt_open(c, &r->options))
         fail_msg("%s", ckpt_error(NULL));
     net_create(r, *c);
-    if (ckpt_compile(*c, small_record, r, ckpt_adamw(*c, &r->adamw), SMALL_BATCH, p))
+    ckpt_optimizer *o = r->optimizer ? r->optimizer(*c, r) : ckpt_adamw(*c, &r->adamw);
+    if (ckpt_compile(*c, small_record, r, o, SMALL_BATCH, p))
         fail_msg("%s", ckpt_error(*c));
 }
 
@@ -84,12 +85,12 @@ void small_collect(struct small *r, ckpt *c)
     for (int i = 0; i < SMALL_PARAMS; i++) {
         struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, r->param[i], &info);
-        for (int s = CKPT_VALUE; s <= (info.trainable ? CKPT_EMA : CKPT_VALUE); s++) {
-            int rc =
-                ckpt_param_get(c, r->param[i], (enum ckpt_slot)s, r->state + r->numel, info.numel);
-            if (rc)
+        for (int s = CKPT_VALUE; s <= (info.trainable ? CKPT_EXP_AVG_SQ_COL : CKPT_VALUE); s++) {
+            int64_t n = s > CKPT_EMA ? r->width : info.numel; /* all matrices are square */
+            int rc = ckpt_param_get(c, r->param[i], (enum ckpt_slot)s, r->state + r->numel, n);
+            if (rc && (rc != CKPT_ENAME || s == CKPT_VALUE || !(s > CKPT_EMA || r->optimizer)))
                 fail_msg("%s", ckpt_error(c));
-            r->numel += info.numel;
+            r->numel += rc ? 0 : n;
         }
     }
 }

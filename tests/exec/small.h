@@ -11,7 +11,7 @@ enum {
     SMALL_STEPS = 8,
     SMALL_LAYERS = 3,
     SMALL_PARAMS = 2 * SMALL_LAYERS + 3,
-    SMALL_SLOTS = 4,
+    SMALL_SLOTS = 6,
     SMALL_BATCH = 24
 };
 
@@ -21,6 +21,7 @@ struct small {
     ckpt_tensor param[SMALL_PARAMS];
     struct ckpt_options options;
     struct ckpt_adamw adamw;
+    ckpt_optimizer *(*optimizer)(ckpt *c, const struct small *r); /* NULL: adamw */
     float loss[SMALL_STEPS];
     double norm;
     float *state; /* of all slots of all parameters, after small_collect; the caller's */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The update on a GPU and on the host: the same bits, on odd sizes and addresses, with values from
- * denormal to huge, with and without master and EMA, for both dtypes of gradients.
+ * Updates of every kind on a GPU and on the host: the same bits, on odd sizes and addresses, with
+ * values from denormal to huge, with and without master and EMA, for both dtypes of gradients; and
+ * the assignment of a state, and the clip values of several pairs of betas.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "ckpt_tools.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "optim/update_math.h"
 
 enum { MOST = 5000, WITH_VALUE = 1, WITH_HALF = 2, WITH_EMA = 4, WAYS = 8, STEPS = 3 };
 
@@ -70,26 +72,47 @@ static struct ckpt_view view(void *data, enum ckpt_dtype dtype, int64_t n)
                               {.dtype = dtype, .ndim = data ? 1 : -1, .shape = {n}, .stride = {1}}};
 }
 
+/* With all that an update can have; beta2 of sgd is its dampening. */
+static const struct update_attr kinds[] = {
+    {.kind = UPDATE_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .unbias = CLIP_UNBIAS1},
+    {.kind = UPDATE_ADAMW,
+     .beta1 = 0.8f,
+     .beta2 = 0.9f,
+     .eps = 1e-8f,
+     .unbias = CLIP_UNBIAS1,
+     .unclipped = 1,
+     .ema_warmup = 1},
+    {.kind = UPDATE_SGD},
+    {.kind = UPDATE_SGD, .beta1 = 0.9f, .beta2 = 0.25f, .clip_value = 0.3f},
+    {.kind = UPDATE_SGD, .beta1 = 0.9f, .nesterov = 1},
+    {.kind = UPDATE_LION, .beta1 = 0.9f, .beta2 = 0.99f, .clip_value = 0.3f, .ema_warmup = 1},
+    {.kind = UPDATE_STEP, .scale = 1.7f},
+    {.kind = UPDATE_STEP, .scale = 1.f, .plain = 1},
+};
+
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
 /* Elements [at, at + n) of o, which are where the kernel runs. */
-static void run(ckpt_kernel kernel, struct operands *o, int way, int64_t at, int64_t n)
+static void run(ckpt_kernel kernel, struct operands *o, int kind, int way, int64_t at, int64_t n)
 {
-    struct ckpt_adamw options = CKPT_ADAMW_INIT;
     bool value = way & WITH_VALUE, half = way & WITH_HALF;
-    options.weight_decay = 0.013f;
-    options.ema_decay = 0.9999f;
-    struct ckpt_view in[ADAMW_STATES + 2] = {
-        [ADAMW_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
-        [ADAMW_MASTER] = view(value ? o->w + at : NULL, CKPT_F32, n),
-        [ADAMW_EXP_AVG] = view(o->m + at, CKPT_F32, n),
-        [ADAMW_EXP_AVG_SQ] = view(o->v + at, CKPT_F32, n),
-        [ADAMW_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
+    struct update_attr attr = kinds[kind];
+    attr.lr_factor = 0.75f;
+    attr.weight_decay = 0.013f;
+    attr.ema_decay = 0.9999f;
+    struct ckpt_view in[UPDATE_STATES + 2] = {
+        [UPDATE_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
+        [UPDATE_MASTER] = view(value ? o->w + at : NULL, CKPT_F32, n),
+        [UPDATE_EXP_AVG] = view(update_has_mean(&attr) ? o->m + at : NULL, CKPT_F32, n),
+        [UPDATE_EXP_AVG_SQ] = view(update_has_square(&attr) ? o->v + at : NULL, CKPT_F32, n),
+        [UPDATE_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
         half ? view(o->half + at, CKPT_BF16, n) : view(o->g + at, CKPT_F32, n),
         view(o->clip, CKPT_F32, CLIP_VALUES)};
     struct ckpt_kernel_args a = {.in = in,
                                  .out = in,
-                                 .n_in = ADAMW_STATES + 2,
-                                 .n_out = ADAMW_STATES,
-                                 .attr = &options,
+                                 .n_in = UPDATE_STATES + 2,
+                                 .n_out = UPDATE_STATES,
+                                 .attr = &attr,
                                  .run = &host.run,
                                  .run_device = &o->run};
     must(!kernel(&a), "the kernel");
@@ -112,23 +135,83 @@ static int half_differences(const uint16_t *a, const uint16_t *b)
     return n;
 }
 
-static int test(struct operands *device, int way, int64_t at, int64_t n, bool wild)
+static int test(struct operands *device, int kind, int way, int64_t at, int64_t n, bool wild)
 {
     fill((uint64_t)(n * 16 + way), wild);
+    host.run.opt_step = kind % 3; /* 0: that of sgd has no dampening */
     must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
     for (int i = 0; i < STEPS; i++) {
-        run(cuda_adamw, device, way, at, n);
-        run(cpu_adamw, &host, way, at, n);
+        run(cuda_update, device, kind, way, at, n);
+        run(cpu_update, &host, kind, way, at, n);
     }
     must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
     int differ = differences(back.w, host.w) + differences(back.m, host.m) +
                  differences(back.v, host.v) + differences(back.ema, host.ema) +
                  half_differences(back.value, host.value);
     if (differ)
-        printf("FAIL %lld elements from %lld,%s%s%s%s: %d differ\n", (long long)n, (long long)at,
-               way & WITH_VALUE ? " bf16 value" : "", way & WITH_HALF ? " bf16 gradient" : "",
-               way & WITH_EMA ? " EMA" : "", wild ? " any exponent" : "", differ);
+        printf("FAIL kind %d, %lld elements from %lld,%s%s%s%s: %d differ\n", kind, (long long)n,
+               (long long)at, way & WITH_VALUE ? " bf16 value" : "",
+               way & WITH_HALF ? " bf16 gradient" : "", way & WITH_EMA ? " EMA" : "",
+               wild ? " any exponent" : "", differ);
     return differ;
+}
+
+/* m takes v, or stays where the norm is not finite. */
+static int test_assign(struct operands *device, float norm)
+{
+    fill(7, false);
+    host.clip[CLIP_NORM] = norm;
+    must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
+    for (int i = 0; i < 2; i++) {
+        struct operands *o = i ? &host : device;
+        struct ckpt_view in[] = {view(o->m, CKPT_F32, MOST), view(o->v, CKPT_F32, MOST),
+                                 view(o->clip, CKPT_F32, CLIP_VALUES)};
+        struct ckpt_kernel_args a = {.in = in, .out = in, .n_in = 3, .n_out = 1};
+        must(!(i ? cpu_assign(&a) : cuda_assign(&a)), "assign");
+    }
+    must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
+    bool taken = memcmp(host.m, host.v, sizeof host.m) == 0;
+    int failed = differences(back.m, host.m) || taken != (bool)isfinite(norm);
+    if (failed)
+        printf("FAIL assign, norm %g\n", (double)norm);
+    return failed;
+}
+
+/* Three pairs of betas, and the step and learning rate: powers differ in the last digits. */
+static int test_clip(struct operands *device)
+{
+    const struct clip_attr attr = {.clip_norm = 0.5f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.999f,
+                                   .more = 2,
+                                   .scalars = 1,
+                                   .beta = {0.8f, 0.9f, 0.95f, 0.99f}};
+    int n = clip_values(&attr), failed = 0;
+    fill(9, false);
+    host.run.opt_step = 4;
+    host.g[0] = 2.f, host.g[1] = 0.75f;
+    must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
+    for (int i = 0; i < 2; i++) {
+        struct operands *o = i ? &host : device;
+        struct ckpt_view in[] = {view(o->g, CKPT_F32, 1), view(o->g + 1, CKPT_F32, 1)};
+        struct ckpt_view out = view(o->w, CKPT_F32, n);
+        struct ckpt_kernel_args a = {.in = in,
+                                     .out = &out,
+                                     .n_in = 2,
+                                     .n_out = 1,
+                                     .attr = &attr,
+                                     .workspace = device->ema,
+                                     .run = &host.run,
+                                     .run_device = &device->run};
+        must(!(i ? cpu_clip_coefficient(&a) : cuda_clip_coefficient(&a)), "clip values");
+    }
+    must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(back.w[i] - host.w[i]) <= 1e-6f * fabsf(host.w[i]))) {
+            printf("FAIL clip value %d: %g and %g\n", i, (double)back.w[i], (double)host.w[i]);
+            failed = 1;
+        }
+    return failed;
 }
 
 int main(void)
@@ -143,8 +226,12 @@ int main(void)
     must(!cudaMalloc((void **)&device, sizeof *device), "device memory");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int way = 0; way < 2 * WAYS; way++) /* at whole vectors, and not */
-            failed += test(device, way % WAYS, way / WAYS, sizes[i], i % 2) > 0;
+            for (int kind = 0; kind < KINDS; kind++)
+                failed += test(device, kind, way % WAYS, way / WAYS, sizes[i], i % 2) > 0;
+    for (int i = 0; i < 2; i++)
+        failed += test_assign(device, i ? NAN : 1.f);
+    failed += test_clip(device);
     cudaFree(device);
-    printf("%d of %d differ\n", failed, (int)(sizeof sizes / sizeof *sizes) * 2 * WAYS);
+    printf("%d of %d differ\n", failed, (int)(sizeof sizes / sizeof *sizes) * 2 * WAYS * KINDS + 3);
     return failed > 0;
 }

@@ -45,6 +45,13 @@ int main(void)
 {
     struct ckpt_options options = CKPT_OPTIONS_INIT;
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct ckpt_sgd sgd = CKPT_SGD_INIT;
+    struct ckpt_lion lion = CKPT_LION_INIT;
+    struct ckpt_adafactor adafactor = CKPT_ADAFACTOR_INIT;
+    struct ckpt_muon muon = CKPT_MUON_INIT;
+    struct ckpt_optimizer_group group = CKPT_OPTIMIZER_GROUP_INIT;
+    struct ckpt_schedule schedule = CKPT_SCHEDULE_INIT;
+    struct ckpt_lora lora = CKPT_LORA_INIT;
     static const struct ckpt_init init[] = {{CKPT_INIT_ZEROS, 0.f}};
     int64_t shape[4] = {4, 3, 3, 4};
     ckpt_tensor w[5];
@@ -60,7 +67,15 @@ int main(void)
     w[4] = ckpt_param(c, "uniform", CKPT_F32, 4, shape, CKPT_UNIFORM(1.f), false);
     ckpt_param(c, "own", CKPT_F32, 4, shape, init[0], false);
     ckpt_option_table_help(table, stdout);
-    int rc = ckpt_compile(c, record, w, ckpt_adamw(c, &adamw), 2, &p);
+    ckpt_sgd(c, &sgd);
+    ckpt_lion(c, &lion);
+    ckpt_adafactor(c, &adafactor);
+    group.optimizer = ckpt_muon(c, &muon);
+    adamw.lr = (float)ckpt_schedule(&schedule, 1e-3, 0);
+    ckpt_optimizer *optimizer = ckpt_adamw(c, &adamw);
+    ckpt_optimizer_group(optimizer, "w", &group);
+    ckpt_lora(NULL, &lora);
+    int rc = ckpt_compile(c, record, w, optimizer, 2, &p);
     ckpt_close(c);
     return rc || CKPT_VERSION_MAJOR < 0 || CKPT_MAX_PARTS < 1 || CKPT_AUTO > 0;
 }

@@ -17,8 +17,8 @@
 #include "attr.h"
 #include "cpu.h"
 #include "cpu/kernels.h"
-#include "optim/adamw_math.h"
-#include "optim/host_adamw.h"
+#include "optim/update_math.h"
+#include "optim/host_update.h"
 #include "optim/optim.h"
 
 enum { MOST = 2 * OPTIM_CHUNK + 77, GUARD = 8, ROOM = MOST + 2 * GUARD };
@@ -29,18 +29,19 @@ struct operands {
     uint16_t value[ROOM], half[ROOM];
 };
 
-static const struct adamw_constants typical = {.clip = 0.731f,
-                                               .beta1 = 0.9f,
-                                               .beta2 = 0.999f,
-                                               .new1 = 0.1f,
-                                               .new2 = 0.001f,
-                                               .unbias1 = 5.263158f,
-                                               .unbias2 = 500.25f,
-                                               .eps = 1e-8f,
-                                               .lr = 1.7e-3f,
-                                               .weight_decay = 0.013f,
-                                               .ema = 0.9999f,
-                                               .new_ema = 1e-4f};
+static const struct update_constants typical = {.clip = 0.731f,
+                                                .limit = INFINITY,
+                                                .beta1 = 0.9f,
+                                                .beta2 = 0.999f,
+                                                .new1 = 0.1f,
+                                                .new2 = 0.001f,
+                                                .unbias1 = 5.263158f,
+                                                .unbias2 = 500.25f,
+                                                .eps = 1e-8f,
+                                                .lr = 1.7e-3f,
+                                                .weight_decay = 0.013f,
+                                                .ema = 0.9999f,
+                                                .new_ema = 1e-4f};
 
 /* Any bits but those of NaN and infinity, so all exponents; or values as training has them. */
 static float draw(uint64_t *state, bool wild)
@@ -81,7 +82,7 @@ static float once(double x)
 }
 
 #define D(x) ((double)(x))
-static void define(const struct adamw_constants *c, const struct host_adamw *p)
+static void define(const struct update_constants *c, const struct host_update *p)
 {
     for (int64_t i = 0; i < p->n; i++) {
         float g = p->half ? bf16_load(((const uint16_t *)p->gradient)[i])
@@ -129,10 +130,10 @@ static void same_operands(const struct operands *a, const struct operands *b)
 
 enum { WITH_VALUE = 1, WITH_HALF = 2, WITH_EMA = 4, WAYS = 8 };
 
-static struct host_adamw call_of(struct operands *o, int way, int64_t shift, int64_t n)
+static struct host_update call_of(struct operands *o, int way, int64_t shift, int64_t n)
 {
     const int64_t at = GUARD + shift;
-    return (struct host_adamw){
+    return (struct host_update){
         .w = o->w + at,
         .m = o->m + at,
         .v = o->v + at,
@@ -146,24 +147,24 @@ static struct host_adamw call_of(struct operands *o, int way, int64_t shift, int
 
 static struct operands ours, theirs;
 
-static void check_set(enum host_adamw_set set, int way, int64_t shift, int64_t n, bool wild)
+static void check_set(enum host_update_set set, int way, int64_t shift, int64_t n, bool wild)
 {
     fill(&ours, (uint64_t)(n * 64 + shift * 8 + way), wild);
     theirs = ours;
-    struct host_adamw a = call_of(&ours, way, shift, n), b = call_of(&theirs, way, shift, n);
-    host_adamw_with(set, &typical, &a);
+    struct host_update a = call_of(&ours, way, shift, n), b = call_of(&theirs, way, shift, n);
+    host_update_with(set, &typical, &a);
     define(&typical, &b);
     same_operands(&ours, &theirs);
 }
 
 /* The value goes where the gradient was: what comes out is the same. */
-static void check_shared(enum host_adamw_set set, int64_t n)
+static void check_shared(enum host_update_set set, int64_t n)
 {
     fill(&ours, (uint64_t)n, false);
     theirs = ours;
-    struct host_adamw a = call_of(&ours, WAYS - 1, 0, n), b = call_of(&theirs, WAYS - 1, 0, n);
+    struct host_update a = call_of(&ours, WAYS - 1, 0, n), b = call_of(&theirs, WAYS - 1, 0, n);
     a.value = ours.half + GUARD;
-    host_adamw_with(set, &typical, &a);
+    host_update_with(set, &typical, &a);
     define(&typical, &b);
     same("w", ours.w, theirs.w);
     same("ema", ours.ema, theirs.ema);
@@ -174,11 +175,11 @@ static void test_sets(void **state)
 {
     static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 15, 16, 17, 31, 255, 256, 257, 600, 1031};
     (void)state;
-    assert_non_null(host_adamw_name(HOST_ADAMW_PLAIN));
-    for (enum host_adamw_set set = 0; set < HOST_ADAMW_SETS; set++) {
-        if (!host_adamw_name(set))
+    assert_non_null(host_update_name(HOST_UPDATE_PLAIN));
+    for (enum host_update_set set = 0; set < HOST_UPDATE_SETS; set++) {
+        if (!host_update_name(set))
             continue;
-        print_message("%s\n", host_adamw_name(set));
+        print_message("%s\n", host_update_name(set));
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             for (int way = 0; way < WAYS; way++)
                 check_set(set, way, way % 3, sizes[i], i % 2);
@@ -194,9 +195,9 @@ static void test_threads(void **state)
     for (int way = 0; way < WAYS; way++) {
         fill(&ours, 77, way % 2);
         theirs = ours;
-        struct host_adamw a = call_of(&ours, way, 0, MOST), b = call_of(&theirs, way, 0, MOST);
-        host_adamw(&typical, &a);
-        host_adamw_with(HOST_ADAMW_PLAIN, &typical, &b);
+        struct host_update a = call_of(&ours, way, 0, MOST), b = call_of(&theirs, way, 0, MOST);
+        host_update(&typical, &a);
+        host_update_with(HOST_UPDATE_PLAIN, &typical, &b);
         same_operands(&ours, &theirs);
     }
 }
@@ -209,12 +210,13 @@ static struct ckpt_view view(void *data, enum ckpt_dtype dtype, int64_t n)
                               {.dtype = dtype, .ndim = data ? 1 : -1, .shape = {n}, .stride = {1}}};
 }
 
-enum { N1 = 300, N2 = 41, STATES = 2 * ADAMW_STATES, OPERANDS = STATES + 2 + 1 };
+enum { N1 = 300, N2 = 41, STATES = 2 * UPDATE_STATES, OPERANDS = STATES + 2 + 1 };
 
 /* Two parameters, the first in bf16 with a master, the second in fp32. */
 static void run_op(struct operands *o, const struct ckpt_adamw *options, const float *clip)
 {
     struct ckpt_run run = {.lr = options->lr};
+    struct update_attr attr = optim_adamw_attr(options);
     struct ckpt_view in[OPERANDS] = {view(o->value, CKPT_BF16, N1),
                                      view(o->w, CKPT_F32, N1),
                                      view(o->m, CKPT_F32, N1),
@@ -231,15 +233,15 @@ static void run_op(struct operands *o, const struct ckpt_adamw *options, const f
     struct ckpt_view out[STATES];
     memcpy(out, in, sizeof out);
     struct ckpt_kernel_args args = {
-        .in = in, .out = out, .n_in = OPERANDS, .n_out = STATES, .attr = options, .run = &run};
-    assert_int_equal(cpu_adamw(&args), 0);
+        .in = in, .out = out, .n_in = OPERANDS, .n_out = STATES, .attr = &attr, .run = &run};
+    assert_int_equal(cpu_update(&args), 0);
 }
 
-static void define_op(struct operands *o, const struct adamw_constants *c)
+static void define_op(struct operands *o, const struct update_constants *c)
 {
-    struct host_adamw first = {o->w, o->m, o->v, o->ema, o->value, o->half, true, N1, NULL};
-    struct host_adamw second = {o->w + N1, o->m + N1, o->v + N1, o->ema + N1,
-                                NULL,      o->g + N1, false,     N2, NULL};
+    struct host_update first = {o->w, o->m, o->v, o->ema, o->value, o->half, true, N1, NULL};
+    struct host_update second = {o->w + N1, o->m + N1, o->v + N1, o->ema + N1, NULL,
+                                 o->g + N1, false,     N2,        NULL};
     define(c, &first);
     define(c, &second);
 }
@@ -256,7 +258,9 @@ static void test_op(void **state)
     options.eps = typical.eps;
     options.weight_decay = typical.weight_decay;
     options.ema_decay = typical.ema;
-    struct adamw_constants c = adamw_constants_of(&options);
+    struct update_attr attr = optim_adamw_attr(&options);
+    struct update_constants c = update_constants_of(&attr);
+    c.lr = options.lr;
     c.clip = typical.clip;
     c.unbias1 = typical.unbias1;
     c.unbias2 = typical.unbias2;
@@ -305,7 +309,7 @@ static void *bind_thread(void *user)
 {
     struct binding *b = user;
     cpu_set_t set;
-    b->rc = host_adamw_bind(b->node, b->processes, nodes);
+    b->rc = host_update_bind(b->node, b->processes, nodes);
     sched_getaffinity(0, sizeof set, &set);
     b->cpus = CPU_COUNT(&set);
     return NULL;
@@ -356,7 +360,7 @@ static void test_bind(void **state)
         assert_int_equal(b.rc, part > 3 ? part - 2 : part - part / 2);
         assert_int_equal(b.cpus, all);
     }
-    assert_int_equal(host_adamw_bind(4, 1, nodes), CKPT_EIO);
+    assert_int_equal(host_update_bind(4, 1, nodes), CKPT_EIO);
     assert_non_null(strstr(error_get(), "node4"));
 }
 

@@ -109,6 +109,57 @@ static void parameter_cases(void)
     HARMLESS((void)ckpt_error_name(12345));
 }
 
+/* What sticks to a context has one of its own for each case. */
+static ckpt *own;
+
+static ckpt *open_own(void)
+{
+    const struct ckpt_options o = {
+        .size = sizeof o, .device = "cpu", .threads = 1, .vram = 1 << 20};
+    return ckpt_open(&own, &o) ? NULL : own;
+}
+
+/* Whether it has a sentence. */
+static int close_own(void)
+{
+    int rc = own && *ckpt_error(own) ? CKPT_EINVAL : 0;
+    ckpt_close(own);
+    return rc;
+}
+
+static ckpt_optimizer *own_adamw(void)
+{
+    return ckpt_adamw(open_own(), &adamw);
+}
+
+static void optimizer_cases(void)
+{
+    const struct ckpt_optimizer_group group = CKPT_OPTIMIZER_GROUP_INIT;
+    const struct ckpt_schedule schedule = CKPT_SCHEDULE_INIT;
+    const struct ckpt_lora lora = CKPT_LORA_INIT;
+    GIVES(true, ckpt_adamw(NULL, &adamw) == NULL);
+    GIVES(true, ckpt_sgd(NULL, &(struct ckpt_sgd)CKPT_SGD_INIT) == NULL);
+    GIVES(true, ckpt_lion(NULL, &(struct ckpt_lion)CKPT_LION_INIT) == NULL);
+    GIVES(true, ckpt_adafactor(NULL, &(struct ckpt_adafactor)CKPT_ADAFACTOR_INIT) == NULL);
+    GIVES(true, ckpt_muon(NULL, &(struct ckpt_muon)CKPT_MUON_INIT) == NULL);
+    REFUSED((ckpt_adamw(open_own(), NULL), close_own()));
+    REFUSED((ckpt_sgd(open_own(), NULL), close_own()));
+    REFUSED((ckpt_lion(open_own(), NULL), close_own()));
+    REFUSED((ckpt_adafactor(open_own(), NULL), close_own()));
+    REFUSED((ckpt_muon(open_own(), NULL), close_own()));
+    REFUSED(ckpt_optimizer_group(NULL, "*", &group));
+    REFUSED((ckpt_optimizer_group(own_adamw(), NULL, &group), close_own()));
+    REFUSED((ckpt_optimizer_group(own_adamw(), "*", NULL), close_own()));
+    GIVES(true, isnan(ckpt_schedule(NULL, 1, 0)) != 0);
+    GIVES(true, isnan(ckpt_schedule(&schedule, 1, -1)) != 0);
+    REFUSED(ckpt_lora(NULL, &lora));
+    REFUSED((ckpt_lora(open_own(), NULL), close_own()));
+    REFUSED((ckpt_lora(open_own(), &lora), close_own())); /* there is no parameter */
+    GIVES(false, ckpt_lora_only(NULL, NULL));
+    REFUSED(ckpt_lora_merge(NULL));
+    GIVES(0, ckpt_lora_merge(context));
+}
+
 static void program_cases(void)
 {
     ckpt_program *p;
@@ -585,9 +636,9 @@ static int open_context(void)
 /* Runs case `wanted`; false if there is none. */
 static bool run_case(void)
 {
-    static void (*const groups[])(void) = {options_cases,  parameter_cases, program_cases,
-                                           file_cases,     path_cases,      other_cases,
-                                           tapeless_cases, compile_cases};
+    static void (*const groups[])(void) = {options_cases, parameter_cases, optimizer_cases,
+                                           program_cases, file_cases,      path_cases,
+                                           other_cases,   tapeless_cases,  compile_cases};
     running = NULL;
     verdict = at = 0;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)

@@ -4,6 +4,7 @@
  * that a program fills or has filled are given as an older and as a newer header would have them;
  * those that never change are as they were.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "context/context.h"
+#include "optim/optimizer.h"
 #include "tape/tape.h"
 
 enum { ROOM = 1024 };
@@ -34,12 +36,66 @@ static int give_options(const void *options)
     return ckpt_paths_check(options, NULL, 0);
 }
 
-static int give_adamw(const void *settings)
+/* Whatever was refused sticks: it must not be there for the next. */
+static int failed(void)
 {
-    ckpt_adamw(context, settings);
     int rc = context->params.failed;
     context->params.failed = 0;
     return rc;
+}
+
+static int give_adamw(const void *settings)
+{
+    ckpt_adamw(context, settings);
+    return failed();
+}
+
+static int give_sgd(const void *settings)
+{
+    ckpt_sgd(context, settings);
+    return failed();
+}
+
+static int give_lion(const void *settings)
+{
+    ckpt_lion(context, settings);
+    return failed();
+}
+
+static int give_adafactor(const void *settings)
+{
+    ckpt_adafactor(context, settings);
+    return failed();
+}
+
+static int give_muon(const void *settings)
+{
+    ckpt_muon(context, settings);
+    return failed();
+}
+
+static int give_group(const void *settings)
+{
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_optimizer_group(ckpt_adamw(context, &a), "*", settings);
+    return failed();
+}
+
+static int give_schedule(const void *settings)
+{
+    return isnan(ckpt_schedule(settings, 1, 0)) ? CKPT_EINVAL : 0;
+}
+
+/* In a context of its own: it changes the parameters. */
+static int give_lora(const void *settings)
+{
+    ckpt *c;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    ckpt_param(c, "w", CKPT_F32, 2, (int64_t[]){4, 4}, CKPT_XAVIER, true);
+    int rc = ckpt_lora(c, settings);
+    ckpt_close(c);
+    return rc < 0 ? rc : 0;
 }
 
 static ckpt_tape *open_tape(void)
@@ -78,6 +134,13 @@ static int give_op(const void *def)
 
 static const struct ckpt_options options = CKPT_OPTIONS_INIT;
 static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+static const struct ckpt_sgd sgd = CKPT_SGD_INIT;
+static const struct ckpt_lion lion = CKPT_LION_INIT;
+static const struct ckpt_adafactor adafactor = CKPT_ADAFACTOR_INIT;
+static const struct ckpt_muon muon = CKPT_MUON_INIT;
+static const struct ckpt_optimizer_group group = CKPT_OPTIMIZER_GROUP_INIT;
+static const struct ckpt_schedule schedule = CKPT_SCHEDULE_INIT;
+static const struct ckpt_lora lora = CKPT_LORA_INIT;
 static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
 static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
 
@@ -89,6 +152,13 @@ static const struct given {
 } given[] = {
     {"ckpt_options", &options, sizeof options, sizeof(size_t), give_options},
     {"ckpt_adamw", &adamw, sizeof adamw, sizeof(size_t), give_adamw},
+    {"ckpt_sgd", &sgd, sizeof sgd, sizeof(size_t), give_sgd},
+    {"ckpt_lion", &lion, sizeof lion, sizeof(size_t), give_lion},
+    {"ckpt_adafactor", &adafactor, sizeof adafactor, sizeof(size_t), give_adafactor},
+    {"ckpt_muon", &muon, sizeof muon, sizeof(size_t), give_muon},
+    {"ckpt_optimizer_group", &group, sizeof group, sizeof(size_t), give_group},
+    {"ckpt_schedule", &schedule, sizeof schedule, sizeof(size_t), give_schedule},
+    {"ckpt_lora", &lora, sizeof lora, sizeof(size_t), give_lora},
     {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
     {"ckpt_op_def", &op, sizeof op, offsetof(struct ckpt_op_def, grad), give_op},
 };
@@ -132,7 +202,7 @@ static void test_defaults(void **state)
     assert_int_equal(c->options.size, sizeof o);
     struct ckpt_adamw a = {.size = offsetof(struct ckpt_adamw, beta1), .lr = 0.5f};
     const ckpt_optimizer *made = ckpt_adamw(c, &a);
-    assert_true(made->adamw.lr == 0.5f && made->adamw.beta2 == 0.999f);
+    assert_true(made->lr == 0.5f && made->rule.update.beta2 == 0.999f);
     ckpt_close(c);
     /* An option without a field is refused, not dropped. */
     o = (struct ckpt_options){.size = offsetof(struct ckpt_options, check_ranks)};

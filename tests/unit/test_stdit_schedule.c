@@ -5,7 +5,6 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "../../examples/common/training.h"
 #include "../../examples/stdit/schedule.c"
 #include "../../examples/stdit/tables.c"
 
@@ -200,15 +199,6 @@ static void test_drops(void **state)
     free(drop);
 }
 
-static void test_warmup(void **state)
-{
-    (void)state;
-    assert_true(fabs(training_warmup(1e-4, 0, 1000) - 1e-4 / 1001) < 1e-15);
-    assert_true(fabs(training_warmup(1e-4, 999, 1000) - 1e-4 * 1000 / 1001) < 1e-15);
-    assert_true(training_warmup(1e-4, 1000, 1000) == 1e-4);
-    assert_true(training_warmup(1e-4, 0, 0) == 1e-4);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,7 +206,6 @@ int main(void)
         cmocka_unit_test(test_rounding),    cmocka_unit_test(test_position_scale),
         cmocka_unit_test(test_times),       cmocka_unit_test(test_masks),
         cmocka_unit_test(test_short_masks), cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_warmup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

@@ -37,7 +37,7 @@ static void name_bucket(struct layout_bucket *b, const struct layout_param *p)
              p->dtype == CKPT_BF16 ? " (bf16)" : "");
 }
 
-/* Every bucket collects the parameters of its dtype that follow in the same block. */
+/* Every bucket collects the parameters of its dtype and group that follow in the same block. */
 static void fill_bucket(struct layout *l, const struct layout_param *params, int32_t first)
 {
     struct layout_bucket *b = &l->buckets[l->n_buckets];
@@ -51,7 +51,7 @@ static void fill_bucket(struct layout *l, const struct layout_param *params, int
             continue;
         if (!same_block(p->name, head->name))
             break;
-        if (p->dtype != head->dtype || l->places[i].bucket >= 0)
+        if (p->dtype != head->dtype || p->group != head->group || l->places[i].bucket >= 0)
             continue;
         int64_t offset = round_up(b->numel, LAYOUT_ALIGN);
         l->places[i] =

@@ -11,7 +11,8 @@
 
 enum {
     LAYOUT_ALIGN = 64, /* elements: where tensors and shares begin */
-    LAYOUT_PARTS = 60  /* tensors of one bucket at most */
+    LAYOUT_PARTS = 60, /* tensors of one bucket at most */
+    LAYOUT_FROZEN = -2 /* the group of a parameter that no rank trains */
 };
 
 struct layout_param {
@@ -19,6 +20,7 @@ struct layout_param {
     enum ckpt_dtype dtype;
     int64_t numel;
     bool trainable; /* others are not sharded */
+    int32_t group;  /* of the optimizer: a bucket has those of one */
 };
 
 /* Where a parameter stands. */

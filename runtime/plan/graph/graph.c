@@ -40,6 +40,8 @@ static char *storage_name(const ckpt_tape *t, const struct storage *s)
                                         [STORAGE_EXP_AVG] = "exp_avg",
                                         [STORAGE_EXP_AVG_SQ] = "exp_avg_sq",
                                         [STORAGE_EMA] = "ema",
+                                        [STORAGE_EXP_AVG_SQ_ROW] = "exp_avg_sq_row",
+                                        [STORAGE_EXP_AVG_SQ_COL] = "exp_avg_sq_col",
                                         [STORAGE_GRADIENT] = "gradient"};
     if (s->param >= 0) {
         const char *name = t->env.params->data[s->param].name;

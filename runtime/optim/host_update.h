@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update on the host: what the CPU device runs, and a plain function for state that stays in
- * host memory.  Every instruction set and the CUDA kernel give the same bits (adamw_math.h).
+ * host memory.  Every instruction set and the CUDA kernel give the same bits (update_math.h).
  */
-#ifndef CKPT_HOST_ADAMW_H
-#define CKPT_HOST_ADAMW_H
+#ifndef CKPT_HOST_UPDATE_H
+#define CKPT_HOST_UPDATE_H
 
 #include "core/base.h"
 
-struct adamw_constants;
+struct update_constants;
 
-/* n elements of one parameter: the fp32 weight or master, its moments and its gradient. */
-struct host_adamw {
-    float *w, *m, *v;
+/* n elements of one parameter: the fp32 weight or master, its running means and its gradient. */
+struct host_update {
+    float *w, *m, *v;     /* m, v: NULL where the kind has none */
     float *ema;           /* or NULL */
     uint16_t *value;      /* bf16 of the new weight, or NULL */
     const void *gradient; /* fp32, or bf16 where half is set */
@@ -22,17 +22,17 @@ struct host_adamw {
 };
 
 /* Instruction sets; the first is what the library was compiled for and is there always. */
-enum host_adamw_set { HOST_ADAMW_PLAIN, HOST_ADAMW_AVX2, HOST_ADAMW_AVX512, HOST_ADAMW_SETS };
+enum host_update_set { HOST_UPDATE_PLAIN, HOST_UPDATE_AVX2, HOST_UPDATE_AVX512, HOST_UPDATE_SETS };
 
 /* Its name, or NULL where this computer or this build does not have it. */
-const char *host_adamw_name(enum host_adamw_set set);
+const char *host_update_name(enum host_update_set set);
 
 /* Updates with the best instruction set, in OpenMP threads of the caller's number. */
-void host_adamw(const struct adamw_constants *c, const struct host_adamw *p);
+void host_update(const struct update_constants *c, const struct host_update *p);
 
 /* The same with a set that is there, on this thread alone. */
-void host_adamw_with(enum host_adamw_set set, const struct adamw_constants *c,
-                     const struct host_adamw *p);
+void host_update_with(enum host_update_set set, const struct update_constants *c,
+                      const struct host_update *p);
 
 /*
  * Makes the calling thread, and the threads that OpenMP starts for it from now on, fit beside a
@@ -44,6 +44,6 @@ void host_adamw_with(enum host_adamw_set set, const struct adamw_constants *c,
  * sentence in error_get(), where the node is not there or none of its processors may be used; then
  * nothing has changed.
  */
-int host_adamw_bind(int node, int processes, const char *nodes);
+int host_update_bind(int node, int processes, const char *nodes);
 
 #endif

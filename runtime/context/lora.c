@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Low-rank adapters: parameters beside a weight, which ckpt_linear finds (ops/linear.c).  They are
+ * recorded as two small linear layers, so planning, sharing, saving and resuming need nothing new.
+ */
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "context/context.h"
+#include "core/sized.h"
+
+static int fail(ckpt *c, int code, const char *why, const char *pattern)
+{
+    if (!c->params.failed)
+        c->params.failed = code;
+    return error_fail(&c->error, code, "ckpt_lora '%s': %s", pattern ? pattern : "", why);
+}
+
+/* "h.0.qkv.weight" and "lora_A" give "PREFIXh.0.qkv.lora_A.weight"; to be freed, NULL without
+ * memory. */
+static char *adapter_name(const struct ckpt_lora *s, const char *weight, const char *which)
+{
+    size_t n = strlen(weight), end = strlen(".weight");
+    char *name;
+
+    if (n > end && !strcmp(weight + n - end, ".weight"))
+        n -= end;
+    return asprintf(&name, "%s%.*s.%s.weight", s->prefix, (int)n, weight, which) < 0 ? NULL : name;
+}
+
+/* Makes one of the two; its index, or a negative code that sticks. */
+static int32_t add_parameter(ckpt *c, const struct ckpt_lora *s, const struct param *w,
+                             const char *which, int64_t rows, int64_t cols, struct ckpt_init init)
+{
+    char *name = adapter_name(s, w->name, which);
+    ckpt_tensor x = ckpt_param(c, name, w->desc.dtype, 2, (int64_t[]){rows, cols}, init, true);
+
+    free(name);
+    if (!x.id)
+        return c->params.failed;
+    c->params.data[c->params.n - 1].adapter = true;
+    return c->params.n - 1;
+}
+
+/* ckpt_param may move the parameters. */
+static int add_adapter(ckpt *c, const struct ckpt_lora *s, int32_t i)
+{
+    const struct param w = c->params.data[i];
+    int64_t out = w.desc.shape[0], in = w.desc.shape[1];
+    int32_t a =
+        add_parameter(c, s, &w, "lora_A", s->rank, in, CKPT_UNIFORM((float)(1 / sqrt((double)in))));
+    int32_t b = a < 0 ? a : add_parameter(c, s, &w, "lora_B", out, s->rank, CKPT_ZEROS);
+
+    if (b < 0)
+        return b;
+    c->params.data[i].lora.a = a;
+    c->params.data[i].lora.b = b;
+    c->params.data[i].lora.scale = (float)((double)s->alpha / (double)s->rank);
+    return 0;
+}
+
+static bool may_have(const struct param *w, const char *pattern)
+{
+    return !w->adapter && w->desc.ndim == 2 && !fnmatch(pattern, w->name, 0);
+}
+
+static const char *find_fault(const ckpt *c, const struct ckpt_lora *s)
+{
+    int32_t found = 0;
+
+    if (!s->pattern || !s->prefix)
+        return "it needs a pattern and a prefix";
+    if (s->rank < 1 || s->rank > INT32_MAX || !isfinite(s->alpha))
+        return "rank must be 1 or more, and alpha finite";
+    if (c->programs.first)
+        return "a program was compiled: add adapters before";
+    for (int32_t i = 0; i < c->params.n; i++) {
+        const struct param *w = &c->params.data[i];
+        if (may_have(w, s->pattern) && w->lora.b)
+            return "a weight of that name has an adapter already";
+        found += may_have(w, s->pattern);
+    }
+    return found ? NULL : "no parameter of two axes has such a name";
+}
+
+int ckpt_lora(ckpt *c, const struct ckpt_lora *settings)
+{
+    struct ckpt_lora s = CKPT_LORA_INIT;
+    int32_t n = 0, made = 0;
+    struct error e;
+    NOT_NULL(context_error(c), c);
+    if (c->params.failed)
+        return c->params.failed;
+    if (!settings)
+        return fail(c, CKPT_EINVAL, "it needs settings", NULL);
+    if (sized_read(&e, "struct ckpt_lora", &s, sizeof s, settings))
+        return fail(c, CKPT_EINVAL, e.text, NULL);
+    const char *fault = find_fault(c, &s);
+    if (fault)
+        return fail(c, CKPT_EINVAL, fault, s.pattern);
+    n = c->params.n;
+    for (int32_t i = 0; i < n; i++)
+        if (!c->params.data[i].adapter)
+            c->params.data[i].trainable = false;
+    for (int32_t i = 0; i < n; i++)
+        if (may_have(&c->params.data[i], s.pattern)) {
+            int rc = add_adapter(c, &s, i);
+            if (rc)
+                return rc;
+            made++;
+        }
+    return made;
+}
+
+bool ckpt_lora_only(void *user, const char *name)
+{
+    (void)user;
+    return name && (strstr(name, ".lora_A.weight") || strstr(name, ".lora_B.weight"));
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+/* w [out, in] += scale b [out, rank] a [rank, in]. */
+static void add_product(float *w, const float *b, const float *a, const int64_t size[3],
+                        float scale)
+{
+    for (int64_t i = 0; i < size[0]; i++)
+        for (int64_t k = 0; k < size[1]; k++) {
+            float factor = scale * b[i * size[1] + k];
+            for (int64_t j = 0; j < size[2]; j++)
+                w[i * size[2] + j] += factor * a[k * size[2] + j];
+        }
+}
+
+static int merge(ckpt *c, int32_t i)
+{
+    const struct param *w = &c->params.data[i];
+    ckpt_tensor x = params_handle(&c->params, i), xa = params_handle(&c->params, w->lora.a),
+                xb = params_handle(&c->params, w->lora.b);
+    const int64_t size[] = {w->desc.shape[0], c->params.data[w->lora.a].desc.shape[0],
+                            w->desc.shape[1]};
+    int64_t n = size[0] * size[2], na = size[1] * size[2], nb = size[0] * size[1];
+    float *all = malloc((size_t)(n + na + nb) * sizeof *all), *a = all + n, *b = a + na;
+
+    if (!all)
+        return error_fail(&c->error, CKPT_ENOMEM, "no memory to merge '%s'", w->name);
+    int rc = ckpt_param_get(c, x, CKPT_VALUE, all, n);
+    if (!rc)
+        rc = ckpt_param_get(c, xa, CKPT_VALUE, a, na);
+    if (!rc)
+        rc = ckpt_param_get(c, xb, CKPT_VALUE, b, nb);
+    if (!rc) {
+        add_product(all, b, a, size, w->lora.scale);
+        rc = ckpt_param_set(c, x, CKPT_VALUE, all, n);
+    }
+    memset(b, 0, (size_t)nb * sizeof *b);
+    if (!rc)
+        rc = ckpt_param_set(c, xb, CKPT_VALUE, b, nb);
+    free(all);
+    return rc;
+}
+
+int ckpt_lora_merge(ckpt *c)
+{
+    int rc = 0;
+    NOT_NULL(context_error(c), c);
+    for (int32_t i = 0; i < ckpt_param_count(c) && !rc; i++)
+        if (c->params.data[i].lora.b)
+            rc = merge(c, i);
+    return rc;
+}

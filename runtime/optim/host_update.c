@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Updates on the host in one pass over memory, for several instruction sets: see host_update.h. */
+#include <math.h>
+#include <string.h>
+#include "cpu.h"
+#include "optim/update_math.h"
+#include "optim/host_update.h"
+#include "optim/optim.h"
+
+/* Elements that stay in the first cache while one loop after the other goes over them: one loop for
+ * all would be written once for each way to call it, for no gain. */
+#define BLOCK 256
+
+/* The operands of a block; m and v are NULL where the kind has none. */
+struct block {
+    const float *gradient;
+    float *w, *m, *v;
+    int64_t n;
+};
+
+/* kind and mean are known where this is written out. */
+UPDATE_FUNCTION void update_weights(enum update_kind kind, bool mean,
+                                    const struct update_constants *c, const struct block *b)
+{
+    const float *gradient = b->gradient;
+    float *restrict w = b->w, *restrict m = b->m, *restrict v = b->v;
+#pragma omp simd
+    for (int64_t i = 0; i < b->n; i++) {
+        float first = mean ? m[i] : 0.f, square = kind == UPDATE_ADAMW ? v[i] : 0.f;
+        w[i] = update_weight(kind, c, gradient[i], w[i], mean ? &first : NULL, &square);
+        if (mean)
+            m[i] = first;
+        if (kind == UPDATE_ADAMW)
+            v[i] = square;
+    }
+}
+
+UPDATE_FUNCTION void update_kind(const struct update_constants *c, const struct block *b)
+{
+    switch ((enum update_kind)c->kind) {
+    case UPDATE_ADAMW:
+        update_weights(UPDATE_ADAMW, true, c, b);
+        break;
+    case UPDATE_SGD:
+        if (b->m)
+            update_weights(UPDATE_SGD, true, c, b);
+        else
+            update_weights(UPDATE_SGD, false, c, b);
+        break;
+    case UPDATE_LION:
+        update_weights(UPDATE_LION, true, c, b);
+        break;
+    default:
+        update_weights(UPDATE_STEP, false, c, b);
+    }
+}
+
+static float *at_or_null(float *p, int64_t at)
+{
+    return p ? p + at : NULL;
+}
+
+/* Elements [at, at + n), a block at most. */
+UPDATE_FUNCTION void update_block(const struct update_constants *c, const struct host_update *p,
+                                  int64_t at, int64_t n)
+{
+    float wide[BLOCK], *restrict w = p->w + at;
+    const uint16_t *half = p->half ? (const uint16_t *)p->gradient + at : NULL;
+    float *restrict ema = at_or_null(p->ema, at);
+    uint16_t *value = p->value ? p->value + at : NULL; /* perhaps the gradient's own room */
+    const struct block b = {.gradient = half ? wide : (const float *)p->gradient + at,
+                            .w = w,
+                            .m = at_or_null(p->m, at),
+                            .v = at_or_null(p->v, at),
+                            .n = n};
+#pragma omp simd
+    for (int64_t i = 0; i < (half ? n : 0); i++)
+        wide[i] = bf16_load(half[i]);
+    update_kind(c, &b);
+    if (p->broken && !floats_are_finite(w, n))
+        __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
+#pragma omp simd
+    for (int64_t i = 0; i < (value ? n : 0); i++)
+        value[i] = bf16_round(w[i]);
+#pragma omp simd
+    for (int64_t i = 0; i < (ema ? n : 0); i++)
+        ema[i] = update_ema(c, ema[i], w[i]);
+}
+
+UPDATE_FUNCTION void update(const struct update_constants *constants, const struct host_update *p)
+{
+    const struct update_constants c = *constants;
+    for (int64_t at = 0; at < p->n; at += BLOCK)
+        update_block(&c, p, at, min_i64(BLOCK, p->n - at));
+}
+
+/* ---- instruction sets ------------------------------------------------------------------------ */
+
+/* On arm64 the plain one is NEON, which every such processor has. */
+static void update_plain(const struct update_constants *c, const struct host_update *p)
+{
+    update(c, p);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void update_avx2(const struct update_constants *c,
+                                                        const struct host_update *p)
+{
+    update(c, p);
+}
+
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static void
+update_avx512(const struct update_constants *c, const struct host_update *p)
+{
+    update(c, p);
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+static const struct {
+    const char *name;
+    void (*run)(const struct update_constants *c, const struct host_update *p);
+    bool (*has)(void); /* NULL: always */
+} sets[HOST_UPDATE_SETS] = {
+#if defined(__aarch64__)
+    [HOST_UPDATE_PLAIN] = {"NEON", update_plain, NULL},
+#else
+    [HOST_UPDATE_PLAIN] = {"plain", update_plain, NULL},
+#endif
+#ifdef __x86_64__
+    [HOST_UPDATE_AVX2] = {"AVX2", update_avx2, has_avx2},
+    [HOST_UPDATE_AVX512] = {"AVX-512", update_avx512, has_avx512},
+#endif
+};
+
+const char *host_update_name(enum host_update_set set)
+{
+    return !sets[set].has || sets[set].has() ? sets[set].name : NULL;
+}
+
+void host_update_with(enum host_update_set set, const struct update_constants *c,
+                      const struct host_update *p)
+{
+    sets[set].run(c, p);
+}
+
+/* ---- in threads ------------------------------------------------------------------------------ */
+
+/* Elements [at, at + n). */
+static struct host_update piece_of(const struct host_update *p, int64_t at, int64_t n)
+{
+    return (struct host_update){
+        .w = p->w + at,
+        .m = at_or_null(p->m, at),
+        .v = at_or_null(p->v, at),
+        .ema = at_or_null(p->ema, at),
+        .value = p->value ? p->value + at : NULL,
+        .gradient = (const char *)p->gradient + at * (p->half ? 2 : 4),
+        .half = p->half,
+        .n = n,
+        .broken = p->broken,
+    };
+}
+
+/* A thread that has to share its processor takes fewer pieces: all would wait for a fixed part. */
+void host_update(const struct update_constants *c, const struct host_update *p)
+{
+    enum host_update_set best = HOST_UPDATE_SETS - 1;
+    while (!host_update_name(best))
+        best--;
+#pragma omp parallel for schedule(dynamic) if (p->n > OPTIM_CHUNK)
+    for (int64_t at = 0; at < p->n; at += OPTIM_CHUNK) {
+        struct host_update piece = piece_of(p, at, min_i64(OPTIM_CHUNK, p->n - at));
+        host_update_with(best, c, &piece);
+    }
+}

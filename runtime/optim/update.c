@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Updates as ops that change parameters and their state in place, and which of them are recorded.
+ */
+#include <stdlib.h>
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "attr.h"
+#include "ops.h"
+#include "optim/optim.h"
+#include "optim/update_math.h"
+
+/* Whether a state that a kind does not keep is absent, and one that it keeps fp32 of the size. */
+static int check_state(struct ckpt_call *call, const struct ckpt_desc *in, int i, bool kept)
+{
+    if (!kept && in[i].ndim < 0)
+        return CKPT_OK;
+    if (!kept || in[i].dtype != CKPT_F32 || desc_numel(&in[i]) != desc_numel(&in[UPDATE_VALUE]))
+        return ckpt_call_fail(call,
+                              kept ? "state %d must be fp32 of the parameter's size"
+                                   : "state %d must be absent: this kind does not keep it",
+                              i);
+    return CKPT_OK;
+}
+
+/* in: the states of one parameter. */
+static int check_states(struct ckpt_call *call, const struct ckpt_desc *in)
+{
+    const struct update_attr *attr = call->attr;
+    const struct ckpt_desc *value = &in[UPDATE_VALUE];
+    if (value->dtype != CKPT_F32 && value->dtype != CKPT_BF16)
+        return ckpt_call_fail(call, "a parameter must be fp32 or bf16");
+    if ((in[UPDATE_MASTER].ndim < 0) != (value->dtype == CKPT_F32))
+        return ckpt_call_fail(call, "a bf16 parameter needs a master, an fp32 one has none");
+    const bool kept[UPDATE_STATES] = {[UPDATE_MASTER] = in[UPDATE_MASTER].ndim >= 0,
+                                      [UPDATE_EXP_AVG] = update_has_mean(attr),
+                                      [UPDATE_EXP_AVG_SQ] = update_has_square(attr),
+                                      [UPDATE_EMA] = in[UPDATE_EMA].ndim >= 0};
+    for (int i = UPDATE_MASTER; i < UPDATE_STATES; i++)
+        if (check_state(call, in, i, kept[i]))
+            return CKPT_ESHAPE;
+    return CKPT_OK;
+}
+
+static int update_shape(struct ckpt_call *call)
+{
+    const int n = update_params(call->n_in);
+    const struct update_attr *attr = call->attr;
+    const struct ckpt_desc *gradient = call->in + n * UPDATE_STATES, *clip = gradient + n;
+    for (int k = 0; k < n; k++) {
+        const struct ckpt_desc *states = call->in + k * UPDATE_STATES;
+        if (check_states(call, states))
+            return CKPT_ESHAPE;
+        if ((states[UPDATE_EMA].ndim < 0) != (call->in[UPDATE_EMA].ndim < 0))
+            return ckpt_call_fail(call, "either all parameters have an EMA or none");
+        if (desc_numel(&gradient[k]) != desc_numel(&states[UPDATE_VALUE]) ||
+            (gradient[k].dtype != CKPT_F32 && gradient[k].dtype != CKPT_BF16))
+            return ckpt_call_fail(call, "a gradient must be fp32 or bf16 of the parameter's size");
+    }
+    if (clip->dtype != CKPT_F32 || desc_numel(clip) < CLIP_VALUES ||
+        (attr->kind == UPDATE_ADAMW && desc_numel(clip) < attr->unbias + 2))
+        return ckpt_call_fail(call, "the last operand must be the clip values, fp32");
+    for (int i = 0; i < n * UPDATE_STATES; i++)
+        call->out[i] = call->in[i];
+    return CKPT_OK;
+}
+
+static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    static const double flops[UPDATE_KINDS] = {
+        [UPDATE_ADAMW] = 18, [UPDATE_SGD] = 9, [UPDATE_LION] = 11, [UPDATE_STEP] = 5};
+    const struct update_attr *attr = call->attr;
+    *cost = (struct ckpt_cost){0};
+    for (int i = 0; i < call->n_out; i += UPDATE_STATES)
+        cost->flops += flops[attr->kind] * (double)desc_numel(&call->in[i]);
+}
+
+/* One op for each kind, so that each has a time of its own in machine files. */
+#define UPDATE_OP(kind)                                                                            \
+    const struct ckpt_op_def op_##kind = {                                                         \
+        .size = sizeof(struct ckpt_op_def),                                                        \
+        .name = #kind,                                                                             \
+        .flags = CKPT_OP_INPLACE,                                                                  \
+        .shape = update_shape,                                                                     \
+        .cost = update_cost,                                                                       \
+        .cpu = cpu_update,                                                                         \
+        .cuda = CUDA_KERNEL(cuda_update),                                                          \
+    }
+
+UPDATE_OP(adamw);
+UPDATE_OP(sgd);
+UPDATE_OP(lion);
+UPDATE_OP(step);
+
+static const struct ckpt_op_def *const defs[UPDATE_KINDS] = {[UPDATE_ADAMW] = &op_adamw,
+                                                             [UPDATE_SGD] = &op_sgd,
+                                                             [UPDATE_LION] = &op_lion,
+                                                             [UPDATE_STEP] = &op_step};
+
+/* A state, its next value, the clip values. */
+static int assign_shape(struct ckpt_call *call)
+{
+    const struct ckpt_desc *state = &call->in[0], *x = &call->in[1], *clip = &call->in[2];
+    if (state->dtype != CKPT_F32 || x->dtype != CKPT_F32 || desc_numel(x) != desc_numel(state))
+        return ckpt_call_fail(call, "state and value must be fp32 of one size");
+    if (clip->dtype != CKPT_F32 || desc_numel(clip) < CLIP_VALUES)
+        return ckpt_call_fail(call, "the last operand must be the clip values, fp32");
+    call->out[0] = *state;
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_assign = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "assign",
+    .flags = CKPT_OP_INPLACE,
+    .shape = assign_shape,
+    .cpu = cpu_assign,
+    .cuda = CUDA_KERNEL(cuda_assign),
+};
+
+/*
+ * Parameters of one op.  Most of a model are small: one by one, their launches would cost more than
+ * their bytes.  A large one stays alone, so that its state can come and go by itself.
+ */
+#define GROUP_NUMEL ((int64_t)1 << 22)
+#define GROUP_LARGE (GROUP_NUMEL / 2) /* a parameter from here on is a group of its own */
+
+/* Parameters of one rule that wait to be updated together. */
+struct batch {
+    int n;
+    int64_t numel;
+    int32_t param[UPDATE_PARAMS];
+};
+
+/* What is recorded: rule 0 is the optimizer's own, 1 + g that of group g. */
+struct appender {
+    ckpt_tape *t;
+    const struct ckpt_optimizer *o;
+    struct clip_attr clip_attr;
+    ckpt_tensor clip;
+    int32_t *rule;       /* per parameter, buckets too */
+    int32_t *unbias;     /* per rule: see update_attr */
+    struct batch *batch; /* per rule */
+};
+
+static const struct optim_rule *rule_of(const struct appender *a, int32_t rule)
+{
+    return optim_rule_at(a->o, rule - 1);
+}
+
+static void states_of(const struct appender *a, int32_t param, const struct update_attr *attr,
+                      ckpt_tensor *in)
+{
+    ckpt_tape *t = a->t;
+    in[UPDATE_VALUE] = tape_updated_value(t, param);
+    if (ckpt_desc_of(t, in[UPDATE_VALUE]).dtype == CKPT_BF16)
+        in[UPDATE_MASTER] = tape_slot(t, param, STORAGE_MASTER);
+    if (update_has_mean(attr))
+        in[UPDATE_EXP_AVG] = tape_slot(t, param, STORAGE_EXP_AVG);
+    if (update_has_square(attr))
+        in[UPDATE_EXP_AVG_SQ] = tape_slot(t, param, STORAGE_EXP_AVG_SQ);
+    if (attr->ema_decay > 0.f)
+        in[UPDATE_EMA] = tape_slot(t, param, STORAGE_EMA);
+}
+
+static struct update_attr attr_of(const struct appender *a, int32_t rule)
+{
+    struct update_attr attr = rule_of(a, rule)->update;
+    attr.unbias = a->unbias[rule];
+    return attr;
+}
+
+static void label_batch(const struct appender *a, const struct batch *b)
+{
+    const char *first = a->t->env.params->data[b->param[0]].name;
+    if (b->n > 1)
+        ckpt_label(a->t, "%s and %d more", first, b->n - 1);
+    else
+        ckpt_label(a->t, "%s", first);
+}
+
+/* Records the update of a batch and empties it. */
+static void close_batch(const struct appender *a, struct batch *b, int32_t rule)
+{
+    ckpt_tape *t = a->t;
+    ckpt_tensor in[UPDATE_PARAMS * (UPDATE_STATES + 1) + 1] = {CKPT_NONE};
+    ckpt_tensor out[UPDATE_PARAMS * UPDATE_STATES];
+    const int n = b->n, n_out = n * UPDATE_STATES;
+    const struct update_attr attr = attr_of(a, rule);
+    if (!n)
+        return;
+    for (int k = 0; k < n; k++) {
+        states_of(a, b->param[k], &attr, in + k * UPDATE_STATES);
+        in[n_out + k] = tape_handle(t, t->param_gradient[b->param[k]]);
+    }
+    in[n_out + n] = a->clip;
+    label_batch(a, b);
+    ckpt_record(t, defs[attr.kind], n_out + n + 1, in, n_out, out, &attr, sizeof attr);
+    for (int k = 0; k < n; k++)
+        tape_gather_updated(t, b->param[k]);
+    *b = (struct batch){0};
+}
+
+/* ---- matrices -------------------------------------------------------------------------------- */
+
+ckpt_tensor optim_scalar(ckpt_tape *t, const struct optim_param *p, int i)
+{
+    return ckpt_slice(t, p->clip, 0, i, i + 1);
+}
+
+/* x as [rows, cols], or [rows]. */
+static ckpt_tensor as_matrix(ckpt_tape *t, const struct optim_param *p, ckpt_tensor x)
+{
+    return ckpt_reshape(t, x, p->cols ? 2 : 1, (int64_t[]){p->rows, p->cols});
+}
+
+ckpt_tensor optim_weight(ckpt_tape *t, const struct optim_param *p)
+{
+    return as_matrix(t, p, p->master.id ? p->master : p->value);
+}
+
+ckpt_tensor optim_clipped(ckpt_tape *t, const struct optim_param *p)
+{
+    const struct update_attr *u = &p->rule->update;
+    ckpt_tensor g = ckpt_cast(t, p->gradient, CKPT_F32);
+    if (u->unclipped)
+        return g;
+    g = ckpt_mul(t, g, optim_scalar(t, p, CLIP_FACTOR));
+    return u->clip_value > 0.f ? ckpt_clamp(t, g, -u->clip_value, u->clip_value) : g;
+}
+
+ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x)
+{
+    return ops_record1(t, &op_sum_squares, 1, &x, NULL, 0);
+}
+
+void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x)
+{
+    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, x, p->clip}, NULL, 0);
+}
+
+/* What the step of a matrix is multiplied by beside the learning rate. */
+static float muon_scale(const struct optim_rule *r, double rows, double cols)
+{
+    return (float)(r->match_rms ? 0.2 * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols)));
+}
+
+static void append_matrix(const struct appender *a, int32_t param, int32_t rule)
+{
+    ckpt_tape *t = a->t;
+    const struct ckpt_desc *d = &t->env.params->data[param].desc;
+    struct update_attr attr = attr_of(a, rule);
+    ckpt_tensor in[UPDATE_STATES + 2] = {CKPT_NONE}, out[UPDATE_STATES];
+    ckpt_label(t, "%s", t->env.params->data[param].name);
+    states_of(a, param, &attr, in);
+    struct optim_param p = {.rule = rule_of(a, rule),
+                            .clip_attr = &a->clip_attr,
+                            .clip = a->clip,
+                            .param = param,
+                            .value = in[UPDATE_VALUE],
+                            .master = in[UPDATE_MASTER],
+                            .rows = d->ndim > 1 ? d->shape[0] : desc_numel(d)};
+    p.cols = d->ndim > 1 ? desc_numel(d) / p.rows : 0;
+    p.gradient = as_matrix(t, &p, tape_handle(t, t->param_gradient[param]));
+    if (p.rule->kind == OPTIM_MUON)
+        attr.scale = muon_scale(p.rule, (double)p.rows, (double)p.cols);
+    in[UPDATE_STATES] = p.rule->kind == OPTIM_MUON ? optim_muon(t, &p) : optim_adafactor(t, &p);
+    in[UPDATE_STATES + 1] = a->clip;
+    ckpt_record(t, &op_step, UPDATE_STATES + 2, in, UPDATE_STATES, out, &attr, sizeof attr);
+}
+
+static bool takes_matrices(const struct optim_rule *r)
+{
+    return r->kind == OPTIM_MUON || r->kind == OPTIM_ADAFACTOR;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static void append_param(struct appender *a, int32_t param)
+{
+    const int32_t rule = a->rule[param];
+    const int64_t numel = desc_numel(&a->t->env.params->data[param].desc);
+    struct batch *small = &a->batch[rule];
+    if (takes_matrices(rule_of(a, rule))) {
+        append_matrix(a, param, rule);
+        return;
+    }
+    if (numel >= GROUP_LARGE) {
+        struct batch large = {.n = 1, .param = {param}};
+        close_batch(a, &large, rule);
+        return;
+    }
+    if (small->n == UPDATE_PARAMS || small->numel + numel > GROUP_NUMEL)
+        close_batch(a, small, rule);
+    small->param[small->n++] = param;
+    small->numel += numel;
+}
+
+static void append_updates(struct appender *a)
+{
+    ckpt_tape *t = a->t;
+    for (int32_t i = 0; i < t->n_params && !t->error.code; i++)
+        if (t->param_gradient[i])
+            append_param(a, i);
+    for (int32_t r = 0; r <= a->o->n_groups; r++)
+        close_batch(a, &a->batch[r], r);
+}
+
+/* The rule of parameter i, which may be a bucket: that of what stands in it. */
+static int find_rule(struct appender *a, const int32_t *of, int32_t i)
+{
+    const ckpt_tape *t = a->t;
+    const struct params *ps = t->env.params;
+    const struct layout *l = t->env.sharing.layout;
+    const int32_t hidden = ps->n - ps->n_hidden;
+    if (i < hidden) {
+        a->rule[i] = 1 + of[i];
+        return 0;
+    }
+    const struct layout_bucket *b = &l->buckets[i - hidden];
+    a->rule[i] = 1 + of[l->order[b->first]];
+    for (int32_t k = 1; k < b->n; k++)
+        if (1 + of[l->order[b->first + k]] != a->rule[i])
+            return tape_fail(a->t, CKPT_EINVAL,
+                             "'%s' and '%s' are in one bucket and in two groups of the optimizer: "
+                             "with several ranks all programs have the same groups, and one that "
+                             "trains is compiled first",
+                             ps->data[l->order[b->first]].name,
+                             ps->data[l->order[b->first + k]].name);
+    return 0;
+}
+
+/* What a kind cannot do is said before anything is recorded. */
+static int check_param(const struct appender *a, int32_t i)
+{
+    ckpt_tape *t = a->t;
+    const struct param *p = &t->env.params->data[i];
+    const struct optim_rule *r = rule_of(a, a->rule[i]);
+    const char *kind = optim_kind_name(r->kind);
+    if (r->frozen)
+        return tape_fail(t, CKPT_EINVAL,
+                         "'%s' is frozen here and trained by a program that was compiled before: "
+                         "several ranks cannot do both",
+                         p->name);
+    if (takes_matrices(r) && t->env.sharing.layout)
+        return tape_fail(t, CKPT_EINVAL,
+                         "%s: needs whole matrices, and several ranks update flat shares: train on "
+                         "one rank, or with adamw, sgd or lion",
+                         kind);
+    if (r->kind == OPTIM_MUON && p->desc.ndim < 2)
+        return tape_fail(t, CKPT_EINVAL,
+                         "muon: '%s' has %d axes and is no matrix: give it another optimizer by a "
+                         "group",
+                         p->name, p->desc.ndim);
+    return 0;
+}
+
+/* Where the corrections of a rule stand: equal betas share them. */
+static int find_unbias(struct appender *a, int32_t rule)
+{
+    const struct update_attr *u = &rule_of(a, rule)->update;
+    struct clip_attr *c = &a->clip_attr;
+    a->unbias[rule] = CLIP_UNBIAS1;
+    c->scalars |= rule_of(a, rule)->kind == OPTIM_ADAFACTOR;
+    if (u->kind != UPDATE_ADAMW || (u->beta1 == c->beta1 && u->beta2 == c->beta2))
+        return 0;
+    for (int k = 0; k <= c->more; k++) {
+        if (k == CLIP_BETAS - 1)
+            return tape_fail(a->t, CKPT_EINVAL, "%s: its groups have more than %d pairs of betas",
+                             optim_kind_name(a->o->rule.kind), CLIP_BETAS);
+        if (k == c->more) {
+            c->beta[2 * k] = u->beta1;
+            c->beta[2 * k + 1] = u->beta2;
+        }
+        if (c->beta[2 * k] == u->beta1 && c->beta[2 * k + 1] == u->beta2) {
+            a->unbias[rule] = CLIP_VALUES + 2 * k;
+            c->more += k == c->more;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int prepare(struct appender *a, const int32_t *of)
+{
+    ckpt_tape *t = a->t;
+    const struct update_attr *u = &a->o->rule.update;
+    const bool adamw = u->kind == UPDATE_ADAMW;
+    int rc = 0;
+    a->clip_attr = (struct clip_attr){.clip_norm = a->o->clip_norm,
+                                      .beta1 = adamw ? u->beta1 : 0.f,
+                                      .beta2 = adamw ? u->beta2 : 0.f};
+    for (int32_t r = 0; r <= a->o->n_groups && !rc; r++)
+        rc = find_unbias(a, r);
+    for (int32_t i = 0; i < t->n_params && !rc; i++)
+        if (t->param_gradient[i]) {
+            rc = find_rule(a, of, i);
+            if (!rc)
+                rc = check_param(a, i);
+        }
+    return rc;
+}
+
+int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of)
+{
+    struct appender a = {.t = t, .o = o};
+    size_t rules = (size_t)o->n_groups + 1;
+    if (t->error.code)
+        return t->error.code;
+    a.rule = calloc((size_t)t->n_params + 1, sizeof *a.rule);
+    a.unbias = calloc(rules, sizeof *a.unbias);
+    a.batch = calloc(rules, sizeof *a.batch);
+    if (!a.rule || !a.unbias || !a.batch)
+        tape_fail(t, CKPT_ENOMEM, "no memory to record the updates");
+    else if (!prepare(&a, of)) {
+        ckpt_label(t, "optimizer");
+        a.clip = optim_clip(t, &a.clip_attr);
+        ckpt_output(t, "ckpt.grad_norm", a.clip);
+        append_updates(&a);
+    }
+    free(a.rule);
+    free(a.unbias);
+    free(a.batch);
+    return t->error.code;
+}

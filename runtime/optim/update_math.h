@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arithmetic of the element-wise updates, one element at a time, written once for the CPU and
+ * for CUDA.  A kind is a function of the gradient, the weight and up to two running means:
+ *
+ *   adamw  Loshchilov & Hutter 2019
+ *   sgd    with momentum (Polyak 1964), as torch.optim.SGD has it: dampening, Nesterov
+ *   lion   Chen et al. 2023
+ *   step   takes what other ops have computed: w -= rate x + lr decay w (Muon, Adafactor)
+ *
+ * A new kind is a function here, a case of update_weight and a line in update.c; both kernels, the
+ * host's and the device's, are made from it.  Why not expression programs (ops/expr): an update has
+ * several results in place of its operands, and all must be there before the first is written.
+ *
+ * Every operation is rounded by itself and none is fused with another, so that all instruction
+ * sets, those without fused multiply-add too, give the same bits, and a parameter may be updated
+ * now here and now there.  Memory is what an update waits for; fusing would gain nothing.  On CUDA
+ * the intrinsics see to it; C has no word for it that all compilers obey, so host_update.c is built
+ * with -ffp-contract=off (Makefile.am).  Only the payload of a NaN may differ.
+ */
+#ifndef CKPT_UPDATE_MATH_H
+#define CKPT_UPDATE_MATH_H
+
+#include <math.h>
+#include "attr.h"
+
+/* Constants of one update; new = 1 - beta, unbias = 1 / (1 - beta^k).  sgd: beta1 is the momentum,
+ * new1 one minus the dampening. */
+struct update_constants {
+    float clip, limit; /* the factor of the gradient, and the bound behind it */
+    float beta1, beta2, new1, new2;
+    float unbias1, unbias2;
+    float eps, lr, weight_decay, ema, new_ema;
+    float rate; /* of step */
+    int nesterov;
+    int kind; /* enum update_kind */
+};
+
+#ifdef __CUDACC__
+#define UPDATE_FUNCTION  static __device__ __forceinline__
+#define UPDATE_ADD(a, b) __fadd_rn(a, b)
+#define UPDATE_SUB(a, b) __fsub_rn(a, b)
+#define UPDATE_MUL(a, b) __fmul_rn(a, b)
+#define UPDATE_DIV(a, b) __fdiv_rn(a, b)
+#define UPDATE_SQRT(a)   __fsqrt_rn(a)
+#else
+#ifdef __FAST_MATH__
+#error "the update relies on IEEE arithmetic: do not compile with -ffast-math"
+#endif
+#define UPDATE_FUNCTION  static inline __attribute__((always_inline))
+#define UPDATE_ADD(a, b) ((a) + (b))
+#define UPDATE_SUB(a, b) ((a) - (b))
+#define UPDATE_MUL(a, b) ((a) * (b))
+#define UPDATE_DIV(a, b) ((a) / (b))
+#define UPDATE_SQRT(a)   sqrtf(a)
+#endif
+
+/* What does not move from step to step; update_begin fills in the rest. */
+static inline struct update_constants update_constants_of(const struct update_attr *a)
+{
+    struct update_constants c;
+    c.clip = c.unbias1 = c.unbias2 = 1.f;
+    c.limit = a->clip_value > 0.f && !a->unclipped ? a->clip_value : INFINITY;
+    c.lr = 0.f;
+    c.beta1 = a->beta1;
+    c.beta2 = a->beta2;
+    c.new1 = (float)(1.0 - (double)(a->kind == UPDATE_SGD ? a->beta2 : a->beta1));
+    c.new2 = (float)(1.0 - (double)a->beta2);
+    c.eps = a->eps;
+    c.weight_decay = a->weight_decay;
+    c.ema = a->ema_decay;
+    c.new_ema = (float)(1.0 - (double)a->ema_decay);
+    c.rate = a->scale;
+    c.nesterov = a->nesterov;
+    c.kind = a->kind;
+    return c;
+}
+
+/* The constants of a step: clip points to its clip values, `updates` were made before it. */
+UPDATE_FUNCTION void update_begin(struct update_constants *c, const struct update_attr *a,
+                                  const float *clip, float lr, int64_t updates)
+{
+    c->clip = a->unclipped ? 1.f : clip[CLIP_FACTOR];
+    c->lr = UPDATE_MUL(lr, a->lr_factor);
+    if (a->kind == UPDATE_ADAMW) {
+        c->unbias1 = clip[a->unbias];
+        c->unbias2 = clip[a->unbias + 1];
+    }
+    if (a->kind == UPDATE_SGD && updates == 0)
+        c->new1 = 1.f;
+    if (a->kind == UPDATE_STEP && !a->plain)
+        c->rate = UPDATE_MUL(c->lr, c->rate);
+    if (a->ema_warmup && updates < 1 << 24) { /* as far as fp32 counts */
+        float t = (float)updates, early = UPDATE_DIV(UPDATE_ADD(1.f, t), UPDATE_ADD(10.f, t));
+        if (early < c->ema) {
+            c->ema = early;
+            c->new_ema = UPDATE_SUB(1.f, early);
+        }
+    }
+}
+
+UPDATE_FUNCTION float update_gradient(const struct update_constants *c, float gradient)
+{
+    float g = UPDATE_MUL(gradient, c->clip);
+    g = g > c->limit ? c->limit : g;
+    return g < -c->limit ? -c->limit : g;
+}
+
+UPDATE_FUNCTION float update_adamw(const struct update_constants *c, float g, float w, float *m,
+                                   float *v)
+{
+    float mean = UPDATE_ADD(UPDATE_MUL(c->beta1, *m), UPDATE_MUL(c->new1, g));
+    float square = UPDATE_MUL(UPDATE_MUL(c->new2, g), g);
+    square = UPDATE_ADD(UPDATE_MUL(c->beta2, *v), square);
+    float root = UPDATE_ADD(UPDATE_SQRT(UPDATE_MUL(square, c->unbias2)), c->eps);
+    float change = UPDATE_DIV(UPDATE_MUL(mean, c->unbias1), root);
+    *m = mean;
+    *v = square;
+    change = UPDATE_ADD(change, UPDATE_MUL(c->weight_decay, w));
+    return UPDATE_SUB(w, UPDATE_MUL(c->lr, change));
+}
+
+UPDATE_FUNCTION float update_sgd(const struct update_constants *c, float g, float w, float *m)
+{
+    g = UPDATE_ADD(g, UPDATE_MUL(c->weight_decay, w));
+    float sum = UPDATE_ADD(UPDATE_MUL(c->beta1, *m), UPDATE_MUL(c->new1, g));
+    float change = c->nesterov ? UPDATE_ADD(g, UPDATE_MUL(c->beta1, sum)) : sum;
+    *m = sum;
+    return UPDATE_SUB(w, UPDATE_MUL(c->lr, change));
+}
+
+/* Without momentum the sum is the gradient, and nobody keeps it. */
+UPDATE_FUNCTION float update_sgd_alone(const struct update_constants *c, float g, float w)
+{
+    g = UPDATE_ADD(g, UPDATE_MUL(c->weight_decay, w));
+    return UPDATE_SUB(w, UPDATE_MUL(c->lr, g));
+}
+
+UPDATE_FUNCTION float update_lion(const struct update_constants *c, float g, float w, float *m)
+{
+    float mean = UPDATE_ADD(UPDATE_MUL(c->beta1, *m), UPDATE_MUL(c->new1, g));
+    float sign = mean > 0.f ? 1.f : mean < 0.f ? -1.f : 0.f;
+    *m = UPDATE_ADD(UPDATE_MUL(c->beta2, *m), UPDATE_MUL(c->new2, g));
+    float change = UPDATE_ADD(sign, UPDATE_MUL(c->weight_decay, w));
+    return UPDATE_SUB(w, UPDATE_MUL(c->lr, change));
+}
+
+UPDATE_FUNCTION float update_step(const struct update_constants *c, float x, float w)
+{
+    float decay = UPDATE_MUL(c->lr, UPDATE_MUL(c->weight_decay, w));
+    return UPDATE_SUB(w, UPDATE_ADD(UPDATE_MUL(c->rate, x), decay));
+}
+
+/* The new weight.  *m and *v are the running means; each stays as it is where the kind has none. */
+UPDATE_FUNCTION float update_weight(enum update_kind kind, const struct update_constants *c,
+                                    float gradient, float w, float *m, float *v)
+{
+    float g = update_gradient(c, gradient);
+    switch (kind) {
+    case UPDATE_ADAMW:
+        return update_adamw(c, g, w, m, v);
+    case UPDATE_SGD:
+        return m ? update_sgd(c, g, w, m) : update_sgd_alone(c, g, w);
+    case UPDATE_LION:
+        return update_lion(c, g, w, m);
+    default:
+        return update_step(c, gradient, w);
+    }
+}
+
+/* Which running means a kind keeps. */
+static inline int update_has_mean(const struct update_attr *a)
+{
+    return a->kind == UPDATE_ADAMW || a->kind == UPDATE_LION ||
+           (a->kind == UPDATE_SGD && a->beta1 > 0.f);
+}
+
+static inline int update_has_square(const struct update_attr *a)
+{
+    return a->kind == UPDATE_ADAMW;
+}
+
+/* The running mean of weights. */
+UPDATE_FUNCTION float update_ema(const struct update_constants *c, float ema, float w)
+{
+    return UPDATE_ADD(UPDATE_MUL(c->ema, ema), UPDATE_MUL(c->new_ema, w));
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where state waits changes no bit, whatever the optimizer: after eight steps, with all resident,
+ * in the smallest budget, offloaded to the host and to NVMe, updated on the host, resumed from a
+ * file, and with a step in between that is not finite.  "make check-gpu" runs it on the GPU.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "optimizer_kinds.h"
+
+static void run_through(struct small *r)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, SMALL_STEPS);
+    small_collect(r, c);
+    ckpt_close(c);
+}
+
+/* The first steps, a save, the rest in a new context with a step that is not finite before. */
+static void run_in_parts(struct small *r, bool mishap)
+{
+    int64_t n = SMALL_BATCH * r->width;
+    float *x = calloc((size_t)n, sizeof *x);
+    char path[64];
+    ckpt *c;
+    ckpt_program *p;
+    small_path(path, sizeof path, "optimizer-state");
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, 3);
+    if (ckpt_save_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    ckpt_close(c);
+    small_open(r, &c, &p);
+    if (ckpt_load_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    unlink(path);
+    if (mishap) {
+        x[n / 2] = INFINITY;
+        assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);
+        assert_int_equal(ckpt_step(p, NULL), CKPT_ENAN);
+    }
+    small_train(r, c, p, 3, SMALL_STEPS);
+    small_collect(r, c);
+    ckpt_close(c);
+    free(x);
+}
+
+static void expect_same(const char *name, const char *what, const struct small *a, struct small *b)
+{
+    if (a->numel != b->numel || memcmp(a->loss, b->loss, sizeof a->loss) ||
+        memcmp(a->state, b->state, (size_t)a->numel * sizeof *a->state))
+        fail_msg("%s, %s: other numbers than with all resident; last loss %g and %g", name, what,
+                 (double)a->loss[SMALL_STEPS - 1], (double)b->loss[SMALL_STEPS - 1]);
+    free(b->state);
+}
+
+static void check_forced(const char *name, const struct small *resident, const struct force *f,
+                         const char *what)
+{
+    struct small r = *resident;
+    struct budgets tiers;
+    struct force_count count;
+    char path[64], nvme[64];
+    small_path(path, sizeof path, "optimizer-plan");
+    small_force(resident, f, path, &tiers, &count);
+    assert_true(count.persistent[TIER_HOST] + count.persistent[TIER_NVME] > 0);
+    assert_true(!f->stepped || count.stepped > 0);
+    small_use_tiers(&r, path, &tiers, nvme);
+    run_in_parts(&r, f->nvme);
+    expect_same(name, what, resident, &r);
+    unlink(path);
+}
+
+static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, int n_micro)
+{
+    struct small r = small_make(dtype, 24, n_micro, true), other;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    bool half = dtype == CKPT_BF16;
+    ckpt *c;
+    ckpt_program *p;
+    r.optimizer = k->make;
+    run_through(&r);
+    other = r;
+    run_in_parts(&other, true);
+    expect_same(k->name, "resumed after a mishap", &r, &other);
+    if (!small_on_gpu()) {
+        other = r;
+        other.options.plan_only = true;
+        small_open(&other, &c, &p);
+        ckpt_program_info(p, &info);
+        ckpt_close(c);
+        other.options.plan_only = false;
+        other.options.vram = info.min_budget;
+        run_through(&other);
+        expect_same(k->name, "the smallest budget", &r, &other);
+    }
+    check_forced(k->name, &r, &(struct force){.seed = 3, .host = true, .all = true, .half = half},
+                 "on the host");
+    check_forced(k->name, &r, &(struct force){.seed = 4, .nvme = true, .half = half}, "on NVMe");
+    if (k->host && (half || !k->no_state))
+        check_forced(
+            k->name, &r,
+            &(struct force){.seed = 5, .host = true, .all = true, .stepped = true, .half = half},
+            "updated on the host");
+    free(r.state);
+}
+
+static void test_exactness(void **state)
+{
+    (void)state;
+    for (int i = 0; i < OPTIMIZER_KINDS; i++) {
+        check_exact(&optimizer_kinds[i], CKPT_F32, i % 2 ? 3 : 1);
+        check_exact(&optimizer_kinds[i], CKPT_BF16, i % 2 ? 1 : 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exactness)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
