@@ -26,7 +26,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor label = ckpt_input(t, "label", CKPT_I32, 1, (int64_t[]){batch});
     ckpt_tensor h = ckpt_gelu(t, ckpt_linear(t, x, m->w1, m->b1));
     h = ckpt_gelu(t, ckpt_linear(t, h, m->w2, m->b2));
-    return ckpt_cross_entropy(t, ckpt_linear(t, h, m->w3, m->b3), label);
+    return ckpt_cross_entropy(t, ckpt_linear(t, h, m->w3, m->b3), label, NULL);
 }
 
 static void create(struct mlp *m, ckpt *c)

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Self attention: shapes, gradients and costs of softmax(scale q k^T) v per head. */
+/* Attention: shapes, gradients and costs of softmax(scale q k^T + bias) v per head. */
+#include <math.h>
 #include <string.h>
 #include "attention.h"
+#include "attention_fold.h"
+#include "core/sized.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -55,17 +58,84 @@ ckpt_tensor attention_rows_dense(ckpt_tape *t, ckpt_tensor x)
     return d.ndim < 1 || last_axis_dense(&d) ? x : ckpt_contiguous(t, x);
 }
 
+/* ---- what an attention sees ----------------------------------------------------------------- */
+
+/* Optional operand `which` of a call whose others are the first `plain`; NULL: absent. */
+static const struct ckpt_desc *extra_of(const struct ckpt_call *call, int plain, int which)
+{
+    return call->n_in > plain && call->in[plain + which].ndim >= 0 ? &call->in[plain + which]
+                                                                   : NULL;
+}
+
+static int check_bias(struct ckpt_call *call, int plain)
+{
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
+    const struct ckpt_desc *bias = extra_of(call, plain, ATTENTION_BIAS);
+    struct ckpt_desc all = {.ndim = q->ndim};
+    if (!bias)
+        return CKPT_OK;
+    if (call_float(call, plain + ATTENTION_BIAS))
+        return CKPT_ESHAPE;
+    memcpy(all.shape, q->shape, sizeof all.shape);
+    all.shape[q->ndim - 3] = q->shape[q->ndim - 2];
+    all.shape[q->ndim - 2] = q->shape[q->ndim - 3];
+    all.shape[q->ndim - 1] = k->shape[k->ndim - 3];
+    bool fits = bias->ndim <= all.ndim;
+    for (int i = 1; fits && i <= bias->ndim; i++) {
+        int64_t size = bias->shape[bias->ndim - i];
+        fits = size == 1 || size == all.shape[all.ndim - i];
+    }
+    return fits ? CKPT_OK
+                : ckpt_call_fail(call,
+                                 "the bias must broadcast to [..., H, L, M], with H %lld, "
+                                 "L %lld and M %lld",
+                                 (long long)q->shape[q->ndim - 2], (long long)q->shape[q->ndim - 3],
+                                 (long long)k->shape[k->ndim - 3]);
+}
+
+/* i32 with the leading axes of q, and for `first` an axis of its queries. */
+static int check_places(struct ckpt_call *call, int plain, int which)
+{
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q];
+    const struct ckpt_desc *x = extra_of(call, plain, which);
+    const int ndim = q->ndim - (which == ATTENTION_FIRST ? 2 : 3);
+    if (!x)
+        return CKPT_OK;
+    bool fits = x->dtype == CKPT_I32 && x->ndim == ndim;
+    for (int i = 0; fits && i < ndim; i++)
+        fits = x->shape[i] == q->shape[i];
+    return fits ? CKPT_OK
+                : ckpt_call_fail(call, which == ATTENTION_FIRST
+                                           ? "first must be i32 [..., L], the axes of q but the "
+                                             "last two"
+                                           : "lengths must be i32 [...], the axes of q but the "
+                                             "last three");
+}
+
+static int check_heads(struct ckpt_call *call)
+{
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
+    const int64_t heads = q->shape[q->ndim - 2], groups = k->shape[k->ndim - 2];
+    for (int i = 0; i < q->ndim; i++)
+        if (i < q->ndim - 3 || i == q->ndim - 1)
+            if (q->shape[i] != k->shape[i])
+                return ckpt_call_fail(call, "axis %d of q has size %lld, that of k %lld", i,
+                                      (long long)q->shape[i], (long long)k->shape[i]);
+    if (heads != groups && (groups == 0 || heads % groups))
+        return ckpt_call_fail(call, "%lld heads of q cannot share %lld of k", (long long)heads,
+                              (long long)groups);
+    return CKPT_OK;
+}
+
 static int attention_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
     if (q->ndim < 3)
         return ckpt_call_fail(call, "q must be [..., L, H, D]");
-    if (attention_check(call, q->ndim, q->ndim))
+    if (attention_check(call, q->ndim, q->ndim) || check_heads(call) ||
+        check_bias(call, ATTENTION_PLAIN) || check_places(call, ATTENTION_PLAIN, ATTENTION_FIRST) ||
+        check_places(call, ATTENTION_PLAIN, ATTENTION_LENGTHS))
         return CKPT_ESHAPE;
-    for (int i = 0; i < q->ndim; i++)
-        if (i != q->ndim - 3 && q->shape[i] != k->shape[i])
-            return ckpt_call_fail(call, "axis %d of q has size %lld, that of k %lld", i,
-                                  (long long)q->shape[i], (long long)k->shape[i]);
     attention_like(call, 0, 0);
     attention_lse(call, 1);
     struct attention_job job = attention_job_of(q, k);
@@ -76,7 +146,7 @@ static int attention_shape(struct ckpt_call *call)
 
 static int attention_dx_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *q = &call->in[0], *k = &call->in[1];
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
     for (int i = 0; i < 3; i++)
         attention_like(call, i, i);
     struct attention_job job = attention_job_of(q, k);
@@ -85,22 +155,76 @@ static int attention_dx_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
-static void attention_grad(struct ckpt_grad *grad)
+/* The gradient of the bias, summed where it is broadcast over sequences and heads. */
+static int attention_dbias_shape(struct ckpt_call *call)
 {
-    ckpt_tensor in[] = {grad->in[0],  grad->in[1],
-                        grad->in[2],  grad->out[0],
-                        grad->out[1], attention_rows_dense(grad->tape, grad->dout[0])};
-    ckpt_tensor out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
-    ckpt_record(grad->tape, &op_attention_dx, 6, in, 3, out, grad->attr, sizeof(float));
-    for (int i = 0; i < 3; i++)
-        grad->din[i] = grad->need[i] ? out[i] : CKPT_NONE;
+    const struct ckpt_desc *q = &call->in[ATTENTION_Q], *k = &call->in[ATTENTION_K];
+    const struct attention_fold f =
+        attention_fold_of(q, extra_of(call, ATTENTION_DX_PLAIN, ATTENTION_BIAS));
+    struct ckpt_desc *out = &call->out[0];
+    *out = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = q->ndim};
+    memcpy(out->shape, f.kept, (size_t)f.n * sizeof *f.kept);
+    out->shape[q->ndim - 2] = q->shape[q->ndim - 3];
+    out->shape[q->ndim - 1] = k->shape[k->ndim - 3];
+    desc_dense(out);
+    struct attention_job job = attention_job_of(q, k);
+    call->workspace = call->backend == CKPT_ON_CUDA ? 0 : attention_bias_workspace(&job, f.units);
+    return CKPT_OK;
 }
 
-/* Queries times keys over all heads, times the width. */
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+static ckpt_tensor bias_gradient(struct ckpt_grad *grad, int n_in, const ckpt_tensor *in)
+{
+    ckpt_tensor whole = ops_record1(grad->tape, &op_attention_dbias, n_in, in, grad->attr,
+                                    sizeof(struct attention_attr));
+    struct ckpt_desc bias = ckpt_desc_of(grad->tape, in[ATTENTION_DX_PLAIN + ATTENTION_BIAS]);
+    struct ckpt_desc have = ckpt_desc_of(grad->tape, whole);
+    return desc_numel(&have) == desc_numel(&bias)
+               ? ckpt_reshape(grad->tape, whole, bias.ndim, bias.shape)
+               : ops_sum_to(grad->tape, whole, &bias);
+}
+
+static void attention_grad(struct ckpt_grad *grad)
+{
+    const int extras = grad->n_in - ATTENTION_PLAIN;
+    ckpt_tensor in[ATTENTION_DX_PLAIN + ATTENTION_EXTRAS] = {
+        grad->in[0],  grad->in[1],  grad->in[2],
+        grad->out[0], grad->out[1], attention_rows_dense(grad->tape, grad->dout[0])};
+    ckpt_tensor out[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
+    for (int i = 0; i < extras; i++)
+        in[ATTENTION_DX_PLAIN + i] = grad->in[ATTENTION_PLAIN + i];
+    if (grad->need[0] || grad->need[1] || grad->need[2])
+        ckpt_record(grad->tape, &op_attention_dx, ATTENTION_DX_PLAIN + extras, in, 3, out,
+                    grad->attr, sizeof(struct attention_attr));
+    for (int i = 0; i < 3; i++)
+        grad->din[i] = grad->need[i] ? out[i] : CKPT_NONE;
+    if (extras && grad->need[ATTENTION_PLAIN + ATTENTION_BIAS])
+        grad->din[ATTENTION_PLAIN + ATTENTION_BIAS] =
+            bias_gradient(grad, ATTENTION_DX_PLAIN + extras, in);
+}
+
+/* ---- costs ---------------------------------------------------------------------------------- */
+
+/* Pairs of a query and a key it sees; where documents begin and end is not known yet. */
+static double visible_pairs(const struct attention_attr *attr, int64_t n_queries, int64_t n_keys)
+{
+    double pairs = 0;
+    if (!attr->causal)
+        return (double)n_queries * (double)n_keys;
+    for (int64_t i = 0; i < n_queries; i++) {
+        int64_t seen = max_i64(0, n_keys - n_queries + i + 1);
+        pairs += (double)(attr->window ? min_i64(seen, attr->window) : seen);
+    }
+    return pairs;
+}
+
+/* Visible pairs over all heads, times the width. */
 static double score_macs(const struct ckpt_call *call)
 {
     struct attention_job job = attention_job_of(&call->in[0], &call->in[1]);
-    return (double)job.n_heads * (double)job.n_queries * (double)job.n_keys * (double)job.width;
+    return (double)job.n_heads * visible_pairs(call->attr, job.n_queries, job.n_keys) *
+           (double)job.width;
 }
 
 static void attention_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -130,22 +254,64 @@ const struct ckpt_op_def op_attention_dx = {.size = sizeof(struct ckpt_op_def),
                                             .cpu = cpu_attention_dx,
                                             .cuda = CUDA_KERNEL(cuda_attention_dx)};
 
+const struct ckpt_op_def op_attention_dbias = {.size = sizeof(struct ckpt_op_def),
+                                               .name = "attention_dbias",
+                                               .flags = CKPT_OP_STRIDED,
+                                               .shape = attention_dbias_shape,
+                                               .cost = attention_cost, /* q k^T again, dp */
+                                               .cpu = cpu_attention_dbias,
+                                               .cuda = CUDA_KERNEL(cuda_attention_dbias)};
+
+/* ---- recording ------------------------------------------------------------------------------ */
+
 /*
  * Before a single key the probability is 1 whatever the score.  With a scale of 0 every kernel of
  * every device finds it so, and gradients of q and k that are exactly 0: p (dp - delta) would leave
  * what two sums of the same numbers differ by, and an optimizer without epsilon makes full steps of
- * that.  Cross attention knows its lengths at run time only: its kernels do the same by sample.
+ * that.  Where lengths are known at run time only, kernels do the same by sequence or query.
  */
-static float scale_before(ckpt_tape *t, ckpt_tensor k, float scale)
+static float scale_of(const struct ckpt_attention_spec *spec, const struct ckpt_desc *k)
 {
-    struct ckpt_desc d = ckpt_desc_of(t, k);
-    return d.ndim >= 3 && d.shape[d.ndim - 3] == 1 ? 0.f : scale;
+    if (k->ndim < 3 || k->shape[k->ndim - 3] == 1)
+        return 0.f;
+    return spec->scale != 0.f ? spec->scale : 1.f / sqrtf((float)k->shape[k->ndim - 1]);
 }
 
-ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v, float scale)
+/* One attribute for all that see the same, so that they share kernels and measured times. */
+static struct attention_attr attr_of(const struct ckpt_attention_spec *spec,
+                                     const struct ckpt_desc *q, const struct ckpt_desc *k)
 {
-    ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
-    scale = scale_before(t, k, scale);
-    ckpt_record(t, &op_attention, 3, (ckpt_tensor[]){q, k, v}, 2, out, &scale, sizeof scale);
+    struct attention_attr a = {.scale = scale_of(spec, k), .causal = spec->causal};
+    if (q->ndim < 3 || k->ndim < 3) /* the shape rule refuses */
+        return a;
+    if (spec->window < k->shape[k->ndim - 3])
+        a.window = spec->window;
+    if (q->shape[q->ndim - 3] == 1 && !a.window) /* the last query sees all */
+        a.causal = 0;
+    return a;
+}
+
+ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
+                           ckpt_tensor bias, const struct ckpt_attention_spec *spec)
+{
+    struct ckpt_attention_spec whole = CKPT_ATTENTION_INIT;
+    struct ckpt_desc of_q = ckpt_desc_of(t, q), of_k = ckpt_desc_of(t, k);
+    struct error e;
+    if (spec && sized_read(&e, "struct ckpt_attention_spec", &whole, sizeof whole, spec)) {
+        ckpt_tape_fail(t, e.code, "attention: %s", e.text);
+        return CKPT_NONE;
+    }
+    if (whole.window < 0 || (whole.window && !whole.causal) || !isfinite(whole.scale)) {
+        ckpt_tape_fail(t, CKPT_EINVAL,
+                       "attention: a window of %lld and a scale of %g: a window is above 0 and "
+                       "needs causal, a scale is finite",
+                       (long long)whole.window, (double)whole.scale);
+        return CKPT_NONE;
+    }
+    const struct attention_attr attr = attr_of(&whole, &of_q, &of_k);
+    ckpt_tensor in[] = {q, k, v, bias, whole.first, whole.lengths}, out[2] = {CKPT_NONE, CKPT_NONE};
+    const bool plain = !bias.id && !whole.first.id && !whole.lengths.id;
+    ckpt_record(t, &op_attention, plain ? ATTENTION_PLAIN : ATTENTION_PLAIN + ATTENTION_EXTRAS, in,
+                2, out, &attr, sizeof attr);
     return out[0];
 }

@@ -3,6 +3,7 @@
 #ifndef CKPT_OPS_ATTENTION_H
 #define CKPT_OPS_ATTENTION_H
 
+#include "attr.h"
 #include "ops.h"
 
 /* q, k, v (inputs 0 to 2) must be of one floating dtype, of the given ranks, last axis dense. */

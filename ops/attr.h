@@ -126,6 +126,35 @@ struct update_attr {
     int32_t unbias; /* where in the clip values its first correction stands */
 };
 
+/* attention: query i of L stands at key place n - L + i of the n keys of its sequence. */
+struct attention_attr {
+    float scale;
+    int32_t causal; /* a query sees no key behind its own place */
+    int64_t window; /* above 0: and of those the last so many; only with causal */
+};
+
+/*
+ * Operands of attention, and of its gradients, which have three more in front of the optional ones.
+ * These are left out together where there is none.
+ */
+enum {
+    ATTENTION_Q,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_PLAIN, /* so many without optional ones */
+    ATTENTION_O = ATTENTION_PLAIN,
+    ATTENTION_LSE,
+    ATTENTION_D_O,
+    ATTENTION_DX_PLAIN
+};
+enum { ATTENTION_BIAS, ATTENTION_FIRST, ATTENTION_LENGTHS, ATTENTION_EXTRAS };
+
+/* cross_entropy and its gradient: see struct ckpt_cross_entropy_spec. */
+struct cross_entropy_attr {
+    int32_t ignore_index, reduction;
+    float label_smoothing, z_loss;
+};
+
 /* fill and randn: what to make; randn has no value. */
 struct make_attr {
     int32_t dtype;

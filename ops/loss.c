@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses: mean squared error with a frame mask, and softmax cross-entropy. */
+/* Mean squared error with a frame mask. */
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -84,68 +84,4 @@ const struct ckpt_op_def op_mse_dx = {
 ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask)
 {
     return OPS_RECORD(t, &op_mse, (const char *)NULL, pred, target, mask);
-}
-
-static int check_cross_entropy(struct ckpt_call *call, int first)
-{
-    const struct ckpt_desc *x = &call->in[first], *label = &call->in[first + 1];
-    if (call_float(call, first))
-        return CKPT_ESHAPE;
-    if (x->ndim != 2 || label->ndim != 1 || label->dtype != CKPT_I32 ||
-        label->shape[0] != x->shape[0])
-        return ckpt_call_fail(call, "x must be [B, V] and the label i32 [B]");
-    return CKPT_OK;
-}
-
-static int cross_entropy_shape(struct ckpt_call *call)
-{
-    if (check_cross_entropy(call, 0))
-        return CKPT_ESHAPE;
-    scalar(call, 0);
-    call->workspace = call->in[0].shape[0] * (int64_t)sizeof(double); /* a loss for each row */
-    return CKPT_OK;
-}
-
-static void cross_entropy_grad(struct ckpt_grad *g)
-{
-    g->din[0] = OPS_RECORD(g->tape, &op_cross_entropy_dx, (const char *)NULL, g->dout[0], g->in[0],
-                           g->in[1]);
-}
-
-static void cross_entropy_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
-{
-    const struct ckpt_desc *x = &call->in[call->n_in - 2];
-    *cost = (struct ckpt_cost){.flops = 20.0 * (double)desc_numel(x)};
-}
-
-const struct ckpt_op_def op_cross_entropy = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cross_entropy",
-    .shape = cross_entropy_shape,
-    .grad = cross_entropy_grad,
-    .cost = cross_entropy_cost,
-    .cpu = cpu_cross_entropy,
-    .cuda = CUDA_KERNEL(cuda_cross_entropy),
-};
-
-static int cross_entropy_dx_shape(struct ckpt_call *call)
-{
-    if (check_cross_entropy(call, 1))
-        return CKPT_ESHAPE;
-    call_like(call, 0, 1);
-    return CKPT_OK;
-}
-
-const struct ckpt_op_def op_cross_entropy_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "cross_entropy_dx",
-    .shape = cross_entropy_dx_shape,
-    .cost = cross_entropy_cost,
-    .cpu = cpu_cross_entropy_dx,
-    .cuda = CUDA_KERNEL(cuda_cross_entropy_dx),
-};
-
-ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label)
-{
-    return OPS_RECORD(t, &op_cross_entropy, (const char *)NULL, x, label);
 }

@@ -3,7 +3,8 @@
 #include "ops.h"
 
 #define X(name) &op_##name,
-const struct ckpt_op_def *const ops_table[] = {OPS(X) OPS_VAE(X) OPS_GENERAL(X) NULL};
+const struct ckpt_op_def *const ops_table[] = {OPS(X) OPS_VAE(X) OPS_GENERAL(X)
+                                                  OPS_LANGUAGE(X) NULL};
 #undef X
 
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,

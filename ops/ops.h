@@ -25,6 +25,9 @@
                                         X(adamw) X(sgd) X(lion) X(step) X(assign) X(feed) X(fetch) \
                                             X(expr)
 
+/* Those of language models. */
+#define OPS_LANGUAGE(X) X(attention_dbias)
+
 /* Those of video autoencoders. */
 #define OPS_VAE(X)                                                                                 \
     X(conv)                                                                                        \
@@ -61,6 +64,7 @@
 OPS(X)
 OPS_VAE(X)
 OPS_GENERAL(X)
+OPS_LANGUAGE(X)
 #undef X
 
 /* Every op above, ended by NULL. */

@@ -71,8 +71,8 @@ struct ckpt_run {
     int32_t micro; /* micro-step, 0 .. n_micro - 1 */
     int32_t n_micro;
     float lr;
-    int64_t opt_step; /* updates of the program's optimizer before this one */
-    int32_t *halt;    /* not 0: a step or update before this one failed; may be NULL */
+    int64_t opt_step;             /* updates of the program's optimizer before this one */
+    int32_t *halt;                /* not 0: a step or update before this one failed; may be NULL */
     float request[CKPT_REQUESTS]; /* 1: this rank asks for it; else 0 */
     struct index_report *bad_index; /* of the library's own kernels; may be NULL */
 };

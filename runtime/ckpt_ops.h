@@ -145,12 +145,44 @@ CKPT_API ckpt_tensor ckpt_rms_norm_rope(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
                                         ckpt_tensor table, int axis);
 
 /*
- * softmax(scale q k^T) v per head.  q [..., L, H, D], k and v [..., M, H, D], the leading axes
- * equal; any strides as long as the last axis is dense, so a permuted view needs no copy.  The
- * result has the shape and memory order of q.  With M = 1 it is v; dq and dk are exactly 0.
+ * Which keys a query sees.  A sequence has n keys: M, or lengths[...] of them, the others of its
+ * rows are not read.  Query i of L stands at key place p = n - L + i, so that the last one stands
+ * at the last key (with L = M and no lengths, query i at key i).  It sees key j if all of these
+ * hold; one that sees no key gives zeros and gets zero gradients.
+ *   causal:     j <= p
+ *   window > 0: j > p - window; only with causal
+ *   first:      j >= first[..., i], where a document begins among several in one sequence
+ * Values of lengths and first outside of [0, M] count as the nearer end.
+ */
+struct ckpt_attention_spec {
+    size_t size;
+    float scale; /* of q k^T; 0: 1 / sqrt(D) */
+    bool causal;
+    int64_t window;
+    ckpt_tensor first;   /* i32 [..., L], the axes of q but the last two, or CKPT_NONE */
+    ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
+};
+
+#define CKPT_ATTENTION_INIT                                                                        \
+    {                                                                                              \
+        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0},                                 \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
+    }
+
+/*
+ * softmax(scale q k^T + bias) v per head (Vaswani et al. 2017).  q [..., L, H, D], k and v
+ * [..., M, KV, D] with KV dividing H: query head h uses head h / (H / KV) of k and v, whose
+ * gradients are sums over their query heads (Ainslie et al. 2023).  The leading axes are equal; any
+ * strides as long as the last axis is dense, so a permuted view needs no copy.  bias CKPT_NONE, or
+ * a float tensor that broadcasts to [..., H, L, M]; -INFINITY hides a key.  It gets a gradient.
+ * spec NULL: every query sees every key.
+ * The result has the shape and memory order of q.  A query that sees one key only gets its value;
+ * with M = 1 dq and dk are exactly 0.
  */
 CKPT_API ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tensor v,
-                                    float scale);
+                                    ckpt_tensor bias, const struct ckpt_attention_spec *spec);
 
 /*
  * Attention of B sequences of queries on a packed text: q [B, L, H, D], k and v [R, H, D], lens i32
@@ -212,8 +244,44 @@ CKPT_API ckpt_tensor ckpt_randn(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
  */
 CKPT_API ckpt_tensor ckpt_mse(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target, ckpt_tensor mask);
 
-/* Mean over rows of -log softmax(x)[label]; x [B, V], label i32 [B]; fp32 scalar. */
-CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label);
+/* What becomes of the losses of single rows. */
+enum ckpt_reduction { CKPT_REDUCE_MEAN, CKPT_REDUCE_SUM, CKPT_REDUCE_NONE };
+
+struct ckpt_cross_entropy_spec {
+    size_t size;
+    int32_t ignore_index;  /* rows with this label do not count */
+    float label_smoothing; /* e below; 0 to 1 */
+    float z_loss;          /* z below; Chowdhery et al. 2022 */
+    int reduction;         /* enum ckpt_reduction */
+    ckpt_tensor weight;    /* of the classes, fp32 [V], no gradient; or CKPT_NONE: all 1 */
+    int64_t chunk;         /* ckpt_linear_cross_entropy: rows at a time; 0: up to 2^27 logits */
+};
+
+#define CKPT_CROSS_ENTROPY_INIT                                                                    \
+    {                                                                                              \
+        sizeof(struct ckpt_cross_entropy_spec), -100, 0.f, 0.f, 0, {0, 0}, 0                       \
+    }
+
+/*
+ * Of rows x [..., V] with labels i32 [...], p = softmax(x), m = log sum exp(x), c = weight:
+ *   (1 - e) c[label] (-log p[label]) + e/V sum over v of c[v] (-log p[v]) + z c[label] m^2
+ * The mean divides by the sum of c[label] over the rows that count; it is 0 where none does.  With
+ * several micro-steps it is that of each, and the step takes the mean of these.  The result is
+ * fp32, a scalar, or [...] with CKPT_REDUCE_NONE.  A label that is neither in [0, V) nor
+ * ignore_index ends the step with CKPT_EINDEX.  spec NULL: the mean of -log p[label].
+ */
+CKPT_API ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
+                                        const struct ckpt_cross_entropy_spec *spec);
+
+/*
+ * ckpt_cross_entropy(ckpt_linear(x, w, b), label), in equal chunks of rows, at most 64.  The logits
+ * of each chunk are a tensor of their own: under a budget the plan drops them after the forward
+ * pass and computes them again in the backward pass, so that those of one chunk exist at a time.
+ * With CKPT_REDUCE_NONE there is one chunk.
+ */
+CKPT_API ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
+                                               ckpt_tensor b, ckpt_tensor label,
+                                               const struct ckpt_cross_entropy_spec *spec);
 
 /* How a convolution walks: an entry per spatial axis, outermost first; no other is looked at. */
 struct ckpt_conv_spec {
@@ -424,125 +492,126 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 
 /* Each op notes the caller's place: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
-#define ckpt_linear(t, ...)              ckpt_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_linear_add(t, ...)          ckpt_linear_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_add(t, ...)                 ckpt_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sub(t, ...)                 ckpt_sub(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mul(t, ...)                 ckpt_mul(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_affine(t, ...)              ckpt_affine(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_where(t, ...)               ckpt_where(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_exp(t, ...)                 ckpt_exp(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_expm1(t, ...)               ckpt_expm1(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_log(t, ...)                 ckpt_log(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_log1p(t, ...)               ckpt_log1p(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sqrt(t, ...)                ckpt_sqrt(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rsqrt(t, ...)               ckpt_rsqrt(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_neg(t, ...)                 ckpt_neg(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_abs(t, ...)                 ckpt_abs(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sign(t, ...)                ckpt_sign(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_floor(t, ...)               ckpt_floor(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_round(t, ...)               ckpt_round(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sin(t, ...)                 ckpt_sin(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cos(t, ...)                 ckpt_cos(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_tanh(t, ...)                ckpt_tanh(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sigmoid(t, ...)             ckpt_sigmoid(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_erf(t, ...)                 ckpt_erf(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_div(t, ...)                 ckpt_div(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pow(t, ...)                 ckpt_pow(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pow_scalar(t, ...)          ckpt_pow_scalar(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_minimum(t, ...)             ckpt_minimum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_maximum(t, ...)             ckpt_maximum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_clamp(t, ...)               ckpt_clamp(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_eq(t, ...)                  ckpt_eq(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_ne(t, ...)                  ckpt_ne(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_lt(t, ...)                  ckpt_lt(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_le(t, ...)                  ckpt_le(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gt(t, ...)                  ckpt_gt(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_ge(t, ...)                  ckpt_ge(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_and(t, ...)                 ckpt_and(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_or(t, ...)                  ckpt_or(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_not(t, ...)                 ckpt_not(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gelu_erf(t, ...)            ckpt_gelu_erf(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_leaky_relu(t, ...)          ckpt_leaky_relu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_elu(t, ...)                 ckpt_elu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_softplus(t, ...)            ckpt_softplus(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mish(t, ...)                ckpt_mish(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_iota(t, ...)                ckpt_iota(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_bernoulli(t, ...)           ckpt_bernoulli(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_dropout(t, ...)             ckpt_dropout(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gelu(t, ...)                ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_silu(t, ...)                ckpt_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_layer_norm(t, ...)          ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rms_norm(t, ...)            ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_modulate(t, ...)            ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_layer_norm_modulate(t, ...) ckpt_layer_norm_modulate(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gated_residual(t, ...)      ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rope(t, ...)                ckpt_rope(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_rms_norm_rope(t, ...)       ckpt_rms_norm_rope(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_attention(t, ...)           ckpt_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_attention(t, ...)     ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pack(t, ...)                ckpt_pack(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_timestep_embedding(t, ...)  ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_patchify(t, ...)            ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_unpatchify(t, ...)          ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_reshape(t, ...)             ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_permute(t, ...)             ckpt_permute(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_slice(t, ...)               ckpt_slice(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_split(t, ...)               ckpt_split(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_concat(t, ...)              ckpt_concat(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_contiguous(t, ...)          ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cast(t, ...)                ckpt_cast(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sum(t, ...)                 ckpt_sum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mean(t, ...)                ckpt_mean(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_randn(t, ...)               ckpt_randn(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_mse(t, ...)                 ckpt_mse(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cross_entropy(t, ...)       ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_conv(t, ...)                ckpt_conv(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_group_norm_silu(t, ...)     ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_upsample_nearest(t, ...)    ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_l1(t, ...)                  ckpt_l1(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_kl_normal(t, ...)           ckpt_kl_normal(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sample_normal(t, ...)       ckpt_sample_normal(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_relu(t, ...)                ckpt_relu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_max_pool(t, ...)            ckpt_max_pool(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_feature_distance(t, ...)    ckpt_feature_distance(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_quantize(t, ...)            ckpt_quantize(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_group_norm_moments(t, ...)  ckpt_group_norm_moments(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_group_norm_join(t, ...)     ckpt_group_norm_join(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_group_norm_apply(t, ...)    ckpt_group_norm_apply(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_index_select(t, ...)        ckpt_index_select(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_embedding(t, ...)           ckpt_embedding(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_gather(t, ...)              ckpt_gather(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_scatter_add(t, ...)         ckpt_scatter_add(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_amax(t, ...)                ckpt_amax(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_amin(t, ...)                ckpt_amin(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_prod(t, ...)                ckpt_prod(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_var(t, ...)                 ckpt_var(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_logsumexp(t, ...)           ckpt_logsumexp(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_norm(t, ...)                ckpt_norm(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_argmax(t, ...)              ckpt_argmax(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_softmax(t, ...)             ckpt_softmax(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_log_softmax(t, ...)         ckpt_log_softmax(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_cumsum(t, ...)              ckpt_cumsum(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_argsort(t, ...)             ckpt_argsort(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_sort(t, ...)                ckpt_sort(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_topk(t, ...)                ckpt_topk(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_matmul(t, ...)              ckpt_matmul(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_expand(t, ...)              ckpt_expand(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_repeat(t, ...)              ckpt_repeat(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_transpose(t, ...)           ckpt_transpose(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_squeeze(t, ...)             ckpt_squeeze(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_unsqueeze(t, ...)           ckpt_unsqueeze(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_stack(t, ...)               ckpt_stack(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_flip(t, ...)                ckpt_flip(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_roll(t, ...)                ckpt_roll(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pad(t, ...)                 ckpt_pad(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_one_hot(t, ...)             ckpt_one_hot(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_avg_pool(t, ...)            ckpt_avg_pool(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_adaptive_avg_pool(t, ...)   ckpt_adaptive_avg_pool(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_resize_linear(t, ...)       ckpt_resize_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pixel_shuffle(t, ...)       ckpt_pixel_shuffle(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_masked_fill(t, ...)         ckpt_masked_fill(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear(t, ...)               ckpt_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear_add(t, ...)           ckpt_linear_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_add(t, ...)                  ckpt_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sub(t, ...)                  ckpt_sub(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mul(t, ...)                  ckpt_mul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_affine(t, ...)               ckpt_affine(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_where(t, ...)                ckpt_where(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_exp(t, ...)                  ckpt_exp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_expm1(t, ...)                ckpt_expm1(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_log(t, ...)                  ckpt_log(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_log1p(t, ...)                ckpt_log1p(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sqrt(t, ...)                 ckpt_sqrt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rsqrt(t, ...)                ckpt_rsqrt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_neg(t, ...)                  ckpt_neg(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_abs(t, ...)                  ckpt_abs(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sign(t, ...)                 ckpt_sign(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_floor(t, ...)                ckpt_floor(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_round(t, ...)                ckpt_round(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sin(t, ...)                  ckpt_sin(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cos(t, ...)                  ckpt_cos(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_tanh(t, ...)                 ckpt_tanh(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sigmoid(t, ...)              ckpt_sigmoid(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_erf(t, ...)                  ckpt_erf(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_div(t, ...)                  ckpt_div(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pow(t, ...)                  ckpt_pow(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pow_scalar(t, ...)           ckpt_pow_scalar(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_minimum(t, ...)              ckpt_minimum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_maximum(t, ...)              ckpt_maximum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_clamp(t, ...)                ckpt_clamp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_eq(t, ...)                   ckpt_eq(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_ne(t, ...)                   ckpt_ne(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_lt(t, ...)                   ckpt_lt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_le(t, ...)                   ckpt_le(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gt(t, ...)                   ckpt_gt(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_ge(t, ...)                   ckpt_ge(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_and(t, ...)                  ckpt_and(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_or(t, ...)                   ckpt_or(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_not(t, ...)                  ckpt_not(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu_erf(t, ...)             ckpt_gelu_erf(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_leaky_relu(t, ...)           ckpt_leaky_relu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_elu(t, ...)                  ckpt_elu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_softplus(t, ...)             ckpt_softplus(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mish(t, ...)                 ckpt_mish(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_iota(t, ...)                 ckpt_iota(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_bernoulli(t, ...)            ckpt_bernoulli(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_dropout(t, ...)              ckpt_dropout(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gelu(t, ...)                 ckpt_gelu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_silu(t, ...)                 ckpt_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm(t, ...)           ckpt_layer_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm(t, ...)             ckpt_rms_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_modulate(t, ...)             ckpt_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_layer_norm_modulate(t, ...)  ckpt_layer_norm_modulate(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gated_residual(t, ...)       ckpt_gated_residual(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rope(t, ...)                 ckpt_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_rms_norm_rope(t, ...)        ckpt_rms_norm_rope(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_attention(t, ...)            ckpt_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_attention(t, ...)      ckpt_cross_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pack(t, ...)                 ckpt_pack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_timestep_embedding(t, ...)   ckpt_timestep_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_patchify(t, ...)             ckpt_patchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unpatchify(t, ...)           ckpt_unpatchify(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_reshape(t, ...)              ckpt_reshape(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_permute(t, ...)              ckpt_permute(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_slice(t, ...)                ckpt_slice(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_split(t, ...)                ckpt_split(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_concat(t, ...)               ckpt_concat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_contiguous(t, ...)           ckpt_contiguous(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cast(t, ...)                 ckpt_cast(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sum(t, ...)                  ckpt_sum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mean(t, ...)                 ckpt_mean(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_randn(t, ...)                ckpt_randn(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_mse(t, ...)                  ckpt_mse(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cross_entropy(t, ...)        ckpt_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_linear_cross_entropy(t, ...) ckpt_linear_cross_entropy(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_conv(t, ...)                 ckpt_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_silu(t, ...)      ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_upsample_nearest(t, ...)     ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_l1(t, ...)                   ckpt_l1(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_kl_normal(t, ...)            ckpt_kl_normal(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sample_normal(t, ...)        ckpt_sample_normal(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_relu(t, ...)                 ckpt_relu(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_max_pool(t, ...)             ckpt_max_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_feature_distance(t, ...)     ckpt_feature_distance(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_quantize(t, ...)             ckpt_quantize(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_moments(t, ...)   ckpt_group_norm_moments(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_join(t, ...)      ckpt_group_norm_join(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_group_norm_apply(t, ...)     ckpt_group_norm_apply(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_index_select(t, ...)         ckpt_index_select(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_embedding(t, ...)            ckpt_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gather(t, ...)               ckpt_gather(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_scatter_add(t, ...)          ckpt_scatter_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_amax(t, ...)                 ckpt_amax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_amin(t, ...)                 ckpt_amin(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_prod(t, ...)                 ckpt_prod(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_var(t, ...)                  ckpt_var(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_logsumexp(t, ...)            ckpt_logsumexp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_norm(t, ...)                 ckpt_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_argmax(t, ...)               ckpt_argmax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_softmax(t, ...)              ckpt_softmax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_log_softmax(t, ...)          ckpt_log_softmax(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_cumsum(t, ...)               ckpt_cumsum(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_argsort(t, ...)              ckpt_argsort(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_sort(t, ...)                 ckpt_sort(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_topk(t, ...)                 ckpt_topk(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_matmul(t, ...)               ckpt_matmul(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_expand(t, ...)               ckpt_expand(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_repeat(t, ...)               ckpt_repeat(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_transpose(t, ...)            ckpt_transpose(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_squeeze(t, ...)              ckpt_squeeze(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_unsqueeze(t, ...)            ckpt_unsqueeze(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_stack(t, ...)                ckpt_stack(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_flip(t, ...)                 ckpt_flip(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_roll(t, ...)                 ckpt_roll(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pad(t, ...)                  ckpt_pad(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_one_hot(t, ...)              ckpt_one_hot(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_avg_pool(t, ...)             ckpt_avg_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_adaptive_avg_pool(t, ...)    ckpt_adaptive_avg_pool(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_resize_linear(t, ...)        ckpt_resize_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_pixel_shuffle(t, ...)        ckpt_pixel_shuffle(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_masked_fill(t, ...)          ckpt_masked_fill(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

@@ -81,7 +81,7 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
         q = ckpt_rms_norm(t, qkv[0], b->q_norm, 1e-6f);
         k = ckpt_rms_norm(t, qkv[1], b->k_norm, 1e-6f);
     }
-    a = ckpt_attention(t, q, k, qkv[2], attention_scale(m));
+    a = ckpt_attention(t, q, k, qkv[2], CKPT_NONE, NULL);
     if (temporal)
         a = ckpt_permute(t, a, swap);
     return stdit_apply(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));

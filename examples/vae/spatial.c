@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The 2-D autoencoder: every frame alone, 2 x 2 pixels to one at each but the last level. */
-#include <math.h>
 #include <stdio.h>
 #include "model.h"
 
@@ -138,14 +137,14 @@ static ckpt_tensor attention(ckpt_tape *t, const struct vae_style *by,
                              const struct vae_attention *a, ckpt_tensor x)
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
-    int64_t width = d.shape[3], rows[] = {d.shape[0], d.shape[1] * d.shape[2], 1, width};
+    int64_t rows[] = {d.shape[0], d.shape[1] * d.shape[2], 1, d.shape[3]};
     const struct vae_conv *layer[] = {&a->q, &a->k, &a->v};
     ckpt_tensor qkv[3], h;
 
     h = ckpt_reshape(t, vae_norm(t, by, &a->norm, x, false), 4, rows);
     for (int i = 0; i < 3; i++)
         qkv[i] = ckpt_linear(t, h, layer[i]->weight, layer[i]->bias);
-    h = ckpt_attention(t, qkv[0], qkv[1], qkv[2], 1.f / sqrtf((float)width));
+    h = ckpt_attention(t, qkv[0], qkv[1], qkv[2], CKPT_NONE, NULL);
     h = ckpt_linear(t, h, a->out.weight, a->out.bias);
     return ckpt_add(t, x, ckpt_reshape(t, h, 4, d.shape));
 }

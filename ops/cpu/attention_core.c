@@ -3,9 +3,13 @@
  * Tiled attention with a running maximum and sum (Milakov & Gimelshein 2018; Dao et al. 2022).
  * Going backward the probabilities are computed again from the stored lse, so only one row of
  * statistics per query is kept between the passes.
+ *
+ * A query sees a span of keys.  Tiles that no query of theirs sees are passed over; in the others
+ * what lies outside of a row's span has probability 0.
  */
 #include "cpu.h"
 #include "attention_core.h"
+#include "attention_fold.h"
 #include "blas.h"
 #include "vmath.h"
 
@@ -15,6 +19,7 @@ enum { QUERY_TILE = 128, KEY_TILE = 128 };
 struct layout {
     int64_t queries, keys; /* sizes of a tile */
     int64_t query_rows, key_rows, scores, statistics, dq;
+    int64_t group; /* heads that have statistics and dq beside each other */
 };
 
 struct tile {
@@ -37,6 +42,7 @@ static struct layout layout_of(const struct attention_job *job)
     l.scores = round_up(l.queries * l.keys, 16);
     l.statistics = round_up(job->n_queries, 16);
     l.dq = job->dtype == CKPT_F32 ? 0 : round_up(job->n_queries * job->width, 16);
+    l.group = job->group;
     return l;
 }
 
@@ -47,7 +53,7 @@ static int64_t forward_floats(const struct layout *l)
 
 static int64_t backward_floats(const struct layout *l)
 {
-    return 2 * l->query_rows + 4 * l->key_rows + 2 * l->scores + l->statistics + l->dq;
+    return 2 * l->query_rows + 4 * l->key_rows + 2 * l->scores + l->group * (l->statistics + l->dq);
 }
 
 static int64_t forward_units(const struct attention_job *job, const struct layout *l)
@@ -71,7 +77,7 @@ int64_t attention_forward_workspace(const struct attention_job *job)
 int64_t attention_backward_workspace(const struct attention_job *job)
 {
     struct layout l = layout_of(job);
-    return slots_of(job, job->n_heads) * backward_floats(&l) * (int64_t)sizeof(float);
+    return slots_of(job, job->n_heads / job->group) * backward_floats(&l) * (int64_t)sizeof(float);
 }
 
 static float *take(float **scratch, int64_t floats)
@@ -121,6 +127,78 @@ static void zero_rows(struct tile x, int64_t n, int64_t width)
         memset(x.data + i * x.ld, 0, (size_t)width * sizeof(float));
 }
 
+/* ---- what a query sees ----------------------------------------------------------------------- */
+
+/* Keys [begin, end). */
+struct span {
+    int64_t begin, end;
+};
+
+static struct span span_of(const struct attention_job *job, const struct attention_head *h,
+                           int64_t query)
+{
+    const int64_t place = h->n_keys - h->n_queries + query;
+    struct span s = {0, h->n_keys};
+    if (job->causal)
+        s.end = max_i64(0, min_i64(h->n_keys, place + 1));
+    if (job->window)
+        s.begin = max_i64(0, place + 1 - job->window);
+    if (h->first)
+        s.begin = max_i64(s.begin, h->first[query * h->first_step]);
+    return s;
+}
+
+/* The spans of a tile of queries, and the keys that any of them sees. */
+struct spans {
+    struct span row[QUERY_TILE], all;
+};
+
+static void find_spans(const struct attention_job *job, const struct attention_head *h,
+                       int64_t first, int64_t n, struct spans *s)
+{
+    s->all = (struct span){h->n_keys, 0};
+    for (int64_t i = 0; i < n; i++) {
+        struct span row = span_of(job, h, first + i);
+        s->row[i] = row;
+        if (row.begin >= row.end)
+            continue;
+        s->all.begin = min_i64(s->all.begin, row.begin);
+        s->all.end = max_i64(s->all.end, row.end);
+    }
+}
+
+static bool spans_meet(const struct spans *s, int64_t first_key, int64_t n)
+{
+    return first_key < s->all.end && first_key + n > s->all.begin;
+}
+
+/* What row i sees of n keys from `first_key` on; begin == end: nothing. */
+static struct span span_in(const struct spans *s, int64_t i, int64_t first_key, int64_t n)
+{
+    struct span in = {max_i64(s->row[i].begin - first_key, 0),
+                      min_i64(s->row[i].end - first_key, n)};
+    return in.begin < in.end ? in : (struct span){0, 0};
+}
+
+/* Adds the bias to scores of n_queries by n_keys. */
+static void add_bias(const struct attention_head *h, struct tile s, int64_t query, int64_t key,
+                     int64_t n_queries, int64_t n_keys)
+{
+    const struct attention_bias *b = &h->bias;
+    if (!b->data)
+        return;
+    for (int64_t i = 0; i < n_queries; i++) {
+        float *row = s.data + i * s.ld;
+        const int64_t at = (query + i) * b->row + key * b->column;
+        if (b->dtype == CKPT_F32)
+            for (int64_t j = 0; j < n_keys; j++)
+                row[j] += ((const float *)b->data)[at + j * b->column];
+        else
+            for (int64_t j = 0; j < n_keys; j++)
+                row[j] += bf16_load(((const uint16_t *)b->data)[at + j * b->column]);
+    }
+}
+
 /* 0 before a single key: its probability is 1 whatever its score, exactly, and gradients of its
  * score are 0. */
 static float score_scale(const struct attention_job *job, const struct attention_head *h)
@@ -159,20 +237,29 @@ struct running {
     float *maximum, *sum, *share, *factor;
 };
 
-/* Turns a tile of scores into exp(score - maximum). */
+/* Turns a tile of scores into exp(score - maximum), 0 where a row does not look.  Scores of
+ * -infinity are biases that hide a key: a row of them alone leaves the maximum there. */
 CKPT_CLONES static void softmax_tile(struct tile s, int64_t n_queries, int64_t n_keys,
-                                     struct running r)
+                                     const struct spans *spans, int64_t first_key, struct running r)
 {
     for (int64_t i = 0; i < n_queries; i++) {
+        struct span in = span_in(spans, i, first_key, n_keys);
         float *restrict row = s.data + i * s.ld;
-        float here = row_maximum(row, n_keys), share = 0;
-        float top = here < r.maximum[i] ? r.maximum[i] : here;
+        r.factor[i] = r.share[i] = 0;
+        memset(row, 0, (size_t)in.begin * sizeof *row);
+        memset(row + in.end, 0, (size_t)(n_keys - in.end) * sizeof *row);
+        if (in.begin == in.end)
+            continue;
+        row += in.begin;
+        const int64_t n = in.end - in.begin;
+        float here = row_maximum(row, n), share = 0;
+        float top = here < r.maximum[i] ? r.maximum[i] : here, shift = top == -INFINITY ? 0 : top;
 #pragma omp simd reduction(+ : share)
-        for (int64_t j = 0; j < n_keys; j++) {
-            row[j] = vexp(row[j] - top);
+        for (int64_t j = 0; j < n; j++) {
+            row[j] = vexp(row[j] - shift);
             share += row[j];
         }
-        r.factor[i] = r.maximum[i] - top;
+        r.factor[i] = r.maximum[i] - shift;
         r.share[i] = share;
         r.maximum[i] = top;
     }
@@ -193,7 +280,7 @@ CKPT_CLONES static void scale_rows(struct tile x, int64_t n, int64_t width, cons
     }
 }
 
-/* lse, and the factor that makes probabilities of what was summed. */
+/* lse, and the factor that makes probabilities of what was summed; both 0 where that is nothing. */
 CKPT_CLONES static void finish_statistics(struct running r, int64_t n, float *lse)
 {
 #pragma omp simd
@@ -201,6 +288,9 @@ CKPT_CLONES static void finish_statistics(struct running r, int64_t n, float *ls
         lse[i] = r.maximum[i] + vlog(r.sum[i]);
         r.factor[i] = 1.f / r.sum[i];
     }
+    for (int64_t i = 0; i < n; i++)
+        if (r.sum[i] == 0)
+            lse[i] = r.factor[i] = 0;
 }
 
 static struct running running_open(const struct layout *l, float *scratch)
@@ -223,23 +313,28 @@ static void forward_tile(const struct attention_job *job, const struct layout *l
     struct tile o = open_rows(&h->o, first, width, take(&scratch, l->query_rows));
     struct tile s = {take(&scratch, l->scores), l->keys};
     struct running r = running_open(l, scratch);
+    struct spans spans;
+    bool begun = false;
+    find_spans(job, h, first, n, &spans);
     for (int64_t j = 0; j < h->n_keys; j += l->keys) {
         int64_t m = min_i64(l->keys, h->n_keys - j);
+        if (!spans_meet(&spans, j, m))
+            continue;
         struct tile k = load_rows(&h->k, j, m, width, k_rows);
         struct tile v = load_rows(&h->v, j, m, width, v_rows);
         product(AS_IS, TRANSPOSED, n, m, width, score_scale(job, h), q, k, 0, s);
-        softmax_tile(s, n, m, r);
-        if (j)
+        add_bias(h, s, first, j, n, m);
+        softmax_tile(s, n, m, &spans, j, r);
+        if (begun)
             scale_rows(o, n, width, r.factor);
-        product(AS_IS, AS_IS, n, width, m, 1, s, v, j ? 1 : 0, o);
+        product(AS_IS, AS_IS, n, width, m, 1, s, v, begun ? 1 : 0, o);
+        begun = true;
     }
-    if (h->n_keys) {
-        finish_statistics(r, n, h->lse + first);
-        scale_rows(o, n, width, r.factor);
-    } else {
+    if (!begun)
         zero_rows(o, n, width);
-        memset(h->lse + first, 0, (size_t)n * sizeof(float));
-    }
+    finish_statistics(r, n, h->lse + first);
+    if (begun)
+        scale_rows(o, n, width, r.factor);
     store_rows(&h->o, first, n, width, o);
 }
 
@@ -251,7 +346,7 @@ void attention_forward(const struct attention_job *job, void *workspace)
 #pragma omp parallel for schedule(static) if (slots > 1)
     for (int64_t s = 0; s < slots; s++)
         for (int64_t i = s * units / slots; i < (s + 1) * units / slots; i++) {
-            struct attention_head h;
+            struct attention_head h = {0};
             job->locate(job->args, i / tiles, &h);
             forward_tile(job, &l, &h, i % tiles * l.queries,
                          (float *)workspace + s * forward_floats(&l));
@@ -292,19 +387,32 @@ CKPT_CLONES static void softmax_backward(struct tile s, struct tile ds, int64_t 
     }
 }
 
-/* The scratch of a head going backward. */
+/* 0 where a row does not look; before a single key, see score_scale, ds is 0. */
+static void hide_outside(const struct spans *spans, int64_t first_key, struct tile s,
+                         struct tile ds, int64_t n_queries, int64_t n_keys)
+{
+    for (int64_t i = 0; i < n_queries; i++) {
+        struct span in = span_in(spans, i, first_key, n_keys);
+        for (int64_t j = 0; j < n_keys; j++)
+            if (j < in.begin || j >= in.end)
+                s.data[i * s.ld + j] = ds.data[i * ds.ld + j] = 0;
+        if (spans->row[i].end - spans->row[i].begin == 1 && in.begin < in.end)
+            ds.data[i * ds.ld + in.begin] = 0;
+    }
+}
+
+/* The scratch of the heads of a group going backward. */
 struct backward {
     const struct attention_job *job;
     const struct layout *l;
-    const struct attention_head *h;
-    float *q_rows, *o_rows, *k_rows, *v_rows, *dk_rows, *dv_rows, *delta;
-    struct tile s, ds, dq;
+    float *q_rows, *o_rows, *k_rows, *v_rows, *dk_rows, *dv_rows, *delta, *dq;
+    struct tile s, ds;
 };
 
 static struct backward backward_open(const struct attention_job *job, const struct layout *l,
-                                     const struct attention_head *h, float *scratch)
+                                     float *scratch)
 {
-    struct backward b = {.job = job, .l = l, .h = h};
+    struct backward b = {.job = job, .l = l};
     b.q_rows = take(&scratch, l->query_rows);
     b.o_rows = take(&scratch, l->query_rows);
     b.k_rows = take(&scratch, l->key_rows);
@@ -313,69 +421,215 @@ static struct backward backward_open(const struct attention_job *job, const stru
     b.dv_rows = take(&scratch, l->key_rows);
     b.s = (struct tile){take(&scratch, l->scores), l->keys};
     b.ds = (struct tile){take(&scratch, l->scores), l->keys};
-    b.delta = take(&scratch, l->statistics);
-    b.dq = open_rows(&h->dq, 0, job->width, scratch);
+    b.delta = take(&scratch, l->group * l->statistics);
+    b.dq = scratch;
     return b;
 }
 
-static void backward_deltas(const struct backward *b)
+/* One head of a group, with its part of the scratch. */
+struct backward_head {
+    struct attention_head h;
+    struct tile dq;
+    float *delta;
+};
+
+static struct backward_head head_of(const struct backward *b, int64_t unit, int64_t member)
+{
+    struct backward_head x;
+    memset(&x.h, 0, sizeof x.h);
+    b->job->locate(b->job->args, unit * b->job->group + member, &x.h);
+    x.dq = open_rows(&x.h.dq, 0, b->job->width, b->dq + member * b->l->dq);
+    x.delta = b->delta + member * b->l->statistics;
+    return x;
+}
+
+/* deltas of n queries from `first` on. */
+static void find_deltas(const struct backward *b, const struct attention_head *h, int64_t first,
+                        int64_t n, float *delta)
 {
     const int64_t width = b->job->width;
-    for (int64_t i = 0; i < b->h->n_queries; i += b->l->queries) {
-        int64_t n = min_i64(b->l->queries, b->h->n_queries - i);
-        struct tile o = load_rows(&b->h->o, i, n, width, b->o_rows);
-        struct tile d_o = load_rows(&b->h->d_o, i, n, width, b->q_rows);
-        row_dots(o, d_o, n, width, b->delta + i);
-    }
+    struct tile o = load_rows(&h->o, first, n, width, b->o_rows);
+    struct tile d_o = load_rows(&h->d_o, first, n, width, b->q_rows);
+    row_dots(o, d_o, n, width, delta);
 }
 
-/* What the keys and values of one tile get from all queries, and the queries from them. */
-static void backward_keys(const struct backward *b, int64_t first)
+static void backward_begin(const struct backward *b, const struct backward_head *x)
 {
-    const struct attention_head *h = b->h;
-    const int64_t m = min_i64(b->l->keys, h->n_keys - first), width = b->job->width;
+    const struct attention_head *h = &x->h;
+    if (h->n_keys == 0 || b->job->hidden)
+        zero_rows(x->dq, h->n_queries, b->job->width);
+    for (int64_t i = 0; i < h->n_queries; i += b->l->queries)
+        find_deltas(b, h, i, min_i64(b->l->queries, h->n_queries - i), x->delta + i);
+}
+
+/* p in place of the scores, and ds, of a tile of queries and keys. */
+static void score_gradients(const struct backward *b, const struct attention_head *h,
+                            const struct spans *spans, struct tile q, struct tile d_o,
+                            struct tile k, struct tile v, int64_t query, int64_t key, int64_t n,
+                            int64_t m, const float *delta)
+{
+    const int64_t width = b->job->width;
+    product(AS_IS, TRANSPOSED, n, m, width, score_scale(b->job, h), q, k, 0, b->s);
+    add_bias(h, b->s, query, key, n, m);
+    product(AS_IS, TRANSPOSED, n, m, width, 1, d_o, v, 0, b->ds);
+    softmax_backward(b->s, b->ds, n, m, h->lse + query, delta);
+    if (b->job->hidden)
+        hide_outside(spans, key, b->s, b->ds, n, m);
+}
+
+/* A tile of keys of a group, and whether its sums have begun. */
+struct key_tile {
+    int64_t first, m;
+    struct tile k, v, dk, dv;
+    bool begun;
+};
+
+/* What the keys and values of a tile get from the queries of one head, and these from them. */
+static void backward_queries(const struct backward *b, const struct backward_head *x,
+                             struct key_tile *t)
+{
+    const struct attention_head *h = &x->h;
+    const int64_t m = t->m, width = b->job->width;
     const float scale = score_scale(b->job, h);
-    struct tile k = load_rows(&h->k, first, m, width, b->k_rows);
-    struct tile v = load_rows(&h->v, first, m, width, b->v_rows);
-    struct tile dk = open_rows(&h->dk, first, width, b->dk_rows);
-    struct tile dv = open_rows(&h->dv, first, width, b->dv_rows);
+    const bool dq_begun = t->first > 0 || b->job->hidden;
+    struct spans spans;
     for (int64_t i = 0; i < h->n_queries; i += b->l->queries) {
         int64_t n = min_i64(b->l->queries, h->n_queries - i);
+        find_spans(b->job, h, i, n, &spans);
+        if (!spans_meet(&spans, t->first, m))
+            continue;
         struct tile q = load_rows(&h->q, i, n, width, b->q_rows);
         struct tile d_o = load_rows(&h->d_o, i, n, width, b->o_rows);
-        struct tile dq = {b->dq.data + i * b->dq.ld, b->dq.ld};
-        product(AS_IS, TRANSPOSED, n, m, width, scale, q, k, 0, b->s);
-        product(AS_IS, TRANSPOSED, n, m, width, 1, d_o, v, 0, b->ds);
-        softmax_backward(b->s, b->ds, n, m, h->lse + i, b->delta + i);
-        product(TRANSPOSED, AS_IS, m, width, n, 1, b->s, d_o, i ? 1 : 0, dv);
-        product(TRANSPOSED, AS_IS, m, width, n, scale, b->ds, q, i ? 1 : 0, dk);
-        product(AS_IS, AS_IS, n, width, m, scale, b->ds, k, first ? 1 : 0, dq);
+        struct tile dq = {x->dq.data + i * x->dq.ld, x->dq.ld};
+        score_gradients(b, h, &spans, q, d_o, t->k, t->v, i, t->first, n, m, x->delta + i);
+        product(TRANSPOSED, AS_IS, m, width, n, 1, b->s, d_o, t->begun ? 1 : 0, t->dv);
+        product(TRANSPOSED, AS_IS, m, width, n, scale, b->ds, q, t->begun ? 1 : 0, t->dk);
+        product(AS_IS, AS_IS, n, width, m, scale, b->ds, t->k, dq_begun ? 1 : 0, dq);
+        t->begun = true;
     }
-    store_rows(&h->dk, first, m, width, dk);
-    store_rows(&h->dv, first, m, width, dv);
 }
 
-static void backward_head(const struct attention_job *job, const struct layout *l,
-                          const struct attention_head *h, float *scratch)
+static void backward_keys(const struct backward *b, int64_t unit, int64_t first)
 {
-    struct backward b = backward_open(job, l, h, scratch);
-    if (h->n_keys == 0)
-        zero_rows(b.dq, h->n_queries, job->width);
-    backward_deltas(&b);
-    for (int64_t j = 0; j < h->n_keys; j += l->keys)
-        backward_keys(&b, j);
-    store_rows(&h->dq, 0, h->n_queries, job->width, b.dq);
+    struct backward_head x = head_of(b, unit, 0);
+    const struct attention_head *h = &x.h;
+    const int64_t width = b->job->width;
+    struct key_tile t = {.first = first, .m = min_i64(b->l->keys, h->n_keys - first)};
+    t.k = load_rows(&h->k, first, t.m, width, b->k_rows);
+    t.v = load_rows(&h->v, first, t.m, width, b->v_rows);
+    t.dk = open_rows(&h->dk, first, width, b->dk_rows);
+    t.dv = open_rows(&h->dv, first, width, b->dv_rows);
+    for (int64_t member = 0; member < b->job->group; member++) {
+        if (member)
+            x = head_of(b, unit, member);
+        backward_queries(b, &x, &t);
+    }
+    if (!t.begun) {
+        zero_rows(t.dk, t.m, width);
+        zero_rows(t.dv, t.m, width);
+    }
+    store_rows(&h->dk, first, t.m, width, t.dk);
+    store_rows(&h->dv, first, t.m, width, t.dv);
+}
+
+/* Rows of nobody get no gradient. */
+static void clear_rows(const struct attention_rows *r, int64_t first, int64_t end, int64_t width)
+{
+    for (int64_t i = first; i < end; i++)
+        memset(row_at(r, i), 0, (size_t)(width * ckpt_dtype_size(r->dtype)));
+}
+
+static void backward_group(const struct attention_job *job, const struct layout *l, int64_t unit,
+                           float *scratch)
+{
+    struct backward b = backward_open(job, l, scratch);
+    struct backward_head x = head_of(&b, unit, 0);
+    backward_begin(&b, &x);
+    for (int64_t member = 1; member < job->group; member++) {
+        x = head_of(&b, unit, member);
+        backward_begin(&b, &x);
+    }
+    for (int64_t j = 0; j < x.h.n_keys; j += l->keys)
+        backward_keys(&b, unit, j);
+    clear_rows(&x.h.dk, x.h.n_keys, x.h.n_rows, job->width);
+    clear_rows(&x.h.dv, x.h.n_keys, x.h.n_rows, job->width);
+    for (int64_t member = 0; member < job->group; member++) {
+        x = head_of(&b, unit, member);
+        store_rows(&x.h.dq, 0, x.h.n_queries, job->width, x.dq);
+    }
 }
 
 void attention_backward(const struct attention_job *job, void *workspace)
 {
     const struct layout l = layout_of(job);
-    const int64_t heads = job->n_heads, slots = slots_of(job, heads);
+    const int64_t units = job->n_heads / job->group, slots = slots_of(job, units);
 #pragma omp parallel for schedule(static) if (slots > 1)
     for (int64_t s = 0; s < slots; s++)
-        for (int64_t i = s * heads / slots; i < (s + 1) * heads / slots; i++) {
-            struct attention_head h;
-            job->locate(job->args, i, &h);
-            backward_head(job, &l, &h, (float *)workspace + s * backward_floats(&l));
-        }
+        for (int64_t i = s * units / slots; i < (s + 1) * units / slots; i++)
+            backward_group(job, &l, i, (float *)workspace + s * backward_floats(&l));
+}
+
+/* ---- the gradient of the bias -----------------------------------------------------------------
+ */
+
+static int64_t bias_tiles(const struct layout *l, const struct attention_job *job, int64_t units)
+{
+    return units * tile_count(job->n_queries, l->queries);
+}
+
+int64_t attention_bias_workspace(const struct attention_job *job, int64_t units)
+{
+    struct layout l = layout_of(job);
+    return slots_of(job, bias_tiles(&l, job, units)) * backward_floats(&l) * (int64_t)sizeof(float);
+}
+
+/* Adds ds of one head to rows [first, first + n) of a matrix [n_queries, n_keys]. */
+static void bias_head(const struct backward *b, const struct attention_head *h, int64_t first,
+                      int64_t n, float *out)
+{
+    const int64_t width = b->job->width, pitch = b->job->n_keys;
+    struct spans spans;
+    find_spans(b->job, h, first, n, &spans);
+    find_deltas(b, h, first, n, b->delta);
+    struct tile q = load_rows(&h->q, first, n, width, b->q_rows);
+    struct tile d_o = load_rows(&h->d_o, first, n, width, b->o_rows);
+    for (int64_t j = 0; j < h->n_keys; j += b->l->keys) {
+        int64_t m = min_i64(b->l->keys, h->n_keys - j);
+        if (!spans_meet(&spans, j, m))
+            continue;
+        struct tile k = load_rows(&h->k, j, m, width, b->k_rows);
+        struct tile v = load_rows(&h->v, j, m, width, b->v_rows);
+        score_gradients(b, h, &spans, q, d_o, k, v, first, j, n, m, b->delta);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t c = 0; c < m; c++)
+                out[(first + i) * pitch + j + c] += b->ds.data[i * b->ds.ld + c];
+    }
+}
+
+static void bias_tile(const struct backward *b, const struct attention_fold *fold, int64_t unit,
+                      int64_t first, float *out)
+{
+    const struct attention_job *job = b->job;
+    const int64_t n = min_i64(b->l->queries, job->n_queries - first);
+    memset(out + first * job->n_keys, 0, (size_t)(n * job->n_keys) * sizeof *out);
+    for (int64_t member = 0; member < fold->members; member++) {
+        struct attention_head h = {0};
+        job->locate(job->args, attention_fold_head(fold, unit, member), &h);
+        bias_head(b, &h, first, n, out);
+    }
+}
+
+void attention_bias_backward(const struct attention_job *job, const struct attention_fold *fold,
+                             float *out, void *workspace)
+{
+    const struct layout l = layout_of(job);
+    const int64_t tiles = tile_count(job->n_queries, l.queries);
+    const int64_t units = bias_tiles(&l, job, fold->units), slots = slots_of(job, units);
+#pragma omp parallel for schedule(static) if (slots > 1)
+    for (int64_t s = 0; s < slots; s++) {
+        struct backward b = backward_open(job, &l, (float *)workspace + s * backward_floats(&l));
+        for (int64_t i = s * units / slots; i < (s + 1) * units / slots; i++)
+            bias_tile(&b, fold, i / tiles, i % tiles * l.queries,
+                      out + i / tiles * job->n_queries * job->n_keys);
+    }
 }

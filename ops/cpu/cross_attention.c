@@ -10,6 +10,7 @@ enum { Q, K, V, LENS };
 struct attention_job cross_attention_job_of(const struct ckpt_desc *q, const struct ckpt_desc *k)
 {
     return (struct attention_job){.n_heads = q->shape[0] * q->shape[2],
+                                  .group = 1,
                                   .n_queries = q->shape[1],
                                   .n_keys = k->shape[0],
                                   .width = q->shape[3],
@@ -49,7 +50,7 @@ static int64_t locate_inputs(const struct ckpt_kernel_args *a, int64_t b, int64_
 {
     int64_t first = first_row(&a->in[LENS], b);
     h->n_queries = a->in[Q].desc.shape[1];
-    h->n_keys = first_row(&a->in[LENS], b + 1) - first;
+    h->n_keys = h->n_rows = first_row(&a->in[LENS], b + 1) - first;
     h->q = attention_rows_at(&a->in[Q], b, head);
     h->k = packed_rows(&a->in[K], first, head);
     h->v = packed_rows(&a->in[V], first, head);

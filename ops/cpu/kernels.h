@@ -40,6 +40,7 @@ int cpu_rms_norm_rope_dx(const struct ckpt_kernel_args *a);
 
 int cpu_attention(const struct ckpt_kernel_args *a);
 int cpu_attention_dx(const struct ckpt_kernel_args *a);
+int cpu_attention_dbias(const struct ckpt_kernel_args *a);
 int cpu_cross_attention(const struct ckpt_kernel_args *a);
 int cpu_cross_attention_dx(const struct ckpt_kernel_args *a);
 int cpu_pack(const struct ckpt_kernel_args *a);

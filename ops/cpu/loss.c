@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mean squared error with a frame mask, and softmax cross-entropy.  Sums are double. */
+/* Mean squared error with a frame mask.  Sums are double. */
 #include "kernels.h"
 #include "loss.h"
-#include "report.h"
 #include "rows.h"
-#include "vmath.h"
 
 /* Prediction [B, C, T, ...] as samples of lines: a line is what one frame of one channel holds. */
 struct frames {
@@ -146,112 +144,5 @@ int cpu_mse_dx(const struct ckpt_kernel_args *a)
         mse_dx_chunk(&f, a->out[0].data, b, begin, min_i64(f.sample, begin + MSE_CHUNK),
                      (float)slope);
     }
-    return CKPT_OK;
-}
-
-/* Largest value of a row: a maximum of lanes, as compilers will not reorder one of floats. */
-ROWS_INLINE float largest_of(const void *x, int64_t n, bool half)
-{
-    float lane[16], top = -INFINITY;
-    int64_t whole = n / 16 * 16;
-    for (int k = 0; k < 16; k++)
-        lane[k] = -INFINITY;
-    for (int64_t j = 0; j < whole; j += 16) {
-#pragma omp simd
-        for (int k = 0; k < 16; k++) {
-            float v = row_get(x, j + k, half);
-            lane[k] = v > lane[k] ? v : lane[k];
-        }
-    }
-    for (int k = 0; k < 16; k++)
-        top = lane[k] > top ? lane[k] : top;
-    for (int64_t j = whole; j < n; j++) {
-        float v = row_get(x, j, half);
-        top = v > top ? v : top;
-    }
-    return top;
-}
-
-/* Largest value of a row, and the sum of exp(x - largest): double, as near 1 a small loss is all in
- * the digits behind the point. */
-ROWS_INLINE double softmax_row(const void *x, int64_t n, bool half, float *largest)
-{
-    float top = largest_of(x, n, half);
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; j++)
-        sum += (double)vexp(row_get(x, j, half) - top);
-    *largest = top;
-    return sum;
-}
-
-CKPT_CLONES static double softmax_leaf(const void *x, int64_t n, bool half, float *largest)
-{
-    return half ? softmax_row(x, n, true, largest) : softmax_row(x, n, false, largest);
-}
-
-/* NaN where the label is outside [0, n). */
-static double row_loss(const void *x, int64_t n, bool half, int32_t label)
-{
-    float largest;
-    if (label < 0 || label >= n)
-        return NAN;
-    double sum = softmax_leaf(x, n, half, &largest);
-    return log(sum) + ((double)largest - (double)row_get(x, label, half));
-}
-
-int cpu_cross_entropy(const struct ckpt_kernel_args *a)
-{
-    const struct ckpt_view *x = &a->in[0];
-    const int32_t *label = a->in[1].data;
-    int64_t batch = x->desc.shape[0], n = x->desc.shape[1];
-    int64_t step = n * ckpt_dtype_size(x->desc.dtype);
-    double *each = a->workspace, loss = 0;
-#pragma omp parallel for schedule(static) if (batch * n > ROWS_CHUNK)
-    for (int64_t b = 0; b < batch; b++) {
-        each[b] = row_loss((const char *)x->data + b * step, n, view_half(x), label[b]);
-        if (label[b] < 0 || label[b] >= n)
-            report_index(a, b, label[b], n);
-    }
-    for (int64_t b = 0; b < batch; b++)
-        loss += each[b];
-    *(float *)a->out[0].data = (float)(loss / (double)batch);
-    return CKPT_OK;
-}
-
-/* dx = slope (softmax(x) - one_hot(label)) */
-ROWS_INLINE void cross_entropy_dx_row(const void *restrict x, void *restrict dx, int64_t n,
-                                      int32_t label, float slope, bool half)
-{
-    float largest, sum = (float)softmax_row(x, n, half, &largest);
-    if (label < 0 || label >= n)
-        slope = NAN;
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float p = vexp(row_get(x, j, half) - largest) / sum;
-        row_put(dx, j, slope * (p - (j == label ? 1.f : 0.f)), half);
-    }
-}
-
-CKPT_CLONES static void cross_entropy_dx_leaf(const void *x, void *dx, int64_t n, int32_t label,
-                                              float slope, bool half)
-{
-    if (half)
-        cross_entropy_dx_row(x, dx, n, label, slope, true);
-    else
-        cross_entropy_dx_row(x, dx, n, label, slope, false);
-}
-
-int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
-{
-    const struct ckpt_view *x = &a->in[1];
-    const int32_t *label = a->in[2].data;
-    int64_t batch = x->desc.shape[0], n = x->desc.shape[1];
-    int64_t step = n * ckpt_dtype_size(x->desc.dtype);
-    float slope = *(const float *)a->in[0].data / (float)batch;
-#pragma omp parallel for schedule(static) if (batch * n > ROWS_CHUNK)
-    for (int64_t b = 0; b < batch; b++)
-        cross_entropy_dx_leaf((const char *)x->data + b * step, (char *)a->out[0].data + b * step,
-                              n, label[b], slope, view_half(x));
     return CKPT_OK;
 }

@@ -92,9 +92,9 @@ cudnn_tensor cudnn_graph_tensor(struct cudnn_graph *g, const struct cudnn_tensor
     return add_tensor(g, spec, false);
 }
 
-cudnn_tensor cudnn_graph_scalar(struct cudnn_graph *g, int64_t uid, int ndim)
+cudnn_tensor cudnn_graph_scalar(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, int ndim)
 {
-    struct cudnn_tensor_spec spec = {.uid = uid, .type = CUDNN_DATA_FLOAT, .ndim = ndim};
+    struct cudnn_tensor_spec spec = {.uid = uid, .type = type, .ndim = ndim};
     for (int i = 0; i < ndim; i++)
         spec.shape[i] = 1;
     return add_tensor(g, &spec, true);
@@ -116,23 +116,64 @@ void cudnn_graph_matmul(struct cudnn_graph *g, cudnn_tensor a, cudnn_tensor b, c
     add_operation(g, op);
 }
 
-void cudnn_graph_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnn_tensor x,
-                           cudnn_tensor b, cudnn_tensor y)
+/* A pointwise operation; operands that it has not are CUDNN_NO_TENSOR, axis is of an index only. */
+struct pointwise {
+    cudnnPointwiseMode_t mode;
+    cudnnDataType_t type; /* computed in */
+    int64_t axis;
+    cudnn_tensor x, b, t, y;
+};
+
+static void add_pointwise(struct cudnn_graph *g, const struct pointwise *p)
 {
     cudnnBackendDescriptor_t how = descriptor_make(&g->d, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    descriptor_set(&g->d, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    descriptor_set(&g->d, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
-                   &compute_type);
+    descriptor_set(&g->d, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p->mode);
+    descriptor_set(&g->d, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p->type);
+    if (p->mode == CUDNN_POINTWISE_GEN_INDEX)
+        descriptor_set(&g->d, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p->axis);
     descriptor_finish(&g->d, how, "pointwise");
     cudnnBackendDescriptor_t op =
         descriptor_make(&g->d, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     descriptor_set(&g->d, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
-    set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (b != CUDNN_NO_TENSOR)
-        set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
-    set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p->x);
+    if (p->b != CUDNN_NO_TENSOR)
+        set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p->b);
+    if (p->t != CUDNN_NO_TENSOR)
+        set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, p->t);
+    set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p->y);
     add_operation(g, op);
+}
+
+void cudnn_graph_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnn_tensor x,
+                           cudnn_tensor b, cudnn_tensor y)
+{
+    add_pointwise(g, &(struct pointwise){mode, compute_type, 0, x, b, CUDNN_NO_TENSOR, y});
+}
+
+void cudnn_graph_index(struct cudnn_graph *g, cudnn_tensor x, int64_t axis, cudnn_tensor y)
+{
+    add_pointwise(g, &(struct pointwise){CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis, x,
+                                         CUDNN_NO_TENSOR, CUDNN_NO_TENSOR, y});
+}
+
+void cudnn_graph_add_index(struct cudnn_graph *g, cudnn_tensor x, cudnn_tensor b, cudnn_tensor y)
+{
+    add_pointwise(
+        g, &(struct pointwise){CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, 0, x, b, CUDNN_NO_TENSOR, y});
+}
+
+void cudnn_graph_compare(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnn_tensor x,
+                         cudnn_tensor b, cudnn_tensor y)
+{
+    add_pointwise(g, &(struct pointwise){mode, CUDNN_DATA_BOOLEAN, 0, x, b, CUDNN_NO_TENSOR, y});
+}
+
+void cudnn_graph_select(struct cudnn_graph *g, cudnn_tensor t, cudnn_tensor x, cudnn_tensor b,
+                        cudnn_tensor y)
+{
+    add_pointwise(g,
+                  &(struct pointwise){CUDNN_POINTWISE_BINARY_SELECT, compute_type, 0, x, b, t, y});
 }
 
 void cudnn_graph_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t operator, cudnn_tensor x,

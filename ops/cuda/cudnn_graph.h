@@ -41,14 +41,24 @@ struct cudnn_tensor_spec {
 };
 
 cudnn_tensor cudnn_graph_tensor(struct cudnn_graph *g, const struct cudnn_tensor_spec *spec);
-/* An fp32 number that is read on the host when the plan runs; ndim axes of size 1. */
-cudnn_tensor cudnn_graph_scalar(struct cudnn_graph *g, int64_t uid, int ndim);
+/* A number that is read on the host when the plan runs; ndim axes of size 1. */
+cudnn_tensor cudnn_graph_scalar(struct cudnn_graph *g, int64_t uid, cudnnDataType_t type, int ndim);
 
 /* Operations compute in fp32.  The last tensor is the result. */
 void cudnn_graph_matmul(struct cudnn_graph *g, cudnn_tensor a, cudnn_tensor b, cudnn_tensor c);
 /* y = mode(x), or mode(x, b), where b may have size 1 on any axis. */
 void cudnn_graph_pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnn_tensor x,
                            cudnn_tensor b, cudnn_tensor y);
+/* The index along an axis of x, int32. */
+void cudnn_graph_index(struct cudnn_graph *g, cudnn_tensor x, int64_t axis, cudnn_tensor y);
+/* x + b of indices. */
+void cudnn_graph_add_index(struct cudnn_graph *g, cudnn_tensor x, cudnn_tensor b, cudnn_tensor y);
+/* Comparisons, to boolean. */
+void cudnn_graph_compare(struct cudnn_graph *g, cudnnPointwiseMode_t mode, cudnn_tensor x,
+                         cudnn_tensor b, cudnn_tensor y);
+/* t ? x : b */
+void cudnn_graph_select(struct cudnn_graph *g, cudnn_tensor t, cudnn_tensor x, cudnn_tensor b,
+                        cudnn_tensor y);
 /* Over the axes on which y has size 1 and x has not. */
 void cudnn_graph_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t op, cudnn_tensor x,
                         cudnn_tensor y);

@@ -39,6 +39,7 @@ int cuda_silu_dx(const struct ckpt_kernel_args *a);
 
 int cuda_attention(const struct ckpt_kernel_args *a);
 int cuda_attention_dx(const struct ckpt_kernel_args *a);
+int cuda_attention_dbias(const struct ckpt_kernel_args *a);
 int cuda_cross_attention(const struct ckpt_kernel_args *a);
 int cuda_cross_attention_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm(const struct ckpt_kernel_args *a);

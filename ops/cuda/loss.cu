@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mean squared error with a frame mask, and softmax cross-entropy.  Sums are double, in an order
- * that follows from the shapes. */
+/* Mean squared error with a frame mask.  Sums are double, in an order that follows from the shapes.
+ */
 #include "cuda/kernels.h"
-#include "cuda/report.cuh"
 #include "cuda/walk.cuh"
 #include "cuda/workspace.h"
 
@@ -144,112 +143,6 @@ int cuda_mse_dx(const struct ckpt_kernel_args *a)
     with_types(&a->in[1], &a->in[2], [&](auto *pred, auto *target) {
         mse_slope<<<(unsigned)(f.batch * chunks), THREADS, 0, stream_of(a)>>>(
             static_cast<decltype(pred)>(dpred), pred, target, dloss, f, chunks);
-    });
-    return launched();
-}
-
-/* ---- cross-entropy -------------------------------------------------------------------------- */
-
-/* Largest value over the block, in every thread; NaN does not count. */
-static __device__ __forceinline__ float block_max(float x)
-{
-    __shared__ float part[32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int offset = 16; offset; offset >>= 1)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    __syncthreads();
-    if (lane == 0)
-        part[warp] = x;
-    __syncthreads();
-    x = part[0];
-    for (int i = 1; i < warps; i++)
-        x = fmaxf(x, part[i]);
-    return x;
-}
-
-/* Largest value of a row, and the sum of exp(x - largest), in every thread. */
-template <typename T> static __device__ double softmax_row(const T *x, int64_t n, float *largest)
-{
-    float top = -INFINITY;
-    double sum = 0;
-#pragma unroll 4
-    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
-        top = fmaxf(top, to_float(x[j]));
-    top = block_max(top);
-#pragma unroll 4
-    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
-        sum += (double)expf(to_float(x[j]) - top);
-    *largest = top;
-    return block_sum(sum);
-}
-
-/* A thread block per row.  A label outside [0, n) makes the loss NaN. */
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    cross_entropy_rows(double *each, const T *x, const int32_t *label, int64_t n,
-                       struct index_reporter reporter)
-{
-    const T *row = x + blockIdx.x * n;
-    float largest;
-    double sum = softmax_row(row, n, &largest);
-    int32_t at = label[blockIdx.x];
-    if (threadIdx.x)
-        return;
-    each[blockIdx.x] = index_fits(reporter, blockIdx.x, at)
-                           ? log(sum) + ((double)largest - (double)to_float(row[at]))
-                           : (double)NAN;
-}
-
-/* dx = slope (softmax(x) - one_hot(label)), slope NaN for a label outside. */
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    cross_entropy_slope(T *dx, const T *x, const int32_t *label, const float *dloss, int64_t batch,
-                        int64_t n)
-{
-    const T *row = x + blockIdx.x * n;
-    float largest, sum = (float)softmax_row(row, n, &largest), slope = *dloss / (float)batch;
-    int32_t at = label[blockIdx.x];
-    if (at < 0 || at >= n)
-        slope = NAN;
-    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-        float p = expf(to_float(row[j]) - largest) / sum;
-        dx[blockIdx.x * n + j] = from_float<T>(slope * (p - (j == at ? 1.f : 0.f)));
-    }
-}
-
-/* Threads for a row of n: short rows are left to a warp. */
-static unsigned row_threads(int64_t n)
-{
-    return n <= 256 ? 32 : THREADS;
-}
-
-int cuda_cross_entropy(const struct ckpt_kernel_args *a)
-{
-    const struct ckpt_desc *x = &a->in[0].desc;
-    const int32_t *label = static_cast<const int32_t *>(a->in[1].data);
-    int64_t batch = x->shape[0], n = x->shape[1];
-    double *each = static_cast<double *>(a->workspace);
-    with_types(&a->in[0], &a->in[0], [&](auto *p, auto *) {
-        cross_entropy_rows<<<(unsigned)batch, row_threads(n), 0, stream_of(a)>>>(
-            each, const_cast<const std::remove_pointer_t<decltype(p)> *>(p), label, n,
-            index_reporter_of(a, n));
-    });
-    mean_of<<<1, 1024, 0, stream_of(a)>>>(static_cast<float *>(a->out[0].data), each, batch,
-                                          (double)batch);
-    return launched();
-}
-
-int cuda_cross_entropy_dx(const struct ckpt_kernel_args *a)
-{
-    const struct ckpt_desc *x = &a->in[1].desc;
-    const int32_t *label = static_cast<const int32_t *>(a->in[2].data);
-    const float *dloss = static_cast<const float *>(a->in[0].data);
-    void *dx = a->out[0].data;
-    int64_t batch = x->shape[0], n = x->shape[1];
-    with_types(&a->in[1], &a->in[1], [&](auto *p, auto *) {
-        cross_entropy_slope<<<(unsigned)batch, row_threads(n), 0, stream_of(a)>>>(
-            static_cast<decltype(p)>(dx), const_cast<const std::remove_pointer_t<decltype(p)> *>(p),
-            label, dloss, batch, n);
     });
     return launched();
 }

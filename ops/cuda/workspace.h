@@ -363,7 +363,7 @@ static inline int64_t cuda_attention_wide_workspace(const struct ckpt_desc *q,
  * Self attention: cuDNN where it is fast (attention.c), our kernels elsewhere and where cuDNN
  * refuses, which is known on the device only: so room for both.  Going backward cuDNN sums dq up in
  * fp32; it gets no more scratch of its own than CUDA_ATTENTION_CUDNN, which Hopper and Blackwell
- * are content with.
+ * are content with, and where heads share keys dk and dv of each in bf16.
  */
 enum {
     CUDA_ATTENTION_LONG = 129, /* queries or keys from which on cuDNN is asked */
@@ -403,6 +403,15 @@ static inline int64_t cuda_attention_delta_bytes(int64_t n_rows)
     return round_up(n_rows * 4, CUDA_ATTENTION_CUDNN_ALIGN);
 }
 
+/* dk and dv of every head of `batch` sequences, where several share keys and values. */
+static inline int64_t cuda_attention_shared_bytes(const struct ckpt_desc *q,
+                                                  const struct ckpt_desc *k, int64_t batch)
+{
+    const int64_t heads = q->shape[q->ndim - 2], n_keys = k->shape[k->ndim - 3];
+    return k->shape[k->ndim - 2] == heads ? 0
+                                          : 2 * 2 * batch * n_keys * heads * q->shape[q->ndim - 1];
+}
+
 static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
                                                   const struct ckpt_desc *k)
 {
@@ -414,6 +423,7 @@ static inline int64_t cuda_attention_dx_workspace(const struct ckpt_desc *q,
         return own;
     return max_i64(own, cuda_attention_dq_bytes(n_rows, s.width) +
                             cuda_attention_delta_bytes(n_rows) +
+                            cuda_attention_shared_bytes(q, k, s.n_sequences) +
                             cuda_attention_cudnn_workspace(q, k));
 }
 

@@ -2,6 +2,7 @@
 /* Programs of element-wise expressions: building, identities, dead nodes; and the op. */
 #include "expr/expr.h"
 #include <string.h>
+#include "attr.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 
@@ -377,7 +378,14 @@ const char *ops_name(const struct ckpt_op_def *def, const void *attr)
 
 uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr)
 {
-    return def == &op_expr ? expr_hash(attr) : hash_text(def->name);
+    if (def == &op_expr)
+        return expr_hash(attr);
+    uint64_t h = hash_text(def->name);
+    if (def == &op_attention || def == &op_attention_dx || def == &op_attention_dbias) {
+        const struct attention_attr *a = attr;
+        return a->causal ? hash_mix(hash_mix(h, a->causal), a->window) : h;
+    }
+    return h;
 }
 
 const struct ckpt_op_def op_expr = {

@@ -19,6 +19,8 @@ struct bench_sizes {
     int32_t height, width; /* of a latent */
     int32_t picture;       /* places a side, of autoencoders */
     int32_t latent_frames;
+    int32_t sequences, tokens; /* of language models */
+    int32_t vocabulary;
 };
 
 /* As STDiT3 XL/2 has them; and so few that a table takes seconds. */

@@ -35,7 +35,10 @@ const struct bench_sizes bench_full = {.rows = ROWS_MOST,
                                        .height = 90,
                                        .width = 160,
                                        .picture = 64,
-                                       .latent_frames = 5};
+                                       .latent_frames = 5,
+                                       .sequences = 64,
+                                       .tokens = 1024,
+                                       .vocabulary = 50304};
 const struct bench_sizes bench_small = {.rows = 128,
                                         .places = 16,
                                         .spatial_frames = 2,
@@ -44,7 +47,10 @@ const struct bench_sizes bench_small = {.rows = 128,
                                         .height = 18,
                                         .width = 32,
                                         .picture = 16,
-                                        .latent_frames = 3};
+                                        .latent_frames = 3,
+                                        .sequences = 2,
+                                        .tokens = 160,
+                                        .vocabulary = 1000};
 
 #define SHAPE(...)                                                                                 \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
@@ -139,7 +145,7 @@ static ckpt_tensor record_spatial(ckpt_tape *t, enum ckpt_dtype dtype, const str
     ckpt_tensor x[3];
     for (int i = 0; i < 3; i++)
         x[i] = heads(t, dtype, 3, SHAPE(1, z->spatial_frames, z->spatial_places));
-    return ckpt_attention(t, x[0], x[1], x[2], 0.1f);
+    return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, NULL);
 }
 
 static ckpt_tensor record_temporal(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -147,7 +153,45 @@ static ckpt_tensor record_temporal(ckpt_tape *t, enum ckpt_dtype dtype, const st
     ckpt_tensor x[3];
     for (int i = 0; i < 3; i++)
         x[i] = swap_time(t, heads(t, dtype, 3, SHAPE(1, FRAMES, z->places)));
-    return swap_time(t, ckpt_attention(t, x[0], x[1], x[2], 0.1f));
+    return swap_time(t, ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, NULL));
+}
+
+/* Causal attention of `heads` query heads on `shared` ones of keys and values. */
+static ckpt_tensor causal_attention(ckpt_tape *t, enum ckpt_dtype dtype, int64_t sequences,
+                                    int64_t tokens, const int64_t heads[3], int64_t window)
+{
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    ckpt_tensor q = operand(t, dtype, SHAPE(sequences, tokens, heads[0], heads[2]));
+    ckpt_tensor k = operand(t, dtype, SHAPE(sequences, tokens, heads[1], heads[2]));
+    ckpt_tensor v = operand(t, dtype, SHAPE(sequences, tokens, heads[1], heads[2]));
+    spec.causal = true;
+    spec.window = window;
+    return ckpt_attention(t, q, k, v, CKPT_NONE, &spec);
+}
+
+static ckpt_tensor record_gpt2(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return causal_attention(t, dtype, z->sequences, z->tokens, (int64_t[]){12, 12, 64}, 0);
+}
+
+static ckpt_tensor record_llama(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return causal_attention(t, dtype, 2, 2 * z->tokens, (int64_t[]){32, 8, 128}, 0);
+}
+
+static ckpt_tensor record_window(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return causal_attention(t, dtype, 2, z->tokens, (int64_t[]){14, 2, 64}, z->tokens / 4);
+}
+
+/* A learned bias of relative places, as T5 has it. */
+static ckpt_tensor record_biased(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = operand(t, dtype, SHAPE(2, z->tokens / 2, 8, 64));
+    return ckpt_attention(t, x[0], x[1], x[2],
+                          operand(t, CKPT_F32, SHAPE(8, z->tokens / 2, z->tokens / 2)), NULL);
 }
 
 static ckpt_tensor wide_attention(ckpt_tape *t, enum ckpt_dtype dtype, int64_t frames,
@@ -156,7 +200,7 @@ static ckpt_tensor wide_attention(ckpt_tape *t, enum ckpt_dtype dtype, int64_t f
     ckpt_tensor x[3];
     for (int i = 0; i < 3; i++)
         x[i] = operand(t, dtype, SHAPE(frames, places, 1, WIDE));
-    return ckpt_attention(t, x[0], x[1], x[2], 0.04f);
+    return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, NULL);
 }
 
 /* So many places that a GPU takes the queries of a frame in several tiles. */
@@ -388,7 +432,21 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, enum ckpt_dtype dtype,
                                         const struct bench_sizes *z)
 {
     return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(z->rows, WIDTH)),
-                              choice(t, SHAPE(z->rows)));
+                              choice(t, SHAPE(z->rows)), NULL);
+}
+
+enum { TOKENS_MOST = 1 << 16 };
+
+/* Of a language model's tokens. */
+static ckpt_tensor record_vocabulary(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    static int32_t label[TOKENS_MOST];
+    const int64_t rows = min_i64(TOKENS_MOST, (int64_t)z->sequences * z->tokens);
+    for (int64_t i = 0; i < rows; i++)
+        label[i] = (int32_t)(i * 7919 % z->vocabulary);
+    return ckpt_cross_entropy(t, operand(t, dtype, SHAPE(rows, z->vocabulary)),
+                              ckpt_constant(t, "label", CKPT_I32, 1, &rows, label), NULL);
 }
 
 /* ---- video autoencoders --------------------------------------------------------------------- */
@@ -623,6 +681,10 @@ const struct bench_case bench_cases[] = {
     {"linear, activation", record_mlp_gelu},
     {"attention, spatial", record_spatial},
     {"attention, temporal", record_temporal},
+    {"attention, causal", record_gpt2},
+    {"attention, grouped", record_llama},
+    {"attention, window", record_window},
+    {"attention, bias", record_biased},
     {"attention, wide", record_wide},
     {"attention, wide, of a clip", record_wide_clip},
     {"cross attention", record_cross},
@@ -655,6 +717,7 @@ const struct bench_case bench_cases[] = {
     {"pack", record_pack},
     {"frame-masked MSE", record_mse},
     {"cross entropy", record_cross_entropy},
+    {"cross entropy, vocabulary", record_vocabulary},
     {"convolution", record_conv},
     {"convolution, halving", record_conv_down},
     {"convolution, causal 3-D", record_conv_causal},

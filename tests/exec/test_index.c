@@ -14,7 +14,7 @@ static ckpt_tensor classify(ckpt_tape *t, int64_t batch, void *w)
     ckpt_tensor label = ckpt_input(t, "label", CKPT_I32, 1, (int64_t[]){batch});
     ckpt_label(t, "head");
     ckpt_tensor loss =
-        ckpt_cross_entropy(t, ckpt_linear(t, x, *(ckpt_tensor *)w, CKPT_NONE), label);
+        ckpt_cross_entropy(t, ckpt_linear(t, x, *(ckpt_tensor *)w, CKPT_NONE), label, NULL);
     ckpt_output(t, "loss", loss);
     return loss;
 }

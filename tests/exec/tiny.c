@@ -39,14 +39,16 @@ static ckpt_tensor attend(ckpt_tape *t, const struct tiny *m, const ckpt_tensor 
                           int64_t batch)
 {
     int64_t d = m->width / m->heads;
+    struct ckpt_attention_spec scaled = CKPT_ATTENTION_INIT;
     ckpt_tensor q[3], qkv = ckpt_linear(t, u, p[1], p[2]);
+    scaled.scale = 0.25f;
     int64_t apart[] = {batch, m->length, 3, m->heads, d}, one[] = {batch, m->length, m->heads, d};
     ckpt_split(t, ckpt_reshape(t, qkv, 5, apart), 2, 3, q);
     for (int i = 0; i < 3; i++)
         q[i] = ckpt_reshape(t, q[i], 4, one);
     q[0] = ckpt_rms_norm(t, q[0], p[3], 1e-6f);
     q[1] = ckpt_rms_norm(t, q[1], p[3], 1e-6f); /* a parameter used twice */
-    ckpt_tensor o = ckpt_attention(t, q[0], q[1], q[2], 0.25f);
+    ckpt_tensor o = ckpt_attention(t, q[0], q[1], q[2], CKPT_NONE, &scaled);
     return ckpt_linear(t, ckpt_reshape(t, o, 3, (int64_t[]){batch, m->length, m->width}), p[4],
                        CKPT_NONE);
 }

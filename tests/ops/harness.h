@@ -11,7 +11,7 @@
 
 #include "reference.h"
 
-#define MAX_OPERANDS 4
+#define MAX_OPERANDS 6
 
 struct rng {
     uint64_t state;

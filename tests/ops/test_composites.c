@@ -314,14 +314,16 @@ static ckpt_tensor record_self_attention(ckpt_tape *t, const ckpt_tensor *in,
 {
     const int64_t *s = c->attr.size;
     const int swap[] = {0, 2, 1, 3, 4, 5};
+    struct ckpt_attention_spec scaled = CKPT_ATTENTION_INIT;
     ckpt_tensor part[3], qkv = ckpt_linear(t, in[0], in[1], CKPT_NONE);
+    scaled.scale = (float)c->attr.scale;
     if (c->attr.begin)
         cut_apart(t, c, qkv, swap, part);
     else
         cut_last(t, c, qkv, swap, part);
     for (int i = 0; i < 2; i++)
         part[i] = ckpt_rms_norm(t, part[i], in[2], (float)c->attr.eps);
-    ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], (float)c->attr.scale);
+    ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], CKPT_NONE, &scaled);
     if (c->attr.axis == 1)
         o = ckpt_permute(t, o, swap);
     return ckpt_reshape(t, o, 4, (int64_t[]){s[0], s[1], s[2], WIDTH});

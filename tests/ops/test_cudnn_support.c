@@ -49,6 +49,7 @@ static struct cudnn_attention_spec packed(int64_t outer, int64_t inner, int64_t 
     const int64_t length = over_outer ? outer : inner;
     struct cudnn_attention_spec s = {.batch = over_outer ? inner : outer,
                                      .heads = heads,
+                                     .shared = heads,
                                      .queries = length,
                                      .keys = length,
                                      .width = width};
@@ -71,12 +72,34 @@ static void check_attention(const char *name, struct cudnn_attention_spec s, boo
                                   .spec = &s,
                                   .spec_size = sizeof s,
                                   .limits = {.workspace = CUDA_ATTENTION_CUDNN}};
+    struct ckpt_desc q = {.ndim = 4, .shape = {s.batch, s.queries, s.heads, s.width}};
+    struct ckpt_desc k = {.ndim = 4, .shape = {s.batch, s.keys, s.shared, s.width}};
     char what[80];
     snprintf(what, sizeof what, "%s, forward", name);
     check(what, &recipe, expected);
     recipe.describe = cudnn_attention_backward;
+    recipe.limits.workspace += cuda_attention_shared_bytes(&q, &k, s.batch);
     snprintf(what, sizeof what, "%s, backward", name);
     check(what, &recipe, expected);
+}
+
+/* Dense q [batch, length, heads, width] on k and v of `shared` heads. */
+static struct cudnn_attention_spec causal(int64_t batch, int64_t length, int64_t heads,
+                                          int64_t shared, int64_t width, int64_t window)
+{
+    struct cudnn_attention_spec s = packed(batch, length, heads, width, false);
+    s.shared = shared;
+    s.causal = 1;
+    s.window = window;
+    for (int i = 0; i < CUDNN_ATTENTION_OPERANDS; i++) {
+        bool key = i == CUDNN_ATTENTION_K || i == CUDNN_ATTENTION_V || i == CUDNN_ATTENTION_DK ||
+                   i == CUDNN_ATTENTION_DV;
+        if (i == CUDNN_ATTENTION_LSE)
+            continue;
+        s.stride[i].row = (key ? shared : heads) * width;
+        s.stride[i].batch = length * s.stride[i].row;
+    }
+    return s;
 }
 
 /* ---- convolutions of a video autoencoder ---------------------------------------------------- */
@@ -213,6 +236,12 @@ int main(void)
     check_attention("15 x 920 places", packed(15, 920, 16, 72, false), true);
     check_attention("240 frames x 36", packed(240, 36, 16, 72, true), true);
     check_attention("width 100", packed(2, 200, 4, 100, false), false);
+    check_attention("GPT-2", causal(64, 1024, 12, 12, 64, 0), true);
+    check_attention("Llama 3", causal(2, 4096, 32, 8, 128, 0), true);
+    check_attention("Qwen 2.5, 1000 tokens", causal(1, 1000, 14, 2, 64, 0), true);
+    check_attention("window", causal(2, 2048, 8, 8, 128, 256), true);
+    check_attention("window, grouped", causal(2, 2048, 8, 2, 64, 256), true);
+    check_attention("causal, 256 wide", causal(2, 512, 4, 4, 256, 0), true);
     check_convs();
     check_refusals();
     return failed != 0;

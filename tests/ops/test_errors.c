@@ -112,6 +112,8 @@ static void bad_norms(ckpt_tape *t, struct bad *b)
     BAD("gated_residual", "i32", ckpt_gated_residual(t, F(2, 4), I(2, 4), F(2, 4)))
 }
 
+#define SEE(q, k, v, spec) ckpt_attention(t, q, k, v, CKPT_NONE, spec)
+
 static void bad_attention(ckpt_tape *t, struct bad *b)
 {
     ckpt_tensor q = F(2, 4, 2, 8), k = F(5, 2, 8), lens;
@@ -121,12 +123,22 @@ static void bad_attention(ckpt_tape *t, struct bad *b)
     BAD("rope", "bf16", ckpt_rope(t, F(2, 3, 6), H(3, 3, 2), 1))
     BAD("rms_norm_rope", "[4]", ckpt_rms_norm_rope(t, F(2, 3, 6), F(4), 0.f, F(3, 3, 2), 1))
     BAD("rms_norm_rope", "[4, 3, 2]", ckpt_rms_norm_rope(t, F(2, 3, 6), F(6), 0.f, F(4, 3, 2), 1))
-    BAD("attention", "[4, 2, 6]", ckpt_attention(t, F(4, 2, 8), F(4, 2, 6), F(4, 2, 6), 1))
-    BAD("attention", "[5, 2, 8]", ckpt_attention(t, F(4, 2, 8), F(4, 2, 8), k, 1))
-    BAD("attention", "[4, 3, 8]", ckpt_attention(t, F(4, 2, 8), F(4, 3, 8), F(4, 3, 8), 1))
-    BAD("attention", "[3, 4, 2, 8]", ckpt_attention(t, q, F(3, 4, 2, 8), F(3, 4, 2, 8), 1))
-    BAD("attention", "[2, 8]", ckpt_attention(t, F(2, 8), F(2, 8), F(2, 8), 1))
-    BAD("attention", "bf16", ckpt_attention(t, F(4, 2, 8), H(4, 2, 8), F(4, 2, 8), 1))
+    BAD("attention", "[4, 2, 6]", SEE(F(4, 2, 8), F(4, 2, 6), F(4, 2, 6), NULL))
+    BAD("attention", "[5, 2, 8]", SEE(F(4, 2, 8), F(4, 2, 8), k, NULL))
+    BAD("attention", "[4, 3, 8]", SEE(F(4, 2, 8), F(4, 3, 8), F(4, 3, 8), NULL))
+    BAD("attention", "[3, 4, 2, 8]", SEE(q, F(3, 4, 2, 8), F(3, 4, 2, 8), NULL))
+    BAD("attention", "[2, 8]", SEE(F(2, 8), F(2, 8), F(2, 8), NULL))
+    BAD("attention", "bf16", SEE(F(4, 2, 8), H(4, 2, 8), F(4, 2, 8), NULL))
+    struct ckpt_attention_spec window = CKPT_ATTENTION_INIT, first = CKPT_ATTENTION_INIT;
+    struct ckpt_attention_spec lengths = CKPT_ATTENTION_INIT;
+    window.window = 4;
+    first.first = I(5);
+    lengths.lengths = I(3);
+    BAD("attention", "window of 4", SEE(q, q, q, &window))
+    BAD("attention", "first must be i32 [..., L]", SEE(q, q, q, &first))
+    BAD("attention", "lengths must be i32 [...]", SEE(q, q, q, &lengths))
+    BAD("attention", "cannot share 3", SEE(F(4, 2, 8), F(4, 3, 8), F(4, 3, 8), NULL))
+    BAD("attention", "[..., H, L, M]", ckpt_attention(t, q, q, q, F(2, 5, 4), NULL))
     BAD("cross_attention", "[3]", ckpt_cross_attention(t, q, k, k, I(3), 1))
     BAD("cross_attention", "[5, 3, 8]", ckpt_cross_attention(t, q, F(5, 3, 8), F(5, 3, 8), I(2), 1))
     BAD("cross_attention", "[6, 2, 8]", ckpt_cross_attention(t, q, k, F(6, 2, 8), I(2), 1))
@@ -274,9 +286,9 @@ static void bad_reductions(ckpt_tape *t, struct bad *b)
     BAD("mse", "[2, 3]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 4), I(2, 3)))
     BAD("mse", "fp32 [2, 4]", ckpt_mse(t, F(2, 3, 4), F(2, 3, 4), F(2, 4)))
     BAD("mse", "i32", ckpt_mse(t, I(2, 3, 4), F(2, 3, 4), NONE))
-    BAD("cross_entropy", "[3]", ckpt_cross_entropy(t, F(2, 5), I(3)))
-    BAD("cross_entropy", "[2, 5, 1]", ckpt_cross_entropy(t, F(2, 5, 1), I(2)))
-    BAD("cross_entropy", "fp32 [2]", ckpt_cross_entropy(t, F(2, 5), F(2)))
+    BAD("cross_entropy", "[3]", ckpt_cross_entropy(t, F(2, 5), I(3), NULL))
+    BAD("cross_entropy", "[2, 5, 1]", ckpt_cross_entropy(t, F(2, 5, 1), I(2), NULL))
+    BAD("cross_entropy", "fp32 [2]", ckpt_cross_entropy(t, F(2, 5), F(2), NULL))
 }
 /* clang-format on */
 

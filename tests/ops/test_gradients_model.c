@@ -206,7 +206,9 @@ static void draw_attention(struct op_case *c, struct rng *r, int trial)
 
 static ckpt_tensor record_attention(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
-    return ckpt_attention(t, in[0], in[1], in[2], (float)c->attr.scale);
+    struct ckpt_attention_spec scaled = CKPT_ATTENTION_INIT;
+    scaled.scale = (float)c->attr.scale;
+    return ckpt_attention(t, in[0], in[1], in[2], CKPT_NONE, &scaled);
 }
 
 /* Sequences that are neither short nor long, in heads of the real model from the large trials on.
@@ -401,7 +403,7 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in,
                                         const struct op_case *c)
 {
     (void)c;
-    return ckpt_cross_entropy(t, in[0], in[1]);
+    return ckpt_cross_entropy(t, in[0], in[1], NULL);
 }
 
 static const struct op_row rows[] = {

@@ -88,7 +88,7 @@ static float head_scale(ckpt_tape *t, ckpt_tensor q)
 
 static ckpt_tensor record_attention(ckpt_tape *t, const ckpt_tensor *in)
 {
-    return ckpt_attention(t, in[0], in[1], in[2], head_scale(t, in[0]));
+    return ckpt_attention(t, in[0], in[1], in[2], CKPT_NONE, NULL);
 }
 
 static ckpt_tensor record_cross_attention(ckpt_tape *t, const ckpt_tensor *in)
@@ -128,7 +128,7 @@ static ckpt_tensor record_mse(ckpt_tape *t, const ckpt_tensor *in)
 
 static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in)
 {
-    return ckpt_cross_entropy(t, in[0], in[1]);
+    return ckpt_cross_entropy(t, in[0], in[1], NULL);
 }
 
 static ckpt_tensor record_constant(ckpt_tape *t, const char *name, const struct values *v)

@@ -145,7 +145,9 @@ static ckpt_tensor record(ckpt_tape *t, int64_t micro_batch, void *user)
         ckpt_tensor l = ckpt_constant(t, "lens", CKPT_I32, 1, &row->sequences, lens);
         y = ckpt_cross_attention(t, u->param[Q], u->param[K], u->param[V], l, scale_of(row));
     } else {
-        y = ckpt_attention(t, u->param[Q], u->param[K], u->param[V], scale_of(row));
+        struct ckpt_attention_spec scaled = CKPT_ATTENTION_INIT;
+        scaled.scale = scale_of(row);
+        y = ckpt_attention(t, u->param[Q], u->param[K], u->param[V], CKPT_NONE, &scaled);
     }
     ckpt_output(t, "out", ckpt_cast(t, y, CKPT_F32));
     ckpt_tensor d = ckpt_constant(t, "d_out", CKPT_F32, 4, shape, u->d_out);
@@ -351,8 +353,15 @@ static void check_rounded_lse(void)
     static float q[ROWS * WIDTH], k[ROWS * WIDTH], one[ROWS * WIDTH], lse[ROWS];
     static float dq[ROWS * WIDTH], dk[ROWS * WIDTH], dv[ROWS * WIDTH], scratch[1 << 16];
     const struct row row = {.name = "an lse rounded down"};
-    struct attention_head h = {.n_queries = ROWS, .n_keys = ROWS, .lse = lse};
-    struct attention_job job = {1, ROWS, ROWS, WIDTH, 1, CKPT_F32, locate, NULL};
+    struct attention_head h = {.n_queries = ROWS, .n_keys = ROWS, .n_rows = ROWS, .lse = lse};
+    struct attention_job job = {.n_heads = 1,
+                                .group = 1,
+                                .n_queries = ROWS,
+                                .n_keys = ROWS,
+                                .width = WIDTH,
+                                .scale = 1,
+                                .dtype = CKPT_F32,
+                                .locate = locate};
     float *at[] = {q, k, one, one, one, dq, dk, dv};
     struct attention_rows *rows[] = {&h.q, &h.k, &h.v, &h.o, &h.d_o, &h.dq, &h.dk, &h.dv};
     for (int i = 0; i < ROWS * WIDTH; i++) {

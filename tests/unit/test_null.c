@@ -507,7 +507,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_gated_residual(t, x, x, x));
     STICKS(ckpt_rope(t, x, x, 0));
     STICKS(ckpt_rms_norm_rope(t, x, x, 1e-5f, x, 0));
-    STICKS(ckpt_attention(t, x, x, x, 1));
+    STICKS(ckpt_attention(t, x, x, x, x, NULL));
     STICKS(ckpt_cross_attention(t, x, x, x, x, 1));
     STICKS(ckpt_pack(t, x, x, out));
     STICKS(ckpt_timestep_embedding(t, x, 4, 1e4f, CKPT_F32));
@@ -525,7 +525,8 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_sum(t, x, 1));
     STICKS(ckpt_mean(t, x, 1));
     STICKS(ckpt_mse(t, x, x, x));
-    STICKS(ckpt_cross_entropy(t, x, x));
+    STICKS(ckpt_cross_entropy(t, x, x, NULL));
+    STICKS(ckpt_linear_cross_entropy(t, x, x, x, x, NULL));
     STICKS(ckpt_conv(t, x, x, x, NULL));
     STICKS(ckpt_group_norm_silu(t, x, x, x, 1, 1e-5f, true));
     STICKS(ckpt_upsample_nearest(t, x, two));

@@ -117,6 +117,26 @@ static int give_conv(const void *spec)
     return rc;
 }
 
+static int give_attention(const void *spec)
+{
+    ckpt_tape *t = open_tape();
+    ckpt_tensor q = ckpt_input(t, "q", CKPT_F32, 4, (int64_t[]){2, 8, 4, 8});
+    ckpt_attention(t, q, q, q, CKPT_NONE, spec);
+    int rc = t->error.code;
+    tape_free(t);
+    return rc;
+}
+
+static int give_cross_entropy(const void *spec)
+{
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){2, 8});
+    ckpt_cross_entropy(t, x, ckpt_input(t, "label", CKPT_I32, 1, (int64_t[]){2}), spec);
+    int rc = t->error.code;
+    tape_free(t);
+    return rc;
+}
+
 static int like_input(struct ckpt_call *call)
 {
     call->out[0] = call->in[0];
@@ -142,6 +162,8 @@ static const struct ckpt_optimizer_group group = CKPT_OPTIMIZER_GROUP_INIT;
 static const struct ckpt_schedule schedule = CKPT_SCHEDULE_INIT;
 static const struct ckpt_lora lora = CKPT_LORA_INIT;
 static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
+static const struct ckpt_attention_spec attention = CKPT_ATTENTION_INIT;
+static const struct ckpt_cross_entropy_spec cross_entropy = CKPT_CROSS_ENTROPY_INIT;
 static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
 
 static const struct given {
@@ -160,6 +182,9 @@ static const struct given {
     {"ckpt_schedule", &schedule, sizeof schedule, sizeof(size_t), give_schedule},
     {"ckpt_lora", &lora, sizeof lora, sizeof(size_t), give_lora},
     {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
+    {"ckpt_attention_spec", &attention, sizeof attention, sizeof(size_t), give_attention},
+    {"ckpt_cross_entropy_spec", &cross_entropy, sizeof cross_entropy, sizeof(size_t),
+     give_cross_entropy},
     {"ckpt_op_def", &op, sizeof op, offsetof(struct ckpt_op_def, grad), give_op},
 };
 

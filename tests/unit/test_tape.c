@@ -88,7 +88,7 @@ static ckpt_tensor attend(ckpt_tape *t, const struct recorded *r, ckpt_tensor x,
         part[i] = ckpt_reshape(t, part[i], 5, (int64_t[]){2, m, n, HEADS, WIDTH});
     for (int i = 0; i < 2; i++)
         part[i] = ckpt_rms_norm(t, part[i], r->scale, 1e-6f);
-    ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], 1.f);
+    ckpt_tensor o = ckpt_attention(t, part[0], part[1], part[2], CKPT_NONE, NULL);
     return ckpt_reshape(t, temporal ? ckpt_permute(t, o, swap) : o, d.ndim, d.shape);
 }
 

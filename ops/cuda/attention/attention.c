@@ -5,7 +5,9 @@
  * slowly go to kernels of our own.  The choice follows from the device, shapes, strides and what
  * cuDNN says of them, so it is the same in every step.
  */
+#include <math.h>
 #include <string.h>
+#include "attr.h"
 #include "cuda/attention/attention_core.h"
 #include "cuda/attention/attention_wide.h"
 #include "cuda/attention/cudnn_attention.h"
@@ -22,7 +24,9 @@ enum {
  * operand allows it.  The largest is the batch of the graph, the others are walked one by one.
  */
 struct attention_call {
-    int n; /* operands */
+    const struct attention_attr *attr;
+    bool extras; /* a bias, documents or lengths */
+    int n;       /* operands */
     const struct ckpt_view *view[CUDNN_ATTENTION_OPERANDS];
     int n_axes, batch; /* batch: which of the axes, or -1 */
     int64_t size[CKPT_MAX_DIMS];
@@ -121,13 +125,21 @@ static bool lse_fits(const struct ckpt_view *v)
     return d->stride[d->ndim - 1] == 1 || d->shape[d->ndim - 1] == 1;
 }
 
+/* Its masks are those of as many queries as keys: no lengths, documents or biases. */
+static bool mask_fits(const struct attention_call *c)
+{
+    const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
+    const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
+    return !c->extras && (!c->attr->causal || q->shape[q->ndim - 3] == k->shape[k->ndim - 3]);
+}
+
 /* Fills the sequences of c as well. */
 static bool worth_cudnn(struct attention_call *c)
 {
     const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
     const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
     if (!cuda_attention_in_cudnn(q, k) || desc_numel(q) == 0 || desc_numel(k) == 0 ||
-        !version_is_good(c))
+        !version_is_good(c) || !mask_fits(c))
         return false;
     for (int i = 0; i < c->n; i++)
         if (!(i == CUDNN_ATTENTION_LSE ? lse_fits(c->view[i]) : rows_fit(c->view[i])))
@@ -151,8 +163,9 @@ static void fill_strides(const struct attention_call *c, int i, struct cudnn_att
     const bool lse = i == CUDNN_ATTENTION_LSE;
     const int64_t width = lse ? 1 : s->width, n_rows = d->shape[lse ? d->ndim - 1 : d->ndim - 3];
     s->stride[i].head = stride_of(d, d->ndim - 2, lse ? n_rows : width);
-    s->stride[i].row = lse ? 1 : stride_of(d, d->ndim - 3, s->heads * width);
-    s->stride[i].batch = c->batch < 0 ? n_rows * s->heads * width : c->step[c->batch][i];
+    const int64_t heads = d->shape[d->ndim - 2];
+    s->stride[i].row = lse ? 1 : stride_of(d, d->ndim - 3, heads * width);
+    s->stride[i].batch = c->batch < 0 ? n_rows * heads * width : c->step[c->batch][i];
 }
 
 static struct cudnn_attention_spec spec_of(const struct attention_call *c)
@@ -161,9 +174,12 @@ static struct cudnn_attention_spec spec_of(const struct attention_call *c)
     const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
     struct cudnn_attention_spec s = {.batch = sequences_at_once(c),
                                      .heads = q->shape[q->ndim - 2],
+                                     .shared = k->shape[k->ndim - 2],
                                      .queries = q->shape[q->ndim - 3],
                                      .keys = k->shape[k->ndim - 3],
-                                     .width = q->shape[q->ndim - 1]};
+                                     .width = q->shape[q->ndim - 1],
+                                     .causal = c->attr->causal,
+                                     .window = c->attr->window};
     for (int i = 0; i < c->n; i++)
         fill_strides(c, i, &s);
     return s;
@@ -205,10 +221,14 @@ static int find_plan(const struct ckpt_kernel_args *a,
     if (!worth_cudnn(c))
         return CKPT_OK;
     const struct cudnn_attention_spec spec = spec_of(c);
+    int64_t workspace = CUDA_ATTENTION_CUDNN;
+    if (describe == cudnn_attention_backward)
+        workspace += cuda_attention_shared_bytes(&c->view[CUDNN_ATTENTION_Q]->desc,
+                                                 &c->view[CUDNN_ATTENTION_K]->desc, spec.batch);
     const struct cudnn_recipe recipe = {.describe = describe,
                                         .spec = &spec,
                                         .spec_size = sizeof spec,
-                                        .limits = {.workspace = CUDA_ATTENTION_CUDNN}};
+                                        .limits = {.workspace = workspace}};
     int rc = cudnn_plan_get(a->device, a->stream, &recipe, plan);
     if (rc || !cudnn_plan_accepted(*plan))
         *plan = NULL;
@@ -228,51 +248,81 @@ static char *scratch_begin(const struct ckpt_kernel_args *a)
     return (char *)a->workspace + -(uintptr_t)a->workspace % CUDA_ATTENTION_CUDNN_ALIGN;
 }
 
-static int without_cudnn(const struct ckpt_kernel_args *a)
+/* What the kernels of wide heads take: plain attention. */
+static bool is_plain(const struct attention_call *c)
 {
-    return cuda_attention_wide_takes(a) ? cuda_attention_wide(a) : cuda_attention_own(a);
+    const struct ckpt_desc *q = &c->view[CUDNN_ATTENTION_Q]->desc;
+    const struct ckpt_desc *k = &c->view[CUDNN_ATTENTION_K]->desc;
+    return !c->extras && !c->attr->causal && q->shape[q->ndim - 2] == k->shape[k->ndim - 2];
 }
 
-static int without_cudnn_dx(const struct ckpt_kernel_args *a)
+static int without_cudnn(const struct ckpt_kernel_args *a, const struct attention_call *c)
 {
-    return cuda_attention_wide_takes(a) ? cuda_attention_wide_dx(a) : cuda_attention_own_dx(a);
+    return is_plain(c) && cuda_attention_wide_takes(a) ? cuda_attention_wide(a)
+                                                       : cuda_attention_own(a);
+}
+
+static int without_cudnn_dx(const struct ckpt_kernel_args *a, const struct attention_call *c)
+{
+    return is_plain(c) && cuda_attention_wide_takes(a) ? cuda_attention_wide_dx(a)
+                                                       : cuda_attention_own_dx(a);
+}
+
+/* The scalars of both graphs. */
+struct scalars {
+    float scale, one, hidden;
+    int32_t window;
+};
+
+static void bind_scalars(struct binding *b, const struct attention_call *c, struct scalars *s)
+{
+    *s = (struct scalars){c->attr->scale, 1, -INFINITY, (int32_t)c->attr->window};
+    bind(b, CUDNN_ATTENTION_SCALE, &s->scale);
+    if (c->attr->causal)
+        bind(b, CUDNN_ATTENTION_HIDDEN, &s->hidden);
+    if (c->attr->window)
+        bind(b, CUDNN_ATTENTION_WINDOW, &s->window);
 }
 
 int cuda_attention(const struct ckpt_kernel_args *a)
 {
-    struct attention_call c = {.n = CUDNN_ATTENTION_D_O,
+    struct attention_call c = {.attr = a->attr,
+                               .extras = a->n_in > ATTENTION_PLAIN,
+                               .n = CUDNN_ATTENTION_D_O,
                                .view = {&a->in[0], &a->in[1], &a->in[2], &a->out[0], &a->out[1]}};
     const struct cudnn_plan *plan;
-    float scale = *(const float *)a->attr;
+    struct scalars scalars;
     struct binding b = {.n = 0};
     if (cuda_attention_own_is_fast(a))
         return cuda_attention_own(a);
     int rc = find_plan(a, cudnn_attention_forward, &c, &plan);
     if (rc || !plan)
-        return rc ? rc : without_cudnn(a);
-    bind(&b, CUDNN_ATTENTION_SCALE, &scale);
+        return rc ? rc : without_cudnn(a, &c);
+    bind_scalars(&b, &c, &scalars);
     return run(a, &c, plan, &b, scratch_begin(a));
 }
 
 /* cuDNN adds up dq in whatever order its blocks come to it. */
 int cuda_attention_dx(const struct ckpt_kernel_args *a)
 {
-    struct attention_call c = {.n = CUDNN_ATTENTION_OPERANDS,
+    struct attention_call c = {.attr = a->attr,
+                               .extras = a->n_in > ATTENTION_DX_PLAIN,
+                               .n = CUDNN_ATTENTION_OPERANDS,
                                .view = {&a->in[0], &a->in[1], &a->in[2], &a->in[3], &a->in[4],
                                         &a->in[5], &a->out[0], &a->out[1], &a->out[2]}};
     const struct ckpt_desc *q = &a->in[0].desc;
     const struct cudnn_plan *plan = NULL;
-    float scale = *(const float *)a->attr, one = 1;
+    struct scalars scalars;
     struct binding b = {.n = 0};
     int rc = CKPT_OK;
     if (!cuda_libs_deterministic(a->device) && !cuda_attention_own_dx_is_fast(a))
         rc = find_plan(a, cudnn_attention_backward, &c, &plan);
     if (rc || !plan)
-        return rc ? rc : without_cudnn_dx(a);
+        return rc ? rc : without_cudnn_dx(a, &c);
     const int64_t n_rows = sequences_at_once(&c) * q->shape[q->ndim - 2] * q->shape[q->ndim - 3];
     char *scratch = scratch_begin(a);
-    bind(&b, CUDNN_ATTENTION_SCALE, &scale);
-    bind(&b, CUDNN_ATTENTION_ONE, &one);
+    bind_scalars(&b, &c, &scalars);
+    bind(&b, CUDNN_ATTENTION_ONE, &scalars.one);
     bind(&b, CUDNN_ATTENTION_DQ_SUM,
          take(&scratch, cuda_attention_dq_bytes(n_rows, q->shape[q->ndim - 1])));
     bind(&b, CUDNN_ATTENTION_DELTA, take(&scratch, cuda_attention_delta_bytes(n_rows)));

@@ -3,6 +3,7 @@
 #ifndef CKPT_CUDA_ATTENTION_ARGS_CUH
 #define CKPT_CUDA_ATTENTION_ARGS_CUH
 
+#include "attention_fold.h"
 #include "cuda/cuda.cuh"
 
 constexpr int ATTENTION_LEAD = CKPT_MAX_DIMS - 3;
@@ -15,9 +16,21 @@ struct attention_operand {
     bool f32;
 };
 
+/* What a query does not see, and what is added to its scores: see struct ckpt_attention_spec. */
+struct attention_mask {
+    bool hidden; /* not every query sees every key */
+    bool causal;
+    int64_t window;
+    struct attention_operand first, lengths; /* i32, data NULL where absent; row and lead only */
+    struct attention_operand bias;           /* lead, head; row: of queries; data NULL: none */
+    int64_t bias_column;
+};
+
 struct attention_args {
     struct attention_operand q, k, v, o, lse, d_o, dq, dk, dv;
-    int n_lead; /* axes that number the sequences, but those of size 1 */
+    struct attention_mask mask;
+    int64_t group; /* query heads that share keys and values */
+    int n_lead;    /* axes that number the sequences, but those of size 1 */
     int64_t lead[ATTENTION_LEAD];
     int64_t n_sequences, n_heads, n_queries;
     int64_t n_keys;      /* of a sequence, or all packed rows */
@@ -44,6 +57,9 @@ void attention_hopper_forward(const struct attention_args &a, cudaStream_t strea
 void attention_hopper_backward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
+/* The gradient of the bias: fp32 [units, queries, keys]. */
+void attention_plain_bias(const struct attention_args &a, const struct attention_fold &fold,
+                          float *out, cudaStream_t stream);
 
 /* Launches kernel(args, first unit) with a block for each unit. */
 template <typename K>
@@ -122,10 +138,91 @@ __device__ __forceinline__ float *attention_lse_at(const struct attention_args &
     return (float *)a.lse.data + attention_offset(a, a.lse, sequence, head);
 }
 
+/* ---- which keys a query sees ----------------------------------------------------------------- */
+
 /* Where the keys of a sequence begin among the packed rows, and how many there are. */
 struct attention_keys {
     int64_t first, n;
 };
+
+/* Keys [begin, end) of a sequence. */
+struct attention_span {
+    int64_t begin, end;
+};
+
+__device__ __forceinline__ int64_t attention_place(const struct attention_args &a,
+                                                   const struct attention_operand &x,
+                                                   int64_t sequence, int64_t row)
+{
+    return ((const int32_t *)x.data)[attention_offset(a, x, sequence, 0) + row * x.row];
+}
+
+/* Of n keys those that a query sees. */
+__device__ __forceinline__ struct attention_span
+attention_span_of(const struct attention_args &a, int64_t sequence, int64_t query, int64_t n)
+{
+    const int64_t place = n - a.n_queries + query;
+    struct attention_span s = {0, n};
+    if (a.mask.causal && place + 1 < n)
+        s.end = place + 1;
+    if (a.mask.window && place + 1 > a.mask.window)
+        s.begin = place + 1 - a.mask.window;
+    if (a.mask.first.data) {
+        int64_t first = attention_place(a, a.mask.first, sequence, query);
+        s.begin = first > s.begin ? first : s.begin;
+    }
+    return s;
+}
+
+/* Keys that queries [first, end) may see, as far as causal and window tell. */
+__device__ __forceinline__ struct attention_span
+attention_span_of_rows(const struct attention_args &a, int64_t first, int64_t end, int64_t n)
+{
+    const int64_t place = n - a.n_queries;
+    struct attention_span s = {0, n};
+    if (a.mask.causal && place + end < n)
+        s.end = place + end;
+    if (a.mask.window && place + first + 1 > a.mask.window)
+        s.begin = place + first + 1 - a.mask.window;
+    return s;
+}
+
+/* Queries that may see any of keys [first, end), as far as causal and window tell. */
+__device__ __forceinline__ struct attention_span
+attention_queries_of_keys(const struct attention_args &a, int64_t first, int64_t end, int64_t n)
+{
+    const int64_t place = n - a.n_queries;
+    struct attention_span s = {0, a.n_queries};
+    if (a.mask.causal && first > place)
+        s.begin = first - place;
+    if (a.mask.window && end - 1 + a.mask.window - place < s.end)
+        s.end = end - 1 + a.mask.window - place;
+    return s;
+}
+
+/* The bias of one head: its first element, or NULL. */
+struct attention_bias {
+    const void *data;
+    int64_t row, column;
+    bool f32;
+};
+
+__device__ __forceinline__ struct attention_bias attention_bias_of(const struct attention_args &a,
+                                                                   int64_t sequence, int64_t head)
+{
+    const struct attention_operand &x = a.mask.bias;
+    struct attention_bias b = {NULL, x.row, a.mask.bias_column, x.f32};
+    if (x.data)
+        b.data = (const char *)x.data + attention_offset(a, x, sequence, head) * (x.f32 ? 4 : 2);
+    return b;
+}
+
+__device__ __forceinline__ float attention_bias_at(const struct attention_bias &b, int64_t query,
+                                                   int64_t key)
+{
+    int64_t at = query * b.row + key * b.column;
+    return b.f32 ? ((const float *)b.data)[at] : to_float(((const bf16 *)b.data)[at]);
+}
 
 __device__ __forceinline__ int64_t attention_length(const struct attention_args &a, int64_t i,
                                                     int64_t first)
@@ -139,6 +236,10 @@ __device__ __forceinline__ struct attention_keys attention_keys_of(const struct 
                                                                    int64_t sequence)
 {
     struct attention_keys k = {0, a.n_keys};
+    if (a.mask.lengths.data) {
+        int64_t n = attention_place(a, a.mask.lengths, sequence, 0);
+        k.n = n < 0 ? 0 : n < k.n ? n : k.n;
+    }
     if (!a.lens)
         return k;
     for (int64_t i = 0; i < sequence; i++)
@@ -178,6 +279,7 @@ attention_key_tile_of(const struct attention_args &a, int64_t tile, int64_t size
     if (!a.lens) {
         t.first = take_index(tile, (a.n_keys + size - 1) / size) * size;
         t.sequence = tile;
+        t.keys = attention_keys_of(a, tile);
         return t;
     }
     for (; t.sequence < a.n_sequences; t.sequence++) {

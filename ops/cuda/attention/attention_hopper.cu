@@ -33,9 +33,9 @@ static bool on_hopper(void)
 /* Whether these kernels take the call, in either direction. */
 bool attention_hopper_takes(const struct attention_args &a)
 {
-    return a.width == HOPPER_WIDTH && movable(a.q) && movable(a.k) && movable(a.v) &&
-           movable(a.o) && movable(a.d_o) && movable(a.dq) && movable(a.dk) && movable(a.dv) &&
-           on_hopper();
+    return a.width == HOPPER_WIDTH && !a.mask.hidden && !a.mask.bias.data && a.group == 1 &&
+           movable(a.q) && movable(a.k) && movable(a.v) && movable(a.o) && movable(a.d_o) &&
+           movable(a.dq) && movable(a.dk) && movable(a.dv) && on_hopper();
 }
 
 /* ---- a tile of keys ------------------------------------------------------------------------- */

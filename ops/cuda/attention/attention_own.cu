@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Our own attention: what the kernels are told of their operands, and which of them runs. */
+#include "attr.h"
 #include "cuda/attention/attention_args.cuh"
 #include "cuda/attention/attention_core.h"
+#include "cuda/kernels.h"
 #include "cuda/workspace.h"
 
 /* Where the kernels of Hopper take self attention that the library would take too, are they as
@@ -42,6 +44,62 @@ static struct attention_operand lse_of(const struct ckpt_view *v, int n_lead)
     return x;
 }
 
+/* Optional operand `which` of a call whose others are the first `plain`; NULL: absent. */
+static const struct ckpt_view *extra_of(const struct ckpt_kernel_args *a, int plain, int which)
+{
+    return a->n_in > plain && a->in[plain + which].data ? &a->in[plain + which] : NULL;
+}
+
+/* first [leading axes..., queries] and lengths [leading axes...]. */
+static struct attention_operand places_of(const struct ckpt_view *v, int n_lead)
+{
+    struct attention_operand x = {};
+    if (!v)
+        return x;
+    x.data = v->data;
+    x.row = v->desc.ndim > n_lead ? v->desc.stride[n_lead] : 0;
+    for (int i = 0, kept = 0; i < n_lead; i++)
+        if (v->desc.shape[i] != 1)
+            x.lead[kept++] = v->desc.stride[i];
+    return x;
+}
+
+/* The stride of an axis counted from the last one; 0 where x is broadcast along it. */
+static int64_t broadcast_step(const struct ckpt_desc *x, int from_end)
+{
+    const int axis = x->ndim - 1 - from_end;
+    return axis < 0 || x->shape[axis] == 1 ? 0 : x->stride[axis];
+}
+
+static void add_bias(struct attention_mask *m, const struct ckpt_view *v, const struct ckpt_desc *q)
+{
+    if (!v)
+        return;
+    m->bias.data = v->data;
+    m->bias.f32 = v->desc.dtype == CKPT_F32;
+    m->bias.head = broadcast_step(&v->desc, 2);
+    m->bias.row = broadcast_step(&v->desc, 1);
+    m->bias_column = broadcast_step(&v->desc, 0);
+    for (int i = 0, kept = 0; i < q->ndim - 3; i++)
+        if (q->shape[i] != 1)
+            m->bias.lead[kept++] = broadcast_step(&v->desc, q->ndim - 1 - i);
+}
+
+/* Of self attention, whose operands but the optional ones are the first `plain`. */
+static void add_mask(struct attention_args *x, const struct ckpt_kernel_args *a, int plain)
+{
+    const struct attention_attr *attr = (const struct attention_attr *)a->attr;
+    const struct ckpt_desc *q = &a->in[0].desc, *k = &a->in[1].desc;
+    struct attention_mask *m = &x->mask;
+    m->causal = attr->causal;
+    m->window = attr->window;
+    m->first = places_of(extra_of(a, plain, ATTENTION_FIRST), q->ndim - 3);
+    m->lengths = places_of(extra_of(a, plain, ATTENTION_LENGTHS), q->ndim - 3);
+    m->hidden = m->causal || m->first.data || m->lengths.data;
+    add_bias(m, extra_of(a, plain, ATTENTION_BIAS), q);
+    x->group = max_i64(1, x->n_heads / max_i64(1, k->shape[k->ndim - 2]));
+}
+
 /* Packed rows [rows, heads, width] are the same for every sequence. */
 static struct attention_operand keys_of(const struct ckpt_view *v, int n_lead, bool packed)
 {
@@ -69,7 +127,8 @@ static struct attention_args args_of(const struct ckpt_kernel_args *a,
     x.lens = lens ? (const int32_t *)lens->data : NULL;
     x.lens_stride = lens ? lens->desc.stride[0] : 0;
     x.width = (int)s->width;
-    x.scale = *(const float *)a->attr;
+    x.scale = *(const float *)a->attr; /* the first of struct attention_attr, too */
+    x.group = 1;
     return x;
 }
 
@@ -80,19 +139,28 @@ static struct attention_args forward_args(const struct ckpt_kernel_args *a,
     int n_lead = a->in[0].desc.ndim - 3;
     x.o = operand_of(&a->out[0], n_lead);
     x.lse = lse_of(&a->out[1], n_lead);
+    if (!s->packed)
+        add_mask(&x, a, ATTENTION_PLAIN);
     return x;
+}
+
+/* Biases, and widths beyond the tensor core kernels, are for the plain ones. */
+static bool on_tensor_cores(const struct attention_args *x, const struct cuda_attention_sizes *s)
+{
+    return cuda_attention_on_tensor_cores(s) && !x->mask.bias.data && !x->mask.hidden &&
+           x->group == 1;
 }
 
 static int forward(const struct ckpt_kernel_args *a, bool packed)
 {
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
     const struct attention_args x = forward_args(a, &s);
-    if (cuda_attention_is_short(&s))
-        attention_short_forward(x, stream_of(a));
-    else if (cuda_attention_on_tensor_cores(&s))
-        attention_tiles_forward(x, stream_of(a));
-    else
+    if (!on_tensor_cores(&x, &s))
         attention_plain_forward(x, stream_of(a));
+    else if (cuda_attention_is_short(&s))
+        attention_short_forward(x, stream_of(a));
+    else
+        attention_tiles_forward(x, stream_of(a));
     return launched();
 }
 
@@ -123,6 +191,8 @@ static struct attention_args backward_args(const struct ckpt_kernel_args *a,
     x.dq = operand_of(&a->out[0], n_lead);
     x.dk = keys_of(&a->out[1], n_lead, s->packed);
     x.dv = keys_of(&a->out[2], n_lead, s->packed);
+    if (!s->packed)
+        add_mask(&x, a, ATTENTION_DX_PLAIN);
     return x;
 }
 
@@ -131,12 +201,12 @@ static int backward(const struct ckpt_kernel_args *a, bool packed)
     struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, packed);
     struct attention_args x = backward_args(a, &s);
     divide_work(&x, &s, a->workspace);
-    if (cuda_attention_is_short(&s))
-        attention_short_backward(x, stream_of(a));
-    else if (cuda_attention_on_tensor_cores(&s))
-        attention_tiles_backward(x, stream_of(a));
-    else
+    if (!on_tensor_cores(&x, &s))
         attention_plain_backward(x, stream_of(a));
+    else if (cuda_attention_is_short(&s))
+        attention_short_backward(x, stream_of(a));
+    else
+        attention_tiles_backward(x, stream_of(a));
     return launched();
 }
 
@@ -160,6 +230,21 @@ int cuda_attention_own(const struct ckpt_kernel_args *a)
 int cuda_attention_own_dx(const struct ckpt_kernel_args *a)
 {
     return backward(a, false);
+}
+
+int cuda_attention_dbias(const struct ckpt_kernel_args *a)
+{
+    const struct ckpt_view *bias = extra_of(a, ATTENTION_DX_PLAIN, ATTENTION_BIAS);
+    struct cuda_attention_sizes s = cuda_attention_sizes_of(&a->in[0].desc, &a->in[1].desc, false);
+    struct attention_args x = args_of(a, &s, NULL);
+    int n_lead = a->in[0].desc.ndim - 3;
+    x.o = operand_of(&a->in[ATTENTION_O], n_lead);
+    x.lse = lse_of(&a->in[ATTENTION_LSE], n_lead);
+    x.d_o = operand_of(&a->in[ATTENTION_D_O], n_lead);
+    add_mask(&x, a, ATTENTION_DX_PLAIN);
+    attention_plain_bias(x, attention_fold_of(&a->in[0].desc, &bias->desc),
+                         static_cast<float *>(a->out[0].data), stream_of(a));
+    return launched();
 }
 
 int cuda_cross_attention_own(const struct ckpt_kernel_args *a)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands and
- * heads wider than 128 that attention_wide.h does not.  Simple, and right for every size.
+ * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands,
+ * biases, and heads wider than 128 that attention_wide.h does not.  Simple, and right for every
+ * size.
  *
  * A block of eight warps has 32 rows (queries, or keys for dk and dv), four to a warp, and goes
  * through the other side 32 rows at a time, a lane for each.  Sums over the width go through shared
@@ -133,10 +134,23 @@ __device__ __forceinline__ int at_most_side(int64_t n)
     return n < SIDE ? (int)n : SIDE;
 }
 
-/* Which rows, columns and keys a block of queries has. */
+/* The last multiple of SIDE up to x. */
+__device__ __forceinline__ int64_t whole_sides(int64_t x)
+{
+    return x / SIDE * SIDE;
+}
+
+__device__ __forceinline__ bool in_span(const struct attention_span &s, int64_t key)
+{
+    return key >= s.begin && key < s.end;
+}
+
+/* Which rows, columns and keys a block of queries has; keys [span.begin, span.end) of the sequence,
+ * the first of them at the beginning of a step. */
 struct query_block {
     struct attention_keys keys;
-    int64_t sequence, head, first;
+    struct attention_span span;
+    int64_t sequence, head, shared, first; /* shared: the head of keys and values */
     int band, n;
 };
 
@@ -149,8 +163,24 @@ __device__ __forceinline__ struct query_block query_block_of(const struct attent
     b.first = take_index(unit, (a.n_queries + SIDE - 1) / SIDE) * SIDE;
     b.n = at_most_side(a.n_queries - b.first);
     b.sequence = unit;
+    b.shared = b.head / a.group;
     b.keys = attention_keys_of(a, unit);
+    b.span = attention_span_of_rows(a, b.first, b.first + b.n, b.keys.n);
+    b.span.begin = whole_sides(b.span.begin);
     return b;
+}
+
+/* What the four rows of a warp see; rows that are not there see nothing. */
+__device__ __forceinline__ void find_spans(struct attention_span (&seen)[MINE],
+                                           const struct attention_args &a,
+                                           const struct query_block &b)
+{
+    const int mine = threadIdx.x / 32 * MINE;
+    for (int r = 0; r < MINE; r++) {
+        seen[r].begin = seen[r].end = 0;
+        if (mine + r < b.n)
+            seen[r] = attention_span_of(a, b.sequence, b.first + mine + r, b.keys.n);
+    }
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -161,8 +191,10 @@ __device__ __forceinline__ void softmax_step(float (&s)[MINE], float (&maximum)[
 {
 #pragma unroll
     for (int r = 0; r < MINE; r++) {
-        float top = fmaxf(maximum[r], warp_maximum(s[r])), factor = expf(maximum[r] - top);
-        s[r] = expf(s[r] - top);
+        /* -infinity is what nobody sees: a maximum of it is not subtracted */
+        float top = fmaxf(maximum[r], warp_maximum(s[r]));
+        float shift = top == -INFINITY ? 0.f : top, factor = expf(maximum[r] - shift);
+        s[r] = expf(s[r] - shift);
         total[r] = total[r] * factor + warp_sum(s[r]);
         maximum[r] = top;
 #pragma unroll
@@ -177,29 +209,36 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ struct scratch sh;
     const struct query_block b = query_block_of(a, first_unit + blockIdx.x);
     const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
-    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
-    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
+    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.shared, b.keys.first);
+    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.shared, b.keys.first);
+    const struct attention_bias bias = attention_bias_of(a, b.sequence, b.head);
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
     const float scale = attention_scale(a, b.keys);
     float s[MINE], maximum[MINE], total[MINE], sum[MINE][EACH];
+    struct attention_span seen[MINE];
+    find_spans(seen, a, b);
     clear_sum(sum);
     for (int r = 0; r < MINE; r++) {
         maximum[r] = -INFINITY;
         total[r] = 0;
     }
-    for (int64_t j = 0; j < b.keys.n; j += SIDE) {
+    for (int64_t j = b.span.begin; j < b.span.end; j += SIDE) {
         int n = at_most_side(b.keys.n - j);
         find_scores(s, &sh, q, b.n, rows_from(k, j), n, a.width);
-        for (int r = 0; r < MINE; r++)
-            s[r] = lane < n ? s[r] * scale : -INFINITY;
+        for (int r = 0; r < MINE; r++) {
+            bool visible = in_span(seen[r], j + lane);
+            s[r] = visible ? s[r] * scale : -INFINITY;
+            if (visible && bias.data)
+                s[r] += attention_bias_at(bias, b.first + mine + r, j + lane);
+        }
         softmax_step(s, maximum, total, sum);
         add_product(sum, &sh, s, rows_from(v, j), n, b.band, a.width);
     }
     float *lse = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
     for (int r = 0; r < MINE; r++) {
         if (b.band == 0 && lane == 0 && mine + r < b.n)
-            lse[(mine + r) * a.lse.row] = b.keys.n ? maximum[r] + logf(total[r]) : 0.f;
-        total[r] = b.keys.n ? 1.f / total[r] : 0.f;
+            lse[(mine + r) * a.lse.row] = total[r] == 0.f ? 0.f : maximum[r] + logf(total[r]);
+        total[r] = total[r] == 0.f ? 0.f : 1.f / total[r];
     }
     store_band(attention_rows_at(a, a.o, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
                total);
@@ -207,12 +246,23 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* s and dp to p and ds = p (dp - delta).  lse is rounded as the scores are: p is held at 1. */
-__device__ __forceinline__ void score_gradient(float &s, float &dp, float scale, float lse,
-                                               float delta, bool valid)
+/* s and dp to p and ds = p (dp - delta), where `shift` is the lse without the bias.  lse is rounded
+ * as the scores are: p is held at 1.  Before a single key ds is 0, as the scale is (above). */
+__device__ __forceinline__ void score_gradient(float &s, float &dp, float scale, float shift,
+                                               float delta, const struct attention_span &seen,
+                                               int64_t key)
 {
-    s = valid ? expf(at_most_zero(s * scale - lse)) : 0.f;
-    dp = valid ? s * (dp - delta) : 0.f;
+    bool visible = in_span(seen, key);
+    s = visible ? expf(at_most_zero(s * scale - shift)) : 0.f;
+    dp = visible && seen.end - seen.begin > 1 ? s * (dp - delta) : 0.f;
+}
+
+/* The lse without the bias of a score. */
+__device__ __forceinline__ float shift_of(const struct attention_bias &bias, float lse,
+                                          const struct attention_span &seen, int64_t query,
+                                          int64_t key)
+{
+    return bias.data && in_span(seen, key) ? lse - attention_bias_at(bias, query, key) : lse;
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -221,13 +271,16 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ struct scratch sh;
     const struct query_block b = query_block_of(a, first_unit + blockIdx.x);
     const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
-    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.head, b.keys.first);
-    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.head, b.keys.first);
+    const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.shared, b.keys.first);
+    const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.shared, b.keys.first);
+    const struct attention_bias bias = attention_bias_of(a, b.sequence, b.head);
     const attention_rows o = attention_rows_at(a, a.o, b.sequence, b.head, b.first);
     const attention_rows d_o = attention_rows_at(a, a.d_o, b.sequence, b.head, b.first);
     const float *stored = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
     float s[MINE], ds[MINE], lse[MINE], delta[MINE], scale[MINE], sum[MINE][EACH];
+    struct attention_span seen[MINE];
+    find_spans(seen, a, b);
     clear_sum(sum);
     for (int r = 0; r < MINE; r++) {
         bool valid = mine + r < b.n;
@@ -235,62 +288,153 @@ __global__ void __launch_bounds__(THREADS)
         delta[r] = valid ? row_product(o, d_o, mine + r, a.width) : 0.f;
         scale[r] = attention_scale(a, b.keys);
     }
-    for (int64_t j = 0; j < b.keys.n; j += SIDE) {
+    for (int64_t j = b.span.begin; j < b.span.end; j += SIDE) {
         int n = at_most_side(b.keys.n - j);
         find_scores(s, &sh, q, b.n, rows_from(k, j), n, a.width);
         find_scores(ds, &sh, d_o, b.n, rows_from(v, j), n, a.width);
-        for (int r = 0; r < MINE; r++)
-            score_gradient(s[r], ds[r], scale[r], lse[r], delta[r], lane < n);
+        for (int r = 0; r < MINE; r++) {
+            float shift = shift_of(bias, lse[r], seen[r], b.first + mine + r, j + lane);
+            score_gradient(s[r], ds[r], scale[r], shift, delta[r], seen[r], j + lane);
+        }
         add_product(sum, &sh, ds, rows_from(k, j), n, b.band, a.width);
     }
     store_band(attention_rows_at(a, a.dq, b.sequence, b.head, b.first), b.n, b.band, a.width, sum,
                scale);
 }
 
-__global__ void __launch_bounds__(THREADS)
-    plain_backward_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+/* A tile of keys of one head of keys and values. */
+struct key_block {
+    struct attention_key_tile tile;
+    int64_t shared;
+    int n, n_rows; /* keys that count, and rows that get a gradient */
+    int band;
+};
+
+__device__ __forceinline__ struct key_block key_block_of(const struct attention_args &a,
+                                                         int64_t unit)
 {
-    __shared__ struct scratch sh;
-    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    const int band = (int)take_index(unit, (a.width + BAND - 1) / BAND) * BAND;
-    const struct attention_key_tile tile = attention_key_tile_of(a, unit, SIDE);
-    if (tile.sequence < 0)
-        return;
-    const int64_t sequence = tile.sequence;
-    const int64_t first = tile.keys.first + tile.first;
-    const int n = at_most_side(tile.keys.n - tile.first);
+    struct key_block b;
+    b.shared = take_index(unit, a.n_heads / a.group);
+    b.band = (int)take_index(unit, (a.width + BAND - 1) / BAND) * BAND;
+    b.tile = attention_key_tile_of(a, unit, SIDE);
+    const int64_t left = b.tile.keys.n - b.tile.first;
+    b.n = left < 0 ? 0 : at_most_side(left);
+    b.n_rows = a.lens ? b.n : at_most_side(a.n_keys - b.tile.first);
+    return b;
+}
+
+/* What a tile of keys gets from the queries of one head. */
+__device__ __forceinline__ void add_queries(float (&dk)[MINE][EACH], float (&dv)[MINE][EACH],
+                                            struct scratch *sh, const struct attention_args &a,
+                                            const struct key_block &b, const attention_rows &k,
+                                            const attention_rows &v, int64_t head, float scale)
+{
+    const int64_t sequence = b.tile.sequence;
     const attention_rows q = attention_rows_at(a, a.q, sequence, head, 0);
-    const attention_rows k = attention_rows_at(a, a.k, sequence, head, first);
-    const attention_rows v = attention_rows_at(a, a.v, sequence, head, first);
     const attention_rows o = attention_rows_at(a, a.o, sequence, head, 0);
     const attention_rows d_o = attention_rows_at(a, a.d_o, sequence, head, 0);
+    const struct attention_bias bias = attention_bias_of(a, sequence, head);
     const float *stored = attention_lse_at(a, sequence, head);
     const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
-    float s[MINE], ds[MINE], scale[MINE], one[MINE], dk[MINE][EACH], dv[MINE][EACH];
-    clear_sum(dk);
-    clear_sum(dv);
-    for (int r = 0; r < MINE; r++) {
-        scale[r] = attention_scale(a, tile.keys);
-        one[r] = 1;
-    }
-    for (int64_t i = 0; i < a.n_queries; i += SIDE) {
+    const struct attention_span rows =
+        attention_queries_of_keys(a, b.tile.first, b.tile.first + b.n, b.tile.keys.n);
+    float s[MINE], ds[MINE];
+    for (int64_t i = whole_sides(rows.begin); i < rows.end; i += SIDE) {
         int m = at_most_side(a.n_queries - i);
         const attention_rows qi = rows_from(q, i), d_oi = rows_from(d_o, i), oi = rows_from(o, i);
         for (int r = mine; r < mine + MINE; r++) {
             float delta = r < m ? row_product(oi, d_oi, r, a.width) : 0.f;
             if (lane == 0)
-                sh.delta[r] = delta;
+                sh->delta[r] = delta;
         }
-        find_scores(s, &sh, k, n, qi, m, a.width);
-        find_scores(ds, &sh, v, n, d_oi, m, a.width);
-        float lse = lane < m ? stored[(i + lane) * a.lse.row] : 0.f, delta = sh.delta[lane];
-        for (int r = 0; r < MINE; r++)
-            score_gradient(s[r], ds[r], scale[r], lse, delta, lane < m);
-        add_product(dv, &sh, s, d_oi, m, band, a.width);
-        add_product(dk, &sh, ds, qi, m, band, a.width);
+        find_scores(s, sh, k, b.n, qi, m, a.width);
+        find_scores(ds, sh, v, b.n, d_oi, m, a.width);
+        struct attention_span seen = {0, 0};
+        if (lane < m)
+            seen = attention_span_of(a, sequence, i + lane, b.tile.keys.n);
+        float lse = lane < m ? stored[(i + lane) * a.lse.row] : 0.f, delta = sh->delta[lane];
+        for (int r = 0; r < MINE; r++) {
+            int64_t key = b.tile.first + mine + r;
+            float shift = shift_of(bias, lse, seen, i + lane, key);
+            score_gradient(s[r], ds[r], scale, shift, delta, seen, key);
+        }
+        add_product(dv, sh, s, d_oi, m, b.band, a.width);
+        add_product(dk, sh, ds, qi, m, b.band, a.width);
     }
-    store_band(attention_rows_at(a, a.dk, sequence, head, first), n, band, a.width, dk, scale);
-    store_band(attention_rows_at(a, a.dv, sequence, head, first), n, band, a.width, dv, one);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    plain_backward_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    __shared__ struct scratch sh;
+    const struct key_block b = key_block_of(a, first_unit + blockIdx.x);
+    if (b.tile.sequence < 0)
+        return;
+    const int64_t sequence = b.tile.sequence, first = b.tile.keys.first + b.tile.first;
+    const attention_rows k = attention_rows_at(a, a.k, sequence, b.shared, first);
+    const attention_rows v = attention_rows_at(a, a.v, sequence, b.shared, first);
+    float scale[MINE], one[MINE], dk[MINE][EACH], dv[MINE][EACH];
+    clear_sum(dk);
+    clear_sum(dv);
+    for (int r = 0; r < MINE; r++) {
+        scale[r] = attention_scale(a, b.tile.keys);
+        one[r] = 1;
+    }
+    for (int64_t member = 0; b.n > 0 && member < a.group; member++)
+        add_queries(dk, dv, &sh, a, b, k, v, b.shared * a.group + member, scale[0]);
+    store_band(attention_rows_at(a, a.dk, sequence, b.shared, first), b.n_rows, b.band, a.width, dk,
+               scale);
+    store_band(attention_rows_at(a, a.dv, sequence, b.shared, first), b.n_rows, b.band, a.width, dv,
+               one);
+}
+
+/* The gradient of the bias, [units, queries, keys]: a block for 32 by 32 of one unit, which goes
+ * through its members in order. */
+__global__ void __launch_bounds__(THREADS)
+    plain_bias(const __grid_constant__ attention_args a,
+               const __grid_constant__ attention_fold fold, float *out, int64_t first_unit)
+{
+    __shared__ struct scratch sh;
+    const int lane = threadIdx.x & 31, mine = threadIdx.x / 32 * MINE;
+    int64_t unit = first_unit + blockIdx.x;
+    const int64_t key = take_index(unit, (a.n_keys + SIDE - 1) / SIDE) * SIDE;
+    struct query_block b = {};
+    b.first = take_index(unit, (a.n_queries + SIDE - 1) / SIDE) * SIDE;
+    b.n = at_most_side(a.n_queries - b.first);
+    float s[MINE], ds[MINE], sum[MINE] = {};
+    struct attention_span seen[MINE];
+    for (int64_t member = 0; member < fold.members; member++) {
+        b.sequence = attention_fold_head(&fold, unit, member);
+        b.head = take_index(b.sequence, a.n_heads);
+        b.shared = b.head / a.group;
+        b.keys = attention_keys_of(a, b.sequence);
+        b.span = attention_span_of_rows(a, b.first, b.first + b.n, b.keys.n);
+        if (key >= b.span.end || key + SIDE <= b.span.begin)
+            continue; /* as all threads do */
+        const int n = at_most_side(b.keys.n - key);
+        const attention_rows q = attention_rows_at(a, a.q, b.sequence, b.head, b.first);
+        const attention_rows k = attention_rows_at(a, a.k, b.sequence, b.shared, key);
+        const attention_rows v = attention_rows_at(a, a.v, b.sequence, b.shared, key);
+        const attention_rows o = attention_rows_at(a, a.o, b.sequence, b.head, b.first);
+        const attention_rows d_o = attention_rows_at(a, a.d_o, b.sequence, b.head, b.first);
+        const struct attention_bias bias = attention_bias_of(a, b.sequence, b.head);
+        const float *lse = attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row;
+        find_spans(seen, a, b);
+        find_scores(s, &sh, q, b.n, k, n, a.width);
+        find_scores(ds, &sh, d_o, b.n, v, n, a.width);
+        for (int r = 0; r < MINE; r++) {
+            bool there = mine + r < b.n;
+            float delta = there ? row_product(o, d_o, mine + r, a.width) : 0.f;
+            float shift = shift_of(bias, there ? lse[(mine + r) * a.lse.row] : 0.f, seen[r],
+                                   b.first + mine + r, key + lane);
+            score_gradient(s[r], ds[r], attention_scale(a, b.keys), shift, delta, seen[r],
+                           key + lane);
+            sum[r] += ds[r];
+        }
+    }
+    for (int r = 0; r < MINE; r++)
+        if (mine + r < b.n && key + lane < a.n_keys)
+            out[(unit * a.n_queries + b.first + mine + r) * a.n_keys + key + lane] = sum[r];
 }
 
 /* Packed rows of nobody get no gradient.  A thread for each element of dk, which it clears in dv
@@ -328,10 +472,23 @@ void attention_plain_backward(const struct attention_args &a, cudaStream_t strea
     int64_t tiles = a.lens ? a.n_keys / SIDE + a.n_sequences
                            : a.n_sequences * attention_tile_count(a.n_keys, SIDE);
     attention_launch(plain_backward_queries, query_blocks(a), THREADS, 0, stream, a);
-    attention_launch(plain_backward_keys, tiles * a.n_heads * attention_tile_count(a.width, BAND),
-                     THREADS, 0, stream, a);
+    attention_launch(plain_backward_keys,
+                     tiles * (a.n_heads / a.group) * attention_tile_count(a.width, BAND), THREADS,
+                     0, stream, a);
     if (a.lens)
         attention_launch(plain_clear_rest,
                          attention_tile_count(a.n_keys * a.n_heads * a.width, 256), 256, 0, stream,
                          a);
+}
+
+void attention_plain_bias(const struct attention_args &a, const struct attention_fold &fold,
+                          float *out, cudaStream_t stream)
+{
+    const int64_t most = 0x7fffffff;
+    const int64_t units =
+        fold.units * attention_tile_count(a.n_queries, SIDE) * attention_tile_count(a.n_keys, SIDE);
+    for (int64_t first = 0; first < units; first += most) {
+        int64_t n = units - first < most ? units - first : most;
+        plain_bias<<<(unsigned)n, THREADS, 0, stream>>>(a, fold, out, first);
+    }
 }

@@ -15,25 +15,25 @@ struct sketch {
 /* ---- tensors in memory --------------------------------------------------------------------- */
 
 /* The rows of an operand; inside the graph if uid is 0. */
-static cudnn_tensor make_rows(struct sketch k, int64_t uid, int x, int64_t n_rows)
+static cudnn_tensor make_rows(struct sketch k, int64_t uid, int x, int64_t heads, int64_t n_rows)
 {
     struct cudnn_tensor_spec t = {
         .uid = uid,
         .type = CUDNN_DATA_BFLOAT16,
         .ndim = 4,
-        .shape = {k.s->batch, k.s->heads, n_rows, k.s->width},
+        .shape = {k.s->batch, heads, n_rows, k.s->width},
         .stride = {k.s->stride[x].batch, k.s->stride[x].head, k.s->stride[x].row, 1}};
     return cudnn_graph_tensor(k.g, &t);
 }
 
 static cudnn_tensor query_rows(struct sketch k, int x)
 {
-    return make_rows(k, x + 1, x, k.s->queries);
+    return make_rows(k, x + 1, x, k.s->heads, k.s->queries);
 }
 
 static cudnn_tensor key_rows(struct sketch k, int x)
 {
-    return make_rows(k, x + 1, x, k.s->keys);
+    return make_rows(k, x + 1, x, k.s->shared, k.s->keys);
 }
 
 /* Keys or values as the right side of a product. */
@@ -43,7 +43,7 @@ static cudnn_tensor key_columns(struct sketch k, int x)
         .uid = x + 1,
         .type = CUDNN_DATA_BFLOAT16,
         .ndim = 4,
-        .shape = {k.s->batch, k.s->heads, k.s->width, k.s->keys},
+        .shape = {k.s->batch, k.s->shared, k.s->width, k.s->keys},
         .stride = {k.s->stride[x].batch, k.s->stride[x].head, 1, k.s->stride[x].row}};
     return cudnn_graph_tensor(k.g, &t);
 }
@@ -71,7 +71,7 @@ static cudnn_tensor scratch(struct sketch k, int x, int64_t n_columns)
 
 static cudnn_tensor scalar(struct sketch k, int x)
 {
-    return cudnn_graph_scalar(k.g, x + 1, 4);
+    return cudnn_graph_scalar(k.g, x + 1, CUDNN_DATA_FLOAT, 4);
 }
 
 /* ---- tensors inside the graph, and what makes them ------------------------------------------- */
@@ -131,6 +131,54 @@ static cudnn_tensor scaled_scores(struct sketch k, cudnn_tensor q, cudnn_tensor 
     return score_map(k, CUDNN_POINTWISE_MUL, score_product(k, q, k_columns), scale);
 }
 
+/* x where `mode` holds between the place of the query (or that plus `more`) and the key's, else
+ * hidden. */
+static cudnn_tensor hide(struct sketch k, cudnn_tensor x, cudnnPointwiseMode_t mode, cudnn_tensor a,
+                         cudnn_tensor b, cudnn_tensor hidden)
+{
+    cudnn_tensor keep = inside(k, CUDNN_DATA_BOOLEAN, k.s->queries, k.s->keys), y = scores(k);
+    cudnn_graph_compare(k.g, mode, a, b, keep);
+    cudnn_graph_select(k.g, keep, x, hidden, y);
+    return y;
+}
+
+static cudnn_tensor index_along(struct sketch k, cudnn_tensor x, int64_t axis)
+{
+    cudnn_tensor y = inside(k, CUDNN_DATA_INT32, k.s->queries, k.s->keys);
+    cudnn_graph_index(k.g, x, axis, y);
+    return y;
+}
+
+/* Scores of keys that a query does not see become -infinity. */
+static cudnn_tensor masked(struct sketch k, cudnn_tensor x)
+{
+    if (!k.s->causal)
+        return x;
+    cudnn_tensor hidden = scalar(k, CUDNN_ATTENTION_HIDDEN);
+    cudnn_tensor query = index_along(k, x, 2), key = index_along(k, x, 3);
+    x = hide(k, x, CUDNN_POINTWISE_CMP_GE, query, key, hidden);
+    if (!k.s->window)
+        return x;
+    cudnn_tensor window = cudnn_graph_scalar(k.g, CUDNN_ATTENTION_WINDOW + 1, CUDNN_DATA_INT32, 4);
+    query = index_along(k, x, 2);
+    key = index_along(k, x, 3);
+    cudnn_tensor last = inside(k, CUDNN_DATA_INT32, k.s->queries, k.s->keys);
+    cudnn_graph_add_index(k.g, key, window, last);
+    return hide(k, x, CUDNN_POINTWISE_CMP_GT, last, query, hidden);
+}
+
+/* dk or dv of a head of keys: the sum over its query heads. */
+static void shared_product(struct sketch k, cudnn_tensor a, cudnn_tensor b, cudnn_tensor y)
+{
+    if (k.s->shared == k.s->heads) {
+        cudnn_graph_matmul(k.g, a, b, y);
+        return;
+    }
+    cudnn_tensor each = inside(k, CUDNN_DATA_BFLOAT16, k.s->keys, k.s->width);
+    cudnn_graph_matmul(k.g, a, b, each);
+    cudnn_graph_reduce(k.g, CUDNN_REDUCE_TENSOR_ADD, each, y);
+}
+
 /* ---- the graphs ---------------------------------------------------------------------------- */
 
 void cudnn_attention_forward(struct cudnn_graph *g, const void *spec)
@@ -142,7 +190,7 @@ void cudnn_attention_forward(struct cudnn_graph *g, const void *spec)
     cudnn_tensor v = key_rows(k, CUDNN_ATTENTION_V);
     cudnn_tensor o = query_rows(k, CUDNN_ATTENTION_O);
     cudnn_tensor lse = lse_of(k), scale = scalar(k, CUDNN_ATTENTION_SCALE);
-    cudnn_tensor x = scaled_scores(k, q, keys, scale);
+    cudnn_tensor x = masked(k, scaled_scores(k, q, keys, scale));
     cudnn_tensor top = query_reduction(k, CUDNN_REDUCE_TENSOR_MAX, x);
     x = score_map(k, CUDNN_POINTWISE_SUB, x, top);
     x = score_map(k, CUDNN_POINTWISE_EXP, x, CUDNN_NO_TENSOR);
@@ -170,7 +218,7 @@ static cudnn_tensor delta_of(struct sketch k, cudnn_tensor d_o, cudnn_tensor o)
 static void dq_of(struct sketch k, cudnn_tensor ds, cudnn_tensor k_columns)
 {
     cudnn_tensor dq = query_rows(k, CUDNN_ATTENTION_DQ);
-    cudnn_tensor k_rows = make_rows(k, 0, CUDNN_ATTENTION_K, k.s->keys);
+    cudnn_tensor k_rows = make_rows(k, 0, CUDNN_ATTENTION_K, k.s->shared, k.s->keys);
     cudnn_tensor sum = scratch(k, CUDNN_ATTENTION_DQ_SUM, k.s->width);
     cudnn_graph_reshape(k.g, k_columns, k_rows);
     cudnn_graph_matmul(k.g, ds, k_rows, sum);
@@ -190,13 +238,13 @@ void cudnn_attention_backward(struct cudnn_graph *g, const void *spec)
     cudnn_tensor scale = scalar(k, CUDNN_ATTENTION_SCALE);
     cudnn_tensor delta = delta_of(k, d_o, o);
     cudnn_tensor x = scaled_scores(k, q, keys, scale);
-    x = score_map(k, CUDNN_POINTWISE_SUB, x, lse_of(k));
+    x = masked(k, score_map(k, CUDNN_POINTWISE_SUB, x, lse_of(k)));
     cudnn_tensor p = score_map(k, CUDNN_POINTWISE_EXP, x, CUDNN_NO_TENSOR);
-    cudnn_graph_matmul(g, transposed_scores(k, p), d_o, dv);
+    shared_product(k, transposed_scores(k, p), d_o, dv);
     x = score_product(k, d_o, v);
     x = score_map(k, CUDNN_POINTWISE_SUB, x, delta);
     x = score_map(k, CUDNN_POINTWISE_MUL, x, p);
     x = score_map(k, CUDNN_POINTWISE_MUL, x, scale);
-    cudnn_graph_matmul(g, transposed_scores(k, x), q, dk);
+    shared_product(k, transposed_scores(k, x), q, dk);
     dq_of(k, x, keys);
 }

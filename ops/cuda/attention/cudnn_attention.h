@@ -19,18 +19,22 @@ enum cudnn_attention_tensor {
     CUDNN_ATTENTION_OPERANDS,
     CUDNN_ATTENTION_SCALE = CUDNN_ATTENTION_OPERANDS, /* a scalar */
     CUDNN_ATTENTION_ONE,                              /* a scalar, 1 */
+    CUDNN_ATTENTION_HIDDEN,                           /* a scalar, -infinity */
+    CUDNN_ATTENTION_WINDOW,                           /* a scalar, int32 */
     CUDNN_ATTENTION_DELTA,                            /* scratch: fp32 [batch, heads, queries] */
     CUDNN_ATTENTION_DQ_SUM,                           /* scratch: fp32, and [..., width] */
     CUDNN_ATTENTION_TENSORS
 };
 
 /*
- * bf16 q [batch, queries, heads, width], k and v [batch, keys, heads, width], fp32 lse [batch,
+ * bf16 q [batch, queries, heads, width], k and v [batch, keys, shared, width], fp32 lse [batch,
  * heads, queries], the others like what they belong to.  stride: elements per step along batch,
- * heads and rows; the width is dense, and so are the rows of lse.
+ * heads and rows; the width is dense, and so are the rows of lse.  `shared` divides heads.  causal
+ * and window as in struct attention_attr, for as many queries as keys.
  */
 struct cudnn_attention_spec {
-    int64_t batch, heads, queries, keys, width;
+    int64_t batch, heads, shared, queries, keys, width;
+    int64_t causal, window;
     struct {
         int64_t batch, head, row;
     } stride[CUDNN_ATTENTION_OPERANDS];

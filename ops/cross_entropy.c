@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Softmax cross-entropy of rows of classes, and the same of a linear layer.
+ *
+ * Results are the loss; of each row its largest value and the sum of exp(x - largest), by which the
+ * gradient finds probabilities with one read; and what the mean divides by with the sum of all
+ * class weights.
+ */
+#include <math.h>
+#include "attr.h"
+#include "core/sized.h"
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "ops.h"
+
+enum { X, LABEL, WEIGHT };
+/* Operands of the gradient. */
+enum { DX_DLOSS, DX_X, DX_LABEL, DX_STATS, DX_COUNT, DX_WEIGHT };
+
+static int64_t rows_of(const struct ckpt_desc *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i + 1 < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+static bool is_label(const struct ckpt_desc *label, const struct ckpt_desc *x)
+{
+    bool fits = label->dtype == CKPT_I32 && label->ndim == x->ndim - 1;
+    for (int i = 0; fits && i < label->ndim; i++)
+        fits = label->shape[i] == x->shape[i];
+    return fits;
+}
+
+static int check_rows(struct ckpt_call *call)
+{
+    const struct ckpt_desc *x = &call->in[X], *weight = &call->in[WEIGHT];
+    if (call_float(call, X))
+        return CKPT_ESHAPE;
+    if (x->ndim < 1 || !is_label(&call->in[LABEL], x))
+        return ckpt_call_fail(call, "x must be [..., V] and the label i32 [...]");
+    if (call->n_in > WEIGHT && (weight->dtype != CKPT_F32 || weight->ndim != 1 ||
+                                weight->shape[0] != x->shape[x->ndim - 1]))
+        return ckpt_call_fail(call, "class weights must be fp32 with one axis of size %lld",
+                              (long long)x->shape[x->ndim - 1]);
+    return CKPT_OK;
+}
+
+static int cross_entropy_shape(struct ckpt_call *call)
+{
+    const struct cross_entropy_attr *attr = call->attr;
+    const struct ckpt_desc *x = &call->in[X];
+    if (check_rows(call))
+        return CKPT_ESHAPE;
+    const int64_t rows = rows_of(x);
+    call->out[0] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 0};
+    if (attr->reduction == CKPT_REDUCE_NONE) {
+        call->out[0] = call->in[LABEL];
+        call->out[0].dtype = CKPT_F32;
+        call->out[0].offset = 0;
+        desc_dense(&call->out[0]);
+    }
+    call->out[1] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 2, .shape = {rows, 2}};
+    call->out[2] = (struct ckpt_desc){.dtype = CKPT_F32, .ndim = 1, .shape = {2}};
+    desc_dense(&call->out[1]);
+    desc_dense(&call->out[2]);
+    call->workspace = rows * (int64_t)sizeof(double); /* a loss for each row */
+    return CKPT_OK;
+}
+
+static void cross_entropy_grad(struct ckpt_grad *g)
+{
+    if (!g->need[X] || !g->dout[0].id)
+        return;
+    ckpt_tensor in[] = {g->dout[0], g->in[X],  g->in[LABEL],
+                        g->out[1],  g->out[2], g->n_in > WEIGHT ? g->in[WEIGHT] : CKPT_NONE};
+    g->din[X] = ops_record1(g->tape, &op_cross_entropy_dx, g->n_in > WEIGHT ? 6 : 5, in, g->attr,
+                            sizeof(struct cross_entropy_attr));
+}
+
+static void cross_entropy_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[X])};
+}
+
+static void cross_entropy_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    *cost = (struct ckpt_cost){.flops = 10.0 * (double)desc_numel(&call->in[DX_X])};
+}
+
+const struct ckpt_op_def op_cross_entropy = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cross_entropy",
+    .shape = cross_entropy_shape,
+    .grad = cross_entropy_grad,
+    .cost = cross_entropy_cost,
+    .cpu = cpu_cross_entropy,
+    .cuda = CUDA_KERNEL(cuda_cross_entropy),
+};
+
+static int cross_entropy_dx_shape(struct ckpt_call *call)
+{
+    call_like(call, 0, DX_X);
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_cross_entropy_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "cross_entropy_dx",
+    .shape = cross_entropy_dx_shape,
+    .cost = cross_entropy_dx_cost,
+    .cpu = cpu_cross_entropy_dx,
+    .cuda = CUDA_KERNEL(cuda_cross_entropy_dx),
+};
+
+/* ---- recording ------------------------------------------------------------------------------ */
+
+/* Reads the caller's spec.  Returns whether it can be used; else the tape has the error. */
+static bool read_spec(ckpt_tape *t, const struct ckpt_cross_entropy_spec *spec,
+                      struct ckpt_cross_entropy_spec *whole)
+{
+    struct error e;
+    *whole = (struct ckpt_cross_entropy_spec)CKPT_CROSS_ENTROPY_INIT;
+    if (spec && sized_read(&e, "struct ckpt_cross_entropy_spec", whole, sizeof *whole, spec))
+        return ckpt_tape_fail(t, e.code, "cross_entropy: %s", e.text), false;
+    if (!(whole->label_smoothing >= 0.f && whole->label_smoothing <= 1.f) ||
+        !(whole->z_loss >= 0.f && isfinite(whole->z_loss)) || whole->reduction < CKPT_REDUCE_MEAN ||
+        whole->reduction > CKPT_REDUCE_NONE || whole->chunk < 0) {
+        ckpt_tape_fail(t, CKPT_EINVAL,
+                       "cross_entropy: label_smoothing %g must be in [0, 1], z_loss %g finite and "
+                       "0 or more, reduction %d one of three, chunk %lld 0 or more",
+                       (double)whole->label_smoothing, (double)whole->z_loss, whole->reduction,
+                       (long long)whole->chunk);
+        return false;
+    }
+    return true;
+}
+
+/* Loss and count of rows, with this reduction. */
+static void record_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
+                        const struct ckpt_cross_entropy_spec *spec, int reduction,
+                        ckpt_tensor out[3])
+{
+    const struct cross_entropy_attr attr = {.ignore_index = spec->ignore_index,
+                                            .reduction = reduction,
+                                            .label_smoothing = spec->label_smoothing,
+                                            .z_loss = spec->z_loss};
+    ckpt_tensor in[] = {x, label, spec->weight};
+    out[0] = out[1] = out[2] = CKPT_NONE;
+    ckpt_record(t, &op_cross_entropy, spec->weight.id ? 3 : 2, in, 3, out, &attr, sizeof attr);
+}
+
+ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
+                               const struct ckpt_cross_entropy_spec *spec)
+{
+    struct ckpt_cross_entropy_spec whole;
+    ckpt_tensor out[3];
+    if (!read_spec(t, spec, &whole))
+        return CKPT_NONE;
+    record_rows(t, x, label, &whole, whole.reduction, out);
+    return out[0];
+}
+
+/* ---- of a linear layer ---------------------------------------------------------------------- */
+
+enum { LOGITS_AT_ONCE = 1 << 27 }; /* 256 MiB in bf16 */
+
+/* The smallest number of equal parts of at most `most` rows, CKPT_MAX_PARTS at most. */
+static int parts_of(int64_t rows, int64_t most)
+{
+    for (int64_t n = 1; n <= CKPT_MAX_PARTS; n++)
+        if (rows % n == 0 && rows / n <= most)
+            return (int)n;
+    for (int n = CKPT_MAX_PARTS; n > 1; n--)
+        if (rows % n == 0)
+            return n;
+    return 1;
+}
+
+/* The loss of all parts: sums, and for a mean their quotient, 0 where nothing counts. */
+static ckpt_tensor join_parts(ckpt_tape *t, int n, const ckpt_tensor *sums, ckpt_tensor *counts,
+                              int reduction)
+{
+    ckpt_tensor sum = sums[0], count = counts[0];
+    for (int i = 1; i < n; i++) {
+        sum = ckpt_add(t, sum, sums[i]);
+        count = ckpt_add(t, count, counts[i]);
+    }
+    if (reduction == CKPT_REDUCE_SUM)
+        return sum;
+    count = ckpt_reshape(t, ckpt_slice(t, count, 0, 0, 1), 0, NULL);
+    /* a sum of nothing is 0, whatever it is divided by */
+    return ckpt_div(t, sum,
+                    ckpt_where(t, ckpt_eq(t, count, ckpt_affine(t, count, 0, 0)),
+                               ckpt_affine(t, count, 0, 1), count));
+}
+
+/* Chunk after chunk: the planner keeps the logits of a chunk or finds them again. */
+ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                      ckpt_tensor label, const struct ckpt_cross_entropy_spec *spec)
+{
+    struct ckpt_cross_entropy_spec whole;
+    struct ckpt_desc of_x = ckpt_desc_of(t, x), of_w = ckpt_desc_of(t, w);
+    ckpt_tensor xs[CKPT_MAX_PARTS], labels[CKPT_MAX_PARTS], out[3];
+    ckpt_tensor sums[CKPT_MAX_PARTS], counts[CKPT_MAX_PARTS];
+    if (!read_spec(t, spec, &whole))
+        return CKPT_NONE;
+    const int64_t rows = of_x.ndim > 0 ? rows_of(&of_x) : 0;
+    const int64_t classes = of_w.ndim > 0 ? max_i64(1, of_w.shape[0]) : 1;
+    const int64_t chunk = whole.chunk ? whole.chunk : max_i64(1, LOGITS_AT_ONCE / classes);
+    const int n = rows > 0 ? parts_of(rows, chunk) : 1;
+    if (n == 1 || whole.reduction == CKPT_REDUCE_NONE)
+        return ckpt_cross_entropy(t, ckpt_linear(t, x, w, b), label, &whole);
+    ckpt_split(t, ckpt_reshape(t, x, 2, (int64_t[]){rows, of_x.shape[of_x.ndim - 1]}), 0, n, xs);
+    ckpt_split(t, ckpt_reshape(t, label, 1, &rows), 0, n, labels);
+    for (int i = 0; i < n; i++) {
+        record_rows(t, ckpt_linear(t, xs[i], w, b), labels[i], &whole, CKPT_REDUCE_SUM, out);
+        sums[i] = out[0];
+        counts[i] = out[2];
+    }
+    return join_parts(t, n, sums, counts, whole.reduction);
+}
