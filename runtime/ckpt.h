@@ -11,6 +11,7 @@
  * Headers, by reader.  A program that trains needs one include: ckpt.h brings ckpt_ops.h (the ops a
  * recorder calls) and ckpt_optim.h (optimizers).  The others are included by who needs them:
  *
+ *     ckpt_nn.h      modules: a linear layer, an MLP, attention as structs of parameters
  *     ckpt_files.h   safetensors files, loading and saving parameters and states of training
  *     ckpt_dist.h    several ranks that train one model
  *     ckpt_tools.h   option tables, checked output files, random values, progress

@@ -94,13 +94,19 @@ CKPT_API int ckpt_load_params(ckpt *c, const char *path, ckpt_name_report report
 CKPT_API int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot);
 
 /*
- * Says that files hold a parameter with its axes in another order: axis i of the tensor in a file
- * is axis axes[i] of the parameter.  A kernel [K, kh, kw, C] that files keep as [K, C, kh, kw] has
- * {0, 3, 1, 2}.  ckpt_load_params and ckpt_save_params then move the values, bit for bit;
- * ckpt_param_get and ckpt_param_set do not.  Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL
- * (not a permutation of its axes).
+ * Says that files hold the values of a parameter in another order.
+ *   shape NULL: axis i of the tensor in a file is axis axes[i] of the parameter.  A kernel
+ *     [K, kh, kw, C] that files keep as [K, C, kh, kw] has {0, 3, 1, 2}.  ndim is the parameter's.
+ *   shape [ndim], of as many elements: the parameter is seen so, and files have that view with its
+ *     axes in the order of axes, under the parameter's own shape.  Rows [H D, C] whose pairs stand
+ *     side by side here, and in the two halves of each head in files, are seen as [H, D/2, 2, C]
+ *     and have {0, 2, 1, 3}.
+ * Loading and saving then move the values, bit for bit; ckpt_param_get and ckpt_param_set do not.
+ * Returns 0, CKPT_ENAME (no such parameter), CKPT_EINVAL (not a permutation; another number of axes
+ * or elements).
  */
-CKPT_API int ckpt_param_file_axes(ckpt *c, ckpt_tensor param, const int *axes);
+CKPT_API int ckpt_param_file_axes(ckpt *c, ckpt_tensor param, int ndim, const int64_t *shape,
+                                  const int *axes);
 
 /*
  * Another name under which a file may hold a parameter: the i-th, i from 0, goes to alias.  Returns

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "say.h"
 
-void json_string(FILE *f, const char *key, const char *text)
+void json_put_string(FILE *f, const char *key, const char *text)
 {
     fprintf(f, "\"%s\": ", key);
     if (!text) {
@@ -22,12 +22,12 @@ void json_string(FILE *f, const char *key, const char *text)
     fputs("\", ", f);
 }
 
-void json_int(FILE *f, const char *key, int64_t value)
+void json_put_int(FILE *f, const char *key, int64_t value)
 {
     fprintf(f, "\"%s\": %lld, ", key, (long long)value);
 }
 
-void json_float(FILE *f, const char *key, double value, const char *after)
+void json_put_float(FILE *f, const char *key, double value, const char *after)
 {
     if (isfinite(value))
         fprintf(f, "\"%s\": %.9g%s", key, value, after);

@@ -45,17 +45,17 @@ void log_step_begin(struct run_log *log, int64_t step, double loss,
                     const struct ckpt_program_info *info)
 {
     fputc('{', log->f);
-    json_int(log->f, "step", step);
-    json_float(log->f, "loss", loss, ", ");
-    json_float(log->f, "grad_norm", info->grad_norm, ", ");
+    json_put_int(log->f, "step", step);
+    json_put_float(log->f, "loss", loss, ", ");
+    json_put_float(log->f, "grad_norm", info->grad_norm, ", ");
 }
 
 void log_step_end(struct run_log *log, const struct ckpt_program_info *info)
 {
-    json_int(log->f, "planned_peak", info->planned_peak);
-    json_int(log->f, "arena_bytes", info->arena_bytes);
-    json_int(log->f, "process_bytes", info->process_bytes);
-    json_float(log->f, "predicted_ms", info->step_seconds * 1e3, ", ");
+    json_put_int(log->f, "planned_peak", info->planned_peak);
+    json_put_int(log->f, "arena_bytes", info->arena_bytes);
+    json_put_int(log->f, "process_bytes", info->process_bytes);
+    json_put_float(log->f, "predicted_ms", info->step_seconds * 1e3, ", ");
     fprintf(log->f, "\"rss\": %lld}\n", (long long)say_rss());
     log_flush(log);
 }

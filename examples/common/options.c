@@ -61,14 +61,16 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
 
 /* --batch: the samples of a step of all ranks together are what counts, and the library compares
  * them.  Paths to data do not say what is in there, so another one is no more than said. */
-static const char *const tunes[] = {"lr",        "warmup",       "schedule",  "final-lr",
-                                    "clip-norm", "weight-decay", "ema-decay", "video",
-                                    "video-dir", "vae",          "text",      "features",
-                                    "tensors",   "lpips",        "size"};
+static const char *const tunes[] = {
+    "lr",           "warmup",    "schedule", "final-lr",  "beta2", "clip-norm",
+    "weight-decay", "ema-decay", "video",    "video-dir", "vae",   "text",
+    "features",     "tensors",   "lpips",    "size",      "data",  "tokenizer"};
 static const char *const is_free[] = {
-    "batch",        "dump", "frames-2d", "guidance",   "help",           "load",
-    "log",          "out",  "partial",   "resume",     "resume-changed", "sample-seed",
-    "sample-steps", "save", "save-ema",  "save-every", "save-state",     "steps"};
+    "batch",        "dump",        "frames-2d",    "guidance",      "help",        "load",
+    "log",          "out",         "partial",      "prompt",        "resume",      "resume-changed",
+    "sample-every", "sample-seed", "sample-steps", "sample-tokens", "samples",     "save",
+    "save-ema",     "save-every",  "save-hf",      "save-state",    "shard-size",  "steps",
+    "temperature",  "top-k",       "top-p",        "val",           "val-batches", "val-every"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "help"};
 

@@ -29,7 +29,8 @@
         ROW("save", STRING, save, "FILE", "write the weights at the end"),                         \
         ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),        \
         RESUME_ROWS(state)
-#define STEPS_ROWS                                                                                 \
+/* decay and average: the defaults of --weight-decay and --ema-decay, as text. */
+#define STEPS_ROWS(decay, average)                                                                 \
     RANGE("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),                             \
         RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),            \
         RANGE("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                 \
@@ -39,10 +40,10 @@
               "part of the learning rate that a schedule ends with (default 0)", 0, OPTION_REAL),  \
         RANGE("clip-norm", FLOAT, clip_norm, "X",                                                  \
               "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),             \
-        RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 0)", 0,             \
+        RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default " decay ")", 0,     \
               OPTION_REAL),                                                                        \
-        RANGE("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0.99)", 0, \
-              OPTION_DECAY)
+        RANGE("ema-decay", FLOAT, ema_decay, "X",                                                  \
+              "decay of the moving average (default " average ")", 0, OPTION_DECAY)
 
 /* What an option is to the bits of a run, by its name.  One that no list names shapes them, so a
  * new option is compared until somebody decides otherwise. */

@@ -66,12 +66,12 @@ static bool may_change(void *user, const char *name, const char *was, const char
     return true;
 }
 
-int resume_note_clips(ckpt *c, int64_t clips)
+int resume_note_count(ckpt *c, const char *name, int64_t n)
 {
     char text[32];
 
-    snprintf(text, sizeof text, "%lld", (long long)clips);
-    return ckpt_state_note(c, "clips of the data", text) ? say_fail("%s", ckpt_error(c)) : 0;
+    snprintf(text, sizeof text, "%lld", (long long)n);
+    return ckpt_state_note(c, name, text) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
 int resume_load(const struct resume_options *o, ckpt *c, int64_t *step)

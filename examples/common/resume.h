@@ -28,9 +28,9 @@ int resume_check(const struct resume_options *o, const char *load);
  * a state is loaded or saved.  Returns 0, or -1 after a sentence. */
 int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner);
 
-/* Notes in the states of c how many clips there are to draw from.  Returns 0, or -1 after a
- * sentence. */
-int resume_note_clips(ckpt *c, int64_t clips);
+/* Notes in the states of c how many samples there are to draw from, under that name.  Returns 0, or
+ * -1 after a sentence. */
+int resume_note_count(ckpt *c, const char *name, int64_t n);
 
 /* Loads the state, if there is one, behind the compile.  *step: how many steps it has.  Options
  * that differ from those it was made with are refused or, where users change them on purpose or

@@ -34,9 +34,9 @@ int say_finish(int rc);
 /* ---- JSON, a line an object ---------------------------------------------------------------- */
 
 /* "key": value, with a comma and a blank after it, or what is asked for. */
-void json_string(FILE *f, const char *key, const char *text);
-void json_int(FILE *f, const char *key, int64_t value);
+void json_put_string(FILE *f, const char *key, const char *text);
+void json_put_int(FILE *f, const char *key, int64_t value);
 /* JSON knows no NaN: such a value becomes null. */
-void json_float(FILE *f, const char *key, double value, const char *after);
+void json_put_float(FILE *f, const char *key, double value, const char *after);
 
 #endif

@@ -72,7 +72,7 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
     struct ckpt_desc d = ckpt_desc_of(t, u);
     ckpt_tensor qkv[3] = {CKPT_NONE};
 
-    heads(m, t, stdit_apply(t, &b->qkv, u), 3, temporal ? swap : NULL, qkv);
+    heads(m, t, ckpt_nn_apply_linear(t, &b->qkv, u), 3, temporal ? swap : NULL, qkv);
     ckpt_tensor q, k, a;
     if (temporal) {
         q = ckpt_rms_norm_rope(t, qkv[0], b->q_norm, 1e-6f, c->rope, 2);
@@ -84,7 +84,7 @@ static ckpt_tensor self_attention(const struct stdit *m, const struct stdit_bloc
     a = ckpt_attention(t, q, k, qkv[2], CKPT_NONE, NULL);
     if (temporal)
         a = ckpt_permute(t, a, swap);
-    return stdit_apply(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
+    return ckpt_nn_apply_linear(t, &b->proj, ckpt_reshape(t, a, d.ndim, d.shape));
 }
 
 /* x [B, T, S, C] on the packed text; queries of a sample see its own tokens only. */
@@ -97,8 +97,8 @@ static ckpt_tensor add_cross_attention(const struct stdit *m, const struct stdit
     int64_t flat[] = {d.shape[0], tokens, n, m->config.hidden / n};
     ckpt_tensor kv[2] = {CKPT_NONE};
 
-    ckpt_tensor q = ckpt_reshape(t, stdit_apply(t, &b->cross_q, x), 4, flat);
-    heads(m, t, stdit_apply(t, &b->cross_kv, c->y), 2, NULL, kv);
+    ckpt_tensor q = ckpt_reshape(t, ckpt_nn_apply_linear(t, &b->cross_q, x), 4, flat);
+    heads(m, t, ckpt_nn_apply_linear(t, &b->cross_kv, c->y), 2, NULL, kv);
     ckpt_tensor a = ckpt_cross_attention(t, q, kv[0], kv[1], c->lens, attention_scale(m));
     return ckpt_linear_add(t, ckpt_reshape(t, a, d.ndim, d.shape), b->cross_proj.weight,
                            b->cross_proj.bias, x);
@@ -115,6 +115,6 @@ ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block 
     x = ckpt_gated_residual(t, x, row[GATE_A], a);
     x = add_cross_attention(m, b, t, c, x);
     u = ckpt_layer_norm_modulate(t, x, row[SHIFT_M], row[SCALE_M], 1e-6f);
-    a = stdit_apply(t, &b->fc2, ckpt_gelu(t, stdit_apply(t, &b->fc1, u)));
+    a = ckpt_nn_apply_linear(t, &b->fc2, ckpt_gelu(t, ckpt_nn_apply_linear(t, &b->fc1, u)));
     return ckpt_gated_residual(t, x, row[GATE_M], a);
 }

@@ -4,19 +4,19 @@
 #include "model.h"
 
 /* Linear, SiLU, Linear on [B, 256] sinusoidal features. */
-static ckpt_tensor scalar_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_linear *mlp,
-                                ckpt_tensor value)
+static ckpt_tensor scalar_embed(const struct stdit *m, ckpt_tape *t,
+                                const struct ckpt_nn_linear *mlp, ckpt_tensor value)
 {
     ckpt_tensor f = ckpt_timestep_embedding(t, value, 256, 10000.f, m->config.dtype);
 
-    return stdit_apply(t, &mlp[1], ckpt_silu(t, stdit_apply(t, &mlp[0], f)));
+    return ckpt_nn_apply_linear(t, &mlp[1], ckpt_silu(t, ckpt_nn_apply_linear(t, &mlp[0], f)));
 }
 
 /* The six modulation rows [B, 6, C] of a time embedding [B, C]. */
 static ckpt_tensor six_rows(const struct stdit *m, ckpt_tape *t, ckpt_tensor time)
 {
     int64_t batch = ckpt_desc_of(t, time).shape[0];
-    ckpt_tensor flat = stdit_apply(t, &m->time_block, ckpt_silu(t, time));
+    ckpt_tensor flat = ckpt_nn_apply_linear(t, &m->time_block, ckpt_silu(t, time));
 
     return ckpt_reshape(t, flat, 3, (int64_t[]){batch, 6, m->config.hidden});
 }
@@ -80,7 +80,8 @@ static void embed_text(const struct stdit *m, ckpt_tape *t, const struct stdit_g
         ckpt_tensor drop = ckpt_reshape(t, in->drop, 3, (int64_t[]){batch, 1, 1});
         y = ckpt_where(t, drop, ckpt_reshape(t, null, 3, row), y);
     }
-    y = stdit_apply(t, &m->caption[1], ckpt_gelu(t, stdit_apply(t, &m->caption[0], y)));
+    y = ckpt_nn_apply_linear(t, &m->caption[1],
+                             ckpt_gelu(t, ckpt_nn_apply_linear(t, &m->caption[0], y)));
     c->y = ckpt_pack(t, y, in->mask, &c->lens);
 }
 

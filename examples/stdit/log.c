@@ -9,17 +9,17 @@ static void put_model(FILE *f, const struct stdit_run *r)
     const struct stdit_config *m = &r->model.config;
     const struct stdit_geometry *g = &r->data.geometry;
 
-    json_int(f, "hidden", m->hidden);
-    json_int(f, "heads", m->heads);
-    json_int(f, "depth", m->depth);
-    json_float(f, "mlp_ratio", m->mlp_ratio, ", ");
-    json_int(f, "in_channels", m->in_channels);
-    json_int(f, "caption_channels", m->caption_channels);
-    json_int(f, "text_tokens", m->text_tokens);
-    json_int(f, "frames", g->frames);
-    json_int(f, "height", g->height);
-    json_int(f, "width", g->width);
-    json_int(f, "parameters", r->trainable);
+    json_put_int(f, "hidden", m->hidden);
+    json_put_int(f, "heads", m->heads);
+    json_put_int(f, "depth", m->depth);
+    json_put_float(f, "mlp_ratio", m->mlp_ratio, ", ");
+    json_put_int(f, "in_channels", m->in_channels);
+    json_put_int(f, "caption_channels", m->caption_channels);
+    json_put_int(f, "text_tokens", m->text_tokens);
+    json_put_int(f, "frames", g->frames);
+    json_put_int(f, "height", g->height);
+    json_put_int(f, "width", g->width);
+    json_put_int(f, "parameters", r->trainable);
 }
 
 static void put_config(FILE *f, const struct stdit_run *r)
@@ -29,26 +29,26 @@ static void put_config(FILE *f, const struct stdit_run *r)
 
     ckpt_program_info(r->training, &info);
     fputs("{\"config\": {", f);
-    json_string(f, "libckpt", ckpt_version());
-    json_string(f, "model", o->model);
-    json_string(f, "dtype", o->dtype);
-    json_string(f, "data", r->data.title);
+    json_put_string(f, "libckpt", ckpt_version());
+    json_put_string(f, "model", o->model);
+    json_put_string(f, "dtype", o->dtype);
+    json_put_string(f, "data", r->data.title);
     put_model(f, r);
-    json_int(f, "rows", r->data.rows);
-    json_int(f, "batch", o->batch);
-    json_int(f, "ranks", ckpt_ranks(r->context));
-    json_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
-    json_int(f, "micro_batch", info.micro_batch);
-    json_int(f, "steps", o->steps);
-    json_int(f, "warmup", o->warmup);
-    json_string(f, "schedule", o->schedule ? o->schedule : "constant");
-    json_string(f, "mask_stage", o->mask_stage);
-    json_int(f, "vram", o->library.vram);
-    json_string(f, "device", o->library.device);
-    json_int(f, "seed", o->library.seed);
-    json_float(f, "clip_norm", o->clip_norm, ", ");
-    json_float(f, "ema_decay", o->ema_decay, ", ");
-    json_float(f, "lr", o->lr, "}}\n");
+    json_put_int(f, "rows", r->data.rows);
+    json_put_int(f, "batch", o->batch);
+    json_put_int(f, "ranks", ckpt_ranks(r->context));
+    json_put_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
+    json_put_int(f, "micro_batch", info.micro_batch);
+    json_put_int(f, "steps", o->steps);
+    json_put_int(f, "warmup", o->warmup);
+    json_put_string(f, "schedule", o->schedule ? o->schedule : "constant");
+    json_put_string(f, "mask_stage", o->mask_stage);
+    json_put_int(f, "vram", o->library.vram);
+    json_put_string(f, "device", o->library.device);
+    json_put_int(f, "seed", o->library.seed);
+    json_put_float(f, "clip_norm", o->clip_norm, ", ");
+    json_put_float(f, "ema_decay", o->ema_decay, ", ");
+    json_put_float(f, "lr", o->lr, "}}\n");
 }
 
 int stdit_log_open(struct stdit_run *r)
@@ -69,7 +69,7 @@ void stdit_log_step(struct stdit_run *r, int64_t step, double loss, double lr, d
         return;
     ckpt_program_info(r->training, &info);
     log_step_begin(&r->log, step, loss, &info);
-    json_float(r->log.f, "lr", lr, ", ");
-    json_float(r->log.f, "ms", ms, ", ");
+    json_put_float(r->log.f, "lr", lr, ", ");
+    json_put_float(r->log.f, "ms", ms, ", ");
     log_step_end(&r->log, &info);
 }

@@ -52,7 +52,7 @@ static int check_outputs(const struct stdit_options *o)
 /* What states say of this run: its options, and how many clips there were to draw from. */
 static int note(const struct stdit_run *r)
 {
-    return resume_note_clips(r->context, r->data.rows)
+    return resume_note_count(r->context, "clips of the data", r->data.rows)
                ? -1
                : stdit_options_note(&r->options, r->context);
 }

@@ -16,17 +16,19 @@ static ckpt_tensor parameter(const struct stdit *m, ckpt *c, const char *prefix,
     return ckpt_param(c, key, m->config.dtype, ndim, shape, init, trainable);
 }
 
-static struct stdit_linear linear(const struct stdit *m, ckpt *c, const char *prefix,
-                                  const char *name, int64_t out, int64_t in, struct ckpt_init init,
-                                  bool trainable)
+static struct ckpt_nn_linear linear(const struct stdit *m, ckpt *c, const char *prefix,
+                                    const char *name, int64_t out, int64_t in,
+                                    struct ckpt_init init, bool trainable)
 {
-    char weight[128], bias[128];
+    struct ckpt_init zeros = CKPT_ZEROS;
+    struct ckpt_nn nn = CKPT_NN_INIT;
 
-    snprintf(weight, sizeof weight, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    return (struct stdit_linear){
-        parameter(m, c, prefix, weight, 2, (int64_t[]){out, in}, init, trainable),
-        parameter(m, c, prefix, bias, 1, (int64_t[]){out}, CKPT_ZEROS, trainable)};
+    nn.context = c;
+    nn.dtype = m->config.dtype;
+    nn.frozen = !trainable;
+    nn.weight = &init;
+    nn.bias = &zeros;
+    return ckpt_nn_linear(&nn, in, out, true, "%s%s", prefix, name);
 }
 
 /* In a fresh temporal block every branch ends in zeros: it is the identity. */
@@ -120,11 +122,6 @@ int stdit_set_rope(const struct stdit *m, ckpt *c)
 
 /* ---- forward pass -------------------------------------------------------------------------- */
 
-ckpt_tensor stdit_apply(ckpt_tape *t, const struct stdit_linear *l, ckpt_tensor x)
-{
-    return ckpt_linear(t, x, l->weight, l->bias);
-}
-
 /* [B, in, T, H, W] -> [B, T, S, C]: a convolution of kernel and stride (1, 2, 2), plus positions.
  */
 static ckpt_tensor patch_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
@@ -165,8 +162,8 @@ static ckpt_tensor final_layer(const struct stdit *m, ckpt_tape *t, const struct
 
     if (c->frame_mask.id)
         z = ckpt_where(t, c->frame_mask, z, final_modulate(m, t, z, c->t0));
-    return ckpt_unpatchify(t, stdit_apply(t, &m->final, z), 2 * m->config.in_channels, g->frames,
-                           g->height, g->width, 1, 2, 2);
+    return ckpt_unpatchify(t, ckpt_nn_apply_linear(t, &m->final, z), 2 * m->config.in_channels,
+                           g->frames, g->height, g->width, 1, 2, 2);
 }
 
 ckpt_tensor stdit_forward(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,

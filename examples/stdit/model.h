@@ -8,7 +8,7 @@
 #ifndef STDIT_MODEL_H
 #define STDIT_MODEL_H
 
-#include "ckpt.h"
+#include "ckpt_nn.h"
 
 struct stdit_config {
     int64_t hidden, heads, depth;
@@ -28,21 +28,17 @@ struct stdit_geometry {
     int64_t pixel_frames;             /* its frames; 0: known from those of the latent alone */
 };
 
-struct stdit_linear {
-    ckpt_tensor weight, bias;
-};
-
 struct stdit_block {
     ckpt_tensor scale_shift_table;
-    struct stdit_linear qkv, proj;
+    struct ckpt_nn_linear qkv, proj;
     ckpt_tensor q_norm, k_norm;
-    struct stdit_linear cross_q, cross_kv, cross_proj;
-    struct stdit_linear fc1, fc2;
+    struct ckpt_nn_linear cross_q, cross_kv, cross_proj;
+    struct ckpt_nn_linear fc1, fc2;
 };
 
 struct stdit {
     struct stdit_config config;
-    struct stdit_linear patch, time[2], fps[2], time_block, caption[2], final;
+    struct ckpt_nn_linear patch, time[2], fps[2], time_block, caption[2], final;
     ckpt_tensor final_table, null_caption, rope_freqs;
     struct stdit_block *spatial, *temporal; /* config.depth of each */
 };
@@ -79,7 +75,6 @@ struct stdit_condition {
     ckpt_tensor rope;       /* fp32 [T, D/2, 2] */
 };
 
-ckpt_tensor stdit_apply(ckpt_tape *t, const struct stdit_linear *l, ckpt_tensor x);
 void stdit_embed(const struct stdit *m, ckpt_tape *t, const struct stdit_geometry *g,
                  const struct stdit_inputs *in, struct stdit_condition *c);
 ckpt_tensor stdit_block_forward(const struct stdit *m, const struct stdit_block *b, ckpt_tape *t,

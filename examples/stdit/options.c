@@ -32,7 +32,7 @@ static const struct ckpt_option table[] = {
     ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
     WEIGHTS_ROWS,
     RANGE("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
-    STEPS_ROWS,
+    STEPS_ROWS("0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),

@@ -1,61 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the four parts of the autoencoder are made of. */
-#include <math.h>
 #include <stdio.h>
-#include "ckpt_files.h"
 #include "model.h"
 
 /* ---- parameters ---------------------------------------------------------------------------- */
 
-static ckpt_tensor parameter(const struct vae_maker *k, const char *name, const char *what,
-                             int ndim, const int64_t *shape, struct ckpt_init init)
+/* Weights and biases start as everywhere in these files, which is as PyTorch starts them. */
+static struct ckpt_nn modules(const struct vae_maker *k)
 {
-    char key[256];
+    struct ckpt_nn nn = CKPT_NN_INIT;
 
-    snprintf(key, sizeof key, "%s%s.%s", k->prefix, name, what);
-    return ckpt_param(k->c, key, k->config->dtype, ndim, shape, init, k->trainable);
+    nn.context = k->c;
+    nn.dtype = k->config->dtype;
+    nn.frozen = !k->trainable;
+    return nn;
 }
 
-/* Weights and biases start as everywhere in these files: U(+-1/sqrt(fan_in)). */
-static struct ckpt_init fan_in(int64_t n)
+struct ckpt_nn_conv vae_make_conv(const struct vae_maker *k, const char *name, int64_t out,
+                                  int64_t in, int64_t size, bool bias)
 {
-    return CKPT_UNIFORM(1.f / sqrtf((float)n));
+    struct ckpt_nn nn = modules(k);
+
+    return ckpt_nn_conv(&nn, in, out, k->temporal ? 3 : 2, (int64_t[]){size, size, size}, bias,
+                        "%s%s%s", k->prefix, name, k->temporal ? ".conv" : "");
 }
 
-/* Files hold a kernel as [K, C, ...]; here its channels come last. */
-struct vae_conv vae_make_conv(const struct vae_maker *k, const char *name, int64_t out, int64_t in,
-                              int64_t size, bool bias)
+struct ckpt_nn_linear vae_make_linear(const struct vae_maker *k, const char *name, int64_t width)
 {
-    static const int file_2d[] = {0, 3, 1, 2}, file_3d[] = {0, 4, 1, 2, 3};
-    int64_t flat[] = {out, size, size, in}, deep[] = {out, size, size, size, in};
-    struct ckpt_init init = fan_in(in * size * size * (k->temporal ? size : 1));
-    char under[128];
-    struct vae_conv w = {{0}, {0}};
+    struct ckpt_nn nn = modules(k);
 
-    snprintf(under, sizeof under, "%s%s", name, k->temporal ? ".conv" : "");
-    w.weight = parameter(k, under, "weight", k->temporal ? 5 : 4, k->temporal ? deep : flat, init);
-    ckpt_param_file_axes(k->c, w.weight, k->temporal ? file_3d : file_2d);
-    if (bias)
-        w.bias = parameter(k, under, "bias", 1, &out, init);
-    return w;
+    return ckpt_nn_linear(&nn, width, width, true, "%s%s", k->prefix, name);
 }
 
-struct vae_conv vae_make_linear(const struct vae_maker *k, const char *name, int64_t width)
-{
-    struct ckpt_init init = fan_in(width);
-
-    return (struct vae_conv){
-        parameter(k, name, "weight", 2, (int64_t[]){width, width}, init),
-        parameter(k, name, "bias", 1, &width, init),
-    };
-}
-
+/* Of groups of channels: what a layer norm has. */
 struct vae_norm vae_make_norm(const struct vae_maker *k, const char *name, int64_t width)
 {
-    return (struct vae_norm){
-        parameter(k, name, "weight", 1, &width, CKPT_ONES),
-        parameter(k, name, "bias", 1, &width, CKPT_ZEROS),
-    };
+    struct ckpt_nn nn = modules(k);
+    struct ckpt_nn_norm n = ckpt_nn_layer_norm(&nn, width, 0, "%s%s", k->prefix, name);
+
+    return (struct vae_norm){n.weight, n.bias};
 }
 
 /* The temporal part has no biases here, and calls the shortcut conv3. */

@@ -16,29 +16,29 @@ static void put_model(FILE *f, const struct vae_run *r)
 {
     const struct vae_config *m = &r->model.config;
 
-    json_int(f, "latent", m->latent);
-    json_int(f, "groups", m->groups);
+    json_put_int(f, "latent", m->latent);
+    json_put_int(f, "groups", m->groups);
     put_widths(f, "spatial_widths", &m->spatial);
-    json_int(f, "spatial_layers", m->spatial.layers);
+    json_put_int(f, "spatial_layers", m->spatial.layers);
     put_widths(f, "temporal_widths", &m->temporal);
-    json_int(f, "temporal_layers", m->temporal.layers);
-    json_int(f, "parameters", r->trainable);
+    json_put_int(f, "temporal_layers", m->temporal.layers);
+    json_put_int(f, "parameters", r->trainable);
 }
 
 static void put_data(FILE *f, const struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
 
-    json_string(f, "data", r->data.title);
-    json_int(f, "rows", r->data.rows);
-    json_int(f, "frames", r->data.frames);
-    json_int(f, "height", r->data.height);
-    json_int(f, "width", r->data.width);
+    json_put_string(f, "data", r->data.title);
+    json_put_int(f, "rows", r->data.rows);
+    json_put_int(f, "frames", r->data.frames);
+    json_put_int(f, "height", r->data.height);
+    json_put_int(f, "width", r->data.width);
     fputs("\"lengths\": [", f);
     for (int i = 0; i < o->n_lengths; i++)
         fprintf(f, "%s%lld", i ? ", " : "", (long long)o->length[i]);
     fputs("], ", f);
-    json_float(f, "image_share", o->image_share, ", ");
+    json_put_float(f, "image_share", o->image_share, ", ");
 }
 
 static void put_config(FILE *f, const struct vae_run *r)
@@ -49,29 +49,29 @@ static void put_config(FILE *f, const struct vae_run *r)
 
     ckpt_program_info(longest->program, &info);
     fputs("{\"config\": {", f);
-    json_string(f, "libckpt", ckpt_version());
-    json_string(f, "model", o->model.model);
-    json_string(f, "dtype", o->model.dtype);
-    json_int(f, "stage", o->stage);
+    json_put_string(f, "libckpt", ckpt_version());
+    json_put_string(f, "model", o->model.model);
+    json_put_string(f, "dtype", o->model.dtype);
+    json_put_int(f, "stage", o->stage);
     put_model(f, r);
     put_data(f, r);
-    json_int(f, "batch", o->batch);
-    json_int(f, "ranks", ckpt_ranks(r->context));
-    json_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
-    json_int(f, "micro_batch", info.micro_batch);
-    json_int(f, "frames_2d", longest->part);
-    json_int(f, "steps", o->steps);
-    json_int(f, "warmup", o->warmup);
-    json_string(f, "schedule", o->schedule ? o->schedule : "constant");
-    json_int(f, "vram", o->library.vram);
-    json_string(f, "device", o->library.device);
-    json_int(f, "seed", o->library.seed);
-    json_string(f, "quantizer", o->quantizer);
-    json_string(f, "lpips", o->lpips);
-    json_float(f, "kl_weight", o->kl_weight, ", ");
-    json_float(f, "clip_norm", o->clip_norm, ", ");
-    json_float(f, "ema_decay", o->ema_decay, ", ");
-    json_float(f, "lr", o->lr, "}}\n");
+    json_put_int(f, "batch", o->batch);
+    json_put_int(f, "ranks", ckpt_ranks(r->context));
+    json_put_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
+    json_put_int(f, "micro_batch", info.micro_batch);
+    json_put_int(f, "frames_2d", longest->part);
+    json_put_int(f, "steps", o->steps);
+    json_put_int(f, "warmup", o->warmup);
+    json_put_string(f, "schedule", o->schedule ? o->schedule : "constant");
+    json_put_int(f, "vram", o->library.vram);
+    json_put_string(f, "device", o->library.device);
+    json_put_int(f, "seed", o->library.seed);
+    json_put_string(f, "quantizer", o->quantizer);
+    json_put_string(f, "lpips", o->lpips);
+    json_put_float(f, "kl_weight", o->kl_weight, ", ");
+    json_put_float(f, "clip_norm", o->clip_norm, ", ");
+    json_put_float(f, "ema_decay", o->ema_decay, ", ");
+    json_put_float(f, "lr", o->lr, "}}\n");
 }
 
 int vae_log_open(struct vae_run *r)
@@ -94,15 +94,15 @@ void vae_log_step(struct vae_run *r, const struct vae_program *p, int64_t step,
         return;
     ckpt_program_info(p->program, &info);
     log_step_begin(&r->log, step, result->loss, &info);
-    json_float(f, "l1", result->l1, ", ");
-    json_float(f, "kl", result->kl, ", ");
-    json_float(f, "lpips", result->lpips, ", ");
-    json_float(f, "commitment", result->commitment, ", ");
-    json_int(f, "codebook_used", result->codes.used);
-    json_int(f, "codebook_moved", result->codes.moved);
-    json_float(f, "codebook_perplexity", result->codes.perplexity, ", ");
-    json_float(f, "lr", result->lr, ", ");
-    json_int(f, "frames", p->frames);
-    json_float(f, "ms", result->ms, ", ");
+    json_put_float(f, "l1", result->l1, ", ");
+    json_put_float(f, "kl", result->kl, ", ");
+    json_put_float(f, "lpips", result->lpips, ", ");
+    json_put_float(f, "commitment", result->commitment, ", ");
+    json_put_int(f, "codebook_used", result->codes.used);
+    json_put_int(f, "codebook_moved", result->codes.moved);
+    json_put_float(f, "codebook_perplexity", result->codes.perplexity, ", ");
+    json_put_float(f, "lr", result->lr, ", ");
+    json_put_int(f, "frames", p->frames);
+    json_put_float(f, "ms", result->ms, ", ");
     log_step_end(&r->log, &info);
 }

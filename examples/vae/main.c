@@ -80,8 +80,9 @@ static void print_plans(const struct vae_run *r)
 /* What states say of this run: its options, and how many clips there were to draw from. */
 static int note(const struct vae_run *r)
 {
-    return resume_note_clips(r->context, r->data.rows) ? -1
-                                                       : vae_options_note(&r->options, r->context);
+    return resume_note_count(r->context, "clips of the data", r->data.rows)
+               ? -1
+               : vae_options_note(&r->options, r->context);
 }
 
 /* All programs of the run: one that is not planned before the first step may not fit behind the

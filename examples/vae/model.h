@@ -10,7 +10,7 @@
 #ifndef VAE_MODEL_H
 #define VAE_MODEL_H
 
-#include "ckpt.h"
+#include "ckpt_nn.h"
 
 enum { VAE_LEVELS = 6, VAE_LAYERS = 8, VAE_LATENT = 64 }; /* at most */
 
@@ -31,10 +31,6 @@ struct vae_config {
     unsigned trained; /* VAE_... */
 };
 
-struct vae_conv {
-    ckpt_tensor weight, bias; /* weight: [K, ..., C]; bias: CKPT_NONE where there is none */
-};
-
 struct vae_norm {
     ckpt_tensor weight, bias;
 };
@@ -42,22 +38,22 @@ struct vae_norm {
 /* x + conv(silu(norm(conv(silu(norm(x)))))), with x through shortcut where widths differ. */
 struct vae_res {
     struct vae_norm norm[2];
-    struct vae_conv conv[2], shortcut;
+    struct ckpt_nn_conv conv[2], shortcut;
 };
 
 struct vae_attention {
     struct vae_norm norm;
-    struct vae_conv q, k, v, out; /* of linear layers */
+    struct ckpt_nn_linear q, k, v, out;
 };
 
 struct vae_level {
     struct vae_res res[VAE_LAYERS + 1];
-    struct vae_conv resample; /* on the way to the next level; no weight: none */
+    struct ckpt_nn_conv resample; /* on the way to the next level; no weight: none */
 };
 
 /* An encoder or a decoder, of pictures or of time.  Level 0 is the one next to the pixels. */
 struct vae_tower {
-    struct vae_conv in, out, quant;
+    struct ckpt_nn_conv in, out, quant;
     struct vae_norm norm;
     struct vae_res middle[VAE_LAYERS];
     struct vae_attention attention; /* of pictures only */
@@ -132,9 +128,9 @@ struct vae_maker {
 };
 
 /* Kernels of size^2 or size^3, and layers that are linear, of kernels that are none. */
-struct vae_conv vae_make_conv(const struct vae_maker *k, const char *name, int64_t out, int64_t in,
-                              int64_t size, bool bias);
-struct vae_conv vae_make_linear(const struct vae_maker *k, const char *name, int64_t width);
+struct ckpt_nn_conv vae_make_conv(const struct vae_maker *k, const char *name, int64_t out,
+                                  int64_t in, int64_t size, bool bias);
+struct ckpt_nn_linear vae_make_linear(const struct vae_maker *k, const char *name, int64_t width);
 struct vae_norm vae_make_norm(const struct vae_maker *k, const char *name, int64_t width);
 struct vae_res vae_make_res(const struct vae_maker *k, const char *name, int64_t in, int64_t out);
 void vae_make_spatial(struct vae *m, ckpt *c);
@@ -142,7 +138,7 @@ void vae_make_temporal(struct vae *m, ckpt *c);
 
 /* How a residual block convolves: spatial and temporal parts differ in padding and epsilon. */
 struct vae_style {
-    ckpt_tensor (*conv)(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x);
+    ckpt_tensor (*conv)(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x);
     float eps;
     int groups;
     /* Frames have the same bits however many there are, and in however many bands: for programs

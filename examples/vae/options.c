@@ -34,7 +34,7 @@ static const struct ckpt_option table[] = {
           "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
           "fits (default auto with --micro-batch auto, else 0)",
           0, 4096),
-    STEPS_ROWS,
+    STEPS_ROWS("0", "0.99"),
     RANGE("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)",
           0, OPTION_REAL),
     ROW("lpips", STRING, lpips, "FILE",

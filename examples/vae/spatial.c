@@ -10,7 +10,7 @@ static void make_middle(const struct vae_maker *k, struct vae_tower *s, const ch
 {
     static const char *const linear[] = {"to_q", "to_k", "to_v", "to_out.0"};
     struct vae_attention *a = &s->attention;
-    struct vae_conv *layer[] = {&a->q, &a->k, &a->v, &a->out};
+    struct ckpt_nn_linear *layer[] = {&a->q, &a->k, &a->v, &a->out};
     char at[96];
 
     for (int i = 0; i < 2; i++) {
@@ -86,7 +86,8 @@ void vae_make_spatial(struct vae *m, ckpt *c)
 /* ---- recording ----------------------------------------------------------------------------- */
 
 /* Kernels of 3 see one zero on every side, kernels of 1 none. */
-static ckpt_tensor conv_as(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x, bool invariant)
+static ckpt_tensor conv_as(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x,
+                           bool invariant)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
 
@@ -96,18 +97,18 @@ static ckpt_tensor conv_as(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x
     return ckpt_conv(t, x, w->weight, w->bias, &spec);
 }
 
-static ckpt_tensor conv(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+static ckpt_tensor conv(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x)
 {
     return conv_as(t, w, x, false);
 }
 
-static ckpt_tensor conv_invariant(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+static ckpt_tensor conv_invariant(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x)
 {
     return conv_as(t, w, x, true);
 }
 
 /* Strides of 2, and the zeros on the right and below only. */
-static ckpt_tensor down(ckpt_tape *t, const struct vae_style *by, const struct vae_conv *w,
+static ckpt_tensor down(ckpt_tape *t, const struct vae_style *by, const struct ckpt_nn_conv *w,
                         ckpt_tensor x)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -120,7 +121,7 @@ static ckpt_tensor down(ckpt_tape *t, const struct vae_style *by, const struct v
     return ckpt_conv(t, x, w->weight, w->bias, &spec);
 }
 
-static ckpt_tensor up(ckpt_tape *t, const struct vae_style *by, const struct vae_conv *w,
+static ckpt_tensor up(ckpt_tape *t, const struct vae_style *by, const struct ckpt_nn_conv *w,
                       ckpt_tensor x)
 {
     return by->conv(t, w, ckpt_upsample_nearest(t, x, (int64_t[]){2, 2}));
@@ -138,14 +139,14 @@ static ckpt_tensor attention(ckpt_tape *t, const struct vae_style *by,
 {
     struct ckpt_desc d = ckpt_desc_of(t, x);
     int64_t rows[] = {d.shape[0], d.shape[1] * d.shape[2], 1, d.shape[3]};
-    const struct vae_conv *layer[] = {&a->q, &a->k, &a->v};
+    const struct ckpt_nn_linear *layer[] = {&a->q, &a->k, &a->v};
     ckpt_tensor qkv[3], h;
 
     h = ckpt_reshape(t, vae_norm(t, by, &a->norm, x, false), 4, rows);
     for (int i = 0; i < 3; i++)
-        qkv[i] = ckpt_linear(t, h, layer[i]->weight, layer[i]->bias);
+        qkv[i] = ckpt_nn_apply_linear(t, layer[i], h);
     h = ckpt_attention(t, qkv[0], qkv[1], qkv[2], CKPT_NONE, NULL);
-    h = ckpt_linear(t, h, a->out.weight, a->out.bias);
+    h = ckpt_nn_apply_linear(t, &a->out, h);
     return ckpt_add(t, x, ckpt_reshape(t, h, 4, d.shape));
 }
 

@@ -79,7 +79,7 @@ void vae_make_temporal(struct vae *m, ckpt *c)
 /* ---- recording ----------------------------------------------------------------------------- */
 
 /* With lead frames of zeros put in front; all of the padding of time is there. */
-static ckpt_tensor causal(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x, int64_t stride,
+static ckpt_tensor causal(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x, int64_t stride,
                           int64_t lead)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -92,7 +92,7 @@ static ckpt_tensor causal(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x,
     return ckpt_conv(t, x, w->weight, w->bias, &spec);
 }
 
-static ckpt_tensor conv(ckpt_tape *t, const struct vae_conv *w, ckpt_tensor x)
+static ckpt_tensor conv(ckpt_tape *t, const struct ckpt_nn_conv *w, ckpt_tensor x)
 {
     return causal(t, w, x, 1, 0);
 }

@@ -86,7 +86,7 @@ static ckpt_tensor normalized(const struct tiler *k, const struct norm *n, ckpt_
 }
 
 /* A convolution over rows that are all there, but for so many zeros above and below them. */
-static ckpt_tensor conv_rows(const struct tiler *k, const struct vae_conv *w, ckpt_tensor x,
+static ckpt_tensor conv_rows(const struct tiler *k, const struct ckpt_nn_conv *w, ckpt_tensor x,
                              int64_t above, int64_t below)
 {
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
@@ -99,7 +99,7 @@ static ckpt_tensor conv_rows(const struct tiler *k, const struct vae_conv *w, ck
 }
 
 /* Rows [lo, hi) of conv(silu(norm(in))); norm NULL: of conv(in). */
-static ckpt_tensor conv_band(const struct tiler *k, const struct vae_conv *w,
+static ckpt_tensor conv_band(const struct tiler *k, const struct ckpt_nn_conv *w,
                              const struct norm *norm, const struct plane *in, int64_t lo,
                              int64_t hi)
 {
@@ -110,7 +110,7 @@ static ckpt_tensor conv_band(const struct tiler *k, const struct vae_conv *w,
     return conv_rows(k, w, normalized(k, norm, x), above, below);
 }
 
-static struct plane conv_plane(const struct tiler *k, const struct vae_conv *w,
+static struct plane conv_plane(const struct tiler *k, const struct ckpt_nn_conv *w,
                                const struct norm *norm, const struct plane *in, int64_t scale)
 {
     struct plane out = empty(k, scale);
@@ -139,7 +139,7 @@ static struct plane res_plane(const struct tiler *k, const struct vae_res *r,
 
 /* Twice as large: the rows around a band are made larger with it, and all but the one next to it
  * left out. */
-static struct plane up_plane(const struct tiler *k, const struct vae_conv *w,
+static struct plane up_plane(const struct tiler *k, const struct ckpt_nn_conv *w,
                              const struct plane *in, int64_t scale)
 {
     struct plane out = empty(k, scale);
@@ -158,7 +158,7 @@ static struct plane up_plane(const struct tiler *k, const struct vae_conv *w,
 }
 
 /* Half as large: a band sees one row of the next, or one of zeros. */
-static struct plane down_plane(const struct tiler *k, const struct vae_conv *w,
+static struct plane down_plane(const struct tiler *k, const struct ckpt_nn_conv *w,
                                const struct plane *in, int64_t scale)
 {
     struct plane out = empty(k, scale);

@@ -57,21 +57,28 @@ int64_t param_slot_bytes(const struct param *p, int slot)
     return param_slot_numel(p, slot) * size;
 }
 
-struct ckpt_desc param_file_desc(const struct param *p)
+/* The axes of files in their order, with the strides of the parameter's memory. */
+static struct ckpt_desc file_order(const struct param *p)
 {
-    struct ckpt_desc d = p->desc;
+    const struct ckpt_desc *own = p->file_view.ndim ? &p->file_view : &p->desc;
+    struct ckpt_desc d = *own;
 
     for (int i = 0; i < d.ndim && p->reordered; i++) {
-        d.shape[i] = p->desc.shape[p->file_axes[i]];
-        d.stride[i] = p->desc.stride[p->file_axes[i]];
+        d.shape[i] = own->shape[p->file_axes[i]];
+        d.stride[i] = own->stride[p->file_axes[i]];
     }
     return d;
+}
+
+struct ckpt_desc param_file_desc(const struct param *p)
+{
+    return p->file_view.ndim ? p->desc : file_order(p);
 }
 
 /* Walks the values in the order of a file and hands over where each stands in the parameter. */
 static void walk(const struct param *p, const float *src, float *dst, bool to_file)
 {
-    struct ckpt_desc d = param_file_desc(p);
+    struct ckpt_desc d = file_order(p);
     int64_t index[CKPT_MAX_DIMS] = {0}, n = desc_numel(&d), row = d.shape[d.ndim - 1];
     int64_t step = d.stride[d.ndim - 1];
 

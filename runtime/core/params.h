@@ -37,9 +37,10 @@ struct param {
         int32_t a, b; /* of LoRA: parameters [rank, in] and [out, rank]; 0, 0: none */
         float scale;
     } lora;
-    bool adapter;   /* it is one of those two */
-    bool reordered; /* files have its axes in the order of file_axes */
-    int file_axes[CKPT_MAX_DIMS];
+    bool adapter;                 /* it is one of those two */
+    bool reordered;               /* files have its values in another order, see below */
+    int file_axes[CKPT_MAX_DIMS]; /* that of these axes */
+    struct ckpt_desc file_view;   /* of it, which the axes are of; ndim 0: its own */
 };
 
 /* A load ended midway: values, or whole states, are some of the file and some of before. */
@@ -77,7 +78,7 @@ struct ckpt_desc param_slot_desc(const struct param *p, int slot);
 int64_t param_slot_numel(const struct param *p, int slot);
 int64_t param_slot_bytes(const struct param *p, int slot);
 
-/* Shape of a parameter as files have it; strides are those of its own memory. */
+/* Shape of a parameter as files have it; strides mean nothing. */
 struct ckpt_desc param_file_desc(const struct param *p);
 
 /* All values of a parameter whose axes are reordered, from its own order to that of files, and

@@ -1,28 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters whose axes stand in another order in files. */
+/* Parameters whose values stand in another order in files. */
 #include <string.h>
 #include "ckpt_files.h"
 #include "context/context.h"
 #include "state/safetensors.h"
 
-int ckpt_param_file_axes(ckpt *c, ckpt_tensor x, const int *axes)
+static bool is_permutation(int ndim, const int *axes)
+{
+    bool seen[CKPT_MAX_DIMS] = {false};
+
+    for (int i = 0; i < ndim; i++) {
+        if (axes[i] < 0 || axes[i] >= ndim || seen[axes[i]])
+            return false;
+        seen[axes[i]] = true;
+    }
+    return true;
+}
+
+/* The dense view of that shape; false: it has another number of elements. */
+static bool make_view(const struct param *p, int ndim, const int64_t *shape, struct ckpt_desc *view)
+{
+    int64_t n = 1;
+
+    *view = (struct ckpt_desc){.dtype = p->desc.dtype, .ndim = ndim};
+    for (int i = ndim; i-- > 0;) {
+        view->shape[i] = shape[i];
+        view->stride[i] = n;
+        if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
+            return false;
+    }
+    return n == desc_numel(&p->desc);
+}
+
+int ckpt_param_file_axes(ckpt *c, ckpt_tensor x, int ndim, const int64_t *shape, const int *axes)
 {
     NOT_NULL(context_error(c), c);
     NOT_NULL(context_error(c), axes);
     struct param *p = params_at(&c->params, x);
-    bool seen[CKPT_MAX_DIMS] = {false};
+    struct ckpt_desc view = {.ndim = 0};
 
     if (!p)
         return error_fail(&c->error, CKPT_ENAME, "ckpt_param_file_axes: no such parameter");
-    for (int i = 0; i < p->desc.ndim; i++) {
-        if (axes[i] < 0 || axes[i] >= p->desc.ndim || seen[axes[i]])
-            return error_fail(&c->error, CKPT_EINVAL,
-                              "parameter '%s': the axes of files are no permutation of its own",
-                              p->name);
-        seen[axes[i]] = true;
-    }
-    for (int i = 0; i < p->desc.ndim; i++)
-        p->file_axes[i] = axes[i];
+    if (ndim < 1 || ndim > CKPT_MAX_DIMS || (!shape && ndim != p->desc.ndim) ||
+        !is_permutation(ndim, axes))
+        return error_fail(&c->error, CKPT_EINVAL,
+                          "parameter '%s': the axes of files are no permutation of its own",
+                          p->name);
+    if (shape && !make_view(p, ndim, shape, &view))
+        return error_fail(&c->error, CKPT_EINVAL,
+                          "parameter '%s': the view that files have has another number of elements",
+                          p->name);
+    memcpy(p->file_axes, axes, (size_t)ndim * sizeof *axes);
+    p->file_view = view;
     p->reordered = true;
     return 0;
 }

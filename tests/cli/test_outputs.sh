@@ -5,15 +5,16 @@
 # left is swept up; FIFOs and devices as inputs do not hang.
 . "${srcdir:-.}/tests/model/programs.sh"
 train=${STDIT_TRAIN:-./stdit-train} sample=${STDIT_SAMPLE:-./stdit-sample}
-vae=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}
+lm=${LM_TRAIN:-./lm-train} vae=${VAE_TRAIN:-./vae-train} encode=${VAE_ENCODE:-./vae-encode} decode=${VAE_DECODE:-./vae-decode}
 ckpt=${CKPT_COMMAND:-./ckpt} mlp=${EXAMPLES:-./examples}/mlp
-for program in "$train" "$sample" "$vae" "$encode" "$decode" "$ckpt" "$mlp"; do
+for program in "$train" "$sample" "$lm" "$vae" "$encode" "$decode" "$ckpt" "$mlp"; do
     [ -x "$program" ] || exit 77
 done
 small="--hidden 24 --heads 2 --depth 1 --caption-channels 8 --text-tokens 4 --latent 2x4x4 --threads 1"
 auto="--spatial-widths 4,8 --spatial-layers 1 --temporal-widths 4,4,4 --temporal-layers 1 --groups 2"
 auto="$auto --latent 2 --threads 1"
 clips="--random 5x16x16 --batch 1"
+words="--ema-decay 0.9 --hidden 16 --heads 2 --layers 1 --mlp 16 --length 8 --batch 1 --threads 1 --data random"
 mkfifo "$work/fifo" && mkdir "$work/dir" || exit 77
 
 # soon STATUS TEXT COMMAND...: refuses, within 20 seconds: nothing is waited for.
@@ -31,6 +32,7 @@ for option in save save-ema save-state dump log; do
     soon 1 "is a directory" "$train" $small --$option "$work/dir"
     soon 1 "No such file" "$vae" $auto $clips --$option "$work/none/x"
     soon 1 "nobody reads" "$train" $small --$option "$work/fifo"
+    soon 1 "is a directory" "$lm" $words --$option "$work/dir"
     [ $option = log ] || soon 1 "name is too long" "$train" $small --$option "$work/$long"
 done
 for option in plan-out graph-out machine-out; do
@@ -40,6 +42,7 @@ for option in plan-out graph-out machine-out; do
     soon 2 "is for programs that train" "$sample" --plan-only --$option "$work/x"
 done
 soon 1 "not a directory" "$vae" $auto $clips --out /dev/null
+soon 1 "not a directory" "$lm" $words --save-hf /dev/null
 soon 1 "is a directory" "$ckpt" machine --out "$work/dir"
 soon 1 "is a directory" "$ckpt" plan --graph x --svg "$work/dir" --sweep
 soon 1 "is a directory" "$encode" $auto --load x examples/data/bunny.rgb "$work/dir"
@@ -62,10 +65,13 @@ soon 1 "which is read" "$ckpt" plan --graph "$work/read" --out "$work/link"
 for option in save save-ema save-state log dump plan-out graph-out; do
     soon 2 "nothing would be written: --steps 0" "$train" $small --steps 0 --$option "$work/x"
     soon 2 "nothing would be written: --steps 0" "$vae" $auto $clips --steps 0 --$option "$work/x"
+    soon 2 "nothing would be written: --steps 0" "$lm" $words --steps 0 --$option "$work/x"
 done
 for option in save save-ema save-state log dump machine-out; do
     soon 2 "nothing would be written: --plan-only" "$train" $small --plan-only --$option "$work/x"
 done
+soon 2 "nothing would be written" "$lm" $words --plan-only --save-hf "$work/x"
+soon 2 "nothing would be written" "$lm" $words --steps 0 --save-hf "$work/x"
 soon 2 "no average" "$train" $small --ema-decay 0 --save-ema "$work/x"
 soon 2 "say where with --save-state" "$train" $small --save-every 2
 soon 2 "nothing would be written there" "$vae" $auto $clips --plan-only --out "$work/x"

@@ -6,6 +6,8 @@
 both="--device cpu --threads 1 --warmup 2"
 stdit="${STDIT_TRAIN:-./stdit-train} $both --latent 3x4x6 --hidden 16 --heads 2 --depth 1
     --caption-channels 8 --text-tokens 4 --mask-stage 1"
+lm="${LM_TRAIN:-./lm-train} $both --hidden 16 --heads 2 --layers 2 --mlp 32 --length 16
+    --data ${srcdir:-.}/doc/tour.md --model tiny-qwen"
 vae="${VAE_TRAIN:-./vae-train} $both --random 5x8x8 --spatial-widths 8,8 --temporal-widths 8,8,8"
 
 # two NAME COMMAND...: a process for each of two ranks; what they say goes to NAME.0 and NAME.1.
@@ -43,6 +45,17 @@ two rest $stdit --sample-steps 0 --steps 4 --batch 1 --log "$work/parts" --resum
 losses "$work/two" >"$work/a"
 losses "$work/parts" >"$work/b"
 cmp -s "$work/a" "$work/b" || fail "a run in two parts: $(paste "$work/a" "$work/b")"
+
+runs "memory:" $lm --steps 4 --batch 2 --log "$work/lm"
+two lm $lm --steps 4 --batch 1 --log "$work/lm2" --val "${srcdir:-.}/doc/lm.md" --save-hf "$work/hf" --shard-size 20K
+near lm-train "$work/lm" "$work/lm2" 4
+[ -s "$work/hf/model.safetensors.index.json" ] || fail "no weights of lm-train from two ranks"
+[ "$(grep -h validation_loss "$work/lm2" "$work/lm2.1" | sort -u | wc -l)" = 1 ] || fail "two validation losses"
+two lm $lm --steps 2 --batch 1 --log "$work/lm3" --save-state "$work/lm.state"
+two lm $lm --steps 4 --batch 1 --log "$work/lm3" --resume "$work/lm.state"
+losses "$work/lm2" >"$work/a"
+losses "$work/lm3" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "lm-train in two parts: $(paste "$work/a" "$work/b")"
 
 runs "memory:" $vae --steps 3 --batch 2 --log "$work/vae"
 two vae $vae --steps 3 --batch 1 --log "$work/vae2" --save "$work/weights"

@@ -3,6 +3,7 @@
 #include "ckpt.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
+#include "ckpt_nn.h"
 #include "ckpt_op.h"
 #include "ckpt_tools.h"
 
@@ -45,6 +46,8 @@ int main(void)
 {
     struct ckpt_options options = CKPT_OPTIONS_INIT;
     struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct ckpt_nn nn = CKPT_NN_INIT;
+    struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
     struct ckpt_sgd sgd = CKPT_SGD_INIT;
     struct ckpt_lion lion = CKPT_LION_INIT;
     struct ckpt_adafactor adafactor = CKPT_ADAFACTOR_INIT;
@@ -66,6 +69,9 @@ int main(void)
     w[3] = ckpt_param(c, "normal", CKPT_F32, 4, shape, CKPT_NORMAL(0.02f), true);
     w[4] = ckpt_param(c, "uniform", CKPT_F32, 4, shape, CKPT_UNIFORM(1.f), false);
     ckpt_param(c, "own", CKPT_F32, 4, shape, init[0], false);
+    nn.context = c;
+    mlp.width = mlp.inner = 4;
+    ckpt_nn_mlp(&nn, &mlp, "mlp.%d", 1);
     ckpt_option_table_help(table, stdout);
     ckpt_sgd(c, &sgd);
     ckpt_lion(c, &lion);

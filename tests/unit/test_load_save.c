@@ -194,12 +194,38 @@ static void test_other_order(void **state)
     ckpt_file *f;
 
     (void)state;
-    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, (int[]){1, 1}), CKPT_EINVAL);
-    assert_int_equal(ckpt_param_file_axes(m.c, CKPT_NONE, (int[]){1, 0}), CKPT_ENAME);
-    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, (int[]){1, 0}), 0);
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, 2, NULL, (int[]){1, 1}), CKPT_EINVAL);
+    assert_int_equal(ckpt_param_file_axes(m.c, CKPT_NONE, 2, NULL, (int[]){1, 0}), CKPT_ENAME);
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, 2, NULL, (int[]){1, 0}), 0);
     write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {OUT, IN}}, {0}});
     assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), CKPT_ESHAPE);
     write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {IN, OUT}}, {0}});
+    assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), 0);
+    assert_int_equal(ckpt_param_get(m.c, m.weight, CKPT_VALUE, weight, N_WEIGHT), 0);
+    assert_memory_equal(weight, turned, sizeof(weight));
+    assert_int_equal(ckpt_save_params(m.c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_read_f32(f, ckpt_file_find(f, "weight"), weight, N_WEIGHT), 0);
+    assert_memory_equal(weight, data, sizeof(weight));
+    ckpt_file_close(f);
+    ckpt_close(m.c);
+    unlink(path);
+}
+
+/* The file has the columns of the parameter, seen as [IN, OUT], one after the other. */
+static void test_other_view(void **state)
+{
+    static const float turned[N_WEIGHT] = {1, 4, 2, 5, 3, 6};
+    static const int64_t view[] = {IN, OUT}, wrong[] = {IN, OUT + 1};
+    struct model m = open_model(1);
+    float weight[N_WEIGHT];
+    ckpt_file *f;
+
+    (void)state;
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, 2, wrong, (int[]){1, 0}), CKPT_EINVAL);
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, 3, NULL, (int[]){1, 0, 2}), CKPT_EINVAL);
+    assert_int_equal(ckpt_param_file_axes(m.c, m.weight, 2, view, (int[]){1, 0}), 0);
+    write_file((struct tensor_to_write[]){{"weight", CKPT_F32, 2, {OUT, IN}}, {0}});
     assert_int_equal(ckpt_load_params(m.c, path, NULL, NULL, NULL), 0);
     assert_int_equal(ckpt_param_get(m.c, m.weight, CKPT_VALUE, weight, N_WEIGHT), 0);
     assert_memory_equal(weight, turned, sizeof(weight));
@@ -467,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_unmatched),
         cmocka_unit_test(test_other_names),
         cmocka_unit_test(test_other_order),
+        cmocka_unit_test(test_other_view),
         cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_bad_file),
         cmocka_unit_test(test_no_such_slot),

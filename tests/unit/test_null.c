@@ -103,8 +103,8 @@ static void parameter_cases(void)
     GIVES(CKPT_ENAME, ckpt_param_get(context, weight, (enum ckpt_slot) - 1, buffer, 16));
     REFUSED(ckpt_param_set(NULL, weight, CKPT_VALUE, buffer, 16));
     REFUSED(ckpt_param_set(context, weight, CKPT_VALUE, NULL, 16));
-    REFUSED(ckpt_param_file_axes(NULL, weight, (int[]){1, 0}));
-    REFUSED(ckpt_param_file_axes(context, weight, NULL));
+    REFUSED(ckpt_param_file_axes(NULL, weight, 2, NULL, (int[]){1, 0}));
+    REFUSED(ckpt_param_file_axes(context, weight, 2, NULL, NULL));
     GIVES(0, ckpt_dtype_size((enum ckpt_dtype)77) < 0);
     HARMLESS((void)ckpt_error_name(12345));
 }

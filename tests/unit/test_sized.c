@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
+#include "ckpt_nn.h"
 #include "ckpt_tools.h"
 #include "context/context.h"
 #include "optim/optimizer.h"
@@ -171,6 +172,39 @@ static int give_gradcheck(const void *check)
     return rc;
 }
 
+static struct ckpt_nn nn = CKPT_NN_INIT; /* its context is set before the first test */
+static const struct ckpt_nn_mlp_spec mlp = {sizeof mlp, 2,      2,    CKPT_NN_GELU, false,
+                                            true,       "gate", "up", "down",       NULL};
+static const struct ckpt_nn_attention_spec heads = {
+    sizeof heads, 4, 2, 0, 0, 0, true, true, "q", "k", "v", NULL, "out", false, NULL};
+static int modules; /* made so far: each has a name of its own */
+
+/* What a maker left in the context. */
+static int made(void)
+{
+    int rc = context->params.failed;
+    context->params.failed = 0;
+    return rc;
+}
+
+static int give_nn(const void *s)
+{
+    ckpt_nn_linear(s, 2, 2, false, "linear%d", modules++);
+    return made();
+}
+
+static int give_nn_attention(const void *s)
+{
+    ckpt_nn_attention(&nn, s, "attention%d", modules++);
+    return made();
+}
+
+static int give_mlp(const void *s)
+{
+    ckpt_nn_mlp(&nn, s, "mlp%d", modules++);
+    return made();
+}
+
 static const struct ckpt_options options = CKPT_OPTIONS_INIT;
 static const struct ckpt_gradcheck gradcheck = CKPT_GRADCHECK_INIT;
 static const struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
@@ -203,6 +237,10 @@ static const struct given {
     {"ckpt_lora", &lora, sizeof lora, sizeof(size_t), give_lora},
     {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
     {"ckpt_gradcheck", &gradcheck, sizeof gradcheck, sizeof(size_t), give_gradcheck},
+    {"ckpt_nn", &nn, sizeof nn, offsetof(struct ckpt_nn, dtype), give_nn},
+    {"ckpt_nn_attention_spec", &heads, sizeof heads,
+     offsetof(struct ckpt_nn_attention_spec, kv_heads), give_nn_attention},
+    {"ckpt_nn_mlp_spec", &mlp, sizeof mlp, offsetof(struct ckpt_nn_mlp_spec, activation), give_mlp},
     {"ckpt_attention_spec", &attention, sizeof attention, sizeof(size_t), give_attention},
     {"ckpt_cross_entropy_spec", &cross_entropy, sizeof cross_entropy, sizeof(size_t),
      give_cross_entropy},
@@ -346,6 +384,12 @@ static const struct frozen {
     {"ckpt_option", sizeof(struct ckpt_option), 56},
     {"ckpt_path", sizeof(struct ckpt_path), 24},
     {"ckpt_fact", sizeof(struct ckpt_fact), 24},
+    {"ckpt_nn_linear", sizeof(struct ckpt_nn_linear), 16},
+    {"ckpt_nn_conv", sizeof(struct ckpt_nn_conv), 16},
+    {"ckpt_nn_norm", sizeof(struct ckpt_nn_norm), 24},
+    {"ckpt_nn_embedding", sizeof(struct ckpt_nn_embedding), 8},
+    {"ckpt_nn_attention", sizeof(struct ckpt_nn_attention), 104},
+    {"ckpt_nn_mlp", sizeof(struct ckpt_nn_mlp), 52},
 };
 
 /* Made by the library, seen through a pointer by rules and kernels. */
@@ -398,8 +442,9 @@ static int check_header(const char *path)
 static void test_all(void **state)
 {
     (void)state;
-    static const char *const headers[] = {"ckpt.h",     "ckpt_dist.h",  "ckpt_files.h", "ckpt_op.h",
-                                          "ckpt_ops.h", "ckpt_optim.h", "ckpt_tools.h"};
+    static const char *const headers[] = {"ckpt.h",       "ckpt_dist.h", "ckpt_files.h",
+                                          "ckpt_nn.h",    "ckpt_op.h",   "ckpt_ops.h",
+                                          "ckpt_optim.h", "ckpt_tools.h"};
     const char *srcdir = getenv("srcdir");
     size_t n = 0;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
@@ -432,6 +477,7 @@ static int setup(void **state)
     if (rc)
         return rc;
     weight = ckpt_param(context, "w", CKPT_F32, 2, (int64_t[]){4, 4}, CKPT_XAVIER, true);
+    nn.context = context;
     rc = ckpt_compile(context, record, NULL, NULL, 2, &program);
     rc = rc ? rc : ckpt_save_params(context, path, CKPT_VALUE);
     rc = rc ? rc : ckpt_file_open(&file, path);

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpt FILE: a small GPT learns to write like a text, on the CPU or a GPU, inside whatever budget is
+ * asked for, as --vram 6M. */
+#include <math.h>
+#include "ckpt_nn.h"
+#include "ckpt_tools.h"
+
+enum { BYTES = 256, WIDTH = 64, HEADS = 4, LAYERS = 2, LENGTH = 64, BATCH = 16, STEPS = 300 };
+
+struct block {
+    struct ckpt_nn_norm norm1, norm2;
+    struct ckpt_nn_attention attention;
+    struct ckpt_nn_mlp mlp;
+};
+
+struct gpt {
+    struct ckpt_nn_embedding bytes, places;
+    struct block block[LAYERS];
+    struct ckpt_nn_norm norm;
+};
+
+static void create(struct gpt *m, ckpt *c)
+{
+    struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
+    struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
+    struct ckpt_nn nn = CKPT_NN_INIT;
+    struct ckpt_init small = CKPT_NORMAL(0.02f), zeros = CKPT_ZEROS;
+
+    nn.context = c;
+    nn.weight = &small;
+    nn.bias = &zeros;
+    attention.width = mlp.width = WIDTH;
+    attention.heads = HEADS;
+    mlp.inner = 4 * WIDTH;
+    m->bytes = ckpt_nn_embedding(&nn, BYTES, WIDTH, "bytes");
+    m->places = ckpt_nn_embedding(&nn, LENGTH, WIDTH, "places");
+    for (int i = 0; i < LAYERS; i++) {
+        struct block *b = &m->block[i];
+        b->norm1 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "block.%d.norm1", i);
+        b->attention = ckpt_nn_attention(&nn, &attention, "block.%d.attention", i);
+        b->norm2 = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "block.%d.norm2", i);
+        b->mlp = ckpt_nn_mlp(&nn, &mlp, "block.%d.mlp", i);
+    }
+    m->norm = ckpt_nn_layer_norm(&nn, WIDTH, 1e-5f, "norm");
+}
+
+/* Scores of the byte that follows each place, [batch, LENGTH, BYTES]. */
+static ckpt_tensor forward(const struct gpt *m, ckpt_tape *t, int64_t batch)
+{
+    struct ckpt_attention_spec causal = CKPT_ATTENTION_INIT;
+    ckpt_tensor bytes = ckpt_input(t, "bytes", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
+    ckpt_tensor x = ckpt_add(t, ckpt_nn_apply_embedding(t, &m->bytes, bytes), m->places.weight);
+
+    causal.causal = true;
+    for (int i = 0; i < LAYERS; i++) {
+        const struct block *b = &m->block[i];
+        ckpt_tensor u = ckpt_nn_apply_norm(t, &b->norm1, x);
+        x = ckpt_nn_apply_attention_add(t, &b->attention, u, CKPT_NONE, CKPT_NONE, &causal, x);
+        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
+    }
+    return ckpt_linear(t, ckpt_nn_apply_norm(t, &m->norm, x), m->bytes.weight, CKPT_NONE);
+}
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor next = ckpt_input(t, "next", CKPT_I32, 2, (int64_t[]){batch, LENGTH});
+    return ckpt_cross_entropy(t, forward(user, t, batch), next, NULL);
+}
+
+static ckpt_tensor record_scores(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor scores = forward(user, t, batch);
+    ckpt_output(t, "scores", scores);
+    return scores;
+}
+
+/* Steps on parts of the text that begin anywhere. */
+static int train(ckpt_program *p, const unsigned char *text, size_t size)
+{
+    static int32_t bytes[BATCH][LENGTH], next[BATCH][LENGTH];
+
+    for (int step = 0; step < STEPS; step++) {
+        float begin[BATCH], loss;
+        ckpt_fill_uniform(1, (uint64_t)step, 1, begin, BATCH);
+        for (int b = 0; b < BATCH; b++) {
+            const unsigned char *at = text + (size_t)(begin[b] * (float)(size - LENGTH));
+            for (int i = 0; i < LENGTH; i++)
+                bytes[b][i] = at[i], next[b][i] = at[i + 1];
+        }
+        if (ckpt_feed(p, "bytes", bytes, sizeof bytes) || ckpt_feed(p, "next", next, sizeof next) ||
+            ckpt_step(p, &loss))
+            return -1;
+        if (step % 100 == 0 || step == STEPS - 1)
+            printf("step %3d  loss %.4f\n", step + 1, loss);
+    }
+    return 0;
+}
+
+/* Writes a byte at a time, each drawn from what the model makes of those before it. */
+static int write_text(ckpt_program *p)
+{
+    static float scores[LENGTH][BYTES];
+    int32_t bytes[LENGTH] = {'\n'};
+
+    for (int last = 0; last < LENGTH - 1; last++) {
+        float u, sum = 0, *row = scores[last];
+        int chosen = 0;
+        if (ckpt_feed(p, "bytes", bytes, sizeof bytes) || ckpt_step(p, NULL) ||
+            ckpt_fetch(p, "scores", scores, sizeof scores))
+            return -1;
+        for (int i = 0; i < BYTES; i++)
+            sum += row[i] = expf(row[i] / 0.8f);
+        ckpt_fill_uniform(2, (uint64_t)last, 2, &u, 1);
+        for (u *= sum; chosen < BYTES - 1 && u >= row[chosen]; chosen++)
+            u -= row[chosen];
+        bytes[last + 1] = chosen;
+        putchar(chosen >= ' ' || chosen == '\n' ? chosen : '?');
+    }
+    putchar('\n');
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static unsigned char text[1 << 20];
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *training, *writing;
+    struct gpt model;
+    ckpt *c = NULL;
+    FILE *f = NULL;
+
+    if (ckpt_options_parse(&opt, &argc, argv) || ckpt_input_open(&f, argc == 2 ? argv[1] : "") ||
+        ckpt_open(&c, &opt)) {
+        fprintf(stderr, "gpt FILE: %s\n", ckpt_error(NULL));
+        return 2;
+    }
+    size_t size = fread(text, 1, sizeof text, f);
+    fclose(f);
+    create(&model, c);
+    adamw.lr = 3e-3f;
+    int failed = size <= LENGTH + 1 ||
+                 ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+                 ckpt_compile(c, record_scores, &model, NULL, 1, &writing) ||
+                 (!opt.plan_only && (train(training, text, size) || write_text(writing)));
+    if (failed)
+        fprintf(stderr, "gpt: %s\n", size > LENGTH + 1 ? ckpt_error(c) : "the text is too short");
+    ckpt_close(c);
+    return failed;
+}

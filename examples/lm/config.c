@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Presets and config.json: see config.h. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/say.h"
+#include "ckpt_tools.h"
+#include "config.h"
+
+/* ---- presets ------------------------------------------------------------------------------- */
+
+struct preset {
+    const char *name;
+    enum lm_family family;
+    int64_t vocabulary, positions, width, layers, heads, kv_heads, head, mlp;
+    bool tied;
+    double eps, factor; /* factor: of the scaled rotary embedding */
+};
+
+/* As published; see the config.json of each. */
+static const struct preset presets[] = {
+    {"tiny", LM_GPT2, 256, 256, 128, 4, 4, 4, 32, 512, true, 1e-5, 0},
+    {"tiny-llama", LM_LLAMA, 256, 256, 128, 4, 4, 2, 32, 384, false, 1e-5, 0},
+    {"tiny-qwen", LM_QWEN2, 256, 256, 128, 4, 4, 2, 32, 384, true, 1e-6, 0},
+    {"gpt2-124M", LM_GPT2, 50257, 1024, 768, 12, 12, 12, 64, 3072, true, 1e-5, 0},
+    {"gpt2-355M", LM_GPT2, 50257, 1024, 1024, 24, 16, 16, 64, 4096, true, 1e-5, 0},
+    {"gpt2-774M", LM_GPT2, 50257, 1024, 1280, 36, 20, 20, 64, 5120, true, 1e-5, 0},
+    {"gpt2-1558M", LM_GPT2, 50257, 1024, 1600, 48, 25, 25, 64, 6400, true, 1e-5, 0},
+    {"llama3.2-1B", LM_LLAMA, 128256, 131072, 2048, 16, 32, 8, 64, 8192, true, 1e-5, 32},
+    {"llama3.2-3B", LM_LLAMA, 128256, 131072, 3072, 28, 24, 8, 128, 8192, true, 1e-5, 32},
+    {"llama3.1-8B", LM_LLAMA, 128256, 131072, 4096, 32, 32, 8, 128, 14336, false, 1e-5, 8},
+    {"qwen2.5-0.5B", LM_QWEN2, 151936, 32768, 896, 24, 14, 2, 64, 4864, true, 1e-6, 0},
+    {"qwen2.5-1.5B", LM_QWEN2, 151936, 131072, 1536, 28, 12, 2, 128, 8960, true, 1e-6, 0},
+    {"qwen2.5-3B", LM_QWEN2, 151936, 32768, 2048, 36, 16, 2, 128, 11008, true, 1e-6, 0},
+    {"qwen2.5-7B", LM_QWEN2, 152064, 131072, 3584, 28, 28, 4, 128, 18944, false, 1e-6, 0},
+    {"qwen2.5-14B", LM_QWEN2, 152064, 131072, 5120, 48, 40, 8, 128, 13824, false, 1e-5, 0},
+    {"qwen2.5-32B", LM_QWEN2, 152064, 131072, 5120, 64, 40, 8, 128, 27648, false, 1e-5, 0},
+};
+
+const char *lm_family_name(enum lm_family family)
+{
+    static const char *const names[] = {
+        [LM_GPT2] = "gpt2", [LM_LLAMA] = "llama", [LM_QWEN2] = "qwen2"};
+
+    return names[family];
+}
+
+static void take_preset(struct lm_config *c, const struct preset *p)
+{
+    *c = (struct lm_config){.family = p->family,
+                            .vocabulary = p->vocabulary,
+                            .positions = p->positions,
+                            .width = p->width,
+                            .layers = p->layers,
+                            .heads = p->heads,
+                            .kv_heads = p->kv_heads,
+                            .head = p->head,
+                            .mlp = p->mlp,
+                            .tied = p->tied,
+                            .eps = p->eps,
+                            .theta = p->family == LM_QWEN2 ? 1e6 : 5e5,
+                            .spread = 0.02,
+                            .scaling = {p->factor, 1, 4, 8192},
+                            .begin = -1,
+                            .end = -1};
+    if (p->vocabulary == 50257)
+        c->begin = c->end = 50256;
+    if (p->vocabulary == 128256) {
+        c->begin = 128000;
+        c->end = 128001;
+    }
+    if (p->vocabulary > 128256)
+        c->begin = c->end = 151643;
+}
+
+int lm_config_preset(struct lm_config *c, const char *name)
+{
+    enum { N = sizeof presets / sizeof *presets };
+    char all[512] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < N; i++) {
+        if (!strcmp(name, presets[i].name)) {
+            take_preset(c, &presets[i]);
+            return 0;
+        }
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", presets[i].name);
+    }
+    return say_fail("--model %s: no such preset and no config.json; there are %s", name, all);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* A file that is read: the first key that is missing or wrong is said. */
+struct source {
+    const char *path;
+    const json_t *root;
+    int failed;
+};
+
+static const json_t *find(const struct source *s, const char *key)
+{
+    const json_t *v = json_object_get(s->root, key);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+static int64_t get_int(struct source *s, const char *key, int64_t fallback)
+{
+    const json_t *v = find(s, key);
+
+    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= 1 << 24)
+        return json_integer_value(v);
+    if (v || fallback < 0)
+        s->failed = s->failed ? -1
+                              : say_fail("%s: \"%s\" %s", s->path, key,
+                                         v ? "is no number of things" : "is missing");
+    return fallback;
+}
+
+static double get_real(struct source *s, const json_t *in, const char *key, double fallback)
+{
+    const json_t *v = json_object_get(in, key);
+
+    if (json_is_number(v) && json_number_value(v) > 0)
+        return json_number_value(v);
+    if (v && !json_is_null(v))
+        s->failed = s->failed ? -1 : say_fail("%s: \"%s\" is no positive number", s->path, key);
+    return fallback;
+}
+
+static bool get_flag(const struct source *s, const char *key, bool fallback)
+{
+    const json_t *v = find(s, key);
+
+    return json_is_boolean(v) ? json_is_true(v) : fallback;
+}
+
+/* A token, or the first of several. */
+static int64_t get_token(const struct source *s, const char *key)
+{
+    const json_t *v = find(s, key);
+
+    if (json_is_array(v))
+        v = json_array_get(v, 0);
+    return json_is_integer(v) ? json_integer_value(v) : -1;
+}
+
+/* The model must be as it is computed here. */
+static void expect_text(struct source *s, const char *key, const char *a, const char *b)
+{
+    const char *is = json_string_value(find(s, key));
+
+    if (is && strcmp(is, a) && strcmp(is, b) && !s->failed)
+        s->failed = say_fail("%s: \"%s\" is %s, and only %s is known", s->path, key, is, a);
+}
+
+static void expect_flag(struct source *s, const char *key, bool wanted)
+{
+    if (get_flag(s, key, wanted) != wanted && !s->failed)
+        s->failed =
+            say_fail("%s: \"%s\": %s is not known", s->path, key, wanted ? "false" : "true");
+}
+
+static void read_gpt2(struct source *s, struct lm_config *c)
+{
+    c->positions = get_int(s, find(s, "n_positions") ? "n_positions" : "n_ctx", -1);
+    c->width = get_int(s, "n_embd", -1);
+    c->layers = get_int(s, "n_layer", -1);
+    c->heads = c->kv_heads = get_int(s, "n_head", -1);
+    c->mlp = get_int(s, "n_inner", 4 * c->width);
+    c->head = c->heads > 0 ? c->width / c->heads : 0;
+    c->eps = get_real(s, s->root, "layer_norm_epsilon", 1e-5);
+    c->tied = true;
+    expect_text(s, "activation_function", "gelu_new", "gelu_pytorch_tanh");
+    expect_flag(s, "tie_word_embeddings", true);
+    expect_flag(s, "scale_attn_weights", true);
+    expect_flag(s, "scale_attn_by_inverse_layer_idx", false);
+    expect_flag(s, "add_cross_attention", false);
+}
+
+/* "rope_scaling", or in files of newer versions "rope_parameters". */
+static void read_rope(struct source *s, struct lm_config *c)
+{
+    const json_t *r =
+        find(s, "rope_scaling") ? find(s, "rope_scaling") : find(s, "rope_parameters");
+    const char *type = json_string_value(json_object_get(r, "rope_type"));
+
+    if (!type)
+        type = json_string_value(json_object_get(r, "type"));
+    c->theta = get_real(s, s->root, "rope_theta", get_real(s, r, "rope_theta", 10000));
+    if (!type || !strcmp(type, "default"))
+        return;
+    if (strcmp(type, "llama3")) {
+        s->failed = s->failed ? -1
+                              : say_fail("%s: rope scaling \"%s\" is not known, only llama3 is",
+                                         s->path, type);
+        return;
+    }
+    c->scaling.factor = get_real(s, r, "factor", 8);
+    c->scaling.low = get_real(s, r, "low_freq_factor", 1);
+    c->scaling.high = get_real(s, r, "high_freq_factor", 4);
+    c->scaling.length =
+        (int64_t)get_real(s, r, "original_max_position_embeddings", (double)c->positions);
+}
+
+static void read_llama(struct source *s, struct lm_config *c)
+{
+    c->positions = get_int(s, "max_position_embeddings", -1);
+    c->width = get_int(s, "hidden_size", -1);
+    c->layers = get_int(s, "num_hidden_layers", -1);
+    c->heads = get_int(s, "num_attention_heads", -1);
+    c->kv_heads = get_int(s, "num_key_value_heads", c->heads);
+    c->head = get_int(s, "head_dim", c->heads > 0 ? c->width / c->heads : 0);
+    c->mlp = get_int(s, "intermediate_size", -1);
+    c->eps = get_real(s, s->root, "rms_norm_eps", 1e-6);
+    c->tied = get_flag(s, "tie_word_embeddings", false);
+    expect_text(s, "hidden_act", "silu", "silu");
+    expect_flag(s, "attention_bias", c->family == LM_QWEN2);
+    expect_flag(s, "mlp_bias", false);
+    expect_flag(s, "use_sliding_window", false);
+    read_rope(s, c);
+}
+
+static int find_family(const struct source *s, enum lm_family *family)
+{
+    const char *type = json_string_value(find(s, "model_type"));
+
+    for (int i = LM_GPT2; i <= LM_QWEN2; i++) {
+        if (type && !strcmp(type, lm_family_name((enum lm_family)i))) {
+            *family = (enum lm_family)i;
+            return 0;
+        }
+    }
+    return say_fail("%s: \"model_type\" is %s%s%s; known are gpt2, llama and qwen2", s->path,
+                    type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
+}
+
+static int read_root(struct source *s, struct lm_config *c)
+{
+    *c = (struct lm_config){.spread = 0.02};
+    if (find_family(s, &c->family))
+        return -1;
+    c->vocabulary = get_int(s, "vocab_size", -1);
+    c->spread = get_real(s, s->root, "initializer_range", 0.02);
+    c->begin = get_token(s, "bos_token_id");
+    c->end = get_token(s, "eos_token_id");
+    (c->family == LM_GPT2 ? read_gpt2 : read_llama)(s, c);
+    return s->failed ? -1 : lm_config_check(c, s->path);
+}
+
+int lm_config_read(struct lm_config *c, const char *path)
+{
+    char inside[4096];
+    json_error_t e;
+    FILE *f;
+
+    if (snprintf(inside, sizeof inside, "%s/config.json", path) < (int)sizeof inside &&
+        ckpt_input_open(&f, inside) == 0)
+        path = inside;
+    else if (ckpt_input_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    json_t *root = json_loadf(f, 0, &e);
+    fclose(f);
+    struct source s = {path, root, 0};
+    int rc = root ? read_root(&s, c) : say_fail("%s: line %d: %s", path, e.line, e.text);
+    json_decref(root);
+    return rc;
+}
+
+int lm_config_check(const struct lm_config *c, const char *where)
+{
+    if (c->heads < 1 || c->kv_heads < 1 || c->heads % c->kv_heads)
+        return say_fail("%s: %lld heads cannot share %lld of keys and values", where,
+                        (long long)c->heads, (long long)c->kv_heads);
+    if (c->head < 1 || (c->family == LM_GPT2 && c->width % c->heads))
+        return say_fail("%s: a width of %lld makes no %lld heads", where, (long long)c->width,
+                        (long long)c->heads);
+    if (c->family != LM_GPT2 && c->head % 2)
+        return say_fail("%s: heads of %lld have no pairs to turn", where, (long long)c->head);
+    return 0;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void set_int(json_t *o, const char *key, int64_t value)
+{
+    json_object_set_new(o, key, json_integer(value));
+}
+
+static void set_text(json_t *o, const char *key, const char *value)
+{
+    json_object_set_new(o, key, json_string(value));
+}
+
+static void write_gpt2(const struct lm_config *c, json_t *o)
+{
+    json_object_set_new(o, "architectures", json_pack("[s]", "GPT2LMHeadModel"));
+    set_int(o, "n_positions", c->positions);
+    set_int(o, "n_embd", c->width);
+    set_int(o, "n_layer", c->layers);
+    set_int(o, "n_head", c->heads);
+    set_int(o, "n_inner", c->mlp);
+    set_text(o, "activation_function", "gelu_new");
+    json_object_set_new(o, "layer_norm_epsilon", json_real(c->eps));
+    for (int i = 0; i < 3; i++) /* nothing is dropped here */
+        json_object_set_new(o, (const char *[]){"attn_pdrop", "embd_pdrop", "resid_pdrop"}[i],
+                            json_real(0));
+}
+
+static void write_rope(const struct lm_config *c, json_t *o)
+{
+    const struct lm_rope_scaling *r = &c->scaling;
+
+    json_object_set_new(o, "rope_theta", json_real(c->theta));
+    if (r->factor > 0)
+        json_object_set_new(o, "rope_scaling",
+                            json_pack("{ss,sf,sf,sf,sI}", "rope_type", "llama3", "factor",
+                                      r->factor, "low_freq_factor", r->low, "high_freq_factor",
+                                      r->high, "original_max_position_embeddings",
+                                      (json_int_t)r->length));
+}
+
+static void write_llama(const struct lm_config *c, json_t *o)
+{
+    json_object_set_new(
+        o, "architectures",
+        json_pack("[s]", c->family == LM_LLAMA ? "LlamaForCausalLM" : "Qwen2ForCausalLM"));
+    set_int(o, "max_position_embeddings", c->positions);
+    set_int(o, "hidden_size", c->width);
+    set_int(o, "num_hidden_layers", c->layers);
+    set_int(o, "num_attention_heads", c->heads);
+    set_int(o, "num_key_value_heads", c->kv_heads);
+    set_int(o, "head_dim", c->head);
+    set_int(o, "intermediate_size", c->mlp);
+    set_text(o, "hidden_act", "silu");
+    json_object_set_new(o, "rms_norm_eps", json_real(c->eps));
+    write_rope(c, o);
+}
+
+int lm_config_write(const struct lm_config *c, const char *path)
+{
+    struct ckpt_replacement *file;
+    json_t *o = json_object();
+
+    set_text(o, "model_type", lm_family_name(c->family));
+    set_int(o, "vocab_size", c->vocabulary);
+    json_object_set_new(o, "tie_word_embeddings", json_boolean(c->tied));
+    json_object_set_new(o, "initializer_range", json_real(c->spread));
+    set_text(o, "torch_dtype", "float32");
+    if (c->begin >= 0)
+        set_int(o, "bos_token_id", c->begin);
+    if (c->end >= 0)
+        set_int(o, "eos_token_id", c->end);
+    (c->family == LM_GPT2 ? write_gpt2 : write_llama)(c, o);
+    int rc = ckpt_replace_open(&file, path) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    if (!rc && json_dumpf(o, ckpt_replace_stream(file), JSON_INDENT(2))) {
+        ckpt_replace_abandon(file);
+        rc = say_fail("%s: cannot be written", path);
+    } else if (!rc && ckpt_replace_commit(file, false)) {
+        rc = say_fail("%s", ckpt_error(NULL));
+    }
+    json_decref(o);
+    return rc;
+}

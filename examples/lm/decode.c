@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Token by token: see decode.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/memory.h"
+#include "../common/say.h"
+#include "decode.h"
+
+/* ---- recording ----------------------------------------------------------------------------- */
+
+/* "k.3", "cache_v.0" */
+static const char *part_name(char dst[32], const char *prefix, int value, int layer)
+{
+    snprintf(dst, 32, "%s%c.%d", prefix, value ? 'v' : 'k', layer);
+    return dst;
+}
+
+static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, ckpt_tensor table, int axis)
+{
+    return table.id ? ckpt_rope(t, x, table, axis) : x;
+}
+
+static void put_out(ckpt_tape *t, int layer, ckpt_tensor k, ckpt_tensor v)
+{
+    char name[32];
+
+    ckpt_output(t, part_name(name, "", 0, layer), k);
+    ckpt_output(t, part_name(name, "", 1, layer), v);
+}
+
+/* The row of each sample [B, T, C] that holds its last token: last i32 [B]. */
+static ckpt_tensor last_rows(ckpt_tape *t, ckpt_tensor x, ckpt_tensor last)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    ckpt_tensor begin = ckpt_affine(t, ckpt_iota(t, CKPT_F32, 1, d.shape, 0), (float)d.shape[1], 0);
+    ckpt_tensor row = ckpt_cast(t, ckpt_add(t, begin, ckpt_cast(t, last, CKPT_F32)), CKPT_I32);
+    ckpt_tensor rows = ckpt_reshape(t, x, 2, (int64_t[]){-1, d.shape[2]});
+
+    return ckpt_index_select(t, rows, 0, row);
+}
+
+/* The whole text: what is behind its end is read, too, and nobody sees it. */
+static ckpt_tensor record_whole(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct lm_decoder *d = user;
+    ckpt_tensor text = ckpt_input(t, "text", CKPT_I32, 2, (int64_t[]){batch, d->length});
+    ckpt_tensor last = ckpt_input(t, "last", CKPT_I32, 1, &batch);
+    struct ckpt_attention_spec causal = CKPT_ATTENTION_INIT;
+    const struct lm *m = d->model;
+    ckpt_tensor table = lm_rope(m, t, d->length), x = lm_embed(m, t, text), q, k, v;
+
+    causal.causal = true;
+    for (int i = 0; i < m->config.layers; i++) {
+        const struct lm_block *b = &m->block[i];
+        ckpt_label(t, "layers.%d", i);
+        ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
+                                &q, &k, &v);
+        q = turn(t, q, table, 1);
+        k = turn(t, k, table, 1);
+        put_out(t, i, k, v);
+        x = ckpt_nn_attention_out(t, &b->attention, ckpt_attention(t, q, k, v, CKPT_NONE, &causal),
+                                  x);
+        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
+    }
+    x = ckpt_nn_apply_norm(t, &m->norm, x);
+    ckpt_output(t, "scores", lm_scores(m, t, last_rows(t, x, last)));
+    return x;
+}
+
+/* The new token, then those of the cache: so those that count come first, and attention needs to
+ * know no more than how many they are. */
+static ckpt_tensor with_cache(const struct lm_decoder *d, ckpt_tape *t, int64_t batch, int value,
+                              int layer, ckpt_tensor x)
+{
+    const struct lm_config *g = &d->model->config;
+    int64_t rows[] = {batch, d->length - 1, g->kv_heads, g->head};
+    char name[32];
+    ckpt_tensor cache =
+        ckpt_input(t, part_name(name, "cache_", value, layer), d->model->dtype, 4, rows);
+
+    return ckpt_concat(t, 1, 2, (ckpt_tensor[]){x, cache});
+}
+
+static ckpt_tensor record_next(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct lm_decoder *d = user;
+    const struct lm *m = d->model;
+    const struct lm_config *g = &m->config;
+    int64_t one_kv[] = {batch, 1, g->kv_heads, g->head}, one_q[] = {batch, 1, g->heads, g->head};
+    ckpt_tensor token = ckpt_input(t, "token", CKPT_I32, 1, &batch);
+    ckpt_tensor place = ckpt_input(t, "place", CKPT_I32, 1, &batch), q, k, v;
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    ckpt_tensor table = lm_rope(m, t, d->length);
+    ckpt_tensor x = lm_embed_at(m, t, token, place);
+
+    if (table.id)
+        table = ckpt_index_select(t, table, 0, place);
+    spec.lengths = ckpt_cast(t, ckpt_affine(t, ckpt_cast(t, place, CKPT_F32), 1, 1), CKPT_I32);
+    for (int i = 0; i < g->layers; i++) {
+        const struct lm_block *b = &m->block[i];
+        ckpt_label(t, "layers.%d", i);
+        ckpt_nn_attention_heads(t, &b->attention, ckpt_nn_apply_norm(t, &b->norm1, x), CKPT_NONE,
+                                &q, &k, &v);
+        q = ckpt_reshape(t, turn(t, q, table, 0), 4, one_q); /* [B, heads, head]: a place each */
+        k = ckpt_reshape(t, turn(t, k, table, 0), 4, one_kv);
+        v = ckpt_reshape(t, v, 4, one_kv);
+        put_out(t, i, k, v);
+        k = with_cache(d, t, batch, 0, i, k);
+        v = with_cache(d, t, batch, 1, i, v);
+        ckpt_tensor a = ckpt_attention(t, q, k, v, CKPT_NONE, &spec);
+        a = ckpt_reshape(t, a, 3, (int64_t[]){batch, g->heads, g->head});
+        x = ckpt_nn_attention_out(t, &b->attention, a, x);
+        x = ckpt_nn_apply_mlp_add(t, &b->mlp, ckpt_nn_apply_norm(t, &b->norm2, x), x);
+    }
+    x = ckpt_nn_apply_norm(t, &m->norm, x);
+    ckpt_output(t, "scores", lm_scores(m, t, x));
+    return x;
+}
+
+/* ---- keys and values ------------------------------------------------------------------------ */
+
+/* Bytes of the keys or values of one token, of a layer. */
+static int64_t token_bytes(const struct lm_decoder *d)
+{
+    const struct lm_config *g = &d->model->config;
+
+    return g->kv_heads * g->head * ckpt_dtype_size(d->model->dtype);
+}
+
+/* Bytes of the keys or values of a layer, of all samples and all tokens but one. */
+static int64_t layer_bytes(const struct lm_decoder *d)
+{
+    return d->samples * (d->length - 1) * token_bytes(d);
+}
+
+/* Keys (values) of a layer in the cache. */
+static char *layer_at(const struct lm_decoder *d, int layer, int value)
+{
+    return d->cache + (2 * layer + value) * layer_bytes(d);
+}
+
+/* Takes the rows of `rows` tokens that p put out into the cache, from place `at` on. */
+static int keep(struct lm_decoder *d, ckpt_program *p, int64_t rows, int64_t at, int64_t n)
+{
+    int64_t token = token_bytes(d), length = d->length - 1;
+    char name[32];
+
+    for (int i = 0; i < 2 * d->model->config.layers; i++) {
+        if (ckpt_fetch(p, part_name(name, "", i % 2, i / 2), d->row, d->samples * rows * token))
+            return say_fail("%s", ckpt_error(d->context));
+        for (int64_t s = 0; s < d->samples; s++)
+            memcpy(layer_at(d, i / 2, i % 2) + (s * length + at) * token, d->row + s * rows * token,
+                   (size_t)(n * token));
+    }
+    return 0;
+}
+
+static int feed_cache(struct lm_decoder *d)
+{
+    char name[32];
+
+    for (int i = 0; i < 2 * d->model->config.layers; i++)
+        if (ckpt_feed(d->next, part_name(name, "cache_", i % 2, i / 2), layer_at(d, i / 2, i % 2),
+                      layer_bytes(d)))
+            return -1;
+    return 0;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static int run(struct lm_decoder *d, ckpt_program *p)
+{
+    int64_t bytes = d->samples * d->model->config.vocabulary * (int64_t)sizeof *d->scores;
+
+    return ckpt_step(p, NULL) || ckpt_fetch(p, "scores", d->scores, bytes)
+               ? say_fail("%s", ckpt_error(d->context))
+               : 0;
+}
+
+/* All samples from their text of n tokens. */
+static int read_whole(struct lm_decoder *d, int64_t n)
+{
+    int64_t all = d->samples * d->length * (int64_t)sizeof *d->text;
+    int32_t *last = malloc((size_t)d->samples * sizeof *last);
+
+    if (!last)
+        return say_fail("no memory for a text");
+    for (int64_t s = 0; s < d->samples; s++) {
+        last[s] = (int32_t)(n - 1);
+        for (int64_t i = n; i < d->length; i++)
+            d->text[s * d->length + i] = 0;
+    }
+    int rc = ckpt_feed(d->whole, "text", d->text, all) ||
+                     ckpt_feed(d->whole, "last", last, d->samples * (int64_t)sizeof *last)
+                 ? say_fail("%s", ckpt_error(d->context))
+                 : 0;
+    free(last);
+    d->at = n;
+    rc = rc ? rc : run(d, d->whole);
+    return rc ? rc : keep(d, d->whole, d->length, 0, n < d->length ? n : d->length - 1);
+}
+
+int lm_decoder_begin(struct lm_decoder *d, const int32_t *tokens, int64_t n)
+{
+    for (int64_t s = 0; s < d->samples; s++)
+        memcpy(d->text + s * d->length, tokens, (size_t)n * sizeof *tokens);
+    return read_whole(d, n);
+}
+
+/* The second half of each text becomes all of it. */
+static int64_t halve(struct lm_decoder *d)
+{
+    int64_t n = d->at / 2;
+
+    for (int64_t s = 0; s < d->samples; s++)
+        memmove(d->text + s * d->length, d->text + s * d->length + d->at - n,
+                (size_t)n * sizeof *d->text);
+    return n;
+}
+
+int lm_decoder_next(struct lm_decoder *d, const int32_t *tokens)
+{
+    bool full = d->at == d->length;
+    int64_t n = d->samples * (int64_t)sizeof *tokens;
+
+    if (full)
+        d->at = halve(d);
+    for (int64_t s = 0; s < d->samples; s++)
+        d->text[s * d->length + d->at] = tokens[s];
+    if (full)
+        return read_whole(d, d->at + 1);
+    int32_t *place = MEMORY_FOR(sizeof *place, d->samples);
+    if (!place)
+        return say_fail("no memory for a token");
+    for (int64_t s = 0; s < d->samples; s++)
+        place[s] = (int32_t)d->at;
+    int rc = ckpt_feed(d->next, "token", tokens, n) || ckpt_feed(d->next, "place", place, n) ||
+                     feed_cache(d)
+                 ? say_fail("%s", ckpt_error(d->context))
+                 : 0;
+    free(place);
+    rc = rc ? rc : run(d, d->next);
+    if (!rc && d->at < d->length - 1)
+        rc = keep(d, d->next, 1, d->at, 1);
+    d->at++;
+    return rc;
+}
+
+int lm_decoder_open(struct lm_decoder *d, const struct lm *model, ckpt *c, int64_t samples,
+                    int64_t length)
+{
+    *d = (struct lm_decoder){.model = model, .context = c, .samples = samples, .length = length};
+    if (ckpt_compile(c, record_whole, d, NULL, samples, &d->whole) ||
+        ckpt_compile(c, record_next, d, NULL, samples, &d->next))
+        return say_fail("%s", ckpt_error(c));
+    d->text = MEMORY_FOR(sizeof *d->text, samples, length);
+    d->scores = MEMORY_FOR(sizeof *d->scores, samples, model->config.vocabulary);
+    d->cache = MEMORY_FOR(1, 2 * model->config.layers, layer_bytes(d));
+    d->row = MEMORY_FOR(1, samples, length, token_bytes(d));
+    if (!d->text || !d->scores || !d->cache || !d->row)
+        return say_fail("no memory for the keys and values of %lld tokens",
+                        (long long)(samples * length));
+    memset(d->cache, 0, (size_t)(2 * model->config.layers * layer_bytes(d)));
+    return 0;
+}
+
+void lm_decoder_close(struct lm_decoder *d)
+{
+    free(d->text);
+    free(d->scores);
+    free(d->cache);
+    free(d->row);
+    *d = (struct lm_decoder){.text = NULL};
+}

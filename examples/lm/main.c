@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lm-train: trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget, on files of tokens or text,
+ * from the first values or from weights of Hugging Face.
+ */
+#include <time.h>
+#include "../common/outputs.h"
+#include "ckpt_dist.h"
+#include "run.h"
+
+#define LARGE 1000000000 /* so many parameters take a while before the first step */
+
+const char say_program[] = "lm-train";
+
+static void introduce(const struct lm_run *r)
+{
+    const struct lm_config *c = &r->model.config;
+    char count[32];
+
+    printf("model: %s, %s trainable parameters (hidden %lld, %lld layers, %lld heads, "
+           "%lld of keys, vocabulary %lld, %s)\n",
+           lm_family_name(c->family), say_count(count, r->trainable), (long long)c->width,
+           (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
+           (long long)c->vocabulary, r->options.dtype);
+    say_print("%s\n", r->title);
+}
+
+static int check_outputs(const struct lm_options *o)
+{
+    struct training_files files = lm_files(o);
+
+    return outputs_check(&files, NULL, 0);
+}
+
+/* A step of several ranks takes its samples from data that all have. */
+static int agree_on_data(const struct lm_run *r)
+{
+    const struct dataset *d = &r->data;
+    struct ckpt_fact facts[] = {
+        {"number of samples", &d->rows, sizeof d->rows},
+        {"number of tokens", &d->tokens.count, sizeof d->tokens.count},
+        {"number of samples of --val", &r->validation.rows, sizeof r->validation.rows},
+    };
+
+    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
+}
+
+static int compile(struct lm_run *r, bool trains)
+{
+    bool says = trains && r->trainable >= LARGE && !r->options.library.plan_only;
+    time_t start = time(NULL);
+
+    if (says)
+        printf("setting up: a plan, its memory, and the first values\n");
+    fflush(stdout);
+    if (lm_compile(r, trains))
+        return -1;
+    if (trains)
+        ckpt_plan_print(r->training, stdout);
+    if (says)
+        printf("set up in %.0f s\n", difftime(time(NULL), start));
+    fflush(stdout);
+    return 0;
+}
+
+static int train(struct lm_run *r)
+{
+    if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
+        lm_options_note(&r->options, r->context) ||
+        resume_load(&r->options.state, r->context, &r->first) || lm_log_open(r))
+        return -1;
+    return lm_train(r);
+}
+
+/* Without steps: the loss of weights that were loaded, or these in another form. */
+static int look(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    double loss;
+
+    if (r->measuring) {
+        if (lm_measure(r, &loss))
+            return -1;
+        printf("validation loss %.4f\n", loss);
+    }
+    return o->to_hf ? lm_save_hf(&r->model, r->context, o->to_hf, o->shard_size) : 0;
+}
+
+static int run(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    bool trains = o->steps > 0 || o->state.from || o->library.plan_only;
+
+    if (compile(r, trains))
+        return -1;
+    if (!o->library.plan_only && (trains ? train(r) : look(r)))
+        return -1;
+    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+}
+
+static int go(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+
+    /* Of several ranks the first one writes: which it is they know when they have met. */
+    if (!o->library.ranks && check_outputs(o))
+        return -1;
+    if (ckpt_open(&r->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
+    if (lm_options_agree(o, r->context) ||
+        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
+        return -1;
+    if (o->dump && ckpt_ranks(r->context) > 1)
+        return say_fail("--dump is for one rank alone");
+    if (lm_data_open(r) || agree_on_data(r) || lm_make_model(r))
+        return -1;
+    introduce(r);
+    return run(r);
+}
+
+int main(int argc, char **argv)
+{
+    return lm_main(argc, argv, lm_options_parse, go);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of lm-train, and what it shares with that of lm-sample. */
+#include <string.h>
+#include <sys/stat.h>
+#include "ckpt_tools.h"
+#include "options.h"
+#include "tokenizer.h"
+
+#define ROW(...)   CKPT_OPTION(struct lm_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    LM_MODEL_ROWS,
+    GRAD_DTYPE_ROW,
+    ROW("data", STRING, data, "FILES",
+        "files of tokens (llm.c, LLMQ) or text, as a pattern of the shell; random: noise"),
+    ROW("val", STRING, validation, "FILES", "the same, of what the loss is measured on"),
+    LM_TEXT_ROWS,
+    RANGE("length", INT, length, "N", "tokens of a sample", 1, 1 << 24),
+    ROW("in-order", FLAG, in_order, NULL, "take samples as they stand in the files"),
+    WEIGHTS_ROWS,
+    ROW("save-hf", STRING, to_hf, "DIR",
+        "write the weights at the end as Hugging Face has them, with config.json"),
+    ROW("shard-size", SIZE, shard_size, "SIZE", "of the files of --save-hf (default 5G)"),
+    RANGE("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
+    STEPS_ROWS("0.1, of matrices", "0: none"),
+    RANGE("beta2", FLOAT, beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,
+          OPTION_DECAY),
+    RANGE("val-every", INT, validation_every, "N",
+          "measure the loss of --val every N steps (default: at the end)", 1, OPTION_MOST),
+    RANGE("val-batches", INT, validation_batches, "N", "on so many batches (default 8)", 1,
+          OPTION_MOST),
+    RANGE("sample-every", INT, sample_every, "N", "write text every N steps and at the end", 1,
+          OPTION_MOST),
+    LM_SAMPLE_ROWS,
+    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
+    ROW("dump", STRING, dump, "FILE", "write loss, scores and gradients of the first step"),
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {0},
+};
+
+static void help(void)
+{
+    printf("Usage: lm-train [OPTION]...\n\n"
+           "Trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
+           "GPT-2 on the bytes of a text that comes along.\n\nOptions:\n");
+    ckpt_option_table_help(table, stdout);
+    printf("\nOptions of the library:\n");
+    ckpt_option_table_help(ckpt_options_table(), stdout);
+}
+
+int lm_options_note(const struct lm_options *o, ckpt *c)
+{
+    return resume_note(c, table, o);
+}
+
+int lm_options_agree(const struct lm_options *o, ckpt *c)
+{
+    return options_agree(c, 1, &(struct option_table){table, o});
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+/* The path leads to a file or a directory: what a preset's name may be, too. */
+static bool is_path(const char *name)
+{
+    struct stat st;
+
+    return strchr(name, '/') ||
+           (!stat(name, &st) && (S_ISDIR(st.st_mode) || strstr(name, ".json")));
+}
+
+static void take(int64_t *value, int64_t given)
+{
+    if (given)
+        *value = given;
+}
+
+int lm_options_config(struct lm_options *o)
+{
+    struct lm_config *c = &o->config;
+    bool grouped;
+
+    if (is_path(o->model) ? lm_config_read(c, o->model) : lm_config_preset(c, o->model))
+        return -1;
+    grouped = c->kv_heads != c->heads;
+    take(&c->width, o->hidden);
+    take(&c->layers, o->layers);
+    take(&c->heads, o->heads);
+    take(&c->mlp, o->mlp);
+    take(&c->vocabulary, o->vocabulary);
+    if (o->hidden || o->heads)
+        c->head = c->width / c->heads;
+    if (o->heads && !grouped)
+        c->kv_heads = o->heads;
+    take(&c->kv_heads, o->kv_heads);
+    if (c->family == LM_GPT2 && c->kv_heads != c->heads)
+        return say_fail("--kv-heads %lld: the heads of GPT-2 share no keys",
+                        (long long)o->kv_heads);
+    return lm_config_check(c, "the options");
+}
+
+bool lm_is_directory(const char *path)
+{
+    struct stat st;
+
+    return path && !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+const char *lm_options_tokenizer(const struct lm_options *o)
+{
+    if (o->tokenizer)
+        return strcmp(o->tokenizer, "bytes") ? o->tokenizer : NULL;
+    if (lm_is_directory(o->load) && tokenizer_is_in(o->load))
+        return o->load;
+    return lm_is_directory(o->model) && tokenizer_is_in(o->model) ? o->model : NULL;
+}
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+struct recipe {
+    int64_t batch, length, steps, warmup;
+    double lr, weight_decay;
+};
+
+/* The tiny ones learn the text that ships; the others are as published, for a few steps. */
+static void fill_recipe(struct lm_options *o)
+{
+    bool tiny = !strncmp(o->model, "tiny", 4);
+    struct recipe r = tiny ? (struct recipe){8, 128, 400, 20, 1e-3, 0.1}
+                           : (struct recipe){4, 1024, 10, 700, 6e-4, 0.1};
+
+    if (r.length > o->config.positions)
+        r.length = o->config.positions;
+    option_take(&o->batch, r.batch, 0);
+    option_take(&o->length, r.length, 0);
+    option_take(&o->steps, r.steps, -1);
+    option_take(&o->warmup, r.warmup, -1);
+    o->lr = o->lr < 0 ? r.lr : o->lr;
+    o->weight_decay = o->weight_decay < 0 ? r.weight_decay : o->weight_decay;
+    if (!o->data && !tiny)
+        o->data = "random";
+}
+
+static int check(struct lm_options *o)
+{
+    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype))
+        return -1;
+    if (o->length > o->config.positions)
+        return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
+                        (long long)o->config.positions);
+    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
+        return say_fail("--micro-batch %lld does not divide --batch %lld",
+                        (long long)o->library.micro_batch, (long long)o->batch);
+    if (o->validation_every && !o->validation)
+        return say_fail("--val-every: say on what with --val FILES");
+    if (o->shard_size < 1)
+        return say_fail("--shard-size: give bytes, as 5G");
+    if (o->to_hf && (o->library.plan_only || (!o->steps && !o->load && !o->state.from)))
+        return say_fail("--save-hf %s: nothing would be written: there is nothing to save",
+                        o->to_hf);
+    if (option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates))
+        return -1;
+    return resume_check(&o->state, o->load);
+}
+
+struct training_files lm_files(const struct lm_options *o)
+{
+    return (struct training_files){.library = &o->library,
+                                   .state = &o->state,
+                                   .load = lm_is_directory(o->load) ? NULL : o->load,
+                                   .save = o->save,
+                                   .save_ema = o->save_ema,
+                                   .log = o->log,
+                                   .dump = o->dump,
+                                   .out = o->to_hf,
+                                   .steps = o->steps,
+                                   .ema_decay = o->ema_decay};
+}
+
+int lm_options_parse(struct lm_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct lm_options)LM_OPTIONS_INIT;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (o->help) {
+        help();
+        return 1;
+    }
+    if (lm_options_config(o))
+        return -1;
+    fill_recipe(o);
+    if (check(o))
+        return -1;
+    struct training_files files = lm_files(o);
+    return outputs_asked(&files);
+}

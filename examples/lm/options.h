@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command lines of lm-train and lm-sample: tables next to the library's. */
+#ifndef LM_OPTIONS_H
+#define LM_OPTIONS_H
+
+#include "../common/options.h"
+#include "../common/outputs.h"
+#include "../common/say.h"
+#include "config.h"
+#include "decode.h"
+
+/* Values that a preset or the data may fill in are 0 (counts) or -1 (where 0 means something). */
+struct lm_options {
+    /* the model */
+    const char *model, *dtype;
+    int64_t hidden, layers, heads, kv_heads, mlp, vocabulary;
+    struct lm_config config; /* of all that */
+    /* the data */
+    const char *data, *validation, *tokenizer;
+    int64_t length;
+    bool in_order;
+    /* training */
+    const char *load, *save, *save_ema, *to_hf, *grad_dtype, *schedule;
+    struct resume_options state;
+    bool partial;
+    int64_t batch, steps, warmup, shard_size;
+    double lr, final_lr, clip_norm, weight_decay, ema_decay, beta2;
+    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    int64_t validation_every, validation_batches;
+    /* text that is written */
+    const char *prompt;
+    int64_t samples, sample_every, sample_tokens, sample_seed;
+    struct lm_choice choice;
+    /* what comes out */
+    const char *log, *dump;
+    bool help;
+    struct ckpt_options library;
+};
+
+/* Defaults that both programs share. */
+#define LM_OPTIONS_INIT                                                                            \
+    {                                                                                              \
+        .model = "tiny", .dtype = "fp32", .grad_dtype = "fp32", .steps = -1, .warmup = -1,         \
+        .lr = -1, .clip_norm = 1, .weight_decay = -1, .beta2 = 0.95, .validation_batches = 8,      \
+        .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
+        .choice = {.temperature = 0.8, .top_p = 1}, .library = CKPT_OPTIONS_INIT                   \
+    }
+
+/* Rows of the model, for the tables of both programs. */
+#define LM_MODEL_ROWS                                                                              \
+    ROW("model", STRING, model, "NAME",                                                            \
+        "preset, as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json or its directory "    \
+        "(default tiny)"),                                                                         \
+        RANGE("hidden", INT, hidden, "N", "width of the model instead of the preset's", 2, 65536), \
+        RANGE("layers", INT, layers, "N", "blocks", 1, 1024),                                      \
+        RANGE("heads", INT, heads, "N", "attention heads", 1, 1024),                               \
+        RANGE("kv-heads", INT, kv_heads, "N", "heads of keys and values", 1, 1024),                \
+        RANGE("mlp", INT, mlp, "N", "width of the MLP", 1, 1048576),                               \
+        RANGE("vocabulary", INT, vocabulary, "N",                                                  \
+              "tokens; one of 50257 is faster on a GPU as 50304", 2, 1 << 24),                     \
+        DTYPE_ROW
+#define LM_TEXT_ROWS                                                                               \
+    ROW("tokenizer", STRING, tokenizer, "FILE",                                                    \
+        "tokenizer.json, vocab.json beside merges.txt, or a directory with them; bytes "           \
+        "(default: that beside --load or --model, else bytes)")
+#define LM_SAMPLE_ROWS                                                                             \
+    ROW("prompt", STRING, prompt, "TEXT",                                                          \
+        "what written text begins with (default an empty line)"),                                  \
+        RANGE("samples", INT, samples, "N", "texts that are written side by side (default 1)", 1,  \
+              4096),                                                                               \
+        RANGE("sample-tokens", INT, sample_tokens, "N", "tokens of a text (default 100)", 1,       \
+              OPTION_MOST),                                                                        \
+        ROW("sample-seed", INT, sample_seed, "N", "seed of the choices of tokens"),                \
+        RANGE("temperature", FLOAT, choice.temperature, "X",                                       \
+              "of the choice of tokens; 0: the likeliest (default 0.8)", 0, 1000),                 \
+        RANGE("top-k", INT, choice.top_k, "N", "choose among the likeliest N (default 0: all)", 0, \
+              OPTION_MOST),                                                                        \
+        RANGE("top-p", FLOAT, choice.top_p, "X",                                                   \
+              "choose among the likeliest that have so much together (default 1)", 1e-6, 1)
+
+/*
+ * Both read the command line and fill in the model.  Return 0 to go on, 1 when all is done (--help)
+ * and -1 when a sentence was printed.
+ */
+int lm_options_parse(struct lm_options *o, int argc, char **argv);
+int lm_sample_options_parse(struct lm_options *o, int argc, char **argv);
+
+/* The model of the options, with the sizes that they change.  Returns 0, or -1 after a sentence. */
+int lm_options_config(struct lm_options *o);
+/* Whether the path is a directory. */
+bool lm_is_directory(const char *path);
+/* Where the tokenizer is, or NULL: bytes. */
+const char *lm_options_tokenizer(const struct lm_options *o);
+/* The files that they name. */
+struct training_files lm_files(const struct lm_options *o);
+/* Notes the options of lm-train in the states of c.  Returns 0, or -1 after a sentence. */
+int lm_options_note(const struct lm_options *o, ckpt *c);
+/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+int lm_options_agree(const struct lm_options *o, ckpt *c);
+
+#endif

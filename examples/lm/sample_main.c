@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lm-sample: text from GPT-2, Llama 3 and Qwen 2.5, inside a memory budget. */
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
+#include "run.h"
+
+const char say_program[] = "lm-sample";
+
+static int go(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+
+    if (ckpt_open(&r->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    if (ckpt_ranks(r->context) > 1)
+        return say_fail("--ranks: this program does not divide its texts among ranks");
+    if (tokenizer_open(&r->tokenizer, lm_options_tokenizer(o)) || lm_make_model(r) ||
+        lm_decoder_open(&r->decoder, &r->model, r->context, o->samples, o->length))
+        return -1;
+    if (o->library.plan_only) {
+        ckpt_plan_print(r->decoder.whole, stdout);
+        return 0;
+    }
+    return lm_write_text(r, stdout);
+}
+
+int main(int argc, char **argv)
+{
+    return lm_main(argc, argv, lm_sample_options_parse, go);
+}

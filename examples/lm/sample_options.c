@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of lm-sample. */
+#include "ckpt_tools.h"
+#include "options.h"
+
+#define ROW(...)   CKPT_OPTION(struct lm_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    ROW("load", STRING, load, "FILE",
+        "weights (safetensors), or the directory of Hugging Face's files, whose config.json "
+        "is then the model"),
+    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    LM_MODEL_ROWS,
+    LM_TEXT_ROWS,
+    RANGE("length", INT, length, "N",
+          "tokens that are seen at once (default 1024, or what the model has places for)", 2,
+          1 << 24),
+    LM_SAMPLE_ROWS,
+    ROW("help", FLAG, help, NULL, "print this text"),
+    {0},
+};
+
+static int check(struct lm_options *o)
+{
+    if (!o->load && !o->library.plan_only)
+        return say_fail("--load FILE is needed: weights, or a directory of Hugging Face's files");
+    if (option_dtype("dtype", o->dtype))
+        return -1;
+    option_take(&o->length, o->config.positions < 1024 ? o->config.positions : 1024, 0);
+    if (o->length > o->config.positions)
+        return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
+                        (long long)o->config.positions);
+    return outputs_untrained(&o->library);
+}
+
+int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct lm_options)LM_OPTIONS_INIT;
+    o->model = NULL;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (o->help) {
+        printf(
+            "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
+            "Writes text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n\nOptions:\n");
+        ckpt_option_table_help(table, stdout);
+        printf("\nOptions of the library:\n");
+        ckpt_option_table_help(ckpt_options_table(), stdout);
+        return 1;
+    }
+    if (!o->model)
+        o->model = lm_is_directory(o->load) ? o->load : "tiny";
+    return lm_options_config(o) || check(o) ? -1 : 0;
+}

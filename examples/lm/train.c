@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training: the next token of each place, by cross entropy; its loss on other data; text now and
+ * then. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/dump.h"
+#include "../common/memory.h"
+#include "../common/training.h"
+#include "ckpt_dist.h"
+#include "run.h"
+
+/* ---- recording ----------------------------------------------------------------------------- */
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct lm_run *r = user;
+    int64_t shape[] = {batch, r->options.length};
+    ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
+
+    return lm_loss(&r->model, t, tokens, ckpt_input(t, "targets", CKPT_I32, 2, shape));
+}
+
+/* The same with all scores, which a loss by itself need not hold. */
+static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct lm_run *r = user;
+    int64_t shape[] = {batch, r->options.length};
+    ckpt_tensor tokens = ckpt_input(t, "tokens", CKPT_I32, 2, shape);
+    ckpt_tensor targets = ckpt_input(t, "targets", CKPT_I32, 2, shape);
+    ckpt_tensor x = lm_hidden(&r->model, t, tokens);
+
+    dump_record(r->context, t, lm_scores(&r->model, t, x));
+    return lm_cross_entropy(&r->model, t, x, targets);
+}
+
+/* Matrices decay, biases and weights of norms do not. */
+static ckpt_optimizer *optimizer(const struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    struct ckpt_optimizer_group rest = CKPT_OPTIMIZER_GROUP_INIT;
+    struct ckpt_adamw s = CKPT_ADAMW_INIT;
+
+    s.lr = (float)o->lr;
+    s.beta2 = (float)o->beta2;
+    s.weight_decay = (float)o->weight_decay;
+    s.clip_norm = (float)o->clip_norm;
+    s.ema_decay = (float)o->ema_decay;
+    s.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
+    rest.max_ndim = 1;
+    rest.weight_decay = 0;
+    ckpt_optimizer *adamw = ckpt_adamw(r->context, &s);
+    ckpt_optimizer_group(adamw, "*", &rest);
+    return adamw;
+}
+
+int lm_compile(struct lm_run *r, bool trains)
+{
+    const struct lm_options *o = &r->options;
+    bool writes = o->sample_every && !o->library.plan_only && trains;
+
+    if (trains && ckpt_compile(r->context, o->dump ? record_dump : record, r, optimizer(r),
+                               o->batch, &r->training))
+        return say_fail("%s", ckpt_error(r->context));
+    if (r->validation.rows && ckpt_compile(r->context, record, r, NULL, o->batch, &r->measuring))
+        return say_fail("%s", ckpt_error(r->context));
+    return writes ? lm_decoder_open(&r->decoder, &r->model, r->context, o->samples,
+                                    o->length > 1 ? o->length : 2)
+                  : 0;
+}
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* What the course of the steps needs beside the run. */
+struct course {
+    struct lm_run *run;
+    int32_t *tokens, *targets; /* [batch][length] */
+    int64_t bytes;             /* of the arena, for the progress line */
+};
+
+static int open_course(struct course *c, struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+
+    *c = (struct course){.run = r};
+    c->tokens = MEMORY_FOR(sizeof *c->tokens, o->batch, o->length);
+    c->targets = MEMORY_FOR(sizeof *c->targets, o->batch, o->length);
+    return c->tokens && c->targets
+               ? 0
+               : say_fail("no memory for a batch of %lld samples", (long long)o->batch);
+}
+
+static void close_course(struct course *c)
+{
+    free(c->tokens);
+    free(c->targets);
+}
+
+static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int64_t first)
+{
+    const struct lm_options *o = &c->run->options;
+    int64_t bytes = o->batch * o->length * (int64_t)sizeof *c->tokens;
+
+    if (dataset_read(d, first, o->batch, c->tokens, c->targets))
+        return -1;
+    if (ckpt_feed(p, "tokens", c->tokens, bytes) || ckpt_feed(p, "targets", c->targets, bytes))
+        return say_fail("%s", ckpt_error(c->run->context));
+    return 0;
+}
+
+/* ---- loss on other data, text ---------------------------------------------------------------- */
+
+/* All ranks measure the same batches: the weights that they share need all of them. */
+static int measure(struct course *c, double *loss)
+{
+    struct lm_run *r = c->run;
+    int64_t batches = r->options.validation_batches, have = r->validation.rows / r->options.batch;
+    double sum = 0;
+
+    batches = have < 1 ? 1 : have < batches ? have : batches;
+    for (int64_t i = 0; i < batches; i++) {
+        float one;
+        if (feed(c, r->measuring, &r->validation, i * r->options.batch))
+            return -1;
+        if (ckpt_step(r->measuring, &one))
+            return say_fail("%s", ckpt_error(r->context));
+        sum += one;
+    }
+    *loss = sum / (double)batches;
+    return 0;
+}
+
+int lm_measure(struct lm_run *r, double *loss)
+{
+    struct course c;
+    int rc = open_course(&c, r);
+
+    rc = rc ? rc : measure(&c, loss);
+    close_course(&c);
+    return rc;
+}
+
+static int report_validation(struct course *c, int64_t step)
+{
+    double loss;
+
+    if (measure(c, &loss))
+        return -1;
+    printf("step %lld: validation loss %.4f\n", (long long)step, loss);
+    fflush(stdout);
+    lm_log_validation(c->run, step, loss);
+    return 0;
+}
+
+static int report_text(struct course *c, int64_t step)
+{
+    printf("step %lld:\n", (long long)step);
+    return lm_write_text(c->run, stdout);
+}
+
+static bool is_due(int64_t every, int64_t step)
+{
+    return every && step && step % every == 0;
+}
+
+/* What is to be known of the weights behind `step` steps. */
+static int look(struct course *c, int64_t step, bool at_end)
+{
+    const struct lm_options *o = &c->run->options;
+
+    if (c->run->measuring && (at_end || is_due(o->validation_every, step)) &&
+        report_validation(c, step))
+        return -1;
+    return o->sample_every && (at_end || is_due(o->sample_every, step)) ? report_text(c, step) : 0;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static double rate(const struct lm_run *r, int64_t step)
+{
+    return ckpt_schedule(&r->options.rates, r->options.lr, step);
+}
+
+/* Whether the weights before a step are looked at. */
+static bool waits(struct training *t, int64_t step)
+{
+    const struct lm_options *o = &((struct course *)t->user)->run->options;
+
+    return step > t->first && (is_due(o->validation_every, step) || is_due(o->sample_every, step));
+}
+
+static int submit(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+    struct lm_run *r = c->run;
+    int64_t batch = r->options.batch;
+    int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
+
+    if (waits(t, step) && look(c, step, false))
+        return -1;
+    if (feed(c, r->training, &r->data, first))
+        return -1;
+    if (ckpt_set_lr(r->training, (float)rate(r, step)) || ckpt_submit(r->training))
+        return say_fail("%s", ckpt_error(r->context));
+    return 0;
+}
+
+static int end(struct training *t, int64_t step)
+{
+    const struct course *c = t->user;
+    struct lm_run *r = c->run;
+    float loss = NAN;
+    int rc = ckpt_wait(r->training, &loss);
+    double ms = training_lap(t);
+
+    if (!rc || rc == CKPT_ENAN)
+        lm_log_step(r, step + 1, loss, rate(r, step), ms);
+    if (rc)
+        return say_fail("%s", ckpt_error(r->context));
+    training_ended(t, loss);
+    training_show(t, loss, c->bytes);
+    return step == r->first && r->options.dump
+               ? dump_step(r->context, r->training, r->options.dump, loss)
+               : 0;
+}
+
+int lm_train(struct lm_run *r)
+{
+    const struct lm_options *o = &r->options;
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    struct course c;
+    struct training t = {.context = r->context,
+                         .state = &o->state,
+                         .first = r->first,
+                         .steps = o->steps,
+                         .ahead = o->dump ? 0 : 1, /* a dump looks at the first one alone */
+                         .submit = submit,
+                         .end = end,
+                         .waits = waits,
+                         .user = &c};
+    int rc = open_course(&c, r);
+
+    ckpt_program_info(r->training, &info);
+    c.bytes = info.arena_bytes;
+    rc = rc ? rc : training_run(&t);
+    if (!rc && t.ended > t.first)
+        rc = look(&c, t.ended, true);
+    close_course(&c);
+    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
+    training_report(&t, "loss", r->training);
+    rc = training_save(&t, rc, o->save, o->save_ema, NULL);
+    return rc || !o->to_hf ? rc : lm_save_hf(&r->model, r->context, o->to_hf, o->shard_size);
+}

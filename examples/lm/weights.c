@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights under Hugging Face's names, from their files and to them. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/names.h"
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "run.h"
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+#define PREFIX "transformer." /* what some files of GPT-2 begin all names with */
+
+struct load {
+    const struct lm *model;
+    struct names missing, unexpected;
+};
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* What files have and the model makes itself: masks, frequencies, a head that is the embedding. */
+static bool is_made_here(const struct lm *m, const char *name)
+{
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+           ends_with(name, ".rotary_emb.inv_freq") ||
+           (m->config.tied && ends_with(name, "lm_head.weight"));
+}
+
+static void report(void *user, const char *what, const char *name)
+{
+    struct load *l = user;
+
+    if (*what == 'm')
+        names_add(&l->missing, name);
+    else if (!is_made_here(l->model, name))
+        names_add(&l->unexpected, name);
+}
+
+static bool other_name(void *user, const char *name, int i, char *other, size_t size)
+{
+    const struct load *l = user;
+
+    if (i || l->model->config.family != LM_GPT2)
+        return false;
+    snprintf(other, size, PREFIX "%s", name);
+    return true;
+}
+
+int lm_load(const struct lm *m, ckpt *c, const char *path, bool partial)
+{
+    struct load l = {.model = m};
+    int rc = ckpt_load_params_aliased(c, path, other_name, report, &l, NULL);
+
+    names_report(&l.missing, path, "missing");
+    names_report(&l.unexpected, path, "unexpected");
+    if (rc)
+        return say_fail("%s", ckpt_error(c));
+    if (l.missing.n && !partial)
+        return say_fail("%s: %lld parameter%s missing; --partial starts them afresh", path,
+                        (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
+    return 0;
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+/* The parameters of one file: those from first on, n of them. */
+struct part {
+    ckpt *context;
+    int first, n;
+    int64_t bytes;
+};
+
+static struct ckpt_param_info info_at(const ckpt *c, int i)
+{
+    struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+
+    ckpt_param_info(c, ckpt_param_at(c, i), &info);
+    return info;
+}
+
+/* As many parameters as fit in `most` bytes as fp32, and at least one. */
+static struct part next_part(ckpt *c, int first, int64_t most)
+{
+    struct part p = {c, first, 0, 0};
+
+    for (int i = first; i < ckpt_param_count(c); i++) {
+        int64_t bytes = info_at(c, i).numel * 4;
+        if (p.n && p.bytes + bytes > most)
+            break;
+        p.bytes += bytes;
+        p.n++;
+    }
+    return p;
+}
+
+static bool is_in_part(void *user, const char *name)
+{
+    const struct part *p = user;
+
+    for (int i = 0; i < p->n; i++)
+        if (!strcmp(info_at(p->context, p->first + i).name, name))
+            return true;
+    return false;
+}
+
+static int count_parts(ckpt *c, int64_t most)
+{
+    int n = 0;
+
+    for (int at = 0; at < ckpt_param_count(c); n++)
+        at += next_part(c, at, most).n;
+    return n;
+}
+
+/* The name of part i of n in the directory, or of the only one. */
+static void part_name(char dst[64], int i, int n)
+{
+    if (n == 1)
+        snprintf(dst, 64, "model.safetensors");
+    else
+        snprintf(dst, 64, "model-%05d-of-%05d.safetensors", i + 1, n);
+}
+
+static int write_index(const char *directory, json_t *map, int64_t bytes)
+{
+    json_t *root =
+        json_pack("{s{sI}sO}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    struct ckpt_replacement *file;
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
+    int rc = ckpt_replace_open(&file, path) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    if (!rc && (!root || json_dumpf(root, ckpt_replace_stream(file), JSON_INDENT(2)))) {
+        ckpt_replace_abandon(file);
+        rc = say_fail("%s: cannot be written", path);
+    } else if (!rc && ckpt_replace_commit(file, false)) {
+        rc = say_fail("%s", ckpt_error(NULL));
+    }
+    json_decref(root);
+    return rc;
+}
+
+static int save_part(struct part *p, const char *directory, int i, int n, json_t *map)
+{
+    char name[64], path[4096];
+
+    part_name(name, i, n);
+    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
+        return say_fail("--save-hf %s: the name is too long", directory);
+    if (ckpt_save_params_filtered(p->context, path, CKPT_VALUE, is_in_part, p))
+        return say_fail("%s", ckpt_error(p->context));
+    for (int k = 0; k < p->n; k++)
+        json_object_set_new(map, info_at(p->context, p->first + k).name, json_string(name));
+    return 0;
+}
+
+int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most)
+{
+    json_t *map = json_object();
+    int n = count_parts(c, most), at = 0, rc = 0;
+    int64_t bytes = 0;
+    char path[4096];
+
+    for (int i = 0; i < n && !rc; i++) {
+        struct part p = next_part(c, at, most);
+        rc = save_part(&p, directory, i, n, map);
+        bytes += p.bytes;
+        at += p.n;
+    }
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    if (!rc && !ckpt_rank(c))
+        rc = lm_config_write(&m->config, path);
+    if (!rc && !ckpt_rank(c) && n > 1)
+        rc = write_index(directory, map, bytes);
+    json_decref(map);
+    if (!rc)
+        say_print("weights: %s, %d file%s\n", directory, n, n > 1 ? "s" : "");
+    return rc;
+}

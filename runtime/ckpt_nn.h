@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libckpt: modules.  A module is a small struct of parameters, made in one line and applied in one:
+ *
+ *     struct ckpt_nn nn = CKPT_NN_INIT;
+ *     nn.context = c;
+ *     struct ckpt_nn_linear fc = ckpt_nn_linear(&nn, 784, 256, true, "layers.%d.fc", i);
+ *     ...
+ *     h = ckpt_nn_apply_linear(t, &fc, x);
+ *
+ * Parameters are called NAME.weight and NAME.bias and begin with the values that PyTorch's modules
+ * of the same name begin with, unless the maker says otherwise.  Makers fail as ckpt_param() does:
+ * the error sticks to the context, ckpt_compile() returns it, and the module has no parameters.
+ * Appliers are recording calls.  The structs of modules never change: programs keep them in arrays.
+ */
+#ifndef CKPT_NN_H
+#define CKPT_NN_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What modules are made with. */
+struct ckpt_nn {
+    size_t size;
+    ckpt *context;
+    enum ckpt_dtype dtype;
+    bool frozen;                           /* the parameters are not trained */
+    const struct ckpt_init *weight, *bias; /* their first values; NULL: those of PyTorch */
+};
+
+#define CKPT_NN_INIT                                                                               \
+    {                                                                                              \
+        sizeof(struct ckpt_nn), NULL, CKPT_F32, false, NULL, NULL                                  \
+    }
+
+/* ---- linear -------------------------------------------------------------------------------- */
+
+/* weight [out, in]; bias [out] or none.  Both begin as U(-1/sqrt(in), 1/sqrt(in)). */
+struct ckpt_nn_linear {
+    ckpt_tensor weight, bias;
+};
+
+CKPT_API struct ckpt_nn_linear ckpt_nn_linear(const struct ckpt_nn *nn, int64_t in, int64_t out,
+                                              bool bias, const char *name, ...) CKPT_PRINTF(5, 6);
+/* ckpt_linear(t, x, weight, bias). */
+CKPT_API ckpt_tensor ckpt_nn_apply_linear(ckpt_tape *t, const struct ckpt_nn_linear *m,
+                                          ckpt_tensor x);
+
+/* ---- norms --------------------------------------------------------------------------------- */
+
+/* Over the last axis, of `width`.  weight begins as ones, bias as zeros. */
+struct ckpt_nn_norm {
+    ckpt_tensor weight, bias; /* bias: CKPT_NONE where there is none */
+    float eps;
+    bool rms; /* ckpt_rms_norm, else ckpt_layer_norm */
+};
+
+CKPT_API struct ckpt_nn_norm ckpt_nn_layer_norm(const struct ckpt_nn *nn, int64_t width, float eps,
+                                                const char *name, ...) CKPT_PRINTF(4, 5);
+CKPT_API struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t width, float eps,
+                                              const char *name, ...) CKPT_PRINTF(4, 5);
+CKPT_API ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_tensor x);
+
+/* ---- embedding ----------------------------------------------------------------------------- */
+
+/* weight [rows, width] begins as N(0, 1).  Applied to an index i32 [...] it gives [..., width]. */
+struct ckpt_nn_embedding {
+    ckpt_tensor weight;
+};
+
+CKPT_API struct ckpt_nn_embedding ckpt_nn_embedding(const struct ckpt_nn *nn, int64_t rows,
+                                                    int64_t width, const char *name, ...)
+    CKPT_PRINTF(4, 5);
+CKPT_API ckpt_tensor ckpt_nn_apply_embedding(ckpt_tape *t, const struct ckpt_nn_embedding *m,
+                                             ckpt_tensor index);
+
+/* ---- attention ----------------------------------------------------------------------------- */
+
+struct ckpt_nn_attention_spec {
+    size_t size;
+    int64_t width, heads; /* width: of what goes in and comes out */
+    int64_t kv_heads;     /* of keys and values; 0: as many.  They divide heads */
+    int64_t head;         /* width of a head; 0: width / heads */
+    int64_t context;      /* width of what keys and values are made of; 0: width */
+    bool qkv_bias, out_bias;
+    /* Parts, behind NAME and a dot.  With qkv_name one projection makes q, k and v, side by side;
+     * it is for self attention, and q_name, k_name and v_name are not looked at. */
+    const char *q_name, *k_name, *v_name, *qkv_name, *out_name;
+    bool halves; /* files have the pairs of the rotary embedding in halves, as Hugging Face's */
+    const struct ckpt_init *out_weight; /* first values; NULL: as the others */
+};
+
+#define CKPT_NN_ATTENTION_INIT                                                                     \
+    {                                                                                              \
+        sizeof(struct ckpt_nn_attention_spec), 0, 0, 0, 0, 0, true, true, "q_proj", "k_proj",      \
+            "v_proj", NULL, "out_proj", false, NULL                                                \
+    }
+
+struct ckpt_nn_attention {
+    struct ckpt_nn_linear q, k, v, qkv, out; /* q, k and v, or qkv */
+    int64_t heads, kv_heads, head;
+};
+
+CKPT_API struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
+                                                    const struct ckpt_nn_attention_spec *spec,
+                                                    const char *name, ...) CKPT_PRINTF(3, 4);
+
+/*
+ * Attention of x [..., L, width] to context [..., M, context], or to itself where that is
+ * CKPT_NONE.  rope: a table for ckpt_rope [L, head / 2, 2], which turns q and k, or CKPT_NONE.
+ * spec as for ckpt_attention(), NULL: every query sees every key.
+ */
+CKPT_API ckpt_tensor ckpt_nn_apply_attention(ckpt_tape *t, const struct ckpt_nn_attention *m,
+                                             ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope,
+                                             const struct ckpt_attention_spec *spec);
+/* The same plus a [..., L, width], added by the last product. */
+CKPT_API ckpt_tensor ckpt_nn_apply_attention_add(ckpt_tape *t, const struct ckpt_nn_attention *m,
+                                                 ckpt_tensor x, ckpt_tensor context,
+                                                 ckpt_tensor rope,
+                                                 const struct ckpt_attention_spec *spec,
+                                                 ckpt_tensor a);
+
+/* Its parts, for programs that keep keys and values: q [..., L, heads, head], k and v
+ * [..., M, kv_heads, head], not turned; and the last projection of what attention gives. */
+CKPT_API void ckpt_nn_attention_heads(ckpt_tape *t, const struct ckpt_nn_attention *m,
+                                      ckpt_tensor x, ckpt_tensor context, ckpt_tensor *q,
+                                      ckpt_tensor *k, ckpt_tensor *v);
+CKPT_API ckpt_tensor ckpt_nn_attention_out(ckpt_tape *t, const struct ckpt_nn_attention *m,
+                                           ckpt_tensor heads, ckpt_tensor a);
+
+/* ---- multi-layer perceptrons --------------------------------------------------------------- */
+
+enum ckpt_nn_activation {
+    CKPT_NN_GELU, /* with tanh */
+    CKPT_NN_GELU_ERF,
+    CKPT_NN_SILU,
+    CKPT_NN_RELU
+};
+
+struct ckpt_nn_mlp_spec {
+    size_t size;
+    int64_t width, inner; /* of what goes in and comes out; between the two projections */
+    enum ckpt_nn_activation activation;
+    bool gated;                                  /* down(activation(gate(x)) up(x)); Shazeer 2020 */
+    bool bias;                                   /* of all projections */
+    const char *gate_name, *up_name, *down_name; /* behind NAME and a dot */
+    const struct ckpt_init *down_weight;         /* first values; NULL: as the others */
+};
+
+#define CKPT_NN_MLP_INIT                                                                           \
+    {                                                                                              \
+        sizeof(struct ckpt_nn_mlp_spec), 0, 0, CKPT_NN_GELU, false, true, "gate_proj", "up_proj",  \
+            "down_proj", NULL                                                                      \
+    }
+
+/* down(activation(up(x))), or gated. */
+struct ckpt_nn_mlp {
+    struct ckpt_nn_linear gate, up, down; /* gate: CKPT_NONE where it is not gated */
+    enum ckpt_nn_activation activation;
+};
+
+CKPT_API struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn,
+                                        const struct ckpt_nn_mlp_spec *spec, const char *name, ...)
+    CKPT_PRINTF(3, 4);
+CKPT_API ckpt_tensor ckpt_nn_apply_mlp(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x);
+/* The same plus a [..., width], added by the last product. */
+CKPT_API ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x,
+                                           ckpt_tensor a);
+
+/* ---- convolution --------------------------------------------------------------------------- */
+
+/*
+ * weight [out, kernel..., in] with one size per spatial axis, two or three; files have it as
+ * PyTorch does, [out, in, kernel...].  bias [out] or none.  Both begin as
+ * U(-1/sqrt(fan), 1/sqrt(fan)), fan = in times the places of the kernel.
+ */
+struct ckpt_nn_conv {
+    ckpt_tensor weight, bias;
+};
+
+CKPT_API struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t out,
+                                          int spatial, const int64_t *kernel, bool bias,
+                                          const char *name, ...) CKPT_PRINTF(7, 8);
+/* ckpt_conv(t, x, weight, bias, spec). */
+CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
+                                        const struct ckpt_conv_spec *spec);
+
+/* Each applier notes the caller's place: see the end of ckpt.h. */
+#ifndef CKPT_NO_AT
+#define ckpt_nn_apply_linear(t, ...)        ckpt_nn_apply_linear(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_norm(t, ...)          ckpt_nn_apply_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_embedding(t, ...)     ckpt_nn_apply_embedding(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_attention(t, ...)     ckpt_nn_apply_attention(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_attention_add(t, ...) ckpt_nn_apply_attention_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_attention_heads(t, ...)     ckpt_nn_attention_heads(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_attention_out(t, ...)       ckpt_nn_attention_out(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_mlp(t, ...)           ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_mlp_add(t, ...)       ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_conv(t, ...)          ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

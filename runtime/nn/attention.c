@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Multi-head attention: self and cross, grouped heads, rotary embedding. */
+#include "ckpt_files.h"
+#include "nn/nn.h"
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+/* Rows of heads whose pairs stand side by side here, and in two halves of a head in files. */
+static void keep_halves(ckpt *c, ckpt_tensor w, int64_t heads, int64_t head, int64_t columns)
+{
+    if (w.id)
+        ckpt_param_file_axes(c, w, 4, (int64_t[]){heads, head / 2, 2, columns},
+                             (int[]){0, 2, 1, 3});
+}
+
+/* The projection of q or k. */
+static struct ckpt_nn_linear turned(const struct nn_maker *m, int64_t in, int64_t heads,
+                                    int64_t head, bool bias, bool halves)
+{
+    struct ckpt_nn_linear l = nn_linear(m, in, heads * head, bias);
+
+    if (halves && head % 2 == 0) {
+        keep_halves(m->nn.context, l.weight, heads, head, in);
+        keep_halves(m->nn.context, l.bias, heads, head, 1);
+    }
+    return l;
+}
+
+static void make_apart(struct ckpt_nn_attention *a, const struct nn_maker *m,
+                       const struct ckpt_nn_attention_spec *s, int64_t context)
+{
+    struct nn_maker q = nn_part(m, s->q_name), k = nn_part(m, s->k_name);
+    struct nn_maker v = nn_part(m, s->v_name);
+
+    a->q = turned(&q, s->width, a->heads, a->head, s->qkv_bias, s->halves);
+    a->k = turned(&k, context, a->kv_heads, a->head, s->qkv_bias, s->halves);
+    a->v = nn_linear(&v, context, a->kv_heads * a->head, s->qkv_bias);
+}
+
+struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
+                                           const struct ckpt_nn_attention_spec *spec,
+                                           const char *name, ...)
+{
+    struct ckpt_nn_attention_spec s = CKPT_NN_ATTENTION_INIT;
+    struct ckpt_nn_attention a = {.heads = 0};
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    nn_read_spec(&m, "struct ckpt_nn_attention_spec", &s, sizeof s, spec);
+    a.heads = s.heads;
+    a.kv_heads = s.kv_heads ? s.kv_heads : s.heads;
+    a.head = s.head || !s.heads ? s.head : s.width / s.heads;
+    if (s.heads < 1 || a.kv_heads < 1 || s.heads % a.kv_heads || a.head < 1)
+        nn_refuse(&m, "heads and their width do not go together");
+    if (s.qkv_name && (s.halves || (s.context && s.context != s.width)))
+        nn_refuse(&m, "one projection of q, k and v is for self attention and whole heads");
+    struct nn_maker qkv = s.qkv_name ? nn_part(&m, s.qkv_name) : m;
+    struct nn_maker out = nn_part(&m, s.out_name);
+    if (s.out_weight)
+        out.nn.weight = s.out_weight;
+    if (s.qkv_name)
+        a.qkv = nn_linear(&qkv, s.width, (a.heads + 2 * a.kv_heads) * a.head, s.qkv_bias);
+    else
+        make_apart(&a, &m, &s, s.context ? s.context : s.width);
+    a.out = nn_linear(&out, a.heads * a.head, s.width, s.out_bias);
+    return a;
+}
+
+/* ---- recording ----------------------------------------------------------------------------- */
+
+/* [..., heads head] as [..., heads, head]. */
+static ckpt_tensor as_heads(ckpt_tape *t, ckpt_tensor x, int64_t heads, int64_t head)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+
+    if (d.ndim < 1 || d.ndim == CKPT_MAX_DIMS)
+        return x;
+    d.shape[d.ndim - 1] = heads;
+    d.shape[d.ndim] = head;
+    return ckpt_reshape(t, x, d.ndim + 1, d.shape);
+}
+
+/*
+ * Equal parts are cut along an axis of their own: so their gradients are written side by side, as
+ * that of the whole, and nobody copies them together.
+ */
+static void cut_equal(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
+                      ckpt_tensor part[3])
+{
+    struct ckpt_desc d = ckpt_desc_of(t, x);
+    int last = d.ndim - 1;
+
+    if (last < 0 || last + 2 >= CKPT_MAX_DIMS)
+        return;
+    d.shape[last] = 3;
+    d.shape[last + 1] = m->heads;
+    d.shape[last + 2] = m->head;
+    ckpt_split(t, ckpt_reshape(t, x, last + 3, d.shape), last, 3, part);
+    d.shape[last] = m->heads;
+    d.shape[last + 1] = m->head;
+    for (int i = 0; i < 3; i++)
+        part[i] = ckpt_reshape(t, part[i], last + 2, d.shape);
+}
+
+static void cut_unequal(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
+                        ckpt_tensor part[3])
+{
+    ckpt_tensor all = as_heads(t, x, m->heads + 2 * m->kv_heads, m->head);
+    int axis = ckpt_desc_of(t, all).ndim - 2;
+    int64_t at[] = {0, m->heads, m->heads + m->kv_heads, m->heads + 2 * m->kv_heads};
+
+    for (int i = 0; i < 3; i++)
+        part[i] = ckpt_slice(t, all, axis, at[i], at[i + 1]);
+}
+
+static void heads_of(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
+                     ckpt_tensor context, ckpt_tensor part[3])
+{
+    ckpt_tensor from = context.id ? context : x;
+
+    if (m->qkv.weight.id) {
+        ckpt_tensor all = ckpt_linear(t, x, m->qkv.weight, m->qkv.bias);
+        if (context.id)
+            ckpt_tape_fail(t, CKPT_EINVAL,
+                           "attention: one projection of q, k and v has no context");
+        (m->heads == m->kv_heads ? cut_equal : cut_unequal)(t, m, all, part);
+        return;
+    }
+    part[0] = as_heads(t, ckpt_linear(t, x, m->q.weight, m->q.bias), m->heads, m->head);
+    part[1] = as_heads(t, ckpt_linear(t, from, m->k.weight, m->k.bias), m->kv_heads, m->head);
+    part[2] = as_heads(t, ckpt_linear(t, from, m->v.weight, m->v.bias), m->kv_heads, m->head);
+}
+
+void ckpt_nn_attention_heads(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
+                             ckpt_tensor context, ckpt_tensor *q, ckpt_tensor *k, ckpt_tensor *v)
+{
+    ckpt_tensor part[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
+
+    if (!m || !q || !k || !v) {
+        nn_no_module(t, __func__);
+        return;
+    }
+    heads_of(t, m, x, context, part);
+    *q = part[0];
+    *k = part[1];
+    *v = part[2];
+}
+
+static ckpt_tensor flat(ckpt_tape *t, ckpt_tensor heads)
+{
+    struct ckpt_desc d = ckpt_desc_of(t, heads);
+
+    if (d.ndim < 2)
+        return heads;
+    d.shape[d.ndim - 2] *= d.shape[d.ndim - 1];
+    return ckpt_reshape(t, heads, d.ndim - 1, d.shape);
+}
+
+ckpt_tensor ckpt_nn_attention_out(ckpt_tape *t, const struct ckpt_nn_attention *m,
+                                  ckpt_tensor heads, ckpt_tensor a)
+{
+    if (!m)
+        return nn_no_module(t, __func__);
+    ckpt_tensor x = flat(t, heads);
+    return a.id ? ckpt_linear_add(t, x, m->out.weight, m->out.bias, a)
+                : ckpt_linear(t, x, m->out.weight, m->out.bias);
+}
+
+static ckpt_tensor turn(ckpt_tape *t, ckpt_tensor x, ckpt_tensor rope)
+{
+    return rope.id ? ckpt_rope(t, x, rope, ckpt_desc_of(t, x).ndim - 3) : x;
+}
+
+ckpt_tensor ckpt_nn_apply_attention_add(ckpt_tape *t, const struct ckpt_nn_attention *m,
+                                        ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope,
+                                        const struct ckpt_attention_spec *spec, ckpt_tensor a)
+{
+    ckpt_tensor part[3] = {CKPT_NONE, CKPT_NONE, CKPT_NONE};
+
+    if (!m)
+        return nn_no_module(t, __func__);
+    heads_of(t, m, x, context, part);
+    ckpt_tensor q = turn(t, part[0], rope), k = turn(t, part[1], rope);
+    return ckpt_nn_attention_out(t, m, ckpt_attention(t, q, k, part[2], CKPT_NONE, spec), a);
+}
+
+ckpt_tensor ckpt_nn_apply_attention(ckpt_tape *t, const struct ckpt_nn_attention *m, ckpt_tensor x,
+                                    ckpt_tensor context, ckpt_tensor rope,
+                                    const struct ckpt_attention_spec *spec)
+{
+    return ckpt_nn_apply_attention_add(t, m, x, context, rope, spec, CKPT_NONE);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Multi-layer perceptrons of two layers, plain and gated. */
+#include "nn/nn.h"
+
+struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn, const struct ckpt_nn_mlp_spec *spec,
+                               const char *name, ...)
+{
+    struct ckpt_nn_mlp_spec s = CKPT_NN_MLP_INIT;
+    struct ckpt_nn_mlp mlp = {.gate = {CKPT_NONE, CKPT_NONE}};
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    nn_read_spec(&m, "struct ckpt_nn_mlp_spec", &s, sizeof s, spec);
+    struct nn_maker gate = nn_part(&m, s.gate_name), up = nn_part(&m, s.up_name);
+    struct nn_maker down = nn_part(&m, s.down_name);
+    if (s.down_weight)
+        down.nn.weight = s.down_weight;
+    mlp.activation = s.activation;
+    if (s.gated)
+        mlp.gate = nn_linear(&gate, s.width, s.inner, s.bias);
+    mlp.up = nn_linear(&up, s.width, s.inner, s.bias);
+    mlp.down = nn_linear(&down, s.inner, s.width, s.bias);
+    return mlp;
+}
+
+static ckpt_tensor activate(ckpt_tape *t, enum ckpt_nn_activation kind, ckpt_tensor x)
+{
+    switch (kind) {
+    case CKPT_NN_GELU:
+        return ckpt_gelu(t, x);
+    case CKPT_NN_GELU_ERF:
+        return ckpt_gelu_erf(t, x);
+    case CKPT_NN_SILU:
+        return ckpt_silu(t, x);
+    case CKPT_NN_RELU:
+        return ckpt_relu(t, x);
+    }
+    ckpt_tape_fail(t, CKPT_EINVAL, "an MLP has no activation of number %d", (int)kind);
+    return CKPT_NONE;
+}
+
+static ckpt_tensor hidden(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x)
+{
+    ckpt_tensor up = ckpt_nn_apply_linear(t, &m->up, x);
+
+    if (!m->gate.weight.id)
+        return activate(t, m->activation, up);
+    return ckpt_mul(t, activate(t, m->activation, ckpt_nn_apply_linear(t, &m->gate, x)), up);
+}
+
+ckpt_tensor ckpt_nn_apply_mlp(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x)
+{
+    return m ? ckpt_nn_apply_linear(t, &m->down, hidden(t, m, x)) : nn_no_module(t, __func__);
+}
+
+ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x,
+                                  ckpt_tensor a)
+{
+    return m ? ckpt_linear_add(t, hidden(t, m, x), m->down.weight, m->down.bias, a)
+             : nn_no_module(t, __func__);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Modules of one layer, and what all makers share. */
+#include <math.h>
+#include <string.h>
+#include "ckpt_files.h"
+#include "context/context.h"
+#include "core/sized.h"
+#include "nn/nn.h"
+
+/* ---- makers -------------------------------------------------------------------------------- */
+
+/* Sticks to the context: the next ckpt_compile returns it. */
+static void stick(struct nn_maker *m, int code)
+{
+    ckpt *c = m->nn.context;
+
+    m->failed = true;
+    if (c && !c->params.failed)
+        c->params.failed = code;
+}
+
+struct nn_maker nn_open(const struct ckpt_nn *nn, const char *name, va_list ap)
+{
+    struct nn_maker m = {.nn = CKPT_NN_INIT, .name = ""};
+
+    if (!nn || !nn->context) {
+        m.failed = true;
+        return m;
+    }
+    /* The context stands where it does in every version, so a wrong size is told there. */
+    struct error *e = &nn->context->error;
+    int rc = sized_read(e, "struct ckpt_nn", &m.nn, sizeof m.nn, nn);
+    m.nn.context = nn->context;
+    if (!rc && (!name || !*name))
+        rc = error_fail(e, CKPT_EINVAL, "a module needs a name");
+    else if (!rc && vsnprintf(m.name, sizeof m.name, name, ap) >= NN_NAME)
+        rc = error_fail(e, CKPT_EINVAL, "the name of a module is too long: '%s...'", m.name);
+    if (rc)
+        stick(&m, rc);
+    return m;
+}
+
+void nn_read_spec(struct nn_maker *m, const char *name, void *to, size_t known, const void *from)
+{
+    if (m->failed)
+        return;
+    struct error *e = &m->nn.context->error;
+    int rc = from ? sized_read(e, name, to, known, from)
+                  : error_fail(e, CKPT_EINVAL, "module '%s': NULL for its %s", m->name, name);
+    if (rc)
+        stick(m, rc);
+}
+
+void nn_refuse(struct nn_maker *m, const char *why)
+{
+    if (!m->failed)
+        stick(m, error_fail(&m->nn.context->error, CKPT_EINVAL, "module '%s': %s", m->name, why));
+}
+
+struct nn_maker nn_part(const struct nn_maker *m, const char *part)
+{
+    struct nn_maker p = *m;
+    size_t n = strlen(m->name);
+
+    if (m->failed)
+        return p;
+    if (!part || snprintf(p.name + n, NN_NAME - n, ".%s", part) >= (int)(NN_NAME - n))
+        stick(&p, error_fail(&m->nn.context->error, CKPT_EINVAL,
+                             "module '%s': the name of a part is missing or too long", m->name));
+    return p;
+}
+
+static ckpt_tensor parameter(const struct nn_maker *m, const char *part, int ndim,
+                             const int64_t *shape, struct ckpt_init init)
+{
+    struct nn_maker p = nn_part(m, part);
+
+    if (p.failed)
+        return CKPT_NONE;
+    return ckpt_param(p.nn.context, p.name, p.nn.dtype, ndim, shape, init, !p.nn.frozen);
+}
+
+ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
+                      struct ckpt_init own)
+{
+    return parameter(m, "weight", ndim, shape, m->nn.weight ? *m->nn.weight : own);
+}
+
+ckpt_tensor nn_bias(const struct nn_maker *m, int64_t n, struct ckpt_init own)
+{
+    return parameter(m, "bias", 1, &n, m->nn.bias ? *m->nn.bias : own);
+}
+
+/* PyTorch's kaiming_uniform_(a=sqrt(5)): the bound is sqrt(6 / (6 fan)). */
+static struct ckpt_init by_fan(int64_t fan)
+{
+    return CKPT_UNIFORM(1.f / sqrtf((float)(fan > 0 ? fan : 1)));
+}
+
+ckpt_tensor nn_no_module(ckpt_tape *t, const char *call)
+{
+    ckpt_tape_fail(t, CKPT_EINVAL, "%s: NULL for its module", call);
+    return CKPT_NONE;
+}
+
+/* ---- linear -------------------------------------------------------------------------------- */
+
+struct ckpt_nn_linear nn_linear(const struct nn_maker *m, int64_t in, int64_t out, bool bias)
+{
+    struct ckpt_nn_linear l = {CKPT_NONE, CKPT_NONE};
+
+    l.weight = nn_weight(m, 2, (int64_t[]){out, in}, by_fan(in));
+    if (bias)
+        l.bias = nn_bias(m, out, by_fan(in));
+    return l;
+}
+
+struct ckpt_nn_linear ckpt_nn_linear(const struct ckpt_nn *nn, int64_t in, int64_t out, bool bias,
+                                     const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return nn_linear(&m, in, out, bias);
+}
+
+ckpt_tensor ckpt_nn_apply_linear(ckpt_tape *t, const struct ckpt_nn_linear *m, ckpt_tensor x)
+{
+    return m ? ckpt_linear(t, x, m->weight, m->bias) : nn_no_module(t, __func__);
+}
+
+/* ---- norms --------------------------------------------------------------------------------- */
+
+static struct ckpt_nn_norm make_norm(const struct nn_maker *m, int64_t width, float eps, bool rms)
+{
+    struct nn_maker own = *m; /* what projections begin with is nothing for norms */
+
+    own.nn.weight = own.nn.bias = NULL;
+    return (struct ckpt_nn_norm){nn_weight(&own, 1, &width, CKPT_ONES),
+                                 rms ? CKPT_NONE : nn_bias(&own, width, CKPT_ZEROS), eps, rms};
+}
+
+struct ckpt_nn_norm ckpt_nn_layer_norm(const struct ckpt_nn *nn, int64_t width, float eps,
+                                       const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return make_norm(&m, width, eps, false);
+}
+
+struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t width, float eps,
+                                     const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return make_norm(&m, width, eps, true);
+}
+
+ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_tensor x)
+{
+    if (!m)
+        return nn_no_module(t, __func__);
+    return m->rms ? ckpt_rms_norm(t, x, m->weight, m->eps)
+                  : ckpt_layer_norm(t, x, m->weight, m->bias, m->eps);
+}
+
+/* ---- embedding ----------------------------------------------------------------------------- */
+
+struct ckpt_nn_embedding ckpt_nn_embedding(const struct ckpt_nn *nn, int64_t rows, int64_t width,
+                                           const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return (struct ckpt_nn_embedding){nn_weight(&m, 2, (int64_t[]){rows, width}, CKPT_NORMAL(1.f))};
+}
+
+ckpt_tensor ckpt_nn_apply_embedding(ckpt_tape *t, const struct ckpt_nn_embedding *m,
+                                    ckpt_tensor index)
+{
+    return m ? ckpt_embedding(t, m->weight, index, -1) : nn_no_module(t, __func__);
+}
+
+/* ---- convolution --------------------------------------------------------------------------- */
+
+/* Axis 0 stays, channels go from the end to place 1. */
+static void channels_first(ckpt *c, ckpt_tensor weight, int spatial)
+{
+    int axes[CKPT_MAX_DIMS] = {0, spatial + 1};
+
+    for (int i = 0; i < spatial; i++)
+        axes[i + 2] = i + 1;
+    ckpt_param_file_axes(c, weight, spatial + 2, NULL, axes);
+}
+
+struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t out, int spatial,
+                                 const int64_t *kernel, bool bias, const char *name, ...)
+{
+    struct ckpt_nn_conv w = {CKPT_NONE, CKPT_NONE};
+    int64_t shape[CKPT_MAX_DIMS] = {out}, fan = in;
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    if (spatial < 1 || spatial > 3 || !kernel)
+        nn_refuse(&m, "a convolution has one to three sizes");
+    for (int i = 0; i < spatial && !m.failed; i++)
+        fan *= shape[i + 1] = kernel[i];
+    if (m.failed)
+        return w;
+    shape[spatial + 1] = in;
+    w.weight = nn_weight(&m, spatial + 2, shape, by_fan(fan));
+    if (w.weight.id)
+        channels_first(m.nn.context, w.weight, spatial);
+    if (bias)
+        w.bias = nn_bias(&m, out, by_fan(fan));
+    return w;
+}
+
+ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
+                               const struct ckpt_conv_spec *spec)
+{
+    return m ? ckpt_conv(t, x, m->weight, m->bias, spec) : nn_no_module(t, __func__);
+}

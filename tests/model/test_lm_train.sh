@@ -1,0 +1,146 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# lm-train and lm-sample as a person or a script uses them: the budget changes no number, weights
+# come back from Hugging Face's files, a run goes on where another ended, and bad input gets one
+# sentence and a non-zero exit.
+set -u
+
+. "${srcdir:-.}/tests/model/programs.sh"
+
+train=${LM_TRAIN:-./lm-train} sample=${LM_SAMPLE:-./lm-sample}
+models=$root/tests/model/lm
+book=$root/doc/design.md
+small="--hidden 16 --heads 2 --layers 2 --mlp 32 --length 16 --batch 4 --steps 4 --threads 1 --device cpu"
+
+# on_text OPTION...: a short run on text.
+on_text() {
+    "$train" $small --data "$book" "$@" >"$work/out" 2>"$work/err"
+}
+
+# losses LOG: what the steps computed, without times and memory.
+losses() {
+    sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1"
+}
+
+# same NAME: the losses and weights of that run are those of the one without a budget.
+same() {
+    losses "$work/free.log" >"$work/a"
+    losses "$work/$1.log" >"$work/b"
+    cmp -s "$work/a" "$work/b" || fail "$1: other losses: $(cat "$work/b")"
+    cmp -s "$work/free" "$work/$1" || fail "$1: other weights"
+}
+
+# ---- the budget changes no number -----------------------------------------------------------------
+
+for model in tiny tiny-llama tiny-qwen; do
+    rm -f "$work"/*.log
+    on_text --model $model --log "$work/free.log" --save "$work/free" || fail "$model: $(cat "$work/err")"
+    [ "$(losses "$work/free.log" | wc -l)" = 4 ] || fail "$model: the log has not one line a step"
+    refuses 1 "needs at least" "$train" $small --data "$book" --model $model --vram 16K
+    smallest=$(needed)
+    refuses 1 "needs at least" "$train" $small --data "$book" --model $model --vram $((smallest - 1))
+    on_text --model $model --vram "$smallest" --log "$work/tight.log" --save "$work/tight" ||
+        fail "$model: smallest budget: $(cat "$work/err")"
+    same tight
+    on_text --model $model --vram "$smallest" --host 16M --log "$work/host.log" --save "$work/host" ||
+        fail "$model: --host: $(cat "$work/err")"
+    same host
+done
+refuses 1 "needs at least" "$train" $small --data "$book" --model tiny-qwen --vram 16K --host 4M --nvme "$work:64M"
+on_text --model tiny-qwen --vram "$(needed)" --host 4M --nvme "$work:64M" --log "$work/nvme.log" \
+    --save "$work/nvme" || fail "--nvme: $(cat "$work/err")"
+same nvme
+grep -q '"tokens_per_second": [0-9]' "$work/nvme.log" || fail "no tokens a second in the log"
+
+# ---- weights --------------------------------------------------------------------------------------
+
+# To Hugging Face's files, in several, and back: the same weights, under the names of the reference.
+for model in gpt2 llama qwen2; do
+    here=$models/$model
+    "$train" --model "$here" --load "$here" --steps 0 --data "$here/tokens.bin" --length 12 \
+        --save-hf "$work/hf-$model" --shard-size 9K >"$work/out" 2>"$work/err" ||
+        fail "--save-hf $model: $(cat "$work/err")"
+    [ -s "$work/hf-$model/model.safetensors.index.json" ] || fail "$model: no index of several files"
+    "$train" --model "$work/hf-$model" --load "$work/hf-$model" --steps 0 --data "$here/tokens.bin" \
+        --length 12 --save-hf "$work/again-$model" >"$work/out" 2>"$work/err" ||
+        fail "again $model: $(cat "$work/err")"
+    [ -s "$work/again-$model/model.safetensors" ] || fail "$model: no single file"
+    cmp -s "$work/hf-$model/config.json" "$work/again-$model/config.json" || fail "$model: config.json"
+    "$train" --model "$here" --load "$here" --steps 0 --data "$here/tokens.bin" --length 12 \
+        --save-hf "$work/one-$model" >"$work/out" 2>"$work/err"
+    cmp -s "$work/one-$model/model.safetensors" "$work/again-$model/model.safetensors" ||
+        fail "$model: other weights after files in parts"
+done
+refuses 1 "are missing" "$train" --model "$models/gpt2" --load "$models/llama" --data "$book" \
+    --vocabulary 256 --length 12
+refuses 1 "shape" "$train" --model "$models/gpt2" --load "$models/gpt2" --data "$book" \
+    --vocabulary 256 --length 12
+
+# ---- other data, and going on where a run ended ----------------------------------------------------
+
+on_text --val "$root/doc/tour.md" --val-every 2 --steps 8 --log "$work/whole.log" --save "$work/whole" \
+    --save-state "$work/whole.state" || fail "--val: $(cat "$work/err")"
+[ "$(grep -c '^step [0-9]*: validation loss [0-9.]*$' "$work/out")" = 4 ] || fail "--val-every: $(cat "$work/out")"
+grep -q '^{"validation_step": 8, "validation_loss": [0-9.]*}$' "$work/whole.log" || fail "no validation in the log"
+on_text --steps 5 --save-state "$work/state" || fail "--save-state: $(cat "$work/err")"
+on_text --steps 8 --resume "$work/state" --val "$root/doc/tour.md" --log "$work/rest.log" --save "$work/rest" \
+    --save-state "$work/rest.state" || fail "--resume: $(cat "$work/err")"
+losses "$work/whole.log" | sed -n 6,8p >"$work/a"
+losses "$work/rest.log" >"$work/b"
+cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
+cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
+refuses 1 "length" "$train" $small --data "$book" --length 8 --resume "$work/state"
+
+# A loss of weights alone; it is that of the end of the run.
+on_text --load "$work/whole" --steps 0 --val "$root/doc/tour.md" || fail "--steps 0: $(cat "$work/err")"
+[ "$(sed -n 's/^validation loss //p' "$work/out")" = \
+    "$(sed -n 's/^{"validation_step": 8, "validation_loss": \([0-9.]*\)}/\1/p' "$work/whole.log" |
+        awk '{ printf "%.4f", $1 }')" ] || fail "another validation loss: $(cat "$work/out")"
+
+# ---- text -----------------------------------------------------------------------------------------
+
+on_text --sample-every 2 --sample-tokens 9 --samples 2 || fail "--sample-every: $(cat "$work/err")"
+[ "$(grep -c '^step [24]:$' "$work/out")" = 2 ] || fail "no text while training: $(cat "$work/out")"
+write="$sample --hidden 16 --heads 2 --layers 2 --mlp 32 --length 16 --threads 1 --load $work/whole"
+runs "ab" $write --prompt ab --sample-tokens 40 --sample-seed 3
+cp "$work/out" "$work/a"
+runs "ab" $write --prompt ab --sample-tokens 40 --sample-seed 3 --vram 2M
+cmp -s "$work/out" "$work/a" || fail "the budget changed a text"
+runs "ab" $write --prompt ab --sample-tokens 40 --sample-seed 4
+cmp -s "$work/out" "$work/a" && fail "the seed changes nothing"
+runs "" $write --temperature 0 --top-k 5 --top-p 0.9
+runs "" "$sample" --load "$models/qwen2" --prompt "
+" --sample-tokens 20 --length 8
+refuses 2 "load" "$sample"
+refuses 1 "token 97, and the model has 48" "$sample" --load "$models/qwen2" --prompt a
+
+# ---- bad input ------------------------------------------------------------------------------------
+
+refuses 2 "there are tiny, .*gpt2-124M" "$train" --model gpt5
+printf '{"model_type": "mamba"}' >"$work/config.json"
+refuses 2 '"model_type" is "mamba"; known are gpt2, llama and qwen2' "$train" --model "$work/config.json"
+sed 's/"gelu_new"/"relu"/' "$models/gpt2/config.json" >"$work/config.json"
+refuses 2 '"activation_function" is relu' "$train" --model "$work/config.json"
+sed 's/"llama3"/"yarn"/' "$models/llama/config.json" >"$work/config.json"
+refuses 2 'rope scaling "yarn"' "$train" --model "$work/config.json"
+sed 's/"num_key_value_heads": 2/"num_key_value_heads": 3/' "$models/llama/config.json" >"$work/config.json"
+refuses 2 "cannot share 3" "$train" --model "$work/config.json"
+grep -v hidden_size "$models/llama/config.json" >"$work/config.json"
+refuses 2 '"hidden_size" is missing' "$train" --model "$work/config.json"
+printf '{' >"$work/config.json"
+refuses 2 "line" "$train" --model "$work/config.json"
+refuses 2 "nothing-here" "$train" --model "$work/nothing-here/config.json"
+refuses 2 "places for 256" "$train" --length 257
+refuses 2 "does not divide" "$train" --batch 4 --micro-batch 3
+refuses 2 "GPT-2 share no keys" "$train" --kv-heads 2
+refuses 2 "makes no 3 heads" "$train" --heads 3
+refuses 2 "--val FILES" "$train" --val-every 3
+refuses 2 "fp32 or bf16" "$train" --dtype fp16
+refuses 2 "did you mean --data" "$train" --dta x
+refuses 1 "no such file" "$train" --data "$work/none*.bin"
+refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"
+refuses 1 "has 48 tokens, that of the model 40" "$train" $small --vocabulary 40 --data "$models/qwen2/tokens.bin"
+head -c 1060 "$models/gpt2/tokens.bin" >"$work/cut.bin"
+refuses 1 "it was cut short" "$train" $small --data "$work/cut.bin"
+
+finish
