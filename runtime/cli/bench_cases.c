@@ -3,29 +3,9 @@
  * What ckpt bench runs.  Operands are tensors without a producer; the bench gives them bytes.
  * Heads are cut out of their projections as the model does it, without a copy.
  */
-#include <string.h>
 #include "attr.h"
-#include "ckpt.h"
-#include "cli/bench.h"
+#include "cli/bench_record.h"
 #include "expr/expr.h"
-#include "ops.h"
-#include "optim/optimizer.h"
-#include "optim/update_math.h"
-
-enum {
-    WIDTH = 1152,
-    MLP = 4 * WIDTH,
-    HEADS = 16,
-    HEAD = WIDTH / HEADS,
-    ROWS_MOST = 2048,
-    BATCH = 2,
-    FRAMES = 15,
-    TIMESTEPS = 64,
-    CHANNELS = 4,
-    FILTERS = 128, /* of autoencoders */
-    WIDE = 512,    /* their widest level, and its one head */
-    CLIP = 17,     /* frames that they take together */
-};
 
 const struct bench_sizes bench_full = {.rows = ROWS_MOST,
                                        .places = 136,
@@ -51,43 +31,6 @@ const struct bench_sizes bench_small = {.rows = 128,
                                         .sequences = 2,
                                         .tokens = 160,
                                         .vocabulary = 1000};
-
-#define SHAPE(...)                                                                                 \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-
-static struct ckpt_desc dense(enum ckpt_dtype dtype, int ndim, const int64_t *shape)
-{
-    struct ckpt_desc d = {.dtype = dtype, .ndim = ndim};
-    memcpy(d.shape, shape, (size_t)ndim * sizeof *shape);
-    desc_dense(&d);
-    return d;
-}
-
-static ckpt_tensor operand_of(ckpt_tape *t, const struct ckpt_desc *d, bool needs_grad)
-{
-    ckpt_tensor x = tape_new_tensor(t, d, STORAGE_ACTIVATION);
-    if (x.id)
-        t->tensors.data[x.id].needs_grad = needs_grad;
-    return x;
-}
-
-static ckpt_tensor operand(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape)
-{
-    struct ckpt_desc d = dense(dtype, ndim, shape);
-    return operand_of(t, &d, true);
-}
-
-/* Integers on which a mask, a choice or a label can be made: 1 in two places of three. */
-static ckpt_tensor choice(ckpt_tape *t, int ndim, const int64_t *shape)
-{
-    int32_t value[ROWS_MOST];
-    for (int i = 0; i < ROWS_MOST; i++)
-        value[i] = i % 3 != 0;
-    return ckpt_constant(t, "choice", CKPT_I32, ndim, shape, value);
-}
 
 /* ---- matrix products and attention ---------------------------------------------------------- */
 
@@ -226,17 +169,6 @@ static ckpt_tensor record_cross(ckpt_tape *t, enum ckpt_dtype dtype, const struc
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
-
-static ckpt_tensor tokens(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    return operand(t, dtype, SHAPE(BATCH, FRAMES, z->places, WIDTH));
-}
-
-/* One row a sample, as the timestep's modulation. */
-static ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
-{
-    return operand(t, dtype, SHAPE(BATCH, 1, 1, WIDTH));
-}
 
 static ckpt_tensor record_layer_norm(ckpt_tape *t, enum ckpt_dtype dtype,
                                      const struct bench_sizes *z)
@@ -574,130 +506,6 @@ static ckpt_tensor record_codebook(ckpt_tape *t, enum ckpt_dtype dtype, const st
     return ckpt_add(t, ckpt_mean(t, x, 0x1f), commitment);
 }
 
-/* ---- models of any kind ---------------------------------------------------------------------- */
-
-/* Half of the indices name one row. */
-static ckpt_tensor record_embedding(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z)
-{
-    int32_t index[ROWS_MOST];
-    for (int i = 0; i < ROWS_MOST; i++)
-        index[i] = i % 2 ? 3 : i * 7919 % MLP;
-    ckpt_tensor at = ckpt_constant(t, "index", CKPT_I32, SHAPE(z->rows), index);
-    return ckpt_embedding(t, operand(t, dtype, SHAPE(MLP, WIDTH)), at, -1);
-}
-
-static ckpt_tensor record_gather(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
-    ckpt_tensor at = choice(t, SHAPE(z->rows, 1));
-    return ckpt_scatter_add(t, x, 1, at, ckpt_gather(t, x, 1, at));
-}
-
-static ckpt_tensor record_norm_affine(ckpt_tape *t, enum ckpt_dtype dtype,
-                                      const struct bench_sizes *z)
-{
-    return ckpt_layer_norm(t, tokens(t, dtype, z), operand(t, dtype, SHAPE(WIDTH)),
-                           operand(t, dtype, SHAPE(WIDTH)), 1e-5f);
-}
-
-static ckpt_tensor record_extremes(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
-    ckpt_argmax(t, x, 1);
-    return ckpt_add(t, ckpt_amax(t, x, 2), ckpt_amin(t, x, 2));
-}
-
-static ckpt_tensor record_prod(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    (void)z;
-    return ckpt_prod(t, operand(t, dtype, SHAPE(WIDTH, 8)), 2);
-}
-
-static ckpt_tensor record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype,
-                                    const struct bench_sizes *z)
-{
-    return ckpt_logsumexp(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 2);
-}
-
-static ckpt_tensor record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    return ckpt_softmax(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 1);
-}
-
-static ckpt_tensor record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    return ckpt_cumsum(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 0);
-}
-
-static ckpt_tensor record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    ckpt_argsort(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), true);
-    return CKPT_NONE;
-}
-
-static ckpt_tensor record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    return ckpt_matmul(t, operand(t, dtype, SHAPE(HEADS, z->places, HEAD)),
-                       operand(t, dtype, SHAPE(HEADS, z->places, HEAD)), false, true);
-}
-
-/* A view; its gradient is a sum. */
-static ckpt_tensor record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    return ckpt_expand(t, sample_row(t, dtype), SHAPE(BATCH, FRAMES, z->places, WIDTH));
-}
-
-/* The update of one weight: value, fp32 master where there is one, running means where the kind
- * has them, EMA, gradient. */
-static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
-                        const struct update_attr *attr)
-{
-    struct clip_attr clip = {.clip_norm = 1.f};
-    ckpt_tensor in[7] = {CKPT_NONE}, out[5];
-    const bool has[6] = {
-        true, dtype == CKPT_BF16, update_has_mean(attr), update_has_square(attr), true, true};
-    for (int i = 0; i < 6; i++)
-        if (has[i])
-            in[i] = operand(t, i ? CKPT_F32 : dtype, SHAPE(MLP, WIDTH));
-    if (in[3].id) /* a mean of squares: the bench makes it positive */
-        t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
-    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
-    in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
-    ckpt_record(t, def, 7, in, 5, out, attr, sizeof *attr);
-}
-
-static ckpt_tensor record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
-    adamw.ema_decay = 0.99f;
-    const struct update_attr attr = optim_adamw_attr(&adamw);
-    (void)z;
-    record_kind(t, dtype, &op_adamw, &attr);
-    return CKPT_NONE;
-}
-
-/* The other kinds, and the assignment of a state. */
-static ckpt_tensor record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
-{
-    struct update_attr attr = {.lr_factor = 1.f, .beta1 = 0.9f, .scale = 1.f, .ema_decay = 0.99f};
-    struct clip_attr clip = {.clip_norm = 1.f};
-    (void)z;
-    attr.kind = UPDATE_SGD;
-    record_kind(t, dtype, &op_sgd, &attr);
-    attr.kind = UPDATE_LION;
-    attr.beta2 = 0.99f;
-    record_kind(t, dtype, &op_lion, &attr);
-    attr.kind = UPDATE_STEP;
-    record_kind(t, dtype, &op_step, &attr);
-    ckpt_tensor state = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
-    ckpt_tensor next = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
-    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, next);
-    ckpt_tensor values = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
-    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, next, values}, NULL, 0);
-    return CKPT_NONE;
-}
-
 const struct bench_case bench_cases[] = {
     {"linear", record_linear},
     {"linear, add", record_linear_add},
@@ -755,18 +563,18 @@ const struct bench_case bench_cases[] = {
     {"ReLU, max pooling", record_pool},
     {"feature distance", record_distance},
     {"codebook", record_codebook},
-    {"embedding", record_embedding},
-    {"gather, scatter", record_gather},
-    {"layer norm, affine", record_norm_affine},
-    {"largest, smallest", record_extremes},
-    {"product", record_prod},
-    {"logsumexp", record_logsumexp},
-    {"softmax", record_softmax},
-    {"cumulative sum", record_cumsum},
-    {"order", record_order},
-    {"batched product", record_matmul},
-    {"expand", record_expand},
-    {"update", record_update},
-    {"update, other kinds", record_updates},
+    {"embedding", bench_record_embedding},
+    {"gather, scatter", bench_record_gather},
+    {"layer norm, affine", bench_record_norm_affine},
+    {"largest, smallest", bench_record_extremes},
+    {"product", bench_record_prod},
+    {"logsumexp", bench_record_logsumexp},
+    {"softmax", bench_record_softmax},
+    {"cumulative sum", bench_record_cumsum},
+    {"order", bench_record_order},
+    {"batched product", bench_record_matmul},
+    {"expand", bench_record_expand},
+    {"update", bench_record_update},
+    {"update, other kinds", bench_record_updates},
     {NULL, NULL},
 };

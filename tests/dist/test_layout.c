@@ -63,12 +63,12 @@ static void check(const struct layout *l, const struct layout_param *params)
 static void test_blocks(void **state)
 {
     const struct layout_param params[] = {
-        {"embed.weight", CKPT_F32, 7, true},     {"embed.table", CKPT_F32, 100, false},
-        {"blocks.0.a", CKPT_BF16, 1000, true},   {"blocks.0.norm", CKPT_F32, 65, true},
-        {"blocks.0.b.bias", CKPT_BF16, 3, true}, {"blocks.1.a", CKPT_BF16, 1000, true},
-        {"blocks.1.norm", CKPT_F32, 65, true},   {"blocks.1.b.bias", CKPT_BF16, 3, true},
-        {"final.weight", CKPT_BF16, 64, true},   {"final.2", CKPT_BF16, 64, true},
-        {"blocks.1.sub.3.x", CKPT_F32, 1, true},
+        {"embed.weight", CKPT_F32, 7, true, 0},     {"embed.table", CKPT_F32, 100, false, 0},
+        {"blocks.0.a", CKPT_BF16, 1000, true, 0},   {"blocks.0.norm", CKPT_F32, 65, true, 0},
+        {"blocks.0.b.bias", CKPT_BF16, 3, true, 0}, {"blocks.1.a", CKPT_BF16, 1000, true, 0},
+        {"blocks.1.norm", CKPT_F32, 65, true, 0},   {"blocks.1.b.bias", CKPT_BF16, 3, true, 0},
+        {"final.weight", CKPT_BF16, 64, true, 0},   {"final.2", CKPT_BF16, 64, true, 0},
+        {"blocks.1.sub.3.x", CKPT_F32, 1, true, 0},
     };
     int32_t n = (int32_t)(sizeof params / sizeof *params);
     (void)state;
@@ -99,7 +99,7 @@ static void test_random(void **state)
             snprintf(names[i], sizeof names[i], "b.%d.t%d", (int)(i / (1 + round)), i);
             params[i] = (struct layout_param){names[i], h >> 20 & 1 ? CKPT_BF16 : CKPT_F32,
                                               1 + (int64_t)(h >> 24 & (h >> 40 & 1 ? 7 : 1023)),
-                                              (h >> 50 & 7) != 0};
+                                              (h >> 50 & 7) != 0, 0};
         }
         uint64_t before = 0;
         for (int32_t world = 1; world < 10; world++) {

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cases of ckpt bench: lookup, order, reductions and products of models of any kind, and updates.
+ */
+#include "attr.h"
+#include "cli/bench_record.h"
+#include "optim/optimizer.h"
+#include "optim/update_math.h"
+
+/* Half of the indices name one row. */
+ckpt_tensor bench_record_embedding(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    int32_t index[ROWS_MOST];
+    for (int i = 0; i < ROWS_MOST; i++)
+        index[i] = i % 2 ? 3 : i * 7919 % MLP;
+    ckpt_tensor at = ckpt_constant(t, "index", CKPT_I32, SHAPE(z->rows), index);
+    return ckpt_embedding(t, operand(t, dtype, SHAPE(MLP, WIDTH)), at, -1);
+}
+
+ckpt_tensor bench_record_gather(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
+    ckpt_tensor at = choice(t, SHAPE(z->rows, 1));
+    return ckpt_scatter_add(t, x, 1, at, ckpt_gather(t, x, 1, at));
+}
+
+ckpt_tensor bench_record_norm_affine(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z)
+{
+    return ckpt_layer_norm(t, tokens(t, dtype, z), operand(t, dtype, SHAPE(WIDTH)),
+                           operand(t, dtype, SHAPE(WIDTH)), 1e-5f);
+}
+
+ckpt_tensor bench_record_extremes(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(z->rows, WIDTH));
+    ckpt_argmax(t, x, 1);
+    return ckpt_add(t, ckpt_amax(t, x, 2), ckpt_amin(t, x, 2));
+}
+
+ckpt_tensor bench_record_prod(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    (void)z;
+    return ckpt_prod(t, operand(t, dtype, SHAPE(WIDTH, 8)), 2);
+}
+
+ckpt_tensor bench_record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_logsumexp(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 2);
+}
+
+ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_softmax(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 1);
+}
+
+ckpt_tensor bench_record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_cumsum(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), 0);
+}
+
+ckpt_tensor bench_record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    ckpt_argsort(t, operand(t, dtype, SHAPE(z->rows, WIDTH)), true);
+    return CKPT_NONE;
+}
+
+ckpt_tensor bench_record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_matmul(t, operand(t, dtype, SHAPE(HEADS, z->places, HEAD)),
+                       operand(t, dtype, SHAPE(HEADS, z->places, HEAD)), false, true);
+}
+
+/* A view; its gradient is a sum. */
+ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return ckpt_expand(t, sample_row(t, dtype), SHAPE(BATCH, FRAMES, z->places, WIDTH));
+}
+
+/* The update of one weight: value, fp32 master where there is one, running means where the kind
+ * has them, EMA, gradient. */
+static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
+                        const struct update_attr *attr)
+{
+    struct clip_attr clip = {.clip_norm = 1.f};
+    ckpt_tensor in[7] = {CKPT_NONE}, out[5];
+    const bool has[6] = {
+        true, dtype == CKPT_BF16, update_has_mean(attr), update_has_square(attr), true, true};
+    for (int i = 0; i < 6; i++)
+        if (has[i])
+            in[i] = operand(t, i ? CKPT_F32 : dtype, SHAPE(MLP, WIDTH));
+    if (in[3].id) /* a mean of squares: the bench makes it positive */
+        t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
+    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
+    in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    ckpt_record(t, def, 7, in, 5, out, attr, sizeof *attr);
+}
+
+ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    adamw.ema_decay = 0.99f;
+    const struct update_attr attr = optim_adamw_attr(&adamw);
+    (void)z;
+    record_kind(t, dtype, &op_adamw, &attr);
+    return CKPT_NONE;
+}
+
+/* The other kinds, and the assignment of a state. */
+ckpt_tensor bench_record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct update_attr attr = {.lr_factor = 1.f, .beta1 = 0.9f, .scale = 1.f, .ema_decay = 0.99f};
+    struct clip_attr clip = {.clip_norm = 1.f};
+    (void)z;
+    attr.kind = UPDATE_SGD;
+    record_kind(t, dtype, &op_sgd, &attr);
+    attr.kind = UPDATE_LION;
+    attr.beta2 = 0.99f;
+    record_kind(t, dtype, &op_lion, &attr);
+    attr.kind = UPDATE_STEP;
+    record_kind(t, dtype, &op_step, &attr);
+    ckpt_tensor state = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
+    ckpt_tensor next = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
+    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, next);
+    ckpt_tensor values = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, next, values}, NULL, 0);
+    return CKPT_NONE;
+}

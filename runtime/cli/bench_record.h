@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the cases of ckpt bench are recorded with, and those of bench_general.c. */
+#ifndef CKPT_CLI_BENCH_RECORD_H
+#define CKPT_CLI_BENCH_RECORD_H
+
+#include <string.h>
+#include "ckpt.h"
+#include "cli/bench.h"
+#include "ops.h"
+
+enum {
+    WIDTH = 1152,
+    MLP = 4 * WIDTH,
+    HEADS = 16,
+    HEAD = WIDTH / HEADS,
+    ROWS_MOST = 2048,
+    BATCH = 2,
+    FRAMES = 15,
+    TIMESTEPS = 64,
+    CHANNELS = 4,
+    FILTERS = 128, /* of autoencoders */
+    WIDE = 512,    /* their widest level, and its one head */
+    CLIP = 17,     /* frames that they take together */
+};
+
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static inline struct ckpt_desc dense(enum ckpt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct ckpt_desc d = {.dtype = dtype, .ndim = ndim};
+    memcpy(d.shape, shape, (size_t)ndim * sizeof *shape);
+    desc_dense(&d);
+    return d;
+}
+
+static inline ckpt_tensor operand_of(ckpt_tape *t, const struct ckpt_desc *d, bool needs_grad)
+{
+    ckpt_tensor x = tape_new_tensor(t, d, STORAGE_ACTIVATION);
+    if (x.id)
+        t->tensors.data[x.id].needs_grad = needs_grad;
+    return x;
+}
+
+static inline ckpt_tensor operand(ckpt_tape *t, enum ckpt_dtype dtype, int ndim,
+                                  const int64_t *shape)
+{
+    struct ckpt_desc d = dense(dtype, ndim, shape);
+    return operand_of(t, &d, true);
+}
+
+/* Integers on which a mask, a choice or a label can be made: 1 in two places of three. */
+static inline ckpt_tensor choice(ckpt_tape *t, int ndim, const int64_t *shape)
+{
+    int32_t value[ROWS_MOST];
+    for (int i = 0; i < ROWS_MOST; i++)
+        value[i] = i % 3 != 0;
+    return ckpt_constant(t, "choice", CKPT_I32, ndim, shape, value);
+}
+
+/* [BATCH, FRAMES, places, WIDTH], and a row for each sample. */
+static inline ckpt_tensor tokens(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    return operand(t, dtype, SHAPE(BATCH, FRAMES, z->places, WIDTH));
+}
+
+/* One row a sample, as the timestep's modulation. */
+static inline ckpt_tensor sample_row(ckpt_tape *t, enum ckpt_dtype dtype)
+{
+    return operand(t, dtype, SHAPE(BATCH, 1, 1, WIDTH));
+}
+
+ckpt_tensor bench_record_embedding(ckpt_tape *t, enum ckpt_dtype dtype,
+                                   const struct bench_sizes *z);
+ckpt_tensor bench_record_gather(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_norm_affine(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z);
+ckpt_tensor bench_record_extremes(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_prod(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_logsumexp(ckpt_tape *t, enum ckpt_dtype dtype,
+                                   const struct bench_sizes *z);
+ckpt_tensor bench_record_softmax(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_cumsum(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_order(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_matmul(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+
+#endif
