@@ -354,8 +354,8 @@ static bool may_join(const struct fusion *f, const struct expr *ea, int32_t i, i
 {
     const ckpt_tape *t = f->t;
     const struct op *a = &t->ops.data[i], *b = &t->ops.data[j];
-    if ((a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
-        return false;
+    if (b->n_out != 1 || (a->phase == PHASE_UPDATE) != (b->phase == PHASE_UPDATE))
+        return false; /* what is fetched, say, has no result */
     const struct ckpt_desc *x = &t->tensors.data[op_out(t, a, 0)].desc;
     const struct ckpt_desc *y = &t->tensors.data[op_out(t, b, 0)].desc;
     bool constant = ea->n_nodes == 1 && ea->node[0].code == EXPR_CONSTANT;
