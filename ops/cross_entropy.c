@@ -164,7 +164,8 @@ ckpt_tensor ckpt_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt_tensor label,
 
 /* ---- of a linear layer ---------------------------------------------------------------------- */
 
-enum { LOGITS_AT_ONCE = 1 << 27 }; /* 256 MiB in bf16 */
+/* 512 MiB in bf16; half of it costs GPT-2 124M on an H200 1.4 % of a step, twice gains 0.1 %. */
+enum { LOGITS_AT_ONCE = 1 << 28 };
 
 /* The smallest number of equal parts of at most `most` rows, CKPT_MAX_PARTS at most. */
 static int parts_of(int64_t rows, int64_t most)

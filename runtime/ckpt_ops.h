@@ -254,7 +254,7 @@ struct ckpt_cross_entropy_spec {
     float z_loss;          /* z below; Chowdhery et al. 2022 */
     int reduction;         /* enum ckpt_reduction */
     ckpt_tensor weight;    /* of the classes, fp32 [V], no gradient; or CKPT_NONE: all 1 */
-    int64_t chunk;         /* ckpt_linear_cross_entropy: rows at a time; 0: up to 2^27 logits */
+    int64_t chunk;         /* ckpt_linear_cross_entropy: rows at a time; 0: up to 2^28 logits */
 };
 
 #define CKPT_CROSS_ENTROPY_INIT                                                                    \
