@@ -1,0 +1,45 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The zoo: every program learns, and under half of the memory that it takes when it is free it
+# prints the same losses, to the last bit.  The programs are the arguments.
+set -eu
+
+zoo=${ZOO:-./examples/zoo}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: "${OMP_WAIT_POLICY:=passive}" # two threads that spin starve each other on a busy machine
+export OMP_WAIT_POLICY
+unset CKPT_VRAM CKPT_MICRO_BATCH
+
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# The largest peak among the plans that a program prints, in KiB.
+peak() {
+    awk '$1 == "peak" {
+        n = $2 * ($3 == "GiB" ? 1048576 : $3 == "MiB" ? 1024 : $3 == "KiB" ? 1 : 1 / 1024)
+        if (n > most) most = n
+    } END { print most }' "$1"
+}
+
+[ $# -gt 0 ] || fail "no program named"
+for name; do
+    "$zoo/$name" >"$work/free" 2>"$work/error" || fail "$name: $(cat "$work/error" "$work/free")"
+    free=$(peak "$work/free")
+    half=$(awk "BEGIN { printf \"%d\", $free * 512 }")
+    "$zoo/$name" --vram "$half" >"$work/half" 2>"$work/error" ||
+        fail "$name --vram $half: $(cat "$work/error")"
+    for run in free half; do
+        grep -E "^(step|learned)" "$work/$run" >"$work/$run.lines" || fail "$name: no losses"
+    done
+    cmp -s "$work/free.lines" "$work/half.lines" || {
+        diff "$work/free.lines" "$work/half.lines" || true
+        fail "$name: half of the memory changed the numbers"
+    }
+    awk "BEGIN { exit !($(peak "$work/half") <= $half / 1024 + 1) }" ||
+        fail "$name: the plan is over its budget"
+    echo "$name: $free KiB, the same in half; $(tail -n 1 "$work/free.lines")"
+done
+echo ok
