@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ddpm: denoising diffusion (Ho et al. 2020) of points in the plane, which lie at eight places on a
+ * circle.  The training program draws its own noise; a forward-only program denoises, a step at a
+ * time, and the loop over steps is the caller's. */
+#include <math.h>
+#include "ckpt_nn.h"
+#include "zoo.h"
+
+enum { PLACES = 8, TIMES = 64, WIDTH = 40, LAYERS = 12, BATCH = 1024, STEPS = 600 };
+static const float SPREAD = 0.1f; /* of the points around a place; the circle has radius 1 */
+
+struct ddpm {
+    struct ckpt_nn_linear point, time, layer[LAYERS], out;
+    float beta[TIMES], left[TIMES]; /* noise added at a time; what is left of the signal's power */
+};
+
+static void create(struct ddpm *m, ckpt *c)
+{
+    struct ckpt_nn nn = CKPT_NN_INIT;
+
+    nn.context = c;
+    m->point = ckpt_nn_linear(&nn, 2, WIDTH, true, "point");
+    m->time = ckpt_nn_linear(&nn, WIDTH, WIDTH, true, "time");
+    for (int i = 0; i < LAYERS; i++)
+        m->layer[i] = ckpt_nn_linear(&nn, WIDTH, WIDTH, true, "layer.%d", i);
+    m->out = ckpt_nn_linear(&nn, WIDTH, 2, true, "out");
+    for (int i = 0; i < TIMES; i++) { /* the cosine schedule of Nichol & Dhariwal 2021 */
+        float now = cosf((float)i / TIMES * 1.57f), next = cosf((float)(i + 1) / TIMES * 1.57f);
+        m->beta[i] = fminf(1 - next * next / (now * now), 0.999f);
+        m->left[i] = (i > 0 ? m->left[i - 1] : 1) * (1 - m->beta[i]);
+    }
+}
+
+/* The noise that the model sees in x [batch, 2] at `time`, i32 [batch]. */
+static ckpt_tensor noise_in(const struct ddpm *m, ckpt_tape *t, ckpt_tensor x, ckpt_tensor time)
+{
+    ckpt_tensor u = ckpt_cast(t, time, CKPT_F32);
+
+    u = ckpt_timestep_embedding(t, u, WIDTH, 1000, CKPT_F32);
+    x = ckpt_add(t, ckpt_nn_apply_linear(t, &m->point, x), ckpt_nn_apply_linear(t, &m->time, u));
+    for (int i = 0; i < LAYERS; i++) {
+        ckpt_label(t, "layer.%d", i);
+        x = ckpt_add(t, x, ckpt_nn_apply_linear(t, &m->layer[i], ckpt_silu(t, x)));
+    }
+    return ckpt_nn_apply_linear(t, &m->out, ckpt_silu(t, x));
+}
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct ddpm *m = user;
+    ckpt_tensor x = ckpt_input(t, "point", CKPT_F32, 2, (int64_t[]){batch, 2});
+    ckpt_tensor time = ckpt_input(t, "time", CKPT_I32, 1, (int64_t[]){batch});
+    ckpt_tensor left = ckpt_constant(t, "left", CKPT_F32, 2, (int64_t[]){TIMES, 1}, m->left);
+    ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, 2});
+
+    left = ckpt_index_select(t, left, 0, time); /* [batch, 1] */
+    x = ckpt_mul(t, x, ckpt_sqrt(t, left));
+    x = ckpt_add(t, x, ckpt_mul(t, noise, ckpt_sqrt(t, ckpt_affine(t, left, -1, 1))));
+    return ckpt_mse(t, noise_in(m, t, x, time), noise, CKPT_NONE);
+}
+
+static ckpt_tensor record_noise(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor x = ckpt_input(t, "point", CKPT_F32, 2, (int64_t[]){batch, 2});
+    ckpt_tensor noise = noise_in(user, t, x, ckpt_input(t, "time", CKPT_I32, 1, &batch));
+    ckpt_output(t, "noise", noise);
+    return noise;
+}
+
+static int train(ckpt_program *p)
+{
+    static float point[BATCH][2], u[BATCH][2], loss;
+    static int32_t time[BATCH];
+    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
+
+    cosine.kind = CKPT_SCHEDULE_COSINE;
+    cosine.total = STEPS;
+    for (int step = 0; step < STEPS; step++) {
+        ckpt_fill_normal(1, (uint64_t)step, 1, &point[0][0], BATCH * 2);
+        ckpt_fill_uniform(1, (uint64_t)step, 2, &u[0][0], BATCH * 2);
+        for (int b = 0; b < BATCH; b++) {
+            float angle = floorf(u[b][0] * PLACES) * 6.2831853f / PLACES;
+            point[b][0] = cosf(angle) + SPREAD * point[b][0];
+            point[b][1] = sinf(angle) + SPREAD * point[b][1];
+            time[b] = (int32_t)(u[b][1] * TIMES);
+        }
+        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 5e-3, step)) ||
+            ckpt_feed(p, "point", point, sizeof point) || ckpt_feed(p, "time", time, sizeof time) ||
+            ckpt_step(p, &loss))
+            return -1;
+        zoo_print(step, STEPS, loss);
+    }
+    return 0;
+}
+
+/* From noise to points, a step of `sampling` for each time. */
+static int sample(const struct ddpm *m, ckpt_program *p, float point[BATCH][2])
+{
+    static float noise[BATCH][2], fresh[BATCH][2];
+    static int32_t time[BATCH];
+
+    ckpt_fill_normal(2, TIMES, 1, &point[0][0], BATCH * 2);
+    for (int i = TIMES - 1; i >= 0; i--) {
+        float share = m->beta[i] / sqrtf(1 - m->left[i]), sigma = i ? sqrtf(m->beta[i]) : 0;
+        for (int b = 0; b < BATCH; b++)
+            time[b] = i;
+        if (ckpt_feed(p, "point", point, sizeof fresh) || ckpt_feed(p, "time", time, sizeof time) ||
+            ckpt_step(p, NULL) || ckpt_fetch(p, "noise", noise, sizeof noise))
+            return -1;
+        ckpt_fill_normal(2, (uint64_t)i, 1, &fresh[0][0], BATCH * 2);
+        for (int k = 0; k < BATCH * 2; k++) {
+            float *x = &point[k / 2][k % 2];
+            *x = (*x - share * noise[k / 2][k % 2]) / sqrtf(1 - m->beta[i]);
+            *x += sigma * fresh[k / 2][k % 2];
+        }
+    }
+    return 0;
+}
+
+/* The share of points that are near a place; prints it with the place that has fewest. */
+static double judge(float point[BATCH][2])
+{
+    int near[PLACES] = {0}, all = 0, fewest = BATCH;
+
+    for (int b = 0; b < BATCH; b++)
+        for (int i = 0; i < PLACES; i++) {
+            float angle = (float)i * 6.2831853f / PLACES;
+            near[i] += hypotf(point[b][0] - cosf(angle), point[b][1] - sinf(angle)) < 3 * SPREAD;
+        }
+    for (int i = 0; i < PLACES; i++)
+        all += near[i], fewest = near[i] < fewest ? near[i] : fewest;
+    printf("learned: %.1f %% of points are where they belong, %.1f %% at the rarest place\n",
+           100. * all / BATCH, 100. * fewest / BATCH);
+    return fewest > BATCH / PLACES / 3 ? (double)all / BATCH : 0;
+}
+
+int main(int argc, char **argv)
+{
+    static float point[BATCH][2];
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *training, *sampling;
+    struct ckpt_options opt;
+    struct ddpm model;
+    double good = 1;
+    ckpt *c = zoo_open(&opt, argc, argv);
+
+    if (!c)
+        return 2;
+    create(&model, c);
+    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+                 ckpt_compile(c, record_noise, &model, NULL, BATCH, &sampling);
+    if (!failed)
+        ckpt_plan_print(training, stdout);
+    if (!failed && !opt.plan_only) {
+        failed = train(training) || sample(&model, sampling, point);
+        good = failed ? 0 : judge(point);
+    }
+    return zoo_close(c, failed, good > 0.8);
+}
