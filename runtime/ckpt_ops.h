@@ -286,13 +286,14 @@ CKPT_API ckpt_tensor ckpt_linear_cross_entropy(ckpt_tape *t, ckpt_tensor x, ckpt
 /*
  * Losses of single elements, fp32 whatever the operands, with broadcasting; reduction is an enum
  * ckpt_reduction, over all elements.  s is softplus, d = pred - target.
- *   bce_with_logits: s(x) - target x; with pos_weight w (or CKPT_NONE):
- *                    (1 - target) x + (1 + (w - 1) target) s(-x)
- *   huber:           d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); delta > 0; Huber
- * 1964 smooth_l1:       huber with delta = beta, over beta; Girshick 2015 kl_div:          target
- * (log target - x), 0 where target is 0; x holds logarithms, and so does target with log_target
- *   cosine_embedding: of rows a and b [..., D] with cosine c and label i32 [...]: 1 - c where the
- *                    label is 1, max(0, c - margin) where it is -1; under the root 1e-12 is added
+ *   - bce_with_logits: s(x) - target x; with pos_weight w (or CKPT_NONE) (1 - target) x +
+ *     (1 + (w - 1) target) s(-x).
+ *   - huber (Huber 1964): d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); delta > 0.
+ *   - smooth_l1 (Girshick 2015): huber with delta = beta, over beta.
+ *   - kl_div: target (log target - x), 0 where target is 0; x holds logarithms, and so does target
+ *     with log_target.
+ *   - cosine_embedding: of rows a and b [..., D] with cosine c and label i32 [...]: 1 - c where the
+ *     label is 1, max(0, c - margin) where it is -1; under the root 1e-12 is added.
  */
 CKPT_API ckpt_tensor ckpt_bce_with_logits(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target,
                                           ckpt_tensor pos_weight, int reduction);
