@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run is asked to write: see outputs.h. */
-#include <string.h>
 #include "ckpt_tools.h"
 #include "outputs.h"
 #include "say.h"
@@ -61,7 +60,8 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
 
     if (n > MOST - own)
         return say_fail("more than %d files", MOST);
-    memcpy(all + own, more, (size_t)n * sizeof *more);
+    for (int i = 0; i < n; i++)
+        all[own + i] = more[i];
     return ckpt_paths_check(t->library, all, own + n) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 

@@ -2,7 +2,7 @@
 /* Strings of JSON: see json.h. */
 #include "core/json.h"
 
-void json_put_string(FILE *f, const char *text)
+void json_write_string(FILE *f, const char *text)
 {
     fputc('"', f);
     for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++)

@@ -9,6 +9,6 @@
 #include <stdio.h>
 
 /* text, UTF-8, in quotes; NULL is "".  May stand in a script of HTML: no end tag can form. */
-void json_put_string(FILE *f, const char *text);
+void json_write_string(FILE *f, const char *text);
 
 #endif

@@ -38,7 +38,7 @@ static void put_totals(FILE *f, const struct timeline *t)
     const struct plan *p = t->p;
     bool limited = p->budgets.device != INT64_MAX;
     fputs("{\"machine\":", f);
-    json_put_string(f, t->machine);
+    json_write_string(f, t->machine);
     fputs(",\n", f);
     put_total(f, "budget", limited ? (double)p->budgets.device : 0);
     put_total(f, "persistent", (double)p->persistent);
@@ -58,7 +58,7 @@ static void put_graph(FILE *f, const struct graph *g)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *o = &g->ops[i];
         fputs(i ? ",\n[" : "[", f);
-        json_put_string(f, o->name);
+        json_write_string(f, o->name);
         fprintf(f, ",%d,", (int)o->phase);
         put_real(f, o->seconds);
         fprintf(f, ",%" PRId64 "]", o->workspace);
@@ -67,7 +67,7 @@ static void put_graph(FILE *f, const struct graph *g)
     for (int32_t s = 0; s < g->n_storages; s++) {
         const struct graph_storage *t = &g->storages[s];
         fputs(s ? ",\n[" : "[", f);
-        json_put_string(f, t->name);
+        json_write_string(f, t->name);
         fprintf(f, ",%d,%" PRId64 ",%d]", (int)t->kind, t->bytes, t->persistent);
     }
     fputs("],\n", f);

@@ -20,7 +20,7 @@ static const char *dtype_name(enum ckpt_dtype dtype)
 static void put_entry(FILE *f, const struct pending *e, int64_t begin)
 {
     fputc(',', f);
-    json_put_string(f, e->name);
+    json_write_string(f, e->name);
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(e->dtype));
     for (int i = 0; i < e->ndim; i++)
         fprintf(f, "%s%lld", i ? "," : "", (long long)e->shape[i]);
@@ -30,9 +30,9 @@ static void put_entry(FILE *f, const struct pending *e, int64_t begin)
 static void put_note(FILE *f, const char *key, const char *text)
 {
     fputc(',', f);
-    json_put_string(f, key);
+    json_write_string(f, key);
     fputc(':', f);
-    json_put_string(f, text);
+    json_write_string(f, text);
 }
 
 /* That of the header is put in its place when the text is whole. */

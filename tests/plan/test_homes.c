@@ -332,13 +332,14 @@ static void test_micro_step_copies(void **state)
     expect_fault(&f, "stays from the body to the update");
     f = fixture(3, PLENTY, 0);
     k = find_leave(&f, YES, NO, KIND_PARAMETER);
-    assert_int_equal(plan_reserve(f.p, 0, 1), 0);
-    f.p->copies[f.p->n_copies++] = (struct copy){(int32_t)(k.before - f.p->residences),
-                                                 (int32_t)(k.below - f.p->residences),
-                                                 k.is.out_step,
-                                                 k.is.free_step + 1,
-                                                 0,
-                                                 0};
+    const struct copy again = {(int32_t)(k.before - f.p->residences),
+                               (int32_t)(k.below - f.p->residences),
+                               k.is.out_step,
+                               k.is.free_step + 1,
+                               0,
+                               0};
+    assert_int_equal(plan_reserve(f.p, 0, 1), 0); /* moves them */
+    f.p->copies[f.p->n_copies++] = again;
     expect_fault(&f, "goes out in every micro-step");
 }
 

@@ -264,7 +264,10 @@ static void test_memory(void **state)
     long before = resident_pages();
     for (int64_t i = 1; i < d.rows; i++)
         assert_int_equal(dataset_read(&d, i, 1, in, in + LONG), 0);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps pages of its own */
     assert_true(resident_pages() - before < 1024); /* 4 MiB */
+#endif
+    (void)before;
     free(in);
     dataset_close(&d);
 }

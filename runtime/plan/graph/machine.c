@@ -471,7 +471,7 @@ void machine_free(struct machine *m)
 static void put_text(FILE *f, const char *name, const char *text)
 {
     fprintf(f, "  \"%s\": ", name);
-    json_put_string(f, text);
+    json_write_string(f, text);
     fputs(",\n", f);
 }
 
@@ -480,7 +480,7 @@ static void put_devices(FILE *f, const struct machine *m)
     fputs("  \"devices\": [", f);
     for (int32_t i = 0; i < m->n_devices; i++) {
         fputs(i ? ", " : "", f);
-        json_put_string(f, m->devices[i]);
+        json_write_string(f, m->devices[i]);
     }
     fputs("],\n", f);
 }
