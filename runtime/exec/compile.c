@@ -6,6 +6,7 @@
 #include "ckpt.h"
 #include "context/context.h"
 #include "exec/program.h"
+#include "exec/red_zones.h"
 #include "exec/timing.h"
 #include "optim/optimizer.h"
 
@@ -345,6 +346,7 @@ void ckpt_program_free(ckpt_program *p)
     lowered_free(&p->lowered);
     timing_free(p->timing);
     program_free_ports(p);
+    red_zones_free(p);
     program_drop_plan(p);
     free(p->groups);
     free(p->frozen);

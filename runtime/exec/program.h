@@ -98,6 +98,16 @@ struct program_ranks {
     struct ckpt_program *p;
 };
 
+/* Room that red_zones.c keeps from call to call: one for the queue of the host, one for the rest.
+ */
+struct zone_room {
+    struct ckpt_program *p;
+    char *block;
+    int64_t bytes;
+    void *list, *views;
+    int64_t operands; /* that both lists have room for */
+};
+
 struct ckpt_program {
     struct programs *programs; /* of which it is one */
     struct ckpt_program *next;
@@ -136,6 +146,7 @@ struct ckpt_program {
     int32_t loss, norm; /* fetches, or -1 */
     int32_t request[CKPT_REQUESTS];
     bool compared; /* of several ranks: what it begins with */
+    struct zone_room zones[2];
 };
 
 struct ckpt_variant;

@@ -18,6 +18,7 @@ struct copied {
 };
 
 struct zones {
+    struct zone_room *room;
     const struct ckpt_program *p;
     const struct op *op;
     const struct ckpt_kernel_args *a;
@@ -59,7 +60,12 @@ static int copy_all(struct zones *z)
     int64_t total = ZONE;
     for (int k = 0; k < z->n; k++)
         total += room_of(&z->list[k]);
-    z->block = aligned_alloc(ZONE, (size_t)total);
+    if (z->room->bytes < total) {
+        free(z->room->block);
+        z->room->block = aligned_alloc(ZONE, (size_t)total);
+        z->room->bytes = z->room->block ? total : 0;
+    }
+    z->block = z->room->block;
     if (!z->block)
         return CKPT_ENOMEM;
     memset(z->block, MARK, (size_t)total);
@@ -139,15 +145,39 @@ static int run(struct zones *z)
     return rc;
 }
 
+/* Lists for so many operands; steps ask for memory until every op has run once. */
+static int take_lists(struct zone_room *room, int64_t operands)
+{
+    if (room->operands >= operands)
+        return 0;
+    free(room->list);
+    free(room->views);
+    room->list = calloc((size_t)operands, sizeof(struct copied));
+    room->views = calloc((size_t)operands, sizeof(struct ckpt_view));
+    room->operands = room->list && room->views ? operands : 0;
+    return room->operands ? 0 : CKPT_ENOMEM;
+}
+
 int red_zones_run(const struct ckpt_kernel_args *a)
 {
-    const struct ckpt_program *p = a->device;
-    struct zones z = {.p = p, .op = &p->tape->ops.data[a->op], .a = a};
-    z.list = calloc((size_t)a->n_out + 1, sizeof *z.list);
-    z.views = calloc((size_t)(a->n_in + a->n_out) + 1, sizeof *z.views);
-    int rc = z.list && z.views ? run(&z) : CKPT_ENOMEM;
-    free(z.block);
-    free(z.views);
-    free(z.list);
-    return rc;
+    struct zone_room *room = a->device;
+    if (take_lists(room, (int64_t)a->n_in + a->n_out + 1))
+        return CKPT_ENOMEM;
+    struct zones z = {.room = room,
+                      .p = room->p,
+                      .op = &room->p->tape->ops.data[a->op],
+                      .a = a,
+                      .list = room->list,
+                      .views = room->views};
+    return run(&z);
+}
+
+void red_zones_free(struct ckpt_program *p)
+{
+    for (int k = 0; k < 2; k++) {
+        free(p->zones[k].block);
+        free(p->zones[k].list);
+        free(p->zones[k].views);
+        p->zones[k] = (struct zone_room){.p = NULL};
+    }
 }

@@ -9,7 +9,8 @@
 
 #include "exec/program.h"
 
-/* A kernel that runs that of its op so; args->device is the program. */
+/* A kernel that runs that of its op so; args->device is a struct zone_room of the program. */
 int red_zones_run(const struct ckpt_kernel_args *a);
+void red_zones_free(struct ckpt_program *p);
 
 #endif
