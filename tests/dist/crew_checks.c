@@ -48,6 +48,8 @@ void crew_expect_fault(struct crew crew, enum comm_fault_kind kind, int64_t call
         snprintf(who, sizeof who, "what rank %d sent to rank %d", crew.faulty, to);
     else
         snprintf(who, sizeof who, "rank %d %s", crew.faulty, outcomes[kind]);
+    if (kind == COMM_FAULT_DELAY && crew.per_host) /* who waits for it may be found late first */
+        snprintf(who, sizeof who, "did not come to");
     snprintf(when, sizeof when, "step %d", step);
     snprintf(within, sizeof within, "within %g s", late);
     crew.deadline = kind == COMM_FAULT_DELAY ? late : PATIENCE;

@@ -77,7 +77,9 @@ static int fail(struct linked *l, bool tell, const char *fmt, ...)
     return CKPT_ECOMM;
 }
 
-static int fail_late(struct linked *l, int slot, const char *where)
+/* Ranks of a group may be late because they wait in another group, for the rank that is to blame:
+ * whose time is over first is chance, so the sentence says so. */
+static int fail_late(struct linked *l, const struct circle *circle, int slot, const char *where)
 {
     const struct link_part *parts = l->parts[slot];
     int n = l->comm.size;
@@ -92,8 +94,9 @@ static int fail_late(struct linked *l, int slot, const char *where)
         late[r] = parts[r].out && !parts[r].sent;
     comm_name_ranks(who, sizeof who, late, n);
     free(late);
-    return fail(l, true, "%s did not come to %s within %g s (rank %d waited)", who, where,
-                l->comm.deadline, l->comm.rank);
+    return fail(l, true, "%s did not come to %s within %g s (rank %d waited%s)", who, where,
+                l->comm.deadline, l->comm.rank,
+                circle->members ? "; they may wait for another in a group of theirs" : "");
 }
 
 static int fail_broken(struct linked *l, const char *where)
@@ -250,7 +253,8 @@ static int await_piece(struct linked *l, const struct flow *f, int slot)
         if (!alive || *l->link->heard || waited > l->comm.deadline) {
             describe(where, sizeof where, f->call->kind, f->call->name ? f->call->name : "",
                      l->comm.step);
-            return !alive || *l->link->heard ? fail_broken(l, where) : fail_late(l, slot, where);
+            return !alive || *l->link->heard ? fail_broken(l, where)
+                                             : fail_late(l, f->circle, slot, where);
         }
         l->link->ops->wait(l->link, pause);
         pause = pause < 1e-3 ? pause + 2e-6 : 1e-3;
