@@ -16,12 +16,10 @@ static struct pins *algorithms(const struct programs *ps)
 int program_take_algorithms(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    struct error error;
     struct pins *to = algorithms(ps);
     if (!to || !ps->options->plan_in || ps->n_warm)
         return 0;
-    int rc = plan_read_pins(ps->options->plan_in, to, &error);
-    return rc ? error_fail(ps->error, rc, "%s", error.text) : 0;
+    return plan_read_pins(ps->options->plan_in, to, ps->error);
 }
 
 int program_keep_algorithms(struct ckpt_program *p)

@@ -125,13 +125,12 @@ static int sign_optimizer(const struct ckpt_program *p, uint64_t *signature)
 static int make_graph(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    struct error error = {0};
     if (graph_from_tape(p->tape, &ps->machine, &p->graph))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the graph");
     if (ps->options->graph_out && p->trains) {
-        int failed = graph_write(p->graph, ps->options->graph_out, &error);
+        int failed = graph_write(p->graph, ps->options->graph_out, ps->error);
         if (failed)
-            return fail_with(ps, failed, error.text);
+            return failed;
         ps->written |= WRITTEN_GRAPH;
     }
     bool runs_here = ps->memory->device && ps->memory->device->ops->backend == ps->backend;
@@ -181,14 +180,14 @@ static int check_tiers(struct ckpt_program *p)
     return 0;
 }
 
-static int read_plan(struct ckpt_program *p, struct error *error)
+static int read_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan, error);
+    int rc = plan_read(p->graph, ps->options->plan_in, &p->plan, ps->error);
     if (!rc)
-        rc = plan_check(p->graph, p->plan, error);
+        rc = plan_check(p->graph, p->plan, ps->error);
     if (rc)
-        return fail_with(ps, rc, error->text);
+        return rc;
     if (plan_reprice(p->graph, &ps->machine, p->plan))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for the plan");
     int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
@@ -204,25 +203,24 @@ bool program_plan_is_given(const struct ckpt_program *p)
     return p->programs->options->plan_in && p->trains;
 }
 
-static int search_plan(struct ckpt_program *p, const struct budgets *budgets, struct error *error)
+static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
 {
     struct programs *ps = p->programs;
-    int rc = plan_make(p->graph, &ps->machine, budgets, p->reserved, &p->plan, error);
+    int rc = plan_make(p->graph, &ps->machine, budgets, p->reserved, &p->plan, ps->error);
     if (!rc && ps->options->verify)
-        rc = plan_check(p->graph, p->plan, error);
-    return rc ? fail_with(ps, rc, error->text) : 0;
+        rc = plan_check(p->graph, p->plan, ps->error);
+    return rc ? fail_with(ps, rc, ps->error->text) : 0;
 }
 
 int program_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    struct error error = {0};
     struct budgets budgets;
     int rc = program_find_budgets(p, &budgets);
     if (rc)
         return rc;
     if (ps->ranks->rank == 0)
-        rc = program_plan_is_given(p) ? read_plan(p, &error) : search_plan(p, &budgets, &error);
+        rc = program_plan_is_given(p) ? read_plan(p) : search_plan(p, &budgets);
     rc = program_share_plan(p, rc);
     if (!rc)
         rc = program_keep_algorithms(p);
@@ -232,14 +230,12 @@ int program_plan(struct ckpt_program *p)
 int program_write_plan(struct ckpt_program *p)
 {
     struct programs *ps = p->programs;
-    struct error error = {0};
     if (!ps->options->plan_out || !p->trains)
         return 0;
-    int rc = plan_write(p->graph, p->plan, ps->options->plan_out, &error);
-    if (rc)
-        return fail_with(ps, rc, error.text);
-    ps->written |= WRITTEN_PLAN;
-    return 0;
+    int rc = plan_write(p->graph, p->plan, ps->options->plan_out, ps->error);
+    if (!rc)
+        ps->written |= WRITTEN_PLAN;
+    return rc;
 }
 
 void program_drop_plan(struct ckpt_program *p)

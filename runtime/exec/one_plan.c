@@ -153,14 +153,13 @@ static int print_plan(struct ckpt_program *p, char **text, int64_t *size)
 
 static int parse_plan(struct ckpt_program *p, char *text, int64_t size)
 {
-    struct error error;
     size_t n = strnlen(text, (size_t)size);
-    int rc = plan_parse(p->graph, text, n, &p->plan, &error);
+    int rc = plan_parse(p->graph, text, n, &p->plan, p->programs->error);
     if (!rc)
         pins_free(&p->plan->pins); /* algorithms are each rank's own */
     if (!rc && p->programs->options->verify)
-        rc = plan_check(p->graph, p->plan, &error);
-    return rc ? error_fail(p->programs->error, rc, "%s", error.text) : 0;
+        rc = plan_check(p->graph, p->plan, p->programs->error);
+    return rc;
 }
 
 /* Rank 0 hands its text on; the others make it their plan. */

@@ -90,7 +90,7 @@ static int32_t collect(const struct timing *t, const struct ckpt_program *p,
     return n;
 }
 
-int timing_step(const struct timing *t, const struct ckpt_program *p, struct error *error)
+int timing_step(const struct timing *t, const struct ckpt_program *p)
 {
     struct machine m = p->programs->machine;
     size_t most = (size_t)p->graph->n_ops + (size_t)m.n_costs + 1;
@@ -98,11 +98,10 @@ int timing_step(const struct timing *t, const struct ckpt_program *p, struct err
         (p->steps & (p->steps - 1)))
         return 0;
     m.costs = calloc(most, sizeof *m.costs);
-    if (!m.costs) {
-        return error_fail(error, CKPT_ENOMEM, "no memory for the times of ops");
-    }
+    if (!m.costs)
+        return error_fail(p->programs->error, CKPT_ENOMEM, "no memory for the times of ops");
     m.n_costs = collect(t, p, m.costs);
-    int rc = machine_write(&m, p->programs->options->machine_out, error);
+    int rc = machine_write(&m, p->programs->options->machine_out, p->programs->error);
     if (!rc)
         p->programs->written |= WRITTEN_MACHINE;
     free(m.costs);

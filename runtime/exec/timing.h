@@ -22,7 +22,8 @@ double *timing_slot(struct timing *t, int32_t op);
 double timing_median(const struct timing *t, int32_t op);
 
 /* After the device is idle: writes the machine of the context with the times so far, on steps 1, 2,
- * 4, 8 and 16; later ones change nothing.  Returns 0 or a code, the sentence in error. */
-int timing_step(const struct timing *t, const struct ckpt_program *p, struct error *error);
+ * 4, 8 and 16; later ones change nothing.  Returns 0 or a code, the sentence in the
+ * context. */
+int timing_step(const struct timing *t, const struct ckpt_program *p);
 
 #endif

@@ -261,7 +261,6 @@ int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct b
     struct request q = {
         .m = &own, .budgets = *b, .reserved = reserved, .homes = has_homes(pf->p->g)};
     *p = NULL;
-    error->text[0] = 0;
     int rc = find_smallest(pf, &q.smallest);
     if (!rc)
         rc = lattice_open(pf, &own, reserved, b, &q.lattice);

@@ -226,7 +226,8 @@ static void test_faults_in_groups(void **state)
 {
     static const char *const words[][4] = {
         [COMM_FAULT_DROP] = {"message of rank 3 to rank 2", "of step 12", "lost", NULL},
-        [COMM_FAULT_DELAY] = {"rank 3 did not come to", "of step 12", "(rank 2 waited; they may wait for another", NULL},
+        [COMM_FAULT_DELAY] = {"rank 3 did not come to", "of step 12", "(rank 2 waited; they may",
+                              NULL},
         [COMM_FAULT_KILL] = {"rank 3 is gone at", "of step 12", NULL},
         [COMM_FAULT_CORRUPT] = {"rank 3 sent to rank 2", "of step 12", "damaged", NULL},
     };

@@ -254,7 +254,6 @@ static int check_all(struct checker *c)
 int plan_check(const struct graph *g, const struct plan *p, struct error *error)
 {
     struct checker c = {.g = g, .p = p, .error = error};
-    error->text[0] = 0;
     if (p->n_steps < 0 || p->n_body < 0 || p->n_residences < 0 || p->n_copies < 0)
         return violation(&c, "the plan has a negative size");
     c.home = malloc(((size_t)g->n_storages + 1) * sizeof(*c.home));

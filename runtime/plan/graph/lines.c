@@ -35,7 +35,6 @@ int lines_write(const char *what, const char *path, void (*put)(FILE *f, const v
 {
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     struct ckpt_replacement o;
-    error->text[0] = 0;
     if (!plain)
         return out_of_memory(error);
     int rc = file_replacement_open(&o, path);
@@ -89,7 +88,6 @@ int lines_read(struct lines *l, const char *what, const char *path, struct error
                void (*get)(struct lines *l, void *user), void *user)
 {
     *l = (struct lines){.what = what, .path = path, .error = error};
-    error->text[0] = 0;
     const char *why;
     l->f = file_open_input(path, &why);
     if (!l->f) {
@@ -103,7 +101,6 @@ int lines_parse(struct lines *l, const char *what, char *text, size_t size, stru
                 void (*get)(struct lines *l, void *user), void *user)
 {
     *l = (struct lines){.what = what, .path = "in memory", .error = error};
-    error->text[0] = 0;
     l->f = fmemopen(text, size, "r");
     if (!l->f)
         return l->rc = out_of_memory(error);

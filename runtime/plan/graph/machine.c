@@ -417,7 +417,6 @@ static json_t *load(struct reader *r)
 {
     json_error_t error;
     char text[JSON_ERROR_TEXT_LENGTH];
-    r->error->text[0] = 0;
     const char *why;
     FILE *f = file_open_input(r->path, &why);
     if (!f) {

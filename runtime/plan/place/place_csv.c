@@ -204,7 +204,6 @@ int place_file_read(const char *path, struct place_file *file, struct error *err
     const char *why;
     FILE *f = file_open_input(path, &why);
     *file = (struct place_file){0};
-    error->text[0] = 0;
     if (!f) {
         return error_fail(error, CKPT_EIO, "%.400s cannot be opened: %s", path, why);
     }
