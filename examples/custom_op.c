@@ -21,14 +21,6 @@ enum { ROWS = 4, COLUMNS = 8, PIECE = 1 << 14 };
 #define softplus_dx_cuda NULL
 #endif
 
-static int64_t count(const struct ckpt_desc *d)
-{
-    int64_t n = 1;
-    for (int i = 0; i < d->ndim; i++)
-        n *= d->shape[i];
-    return n;
-}
-
 /* Every operand is fp32 and shaped as the last input. */
 static int same_shape(struct ckpt_call *call)
 {

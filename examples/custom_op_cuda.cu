@@ -21,14 +21,6 @@ static __global__ void softplus_dx(float *dx, const float *dy, const float *x, i
         dx[i] = dy[i] / (1.f + expf(-s * x[i]));
 }
 
-static int64_t count(const struct ckpt_desc *d)
-{
-    int64_t n = 1;
-    for (int i = 0; i < d->ndim; i++)
-        n *= d->shape[i];
-    return n;
-}
-
 static float sharpness(const struct ckpt_kernel_args *a)
 {
     return static_cast<const struct softplus_attr *>(a->attr)->sharpness;

@@ -4,11 +4,32 @@
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "dump.h"
 #include "say.h"
 #include "signals.h"
 #include "training.h"
 
-enum { FEW = 10 };
+enum {
+    FEW = 10,
+    LARGE = 1000000000 /* so many parameters take a while before the first step */
+};
+
+/* ---- before the first step ------------------------------------------------------------------ */
+
+void training_setup_begin(struct training_setup *s, int64_t parameters, bool plan_only)
+{
+    *s = (struct training_setup){parameters >= LARGE && !plan_only, time(NULL)};
+    if (s->says)
+        printf("setting up: a plan, its memory, and the first values\n");
+    fflush(stdout);
+}
+
+void training_setup_end(const struct training_setup *s)
+{
+    if (s->says)
+        printf("set up in %.0f s\n", difftime(time(NULL), s->start));
+    fflush(stdout);
+}
 
 /* ---- what is said of steps ------------------------------------------------------------------ */
 
@@ -39,10 +60,14 @@ void training_ended(struct training *t, double value)
     t->ended++;
 }
 
-void training_show(struct training *t, double loss, int64_t bytes)
+int training_show(struct training *t, ckpt_program *p, int64_t step, double shown, float loss)
 {
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+
+    ckpt_program_info(p, &info);
     if (t->progress)
-        ckpt_progress_step(t->progress, t->ended - t->first, loss, bytes);
+        ckpt_progress_step(t->progress, t->ended - t->first, shown, info.arena_bytes);
+    return step == t->first && t->dump ? dump_step(t->context, p, t->dump, loss) : 0;
 }
 
 void training_report(const struct training *t, const char *what, const ckpt_program *p)

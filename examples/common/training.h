@@ -3,6 +3,7 @@
 #ifndef EXAMPLES_TRAINING_H
 #define EXAMPLES_TRAINING_H
 
+#include <time.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "resume.h"
@@ -13,11 +14,21 @@ struct training_summary {
     int64_t n;
 };
 
+/* What is said around compiling a model so large that it takes a while. */
+struct training_setup {
+    bool says;
+    time_t start;
+};
+
+void training_setup_begin(struct training_setup *s, int64_t parameters, bool plan_only);
+void training_setup_end(const struct training_setup *s);
+
 struct training {
     ckpt *context;
     const struct resume_options *state;
     int64_t first, steps; /* of the runs that this one goes on with, and of all together */
     int64_t ahead;        /* steps that are handed over before the oldest is waited for */
+    const char *dump;     /* file for the values of the first step, or NULL */
     /* Feeds a step and hands it over; waits for one, calls training_ended and training_show.  Both
      * return 0, or -1 after a sentence. */
     int (*submit)(struct training *t, int64_t step);
@@ -41,8 +52,9 @@ int training_run(struct training *t);
 double training_lap(struct training *t);
 /* For end: the oldest step has ended well, with a value to sum up. */
 void training_ended(struct training *t, double value);
-/* For end: the progress line, with a loss and the bytes of the arena. */
-void training_show(struct training *t, double loss, int64_t bytes);
+/* For end, behind that: the progress line with this value and the bytes of the arena of p, whose
+ * step it was; and of the first step what `dump` asks for.  Returns 0, or -1 after a sentence. */
+int training_show(struct training *t, ckpt_program *p, int64_t step, double shown, float loss);
 
 /* Prints how it went: what the summary is about, and what p took. */
 void training_report(const struct training *t, const char *what, const ckpt_program *p);

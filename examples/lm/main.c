@@ -3,12 +3,10 @@
  * lm-train: trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget, on files of tokens or text,
  * from the first values or from weights of Hugging Face.
  */
-#include <time.h>
 #include "../common/outputs.h"
+#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "run.h"
-
-#define LARGE 1000000000 /* so many parameters take a while before the first step */
 
 const char say_program[] = "lm-train";
 
@@ -49,19 +47,14 @@ static int agree_on_data(const struct lm_run *r)
 
 static int compile(struct lm_run *r, bool trains)
 {
-    bool says = trains && r->trainable >= LARGE && !r->options.library.plan_only;
-    time_t start = time(NULL);
+    struct training_setup setup;
 
-    if (says)
-        printf("setting up: a plan, its memory, and the first values\n");
-    fflush(stdout);
+    training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
     if (lm_compile(r, trains))
         return -1;
     if (trains)
         ckpt_plan_print(r->training, stdout);
-    if (says)
-        printf("set up in %.0f s\n", difftime(time(NULL), start));
-    fflush(stdout);
+    training_setup_end(&setup);
     return 0;
 }
 

@@ -75,7 +75,6 @@ int lm_compile(struct lm_run *r, bool trains)
 struct course {
     struct lm_run *run;
     int32_t *tokens, *targets; /* [batch][length] */
-    int64_t bytes;             /* of the arena, for the progress line */
 };
 
 static int open_course(struct course *c, struct lm_run *r)
@@ -218,21 +217,18 @@ static int end(struct training *t, int64_t step)
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
     training_ended(t, loss);
-    training_show(t, loss, c->bytes);
-    return step == r->first && r->options.dump
-               ? dump_step(r->context, r->training, r->options.dump, loss)
-               : 0;
+    return training_show(t, r->training, step, loss, loss);
 }
 
 int lm_train(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct course c;
     struct training t = {.context = r->context,
                          .state = &o->state,
                          .first = r->first,
                          .steps = o->steps,
+                         .dump = o->dump,
                          .ahead = o->dump ? 0 : 1, /* a dump looks at the first one alone */
                          .submit = submit,
                          .end = end,
@@ -240,8 +236,6 @@ int lm_train(struct lm_run *r)
                          .user = &c};
     int rc = open_course(&c, r);
 
-    ckpt_program_info(r->training, &info);
-    c.bytes = info.arena_bytes;
     rc = rc ? rc : training_run(&t);
     if (!rc && t.ended > t.first)
         rc = look(&c, t.ended, true);

@@ -5,14 +5,12 @@
  * samples from what it learned.
  */
 #include <string.h>
-#include <time.h>
 #include "../common/log.h"
 #include "../common/outputs.h"
+#include "../common/training.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "run.h"
-
-#define LARGE 1000000000 /* so many parameters take a while before the first step */
 
 const char say_program[] = "stdit-train";
 
@@ -59,19 +57,14 @@ static int note(const struct stdit_run *r)
 
 static int compile(struct stdit_run *r, bool trains)
 {
-    bool says = trains && r->trainable >= LARGE && !r->options.library.plan_only;
-    time_t start = time(NULL);
+    struct training_setup setup;
 
-    if (says)
-        printf("setting up: a plan, its memory, and the first values\n");
-    fflush(stdout);
+    training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
     if (stdit_compile(r, trains ? stdit_compile_training : NULL))
         return -1;
     if (trains)
         ckpt_plan_print(r->training, stdout);
-    if (says)
-        printf("set up in %.0f s\n", difftime(time(NULL), start));
-    fflush(stdout);
+    training_setup_end(&setup);
     return 0;
 }
 

@@ -73,7 +73,6 @@ int stdit_compile_training(struct stdit_run *r)
 struct course {
     struct stdit_run *run;
     struct stdit_batch batch;
-    int64_t bytes; /* of the arena, for the progress line */
 };
 
 static double rate(const struct stdit_run *r, int64_t step)
@@ -109,10 +108,7 @@ static int end(struct training *t, int64_t step)
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
     training_ended(t, loss);
-    training_show(t, loss, c->bytes);
-    return step == r->first && r->options.dump
-               ? dump_step(r->context, r->training, r->options.dump, loss)
-               : 0;
+    return training_show(t, r->training, step, loss, loss);
 }
 
 /* The autoencoder has its own file. */
@@ -125,12 +121,12 @@ static bool is_ours(void *user, const char *name)
 int stdit_train(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     struct course c = {.run = r};
     struct training t = {.context = r->context,
                          .state = &o->state,
                          .first = r->first,
                          .steps = o->steps,
+                         .dump = o->dump,
                          /* videos are encoded by the device; a dump looks at the first one alone */
                          .ahead = o->dump || o->video_dir ? 0 : 1,
                          .submit = submit,
@@ -139,8 +135,6 @@ int stdit_train(struct stdit_run *r)
 
     if (stdit_batch_create(&c.batch, r, o->batch))
         return -1;
-    ckpt_program_info(r->training, &info);
-    c.bytes = info.arena_bytes;
     int rc = training_run(&t);
     stdit_batch_free(&c.batch);
     rc = rc ? rc : dump_check(o->dump, t.ended - t.first);

@@ -133,7 +133,6 @@ static int end(struct training *t, int64_t step)
     struct vae_run *r = run_of(t);
     struct vae_program *p = program_of(r, step);
     struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, rate(r, step), 0};
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     int rc = ckpt_wait(p->program, &result.loss);
 
     result.ms = training_lap(t);
@@ -147,11 +146,7 @@ static int end(struct training *t, int64_t step)
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
     training_ended(t, result.l1);
-    ckpt_program_info(p->program, &info);
-    training_show(t, t->summary.last, info.arena_bytes);
-    return step == r->first && r->options.dump
-               ? dump_step(r->context, p->program, r->options.dump, result.loss)
-               : 0;
+    return training_show(t, p->program, step, t->summary.last, result.loss);
 }
 
 /* The step before may be of another program: the two share their memory. */
@@ -169,6 +164,7 @@ int vae_train(struct vae_run *r)
                          .state = &o->state,
                          .first = r->first,
                          .steps = o->steps,
+                         .dump = o->dump,
                          /* a dump looks at the first one alone, a codebook moves between steps */
                          .ahead = o->dump || o->vq ? 0 : 1,
                          .submit = submit,
