@@ -34,6 +34,14 @@ static void print_machine(const char *path)
     machine_free(&m);
 }
 
+static void print_machines(void)
+{
+    char names[32][64];
+    int n = machine_shipped(names, 32);
+    for (int i = 0; i < n; i++)
+        print_machine(names[i]);
+}
+
 static void print_gpu(void)
 {
     struct device *d;
@@ -51,8 +59,6 @@ static void print_gpu(void)
 
 int cli_info(int argc, char **argv)
 {
-    static const char *const shipped[] = {"rtx4090", "a100-40",  "a100-80",
-                                          "h100-80", "h200-141", "cpu"};
     struct info_options o = {0};
     int rc = cli_parse(info_table, &o, &o.help, argc, argv, "info");
     if (rc)
@@ -73,7 +79,6 @@ int cli_info(int argc, char **argv)
     printf("  OpenMP      %s\n", yes_no(openmp));
     printf("  SIMD clones %s\n", yes_no(clones));
     printf("machines for --machine\n");
-    for (size_t i = 0; i < sizeof(shipped) / sizeof(shipped[0]); i++)
-        print_machine(shipped[i]);
+    print_machines();
     return 0;
 }

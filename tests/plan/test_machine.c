@@ -38,8 +38,7 @@ static void test_shipped(void **state)
     const char *srcdir = getenv("srcdir");
     char path[4096];
     (void)state;
-    snprintf(path, sizeof(path), "%s/machines", srcdir ? srcdir : ".");
-    assert_int_equal(setenv("CKPT_MACHINE_DIR", path, 1), 0);
+    assert_int_equal(unsetenv("CKPT_MACHINE_DIR"), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct machine m;
         if (machine_read(names[i], &m, &error))
@@ -199,18 +198,18 @@ static void test_devices(void **state)
     assert_string_equal(m.name, "untouched");
 }
 
-/* Of several files the first by name; what is no machine file is passed over, and so is a directory
- * that is not there. */
+/* Of several files of one's own the first by name, which also stand before the shipped ones; what
+ * is no machine file is passed over, and so is a directory that is not there. */
 static void test_devices_elsewhere(void **state)
 {
-    char dir[] = "test_machine.tmp-XXXXXX", path[3][64], shipped[4096];
+    char dir[] = "test_machine.tmp-XXXXXX", path[4][64];
     struct machine m = machine_cpu;
     (void)state;
-    snprintf(shipped, sizeof(shipped), "%s", getenv("CKPT_MACHINE_DIR"));
     assert_non_null(mkdtemp(dir));
     assert_int_equal(setenv("CKPT_MACHINE_DIR", dir, 1), 0);
     for (int i = 0; i < 3; i++)
         snprintf(path[i], sizeof(path[i]), "%s/%c.json", dir, "abc"[i]);
+    snprintf(path[3], sizeof(path[3]), "%s/h200-141.json", dir);
     m.n_devices = 2;
     snprintf(m.devices[0], sizeof(m.devices[0]), "another");
     snprintf(m.devices[1], sizeof(m.devices[1]), "mine \"quoted\"");
@@ -222,12 +221,22 @@ static void test_devices_elsewhere(void **state)
     assert_true(machine_for_device("mine \"quoted\"", &m));
     assert_string_equal(m.file, "b.json");
     assert_int_equal(m.n_devices, 2);
+    assert_int_equal(machine_write(&m, path[3], &error), 0);
     machine_free(&m);
-    for (int i = 0; i < 3; i++)
+    assert_int_equal(machine_read("h200-141", &m, &error), 0);
+    assert_string_equal(m.name, "cpu"); /* of one's own, as it was written above */
+    machine_free(&m);
+    assert_true(machine_for_device("NVIDIA H200", &m));
+    assert_string_equal(m.name, "H200 SXM 141 GB");
+    machine_free(&m);
+    for (int i = 0; i < 4; i++)
         unlink(path[i]);
     rmdir(dir);
     assert_false(machine_for_device("another", &m));
-    assert_int_equal(setenv("CKPT_MACHINE_DIR", shipped, 1), 0);
+    assert_int_equal(machine_read("h200-141", &m, &error), 0);
+    assert_string_equal(m.name, "H200 SXM 141 GB");
+    machine_free(&m);
+    assert_int_equal(unsetenv("CKPT_MACHINE_DIR"), 0);
 }
 
 static void test_missing(void **state)
@@ -237,6 +246,7 @@ static void test_missing(void **state)
     assert_int_equal(machine_read("no/such/file", &m, &error), CKPT_EIO);
     assert_non_null(strstr(error.text, "no/such/file: cannot be opened"));
     assert_int_equal(machine_read("h300", &m, &error), CKPT_EIO);
+    assert_non_null(strstr(error.text, "h300: there is none of this name; a100-40, a100-80, "));
     assert_int_equal(machine_read("", &m, &error), CKPT_EIO);
     assert_int_equal(machine_write(&machine_cpu, "no/such/file", &error), CKPT_EIO);
     assert_non_null(strstr(error.text, "cannot be written"));

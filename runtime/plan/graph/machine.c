@@ -4,7 +4,6 @@
  * unknown.  Most are rows of one table, which both the reader and the writer walk, so that files
  * come out in one order.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,10 +16,6 @@
 
 #define FORMAT       "libckpt-machine 1"
 #define LINKS_FORMAT "libckpt-links 1"
-
-#ifndef CKPT_MACHINE_DIR
-#define CKPT_MACHINE_DIR "machines"
-#endif
 
 const struct machine machine_cpu = {.name = "cpu",
                                     .estimate = true,
@@ -330,60 +325,6 @@ static void get_machine(struct reader *r, json_t *root, struct machine *m)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Where the files that came with the library lie. */
-static const char *directory(void)
-{
-    const char *dir = getenv("CKPT_MACHINE_DIR");
-    return dir && *dir ? dir : CKPT_MACHINE_DIR;
-}
-
-/* The path of a file that came with the library, if that is what is asked for. */
-static const char *find_file(const char *path, char *dst, size_t size)
-{
-    if (strpbrk(path, "/.") || !*path)
-        return path;
-    snprintf(dst, size, "%s/%s.json", directory(), path);
-    return dst;
-}
-
-static bool stands_for(const struct machine *m, const char *device)
-{
-    for (int32_t i = 0; i < m->n_devices; i++)
-        if (!strcmp(m->devices[i], device))
-            return true;
-    return false;
-}
-
-static int is_machine_file(const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name);
-    return n > 5 && !strcmp(entry->d_name + n - 5, ".json");
-}
-
-bool machine_for_device(const char *device, struct machine *m)
-{
-    struct dirent **names;
-    int n = scandir(directory(), &names, is_machine_file, alphasort);
-    bool found = false;
-    for (int i = 0; i < n; i++) {
-        struct error error;
-        char path[4096];
-        struct machine one;
-        snprintf(path, sizeof(path), "%s/%s", directory(), names[i]->d_name);
-        free(names[i]);
-        if (found || machine_read(path, &one, &error))
-            continue;
-        found = stands_for(&one, device);
-        if (found)
-            *m = one;
-        else
-            machine_free(&one);
-    }
-    if (n >= 0)
-        free(names);
-    return found;
-}
-
 static void keep_name(struct machine *m, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -444,21 +385,25 @@ int machine_read_links(const char *path, struct machine *m, struct error *error)
     return r.rc;
 }
 
-int machine_read(const char *path, struct machine *m, struct error *error)
+int machine_take(const char *what, struct json_t *root, struct machine *m, struct error *error)
 {
-    char found[4096];
-    struct reader r = {
-        .what = "machine file", .path = find_file(path, found, sizeof(found)), .error = error};
+    struct reader r = {.what = "machine file", .path = what, .error = error};
     *m = (struct machine){.n_costs = 0};
-    json_t *root = load(&r);
-    if (root)
-        get_machine(&r, root, m);
-    json_decref(root);
+    get_machine(&r, root, m);
     if (r.rc)
         machine_free(m);
     else
-        keep_name(m, r.path);
+        keep_name(m, what);
     return r.rc;
+}
+
+int machine_read_file(const char *path, struct machine *m, struct error *error)
+{
+    struct reader r = {.what = "machine file", .path = path, .error = error};
+    json_t *root = load(&r);
+    int rc = root ? machine_take(path, root, m, error) : r.rc;
+    json_decref(root);
+    return rc;
 }
 
 void machine_free(struct machine *m)

@@ -8,6 +8,8 @@
 
 #include "core/base.h"
 
+struct json_t; /* a JSON object of Jansson */
+
 /* The median seconds of an op that was timed; key is graph_op.cost_key. */
 struct machine_cost {
     uint64_t key;
@@ -66,16 +68,23 @@ extern const struct machine machine_cpu;  /* a plain CPU, an estimate */
 extern const struct machine machine_cuda; /* a data centre GPU, an estimate */
 
 /*
- * Reads a machine file.  A path without '/' and '.' is the name of one that came with the library
- * ("h200-141").  Returns 0, CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in error;
- * m then holds nothing to free.
+ * Reads a machine file.  A path without '/' and '.' is a name: of a file NAME.json in the directory
+ * that CKPT_MACHINE_DIR names, or else of one that came with the library ("h200-141").  Returns 0,
+ * CKPT_EIO, CKPT_EFORMAT or CKPT_ENOMEM with the sentence in error; m then holds nothing to free.
  */
 int machine_read(const char *path, struct machine *m, struct error *error);
 
+/* As machine_read, of a file or of a JSON object that is named in sentences. */
+int machine_read_file(const char *path, struct machine *m, struct error *error);
+int machine_take(const char *what, struct json_t *root, struct machine *m, struct error *error);
+
+/* The names of the machines that came with the library, in their order; returns how many. */
+int machine_shipped(char names[][64], int most);
+
 /*
- * Reads the first of the files that came with the library, in the order of their names, that stands
- * for hardware of this name.  Returns false, and leaves m alone, where none does; files that cannot
- * be read are passed over.
+ * The first machine that stands for hardware of this name, of the files in CKPT_MACHINE_DIR in the
+ * order of their names, then of those that came with the library.  Returns false, and leaves m
+ * alone, where none does; files that cannot be read are passed over.
  */
 bool machine_for_device(const char *device, struct machine *m);
 
