@@ -106,7 +106,8 @@ CKPT_API ckpt_optimizer *ckpt_lion(ckpt *c, const struct ckpt_lion *settings);
  *   b = 1 - k^beta2_decay;  R = b R + (1-b) mean(g^2 over columns), C alike;  V = R C / mean(R)
  *   u = g / max(sqrt(V), eps1);  a = max(eps2, RMS(w)) min(lr, 1 / sqrt(k))
  *   w -= a u / max(1, RMS(u) / d) + lr weight_decay w
- * mean(R) is at least eps1.  Ranks: one alone, for rows and columns are of whole matrices.
+ * mean(R) is at least eps1.  Several ranks: gradients and fp32 values are gathered, a bucket at a
+ * time, and R, C and the second moments of vectors are whole on every rank.
  */
 struct ckpt_adafactor {
     size_t size;
@@ -132,7 +133,8 @@ CKPT_API ckpt_optimizer *ckpt_adafactor(ckpt *c, const struct ckpt_adafactor *se
  *   X = u / max(|u|, eps);  ns_steps times X = 3.4445 X + (-4.775 A + 2.0315 A A) X, A = X X^T
  *   w -= lr (s X + weight_decay w)
  * s = sqrt(max(1, rows / columns)), or with match_rms 0.2 sqrt(max(rows, columns)), which takes
- * learning rate and decay of AdamW.  m is the slot CKPT_EXP_AVG.  Ranks: one alone.
+ * learning rate and decay of AdamW.  m is the slot CKPT_EXP_AVG.  Several ranks: m is sharded as
+ * AdamW's state is; u is gathered in fp32, and every rank computes all X.
  */
 struct ckpt_muon {
     size_t size;

@@ -118,9 +118,16 @@ struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot)
     return values_is_factor(slot) ? param_slot_desc(p, slot_of[slot]) : param_file_desc(p);
 }
 
+/* The bucket that has a slot of p, or NULL where that is p's own: factors and what else an
+ * optimizer keeps by whole parameters are whole on every rank. */
+static const struct param *bucket_with(const struct ranks *job, const struct param *p, int slot)
+{
+    return p->filled[slot] && slot != SLOT_VALUE ? NULL : ranks_bucket_of(job, p);
+}
+
 bool values_kept(const struct ranks *job, const struct param *p, enum ckpt_slot slot)
 {
-    const struct param *bucket = ranks_bucket_of(job, p);
+    const struct param *bucket = bucket_with(job, p, slot_of[slot]);
     return slot == CKPT_VALUE || (bucket ? bucket : p)->filled[slot_of[slot]];
 }
 
@@ -150,7 +157,7 @@ static int set_value(struct ranks *job, struct param *p, const float *src)
 
 int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, float *dst)
 {
-    if (ranks_bucket_of(job, p))
+    if (bucket_with(job, p, slot_of[slot]))
         return ranks_get(job, p, slot_of[slot], dst);
     return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
 }
@@ -158,7 +165,7 @@ int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, fl
 int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
     ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
-    if (ranks_bucket_of(job, p))
+    if (bucket_with(job, p, slot_of[slot]))
         return ranks_set(job, p, slot_of[slot], src);
     return slot == CKPT_VALUE ? set_value(job, p, src) : write_slot(job, p, slot_of[slot], src);
 }

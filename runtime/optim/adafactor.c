@@ -46,11 +46,11 @@ ckpt_tensor optim_adafactor(ckpt_tape *t, const struct optim_param *p)
     const struct optim_rule *r = p->rule;
     const struct update_attr *a = &r->update;
     const int step = clip_step(p->clip_attr);
-    ckpt_tensor k = optim_scalar(t, p, step), g = optim_clipped(t, p);
+    ckpt_tensor k = optim_scalar(t, p, step), g = p->gradient;
     ckpt_tensor lr = ckpt_affine(t, optim_scalar(t, p, step + 1), a->lr_factor, 0.f);
     ckpt_tensor v = second_moment(t, p, g, ckpt_pow_scalar(t, k, a->beta2));
     ckpt_tensor u = ckpt_mul(t, g, ckpt_rsqrt(t, ckpt_clamp(t, v, a->eps * a->eps, INFINITY)));
-    ckpt_tensor size = ckpt_clamp(t, rms(t, optim_weight(t, p)), r->eps2, INFINITY);
+    ckpt_tensor size = ckpt_clamp(t, rms(t, p->weight), r->eps2, INFINITY);
     ckpt_tensor most = ckpt_clamp(t, ckpt_affine(t, rms(t, u), 1.f / r->d, 0.f), 1.f, INFINITY);
     ckpt_tensor rate = ckpt_mul(t, size, ckpt_minimum(t, lr, ckpt_rsqrt(t, k)));
     return ckpt_mul(t, u, ckpt_div(t, rate, most));

@@ -50,16 +50,20 @@ static ckpt_tensor orthogonalize(ckpt_tape *t, ckpt_tensor u, int steps, float e
     return x;
 }
 
-ckpt_tensor optim_muon(ckpt_tape *t, const struct optim_param *p)
+ckpt_tensor optim_muon_momentum(ckpt_tape *t, const struct optim_param *p)
 {
     const struct update_attr *u = &p->rule->update;
     const float rest = (float)(1.0 - (double)u->beta1);
-    ckpt_tensor m = tape_slot(t, p->param, STORAGE_EXP_AVG), g = optim_clipped(t, p);
-    ckpt_tensor old = ckpt_reshape(t, m, 2, (int64_t[]){p->rows, p->cols});
+    const struct ckpt_desc d = ckpt_desc_of(t, p->gradient);
+    ckpt_tensor m = tape_slot(t, p->param, STORAGE_EXP_AVG), g = p->gradient;
+    ckpt_tensor old = ckpt_reshape(t, m, d.ndim, d.shape);
     ckpt_tensor mean = ckpt_add(t, old, ckpt_affine(t, ckpt_sub(t, g, old), rest, 0.f));
-    ckpt_tensor x =
-        u->nesterov ? ckpt_add(t, g, ckpt_affine(t, ckpt_sub(t, mean, g), u->beta1, 0.f)) : mean;
-    x = orthogonalize(t, x, p->rule->ns_steps, u->eps, p->rows <= p->cols);
     optim_assign(t, p, m, mean);
-    return x;
+    return u->nesterov ? ckpt_add(t, g, ckpt_affine(t, ckpt_sub(t, mean, g), u->beta1, 0.f)) : mean;
+}
+
+ckpt_tensor optim_muon(ckpt_tape *t, const struct optim_param *p)
+{
+    const struct optim_rule *r = p->rule;
+    return orthogonalize(t, p->gradient, r->ns_steps, r->update.eps, p->rows <= p->cols);
 }

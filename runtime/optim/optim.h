@@ -54,15 +54,13 @@ struct optim_param {
     const struct clip_attr *clip_attr;
     ckpt_tensor clip;
     int32_t param;
-    ckpt_tensor value, master; /* master: none where the value is fp32 */
-    ckpt_tensor gradient;      /* of the shape that follows */
-    int64_t rows, cols;        /* cols 0: it is no matrix, and has rows elements */
+    ckpt_tensor gradient; /* in fp32, clipped; of the shape that follows */
+    ckpt_tensor weight;   /* in fp32, as the gradient; none for muon */
+    int64_t rows, cols;   /* cols 0: it is no matrix, and has rows elements */
 };
 
-/* Clip value i as [1]; the weight in fp32 as [rows, cols] or [rows]; the gradient, clipped. */
+/* Clip value i as [1]. */
 ckpt_tensor optim_scalar(ckpt_tape *t, const struct optim_param *p, int i);
-ckpt_tensor optim_weight(ckpt_tape *t, const struct optim_param *p);
-ckpt_tensor optim_clipped(ckpt_tape *t, const struct optim_param *p);
 
 /* The sum of the squares of all elements, as [1], without a tensor of them. */
 ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x);
@@ -70,7 +68,11 @@ ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x);
 /* State becomes x, unless the norm is not finite. */
 void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x);
 
-/* Record the state of a kind and return x of its `step`. */
+/* Element by element, of any shape: moves the momentum, and returns what optim_muon makes nearly
+ * orthogonal where it stands for the gradient. */
+ckpt_tensor optim_muon_momentum(ckpt_tape *t, const struct optim_param *p);
+
+/* x of the `step` of a kind.  Adafactor moves its state. */
 ckpt_tensor optim_muon(ckpt_tape *t, const struct optim_param *p);
 ckpt_tensor optim_adafactor(ckpt_tape *t, const struct optim_param *p);
 

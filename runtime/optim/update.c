@@ -5,6 +5,7 @@
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "attr.h"
+#include "collective.h"
 #include "ops.h"
 #include "optim/optim.h"
 #include "optim/update_math.h"
@@ -213,18 +214,15 @@ static ckpt_tensor as_matrix(ckpt_tape *t, const struct optim_param *p, ckpt_ten
     return ckpt_reshape(t, x, p->cols ? 2 : 1, (int64_t[]){p->rows, p->cols});
 }
 
-ckpt_tensor optim_weight(ckpt_tape *t, const struct optim_param *p)
+/* The gradient of a rule's parameter in fp32, clipped. */
+static ckpt_tensor clip_gradient(const struct appender *a, int32_t rule, ckpt_tensor g)
 {
-    return as_matrix(t, p, p->master.id ? p->master : p->value);
-}
-
-ckpt_tensor optim_clipped(ckpt_tape *t, const struct optim_param *p)
-{
-    const struct update_attr *u = &p->rule->update;
-    ckpt_tensor g = ckpt_cast(t, p->gradient, CKPT_F32);
+    ckpt_tape *t = a->t;
+    const struct update_attr *u = &rule_of(a, rule)->update;
+    g = ckpt_cast(t, g, CKPT_F32);
     if (u->unclipped)
         return g;
-    g = ckpt_mul(t, g, optim_scalar(t, p, CLIP_FACTOR));
+    g = ckpt_mul(t, g, ckpt_slice(t, a->clip, 0, CLIP_FACTOR, CLIP_FACTOR + 1));
     return u->clip_value > 0.f ? ckpt_clamp(t, g, -u->clip_value, u->clip_value) : g;
 }
 
@@ -244,28 +242,106 @@ static float muon_scale(const struct optim_rule *r, double rows, double cols)
     return (float)(r->match_rms ? 0.2 * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols)));
 }
 
-static void append_matrix(const struct appender *a, int32_t param, int32_t rule)
+/* A parameter of the model, whose state is that of `state`: its own, or its bucket's. */
+static struct optim_param param_of(const struct appender *a, int32_t param, int32_t state,
+                                   int32_t rule)
 {
-    ckpt_tape *t = a->t;
-    const struct ckpt_desc *d = &t->env.params->data[param].desc;
-    struct update_attr attr = attr_of(a, rule);
-    ckpt_tensor in[UPDATE_STATES + 2] = {CKPT_NONE}, out[UPDATE_STATES];
-    ckpt_label(t, "%s", t->env.params->data[param].name);
-    states_of(a, param, &attr, in);
+    const struct ckpt_desc *d = &a->t->env.params->data[param].desc;
     struct optim_param p = {.rule = rule_of(a, rule),
                             .clip_attr = &a->clip_attr,
                             .clip = a->clip,
-                            .param = param,
-                            .value = in[UPDATE_VALUE],
-                            .master = in[UPDATE_MASTER],
+                            .param = state,
                             .rows = d->ndim > 1 ? d->shape[0] : desc_numel(d)};
     p.cols = d->ndim > 1 ? desc_numel(d) / p.rows : 0;
-    p.gradient = as_matrix(t, &p, tape_handle(t, t->param_gradient[param]));
-    if (p.rule->kind == OPTIM_MUON)
-        attr.scale = muon_scale(p.rule, (double)p.rows, (double)p.cols);
-    in[UPDATE_STATES] = p.rule->kind == OPTIM_MUON ? optim_muon(t, &p) : optim_adafactor(t, &p);
+    return p;
+}
+
+static void record_step(const struct appender *a, int32_t param, const struct update_attr *attr,
+                        ckpt_tensor step)
+{
+    ckpt_tensor in[UPDATE_STATES + 2] = {CKPT_NONE}, out[UPDATE_STATES];
+    states_of(a, param, attr, in);
+    in[UPDATE_STATES] = step;
     in[UPDATE_STATES + 1] = a->clip;
-    ckpt_record(t, &op_step, UPDATE_STATES + 2, in, UPDATE_STATES, out, &attr, sizeof attr);
+    ckpt_record(a->t, &op_step, UPDATE_STATES + 2, in, UPDATE_STATES, out, attr, sizeof *attr);
+}
+
+/* The fp32 value of a parameter, or of the share that this rank updates. */
+static ckpt_tensor exact_value(const struct appender *a, int32_t param)
+{
+    ckpt_tensor value = tape_updated_value(a->t, param);
+    bool narrow = ckpt_desc_of(a->t, value).dtype == CKPT_BF16;
+    return narrow ? tape_slot(a->t, param, STORAGE_MASTER) : value;
+}
+
+static void append_matrix(const struct appender *a, int32_t param, int32_t rule)
+{
+    ckpt_tape *t = a->t;
+    struct update_attr attr = attr_of(a, rule);
+    struct optim_param p = param_of(a, param, param, rule);
+    bool muon = p.rule->kind == OPTIM_MUON;
+    ckpt_label(t, "%s", t->env.params->data[param].name);
+    ckpt_tensor g = as_matrix(t, &p, tape_handle(t, t->param_gradient[param]));
+    p.gradient = clip_gradient(a, rule, g);
+    if (muon) {
+        attr.scale = muon_scale(p.rule, (double)p.rows, (double)p.cols);
+        p.gradient = optim_muon_momentum(t, &p);
+    } else {
+        p.weight = as_matrix(t, &p, exact_value(a, param));
+    }
+    record_step(a, param, &attr, muon ? optim_muon(t, &p) : optim_adafactor(t, &p));
+}
+
+/* A parameter in a bucket that every rank has whole; returns its step, flat and in fp32. */
+static ckpt_tensor step_of_part(const struct appender *a, int32_t param, int32_t rule,
+                                ckpt_tensor gradients, ckpt_tensor weights)
+{
+    ckpt_tape *t = a->t;
+    const struct layout_place *place = &t->env.sharing.layout->places[param];
+    const int64_t begin = place->offset, end = begin + place->numel;
+    struct optim_param p = param_of(a, param, param, rule);
+    ckpt_tensor x;
+    p.gradient = as_matrix(t, &p, ckpt_slice(t, gradients, 0, begin, end));
+    if (p.rule->kind == OPTIM_MUON) {
+        x = ckpt_cast(t, optim_muon(t, &p), CKPT_F32);
+        x = ckpt_affine(t, x, muon_scale(p.rule, (double)p.rows, (double)p.cols), 0.f);
+    } else {
+        p.weight = as_matrix(t, &p, ckpt_slice(t, weights, 0, begin, end));
+        x = optim_adafactor(t, &p);
+    }
+    return ckpt_reshape(t, x, 1, &place->numel);
+}
+
+/*
+ * What looks at whole matrices sees them whole on every rank, which all compute the same steps; and
+ * each takes of these what its share needs.  Muon's momentum is of the share, Adafactor's factors,
+ * which are small, are whole on every rank.
+ */
+static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
+{
+    ckpt_tape *t = a->t;
+    const struct layout *l = t->env.sharing.layout;
+    const struct layout_bucket *b = &l->buckets[tape_bucket_of(t, param)];
+    struct update_attr attr = attr_of(a, rule);
+    struct flatten_attr flatten = {.dtype = CKPT_F32, .numel = b->padded};
+    struct optim_param p = param_of(a, param, param, rule);
+    ckpt_tensor steps[FLATTEN_PARTS], weights = CKPT_NONE;
+    attr.scale = 1.f; /* steps are scaled matrix by matrix */
+    ckpt_label(t, "%s", b->name);
+    p.gradient = clip_gradient(a, rule, tape_handle(t, t->param_gradient[param]));
+    if (p.rule->kind == OPTIM_MUON)
+        p.gradient = optim_muon_momentum(t, &p);
+    else
+        weights = tape_whole_bucket(t, param, exact_value(a, param));
+    ckpt_tensor gradients = tape_whole_bucket(t, param, p.gradient);
+    for (int32_t i = 0; i < b->n && !t->error.code; i++) {
+        int32_t part = l->order[b->first + i];
+        steps[i] = step_of_part(a, part, rule, gradients, weights);
+        flatten.offset[i] = l->places[part].offset;
+    }
+    ckpt_tensor all = ops_record1(t, &op_flatten, b->n, steps, &flatten, sizeof flatten);
+    record_step(a, param, &attr, tape_updated_part(t, param, all));
+    tape_gather_updated(t, param);
 }
 
 static bool takes_matrices(const struct optim_rule *r)
@@ -281,7 +357,10 @@ static void append_param(struct appender *a, int32_t param)
     const int64_t numel = desc_numel(&a->t->env.params->data[param].desc);
     struct batch *small = &a->batch[rule];
     if (takes_matrices(rule_of(a, rule))) {
-        append_matrix(a, param, rule);
+        if (tape_bucket_of(a->t, param) >= 0)
+            append_bucket(a, param, rule);
+        else
+            append_matrix(a, param, rule);
         return;
     }
     if (numel >= GROUP_LARGE) {
@@ -335,22 +414,22 @@ static int check_param(const struct appender *a, int32_t i)
     ckpt_tape *t = a->t;
     const struct param *p = &t->env.params->data[i];
     const struct optim_rule *r = rule_of(a, a->rule[i]);
-    const char *kind = optim_kind_name(r->kind);
     if (r->frozen)
         return tape_fail(t, CKPT_EINVAL,
                          "'%s' is frozen here and trained by a program that was compiled before: "
                          "several ranks cannot do both",
                          p->name);
-    if (takes_matrices(r) && t->env.sharing.layout)
-        return tape_fail(t, CKPT_EINVAL,
-                         "%s: needs whole matrices, and several ranks update flat shares: train on "
-                         "one rank, or with adamw, sgd or lion",
-                         kind);
-    if (r->kind == OPTIM_MUON && p->desc.ndim < 2)
-        return tape_fail(t, CKPT_EINVAL,
-                         "muon: '%s' has %d axes and is no matrix: give it another optimizer by a "
-                         "group",
-                         p->name, p->desc.ndim);
+    const struct layout *l = t->env.sharing.layout;
+    const int32_t bucket = tape_bucket_of(t, i);
+    const struct layout_bucket *b = bucket >= 0 ? &l->buckets[bucket] : NULL;
+    for (int32_t k = 0; r->kind == OPTIM_MUON && k < (b ? b->n : 1); k++) {
+        const struct param *matrix = b ? &t->env.params->data[l->order[b->first + k]] : p;
+        if (matrix->desc.ndim < 2)
+            return tape_fail(t, CKPT_EINVAL,
+                             "muon: '%s' has %d axes and is no matrix: give it another optimizer "
+                             "by a group",
+                             matrix->name, matrix->desc.ndim);
+    }
     return 0;
 }
 

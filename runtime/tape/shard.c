@@ -72,7 +72,7 @@ ckpt_tensor tape_sharded_value(ckpt_tape *t, int32_t param)
     ckpt_tensor x = ckpt_reshape(t, part, d.ndim, d.shape);
     if (x.id)
         t->tensors.data[x.id].needs_grad = true;
-    t->param_tensor[param] = x.id;
+    t->slots[param][SLOT_VALUE] = x.id;
     return x;
 }
 
@@ -91,7 +91,7 @@ int32_t tape_param_of(const ckpt_tape *t, int32_t x)
     if (!t->env.sharing.layout || !v->needs_grad || t->ops.data[v->op].def != &op_reshape)
         return -1;
     for (int32_t i = 0; i < t->env.sharing.layout->n_params; i++)
-        if (t->param_tensor[i] == x)
+        if (t->slots[i][SLOT_VALUE] == x)
             return i;
     return -1;
 }
@@ -177,8 +177,7 @@ int tape_shard_gradients(ckpt_tape *t)
     return t->error.code;
 }
 
-/* -1 for a parameter that is none. */
-static int32_t bucket_of(const ckpt_tape *t, int32_t param)
+int32_t tape_bucket_of(const ckpt_tape *t, int32_t param)
 {
     int32_t bucket = param - (t->env.params->n - t->env.params->n_hidden);
     return t->env.sharing.layout ? bucket : -1;
@@ -186,14 +185,14 @@ static int32_t bucket_of(const ckpt_tape *t, int32_t param)
 
 static ckpt_tensor own_share(ckpt_tape *t, int32_t param, ckpt_tensor whole)
 {
-    int64_t share = t->env.sharing.layout->buckets[bucket_of(t, param)].share;
+    int64_t share = t->env.sharing.layout->buckets[tape_bucket_of(t, param)].share;
     int64_t begin = t->env.sharing.place * share;
     return ckpt_slice(t, whole, 0, begin, begin + share);
 }
 
 ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient)
 {
-    return bucket_of(t, param) < 0 || !has_all(t) ? gradient : own_share(t, param, gradient);
+    return tape_bucket_of(t, param) < 0 || !has_all(t) ? gradient : own_share(t, param, gradient);
 }
 
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param)
@@ -202,12 +201,28 @@ ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param)
     return t->env.params->data[param].part ? own_share(t, param, value) : value;
 }
 
+ckpt_tensor tape_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole)
+{
+    return has_all(t) ? whole : own_share(t, param, whole);
+}
+
+ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part)
+{
+    struct collective_attr attr = {.ranks = t->env.sharing.sharers};
+    if (has_all(t))
+        return part;
+    int32_t label = label_bucket(t, tape_bucket_of(t, param));
+    ckpt_tensor whole = OPS_RECORD(t, &op_all_gather_once, &attr, part);
+    t->label = label;
+    return whole;
+}
+
 void tape_gather_updated(ckpt_tape *t, int32_t param)
 {
     struct collective_attr attr = {.ranks = t->env.sharing.sharers};
     if (!t->env.params->data[param].part)
         return;
-    int32_t label = label_bucket(t, bucket_of(t, param));
+    int32_t label = label_bucket(t, tape_bucket_of(t, param));
     OPS_RECORD(t, &op_all_gather_in_place, &attr, tape_slot(t, param, STORAGE_VALUE));
     t->label = label;
 }

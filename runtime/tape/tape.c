@@ -16,14 +16,14 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     t->n_micro = n_micro;
     t->n_params = env->params->n;
     size_t n = (size_t)max_i64(1, t->n_params);
-    t->param_tensor = calloc(n, sizeof *t->param_tensor);
+    t->slots = calloc(n, sizeof *t->slots);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
     size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
     t->first_reader = calloc(buckets, sizeof *t->first_reader);
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
     char *none = strdup("");
-    if (rc || !t->param_tensor || !t->param_gradient || !t->buckets || !t->first_reader || !none) {
+    if (rc || !t->slots || !t->param_gradient || !t->buckets || !t->first_reader || !none) {
         free(none);
         tape_free(t);
         return CKPT_ENOMEM;
@@ -63,7 +63,7 @@ void tape_free(ckpt_tape *t)
     free(t->feeds.data);
     free(t->fetches.data);
     free(t->labels.data);
-    free(t->param_tensor);
+    free(t->slots);
     free(t->param_gradient);
     free(t->buckets);
     free(t->first_reader);
@@ -188,19 +188,18 @@ ckpt_tensor tape_slot(ckpt_tape *t, int32_t param, enum storage_kind kind)
     const struct param *p = &t->env.params->data[param];
     if (t->error.code)
         return CKPT_NONE;
-    if (kind == STORAGE_VALUE && t->param_tensor[param])
-        return tape_handle(t, t->param_tensor[param]);
+    const int slot = (int)(kind - STORAGE_VALUE);
+    if (t->slots[param][slot])
+        return tape_handle(t, t->slots[param][slot]);
     if (kind == STORAGE_VALUE && tape_is_sharded(t, param))
         return tape_sharded_value(t, param);
-    struct ckpt_desc d = param_slot_desc(p, (int)(kind - STORAGE_VALUE));
+    struct ckpt_desc d = param_slot_desc(p, slot);
     int32_t s = add_storage(t, desc_bytes(&d), kind, param);
     if (s < 0)
         return CKPT_NONE;
     bool trained = kind == STORAGE_VALUE && tape_trains(t, param);
-    int32_t id = add_tensor(t, s, &d, -1, 0, trained);
-    if (kind == STORAGE_VALUE)
-        t->param_tensor[param] = id;
-    return tape_handle(t, id);
+    t->slots[param][slot] = add_tensor(t, s, &d, -1, 0, trained);
+    return tape_handle(t, t->slots[param][slot]);
 }
 
 ckpt_tensor tape_resolve(ckpt_tape *t, ckpt_tensor x)

@@ -152,10 +152,10 @@ struct ckpt_tape {
     } labels;
     int32_t n_storages, n_tensors, n_ops, n_operands, n_feeds, n_fetches, n_labels;
 
-    int32_t *param_tensor;   /* per parameter of env: its tensor here, or 0 */
-    int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
-    int32_t *buckets;        /* per bucket of the layout: the tensor of all of it, or 0 */
-    int32_t *first_reader;   /* per bucket: the op whose reverse completes its gradients, or 0 */
+    int32_t (*slots)[SLOT_COUNT]; /* per parameter of env: the tensors of its slots here, or 0 */
+    int32_t *param_gradient;      /* per parameter: the tensor of its summed gradient, or 0 */
+    int32_t *buckets;             /* per bucket of the layout: the tensor of all of it, or 0 */
+    int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
@@ -219,6 +219,11 @@ ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
  * updated of it, where they did. */
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param);
 void tape_gather_updated(ckpt_tape *t, int32_t param);
+/* Of a bucket, flat: the whole of what this rank has its part of; and the part that it updates of
+ * what every rank has.  tape_bucket_of: its number, below 0 for a parameter that is none. */
+ckpt_tensor tape_whole_bucket(ckpt_tape *t, int32_t param, ckpt_tensor part);
+ckpt_tensor tape_updated_part(ckpt_tape *t, int32_t param, ckpt_tensor whole);
+int32_t tape_bucket_of(const ckpt_tape *t, int32_t param);
 /* Replaces each of n single values by its sum over several ranks: the first ones, up to `once`, are
  * of a rank alone, the others are of its shares. */
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);

@@ -42,7 +42,8 @@ static int refuse_name(const char *name, json_t *machines, struct error *error)
     char names[256] = "", text[64];
     const char *known;
     json_t *root;
-    json_object_foreach(machines, known, root) {
+    json_object_foreach(machines, known, root)
+    {
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", known);
     }
@@ -71,9 +72,8 @@ int machine_shipped(char names[][64], int most)
     json_t *machines = load_shipped(), *root;
     const char *name;
     int n = 0;
-    json_object_foreach(machines, name, root)
-        if (n < most)
-            snprintf(names[n++], sizeof names[0], "%s", name);
+    json_object_foreach(machines, name, root) if (n < most)
+        snprintf(names[n++], sizeof names[0], "%s", name);
     json_decref(machines);
     return n;
 }
@@ -143,7 +143,8 @@ static bool find_shipped(const char *device, struct machine *m)
     json_t *machines = load_shipped(), *root;
     const char *name;
     bool found = false;
-    json_object_foreach(machines, name, root) {
+    json_object_foreach(machines, name, root)
+    {
         struct error error;
         struct machine one;
         found = found || (!take_shipped(name, root, &one, &error) && keep_if(&one, device, m));
