@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "nn/nn.h"
+#include "ops.h"
 
 static int gates_of(const struct ckpt_nn_rnn *m)
 {
@@ -135,20 +136,6 @@ void ckpt_nn_rnn_step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x, 
     step(t, m, of_inputs(t, m, x), h, c);
 }
 
-/* Parts [1, B, ...] one behind the other, some at a time: a concat takes only so many. */
-static ckpt_tensor join(ckpt_tape *t, ckpt_tensor *x, int64_t n)
-{
-    while (n > 1) {
-        int64_t joined = 0;
-        for (int64_t i = 0; i < n; i += CKPT_MAX_PARTS) {
-            int64_t some = n - i < CKPT_MAX_PARTS ? n - i : CKPT_MAX_PARTS;
-            x[joined++] = some > 1 ? ckpt_concat(t, 0, (int)some, x + i) : x[i];
-        }
-        n = joined;
-    }
-    return x[0];
-}
-
 /* y [L, B, gates width] of the inputs; the states of all steps, [L, B, width]. */
 static ckpt_tensor run(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor y, ckpt_tensor *h,
                        ckpt_tensor *c)
@@ -165,7 +152,7 @@ static ckpt_tensor run(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor y,
         step(t, m, ckpt_squeeze(t, ckpt_slice(t, y, 0, i, i + 1), 0), h, c);
         all[i] = ckpt_unsqueeze(t, *h, 0);
     }
-    y = join(t, all, d.shape[0]);
+    y = ops_concat(t, 0, d.shape[0], all);
     free(all);
     return y;
 }
