@@ -128,7 +128,7 @@ ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_ten
     ckpt_tensor in[] = {ckpt_reshape(t, x, 3, (int64_t[]){1, rows, c}),
                         vector_or(t, w, 1.f, d.dtype, c), vector_or(t, b, 0.f, d.dtype, c)};
     ckpt_record(t, &op_group_norm, 3, in, 2, out, &attr, sizeof attr);
-    if (mean.id)
+    if (mean.id && t->updates_buffers)
         keep_moments(t, out[1], (ckpt_tensor[]){mean, var}, (double)rows, momentum, eps);
     return ckpt_reshape(t, out[0], d.ndim, d.shape);
 }
