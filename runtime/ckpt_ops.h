@@ -91,6 +91,9 @@ CKPT_API ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha);
 CKPT_API ckpt_tensor ckpt_softplus(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x);
 
+/* `value` everywhere, as any dtype.  With ndim 0 it is the scalar of sums, comparisons, where. */
+CKPT_API ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
+                               const int64_t *shape);
 /* The index along an axis of at most 2^24, as any dtype. */
 CKPT_API ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape,
                                int axis);
@@ -161,11 +164,12 @@ struct ckpt_attention_spec {
     int64_t window;
     ckpt_tensor first;   /* i32 [..., L], the axes of q but the last two, or CKPT_NONE */
     ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
+    ckpt_tensor bias;    /* where that of the call is CKPT_NONE: modules hand on this one */
 };
 
 #define CKPT_ATTENTION_INIT                                                                        \
     {                                                                                              \
-        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0},                                 \
+        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0}, {0, 0},                         \
         {                                                                                          \
             0, 0                                                                                   \
         }                                                                                          \
@@ -332,6 +336,22 @@ struct ckpt_conv_spec {
  */
 CKPT_API ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                const struct ckpt_conv_spec *spec);
+
+/*
+ * Batch norm (Ioffe & Szegedy 2015) of x [N, ..., C]: (x - mean) / sqrt(var + eps) w + b with mean
+ * and biased variance over all axes but the last; w and b [C] of the dtype of x, or CKPT_NONE.
+ * mean and var, buffers fp32 [C] or both CKPT_NONE, are updated by these (ckpt_update_buffer), var
+ * by the unbiased variance.  A micro-step normalises with its own moments: their size matters.
+ */
+CKPT_API ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                     ckpt_tensor mean, ckpt_tensor var, float momentum, float eps);
+/* The same with the mean and variance that are given, as a trained model runs.  An expression. */
+CKPT_API ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
+                                           ckpt_tensor b, ckpt_tensor mean, ckpt_tensor var,
+                                           float eps);
+/* Per sample and channel (Ulyanov et al. 2016): group norm with as many groups as channels. */
+CKPT_API ckpt_tensor ckpt_instance_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                        float eps);
 
 /*
  * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups neighbouring
@@ -558,6 +578,7 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_elu(t, ...)                  ckpt_elu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_softplus(t, ...)             ckpt_softplus(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mish(t, ...)                 ckpt_mish(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_full(t, ...)                 ckpt_full(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_iota(t, ...)                 ckpt_iota(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_bernoulli(t, ...)            ckpt_bernoulli(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_dropout(t, ...)              ckpt_dropout(CKPT_AT(t), __VA_ARGS__)
@@ -595,6 +616,9 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_cosine_embedding(t, ...)     ckpt_cosine_embedding(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_linear_cross_entropy(t, ...) ckpt_linear_cross_entropy(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_conv(t, ...)                 ckpt_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_batch_norm(t, ...)           ckpt_batch_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_batch_norm_apply(t, ...)     ckpt_batch_norm_apply(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_instance_norm(t, ...)        ckpt_instance_norm(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_silu(t, ...)      ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_upsample_nearest(t, ...)     ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_l1(t, ...)                   ckpt_l1(CKPT_AT(t), __VA_ARGS__)
