@@ -2,11 +2,12 @@
 /*
  * Kernels of convolutions.  Each is a product of matrices, one of which holds, row by row, the
  * values that the taps see from one position (im2col).  That matrix is nowhere in memory: gemm asks
- * for its blocks one by one and they are gathered into its scratch.  Groups are products of their
- * own, one after the other; with one channel to a group there is no product (conv_depthwise.c).
+ * for its blocks one by one and they are gathered into its scratch.  Groups have files of their
+ * own: conv_groups.c, and conv_depthwise.c where they have one channel of x.
  */
 #include "conv.h"
 #include "conv_kernels.h"
+#include "conv_walk.h"
 #include "cpu.h"
 #include "gemm.h"
 #include "kernels.h"
@@ -31,54 +32,20 @@ struct product {
     struct turned_weight weight;
 };
 
-/* Tap by tap along a row: the tap, and where along each axis it reads, -1 for outside. */
-struct walk {
-    int64_t position[3], tap[3], at[3];
-};
-
-static void walk_to(const struct conv_gather *g, struct walk *w, int axis, int64_t tap)
-{
-    w->tap[axis] = tap;
-    w->at[axis] = conv_gather_at(g, axis, w->position[axis], tap);
-}
-
-static void walk_begin(const struct conv_gather *g, struct walk *w, int64_t *row, int64_t tap)
-{
-    for (int i = 2; i >= 0; i--) {
-        w->position[i] = *row % g->positions[i];
-        *row /= g->positions[i];
-        walk_to(g, w, i, tap % g->taps[i]);
-        tap /= g->taps[i];
-    }
-}
-
-static void walk_on(const struct conv_gather *g, struct walk *w)
-{
-    for (int i = 2; i >= 0; i--) {
-        bool carry = w->tap[i] + 1 == g->taps[i];
-        walk_to(g, w, i, carry ? 0 : w->tap[i] + 1);
-        if (!carry)
-            return;
-    }
-}
-
 static void fill_row(const struct source *x, float *dst, int64_t row, int64_t col, int64_t n)
 {
     const struct conv_gather *g = &x->g;
     const int64_t size = ckpt_dtype_size(x->dtype);
     int64_t channel = col % g->channels;
-    struct walk w;
-    walk_begin(g, &w, &row, col / g->channels);
-    int64_t sample = row * conv_volume(g->source);
-    for (int64_t done = 0, m; done < n; done += m) {
-        int64_t place = sample + (w.at[0] * g->source[1] + w.at[1]) * g->source[2] + w.at[2];
+    struct conv_walk w;
+    int64_t sample = conv_walk_begin(g, &w, row, col / g->channels);
+    for (int64_t done = 0, m; done < n; done += m, channel = 0, conv_walk_on(g, &w)) {
+        int64_t from = conv_walk_from(g, &w, sample);
         m = min_i64(g->channels - channel, n - done);
-        if (w.at[0] < 0 || w.at[1] < 0 || w.at[2] < 0)
+        if (from < 0)
             memset(dst + done, 0, (size_t)m * sizeof *dst);
         else
-            cpu_load(dst + done, x->data + (place * g->pitch + channel) * size, x->dtype, m);
-        channel = 0;
-        walk_on(g, &w);
+            cpu_load(dst + done, x->data + (from + channel) * size, x->dtype, m);
     }
 }
 
@@ -104,23 +71,22 @@ static void fill_turned(const void *ctx, float *dst, int64_t row, int64_t col, i
 static struct gemm_operand gathered(const struct conv_shape *s, const struct source *x)
 {
     if (conv_is_pointwise(s))
-        return (struct gemm_operand){.data = x->data, .dtype = x->dtype, .ld = x->g.pitch};
+        return (struct gemm_operand){.data = x->data, .dtype = x->dtype};
     return (struct gemm_operand){.dtype = x->dtype, .fill = fill_gathered, .ctx = x};
 }
 
-/* y = gathered x times w^T; what follows is of one group. */
+/* y = gathered x times w^T */
 static void forward_product(struct product *p, const struct conv_shape *s, enum ckpt_dtype dtype,
                             const void *x)
 {
     p->gathered = (struct source){conv_gather_x(s), x, dtype};
     p->gemm = (struct gemm){.rows = s->n * conv_volume(s->out),
-                            .cols = conv_group_k(s),
-                            .inner = conv_volume(s->kernel) * conv_group_c(s),
+                            .cols = s->k,
+                            .inner = conv_volume(s->kernel) * s->c,
                             .unit = s->invariant ? s->out[2] : 0,
                             .a = gathered(s, &p->gathered),
                             .b = {.dtype = dtype, .transposed = true},
-                            .c_dtype = dtype,
-                            .c_ld = s->k};
+                            .c_dtype = dtype};
 }
 
 /* dx = gathered dy times w, its rows ordered as the columns are gathered */
@@ -128,18 +94,14 @@ static void dx_product(struct product *p, const struct conv_shape *s, enum ckpt_
                        const void *dy, const void *w)
 {
     p->gathered = (struct source){conv_gather_dy(s), dy, dtype};
-    p->weight = (struct turned_weight){.data = w,
-                                       .dtype = dtype,
-                                       .k = conv_group_k(s),
-                                       .taps = conv_volume(s->kernel),
-                                       .c = conv_group_c(s)};
+    p->weight = (struct turned_weight){
+        .data = w, .dtype = dtype, .k = s->k, .taps = conv_volume(s->kernel), .c = s->c};
     p->gemm = (struct gemm){.rows = s->n * conv_volume(s->in),
-                            .cols = conv_group_c(s),
-                            .inner = conv_volume(s->kernel) * conv_group_k(s),
+                            .cols = s->c,
+                            .inner = conv_volume(s->kernel) * s->k,
                             .a = gathered(s, &p->gathered),
                             .b = {.data = w, .dtype = dtype},
-                            .c_dtype = dtype,
-                            .c_ld = s->c};
+                            .c_dtype = dtype};
     if (p->weight.taps > 1) {
         p->gemm.b.fill = fill_turned;
         p->gemm.b.ctx = &p->weight;
@@ -151,36 +113,20 @@ static void dw_product(struct product *p, const struct conv_shape *s, enum ckpt_
                        const void *x)
 {
     p->gathered = (struct source){conv_gather_x(s), x, dtype};
-    p->gemm = (struct gemm){.rows = conv_group_k(s),
-                            .cols = conv_volume(s->kernel) * conv_group_c(s),
+    p->gemm = (struct gemm){.rows = s->k,
+                            .cols = conv_volume(s->kernel) * s->c,
                             .inner = s->n * conv_volume(s->out),
-                            .a = {.dtype = dtype, .transposed = true, .ld = s->k},
+                            .a = {.dtype = dtype, .transposed = true},
                             .b = gathered(s, &p->gathered),
                             .c_dtype = CKPT_F32};
-}
-
-/* Where group i of the operands begins: of x, of y, and of w or its gradient. */
-static void *group_x(const struct conv_shape *s, const void *x, enum ckpt_dtype dtype, int64_t i)
-{
-    return (char *)x + i * conv_group_c(s) * ckpt_dtype_size(dtype);
-}
-
-static void *group_y(const struct conv_shape *s, const void *y, enum ckpt_dtype dtype, int64_t i)
-{
-    return y ? (char *)y + i * conv_group_k(s) * ckpt_dtype_size(dtype) : NULL;
-}
-
-static void *group_w(const struct conv_shape *s, const void *w, enum ckpt_dtype dtype, int64_t i)
-{
-    int64_t each = conv_group_k(s) * conv_volume(s->kernel) * conv_group_c(s);
-    return (char *)w + i * each * ckpt_dtype_size(dtype);
 }
 
 int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     struct product p;
-    if (conv_is_depthwise(s))
-        return cpu_depthwise_workspace(s);
+    if (s->groups > 1)
+        return conv_is_depthwise(s) ? cpu_depthwise_workspace(s)
+                                    : cpu_groups_workspace(s, dtype, false);
     forward_product(&p, s, dtype, NULL);
     return gemm_workspace(&p.gemm);
 }
@@ -188,8 +134,9 @@ int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     struct product p;
-    if (conv_is_depthwise(s))
-        return cpu_depthwise_workspace(s);
+    if (s->groups > 1)
+        return conv_is_depthwise(s) ? cpu_depthwise_workspace(s)
+                                    : cpu_groups_workspace(s, dtype, true);
     dx_product(&p, s, dtype, NULL, NULL);
     return gemm_workspace(&p.gemm);
 }
@@ -197,67 +144,63 @@ int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     struct product p;
-    if (conv_is_depthwise(s))
-        return cpu_depthwise_dw_workspace(s);
+    if (s->groups > 1)
+        return conv_is_depthwise(s) ? cpu_depthwise_dw_workspace(s)
+                                    : cpu_groups_dw_workspace(s, dtype);
     dw_product(&p, s, dtype, NULL);
     return gemm_workspace(&p.gemm);
+}
+
+/* Where there are groups: the kernels of one group are not for them. */
+static bool in_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s,
+                      void (*depthwise)(const struct ckpt_kernel_args *, const struct conv_shape *),
+                      void (*groups)(const struct ckpt_kernel_args *, const struct conv_shape *))
+{
+    if (s->groups == 1)
+        return false;
+    (conv_is_depthwise(s) ? depthwise : groups)(a, s);
+    return true;
 }
 
 int cpu_conv(const struct ckpt_kernel_args *a)
 {
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
-    const struct conv_shape s = conv_shape_forward(in, a->attr);
-    const enum ckpt_dtype dtype = in[0].dtype;
+    struct conv_shape s = conv_shape_forward(in, a->attr);
     struct product p;
-    if (conv_is_depthwise(&s)) {
-        cpu_depthwise(a, &s);
+    if (in_groups(a, &s, cpu_depthwise, cpu_groups))
         return CKPT_OK;
-    }
-    for (int64_t i = 0; i < s.groups; i++) {
-        forward_product(&p, &s, dtype, group_x(&s, a->in[0].data, dtype, i));
-        p.gemm.b.data = group_w(&s, a->in[1].data, dtype, i);
-        p.gemm.bias = group_y(&s, a->in[2].data, dtype, i);
-        p.gemm.c = group_y(&s, a->out[0].data, dtype, i);
-        gemm_run(&p.gemm, a->workspace);
-    }
+    forward_product(&p, &s, in[0].dtype, a->in[0].data);
+    p.gemm.b.data = a->in[1].data;
+    p.gemm.bias = a->in[2].data;
+    p.gemm.c = a->out[0].data;
+    gemm_run(&p.gemm, a->workspace);
     return CKPT_OK;
 }
 
 int cpu_conv_dx(const struct ckpt_kernel_args *a)
 {
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
-    const struct conv_shape s = conv_shape_dx(in, a->attr);
-    const enum ckpt_dtype dtype = in[0].dtype;
+    struct conv_shape s = conv_shape_dx(in, a->attr);
     struct product p;
-    if (conv_is_depthwise(&s)) {
-        cpu_depthwise_dx(a, &s);
+    if (in_groups(a, &s, cpu_depthwise_dx, cpu_groups_dx))
         return CKPT_OK;
-    }
-    for (int64_t i = 0; i < s.groups; i++) {
-        dx_product(&p, &s, dtype, group_y(&s, a->in[0].data, dtype, i),
-                   group_w(&s, a->in[1].data, dtype, i));
-        p.gemm.c = group_x(&s, a->out[0].data, dtype, i);
-        gemm_run(&p.gemm, a->workspace);
-    }
+    dx_product(&p, &s, in[0].dtype, a->in[0].data, a->in[1].data);
+    p.gemm.c = a->out[0].data;
+    gemm_run(&p.gemm, a->workspace);
     return CKPT_OK;
 }
 
 int cpu_conv_dw(const struct ckpt_kernel_args *a)
 {
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
-    const struct conv_shape s = conv_shape_dw(in, a->attr);
-    const enum ckpt_dtype dtype = in[0].dtype;
+    struct conv_shape s = conv_shape_dw(in, a->attr);
     struct product p;
-    if (conv_is_depthwise(&s)) {
-        cpu_depthwise_dw(a, &s);
+    if (in_groups(a, &s, cpu_depthwise_dw, cpu_groups_dw))
         return CKPT_OK;
-    }
-    for (int64_t i = 0; i < s.groups; i++) {
-        dw_product(&p, &s, dtype, group_x(&s, a->in[1].data, dtype, i));
-        p.gemm.a.data = group_y(&s, a->in[0].data, dtype, i);
-        p.gemm.c = group_w(&s, a->out[0].data, CKPT_F32, i);
-        p.gemm.accumulate = a->accumulate;
-        gemm_run(&p.gemm, a->workspace);
-    }
+    dw_product(&p, &s, in[0].dtype, a->in[1].data);
+    p.gemm.a.data = a->in[0].data;
+    p.gemm.c = a->out[0].data;
+    p.gemm.accumulate = a->accumulate;
+    gemm_run(&p.gemm, a->workspace);
     return CKPT_OK;
 }

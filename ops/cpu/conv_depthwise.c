@@ -6,6 +6,7 @@
  */
 #include "conv.h"
 #include "conv_kernels.h"
+#include "conv_walk.h"
 #include "cpu.h"
 #include "rows.h"
 
@@ -34,47 +35,6 @@ static const float *turn_weight(const struct conv_shape *s, const struct ckpt_vi
         for (int64_t t = 0; t < taps; t++)
             to[t * s->k + k] = row_get(w->data, k * taps + t, view_half(w));
     return to;
-}
-
-/* The place of a position along each axis and, what is left, of which sample. */
-static int64_t split_position(const struct conv_gather *g, int64_t row, int64_t *position)
-{
-    for (int i = 2; i >= 0; i--) {
-        position[i] = row % g->positions[i];
-        row /= g->positions[i];
-    }
-    return row;
-}
-
-/* A walk over the taps of a position; tap counts them. */
-struct taps {
-    int64_t at[3], tap;
-    bool more;
-};
-
-static inline void taps_on(const struct conv_gather *g, struct taps *t)
-{
-    t->tap++;
-    for (int i = 2; i >= 0; i--) {
-        if (++t->at[i] < g->taps[i])
-            return;
-        t->at[i] = 0;
-    }
-    t->more = false;
-}
-
-/* Where a tap begins to read, of the source's elements, or -1. */
-static inline int64_t tap_from(const struct conv_gather *g, int64_t sample, const int64_t *position,
-                               const struct taps *t)
-{
-    int64_t at = sample;
-    for (int i = 0; i < 3; i++) {
-        int64_t place = conv_gather_at(g, i, position[i], t->at[i]);
-        if (place < 0)
-            return -1;
-        at = at * g->source[i] + place;
-    }
-    return at * g->pitch;
 }
 
 /* sum[j] += of a tap, for n channels of y from `first` on. */
@@ -106,18 +66,19 @@ ROWS_INLINE void add_tap_dx(const struct depthwise *d, float *sum, int64_t tap, 
 ROWS_INLINE void fill_place(const struct depthwise *d, int64_t row, bool back, bool half)
 {
     float sum[LANES];
-    int64_t position[3], sample = split_position(&d->g, row, position);
-    int64_t channels = back ? d->k / d->each : d->k;
+    const int64_t channels = back ? d->k / d->each : d->k, taps = conv_volume(d->g.taps);
+    struct conv_walk w;
     for (int64_t first = 0, n; first < channels; first += n) {
         n = min_i64(LANES, channels - first);
         for (int64_t j = 0; j < n; j++)
             sum[j] = d->bias ? row_get(d->bias, first + j, half) : 0.f;
-        for (struct taps t = {.more = true}; t.more; taps_on(&d->g, &t)) {
-            int64_t from = tap_from(&d->g, sample, position, &t);
+        int64_t sample = conv_walk_begin(&d->g, &w, row, 0);
+        for (int64_t t = 0; t < taps; t++, conv_walk_on(&d->g, &w)) {
+            int64_t from = conv_walk_from(&d->g, &w, sample);
             if (from >= 0 && back && d->each > 1)
-                add_tap_dx(d, sum, t.tap, from, first, n, half);
+                add_tap_dx(d, sum, t, from, first, n, half);
             else if (from >= 0)
-                add_tap(d, sum, t.tap, from, first, n, half);
+                add_tap(d, sum, t, from, first, n, half);
         }
         for (int64_t j = 0; j < n; j++)
             row_put(d->out, row * channels + first + j, sum[j], half);
@@ -202,12 +163,14 @@ ROWS_INLINE void add_product(const struct depthwise *d, float *to, int64_t y, in
 ROWS_INLINE void sum_places(const struct depthwise *d, float *sum, int64_t begin, int64_t end,
                             bool half)
 {
+    const int64_t taps = conv_volume(d->g.taps);
     for (int64_t row = begin; row < end; row++) {
-        int64_t position[3], sample = split_position(&d->g, row, position);
-        for (struct taps t = {.more = true}; t.more; taps_on(&d->g, &t)) {
-            int64_t from = tap_from(&d->g, sample, position, &t);
+        struct conv_walk w;
+        int64_t sample = conv_walk_begin(&d->g, &w, row, 0);
+        for (int64_t t = 0; t < taps; t++, conv_walk_on(&d->g, &w)) {
+            int64_t from = conv_walk_from(&d->g, &w, sample);
             if (from >= 0)
-                add_product(d, sum + t.tap * d->k, row * d->k, from, half);
+                add_product(d, sum + t * d->k, row * d->k, from, half);
         }
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on the CPU: scratch that shape rules ask for, and depthwise kernels. */
+/* Convolutions on the CPU: scratch that shape rules ask for, and kernels for groups. */
 #ifndef CKPT_CPU_CONV_KERNELS_H
 #define CKPT_CPU_CONV_KERNELS_H
 
@@ -17,5 +17,12 @@ int64_t cpu_depthwise_dw_workspace(const struct conv_shape *s);
 void cpu_depthwise(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 void cpu_depthwise_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 void cpu_depthwise_dw(const struct ckpt_kernel_args *a, const struct conv_shape *s);
+
+/* Other groups; back: of dx, else of y. */
+int64_t cpu_groups_workspace(const struct conv_shape *s, enum ckpt_dtype dtype, bool back);
+int64_t cpu_groups_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype);
+void cpu_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s);
+void cpu_groups_dx(const struct ckpt_kernel_args *a, const struct conv_shape *s);
+void cpu_groups_dw(const struct ckpt_kernel_args *a, const struct conv_shape *s);
 
 #endif

@@ -29,7 +29,6 @@ struct gemm {
     struct gemm_operand a, b;
     void *c;
     enum ckpt_dtype c_dtype;
-    int64_t c_ld;       /* elements from row to row of c; 0: dense.  Not with an addend */
     bool accumulate;    /* only where c is fp32 and there is no bias */
     const void *bias;   /* of a's dtype, or NULL */
     const void *addend; /* a matrix like c that is added to the product, or NULL */

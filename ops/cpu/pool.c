@@ -126,8 +126,9 @@ ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first,
     look(p, sample, r, first, n, &b, half);
     for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
         const int64_t to = place_of(p->s.from, sample, at.at) * c + first;
+        const int32_t tap = (int32_t)at.i;
         for (int64_t j = 0; j < n; j++)
-            row_put(p->out, to + j, b.tap[j] == at.i ? row_get(p->dy, from + j, half) : 0.f, half);
+            row_put(p->out, to + j, b.tap[j] == tap ? row_get(p->dy, from + j, half) : 0.f, half);
     }
 }
 
@@ -164,7 +165,7 @@ ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, i
         const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
         window_of(s, at.at, r);
         look(p, sample, r, first, n, &b, half);
-        const int64_t own = index_in(r, q);
+        const int32_t own = (int32_t)index_in(r, q);
         for (int64_t j = 0; j < n; j++)
             sum[j] += b.tap[j] == own ? row_get(p->dy, from + j, half) : 0.f;
     }
