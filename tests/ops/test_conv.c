@@ -3,11 +3,11 @@
  * Convolutions in one to three axes with stride, dilation and groups, transposed ones, and pools
  * whose windows overlap, against the definitions; gradients as in test_gradients.
  */
-#include "ckpt_tools.h"
+#include "conv.h"
 #include "harness.h"
+#include "ops.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -107,6 +107,30 @@ static void ref_any_conv(const struct array *in, struct array *out, const struct
         add_products(a, size, to, &in[1], in[0].x + n * volume(size) * C,
                      out->x + n * volume(to) * K, false);
     add_bias(out, &in[2]);
+}
+
+/* {dy, x} -> dw: every product of the above goes to its weight. */
+static void ref_dw(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    int64_t size[3], to[3], o[3], t[3], shape[5], K = in[0].shape[in[0].ndim - 1];
+    int64_t C = in[1].shape[in[1].ndim - 1], of_group = C / a->axis;
+    const int64_t *kernel = &a->size[MORE];
+    sizes_of(&in[1], size);
+    sizes_of(&in[0], to);
+    shape_of(&in[1], kernel, of_group, shape);
+    shape[0] = K;
+    array_init(out, in[0].ndim, shape);
+    for (int64_t i = 0; i < in[0].n; i++)
+        for (int64_t tap = 0; tap < volume(kernel); tap++) {
+            int64_t k = i % K, n = i / K / volume(to);
+            split(i / K % volume(to), to, o);
+            split(tap, kernel, t);
+            int64_t at = reach(a, o, t, size);
+            for (int64_t c = 0; c < of_group && at >= 0; c++)
+                out->x[(k * volume(kernel) + tap) * of_group + c] +=
+                    in[0].x[i] *
+                    in[1].x[(n * volume(size) + at) * C + k / (K / a->axis) * of_group + c];
+        }
 }
 
 static void ref_transpose(const struct array *in, struct array *out, const struct op_attr *a)
@@ -312,6 +336,35 @@ static ckpt_tensor record_transpose(ckpt_tape *t, const ckpt_tensor *in, const s
     return ckpt_conv_transpose(t, in[0], in[1], in[2], &spec);
 }
 
+/* The gradient of a weight as an op of its own: size[MORE...] is the kernel. */
+static void draw_dw(struct op_case *c, struct rng *r, int trial)
+{
+    struct op_attr *a = &c->attr;
+    struct sizes s = draw_sizes(a, r, trial, trial % 5 == 2);
+    int64_t to[3];
+    for (int i = 0; i < 3; i++) {
+        to[i] = (s.x[i] + a->conv[1][i] + a->conv[2][i] - a->size[i] * (s.kernel[i] - 1) - 1) /
+                    a->conv[0][i] +
+                1;
+        a->size[MORE + i] = s.kernel[i];
+    }
+    add_picture(c, r, s.ndim, s.n, to, s.k_of_group * a->axis);
+    add_picture(c, r, s.ndim, s.n, s.x, s.of_group * a->axis);
+}
+
+static ckpt_tensor record_dw(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    struct conv_attr attr = {.groups = c->attr.axis};
+    for (int i = 0; i < 3; i++) {
+        attr.stride[i] = c->attr.conv[0][i];
+        attr.before[i] = c->attr.conv[1][i];
+        attr.after[i] = c->attr.conv[2][i];
+        attr.dilation[i] = c->attr.size[i];
+        attr.size[i] = c->attr.size[MORE + i];
+    }
+    return OPS_RECORD(t, &op_conv_dw, &attr, in[0], in[1]);
+}
+
 /* ---- pools ------------------------------------------------------------------------------------
  */
 
@@ -374,6 +427,7 @@ static const struct op_row rows[] = {
     {"conv", draw_conv, record_conv, ref_any_conv},
     {"conv_depthwise", draw_depthwise, record_conv, ref_any_conv},
     {"conv_transpose", draw_transpose, record_transpose, ref_transpose},
+    {"conv_dw", draw_dw, record_dw, ref_dw},
     {"max_pool", draw_largest, record_largest, ref_largest},
     {"avg_pool", draw_pool, record_means, ref_means},
     {NULL, NULL, NULL, NULL},
