@@ -132,7 +132,7 @@ static void check_conv(const char *name, enum ckpt_dtype dtype, const struct con
 }
 
 /* Bands and parts of one picture take the engine of another size: it must take them all. */
-static void check_invariant(const char *name, struct conv_shape s)
+static void check_invariant(const char *name, enum ckpt_dtype dtype, struct conv_shape s)
 {
     static const int64_t samples[] = {1, 4, 17}, rows[] = {3, 8, 33, 90, 720};
     s.invariant = 1;
@@ -142,11 +142,11 @@ static void check_invariant(const char *name, struct conv_shape s)
             s.n = samples[i];
             s.out[1] = rows[j];
             s.in[1] = (rows[j] - 1) * s.stride[1] + s.kernel[1] - s.before[1] - s.after[1];
-            struct cudnn_conv_graph k = cudnn_conv_graph(&s, CKPT_BF16, CUDNN_CONV_Y), fixed;
+            struct cudnn_conv_graph k = cudnn_conv_graph(&s, dtype, CUDNN_CONV_Y), fixed;
             k.bias = 1;
             fixed = cudnn_conv_like(&k);
-            struct cudnn_recipe like = conv_recipe(&fixed, CKPT_BF16);
-            struct cudnn_recipe recipe = conv_recipe(&k, CKPT_BF16);
+            struct cudnn_recipe like = conv_recipe(&fixed, dtype);
+            struct cudnn_recipe recipe = conv_recipe(&k, dtype);
             recipe.like = &like;
             snprintf(what, sizeof what, "%s, %d x %d rows", name, (int)s.n, (int)s.out[1]);
             check(what, &recipe, true);
@@ -212,9 +212,13 @@ static void check_convs(void)
     struct conv_shape picture = square(17, 1, 256, 128, 256, 3);
     struct conv_shape colours = square(17, 1, 256, 128, 3, 3);
     halved.after[1] = halved.after[2] = 1;
-    check_invariant("picture", picture);
-    check_invariant("halved, invariant", halved);
-    check_invariant("3 channels out", colours);
+    check_invariant("picture", CKPT_BF16, picture);
+    check_invariant("halved, invariant", CKPT_BF16, halved);
+    check_invariant("3 channels out", CKPT_BF16, colours);
+    struct conv_shape parts = square(17, 1, 256, 256, 256, 3);
+    parts.groups = 32;
+    check_invariant("grouped", CKPT_BF16, parts);
+    check_invariant("grouped, fp32", CKPT_F32, parts);
 }
 
 /* ---- limits and mistakes ------------------------------------------------------------------- */
