@@ -132,7 +132,7 @@ static void check_conv(const char *name, enum ckpt_dtype dtype, const struct con
 }
 
 /* Bands and parts of one picture take the engine of another size: it must take them all. */
-static void check_invariant(const char *name, struct conv_shape s)
+static void check_invariant(const char *name, enum ckpt_dtype dtype, struct conv_shape s)
 {
     static const int64_t samples[] = {1, 4, 17}, rows[] = {3, 8, 33, 90, 720};
     s.invariant = 1;
@@ -142,11 +142,11 @@ static void check_invariant(const char *name, struct conv_shape s)
             s.n = samples[i];
             s.out[1] = rows[j];
             s.in[1] = (rows[j] - 1) * s.stride[1] + s.kernel[1] - s.before[1] - s.after[1];
-            struct cudnn_conv_graph k = cudnn_conv_graph(&s, CKPT_BF16, CUDNN_CONV_Y), fixed;
+            struct cudnn_conv_graph k = cudnn_conv_graph(&s, dtype, CUDNN_CONV_Y), fixed;
             k.bias = 1;
             fixed = cudnn_conv_like(&k);
-            struct cudnn_recipe like = conv_recipe(&fixed, CKPT_BF16);
-            struct cudnn_recipe recipe = conv_recipe(&k, CKPT_BF16);
+            struct cudnn_recipe like = conv_recipe(&fixed, dtype);
+            struct cudnn_recipe recipe = conv_recipe(&k, dtype);
             recipe.like = &like;
             snprintf(what, sizeof what, "%s, %d x %d rows", name, (int)s.n, (int)s.out[1]);
             check(what, &recipe, true);
@@ -157,7 +157,7 @@ static void check_invariant(const char *name, struct conv_shape s)
 static struct conv_shape square(int64_t n, int64_t frames, int64_t side, int64_t c, int64_t k,
                                 int64_t taps)
 {
-    struct conv_shape s = {.n = n, .c = c, .k = k};
+    struct conv_shape s = {.n = n, .c = c, .k = k, .dilation = {1, 1, 1}, .groups = 1};
     for (int i = 0; i < 3; i++) {
         s.in[i] = s.out[i] = i ? side : frames;
         s.kernel[i] = i || frames > 1 ? taps : 1;
@@ -190,12 +190,35 @@ static void check_convs(void)
     check_conv("4 channels out", CKPT_BF16, &last);
     check_conv("pointwise", CKPT_BF16, &pointwise);
     check_conv("pointwise", CKPT_F32, &pointwise);
+    struct conv_shape dilated = square(8, 1, 56, 256, 256, 3), grouped = dilated;
+    struct conv_shape sequence = square(4, 1, 1, 128, 256, 1), turned = halved;
+    for (int i = 1; i < 3; i++)
+        dilated.dilation[i] = dilated.before[i] = dilated.after[i] = 2;
+    grouped.groups = 32;
+    sequence.in[2] = sequence.out[2] = 4096;
+    sequence.kernel[2] = 5;
+    sequence.before[2] = 16;
+    sequence.dilation[2] = 4;
+    check_conv("dilated", CKPT_BF16, &dilated);
+    check_conv("dilated", CKPT_F32, &dilated);
+    check_conv("grouped", CKPT_BF16, &grouped);
+    check_conv("grouped", CKPT_F32, &grouped);
+    check_conv("sequence", CKPT_BF16, &sequence);
+    for (int i = 1; i < 3; i++) { /* a transposed one: 4 x 4 taps, twice as large */
+        turned.kernel[i] = 4;
+        turned.before[i] = turned.after[i] = 1;
+    }
+    check_conv("transposed", CKPT_BF16, &turned);
     struct conv_shape picture = square(17, 1, 256, 128, 256, 3);
     struct conv_shape colours = square(17, 1, 256, 128, 3, 3);
     halved.after[1] = halved.after[2] = 1;
-    check_invariant("picture", picture);
-    check_invariant("halved, invariant", halved);
-    check_invariant("3 channels out", colours);
+    check_invariant("picture", CKPT_BF16, picture);
+    check_invariant("halved, invariant", CKPT_BF16, halved);
+    check_invariant("3 channels out", CKPT_BF16, colours);
+    struct conv_shape parts = square(17, 1, 256, 256, 256, 3);
+    parts.groups = 32;
+    check_invariant("grouped", CKPT_BF16, parts);
+    check_invariant("grouped, fp32", CKPT_F32, parts);
 }
 
 /* ---- limits and mistakes ------------------------------------------------------------------- */
