@@ -126,6 +126,13 @@ struct update_attr {
     int32_t unbias; /* where in the clip values its first correction stands */
 };
 
+#define ASSIGN_PAIRS  32 /* of one assign, at most */
+#define AVERAGE_PAIRS 4  /* of one moving_average, at most */
+
+struct moving_average_attr {
+    float momentum;
+};
+
 /* attention: query i of L stands at key place n - L + i of the n keys of its sequence. */
 struct attention_attr {
     float scale;

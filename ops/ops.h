@@ -58,7 +58,8 @@
     X(cumsum)                                                                                      \
     X(argsort)                                                                                     \
     X(matmul)                                                                                      \
-    X(expand)
+    X(expand)                                                                                      \
+    X(moving_average)
 
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)

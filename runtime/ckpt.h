@@ -239,8 +239,9 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
 
 /*
  * Makes a parameter.  name is unique in the context and is the key in saved files.  The initial
- * value follows from (seed, name) alone.  trainable = false makes a buffer: saved and loaded, never
- * updated.  A parameter of dtype bf16 gets an fp32 master copy when it is trained.
+ * value follows from (seed, name) alone.  trainable = false makes a buffer: saved and loaded, and
+ * changed by ckpt_update_buffer() alone.  A parameter of dtype bf16 gets an fp32 master copy when
+ * it is trained.
  * For CKPT_XAVIER fan_out is shape[0] and fan_in the product of the rest.
  * The tensor may be used in every tape of this context.  Errors (a name used twice, a bad shape)
  * stick to the context and are returned by ckpt_compile; the result is then CKPT_NONE.
@@ -319,6 +320,18 @@ CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
 /* Makes the gradient of the loss with respect to parameter w readable by ckpt_fetch, as fp32,
  * summed over the micro-steps, before clipping. */
 CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w);
+
+/*
+ * Gives a buffer (a parameter with trainable = false, fp32) a new value with the update of the
+ * step: (1 - momentum) buffer + momentum value, value being a float tensor of its shape, momentum 0
+ * to 1; with 1 it is assigned.  Everything in the step still reads the buffer as it was before.
+ * Several calls for one buffer average in turn, and so do micro-steps, one behind the other.
+ * Several ranks take the mean of what each would have.  A step that fails changes nothing, nor does
+ * a program without an optimizer.  A value that is not finite, or above 1e19, ends the step with
+ * CKPT_ENAN.  No gradient.
+ */
+CKPT_API void ckpt_update_buffer(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value,
+                                 float momentum);
 
 /* ---- compile and run ----------------------------------------------------------------------- */
 
@@ -452,6 +465,7 @@ CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 #define ckpt_input(t, ...)           ckpt_input(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_constant(t, ...)        ckpt_constant(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_output(t, ...)          ckpt_output(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_update_buffer(t, ...)   ckpt_update_buffer(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_output_gradient(t, ...) ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
 #endif
 

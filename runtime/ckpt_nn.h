@@ -64,6 +64,23 @@ CKPT_API struct ckpt_nn_norm ckpt_nn_rms_norm(const struct ckpt_nn *nn, int64_t 
                                               const char *name, ...) CKPT_PRINTF(4, 5);
 CKPT_API ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_tensor x);
 
+/*
+ * Batch norm of the last axis, of `width`; see ckpt_batch_norm().  weight begins as ones and bias
+ * as zeros; the buffers running_mean and running_var, fp32, as zeros and ones.  PyTorch's momentum
+ * is 0.1, its eps 1e-5; its num_batches_tracked is left out.
+ */
+struct ckpt_nn_batch_norm {
+    ckpt_tensor weight, bias, running_mean, running_var;
+    float momentum, eps;
+};
+
+CKPT_API struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t width,
+                                                      float momentum, float eps, const char *name,
+                                                      ...) CKPT_PRINTF(5, 6);
+/* training: by the moments of the micro-batch, and updates the buffers; else by the buffers. */
+CKPT_API ckpt_tensor ckpt_nn_apply_batch_norm(ckpt_tape *t, const struct ckpt_nn_batch_norm *m,
+                                              ckpt_tensor x, bool training);
+
 /* ---- embedding ----------------------------------------------------------------------------- */
 
 /* weight [rows, width] begins as N(0, 1).  Applied to an index i32 [...] it gives [..., width]. */
@@ -192,6 +209,7 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv 
 #ifndef CKPT_NO_AT
 #define ckpt_nn_apply_linear(t, ...)        ckpt_nn_apply_linear(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_norm(t, ...)          ckpt_nn_apply_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_batch_norm(t, ...)    ckpt_nn_apply_batch_norm(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_embedding(t, ...)     ckpt_nn_apply_embedding(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_attention(t, ...)     ckpt_nn_apply_attention(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_attention_add(t, ...) ckpt_nn_apply_attention_add(CKPT_AT(t), __VA_ARGS__)

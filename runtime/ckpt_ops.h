@@ -334,6 +334,22 @@ CKPT_API ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_
                                const struct ckpt_conv_spec *spec);
 
 /*
+ * Batch norm (Ioffe & Szegedy 2015) of x [N, ..., C]: (x - mean) / sqrt(var + eps) w + b with mean
+ * and biased variance over all axes but the last; w and b [C] of the dtype of x, or CKPT_NONE.
+ * mean and var, buffers fp32 [C] or both CKPT_NONE, are updated by these (ckpt_update_buffer), var
+ * by the unbiased variance.  A micro-step normalises with its own moments: their size matters.
+ */
+CKPT_API ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                     ckpt_tensor mean, ckpt_tensor var, float momentum, float eps);
+/* The same with the mean and variance that are given, as a trained model runs.  An expression. */
+CKPT_API ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
+                                           ckpt_tensor b, ckpt_tensor mean, ckpt_tensor var,
+                                           float eps);
+/* Per sample and channel (Ulyanov et al. 2016): group norm with as many groups as channels. */
+CKPT_API ckpt_tensor ckpt_instance_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                        float eps);
+
+/*
  * Group norm (Wu & He 2018) of x [N, ..., C]: per sample and group of C / groups neighbouring
  * channels, (x - mean) / sqrt(var + eps) w + b with biased variance over the group and all axes
  * between; w and b [C].  With silu, SiLU of that, not rounded in between.
@@ -595,6 +611,9 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_cosine_embedding(t, ...)     ckpt_cosine_embedding(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_linear_cross_entropy(t, ...) ckpt_linear_cross_entropy(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_conv(t, ...)                 ckpt_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_batch_norm(t, ...)           ckpt_batch_norm(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_batch_norm_apply(t, ...)     ckpt_batch_norm_apply(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_instance_norm(t, ...)        ckpt_instance_norm(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_silu(t, ...)      ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_upsample_nearest(t, ...)     ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_l1(t, ...)                   ckpt_l1(CKPT_AT(t), __VA_ARGS__)

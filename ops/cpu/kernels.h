@@ -115,5 +115,6 @@ int cpu_sum_squares(const struct ckpt_kernel_args *a);
 int cpu_clip_coefficient(const struct ckpt_kernel_args *a);
 int cpu_update(const struct ckpt_kernel_args *a);
 int cpu_assign(const struct ckpt_kernel_args *a);
+int cpu_moving_average(const struct ckpt_kernel_args *a);
 
 #endif

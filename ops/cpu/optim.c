@@ -135,8 +135,8 @@ int cpu_update(const struct ckpt_kernel_args *a)
 
 int cpu_assign(const struct ckpt_kernel_args *a)
 {
-    const float *clip = a->in[2].data;
-    if (isfinite(clip[CLIP_NORM]))
-        memcpy(a->out[0].data, a->in[1].data, (size_t)desc_bytes(&a->out[0].desc));
+    const float *clip = a->in[a->n_in - 1].data;
+    for (int k = 0; k < a->n_out && isfinite(clip[CLIP_NORM]); k++)
+        memcpy(a->out[k].data, a->in[a->n_out + k].data, (size_t)desc_bytes(&a->out[k].desc));
     return CKPT_OK;
 }

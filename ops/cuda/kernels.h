@@ -96,6 +96,7 @@ int cuda_sum_squares(const struct ckpt_kernel_args *a);
 int cuda_clip_coefficient(const struct ckpt_kernel_args *a);
 int cuda_update(const struct ckpt_kernel_args *a);
 int cuda_assign(const struct ckpt_kernel_args *a);
+int cuda_moving_average(const struct ckpt_kernel_args *a);
 
 int cuda_all_gather(const struct ckpt_kernel_args *a);
 int cuda_reduce_scatter(const struct ckpt_kernel_args *a);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fused update of one parameter or of many, of each kind, and the assignment of a state.  What
+/* The fused update of one parameter or of many, of each kind
+ * the assignment of states and averages.  What
  * moves from step to step is read on the device. */
 #include "attr.h"
 #include "cuda/kernels.h"
@@ -191,20 +192,73 @@ int cuda_update(const struct ckpt_kernel_args *a)
     return launched();
 }
 
+/* ---- states that take a value ---------------------------------------------------------------- */
+
+/* Row k of the grid has pair k. */
+struct assign_pairs {
+    float *state[ASSIGN_PAIRS];
+    const float *x[ASSIGN_PAIRS];
+    int64_t numel[ASSIGN_PAIRS];
+};
+
 /* A state takes its next value, unless the norm is not finite. */
 static __global__ void __launch_bounds__(THREADS)
-    assign(float *state, const float *x, int64_t n, const float *clip)
+    assign(const __grid_constant__ struct assign_pairs all, const float *clip)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n && isfinite(clip[CLIP_NORM]))
-        state[i] = x[i];
+    int k = (int)blockIdx.y;
+    if (i < all.numel[k] && isfinite(clip[CLIP_NORM]))
+        all.state[k][i] = all.x[k][i];
 }
 
 int cuda_assign(const struct ckpt_kernel_args *a)
 {
-    int64_t n = desc_numel(&a->out[0].desc);
-    assign<<<blocks_of(n, THREADS), THREADS, 0, stream_of(a)>>>(
-        static_cast<float *>(a->out[0].data), static_cast<const float *>(a->in[1].data), n,
-        static_cast<const float *>(a->in[2].data));
+    struct assign_pairs all = {};
+    int64_t most = 1;
+    for (int k = 0; k < a->n_out; k++) {
+        all.state[k] = static_cast<float *>(a->out[k].data);
+        all.x[k] = static_cast<const float *>(a->in[a->n_out + k].data);
+        all.numel[k] = desc_numel(&a->out[k].desc);
+        most = max_i64(most, all.numel[k]);
+    }
+    assign<<<dim3(blocks_of(most, THREADS), (unsigned)a->n_out), THREADS, 0, stream_of(a)>>>(
+        all, static_cast<const float *>(a->in[a->n_in - 1].data));
+    return launched();
+}
+
+/* before may be after.  step: between elements of x. */
+struct average_pairs {
+    const float *before[AVERAGE_PAIRS], *x[AVERAGE_PAIRS];
+    float *after[AVERAGE_PAIRS];
+    int64_t numel[AVERAGE_PAIRS], step[AVERAGE_PAIRS];
+};
+
+static __global__ void __launch_bounds__(THREADS)
+    moving_average(const __grid_constant__ struct average_pairs all, float momentum)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int k = (int)blockIdx.y;
+    if (i < all.numel[k])
+        all.after[k][i] = __fadd_rn(__fmul_rn(1.f - momentum, all.before[k][i]),
+                                    __fmul_rn(momentum, all.x[k][i * all.step[k]]));
+}
+
+int cuda_moving_average(const struct ckpt_kernel_args *a)
+{
+    const struct moving_average_attr *attr =
+        static_cast<const struct moving_average_attr *>(a->attr);
+    const struct ckpt_view *buffer = a->in + a->n_out, *x = buffer + a->n_out;
+    struct average_pairs all = {};
+    int64_t most = 1;
+    for (int k = 0; k < a->n_out; k++) {
+        all.after[k] = static_cast<float *>(a->out[k].data);
+        all.before[k] = a->accumulate ? all.after[k] : static_cast<const float *>(buffer[k].data);
+        all.x[k] = static_cast<const float *>(x[k].data);
+        all.numel[k] = desc_numel(&a->out[k].desc);
+        all.step[k] = desc_step(&x[k].desc);
+        most = max_i64(most, all.numel[k]);
+    }
+    moving_average<<<dim3(blocks_of(most, THREADS), (unsigned)a->n_out), THREADS, 0,
+                     stream_of(a)>>>(all, attr->momentum);
     return launched();
 }

@@ -574,6 +574,7 @@ const struct bench_case bench_cases[] = {
     {"order", bench_record_order},
     {"batched product", bench_record_matmul},
     {"expand", bench_record_expand},
+    {"batch norm", bench_record_batch_norm},
     {"update", bench_record_update},
     {"update, other kinds", bench_record_updates},
     {NULL, NULL},

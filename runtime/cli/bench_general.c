@@ -76,6 +76,23 @@ ckpt_tensor bench_record_expand(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     return ckpt_expand(t, sample_row(t, dtype), SHAPE(BATCH, FRAMES, z->places, WIDTH));
 }
 
+/* By the moments of a batch of pictures, then by given ones; and these, as a step moves them. */
+ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    const struct moving_average_attr attr = {.momentum = 0.1f};
+    ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, 2 * FILTERS));
+    ckpt_tensor w = operand(t, dtype, SHAPE(2 * FILTERS));
+    ckpt_tensor b = operand(t, dtype, SHAPE(2 * FILTERS));
+    ckpt_tensor in[6], out[2];
+    for (int i = 0; i < 6; i++)
+        in[i] = operand(t, CKPT_F32, SHAPE(2 * FILTERS));
+    ckpt_record(t, &op_moving_average, 6, in, 2, out, &attr, sizeof attr);
+    ckpt_tensor one = ckpt_iota(t, CKPT_F32, SHAPE(2 * FILTERS), 0);
+    x = ckpt_batch_norm(t, x, w, b, CKPT_NONE, CKPT_NONE, 0.1f, 1e-5f);
+    return ckpt_batch_norm_apply(t, x, w, b, in[0], one, 1e-5f);
+}
+
 /* The update of one weight: value, fp32 master where there is one, running means where the kind
  * has them, EMA, gradient. */
 static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,

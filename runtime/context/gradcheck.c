@@ -12,6 +12,7 @@
 #include "context/context.h"
 #include "core/sized.h"
 #include "exec/programs.h"
+#include "optim/optimizer.h"
 
 enum { NAME = 32, STEPS = 4 };
 
@@ -146,7 +147,10 @@ static int run(struct gradcheck *k)
 {
     struct ckpt_adamw still = CKPT_ADAMW_INIT;
     still.lr = 0;
-    int rc = ckpt_compile(k->c, record_all, k, ckpt_adamw(k->c, &still), k->s.batch, &k->p);
+    ckpt_optimizer *o = ckpt_adamw(k->c, &still);
+    if (o)
+        o->keeps_buffers = true; /* all steps are to see the same values */
+    int rc = ckpt_compile(k->c, record_all, k, o, k->s.batch, &k->p);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     if (!rc)
         rc = ckpt_program_info(k->p, &info);

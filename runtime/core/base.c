@@ -94,6 +94,21 @@ bool desc_is_dense(const struct ckpt_desc *d)
     return true;
 }
 
+int64_t desc_step(const struct ckpt_desc *d)
+{
+    int64_t step = 1, n = 1;
+    for (int i = d->ndim - 1; i >= 0; i--) {
+        if (d->shape[i] == 1)
+            continue;
+        if (n == 1)
+            step = d->stride[i];
+        else if (d->stride[i] != step * n)
+            return 0;
+        n *= d->shape[i];
+    }
+    return step;
+}
+
 bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b)
 {
     return a->ndim == b->ndim &&

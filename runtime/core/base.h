@@ -135,6 +135,8 @@ int64_t desc_numel(const struct ckpt_desc *d);
 bool desc_is_sane(const struct ckpt_desc *d);
 int64_t desc_bytes(const struct ckpt_desc *d);
 bool desc_is_dense(const struct ckpt_desc *d);
+/* The step between neighbours, elements taken in row-major order, where there is one; else 0. */
+int64_t desc_step(const struct ckpt_desc *d);
 bool desc_same_shape(const struct ckpt_desc *a, const struct ckpt_desc *b);
 
 #ifdef __cplusplus

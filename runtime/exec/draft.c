@@ -58,6 +58,7 @@ static int record_tape(struct ckpt_program *p, ckpt_recorder record, void *user,
     if (tape_new(&p->tape, &env, micro, (int32_t)(p->batch / micro)))
         return error_fail(ps->error, CKPT_ENOMEM, "no memory for a tape");
     ckpt_tape *t = p->tape;
+    t->updates_buffers = opt && !opt->keeps_buffers;
     t->grad_dtype = opt ? opt->grad_dtype : CKPT_F32;
     ckpt_tensor loss = record(t, micro, user);
     if (ps->params->n != t->n_params)

@@ -172,6 +172,45 @@ ckpt_tensor ckpt_nn_apply_norm(ckpt_tape *t, const struct ckpt_nn_norm *m, ckpt_
                   : ckpt_layer_norm(t, x, m->weight, m->bias, m->eps);
 }
 
+/* What a norm keeps is fp32, and no optimizer trains it. */
+static ckpt_tensor buffer(const struct nn_maker *m, const char *part, int64_t n,
+                          struct ckpt_init init)
+{
+    struct nn_maker own = *m;
+
+    own.nn.dtype = CKPT_F32;
+    own.nn.frozen = true;
+    return parameter(&own, part, 1, &n, init);
+}
+
+struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t width,
+                                             float momentum, float eps, const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    struct ckpt_nn_norm affine = make_norm(&m, width, eps, false);
+    return (struct ckpt_nn_batch_norm){affine.weight,
+                                       affine.bias,
+                                       buffer(&m, "running_mean", width, CKPT_ZEROS),
+                                       buffer(&m, "running_var", width, CKPT_ONES),
+                                       momentum,
+                                       eps};
+}
+
+ckpt_tensor ckpt_nn_apply_batch_norm(ckpt_tape *t, const struct ckpt_nn_batch_norm *m,
+                                     ckpt_tensor x, bool training)
+{
+    if (!m)
+        return nn_no_module(t, __func__);
+    return training ? ckpt_batch_norm(t, x, m->weight, m->bias, m->running_mean, m->running_var,
+                                      m->momentum, m->eps)
+                    : ckpt_batch_norm_apply(t, x, m->weight, m->bias, m->running_mean,
+                                            m->running_var, m->eps);
+}
+
 /* ---- embedding ----------------------------------------------------------------------------- */
 
 struct ckpt_nn_embedding ckpt_nn_embedding(const struct ckpt_nn *nn, int64_t rows, int64_t width,

@@ -110,7 +110,7 @@ static int record_sums(ckpt_tape *t, ckpt_tensor *sums)
     }
     if (g.n)
         sums[n++] = close_group(t, &g);
-    return n;
+    return n + optim_check_buffers(t, sums + n);
 }
 
 ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr)

@@ -34,10 +34,10 @@ static inline int64_t optim_chunks(const struct ckpt_desc *d)
 /*
  * Records the sums of squares of all gradients, a group of parameters at a time and in the order of
  * their creation; then the clip values of all of them, the norm first, which become the output
- * "ckpt.grad_norm"; then the updates: one op per large parameter and one per group of small ones,
- * or what a kind that looks at whole matrices records.  Where the norm is not finite they change
- * nothing.  of: the group of each parameter, as optim_resolve has it.  t->phase must be
- * PHASE_UPDATE.  Returns 0 or the tape's error.
+ * "ckpt.grad_norm"; then the values of buffers; then the updates: one op per large parameter and
+ * one per group of small ones, or what a kind that looks at whole matrices records.  Where the norm
+ * is not finite they change nothing.  of: the group of each parameter, as optim_resolve has it.
+ * t->phase must be PHASE_UPDATE.  Returns 0 or the tape's error.
  */
 int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of);
 
@@ -45,6 +45,14 @@ int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of
  * norm is made NaN, so that nothing is updated, nor by the steps behind it until run.halt is set
  * back. */
 ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr);
+
+/*
+ * Buffers that the forward pass updates (buffers.c).  The first gives sums for the norm, 0 each, or
+ * NaN where a next value is not finite or above 1e19, and returns how many.  The second writes the
+ * next values, unless the norm is not finite.
+ */
+int optim_check_buffers(ckpt_tape *t, ckpt_tensor *sums);
+void optim_assign_buffers(ckpt_tape *t, ckpt_tensor clip);
 
 /* ---- kinds that look at whole matrices ------------------------------------------------------- */
 

@@ -59,7 +59,8 @@ struct ckpt_optimizer {
     struct optim_rule rule; /* of what no group has */
     struct optim_group *groups;
     int n_groups;
-    bool compiled; /* a program was given it: no more groups */
+    bool keeps_buffers; /* ckpt_update_buffer has no effect */
+    bool compiled;      /* a program was given it: no more groups */
     /* Updates by it so far, of all its programs: what corrections of means go by.  It begins with
      * those that the context had when it was made, for means may go on. */
     int64_t updates;

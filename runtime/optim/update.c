@@ -96,15 +96,19 @@ static const struct ckpt_op_def *const defs[UPDATE_KINDS] = {[UPDATE_ADAMW] = &o
                                                              [UPDATE_LION] = &op_lion,
                                                              [UPDATE_STEP] = &op_step};
 
-/* A state, its next value, the clip values. */
+/* n states, their next values, the clip values. */
 static int assign_shape(struct ckpt_call *call)
 {
-    const struct ckpt_desc *state = &call->in[0], *x = &call->in[1], *clip = &call->in[2];
-    if (state->dtype != CKPT_F32 || x->dtype != CKPT_F32 || desc_numel(x) != desc_numel(state))
-        return ckpt_call_fail(call, "state and value must be fp32 of one size");
+    const int n = call->n_out;
+    const struct ckpt_desc *state = call->in, *x = call->in + n, *clip = call->in + 2 * n;
+    for (int k = 0; k < n; k++) {
+        if (state[k].dtype != CKPT_F32 || x[k].dtype != CKPT_F32 ||
+            desc_numel(&x[k]) != desc_numel(&state[k]))
+            return ckpt_call_fail(call, "state and value must be fp32 of one size");
+        call->out[k] = state[k];
+    }
     if (clip->dtype != CKPT_F32 || desc_numel(clip) < CLIP_VALUES)
         return ckpt_call_fail(call, "the last operand must be the clip values, fp32");
-    call->out[0] = *state;
     return CKPT_OK;
 }
 
@@ -413,8 +417,10 @@ int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of
         tape_fail(t, CKPT_ENOMEM, "no memory to record the updates");
     else if (!prepare(&a, of)) {
         ckpt_label(t, "optimizer");
+        tape_share_buffers(t);
         a.clip = optim_clip(t, &a.clip_attr);
         ckpt_output(t, "ckpt.grad_norm", a.clip);
+        optim_assign_buffers(t, a.clip);
         append_updates(&a);
     }
     free(a.rule);

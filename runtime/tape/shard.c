@@ -232,6 +232,41 @@ static void sum_some(ckpt_tape *t, int n, int once, ckpt_tensor *x)
         x[i] = ckpt_slice(t, all, 0, i, i + 1);
 }
 
+/* The same mean on all ranks, as `all_reduce` gives it. */
+static void share_some(ckpt_tape *t, int n, const int32_t *param)
+{
+    struct flatten_attr attr = {.dtype = CKPT_F32, .numel = 0};
+    const struct collective_attr ranks = {.ranks = t->env.sharing.ranks};
+    ckpt_tensor x[FLATTEN_PARTS];
+    for (int i = 0; i < n; i++) {
+        x[i] = tape_handle(t, t->param_next[param[i]]);
+        attr.offset[i] = attr.numel;
+        attr.numel += desc_numel(&t->env.params->data[param[i]].desc);
+    }
+    ckpt_tensor all = ops_record1(t, &op_flatten, n, x, &attr, sizeof attr);
+    all = OPS_RECORD(t, &op_all_reduce, &ranks, all);
+    all = ckpt_affine(t, all, 1.f / (float)t->env.sharing.ranks, 0.f);
+    for (int i = 0; i < n; i++) {
+        const struct ckpt_desc *d = &t->env.params->data[param[i]].desc;
+        ckpt_tensor own = ckpt_slice(t, all, 0, attr.offset[i], attr.offset[i] + desc_numel(d));
+        t->param_next[param[i]] = ckpt_reshape(t, own, d->ndim, d->shape).id;
+    }
+}
+
+void tape_share_buffers(ckpt_tape *t)
+{
+    int32_t param[FLATTEN_PARTS];
+    int n = 0;
+    for (int32_t i = 0; i < t->n_params && t->env.sharing.ranks > 1; i++) {
+        if (t->param_next[i])
+            param[n++] = i;
+        if (n && (n == FLATTEN_PARTS || i == t->n_params - 1)) {
+            share_some(t, n, param);
+            n = 0;
+        }
+    }
+}
+
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x)
 {
     for (int i = 0; i < n; i += FLATTEN_PARTS)

@@ -18,12 +18,14 @@ int tape_new(ckpt_tape **out, const struct tape_env *env, int64_t micro_batch, i
     size_t n = (size_t)max_i64(1, t->n_params);
     t->param_tensor = calloc(n, sizeof *t->param_tensor);
     t->param_gradient = calloc(n, sizeof *t->param_gradient);
+    t->param_next = calloc(n, sizeof *t->param_next);
     size_t buckets = (size_t)max_i64(1, env->params->n_hidden);
     t->buckets = calloc(buckets, sizeof *t->buckets);
     t->first_reader = calloc(buckets, sizeof *t->first_reader);
     int rc = ARRAY_RESERVE(&t->tensors, 0) | ARRAY_RESERVE(&t->labels, 0);
     char *none = strdup("");
-    if (rc || !t->param_tensor || !t->param_gradient || !t->buckets || !t->first_reader || !none) {
+    if (rc || !t->param_tensor || !t->param_gradient || !t->param_next || !t->buckets ||
+        !t->first_reader || !none) {
         free(none);
         tape_free(t);
         return CKPT_ENOMEM;
@@ -65,6 +67,7 @@ void tape_free(ckpt_tape *t)
     free(t->labels.data);
     free(t->param_tensor);
     free(t->param_gradient);
+    free(t->param_next);
     free(t->buckets);
     free(t->first_reader);
     free(t);

@@ -154,9 +154,11 @@ struct ckpt_tape {
 
     int32_t *param_tensor;   /* per parameter of env: its tensor here, or 0 */
     int32_t *param_gradient; /* per parameter: the tensor of its summed gradient, or 0 */
+    int32_t *param_next;     /* per buffer: the tensor of what the step gives it, or 0 */
     int32_t *buckets;        /* per bucket of the layout: the tensor of all of it, or 0 */
     int32_t *first_reader;   /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
+    bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
 
@@ -219,6 +221,11 @@ ckpt_tensor tape_norm_part(ckpt_tape *t, int32_t param, ckpt_tensor gradient);
  * updated of it, where they did. */
 ckpt_tensor tape_updated_value(ckpt_tape *t, int32_t param);
 void tape_gather_updated(ckpt_tape *t, int32_t param);
+/* Buffers (buffers.c).  n <= AVERAGE_PAIRS of them, as ckpt_update_buffer, by one op. */
+void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const ckpt_tensor *value,
+                         float momentum);
+/* Replaces what the step gives each buffer by the mean over the ranks. */
+void tape_share_buffers(ckpt_tape *t);
 /* Replaces each of n single values by its sum over several ranks: the first ones, up to `once`, are
  * of a rank alone, the others are of its shares. */
 void tape_sum_over_ranks(ckpt_tape *t, int once, int n, ckpt_tensor *x);

@@ -37,6 +37,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     if (ckpt_record(t, &op, 1, &x, 1, &y, NULL, 0))
         return CKPT_NONE;
     y = ckpt_relu(t, ckpt_conv(t, y, w[0], CKPT_NONE, &spec));
+    y = ckpt_batch_norm(t, y, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, 0.1f, 1e-5f);
     ckpt_split(t, y, 3, 2, part);
     ckpt_output(t, "y", y);
     return ckpt_mse(t, part[0], part[1], CKPT_NONE);

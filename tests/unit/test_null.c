@@ -486,6 +486,15 @@ static void general_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_pixel_shuffle(t, x, two));
 }
 
+static void buffer_cases(ckpt_tape *t, ckpt_tensor x)
+{
+    STICKS(ckpt_batch_norm(t, x, x, x, x, x, 0.1f, 1e-5f));
+    STICKS(ckpt_batch_norm_apply(t, x, x, x, x, x, 1e-5f));
+    STICKS(ckpt_instance_norm(t, x, x, x, 1e-5f));
+    HARMLESS(ckpt_update_buffer(t, x, x, 1));
+    HARMLESS(ckpt_update_buffer(t, weight, x, 1));
+}
+
 /* Each op once, with a tensor in all its places. */
 static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
 {
@@ -547,6 +556,7 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_group_norm_join(t, 1, &x, 1e-5f));
     STICKS(ckpt_group_norm_apply(t, x, x, x, x, true));
     general_cases(t, x);
+    buffer_cases(t, x);
     HARMLESS(ckpt_output(t, "o", x));
     HARMLESS(ckpt_output_gradient(t, "g", x));
 }

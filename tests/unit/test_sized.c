@@ -387,6 +387,7 @@ static const struct frozen {
     {"ckpt_nn_linear", sizeof(struct ckpt_nn_linear), 16},
     {"ckpt_nn_conv", sizeof(struct ckpt_nn_conv), 16},
     {"ckpt_nn_norm", sizeof(struct ckpt_nn_norm), 24},
+    {"ckpt_nn_batch_norm", sizeof(struct ckpt_nn_batch_norm), 40},
     {"ckpt_nn_embedding", sizeof(struct ckpt_nn_embedding), 8},
     {"ckpt_nn_attention", sizeof(struct ckpt_nn_attention), 104},
     {"ckpt_nn_mlp", sizeof(struct ckpt_nn_mlp), 52},

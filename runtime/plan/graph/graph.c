@@ -98,12 +98,12 @@ static int add_ref(struct builder *b, int32_t first, int32_t tensor)
     return 0;
 }
 
-/* An accumulator that is set, not added to, is not read. */
+/* Accumulators that are set, not added to, are not read. */
 static bool reads_operand(const struct op *o, int i)
 {
     bool sets = (o->def->flags & CKPT_OP_INPLACE) && (o->def->flags & CKPT_OP_ACCUMULATE) &&
                 o->accumulate == ACCUMULATE_NEVER;
-    return !(sets && i == 0);
+    return !(sets && i < o->n_out);
 }
 
 static int add_refs(struct builder *b, const struct op *o, struct graph_op *to)

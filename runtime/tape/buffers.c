@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers: parameters that no optimizer changes, to which the forward pass gives new values.
+ *
+ * What a buffer is to become stands in a storage of its own until the update, which takes it over
+ * with the weights or, in a step that is not finite, leaves all as it was.  So every reader in the
+ * step sees the buffer as the step found it, and the storage is also what micro-steps hand on: the
+ * first one averages with the buffer, those behind with what is there.  Averages are in-place ops,
+ * so no plan runs one again.
+ */
+#include "attr.h"
+#include "ops.h"
+#include "tape/tape.h"
+
+/* The parameter behind a handle, if its value can be averaged; else -1 and the tape's error. */
+static int32_t buffer_of(ckpt_tape *t, ckpt_tensor buffer)
+{
+    const struct params *ps = t->env.params;
+    const struct param *p = t->error.code ? NULL : params_at(ps, buffer);
+    if (!p)
+        tape_fail(t, CKPT_EINVAL,
+                  "update_buffer: what is updated must be a parameter of this "
+                  "context");
+    else if (p->trainable)
+        tape_fail(t, CKPT_EINVAL,
+                  "update_buffer: '%s' is trained by the optimizer; a buffer is made with "
+                  "trainable = false",
+                  p->name);
+    else if (p->desc.dtype != CKPT_F32)
+        tape_fail(t, CKPT_EINVAL, "update_buffer: '%s' is not fp32", p->name);
+    return t->error.code ? -1 : (int32_t)(p - ps->data);
+}
+
+/* value as fp32 with one step between all its elements; none, and the tape's error, if its shape is
+ * not that of the buffer. */
+static ckpt_tensor value_for(ckpt_tape *t, int32_t param, ckpt_tensor value)
+{
+    const struct param *p = &t->env.params->data[param];
+    struct ckpt_desc d = ckpt_desc_of(t, value);
+    char want[128], got[128];
+    if (t->error.code)
+        return CKPT_NONE;
+    if (!desc_same_shape(&d, &p->desc) || d.dtype == CKPT_I32) {
+        desc_format(want, sizeof want, &p->desc);
+        desc_format(got, sizeof got, &d);
+        tape_fail(t, CKPT_ESHAPE, "update_buffer: '%s' is %s; got %s", p->name, want, got);
+        return CKPT_NONE;
+    }
+    value = ckpt_cast(t, value, CKPT_F32);
+    d = ckpt_desc_of(t, value);
+    return desc_step(&d) ? value : ckpt_contiguous(t, value);
+}
+
+/* Where the next value of a buffer stands. */
+static ckpt_tensor next_of(ckpt_tape *t, int32_t param)
+{
+    if (t->param_next[param])
+        return tape_handle(t, t->param_next[param]);
+    ckpt_tensor x = tape_new_tensor(t, &t->env.params->data[param].desc, STORAGE_TEMPORARY);
+    if (x.id)
+        t->storages.data[t->tensors.data[x.id].storage].carried = t->n_micro > 1;
+    return x;
+}
+
+/* in: n next values, n buffers, n values.  again: all of them have been updated before. */
+static void record_average(ckpt_tape *t, int n, const int32_t *param, const ckpt_tensor *in,
+                           float momentum, bool again)
+{
+    const struct moving_average_attr attr = {.momentum = momentum};
+    ckpt_tensor out[AVERAGE_PAIRS];
+    if (ckpt_record(t, &op_moving_average, 3 * n, in, n, out, &attr, sizeof attr))
+        return;
+    t->ops.data[t->tensors.data[out[0].id].op].accumulate = again ? ACCUMULATE_ALWAYS
+                                                            : t->n_micro > 1
+                                                                ? ACCUMULATE_LATER_MICRO
+                                                                : ACCUMULATE_NEVER;
+    for (int k = 0; k < n; k++)
+        t->param_next[param[k]] = out[k].id;
+}
+
+void tape_update_buffers(ckpt_tape *t, int n, const ckpt_tensor *buffer, const ckpt_tensor *value,
+                         float momentum)
+{
+    ckpt_tensor in[3 * AVERAGE_PAIRS];
+    int32_t param[AVERAGE_PAIRS];
+    bool again = false, apart = false;
+    if (t->error.code)
+        return;
+    if (!(momentum >= 0.f && momentum <= 1.f))
+        tape_fail(t, CKPT_EINVAL, "update_buffer: a momentum of %g; it is 0 to 1",
+                  (double)momentum);
+    for (int k = 0; k < n; k++) {
+        param[k] = buffer_of(t, buffer[k]);
+        if (param[k] < 0)
+            return;
+        in[n + k] = buffer[k];
+        in[2 * n + k] = value_for(t, param[k], value[k]);
+        again = t->param_next[param[k]] != 0;
+        apart |= again != (t->param_next[param[0]] != 0) || (k && param[k] == param[0]);
+    }
+    if (!t->updates_buffers || t->error.code)
+        return;
+    for (int k = 0; apart && k < n; k++)
+        tape_update_buffers(t, 1, buffer + k, value + k, momentum);
+    for (int k = 0; !apart && k < n; k++)
+        in[k] = next_of(t, param[k]);
+    if (!apart)
+        record_average(t, n, param, in, momentum, again);
+}
+
+void ckpt_update_buffer(ckpt_tape *t, ckpt_tensor buffer, ckpt_tensor value, float momentum)
+{
+    if (t)
+        tape_update_buffers(t, 1, &buffer, &value, momentum);
+}
