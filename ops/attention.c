@@ -308,6 +308,11 @@ ckpt_tensor ckpt_attention(ckpt_tape *t, ckpt_tensor q, ckpt_tensor k, ckpt_tens
                        (long long)whole.window, (double)whole.scale);
         return CKPT_NONE;
     }
+    if (bias.id && whole.bias.id) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "attention: one bias in the call and one in its spec");
+        return CKPT_NONE;
+    }
+    bias = bias.id ? bias : whole.bias;
     const struct attention_attr attr = attr_of(&whole, &of_q, &of_k);
     ckpt_tensor in[] = {q, k, v, bias, whole.first, whole.lengths}, out[2] = {CKPT_NONE, CKPT_NONE};
     const bool plain = !bias.id && !whole.first.id && !whole.lengths.id;

@@ -136,3 +136,16 @@ ckpt_tensor ckpt_concat(ckpt_tape *t, int axis, int n, const ckpt_tensor *x)
         return join(t, axis, n, x, &whole);
     return ops_record1(t, &op_concat, n, x, &axis, sizeof axis);
 }
+
+ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x)
+{
+    while (n > 1) {
+        int64_t joined = 0;
+        for (int64_t i = 0; i < n; i += CKPT_MAX_PARTS) {
+            int64_t some = min_i64(n - i, CKPT_MAX_PARTS);
+            x[joined++] = some > 1 ? ckpt_concat(t, axis, (int)some, x + i) : x[i];
+        }
+        n = joined;
+    }
+    return x[0];
+}

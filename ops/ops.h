@@ -115,6 +115,25 @@ struct pad_attr {
     int64_t begin, size;
 };
 
+/* Attributes of slice. */
+struct slice_attr {
+    int axis;
+    int64_t begin, end;
+};
+
+/* A gradient of a slice. */
+struct ops_part {
+    struct slice_attr of;
+    ckpt_tensor g;
+};
+
+/* The gradient of x, of which n parts along one axis, in order and apart, have these gradients. */
+ckpt_tensor ops_unslice(ckpt_tape *t, const struct ckpt_desc *x, int64_t n,
+                        const struct ops_part *parts);
+
+/* ckpt_concat of any number of tensors; x is overwritten. */
+ckpt_tensor ops_concat(ckpt_tape *t, int axis, int64_t n, ckpt_tensor *x);
+
 /*
  * The gradient of a bias is the sum over the rows of what reaches its linear layer.  An op that
  * makes that may sum it on the way: it asks whether x, whose gradient it is, is the result of a

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Views: reshape, permute, slice, split.  No kernels; only shapes, strides and offsets change. */
+#include <stdlib.h>
 #include <string.h>
 #include "ops.h"
 #include "tape/tape.h"
@@ -11,11 +12,6 @@ struct reshape_attr {
 
 struct permute_attr {
     int axes[CKPT_MAX_DIMS];
-};
-
-struct slice_attr {
-    int axis;
-    int64_t begin, end;
 };
 
 /* ---- reshape ---- */
@@ -190,11 +186,46 @@ static int slice_shape(struct ckpt_call *call)
     return 0;
 }
 
+/* Zeros in place of the elements [begin, end) of the axis. */
+static ckpt_tensor gap(ckpt_tape *t, const struct ckpt_desc *x, enum ckpt_dtype dtype, int axis,
+                       int64_t begin, int64_t end)
+{
+    struct ckpt_desc d = *x;
+    d.shape[axis] = end - begin;
+    return ops_fill(t, 0.f, dtype, d.ndim, d.shape);
+}
+
+ckpt_tensor ops_unslice(ckpt_tape *t, const struct ckpt_desc *x, int64_t n,
+                        const struct ops_part *parts)
+{
+    const int axis = parts[0].of.axis;
+    struct pad_attr pad = {axis, parts[0].of.begin, x->shape[axis]};
+    if (n == 1)
+        return OPS_RECORD(t, &op_pad, &pad, parts[0].g);
+    const enum ckpt_dtype dtype = ckpt_desc_of(t, parts[0].g).dtype;
+    ckpt_tensor *all = calloc((size_t)(2 * n + 1), sizeof *all), whole = CKPT_NONE;
+    int64_t count = 0, at = 0;
+    for (int64_t i = 0; i < n && all; i++) {
+        if (parts[i].of.begin > at)
+            all[count++] = gap(t, x, dtype, axis, at, parts[i].of.begin);
+        all[count++] = parts[i].g;
+        at = parts[i].of.end;
+    }
+    if (all && at < x->shape[axis])
+        all[count++] = gap(t, x, dtype, axis, at, x->shape[axis]);
+    if (all)
+        whole = ops_concat(t, axis, count, all);
+    else
+        ckpt_tape_fail(t, CKPT_ENOMEM, "no memory for %lld slices", (long long)n);
+    free(all);
+    return whole;
+}
+
 static void slice_grad(struct ckpt_grad *g)
 {
-    const struct slice_attr *a = g->attr;
-    struct pad_attr pad = {a->axis, a->begin, ckpt_desc_of(g->tape, g->in[0]).shape[a->axis]};
-    g->din[0] = OPS_RECORD(g->tape, &op_pad, &pad, g->dout[0]);
+    const struct ops_part part = {*(const struct slice_attr *)g->attr, g->dout[0]};
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[0]);
+    g->din[0] = ops_unslice(g->tape, &x, 1, &part);
 }
 
 const struct ckpt_op_def op_slice = {.size = sizeof(struct ckpt_op_def),

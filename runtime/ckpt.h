@@ -249,6 +249,10 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
 CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape, struct ckpt_init init, bool trainable);
 
+/* The same with these first values, row-major, which are copied. */
+CKPT_API ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                                     const int64_t *shape, const float *values, bool trainable);
+
 struct ckpt_param_info {
     size_t size;
     const char *name;
@@ -310,7 +314,7 @@ CKPT_API void ckpt_tape_fail(ckpt_tape *t, int code, const char *fmt, ...) CKPT_
 CKPT_API ckpt_tensor ckpt_input(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape);
 
-/* A constant table; data (row-major, of dtype) is copied at once. */
+/* A constant table; data (row-major, of dtype) is copied at once.  name may be NULL. */
 CKPT_API ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype, int ndim,
                                    const int64_t *shape, const void *data);
 

@@ -148,6 +148,42 @@ CKPT_API void ckpt_nn_attention_heads(ckpt_tape *t, const struct ckpt_nn_attenti
 CKPT_API ckpt_tensor ckpt_nn_attention_out(ckpt_tape *t, const struct ckpt_nn_attention *m,
                                            ckpt_tensor heads, ckpt_tensor a);
 
+/* ---- recurrent cells ----------------------------------------------------------------------- */
+
+/*
+ * One layer of PyTorch's LSTM or GRU: NAME.weight_ih_l0 [gates width, in], weight_hh_l0 [gates
+ * width, width], and, with bias, bias_ih_l0 and bias_hh_l0 [gates width]; all begin as
+ * U(-1/sqrt(width), 1/sqrt(width)).  The number behind the l is `layer`.  With s = sigmoid and
+ * a = weight_ih x + bias_ih, b = weight_hh h + bias_hh cut into gates:
+ *   LSTM (Hochreiter & Schmidhuber 1997), gates i, f, g, o:
+ *     c = s(a_f + b_f) c + s(a_i + b_i) tanh(a_g + b_g),  h = s(a_o + b_o) tanh(c)
+ *   GRU (Cho et al. 2014), gates r, z, n:
+ *     n = tanh(a_n + s(a_r + b_r) b_n),  h = n + s(a_z + b_z) (h - n)
+ */
+struct ckpt_nn_rnn {
+    ckpt_tensor weight_ih, weight_hh, bias_ih, bias_hh;
+    int64_t width;
+    bool gru; /* else an LSTM */
+};
+
+CKPT_API struct ckpt_nn_rnn ckpt_nn_lstm(const struct ckpt_nn *nn, int64_t in, int64_t width,
+                                         int layer, bool bias, const char *name, ...)
+    CKPT_PRINTF(6, 7);
+CKPT_API struct ckpt_nn_rnn ckpt_nn_gru(const struct ckpt_nn *nn, int64_t in, int64_t width,
+                                        int layer, bool bias, const char *name, ...)
+    CKPT_PRINTF(6, 7);
+
+/* One step: x [B, in]; *h and, of an LSTM, *c, [B, width], are replaced.  CKPT_NONE: zeros. */
+CKPT_API void ckpt_nn_rnn_step(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x,
+                               ckpt_tensor *h, ckpt_tensor *c);
+/*
+ * All steps of x [B, L, in], labelled "step.0", "step.1", ...: h of each, [B, L, width].  *h and *c
+ * are the states before the first step, CKPT_NONE: zeros, and become those behind the last; both
+ * may be NULL.
+ */
+CKPT_API ckpt_tensor ckpt_nn_apply_rnn(ckpt_tape *t, const struct ckpt_nn_rnn *m, ckpt_tensor x,
+                                       ckpt_tensor *h, ckpt_tensor *c);
+
 /* ---- multi-layer perceptrons --------------------------------------------------------------- */
 
 enum ckpt_nn_activation {
@@ -215,6 +251,8 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv 
 #define ckpt_nn_apply_attention_add(t, ...) ckpt_nn_apply_attention_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_attention_heads(t, ...)     ckpt_nn_attention_heads(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_attention_out(t, ...)       ckpt_nn_attention_out(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_rnn_step(t, ...)            ckpt_nn_rnn_step(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_rnn(t, ...)           ckpt_nn_apply_rnn(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_mlp(t, ...)           ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_mlp_add(t, ...)       ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv(t, ...)          ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)

@@ -91,6 +91,9 @@ CKPT_API ckpt_tensor ckpt_elu(ckpt_tape *t, ckpt_tensor x, float alpha);
 CKPT_API ckpt_tensor ckpt_softplus(ckpt_tape *t, ckpt_tensor x);
 CKPT_API ckpt_tensor ckpt_mish(ckpt_tape *t, ckpt_tensor x);
 
+/* `value` everywhere, as any dtype.  With ndim 0 it is the scalar of sums, comparisons, where. */
+CKPT_API ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
+                               const int64_t *shape);
 /* The index along an axis of at most 2^24, as any dtype. */
 CKPT_API ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape,
                                int axis);
@@ -161,11 +164,12 @@ struct ckpt_attention_spec {
     int64_t window;
     ckpt_tensor first;   /* i32 [..., L], the axes of q but the last two, or CKPT_NONE */
     ckpt_tensor lengths; /* i32 [...], the leading axes, or CKPT_NONE */
+    ckpt_tensor bias;    /* where that of the call is CKPT_NONE: modules hand on this one */
 };
 
 #define CKPT_ATTENTION_INIT                                                                        \
     {                                                                                              \
-        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0},                                 \
+        sizeof(struct ckpt_attention_spec), 0.f, false, 0, {0, 0}, {0, 0},                         \
         {                                                                                          \
             0, 0                                                                                   \
         }                                                                                          \
@@ -574,6 +578,7 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_elu(t, ...)                  ckpt_elu(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_softplus(t, ...)             ckpt_softplus(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_mish(t, ...)                 ckpt_mish(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_full(t, ...)                 ckpt_full(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_iota(t, ...)                 ckpt_iota(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_bernoulli(t, ...)            ckpt_bernoulli(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_dropout(t, ...)              ckpt_dropout(CKPT_AT(t), __VA_ARGS__)

@@ -195,6 +195,16 @@ static int init_made(ckpt_tape *t, struct expr *e, const char *name, enum ckpt_d
     return 0;
 }
 
+ckpt_tensor ckpt_full(ckpt_tape *t, float value, enum ckpt_dtype dtype, int ndim,
+                      const int64_t *shape)
+{
+    struct expr e;
+    if (init_made(t, &e, "full", dtype, ndim, shape))
+        return CKPT_NONE;
+    expr_finish(&e, expr_constant(&e, value), NULL);
+    return expr_record(t, &e, NULL);
+}
+
 ckpt_tensor ckpt_iota(ckpt_tape *t, enum ckpt_dtype dtype, int ndim, const int64_t *shape, int axis)
 {
     struct expr e;

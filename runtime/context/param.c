@@ -57,6 +57,19 @@ ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndi
     return params_handle(&c->params, c->params.n - 1);
 }
 
+ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
+                            const int64_t *shape, const float *values, bool trainable)
+{
+    if (c && !values && !c->params.failed)
+        return param_fail(c, CKPT_EINVAL, name, "there are no first values");
+    ckpt_tensor x = ckpt_param(c, name, dtype, ndim, shape, CKPT_ZEROS, trainable);
+    const struct param *p = x.id ? params_at(&c->params, x) : NULL;
+    int rc = p ? ckpt_param_set(c, x, CKPT_VALUE, values, desc_numel(&p->desc)) : 0;
+    if (rc)
+        c->params.failed = rc;
+    return rc ? CKPT_NONE : x;
+}
+
 int ckpt_param_count(const ckpt *c)
 {
     if (!c)

@@ -70,8 +70,8 @@ struct nn_maker nn_part(const struct nn_maker *m, const char *part)
     return p;
 }
 
-static ckpt_tensor parameter(const struct nn_maker *m, const char *part, int ndim,
-                             const int64_t *shape, struct ckpt_init init)
+ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, const int64_t *shape,
+                         struct ckpt_init init)
 {
     struct nn_maker p = nn_part(m, part);
 
@@ -83,12 +83,12 @@ static ckpt_tensor parameter(const struct nn_maker *m, const char *part, int ndi
 ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
                       struct ckpt_init own)
 {
-    return parameter(m, "weight", ndim, shape, m->nn.weight ? *m->nn.weight : own);
+    return nn_parameter(m, "weight", ndim, shape, m->nn.weight ? *m->nn.weight : own);
 }
 
 ckpt_tensor nn_bias(const struct nn_maker *m, int64_t n, struct ckpt_init own)
 {
-    return parameter(m, "bias", 1, &n, m->nn.bias ? *m->nn.bias : own);
+    return nn_parameter(m, "bias", 1, &n, m->nn.bias ? *m->nn.bias : own);
 }
 
 /* PyTorch's kaiming_uniform_(a=sqrt(5)): the bound is sqrt(6 / (6 fan)). */
@@ -180,7 +180,7 @@ static ckpt_tensor buffer(const struct nn_maker *m, const char *part, int64_t n,
 
     own.nn.dtype = CKPT_F32;
     own.nn.frozen = true;
-    return parameter(&own, part, 1, &n, init);
+    return nn_parameter(&own, part, 1, &n, init);
 }
 
 struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t width,

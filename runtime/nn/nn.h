@@ -30,6 +30,10 @@ void nn_refuse(struct nn_maker *m, const char *why);
 /* A maker of the same for NAME.part. */
 struct nn_maker nn_part(const struct nn_maker *m, const char *part);
 
+/* NAME.part, which begins so. */
+ckpt_tensor nn_parameter(const struct nn_maker *m, const char *part, int ndim, const int64_t *shape,
+                         struct ckpt_init init);
+
 /* NAME.weight and NAME.bias; own is what PyTorch begins with, where nn says nothing else. */
 ckpt_tensor nn_weight(const struct nn_maker *m, int ndim, const int64_t *shape,
                       struct ckpt_init own);

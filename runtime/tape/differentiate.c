@@ -8,13 +8,30 @@
  * storage that every contribution and every micro-step is summed into, directly by the op that
  * makes the contribution where its kernel can add.  Where there is one contribution alone it may
  * be bf16, if so asked, and then takes the room of the value, which the update makes again.
+ *
+ * Gradients of slices of one tensor that lie apart wait until another contribution comes or the
+ * tensor's own op is reversed, and are one contribution then: a loop that slices its input at every
+ * turn would else make, and add, a tensor of the whole for each.
  */
 #include <stdlib.h>
 #include "ops.h"
 #include "tape/tape.h"
 
+/* The gradient of a slice of a tensor, which waits for others. */
+struct waiting {
+    struct ops_part part;
+    int32_t op;   /* the slice, for its place in the caller's file */
+    int32_t next; /* of the same tensor, or 0 */
+};
+
 struct reverse {
     ckpt_tape *t;
+    struct {
+        struct waiting *data;
+        int64_t capacity;
+    } waiting;
+    int32_t n_waiting; /* the first has no use */
+    int32_t *slices;   /* per tensor: the newest of those that wait, or 0 */
     int32_t *gradient; /* per tensor: what was summed so far, or 0 */
     int32_t *uses;     /* per tensor: contributions to expect at most */
     int32_t *done;     /* per tensor: contributions so far */
@@ -216,8 +233,11 @@ static bool is_repeated(const ckpt_tensor *din, int n, int i)
     return false;
 }
 
+static void contribute_slices(struct reverse *r, int32_t x);
+
 static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
+    contribute_slices(r, x);
     ckpt_tape *t = r->t;
     const struct tensor *v = &t->tensors.data[x];
     const struct ckpt_desc *d = &t->tensors.data[g.id].desc;
@@ -233,6 +253,89 @@ static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
         contribute_activation(r, x, g, own);
     return t->error.code;
 }
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+static void stand_at(ckpt_tape *t, const struct op *o)
+{
+    t->file = o->file;
+    t->line = o->line;
+    t->label = o->label;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    int64_t x = ((const struct ops_part *)a)->of.begin, y = ((const struct ops_part *)b)->of.begin;
+    return x < y ? -1 : x > y;
+}
+
+/* What waits for x becomes one contribution. */
+static void contribute_slices(struct reverse *r, int32_t x)
+{
+    ckpt_tape *t = r->t;
+    const int32_t first = r->slices[x];
+    int64_t n = 0;
+    if (!first || t->error.code)
+        return;
+    for (int32_t i = first; i; i = r->waiting.data[i].next)
+        n++;
+    struct ops_part *parts = calloc((size_t)n, sizeof *parts);
+    if (!parts) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for %lld slices", (long long)n);
+        return;
+    }
+    n = 0;
+    for (int32_t i = first; i; i = r->waiting.data[i].next)
+        parts[n++] = r->waiting.data[i].part;
+    qsort(parts, (size_t)n, sizeof *parts, by_place);
+    r->slices[x] = 0;
+    stand_at(t, &t->ops.data[r->waiting.data[first].op]);
+    const struct ckpt_desc d = t->tensors.data[x].desc;
+    ckpt_tensor g = ops_unslice(t, &d, n, parts);
+    free(parts);
+    if (!t->error.code)
+        contribute(r, x, g, false);
+}
+
+/* Whether a slice lies apart from those that wait for x, along their axis. */
+static bool is_apart(const struct reverse *r, int32_t x, const struct slice_attr *a)
+{
+    for (int32_t i = r->slices[x]; i; i = r->waiting.data[i].next) {
+        const struct slice_attr *b = &r->waiting.data[i].part.of;
+        if (a->axis != b->axis || (a->begin < b->end && b->begin < a->end))
+            return false;
+    }
+    return true;
+}
+
+/* Whether the gradient of an op may wait: that of a slice of an activation. */
+static bool may_wait(const struct reverse *r, const struct op *o)
+{
+    const ckpt_tape *t = r->t;
+    if (o->def != &op_slice)
+        return false;
+    const struct tensor *x = &t->tensors.data[op_in(t, o, 0)];
+    return x->needs_grad && x->op >= 0 && tape_param_of(t, op_in(t, o, 0)) < 0;
+}
+
+static int wait_for_others(struct reverse *r, int32_t op, ckpt_tensor g)
+{
+    ckpt_tape *t = r->t;
+    const struct op *o = &t->ops.data[op];
+    const int32_t x = op_in(t, o, 0);
+    const struct slice_attr *a = o->attr;
+    if (!is_apart(r, x, a))
+        contribute_slices(r, x);
+    if (!t->error.code && ARRAY_RESERVE(&r->waiting, r->n_waiting))
+        tape_fail(t, CKPT_ENOMEM, "no memory to differentiate");
+    if (t->error.code)
+        return t->error.code;
+    r->waiting.data[r->n_waiting] = (struct waiting){{*a, g}, op, r->slices[x]};
+    r->slices[x] = r->n_waiting++;
+    return 0;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 /* The complete gradient of an output, in its dtype. */
 static ckpt_tensor finish(struct reverse *r, int32_t x)
@@ -293,16 +396,19 @@ static int reverse_op(struct reverse *r, int32_t i)
     struct op o = t->ops.data[i]; /* a copy: the array grows under the rule */
     bool live = false;
     for (int k = 0; k < o.n_out; k++)
+        if (op_out(t, &o, k) > 0 && op_out(t, &o, k) < r->n)
+            contribute_slices(r, op_out(t, &o, k));
+    for (int k = 0; k < o.n_out; k++)
         live |= op_out(t, &o, k) > 0 && r->gradient[op_out(t, &o, k)] != 0;
     if (!live || !o.def->grad)
         return 0;
+    stand_at(t, &o);
+    if (may_wait(r, &o))
+        return wait_for_others(r, i, finish(r, op_out(t, &o, 0)));
     size_t n = (size_t)(2 * (o.n_in + o.n_out) + 1);
     ckpt_tensor *x = calloc(n, sizeof *x);
     bool *need = calloc(n, sizeof *need);
     int rc = x && need ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to differentiate");
-    t->file = o.file;
-    t->line = o.line;
-    t->label = o.label;
     if (!rc)
         rc = call_rule(r, &o, x, need);
     free(x);
@@ -363,14 +469,15 @@ int tape_differentiate(ckpt_tape *t, ckpt_tensor loss)
     if (check_loss(t, loss))
         return t->error.code;
     loss = tape_resolve(t, loss);
-    struct reverse r = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
+    struct reverse r = {.t = t, .n_waiting = 1, .n = t->n_tensors, .n_ops = t->n_ops};
     size_t n = (size_t)r.n;
     r.gradient = calloc(n, sizeof *r.gradient);
     r.uses = calloc(n, sizeof *r.uses);
     r.done = calloc(n, sizeof *r.done);
     r.live = calloc(n, sizeof *r.live);
+    r.slices = calloc(n, sizeof *r.slices);
     t->phase = PHASE_BACKWARD;
-    if (!r.gradient || !r.uses || !r.done || !r.live)
+    if (!r.gradient || !r.uses || !r.done || !r.live || !r.slices)
         tape_fail(t, CKPT_ENOMEM, "no memory to differentiate %d ops", r.n_ops);
     else
         reverse_all(&r, loss);
@@ -379,5 +486,7 @@ int tape_differentiate(ckpt_tape *t, ckpt_tensor loss)
     free(r.uses);
     free(r.done);
     free(r.live);
+    free(r.slices);
+    free(r.waiting.data);
     return t->error.code;
 }

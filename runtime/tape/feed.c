@@ -37,20 +37,21 @@ static int make_desc(ckpt_tape *t, const char *what, const char *name, enum ckpt
     return 0;
 }
 
+/* Several may have no name. */
 static ckpt_tensor add_feed(ckpt_tape *t, const char *what, const char *name,
                             const struct ckpt_desc *d, const void *constant)
 {
-    if (name_is_taken(t, name, false)) {
+    if (name && name_is_taken(t, name, false)) {
         tape_fail(t, CKPT_EINVAL, "%s '%s': the name is used twice", what, name);
         return CKPT_NONE;
     }
     size_t bytes = (size_t)desc_bytes(d);
-    char *copy = strdup(name);
+    char *copy = strdup(name ? name : "");
     void *data = constant ? malloc(bytes) : NULL;
     if (!copy || (constant && !data) || ARRAY_RESERVE(&t->feeds, t->n_feeds)) {
         free(copy);
         free(data);
-        tape_fail(t, CKPT_ENOMEM, "%s '%s': no memory", what, name);
+        tape_fail(t, CKPT_ENOMEM, "%s '%s': no memory", what, name ? name : "");
         return CKPT_NONE;
     }
     if (data)
@@ -81,13 +82,16 @@ ckpt_tensor ckpt_constant(ckpt_tape *t, const char *name, enum ckpt_dtype dtype,
                           const int64_t *shape, const void *data)
 {
     struct ckpt_desc d;
+    const bool unnamed = !name || !*name;
+    if (unnamed)
+        name = "constant";
     if (t->error.code || make_desc(t, "constant", name, dtype, ndim, shape, &d))
         return CKPT_NONE;
     if (!data) {
         tape_fail(t, CKPT_EINVAL, "constant '%s': no data", name);
         return CKPT_NONE;
     }
-    return add_feed(t, "constant", name, &d, data);
+    return add_feed(t, "constant", unnamed ? NULL : name, &d, data);
 }
 
 void tape_use_feed(ckpt_tape *t, int32_t feed)

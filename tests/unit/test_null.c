@@ -85,6 +85,7 @@ static void parameter_cases(void)
     struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
     ckpt_tensor found;
     GIVES(0, ckpt_param(NULL, "p", CKPT_F32, 2, two, CKPT_ZEROS, true).id);
+    GIVES(0, ckpt_param_from(NULL, "p", CKPT_F32, 2, two, buffer, true).id);
     GIVES(0, ckpt_param_count(NULL));
     GIVES(0, ckpt_param_at(NULL, 0).id);
     GIVES(0, ckpt_param_at(context, -1).id);
@@ -336,7 +337,6 @@ static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_input(t, "i", (enum ckpt_dtype)7, 2, two));
     STICKS(ckpt_input(t, "i", CKPT_F32, 99, two));
     STICKS(ckpt_input(t, "i", CKPT_F32, -1, two));
-    STICKS(ckpt_constant(t, NULL, CKPT_F32, 2, two, buffer));
     STICKS(ckpt_constant(t, "c", CKPT_F32, 2, NULL, buffer));
     STICKS(ckpt_constant(t, "c", CKPT_F32, 2, two, NULL));
     STICKS(ckpt_constant(t, "c", CKPT_F32, 2, (int64_t[]){INT64_MAX / 2, 9}, buffer));
@@ -491,6 +491,8 @@ static void buffer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_batch_norm(t, x, x, x, x, x, 0.1f, 1e-5f));
     STICKS(ckpt_batch_norm_apply(t, x, x, x, x, x, 1e-5f));
     STICKS(ckpt_instance_norm(t, x, x, x, 1e-5f));
+    STICKS(ckpt_full(t, 1, CKPT_F32, 1, NULL));
+    STICKS(ckpt_full(t, 1, CKPT_F32, 99, two));
     HARMLESS(ckpt_update_buffer(t, x, x, 1));
     HARMLESS(ckpt_update_buffer(t, weight, x, 1));
 }

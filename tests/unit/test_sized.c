@@ -388,6 +388,7 @@ static const struct frozen {
     {"ckpt_nn_conv", sizeof(struct ckpt_nn_conv), 16},
     {"ckpt_nn_norm", sizeof(struct ckpt_nn_norm), 24},
     {"ckpt_nn_batch_norm", sizeof(struct ckpt_nn_batch_norm), 40},
+    {"ckpt_nn_rnn", sizeof(struct ckpt_nn_rnn), 48},
     {"ckpt_nn_embedding", sizeof(struct ckpt_nn_embedding), 8},
     {"ckpt_nn_attention", sizeof(struct ckpt_nn_attention), 104},
     {"ckpt_nn_mlp", sizeof(struct ckpt_nn_mlp), 52},

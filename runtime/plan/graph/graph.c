@@ -49,8 +49,10 @@ static char *storage_name(const ckpt_tape *t, const struct storage *s)
         snprintf(text, sizeof text, slot ? "%.200s (%s)" : "%.200s", name, slot);
         return strdup(text);
     }
-    if (s->feed >= 0)
-        return strdup(t->feeds.data[s->feed].name);
+    if (s->feed >= 0) {
+        const char *name = t->feeds.data[s->feed].name;
+        return strdup(*name ? name : "constant");
+    }
     int32_t op = t->tensors.data[s->tensor].op;
     if (op < 0)
         return strdup("accumulator");
