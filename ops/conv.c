@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions over two or three axes, channels last.  Padding may differ at the two ends of an
- * axis, as causal video models want it.
+ * Convolutions over one to three axes, channels last.  Padding may differ at the two ends of an
+ * axis, as causal video models want it.  A transposed convolution is the gradient of x of another:
+ * one set of kernels does both, and the gradients of each of the three ops are made of the others.
  */
 #include <string.h>
 #include "conv.h"
+#include "cpu/conv_kernels.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
 #include "cuda/workspace.h"
@@ -33,6 +35,8 @@ static struct conv_shape shape_of(const struct conv_attr *attr)
     memcpy(s.stride, attr->stride, sizeof s.stride);
     memcpy(s.before, attr->before, sizeof s.before);
     memcpy(s.after, attr->after, sizeof s.after);
+    memcpy(s.dilation, attr->dilation, sizeof s.dilation);
+    s.groups = attr->groups;
     return s;
 }
 
@@ -46,7 +50,7 @@ struct conv_shape conv_shape_forward(const struct ckpt_desc *in, const struct co
     spatial_sizes(&in[0], s.in);
     spatial_sizes(&in[1], s.kernel);
     for (int i = 0; i < 3; i++)
-        s.out[i] = (s.in[i] + s.before[i] + s.after[i] - s.kernel[i]) / s.stride[i] + 1;
+        s.out[i] = (s.in[i] + s.before[i] + s.after[i] - conv_extent(&s, i)) / s.stride[i] + 1;
     return s;
 }
 
@@ -54,7 +58,7 @@ struct conv_shape conv_shape_dx(const struct ckpt_desc *in, const struct conv_at
 {
     struct conv_shape s = shape_of(attr);
     s.n = in[0].shape[0];
-    s.c = last_size(&in[1]);
+    s.c = last_size(&in[1]) * s.groups;
     s.k = in[1].shape[0];
     memcpy(s.in, attr->size, sizeof s.in);
     spatial_sizes(&in[1], s.kernel);
@@ -76,13 +80,14 @@ struct conv_shape conv_shape_dw(const struct ckpt_desc *in, const struct conv_at
 
 struct conv_gather conv_gather_x(const struct conv_shape *s)
 {
-    struct conv_gather g = {.channels = s->c, .turn = 1};
+    struct conv_gather g = {.channels = conv_group_c(s), .pitch = s->c};
     for (int i = 0; i < 3; i++) {
         g.source[i] = s->in[i];
         g.positions[i] = s->out[i];
         g.taps[i] = s->kernel[i];
         g.scale[i] = s->stride[i];
         g.shift[i] = -s->before[i];
+        g.turn[i] = s->dilation[i];
         g.divide[i] = 1;
     }
     return g;
@@ -91,13 +96,14 @@ struct conv_gather conv_gather_x(const struct conv_shape *s)
 /* With a stride most taps find nothing. */
 struct conv_gather conv_gather_dy(const struct conv_shape *s)
 {
-    struct conv_gather g = {.channels = s->k, .turn = -1};
+    struct conv_gather g = {.channels = conv_group_k(s), .pitch = s->k};
     for (int i = 0; i < 3; i++) {
         g.source[i] = s->out[i];
         g.positions[i] = s->in[i];
         g.taps[i] = s->kernel[i];
         g.scale[i] = 1;
         g.shift[i] = s->before[i];
+        g.turn[i] = -s->dilation[i];
         g.divide[i] = s->stride[i];
     }
     return g;
@@ -115,62 +121,97 @@ static void set_out(struct ckpt_call *call, enum ckpt_dtype dtype, const struct 
     call->out[0] = d;
 }
 
-static int check_operands(struct ckpt_call *call)
+/* Transposed: axis 0 of w is of the channels of x. */
+static int check_operands(struct ckpt_call *call, bool transposed)
 {
-    const struct ckpt_desc *x = &call->in[0], *w = &call->in[1], *b = &call->in[2];
+    const struct ckpt_desc *x = &call->in[0], *w = &call->in[1];
+    const long long groups = ((const struct conv_attr *)call->attr)->groups;
     if (call_float(call, 0) || call_float(call, 1))
         return CKPT_ESHAPE;
-    if (x->dtype != w->dtype || (b->ndim >= 0 && b->dtype != w->dtype))
+    if (x->dtype != w->dtype)
         return ckpt_call_fail(call, "x, w and the bias must have the same dtype");
-    if ((x->ndim != 4 && x->ndim != 5) || w->ndim != x->ndim)
-        return ckpt_call_fail(call, "x must be [N, H, W, C] or [N, D, H, W, C], and w [K, ..., C] "
-                                    "with as many axes");
-    if (last_size(x) != last_size(w))
-        return ckpt_call_fail(call, "x has %lld channels, w is for %lld", (long long)last_size(x),
-                              (long long)last_size(w));
-    if (b->ndim >= 0 && (b->ndim != 1 || b->shape[0] != w->shape[0]))
+    if (x->ndim < 3 || x->ndim > 5 || w->ndim != x->ndim)
+        return ckpt_call_fail(call, "x must be [N, L, C], [N, H, W, C] or [N, D, H, W, C], and w "
+                                    "must have as many axes");
+    if (groups < 1 || w->shape[0] % groups)
+        return ckpt_call_fail(call, "%lld groups do not divide the %lld channels of w's axis 0",
+                              groups, (long long)w->shape[0]);
+    if (last_size(x) % groups)
+        return ckpt_call_fail(call, "%lld groups do not divide the %lld channels of x", groups,
+                              (long long)last_size(x));
+    int64_t parts = transposed ? 1 : groups, of_w = transposed ? w->shape[0] : last_size(w);
+    if (last_size(x) / parts != of_w)
+        return ckpt_call_fail(call, "x has %lld channels in %lld groups, w is for %lld in each",
+                              (long long)last_size(x), (long long)parts, (long long)of_w);
+    return CKPT_OK;
+}
+
+static int check_bias(struct ckpt_call *call)
+{
+    const struct ckpt_desc *w = &call->in[1], *b = &call->in[2];
+    if (b->ndim < 0)
+        return CKPT_OK;
+    if (b->dtype != w->dtype)
+        return ckpt_call_fail(call, "x, w and the bias must have the same dtype");
+    if (b->ndim != 1 || b->shape[0] != w->shape[0])
         return ckpt_call_fail(call, "the bias must have one axis of size %lld",
                               (long long)w->shape[0]);
     return CKPT_OK;
 }
 
-static int check_walk(struct ckpt_call *call)
+static bool outside(int64_t x, int64_t least)
+{
+    return x < least || x > MAX_STEP;
+}
+
+static int check_steps(struct ckpt_call *call)
+{
+    const struct conv_attr *a = call->attr;
+    for (int i = 0; i < 3; i++) {
+        if (outside(a->stride[i], 1) || outside(a->dilation[i], 1))
+            return ckpt_call_fail(
+                call, "a stride is %lld, with a dilation of %lld; they are 1 to %lld",
+                (long long)a->stride[i], (long long)a->dilation[i], (long long)MAX_STEP);
+        if (outside(a->before[i], 0) || outside(a->after[i], 0))
+            return ckpt_call_fail(call, "padding of %lld and %lld; it must be 0 to %lld",
+                                  (long long)a->before[i], (long long)a->after[i],
+                                  (long long)MAX_STEP);
+    }
+    return CKPT_OK;
+}
+
+static int check_fit(struct ckpt_call *call)
 {
     const struct conv_attr *a = call->attr;
     int64_t in[3], kernel[3];
     spatial_sizes(&call->in[0], in);
     spatial_sizes(&call->in[1], kernel);
-    for (int i = 0; i < 3; i++) {
-        if (a->stride[i] < 1 || a->stride[i] > MAX_STEP)
-            return ckpt_call_fail(call, "a stride is %lld; strides are 1 to %lld",
-                                  (long long)a->stride[i], (long long)MAX_STEP);
-        if (a->before[i] < 0 || a->after[i] < 0 || a->before[i] > MAX_STEP ||
-            a->after[i] > MAX_STEP)
-            return ckpt_call_fail(call, "padding of %lld and %lld; it must be 0 to %lld",
-                                  (long long)a->before[i], (long long)a->after[i],
-                                  (long long)MAX_STEP);
-        if (in[i] + a->before[i] + a->after[i] < kernel[i])
-            return ckpt_call_fail(call, "a kernel of %lld does not fit into %lld with its padding",
-                                  (long long)kernel[i], (long long)in[i]);
-    }
+    for (int i = 0; i < 3; i++)
+        if (kernel[i] - 1 > (in[i] + a->before[i] + a->after[i] - 1) / a->dilation[i] ||
+            in[i] + a->before[i] + a->after[i] < kernel[i])
+            return ckpt_call_fail(call,
+                                  "a kernel of %lld, dilated by %lld, does not fit into %lld with "
+                                  "its padding",
+                                  (long long)kernel[i], (long long)a->dilation[i],
+                                  (long long)in[i]);
     return CKPT_OK;
 }
 
 /* Kernels count the places of a sample, and what one of them sees, in 32 bits. */
 static int check_volume(struct ckpt_call *call, const struct conv_shape *s)
 {
-    double seen = (double)s->c * (double)s->kernel[0] * (double)s->kernel[1] * (double)s->kernel[2];
+    double taps = (double)s->kernel[0] * (double)s->kernel[1] * (double)s->kernel[2];
     double in = (double)s->in[0] * (double)s->in[1] * (double)s->in[2];
     double out = (double)s->out[0] * (double)s->out[1] * (double)s->out[2];
-    if (seen <= INT32_MAX && in <= INT32_MAX && out <= INT32_MAX &&
-        seen / (double)s->c * (double)s->k <= INT32_MAX)
+    if (in <= INT32_MAX && out <= INT32_MAX && taps * (double)conv_group_c(s) <= INT32_MAX &&
+        taps * (double)conv_group_k(s) <= INT32_MAX)
         return CKPT_OK;
     return ckpt_call_fail(call, "a sample, or the kernel, has more than %d places", INT32_MAX);
 }
 
 static int conv_rule(struct ckpt_call *call)
 {
-    if (check_operands(call) || check_walk(call))
+    if (check_operands(call, false) || check_bias(call) || check_steps(call) || check_fit(call))
         return CKPT_ESHAPE;
     struct conv_shape s = conv_shape_forward(call->in, call->attr);
     if (check_volume(call, &s))
@@ -193,10 +234,29 @@ static int conv_dx_rule(struct ckpt_call *call)
 static int conv_dw_rule(struct ckpt_call *call)
 {
     struct conv_shape s = conv_shape_dw(call->in, call->attr);
-    set_out(call, CKPT_F32, &call->in[0], s.k, s.kernel, s.c);
+    set_out(call, CKPT_F32, &call->in[0], s.k, s.kernel, conv_group_c(&s));
     call->workspace = call->backend == CKPT_ON_CUDA ? cuda_conv_dw_workspace(&s, call->in[1].dtype)
                                                     : cpu_conv_dw_workspace(&s, call->in[1].dtype);
     return CKPT_OK;
+}
+
+/* {x, w} -> y of the size that attr has. */
+static int conv_transpose_rule(struct ckpt_call *call)
+{
+    const struct conv_attr *a = call->attr;
+    if (check_operands(call, true) || check_steps(call))
+        return CKPT_ESHAPE;
+    for (int i = 0; i < 3; i++) {
+        if (a->more[i] < 0 || a->more[i] >= a->stride[i])
+            return ckpt_call_fail(call,
+                                  "an output padding must be 0 to the stride of %lld, without it, "
+                                  "plus the padding behind",
+                                  (long long)a->stride[i]);
+        if (a->size[i] < 1)
+            return ckpt_call_fail(call, "the result has no places along an axis, or too many");
+    }
+    struct conv_shape s = conv_shape_dx(call->in, a);
+    return check_volume(call, &s) ? CKPT_ESHAPE : conv_dx_rule(call);
 }
 
 static void conv_grad(struct ckpt_grad *g)
@@ -216,11 +276,49 @@ static void conv_grad(struct ckpt_grad *g)
         g->din[2] = ops_record1(g->tape, &op_column_sum, 1, &dy, NULL, 0);
 }
 
+/* The convolution whose gradient an op with these attributes is. */
+static struct conv_attr forward_attr(const struct ckpt_grad *g)
+{
+    struct conv_attr attr = *(const struct conv_attr *)g->attr;
+    memset(attr.size, 0, sizeof attr.size);
+    attr.invariant = 0;
+    return attr;
+}
+
+/* Of {dy, w} -> dx and of {x, w} -> y of a transposed one: linear in both. */
+static void conv_dx_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor dy = g->in[0], w = g->in[1], ddx = g->dout[0];
+    struct ckpt_desc dw = ckpt_desc_of(g->tape, w);
+    struct conv_attr attr = forward_attr(g);
+    if (g->need[0])
+        g->din[0] = OPS_RECORD(g->tape, &op_conv, &attr, ddx, w, CKPT_NONE);
+    if (g->need[1]) {
+        spatial_sizes(&dw, attr.size);
+        g->din[1] = OPS_RECORD(g->tape, &op_conv_dw, &attr, dy, ddx);
+    }
+}
+
+/* Of {dy, x} -> dw. */
+static void conv_dw_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor dy = g->in[0], x = g->in[1];
+    struct ckpt_desc dx = ckpt_desc_of(g->tape, x);
+    struct conv_attr attr = forward_attr(g);
+    ckpt_tensor ddw = ckpt_cast(g->tape, g->dout[0], dx.dtype);
+    if (g->need[0])
+        g->din[0] = OPS_RECORD(g->tape, &op_conv, &attr, x, ddw, CKPT_NONE);
+    if (g->need[1]) {
+        spatial_sizes(&dx, attr.size);
+        g->din[1] = OPS_RECORD(g->tape, &op_conv_dx, &attr, dy, ddw);
+    }
+}
+
 /* Two flops per multiply-add; taps that fall on padding count too. */
 static double flops_of(const struct conv_shape *s)
 {
     return 2. * (double)s->n * (double)conv_volume(s->out) * (double)conv_volume(s->kernel) *
-           (double)s->c * (double)s->k;
+           (double)conv_group_c(s) * (double)s->k;
 }
 
 static void conv_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -255,6 +353,7 @@ const struct ckpt_op_def op_conv_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "conv_dx",
     .shape = conv_dx_rule,
+    .grad = conv_dx_grad,
     .cost = conv_dx_cost,
     .cpu = cpu_conv_dx,
     .cuda = CUDA_KERNEL(cuda_conv_dx),
@@ -265,27 +364,110 @@ const struct ckpt_op_def op_conv_dw = {
     .name = "conv_dw",
     .flags = CKPT_OP_ACCUMULATE,
     .shape = conv_dw_rule,
+    .grad = conv_dw_grad,
     .cost = conv_dw_cost,
     .cpu = cpu_conv_dw,
     .cuda = CUDA_KERNEL(cuda_conv_dw),
 };
 
+/* conv_dx by a name of its own, and what a program asks for is checked. */
+const struct ckpt_op_def op_conv_transpose = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "conv_transpose",
+    .shape = conv_transpose_rule,
+    .grad = conv_dx_grad,
+    .cost = conv_dx_cost,
+    .cpu = cpu_conv_dx,
+    .cuda = CUDA_KERNEL(cuda_conv_dx),
+};
+
+uint64_t conv_hash(uint64_t h, const struct conv_attr *a)
+{
+    for (int i = 0; i < 3; i++)
+        if (a->dilation[i] != 1)
+            h = hash_mix(h, i + 3 * a->dilation[i]);
+    return h;
+}
+
+/* spec, or the defaults where it is NULL, for `spatial` axes: 1 to 3, or the shape rule refuses. */
+static int read_spec(ckpt_tape *t, const char *name, const struct ckpt_conv_spec *spec, int spatial,
+                     struct ckpt_conv_spec *whole, struct conv_attr *attr)
+{
+    struct error e;
+    int absent = 3 - spatial;
+    *whole = (struct ckpt_conv_spec)CKPT_CONV_INIT;
+    *attr = (struct conv_attr){.stride = {1, 1, 1}, .dilation = {1, 1, 1}};
+    if (spec && sized_read(&e, "struct ckpt_conv_spec", whole, sizeof *whole, spec)) {
+        ckpt_tape_fail(t, e.code, "%s: %s", name, e.text);
+        return e.code;
+    }
+    attr->invariant = whole->invariant;
+    attr->groups = whole->groups;
+    for (int i = 0; i < spatial && absent >= 0; i++) {
+        attr->stride[absent + i] = whole->stride[i];
+        attr->before[absent + i] = whole->before[i];
+        attr->after[absent + i] = whole->after[i];
+        attr->dilation[absent + i] = whole->dilation[i];
+        attr->more[absent + i] = whole->output_padding[i];
+    }
+    return CKPT_OK;
+}
+
 ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                       const struct ckpt_conv_spec *spec)
 {
-    struct ckpt_conv_spec whole = CKPT_CONV_INIT;
-    struct error e;
-    struct conv_attr attr = {.stride = {1, 1, 1}};
-    int spatial = ckpt_desc_of(t, x).ndim - 2, absent = 3 - spatial;
-    if (spec && sized_read(&e, "struct ckpt_conv_spec", &whole, sizeof whole, spec)) {
-        ckpt_tape_fail(t, e.code, "conv: %s", e.text);
+    struct ckpt_conv_spec whole;
+    struct conv_attr attr;
+    if (read_spec(t, "conv", spec, ckpt_desc_of(t, x).ndim - 2, &whole, &attr))
+        return CKPT_NONE;
+    memset(attr.more, 0, sizeof attr.more);
+    return OPS_RECORD(t, &op_conv, &attr, x, w, b);
+}
+
+/* The size of the result along an axis; 0 where the shape rule will refuse, or it is too large. */
+static int64_t transposed_size(const struct conv_attr *a, int axis, int64_t n, int64_t kernel)
+{
+    const int64_t stride = a->stride[axis], dilation = a->dilation[axis];
+    if (outside(stride, 1) || outside(dilation, 1) || outside(a->before[axis], 0) ||
+        outside(a->after[axis], 0) || outside(a->more[axis], 0) || n > INT32_MAX ||
+        kernel > INT32_MAX)
+        return 0;
+    return (n - 1) * stride + (kernel - 1) * dilation + 1 - a->before[axis] - a->after[axis] +
+           a->more[axis];
+}
+
+ckpt_tensor ckpt_conv_transpose(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
+                                const struct ckpt_conv_spec *spec)
+{
+    struct ckpt_desc dx = ckpt_desc_of(t, x), dw = ckpt_desc_of(t, w), db = ckpt_desc_of(t, b);
+    struct ckpt_conv_spec whole;
+    struct conv_attr attr;
+    int64_t n[3], kernel[3];
+    if (read_spec(t, "conv_transpose", spec, dx.ndim - 2, &whole, &attr))
+        return CKPT_NONE;
+    if (whole.invariant) {
+        ckpt_tape_fail(t, CKPT_EINVAL, "conv_transpose: it cannot be asked to be invariant");
         return CKPT_NONE;
     }
-    attr.invariant = whole.invariant;
-    for (int i = 0; i < spatial && absent >= 0; i++) { /* else the shape rule refuses */
-        attr.stride[absent + i] = whole.stride[i];
-        attr.before[absent + i] = whole.before[i];
-        attr.after[absent + i] = whole.after[i];
+    if (dx.ndim >= 3 && dx.ndim <= 5 && dw.ndim == dx.ndim) { /* else the shape rule refuses */
+        spatial_sizes(&dx, n);
+        spatial_sizes(&dw, kernel);
+        for (int i = 0; i < 3; i++) {
+            int64_t less = max_i64(0, min_i64(attr.after[i], attr.more[i]));
+            attr.after[i] -= less; /* places that are not cut off are the first to be added */
+            attr.more[i] -= less;
+            attr.size[i] = transposed_size(&attr, i, n[i], kernel[i]);
+        }
     }
-    return OPS_RECORD(t, &op_conv, &attr, x, w, b);
+    ckpt_tensor y = OPS_RECORD(t, &op_conv_transpose, &attr, x, w);
+    if (!b.id || !y.id)
+        return y;
+    struct ckpt_desc dy = ckpt_desc_of(t, y);
+    if (db.ndim != 1 || db.shape[0] != dy.shape[dy.ndim - 1] || db.dtype != dy.dtype) {
+        ckpt_tape_fail(t, CKPT_ESHAPE,
+                       "conv_transpose: the bias must have one axis of size %lld and w's dtype",
+                       (long long)dy.shape[dy.ndim - 1]);
+        return CKPT_NONE;
+    }
+    return ckpt_add(t, y, b);
 }

@@ -4,7 +4,7 @@
 
 #define X(name) &op_##name,
 const struct ckpt_op_def *const ops_table[] = {OPS(X) OPS_VAE(X) OPS_GENERAL(X) OPS_LANGUAGE(X)
-                                                   NULL};
+                                                   OPS_CONV(X) NULL};
 #undef X
 
 ckpt_tensor ops_record1(ckpt_tape *t, const struct ckpt_op_def *def, int n_in,

@@ -41,6 +41,9 @@
             X(feature_distance_dx) X(quantize) X(quantize_dx) X(group_norm_moments)                \
                 X(group_norm_join) X(group_norm_apply)
 
+/* Convolutions and pools, but for those above. */
+#define OPS_CONV(X) X(conv_transpose) X(avg_pool) X(avg_pool_dx)
+
 /* Lookup, order, reductions, products: what models of any kind need. */
 #define OPS_GENERAL(X)                                                                             \
     X(layer_norm_affine_dx)                                                                        \
@@ -65,6 +68,7 @@
 OPS(X)
 OPS_VAE(X)
 OPS_LANGUAGE(X)
+OPS_CONV(X)
 OPS_GENERAL(X)
 #undef X
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What networks that judge pictures are made of: ReLU, pooling, distances of features. */
+/* What networks that judge pictures are made of: ReLU, distances of features. */
 #include "ckpt.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -57,73 +57,6 @@ const struct ckpt_op_def op_relu_dx = {
 ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x)
 {
     return OPS_RECORD(t, &op_relu, (const char *)NULL, x);
-}
-
-/* ---- pooling -------------------------------------------------------------------------------- */
-
-static int max_pool_rule(struct ckpt_call *call)
-{
-    const struct pool_attr *attr = call->attr;
-    struct ckpt_desc *d = &call->out[0];
-    int64_t taps = 1;
-    if (call_float(call, 0))
-        return CKPT_ESHAPE;
-    if (call->in[0].ndim < 3 || call->in[0].ndim > 5)
-        return ckpt_call_fail(call, "x must be [N, ..., C] with one to three axes between");
-    call_like(call, 0, 0);
-    for (int i = 1; i < d->ndim - 1; i++) {
-        int64_t window = attr->window[i - 1 + 5 - d->ndim];
-        if (window < 1 || window > d->shape[i])
-            return ckpt_call_fail(call, "a window of %lld does not fit axis %d of size %lld",
-                                  (long long)window, i, (long long)d->shape[i]);
-        if (window > POOL_TAPS / taps)
-            return ckpt_call_fail(call, "a window has more than %d places", POOL_TAPS);
-        d->shape[i] /= window;
-        taps *= window;
-    }
-    desc_dense(d);
-    return CKPT_OK;
-}
-
-static void max_pool_grad(struct ckpt_grad *g)
-{
-    g->din[0] = OPS_RECORD(g->tape, &op_max_pool_dx, (const struct pool_attr *)g->attr, g->dout[0],
-                           g->in[0]);
-}
-
-const struct ckpt_op_def op_max_pool = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "max_pool",
-    .shape = max_pool_rule,
-    .grad = max_pool_grad,
-    .cost = cost_compare,
-    .cpu = cpu_max_pool,
-    .cuda = CUDA_KERNEL(cuda_max_pool),
-};
-
-/* {dy, x} -> dx */
-static int max_pool_dx_rule(struct ckpt_call *call)
-{
-    call_like(call, 0, 1);
-    return CKPT_OK;
-}
-
-const struct ckpt_op_def op_max_pool_dx = {
-    .size = sizeof(struct ckpt_op_def),
-    .name = "max_pool_dx",
-    .shape = max_pool_dx_rule,
-    .cost = cost_compare,
-    .cpu = cpu_max_pool_dx,
-    .cuda = CUDA_KERNEL(cuda_max_pool_dx),
-};
-
-ckpt_tensor ckpt_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window)
-{
-    struct pool_attr attr = {.window = {1, 1, 1}};
-    int spatial = ckpt_desc_of(t, x).ndim - 2;
-    for (int i = 0; i < spatial && spatial <= 3; i++) /* else the shape rule refuses */
-        attr.window[3 - spatial + i] = window[i];
-    return OPS_RECORD(t, &op_max_pool, &attr, x);
 }
 
 /* ---- distance of features ------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools of means and linear resizing, channels last: each spatial axis is multiplied with a matrix
- * whose rows say what a place of the result is made of.  So the gradients are products, too.
+ * Adaptive pools of means and linear resizing, channels last: each spatial axis is multiplied with
+ * a matrix whose rows say what a place of the result is made of.  So the gradients are products,
+ * too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -84,23 +85,6 @@ static ckpt_tensor multiply_axes(ckpt_tape *t, const char *name, ckpt_tensor x,
         if (d.shape[i] != sizes[i - 1])
             y = multiply_axis(t, name, y, i, sizes[i - 1], fill);
     return y.id ? ckpt_cast(t, y, d.dtype) : y;
-}
-
-ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window)
-{
-    struct ckpt_desc d = ckpt_desc_of(t, x);
-    int64_t sizes[CKPT_MAX_DIMS];
-    if (!is_picture(t, "avg_pool", &d, window))
-        return CKPT_NONE;
-    for (int i = 1; i < d.ndim - 1; i++) {
-        if (window[i - 1] < 1 || window[i - 1] > d.shape[i])
-            return refuse(t, CKPT_ESHAPE, "avg_pool",
-                          "a window is below 1 or longer than its axis");
-        sizes[i - 1] = d.shape[i] / window[i - 1];
-        if (d.shape[i] % window[i - 1])
-            x = ckpt_slice(t, x, i, 0, sizes[i - 1] * window[i - 1]);
-    }
-    return multiply_axes(t, "avg_pool", x, sizes, mean_row);
 }
 
 ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes)

@@ -8,8 +8,9 @@
  *
  *     ckpt_options_parse -> ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_feed, ckpt_step ...
  *
- * Headers, by reader.  A program that trains needs one include: ckpt.h brings ckpt_ops.h (the ops a
- * recorder calls) and ckpt_optim.h (optimizers).  The others are included by who needs them:
+ * Headers, by reader.  A program that trains needs one include: ckpt.h brings ckpt_ops.h and
+ * ckpt_conv.h (the ops a recorder calls) and ckpt_optim.h (optimizers).  The others are included by
+ * who needs them:
  *
  *     ckpt_nn.h      modules: a linear layer, an MLP, attention as structs of parameters
  *     ckpt_files.h   safetensors files, loading and saving parameters and states of training
@@ -479,5 +480,6 @@ CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 
 /* What every program that trains needs besides: one include is enough for it. */
 #include "ckpt_ops.h"
+#include "ckpt_conv.h"
 #include "ckpt_optim.h"
 #endif

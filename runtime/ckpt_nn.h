@@ -226,20 +226,30 @@ CKPT_API ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_ml
 /* ---- convolution --------------------------------------------------------------------------- */
 
 /*
- * weight [out, kernel..., in] with one size per spatial axis, two or three; files have it as
- * PyTorch does, [out, in, kernel...].  bias [out] or none.  Both begin as
- * U(-1/sqrt(fan), 1/sqrt(fan)), fan = in times the places of the kernel.
+ * weight [out, kernel..., in / groups] with one size per spatial axis, one to three; files have it
+ * as PyTorch does, [out, in / groups, kernel...].  bias [out] or none.  Both begin as
+ * U(-1/sqrt(fan), 1/sqrt(fan)), fan = in / groups times the places of the kernel.
+ * Transposed: weight [in, kernel..., out / groups], in files [in, out / groups, kernel...], and
+ * fan = out / groups times the places of the kernel, which is PyTorch's.
  */
 struct ckpt_nn_conv {
     ckpt_tensor weight, bias;
 };
 
+/* spec: that of the applier, or NULL for its defaults; of it the groups are looked at. */
 CKPT_API struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t out,
-                                          int spatial, const int64_t *kernel, bool bias,
-                                          const char *name, ...) CKPT_PRINTF(7, 8);
-/* ckpt_conv(t, x, weight, bias, spec). */
+                                          int spatial, const int64_t *kernel,
+                                          const struct ckpt_conv_spec *spec, bool bias,
+                                          const char *name, ...) CKPT_PRINTF(8, 9);
+CKPT_API struct ckpt_nn_conv ckpt_nn_conv_transpose(const struct ckpt_nn *nn, int64_t in,
+                                                    int64_t out, int spatial, const int64_t *kernel,
+                                                    const struct ckpt_conv_spec *spec, bool bias,
+                                                    const char *name, ...) CKPT_PRINTF(8, 9);
+/* ckpt_conv(t, x, weight, bias, spec), and ckpt_conv_transpose. */
 CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
                                         const struct ckpt_conv_spec *spec);
+CKPT_API ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckpt_nn_conv *m,
+                                                  ckpt_tensor x, const struct ckpt_conv_spec *spec);
 
 /* Each applier notes the caller's place: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
@@ -256,6 +266,8 @@ CKPT_API ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv 
 #define ckpt_nn_apply_mlp(t, ...)           ckpt_nn_apply_mlp(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_mlp_add(t, ...)       ckpt_nn_apply_mlp_add(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_nn_apply_conv(t, ...)          ckpt_nn_apply_conv(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_nn_apply_conv_transpose(t, ...)                                                       \
+    ckpt_nn_apply_conv_transpose(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libckpt: the ops that a recorder calls.  A part of ckpt.h, which includes it.
+ * libckpt: the ops that a recorder calls.  A part of ckpt.h, which includes it; those on pictures
+ * stand in ckpt_conv.h, which ckpt.h includes, too.
  *
  * An op takes tensors of one tape, or parameters of its context, and returns a tensor of that tape.
  * Shapes are checked at once.  What does not fit is CKPT_ESHAPE, sticks to the tape and is returned
@@ -310,33 +311,6 @@ CKPT_API ckpt_tensor ckpt_kl_div(ckpt_tape *t, ckpt_tensor x, ckpt_tensor target
 CKPT_API ckpt_tensor ckpt_cosine_embedding(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b,
                                            ckpt_tensor label, float margin, int reduction);
 
-/* How a convolution walks: an entry per spatial axis, outermost first; no other is looked at. */
-struct ckpt_conv_spec {
-    size_t size;
-    int64_t stride[3];
-    int64_t before[3], after[3]; /* zeros added at the two ends */
-    /* Batch-invariant: the bits of a row of the result (the innermost spatial axis) depend on what
-     * its taps see, not on how many rows and samples one call has.  So a picture that is computed
-     * in bands, or several together, has the bits of one computed alone.  This fixes the kernel:
-     * for other sizes it may be slower than the one taken without. */
-    bool invariant;
-};
-
-#define CKPT_CONV_INIT                                                                             \
-    {                                                                                              \
-        sizeof(struct ckpt_conv_spec), {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, false                      \
-    }
-
-/*
- * Convolution over two or three axes, as networks have it (the kernel is not turned), channels
- * last.  x [N, H, W, C] or [N, D, H, W, C], w [K, kh, kw, C] or [K, kd, kh, kw, C], b [K] or none:
- *   y[n, o..., k] = b[k] + sum over t..., c of w[k, t..., c] x[n, (o stride - before + t)..., c]
- * with x zero outside.  A size s becomes (s + before + after - kernel) / stride + 1, rounded down.
- * spec NULL: strides of 1, no padding.
- */
-CKPT_API ckpt_tensor ckpt_conv(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
-                               const struct ckpt_conv_spec *spec);
-
 /*
  * Batch norm (Ioffe & Szegedy 2015) of x [N, ..., C]: (x - mean) / sqrt(var + eps) w + b with mean
  * and biased variance over all axes but the last; w and b [C] of the dtype of x, or CKPT_NONE.
@@ -361,10 +335,6 @@ CKPT_API ckpt_tensor ckpt_instance_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor
 CKPT_API ckpt_tensor ckpt_group_norm_silu(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                           int groups, float eps, bool silu);
 
-/* x [N, ..., C] with one to three spatial axes, each made longer by its factor: every place is
- * repeated.  factors: one per spatial axis, outermost first. */
-CKPT_API ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
-
 /* Mean of |pred - target| over all elements, fp32 scalar.  One shape, any float dtypes.  Where the
  * two are equal the gradient is 0. */
 CKPT_API ckpt_tensor ckpt_l1(ckpt_tape *t, ckpt_tensor pred, ckpt_tensor target);
@@ -386,13 +356,6 @@ CKPT_API ckpt_tensor ckpt_sample_normal(ckpt_tape *t, ckpt_tensor mean, ckpt_ten
 
 /* max(x, 0); NaN stays. */
 CKPT_API ckpt_tensor ckpt_relu(ckpt_tape *t, ckpt_tensor x);
-
-/*
- * x [N, ..., C] with one to three spatial axes: the largest value of each window, windows side by
- * side; places that fill no window count for nothing.  window: one size per spatial axis, outermost
- * first.  The gradient goes to the first of equal values.
- */
-CKPT_API ckpt_tensor ckpt_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window);
 
 /*
  * A layer of LPIPS (Zhang et al. 2018): with u and v the rows of a and b along the last axis over
@@ -516,23 +479,6 @@ CKPT_API ckpt_tensor ckpt_one_hot(ckpt_tape *t, ckpt_tensor index, int64_t class
 /* value where mask (i32, broadcast) is not 0, else x. */
 CKPT_API ckpt_tensor ckpt_masked_fill(ckpt_tape *t, ckpt_tensor x, ckpt_tensor mask, float value);
 
-/*
- * Of x [N, ..., C] with one to three spatial axes; sizes and windows have one number per spatial
- * axis, outermost first.
- *   avg_pool: the mean of each window, windows side by side; what fills none counts for nothing;
- *   adaptive_avg_pool: to so many places, place i of o the mean of [floor(i n / o),
- *     ceil((i + 1) n / o));
- *   resize_linear: to so many places, linear, bilinear or trilinear between the two nearest of each
- *     axis; places stand in the middle of their cells (PyTorch's align_corners=False);
- *   pixel_shuffle: [N, ..., C f1 f2..] to [N, ... times f, C]; a channel's places come last
- *     (channels of PyTorch's pixel_shuffle in its order).
- * The first three are products with fp32 matrices along each axis, rounded once at the end.
- */
-CKPT_API ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window);
-CKPT_API ckpt_tensor ckpt_adaptive_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
-CKPT_API ckpt_tensor ckpt_resize_linear(ckpt_tape *t, ckpt_tensor x, const int64_t *sizes);
-CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
-
 /* Each op notes the caller's place: see the end of ckpt.h. */
 #ifndef CKPT_NO_AT
 #define ckpt_linear(t, ...)               ckpt_linear(CKPT_AT(t), __VA_ARGS__)
@@ -615,17 +561,14 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_kl_div(t, ...)               ckpt_kl_div(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_cosine_embedding(t, ...)     ckpt_cosine_embedding(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_linear_cross_entropy(t, ...) ckpt_linear_cross_entropy(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_conv(t, ...)                 ckpt_conv(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_batch_norm(t, ...)           ckpt_batch_norm(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_batch_norm_apply(t, ...)     ckpt_batch_norm_apply(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_instance_norm(t, ...)        ckpt_instance_norm(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_silu(t, ...)      ckpt_group_norm_silu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_upsample_nearest(t, ...)     ckpt_upsample_nearest(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_l1(t, ...)                   ckpt_l1(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_kl_normal(t, ...)            ckpt_kl_normal(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_sample_normal(t, ...)        ckpt_sample_normal(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_relu(t, ...)                 ckpt_relu(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_max_pool(t, ...)             ckpt_max_pool(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_feature_distance(t, ...)     ckpt_feature_distance(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_quantize(t, ...)             ckpt_quantize(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_group_norm_moments(t, ...)   ckpt_group_norm_moments(CKPT_AT(t), __VA_ARGS__)
@@ -659,10 +602,6 @@ CKPT_API ckpt_tensor ckpt_pixel_shuffle(ckpt_tape *t, ckpt_tensor x, const int64
 #define ckpt_roll(t, ...)                 ckpt_roll(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_pad(t, ...)                  ckpt_pad(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_one_hot(t, ...)              ckpt_one_hot(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_avg_pool(t, ...)             ckpt_avg_pool(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_adaptive_avg_pool(t, ...)    ckpt_adaptive_avg_pool(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_resize_linear(t, ...)        ckpt_resize_linear(CKPT_AT(t), __VA_ARGS__)
-#define ckpt_pixel_shuffle(t, ...)        ckpt_pixel_shuffle(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_masked_fill(t, ...)          ckpt_masked_fill(CKPT_AT(t), __VA_ARGS__)
 #endif
 

@@ -21,8 +21,8 @@ struct ckpt_nn_conv vae_make_conv(const struct vae_maker *k, const char *name, i
 {
     struct ckpt_nn nn = modules(k);
 
-    return ckpt_nn_conv(&nn, in, out, k->temporal ? 3 : 2, (int64_t[]){size, size, size}, bias,
-                        "%s%s%s", k->prefix, name, k->temporal ? ".conv" : "");
+    return ckpt_nn_conv(&nn, in, out, k->temporal ? 3 : 2, (int64_t[]){size, size, size}, NULL,
+                        bias, "%s%s%s", k->prefix, name, k->temporal ? ".conv" : "");
 }
 
 struct ckpt_nn_linear vae_make_linear(const struct vae_maker *k, const char *name, int64_t width)

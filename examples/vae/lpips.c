@@ -203,7 +203,7 @@ static void features(const struct weights *w, ckpt_tape *t, ckpt_tensor x, ckpt_
     x = ckpt_cast(t, x, w->dtype);
     for (int i = 0; i < LPIPS_CONVS; i++) {
         if (i > 0 && convs[i - 1].tap)
-            x = ckpt_max_pool(t, x, (int64_t[]){2, 2});
+            x = ckpt_max_pool(t, x, (int64_t[]){2, 2}, NULL);
         x = ckpt_relu(t, ckpt_conv(t, x, w->conv[i], w->bias[i], &spec));
         if (convs[i].tap)
             tap[taps++] = x;

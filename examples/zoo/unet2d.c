@@ -21,7 +21,7 @@ struct unet {
 static struct layer layer(const struct ckpt_nn *nn, int in, int out, const char *side, int i, int k)
 {
     return (struct layer){
-        ckpt_nn_conv(nn, in, out, 2, (int64_t[]){3, 3}, false, "%s.%d.conv.%d", side, i, k),
+        ckpt_nn_conv(nn, in, out, 2, (int64_t[]){3, 3}, NULL, false, "%s.%d.conv.%d", side, i, k),
         ckpt_nn_layer_norm(nn, out, 1e-5f, "%s.%d.norm.%d", side, i, k)};
 }
 
@@ -39,7 +39,7 @@ static void create(struct unet *m, ckpt *c)
         m->up[i][0] = layer(&nn, 3 * width, width, "up", i, 0); /* of the level below, and here */
         m->up[i][1] = layer(&nn, width, width, "up", i, 1);
     }
-    m->head = ckpt_nn_conv(&nn, WIDTH, CLASSES, 2, (int64_t[]){1, 1}, true, "head");
+    m->head = ckpt_nn_conv(&nn, WIDTH, CLASSES, 2, (int64_t[]){1, 1}, NULL, true, "head");
 }
 
 /* Two layers; places keep their number. */
@@ -65,7 +65,7 @@ static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
     for (int i = 0; i < LEVELS; i++) {
         ckpt_label(t, "down.%d", i);
         if (i > 0)
-            x = ckpt_max_pool(t, x, (int64_t[]){2, 2});
+            x = ckpt_max_pool(t, x, (int64_t[]){2, 2}, NULL);
         across[i] = x = apply(t, m->down[i], x);
     }
     for (int i = LEVELS - 2; i >= 0; i--) {

@@ -2,9 +2,12 @@
 /*
  * Kernels of convolutions.  Each is a product of matrices, one of which holds, row by row, the
  * values that the taps see from one position (im2col).  That matrix is nowhere in memory: gemm asks
- * for its blocks one by one and they are gathered into its scratch.
+ * for its blocks one by one and they are gathered into its scratch.  Groups have files of their
+ * own: conv_groups.c, and conv_depthwise.c where they have one channel of x.
  */
 #include "conv.h"
+#include "conv_kernels.h"
+#include "conv_walk.h"
 #include "cpu.h"
 #include "gemm.h"
 #include "kernels.h"
@@ -29,41 +32,20 @@ struct product {
     struct turned_weight weight;
 };
 
-/* The element of the source's sample that a tap reads, or -1. */
-static int64_t source_at(const struct conv_gather *g, const int64_t *position, int64_t tap)
-{
-    int64_t at[3];
-    for (int i = 2; i >= 0; i--) {
-        int64_t t = tap % g->taps[i];
-        at[i] = position[i] * g->scale[i] + g->shift[i] + t * g->turn;
-        tap /= g->taps[i];
-        if (at[i] < 0 || at[i] % g->divide[i])
-            return -1;
-        at[i] /= g->divide[i];
-        if (at[i] >= g->source[i])
-            return -1;
-    }
-    return (at[0] * g->source[1] + at[1]) * g->source[2] + at[2];
-}
-
 static void fill_row(const struct source *x, float *dst, int64_t row, int64_t col, int64_t n)
 {
     const struct conv_gather *g = &x->g;
-    int64_t position[3], size = ckpt_dtype_size(x->dtype);
-    for (int i = 2; i >= 0; i--) {
-        position[i] = row % g->positions[i];
-        row /= g->positions[i];
-    }
-    int64_t sample = row * conv_volume(g->source);
-    for (int64_t done = 0, m; done < n; done += m) {
-        int64_t tap = (col + done) / g->channels, channel = (col + done) % g->channels;
-        int64_t at = source_at(g, position, tap);
+    const int64_t size = ckpt_dtype_size(x->dtype);
+    int64_t channel = col % g->channels;
+    struct conv_walk w;
+    int64_t sample = conv_walk_begin(g, &w, row, col / g->channels);
+    for (int64_t done = 0, m; done < n; done += m, channel = 0, conv_walk_on(g, &w)) {
+        int64_t from = conv_walk_from(g, &w, sample);
         m = min_i64(g->channels - channel, n - done);
-        if (at < 0)
+        if (from < 0)
             memset(dst + done, 0, (size_t)m * sizeof *dst);
         else
-            cpu_load(dst + done, x->data + ((sample + at) * g->channels + channel) * size, x->dtype,
-                     m);
+            cpu_load(dst + done, x->data + (from + channel) * size, x->dtype, m);
     }
 }
 
@@ -142,6 +124,9 @@ static void dw_product(struct product *p, const struct conv_shape *s, enum ckpt_
 int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     struct product p;
+    if (s->groups > 1)
+        return conv_is_depthwise(s) ? cpu_depthwise_workspace(s)
+                                    : cpu_groups_workspace(s, dtype, false);
     forward_product(&p, s, dtype, NULL);
     return gemm_workspace(&p.gemm);
 }
@@ -149,6 +134,9 @@ int64_t cpu_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     struct product p;
+    if (s->groups > 1)
+        return conv_is_depthwise(s) ? cpu_depthwise_workspace(s)
+                                    : cpu_groups_workspace(s, dtype, true);
     dx_product(&p, s, dtype, NULL, NULL);
     return gemm_workspace(&p.gemm);
 }
@@ -156,8 +144,22 @@ int64_t cpu_conv_dx_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 int64_t cpu_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     struct product p;
+    if (s->groups > 1)
+        return conv_is_depthwise(s) ? cpu_depthwise_dw_workspace(s)
+                                    : cpu_groups_dw_workspace(s, dtype);
     dw_product(&p, s, dtype, NULL);
     return gemm_workspace(&p.gemm);
+}
+
+/* Where there are groups: the kernels of one group are not for them. */
+static bool in_groups(const struct ckpt_kernel_args *a, const struct conv_shape *s,
+                      void (*depthwise)(const struct ckpt_kernel_args *, const struct conv_shape *),
+                      void (*groups)(const struct ckpt_kernel_args *, const struct conv_shape *))
+{
+    if (s->groups == 1)
+        return false;
+    (conv_is_depthwise(s) ? depthwise : groups)(a, s);
+    return true;
 }
 
 int cpu_conv(const struct ckpt_kernel_args *a)
@@ -165,6 +167,8 @@ int cpu_conv(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_forward(in, a->attr);
     struct product p;
+    if (in_groups(a, &s, cpu_depthwise, cpu_groups))
+        return CKPT_OK;
     forward_product(&p, &s, in[0].dtype, a->in[0].data);
     p.gemm.b.data = a->in[1].data;
     p.gemm.bias = a->in[2].data;
@@ -178,6 +182,8 @@ int cpu_conv_dx(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_dx(in, a->attr);
     struct product p;
+    if (in_groups(a, &s, cpu_depthwise_dx, cpu_groups_dx))
+        return CKPT_OK;
     dx_product(&p, &s, in[0].dtype, a->in[0].data, a->in[1].data);
     p.gemm.c = a->out[0].data;
     gemm_run(&p.gemm, a->workspace);
@@ -189,6 +195,8 @@ int cpu_conv_dw(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_dw(in, a->attr);
     struct product p;
+    if (in_groups(a, &s, cpu_depthwise_dw, cpu_groups_dw))
+        return CKPT_OK;
     dw_product(&p, &s, in[0].dtype, a->in[1].data);
     p.gemm.a.data = a->in[0].data;
     p.gemm.c = a->out[0].data;

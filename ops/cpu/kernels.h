@@ -87,6 +87,8 @@ int cpu_relu(const struct ckpt_kernel_args *a);
 int cpu_relu_dx(const struct ckpt_kernel_args *a);
 int cpu_max_pool(const struct ckpt_kernel_args *a);
 int cpu_max_pool_dx(const struct ckpt_kernel_args *a);
+int cpu_avg_pool(const struct ckpt_kernel_args *a);
+int cpu_avg_pool_dx(const struct ckpt_kernel_args *a);
 int cpu_feature_distance(const struct ckpt_kernel_args *a);
 int cpu_feature_distance_dx(const struct ckpt_kernel_args *a);
 int cpu_quantize(const struct ckpt_kernel_args *a);

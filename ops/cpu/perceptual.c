@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels: ReLU, max pooling, distances of features along the last axis. */
+/* Kernels: ReLU, distances of features along the last axis. */
 #include "functions.h"
 #include "kernels.h"
 #include "map.h"
@@ -36,86 +36,6 @@ int cpu_relu(const struct ckpt_kernel_args *a)
 int cpu_relu_dx(const struct ckpt_kernel_args *a)
 {
     cpu_map(&a->out[0], 2, a->in, map_relu_dx, NULL);
-    return CKPT_OK;
-}
-
-/* ---- pooling -------------------------------------------------------------------------------- */
-
-/* Where tap i of the window of place p stands among the places of x. */
-static int64_t tap_at(const struct pool_shape *s, int64_t p, int64_t i)
-{
-    int64_t at = 0, step = 1;
-    for (int axis = 2; axis >= 0; axis--) {
-        at += (p % s->size[axis] * s->window[axis] + i % s->window[axis]) * step;
-        p /= s->size[axis];
-        i /= s->window[axis];
-        step *= s->from[axis];
-    }
-    return at + p * step;
-}
-
-/* Is b to take the place of a?  NaN does and stays. */
-static inline bool beats(float b, float a)
-{
-    return !(b <= a) && a == a;
-}
-
-/* The first of the largest values of channel j in a window. */
-ROWS_INLINE int64_t winner(const void *x, const int64_t *tap, int64_t taps, int64_t j, bool half)
-{
-    int64_t best = 0;
-    float most = row_get(x, tap[0] + j, half);
-    for (int64_t i = 1; i < taps; i++) {
-        float v = row_get(x, tap[i] + j, half);
-        if (beats(v, most)) {
-            most = v;
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* Channel by channel of place p: the winner's value to y, or dy to the winner and 0 to the rest. */
-ROWS_INLINE void pool_place(const struct pool_shape *s, const void *x, const void *dy, void *out,
-                            int64_t p, bool half)
-{
-    int64_t tap[POOL_TAPS], taps = pool_taps(s);
-    for (int64_t i = 0; i < taps; i++)
-        tap[i] = tap_at(s, p, i) * s->c;
-    for (int64_t j = 0; j < s->c; j++) {
-        int64_t best = winner(x, tap, taps, j, half);
-        if (!dy)
-            row_put(out, p * s->c + j, row_get(x, tap[best] + j, half), half);
-        for (int64_t i = 0; dy && i < taps; i++)
-            row_put(out, tap[i] + j, i == best ? row_get(dy, p * s->c + j, half) : 0.f, half);
-    }
-}
-
-static void pool(const struct pool_shape *s, const void *x, const void *dy, void *out, bool half)
-{
-    int64_t places = pool_places(s);
-#pragma omp parallel for schedule(static) if (places * s->c > ROWS_CHUNK)
-    for (int64_t p = 0; p < places; p++) {
-        if (half)
-            pool_place(s, x, dy, out, p, true);
-        else
-            pool_place(s, x, dy, out, p, false);
-    }
-}
-
-int cpu_max_pool(const struct ckpt_kernel_args *a)
-{
-    struct pool_shape s = pool_shape(&a->in[0].desc, a->attr);
-    pool(&s, a->in[0].data, NULL, a->out[0].data, view_half(&a->in[0]));
-    return CKPT_OK;
-}
-
-int cpu_max_pool_dx(const struct ckpt_kernel_args *a)
-{
-    struct pool_shape s = pool_shape(&a->in[1].desc, a->attr);
-    if (pool_leaves_some(&s))
-        memset(a->out[0].data, 0, (size_t)desc_bytes(&a->out[0].desc));
-    pool(&s, a->in[1].data, a->in[0].data, a->out[0].data, view_half(&a->in[1]));
     return CKPT_OK;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions by cuDNN.  Every engine must give the same bits every time, and keep fp32 as it is.
- * What cuDNN refuses goes to conv_direct.cu.  An invariant convolution (struct ckpt_conv_spec)
- * takes the engine of one fixed picture size: the sum over taps and channels of a place then has
- * one order, wherever the place is and whatever is computed beside it.
+ * What cuDNN refuses goes to conv_direct.cu, and depthwise ones, which are bound by memory, to
+ * conv_depthwise.cu: sums in fp32, and no gradient of a weight is rounded on the way.  An invariant
+ * convolution (struct ckpt_conv_spec) takes the engine of one fixed picture size: the sum over taps
+ * and channels of a place then has one order, wherever the place is and whatever is computed beside
+ * it.
  */
 #include "cuda/conv_direct.h"
 #include "cuda/cudnn_conv.h"
@@ -94,6 +96,8 @@ int cuda_conv(const struct ckpt_kernel_args *a)
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     const struct conv_shape all = conv_shape_forward(in, a->attr);
     struct conv_shape s = all;
+    if (conv_is_depthwise(&s))
+        return cuda_depthwise(a, &s);
     int64_t at_once = all.invariant ? samples_at_once(&all) : all.n;
     int rc = CKPT_OK;
     for (int64_t first = 0; !rc && first < all.n; first += s.n) {
@@ -107,6 +111,8 @@ int cuda_conv_dx(const struct ckpt_kernel_args *a)
 {
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_dx(in, a->attr);
+    if (conv_is_depthwise(&s))
+        return cuda_depthwise_dx(a, &s);
     struct cudnn_conv_graph k = cudnn_conv_graph(&s, in[0].dtype, CUDNN_CONV_DX);
     void *const pointers[] = {a->out[0].data, a->in[1].data, a->in[0].data, NULL};
     const struct cudnn_plan *plan;
@@ -124,6 +130,8 @@ int cuda_conv_dw(const struct ckpt_kernel_args *a)
 {
     struct ckpt_desc in[] = {a->in[0].desc, a->in[1].desc};
     struct conv_shape s = conv_shape_dw(in, a->attr);
+    if (conv_is_depthwise(&s))
+        return cuda_depthwise_dw(a, &s);
     struct cudnn_conv_graph k = cudnn_conv_graph(&s, in[0].dtype, CUDNN_CONV_DW);
     bool narrow = k.dtype == CKPT_BF16;
     int64_t front = narrow ? cuda_conv_dw_front(&s) : 0;

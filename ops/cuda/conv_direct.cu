@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions without cuDNN, for shapes that it refuses: products of matrices in fp32, one of
- * which is gathered element by element (see struct conv_gather).
+ * which is gathered element by element (see struct conv_gather).  Groups are products of their own,
+ * in one launch.
  */
 #include "cuda/cuda.cuh"
 #include "cuda/conv_direct.h"
@@ -19,11 +20,14 @@ struct product {
     struct conv_gather g;
     int64_t rows, cols, inner;    /* of the result; summed */
     int64_t across, splits, part; /* tiles in a row; parts of the sum, and their length */
-    int64_t c, k;
+    int64_t tiles, groups;        /* tiles of a part */
+    int64_t k;                    /* channels of y in a group */
+    int64_t pitch, left_pitch;    /* from row to row of the result, and of what is not gathered */
+    int64_t left_step, right_step, out_step, bias_step; /* from group to group */
     int taps;
 };
 
-/* Element (row, col) of the gathered matrix. */
+/* Element (row, col) of the gathered matrix; source: the first channel of the group. */
 template <typename T>
 __device__ float gathered(const struct conv_gather &g, const T *source, int64_t row, int col)
 {
@@ -35,7 +39,7 @@ __device__ float gathered(const struct conv_gather &g, const T *source, int64_t 
 #pragma unroll
     for (int i = 2; i >= 0; i--) {
         int positions = (int)g.positions[i], taps = (int)g.taps[i], divide = (int)g.divide[i];
-        int64_t p = position % positions * g.scale[i] + g.shift[i] + tap % taps * g.turn;
+        int64_t p = position % positions * g.scale[i] + g.shift[i] + tap % taps * g.turn[i];
         position /= positions;
         tap /= taps;
         if (p < 0 || p % divide)
@@ -46,7 +50,7 @@ __device__ float gathered(const struct conv_gather &g, const T *source, int64_t 
         at += p * step;
         step *= g.source[i];
     }
-    return to_float(source[(sample * step + at) * channels + channel]);
+    return to_float(source[(sample * step + at) * g.pitch + channel]);
 }
 
 template <typename T, int KIND>
@@ -55,7 +59,7 @@ __device__ float left(const struct product &p, const T *a, int64_t row, int64_t 
     if (row >= p.rows || k >= p.inner)
         return 0.f;
     if (KIND == DW)
-        return to_float(a[k * p.rows + row]);
+        return to_float(a[k * p.left_pitch + row]);
     return gathered(p.g, a, row, (int)k);
 }
 
@@ -96,7 +100,13 @@ __global__ void __launch_bounds__(THREADS)
              R *out, bool add)
 {
     __shared__ float as[DEPTH][TILE + 1], bs[DEPTH][TILE + 1];
-    int64_t split = blockIdx.x % p.splits, tile = blockIdx.x / p.splits;
+    int64_t split = blockIdx.x % p.splits, tile = blockIdx.x / p.splits, group = 0;
+    if (p.groups > 1) {
+        group = tile / p.tiles;
+        tile -= group * p.tiles;
+    }
+    a += group * p.left_step;
+    b += group * p.right_step;
     int64_t row = tile / p.across * TILE, col = tile % p.across * TILE;
     int64_t end = min(p.inner, (split + 1) * p.part);
     int r = threadIdx.x / 16, c = threadIdx.x % 16;
@@ -118,8 +128,8 @@ __global__ void __launch_bounds__(THREADS)
             int64_t y = row + r + 16 * i, x = col + c + 16 * j;
             if (y >= p.rows || x >= p.cols)
                 continue;
-            int64_t at = (split * p.rows + y) * p.cols + x;
-            float value = sum[i][j] + (bias ? to_float(bias[x]) : 0.f);
+            int64_t at = (split * p.groups * p.rows + y) * p.pitch + group * p.out_step + x;
+            float value = sum[i][j] + (bias ? to_float(bias[group * p.bias_step + x]) : 0.f);
             out[at] = from_float<R>(value + (add ? to_float(out[at]) : 0.f));
         }
 }
@@ -138,17 +148,25 @@ __global__ void add_parts(const float *part, int64_t splits, int64_t n, float *o
 
 struct product product_of(const struct conv_shape *s, enum kind kind)
 {
+    const int64_t taps = conv_volume(s->kernel), c = conv_group_c(s), k = conv_group_k(s);
     struct product p = {};
-    p.taps = (int)conv_volume(s->kernel);
-    p.c = s->c;
-    p.k = s->k;
+    p.taps = (int)taps;
+    p.k = k;
+    p.groups = s->groups;
     p.g = kind == DX ? conv_gather_dy(s) : conv_gather_x(s);
-    p.rows = kind == DW ? s->k : s->n * conv_volume(kind == DX ? s->in : s->out);
-    p.cols = kind == FORWARD ? s->k : kind == DX ? s->c : p.taps * s->c;
-    p.inner = kind == DW ? s->n * conv_volume(s->out) : p.taps * (kind == DX ? s->k : s->c);
+    p.rows = kind == DW ? k : s->n * conv_volume(kind == DX ? s->in : s->out);
+    p.cols = kind == FORWARD ? k : kind == DX ? c : taps * c;
+    p.inner = kind == DW ? s->n * conv_volume(s->out) : taps * (kind == DX ? k : c);
     p.across = (p.cols + TILE - 1) / TILE;
+    p.tiles = (p.rows + TILE - 1) / TILE * p.across;
     p.splits = kind == DW ? cuda_conv_dw_splits(s) : 1;
     p.part = (p.inner + p.splits - 1) / p.splits;
+    p.pitch = kind == FORWARD ? s->k : kind == DX ? s->c : p.cols;
+    p.left_pitch = s->k;
+    p.left_step = kind == FORWARD ? c : k; /* of x, of dy */
+    p.right_step = kind == DW ? c : k * taps * c;
+    p.out_step = kind == FORWARD ? k : kind == DX ? c : k * taps * c;
+    p.bias_step = k;
     return p;
 }
 
@@ -157,7 +175,7 @@ int run(const struct ckpt_kernel_args *a, const struct conv_shape *s, const void
         bool add)
 {
     struct product p = product_of(s, (enum kind)KIND);
-    int64_t blocks = (p.rows + TILE - 1) / TILE * p.across * p.splits;
+    int64_t blocks = p.tiles * p.groups * p.splits;
     multiply<T, R, KIND><<<(unsigned)blocks, THREADS, 0, stream_of(a)>>>(
         p, (const T *)a->in[0].data, (const T *)a->in[1].data, (const T *)bias, (R *)out, add);
     return launched();
@@ -189,16 +207,20 @@ int cuda_conv_dx_direct(const struct ckpt_kernel_args *a, const struct conv_shap
 
 int cuda_conv_dw_direct(const struct ckpt_kernel_args *a, const struct conv_shape *s)
 {
-    int64_t splits = cuda_conv_dw_splits(s), n = s->k * conv_volume(s->kernel) * s->c;
+    int64_t splits = cuda_conv_dw_splits(s), n = cuda_conv_weights(s);
     float *part = (float *)a->workspace, *out = (float *)a->out[0].data;
     void *to = splits > 1 ? part : out;
     bool add = a->accumulate && splits == 1;
     int rc = a->in[0].desc.dtype == CKPT_BF16 ? run<bf16, float, DW>(a, s, NULL, to, add)
                                               : run<float, float, DW>(a, s, NULL, to, add);
-    if (rc || splits == 1)
-        return rc;
-    add_parts<<<(unsigned)((n + 255) / 256), 256, 0, stream_of(a)>>>(part, splits, n, out,
-                                                                     a->accumulate);
+    return rc || splits == 1 ? rc : cuda_conv_add_parts(a, part, splits, n);
+}
+
+int cuda_conv_add_parts(const struct ckpt_kernel_args *a, const float *part, int64_t parts,
+                        int64_t n)
+{
+    add_parts<<<(unsigned)((n + 255) / 256), 256, 0, stream_of(a)>>>(
+        part, parts, n, (float *)a->out[0].data, a->accumulate);
     return launched();
 }
 

@@ -27,11 +27,12 @@ static struct cudnn_conv_spec spec_of(const struct cudnn_conv_graph *k)
         spec.before[i] = k->s.before[axis];
         spec.after[i] = k->s.after[axis];
         spec.stride[i] = k->s.stride[axis];
-        spec.dilation[i] = 1;
+        spec.dilation[i] = k->s.dilation[axis];
     }
     return spec;
 }
 
+/* cuDNN finds the groups by the channels of x and of w. */
 void cudnn_conv_describe(struct cudnn_graph *g, const void *graph)
 {
     static const int64_t one[3] = {1, 1, 1};
@@ -39,7 +40,7 @@ void cudnn_conv_describe(struct cudnn_graph *g, const void *graph)
     const struct conv_shape *s = &k->s;
     struct cudnn_conv_spec spec = spec_of(k);
     cudnn_tensor x = add_tensor(g, k, CUDNN_CONV_UID_X, false, s->n, s->c, s->in);
-    cudnn_tensor w = add_tensor(g, k, CUDNN_CONV_UID_W, false, s->k, s->c, s->kernel);
+    cudnn_tensor w = add_tensor(g, k, CUDNN_CONV_UID_W, false, s->k, conv_group_c(s), s->kernel);
     cudnn_tensor y = add_tensor(g, k, k->bias ? 0 : CUDNN_CONV_UID_Y, k->bias, s->n, s->k, s->out);
     cudnn_graph_conv(g, (enum cudnn_conv_kind)k->kind, &spec, x, w, y);
     if (!k->bias)
@@ -76,7 +77,7 @@ struct cudnn_conv_graph cudnn_conv_like(const struct cudnn_conv_graph *k)
     s->n = 1;
     for (int i = 0; i < 3; i++) {
         s->out[i] = i ? 256 : k->spatial == 3 ? 16 : 1;
-        s->in[i] = (s->out[i] - 1) * s->stride[i] + s->kernel[i];
+        s->in[i] = (s->out[i] - 1) * s->stride[i] + conv_extent(s, i);
         s->before[i] = s->after[i] = 0;
     }
     return like;

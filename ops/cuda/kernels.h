@@ -121,6 +121,8 @@ int cuda_relu(const struct ckpt_kernel_args *a);
 int cuda_relu_dx(const struct ckpt_kernel_args *a);
 int cuda_max_pool(const struct ckpt_kernel_args *a);
 int cuda_max_pool_dx(const struct ckpt_kernel_args *a);
+int cuda_avg_pool(const struct ckpt_kernel_args *a);
+int cuda_avg_pool_dx(const struct ckpt_kernel_args *a);
 int cuda_feature_distance(const struct ckpt_kernel_args *a);
 int cuda_feature_distance_dx(const struct ckpt_kernel_args *a);
 int cuda_quantize(const struct ckpt_kernel_args *a);

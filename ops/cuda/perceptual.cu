@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ReLU, max pooling, distances of features along the last axis; see ops/cpu/perceptual.c. */
+/* ReLU, distances of features along the last axis; see ops/cpu/perceptual.c. */
 #include "cuda/cuda.cuh"
 #include "cuda/kernels.h"
 #include "cuda/map.cuh"
@@ -23,57 +23,6 @@ struct relu_dx {
         return y <= 0.f ? 0.f : dy;
     }
 };
-
-/* ---- pooling: a thread takes one channel of one place of the result -------------------------- */
-
-/* Where the window of place p begins among the places of x. */
-__device__ __forceinline__ int64_t window_at(const struct pool_shape &s, int64_t p)
-{
-    int64_t w = p % s.size[2] * s.window[2], h = p / s.size[2] % s.size[1] * s.window[1];
-    int64_t d = p / (s.size[2] * s.size[1]), n = d / s.size[0];
-    d = d % s.size[0] * s.window[0];
-    return ((n * s.from[0] + d) * s.from[1] + h) * s.from[2] + w;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    pool(const __grid_constant__ struct pool_shape s, const T *x, const T *dy, T *out, int64_t n)
-{
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n)
-        return;
-    int64_t p = i / s.c, channel = i - p * s.c, first = window_at(s, p), best = first;
-    float most = to_float(x[first * s.c + channel]);
-    for (int64_t d = 0; d < s.window[0]; d++)
-        for (int64_t h = 0; h < s.window[1]; h++)
-            for (int64_t w = 0; w < s.window[2]; w++) {
-                int64_t at = first + (d * s.from[1] + h) * s.from[2] + w;
-                float v = to_float(x[at * s.c + channel]);
-                if (!(v <= most) && most == most) { /* NaN wins and stays */
-                    most = v;
-                    best = at;
-                }
-            }
-    if (dy)
-        out[best * s.c + channel] = dy[i]; /* the rest was cleared; windows do not overlap */
-    else
-        out[i] = from_float<T>(most);
-}
-
-template <typename T>
-int launch_pool(const struct ckpt_kernel_args *a, const struct ckpt_view *x, const void *dy)
-{
-    struct pool_shape s = pool_shape(&x->desc, (const struct pool_attr *)a->attr);
-    int64_t n = pool_places(&s) * s.c;
-    pool<T><<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream_of(a)>>>(
-        s, (const T *)x->data, (const T *)dy, (T *)a->out[0].data, n);
-    return launched();
-}
-
-int launch_pool_as(const struct ckpt_kernel_args *a, const struct ckpt_view *x, const void *dy)
-{
-    return x->desc.dtype == CKPT_BF16 ? launch_pool<bf16>(a, x, dy) : launch_pool<float>(a, x, dy);
-}
 
 /* ---- distance of features: a warp takes a row ------------------------------------------------ */
 
@@ -173,19 +122,6 @@ int cuda_relu_dx(const struct ckpt_kernel_args *a)
 {
     return cuda_map<map_types<bf16, bf16, bf16>, map_types<bf16, float, bf16>,
                     map_types<float, float, float>>(a, &a->out[0], 2, a->in, relu_dx());
-}
-
-int cuda_max_pool(const struct ckpt_kernel_args *a)
-{
-    return launch_pool_as(a, &a->in[0], NULL);
-}
-
-int cuda_max_pool_dx(const struct ckpt_kernel_args *a)
-{
-    size_t bytes = (size_t)desc_bytes(&a->out[0].desc);
-    if (cudaMemsetAsync(a->out[0].data, 0, bytes, stream_of(a)) != cudaSuccess)
-        return CKPT_EDEVICE;
-    return launch_pool_as(a, &a->in[1], a->in[0].data);
 }
 
 int cuda_feature_distance(const struct ckpt_kernel_args *k)

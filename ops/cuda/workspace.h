@@ -96,19 +96,38 @@ static inline int64_t cuda_clip_workspace(void)
 
 #define CUDA_CONV_TILE 64 /* of the kernels without cuDNN: rows and columns of a tile */
 
+/* Elements of the weight. */
+static inline int64_t cuda_conv_weights(const struct conv_shape *s)
+{
+    return s->k * conv_volume(s->kernel) * conv_group_c(s);
+}
+
 /* Parts that the sum of a weight gradient is cut into, so that it fills the device. */
 static inline int64_t cuda_conv_dw_splits(const struct conv_shape *s)
 {
-    int64_t places = s->n * conv_volume(s->out), columns = conv_volume(s->kernel) * s->c;
-    int64_t tiles = ((s->k + CUDA_CONV_TILE - 1) / CUDA_CONV_TILE) *
-                    ((columns + CUDA_CONV_TILE - 1) / CUDA_CONV_TILE);
+    int64_t places = s->n * conv_volume(s->out);
+    int64_t rows = conv_group_k(s), columns = conv_volume(s->kernel) * conv_group_c(s);
+    int64_t tiles = ((rows + CUDA_CONV_TILE - 1) / CUDA_CONV_TILE) *
+                    ((columns + CUDA_CONV_TILE - 1) / CUDA_CONV_TILE) * s->groups;
     return max_i64(1, min_i64(512 / tiles, places / 1024));
+}
+
+/* Depthwise: a block has so many channels of y, and so many places at once. */
+#define CUDA_DEPTHWISE_CHANNELS 32
+#define CUDA_DEPTHWISE_PLACES   8
+
+/* Parts of the sum of a depthwise weight gradient. */
+static inline int64_t cuda_depthwise_parts(const struct conv_shape *s)
+{
+    int64_t places = s->n * conv_volume(s->out), across = CUDA_DEPTHWISE_CHANNELS;
+    int64_t blocks = (s->k + across - 1) / across * conv_volume(s->kernel);
+    return max_i64(1, min_i64(4096 / blocks, places / 256));
 }
 
 /* The weight gradient in bf16, before it is widened. */
 static inline int64_t cuda_conv_dw_front(const struct conv_shape *s)
 {
-    return round_up(s->k * conv_volume(s->kernel) * s->c * 2, 512);
+    return round_up(cuda_conv_weights(s) * 2, 512);
 }
 
 /* What engines of cuDNN may take: sums in parts, and copies of operands whose channels do not fill
@@ -116,6 +135,8 @@ static inline int64_t cuda_conv_dw_front(const struct conv_shape *s)
 static inline int64_t cuda_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     int64_t size = ckpt_dtype_size(dtype), unit = 16 / size, bytes = INT64_C(8) << 20;
+    if (conv_is_depthwise(s)) /* kernels of our own */
+        return 0;
     if (s->c % unit)
         bytes += s->n * conv_volume(s->in) * round_up(s->c, unit) * size;
     if (s->k % unit)
@@ -125,7 +146,9 @@ static inline int64_t cuda_conv_workspace(const struct conv_shape *s, enum ckpt_
 
 static inline int64_t cuda_conv_dw_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
-    int64_t direct = cuda_conv_dw_splits(s) * s->k * conv_volume(s->kernel) * s->c * 4;
+    if (conv_is_depthwise(s))
+        return cuda_depthwise_parts(s) * cuda_conv_weights(s) * 4;
+    int64_t direct = cuda_conv_dw_splits(s) * cuda_conv_weights(s) * 4;
     int64_t front = dtype == CKPT_BF16 ? cuda_conv_dw_front(s) : 0;
     return max_i64(direct, front + cuda_conv_workspace(s, dtype));
 }

@@ -3,8 +3,10 @@
 #include "expr/expr.h"
 #include <string.h>
 #include "attr.h"
+#include "conv.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "pool.h"
 
 /* ---- what there is to know of a code ----------------------------------------------------------*/
 
@@ -401,6 +403,11 @@ uint64_t ops_hash(const struct ckpt_op_def *def, const void *attr)
         const struct attention_attr *a = attr;
         return a->causal ? hash_mix(hash_mix(h, a->causal), a->window) : h;
     }
+    if (def == &op_conv || def == &op_conv_dx || def == &op_conv_dw || def == &op_conv_transpose)
+        return conv_hash(h, attr);
+    if (def == &op_max_pool || def == &op_max_pool_dx || def == &op_avg_pool ||
+        def == &op_avg_pool_dx)
+        return pool_hash(h, attr);
     return h;
 }
 

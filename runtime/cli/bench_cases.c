@@ -488,7 +488,7 @@ static ckpt_tensor record_latents(ckpt_tape *t, enum ckpt_dtype dtype, const str
 static ckpt_tensor record_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     ckpt_tensor x = operand(t, dtype, SHAPE(BATCH, z->picture, z->picture, FILTERS));
-    return ckpt_max_pool(t, ckpt_relu(t, x), (int64_t[]){2, 2});
+    return ckpt_max_pool(t, ckpt_relu(t, x), (int64_t[]){2, 2}, NULL);
 }
 
 static ckpt_tensor record_distance(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -555,6 +555,12 @@ const struct bench_case bench_cases[] = {
     {"convolution", record_conv},
     {"convolution, halving", record_conv_down},
     {"convolution, causal 3-D", record_conv_causal},
+    {"convolution, 32 groups", bench_record_conv_groups},
+    {"convolution, depthwise", bench_record_depthwise},
+    {"convolution, 1-D dilated", bench_record_sequence},
+    {"convolution, transposed", bench_record_conv_transpose},
+    {"max pooling, overlapping", bench_record_max_pool},
+    {"average pooling", bench_record_avg_pool},
     {"group norm, SiLU", record_group_norm},
     {"group norm in parts", record_norm_parts},
     {"nearest upsampling", record_upsample},

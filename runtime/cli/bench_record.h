@@ -91,5 +91,14 @@ ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
                                     const struct bench_sizes *z);
 ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 ckpt_tensor bench_record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_conv_groups(ckpt_tape *t, enum ckpt_dtype dtype,
+                                     const struct bench_sizes *z);
+ckpt_tensor bench_record_depthwise(ckpt_tape *t, enum ckpt_dtype dtype,
+                                   const struct bench_sizes *z);
+ckpt_tensor bench_record_sequence(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_conv_transpose(ckpt_tape *t, enum ckpt_dtype dtype,
+                                        const struct bench_sizes *z);
+ckpt_tensor bench_record_max_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
+ckpt_tensor bench_record_avg_pool(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z);
 
 #endif

@@ -242,33 +242,68 @@ static void channels_first(ckpt *c, ckpt_tensor weight, int spatial)
     ckpt_param_file_axes(c, weight, spatial + 2, NULL, axes);
 }
 
-struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t out, int spatial,
-                                 const int64_t *kernel, bool bias, const char *name, ...)
+/* The channels of axis 0 of the weight, and those of the other axis in a group. */
+static struct ckpt_nn_conv make_conv(struct nn_maker *m, int64_t first, int64_t last, int64_t out,
+                                     int spatial, const int64_t *kernel,
+                                     const struct ckpt_conv_spec *from, bool bias)
 {
     struct ckpt_nn_conv w = {CKPT_NONE, CKPT_NONE};
-    int64_t shape[CKPT_MAX_DIMS] = {out}, fan = in;
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    int64_t shape[CKPT_MAX_DIMS] = {first}, fan;
+
+    if (from)
+        nn_read_spec(m, "struct ckpt_conv_spec", &spec, sizeof spec, from);
+    if (spatial < 1 || spatial > 3 || !kernel)
+        nn_refuse(m, "a convolution has one to three sizes");
+    if (spec.groups < 1 || first % spec.groups || last % spec.groups)
+        nn_refuse(m, "the groups of a convolution divide its channels");
+    if (m->failed)
+        return w;
+    fan = last / spec.groups;
+    shape[spatial + 1] = fan;
+    for (int i = 0; i < spatial; i++)
+        fan *= shape[i + 1] = kernel[i];
+    w.weight = nn_weight(m, spatial + 2, shape, by_fan(fan));
+    if (w.weight.id)
+        channels_first(m->nn.context, w.weight, spatial);
+    if (bias)
+        w.bias = nn_bias(m, out, by_fan(fan));
+    return w;
+}
+
+struct ckpt_nn_conv ckpt_nn_conv(const struct ckpt_nn *nn, int64_t in, int64_t out, int spatial,
+                                 const int64_t *kernel, const struct ckpt_conv_spec *spec,
+                                 bool bias, const char *name, ...)
+{
     va_list ap;
 
     va_start(ap, name);
     struct nn_maker m = nn_open(nn, name, ap);
     va_end(ap);
-    if (spatial < 1 || spatial > 3 || !kernel)
-        nn_refuse(&m, "a convolution has one to three sizes");
-    for (int i = 0; i < spatial && !m.failed; i++)
-        fan *= shape[i + 1] = kernel[i];
-    if (m.failed)
-        return w;
-    shape[spatial + 1] = in;
-    w.weight = nn_weight(&m, spatial + 2, shape, by_fan(fan));
-    if (w.weight.id)
-        channels_first(m.nn.context, w.weight, spatial);
-    if (bias)
-        w.bias = nn_bias(&m, out, by_fan(fan));
-    return w;
+    return make_conv(&m, out, in, out, spatial, kernel, spec, bias);
+}
+
+struct ckpt_nn_conv ckpt_nn_conv_transpose(const struct ckpt_nn *nn, int64_t in, int64_t out,
+                                           int spatial, const int64_t *kernel,
+                                           const struct ckpt_conv_spec *spec, bool bias,
+                                           const char *name, ...)
+{
+    va_list ap;
+
+    va_start(ap, name);
+    struct nn_maker m = nn_open(nn, name, ap);
+    va_end(ap);
+    return make_conv(&m, in, out, out, spatial, kernel, spec, bias);
 }
 
 ckpt_tensor ckpt_nn_apply_conv(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
                                const struct ckpt_conv_spec *spec)
 {
     return m ? ckpt_conv(t, x, m->weight, m->bias, spec) : nn_no_module(t, __func__);
+}
+
+ckpt_tensor ckpt_nn_apply_conv_transpose(ckpt_tape *t, const struct ckpt_nn_conv *m, ckpt_tensor x,
+                                         const struct ckpt_conv_spec *spec)
+{
+    return m ? ckpt_conv_transpose(t, x, m->weight, m->bias, spec) : nn_no_module(t, __func__);
 }

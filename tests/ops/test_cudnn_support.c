@@ -157,7 +157,7 @@ static void check_invariant(const char *name, struct conv_shape s)
 static struct conv_shape square(int64_t n, int64_t frames, int64_t side, int64_t c, int64_t k,
                                 int64_t taps)
 {
-    struct conv_shape s = {.n = n, .c = c, .k = k};
+    struct conv_shape s = {.n = n, .c = c, .k = k, .dilation = {1, 1, 1}, .groups = 1};
     for (int i = 0; i < 3; i++) {
         s.in[i] = s.out[i] = i ? side : frames;
         s.kernel[i] = i || frames > 1 ? taps : 1;
@@ -190,6 +190,25 @@ static void check_convs(void)
     check_conv("4 channels out", CKPT_BF16, &last);
     check_conv("pointwise", CKPT_BF16, &pointwise);
     check_conv("pointwise", CKPT_F32, &pointwise);
+    struct conv_shape dilated = square(8, 1, 56, 256, 256, 3), grouped = dilated;
+    struct conv_shape sequence = square(4, 1, 1, 128, 256, 1), turned = halved;
+    for (int i = 1; i < 3; i++)
+        dilated.dilation[i] = dilated.before[i] = dilated.after[i] = 2;
+    grouped.groups = 32;
+    sequence.in[2] = sequence.out[2] = 4096;
+    sequence.kernel[2] = 5;
+    sequence.before[2] = 16;
+    sequence.dilation[2] = 4;
+    check_conv("dilated", CKPT_BF16, &dilated);
+    check_conv("dilated", CKPT_F32, &dilated);
+    check_conv("grouped", CKPT_BF16, &grouped);
+    check_conv("grouped", CKPT_F32, &grouped);
+    check_conv("sequence", CKPT_BF16, &sequence);
+    for (int i = 1; i < 3; i++) { /* a transposed one: 4 x 4 taps, twice as large */
+        turned.kernel[i] = 4;
+        turned.before[i] = turned.after[i] = 1;
+    }
+    check_conv("transposed", CKPT_BF16, &turned);
     struct conv_shape picture = square(17, 1, 256, 128, 256, 3);
     struct conv_shape colours = square(17, 1, 256, 128, 3, 3);
     halved.after[1] = halved.after[2] = 1;

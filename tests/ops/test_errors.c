@@ -197,7 +197,7 @@ static void bad_folds(ckpt_tape *t, struct bad *b)
     BAD("expand", "more axes", ckpt_expand(t, F(2, 3), SHAPE(3)))
     BAD("squeeze", "not 1", ckpt_squeeze(t, F(2, 3), 0))
     BAD("pad", "reflection", ckpt_pad(t, F(2, 3), 0, 2, 0, CKPT_PAD_REFLECT, 0))
-    BAD("avg_pool", "window", ckpt_avg_pool(t, F(1, 4, 4, 2), (int64_t[]){5, 1}))
+    BAD("avg_pool", "window", ckpt_avg_pool(t, F(1, 4, 4, 2), (int64_t[]){5, 1}, NULL))
     BAD("resize_linear", "below 1", ckpt_resize_linear(t, F(1, 4, 4, 2), (int64_t[]){0, 1}))
     BAD("resize_linear", "one to three", ckpt_resize_linear(t, F(4, 2), (int64_t[]){1, 1}))
     BAD("pixel_shuffle", "divide", ckpt_pixel_shuffle(t, F(1, 4, 4, 6), (int64_t[]){4, 1}))
@@ -231,7 +231,7 @@ static void bad_vae(ckpt_tape *t, struct bad *b)
     far.before[1] = -1;
     still.stride[0] = 0;
     BAD("conv", "[2, 5, 5, 3]", ckpt_conv(t, F(2, 5, 5, 3), F(4, 3, 3, 2), NONE, NULL))
-    BAD("conv", "[2, 5, 3]", ckpt_conv(t, F(2, 5, 3), F(4, 3, 3), NONE, NULL))
+    BAD("conv", "[5, 3]", ckpt_conv(t, F(5, 3), F(4, 3), NONE, NULL))
     BAD("conv", "[4, 3, 3, 3]", ckpt_conv(t, F(2, 5, 5, 5, 3), F(4, 3, 3, 3), NONE, NULL))
     BAD("conv", "[4, 7, 3, 3]", ckpt_conv(t, F(2, 5, 5, 3), F(4, 7, 3, 3), NONE, NULL))
     BAD("conv", "[3]", ckpt_conv(t, F(2, 5, 5, 3), F(4, 3, 3, 3), F(3), NULL))
@@ -253,14 +253,66 @@ static void bad_vae(ckpt_tape *t, struct bad *b)
     BAD("sample_normal", "[2, 4]", ckpt_sample_normal(t, F(2, 3), F(2, 3), F(2, 4)))
 }
 
+/* Specs that have one thing wrong. */
+static struct ckpt_conv_spec conv_spec(int64_t dilation, int64_t groups, int64_t more)
+{
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    spec.dilation[0] = dilation;
+    spec.groups = groups;
+    spec.output_padding[0] = more;
+    return spec;
+}
+
+static void bad_convs(ckpt_tape *t, struct bad *b)
+{
+    struct ckpt_conv_spec wide = conv_spec(3, 1, 0), none = conv_spec(0, 1, 0);
+    struct ckpt_conv_spec halves = conv_spec(1, 2, 0), empty = conv_spec(1, 0, 0);
+    struct ckpt_conv_spec more = conv_spec(1, 1, 1), cut = CKPT_CONV_INIT, same = CKPT_CONV_INIT;
+    struct ckpt_conv_spec huge = conv_spec(1, INT64_MAX, 0);
+    cut.before[0] = cut.after[0] = 4;
+    same.invariant = true;
+    BAD("conv", "dilated by 3", ckpt_conv(t, F(2, 5, 3), F(4, 3, 3), NONE, &wide))
+    BAD("conv", "dilation of 0", ckpt_conv(t, F(2, 5, 3), F(4, 3, 3), NONE, &none))
+    BAD("conv", "2 groups do not divide the 3", ckpt_conv(t, F(2, 5, 3), F(4, 3, 1), NONE, &halves))
+    BAD("conv", "2 groups do not divide the 5", ckpt_conv(t, F(2, 5, 4), F(5, 3, 2), NONE, &halves))
+    BAD("conv", "w is for 4", ckpt_conv(t, F(2, 5, 4), F(4, 3, 4), NONE, &halves))
+    BAD("conv", "0 groups", ckpt_conv(t, F(2, 5, 4), F(4, 3, 4), NONE, &empty))
+    BAD("conv", "groups do not", ckpt_conv(t, F(2, 5, 4), F(4, 3, 4), NONE, &huge))
+    BAD("conv_transpose", "w is for 4", ckpt_conv_transpose(t, F(2, 5, 3), F(4, 3, 3), NONE, NULL))
+    BAD("conv_transpose", "2 groups", ckpt_conv_transpose(t, F(2, 5, 3), F(3, 3, 3), NONE, &halves))
+    BAD("conv_transpose", "output", ckpt_conv_transpose(t, F(2, 5, 3), F(3, 3, 3), NONE, &more))
+    BAD("conv_transpose", "no places", ckpt_conv_transpose(t, F(2, 5, 3), F(3, 3, 3), NONE, &cut))
+    BAD("conv_transpose", "size 4", ckpt_conv_transpose(t, F(2, 5, 3), F(3, 3, 4), F(3), NULL))
+    BAD("conv_transpose", "dtype", ckpt_conv_transpose(t, F(2, 5, 3), F(3, 3, 4), H(4), NULL))
+    BAD("conv_transpose", "invariant", ckpt_conv_transpose(t, F(2, 5, 3), F(3, 3, 4), NONE, &same))
+    BAD("conv_transpose", "[5, 3]", ckpt_conv_transpose(t, F(5, 3), F(3, 3), NONE, NULL))
+    BAD("conv_transpose", "bf16", ckpt_conv_transpose(t, F(2, 5, 3), H(3, 3, 4), NONE, NULL))
+}
+
+static void bad_pools(ckpt_tape *t, struct bad *b)
+{
+    struct ckpt_pool_spec back = CKPT_POOL_INIT, far = CKPT_POOL_INIT, pad = CKPT_POOL_INIT;
+    const int64_t two[] = {2, 2}, none[] = {0, 2}, nine[] = {9, 2};
+    back.stride[1] = -1;
+    far.before[0] = 2;
+    pad.after[1] = -1;
+    BAD("max_pool", "stride of -1", ckpt_max_pool(t, F(2, 5, 5, 3), two, &back))
+    BAD("max_pool", "less than the window", ckpt_max_pool(t, F(2, 5, 5, 3), two, &far))
+    BAD("avg_pool", "padding of 0 and -1", ckpt_avg_pool(t, F(2, 5, 5, 3), two, &pad))
+    BAD("avg_pool", "window of 0", ckpt_avg_pool(t, F(2, 5, 5, 3), none, NULL))
+    BAD("avg_pool", "does not fit", ckpt_avg_pool(t, F(2, 5, 5, 3), nine, NULL))
+    BAD("avg_pool", "i32", ckpt_avg_pool(t, I(2, 5, 5, 3), two, NULL))
+    BAD("avg_pool", "[2, 3]", ckpt_avg_pool(t, F(2, 3), two, NULL))
+    BAD("max_pool", "no window", ckpt_max_pool(t, F(2, 5, 5, 3), NULL, NULL))
+}
+
 static void bad_perceptual(ckpt_tape *t, struct bad *b)
 {
     const int64_t wide[] = {9, 9};
     ckpt_tensor q = F(2, 6), m = F(2, 1, 2, 3);
     BAD("relu", "i32", ckpt_relu(t, I(2, 3)))
-    BAD("max_pool", "[2, 3]", ckpt_max_pool(t, F(2, 3), wide))
-    BAD("max_pool", "[2, 5, 9, 3]", ckpt_max_pool(t, F(2, 5, 9, 3), wide))
-    BAD("max_pool", "[2, 9, 9, 3]", ckpt_max_pool(t, F(2, 9, 9, 3), wide))
+    BAD("max_pool", "[2, 3]", ckpt_max_pool(t, F(2, 3), wide, NULL))
+    BAD("max_pool", "[2, 5, 9, 3]", ckpt_max_pool(t, F(2, 5, 9, 3), wide, NULL))
     BAD("feature_distance", "[2, 4]", ckpt_feature_distance(t, F(2, 3), F(2, 4), F(3)))
     BAD("feature_distance", "[4]", ckpt_feature_distance(t, F(2, 3), F(2, 3), F(4)))
     BAD("feature_distance", "bf16", ckpt_feature_distance(t, F(2, 3), H(2, 3), F(3)))
@@ -305,6 +357,8 @@ static ckpt_tensor record_bad(ckpt_tape *t, int64_t micro_batch, void *user)
     bad_folds(t, b);
     bad_views(t, b);
     bad_vae(t, b);
+    bad_convs(t, b);
+    bad_pools(t, b);
     bad_perceptual(t, b);
     bad_reductions(t, b);
     /* The error sticks: what follows neither helps nor hides it. */

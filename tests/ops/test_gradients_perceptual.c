@@ -43,7 +43,7 @@ static void draw_max_pool(struct op_case *c, struct rng *r, int trial)
 
 static ckpt_tensor record_max_pool(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
-    return ckpt_max_pool(t, in[0], c->attr.size);
+    return ckpt_max_pool(t, in[0], c->attr.size, NULL);
 }
 
 /* ---- distance of features ------------------------------------------------------------------- */

@@ -258,7 +258,7 @@ RECORD(repeat, ckpt_repeat(t, in[0], c->attr.size))
 RECORD(stack, ckpt_stack(t, c->attr.axis, 2, in))
 RECORD(fill, ckpt_masked_fill(t, in[0], in[1], (float)c->attr.a))
 
-RECORD(avg_pool, ckpt_avg_pool(t, in[0], c->attr.conv[0]))
+RECORD(avg_pool, ckpt_avg_pool(t, in[0], c->attr.conv[0], NULL))
 RECORD(adaptive, ckpt_adaptive_avg_pool(t, in[0], c->attr.size))
 RECORD(resize, ckpt_resize_linear(t, in[0], c->attr.size))
 RECORD(shuffle, ckpt_pixel_shuffle(t, in[0], c->attr.size))

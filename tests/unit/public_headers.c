@@ -30,6 +30,8 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     static const struct ckpt_op_def op = {
         sizeof(struct ckpt_op_def), "twice", CKPT_OP_STRIDED, times_two, NULL, NULL, NULL, NULL};
     struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    struct ckpt_pool_spec pool = CKPT_POOL_INIT;
+    const int64_t window[2] = {2, 2};
     int64_t shape[4] = {batch, 8, 8, 4};
     ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 4, shape), y, part[2];
 
@@ -38,6 +40,9 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
         return CKPT_NONE;
     y = ckpt_relu(t, ckpt_conv(t, y, w[0], CKPT_NONE, &spec));
     y = ckpt_batch_norm(t, y, CKPT_NONE, CKPT_NONE, CKPT_NONE, CKPT_NONE, 0.1f, 1e-5f);
+    spec.invariant = false;
+    y = ckpt_conv_transpose(t, y, w[0], CKPT_NONE, &spec);
+    y = ckpt_max_pool(t, y, window, &pool);
     ckpt_split(t, y, 3, 2, part);
     ckpt_output(t, "y", y);
     return ckpt_mse(t, part[0], part[1], CKPT_NONE);

@@ -66,7 +66,7 @@ static void test_parameters(void **state)
     ckpt_nn_linear(&nn, 16, 64, true, "a.%d", 3);
     assert_true(is_near(check(c, "a.3.weight", 2, (int64_t[]){64, 16}), 0.25));
     assert_true(is_near(check(c, "a.3.bias", 1, (int64_t[]){64}), 0.25));
-    ckpt_nn_conv(&nn, 4, 32, 2, (int64_t[]){3, 2}, true, "b");
+    ckpt_nn_conv(&nn, 4, 32, 2, (int64_t[]){3, 2}, NULL, true, "b");
     assert_true(is_near(check(c, "b.weight", 4, (int64_t[]){32, 3, 2, 4}), 1 / sqrt(24)));
     ckpt_nn_embedding(&nn, 50, 20, "d");
     float most = check(c, "d.weight", 2, (int64_t[]){50, 20});
@@ -88,6 +88,27 @@ static void test_parameters(void **state)
     assert_true(check(c, "c.down_proj.weight", 2, (int64_t[]){16, 40}) == 0);
     assert_true(check(c, "c.gate_proj.bias", 1, (int64_t[]){40}) == 0);
     assert_int_equal(ckpt_param_count(c), 14);
+    ckpt_close(c);
+}
+
+/* Shapes and bounds are those of PyTorch 2's Conv1d, Conv2d and ConvTranspose2d. */
+static void test_convs(void **state)
+{
+    ckpt *c = open_context();
+    struct ckpt_nn nn = modules_of(c);
+    struct ckpt_conv_spec four = CKPT_CONV_INIT;
+
+    (void)state;
+    four.groups = 4;
+    ckpt_nn_conv(&nn, 8, 64, 1, (int64_t[]){5}, &four, true, "a");
+    assert_true(is_near(check(c, "a.weight", 3, (int64_t[]){64, 5, 2}), 1 / sqrt(10)));
+    assert_true(is_near(check(c, "a.bias", 1, (int64_t[]){64}), 1 / sqrt(10)));
+    ckpt_nn_conv_transpose(&nn, 64, 12, 2, (int64_t[]){3, 2}, &four, true, "b");
+    assert_true(is_near(check(c, "b.weight", 4, (int64_t[]){64, 3, 2, 3}), 1 / sqrt(18)));
+    assert_true(check(c, "b.bias", 1, (int64_t[]){12}) <= 1 / sqrtf(18));
+    ckpt_nn_conv(&nn, 8, 32, 3, (int64_t[]){3, 1, 2}, NULL, false, "c");
+    assert_true(is_near(check(c, "c.weight", 5, (int64_t[]){32, 3, 1, 2, 8}), 1 / sqrt(48)));
+    assert_int_equal(ckpt_param_count(c), 5);
     ckpt_close(c);
 }
 
@@ -324,8 +345,13 @@ static void test_refused(void **state)
     ckpt_nn_attention(&nn, &attention, "m");
     check_refused(c, CKPT_EINVAL, "for self attention");
     nn.context = c = open_context();
-    ckpt_nn_conv(&nn, 2, 2, 4, (int64_t[]){1, 1, 1, 1}, false, "m");
+    ckpt_nn_conv(&nn, 2, 2, 4, (int64_t[]){1, 1, 1, 1}, NULL, false, "m");
     check_refused(c, CKPT_EINVAL, "one to three");
+    struct ckpt_conv_spec four = CKPT_CONV_INIT;
+    four.groups = 4;
+    nn.context = c = open_context();
+    ckpt_nn_conv(&nn, 8, 6, 1, (int64_t[]){1}, &four, false, "m");
+    check_refused(c, CKPT_EINVAL, "groups of a convolution divide");
 }
 
 /* Applies the i-th module, which is NULL. */
@@ -353,6 +379,8 @@ static ckpt_tensor record_null(ckpt_tape *t, int64_t batch, void *user)
         return ckpt_nn_apply_mlp(t, NULL, x);
     case 8:
         return ckpt_nn_apply_mlp_add(t, NULL, x, x);
+    case 9:
+        return ckpt_nn_apply_conv_transpose(t, NULL, x, NULL);
     default:
         return ckpt_nn_apply_conv(t, NULL, x, NULL);
     }
@@ -365,7 +393,7 @@ static void test_null(void **state)
     ckpt_program *p;
 
     (void)state;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 11; i++) {
         assert_int_equal(ckpt_compile(c, record_null, &i, NULL, 2, &p), CKPT_EINVAL);
         assert_non_null(strstr(ckpt_error(c), "NULL for its module"));
     }
@@ -377,7 +405,7 @@ static void test_null(void **state)
         assert_int_equal(ckpt_nn_embedding(nn, 2, 2, "m").weight.id, 0);
         assert_int_equal(ckpt_nn_attention(nn, NULL, "m").out.weight.id, 0);
         assert_int_equal(ckpt_nn_mlp(nn, NULL, "m").up.weight.id, 0);
-        assert_int_equal(ckpt_nn_conv(nn, 2, 2, 2, NULL, true, "m").weight.id, 0);
+        assert_int_equal(ckpt_nn_conv(nn, 2, 2, 2, NULL, NULL, true, "m").weight.id, 0);
     }
     ckpt_close(c);
 }
@@ -385,9 +413,10 @@ static void test_null(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_attention),  cmocka_unit_test(test_joint),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_null),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_convs),
+        cmocka_unit_test(test_gated),      cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_joint),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -378,7 +378,7 @@ static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_clamp(t, x, 1.f, 0.f));
     STICKS(ckpt_clamp(t, x, NAN, 0.f));
     STICKS(ckpt_upsample_nearest(t, x, NULL));
-    STICKS(ckpt_max_pool(t, x, NULL));
+    STICKS(ckpt_max_pool(t, x, NULL, NULL));
     STICKS(ckpt_group_norm_join(t, 2, NULL, 1e-5f));
     STICKS(ckpt_group_norm_join(t, -1, &x, 1e-5f));
     STICKS(ckpt_timestep_embedding(t, x, -2, 1e4f, CKPT_F32));
@@ -390,7 +390,7 @@ static void pointer_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_pad(t, x, 0, -1, 0, CKPT_PAD_CONSTANT, 0.f));
     STICKS(ckpt_pad(t, x, 0, 1, 0, (enum ckpt_padding)7, 0.f));
     STICKS(ckpt_pad(t, x, 0, INT64_MAX, INT64_MAX, CKPT_PAD_CONSTANT, 0.f));
-    STICKS(ckpt_avg_pool(t, x, NULL));
+    STICKS(ckpt_avg_pool(t, x, NULL, NULL));
     STICKS(ckpt_resize_linear(t, x, NULL));
     STICKS(ckpt_pixel_shuffle(t, x, NULL));
     STICKS(ckpt_topk(t, x, 0, NULL));
@@ -480,7 +480,7 @@ static void general_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_pad(t, x, 0, 1, 1, CKPT_PAD_REFLECT, 0.f));
     STICKS(ckpt_one_hot(t, x, 3, CKPT_F32));
     STICKS(ckpt_masked_fill(t, x, x, 0.f));
-    STICKS(ckpt_avg_pool(t, x, two));
+    STICKS(ckpt_avg_pool(t, x, two, NULL));
     STICKS(ckpt_adaptive_avg_pool(t, x, two));
     STICKS(ckpt_resize_linear(t, x, two));
     STICKS(ckpt_pixel_shuffle(t, x, two));
@@ -544,13 +544,14 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     STICKS(ckpt_cosine_embedding(t, x, x, x, 0, 0));
     STICKS(ckpt_linear_cross_entropy(t, x, x, x, x, NULL));
     STICKS(ckpt_conv(t, x, x, x, NULL));
+    STICKS(ckpt_conv_transpose(t, x, x, x, NULL));
     STICKS(ckpt_group_norm_silu(t, x, x, x, 1, 1e-5f, true));
     STICKS(ckpt_upsample_nearest(t, x, two));
     STICKS(ckpt_l1(t, x, x));
     STICKS(ckpt_kl_normal(t, x, x));
     STICKS(ckpt_sample_normal(t, x, x, x));
     STICKS(ckpt_relu(t, x));
-    STICKS(ckpt_max_pool(t, x, two));
+    STICKS(ckpt_max_pool(t, x, two, NULL));
     STICKS(ckpt_feature_distance(t, x, x, x));
     STICKS(ckpt_quantize(t, x, x, out, out + 1));
     STICKS(ckpt_quantize(t, x, x, NULL, NULL));

@@ -118,6 +118,16 @@ static int give_conv(const void *spec)
     return rc;
 }
 
+static int give_pool(const void *spec)
+{
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 4, (int64_t[]){2, 8, 8, 2});
+    ckpt_max_pool(t, x, (int64_t[]){2, 3}, spec);
+    int rc = t->error.code;
+    tape_free(t);
+    return rc;
+}
+
 static int give_attention(const void *spec)
 {
     ckpt_tape *t = open_tape();
@@ -216,6 +226,7 @@ static const struct ckpt_optimizer_group group = CKPT_OPTIMIZER_GROUP_INIT;
 static const struct ckpt_schedule schedule = CKPT_SCHEDULE_INIT;
 static const struct ckpt_lora lora = CKPT_LORA_INIT;
 static const struct ckpt_conv_spec conv = CKPT_CONV_INIT;
+static const struct ckpt_pool_spec pool = CKPT_POOL_INIT;
 static const struct ckpt_attention_spec attention = CKPT_ATTENTION_INIT;
 static const struct ckpt_cross_entropy_spec cross_entropy = CKPT_CROSS_ENTROPY_INIT;
 static const struct ckpt_op_def op = {.size = sizeof op, .name = "twice", .shape = like_input};
@@ -236,6 +247,7 @@ static const struct given {
     {"ckpt_schedule", &schedule, sizeof schedule, sizeof(size_t), give_schedule},
     {"ckpt_lora", &lora, sizeof lora, sizeof(size_t), give_lora},
     {"ckpt_conv_spec", &conv, sizeof conv, sizeof(size_t), give_conv},
+    {"ckpt_pool_spec", &pool, sizeof pool, sizeof(size_t), give_pool},
     {"ckpt_gradcheck", &gradcheck, sizeof gradcheck, sizeof(size_t), give_gradcheck},
     {"ckpt_nn", &nn, sizeof nn, offsetof(struct ckpt_nn, dtype), give_nn},
     {"ckpt_nn_attention_spec", &heads, sizeof heads,
@@ -311,6 +323,23 @@ static void test_short_conv(void **state)
     ckpt_tensor w = ckpt_input(t, "w", CKPT_F32, 4, (int64_t[]){2, 3, 3, 2});
     struct ckpt_desc d = ckpt_desc_of(t, ckpt_conv(t, x, w, CKPT_NONE, &spec));
     assert_true(d.ndim == 4 && d.shape[1] == 4 && d.shape[2] == 4);
+    tape_free(t);
+}
+
+/* What a program of before dilation and groups hands over: what stands behind is not looked at. */
+static void test_old_conv(void **state)
+{
+    (void)state;
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    assert_int_equal(offsetof(struct ckpt_conv_spec, dilation), 88); /* its size then */
+    spec.size = offsetof(struct ckpt_conv_spec, dilation);
+    spec.dilation[0] = spec.dilation[1] = 3;
+    spec.groups = 2;
+    ckpt_tape *t = open_tape();
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 4, (int64_t[]){2, 9, 9, 2});
+    ckpt_tensor w = ckpt_input(t, "w", CKPT_F32, 4, (int64_t[]){2, 3, 3, 2});
+    struct ckpt_desc d = ckpt_desc_of(t, ckpt_conv(t, x, w, CKPT_NONE, &spec));
+    assert_true(d.ndim == 4 && d.shape[1] == 7 && d.shape[2] == 7);
     tape_free(t);
 }
 
@@ -444,9 +473,9 @@ static int check_header(const char *path)
 static void test_all(void **state)
 {
     (void)state;
-    static const char *const headers[] = {"ckpt.h",       "ckpt_dist.h", "ckpt_files.h",
-                                          "ckpt_nn.h",    "ckpt_op.h",   "ckpt_ops.h",
-                                          "ckpt_optim.h", "ckpt_tools.h"};
+    static const char *const headers[] = {"ckpt.h",       "ckpt_conv.h", "ckpt_dist.h",
+                                          "ckpt_files.h", "ckpt_nn.h",   "ckpt_op.h",
+                                          "ckpt_ops.h",   "ckpt_optim.h", "ckpt_tools.h"};
     const char *srcdir = getenv("srcdir");
     size_t n = 0;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
@@ -499,8 +528,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_given),      cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_short_conv), cmocka_unit_test(test_filled),
-        cmocka_unit_test(test_frozen),     cmocka_unit_test(test_all),
+        cmocka_unit_test(test_short_conv), cmocka_unit_test(test_old_conv),
+        cmocka_unit_test(test_filled),     cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_all),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

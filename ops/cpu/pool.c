@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of pools: a place after the other, vectorised along the channels. */
+#include "kernels.h"
+#include "pool.h"
+#include "rows.h"
+
+enum { LANES = 256 }; /* channels that are worked on together */
+
+/* Of LANES channels: the largest value so far, and which place of the window had it. */
+struct best {
+    float most[LANES];
+    int32_t tap[LANES];
+};
+
+struct pool {
+    struct pool_shape s;
+    const void *x, *dy;
+    void *out;
+    bool half;
+};
+
+/* The place along each axis and, what is left, the sample. */
+static int64_t split_place(const int64_t *size, int64_t place, int64_t *at)
+{
+    for (int i = 2; i >= 0; i--) {
+        at[i] = place % size[i];
+        place /= size[i];
+    }
+    return place;
+}
+
+static inline int64_t place_of(const int64_t *size, int64_t sample, const int64_t *at)
+{
+    return ((sample * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];
+}
+
+static void window_of(const struct pool_shape *s, const int64_t *o, struct pool_range *r)
+{
+    for (int i = 0; i < 3; i++)
+        r[i] = pool_window(s, i, o[i]);
+}
+
+/* A walk over a box of places, row by row; i counts them. */
+struct walk {
+    int64_t at[3];
+    int64_t i;
+    bool more;
+};
+
+static inline struct walk walk_begin(const struct pool_range *r)
+{
+    bool some = r[0].begin < r[0].end && r[1].begin < r[1].end && r[2].begin < r[2].end;
+    return (struct walk){{r[0].begin, r[1].begin, r[2].begin}, 0, some};
+}
+
+static inline void walk_on(struct walk *w, const struct pool_range *r)
+{
+    w->i++;
+    for (int k = 2; k >= 0; k--) {
+        if (++w->at[k] < r[k].end)
+            return;
+        w->at[k] = r[k].begin;
+    }
+    w->more = false;
+}
+
+/* The first of the largest values of a window; NaN is larger than all and stays. */
+ROWS_INLINE void look(const struct pool *p, int64_t sample, const struct pool_range *r,
+                      int64_t first, int64_t n, struct best *b, bool half)
+{
+    const int64_t c = p->s.c;
+    for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
+        const int64_t from = place_of(p->s.from, sample, at.at) * c + first;
+        const int32_t tap = (int32_t)at.i;
+        for (int64_t j = 0; j < n; j++) {
+            float v = row_get(p->x, from + j, half), most = b->most[j];
+            bool wins = tap == 0 || (!(v <= most) && most == most);
+            b->most[j] = wins ? v : most;
+            b->tap[j] = wins ? tap : b->tap[j];
+        }
+    }
+}
+
+/* A part of the work: channels first .. first + n - 1 of one place of the result, or of x. */
+typedef void (*pool_leaf)(const struct pool *p, int64_t place, int64_t first, int64_t n);
+
+static void for_all(const struct pool *p, int64_t places, pool_leaf leaf)
+{
+    const int64_t c = p->s.c;
+#pragma omp parallel for schedule(static) if (places * c > ROWS_CHUNK)
+    for (int64_t i = 0; i < places; i++)
+        for (int64_t first = 0; first < c; first += LANES)
+            leaf(p, i, first, min_i64(LANES, c - first));
+}
+
+/* ---- the largest value ----------------------------------------------------------------------- */
+
+ROWS_INLINE void largest(const struct pool *p, int64_t place, int64_t first, int64_t n, bool half)
+{
+    struct best b;
+    struct pool_range r[3];
+    int64_t o[3], sample = split_place(p->s.size, place, o);
+    window_of(&p->s, o, r);
+    look(p, sample, r, first, n, &b, half);
+    for (int64_t j = 0; j < n; j++)
+        row_put(p->out, place * p->s.c + first + j, b.most[j], half);
+}
+
+CKPT_CLONES static void largest_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
+{
+    if (p->half)
+        largest(p, place, first, n, true);
+    else
+        largest(p, place, first, n, false);
+}
+
+/* dy of a window to its winner, 0 to the others: where no place is in two windows. */
+ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first, int64_t n,
+                           bool half)
+{
+    const int64_t c = p->s.c, from = place_y * c + first;
+    struct best b;
+    struct pool_range r[3];
+    int64_t o[3], sample = split_place(p->s.size, place_y, o);
+    window_of(&p->s, o, r);
+    look(p, sample, r, first, n, &b, half);
+    for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
+        const int64_t to = place_of(p->s.from, sample, at.at) * c + first;
+        const int32_t tap = (int32_t)at.i;
+        for (int64_t j = 0; j < n; j++)
+            row_put(p->out, to + j, b.tap[j] == tap ? row_get(p->dy, from + j, half) : 0.f, half);
+    }
+}
+
+CKPT_CLONES static void hand_down_leaf(const struct pool *p, int64_t place, int64_t first,
+                                       int64_t n)
+{
+    if (p->half)
+        hand_down(p, place, first, n, true);
+    else
+        hand_down(p, place, first, n, false);
+}
+
+/* Which place of a box of ranges q is. */
+static int64_t index_in(const struct pool_range *r, const int64_t *q)
+{
+    int64_t index = 0;
+    for (int i = 0; i < 3; i++)
+        index = index * (r[i].end - r[i].begin) + q[i] - r[i].begin;
+    return index;
+}
+
+/* A place of x takes dy of the windows that it wins, in their order. */
+ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, int64_t n, bool half)
+{
+    const struct pool_shape *s = &p->s;
+    float sum[LANES] = {0};
+    struct pool_range windows[3];
+    int64_t q[3], sample = split_place(s->from, place_x, q);
+    for (int k = 0; k < 3; k++)
+        windows[k] = pool_windows_of(s, k, q[k]);
+    for (struct walk at = walk_begin(windows); at.more; walk_on(&at, windows)) {
+        struct best b;
+        struct pool_range r[3];
+        const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
+        window_of(s, at.at, r);
+        look(p, sample, r, first, n, &b, half);
+        const int32_t own = (int32_t)index_in(r, q);
+        for (int64_t j = 0; j < n; j++)
+            sum[j] += b.tap[j] == own ? row_get(p->dy, from + j, half) : 0.f;
+    }
+    for (int64_t j = 0; j < n; j++)
+        row_put(p->out, place_x * s->c + first + j, sum[j], half);
+}
+
+CKPT_CLONES static void collect_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
+{
+    if (p->half)
+        collect(p, place, first, n, true);
+    else
+        collect(p, place, first, n, false);
+}
+
+int cpu_max_pool(const struct ckpt_kernel_args *a)
+{
+    const struct pool p = {.s = pool_shape(&a->in[0].desc, a->attr),
+                           .x = a->in[0].data,
+                           .out = a->out[0].data,
+                           .half = view_half(&a->in[0])};
+    for_all(&p, p.s.n * pool_volume(p.s.size), largest_leaf);
+    return CKPT_OK;
+}
+
+int cpu_max_pool_dx(const struct ckpt_kernel_args *a)
+{
+    const struct pool p = {.s = pool_shape(&a->in[1].desc, a->attr),
+                           .x = a->in[1].data,
+                           .dy = a->in[0].data,
+                           .out = a->out[0].data,
+                           .half = view_half(&a->in[1])};
+    if (!pool_is_disjoint(&p.s)) {
+        for_all(&p, p.s.n * pool_volume(p.s.from), collect_leaf);
+        return CKPT_OK;
+    }
+    if (!pool_is_tiling(&p.s))
+        memset(p.out, 0, (size_t)desc_bytes(&a->out[0].desc));
+    for_all(&p, p.s.n * pool_volume(p.s.size), hand_down_leaf);
+    return CKPT_OK;
+}
+
+/* ---- the mean -------------------------------------------------------------------------------- */
+
+ROWS_INLINE void mean(const struct pool *p, int64_t place_y, int64_t first, int64_t n, bool half)
+{
+    const int64_t c = p->s.c;
+    float sum[LANES] = {0};
+    struct pool_range r[3];
+    int64_t o[3], sample = split_place(p->s.size, place_y, o);
+    window_of(&p->s, o, r);
+    const float count = pool_count(&p->s, r);
+    for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
+        const int64_t from = place_of(p->s.from, sample, at.at) * c + first;
+        for (int64_t j = 0; j < n; j++)
+            sum[j] += row_get(p->x, from + j, half);
+    }
+    for (int64_t j = 0; j < n; j++)
+        row_put(p->out, place_y * c + first + j, sum[j] / count, half);
+}
+
+CKPT_CLONES static void mean_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
+{
+    if (p->half)
+        mean(p, place, first, n, true);
+    else
+        mean(p, place, first, n, false);
+}
+
+/* A place of x takes its share of dy of each window that it is in. */
+ROWS_INLINE void spread(const struct pool *p, int64_t place_x, int64_t first, int64_t n, bool half)
+{
+    const struct pool_shape *s = &p->s;
+    float sum[LANES] = {0};
+    struct pool_range windows[3];
+    int64_t q[3], sample = split_place(s->from, place_x, q);
+    for (int k = 0; k < 3; k++)
+        windows[k] = pool_windows_of(s, k, q[k]);
+    for (struct walk at = walk_begin(windows); at.more; walk_on(&at, windows)) {
+        struct pool_range r[3];
+        const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
+        window_of(s, at.at, r);
+        const float count = pool_count(s, r);
+        for (int64_t j = 0; j < n; j++)
+            sum[j] += row_get(p->dy, from + j, half) / count;
+    }
+    for (int64_t j = 0; j < n; j++)
+        row_put(p->out, place_x * s->c + first + j, sum[j], half);
+}
+
+CKPT_CLONES static void spread_leaf(const struct pool *p, int64_t place, int64_t first, int64_t n)
+{
+    if (p->half)
+        spread(p, place, first, n, true);
+    else
+        spread(p, place, first, n, false);
+}
+
+int cpu_avg_pool(const struct ckpt_kernel_args *a)
+{
+    const struct pool p = {.s = pool_shape(&a->in[0].desc, a->attr),
+                           .x = a->in[0].data,
+                           .out = a->out[0].data,
+                           .half = view_half(&a->in[0])};
+    for_all(&p, p.s.n * pool_volume(p.s.size), mean_leaf);
+    return CKPT_OK;
+}
+
+int cpu_avg_pool_dx(const struct ckpt_kernel_args *a)
+{
+    const struct pool p = {.s = pool_shape(&a->out[0].desc, a->attr),
+                           .dy = a->in[0].data,
+                           .out = a->out[0].data,
+                           .half = view_half(&a->in[0])};
+    for_all(&p, p.s.n * pool_volume(p.s.from), spread_leaf);
+    return CKPT_OK;
+}

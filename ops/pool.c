@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools over one to three axes, channels last.  The gradient of a largest value is looked for again
+ * in x: nothing is kept.  A place of x that several windows see takes what it gets from them in
+ * their order, so there is nothing to add in a race.
+ */
+#include <string.h>
+#include "cpu/kernels.h"
+#include "cuda/kernels.h"
+#include "ops.h"
+#include "pool.h"
+#include "core/sized.h"
+
+/* A comparison or a sum per place of a window. */
+static void cost_of(const struct ckpt_call *call, const struct ckpt_desc *result,
+                    struct ckpt_cost *cost)
+{
+    const struct pool_attr *a = call->attr;
+    cost->flops = (double)desc_numel(result) * (double)pool_volume(a->window);
+}
+
+static void pool_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost_of(call, &call->out[0], cost);
+}
+
+static void pool_dx_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
+{
+    cost_of(call, &call->in[0], cost);
+}
+
+static int check_axis(struct ckpt_call *call, int axis, int64_t size, int i)
+{
+    const struct pool_attr *a = call->attr;
+    const int64_t most = INT32_MAX;
+    if (a->window[i] < 1 || a->stride[i] < 1 || a->stride[i] > most)
+        return ckpt_call_fail(call, "a window of %lld with a stride of %lld; they must be above 0",
+                              (long long)a->window[i], (long long)a->stride[i]);
+    if (a->before[i] < 0 || a->after[i] < 0 || a->before[i] >= a->window[i] ||
+        a->after[i] >= a->window[i] || a->before[i] > most || a->after[i] > most)
+        return ckpt_call_fail(call,
+                              "padding of %lld and %lld; it must be 0 to less than the window "
+                              "of %lld",
+                              (long long)a->before[i], (long long)a->after[i],
+                              (long long)a->window[i]);
+    if (a->window[i] > size + a->before[i] + a->after[i])
+        return ckpt_call_fail(call,
+                              "a window of %lld does not fit axis %d of size %lld with its padding",
+                              (long long)a->window[i], axis, (long long)size);
+    return CKPT_OK;
+}
+
+static int pool_rule(struct ckpt_call *call)
+{
+    struct ckpt_desc *d = &call->out[0];
+    const struct ckpt_desc *x = &call->in[0];
+    double places = 1, taps = 1;
+    if (call_float(call, 0))
+        return CKPT_ESHAPE;
+    if (x->ndim < 3 || x->ndim > 5)
+        return ckpt_call_fail(call, "x must be [N, ..., C] with one to three axes between");
+    for (int i = 1; i < x->ndim - 1; i++) {
+        if (check_axis(call, i, x->shape[i], i - 1 + 5 - x->ndim))
+            return CKPT_ESHAPE;
+        places *= (double)x->shape[i];
+    }
+    const struct pool_attr *a = call->attr;
+    for (int i = 0; i < 3; i++)
+        taps *= (double)a->window[i];
+    if (places > INT32_MAX || taps > INT32_MAX)
+        return ckpt_call_fail(call, "a sample, or a window, has more than %d places", INT32_MAX);
+    struct pool_shape s = pool_shape(x, a);
+    call_like(call, 0, 0);
+    memcpy(d->shape + 1, s.size + 5 - d->ndim, sizeof *d->shape * (size_t)(d->ndim - 2));
+    desc_dense(d);
+    return CKPT_OK;
+}
+
+/* {dy, x} -> dx */
+static int max_pool_dx_rule(struct ckpt_call *call)
+{
+    call_like(call, 0, 1);
+    return CKPT_OK;
+}
+
+static void max_pool_grad(struct ckpt_grad *g)
+{
+    g->din[0] = OPS_RECORD(g->tape, &op_max_pool_dx, (const struct pool_attr *)g->attr, g->dout[0],
+                           g->in[0]);
+}
+
+const struct ckpt_op_def op_max_pool = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "max_pool",
+    .shape = pool_rule,
+    .grad = max_pool_grad,
+    .cost = pool_cost,
+    .cpu = cpu_max_pool,
+    .cuda = CUDA_KERNEL(cuda_max_pool),
+};
+
+const struct ckpt_op_def op_max_pool_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "max_pool_dx",
+    .shape = max_pool_dx_rule,
+    .cost = pool_dx_cost,
+    .cpu = cpu_max_pool_dx,
+    .cuda = CUDA_KERNEL(cuda_max_pool_dx),
+};
+
+/* {dy} -> dx of the sizes that the attributes have. */
+struct avg_dx_attr {
+    struct pool_attr pool; /* first: kernels and avg_pool read it alone */
+    int64_t from[3];
+};
+
+static int avg_pool_dx_rule(struct ckpt_call *call)
+{
+    const struct avg_dx_attr *a = call->attr;
+    struct ckpt_desc *d = &call->out[0];
+    call_like(call, 0, 0);
+    memcpy(d->shape + 1, a->from + 5 - d->ndim, sizeof *d->shape * (size_t)(d->ndim - 2));
+    desc_dense(d);
+    return CKPT_OK;
+}
+
+static void avg_pool_grad(struct ckpt_grad *g)
+{
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[0]);
+    struct avg_dx_attr attr = {.pool = *(const struct pool_attr *)g->attr, .from = {1, 1, 1}};
+    memcpy(attr.from + 5 - x.ndim, x.shape + 1, sizeof *x.shape * (size_t)(x.ndim - 2));
+    g->din[0] = OPS_RECORD(g->tape, &op_avg_pool_dx, &attr, g->dout[0]);
+}
+
+/* Linear: the mean of the gradients. */
+static void avg_pool_dx_grad(struct ckpt_grad *g)
+{
+    const struct avg_dx_attr *a = g->attr;
+    g->din[0] = OPS_RECORD(g->tape, &op_avg_pool, &a->pool, g->dout[0]);
+}
+
+const struct ckpt_op_def op_avg_pool = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "avg_pool",
+    .shape = pool_rule,
+    .grad = avg_pool_grad,
+    .cost = pool_cost,
+    .cpu = cpu_avg_pool,
+    .cuda = CUDA_KERNEL(cuda_avg_pool),
+};
+
+const struct ckpt_op_def op_avg_pool_dx = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "avg_pool_dx",
+    .shape = avg_pool_dx_rule,
+    .grad = avg_pool_dx_grad,
+    .cost = pool_dx_cost,
+    .cpu = cpu_avg_pool_dx,
+    .cuda = CUDA_KERNEL(cuda_avg_pool_dx),
+};
+
+uint64_t pool_hash(uint64_t h, const struct pool_attr *a)
+{
+    for (int i = 0; i < 3; i++)
+        if (a->window[i] != a->stride[i])
+            h = hash_mix(h, i + 3 * a->window[i]);
+    return h;
+}
+
+static ckpt_tensor record(ckpt_tape *t, const struct ckpt_op_def *def, ckpt_tensor x,
+                          const int64_t *window, const struct ckpt_pool_spec *spec)
+{
+    struct ckpt_pool_spec whole = CKPT_POOL_INIT;
+    struct pool_attr attr = {.window = {1, 1, 1}, .stride = {1, 1, 1}};
+    int spatial = ckpt_desc_of(t, x).ndim - 2, absent = 3 - spatial;
+    struct error e;
+    int rc = spec ? sized_read(&e, "struct ckpt_pool_spec", &whole, sizeof whole, spec) : 0;
+    if (rc || !window) {
+        ckpt_tape_fail(t, rc ? rc : CKPT_EINVAL, "%s: %s", def->name, rc ? e.text : "no window");
+        return CKPT_NONE;
+    }
+    attr.count_include_pad = whole.count_include_pad;
+    for (int i = 0; i < spatial && absent >= 0; i++) { /* else the shape rule refuses */
+        attr.window[absent + i] = window[i];
+        attr.stride[absent + i] = whole.stride[i] ? whole.stride[i] : window[i];
+        attr.before[absent + i] = whole.before[i];
+        attr.after[absent + i] = whole.after[i];
+    }
+    return OPS_RECORD(t, def, &attr, x);
+}
+
+ckpt_tensor ckpt_max_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window,
+                          const struct ckpt_pool_spec *spec)
+{
+    return record(t, &op_max_pool, x, window, spec);
+}
+
+ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *window,
+                          const struct ckpt_pool_spec *spec)
+{
+    return record(t, &op_avg_pool, x, window, spec);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools: attributes and sizes, for shape rules and the kernels of every device. */
+#ifndef CKPT_OPS_POOL_H
+#define CKPT_OPS_POOL_H
+
+#include "core/base.h"
+
+#ifdef __CUDACC__
+#define POOL_INLINE static __host__ __device__ __forceinline__
+#else
+#define POOL_INLINE static inline
+#endif
+
+/* Always three spatial axes, outermost first; the missing ones have windows of 1. */
+struct pool_attr {
+    int64_t window[3], stride[3], before[3], after[3];
+    int64_t count_include_pad; /* 0 or 1 */
+};
+
+struct pool_shape {
+    int64_t n, c;
+    int64_t from[3], size[3]; /* of x and of the result */
+    int64_t window[3], stride[3], before[3];
+    int64_t count_include_pad;
+};
+
+#ifndef __cplusplus
+/* h, mixed with what of the attributes costs time and does not follow from the shapes. */
+uint64_t pool_hash(uint64_t h, const struct pool_attr *a);
+#endif
+
+/* Places begin .. end - 1 along an axis. */
+struct pool_range {
+    int64_t begin, end;
+};
+
+/* From the shape of x. */
+static inline struct pool_shape pool_shape(const struct ckpt_desc *x, const struct pool_attr *a)
+{
+    struct pool_shape s = {.n = x->shape[0], .c = x->shape[x->ndim - 1]};
+    int absent = 5 - x->ndim;
+    for (int i = 0; i < 3; i++) {
+        s.from[i] = i < absent ? 1 : x->shape[1 + i - absent];
+        s.window[i] = a->window[i];
+        s.stride[i] = a->stride[i];
+        s.before[i] = a->before[i];
+        s.size[i] = (s.from[i] + a->before[i] + a->after[i] - a->window[i]) / a->stride[i] + 1;
+    }
+    s.count_include_pad = a->count_include_pad;
+    return s;
+}
+
+POOL_INLINE int64_t pool_volume(const int64_t *size)
+{
+    return size[0] * size[1] * size[2];
+}
+
+/* Is no place of x in two windows? */
+static inline bool pool_is_disjoint(const struct pool_shape *s)
+{
+    return s->stride[0] >= s->window[0] && s->stride[1] >= s->window[1] &&
+           s->stride[2] >= s->window[2];
+}
+
+/* Is every place of x in a window, where none is in two? */
+static inline bool pool_is_tiling(const struct pool_shape *s)
+{
+    for (int i = 0; i < 3; i++)
+        if (s->stride[i] != s->window[i] || s->before[i] || s->size[i] * s->window[i] < s->from[i])
+            return false;
+    return true;
+}
+
+/* What x has of the window of place o of the result; never nothing. */
+POOL_INLINE struct pool_range pool_window(const struct pool_shape *s, int axis, int64_t o)
+{
+    int64_t begin = o * s->stride[axis] - s->before[axis], end = begin + s->window[axis];
+    struct pool_range r = {begin < 0 ? 0 : begin, end < s->from[axis] ? end : s->from[axis]};
+    return r;
+}
+
+/* The places of the result in whose windows place q of x is; there may be none. */
+POOL_INLINE struct pool_range pool_windows_of(const struct pool_shape *s, int axis, int64_t q)
+{
+    const uint32_t stride = (uint32_t)s->stride[axis]; /* 64 bits are long to divide */
+    int64_t last = (uint32_t)(q + s->before[axis]) / stride;
+    int64_t over = q + s->before[axis] - s->window[axis]; /* windows that begin here end before q */
+    struct pool_range r = {over < 0 ? 0 : (int64_t)((uint32_t)over / stride) + 1, last + 1};
+    if (r.end > s->size[axis])
+        r.end = s->size[axis];
+    return r;
+}
+
+/* What the sum over a window is divided by. */
+POOL_INLINE float pool_count(const struct pool_shape *s, const struct pool_range *r)
+{
+    if (s->count_include_pad)
+        return (float)pool_volume(s->window);
+    return (float)((r[0].end - r[0].begin) * (r[1].end - r[1].begin) * (r[2].end - r[2].begin));
+}
+
+#endif
