@@ -12,7 +12,7 @@
 #include "ckpt_files.h"
 #include "zoo.h"
 
-enum { DUMP_STEPS = 3, PROGRAMS = 2, TENSORS = 600, KEPT = 4 };
+enum { DUMP_STEPS = 3, PROGRAMS = 2, TENSORS = 1200, KEPT = 4 };
 
 struct tensor {
     char name[200];
