@@ -53,6 +53,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor left = ckpt_constant(t, "left", CKPT_F32, 2, (int64_t[]){TIMES, 1}, m->left);
     ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, 2});
 
+    zoo_keep(t, "noise", noise);
     left = ckpt_index_select(t, left, 0, time); /* [batch, 1] */
     x = ckpt_mul(t, x, ckpt_sqrt(t, left));
     x = ckpt_add(t, x, ckpt_mul(t, noise, ckpt_sqrt(t, ckpt_affine(t, left, -1, 1))));
@@ -75,7 +76,7 @@ static int train(ckpt_program *p)
 
     cosine.kind = CKPT_SCHEDULE_COSINE;
     cosine.total = STEPS;
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < zoo_steps(STEPS); step++) {
         ckpt_fill_normal(1, (uint64_t)step, 1, &point[0][0], BATCH * 2);
         ckpt_fill_uniform(1, (uint64_t)step, 2, &u[0][0], BATCH * 2);
         for (int b = 0; b < BATCH; b++) {
@@ -85,8 +86,8 @@ static int train(ckpt_program *p)
             time[b] = (int32_t)(u[b][1] * TIMES);
         }
         if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 5e-3, step)) ||
-            ckpt_feed(p, "point", point, sizeof point) || ckpt_feed(p, "time", time, sizeof time) ||
-            ckpt_step(p, &loss))
+            zoo_feed(p, "point", point, sizeof point) || zoo_feed(p, "time", time, sizeof time) ||
+            zoo_step(p, &loss))
             return -1;
         zoo_print(step, STEPS, loss);
     }
@@ -147,7 +148,7 @@ int main(int argc, char **argv)
     if (!c)
         return 2;
     create(&model, c);
-    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_noise, &model, NULL, BATCH, &sampling);
     if (!failed)
         ckpt_plan_print(training, stdout);

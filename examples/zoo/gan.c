@@ -36,7 +36,9 @@ static ckpt_tensor apply(const struct net *m, ckpt_tape *t, ckpt_tensor x)
 static ckpt_tensor generate(const struct gan *m, ckpt_tape *t, int64_t batch)
 {
     ckpt_label(t, "generator");
-    return apply(&m->generator, t, ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, NOISE}));
+    ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, NOISE});
+    zoo_keep(t, "noise", noise);
+    return apply(&m->generator, t, noise);
 }
 
 /* Mean of softplus(sign score): -1 asks the critic for "real", 1 for "made up". */
@@ -84,15 +86,15 @@ static int train(ckpt_program *critic, ckpt_program *generator)
     static float real[BATCH][2], u[BATCH];
     float loss, other;
 
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < zoo_steps(STEPS); step++) {
         ckpt_fill_uniform(1, (uint64_t)step, 1, u, BATCH);
         ckpt_fill_normal(1, (uint64_t)step, 2, &real[0][0], BATCH * 2);
         for (int b = 0; b < BATCH; b++) {
             real[b][0] = cosf(u[b] * 6.2831853f) + 0.05f * real[b][0];
             real[b][1] = sinf(u[b] * 6.2831853f) + 0.05f * real[b][1];
         }
-        if (ckpt_feed(critic, "real", real, sizeof real) || ckpt_step(critic, &loss) ||
-            ckpt_step(generator, &other))
+        if (zoo_feed(critic, "real", real, sizeof real) || zoo_step(critic, &loss) ||
+            zoo_step(generator, &other))
             return -1;
         zoo_print(step, STEPS, loss + other);
     }
@@ -135,10 +137,11 @@ int main(int argc, char **argv)
     nn.context = c;
     m.generator = create(&nn, NOISE, 2, "generator");
     m.critic = create(&nn, 2, 1, "critic");
-    int failed =
-        ckpt_compile(c, record_critic, &m, optimizer(c, "generator.*"), BATCH, &critic) ||
-        ckpt_compile(c, record_generator, &m, optimizer(c, "critic.*"), BATCH, &generator) ||
-        ckpt_compile(c, record_points, &m, NULL, BATCH, &drawing);
+    int failed = zoo_compile_part(c, record_critic, &m, optimizer(c, "generator.*"), "critic.",
+                                  BATCH, &critic) ||
+                 zoo_compile_part(c, record_generator, &m, optimizer(c, "critic.*"), "generator.",
+                                  BATCH, &generator) ||
+                 ckpt_compile(c, record_points, &m, NULL, BATCH, &drawing);
     if (!failed) {
         ckpt_plan_print(critic, stdout);
         ckpt_plan_print(generator, stdout);

@@ -86,10 +86,10 @@ static int train(ckpt_program *p)
     int32_t symbol[BATCH][LENGTH], marked[BATCH];
     float loss;
 
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < zoo_steps(STEPS); i++) {
         draw((uint64_t)i, symbol, marked);
-        if (ckpt_feed(p, "symbol", symbol, sizeof symbol) ||
-            ckpt_feed(p, "marked", marked, sizeof marked) || ckpt_step(p, &loss))
+        if (zoo_feed(p, "symbol", symbol, sizeof symbol) ||
+            zoo_feed(p, "marked", marked, sizeof marked) || zoo_step(p, &loss))
             return -1;
         zoo_print(i, STEPS, loss);
     }
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     create(&model, c);
     adamw.lr = 1e-2f;
     adamw.clip_norm = 1;
-    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
     if (!failed)
         ckpt_plan_print(training, stdout);

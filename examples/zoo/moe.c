@@ -159,13 +159,13 @@ int main(int argc, char **argv)
         return 2;
     create(&model, c);
     adamw.lr = 5e-3f;
-    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &p);
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &p);
     if (!failed)
         ckpt_plan_print(p, stdout);
-    for (int step = 0; step < STEPS && !failed && !opt.plan_only; step++) {
+    for (int step = 0; step < zoo_steps(STEPS) && !failed && !opt.plan_only; step++) {
         draw((uint64_t)step, x, y); /* always new: the error is that of a test */
-        failed = ckpt_feed(p, "x", x, sizeof x) || ckpt_feed(p, "y", y, sizeof y) ||
-                 ckpt_step(p, &loss) || ckpt_fetch(p, "error", &error, sizeof error) ||
+        failed = zoo_feed(p, "x", x, sizeof x) || zoo_feed(p, "y", y, sizeof y) ||
+                 zoo_step(p, &loss) || ckpt_fetch(p, "error", &error, sizeof error) ||
                  ckpt_fetch(p, "balance", &balance, sizeof balance);
         if (!failed)
             zoo_print(step, STEPS, loss);

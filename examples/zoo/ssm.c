@@ -114,13 +114,13 @@ static int run(ckpt_program *p, int begin, int end, int *right)
 
     for (int i = begin; i < end; i++) {
         draw((uint64_t)i, symbol, last);
-        if (ckpt_feed(p, "symbol", symbol, sizeof symbol) ||
-            (!right && ckpt_feed(p, "last", last, sizeof last)) ||
-            ckpt_step(p, right ? NULL : &loss) ||
+        if (zoo_feed(p, "symbol", symbol, sizeof symbol) ||
+            (!right && zoo_feed(p, "last", last, sizeof last)) ||
+            zoo_step(p, right ? NULL : &loss) ||
             (right && ckpt_fetch(p, "answer", answer, sizeof answer)))
             return -1;
         if (!right)
-            zoo_print(i, end, loss);
+            zoo_print(i, STEPS, loss);
         for (int k = 0; right && k < BATCH * LENGTH; k++)
             *right += answer[k / LENGTH][k % LENGTH] == last[k / LENGTH][k % LENGTH];
     }
@@ -141,13 +141,13 @@ int main(int argc, char **argv)
     create(&model, c);
     adamw.lr = 5e-3f;
     adamw.clip_norm = 1;
-    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
     if (!failed)
         ckpt_plan_print(training, stdout);
     if (failed || opt.plan_only)
         return zoo_close(c, failed, true);
-    failed = run(training, 0, STEPS, NULL) || run(testing, STEPS, STEPS + TESTS, &right);
+    failed = run(training, 0, zoo_steps(STEPS), NULL) || run(testing, STEPS, STEPS + TESTS, &right);
     double accuracy = (double)right / (TESTS * BATCH * LENGTH);
     if (!failed)
         printf("learned: %.1f %% of places are named right\n", 100 * accuracy);

@@ -145,11 +145,11 @@ static int train(ckpt_program *p)
     int32_t read[BATCH][LENGTH], written[BATCH][LENGTH], next[BATCH][LENGTH];
     float loss;
 
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < zoo_steps(STEPS); step++) {
         draw((uint64_t)step, read, written, next);
-        if (ckpt_feed(p, "read", read, sizeof read) ||
-            ckpt_feed(p, "written", written, sizeof written) ||
-            ckpt_feed(p, "next", next, sizeof next) || ckpt_step(p, &loss))
+        if (zoo_feed(p, "read", read, sizeof read) ||
+            zoo_feed(p, "written", written, sizeof written) ||
+            zoo_feed(p, "next", next, sizeof next) || zoo_step(p, &loss))
             return -1;
         zoo_print(step, STEPS, loss);
     }
@@ -196,7 +196,7 @@ int main(int argc, char **argv)
         return 2;
     create(&model, c);
     adamw.lr = 3e-3f;
-    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_next, &model, NULL, BATCH, &writing);
     if (!failed)
         ckpt_plan_print(training, stdout);

@@ -125,11 +125,11 @@ static int train(ckpt_program *p)
     cosine.kind = CKPT_SCHEDULE_COSINE;
     cosine.warmup = 10;
     cosine.total = STEPS;
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < zoo_steps(STEPS); step++) {
         draw((uint64_t)step, picture, shape);
         if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 2e-3, step)) ||
-            ckpt_feed(p, "picture", picture, sizeof picture) ||
-            ckpt_feed(p, "shape", shape, sizeof shape) || ckpt_step(p, &loss))
+            zoo_feed(p, "picture", picture, sizeof picture) ||
+            zoo_feed(p, "shape", shape, sizeof shape) || zoo_step(p, &loss))
             return -1;
         zoo_print(step, STEPS, loss);
     }
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
     if (!c)
         return 2;
     create(&model, c);
-    int failed = ckpt_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
                  ckpt_compile(c, record_answer, &model, NULL, BATCH, &testing);
     if (!failed)
         ckpt_plan_print(training, stdout);

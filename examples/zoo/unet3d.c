@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* unet3d: a 3-D U-Net in the manner of nnU-Net (Isensee et al. 2021) finds bodies in a noisy
+ * volume.  It trains on random patches of volumes.  A whole volume is then cut into windows that
+ * overlap; their scores are averaged with Gaussian weights, for a window knows its middle best. */
+#include <math.h>
+#include "ckpt_nn.h"
+#include "zoo.h"
+
+enum { SIDE = 24, PATCH = 12, VOXELS = PATCH * PATCH * PATCH, LEVELS = 3, WIDTH = 8 };
+enum { STRIDE = PATCH / 2, PLACES = (SIDE - PATCH) / STRIDE + 1, ROW = PLACES * PLACES };
+enum { VOLUMES = 16, SHAPES = 8, BATCH = 16, STEPS = 40 };
+
+typedef float volume[SIDE][SIDE][SIDE];
+struct layer { /* a convolution, instance norm, leaky ReLU */
+    struct ckpt_nn_conv conv;
+    struct ckpt_nn_norm norm; /* of each channel: weight and bias */
+};
+
+struct unet {
+    struct layer down[LEVELS][2], up[LEVELS - 1][2];
+    struct ckpt_nn_conv head;
+};
+
+static struct layer layer(const struct ckpt_nn *nn, int in, int out, const char *side, int i, int k)
+{
+    return (struct layer){ckpt_nn_conv(nn, in, out, 3, (int64_t[]){3, 3, 3}, NULL, false,
+                                       "%s.%d.conv.%d", side, i, k),
+                          ckpt_nn_layer_norm(nn, out, 1e-5f, "%s.%d.norm.%d", side, i, k)};
+}
+
+static void create(struct unet *m, ckpt *c)
+{
+    struct ckpt_nn nn = CKPT_NN_INIT;
+
+    nn.context = c;
+    for (int i = 0, width = WIDTH; i < LEVELS; i++, width *= 2) {
+        m->down[i][0] = layer(&nn, i ? width / 2 : 1, width, "down", i, 0);
+        m->down[i][1] = layer(&nn, width, width, "down", i, 1);
+        if (i == LEVELS - 1)
+            break;
+        m->up[i][0] = layer(&nn, 3 * width, width, "up", i, 0); /* of the level below, and here */
+        m->up[i][1] = layer(&nn, width, width, "up", i, 1);
+    }
+    m->head = ckpt_nn_conv(&nn, WIDTH, 1, 3, (int64_t[]){1, 1, 1}, NULL, true, "head");
+}
+
+/* Two layers, of which the first goes `stride` places at a time. */
+static ckpt_tensor apply(ckpt_tape *t, const struct layer m[2], ckpt_tensor x, int64_t stride)
+{
+    for (int k = 0; k < 2; k++, stride = 1) {
+        struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+        for (int i = 0; i < 3; i++)
+            spec.before[i] = spec.after[i] = 1, spec.stride[i] = stride;
+        x = ckpt_nn_apply_conv(t, &m[k].conv, x, &spec);
+        x = ckpt_instance_norm(t, x, m[k].norm.weight, m[k].norm.bias, 1e-5f);
+        x = ckpt_leaky_relu(t, x, 0.01f);
+    }
+    return x;
+}
+
+/* The score of every voxel of patches, [batch, PATCH, PATCH, PATCH, 1]: above 0 for a body. */
+static ckpt_tensor forward(const struct unet *m, ckpt_tape *t, int64_t batch)
+{
+    int64_t shape[] = {batch, PATCH, PATCH, PATCH, 1};
+    ckpt_tensor x = ckpt_input(t, "patch", CKPT_F32, 5, shape), across[LEVELS];
+
+    for (int i = 0; i < LEVELS; i++) {
+        ckpt_label(t, "down.%d", i);
+        across[i] = x = apply(t, m->down[i], x, i ? 2 : 1);
+    }
+    for (int i = LEVELS - 2; i >= 0; i--) {
+        ckpt_label(t, "up.%d", i);
+        x = ckpt_upsample_nearest(t, x, (int64_t[]){2, 2, 2});
+        x = apply(t, m->up[i], ckpt_concat(t, 4, 2, (ckpt_tensor[]){across[i], x}), 1);
+    }
+    ckpt_label(t, "head");
+    return ckpt_nn_apply_conv(t, &m->head, x, NULL);
+}
+
+/* Cross entropy plus 1 - Dice of the probabilities (Milletari et al. 2016), over all voxels. */
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor x = forward(user, t, batch), p = ckpt_sigmoid(t, x);
+    ckpt_tensor body = ckpt_input(t, "body", CKPT_F32, 5, ckpt_desc_of(t, x).shape);
+    ckpt_tensor both = ckpt_sum(t, ckpt_mul(t, p, body), 31u);
+    ckpt_tensor all = ckpt_affine(t, ckpt_sum(t, ckpt_add(t, p, body), 31u), 1, 1);
+    ckpt_tensor dice = ckpt_reshape(t, ckpt_div(t, both, all), 0, NULL);
+
+    return ckpt_add(t, ckpt_bce_with_logits(t, x, body, CKPT_NONE, CKPT_REDUCE_MEAN),
+                    ckpt_affine(t, dice, -2, 1));
+}
+
+static ckpt_tensor record_score(ckpt_tape *t, int64_t batch, void *user)
+{
+    ckpt_tensor score = forward(user, t, batch);
+    ckpt_output(t, "score", score);
+    return score;
+}
+
+/* Ellipsoids of one brightness, the bodies, in noise. */
+static void draw(uint64_t seed, volume x, volume body)
+{
+    float u[SHAPES][6];
+
+    ckpt_fill_uniform(1, seed, 1, &u[0][0], SHAPES * 6);
+    ckpt_fill_normal(1, seed, 2, &x[0][0][0], SIDE * SIDE * SIDE);
+    for (int i = 0; i < SIDE * SIDE * SIDE; i++) {
+        int at[3] = {i / (SIDE * SIDE), i / SIDE % SIDE, i % SIDE};
+        bool inside = false;
+        for (int s = 0; s < SHAPES; s++) {
+            float r = 0;
+            for (int k = 0; k < 3; k++)
+                r += powf(((float)at[k] - u[s][k] * SIDE) / (2 + 3 * u[s][3 + k]), 2);
+            inside |= r < 1;
+        }
+        (&body[0][0][0])[i] = inside ? 1.f : 0.f;
+        (&x[0][0][0])[i] = 0.4f * (&x[0][0][0])[i] + (&body[0][0][0])[i];
+    }
+}
+
+/* The patch of a volume that begins at `at`. */
+static void cut(volume x, const int at[3], float *patch)
+{
+    for (int i = 0; i < VOXELS; i++)
+        patch[i] = x[at[0] + i / (PATCH * PATCH)][at[1] + i / PATCH % PATCH][at[2] + i % PATCH];
+}
+
+/* Adds the scores of that patch, weighted: only the sign of the average counts. */
+static void add_weighted(volume sum, const int at[3], const float *score)
+{
+    const float middle = (PATCH - 1) / 2.f, sigma = PATCH / 8.f;
+
+    for (int i = 0; i < VOXELS; i++) {
+        int place[3] = {i / (PATCH * PATCH), i / PATCH % PATCH, i % PATCH};
+        float far = 0;
+        for (int k = 0; k < 3; k++)
+            far += powf(((float)place[k] - middle) / sigma, 2);
+        sum[at[0] + place[0]][at[1] + place[1]][at[2] + place[2]] += expf(-far / 2) * score[i];
+    }
+}
+
+static int train(ckpt_program *p)
+{
+    static volume x[VOLUMES], body[VOLUMES];
+    static float patch[BATCH][VOXELS], truth[BATCH][VOXELS], u[BATCH][4], loss;
+    struct ckpt_schedule cosine = CKPT_SCHEDULE_INIT;
+
+    cosine.kind = CKPT_SCHEDULE_COSINE;
+    cosine.total = STEPS;
+    for (int v = 0; v < VOLUMES; v++)
+        draw((uint64_t)v, x[v], body[v]);
+    for (int step = 0; step < zoo_steps(STEPS); step++) {
+        ckpt_fill_uniform(2, (uint64_t)step, 1, &u[0][0], BATCH * 4);
+        for (int b = 0; b < BATCH; b++) {
+            int v = (int)(u[b][3] * VOLUMES), at[3];
+            for (int k = 0; k < 3; k++)
+                at[k] = (int)(u[b][k] * (SIDE - PATCH + 1));
+            cut(x[v], at, patch[b]);
+            cut(body[v], at, truth[b]);
+        }
+        if (ckpt_set_lr(p, (float)ckpt_schedule(&cosine, 5e-2, step)) ||
+            zoo_feed(p, "patch", patch, sizeof patch) || zoo_feed(p, "body", truth, sizeof truth) ||
+            zoo_step(p, &loss))
+            return -1;
+        zoo_print(step, STEPS, loss);
+    }
+    return 0;
+}
+
+/* Dice of a new volume: a row of windows at a time. */
+static int test(ckpt_program *p, double *dice)
+{
+    static float patch[ROW][VOXELS], score[ROW][VOXELS];
+    static volume x, body, sum;
+    double both = 0, all = 0;
+
+    draw(VOLUMES, x, body);
+    for (int z = 0; z < PLACES; z++) {
+        for (int i = 0; i < ROW; i++)
+            cut(x, (int[]){z * STRIDE, i / PLACES * STRIDE, i % PLACES * STRIDE}, patch[i]);
+        if (ckpt_feed(p, "patch", patch, sizeof patch) || ckpt_step(p, NULL) ||
+            ckpt_fetch(p, "score", score, sizeof score))
+            return -1;
+        for (int i = 0; i < ROW; i++)
+            add_weighted(sum, (int[]){z * STRIDE, i / PLACES * STRIDE, i % PLACES * STRIDE},
+                         score[i]);
+    }
+    for (int i = 0; i < SIDE * SIDE * SIDE; i++) {
+        bool said = (&sum[0][0][0])[i] > 0, is = (&body[0][0][0])[i] > 0;
+        both += said && is, all += said + is;
+    }
+    *dice = 2 * both / all;
+    printf("learned: Dice is %.3f on a new volume, of %d windows\n", *dice, ROW * PLACES);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    ckpt_program *training, *scoring;
+    struct ckpt_options opt;
+    struct unet model;
+    double dice = 1;
+    ckpt *c = zoo_open(&opt, argc, argv);
+
+    if (!c)
+        return 2;
+    create(&model, c);
+    int failed = zoo_compile(c, record, &model, ckpt_adamw(c, &adamw), BATCH, &training) ||
+                 ckpt_compile(c, record_score, &model, NULL, ROW, &scoring);
+    if (!failed)
+        ckpt_plan_print(training, stdout);
+    if (!failed && !opt.plan_only)
+        failed = train(training) || test(scoring, &dice);
+    return zoo_close(c, failed, dice > 0.75);
+}
