@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fused update of one parameter or of many, of each kind
- * the assignment of states and averages.  What
- * moves from step to step is read on the device. */
+/* The fused update of one parameter or of many, of each kind, the assignment of states, and the
+ * averages of buffers.  What moves from step to step is read on the device. */
 #include "attr.h"
 #include "cuda/kernels.h"
 #include "cuda/walk.cuh"
