@@ -111,12 +111,15 @@ static int write_all(void)
     int rc = ckpt_file_create(&w, dump.path);
 
     if (rc)
-        return fail(dump.path);
+        return fprintf(stderr, "--dump: %s\n", ckpt_error(NULL)), rc;
     for (const struct tensor *x = dump.tensor; x < dump.tensor + dump.tensors && !rc; x++)
         rc = ckpt_file_add(w, x->name, x->dtype, x->ndim, x->shape, x->data);
     if (rc)
         ckpt_file_abandon(w);
-    return rc || ckpt_file_commit(w) ? fail(ckpt_error(NULL)) : 0;
+    rc = rc ? rc : ckpt_file_commit(w);
+    if (rc)
+        fprintf(stderr, "--dump: %s\n", ckpt_error(NULL));
+    return rc;
 }
 
 /* ---- programs that train --------------------------------------------------------------------- */
