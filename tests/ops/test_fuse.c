@@ -69,7 +69,7 @@ static void release(struct bench *b)
 static void set_values(struct bench *b, int i, const double *x)
 {
     const struct ckpt_desc *d = &b->data[i].desc;
-    int32_t s = b->t->tensors.data[b->t->param_tensor[i]].storage;
+    int32_t s = b->t->tensors.data[b->t->slots[i][SLOT_VALUE]].storage;
     for (int64_t k = 0; k < desc_numel(d); k++)
         if (d->dtype == CKPT_F32)
             ((float *)b->bytes[s])[k] = (float)x[k];
@@ -104,7 +104,7 @@ static void run(struct bench *b, const double *const *values)
         memset(b->bytes[s], 0xff, (size_t)t->storages.data[s].bytes);
     }
     for (int i = 0; i < PARAMS; i++)
-        if (t->param_tensor[i])
+        if (t->slots[i][SLOT_VALUE])
             set_values(b, i, values[i]);
     for (int32_t i = 0; i < t->n_ops; i++) {
         const struct op *o = &t->ops.data[i];
