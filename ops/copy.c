@@ -88,11 +88,20 @@ static int shape_pad(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+static void grad_pad(struct ckpt_grad *g)
+{
+    const struct pad_attr *attr = g->attr;
+    struct ckpt_desc d = ckpt_desc_of(g->tape, g->in[0]);
+    g->din[0] =
+        ckpt_slice(g->tape, g->dout[0], attr->axis, attr->begin, attr->begin + d.shape[attr->axis]);
+}
+
 const struct ckpt_op_def op_pad = {
     .size = sizeof(struct ckpt_op_def),
     .name = "pad",
     .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_OUT,
     .shape = shape_pad,
+    .grad = grad_pad,
     .cpu = cpu_pad,
     .cuda = CUDA_KERNEL(cuda_pad),
 };

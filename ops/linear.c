@@ -157,6 +157,41 @@ static void linear_grad(struct ckpt_grad *grad)
         grad->din[3] = dy;
 }
 
+/* dx = dy W + addend. */
+static void linear_dx_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor dy = g->in[0], w = g->in[1], ddx = g->dout[0];
+    struct linear_dw_attr dw = {.dtype = CKPT_F32};
+    if (g->need[0])
+        g->din[0] =
+            ops_record1(g->tape, &op_linear, 3, (ckpt_tensor[]){ddx, w, CKPT_NONE}, NULL, 0);
+    if (g->need[1])
+        g->din[1] =
+            ops_record1(g->tape, &op_linear_dw, 2, (ckpt_tensor[]){dy, ddx}, &dw, sizeof dw);
+    if (g->need[2])
+        g->din[2] = ddx;
+}
+
+/* dw = dy^T x. */
+static void linear_dw_grad(struct ckpt_grad *g)
+{
+    ckpt_tensor dy = g->in[0], x = g->in[1];
+    ckpt_tensor ddw = ckpt_cast(g->tape, g->dout[0], ckpt_desc_of(g->tape, x).dtype);
+    if (g->need[0])
+        g->din[0] =
+            ops_record1(g->tape, &op_linear, 3, (ckpt_tensor[]){x, ddw, CKPT_NONE}, NULL, 0);
+    if (g->need[1])
+        g->din[1] =
+            ops_record1(g->tape, &op_linear_dx, 3, (ckpt_tensor[]){dy, ddw, CKPT_NONE}, NULL, 0);
+}
+
+static void column_sum_grad(struct ckpt_grad *g)
+{
+    struct ckpt_desc x = ckpt_desc_of(g->tape, g->in[0]);
+    ckpt_tensor row = ckpt_cast(g->tape, g->dout[0], x.dtype);
+    g->din[0] = ckpt_contiguous(g->tape, ckpt_expand(g->tape, row, x.ndim, x.shape));
+}
+
 /* Two flops per multiply-add: rows of the first operand times the size of the weight. */
 static void linear_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
@@ -185,6 +220,7 @@ const struct ckpt_op_def op_linear_dx = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dx",
                                          .flags = CKPT_OP_ADDEND,
                                          .shape = linear_dx_shape,
+                                         .grad = linear_dx_grad,
                                          .cost = linear_cost,
                                          .cpu = cpu_linear_dx,
                                          .cuda = CUDA_KERNEL(cuda_linear_dx)};
@@ -193,6 +229,7 @@ const struct ckpt_op_def op_linear_dw = {.size = sizeof(struct ckpt_op_def),
                                          .name = "linear_dw",
                                          .flags = CKPT_OP_ACCUMULATE,
                                          .shape = linear_dw_shape,
+                                         .grad = linear_dw_grad,
                                          .cost = linear_dw_cost,
                                          .cpu = cpu_linear_dw,
                                          .cuda = CUDA_KERNEL(cuda_linear_dw)};
@@ -201,6 +238,7 @@ const struct ckpt_op_def op_column_sum = {.size = sizeof(struct ckpt_op_def),
                                           .name = "column_sum",
                                           .flags = CKPT_OP_ACCUMULATE,
                                           .shape = column_sum_shape,
+                                          .grad = column_sum_grad,
                                           .cost = column_sum_cost,
                                           .cpu = cpu_column_sum,
                                           .cuda = CUDA_KERNEL(cuda_column_sum)};

@@ -62,7 +62,8 @@
     X(argsort)                                                                                     \
     X(matmul)                                                                                      \
     X(expand)                                                                                      \
-    X(moving_average)
+    X(moving_average)                                                                              \
+    X(stop_gradient)
 
 #define X(name) extern const struct ckpt_op_def op_##name;
 OPS(X)

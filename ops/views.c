@@ -287,3 +287,21 @@ void ckpt_split(ckpt_tape *t, ckpt_tensor x, int axis, int n, ckpt_tensor *out)
     else if (out && n > 0 && n <= CKPT_MAX_PARTS)
         memset(out, 0, sizeof *out * (size_t)n);
 }
+
+/* ---- stop_gradient ---- */
+
+static int stop_gradient_shape(struct ckpt_call *call)
+{
+    call->out[0] = call->in[0];
+    return CKPT_OK;
+}
+
+const struct ckpt_op_def op_stop_gradient = {.size = sizeof(struct ckpt_op_def),
+                                             .name = "stop_gradient",
+                                             .flags = CKPT_OP_VIEW,
+                                             .shape = stop_gradient_shape};
+
+ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x)
+{
+    return ops_record1(t, &op_stop_gradient, 1, &x, NULL, 0);
+}

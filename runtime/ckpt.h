@@ -327,6 +327,18 @@ CKPT_API void ckpt_output(ckpt_tape *t, const char *name, ckpt_tensor x);
 CKPT_API void ckpt_output_gradient(ckpt_tape *t, const char *name, ckpt_tensor w);
 
 /*
+ * dx[i] becomes the gradient of the sum of y with respect to x[i], an input, a parameter or any
+ * other tensor that y was computed from; of its shape and dtype, and 0 where y does not depend on
+ * it.  It is computed by ops of the model, of which there is a gradient in turn where their rules
+ * have one (doc/ops.md): a loss may depend on it, as a gradient penalty does (Gulrajani et al.
+ * 2017).  Where such an op has none, ckpt_compile returns CKPT_EINVAL and names it.
+ */
+CKPT_API void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x,
+                             ckpt_tensor *dx);
+/* x, of which no gradient goes on to what it was computed from.  A view. */
+CKPT_API ckpt_tensor ckpt_stop_gradient(ckpt_tape *t, ckpt_tensor x);
+
+/*
  * Gives a buffer (a parameter with trainable = false, fp32) a new value with the update of the
  * step: (1 - momentum) buffer + momentum value, value being a float tensor of its shape, momentum 0
  * to 1; with 1 it is assigned.  Everything in the step still reads the buffer as it was before.
@@ -472,6 +484,8 @@ CKPT_API void ckpt_profile_print(const ckpt_program *p, FILE *f);
 #define ckpt_output(t, ...)          ckpt_output(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_update_buffer(t, ...)   ckpt_update_buffer(CKPT_AT(t), __VA_ARGS__)
 #define ckpt_output_gradient(t, ...) ckpt_output_gradient(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_gradients(t, ...)       ckpt_gradients(CKPT_AT(t), __VA_ARGS__)
+#define ckpt_stop_gradient(t, ...)   ckpt_stop_gradient(CKPT_AT(t), __VA_ARGS__)
 #endif
 
 #ifdef __cplusplus

@@ -235,18 +235,23 @@ static bool is_repeated(const ckpt_tensor *din, int n, int i)
 
 static void contribute_slices(struct reverse *r, int32_t x);
 
+int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g)
+{
+    const struct ckpt_desc *like = &t->tensors.data[x].desc, *d = &t->tensors.data[g.id].desc;
+    char want[128], got[128];
+    if (desc_same_shape(like, d) && d->dtype != CKPT_I32)
+        return 0;
+    desc_format(want, sizeof want, like);
+    desc_format(got, sizeof got, d);
+    return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
+}
+
 static int contribute(struct reverse *r, int32_t x, ckpt_tensor g, bool own)
 {
     contribute_slices(r, x);
     ckpt_tape *t = r->t;
-    const struct tensor *v = &t->tensors.data[x];
-    const struct ckpt_desc *d = &t->tensors.data[g.id].desc;
-    if (!desc_same_shape(&v->desc, d) || d->dtype == CKPT_I32) {
-        char want[128], got[128];
-        desc_format(want, sizeof want, &v->desc);
-        desc_format(got, sizeof got, d);
-        return tape_fail(t, CKPT_ESHAPE, "a gradient rule returned %s for an input %s", got, want);
-    }
+    if (tape_check_gradient(t, x, g))
+        return t->error.code;
     if (tape_param_of(t, x) >= 0)
         contribute_parameter(r, x, g, own);
     else
@@ -400,9 +405,17 @@ static int reverse_op(struct reverse *r, int32_t i)
             contribute_slices(r, op_out(t, &o, k));
     for (int k = 0; k < o.n_out; k++)
         live |= op_out(t, &o, k) > 0 && r->gradient[op_out(t, &o, k)] != 0;
-    if (!live || !o.def->grad)
+    if (!live)
         return 0;
     stand_at(t, &o);
+    if (!o.def->grad)
+        return !o.of_gradients
+                   ? 0
+                   : tape_fail(
+                         t, CKPT_EINVAL,
+                         "the loss depends on a gradient (ckpt_gradients) that is made by %s, of "
+                         "which there is no gradient in turn",
+                         ops_name(o.def, o.attr));
     if (may_wait(r, &o))
         return wait_for_others(r, i, finish(r, op_out(t, &o, 0)));
     size_t n = (size_t)(2 * (o.n_in + o.n_out) + 1);

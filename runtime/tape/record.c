@@ -181,7 +181,8 @@ static bool any_needs_grad(const ckpt_tape *t, const ckpt_tensor *in, int n)
 static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct ckpt_call *call,
                        const ckpt_tensor *in, ckpt_tensor *out, size_t attr_size)
 {
-    bool needs = t->phase == PHASE_FORWARD && def->grad && any_needs_grad(t, in, call->n_in);
+    bool rule = def->grad || t->in_gradients;
+    bool needs = t->phase == PHASE_FORWARD && rule && any_needs_grad(t, in, call->n_in);
     void *attr = NULL;
     if (attr_size) {
         attr = malloc(attr_size);
@@ -202,6 +203,7 @@ static int append_call(ckpt_tape *t, const struct ckpt_op_def *def, const struct
     t->ops.data[o].attr = attr;
     t->ops.data[o].attr_size = attr_size;
     t->ops.data[o].workspace = call->workspace;
+    t->ops.data[o].of_gradients = t->in_gradients;
     if (def->flags & CKPT_OP_INPLACE && def->flags & CKPT_OP_ACCUMULATE)
         t->ops.data[o].accumulate = ACCUMULATE_ALWAYS;
     return 0;

@@ -80,7 +80,8 @@ struct op {
     int32_t label;
     const char *file;
     int line;
-    int first_line; /* of several ops that became one; 0: line */
+    int first_line;    /* of several ops that became one; 0: line */
+    bool of_gradients; /* ckpt_gradients recorded it: without a rule the loss cannot depend on it */
 };
 
 /* An input or constant: host bytes that a feed op copies to the device. */
@@ -158,6 +159,7 @@ struct ckpt_tape {
     int32_t *buckets;             /* per bucket of the layout: the tensor of all of it, or 0 */
     int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
+    bool in_gradients;          /* what is recorded are gradients that the model asked for */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */
     int32_t loss;               /* tensor: the loss, summed over the micro-steps so far */
@@ -254,6 +256,10 @@ int32_t tape_append(ckpt_tape *t, const struct ckpt_op_def *def, int n_in, const
  * one parameter, and of all whose were not fetched so. */
 void tape_fetch_gradient(ckpt_tape *t, int32_t param);
 void tape_fetch_gradients(ckpt_tape *t);
+
+/* Whether g, which a gradient rule returned, can be the gradient of tensor x.  Returns 0 or the
+ * tape's error. */
+int tape_check_gradient(ckpt_tape *t, int32_t x, ckpt_tensor g);
 
 /* Appends the reverse of everything that leads to loss; fills param_gradient and loss. */
 int tape_differentiate(ckpt_tape *t, ckpt_tensor loss);

@@ -562,6 +562,10 @@ static void tensor_cases(ckpt_tape *t, ckpt_tensor x)
     buffer_cases(t, x);
     HARMLESS(ckpt_output(t, "o", x));
     HARMLESS(ckpt_output_gradient(t, "g", x));
+    HARMLESS(ckpt_gradients(t, x, 1, &x, out));
+    HARMLESS(ckpt_gradients(t, x, 1, NULL, out));
+    HARMLESS(ckpt_gradients(t, x, 1, &x, NULL));
+    STICKS(ckpt_stop_gradient(t, x));
 }
 
 /* With a tape: what is no tensor of it, or not there. */

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients that a model asks for while it is recorded, as a penalty on them does.  The rules of
+ * the ops between x and y are called as differentiate.c calls them, but in the forward pass: what
+ * they record is differentiated like any other op in the end.  So nothing is added up in place
+ * here, and an op that has no rule of its own is noticed when the loss turns out to depend on it.
+ */
+#include <stdlib.h>
+#include "ops.h"
+#include "tape/tape.h"
+
+struct partial {
+    ckpt_tape *t;
+    int32_t n, n_ops;  /* tensors and ops so far */
+    bool *on;          /* per tensor: it depends on one of x */
+    int32_t *gradient; /* per tensor: the sum so far, or 0 */
+};
+
+/* What depends on x; integers have no gradient. */
+static void mark(struct partial *p)
+{
+    const ckpt_tape *t = p->t;
+    for (int32_t i = 0; i < p->n_ops; i++) {
+        const struct op *o = &t->ops.data[i];
+        bool any = false;
+        for (int k = 0; k < o->n_in && o->def->grad; k++)
+            any |= op_in(t, o, k) > 0 && p->on[op_in(t, o, k)];
+        for (int k = 0; k < o->n_out && any; k++) {
+            int32_t y = op_out(t, o, k);
+            p->on[max_i64(0, y)] = y > 0 && t->tensors.data[y].desc.dtype != CKPT_I32;
+        }
+    }
+}
+
+static void add(struct partial *p, int32_t x, ckpt_tensor g)
+{
+    ckpt_tape *t = p->t;
+    ckpt_tensor sum = tape_handle(t, p->gradient[x]);
+    if (tape_check_gradient(t, x, g))
+        return;
+    if (sum.id)
+        g = ckpt_add(t, ckpt_cast(t, sum, CKPT_F32), ckpt_cast(t, g, CKPT_F32));
+    p->gradient[x] = g.id;
+}
+
+/* The gradient of x, in its dtype; none where there is none. */
+static ckpt_tensor take(const struct partial *p, int32_t x)
+{
+    if (x <= 0 || x >= p->n || !p->gradient[x])
+        return CKPT_NONE;
+    return ckpt_cast(p->t, tape_handle(p->t, p->gradient[x]), p->t->tensors.data[x].desc.dtype);
+}
+
+static void call_rule(struct partial *p, const struct op *o, ckpt_tensor *x, bool *need)
+{
+    ckpt_tape *t = p->t;
+    ckpt_tensor *out = x + o->n_in, *dout = out + o->n_out, *din = dout + o->n_out;
+    bool any = false, wanted = false;
+    for (int k = 0; k < o->n_in; k++) {
+        x[k].id = (int32_t)max_i64(0, op_in(t, o, k));
+        need[k] = p->on[x[k].id];
+        wanted |= need[k];
+    }
+    for (int k = 0; k < o->n_out; k++) {
+        out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
+        dout[k] = wanted ? take(p, out[k].id) : CKPT_NONE;
+        any |= dout[k].id != 0;
+    }
+    if (!any || t->error.code)
+        return;
+    o->def->grad(&(struct ckpt_grad){.tape = t,
+                                     .n_in = o->n_in,
+                                     .n_out = o->n_out,
+                                     .in = x,
+                                     .out = out,
+                                     .dout = dout,
+                                     .need = need,
+                                     .din = din,
+                                     .attr = o->attr,
+                                     .want_bf16 = need + o->n_in});
+    for (int k = 0; k < o->n_in && !t->error.code; k++) {
+        din[k] = tape_resolve(t, din[k]);
+        if (need[k] && din[k].id)
+            add(p, x[k].id, din[k]);
+    }
+}
+
+static void reverse_op(struct partial *p, int32_t i)
+{
+    ckpt_tape *t = p->t;
+    struct op o = t->ops.data[i]; /* a copy: the array grows under the rule */
+    bool live = false;
+    for (int k = 0; k < o.n_out; k++)
+        live |= op_out(t, &o, k) > 0 && p->gradient[op_out(t, &o, k)];
+    if (!live || !o.def->grad)
+        return;
+    ckpt_tensor *x = calloc(2 * (size_t)(o.n_in + o.n_out), sizeof *x);
+    bool *need = calloc(2 * (size_t)o.n_in + 1, sizeof *need);
+    t->label = o.label;
+    if (x && need)
+        call_rule(p, &o, x, need);
+    else
+        tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
+    free(x);
+    free(need);
+}
+
+/* y and x: tensors of the tape. */
+static void reverse_all(struct partial *p, ckpt_tensor y, int n, const ckpt_tensor *x)
+{
+    ckpt_tape *t = p->t;
+    const struct ckpt_desc d = t->tensors.data[y.id].desc;
+    const int32_t label = t->label;
+    for (int i = 0; i < n; i++)
+        p->on[x[i].id] = true;
+    mark(p);
+    p->on[0] = false;
+    if (!p->on[y.id])
+        return;
+    t->in_gradients = true;
+    p->gradient[y.id] = ops_fill(t, 1.f, d.dtype, d.ndim, d.shape).id;
+    for (int32_t i = p->n_ops - 1; i >= 0 && !t->error.code; i--)
+        reverse_op(p, i);
+    t->in_gradients = false;
+    t->label = label;
+}
+
+static int check(ckpt_tape *t, ckpt_tensor *y, int n, ckpt_tensor *x)
+{
+    const struct tensor *v = tape_tensor(t, *y);
+    *y = tape_resolve(t, *y);
+    for (int i = 0; i < n && v && !t->error.code; i++) {
+        const struct tensor *of = tape_tensor(t, x[i]);
+        x[i] = tape_resolve(t, x[i]);
+        if (!t->error.code && (!of || of->desc.dtype == CKPT_I32))
+            tape_fail(t, CKPT_EINVAL, "gradients: x %d is %s", i, of ? "of integers" : "absent");
+    }
+    if (!t->error.code && (!v || v->desc.dtype == CKPT_I32))
+        tape_fail(t, CKPT_EINVAL, "gradients: y is %s", v ? "of integers" : "absent");
+    return t->error.code;
+}
+
+void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ckpt_tensor *dx)
+{
+    for (int i = 0; dx && i < n; i++)
+        dx[i] = CKPT_NONE;
+    if (t && n > 0 && (!x || !dx))
+        tape_fail(t, CKPT_EINVAL, "gradients: x or dx is NULL");
+    if (!t || n <= 0 || t->error.code)
+        return;
+    ckpt_tensor *of = calloc((size_t)n, sizeof *of);
+    for (int i = 0; of && i < n; i++)
+        of[i] = x[i];
+    if (of && !check(t, &y, n, of)) {
+        struct partial p = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
+        p.on = calloc((size_t)p.n, sizeof *p.on);
+        p.gradient = calloc((size_t)p.n, sizeof *p.gradient);
+        if (p.on && p.gradient)
+            reverse_all(&p, y, n, of);
+        for (int i = 0; p.on && p.gradient && i < n && !t->error.code; i++) {
+            const struct ckpt_desc d = t->tensors.data[of[i].id].desc;
+            dx[i] = take(&p, of[i].id);
+            if (!dx[i].id)
+                dx[i] = ops_fill(t, 0.f, d.dtype, d.ndim, d.shape);
+        }
+        if (!p.on || !p.gradient)
+            tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
+        free(p.on);
+        free(p.gradient);
+    } else if (!of) {
+        tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
+    }
+    free(of);
+}
