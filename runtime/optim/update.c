@@ -218,15 +218,14 @@ static ckpt_tensor as_matrix(ckpt_tape *t, const struct optim_param *p, ckpt_ten
     return ckpt_reshape(t, x, p->cols ? 2 : 1, (int64_t[]){p->rows, p->cols});
 }
 
-/* The gradient of a rule's parameter in fp32, clipped. */
-static ckpt_tensor clip_gradient(const struct appender *a, int32_t rule, ckpt_tensor g)
+/* g, of the parameter, in fp32 and clipped. */
+static ckpt_tensor clip_gradient(ckpt_tape *t, const struct optim_param *p, ckpt_tensor g)
 {
-    ckpt_tape *t = a->t;
-    const struct update_attr *u = &rule_of(a, rule)->update;
+    const struct update_attr *u = &p->rule->update;
     g = ckpt_cast(t, g, CKPT_F32);
     if (u->unclipped)
         return g;
-    g = ckpt_mul(t, g, ckpt_slice(t, a->clip, 0, CLIP_FACTOR, CLIP_FACTOR + 1));
+    g = ckpt_mul(t, g, optim_scalar(t, p, CLIP_FACTOR));
     return u->clip_value > 0.f ? ckpt_clamp(t, g, -u->clip_value, u->clip_value) : g;
 }
 
@@ -246,15 +245,14 @@ static float muon_scale(const struct optim_rule *r, double rows, double cols)
     return (float)(r->match_rms ? 0.2 * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols)));
 }
 
-/* A parameter of the model, whose state is that of `state`: its own, or its bucket's. */
-static struct optim_param param_of(const struct appender *a, int32_t param, int32_t state,
-                                   int32_t rule)
+/* A parameter or a bucket, without its gradient and weight. */
+static struct optim_param param_of(const struct appender *a, int32_t param, int32_t rule)
 {
     const struct ckpt_desc *d = &a->t->env.params->data[param].desc;
     struct optim_param p = {.rule = rule_of(a, rule),
                             .clip_attr = &a->clip_attr,
                             .clip = a->clip,
-                            .param = state,
+                            .param = param,
                             .rows = d->ndim > 1 ? d->shape[0] : desc_numel(d)};
     p.cols = d->ndim > 1 ? desc_numel(d) / p.rows : 0;
     return p;
@@ -282,11 +280,11 @@ static void append_matrix(const struct appender *a, int32_t param, int32_t rule)
 {
     ckpt_tape *t = a->t;
     struct update_attr attr = attr_of(a, rule);
-    struct optim_param p = param_of(a, param, param, rule);
+    struct optim_param p = param_of(a, param, rule);
     bool muon = p.rule->kind == OPTIM_MUON;
     ckpt_label(t, "%s", t->env.params->data[param].name);
     ckpt_tensor g = as_matrix(t, &p, tape_handle(t, t->param_gradient[param]));
-    p.gradient = clip_gradient(a, rule, g);
+    p.gradient = clip_gradient(t, &p, g);
     if (muon) {
         attr.scale = muon_scale(p.rule, (double)p.rows, (double)p.cols);
         p.gradient = optim_muon_momentum(t, &p);
@@ -303,7 +301,7 @@ static ckpt_tensor step_of_part(const struct appender *a, int32_t param, int32_t
     ckpt_tape *t = a->t;
     const struct layout_place *place = &t->env.sharing.layout->places[param];
     const int64_t begin = place->offset, end = begin + place->numel;
-    struct optim_param p = param_of(a, param, param, rule);
+    struct optim_param p = param_of(a, param, rule);
     ckpt_tensor x;
     p.gradient = as_matrix(t, &p, ckpt_slice(t, gradients, 0, begin, end));
     if (p.rule->kind == OPTIM_MUON) {
@@ -328,11 +326,11 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
     const struct layout_bucket *b = &l->buckets[tape_bucket_of(t, param)];
     struct update_attr attr = attr_of(a, rule);
     struct flatten_attr flatten = {.dtype = CKPT_F32, .numel = b->padded};
-    struct optim_param p = param_of(a, param, param, rule);
+    struct optim_param p = param_of(a, param, rule);
     ckpt_tensor steps[FLATTEN_PARTS], weights = CKPT_NONE;
     attr.scale = 1.f; /* steps are scaled matrix by matrix */
     ckpt_label(t, "%s", b->name);
-    p.gradient = clip_gradient(a, rule, tape_handle(t, t->param_gradient[param]));
+    p.gradient = clip_gradient(t, &p, tape_handle(t, t->param_gradient[param]));
     if (p.rule->kind == OPTIM_MUON)
         p.gradient = optim_muon_momentum(t, &p);
     else

@@ -6,6 +6,7 @@
  * here, and an op that has no rule of its own is noticed when the loss turns out to depend on it.
  */
 #include <stdlib.h>
+#include <string.h>
 #include "ops.h"
 #include "tape/tape.h"
 
@@ -27,7 +28,8 @@ static void mark(struct partial *p)
             any |= op_in(t, o, k) > 0 && p->on[op_in(t, o, k)];
         for (int k = 0; k < o->n_out && any; k++) {
             int32_t y = op_out(t, o, k);
-            p->on[max_i64(0, y)] = y > 0 && t->tensors.data[y].desc.dtype != CKPT_I32;
+            if (y > 0)
+                p->on[y] = t->tensors.data[y].desc.dtype != CKPT_I32;
         }
     }
 }
@@ -114,7 +116,6 @@ static void reverse_all(struct partial *p, ckpt_tensor y, int n, const ckpt_tens
     for (int i = 0; i < n; i++)
         p->on[x[i].id] = true;
     mark(p);
-    p->on[0] = false;
     if (!p->on[y.id])
         return;
     t->in_gradients = true;
@@ -140,6 +141,26 @@ static int check(ckpt_tape *t, ckpt_tensor *y, int n, ckpt_tensor *x)
     return t->error.code;
 }
 
+/* Of tensors of the tape. */
+static void differentiate(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ckpt_tensor *dx)
+{
+    struct partial p = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
+    p.on = calloc((size_t)p.n, sizeof *p.on);
+    p.gradient = calloc((size_t)p.n, sizeof *p.gradient);
+    if (p.on && p.gradient)
+        reverse_all(&p, y, n, x);
+    else
+        tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
+    for (int i = 0; i < n && !t->error.code; i++) {
+        const struct ckpt_desc d = t->tensors.data[x[i].id].desc;
+        dx[i] = take(&p, x[i].id);
+        if (!dx[i].id)
+            dx[i] = ops_fill(t, 0.f, d.dtype, d.ndim, d.shape);
+    }
+    free(p.on);
+    free(p.gradient);
+}
+
 void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ckpt_tensor *dx)
 {
     for (int i = 0; dx && i < n; i++)
@@ -148,27 +169,13 @@ void ckpt_gradients(ckpt_tape *t, ckpt_tensor y, int n, const ckpt_tensor *x, ck
         tape_fail(t, CKPT_EINVAL, "gradients: x or dx is NULL");
     if (!t || n <= 0 || t->error.code)
         return;
-    ckpt_tensor *of = calloc((size_t)n, sizeof *of);
-    for (int i = 0; of && i < n; i++)
-        of[i] = x[i];
-    if (of && !check(t, &y, n, of)) {
-        struct partial p = {.t = t, .n = t->n_tensors, .n_ops = t->n_ops};
-        p.on = calloc((size_t)p.n, sizeof *p.on);
-        p.gradient = calloc((size_t)p.n, sizeof *p.gradient);
-        if (p.on && p.gradient)
-            reverse_all(&p, y, n, of);
-        for (int i = 0; p.on && p.gradient && i < n && !t->error.code; i++) {
-            const struct ckpt_desc d = t->tensors.data[of[i].id].desc;
-            dx[i] = take(&p, of[i].id);
-            if (!dx[i].id)
-                dx[i] = ops_fill(t, 0.f, d.dtype, d.ndim, d.shape);
-        }
-        if (!p.on || !p.gradient)
-            tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
-        free(p.on);
-        free(p.gradient);
-    } else if (!of) {
+    ckpt_tensor *of = malloc((size_t)n * sizeof *of);
+    if (!of) {
         tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
+        return;
     }
+    memcpy(of, x, (size_t)n * sizeof *of);
+    if (!check(t, &y, n, of))
+        differentiate(t, y, n, of, dx);
     free(of);
 }
