@@ -127,6 +127,35 @@ static ckpt_tensor record_window(ckpt_tape *t, enum ckpt_dtype dtype, const stru
     return causal_attention(t, dtype, 2, z->tokens, (int64_t[]){14, 2, 64}, z->tokens / 4);
 }
 
+/* Documents of a quarter of the tokens each, packed into sequences. */
+static ckpt_tensor record_documents(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    int32_t first[2 * ROWS_MOST];
+    const int64_t n = 2 * z->tokens, each = z->tokens / 4;
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    ckpt_tensor x[3];
+    for (int64_t i = 0; i < 2 * n; i++)
+        first[i] = (int32_t)(i % n / each * each);
+    for (int i = 0; i < 3; i++)
+        x[i] = operand(t, dtype, SHAPE(2, n, 12, 64));
+    spec.causal = true;
+    spec.first = ckpt_constant(t, "first", CKPT_I32, SHAPE(2, n), first);
+    return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, &spec);
+}
+
+/* Sequences of unequal lengths, as an encoder has them. */
+static ckpt_tensor record_lengths(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
+{
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+    const int32_t lengths[2] = {(int32_t)z->tokens, (int32_t)z->tokens * 2 / 3};
+    ckpt_tensor x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = operand(t, dtype, SHAPE(2, z->tokens, 16, HEAD));
+    spec.lengths = ckpt_constant(t, "lengths", CKPT_I32, SHAPE(2), lengths);
+    return ckpt_attention(t, x[0], x[1], x[2], CKPT_NONE, &spec);
+}
+
 /* A learned bias of relative places, as T5 has it. */
 static ckpt_tensor record_biased(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
@@ -516,6 +545,8 @@ const struct bench_case bench_cases[] = {
     {"attention, causal", record_gpt2},
     {"attention, grouped", record_llama},
     {"attention, window", record_window},
+    {"attention, documents", record_documents},
+    {"attention, lengths", record_lengths},
     {"attention, bias", record_biased},
     {"attention, wide", record_wide},
     {"attention, wide, of a clip", record_wide_clip},

@@ -303,8 +303,11 @@ static void check_budgets(enum ckpt_dtype dtype, int64_t micro)
     struct deep free = {.dtype = dtype}, tight = {.dtype = dtype};
     struct ckpt_options o = options();
     o.micro_batch = micro;
-    struct ckpt_program_info info = run_deep(&free, &o);
+    run_deep(&free, &o);
     assert_true(isfinite(free.loss));
+    /* Again: on a GPU the first run leaves kernels behind that the budget of the next pays for. */
+    struct ckpt_program_info info = run_deep(&tight, &o);
+    expect_same(&free, &tight);
     const int64_t most = max_i64(info.min_budget, info.planned_peak + info.overhead_bytes);
     for (int part = 0; part < 3; part++) {
         o.vram = info.min_budget + part * (most - info.min_budget) / 3;
@@ -396,8 +399,8 @@ static void check_overflow(int64_t micro)
         fail_msg("%s", ckpt_error(c));
     assert_int_equal(ckpt_feed(p, "x", x, sizeof x), 0);
     assert_int_equal(ckpt_step(p, &loss), CKPT_ENAN);
-    assert_non_null(strstr(ckpt_error(c), "loss 0, gradient norm"));
-    assert_non_null(strstr(ckpt_error(c), "unbiased_var"));
+    if (!strstr(ckpt_error(c), "loss 0, gradient norm") || !strstr(ckpt_error(c), "unbiased_var"))
+        fail_msg("%s", ckpt_error(c));
     assert_int_equal(ckpt_param_get(c, m.running_var, CKPT_VALUE, var, 2), 0);
     assert_true(var[0] == 1 && var[1] == 1);
     ckpt_close(c);

@@ -194,6 +194,8 @@ static void test_long(void **state)
     float w[2][64] = {{0}}, loss[2];
     (void)state;
     for (int gru = 0; gru < 2; gru++) {
+        run_long(gru, 0, w[0], &loss[0]);
+        /* Again: on a GPU the first run leaves kernels behind that the next budget pays for. */
         struct ckpt_program_info info = run_long(gru, 0, w[0], &loss[0]);
         int64_t half = (info.planned_peak + info.overhead_bytes + info.min_budget) / 2;
         half = max_i64(half, info.min_budget);

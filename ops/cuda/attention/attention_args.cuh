@@ -29,8 +29,9 @@ struct attention_mask {
 struct attention_args {
     struct attention_operand q, k, v, o, lse, d_o, dq, dk, dv;
     struct attention_mask mask;
-    int64_t group; /* query heads that share keys and values */
-    int n_lead;    /* axes that number the sequences, but those of size 1 */
+    int64_t group;    /* query heads that share keys and values */
+    int64_t n_shared; /* heads of keys and values */
+    int n_lead;       /* axes that number the sequences, but those of size 1 */
     int64_t lead[ATTENTION_LEAD];
     int64_t n_sequences, n_heads, n_queries;
     int64_t n_keys;      /* of a sequence, or all packed rows */
@@ -42,6 +43,12 @@ struct attention_args {
     float *partial;     /* scratch [chunks, 2, packed rows or sequences x keys, heads, width] */
     int64_t n_chunks, chunk;
 };
+
+/* Is there more than every query seeing every key of a head of its own? */
+static inline bool attention_is_masked(const struct attention_args &a)
+{
+    return a.mask.hidden || a.mask.bias.data || a.group != 1;
+}
 
 /* The kernels, by family; all launch on the stream. */
 void attention_short_forward(const struct attention_args &a, cudaStream_t stream);
@@ -58,20 +65,22 @@ void attention_hopper_backward(const struct attention_args &a, cudaStream_t stre
 void attention_plain_forward(const struct attention_args &a, cudaStream_t stream);
 void attention_plain_backward(const struct attention_args &a, cudaStream_t stream);
 /* The gradient of the bias: fp32 [units, queries, keys]. */
+void attention_tiles_bias(const struct attention_args &a, const struct attention_fold &fold,
+                          float *out, cudaStream_t stream);
 void attention_plain_bias(const struct attention_args &a, const struct attention_fold &fold,
                           float *out, cudaStream_t stream);
 
-/* Launches kernel(args, first unit) with a block for each unit. */
-template <typename K>
+/* Launches kernel(args..., first unit) with a block for each unit. */
+template <typename K, typename... ARGS>
 static void attention_launch(K kernel, int64_t units, int threads, size_t shared,
-                             cudaStream_t stream, const struct attention_args &a)
+                             cudaStream_t stream, const ARGS &...args)
 {
     const int64_t most = 0x7fffffff;
     if (shared > 48 * 1024)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     for (int64_t first = 0; first < units; first += most) {
         int64_t n = units - first < most ? units - first : most;
-        kernel<<<(unsigned)n, threads, shared, stream>>>(a, first);
+        kernel<<<(unsigned)n, threads, shared, stream>>>(args..., first);
     }
 }
 

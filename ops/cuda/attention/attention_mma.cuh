@@ -170,6 +170,8 @@ __device__ __forceinline__ float quad_maximum(float x)
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+constexpr float ATTENTION_LOG2E = 1.44269504f;
+
 /* ---- products ------------------------------------------------------------------------------ */
 
 /* 16 rows of a tile as the left operand of a product along the width. */
@@ -325,6 +327,24 @@ put_accumulators(bf16 *tile, const float (&c)[M][tile_shape<DP>::units][4], floa
     for (int m = 0; m < M; m++)
         factors[m][0] = factors[m][1] = factor;
     put_accumulators<DP, M>(tile, c, factors);
+}
+
+/* What the backward pass needs of a query: its lse in base 2, and delta = sum(o d_o), rows of
+ * tiles. */
+template <int DP>
+__device__ __forceinline__ float2 row_statistics(float lse, const bf16 *o, const bf16 *d_o)
+{
+    float2 s = {lse * ATTENTION_LOG2E, 0.f};
+#pragma unroll
+    for (int unit = 0; unit < tile_shape<DP>::units; unit++) {
+        float x[8], y[8];
+        load_floats(x, o + unit * 8);
+        load_floats(y, d_o + unit * 8);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            s.y += x[i] * y[i];
+    }
+    return s;
 }
 
 /* ---- rows between global memory and tiles ---------------------------------------------------- */

@@ -97,7 +97,8 @@ static void add_mask(struct attention_args *x, const struct ckpt_kernel_args *a,
     m->lengths = places_of(extra_of(a, plain, ATTENTION_LENGTHS), q->ndim - 3);
     m->hidden = m->causal || m->first.data || m->lengths.data;
     add_bias(m, extra_of(a, plain, ATTENTION_BIAS), q);
-    x->group = max_i64(1, x->n_heads / max_i64(1, k->shape[k->ndim - 2]));
+    x->n_shared = k->shape[k->ndim - 2];
+    x->group = max_i64(1, x->n_heads / max_i64(1, x->n_shared));
 }
 
 /* Packed rows [rows, heads, width] are the same for every sequence. */
@@ -129,6 +130,7 @@ static struct attention_args args_of(const struct ckpt_kernel_args *a,
     x.width = (int)s->width;
     x.scale = *(const float *)a->attr; /* the first of struct attention_attr, too */
     x.group = 1;
+    x.n_shared = s->n_heads;
     return x;
 }
 
@@ -144,11 +146,12 @@ static struct attention_args forward_args(const struct ckpt_kernel_args *a,
     return x;
 }
 
-/* Biases, and widths beyond the tensor core kernels, are for the plain ones. */
+/* Widths beyond the tensor core kernels, and masks of short sequences, are for the plain ones. */
 static bool on_tensor_cores(const struct attention_args *x, const struct cuda_attention_sizes *s)
 {
-    return cuda_attention_on_tensor_cores(s) && !x->mask.bias.data && !x->mask.hidden &&
-           x->group == 1;
+    return cuda_attention_on_tensor_cores(s) &&
+           (!attention_is_masked(*x) ||
+            (!cuda_attention_is_short(s) && s->n_queries <= INT32_MAX && s->n_keys <= INT32_MAX));
 }
 
 static int forward(const struct ckpt_kernel_args *a, bool packed)
@@ -242,8 +245,12 @@ int cuda_attention_dbias(const struct ckpt_kernel_args *a)
     x.lse = lse_of(&a->in[ATTENTION_LSE], n_lead);
     x.d_o = operand_of(&a->in[ATTENTION_D_O], n_lead);
     add_mask(&x, a, ATTENTION_DX_PLAIN);
-    attention_plain_bias(x, attention_fold_of(&a->in[0].desc, &bias->desc),
-                         static_cast<float *>(a->out[0].data), stream_of(a));
+    const struct attention_fold fold = attention_fold_of(&a->in[0].desc, &bias->desc);
+    float *out = static_cast<float *>(a->out[0].data);
+    if (on_tensor_cores(&x, &s))
+        attention_tiles_bias(x, fold, out, stream_of(a));
+    else
+        attention_plain_bias(x, fold, out, stream_of(a));
     return launched();
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands,
- * biases, and heads wider than 128 that attention_wide.h does not.  Simple, and right for every
- * size.
+ * Attention in fp32 arithmetic, for what the tensor core kernels do not take: fp32 operands, masks
+ * of a few keys, and heads wider than 128 that attention_wide.h does not.  Simple, and right for
+ * every size.
  *
  * A block of eight warps has 32 rows (queries, or keys for dk and dv), four to a warp, and goes
  * through the other side 32 rows at a time, a lane for each.  Sums over the width go through shared
@@ -484,11 +484,7 @@ void attention_plain_backward(const struct attention_args &a, cudaStream_t strea
 void attention_plain_bias(const struct attention_args &a, const struct attention_fold &fold,
                           float *out, cudaStream_t stream)
 {
-    const int64_t most = 0x7fffffff;
     const int64_t units =
         fold.units * attention_tile_count(a.n_queries, SIDE) * attention_tile_count(a.n_keys, SIDE);
-    for (int64_t first = 0; first < units; first += most) {
-        int64_t n = units - first < most ? units - first : most;
-        plain_bias<<<(unsigned)n, THREADS, 0, stream>>>(a, fold, out, first);
-    }
+    attention_launch(plain_bias, units, THREADS, 0, stream, a, fold, out);
 }

@@ -5,12 +5,11 @@
  * four warps and takes a tile of queries of one head; each warp keeps its rows of q, the
  * probabilities and o in registers, and tiles of 64 keys come in by copies that run one tile ahead.
  */
-#include "cuda/attention/attention_mma.cuh"
+#include "cuda/attention/attention_seen.cuh"
 
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;
 constexpr int KEYS = 64;
-constexpr float LOG2E = 1.44269504f;
 constexpr float LN2 = 0.69314718f;
 
 extern __shared__ uint4 attention_shared[];
@@ -41,7 +40,8 @@ template <int DP> __device__ __forceinline__ void running_open(running<DP> &r)
 }
 
 /* Half of the rows of products s to exp(score - maximum), scale being that of scores in base 2;
- * what was summed before is brought to the new maximum. */
+ * what was summed before is brought to the new maximum.  One of -infinity, before the first key
+ * that is seen, is not subtracted. */
 template <int DP>
 __device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8][4], float scale,
                                              int m, int half)
@@ -51,8 +51,9 @@ __device__ __forceinline__ void softmax_rows(running<DP> &r, float (&s)[KEYS / 8
     for (int n = 0; n < KEYS / 8; n++)
         top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
     top = quad_maximum(top);
-    float factor = power2((r.maximum[m][half] - top) * scale), sum = r.sum[m][half] * factor;
-    const float shift = top * scale;
+    const float base = top == -INFINITY ? 0.f : top;
+    float factor = power2((r.maximum[m][half] - base) * scale), sum = r.sum[m][half] * factor;
+    const float shift = base * scale;
     r.maximum[m][half] = top;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n++)
@@ -84,27 +85,34 @@ template <int DP, int M> __device__ __forceinline__ void negate_fragments(row_fr
     }
 }
 
-/* One tile of keys, n_keys of them valid. */
-template <int DP>
-__device__ __forceinline__ void forward_step(running<DP> &r,
-                                             const row_fragment<DP> (&q)[warp_tiles<DP>],
-                                             const bf16 *k, const bf16 *v, float scale, int n_keys)
+/* Hides what is not there behind n_keys keys. */
+template <int M>
+__device__ __forceinline__ void hide_missing(float (&s)[M][KEYS / 8][4], int n_keys)
+{
+    if (n_keys >= KEYS)
+        return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
+                    s[m][n][i] = -INFINITY;
+}
+
+/* One tile of keys.  mask(s) hides what a query does not see; scale is that of what it leaves. */
+template <int DP, typename MASK>
+__device__ __forceinline__ void
+forward_step(running<DP> &r, const row_fragment<DP> (&q)[warp_tiles<DP>], const bf16 *k,
+             const bf16 *v, float scale, const MASK &mask)
 {
     constexpr int M = warp_tiles<DP>;
     float s[M][KEYS / 8][4];
     uint32_t p[M][KEYS / 16][4];
     clear_accumulators(s);
     multiply_transposed(s, q, k);
-    if (n_keys < KEYS) {
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
-                        s[m][n][i] = -INFINITY;
-    }
+    mask(s);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         softmax_rows<DP>(r, s[m], scale, m, 0);
@@ -114,10 +122,11 @@ __device__ __forceinline__ void forward_step(running<DP> &r,
     multiply_rows<DP>(r.o, p, v);
 }
 
-/* o into the warp's rows of a tile, lse to where it belongs.  Without keys both are zero. */
+/* o into the warp's rows of a tile, lse to where it belongs; both are zero where no key was seen.
+ */
 template <int DP>
 __device__ __forceinline__ void forward_finish(running<DP> &r, bf16 *tile, float *lse,
-                                               int64_t lse_row, int n_rows, float scale, bool any)
+                                               int64_t lse_row, int n_rows, float scale)
 {
     constexpr int M = warp_tiles<DP>;
     const int lane = threadIdx.x & 31;
@@ -126,41 +135,59 @@ __device__ __forceinline__ void forward_finish(running<DP> &r, bf16 *tile, float
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float sum = quad_sum(r.sum[m][half]);
+            const bool none = sum == 0.f;
             int row = m * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && row < n_rows)
-                lse[row * lse_row] = any ? r.maximum[m][half] * scale * LN2 + logf(sum) : 0.f;
-            r.sum[m][half] = any ? 1.f / sum : 0.f;
+                lse[row * lse_row] = none ? 0.f : r.maximum[m][half] * scale * LN2 + logf(sum);
+            r.sum[m][half] = none ? 0.f : 1.f / sum;
         }
     put_accumulators<DP, M>(tile, r.o, r.sum);
 }
 
-template <int DP>
+template <int DP, bool MASKED>
 __global__ void __launch_bounds__(THREADS, 2)
     forward_tiles(const __grid_constant__ attention_args a, int64_t first_unit)
 {
     constexpr int M = warp_tiles<DP>, ROWS = block_rows<DP>;
+    __shared__ int document;
     bf16 *q_tile = (bf16 *)attention_shared, *k_tile = q_tile + ROWS * tile_shape<DP>::pitch;
     bf16 *v_tile = k_tile + 2 * key_tile<DP>;
+    const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
     int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
+    int64_t tile = take_index(unit, n_tiles);
     const int64_t sequence = unit;
+    /* The last rows see most: the longest work begins first. */
+    const int64_t first = (MASKED && a.mask.causal ? n_tiles - 1 - tile : tile) * ROWS;
+    const int64_t shared = MASKED ? head / a.group : head;
     const struct attention_keys keys = attention_keys_of(a, sequence);
     const struct attention_rows o = attention_rows_at(a, a.o, sequence, head, first);
     const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
     const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
     /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * LOG2E, 1e-30f);
+    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * ATTENTION_LOG2E, 1e-30f);
     const tile_mover<DP, THREADS> mover;
     float *lse = attention_lse_at(a, sequence, head) + (first + row) * a.lse.row;
     tile_stream<DP, THREADS, KEYS> k, v;
     row_fragment<DP> q[M];
     running<DP> r;
+    seen_rows<M> seen;
+    struct attention_bias bias;
+    struct seen_keys span = {0, 0};
+    int64_t left = keys.n;
 
-    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), a.width, k_tile);
-    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), a.width, v_tile);
+    if constexpr (MASKED) {
+        bias = attention_bias_of(a, sequence, head);
+        span = seen_by_block(a, sequence, first, first + n_rows, keys.n, &document);
+        find_seen_rows(seen, a, sequence, first + row, first + n_rows, keys.n, 0);
+        left = span.end - span.begin;
+    }
+    k.open(mover, attention_rows_at(a, a.k, sequence, shared, keys.first + span.begin), a.width,
+           k_tile);
+    v.open(mover, attention_rows_at(a, a.v, sequence, shared, keys.first + span.begin), a.width,
+           v_tile);
     mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
                               1, a.width);
-    int n = keys.n < KEYS ? (int)keys.n : KEYS, stage = 0;
+    int n = left < KEYS ? (int)left : KEYS, stage = 0, key = span.begin;
     k.load(mover, 0, n, a.width);
     v.load(mover, 0, n, a.width);
     copies_wait();
@@ -171,7 +198,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     if (a.scale < 0)
         negate_fragments(q);
     running_open(r);
-    for (int64_t left = keys.n; left > 0; left -= KEYS, stage ^= 1) {
+    for (; left > 0; left -= KEYS, stage ^= 1, key += KEYS) {
         int now = n;
         n = left - KEYS < KEYS ? (int)(left - KEYS) : KEYS;
         copies_wait();
@@ -180,13 +207,20 @@ __global__ void __launch_bounds__(THREADS, 2)
             k.load(mover, stage ^ 1, n, a.width);
             v.load(mover, stage ^ 1, n, a.width);
         }
-        if (row < n_rows)
-            forward_step<DP>(r, q, k_tile + stage * key_tile<DP>, v_tile + stage * key_tile<DP>,
-                             scale, now);
+        if (row >= n_rows)
+            continue;
+        const bf16 *k_now = k_tile + stage * key_tile<DP>, *v_now = v_tile + stage * key_tile<DP>;
+        if constexpr (MASKED)
+            forward_step<DP>(r, q, k_now, v_now, 1.f, [&](float(&s)[M][KEYS / 8][4]) {
+                score_rows(s, seen, bias, first + row, key, scale);
+            });
+        else
+            forward_step<DP>(r, q, k_now, v_now, scale,
+                             [&](float(&s)[M][KEYS / 8][4]) { hide_missing(s, now); });
     }
     __syncwarp();
-    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, n_rows - row, scale,
-                       keys.n > 0);
+    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, n_rows - row,
+                       MASKED ? 1.f : scale);
     __syncthreads();
     mover.template store<ROWS>(o, 0, n_rows, 1, a.width, q_tile);
 }
@@ -195,8 +229,8 @@ template <int DP> static void launch_forward(const struct attention_args &a, cud
 {
     size_t shared = sizeof(bf16) * tile_shape<DP>::rows(block_rows<DP> + 4 * KEYS);
     int64_t tiles = attention_tile_count(a.n_queries, block_rows<DP>);
-    attention_launch(forward_tiles<DP>, a.n_sequences * a.n_heads * tiles, THREADS, shared, stream,
-                     a);
+    attention_launch(attention_is_masked(a) ? forward_tiles<DP, true> : forward_tiles<DP, false>,
+                     a.n_sequences * a.n_heads * tiles, THREADS, shared, stream, a);
 }
 
 void attention_tiles_forward(const struct attention_args &a, cudaStream_t stream)

@@ -6,14 +6,12 @@
  * the keys alone are too few to fill the device.  Nothing is added up across blocks but the chunks'
  * sums, by a last kernel, in order.  Probabilities are computed again from lse.
  */
-#include "cuda/attention/attention_mma.cuh"
+#include "cuda/attention/attention_seen.cuh"
 #include "cuda/workspace.h"
 
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;
 constexpr int STEP = 32; /* keys or queries that a block takes in at once */
-constexpr float LOG2E = 1.44269504f;
-
 extern __shared__ uint4 attention_shared[];
 
 template <int DP> constexpr int step_tile = tile_shape<DP>::rows(STEP);
@@ -35,16 +33,8 @@ __device__ __forceinline__ void find_statistics(const struct attention_args &a, 
         return;
     float2 s = {0.f, 0.f};
     if (row < n_rows) {
-        s.x = lse[row * a.lse.row] * LOG2E;
-#pragma unroll
-        for (int unit = 0; unit < tile_shape<DP>::units; unit++) {
-            float x[8], y[8];
-            load_floats(x, o + row * tile_shape<DP>::pitch + unit * 8);
-            load_floats(y, d_o + row * tile_shape<DP>::pitch + unit * 8);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                s.y += x[i] * y[i];
-        }
+        s = row_statistics<DP>(lse[row * a.lse.row], o + row * tile_shape<DP>::pitch,
+                               d_o + row * tile_shape<DP>::pitch);
         global[row] = s;
     }
     shared[row] = s;
@@ -75,10 +65,11 @@ __device__ __forceinline__ void open_queries(query_rows<DP> &r, const bf16 *q, c
     clear_accumulators(r.dq);
 }
 
-/* One tile of keys, n_keys of them valid. */
-template <int DP>
+/* One tile of keys, n_keys of them valid.  mask(s) makes scores of products and hides what a query
+ * does not see. */
+template <int DP, typename MASK>
 __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, const bf16 *v,
-                                           float scale, int n_keys)
+                                           int n_keys, const MASK &mask)
 {
     constexpr int M = warp_tiles<DP>;
     float s[M][STEP / 8][4], ds[M][STEP / 8][4];
@@ -87,13 +78,14 @@ __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, con
     clear_accumulators(ds);
     multiply_transposed(s, r.q, k);
     multiply_transposed(ds, r.d_o, v);
+    mask(s);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float p = probability(s[m][n][i] * scale, r.shift[m][i / 2]);
+                float p = probability(s[m][n][i], r.shift[m][i / 2]);
                 ds[m][n][i] = p * (ds[m][n][i] - r.delta[m][i / 2]);
             }
     if (n_keys < STEP) {
@@ -110,17 +102,34 @@ __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, con
     multiply_rows<DP>(r.dq, operand, k);
 }
 
-template <int DP>
+template <int M>
+__device__ __forceinline__ void scale_scores(float (&s)[M][STEP / 8][4], float scale)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] *= scale;
+}
+
+template <int DP, bool MASKED>
 __global__ void __launch_bounds__(THREADS, 2)
     backward_queries(const __grid_constant__ attention_args a, int64_t first_unit)
 {
     constexpr int M = warp_tiles<DP>, ROWS = block_rows<DP>, pitch = tile_shape<DP>::pitch;
+    __shared__ int document;
     bf16 *q_tile = (bf16 *)attention_shared, *d_o_tile = q_tile + ROWS * pitch;
     bf16 *k_tile = d_o_tile + ROWS * pitch, *v_tile = k_tile + 2 * step_tile<DP>;
     float2 *statistics = (float2 *)(v_tile + 2 * step_tile<DP>);
+    const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
     int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t first = take_index(unit, (a.n_queries + ROWS - 1) / ROWS) * ROWS;
+    int64_t tile = take_index(unit, n_tiles);
     const int64_t sequence = unit;
+    /* The last rows see most: the longest work begins first. */
+    const int64_t first = (MASKED && a.mask.causal ? n_tiles - 1 - tile : tile) * ROWS;
+    const int64_t shared = MASKED ? head / a.group : head;
     const struct attention_keys keys = attention_keys_of(a, sequence);
     const float scale = attention_scale(a, keys);
     const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
@@ -129,9 +138,22 @@ __global__ void __launch_bounds__(THREADS, 2)
     const tile_mover<DP, THREADS> mover;
     tile_stream<DP, THREADS, STEP> k, v;
     query_rows<DP> r;
+    seen_rows<M> seen;
+    struct attention_bias bias;
+    struct seen_keys span = {0, 0};
+    int64_t left = keys.n;
 
-    k.open(mover, attention_rows_at(a, a.k, sequence, head, keys.first), a.width, k_tile);
-    v.open(mover, attention_rows_at(a, a.v, sequence, head, keys.first), a.width, v_tile);
+    if constexpr (MASKED) {
+        bias = attention_bias_of(a, sequence, head);
+        span = seen_by_block(a, sequence, first, first + n_rows, keys.n, &document);
+        /* The score of a single key gets no gradient, exactly. */
+        find_seen_rows(seen, a, sequence, first + row, first + n_rows, keys.n, 2);
+        left = span.end - span.begin;
+    }
+    k.open(mover, attention_rows_at(a, a.k, sequence, shared, keys.first + span.begin), a.width,
+           k_tile);
+    v.open(mover, attention_rows_at(a, a.v, sequence, shared, keys.first + span.begin), a.width,
+           v_tile);
     /* o is needed only now: it stands where keys and values come later. */
     static_assert(4 * STEP >= ROWS, "o does not fit");
     mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
@@ -146,13 +168,13 @@ __global__ void __launch_bounds__(THREADS, 2)
                         a.statistics + (sequence * a.n_heads + head) * a.n_queries + first,
                         statistics, k_tile, d_o_tile, n_rows);
     __syncthreads();
-    int n = keys.n < STEP ? (int)keys.n : STEP, stage = 0;
+    int n = left < STEP ? (int)left : STEP, stage = 0, key = span.begin;
     if (n > 0) {
         k.load(mover, 0, n, a.width);
         v.load(mover, 0, n, a.width);
     }
     open_queries<DP>(r, q_tile + row * pitch, d_o_tile + row * pitch, statistics + row);
-    for (int64_t left = keys.n; left > 0; left -= STEP, stage ^= 1) {
+    for (; left > 0; left -= STEP, stage ^= 1, key += STEP) {
         int now = n;
         n = left - STEP < STEP ? (int)(left - STEP) : STEP;
         copies_wait();
@@ -161,9 +183,15 @@ __global__ void __launch_bounds__(THREADS, 2)
             k.load(mover, stage ^ 1, n, a.width);
             v.load(mover, stage ^ 1, n, a.width);
         }
-        if (row < n_rows)
-            query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>,
-                           scale * LOG2E, now);
+        if (row >= n_rows)
+            continue;
+        query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>, now,
+                       [&](float(&s)[M][STEP / 8][4]) {
+                           if constexpr (MASKED)
+                               score_rows(s, seen, bias, first + row, key, scale * ATTENTION_LOG2E);
+                           else
+                               scale_scores(s, scale * ATTENTION_LOG2E);
+                       });
     }
     __syncwarp();
     put_accumulators<DP, M>(q_tile + row * pitch, r.dq, scale);
@@ -179,12 +207,46 @@ template <int DP> struct key_rows {
     float dk[1][tile_shape<DP>::units][4], dv[1][tile_shape<DP>::units][4];
 };
 
+/* What a step needs to know of masks and biases: its queries, and the warp's first key. */
+struct key_mask {
+    const struct seen_keys *seen; /* by each query of the step */
+    struct attention_bias bias;
+    int64_t query, key;
+};
+
+/* p and dp become the probabilities and their gradients, 0 where a query does not see a key; the
+ * score of a single key gets no gradient, exactly. */
+template <bool MASKED>
+__device__ __forceinline__ void find_gradient(float (&p)[4], float (&dp)[4], float4 statistics,
+                                              float scale, const key_mask &mask, int n)
+{
+    const int lane = threadIdx.x & 31, column = n * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float s = p[i] * scale;
+        bool seen = true, several = true;
+        if constexpr (MASKED) {
+            const struct seen_keys k = mask.seen[column + i % 2];
+            const int64_t key = mask.key + i / 2 * 8 + lane / 4;
+            seen = key >= k.begin && key < k.end;
+            several = k.end - k.begin > 1;
+            if (seen && mask.bias.data)
+                s += attention_bias_at(mask.bias, mask.query + column + i % 2, key) *
+                     ATTENTION_LOG2E;
+        }
+        p[i] = seen ? probability(s, i % 2 ? statistics.z : statistics.x) : 0.f;
+        float ds = p[i] * (dp[i] - (i % 2 ? statistics.w : statistics.y));
+        dp[i] = seen && several ? ds : 0.f;
+    }
+}
+
 /* One tile of queries.  Scores stand transposed, keys down and queries across, so that rounded they
  * are the left operands that both sums need.  Missing queries add nothing: their q and d_o are
  * zero, their statistics too. */
-template <int DP>
+template <int DP, bool MASKED>
 __device__ __forceinline__ void key_step(key_rows<DP> &r, const bf16 *q, const bf16 *d_o,
-                                         const float2 *statistics, float scale)
+                                         const float2 *statistics, float scale,
+                                         const key_mask &mask)
 {
     float p[1][STEP / 8][4], ds[1][STEP / 8][4];
     uint32_t operand[1][STEP / 16][4];
@@ -195,11 +257,7 @@ __device__ __forceinline__ void key_step(key_rows<DP> &r, const bf16 *q, const b
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
         float4 s = *reinterpret_cast<const float4 *>(statistics + n * 8 + (threadIdx.x & 3) * 2);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            p[0][n][i] = probability(p[0][n][i] * scale, i % 2 ? s.z : s.x);
-            ds[0][n][i] = p[0][n][i] * (ds[0][n][i] - (i % 2 ? s.w : s.y));
-        }
+        find_gradient<MASKED>(p[0][n], ds[0][n], s, scale, mask, n);
     }
     pack_accumulators(operand, p);
     multiply_rows<DP>(r.dv, operand, d_o);
@@ -220,74 +278,134 @@ __device__ __forceinline__ void put_partial(const struct attention_args &a, floa
         for (int i = 0; i < 4; i++) {
             int row = lane / 4 + i / 2 * 8, column = n * 8 + lane % 4 * 2 + i % 2;
             if (row < n_rows && column < a.width)
-                to[row * a.n_heads * a.width + column] = c[0][n][i] * factor;
+                to[row * a.n_shared * a.width + column] = c[0][n][i] * factor;
         }
 }
 
-template <int DP>
-__global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
-    backward_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+/* Queries [begin, end) of a chunk that may see any of a tile's keys. */
+template <bool MASKED>
+__device__ __forceinline__ struct attention_span queries_of(const struct attention_args &a,
+                                                            const struct attention_key_tile &tile,
+                                                            int64_t chunk, int n_keys, int *shared)
 {
-    constexpr int ROWS = 16 * WARPS, pitch = tile_shape<DP>::pitch;
-    static_assert(ROWS == CUDA_ATTENTION_KEYS && ROWS == 2 * STEP, "tiles change places");
-    bf16 *q_tile = (bf16 *)attention_shared, *d_o_tile = q_tile + 2 * step_tile<DP>;
-    float2 *statistics = (float2 *)(d_o_tile + 2 * step_tile<DP>);
-    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t chunk = take_index(unit, a.n_chunks);
-    const struct attention_key_tile tile = attention_key_tile_of(a, unit, ROWS);
-    if (tile.sequence < 0)
-        return;
-    const int64_t sequence = tile.sequence;
-    const float scale = attention_scale(a, tile.keys);
-    const int64_t first_key = tile.keys.first + tile.first, left = tile.keys.n - tile.first;
-    const int n_rows = left < ROWS ? (int)left : ROWS, row = threadIdx.x / 32 * 16;
-    const int64_t begin = chunk * a.chunk;
-    const int64_t end = begin + a.chunk < a.n_queries ? begin + a.chunk : a.n_queries;
-    const float2 *from = a.statistics + (sequence * a.n_heads + head) * a.n_queries + begin;
-    const tile_mover<DP, THREADS> mover;
-    tile_stream<DP, THREADS, STEP> q, d_o;
-    key_rows<DP> r;
+    struct attention_span s = {chunk * a.chunk, chunk * a.chunk + a.chunk};
+    s.end = s.end < a.n_queries ? s.end : a.n_queries;
+    if constexpr (MASKED) {
+        const int64_t stop = tile.first + n_keys;
+        const struct attention_span may =
+            attention_queries_of_keys(a, tile.first, stop, tile.keys.n);
+        s.begin = may.begin > s.begin ? may.begin : s.begin;
+        s.end = may.end < s.end ? may.end : s.end;
+        s.end = n_keys > 0 ? last_that_sees(a, tile.sequence, s.begin, s.end, stop, shared) : 0;
+    }
+    return s;
+}
 
-    from += threadIdx.x;
-    q.open(mover, attention_rows_at(a, a.q, sequence, head, begin), a.width, q_tile);
-    d_o.open(mover, attention_rows_at(a, a.d_o, sequence, head, begin), a.width, d_o_tile);
-    auto load_queries = [&](int stage, int n) {
+/* A thread's part of loading steps of queries: those of one head, in a span. */
+template <int DP> struct query_stream {
+    tile_stream<DP, THREADS, STEP> q, d_o;
+    const float2 *from; /* the thread's statistics */
+    int64_t at;         /* the next step's first query */
+
+    __device__ __forceinline__ void open(const struct attention_args &a,
+                                         const tile_mover<DP, THREADS> &mover, int64_t sequence,
+                                         int64_t head, int64_t begin, bf16 *q_tile, bf16 *d_o_tile)
+    {
+        at = begin;
+        from = a.statistics + (sequence * a.n_heads + head) * a.n_queries + begin + threadIdx.x;
+        q.open(mover, attention_rows_at(a, a.q, sequence, head, begin), a.width, q_tile);
+        d_o.open(mover, attention_rows_at(a, a.d_o, sequence, head, begin), a.width, d_o_tile);
+    }
+
+    /* n of them are there. */
+    __device__ __forceinline__ void load(const struct attention_args &a,
+                                         const tile_mover<DP, THREADS> &mover, int stage, int n,
+                                         float2 *statistics)
+    {
         q.load(mover, stage, n, a.width);
         d_o.load(mover, stage, n, a.width);
         if (threadIdx.x < STEP)
             copy8(shared_address(statistics + stage * STEP + threadIdx.x), from,
                   (int)threadIdx.x < n);
         from += STEP;
+        at += STEP;
+    }
+};
+
+template <int DP, bool MASKED>
+__global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
+    backward_keys(const __grid_constant__ attention_args a, int64_t first_unit)
+{
+    constexpr int ROWS = 16 * WARPS, pitch = tile_shape<DP>::pitch;
+    static_assert(ROWS == CUDA_ATTENTION_KEYS && ROWS == 2 * STEP, "tiles change places");
+    __shared__ int document;
+    __shared__ struct seen_keys seen[2 * STEP];
+    bf16 *q_tile = (bf16 *)attention_shared, *d_o_tile = q_tile + 2 * step_tile<DP>;
+    float2 *statistics = (float2 *)(d_o_tile + 2 * step_tile<DP>);
+    int64_t unit = first_unit + blockIdx.x, shared = take_index(unit, a.n_shared);
+    int64_t chunk = take_index(unit, a.n_chunks);
+    const struct attention_key_tile tile = attention_key_tile_of(a, unit, ROWS);
+    if (tile.sequence < 0)
+        return;
+    const int64_t sequence = tile.sequence;
+    const float scale = attention_scale(a, tile.keys);
+    const int64_t first_key = tile.keys.first + tile.first, keys = tile.keys.n - tile.first;
+    const int n_keys = keys < ROWS ? (int)(keys > 0 ? keys : 0) : ROWS;
+    /* Keys behind the length of a sequence get zeros. */
+    const int64_t rows = MASKED ? a.n_keys - tile.first : keys;
+    const int n_rows = rows < ROWS ? (int)rows : ROWS, row = threadIdx.x / 32 * 16;
+    const struct attention_span span = queries_of<MASKED>(a, tile, chunk, n_keys, &document);
+    const tile_mover<DP, THREADS> mover;
+    query_stream<DP> queries = {};
+    key_mask mask = {};
+    key_rows<DP> r;
+
+    auto load_queries = [&](int stage, int64_t left) {
+        const int n = left < STEP ? (int)left : STEP;
+        if (MASKED && threadIdx.x < STEP)
+            seen[stage * STEP + threadIdx.x] =
+                seen_by(a, sequence, queries.at + threadIdx.x, queries.at + n, tile.keys.n);
+        queries.load(a, mover, stage, n, statistics);
     };
-    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.k, sequence, head, first_key), 0,
-                              n_rows, 1, a.width);
-    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.v, sequence, head, first_key), 0,
-                              n_rows, 1, a.width);
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.k, sequence, shared, first_key), 0,
+                              n_keys, 1, a.width);
+    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.v, sequence, shared, first_key), 0,
+                              n_keys, 1, a.width);
     copies_wait();
     __syncthreads();
     load_fragment(r.k[0], q_tile + row * pitch);
     load_fragment(r.v[0], d_o_tile + row * pitch);
     clear_accumulators(r.dk);
     clear_accumulators(r.dv);
-    __syncthreads();
-    int stage = 0;
-    if (begin < end)
-        load_queries(0, end - begin < STEP ? (int)(end - begin) : STEP);
-    for (int64_t left = end - begin; left > 0; left -= STEP, stage ^= 1) {
-        int next = left - STEP < STEP ? (int)(left - STEP) : STEP;
-        copies_wait();
-        __syncthreads(); /* this tile has come; nobody works on the one before */
-        if (next > 0)
-            load_queries(stage ^ 1, next);
-        if (row < n_rows)
-            key_step<DP>(r, q_tile + stage * step_tile<DP>, d_o_tile + stage * step_tile<DP>,
-                         statistics + stage * STEP, scale * LOG2E);
+    const int64_t members = MASKED ? a.group : 1;
+    for (int64_t head = shared * members; head < (shared + 1) * members; head++) {
+        __syncthreads(); /* nobody reads the tiles any more */
+        queries.open(a, mover, sequence, head, span.begin, q_tile, d_o_tile);
+        int stage = 0;
+        if (MASKED) {
+            mask.bias = attention_bias_of(a, sequence, head);
+            mask.key = tile.first + row;
+        }
+        if (span.begin < span.end)
+            load_queries(0, span.end - span.begin);
+        for (int64_t at = span.begin; at < span.end; at += STEP, stage ^= 1) {
+            copies_wait();
+            __syncthreads(); /* this tile has come; nobody works on the one before */
+            if (at + STEP < span.end)
+                load_queries(stage ^ 1, span.end - at - STEP);
+            mask.query = at;
+            mask.seen = seen + stage * STEP;
+            if (row < n_rows)
+                key_step<DP, MASKED>(r, q_tile + stage * step_tile<DP>,
+                                     d_o_tile + stage * step_tile<DP>, statistics + stage * STEP,
+                                     scale * ATTENTION_LOG2E, mask);
+        }
     }
     if (a.partial) {
         int64_t all_rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
         int64_t at = a.lens ? first_key : tile.sequence * a.n_keys + first_key;
-        int64_t matrix = all_rows * a.n_heads * a.width;
-        float *to = a.partial + chunk * 2 * matrix + ((at + row) * a.n_heads + head) * a.width;
+        int64_t matrix = all_rows * a.n_shared * a.width;
+        float *to = a.partial + chunk * 2 * matrix + ((at + row) * a.n_shared + shared) * a.width;
         put_partial<DP>(a, to, n_rows - row, r.dk, scale);
         put_partial<DP>(a, to + matrix, n_rows - row, r.dv, 1.f);
         return;
@@ -296,10 +414,10 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 ? 3 : 2)
     put_accumulators<DP, 1>(q_tile + row * pitch, r.dk, scale);
     put_accumulators<DP, 1>(d_o_tile + row * pitch, r.dv, 1.f);
     __syncthreads();
-    mover.template store<ROWS>(attention_rows_at(a, a.dk, sequence, head, first_key), 0, n_rows, 1,
-                               a.width, q_tile);
-    mover.template store<ROWS>(attention_rows_at(a, a.dv, sequence, head, first_key), 0, n_rows, 1,
-                               a.width, d_o_tile);
+    mover.template store<ROWS>(attention_rows_at(a, a.dk, sequence, shared, first_key), 0, n_rows,
+                               1, a.width, q_tile);
+    mover.template store<ROWS>(attention_rows_at(a, a.dv, sequence, shared, first_key), 0, n_rows,
+                               1, a.width, d_o_tile);
 }
 
 /* dk and dv from the chunks' sums, a thread for N elements side by side; packed rows of nobody
@@ -310,15 +428,15 @@ __global__ void __launch_bounds__(256)
 {
     __shared__ int64_t used;
     const int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
-    const int64_t matrix = rows * a.n_heads * a.width;
+    const int64_t matrix = rows * a.n_shared * a.width;
     const int64_t i = ((first_unit + blockIdx.x) * blockDim.x + threadIdx.x) * N;
     if (threadIdx.x == 0)
         used = a.lens ? attention_packed_rows(a) : rows;
     __syncthreads();
     if (i >= 2 * matrix)
         return;
-    int64_t index = i, column = take_index(index, a.width), head = take_index(index, a.n_heads);
-    int64_t row = take_index(index, rows), sequence = row;
+    int64_t index = i, column = take_index(index, a.width);
+    int64_t head = take_index(index, a.n_shared), row = take_index(index, rows), sequence = row;
     float sum[N] = {};
     if (row < used) {
 #pragma unroll 8
@@ -344,7 +462,7 @@ __global__ void __launch_bounds__(256)
 template <int N> static void launch_sums(const struct attention_args &a, cudaStream_t stream)
 {
     int64_t rows = a.lens ? a.n_keys : a.n_sequences * a.n_keys;
-    attention_launch(sum_chunks<N>, attention_tile_count(2 * rows * a.n_heads * a.width, 256 * N),
+    attention_launch(sum_chunks<N>, attention_tile_count(2 * rows * a.n_shared * a.width, 256 * N),
                      256, 0, stream, a);
 }
 
@@ -355,8 +473,9 @@ template <int DP> static void launch_queries(const struct attention_args &a, cud
     const int rows = block_rows<DP>;
     size_t tiles_size = sizeof(bf16) * tile_shape<DP>::rows(2 * rows + 4 * STEP);
     int64_t tiles = attention_tile_count(a.n_queries, rows);
-    attention_launch(backward_queries<DP>, a.n_sequences * a.n_heads * tiles, THREADS,
-                     tiles_size + sizeof(float2) * rows, stream, a);
+    attention_launch(
+        attention_is_masked(a) ? backward_queries<DP, true> : backward_queries<DP, false>,
+        a.n_sequences * a.n_heads * tiles, THREADS, tiles_size + sizeof(float2) * rows, stream, a);
 }
 
 template <int DP> static void launch_keys(const struct attention_args &a, cudaStream_t stream)
@@ -364,7 +483,8 @@ template <int DP> static void launch_keys(const struct attention_args &a, cudaSt
     size_t shared = sizeof(bf16) * tile_shape<DP>::rows(4 * STEP) + sizeof(float2) * 2 * STEP;
     int64_t tiles = a.lens ? a.n_keys / CUDA_ATTENTION_KEYS + a.n_sequences
                            : a.n_sequences * attention_tile_count(a.n_keys, CUDA_ATTENTION_KEYS);
-    attention_launch(backward_keys<DP>, tiles * a.n_chunks * a.n_heads, THREADS, shared, stream, a);
+    attention_launch(attention_is_masked(a) ? backward_keys<DP, true> : backward_keys<DP, false>,
+                     tiles * a.n_chunks * a.n_shared, THREADS, shared, stream, a);
 }
 
 template <int DP> static void launch_backward(const struct attention_args &a, cudaStream_t stream)

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Masks and biases in the tensor core kernels: scores of a tile become base 2, get their bias, and
+ * are -infinity where the query does not see the key, so that their probability is 0 from then on.
+ * Tiles that no query of a block sees are not loaded at all.
+ */
+#ifndef CKPT_CUDA_ATTENTION_SEEN_CUH
+#define CKPT_CUDA_ATTENTION_SEEN_CUH
+
+#include "cuda/attention/attention_mma.cuh"
+
+/* Keys [begin, end) that a query sees. */
+struct seen_keys {
+    int begin, end;
+};
+
+/* A query that is not there sees nothing. */
+__device__ __forceinline__ struct seen_keys seen_by(const struct attention_args &a,
+                                                    int64_t sequence, int64_t query, int64_t end,
+                                                    int64_t n_keys)
+{
+    struct seen_keys k = {0, 0};
+    if (query >= end)
+        return k;
+    const struct attention_span s = attention_span_of(a, sequence, query, n_keys);
+    k.begin = (int)s.begin;
+    k.end = (int)s.end;
+    return k;
+}
+
+/* What the rows of a lane's accumulators see, and what all rows of its warp do. */
+template <int M> struct seen_rows {
+    struct seen_keys row[M][2];
+    struct seen_keys all;
+};
+
+/* first: the warp's first query, end: behind the block's last.  least: a row that sees fewer keys
+ * is taken to see none. */
+template <int M>
+__device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct attention_args &a,
+                                               int64_t sequence, int64_t first, int64_t end,
+                                               int64_t n_keys, int least)
+{
+    int begin = 0, stop = (int)n_keys;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int64_t query = first + m * 16 + half * 8 + (threadIdx.x & 31) / 4;
+            struct seen_keys k = seen_by(a, sequence, query, end, n_keys);
+            if (k.end - k.begin < least)
+                k.begin = k.end = 0;
+            seen.row[m][half] = k;
+            begin = max(begin, k.begin);
+            stop = min(stop, k.end);
+        }
+    seen.all.begin = __reduce_max_sync(0xffffffffu, begin);
+    seen.all.end = __reduce_min_sync(0xffffffffu, stop);
+}
+
+/* Products of queries and the keys from `key` on to scores; scale is that in base 2. */
+template <int M, int N>
+__device__ __forceinline__ void score_rows(float (&s)[M][N][4], const seen_rows<M> &seen,
+                                           const struct attention_bias &bias, int64_t query,
+                                           int key, float scale)
+{
+    const int lane = threadIdx.x & 31;
+    const bool everything = key >= seen.all.begin && key + 8 * N <= seen.all.end && !bias.data;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s[m][n][i] *= scale;
+                if (everything)
+                    continue;
+                const struct seen_keys k = seen.row[m][i / 2];
+                const int at = key + n * 8 + lane % 4 * 2 + i % 2;
+                const int64_t row = query + m * 16 + i / 2 * 8 + lane / 4;
+                if (at < k.begin || at >= k.end)
+                    s[m][n][i] = -INFINITY;
+                else if (bias.data)
+                    s[m][n][i] += attention_bias_at(bias, row, at) * ATTENTION_LOG2E;
+            }
+}
+
+/* The keys that any of queries [first, end) may see.  All threads of a block call it, shared is
+ * one int of theirs. */
+__device__ __forceinline__ struct seen_keys seen_by_block(const struct attention_args &a,
+                                                          int64_t sequence, int64_t first,
+                                                          int64_t end, int64_t n_keys, int *shared)
+{
+    const struct attention_span s = attention_span_of_rows(a, first, end, n_keys);
+    struct seen_keys k = {(int)s.begin, (int)s.end};
+    if (!a.mask.first.data)
+        return k;
+    if (threadIdx.x == 0)
+        *shared = k.end;
+    __syncthreads();
+    for (int64_t i = first + threadIdx.x; i < end; i += blockDim.x)
+        atomicMin(shared, (int)attention_place(a, a.mask.first, sequence, i));
+    __syncthreads();
+    k.begin = max(k.begin, *shared);
+    return k;
+}
+
+/* Of queries [first, end) those up to the last whose document begins before key `stop`. */
+__device__ __forceinline__ int64_t last_that_sees(const struct attention_args &a, int64_t sequence,
+                                                  int64_t first, int64_t end, int64_t stop,
+                                                  int *shared)
+{
+    if (!a.mask.first.data)
+        return end;
+    if (threadIdx.x == 0)
+        *shared = (int)first;
+    __syncthreads();
+    for (int64_t i = first + threadIdx.x; i < end; i += blockDim.x)
+        if (attention_place(a, a.mask.first, sequence, i) < stop)
+            atomicMax(shared, (int)i + 1);
+    __syncthreads();
+    const int last = *shared;
+    __syncthreads(); /* before somebody uses it again */
+    return last;
+}
+
+#endif
