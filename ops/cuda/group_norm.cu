@@ -63,7 +63,8 @@ template <int V> struct moments {
     float mean[V], squares[V], count;
 };
 
-/* Joins b to a: Chan et al. 1983. */
+/* Joins b to a: Chan et al. 1983.  Where a is empty the square of the way, which may be infinite,
+ * is not multiplied by its count. */
 template <int V>
 __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V],
                                      const float (&squares)[V], float count)
@@ -73,7 +74,7 @@ __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V
     for (int j = 0; j < V; j++) {
         float away = mean[j] - a.mean[j];
         a.mean[j] += away * share;
-        a.squares[j] += squares[j] + away * away * a.count * share;
+        a.squares[j] += squares[j] + (a.count > 0.f ? away * away * a.count * share : 0.f);
     }
     a.count = total;
 }
@@ -240,8 +241,8 @@ __global__ void __launch_bounds__(THREADS)
         for (; row < p.rows[k]; row += 32) {
             const float *m =
                 p.at[k] + ((i / groups * p.rows[k] + row) * groups + i % groups) * MOMENTS;
-            join_groups(all, {(double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES],
-                              (double)m[MOMENT_COUNT]});
+            join_groups(
+                all, {(double)m[MOMENT_MEAN], (double)m[MOMENT_SQUARES], (double)m[MOMENT_COUNT]});
         }
         row -= p.rows[k];
     }

@@ -114,6 +114,24 @@ static void test_memory_is_constant(void **state)
 }
 
 /* A step handed over while another is under way reads its own inputs and leaves its own loss. */
+/* What context after context of one process takes of the device, all else being equal. */
+static void test_contexts(void **state)
+{
+    enum { CONTEXTS = 8 };
+    int64_t taken[CONTEXTS];
+    (void)state;
+    for (int i = 0; i < CONTEXTS; i++) {
+        struct tiny m = shape;
+        struct tiny_result r;
+        m.dtype = CKPT_BF16;
+        train_or_fail(&m, 0, 0, CKPT_F32, &r);
+        taken[i] = r.info.process_bytes;
+        print_message("context %d: %lld bytes of the device\n", i, (long long)taken[i]);
+        tiny_result_free(&r);
+    }
+    assert_true(taken[CONTEXTS - 1] <= taken[CONTEXTS / 2]);
+}
+
 static void test_two_steps_under_way(void **state)
 {
     (void)state;
@@ -269,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_bf16_gradients),
         cmocka_unit_test(test_bf16_micro_steps),
         cmocka_unit_test(test_memory_is_constant),
+        cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_two_steps_under_way),
         cmocka_unit_test(test_tuned),
         cmocka_unit_test(test_op_too_large),
