@@ -58,30 +58,59 @@ __device__ __forceinline__ void find_seen_rows(seen_rows<M> &seen, const struct 
     seen.all.end = __reduce_min_sync(0xffffffffu, stop);
 }
 
-/* Products of queries and the keys from `key` on to scores; scale is that in base 2. */
+/* The scores of a warp's rows get their bias.  Where a row or key is not there, the nearest one's
+ * is read: no load waits for another. */
 template <int M, int N>
-__device__ __forceinline__ void score_rows(float (&s)[M][N][4], const seen_rows<M> &seen,
-                                           const struct attention_bias &bias, int64_t query,
-                                           int key, float scale)
+__device__ __forceinline__ void add_bias(float (&s)[M][N][4], const struct attention_args &a,
+                                         const struct attention_bias &bias, int64_t query, int key)
 {
     const int lane = threadIdx.x & 31;
-    const bool everything = key >= seen.all.begin && key + 8 * N <= seen.all.end && !bias.data;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float b[N][4];
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int64_t row = query + m * 16 + i / 2 * 8 + lane / 4;
+                const int64_t at = key + n * 8 + lane % 4 * 2 + i % 2;
+                b[n][i] = attention_bias_at(bias, min(row, a.n_queries - 1), min(at, a.n_keys - 1));
+            }
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] += b[n][i] * ATTENTION_LOG2E;
+    }
+}
+
+/* Products of queries and the keys from `key` on to scores; scale is that in base 2. */
+template <int M, int N>
+__device__ __forceinline__ void
+score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention_args &a,
+           const struct attention_bias &bias, int64_t query, int key, float scale)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] *= scale;
+    if (bias.data)
+        add_bias(s, a, bias, query, key);
+    if (key >= seen.all.begin && key + 8 * N <= seen.all.end)
+        return;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                s[m][n][i] *= scale;
-                if (everything)
-                    continue;
                 const struct seen_keys k = seen.row[m][i / 2];
-                const int at = key + n * 8 + lane % 4 * 2 + i % 2;
-                const int64_t row = query + m * 16 + i / 2 * 8 + lane / 4;
+                const int at = key + n * 8 + (threadIdx.x & 3) * 2 + i % 2;
                 if (at < k.begin || at >= k.end)
                     s[m][n][i] = -INFINITY;
-                else if (bias.data)
-                    s[m][n][i] += attention_bias_at(bias, row, at) * ATTENTION_LOG2E;
             }
 }
 

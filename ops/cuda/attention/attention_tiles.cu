@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         const bf16 *k_now = k_tile + stage * key_tile<DP>, *v_now = v_tile + stage * key_tile<DP>;
         if constexpr (MASKED)
             forward_step<DP>(r, q, k_now, v_now, 1.f, [&](float(&s)[M][KEYS / 8][4]) {
-                score_rows(s, seen, bias, first + row, key, scale);
+                score_rows(s, seen, a, bias, first + row, key, scale);
             });
         else
             forward_step<DP>(r, q, k_now, v_now, scale,

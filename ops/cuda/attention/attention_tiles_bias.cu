@@ -68,7 +68,7 @@ __device__ __forceinline__ void add_part(float (&sum)[1][SIDE / 8][4],
     multiply_transposed(s, f, tiles + 3 * side_tile<DP>);
     load_fragment(f[0], tiles + side_tile<DP> + row * tile_shape<DP>::pitch);
     multiply_transposed(ds, f, tiles + 4 * side_tile<DP>);
-    score_rows(s, seen, attention_bias_of(a, b.sequence, b.head), b.query + row, (int)b.key,
+    score_rows(s, seen, a, attention_bias_of(a, b.sequence, b.head), b.query + row, (int)b.key,
                attention_scale(a, b.keys) * ATTENTION_LOG2E);
 #pragma unroll
     for (int i = 0; i < 4; i++) {

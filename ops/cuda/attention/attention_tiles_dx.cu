@@ -188,7 +188,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>, now,
                        [&](float(&s)[M][STEP / 8][4]) {
                            if constexpr (MASKED)
-                               score_rows(s, seen, bias, first + row, key, scale * ATTENTION_LOG2E);
+                               score_rows(s, seen, a, bias, first + row, key,
+                                          scale * ATTENTION_LOG2E);
                            else
                                scale_scores(s, scale * ATTENTION_LOG2E);
                        });
@@ -218,35 +219,56 @@ struct key_mask {
  * score of a single key gets no gradient, exactly. */
 template <bool MASKED>
 __device__ __forceinline__ void find_gradient(float (&p)[4], float (&dp)[4], float4 statistics,
-                                              float scale, const key_mask &mask, int n)
+                                              const key_mask &mask, int n)
 {
-    const int lane = threadIdx.x & 31, column = n * 8 + lane % 4 * 2;
+    const int lane = threadIdx.x & 31;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float s = p[i] * scale;
         bool seen = true, several = true;
         if constexpr (MASKED) {
-            const struct seen_keys k = mask.seen[column + i % 2];
+            const struct seen_keys k = mask.seen[n * 8 + lane % 4 * 2 + i % 2];
             const int64_t key = mask.key + i / 2 * 8 + lane / 4;
             seen = key >= k.begin && key < k.end;
             several = k.end - k.begin > 1;
-            if (seen && mask.bias.data)
-                s += attention_bias_at(mask.bias, mask.query + column + i % 2, key) *
-                     ATTENTION_LOG2E;
         }
-        p[i] = seen ? probability(s, i % 2 ? statistics.z : statistics.x) : 0.f;
+        p[i] = seen ? probability(p[i], i % 2 ? statistics.z : statistics.x) : 0.f;
         float ds = p[i] * (dp[i] - (i % 2 ? statistics.w : statistics.y));
         dp[i] = seen && several ? ds : 0.f;
     }
+}
+
+/* Products to scores in base 2, keys down and queries across.  Where a query or key is not there,
+ * the nearest one's bias is read: no load waits for another. */
+template <bool MASKED>
+__device__ __forceinline__ void score_columns(float (&s)[STEP / 8][4],
+                                              const struct attention_args &a, float scale,
+                                              const key_mask &mask)
+{
+    const int lane = threadIdx.x & 31;
+    float b[STEP / 8][4] = {};
+    if (MASKED && mask.bias.data) {
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                b[n][i] = attention_bias_at(
+                    mask.bias, min(mask.query + n * 8 + lane % 4 * 2 + i % 2, a.n_queries - 1),
+                    min(mask.key + i / 2 * 8 + lane / 4, a.n_keys - 1));
+    }
+#pragma unroll
+    for (int n = 0; n < STEP / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s[n][i] = MASKED ? s[n][i] * scale + b[n][i] * ATTENTION_LOG2E : s[n][i] * scale;
 }
 
 /* One tile of queries.  Scores stand transposed, keys down and queries across, so that rounded they
  * are the left operands that both sums need.  Missing queries add nothing: their q and d_o are
  * zero, their statistics too. */
 template <int DP, bool MASKED>
-__device__ __forceinline__ void key_step(key_rows<DP> &r, const bf16 *q, const bf16 *d_o,
-                                         const float2 *statistics, float scale,
-                                         const key_mask &mask)
+__device__ __forceinline__ void key_step(key_rows<DP> &r, const struct attention_args &a,
+                                         const bf16 *q, const bf16 *d_o, const float2 *statistics,
+                                         float scale, const key_mask &mask)
 {
     float p[1][STEP / 8][4], ds[1][STEP / 8][4];
     uint32_t operand[1][STEP / 16][4];
@@ -254,10 +276,11 @@ __device__ __forceinline__ void key_step(key_rows<DP> &r, const bf16 *q, const b
     clear_accumulators(ds);
     multiply_transposed(p, r.k, q);
     multiply_transposed(ds, r.v, d_o);
+    score_columns<MASKED>(p[0], a, scale, mask);
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
         float4 s = *reinterpret_cast<const float4 *>(statistics + n * 8 + (threadIdx.x & 3) * 2);
-        find_gradient<MASKED>(p[0][n], ds[0][n], s, scale, mask, n);
+        find_gradient<MASKED>(p[0][n], ds[0][n], s, mask, n);
     }
     pack_accumulators(operand, p);
     multiply_rows<DP>(r.dv, operand, d_o);
@@ -396,7 +419,7 @@ __global__ void __launch_bounds__(THREADS, DP <= 72 && !MASKED ? 3 : 2)
             mask.query = at;
             mask.seen = seen + stage * STEP;
             if (row < n_rows)
-                key_step<DP, MASKED>(r, q_tile + stage * step_tile<DP>,
+                key_step<DP, MASKED>(r, a, q_tile + stage * step_tile<DP>,
                                      d_o_tile + stage * step_tile<DP>, statistics + stage * STEP,
                                      scale * ATTENTION_LOG2E, mask);
         }
