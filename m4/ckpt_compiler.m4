@@ -13,40 +13,6 @@ AC_DEFUN([CKPT_CC_FLAG], [
   AS_VAR_POPDEF([cache])
 ])
 
-# CKPT_OPENMP
-# --with-openmp.  Sets OPENMP_CFLAGS: -fopenmp, or what still gives "omp simd" without a run-time
-# library.  ThreadSanitizer does not see the locks inside OpenMP's library, so it turns it off.
-AC_DEFUN([CKPT_OPENMP], [
-  CKPT_WITH([openmp], [several threads per kernel])
-  have_openmp=no
-  found_openmp=no
-  AS_CASE([,$enable_sanitizers,], [*,thread,*],
-    [AS_IF([test "$with_openmp" = yes],
-       [AC_MSG_ERROR([--with-openmp and --enable-sanitizers=thread exclude each other])])
-     with_openmp=no
-     found_openmp="no (ThreadSanitizer)"])
-  AS_IF([test "$with_openmp" != no], [
-    AC_CACHE_CHECK([whether $CC compiles and links OpenMP], [ckpt_cv_openmp], [
-      ckpt_save_CFLAGS=$CFLAGS
-      CFLAGS="$CFLAGS -fopenmp"
-      AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <omp.h>]],
-          [[return omp_get_max_threads() < 1;]])],
-        [ckpt_cv_openmp=yes], [ckpt_cv_openmp=no])
-      CFLAGS=$ckpt_save_CFLAGS])
-    have_openmp=$ckpt_cv_openmp
-    found_openmp=$have_openmp
-    AS_IF([test "$have_openmp" = no],
-      [found_openmp="no (kernels use one thread; clang needs libomp-dev)"
-       AS_IF([test "$with_openmp" = yes],
-         [AC_MSG_ERROR([--with-openmp was asked for, but $CC cannot link it])])])
-  ])
-  OPENMP_CFLAGS=
-  AS_IF([test "$have_openmp" = yes], [OPENMP_CFLAGS=-fopenmp],
-    [CKPT_CC_FLAG([-fopenmp-simd], [OPENMP_CFLAGS])
-     CKPT_CC_FLAG([-Wno-unknown-pragmas], [OPENMP_CFLAGS])])
-  AC_SUBST([OPENMP_CFLAGS])
-])
-
 # CKPT_TARGET_CLONES
 # Whether a function can be built for several instruction sets and chosen at load time.  Defines
 # CKPT_HAVE_TARGET_CLONES.  Two files with a static function of one name are linked: some compilers

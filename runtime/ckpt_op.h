@@ -99,7 +99,7 @@ struct ckpt_kernel_args {
  * a thread of the library's own, one call after the other in the order of the plan: never two at
  * once in one context, but in those of two contexts at the same time, so what it keeps outside of
  * its arguments it must guard itself.  It may divide its work among args->threads threads, itself
- * included (ckpt_parallel_for; OpenMP has as many by default), which must be done when it returns.
+ * included (ckpt_parallel_for), which must be done when it returns.
  * How many there are must not change its bits.  It must call nothing of ckpt.h that takes the
  * context, a tape or a program.
  *

@@ -122,7 +122,7 @@ int cpu_index_add(const struct ckpt_kernel_args *a)
     int32_t *start = a->workspace, *list = start + s.size + 2;
     float *y = a->out[0].data;
     list_places(a, &s, attr->skip, start, list);
-#pragma omp parallel for schedule(dynamic, 64) if (s.outer * (s.size + s.n) * s.inner > ROWS_CHUNK)
+#pragma omp parallel for schedule(static, 64) if (s.outer * (s.size + s.n) * s.inner > ROWS_CHUNK)
     for (int64_t r = 0; r < s.outer * s.size; r++) {
         int64_t o = r / s.size, k = r % s.size, count = start[k + 1] - start[k];
         if (count || !a->accumulate)

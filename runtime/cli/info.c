@@ -63,7 +63,7 @@ int cli_info(int argc, char **argv)
     int rc = cli_parse(info_table, &o, &o.help, argc, argv, "info");
     if (rc)
         return rc < 0 ? 0 : rc;
-#ifdef _OPENMP
+#if defined _OPENMP || defined CKPT_OWN_TEAM
     bool openmp = true;
 #else
     bool openmp = false;

@@ -74,8 +74,11 @@ struct binding {
 static int prepare_host(const struct ckpt_kernel_args *a)
 {
     const struct binding *b = a->attr;
-    if (b->bind && host_update_bind(b->node, b->ranks, NULL) < 0) /* elsewhere it is only slower */
-        host_update_bind(-1, b->ranks, NULL);
+    int threads = b->bind ? host_update_bind(b->node, b->ranks, NULL) : 0;
+    if (threads < 0) /* elsewhere it is only slower */
+        threads = host_update_bind(-1, b->ranks, NULL);
+    if (threads > 0)
+        team_size(threads);
     return team_start();
 }
 

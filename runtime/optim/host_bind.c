@@ -3,9 +3,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include "optim/host_update.h"
 
 #define SPARE 2 /* processors for others */
@@ -66,8 +63,5 @@ int host_update_bind(int node, int processes, const char *nodes)
         return rc;
     int part = (int)max_i64(1, CPU_COUNT(&set) / processes);
     int threads = part - (int)min_i64(part / 2, SPARE);
-#ifdef _OPENMP
-    omp_set_num_threads(threads);
-#endif
     return threads;
 }

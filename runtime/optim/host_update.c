@@ -172,14 +172,21 @@ static struct host_update piece_of(const struct host_update *p, int64_t at, int6
     };
 }
 
+/* Where the next chunk begins that nobody has taken yet. */
+static int64_t take_chunk(int64_t *next)
+{
+    return __atomic_fetch_add(next, OPTIM_CHUNK, __ATOMIC_RELAXED);
+}
+
 /* A thread that has to share its processor takes fewer pieces: all would wait for a fixed part. */
 void host_update(const struct update_constants *c, const struct host_update *p)
 {
     enum host_update_set best = HOST_UPDATE_SETS - 1;
     while (!host_update_name(best))
         best--;
-#pragma omp parallel for schedule(dynamic) if (p->n > OPTIM_CHUNK)
-    for (int64_t at = 0; at < p->n; at += OPTIM_CHUNK) {
+    int64_t next = 0;
+#pragma omp parallel if (p->n > OPTIM_CHUNK)
+    for (int64_t at; (at = take_chunk(&next)) < p->n;) {
         struct host_update piece = piece_of(p, at, min_i64(OPTIM_CHUNK, p->n - at));
         host_update_with(best, c, &piece);
     }

@@ -1,17 +1,253 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The threads of kernels.  OpenMP starts those of a thread with its first loop, and ends the
- * process where it cannot.  So a queue starts them before its first command, after as many threads
- * of our own have shown that they can be had: what is missing is an error then.
+ * The threads of kernels: those of a thread that runs loops sleep until it has one.  gcc's library
+ * of OpenMP lets them spin for milliseconds instead, so that a step took two to four times as long
+ * beside another program, and it ends the process where a thread cannot be had.  The loops are
+ * OpenMP's as ever; the three calls that the compiler makes of them come here (team_calls.h).
+ *
+ * A loop is one word: a count that tells it from the loop before, and how many threads it has.
+ * Threads that it leaves out see from the word alone that nobody waits for them.
  */
+#include "core/base.h"
+#include "memory/device/team.h"
+#ifdef CKPT_OWN_TEAM
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    SPIN = 256, /* looks before a thread sleeps: some microseconds */
+    MOST = 4095,
+    NEXT = MOST + 1
+};
+
+struct team;
+
+struct worker {
+    struct team *team;
+    struct worker *next;
+    pthread_t thread;
+    uint32_t number;
+};
+
+/* Of one thread, the first of each loop. */
+struct team {
+    struct worker *workers; /* the last one first */
+    uint32_t size, started; /* threads to a loop; those there are, the first included */
+    void (*body)(void *data);
+    void *data;
+    bool ended;
+    uint32_t loop;    /* how many there were, times NEXT, and the threads of the last */
+    uint32_t asleep;  /* workers */
+    uint32_t busy;    /* workers that are not through yet */
+    uint32_t waiting; /* does the first sleep until they are? */
+};
+
+static _Thread_local struct team *mine;
+static _Thread_local struct {
+    uint32_t number, n;
+    bool inside; /* of a loop that several threads share */
+} place = {0, 1, false};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t at_exit;
+static bool have_key;
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static uint32_t load(const uint32_t *x)
+{
+    return __atomic_load_n(x, __ATOMIC_SEQ_CST);
+}
+
+static void store(uint32_t *x, uint32_t value)
+{
+    __atomic_store_n(x, value, __ATOMIC_SEQ_CST);
+}
+
+static void wake_all(uint32_t *x)
+{
+    syscall(SYS_futex, x, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Until x is no longer `value`; *asleep counts who sleeps meanwhile. */
+static uint32_t wait_while(uint32_t *x, uint32_t value, uint32_t *asleep)
+{
+    for (int i = 0; i < SPIN; i++) {
+        if (load(x) != value)
+            return load(x);
+#if defined __x86_64__ || defined __i386__
+        __builtin_ia32_pause();
+#endif
+    }
+    __atomic_fetch_add(asleep, 1, __ATOMIC_SEQ_CST);
+    while (load(x) == value)
+        syscall(SYS_futex, x, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+    __atomic_fetch_sub(asleep, 1, __ATOMIC_SEQ_CST);
+    return load(x);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct team *t = w->team;
+    /* It is part of no loop that was begun before it came. */
+    for (uint32_t seen = 0;;) {
+        seen = wait_while(&t->loop, seen, &t->asleep);
+        if (w->number >= seen % NEXT)
+            continue;
+        if (t->ended)
+            return NULL;
+        place.number = w->number;
+        place.n = seen % NEXT;
+        place.inside = true;
+        t->body(t->data);
+        if (__atomic_sub_fetch(&t->busy, 1, __ATOMIC_SEQ_CST) == 0 && load(&t->waiting))
+            wake_all(&t->busy);
+    }
+}
+
+/* Signals are for the threads of the program. */
+static int start_thread(struct worker *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&w->thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+static void start_workers(struct team *t, uint32_t n)
+{
+    while (t->started < n) {
+        struct worker *w = calloc(1, sizeof *w);
+        if (!w)
+            return;
+        *w = (struct worker){.team = t, .next = t->workers, .number = t->started};
+        if (start_thread(w)) {
+            free(w);
+            return;
+        }
+        t->workers = w;
+        t->started++;
+    }
+}
+
+static void begin_loop(struct team *t, uint32_t n)
+{
+    store(&t->busy, n - 1);
+    store(&t->loop, (t->loop / NEXT + 1) * NEXT + n);
+    if (load(&t->asleep))
+        wake_all(&t->loop);
+}
+
+/* With the thread whose team it is. */
+static void end_team(void *arg)
+{
+    struct team *t = arg;
+    t->ended = true;
+    begin_loop(t, t->started);
+    for (struct worker *w = t->workers, *next; w; w = next) {
+        next = w->next;
+        pthread_join(w->thread, NULL);
+        free(w);
+    }
+    free(t);
+}
+
+static void make_key(void)
+{
+    have_key = !pthread_key_create(&at_exit, end_team);
+}
+
+/* NULL: no memory. */
+static struct team *team_of_thread(void)
+{
+    if (mine)
+        return mine;
+    pthread_once(&once, make_key);
+    struct team *t = have_key ? calloc(1, sizeof *t) : NULL;
+    if (t && pthread_setspecific(at_exit, t)) {
+        free(t);
+        return NULL;
+    }
+    if (t) {
+        t->size = (uint32_t)team_count(0);
+        t->started = 1;
+    }
+    return mine = t;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+int team_count(int threads)
+{
+    cpu_set_t set;
+    if (threads <= 0)
+        threads = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return threads < MOST ? threads : MOST;
+}
+
+void team_size(int threads)
+{
+    struct team *t = team_of_thread();
+    if (t)
+        t->size = (uint32_t)team_count(threads);
+}
+
+int team_start(void)
+{
+    struct team *t = team_of_thread();
+    if (t)
+        start_workers(t, t->size);
+    return t && t->started >= t->size ? 0 : CKPT_ENOMEM;
+}
+
+/* Loops in a loop, and those for which no thread can be had, are of one thread. */
+void team_run(void (*body)(void *data), void *data, unsigned threads, unsigned flags)
+{
+    struct team *t = place.inside ? NULL : team_of_thread();
+    uint32_t n = t ? (threads ? threads : t->size) : 1;
+    (void)flags;
+    if (n > 1)
+        start_workers(t, n);
+    n = t && n > t->started ? t->started : n;
+    const __typeof__(place) outside = place;
+    place.number = 0;
+    place.n = n;
+    if (n > 1) {
+        place.inside = true;
+        t->body = body;
+        t->data = data;
+        begin_loop(t, n);
+    }
+    body(data);
+    place = outside;
+    for (uint32_t busy; n > 1 && (busy = load(&t->busy)) > 0;)
+        wait_while(&t->busy, busy, &t->waiting);
+}
+
+int team_number(void)
+{
+    return (int)place.number;
+}
+
+int team_threads(void)
+{
+    return (int)place.n;
+}
+
+#else
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#include "ckpt.h"
-#include "memory/device/team.h"
 
 int team_count(int threads)
 {
@@ -27,47 +263,16 @@ void team_size(int threads)
 {
 #ifdef _OPENMP
     omp_set_num_threads(team_count(threads));
+#ifdef __clang__
+    kmp_set_blocktime(0); /* a thread without work sleeps */
+#endif
 #else
     (void)threads;
 #endif
 }
 
-#ifdef _OPENMP
-/* Holds a thread until all have been started. */
-static void *stand(void *gate)
-{
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
-    return NULL;
-}
-
-static bool can_start(int n)
-{
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t *threads = calloc((size_t)n, sizeof *threads);
-    int started = 0;
-    pthread_mutex_lock(&gate);
-    while (threads && started < n && !pthread_create(&threads[started], NULL, stand, &gate))
-        started++;
-    pthread_mutex_unlock(&gate);
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    free(threads);
-    pthread_mutex_destroy(&gate);
-    return started == n;
-}
-#endif
-
 int team_start(void)
 {
-#ifdef _OPENMP
-    int n = omp_get_max_threads();
-    if (n > 1 && !can_start(n - 1))
-        return CKPT_ENOMEM;
-#pragma omp parallel num_threads(n)
-    {
-#pragma omp barrier
-    }
-#endif
-    return 0;
+    return 0; /* OpenMP starts them with their first loop */
 }
+#endif

@@ -12,4 +12,10 @@ void team_size(int threads);
 /* Starts them.  Returns 0 or CKPT_ENOMEM. */
 int team_start(void);
 
+/* What the compiler calls for a loop: threads 0 if it names none; flags mean nothing.  Inside one
+ * the number of the calling thread, and how many there are. */
+void team_run(void (*body)(void *data), void *data, unsigned threads, unsigned flags);
+int team_number(void);
+int team_threads(void);
+
 #endif
