@@ -16,7 +16,8 @@ static void cost_of(const struct ckpt_call *call, const struct ckpt_desc *result
                     struct ckpt_cost *cost)
 {
     const struct pool_attr *a = call->attr;
-    cost->flops = (double)desc_numel(result) * (double)pool_volume(a->window);
+    const int64_t *w = a->window;
+    cost->flops = (double)desc_numel(result) * (double)(w[0] * w[1] * w[2]);
 }
 
 static void pool_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
@@ -54,24 +55,29 @@ static int pool_rule(struct ckpt_call *call)
 {
     struct ckpt_desc *d = &call->out[0];
     const struct ckpt_desc *x = &call->in[0];
-    double places = 1, taps = 1;
+    double places = 1, results = 1, taps = 1;
     if (call_float(call, 0))
         return CKPT_ESHAPE;
     if (x->ndim < 3 || x->ndim > 5)
         return ckpt_call_fail(call, "x must be [N, ..., C] with one to three axes between");
+    const struct pool_attr *a = call->attr;
     for (int i = 1; i < x->ndim - 1; i++) {
-        if (check_axis(call, i, x->shape[i], i - 1 + 5 - x->ndim))
+        int k = i - 1 + 5 - x->ndim;
+        if (check_axis(call, i, x->shape[i], k))
             return CKPT_ESHAPE;
         places *= (double)x->shape[i];
+        results *=
+            (double)((x->shape[i] + a->before[k] + a->after[k] - a->window[k]) / a->stride[k] + 1);
     }
-    const struct pool_attr *a = call->attr;
     for (int i = 0; i < 3; i++)
         taps *= (double)a->window[i];
-    if (places > INT32_MAX || taps > INT32_MAX)
-        return ckpt_call_fail(call, "a sample, or a window, has more than %d places", INT32_MAX);
+    if (places > INT32_MAX || results > INT32_MAX || taps > INT32_MAX)
+        return ckpt_call_fail(call, "a sample, its result, or a window has more than %d places",
+                              INT32_MAX);
     struct pool_shape s = pool_shape(x, a);
     call_like(call, 0, 0);
-    memcpy(d->shape + 1, s.size + 5 - d->ndim, sizeof *d->shape * (size_t)(d->ndim - 2));
+    for (int i = 1; i < d->ndim - 1; i++)
+        d->shape[i] = s.size[i - 1 + 5 - d->ndim];
     desc_dense(d);
     return CKPT_OK;
 }

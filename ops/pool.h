@@ -17,11 +17,12 @@ struct pool_attr {
     int64_t count_include_pad; /* 0 or 1 */
 };
 
+/* The places of a sample, and those of a window, are below 2^31 in all: see pool_rule. */
 struct pool_shape {
     int64_t n, c;
-    int64_t from[3], size[3]; /* of x and of the result */
-    int64_t window[3], stride[3], before[3];
-    int64_t count_include_pad;
+    int32_t from[3], size[3]; /* of x and of the result */
+    int32_t window[3], stride[3], before[3];
+    int32_t count_include_pad;
 };
 
 #ifndef __cplusplus
@@ -31,7 +32,7 @@ uint64_t pool_hash(uint64_t h, const struct pool_attr *a);
 
 /* Places begin .. end - 1 along an axis. */
 struct pool_range {
-    int64_t begin, end;
+    int32_t begin, end;
 };
 
 /* From the shape of x. */
@@ -40,19 +41,27 @@ static inline struct pool_shape pool_shape(const struct ckpt_desc *x, const stru
     struct pool_shape s = {.n = x->shape[0], .c = x->shape[x->ndim - 1]};
     int absent = 5 - x->ndim;
     for (int i = 0; i < 3; i++) {
-        s.from[i] = i < absent ? 1 : x->shape[1 + i - absent];
-        s.window[i] = a->window[i];
-        s.stride[i] = a->stride[i];
-        s.before[i] = a->before[i];
-        s.size[i] = (s.from[i] + a->before[i] + a->after[i] - a->window[i]) / a->stride[i] + 1;
+        int64_t from = i < absent ? 1 : x->shape[1 + i - absent];
+        int64_t rest = from + a->before[i] + a->after[i] - a->window[i];
+        s.from[i] = (int32_t)from;
+        s.window[i] = (int32_t)a->window[i];
+        s.stride[i] = (int32_t)a->stride[i];
+        s.before[i] = (int32_t)a->before[i];
+        s.size[i] = (int32_t)(rest / a->stride[i] + 1);
     }
-    s.count_include_pad = a->count_include_pad;
+    s.count_include_pad = (int32_t)a->count_include_pad;
     return s;
 }
 
-POOL_INLINE int64_t pool_volume(const int64_t *size)
+POOL_INLINE int64_t pool_volume(const int32_t *size)
 {
-    return size[0] * size[1] * size[2];
+    return (int64_t)size[0] * size[1] * size[2];
+}
+
+/* The place of a sample at these places along the axes. */
+POOL_INLINE int32_t pool_place(const int32_t *size, int32_t d, int32_t h, int32_t w)
+{
+    return (d * size[1] + h) * size[2] + w;
 }
 
 /* Is no place of x in two windows? */
@@ -72,22 +81,23 @@ static inline bool pool_is_tiling(const struct pool_shape *s)
 }
 
 /* What x has of the window of place o of the result; never nothing. */
-POOL_INLINE struct pool_range pool_window(const struct pool_shape *s, int axis, int64_t o)
+POOL_INLINE struct pool_range pool_window(const struct pool_shape *s, int axis, int32_t o)
 {
-    int64_t begin = o * s->stride[axis] - s->before[axis], end = begin + s->window[axis];
-    struct pool_range r = {begin < 0 ? 0 : begin, end < s->from[axis] ? end : s->from[axis]};
+    int64_t begin = (int64_t)o * s->stride[axis] - s->before[axis], end = begin + s->window[axis];
+    struct pool_range r = {begin < 0 ? 0 : (int32_t)begin,
+                           end < s->from[axis] ? (int32_t)end : s->from[axis]};
     return r;
 }
 
 /* The places of the result in whose windows place q of x is; there may be none. */
-POOL_INLINE struct pool_range pool_windows_of(const struct pool_shape *s, int axis, int64_t q)
+POOL_INLINE struct pool_range pool_windows_of(const struct pool_shape *s, int axis, int32_t q)
 {
     const uint32_t stride = (uint32_t)s->stride[axis]; /* 64 bits are long to divide */
-    int64_t last = (uint32_t)(q + s->before[axis]) / stride;
-    int64_t over = q + s->before[axis] - s->window[axis]; /* windows that begin here end before q */
-    struct pool_range r = {over < 0 ? 0 : (int64_t)((uint32_t)over / stride) + 1, last + 1};
-    if (r.end > s->size[axis])
-        r.end = s->size[axis];
+    int64_t at = (int64_t)q + s->before[axis], last = (uint32_t)at / stride;
+    int64_t over = at - s->window[axis]; /* windows that begin here end before q */
+    struct pool_range r = {over < 0 ? 0 : (int32_t)((uint32_t)over / stride) + 1, s->size[axis]};
+    if (last + 1 < r.end)
+        r.end = (int32_t)last + 1;
     return r;
 }
 
@@ -95,7 +105,7 @@ POOL_INLINE struct pool_range pool_windows_of(const struct pool_shape *s, int ax
 POOL_INLINE float pool_count(const struct pool_shape *s, const struct pool_range *r)
 {
     if (s->count_include_pad)
-        return (float)pool_volume(s->window);
+        return (float)(s->window[0] * s->window[1] * s->window[2]);
     return (float)((r[0].end - r[0].begin) * (r[1].end - r[1].begin) * (r[2].end - r[2].begin));
 }
 

@@ -12,6 +12,8 @@
 #include "gemm.h"
 #include "kernels.h"
 
+enum { FEW = 32 /* channels: a copy for each tap then takes longer to begin than to do */ };
+
 /* The values of a gathered matrix. */
 struct source {
     struct conv_gather g;
@@ -49,11 +51,59 @@ static void fill_row(const struct source *x, float *dst, int64_t row, int64_t co
     }
 }
 
+/* Whether the taps along the last axis read places side by side, of few channels each. */
+static bool reads_lines(const struct conv_gather *g)
+{
+    return g->channels < FEW && g->turn[2] == 1 && g->divide[2] == 1 && g->taps[2] > 1 &&
+           g->channels == g->pitch;
+}
+
+static int64_t within(int64_t at, int64_t least, int64_t most)
+{
+    return min_i64(max_i64(at, least), most);
+}
+
+/* Elements begin .. end - 1 of what a line of taps reads; element 0 of the line is element `from`
+ * of the source, which has those from `first` up to `last`. */
+static void fill_line(const struct source *x, float *dst, int64_t begin, int64_t end, int64_t from,
+                      int64_t first, int64_t last)
+{
+    const int64_t a = within(first, begin, end), b = within(last, a, end);
+    memset(dst, 0, (size_t)(a - begin) * sizeof *dst);
+    if (a < b)
+        cpu_load(dst + a - begin, x->data + (from + a) * ckpt_dtype_size(x->dtype), x->dtype,
+                 b - a);
+    memset(dst + b - begin, 0, (size_t)(end - b) * sizeof *dst);
+}
+
+/* The same as fill_row, line by line of taps: with few channels that is much shorter. */
+static void fill_row_lines(const struct source *x, float *dst, int64_t row, int64_t col, int64_t n)
+{
+    const struct conv_gather *g = &x->g;
+    const int64_t across = g->taps[2], line = across * g->channels;
+    struct conv_walk w;
+    int64_t sample = conv_walk_begin(g, &w, row, col / line * across), begin = col % line;
+    const int64_t left = w.position[2] * g->scale[2] + g->shift[2]; /* what the first tap reads */
+    const int64_t first = within(-left, 0, across) * g->pitch;
+    const int64_t last = within(g->source[2] - left, 0, across) * g->pitch;
+    for (int64_t done = 0, m; done < n; done += m, begin = 0) {
+        bool there = w.at[0] >= 0 && w.at[1] >= 0;
+        int64_t place = (sample * g->source[0] + w.at[0]) * g->source[1] + w.at[1];
+        m = min_i64(line - begin, n - done);
+        fill_line(x, dst + done, begin, begin + m, (place * g->source[2] + left) * g->pitch, first,
+                  there ? last : first);
+        w.tap[2] = across - 1;
+        conv_walk_on(g, &w);
+    }
+}
+
 static void fill_gathered(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,
                           int64_t n_cols)
 {
+    const struct source *x = ctx;
+    const bool lines = reads_lines(&x->g);
     for (int64_t i = 0; i < n_rows; i++)
-        fill_row(ctx, dst + i * n_cols, row + i, col, n_cols);
+        (lines ? fill_row_lines : fill_row)(x, dst + i * n_cols, row + i, col, n_cols);
 }
 
 static void fill_turned(const void *ctx, float *dst, int64_t row, int64_t col, int64_t n_rows,

@@ -20,21 +20,21 @@ struct pool {
 };
 
 /* The place along each axis and, what is left, the sample. */
-static int64_t split_place(const int64_t *size, int64_t place, int64_t *at)
+static int64_t split_place(const int32_t *size, int64_t place, int32_t *at)
 {
     for (int i = 2; i >= 0; i--) {
-        at[i] = place % size[i];
+        at[i] = (int32_t)(place % size[i]);
         place /= size[i];
     }
     return place;
 }
 
-static inline int64_t place_of(const int64_t *size, int64_t sample, const int64_t *at)
+static inline int64_t place_of(const int32_t *size, int64_t sample, const int32_t *at)
 {
-    return ((sample * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];
+    return sample * pool_volume(size) + pool_place(size, at[0], at[1], at[2]);
 }
 
-static void window_of(const struct pool_shape *s, const int64_t *o, struct pool_range *r)
+static void window_of(const struct pool_shape *s, const int32_t *o, struct pool_range *r)
 {
     for (int i = 0; i < 3; i++)
         r[i] = pool_window(s, i, o[i]);
@@ -42,8 +42,8 @@ static void window_of(const struct pool_shape *s, const int64_t *o, struct pool_
 
 /* A walk over a box of places, row by row; i counts them. */
 struct walk {
-    int64_t at[3];
-    int64_t i;
+    int32_t at[3];
+    int32_t i;
     bool more;
 };
 
@@ -71,7 +71,7 @@ ROWS_INLINE void look(const struct pool *p, int64_t sample, const struct pool_ra
     const int64_t c = p->s.c;
     for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
         const int64_t from = place_of(p->s.from, sample, at.at) * c + first;
-        const int32_t tap = (int32_t)at.i;
+        const int32_t tap = at.i;
         for (int64_t j = 0; j < n; j++) {
             float v = row_get(p->x, from + j, half), most = b->most[j];
             bool wins = tap == 0 || (!(v <= most) && most == most);
@@ -99,7 +99,8 @@ ROWS_INLINE void largest(const struct pool *p, int64_t place, int64_t first, int
 {
     struct best b;
     struct pool_range r[3];
-    int64_t o[3], sample = split_place(p->s.size, place, o);
+    int32_t o[3];
+    const int64_t sample = split_place(p->s.size, place, o);
     window_of(&p->s, o, r);
     look(p, sample, r, first, n, &b, half);
     for (int64_t j = 0; j < n; j++)
@@ -121,12 +122,13 @@ ROWS_INLINE void hand_down(const struct pool *p, int64_t place_y, int64_t first,
     const int64_t c = p->s.c, from = place_y * c + first;
     struct best b;
     struct pool_range r[3];
-    int64_t o[3], sample = split_place(p->s.size, place_y, o);
+    int32_t o[3];
+    const int64_t sample = split_place(p->s.size, place_y, o);
     window_of(&p->s, o, r);
     look(p, sample, r, first, n, &b, half);
     for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
         const int64_t to = place_of(p->s.from, sample, at.at) * c + first;
-        const int32_t tap = (int32_t)at.i;
+        const int32_t tap = at.i;
         for (int64_t j = 0; j < n; j++)
             row_put(p->out, to + j, b.tap[j] == tap ? row_get(p->dy, from + j, half) : 0.f, half);
     }
@@ -142,9 +144,9 @@ CKPT_CLONES static void hand_down_leaf(const struct pool *p, int64_t place, int6
 }
 
 /* Which place of a box of ranges q is. */
-static int64_t index_in(const struct pool_range *r, const int64_t *q)
+static int32_t index_in(const struct pool_range *r, const int32_t *q)
 {
-    int64_t index = 0;
+    int32_t index = 0;
     for (int i = 0; i < 3; i++)
         index = index * (r[i].end - r[i].begin) + q[i] - r[i].begin;
     return index;
@@ -156,7 +158,8 @@ ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, i
     const struct pool_shape *s = &p->s;
     float sum[LANES] = {0};
     struct pool_range windows[3];
-    int64_t q[3], sample = split_place(s->from, place_x, q);
+    int32_t q[3];
+    const int64_t sample = split_place(s->from, place_x, q);
     for (int k = 0; k < 3; k++)
         windows[k] = pool_windows_of(s, k, q[k]);
     for (struct walk at = walk_begin(windows); at.more; walk_on(&at, windows)) {
@@ -165,7 +168,7 @@ ROWS_INLINE void collect(const struct pool *p, int64_t place_x, int64_t first, i
         const int64_t from = place_of(s->size, sample, at.at) * s->c + first;
         window_of(s, at.at, r);
         look(p, sample, r, first, n, &b, half);
-        const int32_t own = (int32_t)index_in(r, q);
+        const int32_t own = index_in(r, q);
         for (int64_t j = 0; j < n; j++)
             sum[j] += b.tap[j] == own ? row_get(p->dy, from + j, half) : 0.f;
     }
@@ -215,7 +218,8 @@ ROWS_INLINE void mean(const struct pool *p, int64_t place_y, int64_t first, int6
     const int64_t c = p->s.c;
     float sum[LANES] = {0};
     struct pool_range r[3];
-    int64_t o[3], sample = split_place(p->s.size, place_y, o);
+    int32_t o[3];
+    const int64_t sample = split_place(p->s.size, place_y, o);
     window_of(&p->s, o, r);
     const float count = pool_count(&p->s, r);
     for (struct walk at = walk_begin(r); at.more; walk_on(&at, r)) {
@@ -241,7 +245,8 @@ ROWS_INLINE void spread(const struct pool *p, int64_t place_x, int64_t first, in
     const struct pool_shape *s = &p->s;
     float sum[LANES] = {0};
     struct pool_range windows[3];
-    int64_t q[3], sample = split_place(s->from, place_x, q);
+    int32_t q[3];
+    const int64_t sample = split_place(s->from, place_x, q);
     for (int k = 0; k < 3; k++)
         windows[k] = pool_windows_of(s, k, q[k]);
     for (struct walk at = walk_begin(windows); at.more; walk_on(&at, windows)) {

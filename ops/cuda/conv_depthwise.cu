@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Depthwise convolutions: see ops/cpu/conv_depthwise.c.  Neighbouring threads take neighbouring
- * channels, so that what a tap reads lies side by side; the weight stays in the cache.
+ * channels, so that what a tap reads lies side by side.  A block has its channels of the weight,
+ * which stand in memory one behind the other, in shared memory, turned round; a thread takes some
+ * neighbouring places, for each of which it would have to fetch the weight again.  Indices within a
+ * sample have 32 bits.  What is too large for that goes place by place (fill_places).
  */
 #include "cuda/cuda.cuh"
 #include "cuda/conv_direct.h"
@@ -10,7 +13,14 @@
 namespace
 {
 
-enum { LANES = CUDA_DEPTHWISE_CHANNELS, PLACES = CUDA_DEPTHWISE_PLACES };
+enum {
+    LANES = CUDA_DEPTHWISE_CHANNELS,
+    PLACES = CUDA_DEPTHWISE_PLACES,
+    RUN = 4,           /* places of a thread, along the last axis */
+    TURNS = 2,         /* runs of a thread */
+    PITCH = LANES + 1, /* of a tap in shared memory: so that turning it round hits all banks */
+    SHARED = 8192      /* floats of the weight in shared memory */
+};
 
 struct depthwise {
     struct conv_gather g; /* with all channels */
@@ -37,6 +47,22 @@ __device__ __forceinline__ struct place place_of(const struct conv_gather &g, in
     p.at[1] = rest / w % h;
     p.at[0] = rest / w / h;
     return p;
+}
+
+/* The place so many further on; divisions would take longer than what is done with it. */
+__device__ __forceinline__ void move_on(const struct conv_gather &g, struct place *p, int places)
+{
+    p->at[2] += places;
+    while (p->at[2] >= (int)g.positions[2]) {
+        p->at[2] -= (int)g.positions[2];
+        if (++p->at[1] < (int)g.positions[1])
+            continue;
+        p->at[1] = 0;
+        if (++p->at[0] < (int)g.positions[0])
+            continue;
+        p->at[0] = 0;
+        p->sample++;
+    }
 }
 
 /* Where a tap reads along an axis, or -1. */
@@ -82,6 +108,111 @@ __device__ __forceinline__ float sum_taps(const struct depthwise &d, const T *so
     return sum;
 }
 
+/* The same where everything is below 2^31. */
+__device__ __forceinline__ int along_small(const struct conv_gather &g, int axis, int position,
+                                           int tap)
+{
+    int at = position * (int)g.scale[axis] + (int)g.shift[axis] + tap * (int)g.turn[axis];
+    if (g.divide[axis] > 1 && at >= 0) {
+        int divide = (int)g.divide[axis], whole = (int)((unsigned)at / (unsigned)divide);
+        at = whole * divide == at ? whole : -1;
+    }
+    return at < (int)g.source[axis] ? at : -1;
+}
+
+/* weight [taps, several, PITCH] = those of this block's channels, in fp32. */
+template <typename T>
+__device__ __forceinline__ void turn_weight(float *weight, const T *w, int taps, int several,
+                                            int channels)
+{
+    for (int i = threadIdx.x; i < channels * several * taps; i += LANES * PLACES) {
+        int own = i / taps, tap = i - own * taps, lane = own / several;
+        weight[(tap * several + own - lane * several) * PITCH + lane] = to_float(w[i]);
+    }
+}
+
+/* One channel of RUN places from p on: the sums of sum_taps, tap by tap.  source: of the channel in
+ * the sample. */
+template <typename T>
+__device__ __forceinline__ void sum_run(const struct depthwise &d, const T *source,
+                                        const float *weight, int several, const struct place &p,
+                                        float (&sum)[RUN])
+{
+    const struct conv_gather &g = d.g;
+    const int across = (int)g.taps[2], pitch = (int)g.pitch;
+    for (int a = 0; a < (int)g.taps[0]; a++) {
+        int z = along_small(g, 0, p.at[0], a);
+        for (int b = 0; b < (int)g.taps[1]; b++, weight += across * several * PITCH) {
+            int y = z < 0 ? -1 : along_small(g, 1, p.at[1], b);
+            if (y < 0)
+                continue;
+            const T *line = source + (z * (int)g.source[1] + y) * (int)g.source[2] * pitch;
+            for (int c = 0; c < across; c++) {
+                int x[RUN];
+#pragma unroll
+                for (int r = 0; r < RUN; r++)
+                    x[r] = along_small(g, 2, p.at[2] + r, c);
+                for (int i = 0; i < several; i++) {
+                    const float factor = weight[(c * several + i) * PITCH];
+#pragma unroll
+                    for (int r = 0; r < RUN; r++)
+                        if (x[r] >= 0)
+                            sum[r] += factor * to_float(line[x[r] * pitch + i]);
+                }
+            }
+        }
+    }
+}
+
+/* Run number `run` of all samples: its first place. */
+__device__ __forceinline__ struct place run_of(const struct conv_gather &g, int64_t run)
+{
+    struct place p;
+    int h = (int)g.positions[1], w = ((int)g.positions[2] + RUN - 1) / RUN;
+    int runs = (int)g.positions[0] * h * w;
+    p.sample = run / runs;
+    int rest = (int)(run - p.sample * runs);
+    p.at[2] = rest % w * RUN;
+    p.at[1] = rest / w % h;
+    p.at[0] = rest / w / h;
+    return p;
+}
+
+/* runs: of all samples.  Same sums as fill_places. */
+template <typename T, bool BACK>
+__global__ void __launch_bounds__(LANES *PLACES)
+    fill_runs(const __grid_constant__ struct depthwise d, const T *source, const T *w,
+              const T *bias, T *out, int64_t runs)
+{
+    __shared__ float weight[SHARED];
+    const struct conv_gather &g = d.g;
+    const int lane = threadIdx.x % LANES, several = BACK ? d.each : 1;
+    const int64_t first = blockIdx.x % d.across * LANES, channel = first + lane;
+    const int64_t volume = g.source[0] * g.source[1] * g.source[2];
+    const int64_t from = BACK ? channel * d.each : channel / d.each;
+    turn_weight(weight, w + first * several * d.taps, d.taps, several,
+                (int)min((int64_t)LANES, d.channels - first));
+    __syncthreads();
+    if (channel >= d.channels)
+        return;
+    const float begin = bias ? to_float(bias[channel]) : 0.f;
+    int64_t run = blockIdx.x / d.across * (PLACES * TURNS) + threadIdx.x / LANES;
+    for (int turn = 0; turn < TURNS && run < runs; turn++, run += PLACES) {
+        const struct place p = run_of(g, run);
+        float sum[RUN];
+#pragma unroll
+        for (int r = 0; r < RUN; r++)
+            sum[r] = begin;
+        sum_run(d, source + p.sample * volume * g.pitch + from, weight + lane, several, p, sum);
+        int64_t row = (p.sample * g.positions[0] + p.at[0]) * g.positions[1] + p.at[1];
+        row = row * g.positions[2] + p.at[2];
+#pragma unroll
+        for (int r = 0; r < RUN; r++)
+            if (p.at[2] + r < (int)g.positions[2])
+                out[(row + r) * d.channels + channel] = from_float<T>(sum[r]);
+    }
+}
+
 template <typename T, bool BACK>
 __global__ void __launch_bounds__(LANES *PLACES)
     fill_places(const __grid_constant__ struct depthwise d, const T *source, const T *w,
@@ -116,14 +247,16 @@ __global__ void __launch_bounds__(LANES *PLACES)
     int t[3] = {tap / (int)(g.taps[1] * g.taps[2]), tap / (int)g.taps[2] % (int)g.taps[1],
                 tap % (int)g.taps[2]};
     float sum = 0.f;
-    for (int64_t row = begin + first; row < end && channel < d.k; row += PLACES) {
-        struct place p = place_of(g, row);
+    int64_t from = channel / d.each;
+    struct place p = place_of(g, begin + first);
+    for (int64_t row = begin + first; row < end && channel < d.k;
+         row += PLACES, move_on(g, &p, PLACES)) {
         int64_t a = along(g, 0, p.at[0], t[0]), b = along(g, 1, p.at[1], t[1]);
         int64_t c = along(g, 2, p.at[2], t[2]);
         if (a < 0 || b < 0 || c < 0)
             continue;
         int64_t at = ((p.sample * g.source[0] + a) * g.source[1] + b) * g.source[2] + c;
-        sum += to_float(dy[row * d.k + channel]) * to_float(x[at * g.pitch + channel / d.each]);
+        sum += to_float(dy[row * d.k + channel]) * to_float(x[at * g.pitch + from]);
     }
     found[first][lane] = sum;
     __syncthreads();
@@ -148,14 +281,35 @@ struct depthwise depthwise_of(const struct conv_shape *s, bool back)
     return d;
 }
 
+/* Whether all indices within a sample, and what taps ask for outside of it, are below 2^31. */
+bool is_small(const struct conv_gather *g)
+{
+    int64_t most = conv_volume(g->source) * g->pitch;
+    for (int i = 0; i < 3; i++) {
+        int64_t step = g->turn[i] < 0 ? -g->turn[i] : g->turn[i];
+        int64_t shift = g->shift[i] < 0 ? -g->shift[i] : g->shift[i];
+        most = max_i64(most, (g->positions[i] + RUN) * g->scale[i] + shift + g->taps[i] * step);
+    }
+    return most <= INT32_MAX && conv_volume(g->positions) <= INT32_MAX / RUN;
+}
+
 template <typename T, bool BACK>
 int fill(const struct ckpt_kernel_args *a, const struct conv_shape *s, const void *bias)
 {
     struct depthwise d = depthwise_of(s, BACK);
-    int64_t blocks = (d.rows + PLACES - 1) / PLACES * d.across;
-    fill_places<T, BACK><<<(unsigned)blocks, LANES * PLACES, 0, stream_of(a)>>>(
-        d, (const T *)a->in[0].data, (const T *)a->in[1].data, (const T *)bias,
-        (T *)a->out[0].data);
+    const T *source = (const T *)a->in[0].data, *w = (const T *)a->in[1].data;
+    T *out = (T *)a->out[0].data;
+    if (is_small(&d.g) && (int64_t)d.taps * (BACK ? d.each : 1) * PITCH <= SHARED) {
+        int64_t lines = d.rows / d.g.positions[2];
+        int64_t runs = lines * ((d.g.positions[2] + RUN - 1) / RUN);
+        int64_t blocks = (runs + PLACES * TURNS - 1) / (PLACES * TURNS) * d.across;
+        fill_runs<T, BACK><<<(unsigned)blocks, LANES * PLACES, 0, stream_of(a)>>>(
+            d, source, w, (const T *)bias, out, runs);
+    } else {
+        int64_t blocks = (d.rows + PLACES - 1) / PLACES * d.across;
+        fill_places<T, BACK><<<(unsigned)blocks, LANES * PLACES, 0, stream_of(a)>>>(
+            d, source, w, (const T *)bias, out);
+    }
     return launched();
 }
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: a thread takes one channel of one place of the result; see ops/cpu/pool.c. */
-#include "cuda/cuda.cuh"
+/*
+ * Pools: a thread takes one channel of one place of the result, or of x; see ops/cpu/pool.c.
+ * Places of a sample are counted in 32 bits, and ranges along an axis found once: what is summed or
+ * compared is little beside the arithmetic of indices.
+ */
 #include "cuda/kernels.h"
+#include "cuda/rows.cuh"
 #include "pool.h"
 
 namespace
@@ -9,53 +13,58 @@ namespace
 
 enum { THREADS = 256 };
 
-struct place {
-    int64_t sample;
-    int64_t at[3];
+/* A thread's channel of a place; the first one of the sample; the place along each axis. */
+struct spot {
+    int64_t channel, sample;
+    int32_t place, at[3];
 };
 
-/* Place p among those of all samples of a tensor of these sizes. */
-__device__ __forceinline__ struct place place_of(const int64_t *size, int64_t p)
+/* Spot i of all channels of all places of a tensor of these sizes. */
+__device__ __forceinline__ struct spot spot_of(const int32_t *size, int64_t c, int64_t i)
 {
-    struct place o;
-    int h = (int)size[1], w = (int)size[2], places = (int)size[0] * h * w;
-    o.sample = p / places;
-    int rest = (int)(p - o.sample * places);
-    o.at[2] = rest % w;
-    o.at[1] = rest / w % h;
-    o.at[0] = rest / w / h;
+    struct spot o;
+    int64_t p = quotient(i, c), places = (int64_t)size[0] * size[1] * size[2];
+    o.channel = i - p * c;
+    o.sample = quotient(p, places);
+    o.place = (int32_t)(p - o.sample * places);
+    int32_t line = o.place / size[2];
+    o.at[2] = o.place - line * size[2];
+    o.at[0] = line / size[1];
+    o.at[1] = line - o.at[0] * size[1];
     return o;
 }
 
-__device__ __forceinline__ int64_t index_of(const int64_t *size, int64_t sample, int64_t d,
-                                            int64_t h, int64_t w)
+/* A spot's channel of the first place of its sample, in a tensor of these sizes. */
+template <typename T>
+__device__ __forceinline__ T *sample_of(T *x, const int32_t *size, int64_t c, const struct spot &o)
 {
-    return ((sample * size[0] + d) * size[1] + h) * size[2] + w;
+    return x + o.sample * ((int64_t)size[0] * size[1] * size[2]) * c + o.channel;
 }
 
 struct best {
     float most;
-    int64_t place;
+    int32_t place; /* of the sample */
 };
 
-/* The first of the largest values of a window, and what x has of the window in r. */
+/* The first of the largest values of what x, one channel of a sample, has of a window. */
 template <typename T>
-__device__ __forceinline__ struct best look(const struct pool_shape &s, const T *x, int64_t sample,
-                                            const int64_t *o, int64_t channel)
+__device__ __forceinline__ struct best
+look(const struct pool_shape &s, const T *x, const struct pool_range &rd,
+     const struct pool_range &rh, const struct pool_range &rw)
 {
-    struct pool_range r[3] = {pool_window(&s, 0, o[0]), pool_window(&s, 1, o[1]),
-                              pool_window(&s, 2, o[2])};
     struct best b = {0.f, -1};
-    for (int64_t d = r[0].begin; d < r[0].end; d++)
-        for (int64_t h = r[1].begin; h < r[1].end; h++)
-            for (int64_t w = r[2].begin; w < r[2].end; w++) {
-                int64_t at = index_of(s.from, sample, d, h, w);
-                float v = to_float(x[at * s.c + channel]);
+    for (int32_t d = rd.begin; d < rd.end; d++)
+        for (int32_t h = rh.begin; h < rh.end; h++) {
+            int32_t place = pool_place(s.from, d, h, rw.begin);
+            const T *at = x + place * s.c;
+            for (int32_t w = rw.begin; w < rw.end; w++, place++, at += s.c) {
+                float v = to_float(*at);
                 if (b.place < 0 || (!(v <= b.most) && b.most == b.most)) { /* NaN wins and stays */
                     b.most = v;
-                    b.place = at;
+                    b.place = place;
                 }
             }
+        }
     return b;
 }
 
@@ -68,11 +77,11 @@ __global__ void __launch_bounds__(THREADS)
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n)
         return;
-    int64_t p = i / s.c, channel = i - p * s.c;
-    struct place o = place_of(s.size, p);
-    struct best b = look(s, x, o.sample, o.at, channel);
+    struct spot o = spot_of(s.size, s.c, i);
+    struct best b = look(s, sample_of(x, s.from, s.c, o), pool_window(&s, 0, o.at[0]),
+                         pool_window(&s, 1, o.at[1]), pool_window(&s, 2, o.at[2]));
     if (dy)
-        out[b.place * s.c + channel] = dy[i];
+        sample_of(out, s.from, s.c, o)[b.place * s.c] = dy[i];
     else
         out[i] = from_float<T>(b.most);
 }
@@ -85,18 +94,20 @@ __global__ void __launch_bounds__(THREADS)
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n)
         return;
-    int64_t p = i / s.c, channel = i - p * s.c;
-    struct place q = place_of(s.from, p);
-    struct pool_range r[3] = {pool_windows_of(&s, 0, q.at[0]), pool_windows_of(&s, 1, q.at[1]),
-                              pool_windows_of(&s, 2, q.at[2])};
+    struct spot q = spot_of(s.from, s.c, i);
+    const struct pool_range rd = pool_windows_of(&s, 0, q.at[0]);
+    const struct pool_range rh = pool_windows_of(&s, 1, q.at[1]);
+    const struct pool_range rw = pool_windows_of(&s, 2, q.at[2]);
+    x = sample_of(x, s.from, s.c, q);
+    dy = sample_of(dy, s.size, s.c, q);
     float sum = 0.f;
-    for (int64_t d = r[0].begin; d < r[0].end; d++)
-        for (int64_t h = r[1].begin; h < r[1].end; h++)
-            for (int64_t w = r[2].begin; w < r[2].end; w++) {
-                const int64_t o[3] = {d, h, w};
-                if (look(s, x, q.sample, o, channel).place == p)
-                    sum += to_float(dy[index_of(s.size, q.sample, d, h, w) * s.c + channel]);
-            }
+    for (int32_t d = rd.begin; d < rd.end; d++)
+        for (int32_t h = rh.begin; h < rh.end; h++) {
+            const struct pool_range seen_d = pool_window(&s, 0, d), seen_h = pool_window(&s, 1, h);
+            for (int32_t w = rw.begin; w < rw.end; w++)
+                if (look(s, x, seen_d, seen_h, pool_window(&s, 2, w)).place == q.place)
+                    sum += to_float(dy[pool_place(s.size, d, h, w) * s.c]);
+        }
     dx[i] = from_float<T>(sum);
 }
 
@@ -107,15 +118,17 @@ __global__ void __launch_bounds__(THREADS)
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n)
         return;
-    int64_t p = i / s.c, channel = i - p * s.c;
-    struct place o = place_of(s.size, p);
-    struct pool_range r[3] = {pool_window(&s, 0, o.at[0]), pool_window(&s, 1, o.at[1]),
-                              pool_window(&s, 2, o.at[2])};
+    struct spot o = spot_of(s.size, s.c, i);
+    const struct pool_range r[3] = {pool_window(&s, 0, o.at[0]), pool_window(&s, 1, o.at[1]),
+                                    pool_window(&s, 2, o.at[2])};
+    x = sample_of(x, s.from, s.c, o);
     float sum = 0.f;
-    for (int64_t d = r[0].begin; d < r[0].end; d++)
-        for (int64_t h = r[1].begin; h < r[1].end; h++)
-            for (int64_t w = r[2].begin; w < r[2].end; w++)
-                sum += to_float(x[index_of(s.from, o.sample, d, h, w) * s.c + channel]);
+    for (int32_t d = r[0].begin; d < r[0].end; d++)
+        for (int32_t h = r[1].begin; h < r[1].end; h++) {
+            const T *at = x + pool_place(s.from, d, h, r[2].begin) * s.c;
+            for (int32_t w = r[2].begin; w < r[2].end; w++, at += s.c)
+                sum += to_float(*at);
+        }
     y[i] = from_float<T>(sum / pool_count(&s, r));
 }
 
@@ -127,19 +140,20 @@ __global__ void __launch_bounds__(THREADS)
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n)
         return;
-    int64_t p = i / s.c, channel = i - p * s.c;
-    struct place q = place_of(s.from, p);
-    struct pool_range r[3] = {pool_windows_of(&s, 0, q.at[0]), pool_windows_of(&s, 1, q.at[1]),
-                              pool_windows_of(&s, 2, q.at[2])};
+    struct spot q = spot_of(s.from, s.c, i);
+    const struct pool_range rd = pool_windows_of(&s, 0, q.at[0]);
+    const struct pool_range rh = pool_windows_of(&s, 1, q.at[1]);
+    const struct pool_range rw = pool_windows_of(&s, 2, q.at[2]);
+    dy = sample_of(dy, s.size, s.c, q);
     float sum = 0.f;
-    for (int64_t d = r[0].begin; d < r[0].end; d++)
-        for (int64_t h = r[1].begin; h < r[1].end; h++)
-            for (int64_t w = r[2].begin; w < r[2].end; w++) {
-                struct pool_range seen[3] = {pool_window(&s, 0, d), pool_window(&s, 1, h),
-                                             pool_window(&s, 2, w)};
-                float g = to_float(dy[index_of(s.size, q.sample, d, h, w) * s.c + channel]);
-                sum += g / pool_count(&s, seen);
+    for (int32_t d = rd.begin; d < rd.end; d++)
+        for (int32_t h = rh.begin; h < rh.end; h++) {
+            struct pool_range seen[3] = {pool_window(&s, 0, d), pool_window(&s, 1, h), {0, 0}};
+            for (int32_t w = rw.begin; w < rw.end; w++) {
+                seen[2] = pool_window(&s, 2, w);
+                sum += to_float(dy[pool_place(s.size, d, h, w) * s.c]) / pool_count(&s, seen);
             }
+        }
     dx[i] = from_float<T>(sum);
 }
 
