@@ -54,8 +54,8 @@ struct clip_attr {
 /*
  * The norm, the factor that clips it, and of k updates 1 / (1 - beta1^k) and 1 / (1 - beta2^k), as
  * often as there are pairs; then, where they are asked for, k and the learning rate.
- * Where the norm is not finite an update changes nothing but bf16 values, which it makes from their
- * masters all the same: their room may hold the gradient.
+ * Where the norm is not finite an update changes nothing but bf16 values that have masters, of
+ * which it makes them all the same: their room may hold the gradient.
  */
 enum { CLIP_NORM, CLIP_FACTOR, CLIP_UNBIAS1, CLIP_UNBIAS2, CLIP_VALUES };
 
@@ -94,7 +94,7 @@ struct index_report {
  */
 enum {
     UPDATE_VALUE,
-    UPDATE_MASTER, /* absent where the value is fp32 */
+    UPDATE_MASTER, /* absent where the value is fp32, or `narrow` */
     UPDATE_EXP_AVG,
     UPDATE_EXP_AVG_SQ,
     UPDATE_EMA, /* absent where none is kept */
@@ -124,6 +124,39 @@ struct update_attr {
     int32_t unclipped; /* neither the norm nor clip_value clip the gradient */
     int32_t ema_warmup;
     int32_t unbias; /* where in the clip values its first correction stands */
+    int32_t narrow; /* values, without masters, and means are bf16: a struct rounding follows */
+};
+
+/*
+ * Stochastic rounding of state in bf16.  Its random bits follow from the seed, the parameter's
+ * name, the number of updates before and the element, so it does not matter where in which operand
+ * an element stands: ranks, which update shares of buckets, round as one alone does.
+ */
+struct rounding_part {
+    uint64_t name; /* a hash of the parameter's; exclusive-or with the seed it is the key */
+    int64_t first; /* where in its operand the parameter begins, a multiple of 4; below 0: before */
+};
+
+#define ROUNDING_PARTS 64 /* of all operands of one op, at most */
+
+/* Parts [begin[k], begin[k + 1]) are of parameter k of the op, and lie one behind the other. */
+struct rounding {
+    uint8_t begin[UPDATE_PARAMS + 1];
+    struct rounding_part part[ROUNDING_PARTS];
+};
+
+/* What a random word of 32 bits is for: 16 bits each, any two of which are independent. */
+enum { NOISE_VALUE, NOISE_MEAN, NOISE_SQUARE };
+
+struct narrow_update_attr {
+    struct update_attr update; /* with narrow set */
+    struct rounding rounding;
+};
+
+/* assign: none, or where states are bf16 how values are rounded. */
+struct narrow_assign_attr {
+    int32_t noise;
+    struct rounding rounding;
 };
 
 #define ASSIGN_PAIRS  32 /* of one assign, at most */

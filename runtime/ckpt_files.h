@@ -134,11 +134,12 @@ CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot
 /* ---- states of training -----------------------------------------------------------------------
  */
 /*
- * All that training goes on from, in one file: the fp32 values of all parameters, moments
- * and moving averages, the number of updates, and how many steps each program has run, from which
- * its random numbers follow.  A run that loads it computes the bits that the run which saved it
- * would have: under another budget, with other tiers, with other micro-steps as far as these change
- * no bits, and among another number of ranks up to the order of their sums.
+ * All that training goes on from, in one file: the values of all parameters, moments and moving
+ * averages, in fp32, or in bf16 what is kept so (options.state), the number of updates, and how
+ * many steps each program has run, from which its random numbers follow.  A run that loads it
+ * computes the bits that the run which saved it would have: under another budget, with other tiers,
+ * with other micro-steps as far as these change no bits, and among another number of ranks up to
+ * the order of their sums.
  *
  *     ckpt_open -> ckpt_param ... -> ckpt_compile -> ckpt_load_state -> ckpt_feed, ckpt_step ...
  *
@@ -160,8 +161,9 @@ CKPT_API int ckpt_save_state(ckpt *c, const char *path);
  * A note that the states of this context carry: what else the bits of this run follow from, as the
  * options of a trainer and a digest of its data.  One of that name is replaced.  Names that begin
  * with "ckpt." are the library's: it notes the settings of the optimizer but for the learning rate,
- * dtype and shape of all inputs of a sample, and the dtypes of parameters.  To be called before a
- * state is saved or loaded.  Both are UTF-8; other bytes become '?'.
+ * dtype and shape of all inputs of a sample, the dtypes of parameters, and that of state in bf16
+ * ("ckpt.state": where such a difference is allowed, the nearest values are taken).  To be called
+ * before a state is saved or loaded.  Both are UTF-8; other bytes become '?'.
  * Returns 0, CKPT_EINVAL or CKPT_ENOMEM.
  */
 CKPT_API int ckpt_state_note(ckpt *c, const char *name, const char *text);

@@ -20,8 +20,27 @@ extern "C" {
 typedef struct ckpt_optimizer ckpt_optimizer;
 
 /*
- * AdamW (Loshchilov & Hutter 2019) on fp32 master weights, moments fp32, after clipping by the
- * global L2 norm of all gradients:
+ * What is kept for a parameter in bf16, by options.state of its context:
+ *
+ *   "fp32"  a master, running means and EMA in fp32: 12 bytes an element with AdamW, 16 with EMA
+ *   "bf16"  no master, and the element-wise running means (CKPT_EXP_AVG, CKPT_EXP_AVG_SQ) in bf16:
+ *           4 bytes with AdamW, 2 with SGD's momentum, Lion and Muon.  EMA and Adafactor's factors
+ *           of matrices stay fp32
+ *
+ * A parameter in fp32 keeps fp32 state either way.  With "bf16" an update reads weight and means,
+ * computes in fp32 as below, and rounds weight and means stochastically (as in LLMQ and llm.c;
+ * Zamirai et al. 2020): a result between two values of bf16 becomes each with the probability that
+ * makes the result the expectation, so updates below half a gap are not lost; what bf16 has stays
+ * as it is.  The random bits are Philox's of options.seed, the number of updates before, the
+ * parameter's name and the element: the same on one rank and on several, under every budget, in
+ * every tier, on CPU and GPU, and after a resume.  The EMA is that of the rounded weight, which the
+ * model sees. Gradients in bf16 (grad_dtype) take bytes of their own, for nobody could make the
+ * weight again.
+ */
+
+/*
+ * AdamW (Loshchilov & Hutter 2019) on fp32 values, masters where parameters are bf16, with moments
+ * in fp32 (or all of it in bf16, see above), after clipping by the global L2 norm of all gradients:
  *   g *= min(1, clip_norm / (norm + 1e-6));  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr (m / (1-b1^k) / (sqrt(v / (1-b2^k)) + eps) + weight_decay w)
  *   ema = ema_decay ema + (1 - ema_decay) w

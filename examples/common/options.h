@@ -5,6 +5,7 @@
 
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
+#include "optimizer.h"
 #include "resume.h"
 
 /* Most of what is counted, and of what may be any positive number. */
@@ -31,7 +32,7 @@
         RESUME_ROWS(state)
 /* decay and average: the defaults of --weight-decay and --ema-decay, as text. */
 #define STEPS_ROWS(decay, average)                                                                 \
-    RANGE("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),                             \
+    OPTIMIZER_ROW, RANGE("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),              \
         RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),            \
         RANGE("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                 \
         ROW("schedule", STRING, schedule, "KIND",                                                  \

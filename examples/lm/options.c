@@ -144,7 +144,8 @@ static void fill_recipe(struct lm_options *o)
 
 static int check(struct lm_options *o)
 {
-    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype))
+    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype) ||
+        optimizer_check(o->optimizer))
         return -1;
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,

@@ -20,7 +20,7 @@ struct lm_options {
     int64_t length;
     bool in_order;
     /* training */
-    const char *load, *save, *save_ema, *to_hf, *grad_dtype, *schedule;
+    const char *load, *save, *save_ema, *to_hf, *grad_dtype, *schedule, *optimizer;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup, shard_size;

@@ -34,7 +34,7 @@ static ckpt_tensor record_dump(ckpt_tape *t, int64_t batch, void *user)
     return lm_cross_entropy(&r->model, t, x, targets);
 }
 
-/* Matrices decay, biases and weights of norms do not. */
+/* Matrices decay, biases and weights of norms do not; Muon has no embeddings and no head. */
 static ckpt_optimizer *optimizer(const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
@@ -49,9 +49,12 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
     s.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     rest.max_ndim = 1;
     rest.weight_decay = 0;
-    ckpt_optimizer *adamw = ckpt_adamw(r->context, &s);
-    ckpt_optimizer_group(adamw, "*", &rest);
-    return adamw;
+    ckpt_optimizer *all = optimizer_make(r->context, o->optimizer, &s);
+    const ckpt_tensor tables[] = {r->model.tokens.weight, r->model.places.weight, r->model.head};
+    for (int i = 0; i < 3; i++)
+        optimizer_keep_adamw(r->context, all, o->optimizer, tables[i]);
+    ckpt_optimizer_group(all, "*", &rest);
+    return all;
 }
 
 int lm_compile(struct lm_run *r, bool trains)

@@ -134,7 +134,8 @@ static int check_data(struct stdit_options *o)
 
 int stdit_check_model(const struct stdit_options *o)
 {
-    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype))
+    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype) ||
+        optimizer_check(o->optimizer))
         return -1;
     if (o->hidden % 4)
         return say_fail("--hidden %lld: the position table needs a multiple of 4",

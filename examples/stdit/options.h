@@ -22,7 +22,7 @@ struct stdit_options {
     int64_t width, height;                              /* from size */
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     /* training */
-    const char *load, *save, *save_ema, *mask_stage, *grad_dtype, *schedule;
+    const char *load, *save, *save_ema, *mask_stage, *grad_dtype, *schedule, *optimizer;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;

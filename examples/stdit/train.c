@@ -62,7 +62,8 @@ int stdit_compile_training(struct stdit_run *r)
     adamw.clip_norm = (float)o->clip_norm;
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    if (ckpt_compile(r->context, record, r, ckpt_adamw(r->context, &adamw), o->batch, &r->training))
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->optimizer, &adamw);
+    if (ckpt_compile(r->context, record, r, optimizer, o->batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }

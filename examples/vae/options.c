@@ -182,7 +182,7 @@ static int check_lengths(struct vae_options *o)
 
 static int check_training(struct vae_options *o)
 {
-    if (option_dtype("grad-dtype", o->grad_dtype))
+    if (option_dtype("grad-dtype", o->grad_dtype) || optimizer_check(o->optimizer))
         return -1;
     if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",

@@ -18,7 +18,7 @@ struct vae_options {
     int64_t width, height; /* from size */
     double image_share;
     /* training */
-    const char *load, *save, *save_ema, *grad_dtype, *schedule;
+    const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer;
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup, part;

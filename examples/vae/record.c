@@ -146,7 +146,7 @@ static int parts_of(const struct vae_program *p, struct vae_program *variant)
     return n;
 }
 
-static int compile(struct vae_program *p, const ckpt_optimizer *adamw)
+static int compile(struct vae_program *p, const ckpt_optimizer *optimizer)
 {
     struct vae_run *r = p->run;
     struct vae_program user[VARIANTS];
@@ -158,7 +158,7 @@ static int compile(struct vae_program *p, const ckpt_optimizer *adamw)
         n = parts_of(p, user);
     for (int i = 0; i < n; i++)
         variants[i] = (struct ckpt_variant){.record = record, .user = &user[i]};
-    if (ckpt_compile_variants(r->context, n, variants, adamw, r->options.batch, &p->program,
+    if (ckpt_compile_variants(r->context, n, variants, optimizer, r->options.batch, &p->program,
                               &chosen))
         return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
     p->part = user[chosen].part;
@@ -175,7 +175,7 @@ int vae_compile(struct vae_run *r)
     adamw.clip_norm = (float)o->clip_norm;
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    const ckpt_optimizer *optimizer = ckpt_adamw(r->context, &adamw);
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->optimizer, &adamw);
     for (int i = 0; i < o->n_lengths; i++) {
         r->program[i] = (struct vae_program){.run = r, .frames = o->length[i], .part = o->part};
         if (compile(&r->program[i], optimizer))

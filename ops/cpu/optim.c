@@ -8,6 +8,8 @@
 #include "report.h"
 #include "rows.h"
 
+#define NOISE_BLOCK 256 /* random words drawn at once */
+
 CKPT_CLONES static double sum_squares_f32(const float *g, int64_t n)
 {
     double sum = 0;
@@ -102,6 +104,52 @@ static void update_param(const struct update_constants *c, const struct ckpt_vie
     host_update(c, &p);
 }
 
+/* What a part of operand k has of [0, n): from *from on, so many; below 1 where it has nothing. */
+static int64_t part_of(const struct rounding *r, int k, int j, int64_t n, int64_t *from)
+{
+    int64_t end = j + 1 < r->begin[k + 1] ? r->part[j + 1].first : n;
+    *from = max_i64(0, r->part[j].first);
+    return min_i64(end, n) - *from;
+}
+
+static struct random_stream noise_of(const struct ckpt_run *run, const struct rounding_part *p)
+{
+    return (struct random_stream){.seed = run->seed ^ p->name, .step = (uint64_t)run->opt_step};
+}
+
+static uint16_t *half_at(const struct ckpt_view *v, int64_t at)
+{
+    return v->data ? (uint16_t *)v->data + at : NULL;
+}
+
+/* Parameter k, whose state is bf16: each of its parts is rounded by itself. */
+static void update_narrow(const struct update_constants *c, const struct ckpt_kernel_args *a, int k,
+                          bool *broken)
+{
+    const struct rounding *r = &((const struct narrow_update_attr *)a->attr)->rounding;
+    const struct ckpt_view *state = a->out + k * UPDATE_STATES, *gradient = a->in + a->n_out + k;
+    const int64_t n = desc_numel(&state[UPDATE_VALUE].desc), size = view_half(gradient) ? 2 : 4;
+    for (int j = r->begin[k]; j < r->begin[k + 1]; j++) {
+        int64_t at, some = part_of(r, k, j, n, &at);
+        float *ema = state[UPDATE_EMA].data;
+        struct host_update p = {
+            .value = half_at(&state[UPDATE_VALUE], at),
+            .half_m = half_at(&state[UPDATE_EXP_AVG], at),
+            .half_v = half_at(&state[UPDATE_EXP_AVG_SQ], at),
+            .ema = ema ? ema + at : NULL,
+            .gradient = (const char *)gradient->data + at * size,
+            .half = view_half(gradient),
+            .n = some,
+            .broken = broken,
+            .narrow = true,
+            .noise = noise_of(a->run, &r->part[j]),
+            .first = at - r->part[j].first,
+        };
+        if (some > 0)
+            host_update(c, &p);
+    }
+}
+
 /* The values as they were: the room of one may hold its gradient. */
 static void restore_values(const struct ckpt_kernel_args *a)
 {
@@ -109,7 +157,7 @@ static void restore_values(const struct ckpt_kernel_args *a)
         const struct ckpt_view *state = a->out + k * UPDATE_STATES;
         const float *master = state[UPDATE_MASTER].data;
         uint16_t *value = state[UPDATE_VALUE].data;
-        int64_t n = view_half(&state[UPDATE_VALUE]) ? desc_numel(&state[UPDATE_VALUE].desc) : 0;
+        int64_t n = master ? desc_numel(&state[UPDATE_VALUE].desc) : 0;
         for (int64_t i = 0; i < n; i++)
             value[i] = bf16_round(master[i]);
     }
@@ -117,6 +165,7 @@ static void restore_values(const struct ckpt_kernel_args *a)
 
 int cpu_update(const struct ckpt_kernel_args *a)
 {
+    const struct update_attr *attr = a->attr;
     const struct ckpt_view *gradient = a->in + a->n_out;
     const float *clip = a->in[a->n_in - 1].data;
     if (!isfinite(clip[CLIP_NORM])) {
@@ -124,19 +173,54 @@ int cpu_update(const struct ckpt_kernel_args *a)
         return CKPT_OK;
     }
     bool broken = false;
-    struct update_constants c = update_constants_of(a->attr);
-    update_begin(&c, a->attr, clip, a->run->lr, a->run->opt_step);
+    struct update_constants c = update_constants_of(attr);
+    update_begin(&c, attr, clip, a->run->lr, a->run->opt_step);
     for (int k = 0; k < update_params(a->n_in); k++)
-        update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &broken);
+        if (attr->narrow)
+            update_narrow(&c, a, k, &broken);
+        else
+            update_param(&c, a->out + k * UPDATE_STATES, &gradient[k], &broken);
     if (broken)
         report_halt(a->run, HALT_UPDATE + (int32_t)(a->run->opt_step & 1));
     return CKPT_OK;
+}
+
+/* Values x from element `first` of a parameter on, to bf16. */
+static void round_some(uint16_t *dst, const float *x, int64_t n, const struct random_stream *s,
+                       int64_t first, int of)
+{
+#pragma omp parallel for schedule(static) if (n > OPTIM_CHUNK)
+    for (int64_t at = 0; at < n; at += NOISE_BLOCK) {
+        uint32_t word[NOISE_BLOCK];
+        int64_t some = min_i64(NOISE_BLOCK, n - at);
+        random_words(s, first + at, word, some);
+        for (int64_t i = 0; i < some; i++)
+            dst[at + i] = bf16_round(update_round(x[at + i], update_noise(word[i], of)));
+    }
+}
+
+static void assign_narrow(const struct ckpt_kernel_args *a, int k)
+{
+    const struct narrow_assign_attr *attr = a->attr;
+    const struct rounding *r = &attr->rounding;
+    const int64_t n = desc_numel(&a->out[k].desc);
+    for (int j = r->begin[k]; j < r->begin[k + 1]; j++) {
+        const struct random_stream s = noise_of(a->run, &r->part[j]);
+        int64_t at, some = part_of(r, k, j, n, &at);
+        if (some > 0)
+            round_some((uint16_t *)a->out[k].data + at,
+                       (const float *)a->in[a->n_out + k].data + at, some, &s,
+                       at - r->part[j].first, attr->noise);
+    }
 }
 
 int cpu_assign(const struct ckpt_kernel_args *a)
 {
     const float *clip = a->in[a->n_in - 1].data;
     for (int k = 0; k < a->n_out && isfinite(clip[CLIP_NORM]); k++)
-        memcpy(a->out[k].data, a->in[a->n_out + k].data, (size_t)desc_bytes(&a->out[k].desc));
+        if (view_half(&a->out[k]))
+            assign_narrow(a, k);
+        else
+            memcpy(a->out[k].data, a->in[a->n_out + k].data, (size_t)desc_bytes(&a->out[k].desc));
     return CKPT_OK;
 }

@@ -6,24 +6,8 @@
  */
 #include "attr.h"
 #include "cuda/kernels.h"
+#include "cuda/philox.cuh"
 #include "cuda/walk.cuh"
-
-#define ROUNDS 10
-#define NORMAL 1u /* the kind of a draw, in the counter */
-
-static __device__ __forceinline__ uint4 philox(uint4 c, uint64_t seed)
-{
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-#pragma unroll
-    for (int round = 0; round < ROUNDS; round++) {
-        uint32_t h0 = __umulhi(c.x, 0xd2511f53u), l0 = c.x * 0xd2511f53u;
-        uint32_t h1 = __umulhi(c.z, 0xcd9e8d57u), l1 = c.z * 0xcd9e8d57u;
-        c = make_uint4(h1 ^ c.y ^ k0, l1, h0 ^ c.w ^ k1, l0);
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
-    }
-    return c;
-}
 
 /* a b + c with two roundings. */
 static __device__ __forceinline__ double step(double a, double b, double c)
@@ -94,9 +78,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
     float value[4];
     if (at >= n)
         return;
-    uint32_t high =
-        (uint32_t)(block >> 32 & 0xff) << 24 | NORMAL << 20 | (uint32_t)(step >> 32 & 0xfffff);
-    uint4 w = philox(make_uint4((uint32_t)block, high, (uint32_t)step, stream), seed);
+    uint4 w = philox(philox_counter(PHILOX_NORMAL, block, step, stream), seed);
     box_muller(w.x, w.y, &value[0], &value[1]);
     box_muller(w.z, w.w, &value[2], &value[3]);
 #pragma unroll

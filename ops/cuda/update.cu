@@ -3,15 +3,18 @@
  * averages of buffers.  What moves from step to step is read on the device. */
 #include "attr.h"
 #include "cuda/kernels.h"
+#include "cuda/philox.cuh"
 #include "cuda/walk.cuh"
 #include "optim/update_math.h"
 
 #define THREADS 256
 #define CHUNK   (4 * THREADS) /* elements of a thread block: one vector a thread */
 
-/* Value is bf16 beside a master, else NULL; m, v and ema may be NULL. */
+/* w, m and v are fp32, or bf16 where the state is; value is bf16 beside a master, else NULL; m, v
+ * and ema may be NULL. */
 struct update_param {
-    float *w, *m, *v, *ema;
+    void *w, *m, *v;
+    float *ema;
     bf16 *value;
     const void *g;
     int64_t numel;
@@ -39,10 +42,54 @@ static __device__ __forceinline__ int param_of(const struct update_all &all, uin
     return low;
 }
 
-/* MEAN: there is a first running mean. */
-template <int KIND, bool MEAN, int V, bool EMA> struct update_lanes {
-    static constexpr bool SQUARE = KIND == UPDATE_ADAMW;
+/* What rounds: nothing where the state is fp32. */
+struct no_rounding {
+};
+
+/* The part that element i of parameter k belongs to: the last that does not begin behind it. */
+static __device__ __forceinline__ const struct rounding_part &part_at(const struct rounding &r,
+                                                                      int k, int64_t i)
+{
+    int low = r.begin[k], high = r.begin[k + 1] - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (r.part[middle].first <= i)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return r.part[low];
+}
+
+/* The words of elements i .. i + V - 1 of parameter k; of four, i is a multiple of 4. */
+template <int V>
+static __device__ __forceinline__ void draw(uint32_t (&word)[V], const struct rounding &r, int k,
+                                            int64_t i, const struct ckpt_run *run)
+{
+    const struct rounding_part &part = part_at(r, k, i);
+    int64_t at = i - part.first;
+    uint4 w = philox(philox_counter(PHILOX_WORDS, at / 4, (uint64_t)run->opt_step, 0),
+                     run->seed ^ part.name);
+    const uint32_t all[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (V == 4)
+            word[j % V] = all[j];
+        else if (at % 4 == j)
+            word[0] = all[j];
+}
+
+template <int V>
+static __device__ __forceinline__ void draw(uint32_t (&)[V], const struct no_rounding &, int,
+                                            int64_t, const struct ckpt_run *)
+{
+}
+
+/* MEAN: there is a first running mean.  S: what w, m and v are. */
+template <int KIND, bool MEAN, int V, bool EMA, typename S> struct update_lanes {
+    static constexpr bool SQUARE = KIND == UPDATE_ADAMW, NARROW = sizeof(S) == 2;
     float w[V], m[V], v[V], g[V], ema[V];
+    uint32_t word[V]; /* where the state is bf16 */
 
     __device__ __forceinline__ void load(const struct update_param &p, int64_t i)
     {
@@ -51,12 +98,22 @@ template <int KIND, bool MEAN, int V, bool EMA> struct update_lanes {
         else
             load_floats(g, static_cast<const float *>(p.g) + i);
         if (MEAN)
-            load_floats(m, p.m + i);
+            load_floats(m, static_cast<const S *>(p.m) + i);
         if (SQUARE)
-            load_floats(v, p.v + i);
-        load_floats(w, p.w + i);
+            load_floats(v, static_cast<const S *>(p.v) + i);
+        load_floats(w, static_cast<const S *>(p.w) + i);
         if (EMA)
             load_floats(ema, p.ema + i);
+    }
+
+    /* What is stored to nearest after that is what it is. */
+    __device__ __forceinline__ void round_lane(int i)
+    {
+        w[i] = update_round(w[i], update_noise(word[i], NOISE_VALUE));
+        if (MEAN)
+            m[i] = update_round(m[i], update_noise(word[i], NOISE_MEAN));
+        if (SQUARE)
+            v[i] = update_round(v[i], update_noise(word[i], NOISE_SQUARE));
     }
 
     /* A weight that is not finite any more is told of: see HALT_UPDATE. */
@@ -68,6 +125,8 @@ template <int KIND, bool MEAN, int V, bool EMA> struct update_lanes {
         for (int i = 0; i < V; i++) {
             w[i] =
                 update_weight((enum update_kind)KIND, &c, g[i], w[i], MEAN ? &m[i] : NULL, &v[i]);
+            if (NARROW)
+                round_lane(i);
             finite = finite && isfinite(w[i]);
             if (EMA)
                 ema[i] = update_ema(&c, ema[i], w[i]);
@@ -79,10 +138,10 @@ template <int KIND, bool MEAN, int V, bool EMA> struct update_lanes {
     __device__ __forceinline__ void store(const struct update_param &p, int64_t i) const
     {
         if (MEAN)
-            store_floats(p.m + i, m);
+            store_floats(static_cast<S *>(p.m) + i, m);
         if (SQUARE)
-            store_floats(p.v + i, v);
-        store_floats(p.w + i, w);
+            store_floats(static_cast<S *>(p.v) + i, v);
+        store_floats(static_cast<S *>(p.w) + i, w);
         if (EMA)
             store_floats(p.ema + i, ema);
         store_value(p, i);
@@ -100,17 +159,18 @@ template <int KIND, bool MEAN, int V, bool EMA> struct update_lanes {
  * A thread block takes one chunk of one parameter.  Warps wait for nothing but their own loads,
  * which are all under way before the first is used; few registers leave room for many warps.
  */
-template <int KIND, bool MEAN, bool EMA>
+template <int KIND, bool MEAN, bool EMA, typename S, typename R>
 static __global__ void __launch_bounds__(THREADS, 5)
     update(const __grid_constant__ struct update_all all, struct update_constants c,
-           const __grid_constant__ struct update_attr attr, const float *clip,
-           const struct ckpt_run *run)
+           const __grid_constant__ struct update_attr attr, const __grid_constant__ R rounding,
+           const float *clip, const struct ckpt_run *run)
 {
-    const struct update_param &p = all.of[param_of(all, blockIdx.x)];
+    const int k = param_of(all, blockIdx.x);
+    const struct update_param &p = all.of[k];
     int64_t begin = (int64_t)(blockIdx.x - p.first) * CHUNK;
     int n = (int)min((int64_t)CHUNK, p.numel - begin), whole = p.vectors ? n / 4 * 4 : 0;
     int at = 4 * (int)threadIdx.x;
-    struct update_lanes<KIND, MEAN, 4, EMA> x;
+    struct update_lanes<KIND, MEAN, 4, EMA, S> x;
     if (at < whole)
         x.load(p, begin + at);
     const bool finite = isfinite(clip[CLIP_NORM]); /* else the value is restored: see CLIP_NORM */
@@ -119,51 +179,72 @@ static __global__ void __launch_bounds__(THREADS, 5)
         if (!finite) {
             x.store_value(p, begin + at);
         } else {
+            draw(x.word, rounding, k, begin + at, run);
             x.update(c, run);
             x.store(p, begin + at);
         }
     }
     for (int i = whole + (int)threadIdx.x; i < n; i += THREADS) {
-        struct update_lanes<KIND, MEAN, 1, EMA> one;
+        struct update_lanes<KIND, MEAN, 1, EMA, S> one;
         one.load(p, begin + i);
         if (!finite) {
             one.store_value(p, begin + i);
         } else {
+            draw(one.word, rounding, k, begin + i, run);
             one.update(c, run);
             one.store(p, begin + i);
         }
     }
 }
 
-static struct update_param param_at(const struct ckpt_view *state, const struct ckpt_view *gradient)
+/* Whether four elements of this size may be read at once. */
+static bool is_aligned(const void *p, int size)
 {
-    const bool master = state[UPDATE_VALUE].desc.dtype == CKPT_BF16;
+    return (uintptr_t)p % (4 * (uintptr_t)size) == 0;
+}
+
+static struct update_param param_at(const struct ckpt_view *state, const struct ckpt_view *gradient,
+                                    bool narrow)
+{
+    const bool master = !narrow && state[UPDATE_VALUE].desc.dtype == CKPT_BF16;
+    const int size = narrow ? 2 : 4;
     struct update_param p = {};
-    p.w = static_cast<float *>(state[master ? UPDATE_MASTER : UPDATE_VALUE].data);
-    p.m = static_cast<float *>(state[UPDATE_EXP_AVG].data);
-    p.v = static_cast<float *>(state[UPDATE_EXP_AVG_SQ].data);
+    p.w = state[master ? UPDATE_MASTER : UPDATE_VALUE].data;
+    p.m = state[UPDATE_EXP_AVG].data;
+    p.v = state[UPDATE_EXP_AVG_SQ].data;
     p.ema = static_cast<float *>(state[UPDATE_EMA].data);
     p.value = master ? static_cast<bf16 *>(state[UPDATE_VALUE].data) : NULL;
     p.g = gradient->data;
     p.numel = desc_numel(&state[UPDATE_VALUE].desc);
     p.half = gradient->desc.dtype == CKPT_BF16;
-    p.vectors = aligned16(p.w) && aligned16(p.m) && aligned16(p.v) && aligned16(p.ema) &&
-                (uintptr_t)p.value % 8 == 0 && (uintptr_t)p.g % (p.half ? 8 : 16) == 0;
+    p.vectors = is_aligned(p.w, size) && is_aligned(p.m, size) && is_aligned(p.v, size) &&
+                is_aligned(p.ema, 4) && is_aligned(p.value, 2) && is_aligned(p.g, p.half ? 2 : 4);
     return p;
 }
 
-template <int KIND, bool MEAN>
-static void launch(const struct ckpt_kernel_args *a, const struct update_all &all, unsigned blocks)
+template <int KIND, bool MEAN, typename S, typename R>
+static void launch_state(const struct ckpt_kernel_args *a, const struct update_all &all,
+                         unsigned blocks, const R &rounding)
 {
     const struct update_attr *attr = static_cast<const struct update_attr *>(a->attr);
     const struct update_constants c = update_constants_of(attr);
     const float *clip = static_cast<const float *>(a->in[a->n_in - 1].data);
     if (all.of[0].ema)
-        update<KIND, MEAN, true>
-            <<<blocks, THREADS, 0, stream_of(a)>>>(all, c, *attr, clip, a->run_device);
+        update<KIND, MEAN, true, S, R>
+            <<<blocks, THREADS, 0, stream_of(a)>>>(all, c, *attr, rounding, clip, a->run_device);
     else
-        update<KIND, MEAN, false>
-            <<<blocks, THREADS, 0, stream_of(a)>>>(all, c, *attr, clip, a->run_device);
+        update<KIND, MEAN, false, S, R>
+            <<<blocks, THREADS, 0, stream_of(a)>>>(all, c, *attr, rounding, clip, a->run_device);
+}
+
+template <int KIND, bool MEAN>
+static void launch(const struct ckpt_kernel_args *a, const struct update_all &all, unsigned blocks)
+{
+    const struct narrow_update_attr *attr = static_cast<const struct narrow_update_attr *>(a->attr);
+    if (attr->update.narrow)
+        launch_state<KIND, MEAN, bf16>(a, all, blocks, attr->rounding);
+    else
+        launch_state<KIND, MEAN, float>(a, all, blocks, no_rounding());
 }
 
 int cuda_update(const struct ckpt_kernel_args *a)
@@ -174,7 +255,7 @@ int cuda_update(const struct ckpt_kernel_args *a)
     unsigned blocks = 0;
     all.n = update_params(a->n_in);
     for (int k = 0; k < all.n; k++) {
-        all.of[k] = param_at(a->out + k * UPDATE_STATES, &gradient[k]);
+        all.of[k] = param_at(a->out + k * UPDATE_STATES, &gradient[k], attr->narrow);
         all.of[k].first = blocks;
         blocks += blocks_of(all.of[k].numel, CHUNK);
     }
@@ -210,8 +291,40 @@ static __global__ void __launch_bounds__(THREADS)
         all.state[k][i] = all.x[k][i];
 }
 
+/* One state in bf16, k of its op: a thread has four elements. */
+static __global__ void __launch_bounds__(THREADS)
+    assign_narrow(bf16 *state, const float *x, int64_t n, int k, int of,
+                  const __grid_constant__ struct rounding rounding, const float *clip,
+                  const struct ckpt_run *run)
+{
+    int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    uint32_t word[4];
+    if (i >= n || !isfinite(clip[CLIP_NORM]))
+        return;
+    draw(word, rounding, k, i, run);
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (i + j < n)
+            state[i + j] = from_float<bf16>(update_round(x[i + j], update_noise(word[j], of)));
+}
+
+static int assign_all_narrow(const struct ckpt_kernel_args *a)
+{
+    const struct narrow_assign_attr *attr = static_cast<const struct narrow_assign_attr *>(a->attr);
+    for (int k = 0; k < a->n_out; k++) {
+        int64_t n = desc_numel(&a->out[k].desc);
+        assign_narrow<<<blocks_of((n + 3) / 4, THREADS), THREADS, 0, stream_of(a)>>>(
+            static_cast<bf16 *>(a->out[k].data),
+            static_cast<const float *>(a->in[a->n_out + k].data), n, k, attr->noise, attr->rounding,
+            static_cast<const float *>(a->in[a->n_in - 1].data), a->run_device);
+    }
+    return launched();
+}
+
 int cuda_assign(const struct ckpt_kernel_args *a)
 {
+    if (a->out[0].desc.dtype == CKPT_BF16)
+        return assign_all_narrow(a);
     struct assign_pairs all = {};
     int64_t most = 1;
     for (int k = 0; k < a->n_out; k++) {

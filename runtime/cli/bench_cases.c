@@ -614,5 +614,6 @@ const struct bench_case bench_cases[] = {
     {"batch norm", bench_record_batch_norm},
     {"update", bench_record_update},
     {"update, other kinds", bench_record_updates},
+    {"update, bf16 state", bench_record_half_state},
     {NULL, NULL},
 };

@@ -96,20 +96,25 @@ ckpt_tensor bench_record_batch_norm(ckpt_tape *t, enum ckpt_dtype dtype,
 /* The update of one weight: value, fp32 master where there is one, running means where the kind
  * has them, EMA, gradient. */
 static void record_kind(ckpt_tape *t, enum ckpt_dtype dtype, const struct ckpt_op_def *def,
-                        const struct update_attr *attr)
+                        const struct update_attr *attr, size_t attr_size)
 {
     struct clip_attr clip = {.clip_norm = 1.f};
     ckpt_tensor in[7] = {CKPT_NONE}, out[5];
-    const bool has[6] = {
-        true, dtype == CKPT_BF16, update_has_mean(attr), update_has_square(attr), true, true};
+    const bool has[6] = {true,
+                         dtype == CKPT_BF16 && !attr->narrow,
+                         update_has_mean(attr),
+                         update_has_square(attr),
+                         true,
+                         true};
     for (int i = 0; i < 6; i++)
         if (has[i])
-            in[i] = operand(t, i ? CKPT_F32 : dtype, SHAPE(MLP, WIDTH));
+            in[i] =
+                operand(t, i == 0 || (attr->narrow && i < 4) ? dtype : CKPT_F32, SHAPE(MLP, WIDTH));
     if (in[3].id) /* a mean of squares: the bench makes it positive */
         t->storages.data[t->tensors.data[in[3].id].storage].kind = STORAGE_EXP_AVG_SQ;
     ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, in[5]);
     in[6] = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
-    ckpt_record(t, def, 7, in, 5, out, attr, sizeof *attr);
+    ckpt_record(t, def, 7, in, 5, out, attr, attr_size);
 }
 
 ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -118,7 +123,29 @@ ckpt_tensor bench_record_update(ckpt_tape *t, enum ckpt_dtype dtype, const struc
     adamw.ema_decay = 0.99f;
     const struct update_attr attr = optim_adamw_attr(&adamw);
     (void)z;
-    record_kind(t, dtype, &op_adamw, &attr);
+    record_kind(t, dtype, &op_adamw, &attr, sizeof attr);
+    return CKPT_NONE;
+}
+
+/* State in bf16, whatever the case is for: without masters, of two parts. */
+ckpt_tensor bench_record_half_state(ckpt_tape *t, enum ckpt_dtype dtype,
+                                    const struct bench_sizes *z)
+{
+    const struct rounding parts = {.begin = {0, 2}, .part = {{1, 0}, {2, 1024}}};
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct narrow_update_attr attr = {.update = optim_adamw_attr(&adamw), .rounding = parts};
+    const struct narrow_assign_attr assign = {.noise = NOISE_MEAN, .rounding = parts};
+    struct clip_attr clip = {.clip_norm = 1.f};
+    (void)z;
+    (void)dtype;
+    attr.update.narrow = 1;
+    attr.update.ema_decay = 0.99f;
+    record_kind(t, CKPT_BF16, &op_adamw, &attr.update, sizeof attr);
+    ckpt_tensor state = operand(t, CKPT_BF16, SHAPE(MLP, WIDTH));
+    ckpt_tensor next = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
+    ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, next);
+    ckpt_tensor values = OPS_RECORD(t, &op_clip_coefficient, &clip, sum, sum);
+    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, next, values}, &assign, sizeof assign);
     return CKPT_NONE;
 }
 
@@ -129,12 +156,12 @@ ckpt_tensor bench_record_updates(ckpt_tape *t, enum ckpt_dtype dtype, const stru
     struct clip_attr clip = {.clip_norm = 1.f};
     (void)z;
     attr.kind = UPDATE_SGD;
-    record_kind(t, dtype, &op_sgd, &attr);
+    record_kind(t, dtype, &op_sgd, &attr, sizeof attr);
     attr.kind = UPDATE_LION;
     attr.beta2 = 0.99f;
-    record_kind(t, dtype, &op_lion, &attr);
+    record_kind(t, dtype, &op_lion, &attr, sizeof attr);
     attr.kind = UPDATE_STEP;
-    record_kind(t, dtype, &op_step, &attr);
+    record_kind(t, dtype, &op_step, &attr, sizeof attr);
     ckpt_tensor state = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
     ckpt_tensor next = operand(t, CKPT_F32, SHAPE(MLP, WIDTH));
     ckpt_tensor sum = OPS_RECORD(t, &op_sum_squares, (const char *)NULL, next);

@@ -190,7 +190,13 @@ static double round_update(struct bench *b)
     int64_t n = b->size.bytes / 8;
     float *w = (float *)b->host;
     uint16_t *half = (uint16_t *)(w + 3 * n);
-    struct host_update p = {w, w + n, w + 2 * n, NULL, half, half + n, true, n, NULL};
+    struct host_update p = {.w = w,
+                            .m = w + n,
+                            .v = w + 2 * n,
+                            .value = half,
+                            .gradient = half + n,
+                            .half = true,
+                            .n = n};
     c.lr = options.lr;
     device_copy_both(b->device, b->device->ops->base(b->device), b->host + 2 * b->size.bytes,
                      b->size.bytes / 2, BESIDE);

@@ -60,6 +60,8 @@ static int check_options(const struct ckpt_options *o)
         strcmp(o->shard_over, "all") && strcmp(o->shard_over, "host"))
         return error_set(CKPT_EINVAL, "--shard-over %s: there are 'auto', 'all' and 'host'",
                          o->shard_over);
+    if (o->state && *o->state && strcmp(o->state, "fp32") && strcmp(o->state, "bf16"))
+        return error_set(CKPT_EINVAL, "--state %s: there are 'fp32' and 'bf16'", o->state);
     if (o->plan_only && o->machine_out)
         return error_set(CKPT_EINVAL, "--machine-out %s: no step is timed with --plan-only",
                          o->machine_out);
@@ -210,6 +212,7 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
     int rc = copy_options(c, opt);
     if (!rc)
         rc = check_options(&c->options);
+    c->params.half_state = !rc && c->options.state && !strcmp(c->options.state, "bf16");
     if (!rc)
         rc = read_options(c);
     if (!rc)

@@ -5,6 +5,9 @@
 
 #include "core/base.h"
 
+/* The note of the dtype of state of bf16 parameters; without it that is fp32. */
+#define NOTE_STATE "ckpt.state"
+
 struct note {
     char *name, *text;
 };

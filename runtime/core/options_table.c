@@ -62,6 +62,10 @@ static const struct ckpt_option library_table[] = {
     RANGE("check-ranks", INT, check_ranks, "N",
           "compare what ranks have in common every N updates (default 1000, 0: never)", 0,
           INT64_C(1) << 52),
+    ROW("state", STRING, state, "DTYPE",
+        "of what optimizers keep for bf16 parameters: fp32, with a master of each, or bf16, "
+        "without, "
+        "rounded stochastically"),
     {0},
 };
 

@@ -26,14 +26,19 @@ ckpt_tensor params_handle(const struct params *ps, int32_t i)
     return (ckpt_tensor){.id = -i - 1, .owner = ps->owner};
 }
 
+static enum ckpt_dtype slot_dtype(const struct param *p, int slot)
+{
+    bool mean = slot == SLOT_EXP_AVG || slot == SLOT_EXP_AVG_SQ;
+    return slot == SLOT_VALUE || (p->half_state && mean) ? p->desc.dtype : CKPT_F32;
+}
+
 /* A parameter of two axes and more is a matrix [shape[0], rest]. */
 struct ckpt_desc param_slot_desc(const struct param *p, int slot)
 {
     struct ckpt_desc d = p->desc;
     bool row = slot == SLOT_EXP_AVG_SQ_ROW, col = slot == SLOT_EXP_AVG_SQ_COL;
 
-    if (slot != SLOT_VALUE)
-        d.dtype = CKPT_F32;
+    d.dtype = slot_dtype(p, slot);
     if (slot != SLOT_VALUE && p->part)
         d.shape[0] = p->part;
     if ((row || col) && d.ndim > 0)
@@ -53,8 +58,7 @@ int64_t param_slot_numel(const struct param *p, int slot)
 
 int64_t param_slot_bytes(const struct param *p, int slot)
 {
-    int64_t size = slot == SLOT_VALUE ? ckpt_dtype_size(p->desc.dtype) : 4;
-    return param_slot_numel(p, slot) * size;
+    return param_slot_numel(p, slot) * ckpt_dtype_size(slot_dtype(p, slot));
 }
 
 /* The axes of files in their order, with the strides of the parameter's memory. */

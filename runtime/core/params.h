@@ -26,7 +26,8 @@ struct param {
     struct ckpt_desc desc;
     struct ckpt_init init;
     bool trainable;
-    float *initial; /* the value set on the host, kept until an fp32 copy is on the device */
+    bool half_state; /* in bf16: it has no master, and its element-wise means are bf16 too */
+    float *initial;  /* the value set on the host, kept until an fp32 copy is on the device */
     enum home home[SLOT_COUNT]; /* where a slot lives between steps */
     int64_t offset[SLOT_COUNT]; /* in the arena or the tier; -1: it has no place yet */
     bool filled[SLOT_COUNT];    /* its bytes hold a value */
@@ -52,6 +53,7 @@ struct params {
     int64_t capacity;
     int32_t n;        /* the hidden ones, if any, are the last */
     int32_t n_hidden; /* buckets of the layout, each a parameter of its own */
+    bool half_state;  /* of those in bf16 that are made: --state bf16 */
     int failed;       /* sticky: the code of a ckpt_param or ckpt_adamw that made none */
     int64_t updates;  /* optimizer steps so far */
     int64_t lost;     /* the step that failed and left the weights in pieces, or 0 */
@@ -73,10 +75,16 @@ int params_check_lost(const struct params *ps, struct error *e);
 int params_check_whole(const struct params *ps, struct error *e);
 
 /* Shape of a slot, dense: that of the parameter, but for factors; elements, of its part where it is
- * cut; bytes: VALUE in its dtype, the others fp32. */
+ * cut; VALUE in its dtype, the others fp32 but for half_state. */
 struct ckpt_desc param_slot_desc(const struct param *p, int slot);
 int64_t param_slot_numel(const struct param *p, int slot);
 int64_t param_slot_bytes(const struct param *p, int slot);
+
+/* Whether it has an fp32 copy beside its value, once it is trained. */
+static inline bool param_has_master(const struct param *p)
+{
+    return p->desc.dtype == CKPT_BF16 && !p->half_state;
+}
 
 /* Shape of a parameter as files have it; strides mean nothing. */
 struct ckpt_desc param_file_desc(const struct param *p);

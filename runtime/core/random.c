@@ -27,7 +27,7 @@
 #define VALUES (4 * BATCH)
 #define ROUNDS 10
 
-enum kind { KIND_UNIFORM, KIND_NORMAL };
+enum kind { KIND_UNIFORM, KIND_NORMAL, KIND_WORDS };
 
 static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0,
                                 uint32_t k1)
@@ -56,8 +56,8 @@ struct batch {
 };
 
 /*
- * The counter of a block: 40 bits of block number, 52 bits of step, 4 bits of kind, so that normal
- * and uniform draws share no words, and 32 bits of stream.
+ * The counter of a block: 40 bits of block number, 52 bits of step, 4 bits of kind, so that draws
+ * of two kinds share no words, and 32 bits of stream.
  */
 static void set_counters(struct batch *b, const struct random_stream *s, enum kind kind,
                          uint64_t first)
@@ -178,6 +178,33 @@ static void fill(const struct random_stream *s, enum kind kind, int64_t first, f
         int64_t skip = at < first ? first - at : 0, stop = min_i64(VALUES, end - at);
         bool whole = skip == 0 && stop == VALUES;
         make_values(s, kind, (uint64_t)at / 4, whole ? dst + (at - first) : some);
+        if (!whole)
+            memcpy(dst + (at + skip - first), some + skip, (size_t)(stop - skip) * sizeof *dst);
+    }
+}
+
+/* Block by block. */
+CKPT_CLONES static void put_in_order(const struct batch *b, uint32_t *restrict dst)
+{
+    for (int i = 0; i < BATCH; i++) {
+        dst[4 * i] = b->word[0][i];
+        dst[4 * i + 1] = b->word[1][i];
+        dst[4 * i + 2] = b->word[2][i];
+        dst[4 * i + 3] = b->word[3][i];
+    }
+}
+
+void random_words(const struct random_stream *s, int64_t first, uint32_t *dst, int64_t n)
+{
+    struct batch b;
+    uint32_t some[VALUES];
+    int64_t end = first + n;
+    for (int64_t at = first / 4 * 4; at < end; at += VALUES) {
+        int64_t skip = at < first ? first - at : 0, stop = min_i64(VALUES, end - at);
+        bool whole = skip == 0 && stop == VALUES;
+        set_counters(&b, s, KIND_WORDS, (uint64_t)at / 4);
+        draw_batch(&b, s->seed);
+        put_in_order(&b, whole ? dst + (at - first) : some);
         if (!whole)
             memcpy(dst + (at + skip - first), some + skip, (size_t)(stop - skip) * sizeof *dst);
     }

@@ -22,4 +22,7 @@ struct random_stream {
 void random_normal(const struct random_stream *s, int64_t first, float *dst, int64_t n);
 void random_uniform(const struct random_stream *s, int64_t first, float *dst, int64_t n);
 
+/* The same as words; they have nothing in common with those values. */
+void random_words(const struct random_stream *s, int64_t first, uint32_t *dst, int64_t n);
+
 #endif

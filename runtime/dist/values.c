@@ -2,6 +2,7 @@
 /* Values of parameters in and out, and first ones where nobody set any. */
 #include <stdlib.h>
 #include <string.h>
+#include "ckpt_tools.h"
 #include "dist/values.h"
 
 /* Where a slot begins among the elements of the whole parameter, which are given and taken. */
@@ -23,7 +24,7 @@ static int read_slot(struct ranks *job, const struct param *p, int slot, float *
                        param_slot_numel(p, slot));
 }
 
-/* The slot that holds the value in fp32, or SLOT_COUNT while only the host has it. */
+/* The slot that holds the value as exact as it is, or SLOT_COUNT while only the host has it. */
 static int exact_slot(const struct param *p)
 {
     if (p->filled[SLOT_MASTER])
@@ -31,6 +32,17 @@ static int exact_slot(const struct param *p)
     if (p->initial || !p->filled[SLOT_VALUE])
         return SLOT_COUNT;
     return SLOT_VALUE;
+}
+
+/* What bf16 has of it. */
+static void narrow(float *x, int64_t n)
+{
+    uint16_t half[1024];
+    for (int64_t at = 0; at < n; at += 1024) {
+        int64_t some = min_i64(1024, n - at);
+        ckpt_to_bf16(x + at, half, some);
+        ckpt_from_bf16(half, x + at, some);
+    }
 }
 
 static int read_value(struct ranks *job, const struct param *p, float *dst)
@@ -44,6 +56,8 @@ static int read_value(struct ranks *job, const struct param *p, float *dst)
         memcpy(dst, p->initial, (size_t)desc_numel(&p->desc) * 4);
     else
         param_initialize(p, (uint64_t)job->options->seed, 0, desc_numel(&p->desc), dst);
+    if (p->half_state)
+        narrow(dst, desc_numel(&p->desc));
     return 0;
 }
 
@@ -77,7 +91,7 @@ static int fill_param(struct ranks *job, struct param *p, float *value)
         p->filled[s] = true;
         rc = memory_clear(job->memory, p, s);
     }
-    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32;
+    bool exact = p->filled[SLOT_MASTER] || p->desc.dtype == CKPT_F32 || p->half_state;
     if (!rc && exact && p->filled[SLOT_VALUE]) {
         free(p->initial);
         p->initial = NULL;
@@ -116,6 +130,11 @@ bool values_is_factor(enum ckpt_slot slot)
 struct ckpt_desc values_file_desc(const struct param *p, enum ckpt_slot slot)
 {
     return values_is_factor(slot) ? param_slot_desc(p, slot_of[slot]) : param_file_desc(p);
+}
+
+enum ckpt_dtype values_dtype(const struct param *p, enum ckpt_slot slot)
+{
+    return p->half_state ? param_slot_desc(p, slot_of[slot]).dtype : CKPT_F32;
 }
 
 /* The bucket that has a slot of p, or NULL where that is p's own: factors and what else an
@@ -162,10 +181,31 @@ int values_get(struct ranks *job, const struct param *p, enum ckpt_slot slot, fl
     return slot == CKPT_VALUE ? read_value(job, p, dst) : read_slot(job, p, slot_of[slot], dst);
 }
 
-int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
+static int set_slot(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
 {
-    ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
     if (bucket_with(job, p, slot_of[slot]))
         return ranks_set(job, p, slot_of[slot], src);
     return slot == CKPT_VALUE ? set_value(job, p, src) : write_slot(job, p, slot_of[slot], src);
+}
+
+/* A value without a master is what bf16 has of it, also for the EMA that begins with it. */
+static int set_narrow(struct ranks *job, struct param *p, const float *src)
+{
+    int64_t n = desc_numel(&p->desc);
+    float *value = malloc((size_t)n * sizeof *value);
+    if (!value)
+        return error_fail(job->error, CKPT_ENOMEM, "no memory for parameter '%s'", p->name);
+    memcpy(value, src, (size_t)n * sizeof *value);
+    narrow(value, n);
+    int rc = set_slot(job, p, CKPT_VALUE, value);
+    free(value);
+    return rc;
+}
+
+int values_set(struct ranks *job, struct param *p, enum ckpt_slot slot, const float *src)
+{
+    ranks_note_set(job, p, slot, src, desc_numel(&p->desc));
+    if (slot == CKPT_VALUE && p->half_state)
+        return set_narrow(job, p, src);
+    return set_slot(job, p, slot, src);
 }

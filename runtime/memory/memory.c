@@ -214,7 +214,7 @@ static int copy_device(struct memory *m, int64_t offset, void *host, int64_t byt
 
 static bool is_half(const struct param *p, int slot)
 {
-    return slot == SLOT_VALUE && p->desc.dtype == CKPT_BF16;
+    return param_slot_desc(p, slot).dtype == CKPT_BF16;
 }
 
 /* Where a slot stands if the host's own threads can write it, or NULL. */

@@ -20,9 +20,7 @@ static ckpt_tensor rms(ckpt_tape *t, ckpt_tensor x)
 static ckpt_tensor move(ckpt_tape *t, const struct optim_param *p, enum storage_kind kind,
                         ckpt_tensor x, ckpt_tensor weight)
 {
-    struct ckpt_desc d = ckpt_desc_of(t, x);
-    ckpt_tensor state = tape_slot(t, p->param, kind);
-    ckpt_tensor old = ckpt_reshape(t, state, d.ndim, d.shape);
+    ckpt_tensor state = tape_slot(t, p->param, kind), old = optim_state(t, state, x);
     ckpt_tensor next = ckpt_add(t, old, ckpt_mul(t, ckpt_sub(t, x, old), weight));
     optim_assign(t, p, state, next);
     return next;

@@ -60,6 +60,11 @@ static float *at_or_null(float *p, int64_t at)
     return p ? p + at : NULL;
 }
 
+static uint16_t *half_at(uint16_t *p, int64_t at)
+{
+    return p ? p + at : NULL;
+}
+
 /* Elements [at, at + n), a block at most. */
 UPDATE_FUNCTION void update_block(const struct update_constants *c, const struct host_update *p,
                                   int64_t at, int64_t n)
@@ -67,7 +72,7 @@ UPDATE_FUNCTION void update_block(const struct update_constants *c, const struct
     float wide[BLOCK], *restrict w = p->w + at;
     const uint16_t *half = p->half ? (const uint16_t *)p->gradient + at : NULL;
     float *restrict ema = at_or_null(p->ema, at);
-    uint16_t *value = p->value ? p->value + at : NULL; /* perhaps the gradient's own room */
+    uint16_t *value = half_at(p->value, at); /* perhaps the gradient's own room */
     const struct block b = {.gradient = half ? wide : (const float *)p->gradient + at,
                             .w = w,
                             .m = at_or_null(p->m, at),
@@ -87,11 +92,64 @@ UPDATE_FUNCTION void update_block(const struct update_constants *c, const struct
         ema[i] = update_ema(c, ema[i], w[i]);
 }
 
+UPDATE_FUNCTION void widen(float *restrict dst, const uint16_t *restrict src, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = bf16_load(src[i]);
+}
+
+/* Rounds x and stores it; x becomes what is stored. */
+UPDATE_FUNCTION void narrow(uint16_t *restrict dst, float *restrict x,
+                            const uint32_t *restrict word, int of, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = update_round(x[i], update_noise(word[i], of));
+        dst[i] = bf16_round(x[i]);
+    }
+}
+
+/* The same where the state is bf16. */
+UPDATE_FUNCTION void update_narrow_block(const struct update_constants *c,
+                                         const struct host_update *p, int64_t at, int64_t n)
+{
+    float wide[BLOCK], w[BLOCK], m[BLOCK], v[BLOCK], *restrict ema = at_or_null(p->ema, at);
+    uint32_t word[BLOCK];
+    const struct block b = {.gradient = p->half ? wide : (const float *)p->gradient + at,
+                            .w = w,
+                            .m = p->half_m ? m : NULL,
+                            .v = p->half_v ? v : NULL,
+                            .n = n};
+    if (p->half)
+        widen(wide, (const uint16_t *)p->gradient + at, n);
+    widen(w, p->value + at, n);
+    if (b.m)
+        widen(m, p->half_m + at, n);
+    if (b.v)
+        widen(v, p->half_v + at, n);
+    update_kind(c, &b);
+    random_words(&p->noise, p->first + at, word, n);
+    narrow(p->value + at, w, word, NOISE_VALUE, n);
+    if (b.m)
+        narrow(p->half_m + at, m, word, NOISE_MEAN, n);
+    if (b.v)
+        narrow(p->half_v + at, v, word, NOISE_SQUARE, n);
+    if (p->broken && !floats_are_finite(w, n))
+        __atomic_store_n(p->broken, true, __ATOMIC_RELAXED);
+#pragma omp simd
+    for (int64_t i = 0; i < (ema ? n : 0); i++)
+        ema[i] = update_ema(c, ema[i], w[i]);
+}
+
 UPDATE_FUNCTION void update(const struct update_constants *constants, const struct host_update *p)
 {
     const struct update_constants c = *constants;
     for (int64_t at = 0; at < p->n; at += BLOCK)
-        update_block(&c, p, at, min_i64(BLOCK, p->n - at));
+        if (p->narrow)
+            update_narrow_block(&c, p, at, min_i64(BLOCK, p->n - at));
+        else
+            update_block(&c, p, at, min_i64(BLOCK, p->n - at));
 }
 
 /* ---- instruction sets ------------------------------------------------------------------------ */
@@ -160,15 +218,20 @@ void host_update_with(enum host_update_set set, const struct update_constants *c
 static struct host_update piece_of(const struct host_update *p, int64_t at, int64_t n)
 {
     return (struct host_update){
-        .w = p->w + at,
+        .w = at_or_null(p->w, at),
         .m = at_or_null(p->m, at),
         .v = at_or_null(p->v, at),
         .ema = at_or_null(p->ema, at),
-        .value = p->value ? p->value + at : NULL,
+        .value = half_at(p->value, at),
         .gradient = (const char *)p->gradient + at * (p->half ? 2 : 4),
         .half = p->half,
         .n = n,
         .broken = p->broken,
+        .narrow = p->narrow,
+        .half_m = half_at(p->half_m, at),
+        .half_v = half_at(p->half_v, at),
+        .noise = p->noise,
+        .first = p->first + at,
     };
 }
 

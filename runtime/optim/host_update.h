@@ -7,6 +7,7 @@
 #define CKPT_HOST_UPDATE_H
 
 #include "core/base.h"
+#include "core/random.h"
 
 struct update_constants;
 
@@ -19,6 +20,11 @@ struct host_update {
     bool half;
     int64_t n;
     bool *broken; /* set where a new weight is not finite; or NULL */
+    /* State in bf16: the weight is the value, its means are here, and w, m and v are NULL. */
+    bool narrow;
+    uint16_t *half_m, *half_v;
+    struct random_stream noise; /* of the parameter and the update; see update_noise */
+    int64_t first;              /* which element of the parameter comes first: a multiple of 4 */
 };
 
 /* Instruction sets; the first is what the library was compiled for and is there always. */

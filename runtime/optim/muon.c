@@ -54,9 +54,8 @@ ckpt_tensor optim_muon_momentum(ckpt_tape *t, const struct optim_param *p)
 {
     const struct update_attr *u = &p->rule->update;
     const float rest = (float)(1.0 - (double)u->beta1);
-    const struct ckpt_desc d = ckpt_desc_of(t, p->gradient);
     ckpt_tensor m = tape_slot(t, p->param, STORAGE_EXP_AVG), g = p->gradient;
-    ckpt_tensor old = ckpt_reshape(t, m, d.ndim, d.shape);
+    ckpt_tensor old = optim_state(t, m, g);
     ckpt_tensor mean = ckpt_add(t, old, ckpt_affine(t, ckpt_sub(t, g, old), rest, 0.f));
     optim_assign(t, p, m, mean);
     return u->nesterov ? ckpt_add(t, g, ckpt_affine(t, ckpt_sub(t, mean, g), u->beta1, 0.f)) : mean;

@@ -54,6 +54,11 @@ ckpt_tensor optim_clip(ckpt_tape *t, const struct clip_attr *attr);
 int optim_check_buffers(ckpt_tape *t, ckpt_tensor *sums);
 void optim_assign_buffers(ckpt_tape *t, ckpt_tensor clip);
 
+/* State in bf16 (rounding.c): of how many parts a parameter or bucket is; and what those of operand
+ * k are, behind operand k - 1. */
+int optim_parts(const ckpt_tape *t, int32_t param);
+void optim_round(const ckpt_tape *t, int32_t param, int k, struct rounding *r);
+
 /* ---- kinds that look at whole matrices ------------------------------------------------------- */
 
 /* One parameter, while its update is recorded. */
@@ -67,13 +72,16 @@ struct optim_param {
     int64_t rows, cols;   /* cols 0: it is no matrix, and has rows elements */
 };
 
+/* State in fp32, in the shape of like. */
+ckpt_tensor optim_state(ckpt_tape *t, ckpt_tensor state, ckpt_tensor like);
+
 /* Clip value i as [1]. */
 ckpt_tensor optim_scalar(ckpt_tape *t, const struct optim_param *p, int i);
 
 /* The sum of the squares of all elements, as [1], without a tensor of them. */
 ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x);
 
-/* State becomes x, unless the norm is not finite. */
+/* State becomes x, rounded stochastically where it is bf16, unless the norm is not finite. */
 void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x);
 
 /* Element by element, of any shape: moves the momentum, and returns what optim_muon makes nearly

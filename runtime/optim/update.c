@@ -10,16 +10,24 @@
 #include "optim/optim.h"
 #include "optim/update_math.h"
 
-/* Whether a state that a kind does not keep is absent, and one that it keeps fp32 of the size. */
+/* What state i of a parameter is: its means are bf16 where the attribute says so. */
+static enum ckpt_dtype dtype_of(const struct update_attr *attr, int i)
+{
+    bool mean = i == UPDATE_EXP_AVG || i == UPDATE_EXP_AVG_SQ;
+    return attr->narrow && mean ? CKPT_BF16 : CKPT_F32;
+}
+
+/* Whether a state that a kind does not keep is absent, and one that it keeps of the size. */
 static int check_state(struct ckpt_call *call, const struct ckpt_desc *in, int i, bool kept)
 {
+    const enum ckpt_dtype dtype = dtype_of(call->attr, i);
     if (!kept && in[i].ndim < 0)
         return CKPT_OK;
-    if (!kept || in[i].dtype != CKPT_F32 || desc_numel(&in[i]) != desc_numel(&in[UPDATE_VALUE]))
-        return ckpt_call_fail(call,
-                              kept ? "state %d must be fp32 of the parameter's size"
-                                   : "state %d must be absent: this kind does not keep it",
-                              i);
+    if (!kept)
+        return ckpt_call_fail(call, "state %d must be absent: this kind does not keep it", i);
+    if (in[i].dtype != dtype || desc_numel(&in[i]) != desc_numel(&in[UPDATE_VALUE]))
+        return ckpt_call_fail(call, "state %d must be %s of the parameter's size", i,
+                              dtype == CKPT_F32 ? "fp32" : "bf16");
     return CKPT_OK;
 }
 
@@ -30,7 +38,9 @@ static int check_states(struct ckpt_call *call, const struct ckpt_desc *in)
     const struct ckpt_desc *value = &in[UPDATE_VALUE];
     if (value->dtype != CKPT_F32 && value->dtype != CKPT_BF16)
         return ckpt_call_fail(call, "a parameter must be fp32 or bf16");
-    if ((in[UPDATE_MASTER].ndim < 0) != (value->dtype == CKPT_F32))
+    if (attr->narrow && (value->dtype != CKPT_BF16 || in[UPDATE_MASTER].ndim >= 0))
+        return ckpt_call_fail(call, "state in bf16 is of a bf16 parameter without a master");
+    if (!attr->narrow && (in[UPDATE_MASTER].ndim < 0) != (value->dtype == CKPT_F32))
         return ckpt_call_fail(call, "a bf16 parameter needs a master, an fp32 one has none");
     const bool kept[UPDATE_STATES] = {[UPDATE_MASTER] = in[UPDATE_MASTER].ndim >= 0,
                                       [UPDATE_EXP_AVG] = update_has_mean(attr),
@@ -65,6 +75,9 @@ static int update_shape(struct ckpt_call *call)
     return CKPT_OK;
 }
 
+/* Of an element: a quarter of ten rounds of Philox, and up to three sums. */
+#define ROUNDING_FLOPS 24
+
 static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
 {
     static const double flops[UPDATE_KINDS] = {
@@ -72,7 +85,8 @@ static void update_cost(const struct ckpt_call *call, struct ckpt_cost *cost)
     const struct update_attr *attr = call->attr;
     *cost = (struct ckpt_cost){0};
     for (int i = 0; i < call->n_out; i += UPDATE_STATES)
-        cost->flops += flops[attr->kind] * (double)desc_numel(&call->in[i]);
+        cost->flops += (flops[attr->kind] + (attr->narrow ? ROUNDING_FLOPS : 0)) *
+                       (double)desc_numel(&call->in[i]);
 }
 
 /* One op for each kind, so that each has a time of its own in machine files. */
@@ -97,15 +111,17 @@ static const struct ckpt_op_def *const defs[UPDATE_KINDS] = {[UPDATE_ADAMW] = &o
                                                              [UPDATE_LION] = &op_lion,
                                                              [UPDATE_STEP] = &op_step};
 
-/* n states, their next values, the clip values. */
+/* n states, their next values, the clip values.  With an attribute states are bf16. */
 static int assign_shape(struct ckpt_call *call)
 {
     const int n = call->n_out;
+    const enum ckpt_dtype dtype = call->attr ? CKPT_BF16 : CKPT_F32;
     const struct ckpt_desc *state = call->in, *x = call->in + n, *clip = call->in + 2 * n;
     for (int k = 0; k < n; k++) {
-        if (state[k].dtype != CKPT_F32 || x[k].dtype != CKPT_F32 ||
+        if (state[k].dtype != dtype || x[k].dtype != CKPT_F32 ||
             desc_numel(&x[k]) != desc_numel(&state[k]))
-            return ckpt_call_fail(call, "state and value must be fp32 of one size");
+            return ckpt_call_fail(call, "state and value must be %s and fp32 of one size",
+                                  dtype == CKPT_F32 ? "fp32" : "bf16");
         call->out[k] = state[k];
     }
     if (clip->dtype != CKPT_F32 || desc_numel(clip) < CLIP_VALUES)
@@ -129,9 +145,9 @@ const struct ckpt_op_def op_assign = {
 #define GROUP_NUMEL ((int64_t)1 << 22)
 #define GROUP_LARGE (GROUP_NUMEL / 2) /* a parameter from here on is a group of its own */
 
-/* Parameters of one rule that wait to be updated together. */
+/* Parameters of one rule that wait to be updated together: all have bf16 state, or none. */
 struct batch {
-    int n;
+    int n, parts; /* see struct rounding */
     int64_t numel;
     int32_t param[UPDATE_PARAMS];
 };
@@ -144,7 +160,7 @@ struct appender {
     ckpt_tensor clip;
     int32_t *rule;       /* per parameter, buckets too */
     int32_t *unbias;     /* per rule: see update_attr */
-    struct batch *batch; /* per rule */
+    struct batch *batch; /* per rule: of fp32 state and of bf16 state */
 };
 
 static const struct optim_rule *rule_of(const struct appender *a, int32_t rule)
@@ -157,7 +173,7 @@ static void states_of(const struct appender *a, int32_t param, const struct upda
 {
     ckpt_tape *t = a->t;
     in[UPDATE_VALUE] = tape_updated_value(t, param);
-    if (ckpt_desc_of(t, in[UPDATE_VALUE]).dtype == CKPT_BF16)
+    if (param_has_master(&t->env.params->data[param]))
         in[UPDATE_MASTER] = tape_slot(t, param, STORAGE_MASTER);
     if (update_has_mean(attr))
         in[UPDATE_EXP_AVG] = tape_slot(t, param, STORAGE_EXP_AVG);
@@ -167,11 +183,23 @@ static void states_of(const struct appender *a, int32_t param, const struct upda
         in[UPDATE_EMA] = tape_slot(t, param, STORAGE_EMA);
 }
 
-static struct update_attr attr_of(const struct appender *a, int32_t rule)
+static bool has_narrow_state(const struct appender *a, int32_t param)
 {
-    struct update_attr attr = rule_of(a, rule)->update;
-    attr.unbias = a->unbias[rule];
+    return a->t->env.params->data[param].half_state;
+}
+
+/* Without how it rounds; param: of those that it is for, which have state of one dtype. */
+static struct narrow_update_attr attr_of(const struct appender *a, int32_t rule, int32_t param)
+{
+    struct narrow_update_attr attr = {.update = rule_of(a, rule)->update};
+    attr.update.unbias = a->unbias[rule];
+    attr.update.narrow = has_narrow_state(a, param);
     return attr;
+}
+
+static size_t size_of(const struct narrow_update_attr *attr)
+{
+    return attr->update.narrow ? sizeof *attr : sizeof attr->update;
 }
 
 static void label_batch(const struct appender *a, const struct batch *b)
@@ -190,16 +218,18 @@ static void close_batch(const struct appender *a, struct batch *b, int32_t rule)
     ckpt_tensor in[UPDATE_PARAMS * (UPDATE_STATES + 1) + 1] = {CKPT_NONE};
     ckpt_tensor out[UPDATE_PARAMS * UPDATE_STATES];
     const int n = b->n, n_out = n * UPDATE_STATES;
-    const struct update_attr attr = attr_of(a, rule);
     if (!n)
         return;
+    struct narrow_update_attr attr = attr_of(a, rule, b->param[0]);
     for (int k = 0; k < n; k++) {
-        states_of(a, b->param[k], &attr, in + k * UPDATE_STATES);
+        states_of(a, b->param[k], &attr.update, in + k * UPDATE_STATES);
+        if (attr.update.narrow)
+            optim_round(t, b->param[k], k, &attr.rounding);
         in[n_out + k] = tape_handle(t, t->param_gradient[b->param[k]]);
     }
     in[n_out + n] = a->clip;
     label_batch(a, b);
-    ckpt_record(t, defs[attr.kind], n_out + n + 1, in, n_out, out, &attr, sizeof attr);
+    ckpt_record(t, defs[attr.update.kind], n_out + n + 1, in, n_out, out, &attr, size_of(&attr));
     for (int k = 0; k < n; k++)
         tape_gather_updated(t, b->param[k]);
     *b = (struct batch){0};
@@ -234,9 +264,21 @@ ckpt_tensor optim_sum_squares(ckpt_tape *t, ckpt_tensor x)
     return ops_record1(t, &op_sum_squares, 1, &x, NULL, 0);
 }
 
+ckpt_tensor optim_state(ckpt_tape *t, ckpt_tensor state, ckpt_tensor like)
+{
+    const struct ckpt_desc d = ckpt_desc_of(t, like);
+    return ckpt_cast(t, ckpt_reshape(t, state, d.ndim, d.shape), CKPT_F32);
+}
+
 void optim_assign(ckpt_tape *t, const struct optim_param *p, ckpt_tensor state, ckpt_tensor x)
 {
-    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, x, p->clip}, NULL, 0);
+    const bool narrow = ckpt_desc_of(t, state).dtype == CKPT_BF16;
+    struct narrow_assign_attr attr = {.noise =
+                                          p->rule->kind == OPTIM_MUON ? NOISE_MEAN : NOISE_SQUARE};
+    if (narrow)
+        optim_round(t, p->param, 0, &attr.rounding);
+    ops_record1(t, &op_assign, 3, (ckpt_tensor[]){state, x, p->clip}, narrow ? &attr : NULL,
+                narrow ? sizeof attr : 0);
 }
 
 /* What the step of a matrix is multiplied by beside the learning rate. */
@@ -258,35 +300,38 @@ static struct optim_param param_of(const struct appender *a, int32_t param, int3
     return p;
 }
 
-static void record_step(const struct appender *a, int32_t param, const struct update_attr *attr,
+static void record_step(const struct appender *a, int32_t param, struct narrow_update_attr *attr,
                         ckpt_tensor step)
 {
     ckpt_tensor in[UPDATE_STATES + 2] = {CKPT_NONE}, out[UPDATE_STATES];
-    states_of(a, param, attr, in);
+    states_of(a, param, &attr->update, in);
+    if (attr->update.narrow)
+        optim_round(a->t, param, 0, &attr->rounding);
     in[UPDATE_STATES] = step;
     in[UPDATE_STATES + 1] = a->clip;
-    ckpt_record(a->t, &op_step, UPDATE_STATES + 2, in, UPDATE_STATES, out, attr, sizeof *attr);
+    ckpt_record(a->t, &op_step, UPDATE_STATES + 2, in, UPDATE_STATES, out, attr, size_of(attr));
 }
 
 /* The fp32 value of a parameter, or of the share that this rank updates. */
 static ckpt_tensor exact_value(const struct appender *a, int32_t param)
 {
     ckpt_tensor value = tape_updated_value(a->t, param);
-    bool narrow = ckpt_desc_of(a->t, value).dtype == CKPT_BF16;
-    return narrow ? tape_slot(a->t, param, STORAGE_MASTER) : value;
+    if (param_has_master(&a->t->env.params->data[param]))
+        return tape_slot(a->t, param, STORAGE_MASTER);
+    return ckpt_cast(a->t, value, CKPT_F32);
 }
 
 static void append_matrix(const struct appender *a, int32_t param, int32_t rule)
 {
     ckpt_tape *t = a->t;
-    struct update_attr attr = attr_of(a, rule);
+    struct narrow_update_attr attr = attr_of(a, rule, param);
     struct optim_param p = param_of(a, param, rule);
     bool muon = p.rule->kind == OPTIM_MUON;
     ckpt_label(t, "%s", t->env.params->data[param].name);
     ckpt_tensor g = as_matrix(t, &p, tape_handle(t, t->param_gradient[param]));
     p.gradient = clip_gradient(t, &p, g);
     if (muon) {
-        attr.scale = muon_scale(p.rule, (double)p.rows, (double)p.cols);
+        attr.update.scale = muon_scale(p.rule, (double)p.rows, (double)p.cols);
         p.gradient = optim_muon_momentum(t, &p);
     } else {
         p.weight = as_matrix(t, &p, exact_value(a, param));
@@ -324,11 +369,11 @@ static void append_bucket(const struct appender *a, int32_t param, int32_t rule)
     ckpt_tape *t = a->t;
     const struct layout *l = t->env.sharing.layout;
     const struct layout_bucket *b = &l->buckets[tape_bucket_of(t, param)];
-    struct update_attr attr = attr_of(a, rule);
+    struct narrow_update_attr attr = attr_of(a, rule, param);
     struct flatten_attr flatten = {.dtype = CKPT_F32, .numel = b->padded};
     struct optim_param p = param_of(a, param, rule);
     ckpt_tensor steps[FLATTEN_PARTS], weights = CKPT_NONE;
-    attr.scale = 1.f; /* steps are scaled matrix by matrix */
+    attr.update.scale = 1.f; /* steps are scaled matrix by matrix */
     ckpt_label(t, "%s", b->name);
     p.gradient = clip_gradient(t, &p, tape_handle(t, t->param_gradient[param]));
     if (p.rule->kind == OPTIM_MUON)
@@ -357,7 +402,8 @@ static void append_param(struct appender *a, int32_t param)
 {
     const int32_t rule = a->rule[param];
     const int64_t numel = desc_numel(&a->t->env.params->data[param].desc);
-    struct batch *small = &a->batch[rule];
+    const int parts = has_narrow_state(a, param) ? optim_parts(a->t, param) : 0;
+    struct batch *small = &a->batch[2 * rule + (parts > 0)];
     if (takes_matrices(rule_of(a, rule))) {
         if (tape_bucket_of(a->t, param) >= 0)
             append_bucket(a, param, rule);
@@ -370,10 +416,12 @@ static void append_param(struct appender *a, int32_t param)
         close_batch(a, &large, rule);
         return;
     }
-    if (small->n == UPDATE_PARAMS || small->numel + numel > GROUP_NUMEL)
+    if (small->n == UPDATE_PARAMS || small->numel + numel > GROUP_NUMEL ||
+        small->parts + parts > ROUNDING_PARTS)
         close_batch(a, small, rule);
     small->param[small->n++] = param;
     small->numel += numel;
+    small->parts += parts;
 }
 
 static void append_updates(struct appender *a)
@@ -382,8 +430,10 @@ static void append_updates(struct appender *a)
     for (int32_t i = 0; i < t->n_params && !t->error.code; i++)
         if (t->param_gradient[i])
             append_param(a, i);
-    for (int32_t r = 0; r <= a->o->n_groups; r++)
-        close_batch(a, &a->batch[r], r);
+    for (int32_t r = 0; r <= a->o->n_groups; r++) {
+        close_batch(a, &a->batch[2 * r], r);
+        close_batch(a, &a->batch[2 * r + 1], r);
+    }
 }
 
 /* The rule of parameter i, which may be a bucket: that of what stands in it. */
@@ -489,7 +539,7 @@ int optim_append(ckpt_tape *t, const struct ckpt_optimizer *o, const int32_t *of
         return t->error.code;
     a.rule = calloc((size_t)t->n_params + 1, sizeof *a.rule);
     a.unbias = calloc(rules, sizeof *a.unbias);
-    a.batch = calloc(rules, sizeof *a.batch);
+    a.batch = calloc(2 * rules, sizeof *a.batch);
     if (!a.rule || !a.unbias || !a.batch)
         tape_fail(t, CKPT_ENOMEM, "no memory to record the updates");
     else if (!prepare(&a, of)) {

@@ -22,6 +22,7 @@
 #define CKPT_UPDATE_MATH_H
 
 #include <math.h>
+#include <string.h>
 #include "attr.h"
 
 /* Constants of one update; new = 1 - beta, unbias = 1 / (1 - beta^k).  sgd: beta1 is the momentum,
@@ -43,6 +44,8 @@ struct update_constants {
 #define UPDATE_MUL(a, b) __fmul_rn(a, b)
 #define UPDATE_DIV(a, b) __fdiv_rn(a, b)
 #define UPDATE_SQRT(a)   __fsqrt_rn(a)
+#define UPDATE_BITS(a)   __float_as_uint(a)
+#define UPDATE_FLOAT(a)  __uint_as_float(a)
 #else
 #ifdef __FAST_MATH__
 #error "the update relies on IEEE arithmetic: do not compile with -ffast-math"
@@ -53,6 +56,22 @@ struct update_constants {
 #define UPDATE_MUL(a, b) ((a) * (b))
 #define UPDATE_DIV(a, b) ((a) / (b))
 #define UPDATE_SQRT(a)   sqrtf(a)
+#define UPDATE_BITS(a)   update_bits_of(a)
+#define UPDATE_FLOAT(a)  update_float_of(a)
+
+static inline uint32_t update_bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float update_float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 #endif
 
 /* What does not move from step to step; update_begin fills in the rest. */
@@ -178,6 +197,25 @@ static inline int update_has_mean(const struct update_attr *a)
 static inline int update_has_square(const struct update_attr *a)
 {
     return a->kind == UPDATE_ADAMW;
+}
+
+/*
+ * x as bf16, still as a float: the low half of its bits plus 16 random ones, and then cut.  So a
+ * value between two of bf16 becomes each with the probability that makes x the expectation, and
+ * what bf16 has stays.  Above the largest one may come infinity, as by rounding to nearest; NaN and
+ * infinity stay.
+ */
+UPDATE_FUNCTION float update_round(float x, uint32_t noise)
+{
+    uint32_t bits = UPDATE_BITS(x), up = (bits + noise) & 0xffff0000u;
+    return (bits & 0x7f800000u) == 0x7f800000u ? x : UPDATE_FLOAT(up);
+}
+
+/* 16 bits of a random word, each of them uniform, and any two of the three independent. */
+UPDATE_FUNCTION uint32_t update_noise(uint32_t word, int of)
+{
+    uint32_t high = word >> 16, low = word & 0xffffu;
+    return of == NOISE_VALUE ? high : of == NOISE_MEAN ? low : high ^ low;
 }
 
 /* The running mean of weights. */

@@ -138,6 +138,15 @@ static void print_ranks(const struct programs *ps, FILE *f)
         fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
 }
 
+/* What the state is of. */
+static const char *optimizer_note(const struct params *ps)
+{
+    for (int32_t i = 0; i < ps->n; i++)
+        if (ps->data[i].half_state)
+            return "bf16 moments beside bf16 weights, no masters (--state bf16); else fp32";
+    return "fp32 master, moments, EMA";
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -160,14 +169,16 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");
-    row(f, "optimizer", i.optimizer_bytes, "fp32 master, moments, EMA");
+    row(f, "optimizer", i.optimizer_bytes, optimizer_note(p->programs->params));
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
     row(f, "  streamed", s.streamed, "of it, from a tier and back in each update");
     row(f, "  updated on the host", s.hosted, "of it, where it stays");
     bool narrow = p->tape->grad_dtype == CKPT_BF16 && i.n_micro == 1;
     row(f, "gradients", i.gradient_bytes,
-        narrow ? "beside those that take the rooms of weights" : "fp32");
+        !narrow                           ? "fp32"
+        : p->programs->params->half_state ? "bf16 where one product makes them, else fp32"
+                                          : "beside those that take the rooms of weights");
     row(f, "activations kept", i.kept_bytes, "from forward to backward");
     row(f, "activations recomputed", i.recomputed_bytes, "");
     row(f, "workspace", i.workspace_bytes, "largest of one op");

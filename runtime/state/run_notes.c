@@ -39,12 +39,19 @@ char *state_note_key(const char *name)
     return asprintf(&key, NOTE_RUN "%s", name) < 0 ? NULL : key;
 }
 
+static const char *or_default(const char *name, const char *text)
+{
+    return !text && !strcmp(name, NOTE_STATE) ? "fp32" : text;
+}
+
 /* Without anybody to ask, what only one side knows does not count: an older state knows less. */
 static void note_difference(struct differences *d, const char *name, const char *was,
                             const char *is)
 {
     size_t n = strlen(d->text);
 
+    was = or_default(name, was);
+    is = or_default(name, is);
     if (d->allow ? d->allow(d->user, name, was, is) : !was || !is)
         return;
     snprintf(d->text + n, sizeof d->text - n, "%s%s %.200s, this run has %.200s",

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ckpt_files.h"
+#include "ckpt_tools.h"
 #include "dist/values.h"
 #include "state/save.h"
 
@@ -27,21 +28,44 @@ static int get(const struct save_item *s, float *dst, int64_t n)
                      params_at(&s->c->params, s->param)->name, slot_names[s->slot]);
 }
 
+static enum ckpt_dtype dtype_of(const struct save_item *s)
+{
+    return s->as_kept ? values_dtype(params_at(&s->c->params, s->param), s->slot) : CKPT_F32;
+}
+
+static int fail_memory(const struct param *p)
+{
+    return error_set(CKPT_ENOMEM, "no memory to write parameter '%s'", p->name);
+}
+
+/* As fp32, in the order of files. */
+static int read_values(const struct save_item *s, float *dst, int64_t n)
+{
+    const struct param *p = params_at(&s->c->params, s->param);
+
+    if (!p->reordered || values_is_factor(s->slot))
+        return get(s, dst, n);
+    float *own = malloc((size_t)n * sizeof *own);
+    int rc = own ? get(s, own, n) : fail_memory(p);
+    if (!rc)
+        param_to_file(p, own, dst);
+    free(own);
+    return rc;
+}
+
 /* Called while the file is written, so that only one parameter at a time stands on the host. */
 static int read_slot(void *user, void *dst, int64_t bytes)
 {
     const struct save_item *s = user;
-    const struct param *p = params_at(&s->c->params, s->param);
-    int64_t n = bytes / (int64_t)sizeof(float);
+    int64_t n = bytes / ckpt_dtype_size(dtype_of(s));
 
-    if (!p->reordered || values_is_factor(s->slot))
-        return get(s, dst, n);
-    float *own = malloc((size_t)bytes);
-    int rc =
-        own ? get(s, own, n) : error_set(CKPT_ENOMEM, "no memory to write parameter '%s'", p->name);
+    if (dtype_of(s) == CKPT_F32)
+        return read_values(s, dst, n);
+    float *values = malloc((size_t)n * sizeof *values);
+    int rc = values ? read_values(s, values, n) : fail_memory(params_at(&s->c->params, s->param));
     if (!rc)
-        param_to_file(p, own, dst);
-    free(own);
+        ckpt_to_bf16(values, dst, n); /* which they are already */
+    free(values);
     return rc;
 }
 
@@ -60,7 +84,7 @@ static int add_item(ckpt_file_writer *w, struct save_item *s)
 
     if (!name)
         return error_set(CKPT_ENOMEM, "%s: no memory to write it", w->path);
-    int rc = file_add_source(w, name, CKPT_F32, d.ndim, d.shape, read_slot, s);
+    int rc = file_add_source(w, name, dtype_of(s), d.ndim, d.shape, read_slot, s);
     free(name);
     return rc;
 }
@@ -84,11 +108,14 @@ static int write_alone(ckpt *c, const char *path, struct save_item *items, int n
     return rc ? error_fail(&c->error, rc, "%s", error_get()) : 0;
 }
 
-/* No prefix begins another, so this is the order of whole names. */
-static int by_name(const void *a, const void *b)
+/* fp32 first, then by name; no prefix begins another, so this is the order of whole names. */
+static int as_in_file(const void *a, const void *b)
 {
     const struct save_item *x = a, *y = b;
     int order = strcmp(x->prefix, y->prefix);
+
+    if (dtype_of(x) != dtype_of(y))
+        return dtype_of(x) == CKPT_F32 ? -1 : 1;
 
     return order ? order
                  : strcmp(params_at(&x->c->params, x->param)->name,
@@ -114,9 +141,8 @@ int save_items(ckpt *c, const char *path, struct save_item *items, int n,
 {
     int rc = 0;
 
-    /* What another rank writes is gathered from all, in the order of the file: all tensors are
-     * fp32, so that is the order of names. */
-    qsort(items, (size_t)n, sizeof *items, by_name);
+    /* What another rank writes is gathered from all, in the order of the file. */
+    qsort(items, (size_t)n, sizeof *items, as_in_file);
     if (!c->ranks.rank)
         rc = write_alone(c, path, items, n, notes, n_notes);
     for (int i = 0; c->ranks.rank && i < n && !rc; i++)
@@ -154,7 +180,7 @@ int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
         ckpt_tensor param = ckpt_param_at(c, i);
         const struct param *p = params_at(&c->params, param);
         if (!choose || choose(user, p->name))
-            items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), ""};
+            items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false};
     }
     int rc = save_items(c, path, items, n, NULL, 0);
     free(items);

@@ -29,6 +29,7 @@ struct save_item {
     ckpt_tensor param;
     enum ckpt_slot slot;
     const char *prefix;
+    bool as_kept; /* bf16 where it is kept so; else all is fp32 */
 };
 
 /* The name in the file, to be freed; NULL without memory. */

@@ -45,7 +45,7 @@ static void list_items(struct state *s)
             ckpt_tensor param = ckpt_param_at(s->c, i);
             if (values_kept(&s->c->ranks, params_at(&s->c->params, param), kinds[k].slot))
                 s->items[s->n_items++] =
-                    (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix};
+                    (struct save_item){s->c, param, kinds[k].slot, kinds[k].prefix, true};
         }
 }
 
@@ -183,8 +183,10 @@ static int check_tensor(const ckpt_file *f, const struct save_item *item, int en
     struct ckpt_desc d = values_file_desc(params_at(&item->c->params, item->param), item->slot);
     char have[200], want[200];
 
-    if (strcmp(e->dtype->name, "F32"))
-        return file_bad(f->path, "tensor '%s' is %s; a state is fp32", e->name, e->dtype->name);
+    /* That of this run, unless another one was allowed: see NOTE_STATE. */
+    if (strcmp(e->dtype->name, "F32") && strcmp(e->dtype->name, "BF16"))
+        return file_bad(f->path, "tensor '%s' is %s; a state is fp32 or bf16", e->name,
+                        e->dtype->name);
     if (e->ndim == d.ndim && !memcmp(e->shape, d.shape, (size_t)d.ndim * sizeof *d.shape))
         return 0;
     shape_format(have, sizeof have, e->ndim, e->shape);

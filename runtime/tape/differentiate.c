@@ -7,7 +7,8 @@
  * accumulator in place.  A parameter's gradient is one fp32
  * storage that every contribution and every micro-step is summed into, directly by the op that
  * makes the contribution where its kernel can add.  Where there is one contribution alone it may
- * be bf16, if so asked, and then takes the room of the value, which the update makes again.
+ * be bf16, if so asked, and then takes the room of the value, which the update makes again of its
+ * master, if there is one.
  *
  * Gradients of slices of one tensor that lie apart wait until another contribution comes or the
  * tensor's own op is reversed, and are one contribution then: a loop that slices its input at every
@@ -190,6 +191,11 @@ static bool is_read_behind(const ckpt_tape *t, ckpt_tensor g, int32_t x)
     return false;
 }
 
+static bool has_master(const ckpt_tape *t, int32_t x)
+{
+    return param_has_master(&t->env.params->data[tape_param_of(t, x)]);
+}
+
 /*
  * Whether the narrow gradient g can take the room of the parameter x itself.  The rule of its only
  * use has been called, so nobody reads the value any more, and the update rounds the next one from
@@ -199,9 +205,9 @@ static bool takes_value(const struct reverse *r, int32_t x, ckpt_tensor g, bool 
 {
     const ckpt_tape *t = r->t;
     const struct ckpt_desc *d = &t->tensors.data[x].desc;
-    return own && is_narrow(r, x) && !t->env.sharing.layout && desc_is_dense(d) && !d->offset &&
-           t->tensors.data[g.id].desc.dtype == d->dtype && !is_read_behind(t, g, x) &&
-           tape_can_rehome(t, g, d);
+    return own && is_narrow(r, x) && has_master(t, x) && !t->env.sharing.layout &&
+           desc_is_dense(d) && !d->offset && t->tensors.data[g.id].desc.dtype == d->dtype &&
+           !is_read_behind(t, g, x) && tape_can_rehome(t, g, d);
 }
 
 static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bool own)

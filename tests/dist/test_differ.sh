@@ -45,6 +45,7 @@ differ "started with another --save-state (given)" "" "--save-state $work/s"
 differ "started with another --seed" "" "--seed 7"
 differ "started with another --check-ranks" "" "--check-ranks 7"
 differ "started with another --zero" "" "--zero 2"
+differ "started with another --state" "--dtype bf16" "--dtype bf16 --state bf16"
 alike "--log $work/log --vram 1M" "--vram 2M --threads 2 --out $work"
 
 # compared before every step, with one under way, and no rank in another's way

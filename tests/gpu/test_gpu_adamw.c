@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Updates of every kind on a GPU and on the host: the same bits, on odd sizes and addresses, with
- * values from denormal to huge, with and without master and EMA, for both dtypes of gradients; and
- * the assignment of a state, and the clip values of several pairs of betas.
+ * values from denormal to huge, with and without master and EMA, for both dtypes of gradients, with
+ * state in bf16; and the assignment of a state, and the clip values of several pairs of betas.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,12 +14,20 @@
 #include "cuda/kernels.h"
 #include "optim/update_math.h"
 
-enum { MOST = 5000, WITH_VALUE = 1, WITH_HALF = 2, WITH_EMA = 4, WAYS = 8, STEPS = 3 };
+enum {
+    MOST = 5000,
+    WITH_VALUE = 1,
+    WITH_HALF = 2,
+    WITH_EMA = 4,
+    NARROW = 8, /* state in bf16 */
+    WAYS = 16,
+    STEPS = 3
+};
 
 /* All operands of one update, and what it reads of the step. */
 struct operands {
     float w[MOST], m[MOST], v[MOST], ema[MOST], g[MOST], clip[CLIP_VALUES];
-    uint16_t value[MOST], half[MOST];
+    uint16_t value[MOST], half[MOST], half_m[MOST], half_v[MOST];
     struct ckpt_run run;
 };
 
@@ -59,11 +67,13 @@ static void fill(uint64_t seed, bool wild)
     }
     ckpt_to_bf16(host.w, host.value, MOST);
     ckpt_to_bf16(host.g, host.half, MOST);
+    ckpt_to_bf16(host.m, host.half_m, MOST);
+    ckpt_to_bf16(host.v, host.half_v, MOST);
     host.clip[CLIP_NORM] = 3.f;
     host.clip[CLIP_FACTOR] = 0.731f;
     host.clip[CLIP_UNBIAS1] = 5.263158f;
     host.clip[CLIP_UNBIAS2] = 500.25f;
-    host.run = (struct ckpt_run){.lr = 1.7e-3f};
+    host.run = (struct ckpt_run){.lr = 1.7e-3f, .seed = UINT64_C(0x123456789a)};
 }
 
 static struct ckpt_view view(void *data, enum ckpt_dtype dtype, int64_t n)
@@ -92,19 +102,35 @@ static const struct update_attr kinds[] = {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+/* One parameter that begins before the operand, and two in it. */
+static const struct rounding parts = {
+    .begin = {0, 3}, .part = {{UINT64_C(0xfedcba9876543210), -192}, {22, 64}, {33, 640}}};
+
+static struct ckpt_view state_view(struct operands *o, int i, bool narrow, int64_t at, int64_t n)
+{
+    if (narrow)
+        return view((i == UPDATE_EXP_AVG ? o->half_m : o->half_v) + at, CKPT_BF16, n);
+    return view((i == UPDATE_EXP_AVG ? o->m : o->v) + at, CKPT_F32, n);
+}
+
 /* Elements [at, at + n) of o, which are where the kernel runs. */
 static void run(ckpt_kernel kernel, struct operands *o, int kind, int way, int64_t at, int64_t n)
 {
-    bool value = way & WITH_VALUE, half = way & WITH_HALF;
-    struct update_attr attr = kinds[kind];
-    attr.lr_factor = 0.75f;
-    attr.weight_decay = 0.013f;
-    attr.ema_decay = 0.9999f;
+    bool narrow = way & NARROW, value = narrow || way & WITH_VALUE, half = way & WITH_HALF;
+    struct narrow_update_attr all = {.update = kinds[kind], .rounding = parts};
+    struct update_attr *attr = &all.update;
+    const struct ckpt_view none = view(NULL, CKPT_F32, 0);
+    attr->lr_factor = 0.75f;
+    attr->weight_decay = 0.013f;
+    attr->ema_decay = 0.9999f;
+    attr->narrow = narrow;
     struct ckpt_view in[UPDATE_STATES + 2] = {
         [UPDATE_VALUE] = value ? view(o->value + at, CKPT_BF16, n) : view(o->w + at, CKPT_F32, n),
-        [UPDATE_MASTER] = view(value ? o->w + at : NULL, CKPT_F32, n),
-        [UPDATE_EXP_AVG] = view(update_has_mean(&attr) ? o->m + at : NULL, CKPT_F32, n),
-        [UPDATE_EXP_AVG_SQ] = view(update_has_square(&attr) ? o->v + at : NULL, CKPT_F32, n),
+        [UPDATE_MASTER] = view(value && !narrow ? o->w + at : NULL, CKPT_F32, n),
+        [UPDATE_EXP_AVG] =
+            update_has_mean(attr) ? state_view(o, UPDATE_EXP_AVG, narrow, at, n) : none,
+        [UPDATE_EXP_AVG_SQ] =
+            update_has_square(attr) ? state_view(o, UPDATE_EXP_AVG_SQ, narrow, at, n) : none,
         [UPDATE_EMA] = view(way & WITH_EMA ? o->ema + at : NULL, CKPT_F32, n),
         half ? view(o->half + at, CKPT_BF16, n) : view(o->g + at, CKPT_F32, n),
         view(o->clip, CKPT_F32, CLIP_VALUES)};
@@ -112,7 +138,7 @@ static void run(ckpt_kernel kernel, struct operands *o, int kind, int way, int64
                                  .out = in,
                                  .n_in = UPDATE_STATES + 2,
                                  .n_out = UPDATE_STATES,
-                                 .attr = &attr,
+                                 .attr = attr,
                                  .run = &host.run,
                                  .run_device = &o->run};
     must(!kernel(&a), "the kernel");
@@ -145,14 +171,15 @@ static int test(struct operands *device, int kind, int way, int64_t at, int64_t 
         run(cpu_update, &host, kind, way, at, n);
     }
     must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
-    int differ = differences(back.w, host.w) + differences(back.m, host.m) +
-                 differences(back.v, host.v) + differences(back.ema, host.ema) +
-                 half_differences(back.value, host.value);
+    int differ =
+        differences(back.w, host.w) + differences(back.m, host.m) + differences(back.v, host.v) +
+        differences(back.ema, host.ema) + half_differences(back.value, host.value) +
+        half_differences(back.half_m, host.half_m) + half_differences(back.half_v, host.half_v);
     if (differ)
-        printf("FAIL kind %d, %lld elements from %lld,%s%s%s%s: %d differ\n", kind, (long long)n,
+        printf("FAIL kind %d, %lld elements from %lld,%s%s%s%s%s: %d differ\n", kind, (long long)n,
                (long long)at, way & WITH_VALUE ? " bf16 value" : "",
-               way & WITH_HALF ? " bf16 gradient" : "", way & WITH_EMA ? " EMA" : "",
-               wild ? " any exponent" : "", differ);
+               way & NARROW ? " bf16 state" : "", way & WITH_HALF ? " bf16 gradient" : "",
+               way & WITH_EMA ? " EMA" : "", wild ? " any exponent" : "", differ);
     return differ;
 }
 
@@ -174,6 +201,35 @@ static int test_assign(struct operands *device, float norm)
     int failed = differences(back.m, host.m) || taken != (bool)isfinite(norm);
     if (failed)
         printf("FAIL assign, norm %g\n", (double)norm);
+    return failed;
+}
+
+/* The same of a state in bf16, as a mean and as a mean of squares. */
+static int test_assign_narrow(struct operands *device, int noise, int64_t n, float norm)
+{
+    const struct narrow_assign_attr attr = {.noise = noise, .rounding = parts};
+    fill(7, false);
+    host.clip[CLIP_NORM] = norm;
+    memset(host.half_m, 0, sizeof host.half_m);
+    must(!cudaMemcpy(device, &host, sizeof host, cudaMemcpyHostToDevice), "copy");
+    for (int i = 0; i < 2; i++) {
+        struct operands *o = i ? &host : device;
+        struct ckpt_view in[] = {view(o->half_m, CKPT_BF16, n), view(o->v, CKPT_F32, n),
+                                 view(o->clip, CKPT_F32, CLIP_VALUES)};
+        struct ckpt_kernel_args a = {.in = in,
+                                     .out = in,
+                                     .n_in = 3,
+                                     .n_out = 1,
+                                     .attr = &attr,
+                                     .run = &host.run,
+                                     .run_device = &device->run};
+        must(!(i ? cpu_assign(&a) : cuda_assign(&a)), "assign");
+    }
+    must(!cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost), "copy");
+    bool taken = host.half_m[n - 1] != 0;
+    int failed = half_differences(back.half_m, host.half_m) || taken != (bool)isfinite(norm);
+    if (failed)
+        printf("FAIL assign of bf16, norm %g\n", (double)norm);
     return failed;
 }
 
@@ -230,8 +286,11 @@ int main(void)
                 failed += test(device, kind, way % WAYS, way / WAYS, sizes[i], i % 2) > 0;
     for (int i = 0; i < 2; i++)
         failed += test_assign(device, i ? NAN : 1.f);
+    for (int i = 0; i < 4; i++)
+        failed += test_assign_narrow(device, i % 2 ? NOISE_MEAN : NOISE_SQUARE, MOST - i,
+                                     i / 2 ? NAN : 1.f);
     failed += test_clip(device);
     cudaFree(device);
-    printf("%d of %d differ\n", failed, (int)(sizeof sizes / sizeof *sizes) * 2 * WAYS * KINDS + 3);
+    printf("%d of %d differ\n", failed, (int)(sizeof sizes / sizeof *sizes) * 2 * WAYS * KINDS + 7);
     return failed > 0;
 }

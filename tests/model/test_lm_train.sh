@@ -91,6 +91,25 @@ cmp -s "$work/a" "$work/b" || fail "resumed: $(cat "$work/a" "$work/b")"
 cmp -s "$work/whole" "$work/rest" || fail "the weights of a resumed run differ"
 refuses 1 "length" "$train" $small --data "$book" --length 8 --resume "$work/state"
 
+# Every optimizer, with state in bf16: the same bits in the least memory and resumed.
+for kind in adamw sgd lion adafactor muon; do
+    rm -f "$work/free.log" "$work/first.log" "$work/rest.log"
+    narrow="--dtype bf16 --state bf16 --optimizer $kind --ema-decay 0.9"
+    on_text $narrow --log "$work/free.log" --save "$work/free" || fail "$kind: $(cat "$work/err")"
+    refuses 1 "needs at least" "$train" $small --data "$book" $narrow --vram 16K
+    on_text $narrow --vram "$(needed)" --steps 2 --save-state "$work/state" --log "$work/first.log" ||
+        fail "$kind: $(cat "$work/err")"
+    on_text $narrow --resume "$work/state" --log "$work/rest.log" --save "$work/rest" ||
+        fail "$kind: $(cat "$work/err")"
+    cat "$work/first.log" "$work/rest.log" >"$work/both.log"
+    mv "$work/rest" "$work/both"
+    same both
+done
+refuses 1 "ckpt.state bf16, this run has fp32; --resume-changed goes on" "$train" $small \
+    --data "$book" --dtype bf16 --optimizer muon --ema-decay 0.9 --resume "$work/state"
+runs "changed: state was bf16, is fp32" "$train" $small --data "$book" --dtype bf16 --optimizer muon \
+    --ema-decay 0.9 --resume "$work/state" --resume-changed
+
 # A loss of weights alone; it is that of the end of the run.
 on_text --load "$work/whole" --steps 0 --val "$root/doc/tour.md" || fail "--steps 0: $(cat "$work/err")"
 [ "$(sed -n 's/^validation loss //p' "$work/out")" = \
@@ -136,6 +155,8 @@ refuses 2 "GPT-2 share no keys" "$train" --kv-heads 2
 refuses 2 "makes no 3 heads" "$train" --heads 3
 refuses 2 "--val FILES" "$train" --val-every 3
 refuses 2 "fp32 or bf16" "$train" --dtype fp16
+refuses 2 "give adamw, sgd, lion, adafactor or muon" "$train" --optimizer adam
+refuses 1 "there are 'fp32' and 'bf16'" "$train" $small --data "$book" --state fp16
 refuses 2 "did you mean --data" "$train" --dta x
 refuses 1 "no such file" "$train" --data "$work/none*.bin"
 refuses 1 "token 0 is .*, and the model has 4" "$train" $small --vocabulary 4 --data "$models/gpt2/tokens.bin"

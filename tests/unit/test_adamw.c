@@ -239,9 +239,20 @@ static void run_op(struct operands *o, const struct ckpt_adamw *options, const f
 
 static void define_op(struct operands *o, const struct update_constants *c)
 {
-    struct host_update first = {o->w, o->m, o->v, o->ema, o->value, o->half, true, N1, NULL};
-    struct host_update second = {o->w + N1, o->m + N1, o->v + N1, o->ema + N1, NULL,
-                                 o->g + N1, false,     N2,        NULL};
+    struct host_update first = {.w = o->w,
+                                .m = o->m,
+                                .v = o->v,
+                                .ema = o->ema,
+                                .value = o->value,
+                                .gradient = o->half,
+                                .half = true,
+                                .n = N1};
+    struct host_update second = {.w = o->w + N1,
+                                 .m = o->m + N1,
+                                 .v = o->v + N1,
+                                 .ema = o->ema + N1,
+                                 .gradient = o->g + N1,
+                                 .n = N2};
     define(c, &first);
     define(c, &second);
 }

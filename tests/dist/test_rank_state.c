@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * State in bf16 over several ranks: one, two and four of them, at every stage, on one host and on
+ * two, round alike, and go on from each other's states.  The gradients of this model are sums of
+ * small whole numbers, the same in any order, so every bit of the state can be compared.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "context/context.h"
+#include "dist/comm/linked.h"
+#include "dist/ranks.h"
+
+/* 192 and 16 elements in a bucket: shares of two and of four cut through the matrix. */
+enum { RANKS = 4, BATCH = 16, WIDTH = 12, OUT = 16, BLOCKS = 3, STEPS = 4, MOST = 8000 };
+
+enum kind { ADAMW, SGD, LION, ADAFACTOR, MUON, KINDS };
+
+struct job {
+    int ranks, zero, per_host;
+    enum kind kind;
+    int64_t micro;
+    const char *load, *save; /* of a state: at the beginning and at the end */
+    int from, to;            /* steps */
+};
+
+struct member {
+    const struct job *job;
+    struct comm *comm;
+    int rank, rc;
+    ckpt_tensor weight[BLOCKS], bias[BLOCKS], gain; /* the last in fp32 */
+    float state[MOST];
+    int64_t n;
+    pthread_t thread;
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
+{
+    const struct member *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_BF16, 2, (int64_t[]){n, WIDTH}), sum = CKPT_NONE;
+    for (int i = 0; i < BLOCKS; i++) {
+        ckpt_label(t, "blocks.%d", i);
+        ckpt_tensor y = ckpt_cast(t, ckpt_linear(t, x, m->weight[i], m->bias[i]), CKPT_F32);
+        y = ckpt_affine(t, y, (float)(1 << i), 0.f);
+        sum = sum.id ? ckpt_add(t, sum, y) : y;
+    }
+    ckpt_tensor gain = ckpt_mul(t, ckpt_cast(t, x, CKPT_F32), m->gain);
+    return ckpt_add(t, ckpt_mean(t, sum, 3), ckpt_affine(t, ckpt_mean(t, gain, 3), 0.75f, 0.f));
+}
+
+static ckpt_optimizer *make_optimizer(ckpt *c, enum kind kind)
+{
+    struct ckpt_optimizer_group g = CKPT_OPTIMIZER_GROUP_INIT;
+    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct ckpt_sgd sgd = CKPT_SGD_INIT;
+    struct ckpt_lion lion = CKPT_LION_INIT;
+    struct ckpt_adafactor adafactor = CKPT_ADAFACTOR_INIT;
+    struct ckpt_muon muon = CKPT_MUON_INIT;
+    adamw.lr = 1e-2f, adamw.weight_decay = 0.1f, adamw.ema_decay = 0.9f;
+    sgd.momentum = 0.9f, sgd.ema_decay = 0.9f, lion.ema_decay = 0.9f, adafactor.ema_decay = 0.9f;
+    if (kind == SGD)
+        return ckpt_sgd(c, &sgd);
+    if (kind == LION)
+        return ckpt_lion(c, &lion);
+    if (kind == ADAFACTOR)
+        return ckpt_adafactor(c, &adafactor);
+    ckpt_optimizer *o = ckpt_adamw(c, &adamw);
+    if (kind == MUON) {
+        g.optimizer = ckpt_muon(c, &muon);
+        g.min_ndim = 2;
+        ckpt_optimizer_group(o, "*", &g);
+    }
+    return o;
+}
+
+static void make_params(struct member *m, ckpt *c)
+{
+    static const int64_t shape[] = {OUT, WIDTH}, width = WIDTH;
+    char name[32];
+    for (int i = 0; i < BLOCKS; i++) {
+        snprintf(name, sizeof name, "blocks.%d.weight", i);
+        m->weight[i] = ckpt_param(c, name, CKPT_BF16, 2, shape, CKPT_NORMAL(1.f), true);
+        snprintf(name, sizeof name, "blocks.%d.bias", i);
+        m->bias[i] = ckpt_param(c, name, CKPT_BF16, 1, shape, CKPT_NORMAL(1.f), true);
+    }
+    m->gain = ckpt_param(c, "gain", CKPT_F32, 1, &width, CKPT_ONES, true);
+}
+
+/* All slots of all parameters. */
+static void collect(struct member *m, ckpt *c)
+{
+    for (int i = 0; i < ckpt_param_count(c) && !m->rc; i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        ckpt_param_info(c, ckpt_param_at(c, i), &info);
+        for (int s = CKPT_VALUE; s <= CKPT_EMA && !m->rc; s++) {
+            int rc = ckpt_param_get(c, ckpt_param_at(c, i), (enum ckpt_slot)s, m->state + m->n,
+                                    info.numel);
+            m->n += rc ? 0 : info.numel;
+            m->rc = rc == CKPT_ENAME ? 0 : rc;
+        }
+    }
+}
+
+/* Small whole numbers, another sum in each column. */
+static void fill(uint16_t *x, int step, int sample)
+{
+    for (int k = 0; k < WIDTH; k++) {
+        float v = (float)((5 * step + 3 * sample + 7 * k + k * k) % 8 - 2);
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        x[k] = (uint16_t)(bits >> 16);
+    }
+}
+
+static int step(struct member *m, ckpt_program *p, int s)
+{
+    uint16_t x[BATCH][WIDTH];
+    const int own = BATCH / m->job->ranks;
+    for (int i = 0; i < own; i++)
+        fill(x[i], s, m->rank * own + i);
+    int rc = ckpt_feed(p, "x", x, own * (int64_t)sizeof *x);
+    return rc ? rc : ckpt_step(p, NULL);
+}
+
+static void *train(void *arg)
+{
+    struct member *m = arg;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    ckpt_program *p;
+    ckpt *c;
+    o.device = "cpu";
+    o.state = "bf16";
+    o.threads = 1;
+    o.micro_batch = m->job->micro;
+    o.check_ranks = 1;
+    o.verify = true;
+    m->rc = ckpt_open(&c, &o);
+    if (m->rc)
+        return NULL;
+    if (m->comm) {
+        ranks_join(&c->ranks, m->comm, m->job->zero);
+        c->ranks.host = m->job->per_host ? (uint64_t)(m->rank / m->job->per_host) : 0;
+    }
+    make_params(m, c);
+    m->rc = ckpt_compile(c, record, m, make_optimizer(c, m->job->kind), BATCH / m->job->ranks, &p);
+    if (!m->rc && m->job->load)
+        m->rc = ckpt_load_state(c, m->job->load);
+    for (int s = m->job->from; s < m->job->to && !m->rc; s++)
+        m->rc = step(m, p, s);
+    if (!m->rc && m->job->save)
+        m->rc = ckpt_save_state(c, m->job->save);
+    if (!m->rc)
+        collect(m, c);
+    if (m->rc)
+        print_message("rank %d: %s\n", m->rank, ckpt_error(c));
+    ckpt_close(c);
+    return NULL;
+}
+
+static void run(const struct job *job, struct member *m)
+{
+    struct comm *comms[RANKS] = {NULL};
+    if (job->ranks > 1 && comm_open_threads(comms, job->ranks, 120))
+        fail_msg("no ranks");
+    for (int i = 0; i < job->ranks; i++) {
+        m[i] = (struct member){.job = job, .comm = comms[i], .rank = i};
+        if (pthread_create(&m[i].thread, NULL, train, &m[i]))
+            fail_msg("no thread");
+    }
+    for (int i = 0; i < job->ranks; i++)
+        pthread_join(m[i].thread, NULL);
+    for (int i = 0; i < job->ranks; i++)
+        assert_int_equal(m[i].rc, 0);
+}
+
+static struct member alone, many[RANKS];
+
+static void expect_same(const struct job *job)
+{
+    for (int i = 0; i < job->ranks; i++)
+        if (alone.n != many[i].n ||
+            memcmp(alone.state, many[i].state, (size_t)alone.n * sizeof *alone.state))
+            fail_msg("kind %d: %d ranks at stage %d round otherwise than one", job->kind,
+                     job->ranks, job->zero);
+}
+
+static void test_stages(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        run(
+            &(struct job){
+                .ranks = 1, .kind = (enum kind)kind, .micro = kind % 2 ? 4 : 0, .to = STEPS},
+            &alone);
+        assert_true(alone.n > 600);
+        for (int ranks = 2; ranks <= RANKS; ranks += 2)
+            for (int zero = 0; zero <= 3; zero++) {
+                struct job job = {
+                    .ranks = ranks, .zero = zero, .kind = (enum kind)kind, .to = STEPS};
+                run(&job, many);
+                expect_same(&job);
+            }
+        struct job hosts = {
+            .ranks = 4, .per_host = 2, .zero = 3, .kind = (enum kind)kind, .to = STEPS};
+        run(&hosts, many);
+        expect_same(&hosts);
+    }
+}
+
+/* Two ranks save, one goes on; and the other way. */
+static void test_resume(void **state)
+{
+    const char *path = "test_rank_state.tmp.safetensors";
+    (void)state;
+    run(&(struct job){.ranks = 1, .to = STEPS}, &alone);
+    for (int first = 1; first <= 2; first++) {
+        struct job job = {.ranks = 3 - first, .zero = 2, .load = path, .from = 2, .to = STEPS};
+        run(&(struct job){.ranks = first, .zero = 2, .save = path, .to = 2}, many);
+        run(&job, many);
+        expect_same(&job);
+    }
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages),
+                                       cmocka_unit_test(test_resume)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

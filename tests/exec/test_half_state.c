@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * State in bf16 (options.state): what is kept and how large it is, that a model learns as with
+ * masters, files of states in either dtype, groups, adapters and narrow gradients.  That budgets,
+ * tiers and resuming change no bit is test_optimizers_exact's, ranks are test_rank_state's,
+ * rounding itself is test_rounding's.  "make check-gpu" runs it on the GPU.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+#include "small.h"
+#include "state/safetensors.h"
+
+enum { WIDTH = 24, SQUARES = SMALL_LAYERS + 2, TRAINED = (SQUARES * WIDTH + SMALL_LAYERS) * WIDTH };
+
+static struct small make(enum ckpt_dtype dtype, const char *state)
+{
+    struct small r = small_make(dtype, WIDTH, 1, true);
+    r.options.state = state;
+    return r;
+}
+
+static void run(struct small *r)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, SMALL_STEPS);
+    small_collect(r, c);
+    ckpt_close(c);
+}
+
+static bool is_bf16(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        if (bits & 0xffff)
+            return false;
+    }
+    return true;
+}
+
+static float *get(ckpt *c, ckpt_tensor x, enum ckpt_slot slot, int64_t n)
+{
+    float *values = malloc((size_t)n * sizeof *values);
+    if (ckpt_param_get(c, x, slot, values, n))
+        fail_msg("%s", ckpt_error(c));
+    return values;
+}
+
+/* ---- what is kept ---------------------------------------------------------------------------- */
+
+static void read_info(struct small r, struct ckpt_program_info *info, char table[4096])
+{
+    ckpt *c;
+    ckpt_program *p;
+    r.adamw.ema_decay = 0.f;
+    small_open(&r, &c, &p);
+    *info = (struct ckpt_program_info)CKPT_PROGRAM_INFO_INIT;
+    ckpt_program_info(p, info);
+    FILE *f = fmemopen(table, 4096, "w");
+    ckpt_plan_print(p, f);
+    fclose(f);
+    ckpt_close(c);
+}
+
+/* Two moments of two bytes, where there were a master and two moments of four. */
+static void test_bytes(void **state)
+{
+    struct ckpt_program_info wide, narrow;
+    char table[4096];
+    (void)state;
+    read_info(make(CKPT_BF16, NULL), &wide, table);
+    assert_null(strstr(table, "--state"));
+    read_info(make(CKPT_BF16, "bf16"), &narrow, table);
+    assert_non_null(strstr(table, "no masters (--state bf16)"));
+    /* Each storage is rounded up; there are 8 parameters. */
+    assert_in_range(wide.optimizer_bytes, 12 * TRAINED, 12 * TRAINED + 8 * 3 * CKPT_ALIGN);
+    assert_in_range(narrow.optimizer_bytes, 4 * TRAINED, 4 * TRAINED + 8 * 2 * CKPT_ALIGN);
+    assert_int_equal(wide.parameter_bytes, narrow.parameter_bytes);
+}
+
+static void test_slots(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16");
+    const int64_t n = WIDTH * WIDTH;
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    small_open(&r, &c, &p);
+    for (int steps = 0; steps <= 4; steps += 4) {
+        float *w = get(c, r.param[0], CKPT_VALUE, n), *ema = get(c, r.param[0], CKPT_EMA, n);
+        float *m = get(c, r.param[0], CKPT_EXP_AVG, n), *v = get(c, r.param[0], CKPT_EXP_AVG_SQ, n);
+        assert_true(is_bf16(w, n) && is_bf16(m, n) && is_bf16(v, n));
+        assert_int_equal(is_bf16(ema, n), steps == 0);
+        assert_int_equal(memcmp(w, ema, (size_t)n * 4) == 0, steps == 0);
+        free(w), free(ema), free(m), free(v);
+        if (!steps)
+            small_train(&r, c, p, 0, 4);
+    }
+    ckpt_close(c);
+}
+
+/* What is set is the nearest that bf16 has, for the EMA too, before and after the compile. */
+static void test_set(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16");
+    const int64_t n = WIDTH * WIDTH;
+    float values[WIDTH * WIDTH], nearest[WIDTH * WIDTH];
+    uint16_t half[WIDTH * WIDTH];
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    ckpt_fill_normal(1, 2, 3, values, n);
+    ckpt_to_bf16(values, half, n);
+    ckpt_from_bf16(half, nearest, n);
+    small_open(&r, &c, &p);
+    assert_int_equal(ckpt_param_set(c, r.param[0], CKPT_VALUE, values, n), 0);
+    float *w = get(c, r.param[0], CKPT_VALUE, n), *ema = get(c, r.param[0], CKPT_EMA, n);
+    assert_memory_equal(w, nearest, sizeof nearest);
+    assert_memory_equal(ema, nearest, sizeof nearest);
+    free(w), free(ema);
+    ckpt_tensor x = ckpt_param(c, "later", CKPT_BF16, 1, &n, CKPT_ONES, true);
+    assert_int_equal(ckpt_param_set(c, x, CKPT_VALUE, values, n), 0);
+    w = get(c, x, CKPT_VALUE, n);
+    assert_memory_equal(w, nearest, sizeof nearest);
+    free(w);
+    ckpt_close(c);
+}
+
+/* fp32 parameters keep fp32 state: a model of them has the bits that it has without the option. */
+static void test_fp32_model(void **state)
+{
+    struct small a = make(CKPT_F32, NULL), b = make(CKPT_F32, "bf16"), d = make(CKPT_BF16, "fp32");
+    struct small e = make(CKPT_BF16, NULL), f = make(CKPT_BF16, "bf16");
+    (void)state;
+    run(&a), run(&b), run(&d), run(&e), run(&f);
+    assert_int_equal(a.numel, b.numel);
+    assert_memory_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
+    assert_memory_equal(d.state, e.state, (size_t)d.numel * sizeof *d.state);
+    assert_memory_not_equal(e.state, f.state, (size_t)e.numel * sizeof *e.state);
+    free(a.state), free(b.state), free(d.state), free(e.state), free(f.state);
+}
+
+/* The seed is that of the rounding: the same one, the same bits. */
+static void test_seed(void **state)
+{
+    struct small a = make(CKPT_BF16, "bf16"), b = a;
+    (void)state;
+    run(&a), run(&b);
+    assert_memory_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
+    free(a.state), free(b.state);
+}
+
+static void test_option(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    char *argv[] = {"test", "--state", "bf16", NULL};
+    int argc = 3;
+    ckpt *c;
+    (void)state;
+    assert_int_equal(ckpt_options_parse(&o, &argc, argv), 0);
+    assert_string_equal(o.state, "bf16");
+    o.state = "fp16";
+    o.device = "cpu";
+    assert_int_equal(ckpt_open(&c, &o), CKPT_EINVAL);
+    assert_string_equal(ckpt_error(NULL), "--state fp16: there are 'fp32' and 'bf16'");
+}
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+enum { LONG = 200, LAST = 40 };
+
+/* The mean of the last losses at a learning rate whose updates are mostly below half a gap. */
+static double learn(const char *state, enum ckpt_dtype grad_dtype)
+{
+    struct small r = make(CKPT_BF16, state);
+    double sum = 0;
+    ckpt *c;
+    ckpt_program *p;
+    r.options.verify = false;
+    r.adamw.lr = 2e-4f;
+    r.adamw.ema_decay = 0.f;
+    r.adamw.grad_dtype = grad_dtype;
+    small_open(&r, &c, &p);
+    for (int s = 0; s < LONG; s++) {
+        float loss;
+        small_feed(p, &r, s % 8);
+        if (ckpt_step(p, &loss))
+            fail_msg("%s", ckpt_error(c));
+        sum += s >= LONG - LAST ? (double)loss : 0;
+    }
+    ckpt_close(c);
+    return sum / LAST;
+}
+
+static void test_learning(void **state)
+{
+    (void)state;
+    const double wide = learn(NULL, CKPT_F32);
+    const double narrow = learn("bf16", CKPT_F32), least = learn("bf16", CKPT_BF16);
+    print_message("loss %g with fp32 state, %g with bf16, %g with bf16 gradients too\n", wide,
+                  narrow, least);
+    assert_true(fabs(narrow - wide) < 0.03 * wide);
+    assert_true(fabs(least - wide) < 0.03 * wide);
+}
+
+/* A gradient in bf16 has room of its own: without a master nobody could make the value again. */
+static void test_mishap(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16"), after;
+    int64_t n = SMALL_BATCH * WIDTH;
+    float *x = calloc((size_t)n, sizeof *x);
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    r.adamw.grad_dtype = CKPT_BF16;
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, 2);
+    small_collect(&r, c);
+    after = r;
+    x[5] = INFINITY;
+    assert_int_equal(ckpt_feed(p, "x", x, n * 4), 0);
+    assert_int_equal(ckpt_step(p, NULL), CKPT_ENAN);
+    small_collect(&after, c);
+    assert_memory_equal(r.state, after.state, (size_t)r.numel * sizeof *r.state);
+    ckpt_close(c);
+    free(x), free(r.state), free(after.state);
+}
+
+/* A weight that no float is any more is named, and nothing is saved. */
+static void test_broken(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16");
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    small_open(&r, &c, &p);
+    small_feed(p, &r, 0);
+    assert_int_equal(ckpt_set_lr(p, 3.4e38f), 0);
+    int rc = ckpt_step(p, NULL);
+    print_message("%s\n", ckpt_error(c));
+    assert_int_equal(rc, CKPT_ENAN);
+    assert_non_null(strstr(ckpt_error(c), "weight"));
+    assert_true(ckpt_save_state(c, "test_half_state.tmp.none") < 0);
+    ckpt_close(c);
+}
+
+/* ---- files of states ------------------------------------------------------------------------- */
+
+static const char path[] = "test_half_state.tmp.safetensors";
+
+static void save(struct small *r)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, 3);
+    small_collect(r, c);
+    if (ckpt_save_state(c, path))
+        fail_msg("%s", ckpt_error(c));
+    ckpt_close(c);
+}
+
+static void test_file(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16");
+    ckpt_file *f;
+    (void)state;
+    save(&r);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    for (int i = 0; i < f->count; i++)
+        assert_string_equal(f->tensors[i].dtype->name,
+                            strncmp(f->tensors[i].name, "ema/", 4) ? "BF16" : "F32");
+    ckpt_file_close(f);
+    unlink(path);
+    free(r.state);
+}
+
+/* Weights for others are files of fp32, as ever. */
+static void test_weights(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16");
+    ckpt_file *f;
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    small_open(&r, &c, &p);
+    small_train(&r, c, p, 0, 2);
+    assert_int_equal(ckpt_save_params(c, path, CKPT_VALUE), 0);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    for (int i = 0; i < f->count; i++)
+        assert_string_equal(f->tensors[i].dtype->name, "F32");
+    ckpt_file_close(f);
+    ckpt_close(c);
+    unlink(path);
+}
+
+struct asked {
+    int times;
+    char was[16], is[16];
+};
+
+static bool allow(void *user, const char *name, const char *was, const char *is)
+{
+    struct asked *a = user;
+    assert_string_equal(name, "ckpt.state");
+    a->times++;
+    snprintf(a->was, sizeof a->was, "%s", was);
+    snprintf(a->is, sizeof a->is, "%s", is);
+    return true;
+}
+
+/* A run with state in the other dtype is refused, or asks and takes the nearest values. */
+static void check_other(const char *was, const char *is, const char *sentence)
+{
+    struct small r = make(CKPT_BF16, was), other = make(CKPT_BF16, is);
+    struct asked asked = {0};
+    ckpt *c;
+    ckpt_program *p;
+    save(&r);
+    small_open(&other, &c, &p);
+    assert_int_equal(ckpt_load_state(c, path), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(c), sentence));
+    assert_int_equal(ckpt_load_state_changed(c, path, allow, &asked), 0);
+    assert_int_equal(asked.times, 1);
+    assert_string_equal(asked.was, was);
+    assert_string_equal(asked.is, is);
+    small_collect(&other, c);
+    assert_int_equal(r.numel, other.numel);
+    for (int64_t i = 0; i < r.numel; i++)
+        assert_true(fabsf(r.state[i] - other.state[i]) <= 0x1p-8f * fabsf(r.state[i]));
+    if (!strcmp(was, "bf16"))
+        assert_memory_equal(r.state, other.state, (size_t)r.numel * sizeof *r.state);
+    small_train(&other, c, p, 3, 5);
+    ckpt_close(c);
+    unlink(path);
+    free(r.state), free(other.state);
+}
+
+static void test_other_dtype(void **state)
+{
+    (void)state;
+    check_other("fp32", "bf16", "it was made with ckpt.state fp32, this run has bf16");
+    check_other("bf16", "fp32", "it was made with ckpt.state bf16, this run has fp32");
+}
+
+/* ---- groups and adapters --------------------------------------------------------------------- */
+
+static ckpt_optimizer *make_groups(ckpt *c, const struct small *r)
+{
+    struct ckpt_optimizer_group frozen = CKPT_OPTIMIZER_GROUP_INIT, still = frozen, sgd = frozen;
+    struct ckpt_sgd s = CKPT_SGD_INIT;
+    ckpt_optimizer *o = ckpt_adamw(c, &r->adamw);
+    s.momentum = 0.9f;
+    frozen.frozen = true;
+    ckpt_optimizer_group(o, "layers.0.*", &frozen);
+    still.lr_factor = 0.f;
+    ckpt_optimizer_group(o, "layers.1.*", &still);
+    sgd.optimizer = ckpt_sgd(c, &s);
+    ckpt_optimizer_group(o, "out.weight", &sgd);
+    return o;
+}
+
+static void test_groups(void **state)
+{
+    struct small r = make(CKPT_BF16, "bf16");
+    const int64_t n = WIDTH * WIDTH;
+    float *before[SMALL_PARAMS];
+    static const int square[] = {0, 1, 3, 5, 7};
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    r.optimizer = make_groups;
+    small_open(&r, &c, &p);
+    for (int i = 0; i < SQUARES; i++)
+        before[i] = get(c, r.param[square[i]], CKPT_VALUE, n);
+    small_train(&r, c, p, 0, 3);
+    for (int i = 0; i < SQUARES; i++) {
+        float *now = get(c, r.param[square[i]], CKPT_VALUE, n);
+        /* layers.0 is frozen; layers.1 has a rate of 0: what bf16 has stays as it is */
+        assert_int_equal(memcmp(now, before[i], (size_t)n * 4) == 0, i == 2 || i == 3);
+        free(now), free(before[i]);
+    }
+    ckpt_close(c);
+}
+
+struct adapted {
+    ckpt_tensor w;
+};
+
+static ckpt_tensor record_adapted(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct adapted *m = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 2, (int64_t[]){batch, WIDTH});
+    ckpt_tensor y = ckpt_linear(t, ckpt_cast(t, x, CKPT_BF16), m->w, CKPT_NONE);
+    return ckpt_mse(t, y, ckpt_affine(t, x, -1.f, 0.5f), CKPT_NONE);
+}
+
+/* Adapters have bf16 state; the weight below them stays, and they are merged into it. */
+static void test_lora(void **state)
+{
+    const int64_t shape[] = {WIDTH, WIDTH}, n = WIDTH * WIDTH;
+    struct small r = make(CKPT_BF16, "bf16");
+    struct ckpt_lora lora = CKPT_LORA_INIT;
+    struct adapted m;
+    ckpt *c;
+    ckpt_program *p;
+    (void)state;
+    assert_int_equal(ckpt_open(&c, &r.options), 0);
+    m.w = ckpt_param(c, "w", CKPT_BF16, 2, shape, CKPT_XAVIER, true);
+    lora.rank = 4;
+    assert_int_equal(ckpt_lora(c, &lora), 1);
+    r.adamw.ema_decay = 0.f;
+    if (ckpt_compile(c, record_adapted, &m, ckpt_adamw(c, &r.adamw), SMALL_BATCH, &p))
+        fail_msg("%s", ckpt_error(c));
+    float *before = get(c, m.w, CKPT_VALUE, n);
+    for (int s = 0; s < 4; s++) {
+        small_feed(p, &r, s);
+        assert_int_equal(ckpt_step(p, NULL), 0);
+    }
+    float *after = get(c, m.w, CKPT_VALUE, n);
+    assert_memory_equal(before, after, (size_t)n * 4);
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    ckpt_program_info(p, &info);
+    assert_in_range(info.optimizer_bytes, 4 * 2 * 4 * WIDTH, 4 * 2 * 4 * WIDTH + 4 * CKPT_ALIGN);
+    assert_int_equal(ckpt_lora_merge(c), 0);
+    float *merged = get(c, m.w, CKPT_VALUE, n);
+    assert_true(is_bf16(merged, n));
+    assert_memory_not_equal(merged, after, (size_t)n * 4);
+    free(before), free(after), free(merged);
+    ckpt_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_set),      cmocka_unit_test(test_fp32_model),
+        cmocka_unit_test(test_seed),     cmocka_unit_test(test_option),
+        cmocka_unit_test(test_learning), cmocka_unit_test(test_mishap),
+        cmocka_unit_test(test_broken),   cmocka_unit_test(test_file),
+        cmocka_unit_test(test_weights),  cmocka_unit_test(test_other_dtype),
+        cmocka_unit_test(test_groups),   cmocka_unit_test(test_lora)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
