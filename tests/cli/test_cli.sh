@@ -47,7 +47,17 @@ run 0 "$ckpt" --help
 grep -q "plan the step" out || fail "--help: $(cat out)"
 run 0 "$ckpt" plan --help
 grep -q -- "--sweep" out || fail "plan --help: $(cat out)"
+run 0 "$ckpt" plan -h
+for word in -V --version; do
+    run 0 "$ckpt" $word
+    grep -q "^ckpt (libckpt) [0-9.]*$" out || fail "$word: $(cat out)"
+done
+CKPT_VRAN=1G run 0 "$ckpt" info
+grep -q "CKPT_VRAN; did you mean CKPT_VRAM" err || fail "no warning of CKPT_VRAN: $(cat err)"
 run 0 "$ckpt" info
+for part in OpenBLAS CUDA MPI liburing FFmpeg; do
+    grep -q "^  $part  *[yn]" out || fail "info does not list $part: $(cat out)"
+done
 grep -q "rtx4090 .*estimate" out || fail "info: $(cat out)"
 grep "h200-141 " out | grep -vq estimate || fail "info calls a measured machine an estimate: $(cat out)"
 run 2 "$ckpt"
