@@ -15,8 +15,8 @@ programs=${PROGRAMS:-.}
 out=${1:?"a directory to write to"}
 here=$(dirname "$0")
 compared=${DEMO_COMPARED:-150}
-steps=${DEMO_STEPS:-850}
-drawing=${DEMO_DRAWING:-700}
+steps=${DEMO_STEPS:-700}
+drawing=${DEMO_DRAWING:-600}
 budget=10M
 coder="--clips 3 --image-share 0"
 
@@ -30,31 +30,33 @@ work=$out/work
 rm -rf "$work"
 mkdir -p "$work"
 
-say "1 of 4: the autoencoder, $compared steps in $budget"
-# shellcheck disable=SC2086
-"$programs/vae-train" $coder --vram $budget --steps "$compared" --log "$work/budget.jsonl" \
-    --save "$work/budget.safetensors" --save-state "$work/state" --graph-out "$work/graph" \
-    --plan-out "$work/plan"
-
-say "2 of 4: the same $compared steps without a budget"
+say "1 of 4: the autoencoder, $compared steps without a budget, with its operations timed"
 # shellcheck disable=SC2086
 "$programs/vae-train" $coder --vram 0 --steps "$compared" --log "$work/free.jsonl" \
     --save "$work/free.safetensors" --machine-out "$work/machine.json"
 
+coder="$coder --vram $budget --machine $work/machine.json --log $work/budget.jsonl"
+say "2 of 4: the same $compared steps in $budget, planned with these times"
+# shellcheck disable=SC2086
+"$programs/vae-train" $coder --steps "$compared" --save "$work/budget.safetensors" \
+    --save-state "$work/state" --graph-out "$work/graph" --plan-out "$work/plan"
+
 say "3 of 4: on to $steps steps in $budget"
 # shellcheck disable=SC2086
-"$programs/vae-train" $coder --vram $budget --steps "$steps" --schedule wsd --resume "$work/state" \
-    --log "$work/budget.jsonl" --save "$out/vae.safetensors" --out "$out/vae"
+"$programs/vae-train" $coder --steps "$steps" --schedule wsd --resume "$work/state" \
+    --save "$out/vae.safetensors" --out "$out/vae"
 
 say "4 of 4: the diffusion model, $drawing steps, and a clip drawn from noise"
-"$programs/stdit-train" --video-dir examples/data/bunny.mp4 --vae "$out/vae.safetensors" \
+clip=examples/data/bunny.mp4
+"$programs/ckpt" info | grep -q '^  FFmpeg *yes' || clip=examples/data/bunny.rgb
+"$programs/stdit-train" --video-dir "$clip" --vae "$out/vae.safetensors" \
     --stride 1 --frames 13 --clips 1 --steps "$drawing" --schedule wsd --sample-steps 0 \
     --save-ema "$out/stdit.safetensors"
 "$programs/stdit-sample" --load "$out/stdit.safetensors" --vae "$out/vae.safetensors" --frames 13 \
     --fps 8 --out "$out"
 
-"$programs/ckpt" plan --graph "$work/graph" --plan-in "$work/plan" \
-    --timeline "$out/timeline.html" >/dev/null
+"$programs/ckpt" plan --graph "$work/graph" --machine "$work/machine.json" \
+    --plan-in "$work/plan" --timeline "$out/timeline.html" >/dev/null
 "$programs/ckpt" plan --graph "$work/graph" --machine "$work/machine.json" --sweep --points 16 \
     --svg "$out/sweep.svg" >/dev/null
 
