@@ -94,7 +94,7 @@ awk 'NR > 1 { if (last && $5 > last) exit 1; last = $5 }' out || fail "a larger 
 grep -q "</svg>" sweep.svg || fail "the drawing is not complete"
 ! grep -qi "nan\|inf[^o]" sweep.svg || fail "a number of the drawing is not finite"
 run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain fc1.weight
-grep -q "persistent: it may be parked, never dropped" out || fail "--explain fc1.weight: $(cat out)"
+grep -q "persistent: it may be offloaded, never dropped" out || fail "--explain fc1.weight: $(cat out)"
 run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain '#1'
 grep -q "storage #1:" out || fail "--explain #1: $(cat out)"
 refuse 1 "no storage has this name" "$ckpt" plan --graph mlp.graph --explain nobody
