@@ -84,7 +84,7 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
                     struct ckpt_schedule *schedule);
 
 /* The options of the library that a program honours, for its --help: trains says whether it does.
- * The others are about ranks and about plans of programs that train. */
+ * The others are about what ranks share and about plans of programs that train. */
 const struct ckpt_option *options_of_library(bool trains);
 
 /* A part of --help. */

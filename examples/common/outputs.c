@@ -76,9 +76,7 @@ int outputs_untrained(const struct ckpt_options *o)
         {"--plan-out", o->plan_out},
         {"--graph-out", o->graph_out},
         {"--machine-out", o->machine_out},
-        {"--ranks", o->ranks},
         {"--zero", o->zero != usual.zero},
-        {"--comm-deadline", o->comm_deadline > 0},
         {"--shard-over", o->shard_over},
         {"--check-ranks", o->check_ranks != usual.check_ranks},
     };
