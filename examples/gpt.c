@@ -130,6 +130,10 @@ int main(int argc, char **argv)
     ckpt *c = NULL;
     FILE *f = NULL;
 
+    if (argc < 2) {
+        fputs("usage: gpt FILE [--vram SIZE]...\n", stderr);
+        return 2;
+    }
     if (ckpt_options_parse(&opt, &argc, argv) || ckpt_input_open(&f, argc == 2 ? argv[1] : "") ||
         ckpt_open(&c, &opt)) {
         fprintf(stderr, "gpt FILE: %s\n", ckpt_error(NULL));

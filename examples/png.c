@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes pictures as PNG (ISO/IEC 15948) with stored, that is uncompressed, deflate blocks. */
+/* Writes pictures as PNG (ISO/IEC 15948), compressed by zlib, or where that is not there in stored
+ * blocks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "png.h"
+#ifdef HAVE_ZLIB
+#include <zlib.h>
+#endif
 
 #define STORED_MAX 65535 /* bytes in one stored block */
 #define LARGEST    16384 /* pixels along a side: a picture then fits in one chunk */
@@ -24,17 +28,6 @@ static uint32_t crc32_add(uint32_t crc, const uint8_t *p, size_t n)
             crc = (crc >> 1) ^ (crc & 1 ? 0xedb88320u : 0);
     }
     return ~crc;
-}
-
-static uint32_t adler32(const uint8_t *p, size_t n)
-{
-    uint32_t a = 1, b = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        a = (a + p[i]) % 65521;
-        b = (b + a) % 65521;
-    }
-    return b << 16 | a;
 }
 
 /* Length, name, data, checksum of name and data.  A write that fails is seen by png_write. */
@@ -65,8 +58,33 @@ static uint8_t *filter_rows(int width, int height, const uint8_t *rgb, size_t *s
     return rows;
 }
 
+#ifdef HAVE_ZLIB
+static uint8_t *zlib_stream(const uint8_t *src, size_t n, size_t *size)
+{
+    uLongf room = compressBound(n);
+    uint8_t *dst = malloc(room);
+
+    if (dst && compress2(dst, &room, src, n, Z_BEST_COMPRESSION) != Z_OK) {
+        free(dst);
+        dst = NULL;
+    }
+    *size = room;
+    return dst;
+}
+#else
+static uint32_t adler_of(const uint8_t *p, size_t n)
+{
+    uint32_t a = 1, b = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        a = (a + p[i]) % 65521;
+        b = (b + a) % 65521;
+    }
+    return b << 16 | a;
+}
+
 /* A zlib stream: two header bytes, stored blocks, the Adler checksum. */
-static uint8_t *zlib_store(const uint8_t *src, size_t n, size_t *size)
+static uint8_t *zlib_stream(const uint8_t *src, size_t n, size_t *size)
 {
     size_t blocks = (n + STORED_MAX - 1) / STORED_MAX;
     uint8_t *dst = malloc(2 + 5 * blocks + n + 4), *p = dst;
@@ -83,10 +101,11 @@ static uint8_t *zlib_store(const uint8_t *src, size_t n, size_t *size)
         memcpy(p + 5, src + at, part);
         p += 5 + part;
     }
-    put_u32(p, adler32(src, n));
+    put_u32(p, adler_of(src, n));
     *size = (size_t)(p + 4 - dst);
     return dst;
 }
+#endif
 
 static int write_file(FILE *f, const uint8_t header[13], const uint8_t *data, size_t n)
 {
@@ -110,7 +129,7 @@ int png_write(FILE *f, int width, int height, const uint8_t *rgb)
     if (width < 1 || height < 1 || width > LARGEST || height > LARGEST)
         return -EINVAL;
     uint8_t *rows = filter_rows(width, height, rgb, &n_rows);
-    uint8_t *data = rows ? zlib_store(rows, n_rows, &n_data) : NULL;
+    uint8_t *data = rows ? zlib_stream(rows, n_rows, &n_data) : NULL;
     free(rows);
     if (!data)
         return -ENOMEM;

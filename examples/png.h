@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes pictures: 8-bit RGB PNG, not compressed.  Enough to look at what a model draws. */
+/* Writes pictures: 8-bit RGB PNG, compressed where zlib is there. */
 #ifndef EXAMPLES_PNG_H
 #define EXAMPLES_PNG_H
 

@@ -86,12 +86,13 @@ extern "C" {
 #define CKPT_VERSION_NUMBER                                                                        \
     (CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH)
 CKPT_API int ckpt_version_number(void);
-/* The same of the library in words, as "0.1.0". */
+/* The version of the library in words, as "0.1.0". */
 CKPT_API const char *ckpt_version(void);
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-enum {
+/* What a call that can fail returns: 0, or one of these. */
+enum ckpt_code {
     CKPT_OK = 0,
     CKPT_EINVAL = -1,    /* an argument or option is wrong */
     CKPT_ENOMEM = -2,    /* the host has no memory for bookkeeping or for the arena */
@@ -107,6 +108,8 @@ enum {
     CKPT_EINDEX = -12,   /* a step met an index or a label out of range */
     CKPT_EGRADIENT = -13 /* a gradient is not that of central differences (ckpt_gradcheck) */
 };
+
+/* The handles of the library.  Their contents are its own. */
 typedef struct ckpt ckpt;                 /* a context: device, budget, parameters */
 typedef struct ckpt_tape ckpt_tape;       /* a recording of one micro-batch */
 typedef struct ckpt_program ckpt_program; /* a compiled tape: plan and instructions */
@@ -251,7 +254,7 @@ static inline struct ckpt_init ckpt_init_of(enum ckpt_init_kind kind, float a)
 CKPT_API ckpt_tensor ckpt_param(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                 const int64_t *shape, struct ckpt_init init, bool trainable);
 
-/* The same with these first values, row-major, which are copied. */
+/* ckpt_param() with these first values, row-major, which are copied. */
 CKPT_API ckpt_tensor ckpt_param_from(ckpt *c, const char *name, enum ckpt_dtype dtype, int ndim,
                                      const int64_t *shape, const float *values, bool trainable);
 
@@ -400,6 +403,7 @@ CKPT_API int ckpt_compile_variants(ckpt *c, int n, const struct ckpt_variant *va
                                    const struct ckpt_optimizer *optimizer, int64_t batch,
                                    ckpt_program **p, int *variant);
 
+/* Waits for the steps of a program and frees it.  NULL is allowed. */
 CKPT_API void ckpt_program_free(ckpt_program *p);
 
 /* Copies one batch of an input in, all its bytes.  Returns 0, CKPT_ENAME, CKPT_EINVAL; where two
@@ -465,7 +469,8 @@ struct ckpt_program_info {
             0, 0., 0., 0., 0., 0, 0, 0, 0, false                                                   \
     }
 
-/* Fills info.  Returns 0, or CKPT_EINVAL if its size was not set. */
+/* What a program takes and what its plan predicts.  Returns 0, or CKPT_EINVAL if the size of info
+ * was not set. */
 CKPT_API int ckpt_program_info(const ckpt_program *p, struct ckpt_program_info *info);
 /* Writes the plan as a table: what the memory is for, the budget, the cost of recompute. */
 CKPT_API void ckpt_plan_print(const ckpt_program *p, FILE *f);

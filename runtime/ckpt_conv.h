@@ -101,8 +101,8 @@ CKPT_API ckpt_tensor ckpt_avg_pool(ckpt_tape *t, ckpt_tensor x, const int64_t *w
 CKPT_API ckpt_tensor ckpt_upsample_nearest(ckpt_tape *t, ckpt_tensor x, const int64_t *factors);
 
 /*
- * Of x [N, ..., C] with one to three spatial axes; sizes have one number per spatial axis,
- * outermost first.
+ * Another size for x [N, ..., C] with one to three spatial axes; sizes have one number per spatial
+ * axis, outermost first.
  *   adaptive_avg_pool: to so many places, place i of o the mean of [floor(i n / o),
  *     ceil((i + 1) n / o));
  *   resize_linear: to so many places, linear, bilinear or trilinear between the two nearest of each

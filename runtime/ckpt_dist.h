@@ -22,7 +22,7 @@
  *   - Ranks are on one host that run on one kernel, or that have the same CKPT_HOST_NAME in their
  *     environment.
  *   - Ranks that meet by themselves ("tcp:", "file:") prove to each other that they know the
- *     CKPT_JOB_TOKEN of their environment, where there is one; see ckpt(3).
+ *     CKPT_JOB_TOKEN of their environment, where there is one; see ckpt(7).
  *   - CKPT_ECOMM means that another rank failed, is gone or runs something else.  All ranks get a
  *     sentence that says which and where, and the context is of no use any more.
  */

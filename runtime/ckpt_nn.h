@@ -77,7 +77,8 @@ struct ckpt_nn_batch_norm {
 CKPT_API struct ckpt_nn_batch_norm ckpt_nn_batch_norm(const struct ckpt_nn *nn, int64_t width,
                                                       float momentum, float eps, const char *name,
                                                       ...) CKPT_PRINTF(5, 6);
-/* training: by the moments of the micro-batch, and updates the buffers; else by the buffers. */
+/* Batch norm of x.  training: by the moments of the micro-batch, and updates the buffers; else by
+ * the buffers. */
 CKPT_API ckpt_tensor ckpt_nn_apply_batch_norm(ckpt_tape *t, const struct ckpt_nn_batch_norm *m,
                                               ckpt_tensor x, bool training);
 
@@ -121,6 +122,8 @@ struct ckpt_nn_attention {
     int64_t heads, kv_heads, head;
 };
 
+/* Makes the projections of queries, keys, values and result.  spec says how wide they are and what
+ * they are called; its width and heads must be set. */
 CKPT_API struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
                                                     const struct ckpt_nn_attention_spec *spec,
                                                     const char *name, ...) CKPT_PRINTF(3, 4);
@@ -133,7 +136,7 @@ CKPT_API struct ckpt_nn_attention ckpt_nn_attention(const struct ckpt_nn *nn,
 CKPT_API ckpt_tensor ckpt_nn_apply_attention(ckpt_tape *t, const struct ckpt_nn_attention *m,
                                              ckpt_tensor x, ckpt_tensor context, ckpt_tensor rope,
                                              const struct ckpt_attention_spec *spec);
-/* The same plus a [..., L, width], added by the last product. */
+/* ckpt_nn_apply_attention() plus a [..., L, width], added by the last product. */
 CKPT_API ckpt_tensor ckpt_nn_apply_attention_add(ckpt_tape *t, const struct ckpt_nn_attention *m,
                                                  ckpt_tensor x, ckpt_tensor context,
                                                  ckpt_tensor rope,
@@ -219,7 +222,7 @@ CKPT_API struct ckpt_nn_mlp ckpt_nn_mlp(const struct ckpt_nn *nn,
                                         const struct ckpt_nn_mlp_spec *spec, const char *name, ...)
     CKPT_PRINTF(3, 4);
 CKPT_API ckpt_tensor ckpt_nn_apply_mlp(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x);
-/* The same plus a [..., width], added by the last product. */
+/* ckpt_nn_apply_mlp() plus a [..., width], added by the last product. */
 CKPT_API ckpt_tensor ckpt_nn_apply_mlp_add(ckpt_tape *t, const struct ckpt_nn_mlp *m, ckpt_tensor x,
                                            ckpt_tensor a);
 

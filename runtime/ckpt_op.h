@@ -116,7 +116,8 @@ struct ckpt_kernel_args {
  */
 typedef int (*ckpt_kernel)(const struct ckpt_kernel_args *a);
 
-enum {
+/* What an op can do: ckpt_op_def.flags is a sum of these. */
+enum ckpt_op_flag {
     CKPT_OP_STRIDED = 1,     /* inputs may have any strides; without it they arrive dense */
     CKPT_OP_STRIDED_OUT = 2, /* the kernel can write outputs of any strides */
     CKPT_OP_ACCUMULATE = 4,  /* the kernel honours args.accumulate for out[0], which is fp32 */

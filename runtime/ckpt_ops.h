@@ -77,7 +77,7 @@ CKPT_API ckpt_tensor ckpt_lt(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_le(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_gt(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_ge(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
-/* Of i32, where all that is not 0 is true; 1 or 0. */
+/* Logical and, or, not of i32, where all that is not 0 is true; 1 or 0. */
 CKPT_API ckpt_tensor ckpt_and(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_or(ckpt_tape *t, ckpt_tensor a, ckpt_tensor b);
 CKPT_API ckpt_tensor ckpt_not(ckpt_tape *t, ckpt_tensor a);
@@ -210,7 +210,8 @@ CKPT_API ckpt_tensor ckpt_timestep_embedding(ckpt_tape *t, ckpt_tensor x, int64_
  * inside a patch the order is (c, t, h, w), that of a convolution's weight. */
 CKPT_API ckpt_tensor ckpt_patchify(ckpt_tape *t, ckpt_tensor x, int64_t pt, int64_t ph, int64_t pw);
 
-/* The way back, cropped to [B, C, T, H, W]; inside a patch the order is (t, h, w, c). */
+/* The way back from ckpt_patchify(), cropped to [B, C, T, H, W]; inside a patch the order is
+ * (t, h, w, c). */
 CKPT_API ckpt_tensor ckpt_unpatchify(ckpt_tape *t, ckpt_tensor x, int64_t channels, int64_t frames,
                                      int64_t height, int64_t width, int64_t pt, int64_t ph,
                                      int64_t pw);
@@ -268,7 +269,8 @@ struct ckpt_cross_entropy_spec {
     }
 
 /*
- * Of rows x [..., V] with labels i32 [...], p = softmax(x), m = log sum exp(x), c = weight:
+ * Cross entropy of rows x [..., V] with labels i32 [...]; p = softmax(x), m = log sum exp(x),
+ * c = weight:
  *   (1 - e) c[label] (-log p[label]) + e/V sum over v of c[v] (-log p[v]) + z c[label] m^2
  * The mean divides by the sum of c[label] over the rows that count; it is 0 where none does.  With
  * several micro-steps it is that of each, and the step takes the mean of these.  The result is
@@ -319,11 +321,13 @@ CKPT_API ckpt_tensor ckpt_cosine_embedding(ckpt_tape *t, ckpt_tensor a, ckpt_ten
  */
 CKPT_API ckpt_tensor ckpt_batch_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                      ckpt_tensor mean, ckpt_tensor var, float momentum, float eps);
-/* The same with the mean and variance that are given, as a trained model runs.  An expression. */
+/* ckpt_batch_norm() with the mean and variance that are given, as a trained model runs: an
+ * expression. */
 CKPT_API ckpt_tensor ckpt_batch_norm_apply(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w,
                                            ckpt_tensor b, ckpt_tensor mean, ckpt_tensor var,
                                            float eps);
-/* Per sample and channel (Ulyanov et al. 2016): group norm with as many groups as channels. */
+/* Instance norm (Ulyanov et al. 2016), per sample and channel: group norm with as many groups as
+ * channels. */
 CKPT_API ckpt_tensor ckpt_instance_norm(ckpt_tape *t, ckpt_tensor x, ckpt_tensor w, ckpt_tensor b,
                                         float eps);
 
@@ -415,7 +419,8 @@ CKPT_API ckpt_tensor ckpt_gather(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_ten
 CKPT_API ckpt_tensor ckpt_scatter_add(ckpt_tape *t, ckpt_tensor x, int axis, ckpt_tensor index,
                                       ckpt_tensor source);
 
-/* Over the axes whose bit is set in mask; they keep size 1 and the result is fp32, as of ckpt_sum.
+/* Largest, smallest and product of the elements over the axes whose bit is set in mask; these keep
+ * size 1 and the result is fp32, as of ckpt_sum.
  * Of equal largest (smallest) elements each gets an equal share of the gradient (PyTorch's amax);
  * NaN wins. */
 CKPT_API ckpt_tensor ckpt_amax(ckpt_tape *t, ckpt_tensor x, unsigned mask);
@@ -440,9 +445,11 @@ CKPT_API ckpt_tensor ckpt_cumsum(ckpt_tape *t, ckpt_tensor x, int axis);
 /* Where the elements of the last axis stand in order: i32, equal ones in the order of x; NaN counts
  * as larger than all.  No gradient. */
 CKPT_API ckpt_tensor ckpt_argsort(ckpt_tape *t, ckpt_tensor x, bool descending);
-/* These elements, and *index (may be NULL) as above. */
+/* The elements of the last axis in the order of ckpt_argsort(), which *index (may be NULL)
+ * becomes. */
 CKPT_API ckpt_tensor ckpt_sort(ckpt_tape *t, ckpt_tensor x, bool descending, ckpt_tensor *index);
-/* The k largest elements of the last axis, in descending order. */
+/* The k largest elements of the last axis, in descending order; *index (may be NULL) becomes where
+ * they stood, i32. */
 CKPT_API ckpt_tensor ckpt_topk(ckpt_tape *t, ckpt_tensor x, int64_t k, ckpt_tensor *index);
 
 /*

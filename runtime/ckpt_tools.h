@@ -64,12 +64,20 @@ CKPT_API const struct ckpt_option *ckpt_options_table(void);
  * Takes every option of the table out of argv (argc and argv shrink), storing values in dest.
  * What it does not know stays, for the next table; see ckpt_options_reject.  Everything after a
  * "--" is left alone.  Of an option that is given twice the last value counts; an empty one is
- * refused.  A CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%.  The
- * environment is not read.
+ * refused.  A CKPT_OPT_SIZE in per cent is stored as a negative number, -80 for 80%.  -h and -V are
+ * short for --help and --version where the table has flags of these names.  The environment is not
+ * read.
  * Returns 0, or CKPT_EINVAL with the option and the value in ckpt_error(NULL).
  */
 CKPT_API int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *argc,
                                      char **argv);
+
+/*
+ * Looks for a variable CKPT_... in the environment that neither the library nor its options read,
+ * as CKPT_VRAN, so that a program can warn about it.  Returns 0, or CKPT_EINVAL with the variable
+ * and, where one is near, the one that it may have meant, in ckpt_error(NULL).
+ */
+CKPT_API int ckpt_environment_check(void);
 
 /* Writes one aligned line per row. */
 CKPT_API void ckpt_option_table_help(const struct ckpt_option *table, FILE *f);

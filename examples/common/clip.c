@@ -2,6 +2,7 @@
 /* A clip from whatever file there is. */
 #include <unistd.h>
 #include "clip.h"
+#include "say.h"
 
 #ifndef CLIP_DIR
 #define CLIP_DIR "examples/data"
@@ -19,7 +20,11 @@ const char *clip_shipped(void)
     for (size_t i = 0; i < n; i++)
         if (!access(places[i], R_OK))
             return places[i];
-    return places[n - 1];
+    say_note(
+        "the clip that comes along is neither in ./examples/data nor in %s: run \"make install\" "
+        "or start in the source tree, or name a clip with --video FILE",
+        CLIP_DIR);
+    return NULL;
 }
 
 int clip_read(struct clip *c, const char *path)

@@ -14,7 +14,8 @@ struct clip {
     uint8_t *rgb;                  /* [frames][height][width][3], malloc'ed */
 };
 
-/* The clip that ships: in the source tree or where it was installed; raw without FFmpeg. */
+/* The clip that ships: in the source tree or where it was installed; raw without FFmpeg.  NULL
+ * after a sentence. */
 const char *clip_shipped(void);
 
 /* Reads a clip in either format.  Fills fps and rgb.  Returns 0, or -1 after printing a sentence.

@@ -57,6 +57,50 @@ int option_schedule(const char *kind, int64_t warmup, int64_t steps, double fina
     return 0;
 }
 
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static const char *const of_training[] = {"plan-in", "plan-out",   "graph-out",  "machine-out",
+                                          "zero",    "shard-over", "check-ranks"};
+
+static bool is_in(const char *const *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i], name))
+            return true;
+    return false;
+}
+
+const struct ckpt_option *options_of_library(bool trains)
+{
+    enum { MOST = 64 };
+    static struct ckpt_option rows[MOST];
+    int n = 0;
+
+    if (trains)
+        return ckpt_options_table();
+    for (const struct ckpt_option *row = ckpt_options_table(); row->name && n < MOST - 1; row++)
+        if (!is_in(of_training, sizeof of_training / sizeof *of_training, row->name))
+            rows[n++] = *row;
+    rows[n] = (struct ckpt_option){0};
+    return rows;
+}
+
+int options_print(bool help, bool version, const char *usage, int n,
+                  const struct option_section *sections)
+{
+    if (help) {
+        fputs(usage, stdout);
+        for (int i = 0; i < n; i++) {
+            printf("\n%s:\n", sections[i].title);
+            ckpt_option_table_help(sections[i].rows, stdout);
+        }
+    } else if (version)
+        printf("%s (libckpt) %s\n", say_program, ckpt_version());
+    else if (ckpt_environment_check())
+        say_note("%s", ckpt_error(NULL));
+    return help || version;
+}
+
 /* ---- what they are to the bits of a run ------------------------------------------------------ */
 
 /* --batch: the samples of a step of all ranks together are what counts, and the library compares
@@ -70,17 +114,10 @@ static const char *const is_free[] = {
     "log",          "out",         "partial",      "prompt",        "resume",      "resume-changed",
     "sample-every", "sample-seed", "sample-steps", "sample-tokens", "samples",     "save",
     "save-ema",     "save-every",  "save-hf",      "save-state",    "shard-size",  "steps",
-    "temperature",  "top-k",       "top-p",        "val",           "val-batches", "val-every"};
+    "temperature",  "top-k",       "top-p",        "val",           "val-batches", "val-every",
+    "version"};
 /* What each rank has for itself. */
-static const char *const is_own[] = {"log", "out", "help"};
-
-static bool is_in(const char *const *list, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i], name))
-            return true;
-    return false;
-}
+static const char *const is_own[] = {"log", "out", "help", "version"};
 
 enum option_role option_role(const char *name)
 {

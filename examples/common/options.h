@@ -20,8 +20,11 @@
 #define GRAD_DTYPE_ROW                                                                             \
     ROW("grad-dtype", STRING, grad_dtype, "TYPE",                                                  \
         "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)")
+#define HELP_ROWS                                                                                  \
+    ROW("help", FLAG, help, NULL, "print this text (-h)"),                                         \
+        ROW("version", FLAG, version, NULL, "print the version (-V)")
 #define STRIDE_ROWS                                                                                \
-    RANGE("stride", INT, stride, "N", "take every N-th frame", 1, 100000),                         \
+    RANGE("stride", INT, stride, "N", "take every N-th frame (default 1)", 1, 100000),             \
         RANGE("clips", INT, clips, "N",                                                            \
               "cut N clips, one after the other, from the file (default 1)", 1, 100000)
 #define WEIGHTS_ROWS                                                                               \
@@ -32,9 +35,12 @@
         RESUME_ROWS(state)
 /* decay and average: the defaults of --weight-decay and --ema-decay, as text. */
 #define STEPS_ROWS(decay, average)                                                                 \
-    OPTIMIZER_ROW, RANGE("steps", INT, steps, "N", "training steps", 0, OPTION_MOST),              \
-        RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up", 0, OPTION_REAL),            \
-        RANGE("warmup", INT, warmup, "N", "steps of the warm-up", 0, OPTION_MOST),                 \
+    OPTIMIZER_ROW,                                                                                 \
+        RANGE("steps", INT, steps, "N", "training steps (default: the preset's)", 0, OPTION_MOST), \
+        RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up (default: the preset's)", 0,  \
+              OPTION_REAL),                                                                        \
+        RANGE("warmup", INT, warmup, "N", "steps of the warm-up (default: the preset's)", 0,       \
+              OPTION_MOST),                                                                        \
         ROW("schedule", STRING, schedule, "KIND",                                                  \
             "learning rate over --steps: constant (default), linear, cosine, wsd, invsqrt"),       \
         RANGE("final-lr", FLOAT, final_lr, "X",                                                    \
@@ -78,6 +84,23 @@ int option_dtype(const char *option, const char *name);
  * or -1 after a sentence. */
 int option_schedule(const char *kind, int64_t warmup, int64_t steps, double final_lr,
                     struct ckpt_schedule *schedule);
+
+/* The options of the library that a program honours, for its --help: trains says whether it does.
+ * The others are about what ranks share and about plans of programs that train. */
+const struct ckpt_option *options_of_library(bool trains);
+
+/* A part of --help. */
+struct option_section {
+    const char *title;
+    const struct ckpt_option *rows;
+};
+
+/*
+ * Prints what --help (usage, then n sections) or --version asks for and returns 1.  Else warns
+ * about variables of the environment that nothing reads, and returns 0.
+ */
+int options_print(bool help, bool version, const char *usage, int n,
+                  const struct option_section *sections);
 
 /* A table and what it filled. */
 struct option_table {

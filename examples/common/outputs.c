@@ -67,14 +67,23 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
 
 int outputs_untrained(const struct ckpt_options *o)
 {
-    const struct asked all[] = {{"--plan-in", o->plan_in},
-                                {"--plan-out", o->plan_out},
-                                {"--graph-out", o->graph_out},
-                                {"--machine-out", o->machine_out}};
+    const struct ckpt_options usual = CKPT_OPTIONS_INIT;
+    const struct {
+        const char *option;
+        bool given;
+    } all[] = {
+        {"--plan-in", o->plan_in},
+        {"--plan-out", o->plan_out},
+        {"--graph-out", o->graph_out},
+        {"--machine-out", o->machine_out},
+        {"--zero", o->zero != usual.zero},
+        {"--shard-over", o->shard_over},
+        {"--check-ranks", o->check_ranks != usual.check_ranks},
+    };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].path)
-            return say_fail("%s %s: is for programs that train; this one does not", all[i].option,
-                            all[i].path);
+        if (all[i].given)
+            return say_fail("%s is for programs that train; this one does not: leave it out",
+                            all[i].option);
     return 0;
 }

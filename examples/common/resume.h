@@ -17,7 +17,8 @@ struct resume_options {
         "go on from the state in this file, with the bits of a run that was never interrupted"),   \
         ROW("save-state", STRING, field.save, "FILE",                                              \
             "write all that --resume needs at the end, also when interrupted"),                    \
-        RANGE("save-every", INT, field.every, "N", "write it every N steps, too", 1, 1000000000),  \
+        RANGE("save-every", INT, field.every, "N",                                                 \
+              "write it every N steps, too (default: at the end)", 1, 1000000000),                 \
         ROW("resume-changed", FLAG, field.changed, NULL,                                           \
             "let --resume go on with other options than the state was made with")
 

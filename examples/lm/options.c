@@ -13,16 +13,20 @@ static const struct ckpt_option table[] = {
     LM_MODEL_ROWS,
     GRAD_DTYPE_ROW,
     ROW("data", STRING, data, "FILES",
-        "files of tokens (llm.c, LLMQ) or text, as a pattern of the shell; random: noise"),
-    ROW("val", STRING, validation, "FILES", "the same, of what the loss is measured on"),
+        "files of tokens (llm.c, LLMQ) or text, as a pattern of the shell; random: noise (default: "
+        "the "
+        "text that comes along with a tiny model, else random)"),
+    ROW("val", STRING, validation, "FILES",
+        "the same, of what the loss is measured on (default: none)"),
     LM_TEXT_ROWS,
-    RANGE("length", INT, length, "N", "tokens of a sample", 1, 1 << 24),
+    RANGE("length", INT, length, "N", "tokens of a sample (default: the preset's)", 1, 1 << 24),
     ROW("in-order", FLAG, in_order, NULL, "take samples as they stand in the files"),
     WEIGHTS_ROWS,
     ROW("save-hf", STRING, to_hf, "DIR",
         "write the weights at the end as Hugging Face has them, with config.json"),
     ROW("shard-size", SIZE, shard_size, "SIZE", "of the files of --save-hf (default 5G)"),
-    RANGE("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
+    RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default: the preset's)", 1,
+          65536),
     STEPS_ROWS("0.1, of matrices", "0: none"),
     RANGE("beta2", FLOAT, beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,
           OPTION_DECAY),
@@ -30,23 +34,26 @@ static const struct ckpt_option table[] = {
           "measure the loss of --val every N steps (default: at the end)", 1, OPTION_MOST),
     RANGE("val-batches", INT, validation_batches, "N", "on so many batches (default 8)", 1,
           OPTION_MOST),
-    RANGE("sample-every", INT, sample_every, "N", "write text every N steps and at the end", 1,
-          OPTION_MOST),
+    RANGE("sample-every", INT, sample_every, "N",
+          "write text every N steps and at the end (default: never)", 1, OPTION_MOST),
     LM_SAMPLE_ROWS,
     ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
     ROW("dump", STRING, dump, "FILE", "write loss, scores and gradients of the first step"),
-    ROW("help", FLAG, help, NULL, "print this text"),
+    HELP_ROWS,
     {0},
 };
 
-static void help(void)
+static int print_help(const struct lm_options *o)
 {
-    printf("Usage: lm-train [OPTION]...\n\n"
-           "Trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
-           "GPT-2 on the bytes of a text that comes along.\n\nOptions:\n");
-    ckpt_option_table_help(table, stdout);
-    printf("\nOptions of the library:\n");
-    ckpt_option_table_help(ckpt_options_table(), stdout);
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", options_of_library(true)}};
+
+    return options_print(
+        o->help, o->version,
+        "Usage: lm-train [OPTION]...\n\n"
+        "Trains GPT-2, Llama 3 and Qwen 2.5 inside a memory budget.  Without options: a tiny\n"
+        "GPT-2 on the bytes of a text that comes along.\n",
+        2, sections);
 }
 
 int lm_options_note(const struct lm_options *o, ckpt *c)
@@ -188,10 +195,8 @@ int lm_options_parse(struct lm_options *o, int argc, char **argv)
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (o->help) {
-        help();
+    if (print_help(o))
         return 1;
-    }
     if (lm_options_config(o))
         return -1;
     fill_recipe(o);

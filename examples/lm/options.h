@@ -33,7 +33,7 @@ struct lm_options {
     struct lm_choice choice;
     /* what comes out */
     const char *log, *dump;
-    bool help;
+    bool help, version;
     struct ckpt_options library;
 };
 
@@ -51,13 +51,14 @@ struct lm_options {
     ROW("model", STRING, model, "NAME",                                                            \
         "preset, as gpt2-124M, llama3.2-1B or qwen2.5-0.5B, or a config.json or its directory "    \
         "(default tiny)"),                                                                         \
-        RANGE("hidden", INT, hidden, "N", "width of the model instead of the preset's", 2, 65536), \
-        RANGE("layers", INT, layers, "N", "blocks", 1, 1024),                                      \
-        RANGE("heads", INT, heads, "N", "attention heads", 1, 1024),                               \
-        RANGE("kv-heads", INT, kv_heads, "N", "heads of keys and values", 1, 1024),                \
-        RANGE("mlp", INT, mlp, "N", "width of the MLP", 1, 1048576),                               \
+        RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 2, 65536), \
+        RANGE("layers", INT, layers, "N", "blocks (default: the preset's)", 1, 1024),              \
+        RANGE("heads", INT, heads, "N", "attention heads (default: the preset's)", 1, 1024),       \
+        RANGE("kv-heads", INT, kv_heads, "N", "heads of keys and values (default: the preset's)",  \
+              1, 1024),                                                                            \
+        RANGE("mlp", INT, mlp, "N", "width of the MLP (default: the preset's)", 1, 1048576),       \
         RANGE("vocabulary", INT, vocabulary, "N",                                                  \
-              "tokens; one of 50257 is faster on a GPU as 50304", 2, 1 << 24),                     \
+              "tokens; 50257 is faster on a GPU as 50304 (default: the preset's)", 2, 1 << 24),    \
         DTYPE_ROW
 #define LM_TEXT_ROWS                                                                               \
     ROW("tokenizer", STRING, tokenizer, "FILE",                                                    \
@@ -70,7 +71,7 @@ struct lm_options {
               4096),                                                                               \
         RANGE("sample-tokens", INT, sample_tokens, "N", "tokens of a text (default 100)", 1,       \
               OPTION_MOST),                                                                        \
-        ROW("sample-seed", INT, sample_seed, "N", "seed of the choices of tokens"),                \
+        ROW("sample-seed", INT, sample_seed, "N", "seed of the choices of tokens (default 0)"),    \
         RANGE("temperature", FLOAT, choice.temperature, "X",                                       \
               "of the choice of tokens; 0: the likeliest (default 0.8)", 0, 1000),                 \
         RANGE("top-k", INT, choice.top_k, "N", "choose among the likeliest N (default 0: all)", 0, \

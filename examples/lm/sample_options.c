@@ -17,7 +17,7 @@ static const struct ckpt_option table[] = {
           "tokens that are seen at once (default 1024, or what the model has places for)", 2,
           1 << 24),
     LM_SAMPLE_ROWS,
-    ROW("help", FLAG, help, NULL, "print this text"),
+    HELP_ROWS,
     {0},
 };
 
@@ -36,7 +36,9 @@ static int check(struct lm_options *o)
 
 int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct ckpt_option *tables[] = {table, options_of_library(false)};
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", tables[1]}};
 
     *o = (struct lm_options)LM_OPTIONS_INIT;
     o->model = NULL;
@@ -44,15 +46,11 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (o->help) {
-        printf(
-            "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
-            "Writes text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n\nOptions:\n");
-        ckpt_option_table_help(table, stdout);
-        printf("\nOptions of the library:\n");
-        ckpt_option_table_help(ckpt_options_table(), stdout);
+    if (options_print(o->help, o->version,
+                      "Usage: lm-sample [OPTION]... --load WEIGHTS\n\n"
+                      "Writes text with GPT-2, Llama 3 or Qwen 2.5, inside a memory budget.\n",
+                      2, sections))
         return 1;
-    }
     if (!o->model)
         o->model = lm_is_directory(o->load) ? o->load : "tiny";
     return lm_options_config(o) || check(o) ? -1 : 0;

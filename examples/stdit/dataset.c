@@ -92,6 +92,8 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
                                           .tokens = 1,
                                           .pixel_height = 8.0 * (double)height,
                                           .pixel_width = 8.0 * (double)width};
+    if (!path)
+        return -1;
     if (o->in_channels && o->in_channels != 3)
         return say_fail("--in-channels %lld: a video has 3", (long long)o->in_channels);
     c.frames = frames * d->rows;

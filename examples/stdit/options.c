@@ -10,8 +10,8 @@
 static const struct ckpt_option table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     STDIT_SIZE_ROWS,
-    RANGE("in-channels", INT, in_channels, "N", "channels of the data (3 for a video file)", 1,
-          4096),
+    RANGE("in-channels", INT, in_channels, "N",
+          "channels of the data (default: the preset's, 3 for a video file)", 1, 4096),
     STDIT_CAPTION_ROWS,
     ROW("freeze-caption", FLAG, freeze_caption, NULL, "do not train the caption projection"),
     STDIT_NUMBER_ROWS,
@@ -24,14 +24,18 @@ static const struct ckpt_option table[] = {
         "its preset: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
     ROW("text", STRING, text, "FILE",
         "y and mask, a row a clip or one for all, for --video-dir (default: the null caption)"),
-    ROW("size", STRING, size, "WxH", "size the clip is brought to"),
-    RANGE("frames", INT, frames, "N", "frames of a clip", 1, 65536),
+    ROW("size", STRING, size, "WxH",
+        "size the clip is brought to (default 32x20, with --video-dir 64x40)"),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default 6, with --video-dir 17)", 1,
+          65536),
     STRIDE_ROWS,
     ROW("features", STRING, features, "FILE",
         "train on z, y, mask, fps and the like from a safetensors file"),
-    ROW("latent", STRING, latent, "TxHxW", "train on random latents of this shape, for timings"),
+    ROW("latent", STRING, latent, "TxHxW",
+        "train on random latents of this shape, for timings "
+        "(default 15x45x80 for XL/2 and 3B/2)"),
     WEIGHTS_ROWS,
-    RANGE("batch", INT, batch, "N", "samples of a step, of each rank", 1, 65536),
+    RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default 1)", 1, 65536),
     STEPS_ROWS("0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
@@ -40,9 +44,11 @@ static const struct ckpt_option table[] = {
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
           "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
-    ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
-    RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance of sampling", 0, 1000),
-    ROW("help", FLAG, help, NULL, "print this text"),
+    ROW("sample-seed", INT, sample_seed, "N",
+        "seed of the noise that sampling starts from (default 0)"),
+    RANGE("guidance", FLOAT, guidance, "X",
+          "classifier-free guidance of sampling (default: the preset's)", 0, 1000),
+    HELP_ROWS,
     {0},
 };
 
@@ -60,14 +66,17 @@ static const struct preset presets[] = {
     {"3B/2", 1872, 26, 28, 4, 4096, 300, 1, 10, 1000, 1e-4, 7.0},
 };
 
-static void help(void)
+static int print_help(const struct stdit_options *o)
 {
-    printf("Usage: stdit-train [OPTION]...\n\n"
-           "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
-           "budget.  Without options: a tiny one on the clip that comes along.\n\nOptions:\n");
-    ckpt_option_table_help(table, stdout);
-    printf("\nOptions of the library:\n");
-    ckpt_option_table_help(ckpt_options_table(), stdout);
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", options_of_library(true)}};
+
+    return options_print(
+        o->help, o->version,
+        "Usage: stdit-train [OPTION]...\n\n"
+        "Trains STDiT3, the video diffusion transformer of Open-Sora 1.2, inside a memory\n"
+        "budget.  Without options: a tiny one on the clip that comes along.\n",
+        2, sections);
 }
 
 int stdit_options_agree(const struct stdit_options *o, ckpt *c)
@@ -233,10 +242,8 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (o->help) {
-        help();
+    if (print_help(o))
         return 1;
-    }
     bool out = o->out != NULL;
     o->out = out ? o->out : STDIT_OUT;
     default_data(o);

@@ -33,7 +33,7 @@ struct stdit_options {
     const char *log, *dump, *out;
     int64_t sample_steps, sample_seed;
     double guidance, fps;
-    bool help;
+    bool help, version;
     bool demo_budget; /* library.vram is the demo's, not one that was asked for */
     struct ckpt_options library;
 };
@@ -48,14 +48,17 @@ struct stdit_options {
 
 /* Rows of the model, for the tables of both programs. */
 #define STDIT_SIZE_ROWS                                                                            \
-    RANGE("hidden", INT, hidden, "N", "width of the model instead of the preset's", 4, 65536),     \
-        RANGE("heads", INT, heads, "N", "attention heads", 1, 65536),                              \
-        RANGE("depth", INT, depth, "N", "pairs of a spatial and a temporal block", 1, 1024),       \
-        RANGE("mlp-ratio", FLOAT, mlp_ratio, "X", "width of the MLP over that of the model",       \
-              0.001, 1000)
+    RANGE("hidden", INT, hidden, "N", "width of the model (default: the preset's)", 4, 65536),     \
+        RANGE("heads", INT, heads, "N", "attention heads (default: the preset's)", 1, 65536),      \
+        RANGE("depth", INT, depth, "N",                                                            \
+              "pairs of a spatial and a temporal block (default: the preset's)", 1, 1024),         \
+        RANGE("mlp-ratio", FLOAT, mlp_ratio, "X",                                                  \
+              "width of the MLP over that of the model (default 4)", 0.001, 1000)
 #define STDIT_CAPTION_ROWS                                                                         \
-    RANGE("caption-channels", INT, caption_channels, "N", "width of the text features", 1, 65536), \
-        RANGE("text-tokens", INT, text_tokens, "N", "rows of the null caption", 1, 65536)
+    RANGE("caption-channels", INT, caption_channels, "N",                                          \
+          "width of the text features (default: the preset's)", 1, 65536),                         \
+        RANGE("text-tokens", INT, text_tokens, "N",                                                \
+              "rows of the null caption (default: the preset's)", 1, 65536)
 #define STDIT_NUMBER_ROWS                                                                          \
     ROW("exact-timestep", FLAG, exact_timestep, NULL,                                              \
         "with bf16: do not round the timestep (Open-Sora 1.2 does)"),                              \

@@ -25,9 +25,10 @@ static const struct ckpt_option table[] = {
     RANGE("steps", INT, sample_steps, "N", "Euler steps (default 30)", 1, 1000000),
     RANGE("guidance", FLOAT, guidance, "X",
           "classifier-free guidance with --text (default 1 with --model tiny, else 7)", 0, 1000),
-    ROW("sample-seed", INT, sample_seed, "N", "seed of the noise that sampling starts from"),
+    ROW("sample-seed", INT, sample_seed, "N",
+        "seed of the noise that sampling starts from (default 0)"),
     ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
-    ROW("help", FLAG, help, NULL, "print this text"),
+    HELP_ROWS,
     {0},
 };
 
@@ -42,7 +43,9 @@ static int check(struct stdit_options *o)
 
 int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
 {
-    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+    const struct ckpt_option *tables[] = {table, options_of_library(false)};
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", tables[1]}};
 
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->fps = 24;
@@ -51,15 +54,12 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
-    if (o->help) {
-        printf("Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
-               "Draws clips from STDiT3, the video diffusion transformer of Open-Sora 1.2, and\n"
-               "decodes them with its autoencoder, both inside one memory budget.\n\nOptions:\n");
-        ckpt_option_table_help(table, stdout);
-        printf("\nOptions of the library:\n");
-        ckpt_option_table_help(ckpt_options_table(), stdout);
+    if (options_print(o->help, o->version,
+                      "Usage: stdit-sample [OPTION]... --load WEIGHTS --vae WEIGHTS\n\n"
+                      "Draws clips from STDiT3, the video diffusion transformer of Open-Sora 1.2,\n"
+                      "and decodes them with its autoencoder, both inside one memory budget.\n",
+                      2, sections))
         return 1;
-    }
     o->out = o->out ? o->out : STDIT_OUT;
     return stdit_fill_preset(o) || check(o) || outputs_untrained(&o->library) ? -1 : 0;
 }

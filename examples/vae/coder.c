@@ -25,20 +25,9 @@ static const struct ckpt_option table[] = {
     ROW("tile-blend", FLAG, blend, NULL,
         "code bands apart and blend them where they meet: approximate, in less memory"),
     ROW("sample", FLAG, sample, NULL, "draw latents from their distribution instead of its mean"),
-    ROW("help", FLAG, help, NULL, "print this text"),
+    HELP_ROWS,
     {0},
 };
-
-static void help(const char *usage)
-{
-    fputs(usage, stdout);
-    printf("\nOptions:\n");
-    ckpt_option_table_help(table, stdout);
-    printf("\nThe model:\n");
-    ckpt_option_table_help(vae_model_table, stdout);
-    printf("\nOptions of the library:\n");
-    ckpt_option_table_help(ckpt_options_table(), stdout);
-}
 
 /* Takes the two names out of the arguments, so that all that is left is wrong. */
 static int take_files(int *argc, char **argv, const char *file[2])
@@ -60,7 +49,9 @@ static int take_files(int *argc, char **argv, const char *file[2])
 int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usage,
                     const char *file[2])
 {
-    const struct ckpt_option *tables[] = {vae_model_table, table, ckpt_options_table()};
+    const struct ckpt_option *tables[] = {vae_model_table, table, options_of_library(false)};
+    const struct option_section sections[] = {
+        {"Options", table}, {"The model", vae_model_table}, {"Options of the library", tables[2]}};
     struct vae_coder_options *o = &k->options;
 
     *k = (struct vae_coder){.options = {.model = VAE_MODEL_OPTIONS_INIT,
@@ -71,10 +62,8 @@ int vae_coder_parse(struct vae_coder *k, int argc, char **argv, const char *usag
         ckpt_option_table_parse(vae_model_table, &o->model, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv))
         return say_fail("%s", ckpt_error(NULL));
-    if (o->help) {
-        help(usage);
+    if (options_print(o->help, o->version, usage, 3, sections))
         return 1;
-    }
     int n = take_files(&argc, argv, file);
     if (ckpt_options_reject(argc, argv, 3, tables))
         return say_fail("%s", ckpt_error(NULL));

@@ -11,7 +11,7 @@ struct vae_coder_options {
     struct vae_model_options model;
     const char *load;
     int64_t part, bands; /* CKPT_AUTO: chosen by the planner */
-    bool partial, sample, blend, help;
+    bool partial, sample, blend, help, version;
     struct ckpt_options library;
 };
 

@@ -72,7 +72,7 @@ static int open_video(struct vae_data *d, const struct vae_options *o)
     c.width = d->width = o->width ? o->width : 64;
     c.height = d->height = o->height ? o->height : 40;
     c.frames = d->rows * d->frames;
-    int rc = clip_read(&c, path);
+    int rc = path ? clip_read(&c, path) : -1;
     if (!rc)
         rc = allocate(d, o);
     if (!rc)

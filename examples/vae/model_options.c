@@ -12,17 +12,19 @@
 
 const struct ckpt_option vae_model_table[] = {
     ROW("model", STRING, model, "NAME", "preset: tiny or v1.2 (default tiny)"),
-    RANGE("latent", INT, latent, "N", "channels of the latents instead of the preset's", 1,
+    RANGE("latent", INT, latent, "N", "channels of the latents (default: the preset's)", 1,
           VAE_LATENT),
-    RANGE("groups", INT, groups, "N", "groups of the group norms", 1, 65536),
+    RANGE("groups", INT, groups, "N", "groups of the group norms (default: the preset's)", 1,
+          65536),
     ROW("spatial-widths", STRING, spatial_widths, "N,N,...",
-        "channels of the 2-D part level by level, each but the last halving the picture"),
-    RANGE("spatial-layers", INT, spatial_layers, "N", "residual blocks of a level there", 1,
-          VAE_LAYERS),
+        "channels of the 2-D part level by level, each but the last halving the picture (default: "
+        "the preset's)"),
+    RANGE("spatial-layers", INT, spatial_layers, "N",
+          "residual blocks of a level there (default: the preset's)", 1, VAE_LAYERS),
     ROW("temporal-widths", STRING, temporal_widths, "N,N,...",
-        "channels of the temporal part, three levels at least"),
-    RANGE("temporal-layers", INT, temporal_layers, "N", "residual blocks of a level there", 1,
-          VAE_LAYERS),
+        "channels of the temporal part, three levels at least (default: the preset's)"),
+    RANGE("temporal-layers", INT, temporal_layers, "N",
+          "residual blocks of a level there (default: the preset's)", 1, VAE_LAYERS),
     DTYPE_ROW,
     {0},
 };

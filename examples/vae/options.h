@@ -32,7 +32,7 @@ struct vae_options {
     double codebook_decay, commitment;
     /* what comes out */
     const char *log, *dump, *out;
-    bool help;
+    bool help, version;
     struct ckpt_options library;
     /* what follows from these */
     struct vae_config config;

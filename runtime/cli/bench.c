@@ -17,9 +17,9 @@ static const struct ckpt_option bench_table[] = {
         "test (results against the CPU's), grad (the same of gradient ops), perf (default) or "
         "support"),
     ROW("only", STRING, only, "NAME",
-        "only families whose name has this in it, in capitals or not"),
+        "only families whose name has this in it, in capitals or not (default: all)"),
     ROW("device", STRING, device, "NAME",
-        "where ops run: auto (a GPU if there is one), cpu or cuda"),
+        "where ops run: auto (a GPU if there is one), cpu or cuda (default auto)"),
     ROW("dtype", STRING, dtype, "DTYPE", "only fp32 or only bf16 (default both)"),
     ROW("size", STRING, size, "SIZE", "full or small rows (default full for perf, else small)"),
     RANGE("ms", INT, ms, "N", "perf: time each op for about N ms (default 200)", 1, 60000),
@@ -27,7 +27,7 @@ static const struct ckpt_option bench_table[] = {
         "perf: rates of the roofline from a machine file (default: measured now)"),
     RANGE("threads", INT, threads, "N", "kernel threads of the CPU (default one per core)", 0,
           4096),
-    ROW("help", FLAG, help, NULL, "print this text"),
+    ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };
 

@@ -20,8 +20,8 @@ static const struct ckpt_option machine_table[] = {
     ROW("name", STRING, name, "NAME",
         "what to call the machine (default its host name, or that of the GPU)"),
     ROW("device", STRING, device, "NAME",
-        "what to measure: auto (a GPU if there is one), cpu or cuda"),
-    ROW("help", FLAG, help, NULL, "print this text"),
+        "what to measure: auto (a GPU if there is one), cpu or cuda (default auto)"),
+    ROW("help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };
 

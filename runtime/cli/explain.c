@@ -27,8 +27,8 @@ static const char *const kind_names[] = {
     [KIND_PARAMETER] = "parameter", [KIND_OPTIMIZER] = "optimizer state"};
 static const char *const fate_names[] = {[FATE_STAY] = "stays",
                                          [FATE_DROP] = "is dropped",
-                                         [FATE_PARK_HOST] = "is parked in host memory",
-                                         [FATE_PARK_NVME] = "is parked on NVMe"};
+                                         [FATE_PARK_HOST] = "is offloaded to host memory",
+                                         [FATE_PARK_NVME] = "is offloaded to NVMe"};
 
 static const struct graph_op *op_at(const struct explainer *e, int32_t step)
 {
@@ -141,7 +141,7 @@ static void print_link(const struct explainer *e, const struct gap *gap)
     double bytes = (double)e->g->storages[gap->storage].bytes;
     double out = bytes / m->d2h_both, in = bytes / m->h2d_both;
     double room = e->start[gap->to] - e->start[gap->from + 1];
-    printf("      parking it takes %.4g ms out and %.4g ms back; the gap lasts %.4g ms%s\n",
+    printf("      offloading it takes %.4g ms out and %.4g ms back; the gap lasts %.4g ms%s\n",
            1e3 * out, 1e3 * in, 1e3 * room, out + in > room ? ", which is too short" : "");
 }
 
@@ -249,7 +249,7 @@ static void print_storage(struct explainer *e, int32_t s)
     const struct graph_storage *t = &e->g->storages[s];
     printf("storage #%d: %s\n  %s of %s%s\n  uses\n", (int)s, t->name, kind_names[t->kind],
            human_bytes(t->bytes),
-           t->persistent ? ", persistent: it may be parked, never dropped"
+           t->persistent ? ", persistent: it may be offloaded, never dropped"
            : t->carried  ? ", carried from one micro-step to the next: it stays"
                          : "");
     print_uses(e, s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt info: the version, what is built in, and the machine files that can be named. */
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "ckpt_tools.h"
 #include "cli/cli.h"
@@ -11,13 +12,17 @@ struct info_options {
 };
 
 static const struct ckpt_option info_table[] = {
-    CKPT_OPTION(struct info_options, "help", FLAG, help, NULL, "print this text"),
+    CKPT_OPTION(struct info_options, "help", FLAG, help, NULL, "print this text (-h)"),
     {0},
 };
 
-static const char *yes_no(bool yes)
+/* What configure found, a line each. */
+static void print_parts(void)
 {
-    return yes ? "yes" : "no";
+    for (const char *at = CKPT_PARTS; *at; at += strcspn(at, "\n") + 1) {
+        int name = (int)strcspn(at, "|"), answer = (int)strcspn(at, "\n") - name - 1;
+        printf("  %-*.*s %.*s\n", 11, name, at, answer, at + name + 1);
+    }
 }
 
 static void print_machine(const char *path)
@@ -63,21 +68,11 @@ int cli_info(int argc, char **argv)
     int rc = cli_parse(info_table, &o, &o.help, argc, argv, "info");
     if (rc)
         return rc < 0 ? 0 : rc;
-#if defined _OPENMP || defined CKPT_OWN_TEAM
-    bool openmp = true;
-#else
-    bool openmp = false;
-#endif
-#ifdef CKPT_HAVE_TARGET_CLONES
-    bool clones = true;
-#else
-    bool clones = false;
-#endif
     printf("libckpt %s\n", ckpt_version());
     printf("  cpu         %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
     print_gpu();
-    printf("  OpenMP      %s\n", yes_no(openmp));
-    printf("  SIMD clones %s\n", yes_no(clones));
+    printf("built with\n");
+    print_parts();
     printf("machines for --machine\n");
     print_machines();
     return 0;

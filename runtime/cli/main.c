@@ -64,8 +64,11 @@ int cli_parse(const struct ckpt_option *table, void *dest, const bool *help, int
     if (ckpt_option_table_parse(table, dest, &argc, argv) ||
         (!*help && ckpt_options_reject(argc, argv, 1, &table)))
         return cli_usage("%s", ckpt_error(NULL));
-    if (!*help)
+    if (!*help) {
+        if (ckpt_environment_check())
+            cli_fail("%s", ckpt_error(NULL));
         return 0;
+    }
     printf("usage: ckpt %s\n\n", synopsis);
     ckpt_option_table_help(table, stdout);
     return -1;
@@ -76,7 +79,14 @@ static void print_help(FILE *f)
     fputs("usage: ckpt COMMAND [option]...\n\n", f);
     for (size_t i = 0; i < N_SUBCOMMANDS; i++)
         fprintf(f, "  %-8s %s\n", subcommands[i].name, subcommands[i].help);
-    fputs("\n\"ckpt COMMAND --help\" lists the options of a command.\n", f);
+    fputs("\n\"ckpt COMMAND --help\" lists the options of a command, \"ckpt --version\" the "
+          "version.\n",
+          f);
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
 }
 
 int main(int argc, char **argv)
@@ -85,12 +95,12 @@ int main(int argc, char **argv)
         print_help(stderr);
         return EXIT_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
+    if (is_one_of(argv[1], "--help", "-h", "help")) {
         print_help(stdout);
         return 0;
     }
-    if (!strcmp(argv[1], "--version")) {
-        printf("ckpt %s\n", ckpt_version());
+    if (is_one_of(argv[1], "--version", "-V", "version")) {
+        printf("ckpt (libckpt) %s\n", ckpt_version());
         return 0;
     }
     for (size_t i = 0; i < N_SUBCOMMANDS; i++)

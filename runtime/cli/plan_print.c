@@ -107,7 +107,7 @@ static void print_time(FILE *f, const struct graph *g, const struct plan *p, int
     fprintf(f, "   +%.1f%%, %d ops run again\n", percent(p->recompute_seconds, compute),
             (int)recomputed);
     time_row(f, "  exposed copies", p->exposed_seconds);
-    fprintf(f, "   +%.1f%%, %d parks\n", percent(p->exposed_seconds, compute),
+    fprintf(f, "   +%.1f%%, %d offloads\n", percent(p->exposed_seconds, compute),
             (int)plan_count_offloads(g, p));
     if (p->comm_seconds <= 0)
         return;

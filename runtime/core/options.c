@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "ckpt_tools.h"
 #include "core/options.h"
 
@@ -14,6 +15,67 @@ static void env_name(char *dst, size_t size, const char *name)
     snprintf(dst, size, "CKPT_%s", name);
     for (; *dst; dst++)
         *dst = *dst == '-' ? '_' : (char)toupper((unsigned char)*dst);
+}
+
+/* What else is read from the environment, beside the options; tests have their own. */
+static const char *const other_names[] = {"HOST_NAME", "JOB_TOKEN", "MACHINE_DIR", "PLUGIN_DIR"};
+static const char *const test_names[] = {"TEST_", "TORTURE"};
+
+/* Whether something reads CKPT_ and this name, which ends at '='. */
+static bool is_read(const char *name, size_t length)
+{
+    char own[ENV_NAME];
+
+    for (size_t i = 0; i < sizeof test_names / sizeof *test_names; i++)
+        if (!strncmp(name, test_names[i], strlen(test_names[i])))
+            return true;
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (strlen(other_names[i]) == length && !strncmp(name, other_names[i], length))
+            return true;
+    for (const struct ckpt_option *row = ckpt_options_table(); row->name; row++) {
+        env_name(own, sizeof own, row->name);
+        if (strlen(own) == length + 5 && !strncmp(own + 5, name, length))
+            return true;
+    }
+    return false;
+}
+
+/* The option whose variable looks most like the name, or NULL. */
+static const char *nearest_variable(const char *name, size_t length, char near[ENV_NAME])
+{
+    char word[ENV_NAME];
+
+    if (length >= sizeof word)
+        return NULL;
+    for (size_t i = 0; i <= length; i++)
+        word[i] = i == length ? 0 : name[i] == '_' ? '-' : (char)tolower((unsigned char)name[i]);
+    const struct ckpt_option *table = ckpt_options_table();
+    const char *option = option_nearest(word, (int)length, 1, &table);
+    if (!option)
+        return NULL;
+    env_name(near, ENV_NAME, option);
+    return near;
+}
+
+int ckpt_environment_check(void)
+{
+    for (char **at = environ; at && *at; at++) {
+        char near[ENV_NAME];
+        if (strncmp(*at, "CKPT_", 5))
+            continue;
+        const char *name = *at + 5;
+        size_t length = strcspn(name, "=");
+        if (is_read(name, length))
+            continue;
+        if (nearest_variable(name, length, near))
+            return error_set(CKPT_EINVAL,
+                             "nothing reads the environment variable CKPT_%.*s; did you mean %s?",
+                             (int)length, name, near);
+        return error_set(CKPT_EINVAL,
+                         "nothing reads the environment variable CKPT_%.*s; ckpt(7) lists them",
+                         (int)length, name);
+    }
+    return 0;
 }
 
 /* An empty variable counts as one that is not set, as is usual. */
@@ -58,6 +120,15 @@ static const struct ckpt_option *match(const struct ckpt_option *table, const ch
     return *negated ? row : NULL;
 }
 
+/* -h and -V are short for the flags "help" and "version" of a table that has them. */
+static const struct ckpt_option *short_flag(const struct ckpt_option *table, const char *argument)
+{
+    const char *name = !strcmp(argument, "-h") ? "help" : !strcmp(argument, "-V") ? "version" : "";
+    const struct ckpt_option *row = *name ? find_row(table, name, strlen(name)) : NULL;
+
+    return row && row->type == CKPT_OPT_FLAG ? row : NULL;
+}
+
 static int needs_value(const struct ckpt_option *row)
 {
     return error_set(CKPT_EINVAL, "option --%s needs a value: --%s %s", row->name, row->name,
@@ -96,9 +167,10 @@ int ckpt_option_table_parse(const struct ckpt_option *table, void *dest, int *ar
     int rc = 0, i = 1, kept = 1;
 
     while (!rc && i < *argc && strcmp(argv[i], "--")) {
-        bool negated;
+        bool negated = false;
         bool dashes = !strncmp(argv[i], "--", 2);
-        const struct ckpt_option *row = dashes ? match(table, argv[i] + 2, &negated) : NULL;
+        const struct ckpt_option *row =
+            dashes ? match(table, argv[i] + 2, &negated) : short_flag(table, argv[i]);
         int used = 1;
         if (row)
             rc =

@@ -12,6 +12,9 @@
  */
 int option_store(const struct ckpt_option *row, void *dest, const char *where, const char *text);
 
+/* The option of n tables whose name is nearest to a word of that length; NULL: none is near. */
+const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables);
+
 /* Stores what variables of the environment say: CKPT_VRAM for a row "vram". */
 int option_environment(const struct ckpt_option *table, void *dest);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The complaint about arguments that no option table took, with the option that may be meant. */
 #include <string.h>
-#include "core/base.h"
-#include "ckpt_tools.h"
+#include "core/options.h"
 
 #define LONGEST 64 /* longer names get no suggestion */
 
@@ -53,6 +52,25 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
     }
 }
 
+const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables)
+{
+    /* One edit in three letters still looks like a slip of the finger. */
+    struct nearest best = {NULL, length / 3 + 2};
+
+    for (int i = 0; i < n && length <= LONGEST; i++)
+        search_table(tables[i], word, length, &best);
+    return best.name;
+}
+
+static bool has_help(int n, const struct ckpt_option **tables)
+{
+    for (int i = 0; i < n; i++)
+        for (const struct ckpt_option *row = tables[i]; row->name; row++)
+            if (!strcmp(row->name, "help"))
+                return true;
+    return false;
+}
+
 int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables)
 {
     NOT_NULL(NULL, argv);
@@ -60,18 +78,16 @@ int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option *
         NOT_NULL(NULL, tables);
     if (argc <= 1)
         return 0;
+    const char *hint = has_help(n, tables) ? "; --help lists all options" : "";
     if (argv[1][0] != '-' || !strcmp(argv[1], "--"))
-        return error_set(CKPT_EINVAL, "unexpected argument '%s'", argv[1]);
+        return error_set(CKPT_EINVAL, "unexpected argument '%s'%s", argv[1], hint);
 
     const char *word = argv[1] + strspn(argv[1], "-");
     if (!strncmp(word, "no-", 3))
         word += 3;
     size_t length = strcspn(word, "=");
-    /* One edit in three letters still looks like a slip of the finger. */
-    struct nearest best = {NULL, (int)length / 3 + 2};
-    for (int i = 0; i < n && length <= LONGEST; i++)
-        search_table(tables[i], word, (int)length, &best);
-    if (!best.name)
-        return error_set(CKPT_EINVAL, "unknown option '%s'", argv[1]);
-    return error_set(CKPT_EINVAL, "unknown option '%s'; did you mean --%s?", argv[1], best.name);
+    const char *near = option_nearest(word, (int)length, n, tables);
+    if (!near)
+        return error_set(CKPT_EINVAL, "unknown option '%s'%s", argv[1], hint);
+    return error_set(CKPT_EINVAL, "unknown option '%s'; did you mean --%s?", argv[1], near);
 }

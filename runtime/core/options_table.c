@@ -9,21 +9,22 @@
 
 static const struct ckpt_option library_table[] = {
     ROW("vram", SIZE, vram, "SIZE",
-        "device memory to train in: bytes, 24G, 512M or a share as 80%; 0 is no limit"),
+        "device memory to use: bytes, 24G, 512M or a share as 80% (default 0: no limit)"),
     ROW("host", SIZE, host, "SIZE",
-        "host memory as a second tier, for what the device has no room for; 0 is none"),
+        "host memory as a second tier, for what does not fit on the device (default 0: none)"),
     ROW("nvme", STRING, nvme, "DIR:SIZE",
-        "directory and size of a third tier, in files; several go in turn: DIR:SIZE,DIR:SIZE"),
+        "directory and size of a third tier, in files; several take turns: DIR:SIZE,DIR:SIZE "
+        "(default none)"),
     ROW("device", STRING, device, "NAME",
-        "where to compute: auto (a GPU if there is one), cpu or cuda"),
-    RANGE(
-        "micro-batch", COUNT, micro_batch, "N",
-        "samples per micro-step; 0 is the whole batch, auto what makes the fastest step that fits "
-        "(the last bits of the numbers then depend on the budget)",
-        0, 1 << 20),
-    ROW("seed", INT, seed, "N", "seed of initial values and of random ops"),
-    RANGE("threads", INT, threads, "N", "kernel threads of the CPU device; 0 is one per core", 0,
-          4096),
+        "where to compute: auto (a GPU if there is one), cpu or cuda (default auto)"),
+    RANGE("micro-batch", COUNT, micro_batch, "N",
+          "samples per micro-step (default 0: the whole batch); auto: what makes the fastest step "
+          "that "
+          "fits (the last bits of the numbers then depend on the budget)",
+          0, 1 << 20),
+    ROW("seed", INT, seed, "N", "seed of initial values and of random ops (default 42)"),
+    RANGE("threads", INT, threads, "N",
+          "kernel threads of the CPU device (default 0: one per core)", 0, 4096),
     ROW("plan-in", STRING, plan_in, "FILE", "run this plan instead of searching one"),
     ROW("plan-out", STRING, plan_out, "FILE", "write the plan to this file"),
     ROW("plan-only", FLAG, plan_only, NULL, "stop after the plan"),
@@ -38,34 +39,32 @@ static const struct ckpt_option library_table[] = {
     ROW("deterministic", FLAG, deterministic, NULL,
         "GPU kernels that give the same bits every time, where a faster one would not"),
     RANGE("io-deadline", FLOAT, io_deadline, "SECONDS",
-          "without an answer from the disk of --nvme that are too many; 0 is 30", 0, 1e9),
+          "give up when the disk of --nvme does not answer for so long (default 30)", 0, 1e9),
     ROW("tune", FLAG, tune, NULL,
         "time what GPU libraries propose for matrix products and take the fastest; --plan-out "
-        "keeps "
-        "it"),
+        "keeps it"),
     ROW("ranks", STRING, ranks, "WHERE",
         "train with other processes: mpi (started by mpirun or srun), or where they meet, "
         "tcp:HOST:PORT or file:PATH; with --plan-only also a number of ranks that need not be "
-        "there"),
+        "there (default: one process alone)"),
     RANGE(
         "zero", COUNT, zero, "N",
-        "what ranks share: 0 nothing, 1 optimizer state, 2 also parameters, gathered once a step, "
+        "what ranks share: 0 nothing; 1 optimizer state; 2 also parameters, gathered once a step; "
         "3 "
-        "going forward and again going backward, auto again where the plan drops them",
+        "in forward and again in backward; auto: again only where the plan freed the copy (default "
+        "auto)",
         0, 3),
     RANGE("comm-deadline", FLOAT, comm_deadline, "SECONDS",
-          "to wait for another rank of --ranks before all end with a sentence; 0 is 30", 0, 1e9),
+          "give up when another rank does not answer for so long (default 30)", 0, 1e9),
     ROW("shard-over", STRING, shard_over, "WHICH",
-        "where ranks are on several hosts: each host has a copy, shared by its ranks (host), or "
-        "there "
-        "is one, shared by all (all); auto is what makes the faster step that fits"),
+        "with ranks on several hosts: one copy of the model per host (host) or one in all (all); "
+        "auto: what makes the faster step that fits (default auto)"),
     RANGE("check-ranks", INT, check_ranks, "N",
           "compare what ranks have in common every N updates (default 1000, 0: never)", 0,
           INT64_C(1) << 52),
     ROW("state", STRING, state, "DTYPE",
-        "of what optimizers keep for bf16 parameters: fp32, with a master of each, or bf16, "
-        "without, "
-        "rounded stochastically"),
+        "of what optimizers keep for bf16 parameters: fp32 (default), with a master of each, or "
+        "bf16, without, rounded stochastically"),
     {0},
 };
 

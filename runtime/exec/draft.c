@@ -171,7 +171,7 @@ static int check_tiers(struct ckpt_program *p)
         int64_t base = plan->budgets.tier_base[i], taken = programs_tier_bytes(ps, i);
         if (own[i] && base < taken)
             return error_fail(ps->error, CKPT_EPLAN,
-                              "%s: the plan parks from byte %lld of %s on, of which programs "
+                              "%s: the plan offloads from byte %lld of %s on, of which programs "
                               "compiled before take %lld",
                               ps->options->plan_in, (long long)base, name, (long long)taken);
         if (own[i] > has[i] - base)

@@ -28,19 +28,23 @@ static void say(struct sentence *s, const char *fmt, ...)
     s->n = n < 0 ? n : s->n + n;
 }
 
-/* A size in as few digits as a person types: what is needed is rounded up, what is there is rounded
- * down.  Below 1 GiB it is exact. */
-enum rounding { NEEDED, THERE };
-
-static void say_size(struct sentence *s, int64_t bytes, enum rounding how)
+/* A size to type as it stands: in MiB or GiB, rounded up. */
+static void say_typed(struct sentence *s, int64_t bytes)
 {
     const int64_t mib = INT64_C(1) << 20;
-    if (bytes < GIB)
-        say(s, "%lld bytes", (long long)bytes);
-    else if (bytes % GIB == 0)
+    if (bytes % GIB == 0)
         say(s, "%lldG", (long long)(bytes / GIB));
     else
-        say(s, "%lldM", (long long)((how == NEEDED ? round_up(bytes, mib) : bytes) / mib));
+        say(s, "%lldM", (long long)(round_up(bytes, mib) / mib));
+}
+
+/* A size that is needed.  Below 1 GiB it is exact, with the same for the eye behind it. */
+static void say_needed(struct sentence *s, int64_t bytes)
+{
+    if (bytes < GIB)
+        say(s, "%lld bytes (%s)", (long long)bytes, human_bytes(bytes));
+    else
+        say_typed(s, bytes);
 }
 
 static double share(double part, double whole)
@@ -52,16 +56,13 @@ static double share(double part, double whole)
 static void say_budgets(struct sentence *s, const struct budgets *b)
 {
     say(s, "no plan fits ");
-    say_size(s, b->device, THERE);
+    say(s, "%s", human_bytes(b->device));
     if (b->host > 0) {
         say(s, " with ");
-        say_size(s, b->host, THERE);
-        say(s, " of host memory");
+        say(s, "%s of host memory", human_bytes(b->host));
     }
     if (b->nvme > 0) {
-        say(s, b->host > 0 ? " and " : " with ");
-        say_size(s, b->nvme, THERE);
-        say(s, " of NVMe");
+        say(s, "%s%s of NVMe", b->host > 0 ? " and " : " with ", human_bytes(b->nvme));
     }
 }
 
@@ -71,20 +72,17 @@ static void say_needs(struct portfolio *pf, const struct request *q, const struc
     const struct plan *p = least->plan;
     int64_t fixed = q->reserved + p->persistent;
     say(s, "\n  this program needs at least ");
-    say_size(s, least->bytes, NEEDED);
-    if (fixed < least->bytes) {
-        say(s, ", ");
-        say_size(s, fixed, THERE);
-        say(s, " of them for parameters and the like");
-    }
-    say(s, "; the peak is reached in %.200s; a step then takes %.4g s, %.0f %% of it recompute",
-        p->n_steps ? pf->p->g->ops[p->steps[p->peak_step].op].name : "no op", p->seconds,
-        share(p->recompute_seconds, p->seconds));
+    say_needed(s, least->bytes);
+    if (fixed < least->bytes)
+        say(s, ", %s of it for parameters and the like", human_bytes(fixed));
+    say(s, "; the peak is in %.200s; a step then takes %s, %.0f %% of it recompute",
+        p->n_steps ? pf->p->g->ops[p->steps[p->peak_step].op].name : "no op",
+        human_seconds(p->seconds), share(p->recompute_seconds, p->seconds));
     if (p->exposed_seconds > 0)
         say(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
 }
 
-/* What 1 GiB more buys, and the fastest plan. */
+/* What 1 GiB more buys, and the fastest plan; this alone where it needs no more than that. */
 static int say_try(struct portfolio *pf, const struct request *q, const struct smallest *least,
                    struct sentence *s)
 {
@@ -99,13 +97,15 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
         return rc;
     double seconds = more.parked ? more.parked->seconds : more.option->seconds;
     int64_t fastest = q->reserved + pf->p->persistent + all->placed;
-    if (seconds < least->plan->seconds)
-        say(s, "\n  try with 1 GiB more: a step then takes %.4g s", seconds);
-    if (q->homes || fastest <= least->bytes || all->seconds >= seconds)
+    bool knows_fastest = !q->homes && fastest > least->bytes;
+    bool gains = seconds < least->plan->seconds && !(knows_fastest && fastest <= b.device);
+    if (gains)
+        say(s, "\n  try with 1 GiB more: a step then takes %s", human_seconds(seconds));
+    if (!knows_fastest || (gains && all->seconds >= seconds))
         return 0;
-    say(s, "%s; the fastest plan needs ", seconds < least->plan->seconds ? "" : "\n  try more");
-    say_size(s, fastest, NEEDED);
-    say(s, " and takes %.4g s", all->seconds);
+    say(s, "%s; the fastest plan needs ", gains ? "" : "\n  try more");
+    say_needed(s, fastest);
+    say(s, " and takes %s", human_seconds(all->seconds));
     return 0;
 }
 
@@ -117,9 +117,9 @@ static int say_tier(const struct request *q, int tier, struct sentence *s)
     int rc = lattice_needs(q->lattice, tier, &q->budgets, &needs, &p);
     if (rc || !p || needs <= had)
         return rc;
-    say(s, "\n  or stay with this budget and give it --%s ", tier == TIER_NVME ? "nvme" : "host");
-    say_size(s, needs, NEEDED);
-    say(s, ": a step then takes %.4g s", p->seconds);
+    say(s, "\n  or keep this budget and add --%s ", tier == TIER_NVME ? "nvme" : "host");
+    say_typed(s, needs);
+    say(s, ": a step then takes %s", human_seconds(p->seconds));
     return 0;
 }
 

@@ -67,7 +67,7 @@ static void row(FILE *f, const char *what, int64_t bytes, const char *note)
 static void tier_row(FILE *f, const struct programs *ps, int tier, int64_t bytes)
 {
     const char *how = ps->memory->tiers[tier] ? ps->memory->tiers[tier]->how : "";
-    row(f, tier == TIER_HOST ? "parked on the host" : "parked on NVMe", bytes, how);
+    row(f, tier == TIER_HOST ? "offloaded to the host" : "offloaded to NVMe", bytes, how);
 }
 
 /* Where the times of ops come from: the rates of a file, and for so many ops a time of their own,
@@ -112,7 +112,7 @@ static void print_time(const struct ckpt_program_info *i, const struct graph *g,
     fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
             percent(i->recompute_seconds, compute), i->recomputed_ops);
     if (offloads)
-        fprintf(f, "  %-24s %11.1f%%  predicted, %d parks\n", "waiting for copies",
+        fprintf(f, "  %-24s %11.1f%%  predicted, %d offloads\n", "waiting for copies",
                 percent(i->exposed_seconds, compute), (int)offloads);
     if (p->comm_seconds > 0)
         fprintf(f, "  %-24s %11.1f%%  predicted, collectives take %s\n", "waiting for ranks",
@@ -145,6 +145,25 @@ static const char *optimizer_note(const struct params *ps)
         if (ps->data[i].half_state)
             return "bf16 moments beside bf16 weights, no masters (--state bf16); else fp32";
     return "fp32 master, moments, EMA";
+}
+
+/* A larger budget that saves less of a step, in per cent, is not worth a line. */
+#define LEAST_GAIN 0.5
+
+/* What the next larger budget would save, as a size to type. */
+static void print_gain(const ckpt_program *p, const struct ckpt_program_info *i, FILE *f)
+{
+    const struct plan *plan = p->plan;
+    double gain =
+        plan->next_budget ? percent(plan->seconds - plan->next_seconds, plan->seconds) : 0;
+    int64_t bytes = plan->next_budget - p->reserved + p->programs->memory->overhead +
+                    i->planned_peak - plan->persistent - plan->transient;
+    bool large = bytes >= INT64_C(1) << 30;
+    int64_t unit = large ? 1 << 20 : 1 << 10;
+
+    if (gain >= LEAST_GAIN)
+        fprintf(f, "  with --vram %lld%c the step would be %.1f%% faster\n",
+                (long long)(round_up(bytes, unit) / unit), large ? 'M' : 'K', gain);
 }
 
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
@@ -200,9 +219,5 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with",
                 p->programs->memory->least, p->programs->ranks->sharing.ranks);
     print_time(&i, p->graph, plan, f);
-    if (plan->next_budget)
-        fprintf(f, "  with %s the step would be %.1f%% faster\n",
-                human_bytes(plan->next_budget - p->reserved + p->programs->memory->overhead +
-                            i.planned_peak - plan->persistent - plan->transient),
-                100. * (1. - plan->next_seconds / plan->seconds));
+    print_gain(p, &i, f);
 }

@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include "ckpt_tools.h"
+#include "memory/device/team.h"
 #include "optim/update_math.h"
 #include "optim/host_update.h"
 #include "optim/optimizer.h"
@@ -151,15 +149,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_adamw: --numel and --rounds must be 1 or more\n");
         return 2;
     }
-    if (o.node >= 0 && host_update_bind((int)o.node, 1, NULL) < 0) {
+    int threads = o.node >= 0 ? host_update_bind((int)o.node, 1, NULL) : team_count(0);
+    if (threads < 0) {
         fprintf(stderr, "bench_adamw: %s\n", error_get());
         return 1;
     }
-#ifdef _OPENMP
-    if (o.threads > 0)
-        omp_set_num_threads((int)o.threads);
-    threads = omp_get_max_threads();
-#endif
+    threads = o.threads > 0 ? (int)o.threads : threads;
+    team_size(threads);
     run(&o, threads);
     return 0;
 }

@@ -47,7 +47,17 @@ run 0 "$ckpt" --help
 grep -q "plan the step" out || fail "--help: $(cat out)"
 run 0 "$ckpt" plan --help
 grep -q -- "--sweep" out || fail "plan --help: $(cat out)"
+run 0 "$ckpt" plan -h
+for word in -V --version; do
+    run 0 "$ckpt" $word
+    grep -q "^ckpt (libckpt) [0-9.]*$" out || fail "$word: $(cat out)"
+done
+CKPT_VRAN=1G run 0 "$ckpt" info
+grep -q "CKPT_VRAN; did you mean CKPT_VRAM" err || fail "no warning of CKPT_VRAN: $(cat err)"
 run 0 "$ckpt" info
+for part in OpenBLAS CUDA MPI liburing FFmpeg; do
+    grep -q "^  $part  *[yn]" out || fail "info does not list $part: $(cat out)"
+done
 grep -q "rtx4090 .*estimate" out || fail "info: $(cat out)"
 grep "h200-141 " out | grep -vq estimate || fail "info calls a measured machine an estimate: $(cat out)"
 run 2 "$ckpt"
@@ -84,7 +94,7 @@ awk 'NR > 1 { if (last && $5 > last) exit 1; last = $5 }' out || fail "a larger 
 grep -q "</svg>" sweep.svg || fail "the drawing is not complete"
 ! grep -qi "nan\|inf[^o]" sweep.svg || fail "a number of the drawing is not finite"
 run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain fc1.weight
-grep -q "persistent: it may be parked, never dropped" out || fail "--explain fc1.weight: $(cat out)"
+grep -q "persistent: it may be offloaded, never dropped" out || fail "--explain fc1.weight: $(cat out)"
 run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain '#1'
 grep -q "storage #1:" out || fail "--explain #1: $(cat out)"
 refuse 1 "no storage has this name" "$ckpt" plan --graph mlp.graph --explain nobody

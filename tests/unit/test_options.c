@@ -106,6 +106,48 @@ static void test_flags(void **state)
     }
 }
 
+struct asked {
+    bool help, version;
+};
+
+static void test_short_flags(void **state)
+{
+    (void)state;
+    const struct ckpt_option own[] = {
+        CKPT_OPTION(struct asked, "help", FLAG, help, NULL, "print this text"),
+        CKPT_OPTION(struct asked, "version", FLAG, version, NULL, "print the version"),
+        {0},
+    };
+    struct asked asked = {0};
+    struct values v = {0};
+    struct arguments a = WORDS("-h"), b = WORDS("-V"), other = WORDS("-h", "-V");
+
+    assert_int_equal(ckpt_option_table_parse(own, &asked, &a.argc, a.argv), 0);
+    assert_true(asked.help && !asked.version && a.argc == 1);
+    assert_int_equal(ckpt_option_table_parse(own, &asked, &b.argc, b.argv), 0);
+    assert_true(asked.version && b.argc == 1);
+    assert_int_equal(parse(&v, &other), 0); /* a table without these flags leaves them */
+    assert_int_equal(other.argc, 3);
+}
+
+static void test_unknown_variables(void **state)
+{
+    (void)state;
+    assert_int_equal(ckpt_environment_check(), 0);
+    setenv("CKPT_VRAN", "24G", 1);
+    assert_int_equal(ckpt_environment_check(), CKPT_EINVAL);
+    assert_string_equal(ckpt_error(NULL), "nothing reads the environment variable CKPT_VRAN; did "
+                                          "you mean CKPT_VRAM?");
+    unsetenv("CKPT_VRAN");
+    setenv("CKPT_SOMETHING_ELSE", "", 1);
+    assert_int_equal(ckpt_environment_check(), CKPT_EINVAL);
+    assert_non_null(strstr(ckpt_error(NULL), "CKPT_SOMETHING_ELSE; ckpt(7) lists them"));
+    unsetenv("CKPT_SOMETHING_ELSE");
+    setenv("CKPT_MICRO_BATCH", "1", 1);
+    assert_int_equal(ckpt_environment_check(), 0);
+    unsetenv("CKPT_MICRO_BATCH");
+}
+
 static void test_last_wins(void **state)
 {
     (void)state;
@@ -429,6 +471,8 @@ int main(void)
         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_missing_value),
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_short_flags),
+        cmocka_unit_test(test_unknown_variables),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_reject),

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The demo in few steps: one page that needs nothing else, with the bits compared.
+set -eu
+srcdir=${srcdir:-.}
+top=$(pwd)
+command -v base64 >/dev/null || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "test_demo: $*"
+    exit 1
+}
+cd "$srcdir"
+DEMO_STEPS=30 DEMO_COMPARED=3 DEMO_DRAWING=30 PROGRAMS=$top sh examples/demo/demo.sh "$work/out" \
+    >"$work/said" 2>"$work/err" ||
+    fail "$(tail -n 5 "$work/said" "$work/err")"
+page=$(tail -n 1 "$work/said")
+[ -s "$page" ] || fail "the last line is no page: $page"
+grep -q "same bits: yes" "$work/said" || fail "no comparison: $(tail -n 5 "$work/said")"
+grep -q '<dt>same bits</dt><dd>yes' "$page" || fail "the page does not say that the bits are the same"
+for part in '<polyline class="kept"' 'srcdoc="<!doctype' 'iVBOR'; do
+    grep -qF "$part" "$page" || fail "the page has no $part"
+done
+if grep -qE '(src|href)="(https?:|//|[a-z./-]+\.(js|css|png))' "$page"; then
+    fail "the page needs other files"
+fi
+if grep -q '@[a-z.]*@' "$page"; then
+    fail "a mark was not replaced: $(grep -o '@[a-z.]*@' "$page" | head -n 3)"
+fi

@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Every public call has a page, and groff finds nothing to say about the manual.
+set -u
+srcdir=${srcdir:-.}
+[ -d man/man3 ] || exit 77
+AWK=${AWK-awk} "$srcdir/build-aux/man-calls" --list >test_man.tmp || exit 1
+while read -r call page header; do
+    if [ ! -s "man/man3/$call.3" ] || [ ! -s "man/man3/$page.3" ]; then
+        echo "$call of $header has no page"
+        exit 1
+    fi
+done <test_man.tmp
+[ "$(wc -l <test_man.tmp)" -gt 200 ] || exit 1
+rm -f test_man.tmp
+groff() {
+    command -v groff >/dev/null || return 0
+    command groff "$@"
+}
+cd man || exit 1
+# shellcheck disable=SC2046
+said=$(groff -man -Tutf8 -ww $(grep -L '^\.so' man3/*.3) man7/ckpt.7 2>&1 >/dev/null)
+[ -z "$said" ] || { printf '%s\n' "$said"; exit 1; }
+cd .. || exit 1
+said=$(groff -man -Tutf8 -ww "$srcdir"/doc/man/*.1 2>&1 >/dev/null)
+[ -z "$said" ] || { printf '%s\n' "$said"; exit 1; }
+
+# Completions know every option of the pages.
+for page in "$srcdir"/doc/man/*.1; do
+    program=$(basename "$page" .1)
+    options=$(awk '/^\.\\" options.*: begin/ { on = 1 } /^\.\\" options.*: end/ { on = 0 }
+        on && /^\.TP/ { n++ } END { print n }' "$page")
+    known=$(grep -c " -l " "completions/fish/$program.fish")
+    [ "$options" = "$known" ] || { echo "$program: fish completes $known of $options options"; exit 1; }
+    if command -v bash >/dev/null; then
+        bash -n "completions/bash/$program" || exit 1
+    fi
+done
