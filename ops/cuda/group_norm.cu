@@ -74,7 +74,7 @@ __device__ __forceinline__ void join(struct moments<V> &a, const float (&mean)[V
     for (int j = 0; j < V; j++) {
         float away = mean[j] - a.mean[j];
         a.mean[j] += away * share;
-        a.squares[j] += squares[j] + (a.count > 0.f ? away * away * a.count * share : 0.f);
+        a.squares[j] += squares[j] + (a.count * share > 0.f ? away * away * a.count * share : 0.f);
     }
     a.count = total;
 }
