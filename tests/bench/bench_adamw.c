@@ -138,7 +138,6 @@ static void run(const struct bench_options *o, int threads)
 int main(int argc, char **argv)
 {
     struct bench_options o = {.numel = INT64_C(1) << 25, .rounds = 7, .node = -1};
-    int threads = 1;
     const struct ckpt_option *tables[] = {table};
     if (ckpt_option_table_parse(table, &o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 1, tables)) {
