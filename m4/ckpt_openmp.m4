@@ -66,7 +66,8 @@ AC_DEFUN([CKPT_OPENMP], [
        AS_IF([test "$with_openmp" = yes],
          [AC_MSG_ERROR([--with-openmp was asked for, but $CC cannot link it])])],
       [CKPT_TEAM
-       AS_IF([test "$ckpt_cv_own_team" = yes], [found_openmp="yes (threads of our own, which sleep)"])])
+       AS_IF([test "$ckpt_cv_own_team" = yes],
+         [found_openmp="yes (threads of our own, which sleep)"])])
     AS_CASE([$have_openmp$ckpt_cv_own_team,$enable_sanitizers,], [yesno,*thread,*],
       [AS_IF([test "$with_openmp" = yes],
          [AC_MSG_ERROR([--with-openmp with $CC and --enable-sanitizers=thread exclude each other])])
