@@ -214,7 +214,7 @@ int team_start(void)
 void team_run(void (*body)(void *data), void *data, unsigned threads, unsigned flags)
 {
     struct team *t = place.inside ? NULL : team_of_thread();
-    uint32_t n = t ? (threads ? threads : t->size) : 1;
+    uint32_t n = t ? (threads ? (uint32_t)team_count((int)threads) : t->size) : 1;
     (void)flags;
     if (n > 1)
         start_workers(t, n);
