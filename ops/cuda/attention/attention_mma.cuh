@@ -204,6 +204,22 @@ template <int M, int N> __device__ __forceinline__ void clear_accumulators(float
                 c[m][n][i] = 0;
 }
 
+/* What stands behind the first columns gets a value. */
+template <int M, int N>
+__device__ __forceinline__ void fill_behind(float (&c)[M][N][4], int columns, float value)
+{
+    if (columns >= 8 * N)
+        return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= columns)
+                    c[m][n][i] = value;
+}
+
 /* c [16 M, 8 N] += a x^T with x the first 8 N rows of a tile. */
 template <int DP, int M, int N>
 __device__ __forceinline__ void multiply_transposed(float (&c)[M][N][4],

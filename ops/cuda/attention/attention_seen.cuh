@@ -84,11 +84,8 @@ __device__ __forceinline__ void add_bias(float (&s)[M][N][4], const struct atten
     }
 }
 
-/* Products of queries and the keys from `key` on to scores; scale is that in base 2. */
 template <int M, int N>
-__device__ __forceinline__ void
-score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention_args &a,
-           const struct attention_bias &bias, int64_t query, int key, float scale)
+__device__ __forceinline__ void scale_scores(float (&s)[M][N][4], float scale)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -97,6 +94,15 @@ score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 s[m][n][i] *= scale;
+}
+
+/* Products of queries and the keys from `key` on to scores; scale is that in base 2. */
+template <int M, int N>
+__device__ __forceinline__ void
+score_rows(float (&s)[M][N][4], const seen_rows<M> &seen, const struct attention_args &a,
+           const struct attention_bias &bias, int64_t query, int key, float scale)
+{
+    scale_scores(s, scale);
     if (bias.data)
         add_bias(s, a, bias, query, key);
     if (key >= seen.all.begin && key + 8 * N <= seen.all.end)
@@ -132,6 +138,48 @@ __device__ __forceinline__ struct seen_keys seen_by_block(const struct attention
     __syncthreads();
     k.begin = max(k.begin, *shared);
     return k;
+}
+
+/* The queries of a block, which are of one head, and what they see. */
+template <int M> struct query_block {
+    int64_t sequence, head, shared, first; /* shared: the head of keys and values */
+    int n_rows, row;                       /* row: the warp's first */
+    struct attention_keys keys;
+    struct seen_keys span; /* the keys that any of them sees */
+    seen_rows<M> seen;
+    struct attention_bias bias;
+};
+
+/* Block `unit` of ROWS queries.  least: see find_seen_rows; document: one int of the block. */
+template <int M, int ROWS, bool MASKED>
+__device__ __forceinline__ void find_queries(query_block<M> &b, const struct attention_args &a,
+                                             int64_t unit, int least, int *document)
+{
+    const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
+    b.head = take_index(unit, a.n_heads);
+    const int64_t tile = take_index(unit, n_tiles);
+    b.sequence = unit;
+    /* The last rows see most: the longest work begins first. */
+    b.first = (MASKED && a.mask.causal ? n_tiles - 1 - tile : tile) * ROWS;
+    b.shared = MASKED ? b.head / a.group : b.head;
+    b.n_rows = a.n_queries - b.first < ROWS ? (int)(a.n_queries - b.first) : ROWS;
+    b.row = threadIdx.x / 32 * 16 * M;
+    b.keys = attention_keys_of(a, b.sequence);
+    b.span = {0, (int)b.keys.n};
+    if constexpr (MASKED) {
+        const int64_t end = b.first + b.n_rows;
+        b.bias = attention_bias_of(a, b.sequence, b.head);
+        b.span = seen_by_block(a, b.sequence, b.first, end, b.keys.n, document);
+        find_seen_rows(b.seen, a, b.sequence, b.first + b.row, end, b.keys.n, least);
+    }
+}
+
+/* The rows of k or v that a block needs, from the first on. */
+template <int M>
+__device__ __forceinline__ struct attention_rows
+keys_of(const struct attention_args &a, const struct attention_operand &x, const query_block<M> &b)
+{
+    return attention_rows_at(a, x, b.sequence, b.shared, b.keys.first + b.span.begin);
 }
 
 /* Of queries [first, end) those up to the last whose document begins before key `stop`. */

@@ -85,22 +85,6 @@ template <int DP, int M> __device__ __forceinline__ void negate_fragments(row_fr
     }
 }
 
-/* Hides what is not there behind n_keys keys. */
-template <int M>
-__device__ __forceinline__ void hide_missing(float (&s)[M][KEYS / 8][4], int n_keys)
-{
-    if (n_keys >= KEYS)
-        return;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
-                    s[m][n][i] = -INFINITY;
-}
-
 /* One tile of keys.  mask(s) hides what a query does not see; scale is that of what it leaves. */
 template <int DP, typename MASK>
 __device__ __forceinline__ void
@@ -152,42 +136,24 @@ __global__ void __launch_bounds__(THREADS, 2)
     __shared__ int document;
     bf16 *q_tile = (bf16 *)attention_shared, *k_tile = q_tile + ROWS * tile_shape<DP>::pitch;
     bf16 *v_tile = k_tile + 2 * key_tile<DP>;
-    const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
-    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t tile = take_index(unit, n_tiles);
-    const int64_t sequence = unit;
-    /* The last rows see most: the longest work begins first. */
-    const int64_t first = (MASKED && a.mask.causal ? n_tiles - 1 - tile : tile) * ROWS;
-    const int64_t shared = MASKED ? head / a.group : head;
-    const struct attention_keys keys = attention_keys_of(a, sequence);
-    const struct attention_rows o = attention_rows_at(a, a.o, sequence, head, first);
-    const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
-    const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
+    query_block<M> b;
+    find_queries<M, ROWS, MASKED>(b, a, first_unit + blockIdx.x, 0, &document);
+    const struct attention_rows o = attention_rows_at(a, a.o, b.sequence, b.head, b.first);
+    const int row = b.row;
     /* Positive, so that the largest product has the largest score. */
-    const float scale = fmaxf(fabsf(attention_scale(a, keys)) * ATTENTION_LOG2E, 1e-30f);
+    const float scale = fmaxf(fabsf(attention_scale(a, b.keys)) * ATTENTION_LOG2E, 1e-30f);
     const tile_mover<DP, THREADS> mover;
-    float *lse = attention_lse_at(a, sequence, head) + (first + row) * a.lse.row;
+    float *lse = attention_lse_at(a, b.sequence, b.head) + (b.first + row) * a.lse.row;
     tile_stream<DP, THREADS, KEYS> k, v;
     row_fragment<DP> q[M];
     running<DP> r;
-    seen_rows<M> seen;
-    struct attention_bias bias;
-    struct seen_keys span = {0, 0};
-    int64_t left = keys.n;
 
-    if constexpr (MASKED) {
-        bias = attention_bias_of(a, sequence, head);
-        span = seen_by_block(a, sequence, first, first + n_rows, keys.n, &document);
-        find_seen_rows(seen, a, sequence, first + row, first + n_rows, keys.n, 0);
-        left = span.end - span.begin;
-    }
-    k.open(mover, attention_rows_at(a, a.k, sequence, shared, keys.first + span.begin), a.width,
-           k_tile);
-    v.open(mover, attention_rows_at(a, a.v, sequence, shared, keys.first + span.begin), a.width,
-           v_tile);
-    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
-                              1, a.width);
-    int n = left < KEYS ? (int)left : KEYS, stage = 0, key = span.begin;
+    k.open(mover, keys_of(a, a.k, b), a.width, k_tile);
+    v.open(mover, keys_of(a, a.v, b), a.width, v_tile);
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, b.sequence, b.head, b.first), 0,
+                              b.n_rows, 1, a.width);
+    int64_t left = b.span.end - b.span.begin;
+    int n = left < KEYS ? (int)left : KEYS, stage = 0, key = b.span.begin;
     k.load(mover, 0, n, a.width);
     v.load(mover, 0, n, a.width);
     copies_wait();
@@ -207,22 +173,22 @@ __global__ void __launch_bounds__(THREADS, 2)
             k.load(mover, stage ^ 1, n, a.width);
             v.load(mover, stage ^ 1, n, a.width);
         }
-        if (row >= n_rows)
+        if (row >= b.n_rows)
             continue;
         const bf16 *k_now = k_tile + stage * key_tile<DP>, *v_now = v_tile + stage * key_tile<DP>;
         if constexpr (MASKED)
             forward_step<DP>(r, q, k_now, v_now, 1.f, [&](float(&s)[M][KEYS / 8][4]) {
-                score_rows(s, seen, a, bias, first + row, key, scale);
+                score_rows(s, b.seen, a, b.bias, b.first + row, key, scale);
             });
         else
             forward_step<DP>(r, q, k_now, v_now, scale,
-                             [&](float(&s)[M][KEYS / 8][4]) { hide_missing(s, now); });
+                             [&](float(&s)[M][KEYS / 8][4]) { fill_behind(s, now, -INFINITY); });
     }
     __syncwarp();
-    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, n_rows - row,
+    forward_finish<DP>(r, q_tile + row * tile_shape<DP>::pitch, lse, a.lse.row, b.n_rows - row,
                        MASKED ? 1.f : scale);
     __syncthreads();
-    mover.template store<ROWS>(o, 0, n_rows, 1, a.width, q_tile);
+    mover.template store<ROWS>(o, 0, b.n_rows, 1, a.width, q_tile);
 }
 
 template <int DP> static void launch_forward(const struct attention_args &a, cudaStream_t stream)

@@ -88,30 +88,9 @@ __device__ __forceinline__ void query_step(query_rows<DP> &r, const bf16 *k, con
                 float p = probability(s[m][n][i], r.shift[m][i / 2]);
                 ds[m][n][i] = p * (ds[m][n][i] - r.delta[m][i / 2]);
             }
-    if (n_keys < STEP) {
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int n = 0; n < STEP / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    if (n * 8 + (threadIdx.x & 3) * 2 + i % 2 >= n_keys)
-                        ds[m][n][i] = 0;
-    }
+    fill_behind(ds, n_keys, 0.f);
     pack_accumulators(operand, ds);
     multiply_rows<DP>(r.dq, operand, k);
-}
-
-template <int M>
-__device__ __forceinline__ void scale_scores(float (&s)[M][STEP / 8][4], float scale)
-{
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < STEP / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                s[m][n][i] *= scale;
 }
 
 template <int DP, bool MASKED>
@@ -123,52 +102,34 @@ __global__ void __launch_bounds__(THREADS, 2)
     bf16 *q_tile = (bf16 *)attention_shared, *d_o_tile = q_tile + ROWS * pitch;
     bf16 *k_tile = d_o_tile + ROWS * pitch, *v_tile = k_tile + 2 * step_tile<DP>;
     float2 *statistics = (float2 *)(v_tile + 2 * step_tile<DP>);
-    const int64_t n_tiles = (a.n_queries + ROWS - 1) / ROWS;
-    int64_t unit = first_unit + blockIdx.x, head = take_index(unit, a.n_heads);
-    int64_t tile = take_index(unit, n_tiles);
-    const int64_t sequence = unit;
-    /* The last rows see most: the longest work begins first. */
-    const int64_t first = (MASKED && a.mask.causal ? n_tiles - 1 - tile : tile) * ROWS;
-    const int64_t shared = MASKED ? head / a.group : head;
-    const struct attention_keys keys = attention_keys_of(a, sequence);
-    const float scale = attention_scale(a, keys);
-    const struct attention_rows dq = attention_rows_at(a, a.dq, sequence, head, first);
-    const int n_rows = a.n_queries - first < ROWS ? (int)(a.n_queries - first) : ROWS;
-    const int row = threadIdx.x / 32 * 16 * M; /* the warp's first */
+    query_block<M> b;
+    /* The score of a single key gets no gradient, exactly. */
+    find_queries<M, ROWS, MASKED>(b, a, first_unit + blockIdx.x, 2, &document);
+    const float scale = attention_scale(a, b.keys);
+    const struct attention_rows dq = attention_rows_at(a, a.dq, b.sequence, b.head, b.first);
+    const int n_rows = b.n_rows, row = b.row;
     const tile_mover<DP, THREADS> mover;
     tile_stream<DP, THREADS, STEP> k, v;
     query_rows<DP> r;
-    seen_rows<M> seen;
-    struct attention_bias bias;
-    struct seen_keys span = {0, 0};
-    int64_t left = keys.n;
 
-    if constexpr (MASKED) {
-        bias = attention_bias_of(a, sequence, head);
-        span = seen_by_block(a, sequence, first, first + n_rows, keys.n, &document);
-        /* The score of a single key gets no gradient, exactly. */
-        find_seen_rows(seen, a, sequence, first + row, first + n_rows, keys.n, 2);
-        left = span.end - span.begin;
-    }
-    k.open(mover, attention_rows_at(a, a.k, sequence, shared, keys.first + span.begin), a.width,
-           k_tile);
-    v.open(mover, attention_rows_at(a, a.v, sequence, shared, keys.first + span.begin), a.width,
-           v_tile);
+    k.open(mover, keys_of(a, a.k, b), a.width, k_tile);
+    v.open(mover, keys_of(a, a.v, b), a.width, v_tile);
     /* o is needed only now: it stands where keys and values come later. */
     static_assert(4 * STEP >= ROWS, "o does not fit");
-    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, sequence, head, first), 0, n_rows,
-                              1, a.width);
-    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.d_o, sequence, head, first), 0,
+    mover.template load<ROWS>(q_tile, attention_rows_at(a, a.q, b.sequence, b.head, b.first), 0,
                               n_rows, 1, a.width);
-    mover.template load<ROWS>(k_tile, attention_rows_at(a, a.o, sequence, head, first), 0, n_rows,
-                              1, a.width);
+    mover.template load<ROWS>(d_o_tile, attention_rows_at(a, a.d_o, b.sequence, b.head, b.first), 0,
+                              n_rows, 1, a.width);
+    mover.template load<ROWS>(k_tile, attention_rows_at(a, a.o, b.sequence, b.head, b.first), 0,
+                              n_rows, 1, a.width);
     copies_wait();
     __syncthreads();
-    find_statistics<DP>(a, attention_lse_at(a, sequence, head) + first * a.lse.row,
-                        a.statistics + (sequence * a.n_heads + head) * a.n_queries + first,
+    find_statistics<DP>(a, attention_lse_at(a, b.sequence, b.head) + b.first * a.lse.row,
+                        a.statistics + (b.sequence * a.n_heads + b.head) * a.n_queries + b.first,
                         statistics, k_tile, d_o_tile, n_rows);
     __syncthreads();
-    int n = left < STEP ? (int)left : STEP, stage = 0, key = span.begin;
+    int64_t left = b.span.end - b.span.begin;
+    int n = left < STEP ? (int)left : STEP, stage = 0, key = b.span.begin;
     if (n > 0) {
         k.load(mover, 0, n, a.width);
         v.load(mover, 0, n, a.width);
@@ -188,7 +149,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         query_step<DP>(r, k_tile + stage * step_tile<DP>, v_tile + stage * step_tile<DP>, now,
                        [&](float(&s)[M][STEP / 8][4]) {
                            if constexpr (MASKED)
-                               score_rows(s, seen, a, bias, first + row, key,
+                               score_rows(s, b.seen, a, b.bias, b.first + row, key,
                                           scale * ATTENTION_LOG2E);
                            else
                                scale_scores(s, scale * ATTENTION_LOG2E);
