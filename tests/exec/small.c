@@ -95,6 +95,16 @@ void small_collect(struct small *r, ckpt *c)
     }
 }
 
+void small_run(struct small *r, int steps)
+{
+    ckpt *c;
+    ckpt_program *p;
+    small_open(r, &c, &p);
+    small_train(r, c, p, 0, steps);
+    small_collect(r, c);
+    ckpt_close(c);
+}
+
 void small_path(char *path, size_t size, const char *what)
 {
     snprintf(path, size, "test_exactness.%d.%s", (int)getpid(), what);

@@ -42,6 +42,8 @@ void small_open(struct small *r, ckpt **c, ckpt_program **p);
 /* Steps [from, to), two under way. */
 void small_train(struct small *r, ckpt *c, ckpt_program *p, int from, int to);
 void small_collect(struct small *r, ckpt *c);
+/* The first steps in a context of their own, and what they leave. */
+void small_run(struct small *r, int steps);
 
 void small_feed(ckpt_program *p, const struct small *r, int step);
 

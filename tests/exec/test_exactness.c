@@ -16,16 +16,6 @@
 #include "ckpt_tools.h"
 #include "small.h"
 
-static void run_through(struct small *r)
-{
-    ckpt *c;
-    ckpt_program *p;
-    small_open(r, &c, &p);
-    small_train(r, c, p, 0, SMALL_STEPS);
-    small_collect(r, c);
-    ckpt_close(c);
-}
-
 /* The first steps, a save, and the rest in a new context. */
 static void run_in_parts(struct small *r, int first)
 {
@@ -109,7 +99,7 @@ static void check_parked(const struct small *resident, int64_t n_micro, const st
     else if (f->host && f->nvme)
         run_with_mishap(&r);
     else
-        run_through(&r);
+        small_run(&r, SMALL_STEPS);
     expect_same(resident, &r, what);
     free(r.state);
     unlink(path);
@@ -125,8 +115,6 @@ static void check_stepped(const struct small *resident, uint64_t seed, int steps
     struct budgets tiers;
     struct force_count n;
     char path[64], nvme[64], what[64];
-    ckpt *c;
-    ckpt_program *p;
     small_path(path, sizeof path, "plan");
     small_force(resident, &f, path, &tiers, &n);
     assert_true(n.stepped > 0 && n.sent > 1 && n.written > 0);
@@ -137,16 +125,12 @@ static void check_stepped(const struct small *resident, uint64_t seed, int steps
     assert_true(one || n.persistent[TIER_HOST] > n.written);
     snprintf(what, sizeof what, "stepped on the host, seed %d", (int)seed);
     small_use_tiers(&r, path, &tiers, nvme);
-    if (steps == SMALL_STEPS && seed % 2) {
+    if (steps == SMALL_STEPS && seed % 2)
         run_in_parts(&r, SMALL_STEPS / 2 - 1);
-    } else if (steps == SMALL_STEPS) {
+    else if (steps == SMALL_STEPS)
         run_with_mishap(&r);
-    } else {
-        small_open(&r, &c, &p);
-        small_train(&r, c, p, 0, steps);
-        small_collect(&r, c);
-        ckpt_close(c);
-    }
+    else
+        small_run(&r, steps);
     expect_same(resident, &r, what);
     free(r.state);
     unlink(path);
@@ -186,7 +170,7 @@ static void check_all(enum ckpt_dtype dtype, int64_t width)
         halves = r;
         small_path(base, sizeof base, "base");
         r.options.plan_out = base;
-        run_through(&r);
+        small_run(&r, SMALL_STEPS);
         r.options.plan_out = NULL;
         halves.options.plan_in = r.options.plan_in = base; /* the search is done */
         run_in_parts(&halves, SMALL_STEPS / 2);
@@ -323,7 +307,7 @@ static void test_two_programs(void **state)
     float *x = malloc(SAMPLES * WIDTH * sizeof *x), *y = malloc(SAMPLES * WIDTH * sizeof *y);
     float *first = malloc(SAMPLES * WIDTH * sizeof *first);
     ckpt_fill_normal(3, 0, 1, x, SAMPLES * WIDTH);
-    run_through(&r);
+    small_run(&r, SMALL_STEPS);
     small_path(path, sizeof path, "two");
     small_force(&parked, &f, path, &tiers, &count);
     small_use_tiers(&parked, path, &tiers, nvme);

@@ -26,16 +26,6 @@ static struct small make(enum ckpt_dtype dtype, const char *state)
     return r;
 }
 
-static void run(struct small *r)
-{
-    ckpt *c;
-    ckpt_program *p;
-    small_open(r, &c, &p);
-    small_train(r, c, p, 0, SMALL_STEPS);
-    small_collect(r, c);
-    ckpt_close(c);
-}
-
 static bool is_bf16(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -141,7 +131,7 @@ static void test_fp32_model(void **state)
     struct small a = make(CKPT_F32, NULL), b = make(CKPT_F32, "bf16"), d = make(CKPT_BF16, "fp32");
     struct small e = make(CKPT_BF16, NULL), f = make(CKPT_BF16, "bf16");
     (void)state;
-    run(&a), run(&b), run(&d), run(&e), run(&f);
+    small_run(&a, SMALL_STEPS), small_run(&b, SMALL_STEPS), small_run(&d, SMALL_STEPS), small_run(&e, SMALL_STEPS), small_run(&f, SMALL_STEPS);
     assert_int_equal(a.numel, b.numel);
     assert_memory_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
     assert_memory_equal(d.state, e.state, (size_t)d.numel * sizeof *d.state);
@@ -154,7 +144,7 @@ static void test_seed(void **state)
 {
     struct small a = make(CKPT_BF16, "bf16"), b = a;
     (void)state;
-    run(&a), run(&b);
+    small_run(&a, SMALL_STEPS), small_run(&b, SMALL_STEPS);
     assert_memory_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
     free(a.state), free(b.state);
 }

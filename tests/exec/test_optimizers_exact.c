@@ -15,16 +15,6 @@
 #include "ckpt_tools.h"
 #include "optimizer_kinds.h"
 
-static void run_through(struct small *r)
-{
-    ckpt *c;
-    ckpt_program *p;
-    small_open(r, &c, &p);
-    small_train(r, c, p, 0, SMALL_STEPS);
-    small_collect(r, c);
-    ckpt_close(c);
-}
-
 /* The first steps, a save, the rest in a new context with a step that is not finite before. */
 static void run_in_parts(struct small *r, bool mishap)
 {
@@ -91,7 +81,7 @@ static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, c
     ckpt_program *p;
     r.optimizer = k->make;
     r.options.state = state;
-    run_through(&r);
+    small_run(&r, SMALL_STEPS);
     other = r;
     run_in_parts(&other, true);
     expect_same(k->name, "resumed after a mishap", &r, &other);
@@ -103,7 +93,7 @@ static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, c
         ckpt_close(c);
         other.options.plan_only = false;
         other.options.vram = info.min_budget;
-        run_through(&other);
+        small_run(&other, SMALL_STEPS);
         expect_same(k->name, "the smallest budget", &r, &other);
     }
     check_forced(k->name, &r, &(struct force){.seed = 3, .host = true, .all = true, .half = half},
