@@ -16,7 +16,7 @@
  */
 #include <stdlib.h>
 #include "ops.h"
-#include "tape/tape.h"
+#include "tape/rule.h"
 
 /* The gradient of a slice of a tensor, which waits for others. */
 struct waiting {
@@ -369,42 +369,31 @@ static bool parts_are_wide(const struct reverse *r, const struct op *o)
     return wide;
 }
 
-static int call_rule(struct reverse *r, const struct op *o, ckpt_tensor *x, bool *need)
+static int call_rule(struct reverse *r, struct rule *u)
 {
     ckpt_tape *t = r->t;
-    int n_in = o->n_in, n_out = o->n_out;
-    struct ckpt_grad g = {.tape = t, .n_in = n_in, .n_out = n_out, .attr = o->attr, .need = need};
-    ckpt_tensor *in = x, *out = x + n_in, *dout = out + n_out, *din = dout + n_out;
-    bool *want_bf16 = need + n_in;
-    bool any = false, wide = parts_are_wide(r, o);
-    for (int k = 0; k < n_in; k++) {
-        in[k].id = (int32_t)max_i64(0, op_in(t, o, k));
-        need[k] = t->tensors.data[in[k].id].needs_grad;
-        want_bf16[k] = need[k] && is_narrow(r, in[k].id);
+    const struct op *o = u->op;
+    const bool wide = parts_are_wide(r, o);
+    for (int k = 0; k < o->n_in; k++) {
+        u->need[k] = t->tensors.data[u->in[k].id].needs_grad;
+        u->want_bf16[k] = u->need[k] && is_narrow(r, u->in[k].id);
     }
-    for (int k = 0; k < n_out; k++) {
-        out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
-        dout[k] = wide ? tape_handle(r->t, r->gradient[out[k].id]) : finish(r, out[k].id);
-        any |= dout[k].id != 0;
-    }
-    if (!any || t->error.code)
+    for (int k = 0; k < o->n_out; k++)
+        u->dout[k] = wide ? tape_handle(t, r->gradient[u->out[k].id]) : finish(r, u->out[k].id);
+    const int32_t first_op = t->n_ops;
+    if (rule_call(u, t))
         return t->error.code;
-    g.in = in, g.out = out, g.dout = dout, g.din = din, g.want_bf16 = want_bf16;
-    int32_t first_op = t->n_ops;
-    o->def->grad(&g);
-    for (int k = 0; k < n_in && !t->error.code; k++) {
-        din[k] = tape_resolve(t, din[k]);
-        if (need[k] && din[k].id)
-            contribute(r, in[k].id, din[k],
-                       is_own(r, din[k], first_op) && !is_repeated(din, n_in, k));
-    }
+    for (int k = 0; k < o->n_in && !t->error.code; k++)
+        if (u->need[k] && u->din[k].id)
+            contribute(r, u->in[k].id, u->din[k],
+                       is_own(r, u->din[k], first_op) && !is_repeated(u->din, o->n_in, k));
     return t->error.code;
 }
 
 static int reverse_op(struct reverse *r, int32_t i)
 {
     ckpt_tape *t = r->t;
-    struct op o = t->ops.data[i]; /* a copy: the array grows under the rule */
+    const struct op o = t->ops.data[i];
     bool live = false;
     for (int k = 0; k < o.n_out; k++)
         if (op_out(t, &o, k) > 0 && op_out(t, &o, k) < r->n)
@@ -424,14 +413,11 @@ static int reverse_op(struct reverse *r, int32_t i)
                          ops_name(o.def, o.attr));
     if (may_wait(r, &o))
         return wait_for_others(r, i, finish(r, op_out(t, &o, 0)));
-    size_t n = (size_t)(2 * (o.n_in + o.n_out) + 1);
-    ckpt_tensor *x = calloc(n, sizeof *x);
-    bool *need = calloc(n, sizeof *need);
-    int rc = x && need ? 0 : tape_fail(t, CKPT_ENOMEM, "no memory to differentiate");
+    struct rule rule;
+    int rc = rule_open(&rule, t, &o, "to differentiate");
     if (!rc)
-        rc = call_rule(r, &o, x, need);
-    free(x);
-    free(need);
+        rc = call_rule(r, &rule);
+    rule_close(&rule);
     return rc;
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops.h"
-#include "tape/tape.h"
+#include "tape/rule.h"
 
 struct partial {
     ckpt_tape *t;
@@ -53,58 +53,37 @@ static ckpt_tensor take(const struct partial *p, int32_t x)
     return ckpt_cast(p->t, tape_handle(p->t, p->gradient[x]), p->t->tensors.data[x].desc.dtype);
 }
 
-static void call_rule(struct partial *p, const struct op *o, ckpt_tensor *x, bool *need)
+static void call_rule(struct partial *p, struct rule *r)
 {
     ckpt_tape *t = p->t;
-    ckpt_tensor *out = x + o->n_in, *dout = out + o->n_out, *din = dout + o->n_out;
-    bool any = false, wanted = false;
-    for (int k = 0; k < o->n_in; k++) {
-        x[k].id = (int32_t)max_i64(0, op_in(t, o, k));
-        need[k] = p->on[x[k].id];
-        wanted |= need[k];
+    bool wanted = false;
+    for (int k = 0; k < r->op->n_in; k++) {
+        r->need[k] = p->on[r->in[k].id];
+        wanted |= r->need[k];
     }
-    for (int k = 0; k < o->n_out; k++) {
-        out[k].id = (int32_t)max_i64(0, op_out(t, o, k));
-        dout[k] = wanted ? take(p, out[k].id) : CKPT_NONE;
-        any |= dout[k].id != 0;
-    }
-    if (!any || t->error.code)
+    for (int k = 0; k < r->op->n_out && wanted; k++)
+        r->dout[k] = take(p, r->out[k].id);
+    if (rule_call(r, t))
         return;
-    o->def->grad(&(struct ckpt_grad){.tape = t,
-                                     .n_in = o->n_in,
-                                     .n_out = o->n_out,
-                                     .in = x,
-                                     .out = out,
-                                     .dout = dout,
-                                     .need = need,
-                                     .din = din,
-                                     .attr = o->attr,
-                                     .want_bf16 = need + o->n_in});
-    for (int k = 0; k < o->n_in && !t->error.code; k++) {
-        din[k] = tape_resolve(t, din[k]);
-        if (need[k] && din[k].id)
-            add(p, x[k].id, din[k]);
-    }
+    for (int k = 0; k < r->op->n_in && !t->error.code; k++)
+        if (r->need[k] && r->din[k].id)
+            add(p, r->in[k].id, r->din[k]);
 }
 
 static void reverse_op(struct partial *p, int32_t i)
 {
     ckpt_tape *t = p->t;
-    struct op o = t->ops.data[i]; /* a copy: the array grows under the rule */
+    const struct op o = t->ops.data[i];
+    struct rule r;
     bool live = false;
     for (int k = 0; k < o.n_out; k++)
         live |= op_out(t, &o, k) > 0 && p->gradient[op_out(t, &o, k)];
     if (!live || !o.def->grad)
         return;
-    ckpt_tensor *x = calloc(2 * (size_t)(o.n_in + o.n_out), sizeof *x);
-    bool *need = calloc(2 * (size_t)o.n_in + 1, sizeof *need);
     t->label = o.label;
-    if (x && need)
-        call_rule(p, &o, x, need);
-    else
-        tape_fail(t, CKPT_ENOMEM, "no memory for gradients");
-    free(x);
-    free(need);
+    if (!rule_open(&r, t, &o, "for gradients"))
+        call_rule(p, &r);
+    rule_close(&r);
 }
 
 /* y and x: tensors of the tape. */
