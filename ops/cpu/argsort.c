@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel: argsort of rows, by insertion where they are short, else by four passes over bytes. */
+#include "core/bits.h"
 #include "kernels.h"
 #include "rows.h"
 #include "argsort.h"
@@ -39,9 +40,7 @@ static void sort_row(int32_t *index, const void *x, int64_t at, int64_t n, bool 
                      bool descending, uint64_t *pair)
 {
     for (int64_t i = 0; i < n; i++) {
-        float f = row_get(x, at + i, half);
-        uint32_t bits;
-        memcpy(&bits, &f, sizeof bits);
+        const uint32_t bits = float_bits(row_get(x, at + i, half));
         pair[i] = (uint64_t)sort_key(bits, descending) << 32 | (uint64_t)i;
     }
     if (n <= INSERTION)

@@ -5,22 +5,19 @@
 
 #include <math.h>
 #include <string.h>
+#include "core/bits.h"
 #include "core/clones.h"
 #include "ops.h"
 
 /* fp32 of a bf16, and back to nearest even (NaN stays NaN). */
 static inline float bf16_load(uint16_t h)
 {
-    uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
+    return float_of_bits((uint32_t)h << 16);
 }
 
 static inline uint16_t bf16_round(float f)
 {
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
+    uint32_t u = float_bits(f);
     uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
     uint32_t nan = (u >> 16) | 0x40;
     return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : rounded);

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include "core/bits.h"
 
 /* 1.5 * 2^23: added to a small float it leaves the nearest integer in the low mantissa bits. */
 #define VMATH_ROUND      12582912.f
@@ -26,16 +27,12 @@
 
 static inline int32_t vmath_bits(float x)
 {
-    int32_t i;
-    memcpy(&i, &x, sizeof i);
-    return i;
+    return (int32_t)float_bits(x);
 }
 
 static inline float vmath_float(int32_t i)
 {
-    float x;
-    memcpy(&x, &i, sizeof x);
-    return x;
+    return float_of_bits((uint32_t)i);
 }
 
 /*

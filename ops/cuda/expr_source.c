@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "core/bits.h"
 #include "cuda/expr_launch.h"
 
 /* Two loads on their way hide each other; where computing takes longer than that, a second copy of
@@ -43,9 +44,7 @@ static int count_leaves(const struct expr *e)
 
 static void write_bits(FILE *f, float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    fprintf(f, "__uint_as_float(0x%08xu)", bits);
+    fprintf(f, "__uint_as_float(0x%08xu)", float_bits(x));
 }
 
 /* "float v3 = expr_mul(v1, v2);" */

@@ -3,6 +3,7 @@
 #include "expr/expr.h"
 #include <string.h>
 #include "attr.h"
+#include "core/bits.h"
 #include "conv.h"
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
@@ -50,13 +51,6 @@ bool expr_has_place(const struct expr *e)
     return false;
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 struct ckpt_desc expr_walk(const struct expr *e, const struct ckpt_desc *out)
 {
     struct ckpt_desc d = *out;
@@ -71,12 +65,12 @@ uint64_t expr_hash(const struct expr *e)
 {
     uint64_t h = hash_mix(hash_text("expr"), e->n_nodes);
     if (e->reduced)
-        h = hash_mix(hash_mix(h, e->reduced), bits_of(e->scale));
+        h = hash_mix(hash_mix(h, e->reduced), float_bits(e->scale));
     for (int i = 0; i < e->n_nodes; i++) {
         const struct expr_node *n = &e->node[i];
         h = hash_mix(h, n->code | n->arg[0] << 8 | n->arg[1] << 16 | (int64_t)n->arg[2] << 24);
         if (n->code != EXPR_UNIFORM)
-            h = hash_mix(hash_mix(h, bits_of(n->p)), bits_of(n->q));
+            h = hash_mix(hash_mix(h, float_bits(n->p)), float_bits(n->q));
     }
     return h;
 }
@@ -177,7 +171,7 @@ static int identity(struct expr *e, const struct expr_node *n)
 static bool same_node(const struct expr_node *a, const struct expr_node *b)
 {
     return a->code == b->code && !memcmp(a->arg, b->arg, sizeof a->arg) && a->stream == b->stream &&
-           bits_of(a->q) == bits_of(b->q);
+           float_bits(a->q) == float_bits(b->q);
 }
 
 /* As it is: found, or appended. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "core/base.h"
+#include "core/bits.h"
 
 int array_reserve(void **data, int64_t *capacity, int64_t count, size_t element)
 {
@@ -148,11 +149,9 @@ double median_of(double *values, int32_t n)
 bool floats_are_finite(const float *x, int64_t n)
 {
     for (int64_t at = 0; at < n; at += FINITE_BLOCK) {
-        uint32_t bad = 0, bits;
-        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++) {
-            memcpy(&bits, &x[i], sizeof bits);
-            bad |= (bits & 0x7f800000) == 0x7f800000;
-        }
+        uint32_t bad = 0;
+        for (int64_t i = at; i < min_i64(n, at + FINITE_BLOCK); i++)
+            bad |= (float_bits(x[i]) & 0x7f800000) == 0x7f800000;
         if (bad)
             return false;
     }

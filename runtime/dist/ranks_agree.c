@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "core/bits.h"
 #include "core/checksum.h"
 #include "ckpt_dist.h"
 #include "dist/ranks.h"
@@ -56,9 +57,7 @@ static int agree(struct ranks *job, int64_t step, const char *how, const struct 
 
 static uint64_t mix_float(uint64_t h, float f)
 {
-    int32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return hash_mix(h, bits);
+    return hash_mix(h, (int32_t)float_bits(f));
 }
 
 int ranks_agree(struct ranks *job, uint64_t program, uint64_t optimizer)

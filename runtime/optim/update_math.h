@@ -22,8 +22,8 @@
 #define CKPT_UPDATE_MATH_H
 
 #include <math.h>
-#include <string.h>
 #include "attr.h"
+#include "core/bits.h"
 
 /* Constants of one update; new = 1 - beta, unbias = 1 / (1 - beta^k).  sgd: beta1 is the momentum,
  * new1 one minus the dampening. */
@@ -56,22 +56,8 @@ struct update_constants {
 #define UPDATE_MUL(a, b) ((a) * (b))
 #define UPDATE_DIV(a, b) ((a) / (b))
 #define UPDATE_SQRT(a)   sqrtf(a)
-#define UPDATE_BITS(a)   update_bits_of(a)
-#define UPDATE_FLOAT(a)  update_float_of(a)
-
-static inline uint32_t update_bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float update_float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
+#define UPDATE_BITS(a)   float_bits(a)
+#define UPDATE_FLOAT(a)  float_of_bits(a)
 #endif
 
 /* What does not move from step to step; update_begin fills in the rest. */

@@ -2,6 +2,7 @@
 /* The dtypes of safetensors files and their conversion to fp32 and i32. */
 #include <string.h>
 #include "ckpt_tools.h"
+#include "core/bits.h"
 #include "state/safetensors.h"
 
 /* IEEE 754 half precision; every half is exactly a float. */
@@ -10,18 +11,16 @@ static float half_to_float(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
     uint32_t exponent = (h >> 10) & 31, fraction = h & 1023;
     uint32_t bits;
-    float f;
 
     if (exponent == 0) { /* zero or subnormal: fraction * 2^-24 */
-        f = (float)fraction * 0x1p-24f;
+        const float f = (float)fraction * 0x1p-24f;
         return sign ? -f : f;
     }
     if (exponent == 31)
         bits = sign | 0x7f800000u | fraction << 13;
     else
         bits = sign | (exponent + 112) << 23 | fraction << 13;
-    memcpy(&f, &bits, sizeof(f));
-    return f;
+    return float_of_bits(bits);
 }
 
 static void f16_to_f32(const void *src, float *dst, int64_t n)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "core/bits.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "small.h"
@@ -28,12 +29,9 @@ static struct small make(enum ckpt_dtype dtype, const char *state)
 
 static bool is_bf16(const float *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        if (bits & 0xffff)
+    for (int64_t i = 0; i < n; i++)
+        if (float_bits(x[i]) & 0xffff)
             return false;
-    }
     return true;
 }
 

@@ -46,13 +46,11 @@ static float draw(uint64_t *state, bool wild)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     uint32_t bits = (uint32_t)(*state >> 32);
-    float f;
     if (!wild)
         return (float)(int32_t)bits * 0x1p-31f;
     if ((bits >> 23 & 0xff) == 0xff)
         bits &= ~(UINT32_C(1) << 30);
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    return float_of_bits(bits);
 }
 
 static void fill(uint64_t seed, bool wild)

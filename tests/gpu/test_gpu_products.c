@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cuda_runtime_api.h>
 #include "ckpt_tools.h"
+#include "core/bits.h"
 #include "cpu/blas.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
@@ -147,10 +148,7 @@ static double value(const void *p, enum ckpt_dtype dtype, int64_t i)
 {
     if (dtype == CKPT_F32)
         return ((const float *)p)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    return float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
 static double relative_error(const void *a, const void *b, const struct ckpt_desc *d)

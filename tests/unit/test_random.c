@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_tools.h"
+#include "core/bits.h"
 #include "context/context.h"
 #include "cpu/kernels.h"
 #include "core/random.h"
@@ -111,11 +112,8 @@ static void test_normal_bits(void **state)
     static float x[N];
     uint64_t hash = 0xcbf29ce484222325u;
     random_normal(&streams[0], 0, x, N);
-    for (int i = 0; i < N; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        hash = (hash ^ bits) * 0x100000001b3u;
-    }
+    for (int i = 0; i < N; i++)
+        hash = (hash ^ float_bits(x[i])) * 0x100000001b3u;
     assert_true(hash == 0x8bbe3cb7d772dfafu);
 }
 

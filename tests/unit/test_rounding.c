@@ -42,7 +42,7 @@ static void test_not_finite(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         for (uint32_t noise = 0; noise < NOISES; noise++) {
-            float x = update_float_of(odd[i]);
+            float x = float_of_bits(odd[i]);
             uint16_t half = bf16_round(update_round(x, noise));
             assert_int_equal(isnan(bf16_load(half)), isnan(x));
             assert_true(isnan(x) || bf16_load(half) == x);
@@ -52,9 +52,9 @@ static void test_not_finite(void **state)
 /* Over all 2^16 noises: the neighbours alone, and their mean is x.  In double that is exact. */
 static void check_expectation(float x)
 {
-    const uint32_t bits = update_bits_of(x);
-    const float below = update_float_of(bits & 0xffff0000u);
-    const float above = update_float_of((bits & 0xffff0000u) + 0x10000u);
+    const uint32_t bits = float_bits(x);
+    const float below = float_of_bits(bits & 0xffff0000u);
+    const float above = float_of_bits((bits & 0xffff0000u) + 0x10000u);
     double sum = 0;
     for (uint32_t noise = 0; noise < NOISES; noise++) {
         float y = update_round(x, noise);
@@ -74,7 +74,7 @@ static void test_expectation(void **state)
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         check_expectation(some[i]);
     for (uint32_t i = 0; i < 40; i++)
-        check_expectation(update_float_of((i * 2654435761u) & ~(UINT32_C(1) << 30)));
+        check_expectation(float_of_bits((i * 2654435761u) & ~(UINT32_C(1) << 30)));
 }
 
 /* Uniform, and independent of each other two by two: of 2^20 words, within five deviations. */
@@ -182,7 +182,7 @@ static float once(double x)
 /* By arithmetic rather than by bits: the way from the neighbour towards 0, in 2^-16 of a gap. */
 static uint16_t round_by_definition(float x, uint32_t noise)
 {
-    const uint16_t below = (uint16_t)(update_bits_of(x) >> 16);
+    const uint16_t below = (uint16_t)(float_bits(x) >> 16);
     const double gap = (double)bf16_load((uint16_t)(below + 1)) - (double)bf16_load(below);
     const double part = ((double)x - (double)bf16_load(below)) / gap * NOISES;
     return (uint16_t)(below + (part + (double)noise >= NOISES));
