@@ -4,7 +4,6 @@
  * they are the mean of what each rank would have alone; a step that fails on one changes none.
  */
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_nn.h"
-#include "context/context.h"
-#include "dist/comm/linked.h"
-#include "dist/ranks.h"
+#include "dist/rank_threads.h"
 
 enum { RANKS = 2, BATCH = 6, WIDTH = 8, STEPS = 3, LAYERS = 40, MOST = LAYERS * 4 * WIDTH };
 
@@ -25,13 +22,11 @@ struct job {
 };
 
 struct member {
+    struct rank_thread as;
     const struct job *job;
-    struct comm *comm;
-    int rank, rc;
     struct ckpt_nn_batch_norm bn[LAYERS];
     struct ckpt_nn_linear fc;
     float buffers[MOST]; /* mean, then variance, of each layer */
-    pthread_t thread;
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
@@ -54,17 +49,17 @@ static ckpt_program *compile(struct member *m, ckpt *c)
     for (int i = 0; i < m->job->layers; i++)
         m->bn[i] = ckpt_nn_batch_norm(&nn, WIDTH, 0.1f, 1e-5f, "layers.%d.bn", i);
     m->fc = ckpt_nn_linear(&nn, WIDTH, WIDTH, true, "fc");
-    m->rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), BATCH, &p);
-    return m->rc ? NULL : p;
+    m->as.rc = ckpt_compile(c, record, m, ckpt_adamw(c, &adamw), BATCH, &p);
+    return m->as.rc ? NULL : p;
 }
 
 static void collect(struct member *m, ckpt *c)
 {
-    for (int i = 0; i < m->job->layers && !m->rc; i++) {
+    for (int i = 0; i < m->job->layers && !m->as.rc; i++) {
         float *to = m->buffers + (int64_t)i * 2 * WIDTH;
-        m->rc = ckpt_param_get(c, m->bn[i].running_mean, CKPT_VALUE, to, WIDTH);
-        if (!m->rc)
-            m->rc = ckpt_param_get(c, m->bn[i].running_var, CKPT_VALUE, to + WIDTH, WIDTH);
+        m->as.rc = ckpt_param_get(c, m->bn[i].running_mean, CKPT_VALUE, to, WIDTH);
+        if (!m->as.rc)
+            m->as.rc = ckpt_param_get(c, m->bn[i].running_var, CKPT_VALUE, to + WIDTH, WIDTH);
     }
 }
 
@@ -80,34 +75,27 @@ static void *train(void *arg)
     struct member *m = arg;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     float x[BATCH][WIDTH];
-    ckpt *c;
-    o.device = "cpu";
-    o.threads = 1;
     o.micro_batch = m->job->micro;
-    o.check_ranks = 1;
-    o.verify = true;
-    m->rc = ckpt_open(&c, &o);
-    if (m->rc)
+    ckpt *c = rank_open(&m->as, o, m->job->zero, 0);
+    if (!c)
         return NULL;
-    if (m->comm)
-        ranks_join(&c->ranks, m->comm, m->job->zero);
     ckpt_program *p = compile(m, c);
-    for (int s = 0; s < STEPS && !m->rc; s++) {
+    for (int s = 0; s < STEPS && !m->as.rc; s++) {
         for (int i = 0; i < BATCH; i++)
-            fill(x[i], s, m->rank * BATCH + i);
-        if (s + 1 == m->job->nan_step && m->rank == m->job->ranks - 1)
+            fill(x[i], s, m->as.rank * BATCH + i);
+        if (s + 1 == m->job->nan_step && m->as.rank == m->job->ranks - 1)
             x[0][0] = NAN;
-        m->rc = ckpt_feed(p, "x", x, sizeof x);
-        if (!m->rc)
-            m->rc = ckpt_step(p, NULL);
-        if (m->rc == CKPT_ENAN && s + 1 == m->job->nan_step) {
-            m->rc = 0;
+        m->as.rc = ckpt_feed(p, "x", x, sizeof x);
+        if (!m->as.rc)
+            m->as.rc = ckpt_step(p, NULL);
+        if (m->as.rc == CKPT_ENAN && s + 1 == m->job->nan_step) {
+            m->as.rc = 0;
             break;
         }
     }
     collect(m, c);
-    if (m->rc)
-        print_message("rank %d: %s\n", m->rank, ckpt_error(c));
+    if (m->as.rc)
+        print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));
     ckpt_close(c);
     return NULL;
 }
@@ -115,18 +103,9 @@ static void *train(void *arg)
 /* With first > 0 one rank alone has the samples of that rank. */
 static void run(const struct job *job, struct member *m, int first)
 {
-    struct comm *comms[RANKS] = {NULL};
-    if (job->ranks > 1 && comm_open_threads(comms, job->ranks, 120))
-        fail_msg("no ranks");
-    for (int i = 0; i < job->ranks; i++) {
-        m[i] = (struct member){.job = job, .comm = comms[i], .rank = first + i};
-        if (pthread_create(&m[i].thread, NULL, train, &m[i]))
-            fail_msg("no thread");
-    }
     for (int i = 0; i < job->ranks; i++)
-        pthread_join(m[i].thread, NULL);
-    for (int i = 0; i < job->ranks; i++)
-        assert_int_equal(m[i].rc, 0);
+        m[i] = (struct member){.job = job};
+    run_ranks(m, sizeof *m, job->ranks, first, train);
 }
 
 static struct member alone[RANKS], first[RANKS], other[RANKS];

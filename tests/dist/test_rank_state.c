@@ -4,7 +4,6 @@
  * two, round alike, and go on from each other's states.  The gradients of this model are sums of
  * small whole numbers, the same in any order, so every bit of the state can be compared.
  */
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,10 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "core/bits.h"
 #include "ckpt_files.h"
-#include "context/context.h"
-#include "dist/comm/linked.h"
-#include "dist/ranks.h"
+#include "dist/rank_threads.h"
 
 /* 192 and 16 elements in a bucket: shares of two and of four cut through the matrix. */
 enum { RANKS = 4, BATCH = 16, WIDTH = 12, OUT = 16, BLOCKS = 3, STEPS = 4, MOST = 8000 };
@@ -31,13 +29,11 @@ struct job {
 };
 
 struct member {
+    struct rank_thread as;
     const struct job *job;
-    struct comm *comm;
-    int rank, rc;
     ckpt_tensor weight[BLOCKS], bias[BLOCKS], gain; /* the last in fp32 */
     float state[MOST];
     int64_t n;
-    pthread_t thread;
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
@@ -95,14 +91,14 @@ static void make_params(struct member *m, ckpt *c)
 /* All slots of all parameters. */
 static void collect(struct member *m, ckpt *c)
 {
-    for (int i = 0; i < ckpt_param_count(c) && !m->rc; i++) {
+    for (int i = 0; i < ckpt_param_count(c) && !m->as.rc; i++) {
         struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         ckpt_param_info(c, ckpt_param_at(c, i), &info);
-        for (int s = CKPT_VALUE; s <= CKPT_EMA && !m->rc; s++) {
+        for (int s = CKPT_VALUE; s <= CKPT_EMA && !m->as.rc; s++) {
             int rc = ckpt_param_get(c, ckpt_param_at(c, i), (enum ckpt_slot)s, m->state + m->n,
                                     info.numel);
             m->n += rc ? 0 : info.numel;
-            m->rc = rc == CKPT_ENAME ? 0 : rc;
+            m->as.rc = rc == CKPT_ENAME ? 0 : rc;
         }
     }
 }
@@ -112,9 +108,7 @@ static void fill(uint16_t *x, int step, int sample)
 {
     for (int k = 0; k < WIDTH; k++) {
         float v = (float)((5 * step + 3 * sample + 7 * k + k * k) % 8 - 2);
-        uint32_t bits;
-        memcpy(&bits, &v, sizeof bits);
-        x[k] = (uint16_t)(bits >> 16);
+        x[k] = (uint16_t)(float_bits(v) >> 16);
     }
 }
 
@@ -123,7 +117,7 @@ static int step(struct member *m, ckpt_program *p, int s)
     uint16_t x[BATCH][WIDTH];
     const int own = BATCH / m->job->ranks;
     for (int i = 0; i < own; i++)
-        fill(x[i], s, m->rank * own + i);
+        fill(x[i], s, m->as.rank * own + i);
     int rc = ckpt_feed(p, "x", x, own * (int64_t)sizeof *x);
     return rc ? rc : ckpt_step(p, NULL);
 }
@@ -133,50 +127,33 @@ static void *train(void *arg)
     struct member *m = arg;
     struct ckpt_options o = CKPT_OPTIONS_INIT;
     ckpt_program *p;
-    ckpt *c;
-    o.device = "cpu";
     o.state = "bf16";
-    o.threads = 1;
     o.micro_batch = m->job->micro;
-    o.check_ranks = 1;
-    o.verify = true;
-    m->rc = ckpt_open(&c, &o);
-    if (m->rc)
+    ckpt *c = rank_open(&m->as, o, m->job->zero, m->job->per_host);
+    if (!c)
         return NULL;
-    if (m->comm) {
-        ranks_join(&c->ranks, m->comm, m->job->zero);
-        c->ranks.host = m->job->per_host ? (uint64_t)(m->rank / m->job->per_host) : 0;
-    }
     make_params(m, c);
-    m->rc = ckpt_compile(c, record, m, make_optimizer(c, m->job->kind), BATCH / m->job->ranks, &p);
-    if (!m->rc && m->job->load)
-        m->rc = ckpt_load_state(c, m->job->load);
-    for (int s = m->job->from; s < m->job->to && !m->rc; s++)
-        m->rc = step(m, p, s);
-    if (!m->rc && m->job->save)
-        m->rc = ckpt_save_state(c, m->job->save);
-    if (!m->rc)
+    m->as.rc =
+        ckpt_compile(c, record, m, make_optimizer(c, m->job->kind), BATCH / m->job->ranks, &p);
+    if (!m->as.rc && m->job->load)
+        m->as.rc = ckpt_load_state(c, m->job->load);
+    for (int s = m->job->from; s < m->job->to && !m->as.rc; s++)
+        m->as.rc = step(m, p, s);
+    if (!m->as.rc && m->job->save)
+        m->as.rc = ckpt_save_state(c, m->job->save);
+    if (!m->as.rc)
         collect(m, c);
-    if (m->rc)
-        print_message("rank %d: %s\n", m->rank, ckpt_error(c));
+    if (m->as.rc)
+        print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));
     ckpt_close(c);
     return NULL;
 }
 
 static void run(const struct job *job, struct member *m)
 {
-    struct comm *comms[RANKS] = {NULL};
-    if (job->ranks > 1 && comm_open_threads(comms, job->ranks, 120))
-        fail_msg("no ranks");
-    for (int i = 0; i < job->ranks; i++) {
-        m[i] = (struct member){.job = job, .comm = comms[i], .rank = i};
-        if (pthread_create(&m[i].thread, NULL, train, &m[i]))
-            fail_msg("no thread");
-    }
     for (int i = 0; i < job->ranks; i++)
-        pthread_join(m[i].thread, NULL);
-    for (int i = 0; i < job->ranks; i++)
-        assert_int_equal(m[i].rc, 0);
+        m[i] = (struct member){.job = job};
+    run_ranks(m, sizeof *m, job->ranks, 0, train);
 }
 
 static struct member alone, many[RANKS];
