@@ -179,3 +179,25 @@ const struct ckpt_op_def op_accumulate = {
     .cpu = cpu_accumulate,
     .cuda = CUDA_KERNEL(cuda_accumulate),
 };
+
+static int shape_accumulate_narrow(struct ckpt_call *call)
+{
+    if (call->in[0].dtype != CKPT_BF16)
+        return ckpt_call_fail(call, "the accumulator must be bf16");
+    if (!desc_same_shape(&call->in[0], &call->in[1]))
+        return ckpt_call_fail(call, "the accumulator and its addend differ in shape");
+    call->out[0] = call->in[0];
+    return call_float(call, 1);
+}
+
+/* The sum in bf16, rounded stochastically: small addends are not lost, as their expectation stays.
+ * The random bits are of the seed, the update, the micro-step, the op's place on the tape and the
+ * element. */
+const struct ckpt_op_def op_accumulate_narrow = {
+    .size = sizeof(struct ckpt_op_def),
+    .name = "accumulate_narrow",
+    .flags = CKPT_OP_INPLACE | CKPT_OP_ACCUMULATE,
+    .shape = shape_accumulate_narrow,
+    .cpu = cpu_accumulate_narrow,
+    .cuda = CUDA_KERNEL(cuda_accumulate_narrow),
+};

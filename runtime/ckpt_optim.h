@@ -47,7 +47,9 @@ typedef struct ckpt_optimizer ckpt_optimizer;
  * Every trained parameter decays, as in torch.optim.AdamW; "matrices decay, the rest does not" is
  * one group, see below.  Gradients are fp32.  With grad_dtype CKPT_BF16 those of bf16 matrices that
  * one ckpt_linear uses, in one micro-step, are rounded once; and ranks exchange those of all bf16
- * parameters in bf16.
+ * parameters in bf16.  With bf16 state as well the gradients of several micro-steps are summed in
+ * bf16, too: each addition is in fp32 and rounded stochastically as above, so that small ones are
+ * not lost; the random bits also follow from the micro-step and the op's place on the tape.
  */
 struct ckpt_adamw {
     size_t size;

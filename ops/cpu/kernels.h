@@ -18,6 +18,7 @@ int cpu_affine(const struct ckpt_kernel_args *a);
 int cpu_where(const struct ckpt_kernel_args *a);
 int cpu_sum_to(const struct ckpt_kernel_args *a);
 int cpu_accumulate(const struct ckpt_kernel_args *a);
+int cpu_accumulate_narrow(const struct ckpt_kernel_args *a);
 int cpu_gelu(const struct ckpt_kernel_args *a);
 int cpu_gelu_dx(const struct ckpt_kernel_args *a);
 int cpu_gelu_dx_sums(const struct ckpt_kernel_args *a);

@@ -31,6 +31,7 @@ int cuda_affine(const struct ckpt_kernel_args *a);
 int cuda_where(const struct ckpt_kernel_args *a);
 int cuda_sum_to(const struct ckpt_kernel_args *a);
 int cuda_accumulate(const struct ckpt_kernel_args *a);
+int cuda_accumulate_narrow(const struct ckpt_kernel_args *a);
 int cuda_gelu(const struct ckpt_kernel_args *a);
 int cuda_gelu_dx(const struct ckpt_kernel_args *a);
 int cuda_gelu_dx_sums(const struct ckpt_kernel_args *a);

@@ -321,6 +321,14 @@ static ckpt_tensor record_accumulate(ckpt_tape *t, enum ckpt_dtype dtype,
     return CKPT_NONE;
 }
 
+static ckpt_tensor record_accumulate_narrow(ckpt_tape *t, enum ckpt_dtype dtype,
+                                            const struct bench_sizes *z)
+{
+    OPS_RECORD(t, &op_accumulate_narrow, (const char *)NULL, tokens(t, CKPT_BF16, z),
+               tokens(t, dtype, z));
+    return CKPT_NONE;
+}
+
 /* ---- movement and reduction ----------------------------------------------------------------- */
 
 static ckpt_tensor record_copy(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
@@ -568,6 +576,7 @@ const struct bench_case bench_cases[] = {
     {"affine", record_affine},
     {"choice", record_where},
     {"gradient sum", record_accumulate},
+    {"gradient sum, bf16", record_accumulate_narrow},
     {"copy", record_copy},
     {"concat", record_concat},
     {"slice", record_slice},

@@ -166,6 +166,16 @@ static void print_gain(const ckpt_program *p, const struct ckpt_program_info *i,
                 (long long)(round_up(bytes, unit) / unit), large ? 'M' : 'K', gain);
 }
 
+static const char *gradient_note(const ckpt_program *p, int64_t n_micro)
+{
+    const bool half = p->programs->params->half_state;
+    if (p->tape->grad_dtype != CKPT_BF16 || (n_micro > 1 && !half))
+        return "fp32";
+    return n_micro > 1 ? "sums in bf16, rounded stochastically; of fp32 weights fp32"
+           : half      ? "bf16 where one product makes them, else fp32"
+                       : "beside those that take the rooms of weights";
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -193,11 +203,7 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     plan_summarize(p->graph, plan, &s);
     row(f, "  streamed", s.streamed, "of it, from a tier and back in each update");
     row(f, "  updated on the host", s.hosted, "of it, where it stays");
-    bool narrow = p->tape->grad_dtype == CKPT_BF16 && i.n_micro == 1;
-    row(f, "gradients", i.gradient_bytes,
-        !narrow                           ? "fp32"
-        : p->programs->params->half_state ? "bf16 where one product makes them, else fp32"
-                                          : "beside those that take the rooms of weights");
+    row(f, "gradients", i.gradient_bytes, gradient_note(p, i.n_micro));
     row(f, "activations kept", i.kept_bytes, "from forward to backward");
     row(f, "activations recomputed", i.recomputed_bytes, "");
     row(f, "workspace", i.workspace_bytes, "largest of one op");

@@ -62,7 +62,9 @@ static void mark_live(struct reverse *r, ckpt_tensor loss)
 
 static ckpt_tensor accumulate(ckpt_tape *t, ckpt_tensor sum, ckpt_tensor g, enum accumulate mode)
 {
-    ckpt_tensor out = ops_record1(t, &op_accumulate, 2, (ckpt_tensor[]){sum, g}, NULL, 0);
+    const struct ckpt_op_def *def =
+        t->tensors.data[sum.id].desc.dtype == CKPT_BF16 ? &op_accumulate_narrow : &op_accumulate;
+    ckpt_tensor out = ops_record1(t, def, 2, (ckpt_tensor[]){sum, g}, NULL, 0);
     if (out.id)
         t->ops.data[t->tensors.data[out.id].op].accumulate = mode;
     return out;
@@ -144,10 +146,17 @@ static bool can_add(const ckpt_tape *t, ckpt_tensor g)
     return v->index == 0 && (t->ops.data[v->op].def->flags & CKPT_OP_ACCUMULATE);
 }
 
-static ckpt_tensor new_gradient(ckpt_tape *t, const struct ckpt_desc *like)
+/* Whether what several micro-steps make of parameter x is summed in bf16. */
+static bool sums_are_narrow(const ckpt_tape *t, int32_t x)
 {
-    struct ckpt_desc d = *like;
-    d.dtype = CKPT_F32;
+    return t->grad_dtype == CKPT_BF16 && t->n_micro > 1 && tape_param_of(t, x) >= 0 &&
+           t->env.params->data[tape_param_of(t, x)].half_state;
+}
+
+static ckpt_tensor new_gradient(ckpt_tape *t, int32_t x)
+{
+    struct ckpt_desc d = t->tensors.data[x].desc;
+    d.dtype = sums_are_narrow(t, x) ? CKPT_BF16 : CKPT_F32;
     desc_dense(&d);
     return tape_new_tensor(t, &d, STORAGE_TEMPORARY);
 }
@@ -156,10 +165,11 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
                                       bool own)
 {
     enum accumulate mode = t->n_micro > 1 ? ACCUMULATE_LATER_MICRO : ACCUMULATE_NEVER;
+    own = own && !sums_are_narrow(t, x);
     if (own && (mode == ACCUMULATE_NEVER || can_add(t, g))) {
         t->ops.data[t->tensors.data[g.id].op].accumulate = mode;
     } else {
-        ckpt_tensor sum = new_gradient(t, &t->tensors.data[x].desc);
+        ckpt_tensor sum = new_gradient(t, x);
         g = accumulate(t, sum, g, mode);
     }
     if (t->error.code)
@@ -171,12 +181,14 @@ static ckpt_tensor first_contribution(ckpt_tape *t, int32_t x, int32_t param, ck
     return g;
 }
 
-/* Whether the gradient of x may be bf16: nothing is added to it, and it was asked for. */
+/* Whether the gradient of x may be bf16, and it was asked for: nothing is added to it, or only to
+ * a sum in bf16. */
 static bool is_narrow(const struct reverse *r, int32_t x)
 {
     const ckpt_tape *t = r->t;
-    return t->grad_dtype == CKPT_BF16 && t->n_micro == 1 && r->uses[x] == 1 &&
-           tape_param_of(t, x) >= 0 && t->tensors.data[x].desc.dtype == CKPT_BF16;
+    return t->grad_dtype == CKPT_BF16 && (t->n_micro == 1 || sums_are_narrow(t, x)) &&
+           r->uses[x] == 1 && tape_param_of(t, x) >= 0 &&
+           t->tensors.data[x].desc.dtype == CKPT_BF16;
 }
 
 /* Whether an op behind the one that makes g reads the storage of x. */
@@ -221,7 +233,8 @@ static void contribute_parameter(struct reverse *r, int32_t x, ckpt_tensor g, bo
         sum = g;
     } else if (!sum.id) {
         sum = first_contribution(t, x, param, g, own);
-    } else if (own && can_add(t, g) && tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
+    } else if (own && !sums_are_narrow(t, x) && can_add(t, g) &&
+               tape_can_rehome(t, g, &t->tensors.data[sum.id].desc)) {
         tape_rehome(t, g, sum, &t->tensors.data[sum.id].desc);
         t->ops.data[t->tensors.data[g.id].op].accumulate = ACCUMULATE_ALWAYS;
         sum = g;

@@ -75,6 +75,26 @@ static void test_bytes(void **state)
     assert_int_equal(wide.parameter_bytes, narrow.parameter_bytes);
 }
 
+/* Sums of micro-steps are bf16 where state and gradients are; of fp32 state they stay fp32. */
+static void test_sums(void **state)
+{
+    static char table[4096];
+    struct small r = make(CKPT_BF16, "bf16");
+    struct ckpt_program_info wide, narrow, mixed;
+    (void)state;
+    r.options.micro_batch = SMALL_BATCH / 3;
+    read_info(r, &wide, table);
+    r.adamw.grad_dtype = CKPT_BF16;
+    read_info(r, &narrow, table);
+    assert_non_null(strstr(table, "sums in bf16"));
+    r.options.state = "fp32";
+    read_info(r, &mixed, table);
+    assert_null(strstr(table, "sums in bf16"));
+    assert_in_range(wide.gradient_bytes, 4 * TRAINED, 4 * TRAINED + 8 * CKPT_ALIGN);
+    assert_in_range(narrow.gradient_bytes, 2 * TRAINED, 2 * TRAINED + 8 * CKPT_ALIGN);
+    assert_int_equal(mixed.gradient_bytes, wide.gradient_bytes);
+}
+
 static void test_slots(void **state)
 {
     struct small r = make(CKPT_BF16, "bf16");
@@ -129,7 +149,8 @@ static void test_fp32_model(void **state)
     struct small a = make(CKPT_F32, NULL), b = make(CKPT_F32, "bf16"), d = make(CKPT_BF16, "fp32");
     struct small e = make(CKPT_BF16, NULL), f = make(CKPT_BF16, "bf16");
     (void)state;
-    small_run(&a, SMALL_STEPS), small_run(&b, SMALL_STEPS), small_run(&d, SMALL_STEPS), small_run(&e, SMALL_STEPS), small_run(&f, SMALL_STEPS);
+    small_run(&a, SMALL_STEPS), small_run(&b, SMALL_STEPS), small_run(&d, SMALL_STEPS),
+        small_run(&e, SMALL_STEPS), small_run(&f, SMALL_STEPS);
     assert_int_equal(a.numel, b.numel);
     assert_memory_equal(a.state, b.state, (size_t)a.numel * sizeof *a.state);
     assert_memory_equal(d.state, e.state, (size_t)d.numel * sizeof *d.state);
@@ -167,13 +188,14 @@ static void test_option(void **state)
 enum { LONG = 200, LAST = 40 };
 
 /* The mean of the last losses at a learning rate whose updates are mostly below half a gap. */
-static double learn(const char *state, enum ckpt_dtype grad_dtype)
+static double learn(const char *state, enum ckpt_dtype grad_dtype, int n_micro)
 {
     struct small r = make(CKPT_BF16, state);
     double sum = 0;
     ckpt *c;
     ckpt_program *p;
     r.options.verify = false;
+    r.options.micro_batch = SMALL_BATCH / n_micro;
     r.adamw.lr = 2e-4f;
     r.adamw.ema_decay = 0.f;
     r.adamw.grad_dtype = grad_dtype;
@@ -192,12 +214,14 @@ static double learn(const char *state, enum ckpt_dtype grad_dtype)
 static void test_learning(void **state)
 {
     (void)state;
-    const double wide = learn(NULL, CKPT_F32);
-    const double narrow = learn("bf16", CKPT_F32), least = learn("bf16", CKPT_BF16);
-    print_message("loss %g with fp32 state, %g with bf16, %g with bf16 gradients too\n", wide,
-                  narrow, least);
+    const double wide = learn(NULL, CKPT_F32, 1), narrow = learn("bf16", CKPT_F32, 1);
+    const double least = learn("bf16", CKPT_BF16, 1), sums = learn("bf16", CKPT_BF16, SMALL_BATCH);
+    print_message("loss %g with fp32 state, %g with bf16, %g with bf16 gradients too, %g with "
+                  "their sums\n",
+                  wide, narrow, least, sums);
     assert_true(fabs(narrow - wide) < 0.03 * wide);
     assert_true(fabs(least - wide) < 0.03 * wide);
+    assert_true(fabs(sums - wide) < 0.03 * wide);
 }
 
 /* A gradient in bf16 has room of its own: without a master nobody could make the value again. */
@@ -430,12 +454,13 @@ static void test_lora(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_set),      cmocka_unit_test(test_fp32_model),
-        cmocka_unit_test(test_seed),     cmocka_unit_test(test_option),
-        cmocka_unit_test(test_learning), cmocka_unit_test(test_mishap),
-        cmocka_unit_test(test_broken),   cmocka_unit_test(test_file),
-        cmocka_unit_test(test_weights),  cmocka_unit_test(test_other_dtype),
-        cmocka_unit_test(test_groups),   cmocka_unit_test(test_lora)};
+        cmocka_unit_test(test_bytes),       cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_slots),       cmocka_unit_test(test_set),
+        cmocka_unit_test(test_fp32_model),  cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_option),      cmocka_unit_test(test_learning),
+        cmocka_unit_test(test_mishap),      cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_file),        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_other_dtype), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_lora)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

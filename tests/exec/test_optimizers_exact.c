@@ -70,7 +70,7 @@ static void check_forced(const char *name, const struct small *resident, const s
     unlink(path);
 }
 
-/* state: as options.state. */
+/* state: as options.state; where it is bf16 gradients are, too. */
 static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, const char *state,
                         int n_micro)
 {
@@ -81,6 +81,7 @@ static void check_exact(const struct optimizer_kind *k, enum ckpt_dtype dtype, c
     ckpt_program *p;
     r.optimizer = k->make;
     r.options.state = state;
+    r.adamw.grad_dtype = state ? CKPT_BF16 : CKPT_F32;
     small_run(&r, SMALL_STEPS);
     other = r;
     run_in_parts(&other, true);

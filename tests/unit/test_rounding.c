@@ -77,6 +77,69 @@ static void test_expectation(void **state)
         check_expectation(float_of_bits((i * 2654435761u) & ~(UINT32_C(1) << 30)));
 }
 
+/* ---- sums of micro-steps -----------------------------------------------------------------------
+ */
+
+/* Adds x to n elements of sum, as op `place` of the tape in a micro-step. */
+static void add_narrow(uint16_t *sum, const void *x, enum ckpt_dtype dtype, int64_t n,
+                       int32_t micro, int32_t place)
+{
+    struct ckpt_view view[] = {
+        {sum, {.dtype = CKPT_BF16, .ndim = 1, .shape = {n}, .stride = {1}}},
+        {(void *)(uintptr_t)x, {.dtype = dtype, .ndim = 1, .shape = {n}, .stride = {1}}}};
+    const struct ckpt_run run = {.seed = 9, .opt_step = 4, .micro = micro};
+    assert_int_equal(cpu_accumulate_narrow(&(struct ckpt_kernel_args){.n_in = 2,
+                                                                      .n_out = 1,
+                                                                      .in = view,
+                                                                      .out = view,
+                                                                      .accumulate = micro > 0,
+                                                                      .op = place,
+                                                                      .run = &run}),
+                     0);
+}
+
+/* Addends far below half a gap of the sum: to nearest it would stay 1.  Of N sums whose expectation
+ * is 1.25, each of a few gaps, the mean is within five of its deviations. */
+static void test_narrow_sums(void **state)
+{
+    enum { N = 20001, STEPS = 257 };
+    static uint16_t sum[N], other[N];
+    static float x[N];
+    const double gap = 0x1p-7;
+    double mean = 0;
+    (void)state;
+    for (int micro = 0; micro < STEPS; micro++) {
+        for (int i = 0; i < N; i++)
+            x[i] = micro ? 0x1p-10f : 1.f;
+        add_narrow(sum, x, CKPT_F32, N, micro, 3);
+        add_narrow(other, x, CKPT_F32, N, micro, micro < 100 ? 3 : 4);
+    }
+    for (int i = 0; i < N; i++)
+        mean += (double)bf16_load(sum[i]) / N;
+    /* each addition rounds up with probability 1/8: variance of 7/64 gaps^2 */
+    assert_true(fabs(mean - 1.25) < 5 * gap * sqrt(256 * 7.0 / 64 / N));
+    assert_memory_not_equal(sum, other, sizeof sum);
+}
+
+/* The first sets the sum, whatever was there; sums that bf16 has are exact. */
+static void test_exact_sums(void **state)
+{
+    enum { LONGEST = 1031 };
+    static uint16_t sum[LONGEST + 1], half[LONGEST];
+    static float x[LONGEST];
+    (void)state;
+    for (int n = 1; n <= LONGEST; n = 3 * n + 1) {
+        memset(sum, 0xff, sizeof sum);
+        for (int i = 0; i < n; i++)
+            half[i] = bf16_round((float)(i % 17)), x[i] = (float)(i % 13);
+        add_narrow(sum, half, CKPT_BF16, n, 0, 1);
+        add_narrow(sum, x, CKPT_F32, n, 1, 1);
+        for (int i = 0; i < n; i++)
+            assert_true(bf16_load(sum[i]) == (float)(i % 17 + i % 13));
+        assert_int_equal(sum[n], 0xffff);
+    }
+}
+
 /* Uniform, and independent of each other two by two: of 2^20 words, within five deviations. */
 static void test_noise(void **state)
 {
@@ -415,7 +478,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bf16_stays),   cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_expectation),  cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_expectation),  cmocka_unit_test(test_narrow_sums),
+        cmocka_unit_test(test_exact_sums),   cmocka_unit_test(test_noise),
         cmocka_unit_test(test_words),        cmocka_unit_test(test_sets),
         cmocka_unit_test(test_threads),      cmocka_unit_test(test_broken),
         cmocka_unit_test(test_shares),       cmocka_unit_test(test_not_updated),
