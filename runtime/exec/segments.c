@@ -4,8 +4,13 @@
 #include "exec/enqueue.h"
 #include "exec/segments.h"
 
-/* Fewer kernels in a row are handed over one by one. */
-enum { LEAST_KERNELS = 2 };
+enum {
+    LEAST_KERNELS = 2, /* fewer in a row are handed over one by one */
+    /* Each that is recorded takes 3 KB of the device (H200: 0.7 GB of Qwen 2.5 7B, whose two
+     * recordings had 64 micro-steps of 1,897 kernels).  So many fit what warm.c keeps for them;
+     * what else a step has is handed over one by one. */
+    MOST_KERNELS = 16384
+};
 
 /* A segment ends before a wait, and before an event that threads may wait for: they are told of it
  * when it is handed over. */
@@ -62,12 +67,29 @@ static int record_segments(struct ckpt_program *p, int32_t from, int32_t to, int
     return rc;
 }
 
+static int32_t count_kernels(const struct ckpt_program *p, int32_t from, int32_t to)
+{
+    int32_t n = 0;
+    for (int32_t i = from; i < to; i++)
+        n += p->lowered.instrs.data[i].kind == INSTR_COMPUTE;
+    return n;
+}
+
+/* The micro-steps that can be recorded if the tail is, and no more than so many kernels. */
+static int64_t recorded_micros(const struct ckpt_program *p, int32_t most)
+{
+    const int64_t body = max_i64(1, count_kernels(p, 0, p->lowered.n_body));
+    const int64_t tail = count_kernels(p, p->lowered.n_body, p->lowered.n_instrs);
+    return min_i64(p->tape->n_micro, max_i64(0, most - tail) / body);
+}
+
 /* One recording does for both steps under way: what kernels see of the step is uploaded. */
 static int record_parked(struct ckpt_program *p)
 {
+    const int64_t micros = recorded_micros(p, MOST_KERNELS);
     int rc = 0;
     program_set_runs(p, 0);
-    for (int32_t micro = 0; micro < p->tape->n_micro && !rc; micro++)
+    for (int32_t micro = 0; micro < micros && !rc; micro++)
         rc = record_segments(p, 0, p->lowered.n_body, micro);
     return rc ? rc : record_segments(p, p->lowered.n_body, p->lowered.n_instrs, 0);
 }
@@ -89,6 +111,8 @@ int program_record(struct ckpt_program *p)
         return 0;
     if (program_is_parked(p))
         return record_parked(p);
+    if (recorded_micros(p, MOST_KERNELS / DEVICE_FLIGHTS) < p->tape->n_micro)
+        return 0;
     for (int flight = 0; flight < DEVICE_FLIGHTS && !rc; flight++)
         rc = record_whole(p, flight);
     return rc;
