@@ -25,7 +25,7 @@ class LinkCalls(SphinxPostTransform):
     """Links a call or program that stands in code to its page of the manual."""
 
     default_priority = 400
-    name = re.compile(r"(ckpt_[a-z0-9_]+)(\(\))?$|([a-z]+-(?:train|sample|encode|decode))( |$)")
+    name = re.compile(r"(ckpt_[a-z0-9_]+)(\([^()]*\))?$|([a-z]+-(?:train|sample|encode|decode))( |$)")
 
     def target(self, text):
         if re.match(r"ckpt (plan|machine|bench|info)\b", text):
