@@ -38,7 +38,7 @@ class LinkCalls(SphinxPostTransform):
         for literal in list(self.document.findall(nodes.literal)):
             page, place = labels.get(self.target(literal.astext()), (None, None))
             in_link = isinstance(literal.parent, (nodes.reference, nodes.title))
-            if page is None or in_link or page == self.env.docname and not place:
+            if page is None or in_link:
                 continue
             there = self.app.builder.get_relative_uri(self.env.docname, page) + "#" + place
             link = nodes.reference("", "", refuri=there, internal=True)
