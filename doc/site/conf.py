@@ -28,7 +28,7 @@ class LinkCalls(SphinxPostTransform):
     name = re.compile(r"(ckpt_[a-z0-9_]+)(\([^()]*\))?$|([a-z]+-(?:train|sample|encode|decode))( |$)")
 
     def target(self, text):
-        if re.match(r"ckpt (plan|machine|bench|info)\b", text):
+        if re.match(r"ckpt (advise|plan|machine|bench|info)\b", text):
             return "ckpt-command"
         found = self.name.match(text)
         return found and (found.group(1) or found.group(3))
