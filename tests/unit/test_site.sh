@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The site builds without a warning, loads nothing from elsewhere, and its links lead somewhere.
+set -u
+srcdir=${srcdir:-.}
+[ -n "${SPHINXBUILD-}" ] && [ -d man/man3 ] || exit 77
+work=test_site.tmp
+trap 'rm -rf "$work" "$work".*' EXIT
+said=$("$srcdir/build-aux/site" man "$work" "$work.html" -n -W --keep-going 2>&1) ||
+    { printf '%s\n' "$said"; exit 1; }
+"$srcdir/build-aux/check-links" --html "$work.html" || exit 1
+for page in index doc/tutorial doc/bench/h200 doc/reference/ckpt_ops_h search; do
+    [ -s "$work.html/$page.html" ] || { echo "no page $page"; exit 1; }
+done
+# Calls in code are links to the manual.
+grep -q 'href="reference/ckpt_h.html#ckpt-compile"' "$work.html/doc/pytorch.html" ||
+    { echo "ckpt_compile in doc/pytorch.md is no link"; exit 1; }
