@@ -66,7 +66,8 @@ struct plan_job {
     struct portfolio *search;
     struct machine machine;
     struct budgets budgets;
-    int64_t asked; /* device bytes asked for, where the machine has less */
+    int64_t asked;  /* device bytes asked for, where the machine has less */
+    int64_t margin; /* of --vram auto: what the machine has beside the budget */
     struct plan *plan;
 };
 

@@ -18,8 +18,10 @@ static const struct ckpt_option plan_table[] = {
         "the step to plan, as a program writes it with --graph-out"),
     ROW("machine", STRING, machine, "FILE",
         "rates of the machine, or the name of a shipped one as h200-141"),
-    ROW("vram", SIZE, vram, "SIZE",
-        "device memory: bytes, 24G, 512M or a share as 80% (default: all the machine has)"),
+    ROW("vram", BUDGET, vram, "SIZE",
+        "device memory: bytes, 24G, 512M, a share as 80%, none, or auto: what the machine has, "
+        "less "
+        "a margin; without --machine none (default auto)"),
     ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
     ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
     ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
@@ -61,10 +63,10 @@ static int check_options(const struct plan_options *o)
     if (!o->graph)
         return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
     if (!o->vram)
-        return cli_usage("--vram 0: a plan needs device memory; leave --vram out for no limit");
+        return cli_usage("--vram 0: a plan needs device memory; --vram none is no limit");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
-    if (o->vram < 0 && !o->machine)
+    if (o->vram < 0 && o->vram != CKPT_VRAM_AUTO && !o->machine)
         return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
     if (o->svg && !o->sweep && o->world == NO_WORLD)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
@@ -114,17 +116,21 @@ static int read_budgets(struct plan_job *job)
 {
     const struct plan_options *o = job->o;
     struct tier_directories nvme = {0};
-    job->budgets = (struct budgets){.device = o->vram, .host = o->host};
+    bool is_auto = o->vram == CKPT_VRAM_AUTO;
+    job->budgets = (struct budgets){.device = is_auto ? INT64_MAX : o->vram, .host = o->host};
     if (o->nvme && *o->nvme && tier_read_directories(&nvme, o->nvme))
         return cli_usage("%s", ckpt_error(NULL));
     job->budgets.nvme = nvme.bytes;
-    if (!o->machine)
+    if (!o->machine || o->vram == CKPT_VRAM_NONE)
         return 0;
     int64_t memory = job->machine.memory;
-    if (o->vram < 0)
+    if (is_auto) {
+        job->margin = machine_margin(&job->machine, memory);
+        job->budgets.device = memory - job->margin;
+    } else if (o->vram < 0) {
         job->budgets.device = (int64_t)((double)memory * (double)-o->vram / 100.);
-    if (job->budgets.device > memory) {
-        job->asked = o->vram == INT64_MAX ? 0 : o->vram;
+    } else if (o->vram > memory) {
+        job->asked = o->vram;
         job->budgets.device = memory;
     }
     return 0;
@@ -167,9 +173,12 @@ static int make_plan(struct plan_job *job)
     int rc = from ? 0 : search(job);
     if (rc)
         return rc;
+    int (*ask)(struct portfolio *, const struct machine *, const struct budgets *, int64_t,
+               struct plan **, struct error *) =
+        job->o->vram == CKPT_VRAM_AUTO ? portfolio_plan_free : portfolio_plan;
     rc = from ? plan_read(job->graph, from, &job->plan, &error)
-              : portfolio_plan(job->search, &job->machine, &job->budgets, job->machine.process,
-                               &job->plan, &error);
+              : ask(job->search, &job->machine, &job->budgets, job->machine.process, &job->plan,
+                    &error);
     if (!rc)
         rc = plan_check(job->graph, job->plan, &error);
     if (!rc && from && job->o->machine && plan_reprice(job->graph, &job->machine, job->plan))
@@ -200,7 +209,7 @@ static int show_plan(struct plan_job *job)
 
 int cli_plan(int argc, char **argv)
 {
-    struct plan_options o = {.vram = INT64_MAX, .points = 24, .world = NO_WORLD};
+    struct plan_options o = {.vram = CKPT_VRAM_AUTO, .points = 24, .world = NO_WORLD};
     struct plan_job job = {.o = &o};
     int rc = cli_parse(plan_table, &o, &o.help, argc, argv,
                        "plan --graph FILE [option]...\n       ckpt plan --place FILE [option]...");
