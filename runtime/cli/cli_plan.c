@@ -121,12 +121,14 @@ static int read_budgets(struct plan_job *job)
     if (o->nvme && *o->nvme && tier_read_directories(&nvme, o->nvme))
         return cli_usage("%s", ckpt_error(NULL));
     job->budgets.nvme = nvme.bytes;
+    job->capacity = INT64_MAX;
     if (!o->machine || o->vram == CKPT_VRAM_NONE)
         return 0;
     int64_t memory = job->machine.memory;
+    job->capacity = memory - machine_margin(&job->machine, memory);
     if (is_auto) {
-        job->margin = machine_margin(&job->machine, memory);
-        job->budgets.device = memory - job->margin;
+        job->margin = memory - job->capacity;
+        job->budgets.device = job->capacity;
     } else if (o->vram < 0) {
         job->budgets.device = (int64_t)((double)memory * (double)-o->vram / 100.);
     } else if (o->vram > memory) {
@@ -136,7 +138,7 @@ static int read_budgets(struct plan_job *job)
     return 0;
 }
 
-static int read_job(struct plan_job *job)
+int cli_read_job(struct plan_job *job)
 {
     struct error error;
     job->machine = machine_cpu;
@@ -152,8 +154,15 @@ static int read_job(struct plan_job *job)
     return 0;
 }
 
-/* Once is enough for all budgets. */
-static int search(struct plan_job *job)
+void cli_free_job(struct plan_job *job)
+{
+    plan_free(job->plan);
+    portfolio_free(job->search);
+    graph_free(job->graph);
+    machine_free(&job->machine);
+}
+
+int cli_search(struct plan_job *job)
 {
     return !job->search && portfolio_build(job->graph, &job->search)
                ? cli_fail("out of host memory")
@@ -162,7 +171,7 @@ static int search(struct plan_job *job)
 
 static int sweep(struct plan_job *job)
 {
-    int rc = search(job);
+    int rc = cli_search(job);
     return rc ? rc : cli_sweep(job);
 }
 
@@ -170,7 +179,7 @@ static int make_plan(struct plan_job *job)
 {
     struct error error;
     const char *from = job->o->plan_in;
-    int rc = from ? 0 : search(job);
+    int rc = from ? 0 : cli_search(job);
     if (rc)
         return rc;
     int (*ask)(struct portfolio *, const struct machine *, const struct budgets *, int64_t,
@@ -201,7 +210,7 @@ static int show_plan(struct plan_job *job)
         return cli_fail("%s", error.text);
     if (job->o->explain)
         return cli_explain(job, job->o->explain);
-    rc = search(job);
+    rc = cli_search(job);
     if (!rc)
         cli_print_plan(job, stdout);
     return rc;
@@ -223,12 +232,9 @@ int cli_plan(int argc, char **argv)
     if (!rc && o.place)
         return cli_place(&o);
     if (!rc)
-        rc = read_job(&job);
+        rc = cli_read_job(&job);
     if (!rc)
         rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? sweep(&job) : show_plan(&job);
-    plan_free(job.plan);
-    portfolio_free(job.search);
-    graph_free(job.graph);
-    machine_free(&job.machine);
+    cli_free_job(&job);
     return rc;
 }

@@ -327,8 +327,8 @@ static void test_reject(void **state)
     struct arguments none = {.argc = 1, .argv = {(char *)"program"}};
 
     assert_int_equal(ckpt_options_reject(none.argc, none.argv, 0, NULL), 0);
-    check_reject(WORDS("file"), "unexpected argument 'file'");
-    check_reject(WORDS("--"), "unexpected argument '--'");
+    check_reject(WORDS("file"), "unexpected argument 'file': options begin with --");
+    check_reject(WORDS("--"), "unexpected argument '--': options begin with --");
     check_reject(WORDS("--vrma=24G"), "unknown option '--vrma=24G'; did you mean --vram?");
     check_reject(WORDS("-vram"), "unknown option '-vram'; did you mean --vram?");
     check_reject(WORDS("--test-step"), "unknown option '--test-step'; did you mean --test-steps?");
