@@ -206,7 +206,7 @@ static int show_plan(struct plan_job *job)
     if (rc)
         return rc;
     if (job->o->timeline &&
-        timeline_write(job->graph, job->plan, job->machine.name, job->o->timeline, &error))
+        timeline_write(job->graph, job->plan, &job->machine, job->o->timeline, &error))
         return cli_fail("%s", error.text);
     if (job->o->explain)
         return cli_explain(job, job->o->explain);
