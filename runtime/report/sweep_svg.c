@@ -227,7 +227,9 @@ static void put_svg(FILE *f, const void *user)
     set_ranges(&d);
     const char *slash = strrchr(d.s->graph, '/');
     char title[128];
-    snprintf(title, sizeof title, "Step time of %s", slash ? slash + 1 : d.s->graph);
+    const char *name = slash ? slash + 1 : d.s->graph, *end = strrchr(name, '.');
+    int length = end && end > name ? (int)(end - name) : (int)strlen(name);
+    snprintf(title, sizeof title, "Step time of %.*s", length, name);
     svg_open(f, WIDTH, HEIGHT, LEFT - 46, title, d.s->machine);
     put_axes(&d);
     for (int part = 0; part < PART_COUNT; part++)

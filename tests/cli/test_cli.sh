@@ -100,7 +100,7 @@ run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --sweep --points 9 --svg 
 awk 'NR > 1 { if (last && $5 > last) exit 1; last = $5 }' out || fail "a larger budget is slower: $(cat out)"
 grep -q "</svg>" sweep.svg || fail "the drawing is not complete"
 ! grep -qi "nan\|inf[^o]" sweep.svg || fail "a number of the drawing is not finite"
-grep -q "mlp.graph" sweep.svg && grep -q "prefers-color-scheme:dark" sweep.svg ||
+grep -q "Step time of mlp" sweep.svg && grep -q "prefers-color-scheme:dark" sweep.svg ||
     fail "the drawing names no graph, or has one palette"
 # A card that does not hold the free plan ends the sweep, which says so.
 sed 's/"process": [0-9]*/"process": 2000000/; s/"memory": [0-9]*/"memory": 5600000/' \
