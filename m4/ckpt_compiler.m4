@@ -15,8 +15,8 @@ AC_DEFUN([CKPT_CC_FLAG], [
 
 # CKPT_TARGET_CLONES
 # Whether a function can be built for several instruction sets and chosen at load time.  Defines
-# CKPT_HAVE_TARGET_CLONES.  Two files with a static function of one name are linked: some compilers
-# let the code that chooses clash.  Sanitizers cannot run that code, so they leave it out.
+# CKPT_HAVE_TARGET_CLONES.  Two files with a function each are linked: some compilers let the code
+# that chooses clash.  Sanitizers cannot run that code, so they leave it out.
 AC_DEFUN([CKPT_TARGET_CLONES], [
   AC_CACHE_CHECK([whether $CC builds functions for several instruction sets],
     [ckpt_cv_target_clones], [
@@ -25,23 +25,29 @@ AC_DEFUN([CKPT_TARGET_CLONES], [
     ckpt_save_LIBS=$LIBS
     CFLAGS="$CFLAGS -Werror -fPIC -fvisibility=hidden"
     m4_define([CKPT_CLONES_SOURCE], [[[
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define CKPT_HAVE_TARGET_CLONES 1
+#include "$srcdir/runtime/core/clones.h"
 float other(float *x, int n);
-CLONES static void twice(float *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        x[i] *= 2;
-}
 ]]])
     AC_COMPILE_IFELSE([AC_LANG_SOURCE(CKPT_CLONES_SOURCE [[
-CLONES float other(float *x, int n)
+CKPT_CLONES static void thrice(float *x, int n)
 {
-    twice(x, n);
+    for (int i = 0; i < n; i++)
+        x[i] *= 3;
+}
+float other(float *x, int n)
+{
+    thrice(x, n);
     return x[0];
 }]])], [
       cp conftest.$ac_objext ckpt_other.$ac_objext
       LIBS="ckpt_other.$ac_objext $LIBS"
       AC_LINK_IFELSE([AC_LANG_SOURCE(CKPT_CLONES_SOURCE [[
+CKPT_CLONES static void twice(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] *= 2;
+}
 int main(int argc, char **argv)
 {
     float x[4] = {1, 2, 3, (float)argc};

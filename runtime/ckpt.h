@@ -127,17 +127,29 @@ CKPT_API const char *ckpt_error_name(int code);
 
 #define CKPT_AUTO (-1) /* the library chooses */
 
+/*
+ * options.vram beside a number of bytes and 0.  AUTO on a GPU: what is free when the context opens,
+ * less what a process takes beside its arena (the machine file's "process"), so that another
+ * process can still open the card.  AUTO on the CPU: what the system and its control groups have
+ * left beside options.host, less a 64th that stays free (at most 1 GiB); not for several ranks.
+ * NONE: plans as if the device had no end, and refuses what it does not hold.  Under both a step
+ * that fits without a budget gets the plan that it gets without one.
+ */
+#define CKPT_VRAM_AUTO INT64_MIN
+#define CKPT_VRAM_NONE INT64_MAX
+
 /* The options of the library itself.  Fields are added at the end; size says how many are there. */
 struct ckpt_options {
     size_t size;
-    int64_t vram;        /* device budget in bytes; 0: no limit; negative: per cent of the device */
-    int64_t host;        /* bytes of host memory as a second tier; 0: none */
-    const char *nvme;    /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
-    const char *device;  /* "auto" (a GPU if there is one), "cpu", "cuda" */
-    int64_t micro_batch; /* samples per micro-step; 0: the batch; CKPT_AUTO: what is fastest */
-    int64_t seed;        /* of initial values and of random ops */
-    int64_t threads;     /* kernel threads of the CPU device; 0: one per core */
-    const char *plan_in; /* run this plan instead of searching one */
+    int64_t vram;          /* device budget: bytes; negative: per cent of the device; CKPT_VRAM_...;
+                            * 0: AUTO on a GPU, NONE on the CPU */
+    int64_t host;          /* bytes of host memory as a second tier; 0: none */
+    const char *nvme;      /* DIR:SIZE[,DIR:SIZE ...] of a third tier on NVMe; NULL: none */
+    const char *device;    /* "auto" (a GPU if there is one), "cpu", "cuda" */
+    int64_t micro_batch;   /* samples per micro-step; 0: the batch; CKPT_AUTO: what is fastest */
+    int64_t seed;          /* of initial values and of random ops */
+    int64_t threads;       /* kernel threads of the CPU device; 0: one per core */
+    const char *plan_in;   /* run this plan instead of searching one */
     const char *plan_out;  /* write the plan here */
     bool plan_only;        /* ckpt_compile stops after the plan; see ckpt_program_info.plan_only */
     bool verify;           /* check plans, poison freed bytes, red zones (CKPT_VERIFY=1) */

@@ -24,7 +24,8 @@ enum ckpt_option_type {
     CKPT_OPT_COUNT,  /* int64_t:     --name 12, or auto: CKPT_AUTO   */
     CKPT_OPT_FLOAT,  /* double:      --name 1e-4                     */
     CKPT_OPT_STRING, /* const char*: --name TEXT                     */
-    CKPT_OPT_SIZE    /* int64_t:     --name 24G, 512M, 80%, 4096     */
+    CKPT_OPT_SIZE,   /* int64_t:     --name 24G, 512M, 80%, 4096     */
+    CKPT_OPT_BUDGET  /* int64_t:     as SIZE, auto or none: CKPT_VRAM_AUTO, CKPT_VRAM_NONE */
 };
 
 /*

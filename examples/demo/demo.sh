@@ -32,14 +32,14 @@ mkdir -p "$work"
 
 say "1 of 4: the autoencoder, $compared steps without a budget, with its operations timed"
 # shellcheck disable=SC2086
-"$programs/vae-train" $coder --vram 0 --steps "$compared" --log "$work/free.jsonl" \
+"$programs/vae-train" $coder --vram none --steps "$compared" --log "$work/free.jsonl" \
     --save "$work/free.safetensors" --machine-out "$work/machine.json"
 
 coder="$coder --vram $budget --machine $work/machine.json --log $work/budget.jsonl"
 say "2 of 4: the same $compared steps in $budget, planned with these times"
 # shellcheck disable=SC2086
 "$programs/vae-train" $coder --steps "$compared" --save "$work/budget.safetensors" \
-    --save-state "$work/state" --graph-out "$work/graph" --plan-out "$work/plan"
+    --save-state "$work/state" --graph-out "$work/autoencoder.graph" --plan-out "$work/plan"
 
 say "3 of 4: on to $steps steps in $budget"
 # shellcheck disable=SC2086
@@ -55,10 +55,10 @@ clip=examples/data/bunny.mp4
 "$programs/stdit-sample" --load "$out/stdit.safetensors" --vae "$out/vae.safetensors" --frames 13 \
     --fps 8 --out "$out"
 
-"$programs/ckpt" plan --graph "$work/graph" --machine "$work/machine.json" \
+"$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
     --plan-in "$work/plan" --timeline "$out/timeline.html" >/dev/null
-"$programs/ckpt" plan --graph "$work/graph" --machine "$work/machine.json" --sweep --points 16 \
-    --svg "$out/sweep.svg" >/dev/null
+"$programs/ckpt" plan --graph "$work/autoencoder.graph" --machine "$work/machine.json" \
+    --vram "$budget" --sweep --points 16 --svg "$out/sweep.svg" >/dev/null
 
 # ---- what came out -----------------------------------------------------------------------------
 

@@ -84,8 +84,10 @@ static int count_rows(struct dataset *d)
     d->rows = d->first_row[d->tokens.n];
     if (d->rows)
         return 0;
-    return say_fail("%s: %lld tokens make no row of %lld and the one behind it",
-                    d->tokens.shard[0].path, (long long)d->tokens.count, (long long)d->length);
+    return say_fail(
+        "%s: %lld tokens make no row of %lld and the one behind it; give a longer text or a "
+        "shorter --length",
+        d->tokens.shard[0].path, (long long)d->tokens.count, (long long)d->length);
 }
 
 int dataset_open(struct dataset *d, const struct tokens *tokens, int64_t length, int64_t limit,

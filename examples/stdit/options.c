@@ -176,7 +176,7 @@ static int check_training(struct stdit_options *o)
  */
 enum { DEMO_VRAM = 24 << 20 };
 
-#define NO_VRAM INT64_MIN /* tells an option that was not given from any value */
+#define NO_VRAM (INT64_MIN + 1) /* tells an option that was not given from any value */
 
 static bool is_demo(const struct stdit_options *o)
 {

@@ -177,14 +177,15 @@ static void show(const struct vae_coder *k, bool first)
     fflush(stdout);
 }
 
-/* With --vram all variants are planned and the fastest that fits is taken.  Without, the first that
- * fits: they come from the fastest to the one that needs least. */
+/* With a size for --vram all variants are planned and the fastest that fits is taken.  Without, the
+ * first that fits: they come from the fastest to the one that needs least. */
 static int compile_variants(struct vae_coder *k, int n, const struct ckpt_variant *variants,
                             int *chosen)
 {
+    int64_t vram = k->options.library.vram;
     int rc = CKPT_EBUDGET;
 
-    if (k->options.library.vram)
+    if (vram && vram != CKPT_VRAM_AUTO && vram != CKPT_VRAM_NONE)
         return ckpt_compile_variants(k->context, n, variants, NULL, 1, &k->program, chosen);
     for (*chosen = 0; rc == CKPT_EBUDGET && *chosen < n; ++*chosen)
         rc = ckpt_compile(k->context, variants[*chosen].record, variants[*chosen].user, NULL, 1,

@@ -10,7 +10,7 @@
 #define GELU_C1 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define GELU_C3 0.07135481627159595f /* C1 * 0.044715 */
 
-CKPT_CLONES void map_gelu(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_gelu)
 {
     const float *u = x[0];
     (void)ctx;
@@ -18,12 +18,13 @@ CKPT_CLONES void map_gelu(float *y, const float *const *x, int64_t n, const void
     for (int64_t i = 0; i < n; i++)
         y[i] = u[i] * vsigmoid(u[i] * (GELU_C1 + GELU_C3 * (u[i] * u[i])));
 }
+CPU_MAP_CALL(map_gelu)
 
 /*
  * With s the sigmoid and v its argument: d(x s)/dx = s + x s (1 - s) v'.  Beyond |x| = 100 s is 0
  * or 1 and x^2 only has to stay finite.
  */
-CKPT_CLONES void map_gelu_dx(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_gelu_dx)
 {
     const float *dy = x[0], *u = x[1];
     (void)ctx;
@@ -36,8 +37,9 @@ CKPT_CLONES void map_gelu_dx(float *y, const float *const *x, int64_t n, const v
         y[i] = dy[i] * (s + u[i] * (s * rest) * slope);
     }
 }
+CPU_MAP_CALL(map_gelu_dx)
 
-CKPT_CLONES void map_silu(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_silu)
 {
     const float *u = x[0];
     (void)ctx;
@@ -45,8 +47,9 @@ CKPT_CLONES void map_silu(float *y, const float *const *x, int64_t n, const void
     for (int64_t i = 0; i < n; i++)
         y[i] = u[i] * vsigmoid(u[i]);
 }
+CPU_MAP_CALL(map_silu)
 
-CKPT_CLONES void map_silu_dx(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_silu_dx)
 {
     const float *dy = x[0], *u = x[1];
     (void)ctx;
@@ -56,6 +59,7 @@ CKPT_CLONES void map_silu_dx(float *y, const float *const *x, int64_t n, const v
         y[i] = dy[i] * s * (1.f + u[i] * rest);
     }
 }
+CPU_MAP_CALL(map_silu_dx)
 
 int cpu_gelu(const struct ckpt_kernel_args *a)
 {

@@ -85,7 +85,7 @@ ROWS_INLINE double softmax_row(const void *x, int64_t n, bool half, float *large
     return sum;
 }
 
-CKPT_CLONES static double softmax_leaf(const void *x, int64_t n, bool half, float *largest)
+CKPT_CLONES static double exp_sum_leaf(const void *x, int64_t n, bool half, float *largest)
 {
     return half ? softmax_row(x, n, true, largest) : softmax_row(x, n, false, largest);
 }
@@ -106,7 +106,7 @@ static double row_loss(const struct cross_entropy *c, const void *x, int32_t lab
     stats[0] = stats[1] = 0;
     if (!counts(c, label))
         return 0;
-    double sum = softmax_leaf(x, c->n, c->half, &stats[0]);
+    double sum = exp_sum_leaf(x, c->n, c->half, &stats[0]);
     stats[1] = (float)sum;
     if (!fits(c, label))
         return NAN;
@@ -182,8 +182,8 @@ ROWS_INLINE void slope_row(const struct cross_entropy *c, const void *restrict x
     }
 }
 
-CKPT_CLONES static void slope_leaf(const struct cross_entropy *c, const void *x, void *dx,
-                                   int32_t label, struct slopes s, const float stats[2])
+CKPT_CLONES static void entropy_slope_leaf(const struct cross_entropy *c, const void *x, void *dx,
+                                           int32_t label, struct slopes s, const float stats[2])
 {
     if (c->half)
         slope_row(c, x, dx, label, s, stats, true);
@@ -202,8 +202,8 @@ int cpu_cross_entropy_dx(const struct ckpt_kernel_args *a)
         char *dx = (char *)a->out[0].data + b * c.step;
         float slope = mean ? dloss[0] / count[0] : dloss[each ? b : 0];
         if (counts(&c, c.label[b]))
-            slope_leaf(&c, (const char *)a->in[1].data + b * c.step, dx, c.label[b],
-                       slopes_of(&c, c.label[b], slope, stats + 2 * b), stats + 2 * b);
+            entropy_slope_leaf(&c, (const char *)a->in[1].data + b * c.step, dx, c.label[b],
+                               slopes_of(&c, c.label[b], slope, stats + 2 * b), stats + 2 * b);
         else
             memset(dx, 0, (size_t)c.step);
     }

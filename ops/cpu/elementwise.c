@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "map.h"
 
-CKPT_CLONES void map_add(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_add)
 {
     const float *a = x[0], *b = x[1];
     (void)ctx;
@@ -13,8 +13,9 @@ CKPT_CLONES void map_add(float *y, const float *const *x, int64_t n, const void 
     for (int64_t i = 0; i < n; i++)
         y[i] = a[i] + b[i];
 }
+CPU_MAP_CALL(map_add)
 
-CKPT_CLONES void map_sub(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_sub)
 {
     const float *a = x[0], *b = x[1];
     (void)ctx;
@@ -22,8 +23,9 @@ CKPT_CLONES void map_sub(float *y, const float *const *x, int64_t n, const void 
     for (int64_t i = 0; i < n; i++)
         y[i] = a[i] - b[i];
 }
+CPU_MAP_CALL(map_sub)
 
-CKPT_CLONES void map_mul(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_mul)
 {
     const float *a = x[0], *b = x[1];
     (void)ctx;
@@ -31,8 +33,9 @@ CKPT_CLONES void map_mul(float *y, const float *const *x, int64_t n, const void 
     for (int64_t i = 0; i < n; i++)
         y[i] = a[i] * b[i];
 }
+CPU_MAP_CALL(map_mul)
 
-CKPT_CLONES void map_affine(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_affine)
 {
     const struct affine_attr *attr = ctx;
     const float *u = x[0], a = attr->a, b = attr->b;
@@ -40,8 +43,9 @@ CKPT_CLONES void map_affine(float *y, const float *const *x, int64_t n, const vo
     for (int64_t i = 0; i < n; i++)
         y[i] = a * u[i] + b;
 }
+CPU_MAP_CALL(map_affine)
 
-CKPT_CLONES void map_where(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_where)
 {
     const float *cond = x[0], *a = x[1], *b = x[2];
     (void)ctx;
@@ -49,14 +53,16 @@ CKPT_CLONES void map_where(float *y, const float *const *x, int64_t n, const voi
     for (int64_t i = 0; i < n; i++)
         y[i] = cond[i] != 0.f ? a[i] : b[i];
 }
+CPU_MAP_CALL(map_where)
 
-CKPT_CLONES void map_scale(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_scale)
 {
     const float *u = x[0], scale = *(const float *)ctx;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         y[i] = scale * u[i];
 }
+CPU_MAP_CALL(map_scale)
 
 static void map_copy(float *y, const float *const *x, int64_t n, const void *ctx)
 {

@@ -5,7 +5,7 @@
 
 /* y[i] = value, a formula of u, one of u and v; p and q are the node's constants. */
 #define UNARY(name, value)                                                                         \
-    CKPT_CLONES void map_##name(float *y, const float *const *x, int64_t n, const void *ctx)       \
+    CPU_MAP(map_##name)                                                                            \
     {                                                                                              \
         const float *in = x[0], p = ((const float *)ctx)[0], q = ((const float *)ctx)[1];          \
         (void)p;                                                                                   \
@@ -15,9 +15,10 @@
             float u = in[i];                                                                       \
             y[i] = (value);                                                                        \
         }                                                                                          \
-    }
+    }                                                                                              \
+    CPU_MAP_CALL(map_##name)
 #define BINARY(name, value)                                                                        \
-    CKPT_CLONES void map_##name(float *y, const float *const *x, int64_t n, const void *ctx)       \
+    CPU_MAP(map_##name)                                                                            \
     {                                                                                              \
         const float *left = x[0], *right = x[1];                                                   \
         (void)ctx;                                                                                 \
@@ -26,7 +27,8 @@
             float u = left[i], v = right[i];                                                       \
             y[i] = (value);                                                                        \
         }                                                                                          \
-    }
+    }                                                                                              \
+    CPU_MAP_CALL(map_##name)
 
 /* The nearest integer of i32, as a float; what is beyond its range becomes its end. */
 static inline float integer_of(float x)

@@ -104,8 +104,8 @@ ROWS_INLINE void slope_rows(const void *restrict p, const void *restrict q, void
         row_put(d, j, slope * (row_get(p, j, p_half) - row_get(q, j, q_half)), p_half);
 }
 
-CKPT_CLONES static void slope_leaf(const void *p, const void *q, void *d, int64_t i, int64_t end,
-                                   float slope, bool p_half, bool q_half)
+CKPT_CLONES static void loss_slope_leaf(const void *p, const void *q, void *d, int64_t i,
+                                        int64_t end, float slope, bool p_half, bool q_half)
 {
     if (p_half && q_half)
         slope_rows(p, q, d, i, end, slope, true, true);
@@ -125,8 +125,8 @@ static void mse_dx_chunk(const struct frames *f, void *dpred, int64_t b, int64_t
         stop = end;
         int64_t at = b * f->sample + i;
         if (frame_at(f, b, i, &stop))
-            slope_leaf(f->pred->data, f->target->data, dpred, at, b * f->sample + stop, slope,
-                       view_half(f->pred), view_half(f->target));
+            loss_slope_leaf(f->pred->data, f->target->data, dpred, at, b * f->sample + stop, slope,
+                            view_half(f->pred), view_half(f->target));
         else
             memset((char *)dpred + at * size, 0, (size_t)((stop - i) * size));
     }

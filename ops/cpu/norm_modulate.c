@@ -131,7 +131,7 @@ ROWS_INLINE void norm_modulate_dx_any(const struct row_run *run, int64_t column,
     {                                                                                              \
         norm_modulate_dx_any(run, column, c, half, dy_half, adds, weight, sums);                   \
     }
-LEAF(modulate_dx_leaf, false, false)
+LEAF(norm_modulate_dx_leaf, false, false)
 LEAF(modulate_dx_adding, true, false)
 LEAF(affine_dx_leaf, false, true)
 LEAF(affine_dx_adding, true, true)
@@ -141,7 +141,7 @@ int cpu_layer_norm_modulate_dx(const struct ckpt_kernel_args *a)
     const struct ckpt_view *kept[] = {&a->in[3], &a->in[4]};
     bool adds = a->in[4].data != NULL;
     return row_sums_backward(a, &a->in[1], &a->in[2], adds ? 2 : 1, kept, 2,
-                             adds ? modulate_dx_adding : modulate_dx_leaf);
+                             adds ? modulate_dx_adding : norm_modulate_dx_leaf);
 }
 
 int cpu_layer_norm_affine_dx(const struct ckpt_kernel_args *a)

@@ -9,7 +9,7 @@
 
 /* ---- ReLU ----------------------------------------------------------------------------------- */
 
-CKPT_CLONES void map_relu(float *y, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_relu)
 {
     const float *u = x[0];
     (void)ctx;
@@ -17,15 +17,17 @@ CKPT_CLONES void map_relu(float *y, const float *const *x, int64_t n, const void
     for (int64_t i = 0; i < n; i++)
         y[i] = vmath_select(u[i] <= 0.f, 0.f, u[i]); /* NaN stays */
 }
+CPU_MAP_CALL(map_relu)
 
-CKPT_CLONES void map_relu_dx(float *dx, const float *const *x, int64_t n, const void *ctx)
+CPU_MAP(map_relu_dx)
 {
-    const float *dy = x[0], *y = x[1];
+    const float *dy = x[0], *of = x[1];
     (void)ctx;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        dx[i] = vmath_select(y[i] <= 0.f, 0.f, dy[i]);
+        y[i] = vmath_select(of[i] <= 0.f, 0.f, dy[i]);
 }
+CPU_MAP_CALL(map_relu_dx)
 
 int cpu_relu(const struct ckpt_kernel_args *a)
 {
@@ -105,8 +107,8 @@ ROWS_INLINE void row_slope(void *da, const void *a, const void *b, const void *w
     }
 }
 
-CKPT_CLONES static void slope_leaf(void *da, const void *a, const void *b, const void *w,
-                                   int64_t at, int64_t c, float slope, bool half)
+CKPT_CLONES static void distance_slope_leaf(void *da, const void *a, const void *b, const void *w,
+                                            int64_t at, int64_t c, float slope, bool half)
 {
     if (half)
         row_slope(da, a, b, w, at, c, slope, true);
@@ -121,7 +123,7 @@ int cpu_feature_distance_dx(const struct ckpt_kernel_args *k)
     float slope = (float)((double)*(const float *)k->in[0].data / (double)rows);
 #pragma omp parallel for schedule(static) if (rows * c > ROWS_CHUNK)
     for (int64_t r = 0; r < rows; r++)
-        slope_leaf(k->out[0].data, k->in[1].data, k->in[2].data, k->in[3].data, r * c, c, slope,
-                   view_half(&k->in[1]));
+        distance_slope_leaf(k->out[0].data, k->in[1].data, k->in[2].data, k->in[3].data, r * c, c,
+                            slope, view_half(&k->in[1]));
     return CKPT_OK;
 }

@@ -51,7 +51,7 @@ static inline float element(const struct task_plan *p, int64_t i)
     return ((const float *)p->x)[i];
 }
 
-CKPT_CLONES static void add_rows_f32(double *sum, const float *x, int64_t stride, int64_t n)
+CKPT_CLONES static void reduce_rows_f32(double *sum, const float *x, int64_t stride, int64_t n)
 {
     const float *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
 #pragma omp simd
@@ -59,7 +59,7 @@ CKPT_CLONES static void add_rows_f32(double *sum, const float *x, int64_t stride
         sum[i] += ((double)x[i] + (double)x1[i]) + ((double)x2[i] + (double)x3[i]);
 }
 
-CKPT_CLONES static void add_rows_bf16(double *sum, const uint16_t *x, int64_t stride, int64_t n)
+CKPT_CLONES static void reduce_rows_bf16(double *sum, const uint16_t *x, int64_t stride, int64_t n)
 {
     const uint16_t *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
 #pragma omp simd
@@ -75,9 +75,9 @@ static void add_rows(const struct task_plan *p, double *sum, int64_t at, int64_t
     int64_t row = 0;
     for (; step == 1 && row + ROWS <= rows; row += ROWS)
         if (p->dtype == CKPT_F32)
-            add_rows_f32(sum, (const float *)p->x + at + row * stride, stride, n);
+            reduce_rows_f32(sum, (const float *)p->x + at + row * stride, stride, n);
         else
-            add_rows_bf16(sum, (const uint16_t *)p->x + at + row * stride, stride, n);
+            reduce_rows_bf16(sum, (const uint16_t *)p->x + at + row * stride, stride, n);
     for (; row < rows; row++)
         for (int64_t i = 0; i < n; i++)
             sum[i] += (double)element(p, at + row * stride + i * step);

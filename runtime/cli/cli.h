@@ -38,6 +38,7 @@ int cli_plan(int argc, char **argv);
 int cli_machine(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_info(int argc, char **argv);
+int cli_advise(int argc, char **argv);
 
 /* ---- ckpt plan ------------------------------------------------------------------------------ */
 
@@ -66,15 +67,34 @@ struct plan_job {
     struct portfolio *search;
     struct machine machine;
     struct budgets budgets;
-    int64_t asked; /* device bytes asked for, where the machine has less */
+    int64_t asked;  /* device bytes asked for, where the machine has less */
+    int64_t capacity; /* device bytes that the machine has for a budget; INT64_MAX: not known */
+    int64_t margin; /* of --vram auto: what the machine has beside the budget */
     struct plan *plan;
 };
 
+/* Reads what the options of a job name, and searches, once for all budgets.  Return 0 or an exit
+ * status, having said why; the job is to be freed in any case. */
+int cli_read_job(struct plan_job *job);
+int cli_search(struct plan_job *job);
+void cli_free_job(struct plan_job *job);
 void cli_print_plan(const struct plan_job *job, FILE *f);
 /* The plans for n device budgets that also hold what a process takes beside its arena.  Returns 0
  * or CKPT_ENOMEM. */
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans);
+/* Points of the curve, in the order of their budgets, from the smallest that works to the smallest
+ * that makes nothing slower, or to the capacity. */
+struct budget_curve {
+    int64_t *budgets;
+    struct plan **plans;
+    int32_t n;
+    int64_t smallest, fastest; /* device bytes, whatever the capacity */
+};
+/* At most so many points, 2 or more.  Returns 0 or an exit status, having said why; to be freed in
+ * any case. */
+int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_curve *c);
+void budget_curve_free(struct budget_curve *c);
 /* The whole curve, budget against time; drawn too where o->svg is given. */
 int cli_sweep(const struct plan_job *job);
 /* Numbers of ranks up to o->world. */

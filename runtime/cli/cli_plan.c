@@ -18,8 +18,10 @@ static const struct ckpt_option plan_table[] = {
         "the step to plan, as a program writes it with --graph-out"),
     ROW("machine", STRING, machine, "FILE",
         "rates of the machine, or the name of a shipped one as h200-141"),
-    ROW("vram", SIZE, vram, "SIZE",
-        "device memory: bytes, 24G, 512M or a share as 80% (default: all the machine has)"),
+    ROW("vram", BUDGET, vram, "SIZE",
+        "device memory: bytes, 24G, 512M, a share as 80%, none, or auto: what the machine has, "
+        "less "
+        "a margin; without --machine none (default auto)"),
     ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
     ROW("nvme", STRING, nvme, "SIZE", "NVMe as a third tier (default none)"),
     ROW("out", STRING, out, "FILE", "write the plan, or with --place the offsets"),
@@ -61,10 +63,10 @@ static int check_options(const struct plan_options *o)
     if (!o->graph)
         return cli_usage("--graph FILE is missing; a program writes one with --graph-out FILE");
     if (!o->vram)
-        return cli_usage("--vram 0: a plan needs device memory; leave --vram out for no limit");
+        return cli_usage("--vram 0: a plan needs device memory; --vram none is no limit");
     if (o->host < 0)
         return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
-    if (o->vram < 0 && !o->machine)
+    if (o->vram < 0 && o->vram != CKPT_VRAM_AUTO && !o->machine)
         return cli_usage("--vram %lld%%: of which machine? add --machine", (long long)-o->vram);
     if (o->svg && !o->sweep && o->world == NO_WORLD)
         return cli_usage("--svg draws a sweep or a curve: add --sweep or --world");
@@ -114,23 +116,29 @@ static int read_budgets(struct plan_job *job)
 {
     const struct plan_options *o = job->o;
     struct tier_directories nvme = {0};
-    job->budgets = (struct budgets){.device = o->vram, .host = o->host};
+    bool is_auto = o->vram == CKPT_VRAM_AUTO;
+    job->budgets = (struct budgets){.device = is_auto ? INT64_MAX : o->vram, .host = o->host};
     if (o->nvme && *o->nvme && tier_read_directories(&nvme, o->nvme))
         return cli_usage("%s", ckpt_error(NULL));
     job->budgets.nvme = nvme.bytes;
-    if (!o->machine)
+    job->capacity = INT64_MAX;
+    if (!o->machine || o->vram == CKPT_VRAM_NONE)
         return 0;
     int64_t memory = job->machine.memory;
-    if (o->vram < 0)
+    job->capacity = memory - machine_margin(&job->machine, memory);
+    if (is_auto) {
+        job->margin = memory - job->capacity;
+        job->budgets.device = job->capacity;
+    } else if (o->vram < 0) {
         job->budgets.device = (int64_t)((double)memory * (double)-o->vram / 100.);
-    if (job->budgets.device > memory) {
-        job->asked = o->vram == INT64_MAX ? 0 : o->vram;
+    } else if (o->vram > memory) {
+        job->asked = o->vram;
         job->budgets.device = memory;
     }
     return 0;
 }
 
-static int read_job(struct plan_job *job)
+int cli_read_job(struct plan_job *job)
 {
     struct error error;
     job->machine = machine_cpu;
@@ -146,8 +154,15 @@ static int read_job(struct plan_job *job)
     return 0;
 }
 
-/* Once is enough for all budgets. */
-static int search(struct plan_job *job)
+void cli_free_job(struct plan_job *job)
+{
+    plan_free(job->plan);
+    portfolio_free(job->search);
+    graph_free(job->graph);
+    machine_free(&job->machine);
+}
+
+int cli_search(struct plan_job *job)
 {
     return !job->search && portfolio_build(job->graph, &job->search)
                ? cli_fail("out of host memory")
@@ -156,7 +171,7 @@ static int search(struct plan_job *job)
 
 static int sweep(struct plan_job *job)
 {
-    int rc = search(job);
+    int rc = cli_search(job);
     return rc ? rc : cli_sweep(job);
 }
 
@@ -164,12 +179,15 @@ static int make_plan(struct plan_job *job)
 {
     struct error error;
     const char *from = job->o->plan_in;
-    int rc = from ? 0 : search(job);
+    int rc = from ? 0 : cli_search(job);
     if (rc)
         return rc;
+    int (*ask)(struct portfolio *, const struct machine *, const struct budgets *, int64_t,
+               struct plan **, struct error *) =
+        job->o->vram == CKPT_VRAM_AUTO ? portfolio_plan_free : portfolio_plan;
     rc = from ? plan_read(job->graph, from, &job->plan, &error)
-              : portfolio_plan(job->search, &job->machine, &job->budgets, job->machine.process,
-                               &job->plan, &error);
+              : ask(job->search, &job->machine, &job->budgets, job->machine.process, &job->plan,
+                    &error);
     if (!rc)
         rc = plan_check(job->graph, job->plan, &error);
     if (!rc && from && job->o->machine && plan_reprice(job->graph, &job->machine, job->plan))
@@ -188,11 +206,11 @@ static int show_plan(struct plan_job *job)
     if (rc)
         return rc;
     if (job->o->timeline &&
-        timeline_write(job->graph, job->plan, job->machine.name, job->o->timeline, &error))
+        timeline_write(job->graph, job->plan, &job->machine, job->o->timeline, &error))
         return cli_fail("%s", error.text);
     if (job->o->explain)
         return cli_explain(job, job->o->explain);
-    rc = search(job);
+    rc = cli_search(job);
     if (!rc)
         cli_print_plan(job, stdout);
     return rc;
@@ -200,7 +218,7 @@ static int show_plan(struct plan_job *job)
 
 int cli_plan(int argc, char **argv)
 {
-    struct plan_options o = {.vram = INT64_MAX, .points = 24, .world = NO_WORLD};
+    struct plan_options o = {.vram = CKPT_VRAM_AUTO, .points = 24, .world = NO_WORLD};
     struct plan_job job = {.o = &o};
     int rc = cli_parse(plan_table, &o, &o.help, argc, argv,
                        "plan --graph FILE [option]...\n       ckpt plan --place FILE [option]...");
@@ -214,12 +232,9 @@ int cli_plan(int argc, char **argv)
     if (!rc && o.place)
         return cli_place(&o);
     if (!rc)
-        rc = read_job(&job);
+        rc = cli_read_job(&job);
     if (!rc)
         rc = o.world != NO_WORLD ? cli_world(&job) : o.sweep ? sweep(&job) : show_plan(&job);
-    plan_free(job.plan);
-    portfolio_free(job.search);
-    graph_free(job.graph);
-    machine_free(&job.machine);
+    cli_free_job(&job);
     return rc;
 }

@@ -4,21 +4,6 @@
 #include "cli/cli.h"
 #include "report/sweep_svg.h"
 
-/* The smallest budget that works and the smallest that makes nothing slower. */
-static int find_range(const struct plan_job *job, int64_t *least, int64_t *most)
-{
-    struct error error;
-    struct budgets all = job->budgets;
-    struct plan *p;
-    all.device = INT64_MAX;
-    if (portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, &error))
-        return cli_fail("%s", error.text);
-    *least = p->min_budget;
-    *most = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
-    plan_free(p);
-    return 0;
-}
-
 int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t n,
                      struct plan **plans)
 {
@@ -28,10 +13,6 @@ int cli_plan_budgets(const struct plan_job *job, const int64_t *budgets, int32_t
 
 static void print_row(int64_t budget, const struct plan *p)
 {
-    if (!p) {
-        printf("%12s  does not fit\n", human_bytes(budget));
-        return;
-    }
     double compute = plan_compute_seconds(p);
     printf("%12s %12s %11.5g %8.1f%% %11.4g %11.4g %7.2f%%", human_bytes(budget),
            human_bytes(p->persistent + p->transient), p->seconds,
@@ -45,48 +26,39 @@ static void print_row(int64_t budget, const struct plan *p)
     putchar('\n');
 }
 
-static int draw(const struct plan_job *job, const int64_t *budgets, struct plan **plans, int32_t n)
+static int draw(const struct plan_job *job, const struct budget_curve *c)
 {
     struct error error;
-    int64_t mark = job->budgets.device == INT64_MAX ? 0 : job->budgets.device;
-    struct sweep s = {.title = "Step time against device budget",
-                      .machine = job->o->machine ? job->machine.name : "",
-                      .budgets = budgets,
-                      .plans = plans,
-                      .n = n,
-                      .mark = mark};
-    return sweep_svg_write(&s, job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
+    const struct plan_options *o = job->o;
+    bool given = o->vram != CKPT_VRAM_AUTO && o->vram != CKPT_VRAM_NONE;
+    struct sweep s = {.graph = o->graph,
+                      .machine = o->machine ? job->machine.name : "",
+                      .budgets = c->budgets,
+                      .plans = c->plans,
+                      .n = c->n,
+                      .mark = given ? job->budgets.device : 0,
+                      .process = job->machine.process,
+                      .fastest = c->fastest,
+                      .host = job->budgets.host,
+                      .nvme = job->budgets.nvme};
+    return sweep_svg_write(&s, o->svg, &error) ? cli_fail("%s", error.text) : 0;
 }
 
 int cli_sweep(const struct plan_job *job)
 {
-    int32_t n = (int32_t)job->o->points;
-    int64_t least, most;
-    int rc = find_range(job, &least, &most);
-    if (rc)
-        return rc;
-    int64_t *budgets = calloc((size_t)n, sizeof(*budgets));
-    struct plan **plans = calloc((size_t)n, sizeof(struct plan *));
-    if (!budgets || !plans) {
-        free(budgets);
-        free(plans);
-        return cli_fail("out of host memory");
-    }
-    for (int32_t i = 0; i < n; i++)
-        budgets[i] = i == n - 1 ? most : least + (most - least) / (n - 1) * i;
-    if (cli_plan_budgets(job, budgets, n, plans)) {
-        rc = cli_fail("out of host memory");
-    } else {
+    struct budget_curve c;
+    int rc = budget_curve_fill(job, (int32_t)job->o->points, &c);
+    if (!rc) {
         printf("%12s %12s %11s %9s %11s %11s %8s\n", "budget", "peak", "step, s", "overhead",
                "recompute", "exposed", "gap");
-        for (int32_t i = 0; i < n; i++)
-            print_row(budgets[i], plans[i]);
-        if (job->o->svg)
-            rc = draw(job, budgets, plans, n);
+        for (int32_t i = 0; i < c.n; i++)
+            print_row(c.budgets[i], c.plans[i]);
+        if (c.fastest > job->capacity)
+            printf("%12s  does not fit %s: the step in which nothing is given up\n",
+                   human_bytes(c.fastest), job->machine.name);
     }
-    for (int32_t i = 0; i < n; i++)
-        plan_free(plans[i]);
-    free(budgets);
-    free(plans);
+    if (!rc && job->o->svg)
+        rc = draw(job, &c);
+    budget_curve_free(&c);
     return rc;
 }

@@ -133,18 +133,21 @@ static void print_curve(const struct curve *c)
 
 static int draw(const struct curve *c)
 {
-    double values[WAYS][MOST_NUMBERS];
-    const double *lines[WAYS];
+    double values[WAYS][MOST_NUMBERS], memory[WAYS][MOST_NUMBERS];
+    const double *lines[WAYS], *bytes[WAYS];
+    int64_t budget = c->job->budgets.device;
     int32_t ranks[MOST_NUMBERS];
     struct error error;
     for (int32_t i = 0; i < c->n; i++)
         ranks[i] = c->rows[i].ranks;
     for (int way = 0; way < WAYS; way++) {
         lines[way] = values[way];
+        bytes[way] = memory[way];
         for (int32_t i = 0; i < c->n; i++) {
             const struct row *r = &c->rows[i];
             bool there = r->tried[way] && r->steps[way].fits;
             values[way][i] = there ? c->alone / r->steps[way].seconds : -1;
+            memory[way][i] = there ? (double)(r->steps[way].bytes + c->job->machine.process) : -1;
         }
     }
     struct world_chart chart = {.title = "Speed against ranks, each with a batch of its own",
@@ -153,6 +156,8 @@ static int draw(const struct curve *c)
                                 .n = c->n,
                                 .names = names,
                                 .efficiency = lines,
+                                .bytes = bytes,
+                                .budget = budget == INT64_MAX ? 0 : (double)budget,
                                 .n_lines = WAYS};
     return world_svg_write(&chart, c->job->o->svg, &error) ? cli_fail("%s", error.text) : 0;
 }

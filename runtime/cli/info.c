@@ -16,6 +16,14 @@ static const struct ckpt_option info_table[] = {
     {0},
 };
 
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "another than gcc and clang"
+#endif
+
 /* What configure found, a line each. */
 static void print_parts(void)
 {
@@ -72,6 +80,7 @@ int cli_info(int argc, char **argv)
     printf("  cpu         %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
     print_gpu();
     printf("built with\n");
+    printf("  compiler    %s\n", COMPILER);
     print_parts();
     printf("machines for --machine\n");
     print_machines();

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of ckpt plan: tiers, time, the peak, and what a little more or less memory does. */
+#include <math.h>
 #include "cli/cli.h"
 #include "report/wear.h"
 
-#define GIB (INT64_C(1) << 30)
+#define GIB          (INT64_C(1) << 30)
+#define LEAST_CHANGE 5e-4 /* of a step: less would be shown as 0.0 % */
 enum { N_KINDS = KIND_OPTIMIZER + 1 };
 
 /* Device bytes, those of the process outside the arena included. */
@@ -96,19 +98,29 @@ static void time_row(FILE *f, const char *name, double seconds)
     fprintf(f, "  %-26s %12s", name, human_seconds(seconds));
 }
 
+/* A part of the time that is there, with what it adds to the compute. */
+static void part_row(FILE *f, const char *name, double seconds, double compute, int count,
+                     const char *of)
+{
+    if (seconds <= 0 && !count)
+        return;
+    time_row(f, name, seconds);
+    fprintf(f, "   +%.1f%%, %d %s\n", percent(seconds, compute), count, of);
+}
+
 static void print_time(FILE *f, const struct graph *g, const struct plan *p, int32_t recomputed)
 {
-    double compute = plan_compute_seconds(p);
+    double compute = plan_compute_seconds(p), cost = p->recompute_seconds + p->exposed_seconds;
     time_row(f, "predicted step", p->seconds);
     fputc('\n', f);
     time_row(f, "  compute", compute);
     fputc('\n', f);
-    time_row(f, "  recompute", p->recompute_seconds);
-    fprintf(f, "   +%.1f%%, %d ops run again\n", percent(p->recompute_seconds, compute),
-            (int)recomputed);
-    time_row(f, "  exposed copies", p->exposed_seconds);
-    fprintf(f, "   +%.1f%%, %d offloads\n", percent(p->exposed_seconds, compute),
-            (int)plan_count_offloads(g, p));
+    if (cost <= 0)
+        fprintf(f, "  %-26s %12s   nothing is recomputed, nothing waits for copies\n",
+                "cost of the budget", "none");
+    part_row(f, "  recompute", p->recompute_seconds, compute, (int)recomputed, "ops run again");
+    part_row(f, "  exposed copies", p->exposed_seconds, compute, (int)plan_count_offloads(g, p),
+             "offloads");
     if (p->comm_seconds <= 0)
         return;
     time_row(f, "  exposed communication", p->exposed_comm);
@@ -120,9 +132,12 @@ static void print_bound(FILE *f, const struct plan *p)
 {
     if (p->bound_seconds <= 0)
         return;
-    fprintf(f, "  %-26s %12s   this plan is at most %.2f%% above the best\n", "lower bound",
-            human_seconds(p->bound_seconds),
-            percent(p->seconds - p->bound_seconds, p->bound_seconds));
+    double above = percent(p->seconds - p->bound_seconds, p->bound_seconds);
+    fprintf(f, "  %-26s %12s   ", "lower bound", human_seconds(p->bound_seconds));
+    if (above < .005)
+        fputs("no plan is faster\n", f);
+    else
+        fprintf(f, "this plan is at most %.2f%% above the best\n", above);
 }
 
 static void print_neighbour(FILE *f, const struct plan *p, const struct plan *other,
@@ -133,7 +148,7 @@ static void print_neighbour(FILE *f, const struct plan *p, const struct plan *ot
         return;
     }
     fprintf(f, "  %-26s %12s", what, human_seconds(other->seconds));
-    if (other->seconds == p->seconds)
+    if (fabs(other->seconds - p->seconds) < LEAST_CHANGE * p->seconds)
         fputs("   no change\n", f);
     else
         fprintf(f, "   %+.1f%%\n", percent(other->seconds - p->seconds, p->seconds));
@@ -183,6 +198,9 @@ void cli_print_plan(const struct plan_job *job, FILE *f)
                 "machine");
     if (job->asked)
         fprintf(f, "  %-26s %12s   asked for; the machine has less\n", "", human_bytes(job->asked));
+    if (job->margin)
+        fprintf(f, "  %-26s %12s   left for another process; --vram SIZE sets a budget\n", "",
+                human_bytes(job->margin));
     print_tiers(f, job);
     if (p->n_steps)
         fprintf(f, "  %-26s %12s   in %s\n", "peak of live bytes",

@@ -42,7 +42,7 @@ static int check_options(const struct ckpt_options *o)
                          "--micro-batch auto with --plan-in: the plan is for one size; name it");
     if (o->threads < 0 || o->threads > 4096)
         return error_set(CKPT_EINVAL, "--threads %lld: give 0 to 4096", (long long)o->threads);
-    if (o->vram < -100)
+    if (o->vram < -100 && o->vram != CKPT_VRAM_AUTO)
         return error_set(CKPT_EINVAL, "--vram %lld%%: more than the whole device",
                          (long long)-o->vram);
     if (!(o->io_deadline >= 0))
@@ -137,23 +137,6 @@ static int open_device(ckpt *c)
     return 0;
 }
 
-static void set_budget(ckpt *c)
-{
-    int64_t have = c->memory.device->ops->available(c->memory.device);
-    /* Another machine's memory counts where a plan is made for it. */
-    if (machine_is_foreign(&c->options))
-        have = c->programs.machine.memory;
-    int64_t asked = c->options.vram;
-    if (asked < 0)
-        asked = (int64_t)((double)have * (double)-asked / 100.);
-    c->memory.budget = asked ? asked : c->programs.backend == CKPT_ON_CUDA ? have : INT64_MAX;
-    /* A plan that will not run here may be for a larger device. */
-    if (!asked || asked <= have || c->options.plan_only)
-        return;
-    c->memory.asked = asked;
-    c->memory.budget = have;
-}
-
 /* The device first: nothing of it may be under way when the tiers go. */
 static void close_all(ckpt *c)
 {
@@ -228,12 +211,14 @@ int ckpt_open(ckpt **out, const struct ckpt_options *opt)
         watch_collectives(c);
     if (!rc)
         rc = memory_open(&c->memory);
+    if (!rc)
+        rc = memory_set_budget(&c->memory, &c->programs.machine, c->programs.backend,
+                               !c->ranks.comm);
     if (rc) {
         ranks_close(&c->ranks, rc);
         close_all(c);
         return rc;
     }
-    set_budget(c);
     *out = c;
     return 0;
 }

@@ -83,6 +83,18 @@ static int store_size(int64_t *dst, const char *where, const char *text)
     return rc ? error_set(rc, "%s: %s", where, error_get()) : 0;
 }
 
+static int store_budget(int64_t *dst, const char *where, const char *text)
+{
+    bool is_auto = !strcasecmp(text, "auto"), none = !strcasecmp(text, "none");
+
+    if (!is_auto && !none && store_size(dst, where, text))
+        return error_set(CKPT_EINVAL, "%s, auto or none", error_get());
+    if (!is_auto && !none)
+        return 0;
+    *dst = is_auto ? CKPT_VRAM_AUTO : CKPT_VRAM_NONE;
+    return 0;
+}
+
 /* A number below 0 would be taken for CKPT_AUTO. */
 static int store_count(int64_t *dst, const double range[2], const char *where, const char *text)
 {
@@ -113,6 +125,8 @@ int option_store(const struct ckpt_option *row, void *dest, const char *where, c
         return store_float(field, row->range, where, text);
     case CKPT_OPT_SIZE:
         return store_size(field, where, text);
+    case CKPT_OPT_BUDGET:
+        return store_budget(field, where, text);
     case CKPT_OPT_STRING:
         *(const char **)field = text;
         return 0;

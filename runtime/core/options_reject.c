@@ -80,7 +80,8 @@ int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option *
         return 0;
     const char *hint = has_help(n, tables) ? "; --help lists all options" : "";
     if (argv[1][0] != '-' || !strcmp(argv[1], "--"))
-        return error_set(CKPT_EINVAL, "unexpected argument '%s'%s", argv[1], hint);
+        return error_set(CKPT_EINVAL, "unexpected argument '%s': options begin with --%s", argv[1],
+                         hint);
 
     const char *word = argv[1] + strspn(argv[1], "-");
     if (!strncmp(word, "no-", 3))

@@ -8,8 +8,9 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct ckpt_options, __VA_ARGS__)
 
 static const struct ckpt_option library_table[] = {
-    ROW("vram", SIZE, vram, "SIZE",
-        "device memory to use: bytes, 24G, 512M or a share as 80% (default 0: no limit)"),
+    ROW("vram", BUDGET, vram, "SIZE",
+        "device memory to use: bytes, 24G, 512M, a share as 80%, none, or auto: what is free, less "
+        "a margin (default: auto on a GPU, none on the CPU)"),
     ROW("host", SIZE, host, "SIZE",
         "host memory as a second tier, for what does not fit on the device (default 0: none)"),
     ROW("nvme", STRING, nvme, "DIR:SIZE",
@@ -81,6 +82,7 @@ static size_t field_end(const struct ckpt_option *row)
         [CKPT_OPT_FLAG] = sizeof(bool),           [CKPT_OPT_INT] = sizeof(int64_t),
         [CKPT_OPT_COUNT] = sizeof(int64_t),       [CKPT_OPT_FLOAT] = sizeof(double),
         [CKPT_OPT_STRING] = sizeof(const char *), [CKPT_OPT_SIZE] = sizeof(int64_t),
+        [CKPT_OPT_BUDGET] = sizeof(int64_t),
     };
 
     return row->offset + sizes[row->type];

@@ -13,6 +13,14 @@ void params_free(struct params *ps)
     free(ps->data);
 }
 
+bool params_have_half_state(const struct params *ps)
+{
+    for (int32_t i = 0; i < ps->n; i++)
+        if (ps->data[i].half_state)
+            return true;
+    return false;
+}
+
 struct param *params_at(const struct params *ps, ckpt_tensor x)
 {
     int64_t i = -(int64_t)x.id - 1;

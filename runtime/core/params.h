@@ -63,6 +63,9 @@ struct params {
 
 void params_free(struct params *ps);
 
+/* Whether any keeps its state in bf16. */
+bool params_have_half_state(const struct params *ps);
+
 /* The handle of the i-th. */
 ckpt_tensor params_handle(const struct params *ps, int32_t i);
 

@@ -29,7 +29,7 @@ static int imagine(struct ranks *job, const char *where)
     if (!job->options->plan_only)
         return error_set(CKPT_EINVAL,
                          "--ranks %ld: with a number of ranks there is only a plan: add "
-                         "--plan-only, or say where they meet",
+                         "--plan-only, or say where they meet, as mpi or tcp:HOST:PORT",
                          n);
     job->sharing.ranks = (int)n;
     job->sharing.zero = job->asked_zero =

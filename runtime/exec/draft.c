@@ -14,9 +14,8 @@
 static int fail_with(struct programs *ps, int code, const char *sentence)
 {
     if (code == CKPT_EBUDGET && ps->memory->asked)
-        return error_fail(ps->error, code, "%s asked for, but the device has %s: %s",
-                          human_bytes(ps->memory->asked), human_bytes(ps->memory->budget),
-                          sentence);
+        return error_fail(ps->error, code, "%s asked for, but the device has less: %s",
+                          human_bytes(ps->memory->asked), sentence);
     return error_fail(ps->error, code, "%s", sentence);
 }
 
@@ -204,10 +203,45 @@ bool program_plan_is_given(const struct ckpt_program *p)
     return p->programs->options->plan_in && p->trains;
 }
 
+/* --vram none: what no budget gives, or nothing. */
+static int plan_without(struct ckpt_program *p, struct portfolio *pf, const struct budgets *b)
+{
+    struct programs *ps = p->programs;
+    struct budgets none = *b;
+    none.device = INT64_MAX;
+    int rc = portfolio_plan(pf, &ps->machine, &none, p->reserved, &p->plan, ps->error);
+    if (rc)
+        return rc;
+    int64_t needs = p->reserved + p->plan->persistent + p->plan->transient;
+    if (needs <= b->device)
+        return 0;
+    plan_free(p->plan);
+    p->plan = NULL;
+    return error_fail(ps->error, CKPT_EBUDGET,
+                      "--vram none: without a budget the step takes %s, and the device has %s; "
+                      "--vram auto plans for what it has",
+                      human_bytes(needs), human_bytes(b->device));
+}
+
+static int plan_by_option(struct ckpt_program *p, struct portfolio *pf, const struct budgets *b)
+{
+    struct programs *ps = p->programs;
+    if (ps->options->vram == CKPT_VRAM_NONE)
+        return plan_without(p, pf, b);
+    if (ps->memory->free_first)
+        return portfolio_plan_free(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
+    return portfolio_plan(pf, &ps->machine, b, p->reserved, &p->plan, ps->error);
+}
+
 static int search_plan(struct ckpt_program *p, const struct budgets *budgets)
 {
     struct programs *ps = p->programs;
-    int rc = plan_make(p->graph, &ps->machine, budgets, p->reserved, &p->plan, ps->error);
+    struct portfolio *pf;
+    int rc = portfolio_build(p->graph, &pf);
+    if (rc)
+        return error_fail(ps->error, rc, "planning ran out of host memory");
+    rc = plan_by_option(p, pf, budgets);
+    portfolio_free(pf);
     if (!rc && ps->options->verify)
         rc = plan_check(p->graph, p->plan, ps->error);
     return rc ? fail_with(ps, rc, ps->error->text) : 0;

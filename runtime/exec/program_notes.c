@@ -95,14 +95,6 @@ static void put_dtypes(FILE *f, const struct programs *ps)
     fprintf(f, "%d bf16, %d fp32", (int)bf16, (int)(all - bf16));
 }
 
-static bool has_half_state(const struct params *ps)
-{
-    for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].half_state)
-            return true;
-    return false;
-}
-
 /* ---- all of it ----------------------------------------------------------------------------- */
 
 /* A note whose text put writes. */
@@ -142,7 +134,7 @@ int programs_list_notes(const struct programs *ps, struct note_list *l)
 {
     int rc = add(l, "ckpt.dtypes", ps, NULL, -1), at = programs_count_training(ps);
 
-    if (!rc && has_half_state(ps->params))
+    if (!rc && params_have_half_state(ps->params))
         rc = note_set(l, NOTE_STATE, "bf16");
     for (int i = 0; i < (int)(sizeof settings / sizeof *settings) && !rc; i++)
         rc = add(l, settings[i].name, ps, NULL, i);

@@ -45,7 +45,10 @@ struct memory {
     int64_t budget;   /* bytes of the device; INT64_MAX: none */
     int64_t overhead; /* of the process, outside the arena, inside the budget */
     int64_t asked;    /* what was asked for, if the device has less; else 0 */
-    char least[96];   /* "--vram of rank 2": where ranks have other budgets, the smallest; or "" */
+    int64_t margin;   /* --vram auto: bytes that were free and are left to others; else 0 */
+    bool
+        free_first; /* --vram auto and none: the plan without a budget, where the device holds it */
+    char least[96]; /* "--vram of rank 2": where ranks have other budgets, the smallest; or "" */
     int64_t persistent;        /* bytes at the bottom of the arena that hold parameters */
     char no_gpu[CKPT_MESSAGE]; /* why --device auto took the CPU; "" if it did not look further */
     /* Makes the sentence of a failure that the device returned; the weights count as lost from then
@@ -58,6 +61,12 @@ struct memory {
 int memory_open(struct memory *m);
 /* untouched: a file operation has no end, so what it may still use is left alone. */
 void memory_close(struct memory *m, bool untouched);
+
+/* Sets budget, asked, margin and free_first by options.vram, for a program of this backend on this
+ * machine; alone: one rank.  The device is open.  Returns 0 or CKPT_EINVAL, the sentence in
+ * error_get(). */
+int memory_set_budget(struct memory *m, const struct machine *machine, enum ckpt_backend backend,
+                      bool alone);
 
 /* Waits until the device is idle.  Returns 0 or its code, as failed() says it. */
 int memory_sync(struct memory *m);

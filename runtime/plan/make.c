@@ -288,6 +288,18 @@ int plan_make(const struct graph *g, const struct machine *m, const struct budge
     return rc;
 }
 
+int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                        int64_t reserved, struct plan **p, struct error *error)
+{
+    struct budgets none = *b;
+    none.device = INT64_MAX;
+    int rc = portfolio_plan(pf, m, &none, reserved, p, error);
+    if (rc || reserved + (*p)->persistent + (*p)->transient <= b->device)
+        return rc;
+    plan_free(*p);
+    return portfolio_plan(pf, m, b, reserved, p, error);
+}
+
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                     int64_t reserved, const int64_t *device, int32_t n, struct plan **plans)
 {

@@ -183,6 +183,10 @@ void portfolio_free(struct portfolio *pf);
  */
 int portfolio_plan(struct portfolio *pf, const struct machine *m, const struct budgets *b,
                    int64_t reserved, struct plan **p, struct error *error);
+/* As portfolio_plan, but first without a device budget: that plan is the answer where b holds it,
+ * byte for byte the one that no budget gives. */
+int portfolio_plan_free(struct portfolio *pf, const struct machine *m, const struct budgets *b,
+                        int64_t reserved, struct plan **p, struct error *error);
 /* The plans for n device budgets, reserved bytes included; plans[i] is NULL where none fits.
  * Returns 0 or CKPT_ENOMEM. */
 int portfolio_sweep(struct portfolio *pf, const struct machine *m, const struct budgets *b,

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * No plan fits: three lines that say what the program needs, what more memory buys, and what else
- * would do.  Each budget they name is one that the planner accepts when it is typed as it stands.
+ * No plan fits: three lines that say what the program needs, which budgets to try and what they
+ * buy, and what else would do.  Each budget they name is one that the planner accepts when it is
+ * typed as it stands, and none is named twice.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "plan/lattice.h"
 
-#define GIB (INT64_C(1) << 30)
+#define GIB        (INT64_C(1) << 30)
+#define LEAST_GAIN .995 /* a budget that leaves more of the time is not worth naming */
 
 struct sentence {
     char *text;
@@ -28,21 +30,23 @@ static void say(struct sentence *s, const char *fmt, ...)
     s->n = n < 0 ? n : s->n + n;
 }
 
-/* A size to type as it stands: in MiB or GiB, rounded up. */
+/* A size to type as it stands, rounded up: in GiB or MiB, below 1 GiB in KiB. */
 static void say_typed(struct sentence *s, int64_t bytes)
 {
-    const int64_t mib = INT64_C(1) << 20;
+    const int64_t kib = 1 << 10, mib = INT64_C(1) << 20;
     if (bytes % GIB == 0)
         say(s, "%lldG", (long long)(bytes / GIB));
-    else
+    else if (bytes >= GIB || bytes % mib == 0)
         say(s, "%lldM", (long long)(round_up(bytes, mib) / mib));
+    else
+        say(s, "%lldK", (long long)(round_up(bytes, kib) / kib));
 }
 
-/* A size that is needed.  Below 1 GiB it is exact, with the same for the eye behind it. */
+/* The smallest that works: exact below 1 GiB, where a KiB more would be another answer. */
 static void say_needed(struct sentence *s, int64_t bytes)
 {
     if (bytes < GIB)
-        say(s, "%lld bytes (%s)", (long long)bytes, human_bytes(bytes));
+        say(s, "%lld bytes", (long long)bytes);
     else
         say_typed(s, bytes);
 }
@@ -55,15 +59,11 @@ static double share(double part, double whole)
 /* What was asked for. */
 static void say_budgets(struct sentence *s, const struct budgets *b)
 {
-    say(s, "no plan fits ");
-    say(s, "%s", human_bytes(b->device));
-    if (b->host > 0) {
-        say(s, " with ");
-        say(s, "%s of host memory", human_bytes(b->host));
-    }
-    if (b->nvme > 0) {
+    say(s, "no plan fits %s", human_bytes(b->device));
+    if (b->host > 0)
+        say(s, " with %s of host memory", human_bytes(b->host));
+    if (b->nvme > 0)
         say(s, "%s%s of NVMe", b->host > 0 ? " and " : " with ", human_bytes(b->nvme));
-    }
 }
 
 static void say_needs(struct portfolio *pf, const struct request *q, const struct smallest *least,
@@ -71,21 +71,26 @@ static void say_needs(struct portfolio *pf, const struct request *q, const struc
 {
     const struct plan *p = least->plan;
     int64_t fixed = q->reserved + p->persistent;
-    say(s, "\n  this program needs at least ");
+    say(s, ": it needs at least ");
     say_needed(s, least->bytes);
     if (fixed < least->bytes)
         say(s, ", %s of it for parameters and the like", human_bytes(fixed));
-    say(s, "; the peak is in %.200s; a step then takes %s, %.0f %% of it recompute",
-        p->n_steps ? pf->p->g->ops[p->steps[p->peak_step].op].name : "no op",
-        human_seconds(p->seconds), share(p->recompute_seconds, p->seconds));
-    if (p->exposed_seconds > 0)
-        say(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
+    if (p->n_steps)
+        say(s, ", with the peak in %.200s", pf->p->g->ops[p->steps[p->peak_step].op].name);
 }
 
-/* What 1 GiB more buys, and the fastest plan; this alone where it needs no more than that. */
+static void say_budget(struct sentence *s, int64_t bytes, double seconds)
+{
+    say(s, "; --vram ");
+    say_typed(s, bytes);
+    say(s, " takes %s", human_seconds(seconds));
+}
+
+/* What the smallest budget costs, what 1 GiB more buys, and the fastest plan. */
 static int say_try(struct portfolio *pf, const struct request *q, const struct smallest *least,
                    struct sentence *s)
 {
+    const struct plan *p = least->plan;
     struct budgets b = q->budgets;
     struct answer more;
     struct option *all;
@@ -95,29 +100,39 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
         rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12), &all);
     if (rc)
         return rc;
+    say(s, "\n  try that: a step takes %s", human_seconds(p->seconds));
+    if (p->recompute_seconds > 0)
+        say(s, ", %.0f %% of it recompute", share(p->recompute_seconds, p->seconds));
+    if (p->exposed_seconds > 0)
+        say(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
     double seconds = more.parked ? more.parked->seconds : more.option->seconds;
     int64_t fastest = q->reserved + pf->p->persistent + all->placed;
     bool knows_fastest = !q->homes && fastest > least->bytes;
-    bool gains = seconds < least->plan->seconds && !(knows_fastest && fastest <= b.device);
+    bool gains = seconds < LEAST_GAIN * p->seconds && !(knows_fastest && fastest <= b.device);
     if (gains)
-        say(s, "\n  try with 1 GiB more: a step then takes %s", human_seconds(seconds));
-    if (!knows_fastest || (gains && all->seconds >= seconds))
-        return 0;
-    say(s, "%s; the fastest plan needs ", gains ? "" : "\n  try more");
-    say_needed(s, fastest);
-    say(s, " and takes %s", human_seconds(all->seconds));
+        say_budget(s, b.device, seconds);
+    if (knows_fastest && all->seconds < LEAST_GAIN * (gains ? seconds : p->seconds)) {
+        say_budget(s, fastest, all->seconds);
+        say(s, ", and no more is faster");
+    }
     return 0;
 }
 
 /* How much of a lower tier is enough beside what there is of the others. */
 static int say_tier(const struct request *q, int tier, struct sentence *s)
 {
+    const char *option = tier == TIER_NVME ? "--nvme" : "--host";
     int64_t had = tier == TIER_NVME ? q->budgets.nvme : q->budgets.host, needs;
     const struct plan *p;
     int rc = lattice_needs(q->lattice, tier, &q->budgets, &needs, &p);
-    if (rc || !p || needs <= had)
+    if (rc)
         return rc;
-    say(s, "\n  or keep this budget and add --%s ", tier == TIER_NVME ? "nvme" : "host");
+    if (!p || needs <= had) {
+        say(s, "\n  or make the step smaller (micro-batch, length, model): no %s is enough",
+            option);
+        return 0;
+    }
+    say(s, "\n  or keep this budget and add %s ", option);
     say_typed(s, needs);
     say(s, ": a step then takes %s", human_seconds(p->seconds));
     return 0;
@@ -132,6 +147,8 @@ int plan_refuse(struct portfolio *pf, const struct request *q, struct error *err
     if (!rc && least.plan) {
         say_needs(pf, q, &least, &s);
         rc = say_try(pf, q, &least, &s);
+    } else if (!rc) {
+        say(&s, ": beside these lower tiers no size of the device is enough");
     }
     if (!rc)
         rc = say_tier(q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);

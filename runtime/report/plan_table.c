@@ -100,23 +100,56 @@ static double percent(double part, double whole)
     return whole > 0 ? 100. * part / whole : 0.;
 }
 
+static void time_row(FILE *f, const char *what, double seconds, const char *fmt, ...)
+    CKPT_PRINTF(4, 5);
+
+static void time_row(FILE *f, const char *what, double seconds, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(f, "  %-24s %12s  ", what, human_seconds(seconds));
+    vfprintf(f, fmt, ap);
+    va_end(ap);
+    fputc('\n', f);
+}
+
+/* Digits behind the point, so that a small share is not shown as 0.0. */
+static int digits(double percents)
+{
+    return percents >= 1 ? 1 : percents >= .1 ? 2 : 3;
+}
+
+static void share_row(FILE *f, const char *what, double seconds, double compute, const char *note)
+{
+    double p = percent(seconds, compute);
+    time_row(f, what, seconds, "%.*f%% of the compute%s", digits(p), p, note);
+}
+
+/* What the budget costs is told as such: recompute, and copies that a step waits for. */
 static void print_time(const struct ckpt_program_info *i, const struct graph *g,
                        const struct plan *p, FILE *f)
 {
     int32_t offloads = plan_count_offloads(g, p);
-    double compute = plan_compute_seconds(p);
-    fprintf(f, "  %-24s %12s  %s of compute, %s of recompute, %s of waiting\n", "predicted step",
-            human_seconds(i->step_seconds), human_seconds(compute),
-            human_seconds(i->recompute_seconds),
-            human_seconds(i->exposed_seconds + i->exposed_comm));
-    fprintf(f, "  %-24s %11.1f%%  predicted, %d ops run again\n", "cost of recompute",
-            percent(i->recompute_seconds, compute), i->recomputed_ops);
-    if (offloads)
-        fprintf(f, "  %-24s %11.1f%%  predicted, %d offloads\n", "waiting for copies",
-                percent(i->exposed_seconds, compute), (int)offloads);
-    if (p->comm_seconds > 0)
-        fprintf(f, "  %-24s %11.1f%%  predicted, collectives take %s\n", "waiting for ranks",
-                percent(i->exposed_comm, compute), human_seconds(p->comm_seconds));
+    double compute = plan_compute_seconds(p), cost = i->recompute_seconds + i->exposed_seconds;
+    time_row(f, "predicted step", i->step_seconds, "%s of it compute", human_seconds(compute));
+    char note[64];
+    if (cost > 0)
+        share_row(f, "cost of the budget", cost, compute, "");
+    else
+        fprintf(f, "  %-24s %12s  nothing runs again, nothing waits for copies\n",
+                "cost of the budget", "none");
+    if (i->recomputed_ops) {
+        snprintf(note, sizeof note, ", %d ops run again", i->recomputed_ops);
+        share_row(f, "  recompute", i->recompute_seconds, compute, note);
+    }
+    if (offloads) {
+        snprintf(note, sizeof note, ", %d offloads", (int)offloads);
+        share_row(f, "  waiting for copies", i->exposed_seconds, compute, note);
+    }
+    if (p->comm_seconds > 0) {
+        snprintf(note, sizeof note, "; collectives take %s", human_seconds(p->comm_seconds));
+        share_row(f, "waiting for ranks", i->exposed_comm, compute, note);
+    }
 }
 
 /* Where they are, and who shares with whom where that is not said by their number. */
@@ -138,13 +171,36 @@ static void print_ranks(const struct programs *ps, FILE *f)
         fprintf(f, "  %-24s %12s  share, as not every host has as many\n", "", "all");
 }
 
-/* What the state is of. */
-static const char *optimizer_note(const struct params *ps)
+enum { NOTE = 200 };
+
+/* Whether a parameter has this slot. */
+static bool any_has(const struct params *ps, int slot)
 {
     for (int32_t i = 0; i < ps->n; i++)
-        if (ps->data[i].half_state)
-            return "bf16 moments beside bf16 weights, no masters (--state bf16); else fp32";
-    return "fp32 master, moments, EMA";
+        if (ps->data[i].offset[slot] >= 0)
+            return true;
+    return false;
+}
+
+/* What the optimizers of the context keep, by name: "master, first moment, EMA; fp32". */
+static const char *optimizer_note(const struct params *ps, char text[NOTE])
+{
+    static const char *const names[SLOT_COUNT] = {[SLOT_MASTER] = "master",
+                                                  [SLOT_EXP_AVG] = "first moment",
+                                                  [SLOT_EXP_AVG_SQ] = "second moment",
+                                                  [SLOT_EXP_AVG_SQ_ROW] = "factors of rows",
+                                                  [SLOT_EXP_AVG_SQ_COL] = "and columns",
+                                                  [SLOT_EMA] = "EMA"};
+    static const int order[] = {SLOT_MASTER,         SLOT_EXP_AVG,        SLOT_EXP_AVG_SQ,
+                                SLOT_EXP_AVG_SQ_ROW, SLOT_EXP_AVG_SQ_COL, SLOT_EMA};
+    int n = 0;
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        if (any_has(ps, order[k]))
+            n += snprintf(text + n, NOTE - (size_t)n, "%s%s", n ? ", " : "", names[order[k]]);
+    snprintf(text + n, NOTE - (size_t)n, "; %s",
+             params_have_half_state(ps) ? "of bf16 weights in bf16 (--state bf16), else fp32"
+                                        : "fp32");
+    return text;
 }
 
 /* A larger budget that saves less of a step, in per cent, is not worth a line. */
@@ -176,6 +232,22 @@ static const char *gradient_note(const ckpt_program *p, int64_t n_micro)
                        : "beside those that take the rooms of weights";
 }
 
+static void print_budget(const struct memory *m, const struct ckpt_program_info *i, FILE *f)
+{
+    int64_t asked = m->options->vram;
+    bool gpu = m->device->ops->backend == CKPT_ON_CUDA;
+    fprintf(f, "  %-24s %12s  %ssmallest possible %s\n", "budget",
+            i->budget == INT64_MAX ? "none" : human_bytes(i->budget),
+            m->margin || asked == CKPT_VRAM_AUTO ? "auto; "
+            : asked == CKPT_VRAM_NONE && gpu     ? "what the device has (--vram none); "
+                                                 : "",
+            human_bytes(i->min_budget));
+    if (m->margin)
+        row(f, "", m->margin, "free, too, and left for another process");
+    if (m->asked)
+        row(f, "", m->asked, "asked for; the device has less");
+}
+
 void ckpt_plan_print(const ckpt_program *p, FILE *f)
 {
     if (!p || !f)
@@ -198,7 +270,8 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
     print_costs(p->graph, &p->programs->machine, f);
     print_algorithms(d, f);
     row(f, "parameters", i.parameter_bytes, "");
-    row(f, "optimizer", i.optimizer_bytes, optimizer_note(p->programs->params));
+    char note[NOTE];
+    row(f, "optimizer", i.optimizer_bytes, optimizer_note(p->programs->params, note));
     struct plan_summary s;
     plan_summarize(p->graph, plan, &s);
     row(f, "  streamed", s.streamed, "of it, from a tier and back in each update");
@@ -216,11 +289,9 @@ void ckpt_plan_print(const ckpt_program *p, FILE *f)
         wear_text(wear, &p->programs->machine, s.nvme_written, plan->seconds));
     row(f, "staging", plan->staging_bytes, "of host memory, between device and NVMe");
     row(f, "context, libraries", i.overhead_bytes, "of the budget, outside the arena");
-    fprintf(f, "  %-24s %12s  smallest possible %s\n", "budget",
-            i.budget == INT64_MAX ? "none" : human_bytes(i.budget), human_bytes(i.min_budget));
-    if (p->programs->memory->asked)
-        fprintf(f, "  %-24s %12s  asked for; the device has less\n", "",
-                human_bytes(p->programs->memory->asked));
+    if (i.overhead_bytes)
+        row(f, "device, all in all", i.planned_peak + i.overhead_bytes, "the peak and that");
+    print_budget(p->programs->memory, &i, f);
     if (*p->programs->memory->least)
         fprintf(f, "  %-24s %12s  %s, the smallest of %d ranks\n", "", "planned with",
                 p->programs->memory->least, p->programs->ranks->sharing.ranks);

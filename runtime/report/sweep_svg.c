@@ -4,29 +4,33 @@
  * One file without outside resources, for a browser or a page.
  */
 #include <math.h>
+#include <string.h>
 #include "plan/graph/lines.h"
 #include "report/svg.h"
 #include "report/sweep_svg.h"
 
 #define WIDTH  860
-#define HEIGHT 480
+#define HEIGHT 512
 #define LEFT   76
 #define RIGHT  828
 #define TOP    84
 #define BOTTOM 412
+
+#define LOG_SPAN 3. /* budgets from one to so many times that are spread better so */
 
 struct drawing {
     const struct sweep *s;
     FILE *f;
     double x0, x1, y0, y1; /* in the units of the axes */
     double byte_unit, second_unit;
+    bool logarithm; /* of the budgets: they span more than LOG_SPAN */
     const char *byte_name, *second_name;
 };
 
 /* Parts of a step's time from the bottom; each is drawn from the sum of those below it. */
 enum part { PART_COMPUTE, PART_RECOMPUTE, PART_EXPOSED, PART_COUNT };
 static const char *const part_names[] = {"compute", "recompute", "exposed"};
-static const char *const part_colours[] = {"#5b8fd9", "#e8a33d", "#c8553d"};
+static const char *const part_colours[] = {"#4f86d6", "#e8a33d", "#b8478f"};
 
 /* Seconds up to the top of a part. */
 static double top_of(const struct plan *p, int part)
@@ -39,7 +43,10 @@ static double top_of(const struct plan *p, int part)
 
 static double x_of(const struct drawing *d, double bytes)
 {
-    return LEFT + (bytes / d->byte_unit - d->x0) / (d->x1 - d->x0) * (RIGHT - LEFT);
+    double x = bytes / d->byte_unit;
+    double share =
+        d->logarithm ? log(x / d->x0) / log(d->x1 / d->x0) : (x - d->x0) / (d->x1 - d->x0);
+    return LEFT + share * (RIGHT - LEFT);
 }
 
 static double y_of(const struct drawing *d, double seconds)
@@ -61,11 +68,34 @@ static void set_ranges(struct drawing *d)
     d->second_name = most >= 1 ? "seconds" : most >= 1e-3 ? "ms" : "us";
     d->x0 = (double)s->budgets[0] / d->byte_unit;
     d->x1 = bytes / d->byte_unit;
-    double margin = fmax(.04 * (d->x1 - d->x0), 1e-9);
-    d->x0 = fmax(0, d->x0 - margin);
-    d->x1 += margin;
+    d->logarithm = d->x1 > LOG_SPAN * d->x0;
+    double margin = fmax(.04 * (d->x1 - d->x0), 1e-9), factor = pow(d->x1 / d->x0, .03);
+    d->x0 = d->logarithm ? d->x0 / factor : fmax(0, d->x0 - margin);
+    d->x1 = d->logarithm ? d->x1 * factor : d->x1 + margin;
     d->y0 = 0;
     d->y1 = most > 0 ? 1.08 * most / d->second_unit : 1;
+}
+
+static void put_budget_tick(const struct drawing *d, double at)
+{
+    double x = x_of(d, at * d->byte_unit);
+    fprintf(d->f,
+            "<path class=\"axis\" d=\"M%.1f %dv6\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
+            "text-anchor=\"middle\">%g</text>\n",
+            x, BOTTOM, x, BOTTOM + 22, at);
+}
+
+/* 1, 2, 5, 10, ... and so on, with 3 and 7 where few of these are seen. */
+static void put_log_ticks(const struct drawing *d)
+{
+    static const double few[] = {1, 2, 5}, many[] = {1, 1.5, 2, 3, 5, 7};
+    bool wide = d->x1 > 30 * d->x0;
+    for (double power = pow(10, floor(log10(d->x0))); power <= d->x1; power *= 10)
+        for (int i = 0; i < (wide ? 3 : 6); i++) {
+            double at = power * (wide ? few[i] : many[i]);
+            if (at >= d->x0 && at <= d->x1)
+                put_budget_tick(d, at);
+        }
 }
 
 static void put_axes(const struct drawing *d)
@@ -78,19 +108,39 @@ static void put_axes(const struct drawing *d)
                 LEFT, BOTTOM - i * step * pixels, RIGHT, LEFT - 10, BOTTOM - i * step * pixels + 4,
                 i * step);
     step = svg_tick_step(d->x1 - d->x0, 9);
-    for (double i = ceil(d->x0 / step); i * step <= d->x1; i++)
-        fprintf(d->f,
-                "<path class=\"axis\" d=\"M%.1f %dv6\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
-                "text-anchor=\"middle\">%g</text>\n",
-                x_of(d, i * step * d->byte_unit), BOTTOM, x_of(d, i * step * d->byte_unit),
-                BOTTOM + 22, i * step);
+    if (d->logarithm)
+        put_log_ticks(d);
+    else
+        for (double i = ceil(d->x0 / step); i * step <= d->x1; i++)
+            put_budget_tick(d, i * step);
     fprintf(d->f, "<path class=\"axis\" d=\"M%d %dH%d\"/>\n", LEFT, BOTTOM, RIGHT);
     fprintf(d->f,
             "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">device budget, "
-            "%s</text>\n",
-            (LEFT + RIGHT) / 2, BOTTOM + 48, d->byte_name);
+            "%s%s</text>\n",
+            (LEFT + RIGHT) / 2, BOTTOM + 46, d->byte_name, d->logarithm ? " (logarithmic)" : "");
     fprintf(d->f, "<text class=\"label\" x=\"%d\" y=\"%d\">%s a step</text>\n", LEFT - 46, TOP - 16,
             d->second_name);
+}
+
+/* What the picture is of, below its axes: the parts of each budget that no plan can use, the lower
+ * tiers, and what is not drawn. */
+static void put_notes(const struct drawing *d)
+{
+    const struct sweep *s = d->s;
+    fprintf(d->f, "<text class=\"tick\" x=\"%d\" y=\"%d\">", LEFT - 46, BOTTOM + 74);
+    if (s->process)
+        fprintf(d->f, "Each budget holds %s of context and libraries. ", human_bytes(s->process));
+    fputs(s->host || s->nvme ? "Lower tiers: " : "No lower tiers. ", d->f);
+    if (s->host)
+        fprintf(d->f, "%s of host memory%s", human_bytes(s->host), s->nvme ? ", " : ". ");
+    if (s->nvme)
+        fprintf(d->f, "%s of NVMe. ", human_bytes(s->nvme));
+    if (s->fastest > s->budgets[s->n - 1])
+        fprintf(d->f,
+                "<tspan x=\"%d\" dy=\"18\">The step in which nothing is given up needs %s and is "
+                "not drawn: there is less.</tspan>",
+                LEFT - 46, human_bytes(s->fastest));
+    fputs("</text>\n", d->f);
 }
 
 /* The band of one part, from the sum below it to its own. */
@@ -159,7 +209,7 @@ static void put_mark(const struct drawing *d)
 
 static void put_legend(const struct drawing *d)
 {
-    static const int at[] = {RIGHT - 440, RIGHT - 342, RIGHT - 236};
+    static const int at[] = {RIGHT - 406, RIGHT - 308, RIGHT - 202};
     for (int part = 0; part < PART_COUNT; part++)
         fprintf(d->f,
                 "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>"
@@ -175,7 +225,12 @@ static void put_svg(FILE *f, const void *user)
 {
     struct drawing d = {.s = user, .f = f};
     set_ranges(&d);
-    svg_open(f, WIDTH, HEIGHT, LEFT - 46, d.s->title, d.s->machine);
+    const char *slash = strrchr(d.s->graph, '/');
+    char title[128];
+    const char *name = slash ? slash + 1 : d.s->graph, *end = strrchr(name, '.');
+    int length = end && end > name ? (int)(end - name) : (int)strlen(name);
+    snprintf(title, sizeof title, "Step time of %.*s", length, name);
+    svg_open(f, WIDTH, HEIGHT, LEFT - 46, title, d.s->machine);
     put_axes(&d);
     for (int part = 0; part < PART_COUNT; part++)
         put_part(&d, part);
@@ -183,6 +238,7 @@ static void put_svg(FILE *f, const void *user)
     put_points(&d);
     put_mark(&d);
     put_legend(&d);
+    put_notes(&d);
     fputs("</svg>\n", f);
 }
 

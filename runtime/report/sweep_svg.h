@@ -6,11 +6,14 @@
 #include "plan/plan.h"
 
 struct sweep {
-    const char *title, *machine;
-    const int64_t *budgets;    /* ascending */
-    struct plan *const *plans; /* NULL where nothing fits */
+    const char *graph, *machine; /* the name of its file; "" */
+    const int64_t *budgets;      /* ascending */
+    struct plan *const *plans;
     int32_t n;
-    int64_t mark; /* a budget to mark, or 0 */
+    int64_t mark;    /* a budget to mark, or 0 */
+    int64_t process; /* of each budget: context and libraries */
+    int64_t fastest; /* the smallest budget in which nothing is given up, drawn or not */
+    int64_t host, nvme;
 };
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */

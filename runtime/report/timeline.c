@@ -14,7 +14,7 @@
 struct timeline {
     const struct graph *g;
     const struct plan *p;
-    const char *machine;
+    const struct machine *machine;
     struct offload *offloads;
     int32_t n_offloads;
 };
@@ -38,9 +38,10 @@ static void put_totals(FILE *f, const struct timeline *t)
     const struct plan *p = t->p;
     bool limited = p->budgets.device != INT64_MAX;
     fputs("{\"machine\":", f);
-    json_write_string(f, t->machine);
+    json_write_string(f, t->machine->name);
     fputs(",\n", f);
     put_total(f, "budget", limited ? (double)p->budgets.device : 0);
+    put_total(f, "process", (double)t->machine->process);
     put_total(f, "persistent", (double)p->persistent);
     put_total(f, "transient", (double)p->transient);
     put_total(f, "host_bytes", (double)p->host_bytes);
@@ -151,7 +152,7 @@ static void put_page(FILE *f, const void *user)
     }
 }
 
-int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
+int timeline_write(const struct graph *g, const struct plan *p, const struct machine *machine,
                    const char *path, struct error *error)
 {
     struct timeline t = {.g = g, .p = p, .machine = machine};

@@ -5,8 +5,9 @@
 
 #include "plan/plan.h"
 
-/* Returns 0, CKPT_EIO or CKPT_ENOMEM. */
-int timeline_write(const struct graph *g, const struct plan *p, const char *machine,
+/* What the process takes of the machine beside the plan is drawn below it.  Returns 0, CKPT_EIO or
+ * CKPT_ENOMEM. */
+int timeline_write(const struct graph *g, const struct plan *p, const struct machine *machine,
                    const char *path, struct error *error);
 
 /* timeline.html and timeline.js, line by line, ended by NULL: written by build-aux/embed. */

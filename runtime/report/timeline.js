@@ -8,14 +8,16 @@ const KIND = ['input', 'activation', 'temporary', 'gradient', 'parameter', 'opti
 const CATEGORY = [
   ['parameters', '#3b6fb6'], ['optimizer state', '#8fb0dd'], ['gradients', '#8a63b8'],
   ['inputs', '#2f9c96'], ['activations', '#57a55a'], ['recomputed', '#ef8e2c'],
-  ['temporaries', '#dfc03a'], ['workspace', '#a0745c']];
+  ['temporaries', '#dfc03a'], ['workspace', '#a0745c'], ['context, libraries', '#c7a6a0']];
+const PROCESS = 8, UPWARD = [PROCESS, 0, 1, 2, 3, 4, 5, 6, 7]; // from the bottom of the picture
 const OF_KIND = [3, 4, 6, 2, 0, 1];
 const PHASE = ['forward', 'backward', 'update'];
-const PHASE_COLOUR = ['#57a55a', '#3b6fb6', '#8a63b8'];
-const AGAIN = '#ef8e2c';
+const PHASE_COLOUR = ['#b9c2cd', '#64707f', '#4fb0c6'];
+const AGAIN = '#ef8e2c'; // as what it makes
 const NS = D.steps.length;
 
 function category(storage, first) {
+  if (storage === -2) return PROCESS;
   if (storage < 0) return 7;
   const c = OF_KIND[D.storages[storage][1]];
   return (c === 3 || c === 4) && D.steps[first][1] ? 5 : c;
@@ -43,8 +45,9 @@ const start = new Float64Array(NS + 1);
 // leave stand below the others for the whole step.
 const device = [], host = [], nvme = [];
 {
+  if (D.process) device.push([-2, 0, NS - 1, 0, D.process, PROCESS]);
   const placed = new Set(D.instances.filter((i) => i[0] >= 0).map((i) => i[0]));
-  let at = 0;
+  let at = D.process;
   D.storages.forEach((s, i) => {
     if (!s[3] || placed.has(i)) return;
     device.push([i, 0, NS - 1, at, s[2], category(i, 0)]);
@@ -52,7 +55,7 @@ const device = [], host = [], nvme = [];
   });
   for (const [s, first, last, offset] of D.instances) {
     const bytes = s < 0 ? D.ops[D.steps[first][0]][3] : D.storages[s][2];
-    device.push([s, first, last, D.persistent + offset, bytes, category(s, first)]);
+    device.push([s, first, last, D.process + D.persistent + offset, bytes, category(s, first)]);
   }
   for (const [s, tier, out, , , use, offset] of D.parks) {
     const to = tier === 2 ? host : nvme, bytes = D.storages[s][2], c = category(s, 0);
@@ -79,7 +82,8 @@ function tier(name, blocks, top, budget, height) {
   const most = Math.max(top, peak, 1), high = 1.06 * (budget < 1.6 * most ? Math.max(most, budget) : most);
   return {name, blocks, sums, all, peak, budget, height, base: 0, top: high, span: high};
 }
-const tiers = [tier('device', device, D.persistent + D.transient, D.budget, 340)];
+const STAYS = D.process + D.persistent, PEAK = STAYS + D.transient;
+const tiers = [tier('device', device, PEAK, D.budget, 340)];
 if (host.length) tiers.push(tier('host', host, D.host_bytes, 0, 110));
 if (nvme.length) tiers.push(tier('nvme', nvme, D.nvme_bytes, 0, 110));
 
@@ -100,6 +104,7 @@ function escape(text) {
   return text.replace(/[&<>"]/g, (c) => '&#' + c.charCodeAt(0) + ';');
 }
 function storageName(s, step) {
+  if (s === -2) return 'context, libraries';
   return s < 0 ? 'workspace of ' + D.ops[D.steps[step][0]][0] : D.storages[s][0];
 }
 
@@ -111,7 +116,7 @@ function storageName(s, step) {
     ['predicted step', seconds(D.seconds), D.micro > 1 ? D.micro + ' micro-steps' : ''],
     ['recompute', seconds(D.recompute), percent(D.recompute)],
     ['exposed', seconds(D.exposed), percent(D.exposed)],
-    ['device peak', bytes(D.persistent + D.transient), ''],
+    ['device peak', bytes(PEAK), D.process ? bytes(D.process) + ' context' : ''],
     ['device budget', D.budget ? bytes(D.budget) : 'none', '']];
   if (host.length) facts.push(['host', bytes(D.host_bytes), '']);
   if (nvme.length) facts.push(['nvme', bytes(D.nvme_bytes), '']);
@@ -125,7 +130,7 @@ function storageName(s, step) {
   document.getElementById('legend').innerHTML = used.map(([name, colour]) =>
     `<span><i style="background:${colour}"></i>${name}</span>`).join('');
   const phases = PHASE.map((name, i) => [name, PHASE_COLOUR[i]]);
-  document.getElementById('phases').innerHTML = 'ops:' + [...phases, ['run again', AGAIN]].map(
+  document.getElementById('phases').innerHTML = 'ops:' + [...phases, ['recompute', AGAIN]].map(
     ([name, colour]) => `<span><i style="background:${colour}"></i>${name}</span>`).join('');
 }
 
@@ -220,7 +225,7 @@ function drawKinds(p) {
     for (; k + 1 < NS && at(k + 1) < limit; k++) if (t.all[k + 1] > t.all[best]) best = k + 1;
     if (at(best) >= limit || toV(x) >= end()) continue;
     let sum = 0;
-    for (let i = 0; i < CATEGORY.length; i++) {
+    for (const i of UPWARD) {
       const v = t.sums[i][best];
       if (v <= 0) continue;
       const y0 = toY(p, sum + v), y1 = toY(p, sum);
@@ -273,6 +278,34 @@ function drawAddresses(p) {
     if (w) later.push(b); else drawBlock(p, b, w);
   }
   for (const b of later) drawBlock(p, b, true);
+}
+
+// Where backward and update begin: a thin line through the panel, with the name of the phase.
+const BEGINS = [0, 1, 2].map((phase) =>
+  D.steps.findIndex(([op, again]) => !again && D.ops[op][1] === phase));
+function drawPhases(p) {
+  c.font = '12px system-ui, sans-serif';
+  c.textAlign = 'left';
+  c.textBaseline = 'bottom';
+  BEGINS.forEach((k, phase) => {
+    const x = k < 0 ? -1 : toX(at(k));
+    if (x < LEFT || x > width - RIGHT) return;
+    if (k > 0) {
+      c.strokeStyle = ink.soft;
+      c.lineWidth = 1;
+      c.setLineDash([2, 3]);
+      c.beginPath();
+      c.moveTo(x, p.y);
+      c.lineTo(x, p.y + p.height);
+      c.stroke();
+      c.setLineDash([]);
+    }
+    c.fillStyle = ink.soft;
+    const room = width - RIGHT - x;
+    c.textAlign = room < 60 ? 'right' : 'left';
+    if (phase || x > LEFT + 60 || room > 200)
+      c.fillText(PHASE[phase], phase ? x + (room < 60 ? -3 : 3) : x + 58, p.y - 1);
+  });
 }
 
 function drawLimit(p) {
@@ -341,7 +374,7 @@ function drawOps(p) {
     c.beginPath();
     c.rect(x0, p.y, w - 4, p.height);
     c.clip();
-    c.fillStyle = '#fff';
+    c.fillStyle = again || D.ops[op][1] === 0 ? '#10161f' : '#fff';
     c.font = '11px system-ui, sans-serif';
     c.textAlign = 'left';
     c.fillText(D.ops[op][0], x0 + 4, p.y + p.height / 2);
@@ -387,6 +420,7 @@ function draw() {
       c.clip();
       if (view === 'kind') drawKinds(p); else drawAddresses(p);
       c.restore();
+      drawPhases(p);
       drawLimit(p);
     }
   }
@@ -523,7 +557,7 @@ const RANGES = ['all-bytes', 'moving-bytes'];
 for (const id of RANGES)
   document.getElementById(id).onclick = () => choose(RANGES, id, () => {
     const t = tiers[0];
-    t.base = id === 'all-bytes' ? 0 : Math.min(D.persistent, .99 * t.top);
+    t.base = id === 'all-bytes' ? 0 : Math.min(STAYS, .99 * t.top);
     t.span = t.top - t.base;
     if (t.base) t.span = 1.06 * (t.top / 1.06 - t.base);
   });
@@ -597,7 +631,7 @@ function selftest() {
   fire('pointerup', width / 2 - 60, y, {pointerId: 1});
   check(from > left, 'dragging does not move');
   document.getElementById('moving-bytes').click();
-  check(p.tier.base > 0 || !D.persistent, 'what stays is still shown');
+  check(p.tier.base > 0 || !STAYS, 'what stays is still shown');
   document.getElementById('all-bytes').click();
   document.getElementById('in-steps').click();
   fire('dblclick', x, y);

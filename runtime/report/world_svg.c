@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The drawing of a scaling curve: one line for every way to share.  One file, no resources. */
+/*
+ * The drawing of a scaling study: the speed of a rank above, its memory below, one line for every
+ * way to share.  Ways that are the same everywhere are one line with both names, and what is drawn
+ * first is the widest, so that no line hides another.  One file, no resources.
+ */
 #include <math.h>
 #include <string.h>
 #include "plan/graph/lines.h"
@@ -7,14 +11,29 @@
 #include "report/world_svg.h"
 
 #define WIDTH  860
-#define HEIGHT 480
+#define HEIGHT 620
 #define LEFT   76
 #define RIGHT  828
-#define TOP    104
-#define BOTTOM 412
 
-static const char *const colours[] = {"#8a6fc4", "#5b8fd9", "#2f9e76", "#e8a33d",
-                                      "#c8553d", "#7a8a99", "#b3668f"};
+enum { MOST_LINES = 8, NAME = 160 };
+
+static const char *const colours[MOST_LINES] = {"#8a6fc4", "#4f86d6", "#2f9e76", "#e8a33d",
+                                                "#c8553d", "#7a8a99", "#b8478f", "#3fa7c4"};
+
+/* A panel: where it is, the value at its top, and the values of a line. */
+struct panel {
+    double top, bottom, most;
+    const double *const *values; /* below 0 for none */
+};
+
+struct drawing {
+    const struct world_chart *c;
+    FILE *f;
+    struct panel speed, memory;
+    bool drawn[MOST_LINES]; /* not as another one before it */
+    char names[MOST_LINES][NAME];
+    int n_drawn;
+};
 
 static double x_of(const struct world_chart *c, int32_t i)
 {
@@ -22,85 +41,188 @@ static double x_of(const struct world_chart *c, int32_t i)
     return LEFT + 12 + (last > 0 ? log2((double)c->ranks[i]) / last : 0) * (RIGHT - LEFT - 24);
 }
 
-/* The top is above 100 %: shares of state make the update of many ranks faster than that of one. */
-static double most(const struct world_chart *c)
+static double y_of(const struct panel *p, double value)
 {
-    double top = 1;
+    return p->bottom - value / p->most * (p->bottom - p->top);
+}
+
+static double largest(const struct world_chart *c, const double *const *values, double least)
+{
     for (int32_t k = 0; k < c->n_lines; k++)
         for (int32_t i = 0; i < c->n; i++)
-            top = fmax(top, c->efficiency[k][i]);
-    return 1.04 * top;
+            least = fmax(least, values[k][i]);
+    return least;
 }
 
-static double y_of(double efficiency, double top)
-{
-    return BOTTOM - efficiency / top * (BOTTOM - TOP);
-}
+/* ---- lines ------------------------------------------------------------------------------------
+ */
 
-static void put_axes(FILE *f, const struct world_chart *c, double top)
+/* Whether no eye could tell them apart. */
+static bool same_values(const struct world_chart *c, const double *a, const double *b, double most)
 {
-    for (int percent = 0; percent <= 100 * top; percent += 20)
-        fprintf(f,
-                "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
-                "text-anchor=\"end\">%d %%</text>\n",
-                LEFT, y_of(percent / 100., top), RIGHT, LEFT - 8, y_of(percent / 100., top) + 4,
-                percent);
     for (int32_t i = 0; i < c->n; i++)
-        fprintf(f,
-                "<path class=\"axis\" d=\"M%.1f %dv6\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
-                "text-anchor=\"middle\">%d</text>\n",
-                x_of(c, i), BOTTOM, x_of(c, i), BOTTOM + 22, (int)c->ranks[i]);
-    fprintf(f, "<path class=\"axis\" d=\"M%d %dH%d\"/>\n", LEFT, BOTTOM, RIGHT);
-    fprintf(f,
-            "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">ranks</text>\n"
-            "<text class=\"label\" x=\"%d\" y=\"%d\">speed of a rank, 100 %% is one alone without "
-            "a budget</text>\n",
-            (LEFT + RIGHT) / 2, BOTTOM + 48, LEFT - 46, TOP - 12);
+        if ((a[i] < 0) != (b[i] < 0) || (a[i] >= 0 && fabs(a[i] - b[i]) > 2e-3 * most))
+            return false;
+    return true;
 }
 
-static void put_line(FILE *f, const struct world_chart *c, int32_t line, double top)
+static bool has_points(const struct world_chart *c, int32_t k)
 {
-    const double *y = c->efficiency[line];
+    bool any = false;
+    for (int32_t i = 0; i < c->n; i++)
+        any |= c->efficiency[k][i] >= 0;
+    return any;
+}
+
+/* Which lines are drawn, and under which names. */
+static void join_lines(struct drawing *d)
+{
+    const struct world_chart *c = d->c;
+    for (int32_t k = 0; k < c->n_lines; k++) {
+        int32_t j = 0;
+        while (j < k &&
+               !(d->drawn[j] && same_values(c, c->efficiency[j], c->efficiency[k], d->speed.most) &&
+                 same_values(c, c->bytes[j], c->bytes[k], d->memory.most)))
+            j++;
+        d->drawn[k] = j == k && has_points(c, k);
+        d->n_drawn += d->drawn[k];
+        size_t n = j < k ? strlen(d->names[j]) : 0;
+        if (j == k)
+            snprintf(d->names[k], NAME, "%s", c->names[k]);
+        else if (has_points(c, k))
+            snprintf(d->names[j] + n, NAME - n, ", %s", c->names[k]);
+    }
+}
+
+static void put_line(const struct drawing *d, const struct panel *p, int32_t line, double width)
+{
+    const struct world_chart *c = d->c;
+    const double *y = p->values[line];
     bool before = false;
-    /* Lines often lie on one another: what is below shows between the dashes. */
-    fprintf(f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2.4\"%s d=\"", colours[line],
-            line > 0 && line % 2 == 0 ? " stroke-dasharray=\"9 9\"" : "");
+    fprintf(d->f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\" d=\"", colours[line],
+            width);
     for (int32_t i = 0; i < c->n; i++) {
         if (y[i] >= 0)
-            fprintf(f, "%c%.1f %.1f", before ? 'L' : 'M', x_of(c, i), y_of(y[i], top));
+            fprintf(d->f, "%c%.1f %.1f", before ? 'L' : 'M', x_of(c, i), y_of(p, y[i]));
         before = y[i] >= 0;
     }
-    fputs("\"/>\n", f);
+    fputs("\"/>\n", d->f);
     for (int32_t i = 0; i < c->n; i++)
         if (y[i] >= 0)
-            fprintf(f,
-                    "<circle fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.4\"><title>%d ranks, %s: "
-                    "%.1f %%</title></circle>\n",
-                    colours[line], x_of(c, i), y_of(y[i], top), (int)c->ranks[i], c->names[line],
-                    100 * y[i]);
+            fprintf(d->f,
+                    "<circle fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"><title>%d ranks, %s: "
+                    "%.1f %% of the speed, %s</title></circle>\n",
+                    colours[line], x_of(c, i), y_of(p, y[i]), width / 2 + 2, (int)c->ranks[i],
+                    d->names[line], 100 * c->efficiency[line][i],
+                    human_bytes((int64_t)c->bytes[line][i]));
 }
 
-static void put_legend(FILE *f, const struct world_chart *c)
+static void put_lines(const struct drawing *d, const struct panel *p)
 {
-    int x = LEFT - 46;
-    for (int32_t k = 0; k < c->n_lines; k++) {
-        fprintf(f,
-                "<rect x=\"%d\" y=\"52\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>"
-                "<text class=\"tick\" x=\"%d\" y=\"63\">%s</text>\n",
-                x, colours[k], x + 18, c->names[k]);
-        x += 28 + 6 * (int)strlen(c->names[k]);
+    int below = d->n_drawn;
+    for (int32_t k = 0; k < d->c->n_lines; k++)
+        if (d->drawn[k])
+            put_line(d, p, k, 1.6 + 1.1 * --below);
+}
+
+/* ---- axes and words ---------------------------------------------------------------------------
+ */
+
+static void put_tick(const struct drawing *d, const struct panel *p, double value, const char *text)
+{
+    fprintf(d->f,
+            "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
+            "text-anchor=\"end\">%s</text>\n",
+            LEFT, y_of(p, value), RIGHT, LEFT - 8, y_of(p, value) + 4, text);
+}
+
+static void put_label(const struct drawing *d, const struct panel *p, const char *text)
+{
+    fprintf(d->f, "<text class=\"label\" x=\"%d\" y=\"%.0f\">%s</text>\n", LEFT - 46, p->top - 12,
+            text);
+    fprintf(d->f, "<path class=\"axis\" d=\"M%d %.0fH%d\"/>\n", LEFT, p->bottom, RIGHT);
+}
+
+static void put_axes(const struct drawing *d)
+{
+    const struct world_chart *c = d->c;
+    char text[32];
+    for (int percent = 0; percent <= 100 * d->speed.most; percent += 20) {
+        snprintf(text, sizeof text, "%d %%", percent);
+        put_tick(d, &d->speed, percent / 100., text);
+    }
+    double unit = d->memory.most >= 0x1p30 ? 0x1p30 : d->memory.most >= 0x1p20 ? 0x1p20 : 0x1p10;
+    double step = svg_tick_step(d->memory.most / unit, 4);
+    for (int i = 0; i * step * unit <= d->memory.most; i++) {
+        snprintf(text, sizeof text, "%g", i * step);
+        put_tick(d, &d->memory, i * step * unit, text);
+    }
+    put_label(d, &d->speed, "speed of a rank, 100 % is one alone without a budget");
+    snprintf(text, sizeof text, "memory of a rank, %s",
+             unit >= 0x1p30   ? "GiB"
+             : unit >= 0x1p20 ? "MiB"
+                              : "KiB");
+    put_label(d, &d->memory, text);
+    for (int32_t i = 0; i < c->n; i++)
+        fprintf(d->f,
+                "<path class=\"axis\" d=\"M%.1f %.0fv6\"/><text class=\"tick\" x=\"%.1f\" "
+                "y=\"%.0f\" text-anchor=\"middle\">%d</text>\n",
+                x_of(c, i), d->memory.bottom, x_of(c, i), d->memory.bottom + 22, (int)c->ranks[i]);
+    fprintf(d->f, "<text class=\"label\" x=\"%d\" y=\"%.0f\" text-anchor=\"middle\">ranks</text>\n",
+            (LEFT + RIGHT) / 2, d->memory.bottom + 46);
+}
+
+/* What a budget leaves is a line where it is not far above all. */
+static void put_budget(const struct drawing *d)
+{
+    if (!d->c->budget || d->c->budget > d->memory.most)
+        return;
+    double y = y_of(&d->memory, d->c->budget);
+    fprintf(d->f,
+            "<path class=\"mark\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
+            "text-anchor=\"end\">budget %s</text>\n",
+            LEFT, y, RIGHT, RIGHT - 4, y - 5, human_bytes((int64_t)d->c->budget));
+}
+
+static void put_legend(const struct drawing *d)
+{
+    int x = LEFT - 46, y = 52;
+    for (int32_t k = 0; k < d->c->n_lines; k++) {
+        int width = 34 + 7 * (int)strlen(d->names[k]);
+        if (!d->drawn[k])
+            continue;
+        if (x + width > RIGHT) {
+            x = LEFT - 46;
+            y += 22;
+        }
+        fprintf(d->f,
+                "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\" fill=\"%s\"/>"
+                "<text class=\"tick\" x=\"%d\" y=\"%d\">%s</text>\n",
+                x, y, colours[k], x + 18, y + 11, d->names[k]);
+        x += width;
     }
 }
 
 static void put_svg(FILE *f, const void *user)
 {
     const struct world_chart *c = user;
-    double top = most(c);
+    struct drawing d = {.c = c,
+                        .f = f,
+                        .speed = {.top = 128, .bottom = 350, .values = c->efficiency},
+                        .memory = {.top = 404, .bottom = 556, .values = c->bytes}};
+    /* Above 100 %: shares of state make the update of many ranks faster than that of one. */
+    d.speed.most = 1.04 * largest(c, c->efficiency, 1);
+    d.memory.most = largest(c, c->bytes, 1);
+    if (c->budget && c->budget < 1.5 * d.memory.most)
+        d.memory.most = fmax(d.memory.most, c->budget);
+    d.memory.most *= 1.08;
+    join_lines(&d);
     svg_open(f, WIDTH, HEIGHT, LEFT - 46, c->title, c->machine);
-    put_axes(f, c, top);
-    for (int32_t k = 0; k < c->n_lines; k++)
-        put_line(f, c, k, top);
-    put_legend(f, c);
+    put_axes(&d);
+    put_lines(&d, &d.speed);
+    put_lines(&d, &d.memory);
+    put_budget(&d);
+    put_legend(&d);
     fputs("</svg>\n", f);
 }
 

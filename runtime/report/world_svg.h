@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scaling curves, the share of a step that computes against the number of ranks, as a drawing. */
+/* Scaling curves, speed and memory of a rank against the number of ranks, as a drawing. */
 #ifndef CKPT_REPORT_WORLD_SVG_H
 #define CKPT_REPORT_WORLD_SVG_H
 
@@ -11,7 +11,9 @@ struct world_chart {
     int32_t n;
     const char *const *names;        /* of the lines */
     const double *const *efficiency; /* per line and number of ranks; below 0 for none */
-    int32_t n_lines;                 /* at most 5 */
+    const double *const *bytes;      /* of a rank, context and libraries included; likewise */
+    double budget;                   /* of a rank; 0 for none */
+    int32_t n_lines;                 /* at most 8 */
 };
 
 /* Returns 0, CKPT_EIO or CKPT_ENOMEM. */

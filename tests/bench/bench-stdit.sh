@@ -25,9 +25,13 @@ stdit() {
         --out "$work/pictures" "$@" >"$work/out" 2>&1
 }
 
-# The bytes that the refusal of a hopeless budget names after these words.
-refusal_bytes() {
-    sed -n "s/.*$1 \([0-9]*\) bytes.*/\1/p" "$work/out"
+# The bytes of the smallest budget and of the fastest plan, as the refusal of a hopeless one says.
+smallest_bytes() {
+    sed -n 's/.*needs at least \([0-9]*\) bytes.*/\1/p' "$work/out"
+}
+fastest_bytes() {
+    sed -n 's/.*--vram \([0-9]*\)\([KMG]\) takes .*no more is faster.*/\1 \2/p' "$work/out" |
+        awk '{ print $1 * ($2 == "K" ? 1024 : $2 == "M" ? 1048576 : 1073741824) }'
 }
 
 # Bytes of a share of what keeping everything needs.
@@ -44,7 +48,8 @@ run() {
     sed -n 's/.*"step": .*"loss": \([^,]*\),.*/\1/p' "$work/log" >>"$work/$1.loss"
     sed -n 's/.*"planned_peak": \([0-9]*\), "arena_bytes": \([0-9]*\),.*/\1 \2/p' "$work/log" |
         tail -n 1 >"$work/$1.bytes"
-    sed -n 's/ *cost of recompute *\([0-9.]*\)%.*/\1/p' "$work/out" >"$work/$1.predicted"
+    awk '$1 == "recompute" { percent = $4 } END { print percent + 0 }' "$work/out" \
+        >"$work/$1.predicted"
 }
 
 median() {
@@ -73,7 +78,7 @@ row() {
 if stdit --vram 1; then
     fail "--vram 1 was not refused"
 fi
-smallest=$(refusal_bytes 'needs at least') peak=$(refusal_bytes 'fastest plan needs')
+smallest=$(smallest_bytes) peak=$(fastest_bytes)
 if [ -z "$smallest" ] || [ -z "$peak" ]; then
     fail "the refusal of --vram 1 names no budgets"
 fi

@@ -136,7 +136,25 @@ static void test_many_micro_steps(void **state)
     }
 }
 
-/* A step handed over while another is under way reads its own inputs and leaves its own loss. */
+/* auto leaves a part of what is free and none takes all of it; neither changes a bit. */
+static void test_auto_and_none(void **state)
+{
+    (void)state;
+    const int64_t vram[] = {0, CKPT_VRAM_AUTO, CKPT_VRAM_NONE};
+    struct tiny_result r[3];
+    for (int i = 0; i < 3; i++) {
+        struct tiny m = shape;
+        m.dtype = CKPT_BF16;
+        train_or_fail(&m, vram[i], 0, CKPT_F32, &r[i]);
+        assert_true(r[i].info.process_bytes <= r[i].info.budget);
+        assert_true(tiny_same(&r[0], &r[i]));
+    }
+    assert_true(r[0].info.budget < r[2].info.budget && r[1].info.budget < r[2].info.budget);
+    assert_true(r[2].info.budget < INT64_MAX);
+    for (int i = 0; i < 3; i++)
+        tiny_result_free(&r[i]);
+}
+
 /* What context after context of one process takes of the device, all else being equal. */
 static void test_contexts(void **state)
 {
@@ -155,6 +173,7 @@ static void test_contexts(void **state)
     assert_true(taken[CONTEXTS - 1] <= taken[CONTEXTS / 2]);
 }
 
+/* A step handed over while another is under way reads its own inputs and leaves its own loss. */
 static void test_two_steps_under_way(void **state)
 {
     (void)state;
@@ -312,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_constant),
         cmocka_unit_test(test_many_micro_steps),
         cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_auto_and_none),
         cmocka_unit_test(test_two_steps_under_way),
         cmocka_unit_test(test_tuned),
         cmocka_unit_test(test_op_too_large),

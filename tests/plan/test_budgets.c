@@ -149,7 +149,7 @@ static int64_t named_after(const char *message, const char *words)
     if (!at)
         fail_msg("no \"%s\" in: %s", words, message);
     int64_t n = strtoll(at + strlen(words), &end, 10);
-    return *end == 'G' ? n << 30 : *end == 'M' ? n << 20 : n;
+    return *end == 'G' ? n << 30 : *end == 'M' ? n << 20 : *end == 'K' ? n << 10 : n;
 }
 
 static void smallest_is_exact(struct graph *g, int64_t host)

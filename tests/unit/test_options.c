@@ -327,8 +327,8 @@ static void test_reject(void **state)
     struct arguments none = {.argc = 1, .argv = {(char *)"program"}};
 
     assert_int_equal(ckpt_options_reject(none.argc, none.argv, 0, NULL), 0);
-    check_reject(WORDS("file"), "unexpected argument 'file'");
-    check_reject(WORDS("--"), "unexpected argument '--'");
+    check_reject(WORDS("file"), "unexpected argument 'file': options begin with --");
+    check_reject(WORDS("--"), "unexpected argument '--': options begin with --");
     check_reject(WORDS("--vrma=24G"), "unknown option '--vrma=24G'; did you mean --vram?");
     check_reject(WORDS("-vram"), "unknown option '-vram'; did you mean --vram?");
     check_reject(WORDS("--test-step"), "unknown option '--test-step'; did you mean --test-steps?");
@@ -364,6 +364,20 @@ static void test_library_options(void **state)
     assert_string_equal(opt.nvme, "/x:1G");
     assert_string_equal(opt.plan_in, "a");
     assert_string_equal(opt.plan_out, "b");
+}
+
+static void test_budget(void **state)
+{
+    (void)state;
+    struct ckpt_options opt = CKPT_OPTIONS_INIT;
+    struct arguments is_auto = WORDS("--vram", "auto"), none = WORDS("--vram=None"),
+                     host = WORDS("--host=auto");
+
+    assert_int_equal(ckpt_options_parse(&opt, &is_auto.argc, is_auto.argv), 0);
+    assert_true(opt.vram == CKPT_VRAM_AUTO);
+    assert_int_equal(ckpt_options_parse(&opt, &none.argc, none.argv), 0);
+    assert_true(opt.vram == CKPT_VRAM_NONE);
+    assert_int_equal(ckpt_options_parse(&opt, &host.argc, host.argv), CKPT_EINVAL);
 }
 
 static void test_nvme(void **state)
@@ -477,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_reject),
         cmocka_unit_test(test_library_options),
+        cmocka_unit_test(test_budget),
         cmocka_unit_test(test_nvme),
         cmocka_unit_test(test_bad_nvme),
         cmocka_unit_test(test_shorter_struct),

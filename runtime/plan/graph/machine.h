@@ -111,6 +111,12 @@ void machine_sort_costs(struct machine_cost *costs, int32_t n);
 /* The measured seconds of an op; false if it was not measured here. */
 bool machine_cost(const struct machine *m, uint64_t key, double *seconds);
 
+/* What --vram auto leaves of so many bytes: enough for the context of another process. */
+static inline int64_t machine_margin(const struct machine *m, int64_t bytes)
+{
+    return min_i64(m->process, bytes / 8);
+}
+
 /* Is there only a plan, with the rates of a file of another machine?  It needs no device but one to
  * hold the context together. */
 static inline bool machine_is_foreign(const struct ckpt_options *o)

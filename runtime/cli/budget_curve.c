@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The curve of a step's time against the device budget.  It falls as the budget grows, so between
+ * two known points it lies in the rectangle that they span: the next point halves the budgets (as
+ * a ratio) of the largest rectangle.  Points then stand close where the curve bends.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "cli/cli.h"
+
+void budget_curve_free(struct budget_curve *c)
+{
+    for (int32_t i = 0; i < c->n; i++)
+        plan_free(c->plans[i]);
+    free(c->budgets);
+    free(c->plans);
+    *c = (struct budget_curve){0};
+}
+
+/* Puts the plan for a budget in its place. */
+static int add_point(const struct plan_job *job, struct budget_curve *c, int64_t budget)
+{
+    struct plan *p;
+    int32_t i = c->n;
+    if (cli_plan_budgets(job, &budget, 1, &p))
+        return CKPT_ENOMEM;
+    if (!p)
+        return 0;
+    for (; i > 0 && c->budgets[i - 1] > budget; i--) {
+        c->budgets[i] = c->budgets[i - 1];
+        c->plans[i] = c->plans[i - 1];
+    }
+    c->budgets[i] = budget;
+    c->plans[i] = p;
+    c->n++;
+    return 0;
+}
+
+/* The interval whose rectangle is the largest, or -1 if no budget lies in one of any size. */
+static int32_t widest(const struct budget_curve *c)
+{
+    double most = 0;
+    int32_t best = -1;
+    for (int32_t i = 0; i + 1 < c->n; i++) {
+        double ratio = log((double)c->budgets[i + 1] / (double)c->budgets[i]);
+        /* Flat stretches get points, too, once the others are fine. */
+        double fall = c->plans[i]->seconds - c->plans[i + 1]->seconds + 1e-4 * c->plans[0]->seconds;
+        if (c->budgets[i + 1] - c->budgets[i] > 1 && ratio * fall > most) {
+            most = ratio * fall;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static int find_ends(const struct plan_job *job, struct budget_curve *c)
+{
+    struct error error;
+    struct budgets all = job->budgets;
+    struct plan *p;
+    all.device = INT64_MAX;
+    if (portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, &error))
+        return cli_fail("%s", error.text);
+    c->smallest = p->min_budget;
+    c->fastest = max_i64(p->persistent + p->transient + job->machine.process, p->min_budget);
+    plan_free(p);
+    if (c->smallest <= job->capacity)
+        return 0;
+    all.device = job->capacity;
+    int rc = portfolio_plan(job->search, &job->machine, &all, job->machine.process, &p, &error);
+    if (!rc)
+        plan_free(p);
+    return rc ? cli_fail("%s", error.text) : 0;
+}
+
+int budget_curve_fill(const struct plan_job *job, int32_t points, struct budget_curve *c)
+{
+    *c = (struct budget_curve){0};
+    int rc = find_ends(job, c);
+    if (rc)
+        return rc;
+    int64_t most = min_i64(c->fastest, job->capacity);
+    c->budgets = calloc((size_t)points, sizeof(*c->budgets));
+    c->plans = calloc((size_t)points, sizeof(struct plan *));
+    rc = c->budgets && c->plans ? add_point(job, c, c->smallest) : CKPT_ENOMEM;
+    if (!rc && most > c->smallest)
+        rc = add_point(job, c, most);
+    while (!rc && c->n < points) {
+        int32_t i = widest(c);
+        if (i < 0)
+            break;
+        double middle = sqrt((double)c->budgets[i]) * sqrt((double)c->budgets[i + 1]);
+        int32_t before = c->n;
+        rc = add_point(job, c,
+                       max_i64(c->budgets[i] + 1, min_i64((int64_t)middle, c->budgets[i + 1] - 1)));
+        if (c->n == before)
+            break;
+    }
+    return rc ? cli_fail("out of host memory") : 0;
+}

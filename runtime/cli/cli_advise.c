@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt advise: three budgets for a step: the smallest that works, the knee of the curve, and the
+ * one from which on nothing is faster, or what the device has.
+ *
+ * The knee is that of Satopaa, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack:
+ * Detecting Knee Points in System Behavior", ICDCSW 2011, for a curve that falls and is known
+ * without noise: with budget and seconds of the curve scaled to [0, 1], the point with the largest
+ * 1 - x - y, which is the one farthest below the line from the first to the last.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/advise.h"
+#include "memory/device/device.h"
+#include "memory/tier/host_limits.h"
+#include "memory/tier/tier.h"
+
+enum { POINTS = 48 };
+
+struct advise_options {
+    const char *graph, *machine, *nvme;
+    int64_t host;
+    bool help;
+};
+
+#define ROW(...) CKPT_OPTION(struct advise_options, __VA_ARGS__)
+
+static const struct ckpt_option advise_table[] = {
+    ROW("graph", STRING, graph, "FILE",
+        "the step, as a program writes it with --graph-out; or give a command line after --"),
+    ROW("machine", STRING, machine, "FILE",
+        "rates and memory of the machine, or the name of a shipped one (default: this one)"),
+    ROW("host", SIZE, host, "SIZE", "host memory as a second tier (default none)"),
+    ROW("nvme", STRING, nvme, "DIR:SIZE", "NVMe as a third tier (default none)"),
+    ROW("help", FLAG, help, NULL, "print this text (-h)"),
+    {0},
+};
+
+/* ---- this machine -----------------------------------------------------------------------------
+ */
+
+/* Memory and context of the GPU here; false where there is none. */
+static bool take_gpu(struct plan_job *job)
+{
+    struct device *d;
+    struct machine m = machine_cuda;
+    if (device_open_cuda(&d, 0, false))
+        return false;
+    machine_for_device(d->name, &m);
+    snprintf(job->machine.name, sizeof job->machine.name, "%s", d->name);
+    int64_t have = d->ops->available(d);
+    job->machine.process = m.process;
+    job->capacity = have - machine_margin(&m, have);
+    machine_free(&m);
+    d->ops->close(d);
+    return true;
+}
+
+static void take_host(struct plan_job *job)
+{
+    struct host_limit l =
+        host_limits_check("", &(struct host_need){.bytes = INT64_MAX / 2, .node = -1});
+    snprintf(job->machine.name, sizeof job->machine.name, "this machine");
+    job->capacity = l.left == INT64_MAX ? l.left : max_i64(1, l.left - job->budgets.host);
+}
+
+/* ---- what is typed ----------------------------------------------------------------------------
+ */
+
+static void put_word(const char *word)
+{
+    bool plain = *word && !word[strcspn(word, " \t\n\"'\\$`*?[]{}()<>|&;#~!")];
+    if (plain) {
+        fputs(word, stdout);
+        return;
+    }
+    putchar('\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*word);
+    putchar('\'');
+}
+
+/* The line to type for a budget; an option that is given twice counts the last time. */
+static void put_command(const struct advise_options *o, char **command, int64_t budget)
+{
+    const int64_t kib = 1 << 10, mib = 1 << 20;
+    int64_t unit = budget >= 1024 * mib ? mib : kib;
+    fputs("   ", stdout);
+    for (char **word = command; word && *word; word++) {
+        putchar(' ');
+        put_word(*word);
+    }
+    if (!command) {
+        fputs(" ckpt plan --graph ", stdout);
+        put_word(o->graph);
+    }
+    if (!command && o->machine) {
+        fputs(" --machine ", stdout);
+        put_word(o->machine);
+    }
+    printf(" --vram %lld%c", (long long)(round_up(budget, unit) / unit), unit == mib ? 'M' : 'K');
+    if (o->host)
+        printf(" --host %lldM", (long long)(o->host / mib));
+    if (o->nvme) {
+        fputs(" --nvme ", stdout);
+        put_word(o->nvme);
+    }
+    putchar('\n');
+}
+
+/* ---- the three --------------------------------------------------------------------------------
+ */
+
+static int32_t find_knee(const struct budget_curve *c)
+{
+    double x0 = (double)c->budgets[0], x1 = (double)c->budgets[c->n - 1];
+    double y0 = c->plans[c->n - 1]->seconds, y1 = c->plans[0]->seconds, most = 0;
+    int32_t knee = 0;
+    for (int32_t i = 1; i + 1 < c->n; i++) {
+        double x = ((double)c->budgets[i] - x0) / (x1 - x0);
+        double y = (c->plans[i]->seconds - y0) / (y1 - y0);
+        if (1 - x - y > most) {
+            most = 1 - x - y;
+            knee = i;
+        }
+    }
+    return knee;
+}
+
+static void put_point(const struct advise_options *o, char **command, const char *name,
+                      const struct budget_curve *c, int32_t i)
+{
+    const struct plan *p = c->plans[i];
+    double best = plan_compute_seconds(p), more = p->seconds / best - 1;
+    printf("%-9s device %s, host %s, NVMe %s: a step of %s", name, human_bytes(c->budgets[i]),
+           human_bytes(p->host_bytes + p->staging_bytes), human_bytes(p->nvme_bytes),
+           human_seconds(p->seconds));
+    if (more >= 5e-4)
+        printf(", %.1f%% over its compute", 100 * more);
+    putchar('\n');
+    put_command(o, command, c->budgets[i]);
+}
+
+static void print_advice(const struct advise_options *o, char **command, const struct plan_job *job,
+                         const struct budget_curve *c)
+{
+    bool whole = c->fastest <= job->capacity;
+    printf("%s", job->machine.name);
+    if (job->capacity < INT64_MAX)
+        printf(": %s for a budget", human_bytes(job->capacity));
+    puts(job->machine.estimate ? " (an estimate, not measured)" : "");
+    put_point(o, command, c->n == 1 ? "only one" : "smallest", c, 0);
+    int32_t knee = c->n > 2 ? find_knee(c) : 0;
+    if (knee)
+        put_point(o, command, "knee", c, knee);
+    if (c->n > 1)
+        put_point(o, command, whole ? "fastest" : "all of it", c, c->n - 1);
+    if (!whole)
+        printf("%-9s device %s for the step in which nothing is given up: more than there is\n",
+               "too large", human_bytes(c->fastest));
+}
+
+static int advise(const struct advise_options *o, char **command, const char *graph)
+{
+    struct plan_options p = {.graph = graph,
+                             .machine = o->machine,
+                             .nvme = o->nvme,
+                             .host = o->host,
+                             .vram = CKPT_VRAM_AUTO};
+    struct plan_job job = {.o = &p};
+    struct budget_curve c = {0};
+    int rc = cli_read_job(&job);
+    if (!rc && !o->machine && !take_gpu(&job))
+        take_host(&job);
+    if (!rc)
+        rc = cli_search(&job);
+    if (!rc)
+        rc = budget_curve_fill(&job, POINTS, &c);
+    if (!rc)
+        print_advice(o, command, &job, &c);
+    budget_curve_free(&c);
+    cli_free_job(&job);
+    return rc;
+}
+
+/* Of a command line the graph stands in a directory of its own, for the time of this. */
+static int advise_command(const struct advise_options *o, char **command)
+{
+    const char *parent = getenv("TMPDIR");
+    char directory[ADVISE_PATH / 2], graph[ADVISE_PATH];
+    int n = snprintf(directory, sizeof directory, "%s/ckpt-advise-XXXXXX",
+                     parent && *parent ? parent : "/tmp");
+    if (n >= (int)sizeof directory || !mkdtemp(directory))
+        return cli_fail("no directory for a graph can be made in %s; set TMPDIR",
+                        parent && *parent ? parent : "/tmp");
+    snprintf(graph, sizeof graph, "%s/graph", directory);
+    int rc = advise_run(command, o->machine, directory, graph);
+    if (!rc)
+        rc = advise(o, command, graph);
+    unlink(graph);
+    rmdir(directory);
+    return rc;
+}
+
+static int check_options(const struct advise_options *o, char **command)
+{
+    if (command && o->graph)
+        return cli_usage("--graph %s and a command line: give one of them", o->graph);
+    if (!command && !o->graph)
+        return cli_usage(
+            "what is to be advised? give --graph FILE, or -- and the command line of a "
+            "trainer");
+    if (o->host < 0)
+        return cli_usage("--host %lld%%: give it in bytes, as 64G", (long long)-o->host);
+    return 0;
+}
+
+int cli_advise(int argc, char **argv)
+{
+    struct advise_options o = {0};
+    char **command = NULL;
+    int own = 1;
+    while (own < argc && strcmp(argv[own], "--"))
+        own++;
+    if (own < argc) {
+        argv[own] = NULL;
+        command = own + 1 < argc ? argv + own + 1 : NULL;
+        argc = own;
+    }
+    int rc = cli_parse(advise_table, &o, &o.help, argc, argv,
+                       "advise --graph FILE [option]...\n       ckpt advise [option]... -- TRAINER "
+                       "[option]...");
+    if (rc)
+        return rc < 0 ? 0 : rc;
+    rc = check_options(&o, command);
+    if (rc)
+        return rc;
+    return command ? advise_command(&o, command) : advise(&o, NULL, o.graph);
+}

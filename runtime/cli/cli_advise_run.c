@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs a program for the graph of its step: with --plan-only, which touches no data and runs no
+ * step, and without a budget, so that nothing is refused before the graph is there.  What it prints
+ * is kept for the sentence of a failure.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "cli/advise.h"
+
+enum { ADDED = 7 };
+
+/* The command line with what makes it write its graph; for free(). */
+static char **planning_arguments(char **command, const char *graph, const char *machine)
+{
+    int n = 0, k;
+    while (command[n])
+        n++;
+    char **all = calloc((size_t)n + ADDED + 1, sizeof *all);
+    if (!all)
+        return NULL;
+    for (k = 0; k < n; k++)
+        all[k] = command[k];
+    all[k++] = "--plan-only";
+    all[k++] = "--vram";
+    all[k++] = "none";
+    all[k++] = "--graph-out";
+    all[k++] = (char *)graph;
+    if (machine) {
+        all[k++] = "--machine";
+        all[k++] = (char *)machine;
+    }
+    return all;
+}
+
+/* In the child: its output goes to the file.  An exec that fails says why there. */
+static void become(char **arguments, int output)
+{
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    execvp(arguments[0], arguments);
+    dprintf(output, "%s\n", strerror(errno));
+    _exit(127);
+}
+
+/* Waits for the program; *status as of wait. */
+static int run(char **arguments, int output, int *status)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0)
+        return cli_fail("%s cannot be started: %s", arguments[0], strerror(errno));
+    if (!child)
+        become(arguments, output);
+    while (waitpid(child, status, 0) < 0)
+        if (errno != EINTR)
+            return cli_fail("%s cannot be waited for: %s", arguments[0], strerror(errno));
+    return 0;
+}
+
+/* The last line that it printed with something in it, without its end. */
+static void last_line(const char *path, char line[ADVISE_LINE])
+{
+    char next[ADVISE_LINE];
+    FILE *f = fopen(path, "r");
+    *line = 0;
+    while (f && fgets(next, sizeof next, f)) {
+        next[strcspn(next, "\n")] = 0;
+        if (*next)
+            snprintf(line, ADVISE_LINE, "%s", next);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* What went wrong, in one sentence.  Options that it does not know: it is no trainer. */
+static int explain(const char *program, int status, const char *log)
+{
+    char line[ADVISE_LINE];
+    last_line(log, line);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return cli_usage("%s cannot be run: %s", program, *line ? line : "not found");
+    if (WIFSIGNALED(status))
+        return cli_fail("%s ended by signal %d before it had written its graph", program,
+                        WTERMSIG(status));
+    return cli_fail("%s wrote no graph; give a program that takes --plan-only and --graph-out, as "
+                    "stdit-train%s%s",
+                    program, *line ? "; it said: " : "", line);
+}
+
+int advise_run(char **command, const char *machine, const char *directory, const char *graph)
+{
+    char log[ADVISE_PATH];
+    struct stat about;
+    int status = 0;
+    snprintf(log, sizeof log, "%s/log", directory);
+    char **arguments = planning_arguments(command, graph, machine);
+    int output = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int rc = arguments && output >= 0 ? run(arguments, output, &status)
+                                      : cli_fail("%s cannot be written", log);
+    if (!rc && (status || stat(graph, &about) || about.st_size == 0))
+        rc = explain(command[0], status, log);
+    if (output >= 0)
+        close(output);
+    free(arguments);
+    unlink(log);
+    return rc;
+}
