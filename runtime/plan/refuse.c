@@ -3,6 +3,7 @@
  * No plan fits: three lines that say what the program needs, what more memory buys, and what else
  * would do.  Each budget they name is one that the planner accepts when it is typed as it stands.
  */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,7 +93,7 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
     b.device = least->bytes + GIB;
     int rc = answer_within(pf, q, &b, &more);
     if (!rc)
-        rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12), &all);
+        rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12) + DBL_MIN, &all);
     if (rc)
         return rc;
     double seconds = more.parked ? more.parked->seconds : more.option->seconds;
