@@ -20,6 +20,7 @@ What stands in the file, and where it comes from:
 - Seconds: a few cores, 60 GFLOP/s and 15 GB/s; "ckpt plan --machine" computes them anew.
 - The update is libckpt's AdamW behind a clip of the global norm: two moments in fp32, and a master
   copy in fp32 of weights that are not.
+- Gradients have the dtype of their weights; libckpt's own models sum them in fp32.
 - Random ops run again with the same numbers, as in libckpt (and in torch.utils.checkpoint).
 
 Not in it: workspaces of kernels, memory of the CUDA context, and what another kernel choice saves.
@@ -338,7 +339,7 @@ def main():
     parser = argparse.ArgumentParser(description="Writes the graph of a PyTorch training step.")
     parser.add_argument("model", help="Python file whose program() returns a module and arguments")
     parser.add_argument("graph", help="file to write, for ckpt plan --graph")
-    parser.add_argument("--bf16", action="store_true", help="weights and floats in bf16 (default fp32)")
+    parser.add_argument("--bf16", action="store_true", help="make bf16 the default dtype (default fp32)")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)  # a refusal is one sentence
@@ -347,12 +348,10 @@ def main():
 
     try:
         program = load_program(options.model)
+        if options.bf16:
+            torch.set_default_dtype(torch.bfloat16)
         with FakeTensorMode():
             module, arguments = program()
-            if options.bf16:
-                module = module.to(torch.bfloat16)
-                arguments = tuple(a.to(torch.bfloat16) if a.is_floating_point() else a
-                                  for a in arguments)
             exported = export(module, arguments)
         write_graph(exported, options.graph)
     except (Refused, OSError, ImportError, SyntaxError) as error:
