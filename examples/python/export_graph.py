@@ -5,15 +5,17 @@
     python3 export_graph.py MODEL.py OUT.graph [--bf16]
     ckpt plan --graph OUT.graph --machine h200-141 --sweep
 
-MODEL.py defines program(), which returns a module and the tuple of its arguments; the module returns
-its loss, one number.  No weight is made: all tensors are fake ones, with a shape and no bytes.  From
-Python, write_graph(exported, path) does the same for a torch.export.ExportedProgram.
+MODEL.py defines program(), which returns a module and the tuple of its arguments; the module
+returns its loss, one number.  No weight is made: all tensors are fake ones, with a shape and no
+bytes.  From Python, write_graph(exported, path) does the same for a torch.export.ExportedProgram.
 
 What stands in the file, and where it comes from:
 
-- Ops and their order: torch.export gives the forward pass, make_fx on it and torch.autograd.grad the
-  backward pass, as ATen ops without mutation.  Views are no ops.
-- Storages: tensors that share memory are one storage, its bytes rounded up to 512.
+- Ops and their order: torch.export gives the forward pass, make_fx on it and torch.autograd.grad
+  the backward pass, as ATen ops.  Views are no ops.
+- Storages: tensors that share memory are one storage, its bytes rounded up to 512.  An op that
+  changes an activation in place reads one storage and makes another; changes of buffers, as the
+  moving averages of batch norm, are left out.
 - FLOPs: torch.utils.flop_counter for products, convolutions and attention (causal: half of it); one
   an element for all other ops.
 - Bytes moved: the operands read and written, each once.  Of a lookup in a table: the rows it makes.
@@ -47,7 +49,8 @@ STREAMED = {
     "nll_loss2d_forward", "nll_loss2d_backward", "mse_loss", "mse_loss_backward", "sum", "mean",
     "amax", "amin", "max", "min", "var", "var_mean", "argmax", "cat", "stack", "clone", "copy",
     "_to_copy", "_unsafe_view", "constant_pad_nd", "native_dropout", "native_dropout_backward",
-    "new_zeros", "new_full", "new_ones", "zeros", "ones", "full", "empty", "zeros_like", "ones_like",
+    "new_zeros", "new_full", "new_ones", "zeros", "ones", "full", "empty", "zeros_like",
+    "ones_like",
     "full_like", "empty_like", "scalar_tensor", "arange", "slice_backward", "select_backward",
     "slice_scatter", "select_scatter", "embedding_dense_backward", "repeat", "rand", "randn",
     "rand_like", "randn_like", "upsample_nearest2d", "upsample_nearest2d_backward",
@@ -69,7 +72,7 @@ def sentence(error):
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-# ---- from a module to the ATen ops of a step --------------------------------------------------------
+# ---- from a module to the ATen ops of a step -----------------------------------------------------
 
 
 def export(module, arguments):
@@ -89,7 +92,7 @@ def export(module, arguments):
 
 
 def fake_inputs(exported):
-    """What the program reads, by the name in its graph: (FakeTensor, parameter?, name for people)."""
+    """What the program reads: (FakeTensor, is a parameter, name for people, kind)."""
     import torch
     from torch.export.graph_signature import InputKind
 
@@ -98,10 +101,11 @@ def fake_inputs(exported):
     for spec in exported.graph_signature.input_specs:
         value = values[spec.arg.name]
         if not isinstance(value, torch.Tensor):
-            raise Refused(f"the argument {spec.arg.name} is no tensor: make it a constant of the model")
+            raise Refused(f"the argument {spec.arg.name} is no tensor: make it a constant "
+                          "of the model")
         if any(not isinstance(n, int) for n in value.shape):
-            raise Refused(f"the shape of {spec.arg.name} is dynamic, {tuple(value.shape)}: a plan is "
-                          "for one shape; export the model without dynamic_shapes")
+            raise Refused(f"the shape of {spec.arg.name} is dynamic, {tuple(value.shape)}: a plan "
+                          "is for one shape; export the model without dynamic_shapes")
         parameter = spec.kind == InputKind.PARAMETER
         inputs.append((value, parameter, spec.target or spec.arg.name, spec.kind))
     return inputs
@@ -113,7 +117,6 @@ def trace_step(exported):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    exported = exported.run_decompositions({})  # without mutation, and nothing taken apart
     inputs = fake_inputs(exported)
     trained = [i for i, (value, parameter, _, _) in enumerate(inputs)
                if parameter and value.is_floating_point() and is_trained(exported, inputs[i][2])]
@@ -122,12 +125,13 @@ def trace_step(exported):
 
     def step(*values):
         values = [v.detach().requires_grad_(i in set(trained)) for i, v in enumerate(values)]
-        outputs = torch.fx.Interpreter(exported.graph_module).run(*values, enable_io_processing=False)
+        run = torch.fx.Interpreter(exported.graph_module).run
+        outputs = run(*values, enable_io_processing=False)
         loss = outputs[-1] if isinstance(outputs, (tuple, list)) else outputs
-        if len(exported.graph_signature.user_outputs) != 1 or loss.numel() != 1:
-            raise Refused("the model must return its loss, one number; it returns "
-                          f"{len(exported.graph_signature.user_outputs)} tensors, the last of shape "
-                          f"{tuple(loss.shape)}")
+        returned = len(exported.graph_signature.user_outputs)
+        if returned != 1 or loss.numel() != 1:
+            raise Refused(f"the model must return its loss, one number; it returns {returned} "
+                          f"tensors, the last of shape {tuple(loss.shape)}")
         if not loss.requires_grad:
             raise Refused("the loss does not depend on a parameter")
         gradients = torch.autograd.grad(loss, [values[i] for i in trained], allow_unused=True)
@@ -137,9 +141,10 @@ def trace_step(exported):
     with mode:
         fakes = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device)
                  for v, _, _, _ in inputs]
-    joint = make_fx(step, tracing_mode="fake")(*fakes)
-    joint.graph.eliminate_dead_code()
-    return joint.graph, inputs, trained
+    try:
+        return make_fx(step, tracing_mode="fake")(*fakes).graph, inputs, trained
+    except (RuntimeError, NotImplementedError) as error:
+        raise Refused(f"PyTorch makes no gradient of the loss ({sentence(error)})") from error
 
 
 def is_trained(exported, name):
@@ -147,7 +152,7 @@ def is_trained(exported, name):
     return value is None or value.requires_grad
 
 
-# ---- what an op costs ------------------------------------------------------------------------------
+# ---- what an op costs ----------------------------------------------------------------------------
 
 
 def tensors(node_or_value):
@@ -177,7 +182,7 @@ def flops_of(node, unknown):
     if count:
         flops = count(*values(node.args), **values(node.kwargs), out_val=value)
         return flops / 2 if is_causal(node) else flops
-    name = getattr(packet, "__name__", str(packet))
+    name = getattr(packet, "__name__", str(packet)).rstrip("_")
     tags = getattr(node.target, "tags", ())
     reduces = getattr(torch.Tag, "reduction", None)
     if torch.Tag.pointwise not in tags and reduces not in tags and name not in STREAMED | LOOKUPS:
@@ -202,7 +207,7 @@ def bytes_of(node):
     return written + (min(max(read, default=0), written) if name in LOOKUPS else sum(read))
 
 
-# ---- the file ----------------------------------------------------------------------------------------
+# ---- the file ------------------------------------------------------------------------------------
 
 
 class Graph:
@@ -236,6 +241,18 @@ class Graph:
         return "\n".join(lines + ["end", ""])
 
 
+def changed_by(node):
+    """The tensors that an op changes in place."""
+    import torch
+
+    schema = getattr(node.target, "_schema", None)
+    if torch.Tag.inplace_view in getattr(node.target, "tags", ()):
+        return []  # only the shape
+    arguments = zip(schema.arguments, node.args) if schema else ()
+    return [value.meta["val"] for argument, value in arguments
+            if argument.alias_info and argument.alias_info.is_write and value is not None]
+
+
 def storage_key(t):
     from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -256,21 +273,22 @@ def put_inputs(g, placeholders, inputs, index):
 
 
 def put_body(g, nodes, loss, gradients, index, unknown):
-    """One op a node; a node whose storages are all there already is a view."""
+    """One op a node; a node that makes no storage and changes none is a view."""
     phase = "forward"
     for node in nodes:
         made = []
-        for t in tensors(node.meta["val"]):
-            if storage_key(t) in index or not size(t):
-                continue
+        reads = [index[storage_key(t)] for n in node.all_input_nodes
+                 for t in tensors(n.meta["val"]) if size(t)]
+        # A change in place makes another storage, but of what lives between steps.
+        changed = [t for t in changed_by(node) if not g.storages[index[storage_key(t)]][2]]
+        new = [t for t in tensors(node.meta["val"]) if storage_key(t) not in index and size(t)]
+        for t in changed + new:
             kind = "gradient" if storage_key(t) in gradients else "temporary"
             kind = "activation" if phase == "forward" else kind
             bytes_held = t.untyped_storage().nbytes()
             index[storage_key(t)] = g.storage(kind, bytes_held, node.name)
             made.append(index[storage_key(t)])
         if made:
-            reads = [index[storage_key(t)] for n in node.all_input_nodes
-                     for t in tensors(n.meta["val"]) if size(t)]
             g.op(phase, f"{node.name} ({node.target})", flops_of(node, unknown), bytes_of(node),
                  reads, made, rerun=phase == "forward")
         if storage_key(loss) in index:
@@ -290,8 +308,8 @@ def put_update(g, trained):
         state = [g.storage("optimizer", 4 * elements, f"{name} {what}", persistent=True)
                  for what in ("moment 1", "moment 2") + (("master",) if width < 4 else ())]
         moved = elements * (3 * width + 8 * len(state))
-        g.op("update", f"adamw of {name}", 18 * elements, moved, [parameter, *state, gradient, clip],
-             [parameter, *state])
+        g.op("update", f"adamw of {name}", 18 * elements, moved,
+             [parameter, *state, gradient, clip], [parameter, *state])
 
 
 def build(exported):
@@ -308,9 +326,12 @@ def build(exported):
     put_inputs(g, placeholders, inputs, index)
     calls = [n for n in nodes if n.op == "call_function" and n.target.__name__ != "getitem"]
     put_body(g, calls, loss.meta["val"], made_by_grad, index, unknown)
-    put_update(g, [(index[storage_key(placeholders[i].meta["val"])],
-                    index[storage_key(n.meta["val"])], n.meta["val"].numel(),
-                    n.meta["val"].element_size(), inputs[i][2]) for i, n in zip(trained, gradients)])
+    updates = []
+    for i, node in zip(trained, gradients):
+        weight, gradient = placeholders[i].meta["val"], node.meta["val"]
+        updates.append((index[storage_key(weight)], index[storage_key(gradient)],
+                        gradient.numel(), weight.element_size(), inputs[i][2]))
+    put_update(g, updates)
     return g, unknown
 
 
@@ -339,7 +360,8 @@ def main():
     parser = argparse.ArgumentParser(description="Writes the graph of a PyTorch training step.")
     parser.add_argument("model", help="Python file whose program() returns a module and arguments")
     parser.add_argument("graph", help="file to write, for ckpt plan --graph")
-    parser.add_argument("--bf16", action="store_true", help="make bf16 the default dtype (default fp32)")
+    parser.add_argument("--bf16", action="store_true",
+                        help="make bf16 the default dtype (default fp32)")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)  # a refusal is one sentence

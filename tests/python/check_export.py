@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_export.py OUT.graph: exports the small GPT-2 of examples/python, a model with an op of which
-no arithmetic is known, and models that are refused, each in one sentence."""
+"""check_export.py OUT.graph: exports the small GPT-2 of examples/python, a model with changes in
+place, one with an op of which no arithmetic is known, and models refused in one sentence each."""
 import contextlib
 import io
 import logging
@@ -9,7 +9,8 @@ import os
 import sys
 
 os.environ["GPT2_SMALL"] = "1"
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/python"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../examples/python"))
 sys.dont_write_bytecode = True
 
 import torch
@@ -32,6 +33,10 @@ class Model(torch.nn.Module):
         y = self.linear(x)
         if self.kind == "control" and y.sum() > 0:
             y = 2 * y
+        if self.kind in ("in place", "spoiled"):
+            y = torch.nn.functional.relu_(y)
+            y = y.clone() if self.kind == "in place" else y
+            y[:, :4] += x[:, :4]
         if self.kind == "sort":
             y = y.sort(dim=1).values
         return y if self.kind == "scores" else y.square().mean()
@@ -41,6 +46,10 @@ def export(module, *arguments):
     with FakeTensorMode():
         arguments = tuple(torch.zeros(a) for a in arguments)
         return export_graph.export(module(), arguments)
+
+
+def build(kind):
+    return export_graph.build(export(lambda: Model(kind), (4, 8)))
 
 
 def refusal(call):
@@ -53,14 +62,16 @@ def refusal(call):
 
 def dynamic():
     batch = torch.export.Dim("batch", min=2)
-    return torch.export.export(Model("dynamic"), (torch.zeros(4, 8),), dynamic_shapes={"x": {0: batch}})
+    x = torch.zeros(4, 8)
+    return torch.export.export(Model("dynamic"), (x,), dynamic_shapes={"x": {0: batch}})
 
 
 REFUSED = {
     "depends on the values of a tensor": lambda: export(lambda: Model("control"), (4, 8)),
-    "must return its loss": lambda: export_graph.build(export(lambda: Model("scores"), (4, 8))),
-    "does not depend on 2 of the 4": lambda: export_graph.build(export(lambda: Model("unused"), (4, 8))),
+    "must return its loss": lambda: build("scores"),
+    "does not depend on 2 of the 4": lambda: build("unused"),
     "no parameter to train": lambda: export_graph.build(export(torch.nn.MSELoss, (4, 8), (4, 8))),
+    "no gradient of the loss (RuntimeError: one of the variables": lambda: build("spoiled"),
     "is dynamic": lambda: export_graph.build(dynamic()),
 }
 
@@ -74,6 +85,9 @@ def main(path):
         said = refusal(call)
         if words not in said or "\n" in said:
             sys.exit(f"FAIL: not \"{words}\" but: {said}")
+    changes = build("in place")[0]
+    if not any("relu_" in op[1] and not set(op[4]) & set(op[5]) for op in changes.ops):
+        sys.exit("FAIL: a change in place makes no storage")
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         export_graph.write_graph(export(lambda: Model("sort"), (4, 8)), path + ".sort")
