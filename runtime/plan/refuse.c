@@ -4,6 +4,7 @@
  * buy, and what else would do.  Each budget they name is one that the planner accepts when it is
  * typed as it stands, and none is named twice.
  */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
     b.device = least->bytes + GIB;
     int rc = answer_within(pf, q, &b, &more);
     if (!rc)
-        rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12), &all);
+        rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12) + DBL_MIN, &all);
     if (rc)
         return rc;
     say(s, "\n  try that: a step takes %s", human_seconds(p->seconds));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every macro of the public headers, in words that C11 and C++17 share: see test_headers.sh. */
+/* Every macro of the public headers, in words that C11 and C++11 share: see test_headers.sh. */
 #include "ckpt.h"
 #include "ckpt_dist.h"
 #include "ckpt_files.h"

@@ -17,7 +17,7 @@ static void test_hellos_are_checked(void **state)
                          .to = 1,
                          .size = 3,
                          .port = 9,
-                         .version = "0.1.0",
+                         .version = "0.2.0",
                          .job = "test"};
     struct challenge c = {.magic = CHALLENGE_MAGIC};
     (void)state;

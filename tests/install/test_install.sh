@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installed below a DESTDIR, the examples build and run against the library, with gcc and with clang;
+# moved elsewhere, CMake and pkg-config still find it; uninstalled, nothing is left.
+set -eu
+srcdir=${srcdir:-.}
+work=$(pwd)/installcheck-work
+[ -f Makefile ] || exit 77
+trap 'rm -rf "$work"' EXIT
+rm -rf "$work"
+mkdir -p "$work"
+
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# value NAME: what the build takes for a directory or a flag.
+value() {
+    printf 'print-value: ; @echo "$(%s)"\n' "$1" >"$work/value.mk"
+    MAKEFLAGS= make -s -f Makefile -f "$work/value.mk" print-value
+}
+
+prefix=$(value prefix)
+libdir=$(value libdir)
+examples=$(value docdir)/examples
+CFLAGS="$(value CFLAGS) $(value SANITIZER_FLAGS)"
+PC_STATIC=$(value PC_STATIC)
+version=$(value VERSION)
+export CFLAGS PC_STATIC version
+tree=$work/tree
+MAKEFLAGS= make -s install DESTDIR="$tree" >"$work/install.log" 2>&1 ||
+    fail "install: $(tail -5 "$work/install.log")"
+
+use() {
+    "${SHELL:-/bin/sh}" "$srcdir/tests/install/use_installed.sh" "$@" || exit 1
+}
+
+CC=$(value CC) use "$tree" "$prefix" "$libdir" "$examples" gcc
+
+# The whole tree moved: nothing in it names the place it was built for.
+mv "$tree$prefix" "$work/moved"
+CC=$(value CC) use "$work/moved" "" "${libdir#"$prefix"}" "${examples#"$prefix"}" moved
+mv "$work/moved" "$tree$prefix"
+
+# Another compiler, and the zoo with it.  A sanitizer's run-time library is of one compiler.
+if command -v clang >/dev/null && [ -z "$(value SANITIZER_FLAGS)" ]; then
+    CC=clang CFLAGS=-O1 TARGETS='all zoo' use "$tree" "$prefix" "$libdir" "$examples" clang
+fi
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+if [ -x "$nvcc" ] && [ -z "$(value SANITIZER_FLAGS)" ]; then
+    NVCC=$nvcc TARGETS="cuda NVCC=$nvcc" use "$tree" "$prefix" "$libdir" "$examples" cuda
+fi
+
+MAKEFLAGS= make -s uninstall DESTDIR="$tree" >"$work/uninstall.log" 2>&1 ||
+    fail "uninstall: $(tail -5 "$work/uninstall.log")"
+left=$(find "$tree" ! -type d -o -name '*ckpt*')
+[ -z "$left" ] || fail "left by uninstall: $left"
