@@ -68,7 +68,7 @@ static void test_bytes(void **state)
     read_info(make(CKPT_BF16, NULL), &wide, table);
     assert_null(strstr(table, "--state"));
     read_info(make(CKPT_BF16, "bf16"), &narrow, table);
-    assert_non_null(strstr(table, "no masters (--state bf16)"));
+    assert_non_null(strstr(table, "weights in bf16 (--state bf16)"));
     /* Each storage is rounded up; there are 8 parameters. */
     assert_in_range(wide.optimizer_bytes, 12 * TRAINED, 12 * TRAINED + 8 * 3 * CKPT_ALIGN);
     assert_in_range(narrow.optimizer_bytes, 4 * TRAINED, 4 * TRAINED + 8 * 2 * CKPT_ALIGN);
