@@ -229,7 +229,7 @@ static const char *gradient_note(const ckpt_program *p, int64_t n_micro)
         return "fp32";
     return n_micro > 1 ? "sums in bf16, rounded stochastically; of fp32 weights fp32"
            : half      ? "bf16 where one product makes them, else fp32"
-                       : "beside those that take the rooms of weights";
+                       : "beside those that lie where weights were";
 }
 
 static void print_budget(const struct memory *m, const struct ckpt_program_info *i, FILE *f)
