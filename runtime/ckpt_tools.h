@@ -15,8 +15,7 @@
 extern "C" {
 #endif
 
-/* ---- tables of options ------------------------------------------------------------------------
- */
+/* ---- tables of options ----------------------------------------------------------------------- */
 
 enum ckpt_option_type {
     CKPT_OPT_FLAG,   /* bool:        --name                          */
@@ -93,8 +92,7 @@ CKPT_API int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt
  */
 CKPT_API int ckpt_parse_size(const char *text, int64_t *bytes);
 
-/* ---- the files of a run ------------------------------------------------------------------------
- */
+/* ---- the files of a run ---------------------------------------------------------------------- */
 /*
  * Outputs are checked before the first step, so that no work is lost to a wrong name; they are
  * written whole or not at all; inputs are regular files.
@@ -179,8 +177,7 @@ CKPT_API int ckpt_input_open(FILE **f, const char *path);
  * most size bytes with the end; returns dst. */
 CKPT_API const char *ckpt_escape(char *dst, size_t size, const char *text);
 
-/* ---- random values, bf16, progress -------------------------------------------------------------
- */
+/* ---- random values, bf16, progress ----------------------------------------------------------- */
 
 /* Values drawn by Philox 4x32-10 (Salmon et al. 2011) from (seed, step, stream, index), the same
  * bits on every machine.  step is below 2^52.  Streams below 2^31 are the caller's own; ckpt_randn

@@ -37,8 +37,7 @@ static const struct ckpt_option advise_table[] = {
     {0},
 };
 
-/* ---- this machine -----------------------------------------------------------------------------
- */
+/* ---- this machine ---------------------------------------------------------------------------- */
 
 /* Memory and context of the GPU here; false where there is none. */
 static bool take_gpu(struct plan_job *job)
@@ -65,8 +64,7 @@ static void take_host(struct plan_job *job)
     job->capacity = l.left == INT64_MAX ? l.left : max_i64(1, l.left - job->budgets.host);
 }
 
-/* ---- what is typed ----------------------------------------------------------------------------
- */
+/* ---- what is typed --------------------------------------------------------------------------- */
 
 static void put_word(const char *word)
 {
@@ -112,8 +110,7 @@ static void put_command(const struct advise_options *o, char **command, int64_t 
     putchar('\n');
 }
 
-/* ---- the three --------------------------------------------------------------------------------
- */
+/* ---- the three ------------------------------------------------------------------------------- */
 
 static int32_t find_knee(const struct budget_curve *c)
 {

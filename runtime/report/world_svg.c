@@ -54,8 +54,7 @@ static double largest(const struct world_chart *c, const double *const *values, 
     return least;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Whether no eye could tell them apart. */
 static bool same_values(const struct world_chart *c, const double *a, const double *b, double most)
@@ -125,8 +124,7 @@ static void put_lines(const struct drawing *d, const struct panel *p)
             put_line(d, p, k, 1.6 + 1.1 * --below);
 }
 
-/* ---- axes and words ---------------------------------------------------------------------------
- */
+/* ---- axes and words -------------------------------------------------------------------------- */
 
 static void put_tick(const struct drawing *d, const struct panel *p, double value, const char *text)
 {

@@ -77,8 +77,7 @@ static void test_expectation(void **state)
         check_expectation(float_of_bits((i * 2654435761u) & ~(UINT32_C(1) << 30)));
 }
 
-/* ---- sums of micro-steps -----------------------------------------------------------------------
- */
+/* ---- sums of micro-steps --------------------------------------------------------------------- */
 
 /* Adds x to n elements of sum, as op `place` of the tape in a micro-step. */
 static void add_narrow(uint16_t *sum, const void *x, enum ckpt_dtype dtype, int64_t n,
