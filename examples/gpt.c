@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     ckpt *c = NULL;
     FILE *f = NULL;
 
-    if (argc < 2) {
+    if (argc < 2 || argv[1][0] == '-') {
         fputs("usage: gpt FILE [--vram SIZE]...\n", stderr);
         return 2;
     }

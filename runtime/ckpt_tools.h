@@ -83,7 +83,8 @@ CKPT_API int ckpt_environment_check(void);
 CKPT_API void ckpt_option_table_help(const struct ckpt_option *table, FILE *f);
 
 /* Returns 0 if only argv[0] is left, else CKPT_EINVAL naming the first stray argument and, where
- * one is near, the option it may have meant (tables: up to n tables to look in). */
+ * one is near, the option it may have meant (tables: up to n tables to look in).  Where no table
+ * has "help", -h, --help, -V and --version get the version and the names of all options instead. */
 CKPT_API int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables);
 
 /*

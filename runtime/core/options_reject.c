@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The complaint about arguments that no option table took, with the option that may be meant. */
+#include <stdio.h>
 #include <string.h>
 #include "core/options.h"
 
@@ -71,6 +72,23 @@ static bool has_help(int n, const struct ckpt_option **tables)
     return false;
 }
 
+static bool is_word(const char *argument, const char *letter, const char *word)
+{
+    return !strcmp(argument, letter) || !strcmp(argument, word);
+}
+
+/* The answer of a program without help of its own: its options by name. */
+static int list_options(int n, const struct ckpt_option **tables)
+{
+    char list[CKPT_MESSAGE];
+    size_t used = 0;
+    for (int i = 0; i < n; i++)
+        for (const struct ckpt_option *row = tables[i]; row->name && used < sizeof list; row++)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s--%s", used ? ", " : "",
+                                     row->name);
+    return error_set(CKPT_EINVAL, "libckpt %s; options %s", ckpt_version(), used ? list : "none");
+}
+
 int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option **tables)
 {
     NOT_NULL(NULL, argv);
@@ -78,6 +96,9 @@ int ckpt_options_reject(int argc, char **argv, int n, const struct ckpt_option *
         NOT_NULL(NULL, tables);
     if (argc <= 1)
         return 0;
+    if (!has_help(n, tables) &&
+        (is_word(argv[1], "-h", "--help") || is_word(argv[1], "-V", "--version")))
+        return list_options(n, tables);
     const char *hint = has_help(n, tables) ? "; --help lists all options" : "";
     if (argv[1][0] != '-' || !strcmp(argv[1], "--"))
         return error_set(CKPT_EINVAL, "unexpected argument '%s': options begin with --%s", argv[1],

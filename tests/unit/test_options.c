@@ -337,6 +337,17 @@ static void test_reject(void **state)
                                          "--micro-batch?");
     check_reject(WORDS("--quite-another-thing"), "unknown option '--quite-another-thing'");
     check_reject(WORDS("-"), "unknown option '-'");
+    static const char *const asks[] = {"-h", "--help", "-V", "--version"};
+    for (int i = 0; i < 4; i++) {
+        struct arguments ask = WORDS(asks[i]);
+        assert_int_equal(ckpt_options_reject(ask.argc, ask.argv, 1,
+                                             (const struct ckpt_option *[]){ckpt_options_table()}),
+                         CKPT_EINVAL);
+        assert_memory_equal(error_get(), "libckpt ", 8);
+        assert_non_null(strstr(error_get(), ckpt_version()));
+        assert_non_null(strstr(error_get(), "; options --vram, --host, "));
+        assert_non_null(strstr(error_get(), "--verify"));
+    }
     char longest[200] = "--";
     memset(longest + 2, 'a', 150);
     struct arguments a = WORDS(longest);
