@@ -3,6 +3,12 @@
 #include <math.h>
 #include "optimizer_kinds.h"
 
+/* Of an optimizer without a network: fp32. */
+static enum ckpt_dtype grad_dtype_of(const struct small *small)
+{
+    return small ? small->adamw.grad_dtype : CKPT_F32;
+}
+
 static void adamw(struct reference *r, const double *g, const struct reference_step *s)
 {
     for (int64_t i = 0; i < r->n; i++) {
@@ -16,7 +22,7 @@ static void adamw(struct reference *r, const double *g, const struct reference_s
 static ckpt_optimizer *make_adamw(ckpt *c, const struct small *small)
 {
     struct ckpt_adamw o = CKPT_ADAMW_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.beta1 = 0.8f, o.beta2 = 0.9f, o.weight_decay = 0.05f;
     o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     return ckpt_adamw(c, &o);
@@ -31,7 +37,7 @@ static void sgd(struct reference *r, const double *g, const struct reference_ste
 static ckpt_optimizer *make_sgd(ckpt *c, const struct small *small)
 {
     struct ckpt_sgd o = CKPT_SGD_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.weight_decay = 0.05f, o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     return ckpt_sgd(c, &o);
 }
@@ -48,7 +54,7 @@ static void momentum(struct reference *r, const double *g, const struct referenc
 static ckpt_optimizer *make_momentum(ckpt *c, const struct small *small)
 {
     struct ckpt_sgd o = CKPT_SGD_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.weight_decay = 0.05f, o.momentum = 0.9f, o.dampening = 0.25f;
     o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     return ckpt_sgd(c, &o);
@@ -65,7 +71,7 @@ static void nesterov(struct reference *r, const double *g, const struct referenc
 static ckpt_optimizer *make_nesterov(ckpt *c, const struct small *small)
 {
     struct ckpt_sgd o = CKPT_SGD_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.momentum = 0.9f, o.nesterov = true, o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     return ckpt_sgd(c, &o);
 }
@@ -82,7 +88,7 @@ static void lion(struct reference *r, const double *g, const struct reference_st
 static ckpt_optimizer *make_lion(ckpt *c, const struct small *small)
 {
     struct ckpt_lion o = CKPT_LION_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.weight_decay = 0.05f, o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     return ckpt_lion(c, &o);
 }
@@ -132,7 +138,7 @@ static void adafactor(struct reference *r, const double *g, const struct referen
 static ckpt_optimizer *make_adafactor(ckpt *c, const struct small *small)
 {
     struct ckpt_adafactor o = CKPT_ADAFACTOR_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.weight_decay = 0.05f, o.eps1 = 1e-7f, o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     return ckpt_adafactor(c, &o);
 }
@@ -190,7 +196,7 @@ static ckpt_optimizer *make_muon(ckpt *c, const struct small *small)
     struct ckpt_muon o = CKPT_MUON_INIT;
     struct ckpt_adamw other = CKPT_ADAMW_INIT;
     struct ckpt_optimizer_group g = CKPT_OPTIMIZER_GROUP_INIT;
-    o.grad_dtype = small->adamw.grad_dtype;
+    o.grad_dtype = grad_dtype_of(small);
     o.lr = 0.02f, o.weight_decay = 0.05f, o.clip_norm = 0.4f, o.ema_decay = 0.9f;
     other.lr = 0.01f, other.beta1 = 0.8f, other.beta2 = 0.9f, other.weight_decay = 0.05f;
     ckpt_optimizer *all = ckpt_muon(c, &o);
