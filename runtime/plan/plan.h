@@ -162,6 +162,12 @@ struct plan {
     struct pins pins; /* algorithms that libraries used where the plan was made, to use again */
 };
 
+/* What a step takes beside so many seconds of work: nothing within the rounding of sums. */
+static inline double plan_waiting(double seconds, double work)
+{
+    return seconds - work > 1e-9 * seconds ? seconds - work : 0;
+}
+
 /* Of a whole step: the ops, each as often as it must run. */
 static inline double plan_compute_seconds(const struct plan *p)
 {

@@ -221,7 +221,7 @@ static void set_totals(const struct player *y, double period)
     p->seconds = period;
     p->exposed_comm = y->comm_waits;
     p->comm_seconds = comm_queue_seconds(y->comm);
-    p->exposed_seconds = fmax(0, p->seconds - whole - p->exposed_comm);
+    p->exposed_seconds = plan_waiting(p->seconds, whole + p->exposed_comm);
 }
 
 static int prepare(struct player *y)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What leaves a schedule, from the choice to the plan: the parts of it are in the files named here
  * (updates.c, idle_gaps.c, select.c, tiers.c, flow.c). */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/search/comm_cost.h"
@@ -278,7 +277,7 @@ int transfer_rewrite(struct transfer *x)
     p->nvme_bytes = x->tier[TIER_NVME];
     p->seconds += x->exposed_comm - p->exposed_comm;
     p->exposed_comm = x->exposed_comm;
-    p->exposed_seconds = fmax(0, x->seconds - (p->seconds - x->hosted_seconds)); /* sums round */
+    p->exposed_seconds = plan_waiting(x->seconds, p->seconds - x->hosted_seconds);
     p->seconds = x->seconds;
     hosted_rewrite(x);
     return plan_sort(p);
