@@ -155,8 +155,8 @@ static int rms_norm_shape(struct ckpt_call *call)
 static void rms_norm_grad(struct ckpt_grad *g)
 {
     ckpt_tensor dy = ops_dense_rows(g->tape, g->dout[0]);
-    ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1]};
-    ckpt_record(g->tape, &op_rms_norm_dx, 4, in, 2, g->din, g->attr, sizeof(struct norm_attr));
+    ckpt_tensor in[] = {dy, g->in[0], g->in[1], g->out[1], CKPT_NONE};
+    ckpt_record(g->tape, &op_rms_norm_dx, 5, in, 2, g->din, g->attr, sizeof(struct norm_attr));
 }
 
 const struct ckpt_op_def op_rms_norm = {
@@ -182,6 +182,7 @@ void norm_weight_dx_shape(struct ckpt_call *call, int x, int w)
                           : rows_sum_chunks(rows) * 2 * c * (int64_t)sizeof(float);
 }
 
+/* dy, x, w, rstd, addend -> dx, dw */
 static int rms_norm_dx_shape(struct ckpt_call *call)
 {
     if (call_float(call, 0) || call_dense_rows(call, 0) || call_dense_rows(call, 1))
@@ -193,7 +194,7 @@ static int rms_norm_dx_shape(struct ckpt_call *call)
 const struct ckpt_op_def op_rms_norm_dx = {
     .size = sizeof(struct ckpt_op_def),
     .name = "rms_norm_dx",
-    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS,
+    .flags = CKPT_OP_STRIDED | CKPT_OP_STRIDED_ROWS | CKPT_OP_ADDEND,
     .shape = rms_norm_dx_shape,
     .cost = norm_cost,
     .cpu = cpu_rms_norm_dx,

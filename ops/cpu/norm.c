@@ -188,18 +188,19 @@ int cpu_rms_norm(const struct ckpt_kernel_args *a)
 }
 
 /*
- * run: x, dy, rstd, dx.  With n = x rstd and g = dy w:
- *   dx = rstd (g - n mean(g n)), dw += dy n
+ * run: x, dy, rstd, dx, the addend if adds.  With n = x rstd and g = dy w:
+ *   dx = rstd (g - n mean(g n)) + addend, dw += dy n
  * Rounding of the normalised value counts as the identity, as automatic differentiation has it.
  */
 ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const void *restrict w,
-                                  float *restrict dw, bool half, bool dy_half)
+                                  float *restrict dw, bool half, bool dy_half, bool adds)
 {
     for (int64_t i = 0; i < run->n; i++) {
         const void *restrict x = run->at[0] + i * run->step[0];
         const void *restrict dy = run->at[1] + i * run->step[1];
         float rstd = *(const float *)(run->at[2] + i * run->step[2]);
         void *restrict dx = run->at[3] + i * run->step[3];
+        const void *restrict addend = adds ? run->at[4] + i * run->step[4] : NULL;
         float dot = 0.f;
 #pragma omp simd reduction(+ : dot)
         for (int64_t j = 0; j < c; j++)
@@ -208,23 +209,36 @@ ROWS_INLINE void rms_norm_dx_rows(const struct row_run *run, int64_t c, const vo
 #pragma omp simd
         for (int64_t j = 0; j < c; j++) {
             float d = row_get(dy, j, dy_half), v = row_get(x, j, half);
-            row_put(dx, j, rstd * (d * row_get(w, j, half) - v * slope), half);
+            float before = adds ? row_get(addend, j, half) : 0.f;
+            row_put(dx, j, rstd * (d * row_get(w, j, half) - v * slope) + before, half);
             dw[j] += d * rms_normalized(v, rstd, half);
         }
     }
 }
 
+ROWS_INLINE void rms_norm_dx_any(const struct row_run *run, int64_t c, const void *w, float *dw,
+                                 bool half, bool dy_half, bool adds)
+{
+    if (half && dy_half)
+        rms_norm_dx_rows(run, c, w, dw, true, true, adds);
+    else if (half)
+        rms_norm_dx_rows(run, c, w, dw, true, false, adds);
+    else if (dy_half)
+        rms_norm_dx_rows(run, c, w, dw, false, true, adds);
+    else
+        rms_norm_dx_rows(run, c, w, dw, false, false, adds);
+}
+
 CKPT_CLONES static void rms_norm_dx_leaf(const struct row_run *run, int64_t c, const void *w,
                                          float *dw, bool half, bool dy_half)
 {
-    if (half && dy_half)
-        rms_norm_dx_rows(run, c, w, dw, true, true);
-    else if (half)
-        rms_norm_dx_rows(run, c, w, dw, true, false);
-    else if (dy_half)
-        rms_norm_dx_rows(run, c, w, dw, false, true);
-    else
-        rms_norm_dx_rows(run, c, w, dw, false, false);
+    rms_norm_dx_any(run, c, w, dw, half, dy_half, false);
+}
+
+CKPT_CLONES static void rms_norm_dx_add_leaf(const struct row_run *run, int64_t c, const void *w,
+                                             float *dw, bool half, bool dy_half)
+{
+    rms_norm_dx_any(run, c, w, dw, half, dy_half, true);
 }
 
 /* Rows [row, end) in blocks of at most 64: long sums lose less in two levels. */
@@ -244,7 +258,7 @@ static void rms_norm_chunk(const struct ckpt_kernel_args *a, const struct rows *
     }
 }
 
-int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *table,
+int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *more,
                       rms_norm_leaf leaf)
 {
     const struct ckpt_view *x = &a->in[1];
@@ -255,8 +269,8 @@ int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *
     rows_operand(&r, &a->in[0]);
     rows_operand(&r, &a->in[3]);
     rows_operand(&r, &a->out[0]);
-    if (table)
-        rows_operand(&r, table);
+    if (more)
+        rows_operand(&r, more);
     rows_finish(&r);
     int64_t chunks = rows_sum_chunks(r.count), per = (r.count + chunks - 1) / chunks;
 #pragma omp parallel for schedule(static) if (r.count * c > ROWS_CHUNK)
@@ -273,5 +287,7 @@ int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *
 
 int cpu_rms_norm_dx(const struct ckpt_kernel_args *a)
 {
+    if (a->in[4].data)
+        return rms_norm_backward(a, &a->in[4], rms_norm_dx_add_leaf);
     return rms_norm_backward(a, NULL, rms_norm_dx_leaf);
 }

@@ -28,13 +28,13 @@ ROWS_INLINE float rms_normalized(float x, float rstd, bool half)
     return half ? bf16_load(bf16_round(x * rstd)) : x * rstd;
 }
 
-/* Sets dx on one run of rows and adds to dw[c].  run: x, dy, rstd, dx and, if there is one, the
- * table. */
+/* Sets dx on one run of rows and adds to dw[c].  run: x, dy, rstd, dx and, if there is one more,
+ * the table or the addend. */
 typedef void (*rms_norm_leaf)(const struct row_run *run, int64_t c, const void *w, float *dw,
                               bool half, bool dy_half);
 
-/* in: dy, x, w, rstd; out: dx and dw, a sum over fixed chunks of rows.  table may be NULL. */
-int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *table,
+/* in: dy, x, w, rstd; out: dx and dw, a sum over fixed chunks of rows.  more may be NULL. */
+int rms_norm_backward(const struct ckpt_kernel_args *a, const struct ckpt_view *more,
                       rms_norm_leaf leaf);
 
 #endif

@@ -47,6 +47,7 @@ int cuda_layer_norm(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_dx(const struct ckpt_kernel_args *a);
 int cuda_rms_norm(const struct ckpt_kernel_args *a);
 int cuda_rms_norm_dx(const struct ckpt_kernel_args *a);
+int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a); /* of any rows, with an addend */
 int cuda_modulate(const struct ckpt_kernel_args *a);
 int cuda_modulate_dx(const struct ckpt_kernel_args *a);
 int cuda_layer_norm_modulate(const struct ckpt_kernel_args *a);

@@ -150,6 +150,47 @@ static __global__ void __launch_bounds__(32 * WARPS)
     }
 }
 
+/* A block of W warps to a row, which it reads once. */
+template <typename T, int W>
+static __global__ void __launch_bounds__(32 * W)
+    rms_norm_wide(const __grid_constant__ struct rows r, int n, const char *w, float eps)
+{
+    constexpr int LANES = 32 * W, N = piece<T>::n;
+    int rank = (int)threadIdx.x;
+    for (int64_t row = blockIdx.x; row < r.count; row += gridDim.x) {
+        char *at[forward_operands<false>];
+        rows_seek(r, row, at);
+        piece<T> x[PIECES];
+        float squares = 0.f;
+        row_load<T, LANES>(x, at[0], rank, n);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                squares += x[i].at(j) * x[i].at(j);
+        float rstd = 1.f / sqrtf(block_sum(squares) / (float)(n * N) + eps);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            int column = rank + i * LANES;
+            float y[N];
+            if (column >= n)
+                continue;
+            asm volatile("" ::: "memory"); /* not earlier: see above */
+            piece<T> weight = piece_load<T>(w, column);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] = x[i].at(j) * rstd;
+            round_piece<T>(y);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] *= weight.at(j);
+            piece_store<T>(at[1], column, y);
+        }
+        if (rank == 0)
+            *reinterpret_cast<float *>(at[2]) = rstd;
+    }
+}
+
 /* Rows of any width and place: a warp to a row, which it reads twice. */
 template <bool ROPE>
 static __global__ void __launch_bounds__(32 * WARPS)
@@ -375,37 +416,35 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     }
 }
 
-/* Rows of any width, place and dtypes: a block to a chunk of rows, a thread to every 128th column
- * (or pair), whose sums stand in memory. */
-template <bool ROPE>
+/* Turned rows of any width, place and dtypes: a block to a chunk of rows, a thread to every 128th
+ * pair of columns, whose sums stand in memory. */
 static __global__ void __launch_bounds__(128)
-    rms_norm_dx_elements(const __grid_constant__ struct rows r, int64_t chunk, int64_t c, bool half,
-                         bool dy_half, const char *w, float *partial)
+    rms_norm_rope_dx_elements(const __grid_constant__ struct rows r, int64_t chunk, int64_t c,
+                              bool half, bool dy_half, const char *w, float *partial)
 {
-    constexpr int S = ROPE ? 2 : 1;
     float *dw = partial + blockIdx.x * c;
     int64_t first = blockIdx.x * chunk;
     for (int64_t row = first; row < first + chunk && row < r.count; row++) {
-        char *at[tile_walk<bf16, ROPE>::operands];
+        char *at[tile_walk<bf16, true>::operands];
         float dot = 0.f;
         rows_seek(r, row, at);
-        float rstd = *reinterpret_cast<const float *>(at[tile_walk<bf16, ROPE>::operands - 1]);
+        float rstd = *reinterpret_cast<const float *>(at[tile_walk<bf16, true>::operands - 1]);
         const float *table = reinterpret_cast<const float *>(at[3]);
-        for (int64_t j = threadIdx.x * S; j < c; j += 128 * S) {
-            float d[S];
-            for (int k = 0; k < S; k++)
+        for (int64_t j = threadIdx.x * 2; j < c; j += 128 * 2) {
+            float d[2];
+            for (int k = 0; k < 2; k++)
                 d[k] = row_get(at[1], j + k, dy_half);
-            turn<ROPE>(d, table + j, -1.f);
-            for (int k = 0; k < S; k++)
+            turn<true>(d, table + j, -1.f);
+            for (int k = 0; k < 2; k++)
                 dot += d[k] * row_get(w, j + k, half) * row_get(at[0], j + k, half);
         }
         float slope = block_sum(dot) * rstd * rstd / (float)c;
-        for (int64_t j = threadIdx.x * S; j < c; j += 128 * S) {
-            float d[S];
-            for (int k = 0; k < S; k++)
+        for (int64_t j = threadIdx.x * 2; j < c; j += 128 * 2) {
+            float d[2];
+            for (int k = 0; k < 2; k++)
                 d[k] = row_get(at[1], j + k, dy_half);
-            turn<ROPE>(d, table + j, -1.f);
-            for (int k = 0; k < S; k++) {
+            turn<true>(d, table + j, -1.f);
+            for (int k = 0; k < 2; k++) {
                 float x = row_get(at[0], j + k, half), v = row_get(w, j + k, half);
                 float before = row == first ? 0.f : dw[j + k];
                 row_put(at[2], j + k, rstd * (d[k] * v - x * slope), half);
@@ -452,6 +491,21 @@ static struct rows rows_of_tiles(const struct rows *r, const struct tiles *t)
     return tiles;
 }
 
+/* Rows of n pieces, more than a warp takes, by as few warps as can keep one. */
+template <typename T>
+static int launch_wide(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n, float eps)
+{
+    const char *w = (const char *)a->in[1].data;
+    const unsigned grid = grid_for(r->count, 1);
+    if (n <= 64 * PIECES)
+        rms_norm_wide<T, 2><<<grid, 64, 0, stream_of(a)>>>(*r, (int)n, w, eps);
+    else if (n <= 128 * PIECES)
+        rms_norm_wide<T, 4><<<grid, 128, 0, stream_of(a)>>>(*r, (int)n, w, eps);
+    else
+        rms_norm_wide<T, WIDE><<<grid, 32 * WIDE, 0, stream_of(a)>>>(*r, (int)n, w, eps);
+    return launched();
+}
+
 template <bool ROPE>
 static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ckpt_view *table)
 {
@@ -466,7 +520,10 @@ static int rms_norm(const struct ckpt_kernel_args *a, float eps, const struct ck
         rows_operand(&r, table);
     rows_operand(&r, &a->out[1]);
     rows_finish(&r);
-    if (n > 32 * PIECES || !rows_in_pieces(&r, r.n - 1, c, half) || !aligned16(w)) {
+    bool pieces = rows_in_pieces(&r, r.n - 1, c, half) && aligned16(w);
+    if (!ROPE && pieces && n > 32 * PIECES && n <= 32 * WIDE * PIECES)
+        return half ? launch_wide<bf16>(a, &r, n, eps) : launch_wide<float>(a, &r, n, eps);
+    if (!pieces || n > 32 * PIECES) {
         rms_norm_elements<ROPE>
             <<<grid_for(r.count, WARPS), 32 * WARPS, 0, stream_of(a)>>>(r, c, half, w, eps);
         return launched();
@@ -493,37 +550,42 @@ static int64_t launch_tiles(const struct ckpt_kernel_args *a, const struct rows 
     return grid;
 }
 
-template <bool ROPE>
-static int64_t launch_gradient(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c)
+/* Do the tiles take rows of x and dy? */
+static bool in_tiles(const struct ckpt_kernel_args *a, const struct rows *r, int64_t c)
 {
-    bool half = view_half(&a->in[1]), dy_half = view_half(&a->in[0]);
-    const char *w = (const char *)a->in[2].data;
-    int64_t n = c / (half ? 8 : 4), chunks = cuda_weight_chunks(r->count);
-    if (n <= BLOCK && half == dy_half && rows_in_pieces(r, r->n - 1, c, half) && aligned16(w))
-        return half ? launch_tiles<bf16, ROPE>(a, r, n) : launch_tiles<float, ROPE>(a, r, n);
-    rms_norm_dx_elements<ROPE><<<(unsigned)chunks, 128, 0, stream_of(a)>>>(
-        *r, cuda_chunk(CUDA_WEIGHT_WAVE, r->count), c, half, dy_half, w, (float *)a->workspace);
-    return chunks;
+    bool half = view_half(&a->in[1]);
+    return c <= BLOCK * (half ? 8 : 4) && half == view_half(&a->in[0]) &&
+           rows_in_pieces(r, r->n - 1, c, half) && aligned16(a->in[2].data);
+}
+
+static void add_parts(const struct ckpt_kernel_args *a, int64_t chunks)
+{
+    struct rows dw;
+    rows_begin(&dw, &a->out[1]);
+    rows_finish(&dw);
+    launch_add_chunks(&dw, 1, chunks, row_width(&a->in[1]), 0, 1, (const float *)a->workspace,
+                      stream_of(a));
+}
+
+/* The rows of x, dy and dx, the table if there is one, and rstd. */
+static void gradient_operands(struct rows *r, const struct ckpt_kernel_args *a,
+                              const struct ckpt_view *table)
+{
+    rows_begin(r, &a->in[1]);
+    rows_operand(r, &a->in[0]);
+    rows_operand(r, &a->out[0]);
+    if (table)
+        rows_operand(r, table);
+    rows_operand(r, &a->in[3]);
+    rows_finish(r);
 }
 
 template <bool ROPE>
-static int rms_norm_dx(const struct ckpt_kernel_args *a, const struct ckpt_view *table)
+static int64_t launch_gradient(const struct ckpt_kernel_args *a, const struct rows *r)
 {
-    const struct ckpt_view *x = &a->in[1];
-    int64_t c = row_width(x);
-    struct rows r, dw;
-    rows_begin(&r, x);
-    rows_operand(&r, &a->in[0]);
-    rows_operand(&r, &a->out[0]);
-    if (ROPE)
-        rows_operand(&r, table);
-    rows_operand(&r, &a->in[3]);
-    rows_finish(&r);
-    int64_t chunks = launch_gradient<ROPE>(a, &r, c);
-    rows_begin(&dw, &a->out[1]);
-    rows_finish(&dw);
-    launch_add_chunks(&dw, 1, chunks, c, 0, 1, (const float *)a->workspace, stream_of(a));
-    return launched();
+    const bool half = view_half(&a->in[1]);
+    const int64_t n = row_width(&a->in[1]) / (half ? 8 : 4);
+    return half ? launch_tiles<bf16, ROPE>(a, r, n) : launch_tiles<float, ROPE>(a, r, n);
 }
 
 int cuda_rms_norm(const struct ckpt_kernel_args *a)
@@ -533,7 +595,12 @@ int cuda_rms_norm(const struct ckpt_kernel_args *a)
 
 int cuda_rms_norm_dx(const struct ckpt_kernel_args *a)
 {
-    return rms_norm_dx<false>(a, NULL);
+    struct rows r;
+    gradient_operands(&r, a, NULL);
+    if (a->in[4].data || !in_tiles(a, &r, row_width(&a->in[1])))
+        return cuda_rms_norm_rows_dx(a);
+    add_parts(a, launch_gradient<false>(a, &r));
+    return launched();
 }
 
 int cuda_rms_norm_rope(const struct ckpt_kernel_args *a)
@@ -547,5 +614,17 @@ int cuda_rms_norm_rope_dx(const struct ckpt_kernel_args *a)
 {
     const struct rms_norm_rope_attr *attr = (const struct rms_norm_rope_attr *)a->attr;
     struct ckpt_view table = rope_table_rows(&a->in[4], &a->in[1].desc, attr->axis);
-    return rms_norm_dx<true>(a, &table);
+    const int64_t c = row_width(&a->in[1]);
+    struct rows r;
+    gradient_operands(&r, a, &table);
+    if (in_tiles(a, &r, c)) {
+        add_parts(a, launch_gradient<true>(a, &r));
+        return launched();
+    }
+    const int64_t chunks = cuda_weight_chunks(r.count);
+    rms_norm_rope_dx_elements<<<(unsigned)chunks, 128, 0, stream_of(a)>>>(
+        r, cuda_chunk(CUDA_WEIGHT_WAVE, r.count), c, view_half(&a->in[1]), view_half(&a->in[0]),
+        (const char *)a->in[2].data, (float *)a->workspace);
+    add_parts(a, chunks);
+    return launched();
 }

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of layer norm, modulation and gated residual.  Those of shift, scale and gate are sums
- * over the rows that share one; they are made in the pass that makes dx: each chunk of rows gives a
- * partial sum, and a second kernel adds those (ops/cuda/workspace.h says how rows are cut).
+ * Gradients of layer norm, RMS norm, modulation and gated residual.  Those of weight, shift, scale
+ * and gate are sums over the rows that share one; they are made in the pass that makes dx: each
+ * chunk of rows gives a partial sum, and a second kernel adds those (ops/cuda/workspace.h says how
+ * rows are cut).
  */
 #include "cuda/kernels.h"
 #include "cuda/row_sums.cuh"
 #include "cuda/workspace.h"
 
-/* Blocks have FEW warps at most and threads a piece, or MANY and MANY_PIECES. */
+/* Blocks have FEW warps at most and threads a piece, or MANY and MANY_PIECES at most. */
 constexpr int FEW = 5, MANY = 12, MANY_PIECES = 3;
 
-enum kind { NORM, MODULATE, GATE, NORM_MODULATE, NORM_AFFINE };
+enum kind { NORM, MODULATE, GATE, NORM_MODULATE, NORM_AFFINE, RMS };
 
 /* Operands: x (or a), dy, dx, the addend of dx; the vector and its sums; last the statistics, where
  * there are any. */
 constexpr int ADDEND = 3, VECTOR = 4;
 
 template <int KIND> struct traits {
-    static constexpr bool norm = KIND == NORM || KIND == NORM_MODULATE || KIND == NORM_AFFINE;
-    static constexpr bool weight = KIND == GATE || KIND == NORM_AFFINE; /* else 1 + scale */
-    static constexpr int sums = KIND == NORM ? 0 : KIND == GATE ? 1 : 2;
+    static constexpr bool centred = KIND == NORM || KIND == NORM_MODULATE || KIND == NORM_AFFINE;
+    static constexpr bool norm = centred || KIND == RMS;
+    static constexpr bool weight = KIND == GATE || KIND == NORM_AFFINE || KIND == RMS;
+    static constexpr int sums = KIND == NORM ? 0 : KIND == GATE || KIND == RMS ? 1 : 2;
     static constexpr int stats = KIND == NORM ? VECTOR : VECTOR + 1 + sums;
     static constexpr int operands = stats + (norm ? 1 : 0);
 };
@@ -29,6 +31,15 @@ template <int KIND> struct traits {
 struct cut {
     int64_t each, chunk, chunks, units; /* rows of a vector, of a chunk; chunks of a vector */
 };
+
+/* Mean and rstd of a row; of RMS norm rstd alone is kept. */
+template <int KIND> __device__ __forceinline__ float2 stats_of(const char *at)
+{
+    if constexpr (traits<KIND>::centred)
+        return *reinterpret_cast<const float2 *>(at);
+    else
+        return make_float2(0.f, *reinterpret_cast<const float *>(at));
+}
 
 /* What the statistics make of x, and what dy becomes on the way to it. */
 template <int KIND> __device__ __forceinline__ float normalized(float x, float2 stats)
@@ -156,7 +167,7 @@ __device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct r
 #pragma unroll
     for (int k = 0; k < R; k++) {
         to[k] = at[2];
-        stats[k] = NORMS ? *reinterpret_cast<const float2 *>(at[STATS]) : make_float2(0.f, 1.f);
+        stats[k] = NORMS ? stats_of<KIND>(at[STATS]) : make_float2(0.f, 1.f);
 #pragma unroll
         for (int i = 0; i < P; i++) {
             dy[k][i] = piece_load<T>(at[1] + c.offset[i], 0);
@@ -178,7 +189,7 @@ __device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct r
 #pragma unroll
                 for (int j = 0; j < N; j++) {
                     float g = dy[k][i].at(j) * c.factor[i][j];
-                    mean[2 * k] += g;
+                    mean[2 * k] += traits<KIND>::centred ? g : 0.f;
                     mean[2 * k + 1] += g * normalized<KIND>(x[k][i].at(j), stats[k]);
                 }
         sum_block<2 * R, W>(mean, shared);
@@ -204,8 +215,18 @@ __device__ __forceinline__ void rows_step(columns<T, P, KIND> &c, const struct r
                             (addend[k][i].at(j) - mean[2 * k] - v * mean[2 * k + 1]);
                 if constexpr (SUMS == 2)
                     c.sum[0][i][j] += d;
-                if constexpr (SUMS > 0)
+                if constexpr (SUMS > 0 && KIND != RMS)
                     c.sum[SUMS - 1][i][j] += d * v;
+            }
+            if constexpr (KIND == RMS) { /* its result is rounded before the weight comes */
+                float v[N];
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    v[j] = normalized<KIND>(x[k][i].at(j), stats[k]);
+                round_piece<T>(v);
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    c.sum[0][i][j] += dy[k][i].at(j) * v[j];
             }
             if (c.there[i])
                 piece_store<T>(to[k] + c.offset[i], 0, dx);
@@ -274,11 +295,11 @@ static __global__ void __launch_bounds__(128)
             float2 stats = make_float2(0.f, 1.f), mean = make_float2(0.f, 0.f);
             rows_seek(r, row, at);
             if constexpr (traits<KIND>::norm) {
-                stats = *reinterpret_cast<const float2 *>(at[traits<KIND>::stats]);
+                stats = stats_of<KIND>(at[traits<KIND>::stats]);
                 for (int64_t j = threadIdx.x; j < c; j += 128) {
                     float v = SUMS ? row_get(at[VECTOR], j, half) : 0.f;
                     float g = scaled<KIND>(row_get(at[1], j, dy_half), v);
-                    mean.x += g;
+                    mean.x += traits<KIND>::centred ? g : 0.f;
                     mean.y += g * normalized<KIND>(row_get(at[0], j, half), stats);
                 }
                 mean.x = block_sum(mean.x) / (float)c;
@@ -292,8 +313,9 @@ static __global__ void __launch_bounds__(128)
                 row_put(at[2], j, dx + before, half);
                 if constexpr (SUMS == 2)
                     to[0][j] = d + (row == first ? 0.f : to[0][j]);
+                float n = KIND == RMS ? rounded(x, half) : x;
                 if constexpr (SUMS > 0)
-                    to[SUMS - 1][j] = d * x + (row == first ? 0.f : to[SUMS - 1][j]);
+                    to[SUMS - 1][j] = d * n + (row == first ? 0.f : to[SUMS - 1][j]);
             }
         }
     }
@@ -362,7 +384,8 @@ static int gradient(const struct ckpt_kernel_args *a, const struct ckpt_view *x,
     else
         rows_finish(&r);
     cut.each = SUMS ? cut.each : r.count;
-    cut.chunk = cuda_row_chunk(r.count / cut.each, cut.each, c);
+    cut.chunk = KIND == RMS ? cuda_chunk(CUDA_WEIGHT_WAVE, cut.each)
+                            : cuda_row_chunk(r.count / cut.each, cut.each, c);
     launch_gradient<KIND>(a, &r, &cut, c, view_half(x), view_half(&a->in[0]));
     if (SUMS && cut.chunks > 1)
         launch_add_chunks(&r, cut.each, cut.chunks, c, VECTOR + 1, SUMS,
@@ -399,4 +422,13 @@ int cuda_layer_norm_affine_dx(const struct ckpt_kernel_args *a)
     struct ckpt_kernel_args spread = *a;
     spread.out = out;
     return gradient<NORM_AFFINE>(&spread, &a->in[1], &w, &a->in[3]);
+}
+
+int cuda_rms_norm_rows_dx(const struct ckpt_kernel_args *a)
+{
+    struct ckpt_view w = rows_vector(a->in[2], a->in[1].desc.ndim);
+    struct ckpt_view out[] = {a->out[0], rows_vector(a->out[1], a->in[1].desc.ndim)};
+    struct ckpt_kernel_args spread = *a;
+    spread.out = out;
+    return gradient<RMS>(&spread, &a->in[1], &w, &a->in[3]);
 }

@@ -211,6 +211,24 @@ static ckpt_tensor record_rms_norm(ckpt_tape *t, enum ckpt_dtype dtype, const st
                          operand(t, dtype, SHAPE(HEAD)), 1e-6f);
 }
 
+/* Rows too long for a warp, as language models of billions of parameters have them. */
+enum { LONG_ROW = 1536 };
+
+static ckpt_tensor record_rms_norm_wide(ckpt_tape *t, enum ckpt_dtype dtype,
+                                        const struct bench_sizes *z)
+{
+    ckpt_tensor x = operand(t, dtype, SHAPE(8 * z->rows, LONG_ROW));
+    return ckpt_add(t, x, ckpt_rms_norm(t, x, operand(t, dtype, SHAPE(LONG_ROW)), 1e-6f));
+}
+
+static ckpt_tensor record_norm_modulate_wide(ckpt_tape *t, enum ckpt_dtype dtype,
+                                             const struct bench_sizes *z)
+{
+    return ckpt_layer_norm_modulate(t, operand(t, dtype, SHAPE(8 * z->rows, 2 * LONG_ROW)),
+                                    operand(t, dtype, SHAPE(1, 2 * LONG_ROW)),
+                                    operand(t, dtype, SHAPE(1, 2 * LONG_ROW)), 1e-6f);
+}
+
 static ckpt_tensor record_rope(ckpt_tape *t, enum ckpt_dtype dtype, const struct bench_sizes *z)
 {
     struct ckpt_desc table = dense(CKPT_F32, SHAPE(FRAMES, HEAD / 2, 2));
@@ -561,6 +579,8 @@ const struct bench_case bench_cases[] = {
     {"cross attention", record_cross},
     {"layer norm", record_layer_norm},
     {"RMS norm", record_rms_norm},
+    {"RMS norm, wide", record_rms_norm_wide},
+    {"layer norm, modulate, wide", record_norm_modulate_wide},
     {"rotary embedding", record_rope},
     {"modulate", record_modulate},
     {"layer norm, modulate", record_norm_modulate},

@@ -14,7 +14,10 @@ static void draw_norm(struct op_case *c, struct rng *r, int trial, int *ndim, in
 {
     *ndim = draw_rank(r, 1, 4);
     draw_shape(r, trial, *ndim, 4, shape);
-    shape[*ndim - 1] = trial < TRIAL_LARGE ? rng_range(r, 3, 11) : rng_range(r, 600, 1200);
+    shape[*ndim - 1] = rng_range(r, 3, 11);
+    if (trial >= TRIAL_LARGE) /* for a warp; for a block, in pieces of 16 bytes */
+        shape[*ndim - 1] = trial > TRIAL_LARGE ? rng_range(r, 600, 1200)
+                                               : 8 * rng_range(r, 161, 450);
     c->attr.eps = (float)(trial % 2 ? 1e-6 : 1e-5);
     struct operand *o = case_add(c, r, ROLE_PARAM, *ndim, shape);
     for (int64_t i = 0; trial % 3 == 0 && i < o->value.n; i++)
@@ -49,6 +52,19 @@ static void draw_rms_norm(struct op_case *c, struct rng *r, int trial)
 static ckpt_tensor record_rms_norm(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
 {
     return ckpt_rms_norm(t, in[0], in[1], (float)c->attr.eps);
+}
+
+/* The gradient of the sum's other operand is added by the kernel of the norm. */
+static ckpt_tensor record_rms_residual(ckpt_tape *t, const ckpt_tensor *in, const struct op_case *c)
+{
+    return ckpt_add(t, in[0], record_rms_norm(t, in, c));
+}
+
+static void ref_rms_residual(const struct array *in, struct array *out, const struct op_attr *a)
+{
+    ref_rms_norm(in, out, a);
+    for (int64_t i = 0; i < out->n; i++)
+        out->x[i] += in[0].x[i];
 }
 
 /* The shape of a shift, scale or gate: each axis but the last may be 1. */
@@ -409,6 +425,7 @@ static ckpt_tensor record_cross_entropy(ckpt_tape *t, const ckpt_tensor *in,
 static const struct op_row rows[] = {
     {"layer_norm", draw_layer_norm, record_layer_norm, ref_layer_norm},
     {"rms_norm", draw_rms_norm, record_rms_norm, ref_rms_norm},
+    {"rms_norm (residual)", draw_rms_norm, record_rms_residual, ref_rms_residual},
     {"modulate", draw_modulate, record_modulate, ref_modulate},
     {"layer_norm_modulate", draw_layer_norm_modulate, record_layer_norm_modulate,
      ref_layer_norm_modulate},

@@ -121,10 +121,12 @@ static void test_heads(void **state)
 
 static ckpt_tensor residuals(ckpt_tape *t, const struct recorded *r, ckpt_tensor x)
 {
+    enum ckpt_dtype dtype = ckpt_desc_of(t, x).dtype;
     int64_t one[] = {1, 1, 1, COLUMNS};
-    ckpt_tensor row = ckpt_randn(t, ckpt_desc_of(t, x).dtype, 4, one);
+    ckpt_tensor row = ckpt_randn(t, dtype, 4, one);
     x = ckpt_gated_residual(t, x, row, ckpt_layer_norm_modulate(t, x, row, row, 1e-6f));
     x = ckpt_add(t, x, ckpt_linear(t, x, r->v, CKPT_NONE));
+    x = ckpt_add(t, x, ckpt_rms_norm(t, x, ckpt_randn(t, dtype, 1, &one[3]), 1e-6f));
     return ckpt_add(t, x, ckpt_layer_norm(t, x, CKPT_NONE, CKPT_NONE, 1e-6f));
 }
 
@@ -134,7 +136,7 @@ static void test_residuals(void **state)
     for (int i = 0; i < 2; i++) {
         struct recorded r;
         record(&r, i ? CKPT_BF16 : CKPT_F32, residuals);
-        assert_int_equal(count(r.tape, "add", false), 2);
+        assert_int_equal(count(r.tape, "add", false), 3);
         assert_int_equal(count(r.tape, "add", true), 0);
         finish(&r);
     }
