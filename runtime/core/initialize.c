@@ -6,7 +6,7 @@
 #include <math.h>
 #include "core/params.h"
 #include "core/clones.h"
-#include "core/crew.h"
+#include "core/thread_team.h"
 #include "core/random.h"
 
 #define BLOCK (INT64_C(1) << 14) /* elements drawn and scaled while they are in the cache */
@@ -100,5 +100,5 @@ void param_initialize(const struct param *p, uint64_t seed, int64_t first, int64
                      .dst = dst};
     if (d.init.kind == CKPT_INIT_XAVIER_UNIFORM)
         d.init.a = xavier_bound(&p->desc);
-    crew_run(crew_size(0, n, SHARE), n, BLOCK, draw_share, &d);
+    thread_team_run(thread_team_size(0, n, SHARE), n, BLOCK, draw_share, &d);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "ckpt_tools.h"
-#include "core/crew.h"
+#include "core/thread_team.h"
 #include "memory/device/team.h"
 #include "memory/memory.h"
 #include "optim/host_update.h"
@@ -253,7 +253,7 @@ static void carry_share(void *user, int64_t from, int64_t end)
 
 static void carry(struct span s, int64_t n)
 {
-    crew_run(crew_size(0, n, SHARE), n, UNIT, carry_share, &s);
+    thread_team_run(thread_team_size(0, n, SHARE), n, UNIT, carry_share, &s);
 }
 
 /* All of a slot where only the device reaches it, piece by piece; bf16 is rounded in pinned memory.

@@ -39,7 +39,7 @@ static struct span give_own(const struct flow *f, int64_t p, int to)
 {
     (void)to;
     return span_at(f, f->call->src, p * piece_elements(f),
-                   piece_length(f, p, owned(f, f->circle->rank)));
+                   piece_length(f, p, owned(f, f->ranks->rank)));
 }
 
 static int64_t expect_own(const struct flow *f, int64_t p, int from)
@@ -49,7 +49,7 @@ static int64_t expect_own(const struct flow *f, int64_t p, int from)
 
 static void place_pieces(const struct flow *f, int64_t p, const char *const *from)
 {
-    for (int r = 0; r < f->circle->size; r++) {
+    for (int r = 0; r < f->ranks->size; r++) {
         struct span to = span_at(f, f->call->dst, r * f->share + p * piece_elements(f),
                                  piece_length(f, p, owned(f, r)));
         const char *src = from[r] ? from[r] : give_own(f, p, r).data;
@@ -87,7 +87,7 @@ static void sum_terms(const struct flow *f, char *dst, const char *own, const ch
     for (int64_t at = 0; at < n; at += SUM_BLOCK) {
         int64_t block = min_i64(SUM_BLOCK, n - at), skip = at * f->unit;
         load(sum, (from[0] ? from[0] : own) + skip, dtype, block);
-        for (int r = 1; r < f->circle->size; r++) {
+        for (int r = 1; r < f->ranks->size; r++) {
             load(term, (from[r] ? from[r] : own) + skip, dtype, block);
             for (int64_t i = 0; i < block; i++)
                 sum[i] += term[i];
@@ -105,14 +105,14 @@ static struct span give_theirs(const struct flow *f, int64_t p, int to)
 static int64_t expect_mine(const struct flow *f, int64_t p, int from)
 {
     (void)from;
-    return piece_length(f, p, owned(f, f->circle->rank)) * f->unit;
+    return piece_length(f, p, owned(f, f->ranks->rank)) * f->unit;
 }
 
 static void sum_pieces(const struct flow *f, int64_t p, const char *const *from)
 {
-    int64_t n = piece_length(f, p, owned(f, f->circle->rank));
+    int64_t n = piece_length(f, p, owned(f, f->ranks->rank));
     sum_terms(f, span_at(f, f->call->dst, p * piece_elements(f), n).data,
-              give_theirs(f, p, f->circle->rank).data, from, n);
+              give_theirs(f, p, f->ranks->rank).data, from, n);
 }
 
 static struct span give_all(const struct flow *f, int64_t p, int to)
@@ -141,7 +141,7 @@ static void sum_all(const struct flow *f, int64_t p, const char *const *from)
 static struct span give_root(const struct flow *f, int64_t p, int to)
 {
     (void)to;
-    if (f->circle->rank == f->call->root)
+    if (f->ranks->rank == f->call->root)
         return span_at(f, f->call->src, p * piece_elements(f), piece_length(f, p, f->total));
     return (struct span){NULL, p ? -1 : 0};
 }
@@ -156,17 +156,17 @@ static int64_t expect_root(const struct flow *f, int64_t p, int from)
 static void take_root(const struct flow *f, int64_t p, const char *const *from)
 {
     struct span to = span_at(f, f->call->dst, p * piece_elements(f), piece_length(f, p, f->total));
-    if (f->circle->rank != f->call->root && to.bytes)
+    if (f->ranks->rank != f->call->root && to.bytes)
         memcpy(to.data, from[f->call->root], (size_t)to.bytes);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static struct flow flow_of(const struct circle *c, const struct comm_call *call, int64_t share,
+static struct flow flow_of(const struct rank_group *c, const struct comm_call *call, int64_t share,
                            int64_t total)
 {
     struct flow f = {.call = call,
-                     .circle = c,
+                     .ranks = c,
                      .unit = ckpt_dtype_size(call->dtype),
                      .share = share,
                      .total = total};
@@ -191,7 +191,7 @@ static int reduce(struct flow f)
 }
 
 /* Every rank sums a share, then all get all shares. */
-static int all_reduce(const struct circle *c, const struct comm_call *call)
+static int all_reduce(const struct rank_group *c, const struct comm_call *call)
 {
     int64_t unit = ckpt_dtype_size(call->dtype);
     int64_t share = (call->count + c->size - 1) / c->size;
@@ -215,7 +215,7 @@ static int all_reduce(const struct circle *c, const struct comm_call *call)
     return gather(back);
 }
 
-static int broadcast(const struct circle *c, const struct comm_call *call)
+static int broadcast(const struct rank_group *c, const struct comm_call *call)
 {
     struct flow f = flow_of(c, call, call->count, call->count);
     f.give = give_root;
@@ -224,7 +224,7 @@ static int broadcast(const struct circle *c, const struct comm_call *call)
     return linked_flow(&f);
 }
 
-int linked_collective(const struct circle *c, const struct comm_call *call)
+int linked_collective(const struct rank_group *c, const struct comm_call *call)
 {
     int64_t total = call->count * c->size;
     switch (call->kind) {

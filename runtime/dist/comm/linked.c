@@ -15,7 +15,7 @@ struct head {
     uint64_t magic, sum;
     int64_t seq, step, piece, count;
     int32_t phase, kind, dtype, root;
-    uint64_t circle;
+    uint64_t group;
     char name[COMM_NAME];
 };
 
@@ -79,7 +79,7 @@ static int fail(struct linked *l, bool tell, const char *fmt, ...)
 
 /* Ranks of a group may be late because they wait in another group, for the rank that is to blame:
  * whose time is over first is chance, so the sentence says so. */
-static int fail_late(struct linked *l, const struct circle *circle, int slot, const char *where)
+static int fail_late(struct linked *l, const struct rank_group *ranks, int slot, const char *where)
 {
     const struct link_part *parts = l->parts[slot];
     int n = l->comm.size;
@@ -96,7 +96,7 @@ static int fail_late(struct linked *l, const struct circle *circle, int slot, co
     free(late);
     return fail(l, true, "%s did not come to %s within %g s (rank %d waited%s)", who, where,
                 l->comm.deadline, l->comm.rank,
-                circle->members ? "; they may wait for another in a group of theirs" : "");
+                ranks->members ? "; they may wait for another in a group of theirs" : "");
 }
 
 static int fail_broken(struct linked *l, const char *where)
@@ -114,7 +114,7 @@ static int fail_broken(struct linked *l, const char *where)
 static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct head *h)
 {
     *h = (struct head){.magic = HEAD_MAGIC,
-                       .seq = f->circle->calls,
+                       .seq = f->ranks->calls,
                        .step = l->comm.step,
                        .piece = p,
                        .count = f->call->count,
@@ -122,7 +122,7 @@ static void fill_head(struct linked *l, const struct flow *f, int64_t p, struct 
                        .kind = (int32_t)f->call->kind,
                        .dtype = (int32_t)f->call->dtype,
                        .root = f->call->root,
-                       .circle = f->circle->id};
+                       .group = f->ranks->id};
     snprintf(h->name, sizeof h->name, "%s", f->call->name ? f->call->name : "");
 }
 
@@ -146,8 +146,8 @@ static bool fault_before_call(struct linked *l)
     return l->dead;
 }
 
-/* The rank in the whole communicator of one of the circle. */
-static int member(const struct circle *c, int rank)
+/* The rank in the whole communicator of one of the group. */
+static int member(const struct rank_group *c, int rank)
 {
     return c->members ? c->members[rank] : rank;
 }
@@ -177,10 +177,10 @@ static void start_piece(struct linked *l, const struct flow *f, int64_t p)
     fill_head(l, f, p, &h);
     for (int r = 0; r < l->comm.size; r++)
         l->parts[slot][r] = (struct link_part){.sent = true, .came = true};
-    for (int r = 0; r < f->circle->size; r++) {
-        int other = member(f->circle, r);
+    for (int r = 0; r < f->ranks->size; r++) {
+        int other = member(f->ranks, r);
         struct link_part *part = &l->parts[slot][other];
-        if (r == f->circle->rank)
+        if (r == f->ranks->rank)
             continue;
         struct span give = f->give(f, p, r);
         if (give.bytes >= 0) {
@@ -198,7 +198,7 @@ static void start_piece(struct linked *l, const struct flow *f, int64_t p)
 
 static int check_message(struct linked *l, const struct flow *f, int64_t p, int r)
 {
-    int from = member(f->circle, r), rank = l->comm.rank;
+    int from = member(f->ranks, r), rank = l->comm.rank;
     const struct link_part *part = &l->parts[p % LINK_SLOTS][from];
     struct head mine, theirs;
     char here[192], there[192];
@@ -211,7 +211,7 @@ static int check_message(struct linked *l, const struct flow *f, int64_t p, int 
     if (theirs.magic != HEAD_MAGIC)
         return fail(l, true, "what rank %d sent to rank %d in %s arrived damaged", from, rank,
                     here);
-    if (mine.seq != theirs.seq || mine.circle != theirs.circle || mine.phase != theirs.phase ||
+    if (mine.seq != theirs.seq || mine.group != theirs.group || mine.phase != theirs.phase ||
         mine.piece != theirs.piece)
         return fail(l, true,
                     "a message of rank %d to rank %d in %s (call %lld) was lost: one of call %lld "
@@ -254,7 +254,7 @@ static int await_piece(struct linked *l, const struct flow *f, int slot)
             describe(where, sizeof where, f->call->kind, f->call->name ? f->call->name : "",
                      l->comm.step);
             return !alive || *l->link->heard ? fail_broken(l, where)
-                                             : fail_late(l, f->circle, slot, where);
+                                             : fail_late(l, f->ranks, slot, where);
         }
         l->link->ops->wait(l->link, pause);
         pause = pause < 1e-3 ? pause + 2e-6 : 1e-3;
@@ -265,8 +265,8 @@ static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
 {
     int slot = (int)(p % LINK_SLOTS);
     int rc = await_piece(l, f, slot);
-    for (int r = 0; r < f->circle->size && !rc; r++) {
-        struct link_part *part = &l->parts[slot][member(f->circle, r)];
+    for (int r = 0; r < f->ranks->size && !rc; r++) {
+        struct link_part *part = &l->parts[slot][member(f->ranks, r)];
         l->from[r] = part->in ? (const char *)part->in + sizeof(struct head) : NULL;
         if (part->in)
             rc = check_message(l, f, p, r);
@@ -279,7 +279,7 @@ static int finish_piece(struct linked *l, const struct flow *f, int64_t p)
 /* One round is prepared while the one before is under way. */
 int linked_flow(const struct flow *f)
 {
-    struct linked *l = f->circle->l;
+    struct linked *l = f->ranks->l;
     int rc = 0;
     for (int64_t p = 0; p <= f->n_pieces && !rc; p++) {
         if (p < f->n_pieces)
@@ -292,21 +292,21 @@ int linked_flow(const struct flow *f)
 
 /* ---- the communicator ------------------------------------------------------------------------ */
 
-static int run_circle(const struct circle *circle, const struct comm_call *call)
+static int run_among(const struct rank_group *ranks, const struct comm_call *call)
 {
-    struct linked *l = circle->l;
+    struct linked *l = ranks->l;
     if (l->failed || fault_before_call(l))
         return CKPT_ECOMM;
-    int rc = linked_collective(circle, call);
+    int rc = linked_collective(ranks, call);
     l->calls++;
     return rc;
 }
 
 static int linked_run(struct comm *c, const struct comm_call *call, void *stream)
 {
-    struct circle all = {linked(c), c->rank, c->size, NULL, c->n_calls++, HASH_START};
+    struct rank_group all = {linked(c), c->rank, c->size, NULL, c->n_calls++, HASH_START};
     (void)stream;
-    return run_circle(&all, call);
+    return run_among(&all, call);
 }
 
 static int linked_check(struct comm *c)
@@ -337,7 +337,7 @@ static void linked_give_up(struct comm *c, const char *sentence)
  */
 struct group {
     struct comm comm;
-    struct circle circle;
+    struct rank_group ranks;
     int members[];
 };
 
@@ -349,7 +349,7 @@ static struct group *group(struct comm *c)
 static int after_call(struct group *g, int rc)
 {
     if (rc)
-        memcpy(g->comm.reason, g->circle.l->comm.reason, sizeof g->comm.reason);
+        memcpy(g->comm.reason, g->ranks.l->comm.reason, sizeof g->comm.reason);
     return rc;
 }
 
@@ -357,18 +357,18 @@ static int group_run(struct comm *c, const struct comm_call *call, void *stream)
 {
     struct group *g = group(c);
     (void)stream;
-    g->circle.calls = c->n_calls++;
-    return after_call(g, run_circle(&g->circle, call));
+    g->ranks.calls = c->n_calls++;
+    return after_call(g, run_among(&g->ranks, call));
 }
 
 static int group_check(struct comm *c)
 {
-    return after_call(group(c), linked_check(&group(c)->circle.l->comm));
+    return after_call(group(c), linked_check(&group(c)->ranks.l->comm));
 }
 
 static void group_give_up(struct comm *c, const char *sentence)
 {
-    linked_give_up(&group(c)->circle.l->comm, sentence);
+    linked_give_up(&group(c)->ranks.l->comm, sentence);
     after_call(group(c), CKPT_ECOMM);
 }
 
@@ -389,9 +389,9 @@ static int open_group(struct comm *c, int n, const int *ranks, struct comm **out
     memcpy(g->members, ranks, (size_t)n * sizeof *ranks);
     while (ranks[g->comm.rank] != c->rank)
         g->comm.rank++;
-    g->circle = (struct circle){linked(c), g->comm.rank, n, g->members, 0, HASH_START};
+    g->ranks = (struct rank_group){linked(c), g->comm.rank, n, g->members, 0, HASH_START};
     for (int r = 0; r < n; r++)
-        g->circle.id = hash_mix(g->circle.id, ranks[r]);
+        g->ranks.id = hash_mix(g->ranks.id, ranks[r]);
     *out = &g->comm;
     return 0;
 }

@@ -43,11 +43,11 @@ int comm_open_linked(struct comm **c, const char *name, struct link *link, doubl
 void comm_inject(struct comm *c, const struct comm_fault *fault);
 
 /* Those of its ranks that a call is of. */
-struct circle {
+struct rank_group {
     struct linked *l;
     int rank, size;
     const int *members; /* by their numbers here: their ranks in l; NULL: all ranks of l */
-    int64_t calls;      /* of this circle so far */
+    int64_t calls;      /* of this group so far */
     uint64_t id;        /* the same on all its ranks */
 };
 
@@ -59,13 +59,13 @@ struct span {
 /* A stretch of a collective: n_pieces rounds, in each of which all ranks send to all. */
 struct flow {
     const struct comm_call *call;
-    const struct circle *circle;
+    const struct rank_group *ranks;
     int phase; /* of the call, so that its flows are told apart */
     int64_t n_pieces;
     int64_t unit;  /* bytes of an element */
     int64_t share; /* elements of the part that each rank owns, the last ones' may be less */
     int64_t total; /* elements of all parts */
-    /* What goes to rank `to` of the circle in piece p; how many bytes come from rank `from`. */
+    /* What goes to rank `to` of the group in piece p; how many bytes come from rank `from`. */
     struct span (*give)(const struct flow *f, int64_t p, int to);
     int64_t (*expect)(const struct flow *f, int64_t p, int from);
     /* Piece p is there: from[r] for every rank, the own one NULL. */
@@ -76,6 +76,6 @@ struct flow {
 int linked_flow(const struct flow *f);
 
 /* Runs a collective as flows. */
-int linked_collective(const struct circle *c, const struct comm_call *call);
+int linked_collective(const struct rank_group *c, const struct comm_call *call);
 
 #endif

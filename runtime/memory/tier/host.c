@@ -12,7 +12,7 @@
 #ifdef HAVE_NUMA
 #include <numa.h>
 #endif
-#include "core/crew.h"
+#include "core/thread_team.h"
 #include "memory/tier/host_limits.h"
 #include "memory/tier/sys.h"
 #include "memory/tier/tier.h"
@@ -62,7 +62,8 @@ static void touch_share(void *user, int64_t from, int64_t end)
 static void touch(const struct host_tier *h, char *at, int64_t bytes)
 {
     struct touch t = {.caller = pthread_self(), .at = at, .node = h->options.node};
-    crew_run(crew_size(h->options.threads, bytes, SHARE), bytes, HUGE_PAGE, touch_share, &t);
+    int threads = thread_team_size(h->options.threads, bytes, SHARE);
+    thread_team_run(threads, bytes, HUGE_PAGE, touch_share, &t);
 }
 
 /* ---- pinning --------------------------------------------------------------------------------- */
@@ -120,7 +121,7 @@ static int refuse(const struct host_tier *h, int64_t bytes)
                      human_bytes(limit.short_by), (long long)limit.short_by);
 }
 
-/* Says in how what came of the wishes. */
+/* Says in how what came of the advice. */
 static void describe(struct host_tier *h, bool huge, int bound)
 {
     char where[64] = "any node";
@@ -131,7 +132,7 @@ static void describe(struct host_tier *h, bool huge, int bound)
              where, h->pin.pin ? ", pinned" : "");
 }
 
-/* Placement is a wish: without libnuma, or where a container forbids it, the arena works all the
+/* Placement is advice: without libnuma, or where a container forbids it, the arena works all the
  * same, and how says so. */
 static void advise(struct host_tier *h, char *at, int64_t bytes)
 {

@@ -198,19 +198,19 @@ static int use(struct nvme *n, const struct nvme_io *io, char *why, size_t size)
 }
 
 /* The first rung of the ladder that holds.  why: what was wrong with the one before. */
-static int choose(struct nvme *n, enum tier_io wish, char *why, size_t size)
+static int choose(struct nvme *n, enum tier_io asked, char *why, size_t size)
 {
     int rc = CKPT_EIO;
 #ifdef HAVE_LIBURING
-    if (wish != TIER_IO_POOL) {
+    if (asked != TIER_IO_POOL) {
         rc = use(n, &nvme_uring, why, size);
-        if (!rc || wish == TIER_IO_URING || n->tier.stuck)
+        if (!rc || asked == TIER_IO_URING || n->tier.stuck)
             return rc;
         leave(n);
     }
 #else
     snprintf(why, size, "built without liburing");
-    if (wish == TIER_IO_URING)
+    if (asked == TIER_IO_URING)
         return rc;
 #endif
     char failure[sizeof n->tier.reason];
