@@ -86,12 +86,14 @@ struct ckpt_kernel_args {
     void *workspace; /* aligned to 64 bytes; undefined contents */
     int64_t workspace_bytes;
     bool accumulate; /* add to out[0] instead of setting it (only with CKPT_OP_ACCUMULATE) */
-    int32_t op;      /* position on the tape: the stream of a random op */
+    int32_t op;      /* position on the tape */
     const struct ckpt_run *run;
     const struct ckpt_run *run_device; /* CUDA: its copy in device memory, but for micro */
     void *stream;                      /* CUDA: the cudaStream_t to launch on */
     void *device;                      /* the library's own kernels: handles and what they keep */
     int threads;                       /* CPU: how many threads it may use, at least 1 */
+    int32_t number; /* among the ops of the model, the stream of a random op: the position without
+                     * ops that bring parameters from other ranks, so that it is one for all */
 };
 
 /*

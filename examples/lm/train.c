@@ -112,7 +112,8 @@ static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int6
 
 /* ---- loss on other data, text ---------------------------------------------------------------- */
 
-/* All ranks measure the same batches: the weights that they share need all of them. */
+/* All ranks measure the same batches: the weights that they share need all of them.  NaN where it
+ * was asked to stop meanwhile. */
 static int measure(struct course *c, double *loss)
 {
     struct lm_run *r = c->run;
@@ -122,6 +123,10 @@ static int measure(struct course *c, double *loss)
     batches = have < 1 ? 1 : have < batches ? have : batches;
     for (int64_t i = 0; i < batches; i++) {
         float one;
+        if (lm_is_stopped(r)) {
+            *loss = NAN;
+            return 0;
+        }
         if (feed(c, r->measuring, &r->validation, i * r->options.batch))
             return -1;
         if (ckpt_step(r->measuring, &one))
@@ -148,6 +153,8 @@ static int report_validation(struct course *c, int64_t step)
 
     if (measure(c, &loss))
         return -1;
+    if (isnan(loss))
+        return 0;
     printf("step %lld: validation loss %.4f\n", (long long)step, loss);
     fflush(stdout);
     lm_log_validation(c->run, step, loss);
@@ -240,7 +247,7 @@ int lm_train(struct lm_run *r)
     int rc = open_course(&c, r);
 
     rc = rc ? rc : training_run(&t);
-    if (!rc && t.ended > t.first)
+    if (!rc && t.ended > t.first && !ckpt_stop_requested(r->context))
         rc = look(&c, t.ended, true);
     close_course(&c);
     rc = rc ? rc : dump_check(o->dump, t.ended - t.first);

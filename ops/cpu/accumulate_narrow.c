@@ -25,7 +25,7 @@ int cpu_accumulate_narrow(const struct ckpt_kernel_args *a)
     const int64_t numel = desc_numel(&a->out[0].desc);
     const int64_t first = a->run->micro * round_up(numel, 4); /* as CUDA draws, four at once */
     const struct random_stream s = {
-        .seed = a->run->seed, .step = (uint64_t)a->run->opt_step, .stream = (uint32_t)a->op};
+        .seed = a->run->seed, .step = (uint64_t)a->run->opt_step, .stream = (uint32_t)a->number};
 #pragma omp parallel for schedule(static) if (numel > 64 * BLOCK)
     for (int64_t at = 0; at < numel; at += BLOCK) {
         uint32_t word[BLOCK];

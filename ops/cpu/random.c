@@ -14,7 +14,7 @@
 int cpu_randn(const struct ckpt_kernel_args *a)
 {
     const struct ckpt_view *y = &a->out[0];
-    struct random_stream s = {a->run->seed, (uint64_t)a->run->step, (uint32_t)a->op | 1u << 31};
+    struct random_stream s = {a->run->seed, (uint64_t)a->run->step, (uint32_t)a->number | 1u << 31};
     int64_t n = desc_numel(&y->desc), before = a->run->micro * n;
     int64_t size = ckpt_dtype_size(y->desc.dtype);
 #pragma omp parallel for schedule(static) if (loops_parallel(n))

@@ -65,7 +65,7 @@ template <typename T> int launch(const struct ckpt_kernel_args *a)
     const struct narrow_sum<T> s = {
         static_cast<bf16 *>(a->out[0].data),
             static_cast<const T *>(a->in[1].data), n, a->run->micro *draws,
-            (uint32_t)a->op, a->accumulate
+            (uint32_t)a->number, a->accumulate
     };
     if (n)
         accumulate<<<blocks_of(draws, THREADS), THREADS, 0, stream_of(a)>>>(s, a->run_device);

@@ -92,7 +92,7 @@ template <typename T> static void launch(const struct ckpt_kernel_args *a)
     int64_t n = desc_numel(&a->out[0].desc), first = a->run->micro * n;
     int64_t blocks = (first + n + 3) / 4 - first / 4;
     randn<<<blocks_of(blocks, WALK_THREADS), WALK_THREADS, 0, stream_of(a)>>>(
-        static_cast<T *>(a->out[0].data), n, first, a->run->seed, (uint32_t)a->op | 1u << 31,
+        static_cast<T *>(a->out[0].data), n, first, a->run->seed, (uint32_t)a->number | 1u << 31,
         a->run_device);
 }
 

@@ -13,7 +13,7 @@
  *   have written, so the bits are those of the ops one by one.  i32 operands are converted to fp32
  *   (exact up to 2^24); an i32 result has integral values, which writing converts.
  * - Leaves besides operands: constants, the index along an axis, and uniform random values from
- *   the counter, whose stream is the position of the op that drew them first.  So a dropout mask
+ *   the counter, whose stream is the number of the op that drew them first.  So a dropout mask
  *   is never stored: the backward pass draws it again.
  * - Building: expr_node() appends a node unless an equal one is there (hash-consing; programs are
  *   so short that a scan does) and applies identities that are exact for every value, NaN, infinite

@@ -153,6 +153,7 @@ void bench_make_job(struct bench_job *j, struct bench *b, struct device *d,
                                         .workspace_bytes = workspace_on(d, t, o),
                                         .accumulate = o->accumulate == ACCUMULATE_ALWAYS,
                                         .op = op->index,
+                                        .number = o->number,
                                         .run = b->run,
                                         .run_device = d->run};
 }

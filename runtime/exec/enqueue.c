@@ -19,6 +19,7 @@ static struct ckpt_kernel_args kernel_args(struct ckpt_program *p, const struct 
                                      .workspace_bytes = i->bytes,
                                      .accumulate = adds,
                                      .op = i->op,
+                                     .number = o->number,
                                      .run = &p->runs[at.flight * p->tape->n_micro + at.micro],
                                      .run_device = p->programs->memory->device->run,
                                      .device = i->queue == QUEUE_COMM ? &p->ranks.ops : NULL,

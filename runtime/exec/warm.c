@@ -184,6 +184,7 @@ static int set_arguments(struct warmer *w, int32_t op, const struct op *o,
                                       .workspace = w->base,
                                       .workspace_bytes = o->workspace,
                                       .op = op,
+                                      .number = o->number,
                                       .run = w->run,
                                       .run_device = w->d->run,
                                       .accumulate = o->accumulate != ACCUMULATE_NEVER &&

@@ -82,6 +82,7 @@ struct op {
     int line;
     int first_line;    /* of several ops that became one; 0: line */
     bool of_gradients; /* ckpt_gradients recorded it: without a rule the loss cannot depend on it */
+    int32_t number;    /* see struct ckpt_kernel_args */
 };
 
 /* An input or constant: host bytes that a feed op copies to the device. */
@@ -159,6 +160,7 @@ struct ckpt_tape {
     int32_t *buckets;             /* per bucket of the layout: the tensor of all of it, or 0 */
     int32_t *first_reader; /* per bucket: the op whose reverse completes its gradients, or 0 */
     int32_t n_params;
+    int32_t n_gathering;        /* of the ops: those that bring parameters from other ranks */
     bool in_gradients;          /* what is recorded are gradients that the model asked for */
     bool updates_buffers;       /* else ckpt_update_buffer records nothing */
     enum ckpt_dtype grad_dtype; /* of bf16 parameters, where nothing is added up */

@@ -133,6 +133,20 @@ runs "" "$sample" --load "$models/qwen2" --prompt "
 refuses 2 "load" "$sample"
 refuses 1 "token 97, and the model has 48" "$sample" --load "$models/qwen2" --prompt a
 
+# A signal ends what is looked at between two steps, too: a long text, a long measurement.
+for look in "--sample-every 1 --sample-tokens 900000000" "--val $book --val-every 1 --val-batches 100000 --length 1"; do
+    rm -f "$work/stop.log" "$work/stop.state"
+    timeout -k 1 60 "$train" $small --data "$book" --steps 100000 $look --log "$work/stop.log" \
+        --save-state "$work/stop.state" >"$work/out" 2>"$work/err" &
+    pid=$!
+    wait_steps "$work/stop.log" 0
+    sleep 0.3
+    kill -TERM $pid
+    wait $pid || fail "stopped with $look: status $?"
+    grep -q "^stopped after [12] of 100000 steps" "$work/out" || fail "$look: $(tail -n 3 "$work/out")"
+    [ -s "$work/stop.state" ] || fail "$look: no state"
+done
+
 # ---- bad input ------------------------------------------------------------------------------------
 
 refuses 2 "there are tiny, .*gpt2-124M" "$train" --model gpt5

@@ -129,6 +129,7 @@ static void run(struct bench *b, const double *const *values)
                                            .workspace_bytes = o->workspace,
                                            .accumulate = o->accumulate == ACCUMULATE_ALWAYS,
                                            .op = i,
+                                           .number = o->number,
                                            .run = &step};
         o->def->cpu(&a);
     }

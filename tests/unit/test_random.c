@@ -245,7 +245,7 @@ static void run_randn(enum ckpt_dtype dtype, int64_t rows, int32_t micro, void *
     struct ckpt_run run = {.seed = 5, .step = 11, .micro = micro};
     struct ckpt_view y = {dst, {.dtype = dtype, .ndim = 2, .shape = {rows, 4999}}};
     desc_dense(&y.desc);
-    struct ckpt_kernel_args args = {.n_out = 1, .out = &y, .op = 17, .run = &run};
+    struct ckpt_kernel_args args = {.n_out = 1, .out = &y, .number = 17, .run = &run};
     assert_int_equal(cpu_randn(&args), 0);
 }
 

@@ -92,7 +92,7 @@ static void add_narrow(uint16_t *sum, const void *x, enum ckpt_dtype dtype, int6
                                                                       .in = view,
                                                                       .out = view,
                                                                       .accumulate = micro > 0,
-                                                                      .op = place,
+                                                                      .number = place,
                                                                       .run = &run}),
                      0);
 }

@@ -420,5 +420,6 @@ void transfer_play(struct transfer *x, int64_t device, double limit)
     for (int t = 0; t < TIER_COUNT; t++)
         postpone(x, &x->ins[t], f.now * MARGIN);
     x->seconds = f.now + f.body * (g->n_micro - 1);
+    x->drained = f.drains && g->n_micro == 1;
     x->exposed_comm = f.comm_waits;
 }

@@ -331,6 +331,8 @@ static int build(struct search *x, struct plan **out)
         rc = plan_measure(x->pf->p->g, x->loaded->p);
     if (!rc && fits)
         rc = plan_set_offsets(x->pf->p->g, x->loaded->p, x->wall - x->loaded->p->persistent);
+    if (!rc && fits && x->loaded->t->drained) /* its times are those of a step by itself */
+        rc = plan_reprice(x->pf->p->g, x->m, x->loaded->p);
     if (!rc && fits) {
         *out = x->loaded->p;
         x->loaded->p = NULL;

@@ -79,6 +79,7 @@ struct transfer {
     double *length, *rest;          /* per step: its seconds on the device; with all behind it */
     double *free, *start;           /* per step: when all before it is done, and when it starts */
     double seconds;                 /* a whole step */
+    bool drained;                   /* it ends with its copies, for no two steps are alike */
     struct place_key *keys;         /* for sorting */
     struct comm_queue *comm;        /* of the plan, or NULL */
     double exposed_comm;            /* by the clock, as seconds */

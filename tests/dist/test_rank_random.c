@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random values behind parameters that several ranks share: a sample has those that it has where
+ * one rank trains all samples, at every stage.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dist/rank_threads.h"
+
+enum { RANKS = 2, BATCH = 6, WIDTH = 8, LAYERS = 3, STEPS = 2 };
+
+struct member {
+    struct rank_thread as;
+    int zero;
+    int64_t batch, micro;
+    ckpt_tensor w[LAYERS];
+    float noise[STEPS][RANKS * BATCH][WIDTH], kept[STEPS][RANKS * BATCH][WIDTH];
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t n, void *user)
+{
+    const struct member *m = user;
+    const int64_t shape[] = {n, WIDTH};
+    ckpt_tensor h = ckpt_input(t, "x", CKPT_F32, 2, shape), ones;
+    for (int i = 0; i < LAYERS; i++)
+        h = ckpt_dropout(t, ckpt_linear(t, h, m->w[i], CKPT_NONE), .3f);
+    ones = ckpt_full(t, 1, CKPT_F32, 2, shape);
+    ckpt_output(t, "kept", ckpt_dropout(t, ones, .5f));
+    ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, shape);
+    ckpt_output(t, "noise", noise);
+    h = ckpt_sub(t, h, noise);
+    return ckpt_mean(t, ckpt_mul(t, h, h), 3);
+}
+
+static int step(struct member *m, ckpt_program *p, int s)
+{
+    static const float x[RANKS * BATCH][WIDTH];
+    int64_t bytes = m->batch * (int64_t)sizeof x[0];
+    int rc = ckpt_feed(p, "x", x, bytes);
+    rc = rc ? rc : ckpt_step(p, NULL);
+    rc = rc ? rc : ckpt_fetch(p, "noise", m->noise[s], bytes);
+    return rc ? rc : ckpt_fetch(p, "kept", m->kept[s], bytes);
+}
+
+static void *train(void *arg)
+{
+    struct member *m = arg;
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_sgd sgd = CKPT_SGD_INIT;
+    ckpt_program *p;
+    o.micro_batch = m->micro;
+    ckpt *c = rank_open(&m->as, o, m->zero, 0);
+    if (!c)
+        return NULL;
+    for (int i = 0; i < LAYERS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        m->w[i] = ckpt_param(c, name, CKPT_F32, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, true);
+    }
+    m->as.rc = ckpt_compile(c, record, m, ckpt_sgd(c, &sgd), m->batch, &p);
+    for (int s = 0; s < STEPS && !m->as.rc; s++)
+        m->as.rc = step(m, p, s);
+    if (m->as.rc)
+        print_message("rank %d: %s\n", m->as.rank, ckpt_error(c));
+    ckpt_close(c);
+    return NULL;
+}
+
+static struct member alone, ranks[RANKS];
+
+static void check(int zero, int64_t micro)
+{
+    for (int r = 0; r < RANKS; r++)
+        ranks[r] = (struct member){.zero = zero, .batch = BATCH, .micro = micro};
+    run_ranks(ranks, sizeof ranks[0], RANKS, 0, train);
+    for (int r = 0; r < RANKS; r++)
+        for (int s = 0; s < STEPS; s++) {
+            size_t bytes = BATCH * sizeof alone.kept[0][0];
+            assert_memory_equal(ranks[r].kept[s], alone.kept[s][r * BATCH], bytes);
+            assert_memory_equal(ranks[r].noise[s], alone.noise[s][r * BATCH], bytes);
+        }
+}
+
+static void test_stages(void **state)
+{
+    (void)state;
+    alone = (struct member){.batch = RANKS * BATCH};
+    run_ranks(&alone, sizeof alone, 1, 0, train);
+    assert_memory_not_equal(alone.noise[0], alone.noise[1], sizeof alone.noise[0]);
+    for (int zero = 0; zero <= 3; zero++) {
+        check(zero, 0);
+        check(zero, 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
