@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights and inputs that follow from names, as make_vae_reference.py draws them, and a directory
+ * of a model with them. */
+#ifndef TESTS_COGVIDEO_VAE_DRAW_H
+#define TESTS_COGVIDEO_VAE_DRAW_H
+
+#include "examples/cogvideo/vae.h"
+
+/* n numbers in [-0.5, 0.5) with 24 bits, times scale. */
+void vae_draw(const char *name, float scale, float *dst, int64_t n);
+
+/* Writes DIR/config.json and the weights, whose shapes the parameters of c have. */
+struct vae_drawn {
+    int levels;
+    int64_t width[4], layers, groups;
+};
+void vae_draw_config(const char *dir, const struct vae_drawn *d);
+void vae_draw_weights(const char *dir, ckpt *c);
+
+#endif
