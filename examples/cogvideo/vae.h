@@ -108,8 +108,8 @@ int64_t cogvae_clip_frames(const struct cogvae_config *config, int64_t latents);
 struct cogvae_clip {
     const struct cogvae *m;
     int64_t frames, height, width;
-    /* Frames that a layer computes at a time, 0: all of a pass.  The numbers are the same, bit for
-     * bit; fewer need less memory and take longer. */
+    /* Frames that a layer computes at a time, 0: all of a pass.  The bits are the same; fewer need
+     * less memory and take longer. */
     int64_t slice;
 };
 

@@ -256,8 +256,7 @@ static void keep_front(struct recorder *k, const struct source *s)
 {
     int64_t frames = frames_of(s->plane);
 
-    k->cache[k->caches++] =
-        k->last ? CKPT_NONE : window(k, s, frames - COGVAE_FRONT, frames);
+    k->cache[k->caches++] = k->last ? CKPT_NONE : window(k, s, frames - COGVAE_FRONT, frames);
 }
 
 /* Kernels of 3 see a zero on every side of a frame, kernels of 1 none; frames in front are there.
@@ -276,66 +275,6 @@ static ckpt_tensor conv_frames(const struct recorder *k, const struct ckpt_nn_co
     x = ckpt_conv(k->t, x, w->weight, w->bias, &spec);
     return ckpt_reshape(k->t, x, 4,
                         (int64_t[]){d.shape[0] + 1 - of.shape[1], height, width, of.shape[0]});
-}
-
-/* Whatever a convolution makes of frames [a, b), of which x are those of one slice. */
-typedef void (*take_slice)(struct recorder *k, struct plane *out, const struct plane *in, int64_t a,
-                           int64_t b, ckpt_tensor x, const void *user);
-
-static void take_as_piece(struct recorder *k, struct plane *out, const struct plane *in, int64_t a,
-                          int64_t b, ckpt_tensor x, const void *user)
-{
-    (void)in;
-    (void)a;
-    (void)b;
-    (void)user;
-    add_piece(k, out, x);
-}
-
-/* conv(silu(norm(in))), slice by slice. */
-static struct plane conv_plane(struct recorder *k, const struct ckpt_nn_conv *w,
-                               const struct cogvae_norm *norm, const struct plane *in,
-                               take_slice take, const struct plane *add, const void *user)
-{
-    int64_t frames = frames_of(in), channels = ckpt_desc_of(k->t, w->weight).shape[0];
-    int64_t wider = channels > in->channels ? channels : in->channels;
-    int64_t step = step_of(k, frames, in->height * in->width * wider);
-    struct plane out = empty(in->height, in->width, channels);
-    struct map map = find_map(k, norm, in);
-    struct source s = {in, &map, k->pass ? k->cache[k->caches] : CKPT_NONE};
-
-    for (int64_t a = 0; a < frames; a += step) {
-        int64_t b = a + step < frames ? a + step : frames;
-        ckpt_tensor x = window(k, &s, a - COGVAE_FRONT, b);
-        take(k, &out, add, a, b, conv_frames(k, w, x, in->height, in->width), user);
-    }
-    keep_front(k, &s);
-    return out;
-}
-
-/* A residual block's sum, in the pieces that its input has. */
-static void take_sum(struct recorder *k, struct plane *out, const struct plane *in, int64_t a,
-                     int64_t b, ckpt_tensor x, const void *user)
-{
-    const struct cogvae_res *r = user;
-    ckpt_tensor piece[MOST];
-    int64_t at[MOST];
-    int n = pieces_in(k, in, a, b, piece, at);
-
-    for (int i = 0; i < n; i++) {
-        int64_t end = i + 1 < n ? at[i + 1] : b;
-        if (r->shortcut.weight.id)
-            piece[i] = conv_frames(k, &r->shortcut, piece[i], in->height, in->width);
-        add_piece(k, out, ckpt_add(k->t, piece[i], part(k->t, x, 0, at[i] - a, end - a)));
-    }
-}
-
-static struct plane res_plane(struct recorder *k, const struct cogvae_res *r,
-                              const struct plane *in)
-{
-    struct plane h = conv_plane(k, &r->conv[0], &r->norm[0], in, take_as_piece, NULL, NULL);
-
-    return conv_plane(k, &r->conv[1], &r->norm[1], &h, take_sum, in, r);
 }
 
 /* The first convolution: its front is fed with the frames. */
@@ -413,17 +352,102 @@ static struct plane up_plane(const struct recorder *k, const struct ckpt_nn_conv
                              const struct plane *in, bool time)
 {
     struct plane out = empty(2 * in->height, 2 * in->width, in->channels);
-    int64_t frames = frames_of(in), step = step_of(k, frames, 4 * in->height * in->width * in->channels);
+    int64_t frames = frames_of(in);
+    int64_t step = step_of(k, frames, 4 * in->height * in->width * in->channels);
 
-    step = time && step > 1 ? (step + 1) / 2 : step;
+    step = time ? (step + 1) / 2 : step;
     for (int64_t a = 0, b; a < frames; a = b) {
-        bool alone = time && frames % 2 && !a;
+        bool alone = time && frames % 2 && !a; /* the first of an odd number stays one */
         b = alone ? 1 : a + step < frames ? a + step : frames;
         ckpt_tensor x = gather(k, in, a, b);
         x = conv_single(k, w, ckpt_upsample_nearest(k->t, x, (int64_t[]){2, 2}), false);
         add_piece(k, &out, time && !alone ? twice(k, x) : x);
     }
     return out;
+}
+
+/* ---- residual blocks ----------------------------------------------------------------------- */
+
+/* What a slice [a, b) of a convolution becomes: pieces of out. */
+struct taker {
+    void (*take)(struct recorder *k, const struct taker *by, struct plane *out,
+                 const struct plane *in, int64_t a, int64_t b, ckpt_tensor x);
+    const struct cogvae_res *res;
+    struct plane *through; /* what passes a block by its convolutions */
+};
+
+static void take_piece(struct recorder *k, const struct taker *by, struct plane *out,
+                       const struct plane *in, int64_t a, int64_t b, ckpt_tensor x)
+{
+    (void)by;
+    (void)in;
+    (void)a;
+    (void)b;
+    add_piece(k, out, x);
+}
+
+/* The first convolution of a block: frames pass the shortcut beside it, so that they can go. */
+static void take_beside(struct recorder *k, const struct taker *by, struct plane *out,
+                        const struct plane *in, int64_t a, int64_t b, ckpt_tensor x)
+{
+    ckpt_tensor piece[MOST];
+    int n = pieces_in(k, in, a, b, piece, NULL);
+
+    add_piece(k, out, x);
+    for (int i = 0; i < n; i++)
+        add_piece(k, by->through,
+                  conv_frames(k, &by->res->shortcut, piece[i], in->height, in->width));
+}
+
+/* The second one: its sum with what passed by, in the pieces of that. */
+static void take_sum(struct recorder *k, const struct taker *by, struct plane *out,
+                     const struct plane *in, int64_t a, int64_t b, ckpt_tensor x)
+{
+    ckpt_tensor piece[MOST];
+    int64_t at[MOST];
+    int n = pieces_in(k, by->through, a, b, piece, at);
+
+    (void)in;
+    for (int i = 0; i < n; i++) {
+        int64_t end = i + 1 < n ? at[i + 1] : b;
+        add_piece(k, out, ckpt_add(k->t, piece[i], part(k->t, x, 0, at[i] - a, end - a)));
+    }
+}
+
+/* conv(silu(norm(in))), slice by slice. */
+static struct plane conv_plane(struct recorder *k, const struct ckpt_nn_conv *w,
+                               const struct cogvae_norm *norm, const struct plane *in,
+                               const struct taker *by)
+{
+    int64_t frames = frames_of(in), channels = ckpt_desc_of(k->t, w->weight).shape[0];
+    int64_t wider = channels > in->channels ? channels : in->channels;
+    int64_t step = step_of(k, frames, in->height * in->width * wider);
+    struct plane out = empty(in->height, in->width, channels);
+    struct map map = find_map(k, norm, in);
+    struct source s = {in, &map, k->pass ? k->cache[k->caches] : CKPT_NONE};
+
+    for (int64_t a = 0; a < frames; a += step) {
+        int64_t b = a + step < frames ? a + step : frames;
+        ckpt_tensor x = window(k, &s, a - COGVAE_FRONT, b);
+        x = conv_frames(k, w, x, in->height, in->width);
+        by->take(k, by, &out, in, a, b, x);
+    }
+    keep_front(k, &s);
+    return out;
+}
+
+static struct plane res_plane(struct recorder *k, const struct cogvae_res *r,
+                              const struct plane *in)
+{
+    struct plane beside = empty(in->height, in->width, in->channels), h;
+    struct taker first = {take_piece, r, &beside}, second = {take_sum, r, &beside};
+
+    if (r->shortcut.weight.id)
+        first.take = take_beside;
+    else
+        beside = *in;
+    h = conv_plane(k, &r->conv[0], &r->norm[0], in, &first);
+    return conv_plane(k, &r->conv[1], &r->norm[1], &h, &second);
 }
 
 /* ---- the towers ---------------------------------------------------------------------------- */
@@ -448,13 +472,13 @@ static struct plane encode_pass(struct recorder *k, ckpt_tensor x)
     for (int i = 0; i < 2; i++)
         p = res_plane(k, &s->middle[i], &p);
     ckpt_label(k->t, "encoder.conv_out, pass %lld", pass);
-    return conv_plane(k, &s->out, &s->norm, &p, take_as_piece, NULL, NULL);
+    return conv_plane(k, &s->out, &s->norm, &p, &(struct taker){.take = take_piece});
 }
 
 static struct plane decode_pass(struct recorder *k, ckpt_tensor z)
 {
-    const struct cogvae_config *c = &k->m->config;
     const struct cogvae_tower *s = &k->m->decoder;
+    const struct cogvae_config *c = &k->m->config;
     long long pass = k->pass;
 
     k->z = ckpt_slice(k->t, z, 0, COGVAE_FRONT, ckpt_desc_of(k->t, z).shape[0]);
@@ -471,7 +495,7 @@ static struct plane decode_pass(struct recorder *k, ckpt_tensor z)
             p = up_plane(k, &s->level[i].resample, &p, block < c->time_levels);
     }
     ckpt_label(k->t, "decoder.conv_out, pass %lld", pass);
-    return conv_plane(k, &s->out, &s->norm, &p, take_as_piece, NULL, NULL);
+    return conv_plane(k, &s->out, &s->norm, &p, &(struct taker){.take = take_piece});
 }
 
 /* "in.PASS" as [frames, height, width, channels]. */
