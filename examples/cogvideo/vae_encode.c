@@ -157,9 +157,9 @@ static int encode_all(struct cogvae_coder *k, const struct options *o,
     if (left_out == v->n)
         return say_fail("no video could be encoded");
     cogvae_coder_report(k);
-    say_print("%lld videos of %lld frames, %lld x %lld, in %s; %lld were there, %lld left out\n",
-              (long long)(v->n - there - left_out), (long long)o->frames, (long long)o->width,
-              (long long)o->height, o->output, (long long)there, (long long)left_out);
+    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld were there, %lld left out\n",
+              o->output, (long long)(v->n - there - left_out), (long long)o->frames,
+              (long long)o->width, (long long)o->height, (long long)there, (long long)left_out);
     return 0;
 }
 

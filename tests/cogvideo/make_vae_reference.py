@@ -16,6 +16,7 @@ from diffusers.models.autoencoders.autoencoder_kl_cogvideox import AutoencoderKL
 from safetensors.numpy import save_file
 
 KEPT = 3
+KEPT_TILED = 47
 
 
 def fnv(text):
@@ -48,6 +49,7 @@ def weights(name, shape):
 def model(widths, layers, groups):
     n = len(widths)
     m = AutoencoderKLCogVideoX(
+        sample_height=96, sample_width=160,
         block_out_channels=widths, layers_per_block=layers, norm_num_groups=groups,
         down_block_types=("CogVideoXDownBlock3D",) * n, up_block_types=("CogVideoXUpBlock3D",) * n)
     with torch.no_grad():
@@ -70,12 +72,25 @@ def run(m, tag, frames, height, width, out):
         out[f"{tag}/{frames}x{height}x{width}/{name}"] = t[::KEPT].astype(np.float32)
 
 
+def run_tiled(m, latents, height, width, out):
+    """Decodes in overlapping tiles of half the sample size."""
+    shape = (1, latents, height, width, 16)
+    z = torch.from_numpy(4 * draw("z", int(np.prod(shape)))).reshape(shape)
+    m.enable_tiling()
+    with torch.no_grad():
+        y = m.decode(z.permute(0, 4, 1, 2, 3)).sample
+    m.disable_tiling()
+    y = y[0].permute(1, 2, 3, 0).contiguous().numpy().reshape(-1)
+    out["tiled"] = y[::KEPT_TILED].astype(np.float32)
+
+
 def main():
     out = {}
     small = model((32, 32, 64, 64), 1, 32)
     for frames in (1, 5, 9, 16, 17, 25):
         run(small, "four", frames, 16, 24, out)
     run(small, "four", 9, 40, 24, out)
+    run_tiled(small, 3, 9, 14, out)
     run(model((16, 16, 32), 2, 8), "three", 17, 24, 40, out)
     save_file(out, sys.argv[1])
 

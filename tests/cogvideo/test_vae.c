@@ -5,7 +5,6 @@
  */
 #include <stdarg.h>
 #include <stddef.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,6 @@
 #include "vae_draw.h"
 
 const char say_program[] = "test_vae";
-
-static const struct vae_drawn four = {4, {32, 32, 64, 64}, 1, 32}, three = {3, {16, 16, 32}, 2, 8};
 
 struct fixture {
     ckpt *c;
@@ -45,18 +42,9 @@ static ckpt *open_context(int64_t vram, int64_t host)
 /* A directory with a model of drawn weights. */
 static void make_model(const struct vae_drawn *d)
 {
-    struct cogvae_config config;
-    struct cogvae m;
-    ckpt *c = open_context(0, 0);
-
     snprintf(directory, sizeof directory, "/tmp/test_cogvae.XXXXXX");
     assert_non_null(mkdtemp(directory));
-    vae_draw_config(directory, d);
-    assert_int_equal(cogvae_config_read(&config, directory), 0);
-    config.dtype = CKPT_F32;
-    assert_int_equal(cogvae_create(&m, c, &config, COGVAE_BOTH), 0);
-    vae_draw_weights(directory, c);
-    ckpt_close(c);
+    vae_draw_model(directory, d);
 }
 
 static void remove_model(void)
@@ -165,40 +153,6 @@ static float *coded(struct fixture *f, int64_t *n, struct ckpt_program_info *inf
 
 /* ---- against float64 ----------------------------------------------------------------------- */
 
-/* What was kept of a result: every 3rd value. */
-static float *expected(const char *name, int64_t *n)
-{
-    const char *dir = getenv("srcdir");
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    ckpt_file *file;
-    char path[512];
-
-    snprintf(path, sizeof path, "%s/tests/cogvideo/vae_expected.safetensors", dir ? dir : ".");
-    assert_int_equal(ckpt_file_open(&file, path), 0);
-    int i = ckpt_file_find(file, name);
-    assert_true(i >= 0);
-    assert_int_equal(ckpt_file_entry(file, i, &e), 0);
-    *n = e.numel;
-    float *y = malloc((size_t)e.numel * sizeof *y);
-    assert_non_null(y);
-    assert_int_equal(ckpt_file_read_f32(file, i, y, e.numel), 0);
-    ckpt_file_close(file);
-    return y;
-}
-
-/* Greatest difference over the greatest value. */
-static double difference(const float *y, const float *e, int64_t n)
-{
-    double most = 0, largest = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        most = fmax(most, fabs((double)y[3 * i] - (double)e[i]));
-        largest = fmax(largest, fabs((double)e[i]));
-    }
-    assert_true(largest > 0.1);
-    return most / largest;
-}
-
 static void check_case(const char *tag, bool decode, int64_t frames, int64_t height, int64_t width)
 {
     struct fixture f = {.decode = decode};
@@ -213,9 +167,9 @@ static void check_case(const char *tag, bool decode, int64_t frames, int64_t hei
     float *y = coded(&f, &n, NULL);
     snprintf(name, sizeof name, "%s/%lldx%lldx%lld/%s", tag, (long long)frames, (long long)height,
              (long long)width, decode ? "decoded" : "moments");
-    float *e = expected(name, &m);
+    float *e = vae_expected(name, &m);
     assert_int_equal((n + 2) / 3, m);
-    double d = difference(y, e, m);
+    double d = vae_difference(y, 3, e, m);
     print_message("%s: %lld values, %.1e\n", name, (long long)n, d);
     assert_true(d < 1e-5);
     ckpt_close(f.c);
@@ -228,13 +182,13 @@ static void test_reference(void **state)
     static const int64_t frames[] = {1, 5, 9, 16, 17, 25};
 
     (void)state;
-    make_model(&four);
+    make_model(&vae_four);
     for (size_t i = 0; i < 2 * sizeof frames / sizeof *frames; i++)
         check_case("four", i % 2, frames[i / 2], 16, 24);
     check_case("four", false, 9, 40, 24);
     check_case("four", true, 9, 40, 24);
     remove_model();
-    make_model(&three);
+    make_model(&vae_three);
     check_case("three", false, 17, 24, 40);
     check_case("three", true, 17, 24, 40);
     remove_model();
@@ -294,9 +248,9 @@ static void check_slices(bool decode, enum ckpt_dtype dtype)
 static void test_same_bits(void **state)
 {
     (void)state;
-    make_model(&four);
-    for (int i = 0; i < 4; i++)
-        check_slices(i % 2, i / 2 ? CKPT_BF16 : CKPT_F32);
+    make_model(&vae_four);
+    check_slices(false, CKPT_BF16);
+    check_slices(true, CKPT_F32);
     remove_model();
 }
 
@@ -347,7 +301,8 @@ static void test_passes(void **state)
     assert_int_equal(cogvae_pass_begin(&p, 5), 11);
 }
 
-int main(void)
+/* "model DIR" writes one, for test_vae.sh. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_passes),
@@ -356,5 +311,9 @@ int main(void)
         cmocka_unit_test(test_same_bits),
     };
 
+    if (argc == 3 && !strcmp(argv[1], "model")) {
+        vae_draw_model(argv[2], &vae_four);
+        return 0;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,15 @@
 #include "vae_draw.h"
 #include <stdarg.h>
 #include <stddef.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include "ckpt_files.h"
+
+const struct vae_drawn vae_four = {4, {32, 32, 64, 64}, 1, 32};
+const struct vae_drawn vae_three = {3, {16, 16, 32}, 2, 8};
 
 static uint32_t fnv(const char *text)
 {
@@ -46,7 +50,7 @@ void vae_draw_config(const char *dir, const struct vae_drawn *d)
     fprintf(f, "{\"_class_name\": \"AutoencoderKLCogVideoX\", \"scaling_factor\": 0.7,\n");
     fprintf(f, " \"layers_per_block\": %lld, \"norm_num_groups\": %lld,\n", (long long)d->layers,
             (long long)d->groups);
-    fprintf(f, " \"sample_height\": 32, \"sample_width\": 48, \"shift_factor\": null,\n");
+    fprintf(f, " \"sample_height\": 96, \"sample_width\": 160, \"shift_factor\": null,\n");
     fprintf(f, " \"block_out_channels\": [");
     for (int i = 0; i < d->levels; i++)
         fprintf(f, "%s%lld", i ? ", " : "", (long long)d->width[i]);
@@ -106,4 +110,53 @@ void vae_draw_weights(const char *dir, ckpt *c)
     for (int i = 0; i < n; i++)
         free(x[i]);
     free(x);
+}
+
+void vae_draw_model(const char *dir, const struct vae_drawn *d)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct cogvae_config config;
+    struct cogvae m;
+    ckpt *c;
+
+    o.device = "cpu";
+    vae_draw_config(dir, d);
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    assert_int_equal(cogvae_config_read(&config, dir), 0);
+    config.dtype = CKPT_F32;
+    assert_int_equal(cogvae_create(&m, c, &config, COGVAE_BOTH), 0);
+    vae_draw_weights(dir, c);
+    ckpt_close(c);
+}
+
+float *vae_expected(const char *name, int64_t *n)
+{
+    const char *dir = getenv("srcdir");
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    ckpt_file *file;
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/tests/cogvideo/vae_expected.safetensors", dir ? dir : ".");
+    assert_int_equal(ckpt_file_open(&file, path), 0);
+    int i = ckpt_file_find(file, name);
+    assert_true(i >= 0);
+    assert_int_equal(ckpt_file_entry(file, i, &e), 0);
+    *n = e.numel;
+    float *y = malloc((size_t)e.numel * sizeof *y);
+    assert_non_null(y);
+    assert_int_equal(ckpt_file_read_f32(file, i, y, e.numel), 0);
+    ckpt_file_close(file);
+    return y;
+}
+
+double vae_difference(const float *y, int64_t step, const float *e, int64_t n)
+{
+    double most = 0, largest = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)y[step * i] - (double)e[i]));
+        largest = fmax(largest, fabs((double)e[i]));
+    }
+    assert_true(largest > 0.1);
+    return most / largest;
 }
