@@ -71,8 +71,7 @@ int cogvae_coder_open(struct cogvae_coder *k)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     if (cogvae_create(&k->m, k->context, &config, half))
         return say_fail("%s", ckpt_error(k->context));
-    return k->options.library.plan_only ? 0
-                                        : cogvae_load(&k->m, k->context, k->directory, half);
+    return k->options.library.plan_only ? 0 : cogvae_load(&k->m, k->context, k->directory, half);
 }
 
 void cogvae_coder_close(struct cogvae_coder *k)
@@ -147,8 +146,7 @@ int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height,
 
 int64_t cogvae_coder_in(const struct cogvae_coder *k)
 {
-    return k->clip.height * k->clip.width *
-           (k->decode ? k->m.config.latent : k->m.config.channels);
+    return k->clip.height * k->clip.width * (k->decode ? k->m.config.latent : k->m.config.channels);
 }
 
 int64_t cogvae_coder_out(const struct cogvae_coder *k)

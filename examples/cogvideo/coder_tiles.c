@@ -15,12 +15,12 @@
 
 /* All tiles of frames of latents. */
 struct tiling {
-    int64_t frames, height, width;       /* of the latents */
-    int64_t rows, columns;               /* of a tile */
-    int64_t down, right;                 /* from one to the next */
-    int64_t n_down, n_right;             /* tiles */
-    int64_t factor, out, channels;       /* pixels of a cell, frames and channels that come out */
-    int64_t blend_rows, blend_columns;   /* pixels */
+    int64_t frames, height, width;     /* of the latents */
+    int64_t rows, columns;             /* of a tile */
+    int64_t down, right;               /* from one to the next */
+    int64_t n_down, n_right;           /* tiles */
+    int64_t factor, out, channels;     /* pixels of a cell, frames and channels that come out */
+    int64_t blend_rows, blend_columns; /* pixels */
 };
 
 static struct tiling tiling_of(const struct cogvae_coder *k, int64_t frames, int64_t height,

@@ -27,9 +27,9 @@ struct cogvae_config {
     int64_t channels, latent;     /* of frames and of latents */
     int64_t groups;
     double eps;
-    int time_levels;    /* levels after which frames are halved */
-    double scaling;     /* latents of the diffusion model are so many times ours */
-    bool invert;        /* the pipeline divides an encoded picture by that instead */
+    int time_levels;              /* levels after which frames are halved */
+    double scaling;               /* latents of the diffusion model are so many times ours */
+    bool invert;                  /* the pipeline divides an encoded picture by that instead */
     int64_t height, width_pixels; /* of the frames it was trained with: tiles are half of it */
     enum ckpt_dtype dtype;
 };

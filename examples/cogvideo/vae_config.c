@@ -64,8 +64,8 @@ static void check_text(struct source *s, const char *key, const char *expected)
 static void check_false(struct source *s, const char *key)
 {
     if (!s->failed && json_is_true(find(s, key)))
-        s->failed = say_fail("%s: \"%s\" is true: such a model has layers that are not here",
-                             s->path, key);
+        s->failed =
+            say_fail("%s: \"%s\" is true: such a model has layers that are not here", s->path, key);
 }
 
 static void check_null(struct source *s, const char *key)
@@ -146,12 +146,12 @@ static void read_all(struct source *s, struct cogvae_config *c)
     check_null(s, "latents_std");
     c->invert = json_is_true(find(s, "invert_scale_latents"));
     if (!s->failed && !find(s, "scaling_factor"))
-        s->failed = say_fail("%s: there is no \"scaling_factor\", which the weights do not tell",
-                             s->path);
+        s->failed =
+            say_fail("%s: there is no \"scaling_factor\", which the weights do not tell", s->path);
     c->scaling = get_real(s, "scaling_factor", 1);
     if (!s->failed && (c->layers > COGVAE_LAYERS || c->latent > COGVAE_LATENT))
-        s->failed = say_fail("%s: %lld blocks a level and %lld latent channels; up to %d and %d are "
-                             "possible",
+        s->failed = say_fail("%s: %lld blocks a level and %lld latent channels; up to %d and %d "
+                             "are possible",
                              s->path, (long long)c->layers, (long long)c->latent, COGVAE_LAYERS,
                              COGVAE_LATENT);
     if (!s->failed && (c->channels != 3 || get_int(s, "out_channels", 3) != 3))

@@ -17,8 +17,8 @@ const char say_program[] = "cogvideo-decode";
 static const char usage[] =
     "Usage: cogvideo-decode [OPTION]... --model DIR --latents FILE --output VIDEO\n\n"
     "Decodes latents with the video autoencoder of CogVideoX inside a memory budget, to the bits\n"
-    "that no budget gives.  VIDEO ends in .mp4, .y4m or another ending of a video, in .rgb for raw\n"
-    "frames, or is a directory of PNG pictures.\n";
+    "that no budget gives.  VIDEO ends in .mp4, .y4m or another ending of a video, in .rgb for\n"
+    "raw frames, or is a directory of PNG pictures.\n";
 
 struct options {
     const char *latents, *output;
@@ -33,7 +33,7 @@ static const struct ckpt_option table[] = {
     ROW("latents", STRING, latents, "FILE",
         "encoded_video [16,F,h,w] or latents [F,16,h,w], both times the scaling factor "
         "(safetensors)"),
-    ROW("output", STRING, output, "VIDEO", "what is written"),
+    ROW("output", STRING, output, "FILE", "the video to write"),
     RANGE("fps", FLOAT, fps, "X", "frames a second of it (default 8)", 0.1, 240),
     ROW("tiling", FLAG, tiling, NULL,
         "decode in overlapping tiles as published: approximate, in less memory"),

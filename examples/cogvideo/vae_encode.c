@@ -68,14 +68,13 @@ static int sample(const struct cogvae_coder *k, struct cogvae_latents *moments, 
 
     if (!noise)
         return say_fail("no memory for noise");
-    ckpt_fill_normal((uint64_t)k->options.library.seed, step_of(name), 0, noise,
-                     places * channels);
+    ckpt_fill_normal((uint64_t)k->options.library.seed, step_of(name), 0, noise, places * channels);
     for (int64_t p = 0; p < places; p++)
         for (int64_t c = 0; c < channels; c++) {
             const float *m = moments->z + p * 2 * channels;
             float logvar = fminf(fmaxf(m[channels + c], -30.f), 20.f);
-            noise[p * channels + c] = (m[c] + expf(0.5f * logvar) * noise[p * channels + c]) *
-                                      (float)k->m.config.scaling;
+            noise[p * channels + c] =
+                (m[c] + expf(0.5f * logvar) * noise[p * channels + c]) * (float)k->m.config.scaling;
         }
     free(moments->z);
     moments->z = noise;
@@ -109,7 +108,7 @@ static int write_clip(struct cogvae_coder *k, const struct options *o, struct co
                                 k->m.config.dtype);
 }
 
-/* Returns 0, 1 for a video that was left out after a sentence, and -1 where no other can go well. */
+/* Returns 0, 1 for a video that was left out after a sentence, and -1 where none can go well. */
 static int encode_video(struct cogvae_coder *k, const struct options *o, const char *video,
                         float *x, const char *path)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of latents, one clip each, as the trainers of CogVideoX keep them: "encoded_video" [Z, F, h,
- * w], sampled and times the scaling factor, or "moments" [2 Z, F, h, w].  What a sampler writes,
+ * Files of latents, one clip each, as the trainers of CogVideoX keep them: "encoded_video", [Z, F,
+ * h, w], sampled and times the scaling factor, or "moments" [2 Z, F, h, w].  What a sampler writes,
  * "latents" [F, Z, h, w] or [1, F, Z, h, w], is read, too.  Here latents are [F, h, w, Z].
  */
 #ifndef COGVIDEO_VAE_LATENTS_H

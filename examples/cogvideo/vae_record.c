@@ -230,8 +230,7 @@ static ckpt_tensor copy_frames(const struct recorder *k, ckpt_tensor x, int64_t 
     return ckpt_concat(k->t, 0, (int)(end - begin), frame);
 }
 
-/* Frames [a, b) as a convolution sees them, a from -COGVAE_FRONT on: [b - a, h, H / h, w, W / w, C].
- */
+/* Frames [a, b) as a convolution sees them, a from -COGVAE_FRONT on, in the six axes of a map. */
 static ckpt_tensor window(const struct recorder *k, const struct source *s, int64_t a, int64_t b)
 {
     ckpt_tensor x[MOST + 2];
@@ -270,8 +269,7 @@ static ckpt_tensor conv_frames(const struct recorder *k, const struct ckpt_nn_co
     spec.invariant = true;
     for (int i = 1; i < 3; i++)
         spec.before[i] = spec.after[i] = of.shape[1 + i] / 2;
-    x = ckpt_reshape(k->t, x, 5,
-                     (int64_t[]){1, d.shape[0], height, width, d.shape[d.ndim < 1 ? 0 : d.ndim - 1]});
+    x = ckpt_reshape(k->t, x, 5, (int64_t[]){1, d.shape[0], height, width, of.shape[4]});
     x = ckpt_conv(k->t, x, w->weight, w->bias, &spec);
     return ckpt_reshape(k->t, x, 4,
                         (int64_t[]){d.shape[0] + 1 - of.shape[1], height, width, of.shape[0]});
@@ -506,8 +504,7 @@ static ckpt_tensor feed_pass(const struct recorder *k, const struct cogvae_clip 
     char name[32];
 
     snprintf(name, sizeof name, "in.%lld", (long long)k->pass);
-    ckpt_tensor x = ckpt_cast(k->t, ckpt_input(k->t, name, CKPT_F32, 5, shape),
-                              k->m->config.dtype);
+    ckpt_tensor x = ckpt_cast(k->t, ckpt_input(k->t, name, CKPT_F32, 5, shape), k->m->config.dtype);
     return ckpt_reshape(k->t, x, 4, shape + 1);
 }
 
@@ -525,8 +522,7 @@ static ckpt_tensor put_out(const struct recorder *k, const struct plane *p)
 }
 
 static ckpt_tensor code(const struct cogvae_clip *clip, ckpt_tape *t, int64_t each,
-                        int64_t channels,
-                        struct plane (*record)(struct recorder *k, ckpt_tensor x))
+                        int64_t channels, struct plane (*record)(struct recorder *k, ckpt_tensor x))
 {
     struct recorder k = {.m = clip->m, .t = t, .slice = clip->slice};
     struct cogvae_passes passes = cogvae_passes(clip->frames, each);

@@ -103,8 +103,8 @@ static void feed_clip(ckpt_program *p, const struct cogvae_passes *passes, const
             memcpy(in + (j + COGVAE_FRONT) * frame, x + (from + j < 0 ? 0 : from + j) * frame,
                    (size_t)frame * sizeof *x);
         snprintf(name, sizeof name, "in.%lld", (long long)i);
-        assert_int_equal(
-            ckpt_feed(p, name, in, (n + COGVAE_FRONT) * frame * (int64_t)sizeof *in), 0);
+        assert_int_equal(ckpt_feed(p, name, in, (n + COGVAE_FRONT) * frame * (int64_t)sizeof *in),
+                         0);
         free(in);
     }
 }
@@ -285,9 +285,9 @@ static void test_counts(void **state)
 
 static void test_passes(void **state)
 {
-    static const int64_t clips[][3] = {{1, 1, 1},   {5, 2, 2},   {9, 3, 3},   {16, 4, 4},
-                                       {17, 5, 5},  {25, 7, 7},  {49, 13, 13}, {81, 21, 21},
-                                       {161, 41, 41}};
+    static const int64_t clips[][3] = {{1, 1, 1},    {5, 2, 2},    {9, 3, 3},
+                                       {16, 4, 4},   {17, 5, 5},   {25, 7, 7},
+                                       {49, 13, 13}, {81, 21, 21}, {161, 41, 41}};
     struct cogvae_config c = {.levels = 4, .time_levels = 2};
 
     (void)state;
@@ -301,7 +301,7 @@ static void test_passes(void **state)
     assert_int_equal(cogvae_pass_begin(&p, 5), 11);
 }
 
-/* "model DIR" writes one, for test_vae.sh. */
+/* "model DIR" writes one, for test_vae_programs.sh. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
