@@ -73,6 +73,9 @@ int cogvae_config_read(struct cogvae_config *config, const char *dir);
 /* DIR itself, or DIR/vae where that has the files of the autoencoder, into dst. */
 const char *cogvae_directory(char *dst, size_t size, const char *dir);
 
+/* Parameters are called so in the context, which may hold other models; in files without it. */
+#define COGVAE_PREFIX "vae."
+
 /* Makes the parameters of these halves in c.  Returns 0 or a code; errors of parameters stick to c.
  */
 int cogvae_create(struct cogvae *m, ckpt *c, const struct cogvae_config *config, int halves);

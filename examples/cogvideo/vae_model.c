@@ -11,7 +11,7 @@
 struct maker {
     const struct cogvae_config *config;
     struct ckpt_nn nn;
-    const char *side; /* "encoder" or "decoder" */
+    const char *side; /* "vae.encoder" or "vae.decoder" */
     bool decoder;     /* norms look at the latents */
 };
 
@@ -122,7 +122,8 @@ int cogvae_create(struct cogvae *m, ckpt *c, const struct cogvae_config *config,
     nn.dtype = config->dtype;
     nn.frozen = true;
     *m = (struct cogvae){.config = *config};
-    struct maker k[] = {{config, nn, "encoder", false}, {config, nn, "decoder", true}};
+    struct maker k[] = {{config, nn, COGVAE_PREFIX "encoder", false},
+                        {config, nn, COGVAE_PREFIX "decoder", true}};
     if (halves & COGVAE_ENCODER)
         make_encoder(&k[0], &m->encoder);
     if (halves & COGVAE_DECODER)
@@ -137,7 +138,18 @@ struct load {
     struct names missing, unexpected;
 };
 
-/* A half that is not asked for is in the file and is passed over. */
+/* What files call a parameter. */
+static bool other_name(void *user, const char *name, int i, char *other, size_t size)
+{
+    (void)user;
+    if (i || strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX)))
+        return false;
+    snprintf(other, size, "%s", name + strlen(COGVAE_PREFIX));
+    return true;
+}
+
+/* Other models of the context are not missing; a half that is not asked for is in the file and is
+ * passed over. */
 static void report(void *user, const char *what, const char *name)
 {
     struct load *l = user;
@@ -145,8 +157,10 @@ static void report(void *user, const char *what, const char *name)
                : !strncmp(name, "decoder.", 8) ? COGVAE_DECODER
                                                : 0;
 
-    if (*what == 'm')
-        names_add(&l->missing, name);
+    if (*what == 'm' && !strncmp(name, COGVAE_PREFIX, strlen(COGVAE_PREFIX)))
+        names_add(&l->missing, name + strlen(COGVAE_PREFIX));
+    else if (*what == 'm')
+        return;
     else if (!half || half & l->halves)
         names_add(&l->unexpected, name);
 }
@@ -158,7 +172,7 @@ int cogvae_load(struct cogvae *m, ckpt *c, const char *dir, int halves)
 
     (void)m;
     snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", dir);
-    if (ckpt_load_params(c, path, report, &l, NULL))
+    if (ckpt_load_params_aliased(c, path, other_name, report, &l, NULL))
         return say_fail("%s", ckpt_error(c));
     if (l.missing.n)
         return say_fail("%s: there is no %s: not the weights of this autoencoder", path,

