@@ -44,6 +44,16 @@ runs "2 frames at a time, exact" "$decode" $model --slice 2 --latents "$latents"
 cmp -s "$work/back.rgb" "$work/x.rgb" || fail "--slice changed the frames"
 runs "exact" "$decode" $model --tiling --latents "$latents" --output "$work/x.rgb"
 cmp -s "$work/back.rgb" "$work/x.rgb" || fail "a single tile is not the whole frame"
+
+# With a lower tier caches leave.
+model32="$model --dtype fp32"
+runs "1 of 17 frames" "$encode" $model32 --frames 17 --height 64 --width 96 --video "$clip" --output "$work/large"
+large="--latents $work/large/bunny.safetensors"
+runs "17 frames of 96 x 64" "$decode" $model32 $large --output "$work/whole.rgb"
+refuses 1 "needs at least" "$decode" $model32 $large --vram 1M --host 256M --output "$work/x.rgb"
+runs "offloaded to the host" "$decode" $model32 $large --vram "$(needed)" --host 256M --verify --output "$work/x.rgb"
+cmp -s "$work/whole.rgb" "$work/x.rgb" || fail "offloading changed the frames"
+
 runs "smallest possible" "$encode" $model $sizes --plan-only
 
 # ---- lists ------------------------------------------------------------------------------------------
