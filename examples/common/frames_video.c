@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/opt.h>
@@ -256,6 +257,8 @@ static int start_file(struct sink *s, struct video *v)
 
     if (rc < 0)
         return say_fail("%s: no video file ends so; give .mp4, .rgb or a directory", s->path);
+    if (v->format->oformat->video_codec == AV_CODEC_ID_WRAPPED_AVFRAME) /* .y4m: as they are */
+        codec = avcodec_find_encoder(AV_CODEC_ID_WRAPPED_AVFRAME);
     if (!codec)
         codec = avcodec_find_encoder(AV_CODEC_ID_MPEG4);
     if (!codec)
@@ -270,6 +273,7 @@ static int start_file(struct sink *s, struct video *v)
     if (!v->stream || avcodec_parameters_from_context(v->stream->codecpar, v->codec) < 0)
         return say_fail("%s: no memory for a stream", s->path);
     v->stream->time_base = v->codec->time_base;
+    v->stream->avg_frame_rate = v->codec->framerate;
     if (ckpt_replace_open(&s->file, s->path))
         return say_fail("%s", ckpt_error(NULL));
     video_url(url, sizeof url, ckpt_replace_name(s->file));

@@ -6,6 +6,7 @@
 #include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
+#include "../common/variants.h"
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "coder.h"
@@ -177,23 +178,6 @@ static void show(const struct vae_coder *k, bool first)
     fflush(stdout);
 }
 
-/* With a size for --vram all variants are planned and the fastest that fits is taken.  Without, the
- * first that fits: they come from the fastest to the one that needs least. */
-static int compile_variants(struct vae_coder *k, int n, const struct ckpt_variant *variants,
-                            int *chosen)
-{
-    int64_t vram = k->options.library.vram;
-    int rc = CKPT_EBUDGET;
-
-    if (vram && vram != CKPT_VRAM_AUTO && vram != CKPT_VRAM_NONE)
-        return ckpt_compile_variants(k->context, n, variants, NULL, 1, &k->program, chosen);
-    for (*chosen = 0; rc == CKPT_EBUDGET && *chosen < n; ++*chosen)
-        rc = ckpt_compile(k->context, variants[*chosen].record, variants[*chosen].user, NULL, 1,
-                          &k->program);
-    --*chosen;
-    return rc;
-}
-
 int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
 {
     struct vae_coder user[VAE_CUTS];
@@ -207,7 +191,8 @@ int vae_coder_compile(struct vae_coder *k, ckpt_recorder record, int64_t frames)
     k->program = NULL;
     k->frames = frames;
     k->since = 0;
-    if (compile_variants(k, make_variants(k, record, user, variants), variants, &chosen))
+    if (variants_compile(k->context, k->options.library.vram,
+                         make_variants(k, record, user, variants), variants, &k->program, &chosen))
         return say_fail("a chunk of %lld frames: %s", (long long)frames, ckpt_error(k->context));
     k->cut = user[chosen].cut;
     show(k, first);

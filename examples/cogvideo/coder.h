@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cogvideo-encode and cogvideo-decode share: the model, and the program of a clip. */
+#ifndef COGVIDEO_CODER_H
+#define COGVIDEO_CODER_H
+
+#include "ckpt_tools.h"
+#include "vae.h"
+
+/* What both programs are asked for. */
+struct cogvae_coder_options {
+    const char *model, *dtype;
+    int64_t slice; /* CKPT_AUTO: chosen by the planner */
+    bool help, version;
+    struct ckpt_options library;
+};
+
+#define COGVAE_CODER_INIT                                                                          \
+    {                                                                                              \
+        .dtype = "bf16", .slice = CKPT_AUTO, .library = CKPT_OPTIONS_INIT                          \
+    }
+
+struct cogvae_coder {
+    struct cogvae_coder_options options;
+    char directory[4096]; /* of config.json and the weights */
+    struct cogvae m;
+    ckpt *context;
+    bool decode;
+    /* the program, of clips of one size */
+    struct cogvae_clip clip;
+    struct cogvae_passes passes;
+    ckpt_program *program;
+    float *in; /* what a pass is fed */
+    bool shown;
+};
+
+/* Parses the command line: the table of the program, which fills owner, then that of the coder and
+ * the library's.  Returns 0 to go on, 1 when all is done and -1 when a sentence was printed. */
+int cogvae_coder_parse(struct cogvae_coder *k, const struct ckpt_option *table, void *owner,
+                       int argc, char **argv, const char *usage);
+
+/* Reads the config, then opens the device and loads one half of the weights.  Return 0, or -1 after
+ * a sentence, as all below. */
+int cogvae_coder_config(struct cogvae_coder *k, bool decode);
+int cogvae_coder_open(struct cogvae_coder *k);
+void cogvae_coder_close(struct cogvae_coder *k);
+
+/* Makes the program of clips of that many frames, height and width, of pixels or latents, unless it
+ * is there; the plan of the first is shown. */
+int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height, int64_t width);
+
+/* Values of a frame that goes in, and of one that comes out. */
+int64_t cogvae_coder_in(const struct cogvae_coder *k);
+int64_t cogvae_coder_out(const struct cogvae_coder *k);
+/* Frames that come out of a pass, and out of a clip. */
+int64_t cogvae_coder_pass_out(const struct cogvae_coder *k, int64_t pass);
+int64_t cogvae_coder_clip_out(const struct cogvae_coder *k);
+
+/* Codes x, [frames, height, width, channels]; then the output of each pass into y. */
+int cogvae_coder_run(struct cogvae_coder *k, const float *x);
+int cogvae_coder_take(struct cogvae_coder *k, int64_t pass, float *y);
+
+/* Prints what the run took. */
+void cogvae_coder_report(const struct cogvae_coder *k);
+
+/*
+ * The published tiling, approximate: every tile is a clip of its own, and tiles are blended where
+ * they overlap.  Decodes z, latents [frames, height, width, Z], into y [frames, 8 height, 8 width,
+ * 3]; compiles what it needs.
+ */
+bool cogvae_coder_tiles(const struct cogvae_coder *k, int64_t height, int64_t width);
+int cogvae_coder_decode_tiled(struct cogvae_coder *k, const float *z, int64_t frames,
+                              int64_t height, int64_t width, float *y);
+/* Whether the programs of all its tiles fit, before the first runs. */
+int cogvae_coder_prepare_tiled(struct cogvae_coder *k, int64_t frames, int64_t height,
+                               int64_t width);
+
+#endif

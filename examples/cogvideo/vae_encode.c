@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cogvideo-encode: videos to files of latents, a cache for training. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../common/memory.h"
+#include "../common/options.h"
+#include "../common/say.h"
+#include "../common/signals.h"
+#include "ckpt_tools.h"
+#include "coder.h"
+#include "vae_latents.h"
+#include "vae_videos.h"
+
+const char say_program[] = "cogvideo-encode";
+
+static const char usage[] =
+    "Usage: cogvideo-encode [OPTION]... --model DIR --video FILE --output DIR\n"
+    "       cogvideo-encode [OPTION]... --model DIR --list FILE --output DIR\n\n"
+    "Encodes videos with the video autoencoder of CogVideoX inside a memory budget.  Of VIDEO.mp4\n"
+    "comes DIR/VIDEO.safetensors with \"encoded_video\" [16, F, h, w]: drawn from the posterior,\n"
+    "times the scaling factor, as the trainers of CogVideoX cache it.\n";
+
+struct options {
+    const char *video, *list, *output;
+    int64_t frames, height, width;
+    bool moments, missing;
+};
+
+#define ROW(...)   CKPT_OPTION(struct options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    ROW("video", STRING, video, "FILE", "one video"),
+    ROW("list", STRING, list, "FILE",
+        "a text file with a video on each line, relative to its directory"),
+    ROW("output", STRING, output, "DIR", "where the files of latents go"),
+    RANGE("frames", INT, frames, "N",
+          "frames of a clip: every n/N-th of a video of n, the last one again where it has fewer "
+          "(default 49)",
+          1, 4096),
+    RANGE("height", INT, height, "N", "rows of a frame (default 480)", 1, 8192),
+    RANGE("width", INT, width, "N", "columns of a frame (default 720)", 1, 8192),
+    ROW("moments", FLAG, moments, NULL,
+        "write \"moments\" [32, F, h, w], means and logarithms of variances, and draw nothing"),
+    ROW("only-missing", FLAG, missing, NULL, "leave out videos whose file is there"),
+    {0},
+};
+
+/* ---- the posterior ------------------------------------------------------------------------- */
+
+/* The noise of a clip follows from --seed and the name of its file: no other clip changes it. */
+static uint64_t step_of(const char *name)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * UINT64_C(1099511628211);
+    return h >> 12;
+}
+
+/* mean + exp(logvar / 2) noise, times the scaling factor; logvar is held in [-30, 20]. */
+static int sample(const struct cogvae_coder *k, struct cogvae_latents *moments, const char *name)
+{
+    int64_t places = moments->frames * moments->height * moments->width;
+    int64_t channels = moments->channels / 2;
+    float *noise = MEMORY_FOR(sizeof *noise, places, channels);
+
+    if (!noise)
+        return say_fail("no memory for noise");
+    ckpt_fill_normal((uint64_t)k->options.library.seed, step_of(name), 0, noise, places * channels);
+    for (int64_t p = 0; p < places; p++)
+        for (int64_t c = 0; c < channels; c++) {
+            const float *m = moments->z + p * 2 * channels;
+            float logvar = fminf(fmaxf(m[channels + c], -30.f), 20.f);
+            noise[p * channels + c] =
+                (m[c] + expf(0.5f * logvar) * noise[p * channels + c]) * (float)k->m.config.scaling;
+        }
+    free(moments->z);
+    moments->z = noise;
+    moments->channels = channels;
+    return 0;
+}
+
+/* ---- a clip -------------------------------------------------------------------------------- */
+
+static int encode_clip(struct cogvae_coder *k, const struct options *o, const uint8_t *rgb,
+                       float *x, struct cogvae_latents *l)
+{
+    int64_t at = 0;
+
+    for (int64_t i = 0; i < o->frames * o->height * o->width * 3; i++)
+        x[i] = (float)rgb[i] / 127.5f - 1.f;
+    int rc = cogvae_coder_run(k, x);
+    for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
+        rc = cogvae_coder_take(k, pass, l->z + at);
+        at += cogvae_coder_pass_out(k, pass) * cogvae_coder_out(k);
+    }
+    return rc;
+}
+
+static int write_clip(struct cogvae_coder *k, const struct options *o, struct cogvae_latents *l,
+                      const char *path)
+{
+    if (!o->moments && sample(k, l, strrchr(path, '/') + 1))
+        return -1;
+    return cogvae_latents_write(l, path, o->moments ? "moments" : "encoded_video",
+                                k->m.config.dtype);
+}
+
+/* Returns 0, 1 for a video that was left out after a sentence, and -1 where none can go well. */
+static int encode_video(struct cogvae_coder *k, const struct options *o, const char *video,
+                        float *x, const char *path)
+{
+    int64_t factor = cogvae_factor(&k->m.config);
+    struct cogvae_latents l = {.frames = cogvae_coder_clip_out(k),
+                               .height = o->height / factor,
+                               .width = o->width / factor,
+                               .channels = 2 * k->m.config.latent};
+    uint8_t *rgb = cogvae_video_read(video, o->frames, o->height, o->width);
+
+    if (!rgb)
+        return 1;
+    l.z = MEMORY_FOR(sizeof *l.z, l.frames * l.height * l.width, l.channels);
+    int rc = l.z ? encode_clip(k, o, rgb, x, &l) : say_fail("no memory for latents");
+    if (!rc)
+        rc = write_clip(k, o, &l, path);
+    free(l.z);
+    free(rgb);
+    return rc;
+}
+
+static int encode_all(struct cogvae_coder *k, const struct options *o,
+                      const struct cogvae_videos *v, float *x)
+{
+    ckpt_progress *progress = ckpt_progress_open(stderr, "encode", v->n);
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    int64_t left_out = 0, there = 0;
+    int rc = 0;
+
+    ckpt_program_info(k->program, &info);
+    for (int64_t i = 0; i < v->n && rc >= 0; i++) {
+        char path[4096];
+        cogvae_videos_target(v, i, o->output, path, sizeof path);
+        if (o->missing && cogvae_video_is_there(path)) {
+            there++;
+            continue;
+        }
+        rc = encode_video(k, o, v->path[i], x, path);
+        left_out += rc > 0;
+        ckpt_progress_step(progress, i + 1, NAN, info.arena_bytes);
+    }
+    ckpt_progress_close(progress);
+    if (rc < 0)
+        return -1;
+    if (left_out == v->n)
+        return say_fail("no video could be encoded");
+    cogvae_coder_report(k);
+    say_print("videos in %s: %lld of %lld frames, %lld x %lld; %lld were there, %lld left out\n",
+              o->output, (long long)(v->n - there - left_out), (long long)o->frames,
+              (long long)o->width, (long long)o->height, (long long)there, (long long)left_out);
+    return 0;
+}
+
+/* ---- before the first clip ----------------------------------------------------------------- */
+
+static int check(const struct cogvae_coder *k, const struct options *o)
+{
+    int64_t factor = cogvae_factor(&k->m.config);
+
+    if (o->height % factor || o->width % factor)
+        return say_fail("--height %lld --width %lld: the sides of a frame are multiples of %lld",
+                        (long long)o->height, (long long)o->width, (long long)factor);
+    return 0;
+}
+
+static int check_paths(const struct cogvae_coder *k, const struct options *o)
+{
+    const struct ckpt_options *library = &k->options.library;
+
+    if (!library->plan_only && !o->video == !o->list)
+        return say_fail("--video FILE or --list FILE, one of the two; see --help");
+    if (!library->plan_only && !o->output)
+        return say_fail("--output DIR is missing: where the latents are to go; see --help");
+    const struct ckpt_path all[] = {
+        {"--video", o->video, CKPT_PATH_INPUT, 0},
+        {"--list", o->list, CKPT_PATH_INPUT, 0},
+        {"--output", library->plan_only ? NULL : o->output, CKPT_PATH_DIRECTORY, 0},
+    };
+    return ckpt_paths_check(library, all, sizeof all / sizeof *all)
+               ? say_fail("%s", ckpt_error(NULL))
+               : 0;
+}
+
+static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_videos *v)
+{
+    if (check_paths(k, o) || cogvae_coder_config(k, false) || check(k, o))
+        return -1;
+    if (!k->options.library.plan_only && cogvae_videos_open(v, o->video, o->list))
+        return -1;
+    if (cogvae_coder_open(k) || cogvae_coder_compile(k, o->frames, o->height, o->width))
+        return -1;
+    if (k->options.library.plan_only)
+        return 0;
+    float *x = MEMORY_FOR(sizeof *x, o->frames * o->height, o->width * 3);
+    int rc = x ? encode_all(k, o, v, x) : say_fail("no memory for the frames of a clip");
+    free(x);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct cogvae_coder k = {.options = COGVAE_CODER_INIT};
+    struct options o = {.frames = 49, .height = 480, .width = 720};
+    struct cogvae_videos v = {.n = 0};
+
+    say_begin();
+    signals_open();
+    int rc = cogvae_coder_parse(&k, table, &o, argc, argv, usage);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&k, &o, &v);
+    cogvae_videos_close(&v);
+    cogvae_coder_close(&k);
+    return say_finish(rc ? 1 : 0);
+}

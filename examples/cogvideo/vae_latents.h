@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of latents, one clip each, as the trainers of CogVideoX keep them: "encoded_video", [Z, F,
+ * h, w], sampled and times the scaling factor, or "moments" [2 Z, F, h, w].  What a sampler writes,
+ * "latents" [F, Z, h, w] or [1, F, Z, h, w], is read, too.  Here latents are [F, h, w, Z].
+ */
+#ifndef COGVIDEO_VAE_LATENTS_H
+#define COGVIDEO_VAE_LATENTS_H
+
+#include "ckpt.h"
+
+struct cogvae_latents {
+    int64_t frames, height, width, channels;
+    float *z; /* malloc'ed; NULL: only the shape was asked for */
+};
+
+/* Reads latents, only their shape where values is false.  Returns 0, or -1 after a sentence. */
+int cogvae_latents_read(struct cogvae_latents *l, const char *path, bool values);
+
+/* Writes a tensor of that name as dtype. */
+int cogvae_latents_write(const struct cogvae_latents *l, const char *path, const char *name,
+                         enum ckpt_dtype dtype);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See vae_videos.h. */
+#include "vae_videos.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../common/clip.h"
+#include "../common/frames.h"
+#include "../common/memory.h"
+#include "../common/say.h"
+#include "ckpt_tools.h"
+
+enum { LINE = 4096 };
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+static int add(struct cogvae_videos *v, const char *dir, int length, const char *name)
+{
+    char **more = realloc(v->path, (size_t)(v->n + 1) * sizeof *more);
+    size_t size = (size_t)length + strlen(name) + 2;
+
+    if (more)
+        v->path = more;
+    if (!more || !(v->path[v->n] = malloc(size)))
+        return say_fail("no memory for the names of videos");
+    snprintf(v->path[v->n++], size, "%.*s%s", *name == '/' ? 0 : length, dir, name);
+    return 0;
+}
+
+static void trim(char *line)
+{
+    size_t n = strlen(line), blank = strspn(line, " \t");
+
+    while (n && strchr("\r\n \t", line[n - 1]))
+        line[--n] = 0;
+    memmove(line, line + (blank < n ? blank : n), n + 1 - (blank < n ? blank : n));
+}
+
+static int read_lines(struct cogvae_videos *v, FILE *f, const char *list)
+{
+    const char *slash = strrchr(list, '/');
+    int length = slash ? (int)(slash + 1 - list) : 0, rc = 0;
+    char line[LINE];
+
+    while (!rc && fgets(line, sizeof line, f)) {
+        if (!strchr(line, '\n') && !feof(f))
+            return say_fail("%s: line %lld has more than %d bytes", list, (long long)v->n + 1,
+                            LINE - 2);
+        trim(line);
+        if (*line)
+            rc = add(v, list, length, line);
+    }
+    if (!rc && ferror(f))
+        rc = say_fail("%s: %s", list, strerror(errno));
+    return rc || v->n ? rc : say_fail("%s: names no video", list);
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* Up to the last dot, but for one at the beginning. */
+static int stem_of(const char *base)
+{
+    const char *dot = strrchr(base, '.');
+
+    return (int)(dot && dot > base ? (size_t)(dot - base) : strlen(base));
+}
+
+static int compare_stems(const void *a, const void *b)
+{
+    const char *x = base_of(*(char *const *)a), *y = base_of(*(char *const *)b);
+    int n = stem_of(x), m = stem_of(y), order = strncmp(x, y, (size_t)(n < m ? n : m));
+
+    return order ? order : n - m;
+}
+
+static int check_names(const struct cogvae_videos *v)
+{
+    char **sorted = malloc((size_t)v->n * sizeof *sorted);
+    int rc = 0;
+
+    if (!sorted)
+        return say_fail("no memory for the names of videos");
+    memcpy(sorted, v->path, (size_t)v->n * sizeof *sorted);
+    qsort(sorted, (size_t)v->n, sizeof *sorted, compare_stems);
+    for (int64_t i = 1; i < v->n && !rc; i++)
+        if (!compare_stems(&sorted[i - 1], &sorted[i]))
+            rc = say_fail("%s and %s: their latents would be one file", sorted[i - 1], sorted[i]);
+    free(sorted);
+    return rc;
+}
+
+int cogvae_videos_open(struct cogvae_videos *v, const char *video, const char *list)
+{
+    FILE *f;
+
+    *v = (struct cogvae_videos){.n = 0};
+    if (video)
+        return add(v, "", 0, video);
+    if (ckpt_input_open(&f, list))
+        return say_fail("%s", ckpt_error(NULL));
+    int rc = read_lines(v, f, list);
+    fclose(f);
+    return rc ? rc : check_names(v);
+}
+
+void cogvae_videos_close(struct cogvae_videos *v)
+{
+    for (int64_t i = 0; i < v->n; i++)
+        free(v->path[i]);
+    free(v->path);
+    *v = (struct cogvae_videos){.n = 0};
+}
+
+void cogvae_videos_target(const struct cogvae_videos *v, int64_t i, const char *dir, char *path,
+                          size_t size)
+{
+    const char *base = base_of(v->path[i]);
+
+    snprintf(path, size, "%s/%.*s.safetensors", dir, stem_of(base), base);
+}
+
+bool cogvae_video_is_there(const char *path)
+{
+    return !access(path, F_OK);
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+/* Frames of a video: what the file announces, else counted.  -1 after a sentence. */
+static int64_t count_frames(const char *path)
+{
+    struct frames f;
+    int rc = 1;
+
+    if (frames_open(&f, path))
+        return -1;
+    int64_t n = f.announced;
+    uint8_t *rgb = n ? NULL : malloc((size_t)(f.width * f.height * 3));
+    if (!n && !rgb)
+        rc = say_fail("%s: no memory for a frame", path);
+    while (!n && rc > 0)
+        rc = frames_next(&f, rgb);
+    n = n ? n : rc < 0 ? -1 : f.taken;
+    free(rgb);
+    frames_close(&f);
+    return n ? n : say_fail("%s: holds no frame", path);
+}
+
+uint8_t *cogvae_video_read(const char *path, int64_t frames, int64_t height, int64_t width)
+{
+    int64_t n = count_frames(path), frame = height * width * 3;
+    struct clip c = {.width = width, .height = height};
+
+    if (n < 0)
+        return NULL;
+    c.frames = n < frames ? n : frames;
+    c.stride = n / c.frames;
+    if (clip_read(&c, path)) {
+        free(c.rgb);
+        return NULL;
+    }
+    uint8_t *all = n < frames ? realloc(c.rgb, (size_t)(frames * frame)) : c.rgb;
+    if (!all) {
+        free(c.rgb);
+        say_fail("%s: no memory for %lld frames", path, (long long)frames);
+        return NULL;
+    }
+    for (int64_t i = n; i < frames; i++)
+        memcpy(all + i * frame, all + (n - 1) * frame, (size_t)frame);
+    return all;
+}

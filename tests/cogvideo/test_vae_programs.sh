@@ -1,0 +1,111 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# cogvideo-encode and cogvideo-decode as a person or a script uses them: a clip goes there and back,
+# a budget changes no byte, and bad input gets one sentence and a status that is not 0.
+set -u
+
+. "${srcdir:-.}/tests/model/programs.sh"
+
+encode=${COGVIDEO_ENCODE:-./cogvideo-encode} decode=${COGVIDEO_DECODE:-./cogvideo-decode}
+mkdir "$work/dir" "$work/dir/vae" "$work/out.d"
+tests/cogvideo/test_vae model "$work/dir/vae" || fail "no model"
+clip=$root/examples/data/bunny.rgb
+model="--model $work/dir"
+sizes="--frames 10 --height 16 --width 24"
+
+# ---- there and back ---------------------------------------------------------------------------------
+
+runs "1 of 10 frames, 24 x 16" "$encode" $model $sizes --video "$clip" --output "$work/latents"
+latents=$work/latents/bunny.safetensors
+runs "9 frames of 24 x 16" "$decode" $model --latents "$latents" --output "$work/back.rgb"
+[ "$(head -n 1 "$work/back.rgb")" = "RGBCLIP 24 16 9 8" ] || fail "another clip came back"
+runs "9 frames" "$decode" $model --latents "$latents" --output "$work/pictures" --fps 16
+[ "$(ls "$work/pictures" | wc -l)" = 9 ] || fail "not a picture a frame"
+
+# The noise follows from the seed and the name.
+"$encode" $model $sizes --video "$clip" --output "$work/again" >/dev/null 2>&1
+cmp -s "$latents" "$work/again/bunny.safetensors" || fail "encoding twice gave different latents"
+"$encode" $model $sizes --seed 7 --video "$clip" --output "$work/again" >/dev/null 2>&1
+cmp -s "$latents" "$work/again/bunny.safetensors" && fail "--seed changed no sample"
+cp "$clip" "$work/hare.rgb"
+"$encode" $model $sizes --video "$work/hare.rgb" --output "$work/again" >/dev/null 2>&1
+cmp -s "$latents" "$work/again/hare.safetensors" && fail "another name got the same noise"
+runs "1 of 10 frames" "$encode" $model $sizes --moments --video "$clip" --output "$work/moments"
+
+# ---- a budget ---------------------------------------------------------------------------------------
+
+refuses 1 "needs at least" "$decode" $model --vram 64K --latents "$latents" --output "$work/x.rgb"
+[ "$(wc -l <"$work/err")" = 3 ] || fail "a refusal is not three lines"
+[ -e "$work/x.rgb" ] && fail "a refused run left a file"
+smallest=$(needed)
+runs "9 frames" "$decode" $model --vram "$smallest" --latents "$latents" --output "$work/x.rgb"
+cmp -s "$work/back.rgb" "$work/x.rgb" || fail "a budget changed the frames"
+runs "2 frames at a time, exact" "$decode" $model --slice 2 --latents "$latents" --output "$work/x.rgb"
+cmp -s "$work/back.rgb" "$work/x.rgb" || fail "--slice changed the frames"
+runs "exact" "$decode" $model --tiling --latents "$latents" --output "$work/x.rgb"
+cmp -s "$work/back.rgb" "$work/x.rgb" || fail "a single tile is not the whole frame"
+
+# With a lower tier caches leave.
+model32="$model --dtype fp32"
+runs "1 of 17 frames" "$encode" $model32 --frames 17 --height 64 --width 96 --video "$clip" --output "$work/large"
+large="--latents $work/large/bunny.safetensors"
+runs "17 frames of 96 x 64" "$decode" $model32 $large --output "$work/whole.rgb"
+refuses 1 "needs at least" "$decode" $model32 $large --vram 1M --host 256M --output "$work/x.rgb"
+runs "offloaded to the host" "$decode" $model32 $large --vram "$(needed)" --host 256M --verify --output "$work/x.rgb"
+cmp -s "$work/whole.rgb" "$work/x.rgb" || fail "offloading changed the frames"
+
+runs "smallest possible" "$encode" $model $sizes --plan-only
+
+# ---- lists ------------------------------------------------------------------------------------------
+
+printf 'hare.rgb\n\n none.rgb \r\n' >"$work/videos.txt"
+runs "1 of 10 frames, 24 x 16; 0 were there, 1 left out" "$encode" $model $sizes --list \
+    "$work/videos.txt" --output "$work/out.d"
+grep -q "none.rgb: cannot be read" "$work/err" || fail "a missing video is not named"
+cmp -s "$work/out.d/hare.safetensors" "$work/again/hare.safetensors" || fail "a list changed a clip"
+runs "0 of 10 frames, 24 x 16; 1 were there, 1 left out" "$encode" $model $sizes --only-missing \
+    --list "$work/videos.txt" --output "$work/out.d"
+printf 'a/hare.rgb\nhare.mp4\n' >"$work/twice.txt"
+refuses 1 "would be one file" "$encode" $model $sizes --list "$work/twice.txt" --output "$work/out.d"
+: >"$work/empty.txt"
+refuses 1 "names no video" "$encode" $model $sizes --list "$work/empty.txt" --output "$work/out.d"
+
+# ---- what goes wrong ---------------------------------------------------------------------------------
+
+refuses 2 "--model DIR is missing" "$decode" --latents "$latents" --output "$work/x.rgb"
+refuses 1 "--latents FILE is missing" "$decode" $model --output "$work/x.rgb"
+refuses 1 "one of the two" "$encode" $model $sizes --output "$work/out.d"
+refuses 1 "multiples of 8" "$encode" $model --height 20 --video "$clip" --output "$work/out.d"
+refuses 2 "--frames: 0 is out of range" "$encode" $model --frames 0 --video "$clip" --output "$work/out.d"
+refuses 1 "No such file" "$decode" --model "$work/no" --latents "$latents" --output "$work/x.rgb"
+json='{"latents":{"dtype":"F32","shape":[2,4,2,3],"data_offsets":[0,192]}}'
+{
+    printf "\\$(printf %03o ${#json})\0\0\0\0\0\0\0%s" "$json"
+    head -c 192 /dev/zero
+} >"$work/four"
+refuses 1 "latents of 4 channels" "$decode" $model --latents "$work/four" --output "$work/x.rgb"
+refuses 1 "no 'encoded_video' and no 'latents'" "$decode" $model --output "$work/x.rgb" \
+    --latents "$work/moments/bunny.safetensors"
+head -c 2000 "$latents" >"$work/half"
+refuses 1 "half" "$decode" $model --latents "$work/half" --output "$work/x.rgb"
+
+mkdir "$work/other"
+cp "$work/dir/vae/diffusion_pytorch_model.safetensors" "$work/other"
+sed 's/AutoencoderKLCogVideoX/AutoencoderKL/' "$work/dir/vae/config.json" >"$work/other/config.json"
+refuses 1 "is not \"AutoencoderKLCogVideoX\"" "$decode" --model "$work/other" --latents "$latents" \
+    --output "$work/x.rgb"
+sed 's/"layers_per_block": 1/"layers_per_block": 2/' "$work/dir/vae/config.json" >"$work/other/config.json"
+refuses 1 "not the weights of this autoencoder" "$decode" --model "$work/other" --latents "$latents" \
+    --output "$work/x.rgb"
+cp "$work/dir/vae/config.json" "$work/other"
+head -c 100000 "$work/dir/vae/diffusion_pytorch_model.safetensors" \
+    >"$work/other/diffusion_pytorch_model.safetensors"
+refuses 1 "diffusion_pytorch_model.safetensors" "$decode" --model "$work/other" --latents "$latents" \
+    --output "$work/x.rgb"
+rm "$work/other/diffusion_pytorch_model.safetensors"
+refuses 1 "diffusion_pytorch_model.safetensors" "$decode" --model "$work/other" --latents "$latents" \
+    --output "$work/x.rgb"
+printf '{"_class_name": 1' >"$work/other/config.json"
+refuses 1 "config.json: line 1" "$decode" --model "$work/other" --latents "$latents" --output "$work/x.rgb"
+
+finish

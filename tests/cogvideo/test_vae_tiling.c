@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The published tiling of CogVideoX's decoder against diffusers in float64, and the whole frame
+ * where one tile holds it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "examples/cogvideo/coder.h"
+#include "vae_draw.h"
+
+const char say_program[] = "test_vae_tiling";
+
+static char directory[64] = "/tmp/test_tiling.XXXXXX";
+
+static int make_model(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    vae_draw_model(directory, &vae_four);
+    return 0;
+}
+
+static int remove_model(void **state)
+{
+    char path[128];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", directory);
+    unlink(path);
+    return rmdir(directory);
+}
+
+static void open_coder(struct cogvae_coder *k)
+{
+    const char *device = getenv("CKPT_DEVICE");
+
+    *k = (struct cogvae_coder){.options = COGVAE_CODER_INIT};
+    k->options.model = directory;
+    k->options.dtype = "fp32";
+    k->options.library.device = device ? device : "cpu";
+    k->shown = true;
+    assert_int_equal(cogvae_coder_config(k, true), 0);
+    assert_int_equal(cogvae_coder_open(k), 0);
+}
+
+/* Tiles of 6 x 10 cells begin every 5 rows and 8 columns. */
+static void test_tiles(void **state)
+{
+    int64_t latents = 3, height = 9, width = 14, values = 9 * 72 * 112 * 3, n;
+    struct cogvae_coder k;
+    float *z = malloc((size_t)(latents * height * width * 16) * sizeof *z);
+    float *y = malloc((size_t)values * sizeof *y), *e = vae_expected("tiled", &n);
+
+    (void)state;
+    assert_true(z && y);
+    open_coder(&k);
+    vae_draw("z", 4.f, z, latents * height * width * 16);
+    assert_true(cogvae_coder_tiles(&k, height, width));
+    assert_int_equal(cogvae_coder_prepare_tiled(&k, latents, height, width), 0);
+    assert_int_equal(cogvae_coder_decode_tiled(&k, z, latents, height, width, y), 0);
+    assert_int_equal((values + 46) / 47, n);
+    double d = vae_difference(y, 47, e, n);
+    print_message("tiled: %.1e\n", d);
+    assert_true(d < 1e-5);
+    cogvae_coder_close(&k);
+    free(z);
+    free(y);
+    free(e);
+}
+
+/* Up to a tile there is nothing to blend. */
+static void test_one(void **state)
+{
+    struct cogvae_coder k;
+
+    (void)state;
+    open_coder(&k);
+    assert_false(cogvae_coder_tiles(&k, 6, 10));
+    assert_true(cogvae_coder_tiles(&k, 7, 10));
+    assert_true(cogvae_coder_tiles(&k, 6, 11));
+    cogvae_coder_close(&k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_one),
+    };
+
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}

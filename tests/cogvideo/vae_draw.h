@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights and inputs that follow from names, as make_vae_reference.py draws them, and a directory
+ * of a model with them. */
+#ifndef TESTS_COGVIDEO_VAE_DRAW_H
+#define TESTS_COGVIDEO_VAE_DRAW_H
+
+#include "examples/cogvideo/vae.h"
+
+/* n numbers in [-0.5, 0.5) with 24 bits, times scale. */
+void vae_draw(const char *name, float scale, float *dst, int64_t n);
+
+/* Writes DIR/config.json and the weights, whose shapes the parameters of c have. */
+struct vae_drawn {
+    int levels;
+    int64_t width[4], layers, groups;
+};
+
+/* Two that are small. */
+extern const struct vae_drawn vae_four, vae_three;
+
+void vae_draw_config(const char *dir, const struct vae_drawn *d);
+void vae_draw_weights(const char *dir, ckpt *c);
+
+/* Both, in DIR. */
+void vae_draw_model(const char *dir, const struct vae_drawn *d);
+/* What was kept of a result of make_vae_reference.py, malloc'ed; *n: how many values. */
+float *vae_expected(const char *name, int64_t *n);
+/* Greatest difference of every step-th value of y from e [n], over the greatest of e. */
+double vae_difference(const float *y, int64_t step, const float *e, int64_t n);
+
+#endif
