@@ -7,13 +7,15 @@
 
 writes, for 2b, 5b, 5b-i2v, 15 and 15-i2v, DIRECTORY/NAME/: config.json and weights as
 save_pretrained has them (those of 2b in fp16, of 5b in two files with an index, the others in
-bf16), and expected.safetensors: the step of a trainer (z, eps, t, y and, of I2V, image), and its
-loss, pred and grad.<key>.  Latents are [B, C, F, h, w]; the rows of proj_out stand in the order of
+bf16), step.safetensors: what a step is fed (z, eps, t, y and, of I2V, image), and
+expected.safetensors: its loss, pred and grad.<key>; of 5b also adapters.safetensors, low-rank
+adapters under diffusers' names, and adapters_expected.safetensors.  Latents are [B, C, F, h, w]; the rows of proj_out stand in the order of
 libckpt, (frame, y, x, channel).  --wide makes two heads of 64, as the published ones have.
 
 All weights are numbers that fp16 and bf16 can hold, so every run starts from exactly the same model.
 """
 
+import json
 import math
 import pathlib
 import shutil
@@ -26,7 +28,7 @@ from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_regi
 from safetensors.torch import save_file
 
 WIDE = "--wide" in sys.argv
-BATCH, TEXT, HEAD = 2, 5, 64 if WIDE else 16
+BATCH, TEXT, RANK, HEAD = 2, 5, 3, 64 if WIDE else 16
 
 COMMON = dict(num_attention_heads=2, attention_head_dim=HEAD, num_layers=2, in_channels=16,
               out_channels=16, time_embed_dim=16, text_embed_dim=12, max_text_seq_length=TEXT,
@@ -93,6 +95,25 @@ def reorder(name, g, config):
     return g
 
 
+def add_adapters(model):
+    """y = W x + b + 2 B A x of four layers a block, as PEFT computes it; A and B by name."""
+    adapters = {}
+    for key, layer in model.named_modules():
+        if not key.endswith((".to_q", ".to_k", ".to_v", ".to_out.0")):
+            continue
+        a, b = (torch.round(32 * torch.randn(shape, dtype=torch.float64)) / 128 for shape in
+                ((RANK, layer.in_features), (layer.out_features, RANK)))
+        for which, w in (("A", a), ("B", b)):
+            adapters[f"transformer.{key}.lora_{which}.weight"] = w.requires_grad_()
+        plain = layer.forward
+        layer.forward = lambda x, plain=plain, a=a, b=b: plain(x) + 2 * (x @ a.T) @ b.T
+    return adapters
+
+
+def save(path, tensors, metadata=None):
+    save_file({k: v.detach().float().contiguous() for k, v in tensors.items()}, path, metadata)
+
+
 def make(name, change, shape, out):
     torch.manual_seed(len(name) + 7)
     model = CogVideoXTransformer3DModel(**dict(COMMON, **change)).double()
@@ -114,21 +135,37 @@ def make(name, change, shape, out):
         image[:, :, :1] = data["image"].double()
         x = torch.cat([x, image], 1)
     ofs = torch.full((1,), 2.0, dtype=torch.float64) if config.ofs_embed_dim else None
-    pred = model(x.transpose(1, 2), y, t, ofs=ofs,
-                 image_rotary_emb=rotary(config, frames, height, width),
-                 return_dict=False)[0].transpose(1, 2)
-    loss = ((pred - target) ** 2).mean()
-    loss.backward()
-    data.update({"t": t.float(), "loss": loss.detach(), "pred": pred.detach()})
+
+
+    def step():
+        pred = model(x.transpose(1, 2), y, t, ofs=ofs,
+                     image_rotary_emb=rotary(config, frames, height, width),
+                     return_dict=False)[0].transpose(1, 2)
+        loss = ((pred - target) ** 2).mean()
+        loss.backward()
+        return {"loss": loss.detach(), "pred": pred.detach()}
+
+    expected = step()
+    data["t"] = t.float()
     for key, w in model.named_parameters():
-        data["grad." + key] = reorder(key, w.grad.clone(), config)
+        expected["grad." + key] = reorder(key, w.grad.clone(), config)
     directory = out / name
     shutil.rmtree(directory, ignore_errors=True)
     model.to(torch.float16 if name == "2b" else torch.bfloat16).save_pretrained(
         directory, max_shard_size="60KB" if name == "5b" else "10GB")
-    save_file({k: v.float().contiguous() for k, v in data.items()},
-              directory / "expected.safetensors")
-    print(name, sum(w.numel() for w in model.parameters()), "parameters, loss", float(loss))
+    save(directory / "step.safetensors", data)
+    save(directory / "expected.safetensors", expected)
+    print(name, sum(w.numel() for w in model.parameters()), "parameters, loss",
+          float(expected["loss"]))
+    if name == "5b":
+        model.double()
+        adapters = add_adapters(model)
+        expected = step()
+        expected.update({"grad." + key: w.grad for key, w in adapters.items()})
+        note = {"transformer.r": RANK, "transformer.lora_alpha": 2 * RANK}
+        save(directory / "adapters.safetensors", adapters,
+             {"format": "pt", "lora_adapter_metadata": json.dumps(note)})
+        save(directory / "adapters_expected.safetensors", expected)
 
 
 if __name__ == "__main__":

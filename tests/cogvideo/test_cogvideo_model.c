@@ -56,7 +56,7 @@ static struct tensor read_tensor(ckpt_file *f, const char *name)
 
 struct step {
     const char *name;
-    ckpt_file *file;
+    ckpt_file *inputs, *file;
     ckpt *context;
     ckpt_program *program;
     struct cogvideo model;
@@ -114,9 +114,10 @@ static void open_step(struct step *s, enum ckpt_dtype dtype, int64_t vram, int64
     assert_int_equal(cogvideo_create(&s->model, s->context, &config, dtype), 0);
     if (ckpt_load_params(s->context, path, refuse_name, (void *)s->name, NULL))
         fail_msg("%s", ckpt_error(s->context));
+    assert_int_equal(ckpt_file_open(&s->inputs, reference(path, s->name, "/step.safetensors")), 0);
     assert_int_equal(ckpt_file_open(&s->file, reference(path, s->name, "/expected.safetensors")),
                      0);
-    struct tensor z = read_tensor(s->file, "z");
+    struct tensor z = read_tensor(s->inputs, "z");
     s->geometry = (struct cogvideo_geometry){z.entry.shape[2], z.entry.shape[3], z.entry.shape[4],
                                              config.text_tokens};
     free(z.data);
@@ -127,6 +128,7 @@ static void open_step(struct step *s, enum ckpt_dtype dtype, int64_t vram, int64
 
 static void close_step(struct step *s)
 {
+    ckpt_file_close(s->inputs);
     ckpt_file_close(s->file);
     cogvideo_free(&s->model);
     ckpt_close(s->context);
@@ -142,8 +144,8 @@ static void feed(struct step *s, const char *name, struct tensor *x)
 /* x = sqrt(a) z + sqrt(1 - a) eps, and the velocity. */
 static void feed_noise(struct step *s)
 {
-    struct tensor z = read_tensor(s->file, "z"), eps = read_tensor(s->file, "eps");
-    struct tensor t = read_tensor(s->file, "t");
+    struct tensor z = read_tensor(s->inputs, "z"), eps = read_tensor(s->inputs, "eps");
+    struct tensor t = read_tensor(s->inputs, "t");
     int64_t n = z.entry.numel / BATCH;
     for (int64_t i = 0; i < z.entry.numel; i++) {
         double a = s->schedule.signal[(int)t.data[i / n]], x0 = (double)z.data[i];
@@ -158,12 +160,12 @@ static void feed_noise(struct step *s)
 
 static void run_step(struct step *s, float *loss)
 {
-    struct tensor y = read_tensor(s->file, "y");
+    struct tensor y = read_tensor(s->inputs, "y");
     cogvideo_schedule(&s->schedule, strcmp(s->name, "2b") ? 1 : 3);
     feed_noise(s);
     feed(s, "y", &y);
     if (cogvideo_has_image(&s->model.config)) {
-        struct tensor image = read_tensor(s->file, "image");
+        struct tensor image = read_tensor(s->inputs, "image");
         feed(s, "image", &image);
     }
     if (ckpt_step(s->program, loss))
