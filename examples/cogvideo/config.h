@@ -29,6 +29,11 @@ struct cogvideo_config {
  * or -1 after a sentence. */
 int cogvideo_config_read(struct cogvideo_config *c, const char *path);
 
+/* Frames, rows and columns of a video, of which 0 stands for any, must make whole latents.  Returns
+ * 0, or -1 after a sentence. */
+int cogvideo_check_video(const struct cogvideo_config *c, int64_t frames, int64_t height,
+                         int64_t width);
+
 /* "CogVideoX 2B", "CogVideoX 1.5 I2V" or the like. */
 const char *cogvideo_config_name(const struct cogvideo_config *c);
 
@@ -42,6 +47,12 @@ static inline bool cogvideo_has_image(const struct cogvideo_config *c)
 static inline int64_t cogvideo_latent_frames(const struct cogvideo_config *c, int64_t frames)
 {
     return (frames - 1) / c->compression + 1;
+}
+
+/* Latent frames that make whole patches: the first one stands twice where they do not. */
+static inline int64_t cogvideo_whole_frames(const struct cogvideo_config *c, int64_t latents)
+{
+    return (latents + c->patch_frames - 1) / c->patch_frames * c->patch_frames;
 }
 
 #endif

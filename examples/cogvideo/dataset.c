@@ -25,11 +25,6 @@ int64_t cogvideo_data_y(const struct cogvideo_data *d)
 
 /* ---- noise --------------------------------------------------------------------------------- */
 
-static int64_t whole_patches(const struct cogvideo_config *c, int64_t frames)
-{
-    return (frames + c->patch_frames - 1) / c->patch_frames * c->patch_frames;
-}
-
 static int open_noise(struct cogvideo_data *d, const struct cogvideo_options *o)
 {
     const struct cogvideo_config *c = d->config;
@@ -37,8 +32,8 @@ static int open_noise(struct cogvideo_data *d, const struct cogvideo_options *o)
             width = o->width ? o->width : 720;
     struct cogvideo_geometry *g = &d->geometry;
 
-    *g = (struct cogvideo_geometry){whole_patches(c, cogvideo_latent_frames(c, frames)), height / 8,
-                                    width / 8, c->text_tokens};
+    *g = (struct cogvideo_geometry){cogvideo_whole_frames(c, cogvideo_latent_frames(c, frames)),
+                                    height / 8, width / 8, c->text_tokens};
     d->rows = o->library.plan_only ? 1 : o->samples;
     d->z = MEMORY_FOR(sizeof *d->z, d->rows, cogvideo_data_z(d));
     d->y = MEMORY_FOR(sizeof *d->y, d->rows, cogvideo_data_y(d));

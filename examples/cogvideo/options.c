@@ -9,14 +9,7 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("model", STRING, model, "DIR",
-        "directory of diffusers with the transformer, or that of its config.json (must be given)"),
-    ROW("random", FLAG, random, NULL, "begin with random weights: DIR needs config.json alone"),
-    RANGE("snr-shift", FLOAT, snr_shift, "X",
-          "shift of the noise levels, 3 of 2B and 1 of the others (default: that of "
-          "scheduler_config.json)",
-          1e-6, OPTION_REAL),
-    DTYPE_ROW,
+    COGVIDEO_MODEL_ROWS,
     GRAD_DTYPE_ROW,
     ROW("data", STRING, data, "DIR",
         "directory of videos.txt and prompts.txt, with what was encoded in DIR/cache; random: "
@@ -43,10 +36,7 @@ static const struct ckpt_option table[] = {
           "part of the samples that see zeros in place of a prompt (default 0)", 0, 1),
     RANGE("lora-rank", INT, rank, "N",
           "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
-    RANGE("lora-alpha", FLOAT, alpha, "X",
-          "they are scaled by X over their rank (default: the rank)", 0, OPTION_REAL),
-    ROW("lora-targets", STRING, targets, "LIST",
-        "layers of a block with adapters (default to_q,to_k,to_v,to_out.0)"),
+    COGVIDEO_LORA_ROWS,
     ROW("lora-merge", STRING, merge, "FILE",
         "write the weights with the adapters added to them at the end (default: not written)"),
     WEIGHTS_ROWS,
@@ -111,19 +101,6 @@ static int check_data(struct cogvideo_options *o)
     return 0;
 }
 
-/* Sizes of the video must make whole latents. */
-static int check_size(const struct cogvideo_options *o)
-{
-    int64_t every = o->config.compression;
-
-    if (o->height % 8 || o->width % 8)
-        return say_fail("--height and --width must be multiples of 8, the pixels of a latent");
-    if (o->frames && (o->frames - 1) % every)
-        return say_fail("--frames %lld: give one more than a multiple of %lld",
-                        (long long)o->frames, (long long)every);
-    return 0;
-}
-
 static int check_adapters(const struct cogvideo_options *o)
 {
     if (!o->rank && (o->alpha >= 0 || o->merge))
@@ -185,8 +162,8 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         return 1;
     if (!o->model)
         return say_fail("--model DIR: say which model");
-    if (cogvideo_config_read(&o->config, o->model) || check_data(o) || check_size(o) ||
-        check_adapters(o))
+    if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o))
         return -1;
     fill_defaults(o);
     if (check_training(o))

@@ -9,7 +9,8 @@ writes, for 2b, 5b, 5b-i2v, 15 and 15-i2v, DIRECTORY/NAME/: config.json and weig
 save_pretrained has them (those of 2b in fp16, of 5b in two files with an index, the others in
 bf16), step.safetensors: what a step is fed (z, eps, t, y and, of I2V, image), and
 expected.safetensors: its loss, pred and grad.<key>; of 5b also adapters.safetensors, low-rank
-adapters under diffusers' names, and adapters_expected.safetensors.  Latents are [B, C, F, h, w]; the rows of proj_out stand in the order of
+adapters under diffusers' names, adapters_expected.safetensors, and clip.safetensors and
+clip_expected.safetensors, the noise, prompt and latents of a clip that is drawn.  Latents are [B, C, F, h, w]; the rows of proj_out stand in the order of
 libckpt, (frame, y, x, channel).  --wide makes two heads of 64, as the published ones have.
 
 All weights are numbers that fp16 and bf16 can hold, so every run starts from exactly the same model.
@@ -22,7 +23,7 @@ import shutil
 import sys
 
 import torch
-from diffusers import CogVideoXTransformer3DModel
+from diffusers import CogVideoXDDIMScheduler, CogVideoXTransformer3DModel
 from diffusers.models.embeddings import get_3d_rotary_pos_embed
 from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_region_for_grid
 from safetensors.torch import save_file
@@ -114,6 +115,27 @@ def save(path, tensors, metadata=None):
     save_file({k: v.detach().float().contiguous() for k, v in tensors.items()}, path, metadata)
 
 
+def draw_clip(model, shape, directory):
+    """Four steps of DDIM with guidance 6, away from zeros, as cogvideo-sample takes them."""
+    config, (frames, height, width) = model.config, shape
+    given = {"noise": torch.randn(16, frames, height, width),
+             "prompt_embedding": torch.randn(TEXT, config.text_embed_dim)}
+    scheduler = CogVideoXDDIMScheduler(
+        beta_schedule="scaled_linear", prediction_type="v_prediction", snr_shift_scale=1.0,
+        rescale_betas_zero_snr=True, timestep_spacing="trailing")
+    scheduler.set_timesteps(4)
+    x = given["noise"].double()[None]
+    text = torch.stack([given["prompt_embedding"].double(),
+                        torch.zeros(TEXT, config.text_embed_dim, dtype=torch.float64)])
+    for t in scheduler.timesteps:
+        with torch.no_grad():
+            v = model(torch.cat([x, x]).transpose(1, 2), text, t.expand(2), return_dict=False,
+                      image_rotary_emb=rotary(config, frames, height, width))[0].transpose(1, 2)
+        x = scheduler.step(v[1:] + 6 * (v[:1] - v[1:]), t, x, return_dict=False)[0]
+    save(directory / "clip.safetensors", given)
+    save(directory / "clip_expected.safetensors", {"encoded_video": x[0]})
+
+
 def make(name, change, shape, out):
     torch.manual_seed(len(name) + 7)
     model = CogVideoXTransformer3DModel(**dict(COMMON, **change)).double()
@@ -154,11 +176,14 @@ def make(name, change, shape, out):
     model.to(torch.float16 if name == "2b" else torch.bfloat16).save_pretrained(
         directory, max_shard_size="60KB" if name == "5b" else "10GB")
     save(directory / "step.safetensors", data)
+    if name == "5b-i2v":
+        save(directory / "image.safetensors", {"encoded_image": data["image"][0]})
     save(directory / "expected.safetensors", expected)
     print(name, sum(w.numel() for w in model.parameters()), "parameters, loss",
           float(expected["loss"]))
     if name == "5b":
         model.double()
+        draw_clip(model, shape, directory)
         adapters = add_adapters(model)
         expected = step()
         expected.update({"grad." + key: w.grad for key, w in adapters.items()})
