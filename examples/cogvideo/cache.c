@@ -6,12 +6,14 @@
  *     DIR/cache/video_latent/MODEL/FxHxW/STEM.safetensors      encoded_video [16, F', h, w]
  *     DIR/cache/prompt_embeddings/SHA256.safetensors           prompt_embedding [S, 4096]
  *
- * STEM is the name of a video without its directory and ending, SHA256 that of the prompt.  Latents
+ * Or the prompts stand in one file, prompt_embedding [n, S, 4096], as the list has them.  STEM is
+ * the name of a video without its directory and ending, SHA256 that of the prompt.  Latents
  * are sampled and scaled.  One file of I2V may have encoded_image [16, 1, h, w], too.
  */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef HAVE_SODIUM
 #include <sodium.h>
@@ -66,7 +68,7 @@ static int text_path(char dst[PATH], const char *directory, const char *prompt)
     (void)dst;
     (void)prompt;
     return say_fail("%s: files of prompts are found by a checksum of libsodium, which this program "
-                    "was built without; --features FILE goes without it",
+                    "was built without; --text FILE, with all of them, goes without it",
                     directory);
 }
 #endif
@@ -152,13 +154,28 @@ static int check_latents(const struct cogvideo_data *d, const char *path,
     return 0;
 }
 
+/* One prompt, or several behind one another. */
+static int find_text(ckpt_file *f, const char *path, struct ckpt_file_entry *e)
+{
+    int i = ckpt_file_find(f, PROMPT);
+
+    *e = (struct ckpt_file_entry)CKPT_FILE_ENTRY_INIT;
+    if (i < 0 || ckpt_file_entry(f, i, e))
+        return say_fail("%s: there is no tensor '" PROMPT "'", path);
+    return e->ndim == 2 || e->ndim == 3
+               ? i
+               : say_fail("%s: '" PROMPT "' has %d axes, not 2 or 3", path, e->ndim);
+}
+
 static int check_text(const struct cogvideo_data *d, const char *path,
                       const struct ckpt_file_entry *e)
 {
-    if (e->shape[0] == d->geometry.tokens && e->shape[1] == d->config->text_width)
+    const int64_t *shape = e->shape + e->ndim - 2;
+
+    if (shape[0] == d->geometry.tokens && shape[1] == d->config->text_width)
         return 0;
-    return say_fail("%s: '" PROMPT "' is [%lld, %lld], and [%lld, %lld] is needed", path,
-                    (long long)e->shape[0], (long long)e->shape[1], (long long)d->geometry.tokens,
+    return say_fail("%s: '" PROMPT "' has prompts of [%lld, %lld], and [%lld, %lld] is needed",
+                    path, (long long)shape[0], (long long)shape[1], (long long)d->geometry.tokens,
                     (long long)d->config->text_width);
 }
 
@@ -177,13 +194,13 @@ static int take_shape(struct cogvideo_data *d)
         return -1;
     if (ckpt_file_open(&f, prompt))
         return say_fail("%s", ckpt_error(NULL));
-    rc = find_entry(f, prompt, PROMPT, 2, &text);
+    rc = find_text(f, prompt, &text);
     ckpt_file_close(f);
     if (rc < 0)
         return -1;
     d->repeats = video.shape[1] % d->config->patch_frames != 0;
     d->geometry = (struct cogvideo_geometry){video.shape[1] + d->repeats, video.shape[2],
-                                             video.shape[3], text.shape[0]};
+                                             video.shape[3], text.shape[text.ndim - 2]};
     return check_latents(d, latents, &video) || check_text(d, prompt, &text) ? -1 : 0;
 }
 
@@ -203,19 +220,50 @@ static int list(struct cogvideo_list *l, const struct cogvideo_options *o)
                                o->prompts ? o->prompts : prompts);
 }
 
+/* One file with the prompts of all: it must have as many as the list. */
+static int check_prompts(const struct cogvideo_list *l, const char *path)
+{
+    struct ckpt_file_entry e;
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    int rc = find_text(f, path, &e);
+    ckpt_file_close(f);
+    if (rc < 0)
+        return -1;
+    int64_t n = e.ndim == 3 ? e.shape[0] : 1;
+    return n == l->n ? 0
+                     : say_fail("%s: there are %lld prompts for %lld videos", path, (long long)n,
+                                (long long)l->n);
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) || S_ISDIR(st.st_mode);
+}
+
 /* Samples whose files are there; the others are named, once, and passed over. */
 static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, const char *latents,
                       const char *texts)
 {
     struct names videos = {0}, prompts = {0};
+    bool each = is_directory(texts);
     char at[PATH], said[PATH];
+
+    if (!each && check_prompts(l, texts))
+        return -1;
+    snprintf(said, sizeof said, "%s", texts);
 
     d->file = calloc((size_t)l->n + 1, sizeof *d->file);
     if (!d->file)
         return say_fail("no memory for a list of %lld videos", (long long)l->n);
     for (int64_t i = 0; i < l->n; i++) {
         struct cogvideo_row *row = &d->file[d->rows];
-        if (latents_path(at, latents, l->video[i]) || text_path(said, texts, l->prompt[i]))
+        if (latents_path(at, latents, l->video[i]) ||
+            (each && text_path(said, texts, l->prompt[i])))
             return -1;
         bool no_video = access(at, F_OK) != 0, no_text = access(said, F_OK) != 0;
         if (no_video)
@@ -227,6 +275,7 @@ static int find_files(struct cogvideo_data *d, const struct cogvideo_list *l, co
         d->rows++; /* counts what is to be freed */
         row->latents = strdup(at);
         row->text = strdup(said);
+        row->at = each ? 0 : i;
         if (!row->latents || !row->text)
             return say_fail("no memory for a list of %lld videos", (long long)l->n);
     }
@@ -315,14 +364,18 @@ static int read_latents(const struct cogvideo_data *d, ckpt_file *f, const char 
     return image ? read_image(d, f, path, z, image) : 0;
 }
 
-static int read_text(const struct cogvideo_data *d, ckpt_file *f, const char *path, float *y)
+static int read_text(const struct cogvideo_data *d, ckpt_file *f, const char *path, int64_t at,
+                     float *y)
 {
     struct ckpt_file_entry e;
-    int i = find_entry(f, path, PROMPT, 2, &e);
+    int i = find_text(f, path, &e);
+    int64_t n = cogvideo_data_y(d);
 
     if (i < 0 || check_text(d, path, &e))
         return -1;
-    return ckpt_file_read_f32(f, i, y, e.numel) ? say_fail("%s", ckpt_error(NULL)) : 0;
+    if ((at + 1) * n > e.numel)
+        return say_fail("%s: '" PROMPT "' has become shorter", path);
+    return ckpt_file_read_part_f32(f, i, at * n, y, n) ? say_fail("%s", ckpt_error(NULL)) : 0;
 }
 
 int cogvideo_cache_read(const struct cogvideo_data *d, int64_t row, float *z, float *y,
@@ -339,7 +392,7 @@ int cogvideo_cache_read(const struct cogvideo_data *d, int64_t row, float *z, fl
         return -1;
     if (ckpt_file_open(&f, r->text))
         return say_fail("%s", ckpt_error(NULL));
-    rc = read_text(d, f, r->text, y);
+    rc = read_text(d, f, r->text, r->at, y);
     ckpt_file_close(f);
     return rc;
 }

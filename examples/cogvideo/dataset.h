@@ -13,6 +13,7 @@ enum { COGVIDEO_STREAM_DATA = 0x43560010, COGVIDEO_STREAM_DROP };
 /* The files of a sample. */
 struct cogvideo_row {
     char *latents, *text;
+    int64_t at; /* which of the prompts in text */
 };
 
 struct cogvideo_data {

@@ -23,7 +23,8 @@ static const struct ckpt_option table[] = {
     ROW("latents", STRING, latents, "DIR",
         "encoded videos (default: the directory of their size in DIR/cache/video_latent)"),
     ROW("text", STRING, text, "DIR",
-        "encoded prompts (default: DIR/cache/prompt_embeddings of --data)"),
+        "encoded prompts, or one file with all of them, as text-encode writes it (default: "
+        "DIR/cache/prompt_embeddings of --data)"),
     ROW("features", STRING, features, "FILE",
         "train on z, y and, of I2V, image from a safetensors file"),
     RANGE("frames", INT, frames, "N", "frames of a video (default: those of the data, else 49)", 1,

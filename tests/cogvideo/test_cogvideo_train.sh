@@ -173,6 +173,10 @@ if "$train" $cached --data "$data" $size >"$work/out" 2>"$work/err"; then
         --video-column file --caption-column text
     runs "2 videos" "$train" $cached --latents "$latents" --text "$data/cache/prompt_embeddings" \
         --videos "$data/videos.txt" --prompts "$data/prompts.txt"
+    tensor "$data/prompts.safetensors" prompt_embedding 3,5,12 180
+    runs "2 videos" "$train" $cached --data "$data" $size --text "$data/prompts.safetensors"
+    tensor "$data/prompts.safetensors" prompt_embedding 2,5,12 120
+    refuses 1 "2 prompts for 3 videos" "$train" $cached --data "$data" $size --text "$data/prompts.safetensors"
     refuses 1 'no column "caption"' "$train" $cached --data "$data" $size --csv "$data/list.csv" --video-column file
     refuses 1 'no column "video"' "$train" $cached --data "$data" $size --csv "$data/list.csv"
     printf 'video,caption\na.mp4\n' >"$data/short.csv"
