@@ -97,8 +97,13 @@ static void gated_residual_grad(struct ckpt_grad *g)
 {
     ckpt_tensor in[] = {ops_dense_rows(g->tape, g->dout[0]), g->in[1], g->in[2]};
     ckpt_tensor out[2] = {CKPT_NONE, CKPT_NONE};
-    ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
+
     g->din[0] = g->dout[0];
+    if (!g->need[1]) { /* a frozen gate: nobody reads a again, so it need not be kept */
+        g->din[2] = ckpt_mul(g->tape, in[0], in[1]);
+        return;
+    }
+    ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);
     g->din[1] = out[1];
     g->din[2] = out[0];
 }

@@ -65,6 +65,10 @@ CKPT_API int ckpt_file_read_i32(ckpt_file *f, int i, int32_t *dst, int64_t n);
  * in memory. */
 CKPT_API int ckpt_file_read_part_f32(ckpt_file *f, int i, int64_t first, float *dst, int64_t n);
 
+/* What a line of the metadata says, or NULL where there is none, as in several files.  Valid until
+ * the file is closed. */
+CKPT_API const char *ckpt_file_note(const ckpt_file *f, const char *key);
+
 /* A file being written: add tensors, then commit, which writes a temporary file with checksums,
  * syncs it and renames it over path.  Data is borrowed until then. */
 typedef struct ckpt_file_writer ckpt_file_writer;
@@ -130,6 +134,15 @@ typedef bool (*ckpt_param_filter)(void *user, const char *name);
  * holds several models, each has a file of its own.  All ranks must filter alike. */
 CKPT_API int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
                                        ckpt_param_filter filter, void *user);
+
+/*
+ * ckpt_save_params_filtered with a line of the file's metadata, text under key, for readers that
+ * know what it means; key NULL: none.  Both are UTF-8; keys that begin with "ckpt." and "format"
+ * are the library's.  Returns what ckpt_save_params_filtered does, or CKPT_EINVAL.
+ */
+CKPT_API int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot slot,
+                                    ckpt_param_filter filter, void *user, const char *key,
+                                    const char *text);
 
 /* ---- states of training -----------------------------------------------------------------------
  */

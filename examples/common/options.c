@@ -106,16 +106,17 @@ int options_print(bool help, bool version, const char *usage, int n,
 /* --batch: the samples of a step of all ranks together are what counts, and the library compares
  * them.  Paths to data do not say what is in there, so another one is no more than said. */
 static const char *const tunes[] = {
-    "lr",           "warmup",    "schedule", "final-lr",  "beta2", "clip-norm",
-    "weight-decay", "ema-decay", "video",    "video-dir", "vae",   "text",
-    "features",     "tensors",   "lpips",    "size",      "data",  "tokenizer"};
+    "lr",           "warmup",    "schedule", "final-lr",  "beta2",    "clip-norm",
+    "weight-decay", "ema-decay", "video",    "video-dir", "vae",      "text",
+    "features",     "tensors",   "lpips",    "size",      "data",     "tokenizer",
+    "latents",      "videos",    "prompts",  "csv",       "text-drop"};
 static const char *const is_free[] = {
-    "batch",        "dump",        "frames-2d",    "guidance",      "help",        "load",
-    "log",          "out",         "partial",      "prompt",        "resume",      "resume-changed",
-    "sample-every", "sample-seed", "sample-steps", "sample-tokens", "samples",     "save",
-    "save-ema",     "save-every",  "save-hf",      "save-state",    "shard-size",  "steps",
-    "temperature",  "top-k",       "top-p",        "val",           "val-batches", "val-every",
-    "version"};
+    "batch",       "dump",           "frames-2d",    "guidance",    "help",         "load",
+    "log",         "lora-merge",     "random",       "out",         "partial",      "prompt",
+    "resume",      "resume-changed", "sample-every", "sample-seed", "sample-steps", "sample-tokens",
+    "samples",     "save",           "save-ema",     "save-every",  "save-hf",      "save-state",
+    "shard-size",  "steps",          "temperature",  "top-k",       "top-p",        "val",
+    "val-batches", "val-every",      "version"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "help", "version"};
 

@@ -178,13 +178,13 @@ int training_run(struct training *t)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static int save(ckpt *c, const char *path, enum ckpt_slot slot, const char *what,
+static int save(const struct training *t, const char *path, enum ckpt_slot slot, const char *what,
                 ckpt_param_filter choose)
 {
     if (!path)
         return 0;
-    if (ckpt_save_params_filtered(c, path, slot, choose, NULL))
-        return say_fail("%s", ckpt_error(c));
+    if (ckpt_save_params_noted(t->context, path, slot, choose, NULL, t->note_key, t->note))
+        return say_fail("%s", ckpt_error(t->context));
     say_print("%s: %s\n", what, path);
     return 0;
 }
@@ -196,8 +196,8 @@ int training_save(const struct training *t, int rc, const char *weights, const c
 
     if (!rc && t->state->save)
         say_print("state: %s\n", t->state->save);
-    if (save(t->context, weights, CKPT_VALUE, what, choose) ||
-        save(t->context, average, CKPT_EMA, "moving average of the weights", choose))
+    if (save(t, weights, CKPT_VALUE, what, choose) ||
+        save(t, average, CKPT_EMA, "moving average of the weights", choose))
         return -1;
     return rc;
 }

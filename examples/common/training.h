@@ -29,6 +29,8 @@ struct training {
     int64_t first, steps; /* of the runs that this one goes on with, and of all together */
     int64_t ahead;        /* steps that are handed over before the oldest is waited for */
     const char *dump;     /* file for the values of the first step, or NULL */
+    /* A line of the metadata of weights that are saved (ckpt_save_params_noted); NULL: none. */
+    const char *note_key, *note;
     /* Feeds a step and hands it over; waits for one, calls training_ended and training_show.  Both
      * return 0, or -1 after a sentence. */
     int (*submit)(struct training *t, int64_t step);

@@ -215,3 +215,8 @@ const char *file_find_note(const ckpt_file *f, const char *key)
 
     return json_string_value(json_object_get(json_object_get(header, "__metadata__"), key));
 }
+
+const char *ckpt_file_note(const ckpt_file *f, const char *key)
+{
+    return f && key ? file_find_note(f, key) : NULL;
+}

@@ -165,11 +165,9 @@ static enum ckpt_slot kept_or_value(ckpt *c, const struct param *p, enum ckpt_sl
     return trained ? slot : CKPT_VALUE;
 }
 
-int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
-                              ckpt_param_filter choose, void *user)
+static int save_filtered(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_param_filter choose,
+                         void *user, const struct file_note *note)
 {
-    NOT_NULL(context_error(c), c);
-    NOT_NULL(context_error(c), path);
     int all = ckpt_param_count(c), n = 0;
     struct save_item *items = calloc((size_t)all + 1, sizeof *items);
 
@@ -182,9 +180,38 @@ int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
         if (!choose || choose(user, p->name))
             items[n++] = (struct save_item){c, param, kept_or_value(c, p, slot), "", false};
     }
-    int rc = save_items(c, path, items, n, NULL, 0);
+    int rc = save_items(c, path, items, n, note, note != NULL);
     free(items);
     return rc;
+}
+
+int ckpt_save_params_filtered(ckpt *c, const char *path, enum ckpt_slot slot,
+                              ckpt_param_filter choose, void *user)
+{
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
+    return save_filtered(c, path, slot, choose, user, NULL);
+}
+
+static bool is_own_key(const char *key)
+{
+    return !strncmp(key, "ckpt.", 5) || !strcmp(key, "format");
+}
+
+int ckpt_save_params_noted(ckpt *c, const char *path, enum ckpt_slot slot, ckpt_param_filter choose,
+                           void *user, const char *key, const char *text)
+{
+    const struct file_note note = {key, text};
+
+    NOT_NULL(context_error(c), c);
+    NOT_NULL(context_error(c), path);
+    if (!key)
+        return save_filtered(c, path, slot, choose, user, NULL);
+    NOT_NULL(context_error(c), text);
+    if (is_own_key(key) || !text_is_utf8(key) || !text_is_utf8(text))
+        return error_fail(&c->error, CKPT_EINVAL, "%s: a note under '%s' %s", path, key,
+                          is_own_key(key) ? "is the library's own" : "is not UTF-8");
+    return save_filtered(c, path, slot, choose, user, &note);
 }
 
 int ckpt_save_params(ckpt *c, const char *path, enum ckpt_slot slot)

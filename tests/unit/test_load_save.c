@@ -269,6 +269,33 @@ static void test_chosen(void **state)
     unlink(path);
 }
 
+/* A line of the metadata, which comes back; the library's own are not for others. */
+static void test_noted(void **state)
+{
+    struct model m = open_model(1);
+    int asked = 0;
+    ckpt_file *f;
+
+    (void)state;
+    assert_int_equal(
+        ckpt_save_params_noted(m.c, path, CKPT_VALUE, is_bias, &asked, "of", "\"a\"\n{1}"), 0);
+    assert_int_equal(ckpt_file_open(&f, path), 0);
+    assert_int_equal(ckpt_file_count(f), 1);
+    assert_string_equal(ckpt_file_note(f, "of"), "\"a\"\n{1}");
+    assert_string_equal(ckpt_file_note(f, "format"), "pt");
+    assert_null(ckpt_file_note(f, "nothing"));
+    ckpt_file_close(f);
+    unlink(path);
+    assert_int_equal(ckpt_save_params_noted(m.c, path, CKPT_VALUE, NULL, NULL, "ckpt.a", "b"),
+                     CKPT_EINVAL);
+    assert_int_equal(ckpt_save_params_noted(m.c, path, CKPT_VALUE, NULL, NULL, "a", "\xff"),
+                     CKPT_EINVAL);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(ckpt_save_params_noted(m.c, path, CKPT_VALUE, NULL, NULL, NULL, NULL), 0);
+    ckpt_close(m.c);
+    unlink(path);
+}
+
 static void test_wrong_dtype(void **state)
 {
     (void)state;
@@ -495,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_other_order),
         cmocka_unit_test(test_other_view),
         cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_noted),
         cmocka_unit_test(test_bad_file),
         cmocka_unit_test(test_no_such_slot),
         cmocka_unit_test(test_slots_after_steps),

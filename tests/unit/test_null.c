@@ -223,6 +223,8 @@ static void file_cases(void)
     REFUSED(ckpt_file_entry(f, 9, &e));
     REFUSED(ckpt_file_find(NULL, "w"));
     REFUSED(ckpt_file_find(f, NULL));
+    GIVES(0, ckpt_file_note(NULL, "format") != NULL);
+    GIVES(0, ckpt_file_note(f, NULL) != NULL);
     REFUSED(ckpt_file_read_f32(NULL, 0, buffer, 16));
     REFUSED(ckpt_file_read_f32(f, 0, NULL, 16));
     REFUSED(ckpt_file_read_f32(f, 9, buffer, 16));
@@ -250,6 +252,9 @@ static void file_cases(void)
     HARMLESS(ckpt_save_params(context, path, (enum ckpt_slot)99));
     REFUSED(ckpt_save_params_filtered(NULL, path, CKPT_VALUE, NULL, NULL));
     REFUSED(ckpt_save_params_filtered(context, NULL, CKPT_VALUE, NULL, NULL));
+    REFUSED(ckpt_save_params_noted(NULL, path, CKPT_VALUE, NULL, NULL, "a", "b"));
+    REFUSED(ckpt_save_params_noted(context, NULL, CKPT_VALUE, NULL, NULL, "a", "b"));
+    REFUSED(ckpt_save_params_noted(context, path, CKPT_VALUE, NULL, NULL, "a", NULL));
     REFUSED(ckpt_save_state(NULL, path));
     REFUSED(ckpt_save_state(context, NULL));
     REFUSED(ckpt_load_state(NULL, path));

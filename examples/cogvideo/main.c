@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cogvideo-train: trains the transformer of CogVideoX, or adapters of it, inside a memory budget,
+ * on latents and text features that were encoded before.
+ */
+#include <stdlib.h>
+#include "../common/outputs.h"
+#include "../common/say.h"
+#include "../common/signals.h"
+#include "../common/training.h"
+#include "ckpt_dist.h"
+#include "ckpt_tools.h"
+#include "run.h"
+
+const char say_program[] = "cogvideo-train";
+
+static void introduce(const struct cogvideo_run *r)
+{
+    const struct cogvideo_config *c = &r->model.config;
+    const struct cogvideo_geometry *g = &r->data.geometry;
+    char all[32], count[32], tokens[32];
+
+    printf("model: %s, %s parameters, %s of them trained%s (hidden %lld, %lld heads, %lld layers, "
+           "%s)\n",
+           cogvideo_config_name(c), say_count(all, cogvideo_parameters(c)),
+           say_count(count, r->trainable), r->options.rank ? " as adapters" : "",
+           (long long)c->width, (long long)c->heads, (long long)c->layers, r->options.dtype);
+    say_print("%s; %s tokens\n", r->data.title,
+              say_count(tokens, g->tokens + cogvideo_grid(c, g).tokens));
+    if (r->data.missing)
+        printf("%lld of %lld samples are passed over\n", (long long)r->data.missing,
+               (long long)(r->data.missing + r->data.rows));
+}
+
+static int check_outputs(const struct cogvideo_options *o)
+{
+    struct training_files files = cogvideo_files(o);
+    const struct ckpt_path more[] = {
+        {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--videos", o->videos, CKPT_PATH_INPUT, 0},
+        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
+        {"--csv", o->csv, CKPT_PATH_INPUT, 0},
+        {"--lora-merge", o->merge, CKPT_PATH_FILE, 0},
+    };
+
+    return outputs_check(&files, more, sizeof more / sizeof *more);
+}
+
+/* A step of several ranks takes its samples from data that all have. */
+static int agree_on_data(const struct cogvideo_run *r)
+{
+    const struct cogvideo_data *d = &r->data;
+    struct ckpt_fact facts[] = {
+        {"number of samples", &d->rows, sizeof d->rows},
+        {"shape of the latents", &d->geometry, sizeof d->geometry},
+    };
+
+    return ckpt_agree(r->context, facts, sizeof facts / sizeof *facts)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
+}
+
+static int compile(struct cogvideo_run *r)
+{
+    struct training_setup setup;
+
+    training_setup_begin(&setup, cogvideo_parameters(&r->model.config),
+                         r->options.library.plan_only);
+    if (cogvideo_compile(r))
+        return -1;
+    ckpt_plan_print(r->training, stdout);
+    training_setup_end(&setup);
+    return 0;
+}
+
+static int train(struct cogvideo_run *r)
+{
+    if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
+        cogvideo_options_note(&r->options, r->context) ||
+        resume_load(&r->options.state, r->context, &r->first) || cogvideo_log_open(r))
+        return -1;
+    return cogvideo_train(r);
+}
+
+static int run(struct cogvideo_run *r)
+{
+    const struct cogvideo_options *o = &r->options;
+    bool trains = o->steps > 0 || o->state.from;
+
+    if ((trains || o->library.plan_only) && compile(r))
+        return -1;
+    if (trains && !o->library.plan_only && train(r))
+        return -1;
+    if (o->merge && cogvideo_merge_adapters(r, o->merge))
+        return -1;
+    return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
+}
+
+static int go(struct cogvideo_run *r)
+{
+    const struct cogvideo_options *o = &r->options;
+
+    /* Of several ranks the first one writes: which it is they know when they have met. */
+    if (!o->library.ranks && check_outputs(o))
+        return -1;
+    if (ckpt_open(&r->context, &o->library))
+        return say_fail("%s", ckpt_error(NULL));
+    say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
+    if (cogvideo_options_agree(o, r->context) ||
+        (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
+        return -1;
+    if (o->dump && ckpt_ranks(r->context) > 1)
+        return say_fail("--dump is for one rank alone");
+    r->options.samples = o->batch * ckpt_ranks(r->context);
+    if (cogvideo_data_open(&r->data, o) || agree_on_data(r) || cogvideo_make_model(r))
+        return -1;
+    introduce(r);
+    return run(r);
+}
+
+int main(int argc, char **argv)
+{
+    struct cogvideo_run r = {0};
+
+    say_begin();
+    signals_open();
+    int rc = cogvideo_options_parse(&r.options, argc, argv);
+
+    if (rc)
+        return rc > 0 ? 0 : 2;
+    rc = go(&r);
+    if (log_close(&r.log))
+        rc = -1;
+    ckpt_close(r.context);
+    cogvideo_free(&r.model);
+    cogvideo_data_close(&r.data);
+    free(r.note);
+    return say_finish(rc ? 1 : 0);
+}

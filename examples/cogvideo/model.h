@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The transformer of CogVideoX (Yang et al. 2024): text and video tokens in one attention, each
+ * with its own shift, scale and gate of one layer norm.  The names of the parameters are those of
+ * diffusers' files.
+ *
+ * B samples, F latent frames of h x w, S text tokens, N video tokens, D = width.
+ */
+#ifndef COGVIDEO_MODEL_H
+#define COGVIDEO_MODEL_H
+
+#include "ckpt_nn.h"
+#include "config.h"
+
+/* A layer norm whose shift, scale and gate come from the timestep. */
+struct cogvideo_norm {
+    struct ckpt_nn_linear linear; /* [6 D, time]; behind the blocks [2 D, time] */
+    struct ckpt_nn_norm norm;
+};
+
+struct cogvideo_block {
+    struct cogvideo_norm norm1, norm2;
+    struct ckpt_nn_linear q, k, v, out;
+    struct ckpt_nn_norm norm_q, norm_k; /* of a head */
+    struct ckpt_nn_linear up, down;
+};
+
+struct cogvideo {
+    struct cogvideo_config config;
+    enum ckpt_dtype dtype;
+    struct ckpt_nn_linear patch; /* weight [D, C, 2, 2], of 1.5 [D, 8 C] */
+    struct ckpt_nn_linear text, time[2], ofs[2], proj;
+    ckpt_tensor position; /* [1, S + N, D], learned; CKPT_NONE: none in the file */
+    struct ckpt_nn_norm norm;
+    struct cogvideo_norm norm_out;
+    struct cogvideo_block *block; /* config.layers of them */
+};
+
+/* What one program is recorded for: latent frames, rows, columns, and tokens of a prompt. */
+struct cogvideo_geometry {
+    int64_t frames, height, width, tokens;
+};
+
+/* Makes the parameters in c.  Returns 0 or CKPT_ENOMEM; other errors stick to c. */
+int cogvideo_create(struct cogvideo *m, ckpt *c, const struct cogvideo_config *config,
+                    enum ckpt_dtype dtype);
+void cogvideo_free(struct cogvideo *m);
+
+/* The parameters of a model of this shape, without making it; a table that is learned is a buffer
+ * of diffusers' and does not count. */
+int64_t cogvideo_parameters(const struct cogvideo_config *c);
+
+/* Whether the model can be recorded for it.  Returns 0, or -1 after a sentence. */
+int cogvideo_check_geometry(const struct cogvideo_config *c, const struct cogvideo_geometry *g);
+
+struct cogvideo_inputs {
+    ckpt_tensor x;     /* [B, out, F, h, w] fp32: noisy latents */
+    ckpt_tensor image; /* [B, out, 1, h, w] fp32: the condition of I2V, else CKPT_NONE */
+    ckpt_tensor text;  /* [B, S, text] of the model's dtype */
+    ckpt_tensor t;     /* [B] fp32, 0 .. 999 */
+};
+
+/* Records the model; the result is [B, out, F, h, w] in the model's dtype. */
+ckpt_tensor cogvideo_forward(const struct cogvideo *m, ckpt_tape *t,
+                             const struct cogvideo_geometry *g, const struct cogvideo_inputs *in);
+
+/* ---- between the files of the model ------------------------------------------------------- */
+
+/* Tokens of the video in a frame group, by rows and columns. */
+struct cogvideo_grid {
+    int64_t frames, rows, columns, tokens;
+};
+
+struct cogvideo_grid cogvideo_grid(const struct cogvideo_config *c,
+                                   const struct cogvideo_geometry *g);
+
+/* What the embedders make for the blocks: text [B, S, D], video [B, N, D], SiLU of the embedded
+ * timestep [B, time], the rotary table fp32 [S + N, head/2, 2] or CKPT_NONE. */
+struct cogvideo_state {
+    ckpt_tensor text, video, time, rope;
+};
+
+void cogvideo_embed(const struct cogvideo *m, ckpt_tape *t, const struct cogvideo_geometry *g,
+                    const struct cogvideo_inputs *in, struct cogvideo_state *s);
+
+/* One block; of the last one nobody reads the text: it is not computed, and CKPT_NONE. */
+void cogvideo_block_forward(const struct cogvideo *m, const struct cogvideo_block *b, ckpt_tape *t,
+                            struct cogvideo_state *s, bool last);
+
+/* LN(x) (1 + scale) + shift with the weights of n, in one pass over x; shift and scale fp32
+ * [B, 1, D]. */
+ckpt_tensor cogvideo_modulated_norm(const struct cogvideo *m, ckpt_tape *t,
+                                    const struct ckpt_nn_norm *n, ckpt_tensor x, ckpt_tensor shift,
+                                    ckpt_tensor scale);
+
+/* The rows of a modulation: n tensors [B, 1, D] of a linear layer of the embedded time. */
+void cogvideo_rows(const struct cogvideo *m, ckpt_tape *t, const struct ckpt_nn_linear *linear,
+                   ckpt_tensor time, int n, ckpt_tensor *row);
+
+/* Cosines and sines of all tokens [S + N, head/2, 2]; text is not turned. */
+void cogvideo_rotary_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
+                           float *table);
+/* The sin-cos positions of the video tokens [N, D]. */
+void cogvideo_position_table(const struct cogvideo_config *c, const struct cogvideo_geometry *g,
+                             float *table);
+
+#endif

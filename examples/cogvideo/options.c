@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of cogvideo-train. */
+#include <string.h>
+#include "../common/say.h"
+#include "ckpt_tools.h"
+#include "options.h"
+
+#define ROW(...)   CKPT_OPTION(struct cogvideo_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    COGVIDEO_MODEL_ROWS,
+    GRAD_DTYPE_ROW,
+    ROW("data", STRING, data, "DIR",
+        "directory of videos.txt and prompts.txt, with what was encoded in DIR/cache; random: "
+        "noise (default random)"),
+    ROW("videos", STRING, videos, "FILE", "a video a line (default: videos.txt in --data)"),
+    ROW("prompts", STRING, prompts, "FILE",
+        "the prompt of each, a line each (default: prompts.txt or prompt.txt in --data)"),
+    ROW("csv", STRING, csv, "FILE", "both in the columns of a table (default: none)"),
+    ROW("video-column", STRING, video_column, "NAME", "of --csv (default video)"),
+    ROW("caption-column", STRING, caption_column, "NAME", "of --csv (default caption)"),
+    ROW("latents", STRING, latents, "DIR",
+        "encoded videos (default: the directory of their size in DIR/cache/video_latent)"),
+    ROW("text", STRING, text, "DIR",
+        "encoded prompts, or one file with all of them, as text-encode writes it (default: "
+        "DIR/cache/prompt_embeddings of --data)"),
+    ROW("features", STRING, features, "FILE",
+        "train on z, y and, of I2V, image from a safetensors file"),
+    RANGE("frames", INT, frames, "N", "frames of a video (default: those of the data, else 49)", 1,
+          65536),
+    RANGE("height", INT, height, "N", "rows of a video (default: those of the data, else 480)", 1,
+          65536),
+    RANGE("width", INT, width, "N", "columns of a video (default: those of the data, else 720)", 1,
+          65536),
+    RANGE("text-drop", FLOAT, text_drop, "X",
+          "part of the samples that see zeros in place of a prompt (default 0)", 0, 1),
+    RANGE("lora-rank", INT, rank, "N",
+          "train adapters of this rank and nothing else (default: all weights)", 1, 65536),
+    COGVIDEO_LORA_ROWS,
+    ROW("lora-merge", STRING, merge, "FILE",
+        "write the weights with the adapters added to them at the end (default: not written)"),
+    WEIGHTS_ROWS,
+    RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default 1)", 1, 65536),
+    OPTIMIZER_ROW,
+    RANGE("steps", INT, steps, "N", "training steps (default 1000)", 0, OPTION_MOST),
+    RANGE("lr", FLOAT, lr, "X",
+          "learning rate after the warm-up (default 1e-4 of adapters, 2e-5 of all weights)", 0,
+          OPTION_REAL),
+    RANGE("warmup", INT, warmup, "N", "steps of the warm-up (default 100)", 0, OPTION_MOST),
+    ROW("schedule", STRING, schedule, "KIND",
+        "learning rate over --steps: constant (default), linear, cosine, wsd, invsqrt"),
+    RANGE("final-lr", FLOAT, final_lr, "X",
+          "part of the learning rate that a schedule ends with (default 0)", 0, OPTION_REAL),
+    RANGE("clip-norm", FLOAT, clip_norm, "X",
+          "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),
+    RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 1e-4)", 0, OPTION_REAL),
+    RANGE("beta2", FLOAT, beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,
+          OPTION_DECAY),
+    RANGE("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0: none)", 0,
+          OPTION_DECAY),
+    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
+    ROW("dump", STRING, dump, "FILE", "write loss, prediction and gradients of the first step"),
+    HELP_ROWS,
+    {0},
+};
+
+static int print_help(const struct cogvideo_options *o)
+{
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", options_of_library(true)}};
+
+    return options_print(o->help, o->version,
+                         "Usage: cogvideo-train --model DIR [OPTION]...\n\n"
+                         "Trains the transformer of CogVideoX, or adapters of it, inside a memory\n"
+                         "budget, on videos and prompts that were encoded before.\n",
+                         2, sections);
+}
+
+int cogvideo_options_note(const struct cogvideo_options *o, ckpt *c)
+{
+    return resume_note(c, table, o);
+}
+
+int cogvideo_options_agree(const struct cogvideo_options *o, ckpt *c)
+{
+    return options_agree(c, 1, &(struct option_table){table, o});
+}
+
+static int check_data(struct cogvideo_options *o)
+{
+    bool listed = o->csv || o->videos || o->prompts || o->latents || o->text;
+
+    if (!o->data && !o->features)
+        o->data = listed ? "." : "random";
+    if (o->features && (o->data || listed))
+        return say_fail("--features has all of the data: leave out --data and its files");
+    if (o->data && !strcmp(o->data, "random") && listed)
+        return say_fail("--data random: leave out the files of videos and prompts");
+    if (o->csv && (o->videos || o->prompts))
+        return say_fail("--csv has videos and prompts: leave out --videos and --prompts");
+    return 0;
+}
+
+static int check_adapters(const struct cogvideo_options *o)
+{
+    if (!o->rank && (o->alpha >= 0 || o->merge))
+        return say_fail("--lora-alpha and --lora-merge are for --lora-rank N");
+    if (o->merge && o->library.plan_only)
+        return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
+                        "first step",
+                        o->merge);
+    if (o->merge && !o->steps && !o->load && !o->state.from)
+        return say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
+                        o->merge);
+    return 0;
+}
+
+static int check_training(struct cogvideo_options *o)
+{
+    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype) ||
+        optimizer_check(o->optimizer))
+        return -1;
+    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
+        return say_fail("--micro-batch %lld does not divide --batch %lld",
+                        (long long)o->library.micro_batch, (long long)o->batch);
+    if (option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates))
+        return -1;
+    return resume_check(&o->state, o->load);
+}
+
+static void fill_defaults(struct cogvideo_options *o)
+{
+    if (o->rank && o->alpha < 0)
+        o->alpha = (double)o->rank;
+    if (o->lr < 0)
+        o->lr = o->rank ? 1e-4 : 2e-5;
+}
+
+struct training_files cogvideo_files(const struct cogvideo_options *o)
+{
+    return (struct training_files){.library = &o->library,
+                                   .state = &o->state,
+                                   .load = o->load,
+                                   .save = o->save,
+                                   .save_ema = o->save_ema,
+                                   .log = o->log,
+                                   .dump = o->dump,
+                                   .steps = o->steps,
+                                   .ema_decay = o->ema_decay};
+}
+
+int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, ckpt_options_table()};
+
+    *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (print_help(o))
+        return 1;
+    if (!o->model)
+        return say_fail("--model DIR: say which model");
+    if (cogvideo_config_read(&o->config, o->model) || check_data(o) ||
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o))
+        return -1;
+    fill_defaults(o);
+    if (check_training(o))
+        return -1;
+    struct training_files files = cogvideo_files(o);
+    return outputs_asked(&files);
+}

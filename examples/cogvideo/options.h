@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of cogvideo-train: a table next to the library's. */
+#ifndef COGVIDEO_OPTIONS_H
+#define COGVIDEO_OPTIONS_H
+
+#include "../common/options.h"
+#include "../common/outputs.h"
+#include "config.h"
+
+/* Values that the data may fill in are 0 (counts) or -1 (where 0 means something). */
+struct cogvideo_options {
+    /* the model */
+    const char *model, *dtype;
+    bool random;
+    double snr_shift;
+    struct cogvideo_config config; /* of model */
+    /* the data */
+    const char *data, *features, *latents, *text, *videos, *prompts, *csv;
+    const char *video_column, *caption_column;
+    int64_t frames, height, width;
+    double text_drop;
+    /* adapters */
+    int64_t rank;
+    double alpha;
+    const char *targets, *merge;
+    /* training */
+    const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer;
+    struct resume_options state;
+    bool partial;
+    int64_t batch, steps, warmup;
+    int64_t samples; /* of a step, of all ranks: batch times as many as there are */
+    double lr, final_lr, clip_norm, weight_decay, ema_decay, beta2;
+    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    /* sampling */
+    const char *solver, *guidance_kind, *negative, *image, *noise, *out;
+    double guidance;
+    int64_t sample_seed;
+    /* what comes out */
+    const char *log, *dump;
+    bool help, version;
+    struct ckpt_options library;
+};
+
+#define COGVIDEO_OPTIONS_INIT                                                                      \
+    {                                                                                              \
+        .dtype = "fp32", .grad_dtype = "fp32", .snr_shift = -1, .video_column = "video",           \
+        .caption_column = "caption", .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0",            \
+        .batch = 1, .steps = 1000, .warmup = 100, .lr = -1, .clip_norm = 1, .weight_decay = 1e-4,  \
+        .beta2 = 0.95, .solver = "dpm", .guidance_kind = "constant", .guidance = 6,                \
+        .library = CKPT_OPTIONS_INIT                                                               \
+    }
+
+/* Rows of both programs. */
+#define COGVIDEO_MODEL_ROWS                                                                        \
+    ROW("model", STRING, model, "DIR",                                                             \
+        "directory of diffusers with the transformer, or that of its config.json (must be "        \
+        "given)"),                                                                                 \
+        ROW("random", FLAG, random, NULL,                                                          \
+            "begin with random weights: DIR needs config.json alone"),                             \
+        RANGE("snr-shift", FLOAT, snr_shift, "X",                                                  \
+              "shift of the noise levels, 3 of 2B and 1 of the others (default: that of "          \
+              "scheduler_config.json)",                                                            \
+              1e-6, OPTION_REAL),                                                                  \
+        DTYPE_ROW
+#define COGVIDEO_LORA_ROWS                                                                         \
+    RANGE("lora-alpha", FLOAT, alpha, "X",                                                         \
+          "they are scaled by X over their rank (default: the rank)", 0, OPTION_REAL),             \
+        ROW("lora-targets", STRING, targets, "LIST",                                               \
+            "layers of a block with adapters (default to_q,to_k,to_v,to_out.0)")
+
+/* Read the command line and the config.json of the model.  Return 0 to go on, 1 when all is done
+ * (--help) and -1 when a sentence was printed. */
+int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv);
+int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **argv);
+
+/* The files that they name. */
+struct training_files cogvideo_files(const struct cogvideo_options *o);
+/* Notes the options in the states of c.  Returns 0, or -1 after a sentence. */
+int cogvideo_options_note(const struct cogvideo_options *o, ckpt *c);
+/* All ranks must have been given the same.  Returns 0, or -1 after a sentence. */
+int cogvideo_options_agree(const struct cogvideo_options *o, ckpt *c);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One run of cogvideo-train: what its parts share. */
+#ifndef COGVIDEO_RUN_H
+#define COGVIDEO_RUN_H
+
+#include "../common/log.h"
+#include "dataset.h"
+#include "model.h"
+#include "options.h"
+#include "schedule.h"
+
+struct cogvideo_run {
+    struct cogvideo_options options;
+    struct cogvideo_data data;
+    struct cogvideo model;
+    struct cogvideo_schedule schedule;
+    ckpt *context;
+    ckpt_program *training; /* owned by the context */
+    int64_t trainable;      /* parameters that are trained */
+    int64_t first;          /* steps of the runs that this one goes on with */
+    char *note;             /* of the files of adapters */
+    struct run_log log;
+};
+
+/* Makes the model with its adapters, and loads the weights of both.  Returns 0, or -1 after a
+ * sentence. */
+int cogvideo_make_model(struct cogvideo_run *r);
+
+/* ---- adapters ------------------------------------------------------------------------------ */
+
+/* Where PEFT's settings stand in the metadata of a file of adapters, as diffusers reads it. */
+#define COGVIDEO_LORA_NOTE "lora_adapter_metadata"
+
+/* Adds adapters to the weights of the options and makes r->note.  Returns 0, or -1 after a
+ * sentence. */
+int cogvideo_add_adapters(struct cogvideo_run *r);
+/* Their values from a file of diffusers or PEFT.  Returns 0, or -1 after a sentence. */
+int cogvideo_load_adapters(struct cogvideo_run *r, const char *path);
+/* Adds them to the weights and writes these, as those of a whole transformer; a call of all ranks.
+ * Returns 0, or -1 after a sentence. */
+int cogvideo_merge_adapters(struct cogvideo_run *r, const char *path);
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+/* Compiles the program that trains, before the first step.  Returns 0, or -1 after a sentence. */
+int cogvideo_compile(struct cogvideo_run *r);
+
+/* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
+int cogvideo_train(struct cogvideo_run *r);
+
+/* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
+int cogvideo_log_open(struct cogvideo_run *r);
+void cogvideo_log_step(struct cogvideo_run *r, int64_t step, double loss, double lr, double ms);
+
+#endif

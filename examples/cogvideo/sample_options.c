@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of cogvideo-sample. */
+#include <string.h>
+#include "../common/say.h"
+#include "ckpt_tools.h"
+#include "options.h"
+
+#define ROW(...)   CKPT_OPTION(struct cogvideo_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct cogvideo_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    COGVIDEO_MODEL_ROWS,
+    ROW("load", STRING, load, "FILE",
+        "weights in place of the model's, or with --lora-rank adapters (safetensors)"),
+    ROW("partial", FLAG, partial, NULL, "let weights leave out parameters"),
+    RANGE("lora-rank", INT, rank, "N", "rank of the adapters (default: there are none)", 1, 65536),
+    COGVIDEO_LORA_ROWS,
+    ROW("text", STRING, text, "FILE",
+        "prompt_embedding (safetensors), a clip a row: what is drawn (must be given)"),
+    ROW("negative", STRING, negative, "FILE",
+        "prompt_embedding of what guidance leads away from (default: zeros)"),
+    ROW("image", STRING, image, "FILE",
+        "encoded_image of I2V (safetensors), which must be given there (default: none)"),
+    ROW("noise", STRING, noise, "FILE", "noise to start from (default: drawn by --sample-seed)"),
+    RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
+    RANGE("height", INT, height, "N", "rows of a clip (default 480)", 1, 65536),
+    RANGE("width", INT, width, "N", "columns of a clip (default 720)", 1, 65536),
+    RANGE("steps", INT, steps, "N", "steps of sampling (default 50)", 1, 1000),
+    ROW("solver", STRING, solver, "KIND", "ddim or dpm (default dpm)"),
+    RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance (default 6; 1: none)", 0,
+          1000),
+    ROW("guidance-schedule", STRING, guidance_kind, "KIND",
+        "constant, cosine, or reference, as published (default constant)"),
+    ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),
+    ROW("out", STRING, out, "DIR", "where latents go (default cogvideo-out)"),
+    HELP_ROWS,
+    {0},
+};
+
+static int check(struct cogvideo_options *o)
+{
+    if (!o->text)
+        return say_fail("--text FILE: say what to draw");
+    if (strcmp(o->solver, "ddim") && strcmp(o->solver, "dpm"))
+        return say_fail("--solver %s: give ddim or dpm", o->solver);
+    if (strcmp(o->guidance_kind, "constant") && strcmp(o->guidance_kind, "cosine") &&
+        strcmp(o->guidance_kind, "reference"))
+        return say_fail("--guidance-schedule %s: give constant, cosine or reference",
+                        o->guidance_kind);
+    if (cogvideo_has_image(&o->config) != (o->image != NULL))
+        return say_fail(o->image ? "--image is for I2V models"
+                                 : "--image FILE: this model draws what follows a picture");
+    if (o->load && o->random && !o->rank)
+        return say_fail("--random and --load exclude each other");
+    return option_dtype("dtype", o->dtype);
+}
+
+int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, options_of_library(false)};
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", tables[1]}};
+
+    *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
+    o->steps = 50;
+    o->out = "cogvideo-out";
+    o->frames = 49;
+    o->height = 480;
+    o->width = 720;
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (options_print(o->help, o->version,
+                      "Usage: cogvideo-sample --model DIR --text FILE [OPTION]...\n\n"
+                      "Draws latents of clips from CogVideoX inside a memory budget.\n",
+                      2, sections))
+        return 1;
+    if (!o->model)
+        return say_fail("--model DIR: say which model");
+    if (cogvideo_config_read(&o->config, o->model) ||
+        cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check(o))
+        return -1;
+    if (o->rank && o->alpha < 0)
+        o->alpha = (double)o->rank;
+    return outputs_untrained(&o->library);
+}

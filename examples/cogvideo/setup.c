@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model of a run and its weights. */
+#include <string.h>
+#include <unistd.h>
+#include "../common/names.h"
+#include "../common/say.h"
+#include "ckpt_files.h"
+#include "run.h"
+
+enum { PATH = 4096 };
+
+struct load {
+    struct names missing, unexpected;
+};
+
+static void report(void *user, const char *what, const char *name)
+{
+    struct load *l = user;
+
+    names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
+}
+
+/* A learned table of positions is a buffer that other trainers may have dropped, and a model
+ * without one does not want it: neither may pass unseen. */
+static int load_weights(struct cogvideo_run *r, const char *path)
+{
+    struct load l = {{{{0}}, 0}, {{{0}}, 0}};
+    int rc = ckpt_load_params(r->context, path, report, &l, NULL);
+
+    names_report(&l.missing, path, "missing");
+    names_report(&l.unexpected, path, "unexpected");
+    if (rc)
+        return say_fail("%s", ckpt_error(r->context));
+    if (l.unexpected.n)
+        return say_fail("%s: these are not the weights of %s", path,
+                        cogvideo_config_name(&r->model.config));
+    if (l.missing.n && !r->options.partial)
+        return say_fail("%s: %lld parameter%s missing; --partial starts them afresh", path,
+                        (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
+    return 0;
+}
+
+/* Weights that --load names instead of adapters are those of the whole transformer. */
+static int load_model(struct cogvideo_run *r)
+{
+    const struct cogvideo_options *o = &r->options;
+    char path[PATH];
+
+    if (o->load && !o->rank)
+        return load_weights(r, o->load);
+    if (o->random)
+        return 0;
+    if (snprintf(path, sizeof path, "%s/transformer", o->model) >= PATH || access(path, F_OK))
+        snprintf(path, sizeof path, "%s", o->model);
+    return load_weights(r, path);
+}
+
+static int set_schedule(struct cogvideo_run *r)
+{
+    double shift = r->options.snr_shift;
+    int rc = shift > 0 ? 0 : cogvideo_schedule_read(r->options.model, &shift);
+
+    if (rc > 0 && r->options.random) {
+        shift = 1; /* noise on noise: any will do */
+        rc = 0;
+    }
+    if (rc > 0)
+        return say_fail("%s: there is no scheduler_config.json with the shift of the noise levels, "
+                        "and the weights do not tell; --snr-shift 3 is that of 2B, 1 of the others",
+                        r->options.model);
+    if (!rc)
+        cogvideo_schedule(&r->schedule, shift);
+    return rc;
+}
+
+static void count_trainable(struct cogvideo_run *r)
+{
+    for (int i = 0; i < ckpt_param_count(r->context); i++) {
+        struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
+        if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
+            r->trainable += info.numel;
+    }
+}
+
+int cogvideo_make_model(struct cogvideo_run *r)
+{
+    const struct cogvideo_options *o = &r->options;
+    enum ckpt_dtype dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
+
+    if (set_schedule(r))
+        return -1;
+    if (cogvideo_create(&r->model, r->context, &o->config, dtype))
+        return say_fail("no memory for %lld layers", (long long)o->config.layers);
+    if (!o->library.plan_only && load_model(r))
+        return -1;
+    if (o->rank && cogvideo_add_adapters(r))
+        return -1;
+    if (o->rank && o->load && !o->library.plan_only && cogvideo_load_adapters(r, o->load))
+        return -1;
+    count_trainable(r);
+    return 0;
+}
