@@ -18,15 +18,6 @@ int text_features_open(struct text_features *f, int64_t n)
     return f->ids && f->lengths ? 0 : say_fail("no memory for %lld prompts", (long long)n);
 }
 
-int text_features_room(struct text_features *f)
-{
-    f->rows = MEMORY_FOR((size_t)ckpt_dtype_size(f->dtype), f->n, f->length, f->width);
-    return f->rows ? 0
-                   : say_fail("no memory for the features of %lld prompts; --shard writes them in "
-                              "files of fewer",
-                              (long long)f->n);
-}
-
 void text_features_close(struct text_features *f)
 {
     free(f->ids);
@@ -35,6 +26,74 @@ void text_features_close(struct text_features *f)
     f->ids = f->lengths = NULL;
     f->rows = NULL;
 }
+
+/* ---- encoding ------------------------------------------------------------------------------ */
+
+/* A batch on its way. */
+struct batch {
+    int32_t *ids, *lengths;
+    char *rows;
+};
+
+/* Prompts from `first` on; behind the last one the batch is filled up with it. */
+static int submit(const struct text_features *f, struct text_encoder *e, struct batch *b,
+                  int64_t first)
+{
+    for (int64_t i = 0; i < e->batch; i++) {
+        int64_t row = first + i < f->n ? first + i : f->n - 1;
+        memcpy(b->ids + i * f->length, f->ids + row * f->length,
+               (size_t)f->length * sizeof *f->ids);
+        b->lengths[i] = f->lengths[row];
+    }
+    return text_encoder_submit(e, b->ids, b->lengths);
+}
+
+/* Returns how many prompts there were, or -1. */
+static int64_t take(struct text_features *f, struct text_encoder *e, struct batch *b, int64_t first)
+{
+    int64_t row = text_encoder_row(e), n = f->n - first < e->batch ? f->n - first : e->batch;
+
+    if (text_encoder_take(e, b->rows))
+        return -1;
+    memcpy(f->rows + first * row, b->rows, (size_t)(n * row));
+    return n;
+}
+
+/* While the device computes a batch the next is handed over. */
+static int encode(struct text_features *f, struct text_encoder *e, struct batch *b,
+                  void (*done)(void *user, int64_t n), void *user)
+{
+    for (int64_t at = 0; at < f->n + e->batch; at += e->batch) {
+        if (at < f->n && submit(f, e, b, at))
+            return -1;
+        int64_t n = at ? take(f, e, b, at - e->batch) : 0;
+        if (n < 0)
+            return -1;
+        if (n && done)
+            done(user, n);
+    }
+    return 0;
+}
+
+int text_features_encode(struct text_features *f, struct text_encoder *e,
+                         void (*done)(void *user, int64_t n), void *user)
+{
+    struct batch b = {.ids = MEMORY_FOR(sizeof *b.ids, e->batch, f->length),
+                      .lengths = MEMORY_FOR(sizeof *b.lengths, e->batch),
+                      .rows = MEMORY_FOR(1, e->batch, text_encoder_row(e))};
+
+    f->rows = MEMORY_FOR((size_t)ckpt_dtype_size(f->dtype), f->n, f->length, f->width);
+    int rc =
+        !f->rows || !b.ids || !b.lengths || !b.rows
+            ? say_fail("no memory for the features of %lld prompts in one file", (long long)f->n)
+            : encode(f, e, &b, done, user);
+    free(b.ids);
+    free(b.lengths);
+    free(b.rows);
+    return rc;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
 
 static const char *name_of(const struct text_features *f)
 {

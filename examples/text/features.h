@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of text features: one, or several of so many prompts each. */
+/* The features of prompts, and files of them: one, or several of so many prompts each. */
 #ifndef TEXT_FEATURES_H
 #define TEXT_FEATURES_H
 
@@ -12,13 +12,17 @@ struct text_features {
     int64_t n, length, width;
     int32_t *ids;     /* [n, length] */
     int32_t *lengths; /* [n]: tokens of each that count */
-    char *rows;       /* [n, length, width] of dtype; NULL until text_features_room */
+    char *rows;       /* [n, length, width] of dtype; NULL until text_features_encode */
 };
 
-/* Room for n prompts, but for their rows; and for these.  Both return 0, or -1 after a sentence. */
+/* Room for n prompts, but for their rows.  Returns 0, or -1 after a sentence. */
 int text_features_open(struct text_features *f, int64_t n);
-int text_features_room(struct text_features *f);
 void text_features_close(struct text_features *f);
+
+/* Encodes the tokens: makes room for the rows and fills it.  done (may be NULL) is called behind
+ * each batch of n prompts.  Returns 0, or -1 after a sentence. */
+int text_features_encode(struct text_features *f, struct text_encoder *e,
+                         void (*done)(void *user, int64_t n), void *user);
 
 /*
  * Writes a file, whole or not at all.  Open-Sora's: y [n, length, width], mask i32 [n, length];
