@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../common/say.h"
+#include "../common/settings.h"
 #include "ckpt_tools.h"
 #include "config.h"
 
@@ -91,104 +92,43 @@ int lm_config_preset(struct lm_config *c, const char *name)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A file that is read: the first key that is missing or wrong is said. */
-struct source {
-    const char *path;
-    const json_t *root;
-    int failed;
-};
-
-static const json_t *find(const struct source *s, const char *key)
-{
-    const json_t *v = json_object_get(s->root, key);
-
-    return json_is_null(v) ? NULL : v;
-}
-
-static int64_t get_int(struct source *s, const char *key, int64_t fallback)
-{
-    const json_t *v = find(s, key);
-
-    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= 1 << 24)
-        return json_integer_value(v);
-    if (v || fallback < 0)
-        s->failed = s->failed ? -1
-                              : say_fail("%s: \"%s\" %s", s->path, key,
-                                         v ? "is no number of things" : "is missing");
-    return fallback;
-}
-
-static double get_real(struct source *s, const json_t *in, const char *key, double fallback)
-{
-    const json_t *v = json_object_get(in, key);
-
-    if (json_is_number(v) && json_number_value(v) > 0)
-        return json_number_value(v);
-    if (v && !json_is_null(v))
-        s->failed = s->failed ? -1 : say_fail("%s: \"%s\" is no positive number", s->path, key);
-    return fallback;
-}
-
-static bool get_flag(const struct source *s, const char *key, bool fallback)
-{
-    const json_t *v = find(s, key);
-
-    return json_is_boolean(v) ? json_is_true(v) : fallback;
-}
-
 /* A token, or the first of several. */
-static int64_t get_token(const struct source *s, const char *key)
+static int64_t get_token(const struct settings *s, const char *key)
 {
-    const json_t *v = find(s, key);
+    const json_t *v = settings_find(s, key);
 
     if (json_is_array(v))
         v = json_array_get(v, 0);
     return json_is_integer(v) ? json_integer_value(v) : -1;
 }
 
-/* The model must be as it is computed here. */
-static void expect_text(struct source *s, const char *key, const char *a, const char *b)
+static void read_gpt2(struct settings *s, struct lm_config *c)
 {
-    const char *is = json_string_value(find(s, key));
-
-    if (is && strcmp(is, a) && strcmp(is, b) && !s->failed)
-        s->failed = say_fail("%s: \"%s\" is %s, and only %s is known", s->path, key, is, a);
-}
-
-static void expect_flag(struct source *s, const char *key, bool wanted)
-{
-    if (get_flag(s, key, wanted) != wanted && !s->failed)
-        s->failed =
-            say_fail("%s: \"%s\": %s is not known", s->path, key, wanted ? "false" : "true");
-}
-
-static void read_gpt2(struct source *s, struct lm_config *c)
-{
-    c->positions = get_int(s, find(s, "n_positions") ? "n_positions" : "n_ctx", -1);
-    c->width = get_int(s, "n_embd", -1);
-    c->layers = get_int(s, "n_layer", -1);
-    c->heads = c->kv_heads = get_int(s, "n_head", -1);
-    c->mlp = get_int(s, "n_inner", 4 * c->width);
+    c->positions = settings_int(s, settings_find(s, "n_positions") ? "n_positions" : "n_ctx", -1);
+    c->width = settings_int(s, "n_embd", -1);
+    c->layers = settings_int(s, "n_layer", -1);
+    c->heads = c->kv_heads = settings_int(s, "n_head", -1);
+    c->mlp = settings_int(s, "n_inner", 4 * c->width);
     c->head = c->heads > 0 ? c->width / c->heads : 0;
-    c->eps = get_real(s, s->root, "layer_norm_epsilon", 1e-5);
+    c->eps = settings_real(s, s->root, "layer_norm_epsilon", 1e-5);
     c->tied = true;
-    expect_text(s, "activation_function", "gelu_new", "gelu_pytorch_tanh");
-    expect_flag(s, "tie_word_embeddings", true);
-    expect_flag(s, "scale_attn_weights", true);
-    expect_flag(s, "scale_attn_by_inverse_layer_idx", false);
-    expect_flag(s, "add_cross_attention", false);
+    settings_expect_text(s, "activation_function", "gelu_new", "gelu_pytorch_tanh");
+    settings_expect_flag(s, "tie_word_embeddings", true);
+    settings_expect_flag(s, "scale_attn_weights", true);
+    settings_expect_flag(s, "scale_attn_by_inverse_layer_idx", false);
+    settings_expect_flag(s, "add_cross_attention", false);
 }
 
 /* "rope_scaling", or in files of newer versions "rope_parameters". */
-static void read_rope(struct source *s, struct lm_config *c)
+static void read_rope(struct settings *s, struct lm_config *c)
 {
-    const json_t *r =
-        find(s, "rope_scaling") ? find(s, "rope_scaling") : find(s, "rope_parameters");
+    const json_t *r = settings_find(s, "rope_scaling") ? settings_find(s, "rope_scaling")
+                                                       : settings_find(s, "rope_parameters");
     const char *type = json_string_value(json_object_get(r, "rope_type"));
 
     if (!type)
         type = json_string_value(json_object_get(r, "type"));
-    c->theta = get_real(s, s->root, "rope_theta", get_real(s, r, "rope_theta", 10000));
+    c->theta = settings_real(s, s->root, "rope_theta", settings_real(s, r, "rope_theta", 10000));
     if (!type || !strcmp(type, "default"))
         return;
     if (strcmp(type, "llama3")) {
@@ -197,34 +137,34 @@ static void read_rope(struct source *s, struct lm_config *c)
                                          s->path, type);
         return;
     }
-    c->scaling.factor = get_real(s, r, "factor", 8);
-    c->scaling.low = get_real(s, r, "low_freq_factor", 1);
-    c->scaling.high = get_real(s, r, "high_freq_factor", 4);
+    c->scaling.factor = settings_real(s, r, "factor", 8);
+    c->scaling.low = settings_real(s, r, "low_freq_factor", 1);
+    c->scaling.high = settings_real(s, r, "high_freq_factor", 4);
     c->scaling.length =
-        (int64_t)get_real(s, r, "original_max_position_embeddings", (double)c->positions);
+        (int64_t)settings_real(s, r, "original_max_position_embeddings", (double)c->positions);
 }
 
-static void read_llama(struct source *s, struct lm_config *c)
+static void read_llama(struct settings *s, struct lm_config *c)
 {
-    c->positions = get_int(s, "max_position_embeddings", -1);
-    c->width = get_int(s, "hidden_size", -1);
-    c->layers = get_int(s, "num_hidden_layers", -1);
-    c->heads = get_int(s, "num_attention_heads", -1);
-    c->kv_heads = get_int(s, "num_key_value_heads", c->heads);
-    c->head = get_int(s, "head_dim", c->heads > 0 ? c->width / c->heads : 0);
-    c->mlp = get_int(s, "intermediate_size", -1);
-    c->eps = get_real(s, s->root, "rms_norm_eps", 1e-6);
-    c->tied = get_flag(s, "tie_word_embeddings", false);
-    expect_text(s, "hidden_act", "silu", "silu");
-    expect_flag(s, "attention_bias", c->family == LM_QWEN2);
-    expect_flag(s, "mlp_bias", false);
-    expect_flag(s, "use_sliding_window", false);
+    c->positions = settings_int(s, "max_position_embeddings", -1);
+    c->width = settings_int(s, "hidden_size", -1);
+    c->layers = settings_int(s, "num_hidden_layers", -1);
+    c->heads = settings_int(s, "num_attention_heads", -1);
+    c->kv_heads = settings_int(s, "num_key_value_heads", c->heads);
+    c->head = settings_int(s, "head_dim", c->heads > 0 ? c->width / c->heads : 0);
+    c->mlp = settings_int(s, "intermediate_size", -1);
+    c->eps = settings_real(s, s->root, "rms_norm_eps", 1e-6);
+    c->tied = settings_flag(s, "tie_word_embeddings", false);
+    settings_expect_text(s, "hidden_act", "silu", "silu");
+    settings_expect_flag(s, "attention_bias", c->family == LM_QWEN2);
+    settings_expect_flag(s, "mlp_bias", false);
+    settings_expect_flag(s, "use_sliding_window", false);
     read_rope(s, c);
 }
 
-static int find_family(const struct source *s, enum lm_family *family)
+static int find_family(const struct settings *s, enum lm_family *family)
 {
-    const char *type = json_string_value(find(s, "model_type"));
+    const char *type = json_string_value(settings_find(s, "model_type"));
 
     for (int i = LM_GPT2; i <= LM_QWEN2; i++) {
         if (type && !strcmp(type, lm_family_name((enum lm_family)i))) {
@@ -236,13 +176,13 @@ static int find_family(const struct source *s, enum lm_family *family)
                     type ? "\"" : "", type ? type : "missing", type ? "\"" : "");
 }
 
-static int read_root(struct source *s, struct lm_config *c)
+static int read_root(struct settings *s, struct lm_config *c)
 {
     *c = (struct lm_config){.spread = 0.02};
     if (find_family(s, &c->family))
         return -1;
-    c->vocabulary = get_int(s, "vocab_size", -1);
-    c->spread = get_real(s, s->root, "initializer_range", 0.02);
+    c->vocabulary = settings_int(s, "vocab_size", -1);
+    c->spread = settings_real(s, s->root, "initializer_range", 0.02);
     c->begin = get_token(s, "bos_token_id");
     c->end = get_token(s, "eos_token_id");
     (c->family == LM_GPT2 ? read_gpt2 : read_llama)(s, c);
@@ -251,20 +191,10 @@ static int read_root(struct source *s, struct lm_config *c)
 
 int lm_config_read(struct lm_config *c, const char *path)
 {
-    char inside[4096];
-    json_error_t e;
-    FILE *f;
+    struct settings s;
+    int rc = settings_open(&s, path) ? -1 : read_root(&s, c);
 
-    if (snprintf(inside, sizeof inside, "%s/config.json", path) < (int)sizeof inside &&
-        ckpt_input_open(&f, inside) == 0)
-        path = inside;
-    else if (ckpt_input_open(&f, path))
-        return say_fail("%s", ckpt_error(NULL));
-    json_t *root = json_loadf(f, 0, &e);
-    fclose(f);
-    struct source s = {path, root, 0};
-    int rc = root ? read_root(&s, c) : say_fail("%s: line %d: %s", path, e.line, e.text);
-    json_decref(root);
+    settings_close(&s);
     return rc;
 }
 

@@ -17,6 +17,8 @@ struct stdit_options {
     /* the data */
     const char *features, *video, *latent, *size;
     const char *video_dir, *text;
+    const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
+    double aes, flow;                                                 /* NaN: not given */
     const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */
     int64_t frames, stride, clips;
     int64_t width, height;                              /* from size */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "ckpt_dist.h"
 #include "ckpt_tools.h"
+#include "caption.h"
 #include "run.h"
 
 const char say_program[] = "stdit-sample";
@@ -15,7 +16,10 @@ static int describe(struct stdit_data *d, struct stdit_options *o)
 {
     int64_t frames = o->frames ? o->frames : VAE_CHUNK;
 
-    if (stdit_data_shape(d, o, frames) || stdit_data_caption(d, o))
+    bool prompts = o->prompt || o->prompts;
+
+    if (stdit_data_shape(d, o, frames) ||
+        (prompts ? stdit_data_prompts(d, o) : stdit_data_caption(d, o)))
         return -1;
     o->batch = d->rows = d->text_rows;
     d->fps = malloc((size_t)d->rows * sizeof *d->fps);
@@ -32,6 +36,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--load", o->load, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
+        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--out", o->library.plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
     };
 
@@ -45,9 +50,7 @@ static int go(struct stdit_run *r)
     struct stdit_options *o = &r->options;
     const struct stdit_geometry *g = &r->data.geometry;
 
-    if (describe(&r->data, o))
-        return -1;
-    if (check_outputs(o))
+    if (check_outputs(o) || describe(&r->data, o))
         return -1;
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
@@ -55,10 +58,14 @@ static int go(struct stdit_run *r)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
+    const char *title = o->text      ? o->text
+                        : o->prompt  ? o->prompt
+                        : o->prompts ? o->prompts
+                                     : "null caption";
     say_print("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
               (long long)r->data.rows, (long long)r->data.vae.frames, (long long)r->data.vae.width,
               (long long)r->data.vae.height, (long long)r->data.channels, (long long)g->frames,
-              (long long)g->height, (long long)g->width, o->text ? o->text : "null caption");
+              (long long)g->height, (long long)g->width, title);
     fflush(stdout);
     if (stdit_compile(r, NULL))
         return -1;

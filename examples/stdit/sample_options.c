@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of stdit-sample: a part of that of stdit-train, and its own words. */
+#include <math.h>
 #include <string.h>
 #include "ckpt_tools.h"
 #include "options.h"
@@ -19,12 +20,23 @@ static const struct ckpt_option table[] = {
     STDIT_NUMBER_ROWS,
     ROW("text", STRING, text, "FILE",
         "y and mask (safetensors), a clip a row (default: one clip of the null caption)"),
+    ROW("prompt", STRING, prompt, "TEXT",
+        "what a clip shows, for --text-encoder (default: the null caption)"),
+    ROW("prompts", STRING, prompts, "FILE", "text, a prompt and clip a line"),
+    ROW("text-encoder", STRING, text_encoder, "DIR",
+        "T5 as Hugging Face has it, which reads prompts before the model is loaded"),
+    ROW("tokenizer", STRING, tokenizer, "FILE",
+        "spiece.model, or its directory (default: that of --text-encoder)"),
+    RANGE("aes", FLOAT, aes, "X", "aesthetic score, appended to prompts (default: none)", 0, 100),
+    RANGE("flow", FLOAT, flow, "X", "motion score, appended to prompts (default: none)", 0, 1000),
+    ROW("camera-motion", STRING, camera, "TEXT",
+        "as pan left, appended to prompts (default: none)"),
     ROW("size", STRING, size, "WxH", "size of the frames (default 64x40)"),
     RANGE("frames", INT, frames, "N", "frames of a clip (default 17)", 1, 65536),
     RANGE("fps", FLOAT, fps, "X", "frames a second (default 24)", 1, 1000),
     RANGE("steps", INT, sample_steps, "N", "Euler steps (default 30)", 1, 1000000),
     RANGE("guidance", FLOAT, guidance, "X",
-          "classifier-free guidance with --text (default 1 with --model tiny, else 7)", 0, 1000),
+          "classifier-free guidance with a text (default 1 with --model tiny, else 7)", 0, 1000),
     ROW("sample-seed", INT, sample_seed, "N",
         "seed of the noise that sampling starts from (default 0)"),
     ROW("out", STRING, out, "DIR", "where videos and pictures go (default stdit-out)"),
@@ -32,8 +44,26 @@ static const struct ckpt_option table[] = {
     {0},
 };
 
+/* Text is features in a file or prompts, and prompts need who reads them. */
+static int check_text(const struct stdit_options *o)
+{
+    const char *given = o->prompt ? "--prompt" : "--prompts";
+    bool prompts = o->prompt || o->prompts;
+
+    if (!!o->text + !!o->prompt + !!o->prompts > 1)
+        return say_fail("give one of --text, --prompt and --prompts");
+    if (prompts && !o->text_encoder)
+        return say_fail("%s: --text-encoder DIR is needed, which reads it", given);
+    if (!prompts && (o->text_encoder || !isnan(o->aes) || !isnan(o->flow) || o->camera))
+        return say_fail("--text-encoder, --aes, --flow and --camera-motion are for --prompt and "
+                        "--prompts, and there is none");
+    return 0;
+}
+
 static int check(struct stdit_options *o)
 {
+    if (check_text(o))
+        return -1;
     if (!o->library.plan_only && (!o->load || !o->vae))
         return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
                         "(%s) and of the autoencoder (%s)",
@@ -50,6 +80,7 @@ int stdit_sample_options_parse(struct stdit_options *o, int argc, char **argv)
     *o = (struct stdit_options)STDIT_OPTIONS_INIT;
     o->fps = 24;
     o->sample_steps = 30;
+    o->aes = o->flow = NAN;
     if (ckpt_options_parse(&o->library, &argc, argv) ||
         ckpt_option_table_parse(table, o, &argc, argv) ||
         ckpt_options_reject(argc, argv, 2, tables))

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A config.json: see settings.h. */
+#include <stdio.h>
+#include <string.h>
+#include "ckpt_tools.h"
+#include "say.h"
+#include "settings.h"
+
+int settings_open(struct settings *s, const char *path)
+{
+    char inside[sizeof s->path];
+    json_error_t e;
+    FILE *f;
+
+    *s = (struct settings){.root = NULL};
+    if (snprintf(inside, sizeof inside, "%s/config.json", path) < (int)sizeof inside &&
+        ckpt_input_open(&f, inside) == 0)
+        path = inside;
+    else if (ckpt_input_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    snprintf(s->path, sizeof s->path, "%s", path);
+    s->root = json_loadf(f, 0, &e);
+    fclose(f);
+    return s->root ? 0 : say_fail("%s: line %d: %s", path, e.line, e.text);
+}
+
+void settings_close(struct settings *s)
+{
+    json_decref(s->root);
+    s->root = NULL;
+}
+
+const json_t *settings_find(const struct settings *s, const char *key)
+{
+    const json_t *v = json_object_get(s->root, key);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+int64_t settings_int(struct settings *s, const char *key, int64_t fallback)
+{
+    const json_t *v = settings_find(s, key);
+
+    if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= 1 << 24)
+        return json_integer_value(v);
+    if (v || fallback < 0)
+        s->failed = s->failed ? -1
+                              : say_fail("%s: \"%s\" %s", s->path, key,
+                                         v ? "is no number of things" : "is missing");
+    return fallback;
+}
+
+double settings_real(struct settings *s, const json_t *in, const char *key, double fallback)
+{
+    const json_t *v = json_object_get(in, key);
+
+    if (json_is_number(v) && json_number_value(v) > 0)
+        return json_number_value(v);
+    if (v && !json_is_null(v))
+        s->failed = s->failed ? -1 : say_fail("%s: \"%s\" is no positive number", s->path, key);
+    return fallback;
+}
+
+bool settings_flag(const struct settings *s, const char *key, bool fallback)
+{
+    const json_t *v = settings_find(s, key);
+
+    return json_is_boolean(v) ? json_is_true(v) : fallback;
+}
+
+void settings_expect_text(struct settings *s, const char *key, const char *a, const char *b)
+{
+    const char *is = json_string_value(settings_find(s, key));
+
+    if (is && strcmp(is, a) && strcmp(is, b) && !s->failed)
+        s->failed = say_fail("%s: \"%s\" is %s, and only %s is known", s->path, key, is, a);
+}
+
+void settings_expect_flag(struct settings *s, const char *key, bool wanted)
+{
+    if (settings_flag(s, key, wanted) != wanted && !s->failed)
+        s->failed =
+            say_fail("%s: \"%s\": %s is not known", s->path, key, wanted ? "false" : "true");
+}

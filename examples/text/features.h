@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The features of prompts, and files of them: one, or several of so many prompts each. */
+#ifndef TEXT_FEATURES_H
+#define TEXT_FEATURES_H
+
+#include "encoder.h"
+
+/* The prompts of one file. */
+struct text_features {
+    enum text_family family;
+    enum ckpt_dtype dtype;
+    int64_t n, length, width;
+    int32_t *ids;     /* [n, length] */
+    int32_t *lengths; /* [n]: tokens of each that count */
+    char *rows;       /* [n, length, width] of dtype; NULL until text_features_encode */
+};
+
+/* Room for n prompts, but for their rows.  Returns 0, or -1 after a sentence. */
+int text_features_open(struct text_features *f, int64_t n);
+void text_features_close(struct text_features *f);
+
+/* Encodes the tokens: makes room for the rows and fills it.  done (may be NULL) is called behind
+ * each batch of n prompts.  Returns 0, or -1 after a sentence. */
+int text_features_encode(struct text_features *f, struct text_encoder *e,
+                         void (*done)(void *user, int64_t n), void *user);
+
+/*
+ * Writes a file, whole or not at all.  Open-Sora's: y [n, length, width], mask i32 [n, length];
+ * CogVideoX's: prompt_embedding [n, length, width].  Both have the tokens, i32 [n, length].
+ * Returns 0, or -1 after a sentence.
+ */
+int text_features_write(const struct text_features *f, const char *path);
+
+/* Whether the file is there, of these tokens, this shape and this type. */
+bool text_features_are_in(const struct text_features *f, const char *path);
+
+/* The name of file i of n: with -00001-of-00003 in front of .safetensors where there are several.
+ * Returns dst, or NULL where it is too long. */
+const char *text_features_name(char dst[4096], const char *path, int64_t i, int64_t n);
+
+#endif

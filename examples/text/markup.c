@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text out of URLs and HTML: see markup.h. */
+#include <ctype.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "markup.h"
+
+/* ---- UTF-8 --------------------------------------------------------------------------------- */
+
+enum { REPLACEMENT = 0xfffd };
+
+/* Bytes of the character at s, of at most n; 0: there is none. */
+static size_t character(const unsigned char *s, size_t n)
+{
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = *s < 0x80 ? 1 : *s >= 0xf0 ? 4 : *s >= 0xe0 ? 3 : *s >= 0xc2 ? 2 : 0;
+    uint32_t c = size > 1 ? *s & (0x7fu >> size) : *s;
+
+    if (!size || size > n || *s > 0xf4)
+        return 0;
+    for (size_t i = 1; i < size; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3f);
+    }
+    return c < smallest[size] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : size;
+}
+
+static char *put_character(char *out, uint32_t c)
+{
+    int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+
+    *out++ = (char)(first[more] | c >> 6 * more);
+    while (more-- > 0)
+        *out++ = (char)(0x80 | (c >> 6 * more & 0x3f));
+    return out;
+}
+
+char *markup_valid(const char *text)
+{
+    size_t n = strlen(text);
+    char *out = malloc(3 * n + 1), *to = out;
+
+    for (size_t at = 0; out && at < n;) {
+        size_t size = character((const unsigned char *)text + at, n - at);
+        if (size) {
+            memcpy(to, text + at, size);
+            to += size;
+        } else
+            to = put_character(to, REPLACEMENT);
+        at += size ? size : 1;
+    }
+    if (out)
+        *to = 0;
+    return out;
+}
+
+/* ---- URLs ---------------------------------------------------------------------------------- */
+
+static int hex(char c)
+{
+    return isdigit((unsigned char)c)    ? c - '0'
+           : isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10
+                                        : -1;
+}
+
+char *markup_decode_url(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; text && *at; at++) {
+        bool coded = *at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0;
+        int byte = coded ? 16 * hex(at[1]) + hex(at[2]) : *at == '+' ? ' ' : *at;
+        *to++ = (char)(byte ? byte : ' '); /* a zero would end the text */
+        at += coded ? 2 : 0;
+    }
+    if (!text)
+        return NULL;
+    *to = 0;
+    char *out = markup_valid(text);
+    free(text);
+    return out;
+}
+
+/* ---- HTML ---------------------------------------------------------------------------------- */
+
+/* The character of &#65; or &#x41; at `at`, and where it ends; 0: it is none. */
+static uint32_t numbered(const char *at, const char **end)
+{
+    bool sixteen = at[2] == 'x' || at[2] == 'X';
+    const char *digits = at + (sixteen ? 3 : 2);
+    char *stop;
+
+    if (!(sixteen ? isxdigit((unsigned char)*digits) : isdigit((unsigned char)*digits)))
+        return 0;
+    unsigned long c = strtoul(digits, &stop, sixteen ? 16 : 10);
+    *end = stop + (*stop == ';');
+    return !c || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? REPLACEMENT : (uint32_t)c;
+}
+
+static uint32_t named(const char *at, const char **end)
+{
+    static const struct {
+        const char *name;
+        uint32_t c;
+        bool bare; /* also without the semicolon */
+    } all[] = {{"amp", '&', true},  {"lt", '<', true},     {"gt", '>', true},
+               {"quot", '"', true}, {"apos", '\'', false}, {"nbsp", 0xa0, true}};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t n = strlen(all[i].name);
+        if (strncmp(at + 1, all[i].name, n) || (at[1 + n] != ';' && !all[i].bare))
+            continue;
+        *end = at + 1 + n + (at[1 + n] == ';');
+        return all[i].c;
+    }
+    return 0;
+}
+
+/* "&", letters or digits, ";" */
+static bool is_entity(const char *at)
+{
+    const char *p = at + 1;
+
+    while (isalnum((unsigned char)*p))
+        p++;
+    return p > at + 1 && *p == ';';
+}
+
+/* Where the tag or comment at `at` ends, or at itself. */
+static const char *skip_tag(const char *at)
+{
+    const char *end;
+
+    if (!strncmp(at, "<!--", 4)) {
+        end = strstr(at + 4, "-->");
+        return end ? end + 3 : at;
+    }
+    if (!isalpha((unsigned char)at[1]) && !strchr("/!?", at[1]))
+        return at;
+    end = at[1] ? strchr(at, '>') : NULL;
+    return end ? end + 1 : at;
+}
+
+static char *convert(char *text, bool tags, bool *unknown)
+{
+    char *out = text ? malloc(strlen(text) + 1) : NULL, *to = out;
+
+    for (const char *at = text; out && *at;) {
+        const char *end = at;
+        if (tags && *at == '<' && (end = skip_tag(at)) > at) {
+            at = end;
+            continue;
+        }
+        uint32_t c = *at != '&' ? 0 : at[1] == '#' ? numbered(at, &end) : named(at, &end);
+        if (c) {
+            to = put_character(to, c); /* no longer than what it stands in the place of */
+            at = end;
+            continue;
+        }
+        *unknown |= *at == '&' && is_entity(at);
+        *to++ = *at++;
+    }
+    if (out)
+        *to = 0;
+    free(text);
+    return out;
+}
+
+char *markup_text(char *text, bool *unknown)
+{
+    return convert(text, true, unknown);
+}
+
+char *markup_unescape(char *text, bool *unknown)
+{
+    return convert(text, false, unknown);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of text-encode. */
+#include <string.h>
+#include "../common/options.h"
+#include "../common/outputs.h"
+#include "../common/say.h"
+#include "options.h"
+
+#define ROW(...)   CKPT_OPTION(struct text_options, __VA_ARGS__)
+#define RANGE(...) CKPT_OPTION_RANGE(struct text_options, __VA_ARGS__)
+
+static const struct ckpt_option table[] = {
+    ROW("model", STRING, model, "DIR",
+        "the encoder as Hugging Face has it, or a model with text_encoder/ and tokenizer/ in it"),
+    ROW("tokenizer", STRING, tokenizer, "FILE",
+        "spiece.model, or its directory (default: that of --model)"),
+    ROW("prompts", STRING, prompts, "FILE", "text, a prompt a line"),
+    ROW("csv", STRING, csv, "FILE", "a table with prompts, instead of --prompts"),
+    ROW("column", STRING, column, "NAME", "the column of --csv that has them (default text)"),
+    ROW("family", STRING, family_name, "NAME",
+        "opensora: cleaned, 300 tokens with a mask; cogvideox: as they are, 226 tokens without (no "
+        "default)"),
+    RANGE("length", INT, length, "N", "tokens of a prompt (default: that of --family)", 1, 65536),
+    RANGE("batch", INT, batch, "N", "prompts of a pass over the weights (default 16)", 1, 65536),
+    ROW("dtype", STRING, dtype, "TYPE",
+        "fp32 or bf16, of weights, activations and features (default bf16)"),
+    ROW("output", STRING, output, "FILE", "where the features go (safetensors)"),
+    RANGE("shard", INT, shard, "N",
+          "write files of N prompts, FILE-00001-of-00003.safetensors and so on (default: one file)",
+          1, 1000000000),
+    ROW("resume", FLAG, resume, NULL, "keep files that have the features of these prompts"),
+    HELP_ROWS,
+    {0},
+};
+
+static int check_files(const struct text_options *o)
+{
+    const struct ckpt_path all[] = {
+        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
+        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
+        {"--csv", o->csv, CKPT_PATH_INPUT, 0},
+        {"--output", o->library.plan_only ? NULL : o->output, CKPT_PATH_FILE, 0},
+    };
+
+    return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
+               ? say_fail("%s", ckpt_error(NULL))
+               : 0;
+}
+
+static int check(struct text_options *o)
+{
+    if (!o->model)
+        return say_fail("--model DIR is missing: the text encoder");
+    if (text_family(o->family_name, &o->family) || option_dtype("dtype", o->dtype))
+        return -1;
+    if (!o->library.plan_only && !o->prompts == !o->csv)
+        return say_fail("give one of --prompts FILE and --csv FILE");
+    if (o->column && !o->csv)
+        return say_fail("--column %s: is a column of --csv, which is not given", o->column);
+    if (!o->library.plan_only && !o->output)
+        return say_fail("--output FILE is missing: where the features go");
+    option_take(&o->length, text_reading(o->family).length, 0);
+    return outputs_untrained(&o->library) || check_files(o) ? -1 : 0;
+}
+
+const char *text_options_tokenizer(const struct text_options *o, char path[4096])
+{
+    return o->tokenizer ? o->tokenizer : text_tokenizer_path(o->model, path);
+}
+
+int text_options_parse(struct text_options *o, int argc, char **argv)
+{
+    const struct ckpt_option *tables[] = {table, options_of_library(false)};
+    const struct option_section sections[] = {{"Options", table},
+                                              {"Options of the library", tables[1]}};
+
+    *o = (struct text_options){.dtype = "bf16", .batch = 16, .library = CKPT_OPTIONS_INIT};
+    if (ckpt_options_parse(&o->library, &argc, argv) ||
+        ckpt_option_table_parse(table, o, &argc, argv) ||
+        ckpt_options_reject(argc, argv, 2, tables))
+        return say_fail("%s", ckpt_error(NULL));
+    if (options_print(o->help, o->version,
+                      "Usage: text-encode [OPTION]... --model DIR --prompts FILE --family NAME "
+                      "--output FILE\n\n"
+                      "Encodes prompts with T5 for a video model, inside a memory budget.\n",
+                      2, sections))
+        return 1;
+    return check(o);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prompts out of files: see prompts.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "../common/csv.h"
+#include "../common/say.h"
+#include "ckpt_tools.h"
+#include "prompts.h"
+
+int prompts_add(struct prompts *p, const char *text, int64_t line)
+{
+    if (p->n == p->room) {
+        int64_t room = p->room ? 2 * p->room : 64;
+        char **all = realloc(p->text, (size_t)room * sizeof *all);
+        if (all)
+            p->text = all;
+        int64_t *lines = all ? realloc(p->line, (size_t)room * sizeof *lines) : NULL;
+        if (lines)
+            p->line = lines;
+        if (!all || !lines)
+            return say_fail("no memory for %lld prompts", (long long)room);
+        p->room = room;
+    }
+    p->text[p->n] = strdup(text);
+    if (!p->text[p->n])
+        return say_fail("no memory for a prompt of %zu bytes", strlen(text));
+    p->line[p->n++] = line;
+    return 0;
+}
+
+void prompts_free(struct prompts *p)
+{
+    for (int64_t i = 0; i < p->n; i++)
+        free(p->text[i]);
+    free(p->text);
+    free(p->line);
+    *p = (struct prompts){.n = 0};
+}
+
+int prompts_read(struct prompts *p, const char *path)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t n;
+    int rc = 0;
+    FILE *f;
+
+    if (ckpt_input_open(&f, path))
+        return say_fail("%s", ckpt_error(NULL));
+    for (int64_t i = 1; !rc && (n = getline(&line, &size, f)) > 0; i++) {
+        if (strlen(line) != (size_t)n) {
+            rc = say_fail("%s, line %lld: has a zero byte: not a text file", path, (long long)i);
+            break;
+        }
+        line[strcspn(line, "\r\n")] = 0;
+        rc = prompts_add(p, line, i);
+    }
+    if (!rc && ferror(f))
+        rc = say_fail("%s: cannot be read", path);
+    free(line);
+    fclose(f);
+    return rc || p->n ? rc : say_fail("%s: is empty; a prompt a line is expected", path);
+}
+
+static int read_rows(struct prompts *p, struct csv *c, const char *column)
+{
+    int rc = csv_next(c), at = rc > 0 ? csv_find(c, column) : 0;
+
+    if (rc <= 0)
+        return rc ? -1 : say_fail("%s: is empty; a row with names of columns is expected", c->path);
+    if (at < 0)
+        return say_fail("%s: has no column \"%s\"; the first is \"%s\"", c->path, column,
+                        c->field[0]);
+    while ((rc = csv_next(c)) > 0) {
+        if (c->n <= at)
+            return say_fail("%s, line %lld: has %d columns, and \"%s\" is number %d", c->path,
+                            (long long)c->line, c->n, column, at + 1);
+        if (prompts_add(p, c->field[at], c->line))
+            return -1;
+    }
+    return rc || p->n ? rc : say_fail("%s: has no row below the names of columns", c->path);
+}
+
+int prompts_read_csv(struct prompts *p, const char *path, const char *column)
+{
+    struct csv c;
+    int rc = csv_open(&c, path) ? -1 : read_rows(p, &c, column);
+
+    csv_close(&c);
+    return rc;
+}

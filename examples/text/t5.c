@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The encoder of T5 v1.1: see t5.h.  A layer is x += attention(rms(x)); x += mlp(rms(x)), with no
+ * bias anywhere and no scale of the scores.  Places are known by a learned bias of the scores for
+ * each bucket of distances, of which layer 0 has the table and all layers read it.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "../common/memory.h"
+#include "t5.h"
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+static void create_layer(struct t5 *m, const struct ckpt_nn *nn, int i)
+{
+    const struct t5_config *g = &m->config;
+    struct ckpt_nn_attention_spec attention = CKPT_NN_ATTENTION_INIT;
+    struct ckpt_nn_mlp_spec mlp = CKPT_NN_MLP_INIT;
+    struct t5_layer *l = &m->layer[i];
+    float eps = (float)g->eps;
+
+    attention.width = mlp.width = g->width;
+    attention.heads = g->heads;
+    attention.head = g->head;
+    attention.qkv_bias = attention.out_bias = mlp.bias = false;
+    attention.q_name = "q";
+    attention.k_name = "k";
+    attention.v_name = "v";
+    attention.out_name = "o";
+    mlp.inner = g->mlp;
+    mlp.gated = true;
+    mlp.gate_name = "wi_0";
+    mlp.up_name = "wi_1";
+    mlp.down_name = "wo";
+    l->norm1 = ckpt_nn_rms_norm(nn, g->width, eps, "encoder.block.%d.layer.0.layer_norm", i);
+    l->attention = ckpt_nn_attention(nn, &attention, "encoder.block.%d.layer.0.SelfAttention", i);
+    if (!i)
+        m->relative =
+            ckpt_nn_embedding(nn, g->buckets, g->heads,
+                              "encoder.block.0.layer.0.SelfAttention.relative_attention_bias");
+    l->norm2 = ckpt_nn_rms_norm(nn, g->width, eps, "encoder.block.%d.layer.1.layer_norm", i);
+    l->mlp = ckpt_nn_mlp(nn, &mlp, "encoder.block.%d.layer.1.DenseReluDense", i);
+}
+
+int t5_create(struct t5 *m, ckpt *c, const struct t5_config *config, enum ckpt_dtype dtype)
+{
+    const struct ckpt_init zeros = CKPT_ZEROS; /* values come from files */
+    struct ckpt_nn nn = CKPT_NN_INIT;
+
+    *m = (struct t5){.config = *config, .dtype = dtype};
+    m->layer = calloc((size_t)config->layers, sizeof *m->layer);
+    if (!m->layer)
+        return CKPT_ENOMEM;
+    nn.context = c;
+    nn.dtype = dtype;
+    nn.frozen = true;
+    nn.weight = nn.bias = &zeros;
+    m->tokens = ckpt_nn_embedding(&nn, config->vocabulary, config->width, "shared");
+    for (int i = 0; i < config->layers; i++)
+        create_layer(m, &nn, i);
+    m->norm = ckpt_nn_rms_norm(&nn, config->width, (float)config->eps, "encoder.final_layer_norm");
+    return 0;
+}
+
+void t5_free(struct t5 *m)
+{
+    free(m->layer);
+    *m = (struct t5){.layer = NULL};
+}
+
+/* ---- distances ----------------------------------------------------------------------------- */
+
+/* Each side has half of the buckets: the first half of these are a distance each, the others grow
+ * by a factor up to `farthest`.  Their bounds are rounded up to whole distances: the logarithm of
+ * 16 / 8 as a float may be a little less than a third of that of 128 / 8. */
+int32_t t5_bucket(const struct t5_config *c, int64_t distance)
+{
+    int64_t side = c->buckets / 2, near = side / 2, n = distance < 0 ? -distance : distance;
+    int64_t first = distance > 0 ? side : 0, bucket = near;
+
+    if (n < near)
+        return (int32_t)(first + n);
+    while (bucket + 1 < side) {
+        double part = (double)(bucket + 1 - near) / (double)(side - near);
+        double bound = (double)near * pow((double)c->farthest / (double)near, part);
+        if ((double)n < ceil(bound - 1e-6))
+            break;
+        bucket++;
+    }
+    return (int32_t)(first + bucket);
+}
+
+/* The bias of query i for key j, [heads, L, L], looked up by j - i. */
+static ckpt_tensor relative_bias(const struct t5 *m, ckpt_tape *t, int64_t length)
+{
+    int32_t *bucket = MEMORY_FOR(sizeof *bucket, length, length);
+
+    if (!bucket) {
+        ckpt_tape_fail(t, CKPT_ENOMEM, "no memory for the distances of %lld tokens",
+                       (long long)length);
+        return CKPT_NONE;
+    }
+    for (int64_t j = 0; j < length; j++) { /* row 0 and column 0 say all */
+        bucket[j] = t5_bucket(&m->config, j);
+        bucket[j * length] = t5_bucket(&m->config, -j);
+    }
+    for (int64_t i = 1; i < length; i++)
+        for (int64_t j = 1; j < length; j++)
+            bucket[i * length + j] = bucket[(i - 1) * length + j - 1];
+    ckpt_tensor index =
+        ckpt_constant(t, "distances", CKPT_I32, 2, (int64_t[]){length, length}, bucket);
+    free(bucket);
+    ckpt_tensor bias = ckpt_nn_apply_embedding(t, &m->relative, index);
+    return ckpt_contiguous(t, ckpt_permute(t, bias, (int[]){2, 0, 1}));
+}
+
+/* ---- forward pass -------------------------------------------------------------------------- */
+
+ckpt_tensor t5_encode(const struct t5 *m, ckpt_tape *t, ckpt_tensor tokens, ckpt_tensor lengths)
+{
+    struct ckpt_attention_spec spec = CKPT_ATTENTION_INIT;
+
+    ckpt_label(t, "embedding");
+    ckpt_tensor x = ckpt_nn_apply_embedding(t, &m->tokens, tokens);
+    spec.scale = 1;
+    spec.lengths = lengths;
+    spec.bias = relative_bias(m, t, ckpt_desc_of(t, tokens).shape[1]);
+    for (int i = 0; i < m->config.layers; i++) {
+        const struct t5_layer *l = &m->layer[i];
+        ckpt_label(t, "layers.%d", i);
+        ckpt_tensor u = ckpt_nn_apply_norm(t, &l->norm1, x);
+        x = ckpt_nn_apply_attention_add(t, &l->attention, u, CKPT_NONE, CKPT_NONE, &spec, x);
+        x = ckpt_nn_apply_mlp_add(t, &l->mlp, ckpt_nn_apply_norm(t, &l->norm2, x), x);
+    }
+    ckpt_label(t, "norm");
+    return ckpt_nn_apply_norm(t, &m->norm, x);
+}

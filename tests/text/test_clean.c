@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Captions and what they are cleaned to, rule by rule. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "../../examples/common/say.h"
+#include "../../examples/text/clean.h"
+
+const char say_program[] = "test_clean";
+
+static const struct {
+    const char *from, *to;
+} cases[] = {
+    /* nothing to do but lower case */
+    {"", ""},
+    {"A Rabbit in a meadow.", "a rabbit in a meadow."},
+    {"  two   blanks\tand\na line ", "two blanks and a line"},
+    {"\xc3\x84\xc3\x96 \xce\xa3 \xd0\x96", "\xc3\xa4\xc3\xb6 \xcf\x83 \xd0\xb6"},
+    {"a cat, aesthetic score: 6.5, motion score: 5.0.",
+     "a cat, aesthetic score: 6.5, motion score: 5.0."},
+    /* URLs, addresses */
+    {"a%20dog+runs", "a dog runs"},
+    {"<person> waves", "person waves"},
+    {"see https://a.b/c now", "see a. b c now"},
+    {"see www.example.com/x-y/ now", "see now"},
+    {"mail me@example.com now", "mail me now"},
+    {"by @someone here", "by here"},
+    /* HTML */
+    {"a <b>bold</b> sea<!-- not --> x", "a bold sea x"},
+    {"1 < 2 and a <c", "1 < 2 and a <c"},
+    {"salt &amp; pepper &#65;&#x42;", "salt pepper ab"},
+    /* scripts, dashes, quotes */
+    {"a \xe4\xbd\xa0\xe5\xa5\xbd b", "a b"},
+    {"sun\xe2\x80\x94rise \xe2\x80\x93 set", "sun-rise - set"},
+    {"\xe2\x80\x9cold\xe2\x80\x9d \xe2\x80\x99s house", "\"old\" 's house"},
+    {"\"quoted\"", "quoted"},
+    {"'''many\"\" quotes", "\"many\" quotes"},
+    /* numbers and names of files */
+    {"at 192.168.0.1 home", "at home"},
+    {"it is 9:15 ", "it is 9:15"},
+    {"a\\nb", "a b"},
+    {"#12 item #123456 and 1234567", "item and"},
+    {"photo IMG.JPG of a sea", "photo of a sea"},
+    {"wait... what", "wait what"},
+    {"a (b) [c] {d} * e", "a b c d e"},
+    {"one . two", "one two"},
+    {"a-b-c_d-e", "a b c d e"},
+    {"a-b-c", "a-b-c"},
+    /* what shops write */
+    {"jc6640 shoe", "shoe"},
+    {"6640vc231 b2b shoe", "shoe"},
+    {"free shipping of worldwide free shipping", "of"},
+    {"free download free of a song", "of a song"},
+    {"click for more sea", "sea"},
+    {"a png image here", "a here"},
+    {"page 12 of it", "of it"},
+    {"sofa 10.5\xc3\x97"
+     "20 red 3x4",
+     "sofa red"},
+    /* punctuation, edges */
+    {"colour : red", "colour: red"},
+    {"red,green/blue", "red, green blue"},
+    {"-begins and ends_", "begins and ends"},
+    {".jpeg", "."},
+    {".hidden", ""},
+};
+
+static void test_cases(void **state)
+{
+    struct cleaner *c;
+    const char *left;
+    int failures = 0;
+
+    (void)state;
+    assert_int_equal(cleaner_open(&c), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *out = cleaner_clean(c, cases[i].from, &left);
+        assert_non_null(out);
+        assert_null(left);
+        if (strcmp(out, cases[i].to)) {
+            print_error("\"%s\": \"%s\", not \"%s\"\n", cases[i].from, out, cases[i].to);
+            failures++;
+        }
+        free(out);
+    }
+    assert_int_equal(failures, 0);
+    cleaner_close(c);
+}
+
+/* What is not done is told. */
+static void test_left(void **state)
+{
+    static const struct {
+        const char *text, *left;
+    } all[] = {
+        {"caf&eacute; here", "an entity of HTML"},
+        {"a &lt; b &nbsp; c", NULL},
+        {"caf\xc3\x83\xc2\xa9", "text that ftfy would repair"}, /* UTF-8 twice */
+        {"it\xc3\xa2\xe2\x82\xac\xe2\x84\xa2s", "text that ftfy would repair"},
+        {"\xef\xac\x81ne", "text that ftfy would repair"}, /* a ligature */
+        {"bad \xff byte", "text that ftfy would repair"},
+        {"caf\xc3\xa9", NULL},
+    };
+    struct cleaner *c;
+    const char *left;
+
+    (void)state;
+    assert_int_equal(cleaner_open(&c), 0);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char *out = cleaner_clean(c, all[i].text, &left);
+        assert_non_null(out);
+        if (!left != !all[i].left || (left && strcmp(left, all[i].left)))
+            fail_msg("\"%s\": %s", all[i].text, left ? left : "nothing is left");
+        free(out);
+    }
+    cleaner_close(c);
+}
+
+/* All bytes in turn end well. */
+static void test_bytes(void **state)
+{
+    struct cleaner *c;
+    const char *left;
+    char text[400];
+
+    (void)state;
+    assert_int_equal(cleaner_open(&c), 0);
+    for (int i = 0; i < 300; i++) {
+        int n = 0;
+        for (unsigned k = 0; k < 120; k++) {
+            unsigned byte = (unsigned)(i * 131) + k * (unsigned)(2 * i + 1);
+            text[n++] = byte % 7 ? (char)(byte % 255 + 1) : "<&#%;x.-"[byte / 7 % 8];
+        }
+        text[n] = 0;
+        char *out = cleaner_clean(c, text, &left);
+        assert_non_null(out);
+        free(out);
+    }
+    cleaner_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_left),
+        cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
