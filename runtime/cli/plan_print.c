@@ -197,7 +197,8 @@ void cli_print_plan(const struct plan_job *job, FILE *f)
         fprintf(f, "  %-26s op times as in the graph file; --machine prices them anew\n",
                 "machine");
     if (job->asked)
-        fprintf(f, "  %-26s %12s   asked for; the machine has less\n", "", human_bytes(job->asked));
+        fprintf(f, "  %-26s %12s   is more than the machine has: the budget is all of that\n",
+                "--vram", human_bytes(job->asked));
     if (job->margin)
         fprintf(f, "  %-26s %12s   left for another process; --vram SIZE sets a budget\n", "",
                 human_bytes(job->margin));

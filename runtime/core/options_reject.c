@@ -53,11 +53,38 @@ static void search_table(const struct ckpt_option *table, const char *word, int 
     }
 }
 
+/* Whether the words of a name, with a dash or a blank between them, begin a text. */
+static bool begins_with(const char *text, const char *name, int length)
+{
+    for (int i = 0; i < length; i++)
+        if (text[i] != name[i] && !(text[i] == ' ' && name[i] == '-'))
+            return false;
+    return text[length] < 'a' || text[length] > 'z';
+}
+
+/* The option that is explained with this name, as --lr is by "learning rate", or is its beginning,
+ * as --batch is of --batch-size. */
+static const char *search_words(const struct ckpt_option *table, const char *word, int length)
+{
+    for (const struct ckpt_option *row = table; row->name && length > 1; row++) {
+        int n = (int)strlen(row->name);
+        bool longer = n > 2 && n < length && !strncmp(row->name, word, (size_t)n);
+        if ((longer && word[n] == '-') || (row->help && begins_with(row->help, word, length)))
+            return row->name;
+    }
+    return NULL;
+}
+
 const char *option_nearest(const char *word, int length, int n, const struct ckpt_option **tables)
 {
     /* One edit in three letters still looks like a slip of the finger. */
     struct nearest best = {NULL, length / 3 + 2};
 
+    for (int i = 0; i < n; i++) {
+        const char *explained = search_words(tables[i], word, length);
+        if (explained)
+            return explained;
+    }
     for (int i = 0; i < n && length <= LONGEST; i++)
         search_table(tables[i], word, length, &best);
     return best.name;

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include "plan/lattice.h"
 
+#define KIB        (INT64_C(1) << 10)
+#define MIB        (INT64_C(1) << 20)
 #define GIB        (INT64_C(1) << 30)
 #define LEAST_GAIN .995 /* a budget that leaves more of the time is not worth naming */
 
@@ -31,16 +33,21 @@ static void say(struct sentence *s, const char *fmt, ...)
     s->n = n < 0 ? n : s->n + n;
 }
 
-/* A size to type as it stands, rounded up: in GiB or MiB, below 1 GiB in KiB. */
+/* A size as it is typed: rounded up to MiB, below 1 GiB to KiB. */
+static int64_t typed(int64_t bytes)
+{
+    return round_up(bytes, bytes >= GIB ? MIB : KIB);
+}
+
 static void say_typed(struct sentence *s, int64_t bytes)
 {
-    const int64_t kib = 1 << 10, mib = INT64_C(1) << 20;
-    if (bytes % GIB == 0)
-        say(s, "%lldG", (long long)(bytes / GIB));
-    else if (bytes >= GIB || bytes % mib == 0)
-        say(s, "%lldM", (long long)(round_up(bytes, mib) / mib));
+    int64_t n = typed(bytes);
+    if (n % GIB == 0)
+        say(s, "%lldG", (long long)(n / GIB));
+    else if (n % MIB == 0)
+        say(s, "%lldM", (long long)(n / MIB));
     else
-        say(s, "%lldK", (long long)(round_up(bytes, kib) / kib));
+        say(s, "%lldK", (long long)(n / KIB));
 }
 
 /* The smallest that works: exact below 1 GiB, where a KiB more would be another answer. */
@@ -87,6 +94,13 @@ static void say_budget(struct sentence *s, int64_t bytes, double seconds)
     say(s, " takes %s", human_seconds(seconds));
 }
 
+/* The most that --vram can be.  Of a GPU the machine file says what it has; where a process takes
+ * nothing beside its arena, the device is the memory of some host. */
+static int64_t device_has(const struct request *q)
+{
+    return q->m->process > 0 ? q->m->memory : INT64_MAX;
+}
+
 /* What the smallest budget costs, what 1 GiB more buys, and the fastest plan. */
 static int say_try(struct portfolio *pf, const struct request *q, const struct smallest *least,
                    struct sentence *s)
@@ -95,7 +109,11 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
     struct budgets b = q->budgets;
     struct answer more;
     struct option *all;
-    b.device = least->bytes + GIB;
+    if (typed(least->bytes) > device_has(q)) {
+        say(s, "\n  no --vram is enough: %.60s has %s", q->m->name, human_bytes(q->m->memory));
+        return 0;
+    }
+    b.device = min_i64(least->bytes + GIB, device_has(q));
     int rc = answer_within(pf, q, &b, &more);
     if (!rc)
         rc = smallest_faster(pf, pf->options.data[pf->n - 1].seconds * (1 + 1e-12) + DBL_MIN, &all);
@@ -108,7 +126,7 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
         say(s, ", %.0f %% waiting for copies", share(p->exposed_seconds, p->seconds));
     double seconds = more.parked ? more.parked->seconds : more.option->seconds;
     int64_t fastest = q->reserved + pf->p->persistent + all->placed;
-    bool knows_fastest = !q->homes && fastest > least->bytes;
+    bool knows_fastest = !q->homes && fastest > least->bytes && typed(fastest) <= device_has(q);
     bool gains = seconds < LEAST_GAIN * p->seconds && !(knows_fastest && fastest <= b.device);
     if (gains)
         say_budget(s, b.device, seconds);
@@ -120,10 +138,12 @@ static int say_try(struct portfolio *pf, const struct request *q, const struct s
 }
 
 /* How much of a lower tier is enough beside what there is of the others. */
-static int say_tier(const struct request *q, int tier, struct sentence *s)
+static int say_tier(struct portfolio *pf, const struct request *q, int tier, struct sentence *s)
 {
     const char *option = tier == TIER_NVME ? "--nvme" : "--host";
-    int64_t had = tier == TIER_NVME ? q->budgets.nvme : q->budgets.host, needs;
+    struct budgets b = q->budgets;
+    int64_t *own = tier == TIER_NVME ? &b.nvme : &b.host, had = *own, needs;
+    struct answer with = {NULL, NULL};
     const struct plan *p;
     int rc = lattice_needs(q->lattice, tier, &q->budgets, &needs, &p);
     if (rc)
@@ -133,10 +153,13 @@ static int say_tier(const struct request *q, int tier, struct sentence *s)
             option);
         return 0;
     }
+    *own = typed(needs);
+    rc = answer_within(pf, q, &b, &with);
     say(s, "\n  or keep this budget and add %s ", option);
     say_typed(s, needs);
-    say(s, ": a step then takes %s", human_seconds(p->seconds));
-    return 0;
+    say(s, ": a step then takes %s",
+        human_seconds(with.parked ? with.parked->seconds : p->seconds));
+    return rc;
 }
 
 int plan_refuse(struct portfolio *pf, const struct request *q, struct error *error)
@@ -152,6 +175,6 @@ int plan_refuse(struct portfolio *pf, const struct request *q, struct error *err
         say(&s, ": beside these lower tiers no size of the device is enough");
     }
     if (!rc)
-        rc = say_tier(q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
+        rc = say_tier(pf, q, q->budgets.nvme > 0 ? TIER_NVME : TIER_HOST, &s);
     return error->code = rc ? rc : CKPT_EBUDGET;
 }

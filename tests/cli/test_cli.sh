@@ -107,6 +107,17 @@ sed 's/"process": [0-9]*/"process": 2000000/; s/"memory": [0-9]*/"memory": 56000
     "$machines/rtx4090.json" >card.json
 run 0 "$ckpt" plan --graph mlp.graph --machine ./card.json --vram none --sweep --points 5
 ! grep -q "does not fit" out || fail "--vram none and a sweep: $(cat out)"
+# A refusal names no budget that this card has not; what it adds takes the time that is said.
+sed 's/"memory": [0-9]*/"memory": 4500000/' card.json >small-card.json
+refuse 1 "no --vram is enough: RTX 4090" "$ckpt" plan --graph mlp.graph --machine ./small-card.json --vram 2500000
+! grep -q -- "--vram [0-9]" err || fail "a budget that the card has not: $(cat err)"
+run 0 "$ckpt" plan --graph mlp.graph --machine ./card.json --vram 24G --host 1G
+grep -q -- "--vram .*24.00 GiB .*more than the machine has" out || fail "--vram 24G: $(cat out)"
+big=${machines%/machines}/tests/data/planner/big-tied-3.graph
+refuse 1 "or keep this budget and add --host" "$ckpt" plan --graph "$big" --vram 760000000
+added=$(sed -n 's/.*add --host \([0-9]*[KMG]\): a step then takes \(.*\)$/\1 \2/p' err)
+run 0 "$ckpt" plan --graph "$big" --vram 760000000 --host "${added%% *}"
+grep -q "predicted step  *${added#* }\$" out || fail "--host is said to take $added: $(cat out)"
 run 0 "$ckpt" plan --graph mlp.graph --machine ./card.json --sweep --points 5
 grep -q "does not fit RTX 4090" out || fail "a sweep beyond the card: $(cat out)"
 run 0 "$ckpt" plan --graph mlp.graph --machine rtx4090 --explain fc1.weight

@@ -35,4 +35,18 @@ for page in "$srcdir"/doc/man/*.1; do
     if command -v bash >/dev/null; then
         bash -n "completions/bash/$program" || exit 1
     fi
+    if command -v fish >/dev/null; then
+        fish --no-execute "completions/fish/$program.fish" || exit 1
+    fi
 done
+if command -v zsh >/dev/null; then
+    zsh -n completions/zsh/_libckpt || exit 1
+fi
+# A name with blanks is one name.
+if command -v bash >/dev/null; then
+    blank=$(mktemp -d) && : >"$blank/a b"
+    said=$(bash -c '. completions/bash/lm-train; COMP_WORDS=(lm-train --data "$1/a"); COMP_CWORD=2
+        _lm_train; printf "<%s>" "${COMPREPLY[@]}"' bash "$blank")
+    rm -rf "$blank"
+    [ "$said" = "<$blank/a b>" ] || { echo "bash completes $said"; exit 1; }
+fi

@@ -335,6 +335,9 @@ static void test_reject(void **state)
     check_reject(WORDS("--no-fats"), "unknown option '--no-fats'; did you mean --fast?");
     check_reject(WORDS("--micro_batch"), "unknown option '--micro_batch'; did you mean "
                                          "--micro-batch?");
+    check_reject(WORDS("--learning-rate"), "unknown option '--learning-rate'; did you mean "
+                                           "--test-lr?");
+    check_reject(WORDS("--room-size=3"), "unknown option '--room-size=3'; did you mean --room?");
     check_reject(WORDS("--quite-another-thing"), "unknown option '--quite-another-thing'");
     check_reject(WORDS("-"), "unknown option '-'");
     static const char *const asks[] = {"-h", "--help", "-V", "--version"};
