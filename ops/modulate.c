@@ -100,7 +100,8 @@ static void gated_residual_grad(struct ckpt_grad *g)
 
     g->din[0] = g->dout[0];
     if (!g->need[1]) { /* a frozen gate: nobody reads a again, so it need not be kept */
-        g->din[2] = ckpt_mul(g->tape, in[0], in[1]);
+        if (g->need[2])
+            g->din[2] = ckpt_mul(g->tape, in[0], in[1]);
         return;
     }
     ckpt_record(g->tape, &op_gated_residual_dx, 3, in, 2, out, NULL, 0);

@@ -20,6 +20,19 @@ static void report(void *user, const char *what, const char *name)
     names_add(*what == 'm' ? &l->missing : &l->unexpected, name);
 }
 
+/* There is no fp16 here: what 2B has is rounded where --dtype holds fewer digits. */
+static void say_fp16(const struct cogvideo_run *r, const char *path)
+{
+    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+    ckpt_file *f;
+
+    if (ckpt_file_open(&f, path))
+        return; /* loading it says why */
+    if (ckpt_file_count(f) && !ckpt_file_entry(f, 0, &e) && !strcmp(e.dtype, "F16"))
+        say_print("weights: fp16 in the file, %s here\n", r->options.dtype);
+    ckpt_file_close(f);
+}
+
 /* A learned table of positions is a buffer that other trainers may have dropped, and a model
  * without one does not want it: neither may pass unseen. */
 static int load_weights(struct cogvideo_run *r, const char *path)
@@ -27,6 +40,7 @@ static int load_weights(struct cogvideo_run *r, const char *path)
     struct load l = {{{{0}}, 0}, {{{0}}, 0}};
     int rc = ckpt_load_params(r->context, path, report, &l, NULL);
 
+    say_fp16(r, path);
     names_report(&l.missing, path, "missing");
     names_report(&l.unexpected, path, "unexpected");
     if (rc)

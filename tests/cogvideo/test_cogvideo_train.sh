@@ -218,7 +218,7 @@ cp "$models/2b/diffusion_pytorch_model.safetensors" "$work/whole"
 head -c 60000 "$work/whole" >"$work/m/transformer/diffusion_pytorch_model.safetensors"
 refuses 1 "cut\|short\|bytes" "$train" --model "$work/m" --snr-shift 3 $size
 cp "$work/whole" "$work/m/transformer/diffusion_pytorch_model.safetensors"
-runs "memory:" "$train" $device --model "$work/m" --snr-shift 3 $size --steps 1
+runs "fp16 in the file, bf16 here" "$train" $device --model "$work/m" --snr-shift 3 $size --steps 1 --dtype bf16
 mkdir "$work/m/scheduler"
 printf '{"_class_name": "CogVideoXDPMScheduler", "snr_shift_scale": 3.0}' >"$work/m/scheduler/scheduler_config.json"
 runs "memory:" "$train" $device --model "$work/m" $size --steps 1
