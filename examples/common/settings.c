@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A config.json: see settings.h. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "ckpt_tools.h"
@@ -19,7 +20,7 @@ int settings_open(struct settings *s, const char *path)
     else if (ckpt_input_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
     snprintf(s->path, sizeof s->path, "%s", path);
-    s->root = json_loadf(f, 0, &e);
+    s->root = json_loadf(f, JSON_REJECT_DUPLICATES, &e);
     fclose(f);
     return s->root ? 0 : say_fail("%s: line %d: %s", path, e.line, e.text);
 }
@@ -37,6 +38,17 @@ const json_t *settings_find(const struct settings *s, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+void settings_refuse(struct settings *s, const char *key, const char *format, ...)
+{
+    char why[512];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    s->failed = s->failed ? -1 : say_fail("%s: \"%s\" %s", s->path, key, why);
+}
+
 int64_t settings_int(struct settings *s, const char *key, int64_t fallback)
 {
     const json_t *v = settings_find(s, key);
@@ -44,9 +56,7 @@ int64_t settings_int(struct settings *s, const char *key, int64_t fallback)
     if (json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= 1 << 24)
         return json_integer_value(v);
     if (v || fallback < 0)
-        s->failed = s->failed ? -1
-                              : say_fail("%s: \"%s\" %s", s->path, key,
-                                         v ? "is no number of things" : "is missing");
+        settings_refuse(s, key, v ? "is no number of things" : "is missing");
     return fallback;
 }
 
@@ -57,28 +67,30 @@ double settings_real(struct settings *s, const json_t *in, const char *key, doub
     if (json_is_number(v) && json_number_value(v) > 0)
         return json_number_value(v);
     if (v && !json_is_null(v))
-        s->failed = s->failed ? -1 : say_fail("%s: \"%s\" is no positive number", s->path, key);
+        settings_refuse(s, key, "is no positive number");
     return fallback;
 }
 
-bool settings_flag(const struct settings *s, const char *key, bool fallback)
+bool settings_flag(struct settings *s, const char *key, bool fallback)
 {
     const json_t *v = settings_find(s, key);
 
-    return json_is_boolean(v) ? json_is_true(v) : fallback;
+    if (v && !json_is_boolean(v))
+        settings_refuse(s, key, "is neither true nor false");
+    return v ? json_is_true(v) : fallback;
 }
 
 void settings_expect_text(struct settings *s, const char *key, const char *a, const char *b)
 {
-    const char *is = json_string_value(settings_find(s, key));
+    const json_t *v = settings_find(s, key);
+    const char *is = json_is_string(v) ? json_string_value(v) : "no text";
 
-    if (is && strcmp(is, a) && strcmp(is, b) && !s->failed)
-        s->failed = say_fail("%s: \"%s\" is %s, and only %s is known", s->path, key, is, a);
+    if (v && strcmp(is, a) && strcmp(is, b))
+        settings_refuse(s, key, "is %.80s, and only %s is known", is, a);
 }
 
 void settings_expect_flag(struct settings *s, const char *key, bool wanted)
 {
-    if (settings_flag(s, key, wanted) != wanted && !s->failed)
-        s->failed =
-            say_fail("%s: \"%s\": %s is not known", s->path, key, wanted ? "false" : "true");
+    if (settings_flag(s, key, wanted) != wanted)
+        settings_refuse(s, key, "is %s, which is not known", wanted ? "false" : "true");
 }

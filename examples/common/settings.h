@@ -17,14 +17,19 @@ struct settings {
 int settings_open(struct settings *s, const char *path);
 void settings_close(struct settings *s);
 
+/* Says what is wrong with a key, if nothing was said before: format makes the rest of the sentence.
+ */
+__attribute__((format(printf, 3, 4))) void settings_refuse(struct settings *s, const char *key,
+                                                           const char *format, ...);
+
 /* The value of a key; NULL: there is none, or it is null. */
 const json_t *settings_find(const struct settings *s, const char *key);
 
-/* A number of things, positive; fallback where there is none, below 0: it must be there. */
+/* A number of things, 1 to 2^24; fallback where there is none, below 0: it must be there. */
 int64_t settings_int(struct settings *s, const char *key, int64_t fallback);
 /* A positive number, of the root or of an object inside. */
 double settings_real(struct settings *s, const json_t *in, const char *key, double fallback);
-bool settings_flag(const struct settings *s, const char *key, bool fallback);
+bool settings_flag(struct settings *s, const char *key, bool fallback);
 
 /* The model must be as the program computes it: a or b, or that flag, where the key is there. */
 void settings_expect_text(struct settings *s, const char *key, const char *a, const char *b);
