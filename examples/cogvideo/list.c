@@ -2,6 +2,7 @@
 /* Lists of videos and prompts: see list.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "../common/csv.h"
 #include "../common/say.h"
 #include "ckpt_tools.h"
 #include "list.h"
@@ -92,111 +93,32 @@ int cogvideo_list_lines(struct cogvideo_list *l, const char *videos, const char 
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-struct csv {
-    FILE *f;
-    char *cell;
-    size_t n, capacity;
-    bool last; /* of its row */
-};
-
-static int put(struct csv *c, int ch)
-{
-    if (c->n + 1 >= c->capacity) {
-        size_t capacity = c->capacity ? 2 * c->capacity : 256;
-        char *cell = realloc(c->cell, capacity);
-        if (!cell)
-            return say_fail("no memory for a row of a table");
-        c->cell = cell;
-        c->capacity = capacity;
-    }
-    c->cell[c->n++] = (char)ch;
-    c->cell[c->n] = 0;
-    return 0;
-}
-
-/* Inside of quotes commas and line ends are text, and two quotes are one. */
-static int read_quoted(struct csv *c)
-{
-    for (int ch = getc(c->f);; ch = getc(c->f)) {
-        if (ch == EOF)
-            return say_fail("a quote in the table is not closed");
-        if (ch == '"' && (ch = getc(c->f)) != '"') {
-            ungetc(ch, c->f);
-            return 0;
-        }
-        if (put(c, ch))
-            return -1;
-    }
-}
-
-/* 1: there is no cell any more. */
-static int next_cell(struct csv *c)
-{
-    int ch = getc(c->f);
-
-    c->n = 0;
-    if (ch == EOF)
-        return 1;
-    if (put(c, 0))
-        return -1;
-    c->n = 0;
-    for (; ch != ',' && ch != '\n' && ch != EOF; ch = getc(c->f))
-        if (ch == '"' ? read_quoted(c) : ch != '\r' && put(c, ch))
-            return -1;
-    c->last = ch != ',';
-    return 0;
-}
-
 /* Which columns are asked for, by the names in the first row. */
-static int find_columns(struct csv *c, const char *path, const char *const name[2], int at[2])
+static int find_columns(struct csv *c, const char *const name[2], int at[2])
 {
-    int rc = 0, i = 0;
+    int rc = csv_next(c);
 
-    at[0] = at[1] = -1;
-    do {
-        rc = next_cell(c);
-        for (int k = 0; k < 2 && !rc; k++)
-            if (at[k] < 0 && !strcmp(c->cell, name[k]))
-                at[k] = i;
-        i++;
-    } while (!rc && !c->last);
-    for (int k = 0; k < 2 && rc >= 0; k++)
+    for (int k = 0; k < 2 && rc >= 0; k++) {
+        at[k] = rc ? csv_find(c, name[k]) : -1;
         if (at[k] < 0)
-            return say_fail("%s: there is no column \"%s\"; --%s-column names another", path,
+            return say_fail("%s: there is no column \"%s\"; --%s-column names another", c->path,
                             name[k], k ? "caption" : "video");
+    }
     return rc < 0 ? -1 : 0;
 }
 
-/* 1: there is no row any more. */
-static int read_row(struct csv *c, const char *path, const int at[2], struct texts *to)
+static int read_rows(struct csv *c, const int at[2], struct texts to[2])
 {
-    const long long row = (long long)to[0].n + 1;
-    int rc, i = 0, found = 0;
+    int rc;
 
-    do {
-        rc = next_cell(c);
-        if (rc > 0 && i)
-            return say_fail("%s: row %lld ends too early", path, row);
-        if (rc)
-            return rc;
-        for (int k = 0; k < 2; k++) {
-            if (at[k] != i)
-                continue;
-            if (texts_add(&to[k], c->cell, strlen(c->cell)))
-                return -1;
-            found++;
-        }
-        i++;
-    } while (!c->last);
-    if (i == 1 && !*c->cell && found < 2) { /* an empty line */
+    while ((rc = csv_next(c)) > 0) {
+        if (at[0] >= c->n || at[1] >= c->n)
+            return say_fail("%s: row %lld has %d columns", c->path, (long long)to[0].n + 1, c->n);
         for (int k = 0; k < 2; k++)
-            if (at[k] == 0)
-                free(to[k].data[--to[k].n]);
-        return 0;
+            if (texts_add(&to[k], c->field[at[k]], strlen(c->field[at[k]])))
+                return -1;
     }
-    if (found < 2)
-        return say_fail("%s: row %lld has %d columns", path, row, i);
-    return 0;
+    return rc || to[0].n ? rc : say_fail("%s: there is no video in it", c->path);
 }
 
 int cogvideo_list_csv(struct cogvideo_list *l, const char *path, const char *video,
@@ -204,22 +126,15 @@ int cogvideo_list_csv(struct cogvideo_list *l, const char *path, const char *vid
 {
     const char *const name[] = {video, caption};
     struct texts to[2] = {{0}};
-    struct csv c = {0};
+    struct csv c;
     int at[2];
+    int rc = csv_open(&c, path) || find_columns(&c, name, at) || read_rows(&c, at, to) ? -1 : 0;
 
-    if (ckpt_input_open(&c.f, path))
-        return say_fail("%s", ckpt_error(NULL));
-    int rc = find_columns(&c, path, name, at);
-    while (!rc)
-        rc = read_row(&c, path, at, to);
-    fclose(c.f);
-    free(c.cell);
-    if (rc > 0 && !to[0].n)
-        rc = say_fail("%s: there is no video in it", path);
-    if (rc < 0) {
+    csv_close(&c);
+    if (rc) {
         texts_free(&to[0]);
         texts_free(&to[1]);
-        return -1;
+        return rc;
     }
     *l = (struct cogvideo_list){to[0].n, to[0].data, to[1].data};
     return 0;
