@@ -48,8 +48,7 @@ int cogvideo_compile(struct cogvideo_run *r);
 /* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
 int cogvideo_train(struct cogvideo_run *r);
 
-/* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
+/* The log with its first line.  Returns 0, or -1 after a sentence. */
 int cogvideo_log_open(struct cogvideo_run *r);
-void cogvideo_log_step(struct cogvideo_run *r, int64_t step, double loss, double lr, double ms);
 
 #endif

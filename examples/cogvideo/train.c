@@ -194,11 +194,6 @@ static int feed(const struct course *c)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static double rate(const struct cogvideo_run *r, int64_t step)
-{
-    return ckpt_schedule(&r->options.rates, r->options.lr, step);
-}
-
 static int submit(struct training *t, int64_t step)
 {
     struct course *c = t->user;
@@ -206,7 +201,8 @@ static int submit(struct training *t, int64_t step)
 
     if (fill(c, step))
         return -1;
-    if (ckpt_set_lr(r->training, (float)rate(r, step)) || feed(c) || ckpt_submit(r->training))
+    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || feed(c) ||
+        ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -214,17 +210,8 @@ static int submit(struct training *t, int64_t step)
 static int end(struct training *t, int64_t step)
 {
     const struct course *c = t->user;
-    struct cogvideo_run *r = c->run;
-    float loss = NAN;
-    int rc = ckpt_wait(r->training, &loss);
-    double ms = training_lap(t);
 
-    if (!rc || rc == CKPT_ENAN)
-        cogvideo_log_step(r, step + 1, (double)loss, rate(r, step), ms);
-    if (rc)
-        return say_fail("%s", ckpt_error(r->context));
-    training_ended(t, (double)loss);
-    return training_show(t, r->training, step, (double)loss, loss);
+    return training_end(t, c->run->training, step, 0);
 }
 
 int cogvideo_train(struct cogvideo_run *r)
@@ -236,6 +223,9 @@ int cogvideo_train(struct cogvideo_run *r)
                          .first = r->first,
                          .steps = o->steps,
                          .dump = o->dump,
+                         .rates = &o->rates,
+                         .lr = o->lr,
+                         .log = &r->log,
                          .ahead = o->dump ? 0 : 1, /* a dump looks at the first one alone */
                          .note_key = r->note ? COGVIDEO_LORA_NOTE : NULL,
                          .note = r->note,

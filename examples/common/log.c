@@ -2,6 +2,7 @@
 /* The log of a run for other programs: see log.h. */
 #include <errno.h>
 #include <string.h>
+#include "ckpt_dist.h"
 #include "ckpt_tools.h"
 #include "log.h"
 #include "say.h"
@@ -39,6 +40,35 @@ int log_close(struct run_log *log)
         lose(log);
     log->f = NULL;
     return log->failed ? -1 : 0;
+}
+
+void log_config_begin(struct run_log *log)
+{
+    fputs("{\"config\": {", log->f);
+    json_put_string(log->f, "libckpt", ckpt_version());
+}
+
+void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
+                    const struct log_recipe *recipe)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    FILE *f = log->f;
+
+    ckpt_program_info(p, &info);
+    json_put_int(f, "batch", recipe->batch);
+    json_put_int(f, "ranks", ckpt_ranks(c));
+    json_put_string(f, "place", ckpt_rank_location(c, ckpt_rank(c)));
+    json_put_int(f, "micro_batch", info.micro_batch);
+    json_put_int(f, "steps", recipe->steps);
+    json_put_int(f, "warmup", recipe->warmup);
+    json_put_string(f, "schedule", recipe->schedule ? recipe->schedule : "constant");
+    json_put_int(f, "vram", recipe->library->vram);
+    json_put_string(f, "device", recipe->library->device);
+    json_put_int(f, "seed", recipe->library->seed);
+    json_put_float(f, "clip_norm", recipe->clip_norm, ", ");
+    json_put_float(f, "ema_decay", recipe->ema_decay, ", ");
+    json_put_float(f, "lr", recipe->lr, "}}\n");
+    log_flush(log);
 }
 
 void log_step_begin(struct run_log *log, int64_t step, double loss,

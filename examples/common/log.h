@@ -21,6 +21,21 @@ void log_flush(struct run_log *log);
 /* Returns 0, or -1 where a line was lost. */
 int log_close(struct run_log *log);
 
+/* How a run trains, as the first line says it. */
+struct log_recipe {
+    const struct ckpt_options *library;
+    int64_t batch; /* samples of a rank */
+    int64_t steps, warmup;
+    const char *schedule; /* NULL: constant */
+    double lr, clip_norm, ema_decay;
+};
+
+/* The first line: what all trainers begin and end it with, theirs comes between.  p is the program
+ * that trains, of all context c. */
+void log_config_begin(struct run_log *log);
+void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
+                    const struct log_recipe *recipe);
+
 /* The line of a step: what all trainers begin and end it with, theirs comes between. */
 void log_step_begin(struct run_log *log, int64_t step, double loss,
                     const struct ckpt_program_info *info);

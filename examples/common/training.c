@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a training run: see training.h. */
+#include <math.h>
 #include <time.h>
 #include "ckpt_dist.h"
 #include "ckpt_files.h"
@@ -68,6 +69,42 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
     if (t->progress)
         ckpt_progress_step(t->progress, t->ended - t->first, shown, info.arena_bytes);
     return step == t->first && t->dump ? dump_step(t->context, p, t->dump, loss) : 0;
+}
+
+double training_rate(const struct training *t, int64_t step)
+{
+    return ckpt_schedule(t->rates, t->lr, step);
+}
+
+static void log_step(const struct training *t, const ckpt_program *p, int64_t step, double loss,
+                     double ms, int64_t tokens)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    FILE *f = t->log->f;
+
+    if (!f)
+        return;
+    ckpt_program_info(p, &info);
+    log_step_begin(t->log, step + 1, loss, &info);
+    json_put_float(f, "lr", training_rate(t, step), ", ");
+    json_put_float(f, "ms", ms, ", ");
+    if (tokens)
+        json_put_float(f, "tokens_per_second", (double)tokens * 1e3 / ms, ", ");
+    log_step_end(t->log, &info);
+}
+
+int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t tokens)
+{
+    float loss = NAN;
+    int rc = ckpt_wait(p, &loss);
+    double ms = training_lap(t);
+
+    if (!rc || rc == CKPT_ENAN)
+        log_step(t, p, step, (double)loss, ms, tokens);
+    if (rc)
+        return say_fail("%s", ckpt_error(t->context));
+    training_ended(t, (double)loss);
+    return training_show(t, p, step, (double)loss, loss);
 }
 
 void training_report(const struct training *t, const char *what, const ckpt_program *p)

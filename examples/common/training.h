@@ -5,7 +5,9 @@
 
 #include <time.h>
 #include "ckpt_files.h"
+#include "ckpt_optim.h"
 #include "ckpt_tools.h"
+#include "log.h"
 #include "resume.h"
 
 /* The mean of what was counted over the first and over the last few steps. */
@@ -29,10 +31,13 @@ struct training {
     int64_t first, steps; /* of the runs that this one goes on with, and of all together */
     int64_t ahead;        /* steps that are handed over before the oldest is waited for */
     const char *dump;     /* file for the values of the first step, or NULL */
+    const struct ckpt_schedule *rates; /* of this learning rate */
+    double lr;
+    struct run_log *log;
     /* A line of the metadata of weights that are saved (ckpt_save_params_noted); NULL: none. */
     const char *note_key, *note;
-    /* Feeds a step and hands it over; waits for one, calls training_ended and training_show.  Both
-     * return 0, or -1 after a sentence. */
+    /* Feeds a step and hands it over; waits for one: training_end where the loss is all there is to
+     * it, else training_ended and training_show.  Both return 0, or -1 after a sentence. */
     int (*submit)(struct training *t, int64_t step);
     int (*end)(struct training *t, int64_t step);
     /* Whether a step must wait until all before it have ended; NULL: none does. */
@@ -50,6 +55,12 @@ struct training {
  * state where it is due, or a signal asks for it.  Returns 0, or -1 after a sentence. */
 int training_run(struct training *t);
 
+/* The learning rate of a step. */
+double training_rate(const struct training *t, int64_t step);
+
+/* For end: waits for a step of p, writes its line of the log, sums up and shows its loss.  tokens:
+ * of all ranks, for the log; 0: it says none. */
+int training_end(struct training *t, ckpt_program *p, int64_t step, int64_t tokens);
 /* For end: milliseconds since it was last asked, or since the run began. */
 double training_lap(struct training *t);
 /* For end: the oldest step has ended well, with a value to sum up. */

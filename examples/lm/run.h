@@ -63,9 +63,8 @@ int lm_save_hf(const struct lm *m, ckpt *c, const char *directory, int64_t most)
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
+/* The log with its first line.  Returns 0, or -1 after a sentence. */
 int lm_log_open(struct lm_run *r);
-void lm_log_step(struct lm_run *r, int64_t step, double loss, double lr, double ms);
 void lm_log_validation(struct lm_run *r, int64_t step, double loss);
 
 #endif

@@ -185,11 +185,6 @@ static int look(struct course *c, int64_t step, bool at_end)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static double rate(const struct lm_run *r, int64_t step)
-{
-    return ckpt_schedule(&r->options.rates, r->options.lr, step);
-}
-
 /* Whether the weights before a step are looked at. */
 static bool waits(struct training *t, int64_t step)
 {
@@ -209,7 +204,7 @@ static int submit(struct training *t, int64_t step)
         return -1;
     if (feed(c, r->training, &r->data, first))
         return -1;
-    if (ckpt_set_lr(r->training, (float)rate(r, step)) || ckpt_submit(r->training))
+    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) || ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -217,17 +212,10 @@ static int submit(struct training *t, int64_t step)
 static int end(struct training *t, int64_t step)
 {
     const struct course *c = t->user;
-    struct lm_run *r = c->run;
-    float loss = NAN;
-    int rc = ckpt_wait(r->training, &loss);
-    double ms = training_lap(t);
+    const struct lm_options *o = &c->run->options;
 
-    if (!rc || rc == CKPT_ENAN)
-        lm_log_step(r, step + 1, loss, rate(r, step), ms);
-    if (rc)
-        return say_fail("%s", ckpt_error(r->context));
-    training_ended(t, loss);
-    return training_show(t, r->training, step, loss, loss);
+    return training_end(t, c->run->training, step,
+                        o->batch * o->length * ckpt_ranks(c->run->context));
 }
 
 int lm_train(struct lm_run *r)
@@ -239,6 +227,9 @@ int lm_train(struct lm_run *r)
                          .first = r->first,
                          .steps = o->steps,
                          .dump = o->dump,
+                         .rates = &o->rates,
+                         .lr = o->lr,
+                         .log = &r->log,
                          .ahead = o->dump ? 0 : 1, /* a dump looks at the first one alone */
                          .submit = submit,
                          .end = end,

@@ -22,33 +22,27 @@ static void put_model(FILE *f, const struct stdit_run *r)
     json_put_int(f, "parameters", r->trainable);
 }
 
-static void put_config(FILE *f, const struct stdit_run *r)
+static void put_config(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    const struct log_recipe recipe = {.library = &o->library,
+                                      .batch = o->batch,
+                                      .steps = o->steps,
+                                      .warmup = o->warmup,
+                                      .schedule = o->schedule,
+                                      .lr = o->lr,
+                                      .clip_norm = o->clip_norm,
+                                      .ema_decay = o->ema_decay};
+    FILE *f = r->log.f;
 
-    ckpt_program_info(r->training, &info);
-    fputs("{\"config\": {", f);
-    json_put_string(f, "libckpt", ckpt_version());
+    log_config_begin(&r->log);
     json_put_string(f, "model", o->model);
     json_put_string(f, "dtype", o->dtype);
     json_put_string(f, "data", r->data.title);
     put_model(f, r);
     json_put_int(f, "rows", r->data.rows);
-    json_put_int(f, "batch", o->batch);
-    json_put_int(f, "ranks", ckpt_ranks(r->context));
-    json_put_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
-    json_put_int(f, "micro_batch", info.micro_batch);
-    json_put_int(f, "steps", o->steps);
-    json_put_int(f, "warmup", o->warmup);
-    json_put_string(f, "schedule", o->schedule ? o->schedule : "constant");
     json_put_string(f, "mask_stage", o->mask_stage);
-    json_put_int(f, "vram", o->library.vram);
-    json_put_string(f, "device", o->library.device);
-    json_put_int(f, "seed", o->library.seed);
-    json_put_float(f, "clip_norm", o->clip_norm, ", ");
-    json_put_float(f, "ema_decay", o->ema_decay, ", ");
-    json_put_float(f, "lr", o->lr, "}}\n");
+    log_config_end(&r->log, r->context, r->training, &recipe);
 }
 
 int stdit_log_open(struct stdit_run *r)
@@ -56,20 +50,6 @@ int stdit_log_open(struct stdit_run *r)
     if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
         return -1;
     if (r->log.f)
-        put_config(r->log.f, r);
-    log_flush(&r->log);
+        put_config(r);
     return 0;
-}
-
-void stdit_log_step(struct stdit_run *r, int64_t step, double loss, double lr, double ms)
-{
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-
-    if (!r->log.f)
-        return;
-    ckpt_program_info(r->training, &info);
-    log_step_begin(&r->log, step, loss, &info);
-    json_put_float(r->log.f, "lr", lr, ", ");
-    json_put_float(r->log.f, "ms", ms, ", ");
-    log_step_end(&r->log, &info);
 }

@@ -87,8 +87,7 @@ int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n);
 /* Writes n clips, shaped as the data's rows, and the clips of the data next to them. */
 int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n);
 
-/* JSON lines: one for the run, one a step.  Opening prints a sentence when it fails. */
+/* The log with its first line.  Returns 0, or -1 after a sentence. */
 int stdit_log_open(struct stdit_run *r);
-void stdit_log_step(struct stdit_run *r, int64_t step, double loss, double lr, double ms);
 
 #endif

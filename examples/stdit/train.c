@@ -76,11 +76,6 @@ struct course {
     struct stdit_batch batch;
 };
 
-static double rate(const struct stdit_run *r, int64_t step)
-{
-    return ckpt_schedule(&r->options.rates, r->options.lr, step);
-}
-
 static int submit(struct training *t, int64_t step)
 {
     struct course *c = t->user;
@@ -89,7 +84,7 @@ static int submit(struct training *t, int64_t step)
 
     if (stdit_batch_fill(b, r, step) || (r->options.video_dir && stdit_batch_encode(b, r, step)))
         return -1;
-    if (ckpt_set_lr(r->training, (float)rate(r, step)) ||
+    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) ||
         stdit_batch_feed(b, r, r->training, r->drops) ||
         stdit_batch_feed_training(b, r, r->training) || ckpt_submit(r->training))
         return say_fail("%s", ckpt_error(r->context));
@@ -99,17 +94,8 @@ static int submit(struct training *t, int64_t step)
 static int end(struct training *t, int64_t step)
 {
     const struct course *c = t->user;
-    struct stdit_run *r = c->run;
-    float loss = NAN;
-    int rc = ckpt_wait(r->training, &loss);
-    double ms = training_lap(t);
 
-    if (!rc || rc == CKPT_ENAN)
-        stdit_log_step(r, step + 1, loss, rate(r, step), ms);
-    if (rc)
-        return say_fail("%s", ckpt_error(r->context));
-    training_ended(t, loss);
-    return training_show(t, r->training, step, loss, loss);
+    return training_end(t, c->run->training, step, 0);
 }
 
 /* The autoencoder has its own file. */
@@ -128,6 +114,9 @@ int stdit_train(struct stdit_run *r)
                          .first = r->first,
                          .steps = o->steps,
                          .dump = o->dump,
+                         .rates = &o->rates,
+                         .lr = o->lr,
+                         .log = &r->log,
                          /* videos are encoded by the device; a dump looks at the first one alone */
                          .ahead = o->dump || o->video_dir ? 0 : 1,
                          .submit = submit,

@@ -41,37 +41,31 @@ static void put_data(FILE *f, const struct vae_run *r)
     json_put_float(f, "image_share", o->image_share, ", ");
 }
 
-static void put_config(FILE *f, const struct vae_run *r)
+static void put_config(struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
     const struct vae_program *longest = &r->program[o->n_lengths - 1];
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    const struct log_recipe recipe = {.library = &o->library,
+                                      .batch = o->batch,
+                                      .steps = o->steps,
+                                      .warmup = o->warmup,
+                                      .schedule = o->schedule,
+                                      .lr = o->lr,
+                                      .clip_norm = o->clip_norm,
+                                      .ema_decay = o->ema_decay};
+    FILE *f = r->log.f;
 
-    ckpt_program_info(longest->program, &info);
-    fputs("{\"config\": {", f);
-    json_put_string(f, "libckpt", ckpt_version());
+    log_config_begin(&r->log);
     json_put_string(f, "model", o->model.model);
     json_put_string(f, "dtype", o->model.dtype);
     json_put_int(f, "stage", o->stage);
     put_model(f, r);
     put_data(f, r);
-    json_put_int(f, "batch", o->batch);
-    json_put_int(f, "ranks", ckpt_ranks(r->context));
-    json_put_string(f, "place", ckpt_rank_location(r->context, ckpt_rank(r->context)));
-    json_put_int(f, "micro_batch", info.micro_batch);
     json_put_int(f, "frames_2d", longest->part);
-    json_put_int(f, "steps", o->steps);
-    json_put_int(f, "warmup", o->warmup);
-    json_put_string(f, "schedule", o->schedule ? o->schedule : "constant");
-    json_put_int(f, "vram", o->library.vram);
-    json_put_string(f, "device", o->library.device);
-    json_put_int(f, "seed", o->library.seed);
     json_put_string(f, "quantizer", o->quantizer);
     json_put_string(f, "lpips", o->lpips);
     json_put_float(f, "kl_weight", o->kl_weight, ", ");
-    json_put_float(f, "clip_norm", o->clip_norm, ", ");
-    json_put_float(f, "ema_decay", o->ema_decay, ", ");
-    json_put_float(f, "lr", o->lr, "}}\n");
+    log_config_end(&r->log, r->context, longest->program, &recipe);
 }
 
 int vae_log_open(struct vae_run *r)
@@ -79,8 +73,7 @@ int vae_log_open(struct vae_run *r)
     if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
         return -1;
     if (r->log.f)
-        put_config(r->log.f, r);
-    log_flush(&r->log);
+        put_config(r);
     return 0;
 }
 

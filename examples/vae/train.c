@@ -87,17 +87,12 @@ static struct vae_run *run_of(const struct training *t)
     return t->user;
 }
 
-static double rate(const struct vae_run *r, int64_t step)
-{
-    return ckpt_schedule(&r->options.rates, r->options.lr, step);
-}
-
 static int submit(struct training *t, int64_t step)
 {
     struct vae_run *r = run_of(t);
     struct vae_program *p = program_of(r, step);
 
-    if (ckpt_set_lr(p->program, (float)rate(r, step)) || feed(r, p, step) ||
+    if (ckpt_set_lr(p->program, (float)training_rate(t, step)) || feed(r, p, step) ||
         ckpt_submit(p->program))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
@@ -132,7 +127,7 @@ static int end(struct training *t, int64_t step)
 {
     struct vae_run *r = run_of(t);
     struct vae_program *p = program_of(r, step);
-    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, rate(r, step), 0};
+    struct vae_result result = {NAN, NAN, NAN, NAN, NAN, {0}, training_rate(t, step), 0};
     int rc = ckpt_wait(p->program, &result.loss);
 
     result.ms = training_lap(t);
@@ -165,6 +160,8 @@ int vae_train(struct vae_run *r)
                          .first = r->first,
                          .steps = o->steps,
                          .dump = o->dump,
+                         .rates = &o->rates,
+                         .lr = o->lr,
                          /* a dump looks at the first one alone, a codebook moves between steps */
                          .ahead = o->dump || o->vq ? 0 : 1,
                          .submit = submit,
