@@ -32,14 +32,18 @@ static bool rows_are_aligned(const struct cudnn_conv_graph *k)
 static int find_plan(const struct ckpt_kernel_args *a, const struct cudnn_conv_graph *k,
                      int64_t workspace, void *const *pointers, const struct cudnn_plan **plan)
 {
-    struct cudnn_conv_graph fixed = cudnn_conv_like(k);
-    struct cudnn_recipe recipe = recipe_of(k, workspace), like;
+    struct cudnn_conv_graph fixed[CUDNN_LIKE];
+    struct cudnn_recipe recipe = recipe_of(k, workspace), like[CUDNN_LIKE];
     *plan = NULL;
     if (k->s.invariant) {
         if (!rows_are_aligned(k))
             return CKPT_OK;
-        like = recipe_of(&fixed, cuda_conv_workspace(&fixed.s, (enum ckpt_dtype)fixed.dtype));
-        recipe.like = &like;
+        cudnn_conv_like(k, fixed);
+        for (int i = 0; i < CUDNN_LIKE; i++)
+            like[i] = recipe_of(&fixed[i],
+                                cuda_conv_workspace(&fixed[i].s, (enum ckpt_dtype)k->dtype));
+        recipe.like = like;
+        recipe.n_like = CUDNN_LIKE;
     }
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)pointers[i] % 16)
@@ -58,14 +62,15 @@ static int run_plan(const struct ckpt_kernel_args *a, const struct cudnn_conv_gr
     return cudnn_plan_run(a->device, a->stream, plan, k->bias ? 4 : 3, uids, pointers, workspace);
 }
 
-/* Samples [first, first + s->n) of a call. */
-static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s, int64_t first)
+/* A convolution of shape s, which is a part of the call, from places x and y of its operands. */
+static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s, int64_t from_x,
+                    int64_t from_y)
 {
     const enum ckpt_dtype dtype = a->in[0].desc.dtype;
     const int64_t size = ckpt_dtype_size(dtype);
     struct cudnn_conv_graph k = cudnn_conv_graph(s, dtype, CUDNN_CONV_Y);
-    char *x = (char *)a->in[0].data + first * conv_volume(s->in) * s->c * size;
-    char *y = (char *)a->out[0].data + first * conv_volume(s->out) * s->k * size;
+    char *x = (char *)a->in[0].data + from_x * s->c * size;
+    char *y = (char *)a->out[0].data + from_y * s->k * size;
     void *const pointers[] = {x, a->in[1].data, y, a->in[2].data};
     const struct cudnn_plan *plan;
     k.bias = a->in[2].data != NULL;
@@ -81,12 +86,58 @@ static int convolve(const struct ckpt_kernel_args *a, const struct conv_shape *s
     return cuda_conv_direct(&part, s);
 }
 
-/* Samples that an engine which counts elements in 32 bits takes at once. */
+/* n in calls of about as many each, `most` at most. */
+static int64_t evenly(int64_t n, int64_t most)
+{
+    int64_t calls = (n + most - 1) / most;
+    return (n + calls - 1) / calls;
+}
+
+/* Samples that an engine which counts elements in 32 bits takes at once; 0: not even one. */
 static int64_t samples_at_once(const struct conv_shape *s)
 {
     int64_t each = max_i64(conv_volume(s->in) * s->c, conv_volume(s->out) * s->k);
-    int64_t most = max_i64(1, INT32_MAX / each), calls = (s->n + most - 1) / most;
-    return (s->n + calls - 1) / calls;
+    int64_t most = INT32_MAX / each;
+    return most ? evenly(s->n, most) : 0;
+}
+
+/* And places along the first axis of one sample, if samples are too large. */
+static int64_t places_at_once(const struct conv_shape *s)
+{
+    int64_t x = INT32_MAX / (s->in[1] * s->in[2] * s->c);
+    int64_t y = INT32_MAX / (s->out[1] * s->out[2] * s->k);
+    int64_t most = min_i64(y, (x - conv_extent(s, 0)) / s->stride[0] + 1);
+    return evenly(s->out[0], max_i64(1, most));
+}
+
+/* What places [first, first + n) of y along the first axis see; *from: the first place of x. */
+static struct conv_shape cut(const struct conv_shape *s, int64_t first, int64_t n, int64_t *from)
+{
+    struct conv_shape part = *s;
+    int64_t begin = first * s->stride[0] - s->before[0];
+    int64_t end = begin + (n - 1) * s->stride[0] + conv_extent(s, 0);
+    *from = max_i64(0, begin);
+    part.out[0] = n;
+    part.in[0] = min_i64(end, s->in[0]) - *from;
+    part.before[0] = *from - begin;
+    part.after[0] = max_i64(0, end - s->in[0]);
+    return part;
+}
+
+/* One sample after another, each in parts. */
+static int convolve_places(const struct ckpt_kernel_args *a, const struct conv_shape *all)
+{
+    struct conv_shape one = *all;
+    int64_t at_once = places_at_once(all), from;
+    int rc = CKPT_OK;
+    one.n = 1;
+    for (int64_t i = 0; i < all->n; i++)
+        for (int64_t first = 0; !rc && first < one.out[0]; first += at_once) {
+            struct conv_shape s = cut(&one, first, min_i64(at_once, one.out[0] - first), &from);
+            rc = convolve(a, &s, (i * one.in[0] + from) * one.in[1] * one.in[2],
+                          (i * one.out[0] + first) * one.out[1] * one.out[2]);
+        }
+    return rc;
 }
 
 /* For an invariant convolution another engine is none, so where the one of all sizes does not reach
@@ -99,10 +150,12 @@ int cuda_conv(const struct ckpt_kernel_args *a)
     if (conv_is_depthwise(&s))
         return cuda_depthwise(a, &s);
     int64_t at_once = all.invariant ? samples_at_once(&all) : all.n;
+    if (!at_once)
+        return convolve_places(a, &all);
     int rc = CKPT_OK;
     for (int64_t first = 0; !rc && first < all.n; first += s.n) {
         s.n = min_i64(at_once, all.n - first);
-        rc = convolve(a, &s, first);
+        rc = convolve(a, &s, first * conv_volume(s.in), first * conv_volume(s.out));
     }
     return rc;
 }

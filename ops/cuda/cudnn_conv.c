@@ -68,17 +68,21 @@ struct cudnn_conv_graph cudnn_conv_graph(const struct conv_shape *s, enum ckpt_d
     return k;
 }
 
-/* Large enough that every tile is full, as it is where time is spent: 256 places an axis, of three
- * the first 16. */
-struct cudnn_conv_graph cudnn_conv_like(const struct cudnn_conv_graph *k)
+static struct cudnn_conv_graph resized(struct cudnn_conv_graph k, int64_t frames, int64_t side)
 {
-    struct cudnn_conv_graph like = *k;
-    struct conv_shape *s = &like.s;
+    struct conv_shape *s = &k.s;
     s->n = 1;
     for (int i = 0; i < 3; i++) {
-        s->out[i] = i ? 256 : k->spatial == 3 ? 16 : 1;
+        s->out[i] = i ? side : frames;
         s->in[i] = (s->out[i] - 1) * s->stride[i] + conv_extent(s, i);
         s->before[i] = s->after[i] = 0;
     }
-    return like;
+    return k;
+}
+
+/* The first is so large that every tile is full, as it is where time is spent. */
+void cudnn_conv_like(const struct cudnn_conv_graph *k, struct cudnn_conv_graph like[CUDNN_LIKE])
+{
+    like[0] = resized(*k, k->spatial == 3 ? 16 : 1, 256);
+    like[1] = resized(*k, 1, 16);
 }

@@ -20,9 +20,11 @@ struct cudnn_conv_graph {
 struct cudnn_conv_graph cudnn_conv_graph(const struct conv_shape *s, enum ckpt_dtype dtype,
                                          enum cudnn_conv_kind kind);
 
-/* The convolution whose engine k takes where it has to be invariant (struct ckpt_conv_spec): the
- * same weights over a picture of one fixed size. */
-struct cudnn_conv_graph cudnn_conv_like(const struct cudnn_conv_graph *k);
+/* The convolutions whose engine k takes where it has to be invariant (struct ckpt_conv_spec): the
+ * same weights over a picture of one fixed size, and over a small one, where engines that sum in
+ * parts would have to.  Such parts are not the same for every size: the scratch that
+ * cuda_conv_workspace gives to invariant ones has no room for them. */
+void cudnn_conv_like(const struct cudnn_conv_graph *k, struct cudnn_conv_graph like[CUDNN_LIKE]);
 
 /* The description for a recipe whose spec is such a graph. */
 void cudnn_conv_describe(struct cudnn_graph *g, const void *graph);

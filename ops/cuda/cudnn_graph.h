@@ -18,7 +18,8 @@
 #include "cuda/libs.h"
 
 enum {
-    CUDNN_GRAPH_NDIM = 8 /* axes at most */
+    CUDNN_GRAPH_NDIM = 8, /* axes at most */
+    CUDNN_LIKE = 2        /* recipes that another one computes like, at most */
 };
 
 /* ---- describing ---------------------------------------------------------------------------- */
@@ -102,10 +103,11 @@ struct cudnn_recipe {
     const void *spec;
     size_t spec_size;
     struct cudnn_limits limits;
-    /* NULL, or the recipe whose engine and settings this one takes: calls that differ in sizes only
-     * then compute alike.  Where that engine does not take this graph, none does.  It must follow
-     * from the bytes of spec. */
+    /* Recipes whose engine and settings this one takes, so that calls that differ in sizes only
+     * compute alike: the first that is offered for like[0] and takes all of them.  Where it does
+     * not take this graph, none does.  They must follow from the bytes of spec. */
     const struct cudnn_recipe *like;
+    int n_like; /* CUDNN_LIKE at most; 0: none */
 };
 
 /*

@@ -2,7 +2,7 @@
 /*
  * From a described graph to a plan that runs: cuDNN's heuristics offer configurations of engines,
  * best first; the first that keeps the limits and compiles is taken.  A graph that is to compute
- * like another takes the configuration that the other would have.
+ * like others takes the configuration that the others would share.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,8 @@ struct request {
     cudnnBackendDescriptor_t device; /* a device that is described, */
     cudnnHandle_t handle;            /* or the current one */
     const struct cudnn_limits *limits;
-    const struct request *like; /* what chooses the configuration, or NULL */
+    const struct request *like; /* what chooses the configuration, */
+    int n_like;                 /* where this is not 0 */
 };
 
 /* Later versions of cuDNN call the handle deprecated, but take it; earlier ones want it. */
@@ -181,7 +182,7 @@ static void compile(const struct request *r, cudnnBackendDescriptor_t offer,
 {
     struct descriptors *d = &plan->d;
     descriptors_free(d);
-    if (r->like)
+    if (r->n_like)
         offer = same_offer(r, d, offer);
     check_notes(r->limits, d, offer);
     limit_workspace(r, plan, offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
@@ -201,18 +202,32 @@ static bool undecided(const struct cudnn_plan *plan)
     return !plan->compiled && !plan->settled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
 }
 
-/* Compiles the first offer of a mode that can be.  What computes like another takes the offer that
- * the other would: that it compiles for this one, too, is no condition, or sizes would choose. */
+/* Compiles an offer for all that chooses it. */
+static void compile_shared(const struct request *r, cudnnBackendDescriptor_t offer,
+                           struct cudnn_plan *plan)
+{
+    compile(&r->like[0], offer, plan);
+    for (int i = 1; i < r->n_like && plan->compiled; i++) {
+        struct request other = r->like[i];
+        other.n_like = 1; /* the offer was not made for it */
+        compile(&other, offer, plan);
+    }
+}
+
+/* Compiles the first offer of a mode that can be.  What computes like others takes the offer that
+ * they would: that it compiles for this one, too, is no condition, or sizes would choose. */
 static void choose(const struct request *r, cudnnBackendHeurMode_t mode, struct cudnn_plan *plan)
 {
-    const struct request *chooser = r->like ? r->like : r;
     struct descriptors *d = &plan->offers;
     cudnnBackendDescriptor_t offer[OFFERS];
     descriptors_free(d);
-    int64_t n = ask(chooser, d, mode, offer), i = 0;
+    int64_t n = ask(r->n_like ? &r->like[0] : r, d, mode, offer), i = 0;
     for (; i < n && undecided(plan); i++)
-        compile(chooser, offer[i], plan);
-    if (r->like && !undecided(plan)) {
+        if (r->n_like)
+            compile_shared(r, offer[i], plan);
+        else
+            compile(r, offer[i], plan);
+    if (r->n_like && !undecided(plan)) {
         plan->compiled = NULL;
         compile(r, offer[i - 1], plan);
         plan->settled = true;
@@ -249,16 +264,16 @@ static struct request request_of(struct cudnn_graph *g, const struct cudnn_recip
     return r;
 }
 
-/* g: for the graph of the recipe, and of the one that it computes like. */
-static void make(struct cudnn_graph g[2], const struct cudnn_recipe *recipe, void *handle,
-                 const char *device, struct cudnn_plan *plan)
+/* g: for the graph of the recipe, and of those that it computes like. */
+static void make(struct cudnn_graph g[1 + CUDNN_LIKE], const struct cudnn_recipe *recipe,
+                 void *handle, const char *device, struct cudnn_plan *plan)
 {
-    struct request like, r = request_of(&g[0], recipe, handle, device);
-    if (recipe->like) {
-        like = request_of(&g[1], recipe->like, handle, device);
-        r.like = &like;
-    }
-    for (int i = 0; i < 2; i++)
+    struct request like[CUDNN_LIKE], r = request_of(&g[0], recipe, handle, device);
+    for (int i = 0; i < recipe->n_like; i++)
+        like[i] = request_of(&g[1 + i], &recipe->like[i], handle, device);
+    r.like = like;
+    r.n_like = recipe->n_like;
+    for (int i = 0; i <= recipe->n_like; i++)
         if (g[i].d.rc) {
             blame(plan, &g[i].d);
             return;
@@ -272,11 +287,11 @@ struct cudnn_plan *cudnn_plan_make(const struct cudnn_recipe *recipe, void *hand
                                    const char *device)
 {
     struct cudnn_plan *plan = calloc(1, sizeof *plan);
-    struct cudnn_graph *g = calloc(2, sizeof *g);
+    struct cudnn_graph *g = calloc(1 + CUDNN_LIKE, sizeof *g);
     if (plan && g) {
         make(g, recipe, handle, device, plan);
-        descriptors_free(&g[0].d);
-        descriptors_free(&g[1].d);
+        for (int i = 0; i <= CUDNN_LIKE; i++)
+            descriptors_free(&g[i].d);
     }
     if (!plan || !g || plan->d.rc == CKPT_ENOMEM) {
         cudnn_plan_free(plan);

@@ -131,12 +131,17 @@ static inline int64_t cuda_conv_dw_front(const struct conv_shape *s)
 }
 
 /* What engines of cuDNN may take: sums in parts, and copies of operands whose channels do not fill
- * 16 bytes. */
+ * 16 bytes.  Invariant convolutions are not summed in parts. */
 static inline int64_t cuda_conv_workspace(const struct conv_shape *s, enum ckpt_dtype dtype)
 {
     int64_t size = ckpt_dtype_size(dtype), unit = 16 / size, bytes = INT64_C(8) << 20;
     if (conv_is_depthwise(s)) /* kernels of our own */
         return 0;
+    if (s->invariant) {
+        bytes = 4096;
+        if (s->c % unit || s->k % unit)
+            bytes += round_up(s->k, unit) * round_up(s->c, unit) * conv_volume(s->kernel) * size;
+    }
     if (s->c % unit)
         bytes += s->n * conv_volume(s->in) * round_up(s->c, unit) * size;
     if (s->k % unit)

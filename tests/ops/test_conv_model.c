@@ -306,9 +306,73 @@ static int check_rows(int64_t groups)
     return rc != 0;
 }
 
+/* ---- frames that do not depend on how many there are ----------------------------------------- */
+
+enum { CLIP = 9, CLIP_SIDE = 12, CLIP_CHANNELS = 256, CLIP_FRAME = 12 * 12 * 256 };
+
+struct clip {
+    ckpt_tensor w, b;
+    int64_t frames; /* of x: two more than of y */
+};
+
+static ckpt_tensor record_clip(ckpt_tape *t, int64_t n, void *user)
+{
+    const struct clip *k = user;
+    struct ckpt_conv_spec spec = CKPT_CONV_INIT;
+    const int64_t shape[] = {n, k->frames, CLIP_SIDE, CLIP_SIDE, CLIP_CHANNELS};
+    spec.invariant = true;
+    for (int i = 1; i < 3; i++)
+        spec.before[i] = spec.after[i] = 1;
+    ckpt_tensor x = ckpt_cast(t, ckpt_input(t, "x", CKPT_F32, 5, shape), CKPT_BF16);
+    ckpt_tensor y = ckpt_cast(t, ckpt_conv(t, x, k->w, k->b, &spec), CKPT_F32);
+    ckpt_output(t, "y", y);
+    return ckpt_mean(t, y, 31);
+}
+
+static int run_clip(ckpt *c, struct clip *k, const float *x, float *y)
+{
+    const int64_t frame = CLIP_FRAME * (int64_t)sizeof *x;
+    ckpt_program *p = NULL;
+    int rc = ckpt_compile(c, record_clip, k, NULL, 1, &p);
+    rc = rc ? rc : ckpt_feed(p, "x", x, k->frames * frame);
+    rc = rc ? rc : ckpt_step(p, NULL);
+    rc = rc ? rc : ckpt_fetch(p, "y", y, (k->frames - 2) * frame);
+    ckpt_program_free(p);
+    return rc;
+}
+
+/* A clip at once and in parts of any length: few frames make engines sum in parts. */
+static int check_clip(void)
+{
+    static float x[CLIP * CLIP_FRAME], whole[(CLIP - 2) * CLIP_FRAME];
+    static float part[(CLIP - 2) * CLIP_FRAME];
+    static const int64_t w[] = {CLIP_CHANNELS, 3, 3, 3, CLIP_CHANNELS}, channels = CLIP_CHANNELS;
+    struct clip k = {.frames = CLIP};
+    ckpt *c = open_context(0, 0, 0);
+    int rc = !c;
+    if (rc)
+        return 1;
+    k.w = ckpt_param(c, "w", CKPT_BF16, 5, w, CKPT_NORMAL(.02f), true);
+    k.b = ckpt_param(c, "b", CKPT_BF16, 1, &channels, CKPT_NORMAL(1.f), true);
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        x[i] = (float)(i * 7919 % 1009) / 500 - 1;
+    rc = run_clip(c, &k, x, whole);
+    for (k.frames = 3; k.frames < CLIP && !rc; k.frames++) {
+        int64_t first = CLIP - k.frames;
+        rc = run_clip(c, &k, x + first * CLIP_FRAME, part);
+        size_t bytes = (size_t)((k.frames - 2) * CLIP_FRAME) * sizeof *part;
+        if (!rc && memcmp(part, whole + first * CLIP_FRAME, bytes))
+            rc = printf("FAIL clip: %d frames have other bits\n", (int)k.frames - 2);
+    }
+    if (rc < 0)
+        printf("FAIL clip: %s\n", ckpt_error(c));
+    ckpt_close(c);
+    return rc != 0;
+}
+
 int main(void)
 {
-    int failures = run_budgets(CKPT_F32) + run_budgets(CKPT_BF16) + check_line();
+    int failures = run_budgets(CKPT_F32) + run_budgets(CKPT_BF16) + check_line() + check_clip();
     failures += check_rows(1) + check_rows(3) + check_rows(CHANNELS);
     return failures != 0;
 }

@@ -131,28 +131,6 @@ static void check_conv(const char *name, enum ckpt_dtype dtype, const struct con
     }
 }
 
-/* Bands and parts of one picture take the engine of another size: it must take them all. */
-static void check_invariant(const char *name, enum ckpt_dtype dtype, struct conv_shape s)
-{
-    static const int64_t samples[] = {1, 4, 17}, rows[] = {3, 8, 33, 90, 720};
-    s.invariant = 1;
-    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
-        for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
-            char what[80];
-            s.n = samples[i];
-            s.out[1] = rows[j];
-            s.in[1] = (rows[j] - 1) * s.stride[1] + s.kernel[1] - s.before[1] - s.after[1];
-            struct cudnn_conv_graph k = cudnn_conv_graph(&s, dtype, CUDNN_CONV_Y), fixed;
-            k.bias = 1;
-            fixed = cudnn_conv_like(&k);
-            struct cudnn_recipe like = conv_recipe(&fixed, dtype);
-            struct cudnn_recipe recipe = conv_recipe(&k, dtype);
-            recipe.like = &like;
-            snprintf(what, sizeof what, "%s, %d x %d rows", name, (int)s.n, (int)s.out[1]);
-            check(what, &recipe, true);
-        }
-}
-
 /* A square or a cube of kernel taps over [frames, side, side]; out is what a shape rule finds. */
 static struct conv_shape square(int64_t n, int64_t frames, int64_t side, int64_t c, int64_t k,
                                 int64_t taps)
@@ -169,6 +147,51 @@ static struct conv_shape square(int64_t n, int64_t frames, int64_t side, int64_t
         s.after[0] = 0;
     }
     return s;
+}
+
+static void check_like(const char *name, enum ckpt_dtype dtype, const struct conv_shape *s)
+{
+    struct cudnn_conv_graph k = cudnn_conv_graph(s, dtype, CUDNN_CONV_Y), fixed[CUDNN_LIKE];
+    struct cudnn_recipe recipe = conv_recipe(&k, dtype), like[CUDNN_LIKE];
+    k.bias = 1;
+    cudnn_conv_like(&k, fixed);
+    for (int i = 0; i < CUDNN_LIKE; i++)
+        like[i] = conv_recipe(&fixed[i], dtype);
+    recipe.like = like;
+    recipe.n_like = CUDNN_LIKE;
+    check(name, &recipe, true);
+}
+
+/* Bands and parts of one picture take the engine of another size: it must take them all. */
+static void check_invariant(const char *name, enum ckpt_dtype dtype, struct conv_shape s)
+{
+    static const int64_t samples[] = {1, 4, 17}, rows[] = {3, 8, 33, 90, 720};
+    s.invariant = 1;
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
+            char what[80];
+            s.n = samples[i];
+            s.out[1] = rows[j];
+            s.in[1] = (rows[j] - 1) * s.stride[1] + s.kernel[1] - s.before[1] - s.after[1];
+            snprintf(what, sizeof what, "%s, %d x %d rows", name, (int)s.n, (int)s.out[1]);
+            check_like(what, dtype, &s);
+        }
+}
+
+/* Parts of a clip: kernels of three frames over those that are there. */
+static void check_frames(const char *name, int64_t height, int64_t width, int64_t c, int64_t k)
+{
+    static const int64_t frames[] = {1, 2, 3, 8, 13, 16, 45};
+    for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
+        char what[80];
+        struct conv_shape s = square(1, frames[i] + 2, height, c, k, 3);
+        s.invariant = 1;
+        s.before[0] = 0;
+        s.out[0] = frames[i];
+        s.in[2] = s.out[2] = width;
+        snprintf(what, sizeof what, "%s, %d frames", name, (int)frames[i]);
+        check_like(what, CKPT_BF16, &s);
+    }
 }
 
 static void check_convs(void)
@@ -219,6 +242,11 @@ static void check_convs(void)
     parts.groups = 32;
     check_invariant("grouped", CKPT_BF16, parts);
     check_invariant("grouped, fp32", CKPT_F32, parts);
+    check_frames("clip", 480, 720, 128, 128);
+    check_frames("clip, 3 channels out", 480, 720, 128, 3);
+    check_frames("clip, half", 240, 360, 256, 256);
+    check_frames("clip, quarter", 120, 180, 512, 512);
+    check_frames("clip of latents", 60, 90, 16, 512);
 }
 
 /* ---- limits and mistakes ------------------------------------------------------------------- */
