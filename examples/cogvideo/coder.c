@@ -20,8 +20,8 @@ static const struct ckpt_option table_of_coder[] = {
         "the model as diffusers keeps it, with vae/ in it, or that directory itself"),
     ROW("dtype", STRING, dtype, "TYPE", "bf16 or fp32, of weights and activations (default bf16)"),
     RANGE("slice", COUNT, slice, "N",
-          "frames that a layer computes at a time, for less memory (default 0: all of a pass); "
-          "on a GPU much slower, and other engines round otherwise",
+          "frames that a layer computes at a time, 0 all of a pass, exact (default auto: the "
+          "fastest that fits)",
           0, 64),
     HELP_ROWS,
     {0},
@@ -105,18 +105,25 @@ static void show(struct cogvae_coder *k)
     k->shown = true;
     ckpt_plan_print(k->program, stdout);
     if (k->clip.slice)
-        printf("layers: %lld frames at a time\n", (long long)k->clip.slice);
+        printf("layers: %lld frames at a time, exact\n", (long long)k->clip.slice);
     fflush(stdout);
 }
 
 static int compile(struct cogvae_coder *k)
 {
-    struct variant user = {k->clip, k->decode};
-    struct ckpt_variant one = {record, &user, true};
-    int chosen;
+    struct variant user[COGVAE_SLICES];
+    struct ckpt_variant variants[COGVAE_SLICES];
+    int64_t slice[COGVAE_SLICES] = {k->options.slice};
+    int n = k->options.slice == CKPT_AUTO ? cogvae_slices(slice) : 1, chosen;
 
-    if (variants_compile(k->context, k->options.library.vram, 1, &one, &k->program, &chosen))
+    for (int i = 0; i < n; i++) {
+        user[i] = (struct variant){k->clip, k->decode};
+        user[i].clip.slice = slice[i];
+        variants[i] = (struct ckpt_variant){record, &user[i], true};
+    }
+    if (variants_compile(k->context, k->options.library.vram, n, variants, &k->program, &chosen))
         return say_fail("%s", ckpt_error(k->context));
+    k->clip.slice = slice[chosen];
     show(k);
     return 0;
 }
@@ -131,7 +138,7 @@ int cogvae_coder_compile(struct cogvae_coder *k, int64_t frames, int64_t height,
     ckpt_program_free(k->program);
     free(k->in);
     k->program = NULL;
-    k->clip = (struct cogvae_clip){&k->m, frames, height, width, k->options.slice};
+    k->clip = (struct cogvae_clip){&k->m, frames, height, width, 0};
     k->passes = cogvae_passes(frames, each);
     k->in = MEMORY_FOR(sizeof *k->in, k->passes.first + each + COGVAE_FRONT, cogvae_coder_in(k));
     return k->in ? compile(k) : say_fail("no memory for a pass of frames");

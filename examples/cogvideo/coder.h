@@ -9,14 +9,14 @@
 /* What both programs are asked for. */
 struct cogvae_coder_options {
     const char *model, *dtype;
-    int64_t slice; /* frames of a layer at a time, 0: all of a pass */
+    int64_t slice; /* CKPT_AUTO: chosen by the planner */
     bool help, version;
     struct ckpt_options library;
 };
 
 #define COGVAE_CODER_INIT                                                                          \
     {                                                                                              \
-        .dtype = "bf16", .library = CKPT_OPTIONS_INIT                          \
+        .dtype = "bf16", .slice = CKPT_AUTO, .library = CKPT_OPTIONS_INIT                          \
     }
 
 struct cogvae_coder {

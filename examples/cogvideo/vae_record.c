@@ -8,7 +8,7 @@
  * - A convolution reads a window: its frames and the two in front, normalised straight into one
  *   tensor (concat), so that nothing is copied but a cache.
  * - Norms take moments of single rows, joined in one order, and convolutions are invariant
- *   (ckpt_conv_spec): on a CPU the bits do not depend on the slices.
+ *   (ckpt_conv_spec): the bits do not depend on the slices.
  * - The two 1 x 1 x 1 convolutions of z in a norm of the decoder are done at the size of z; nearest
  *   resizing repeats places, which changes no value of theirs.  With the affine map and the
  *   statistics they become a factor and a summand of each channel at each cell; the map of a plane
