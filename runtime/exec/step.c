@@ -342,6 +342,18 @@ static int compare_ranks(struct ckpt_program *p)
     return ranks_before_step(ps->ranks, &s);
 }
 
+/* The update of a step knows how many came before it.  Whether one under way counts, another
+ * program learns when that is waited for. */
+static int check_updates(const struct ckpt_program *p)
+{
+    for (const struct ckpt_program *o = p->programs->first; o && p->optimizer; o = o->next)
+        if (o != p && o->optimizer == p->optimizer && o->submitted > o->steps)
+            return error_fail(p->programs->error, CKPT_EINVAL,
+                              "a step of another program with this optimizer is under way: call "
+                              "ckpt_wait before");
+    return 0;
+}
+
 int ckpt_submit(ckpt_program *p)
 {
     NOT_NULL(NULL, p);
@@ -352,6 +364,8 @@ int ckpt_submit(ckpt_program *p)
                           "%d steps are under way: call ckpt_wait before the next",
                           (int)DEVICE_FLIGHTS);
     int rc = check_fed(p);
+    if (!rc)
+        rc = check_updates(p);
     if (!rc)
         rc = params_check_whole(p->programs->params, p->programs->error);
     if (!rc)

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Training programs of several shapes in one context: one arena of the largest need, the same bits
+ * in any budget, and a shape alone trains as it does among the others.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ckpt_files.h"
+#include "ckpt_tools.h"
+
+enum { SHAPES = 7, LAYERS = 4, WIDTH = 32, STEPS = 24, LONG = 2000 };
+
+/* Samples of a step and rows of a sample; the largest is neither the first nor the last. */
+static const int64_t batches[SHAPES] = {4, 1, 2, 8, 1, 3, 2},
+                     rows[SHAPES] = {2, 1, 9, 16, 40, 5, 2};
+
+struct run {
+    ckpt *c;
+    ckpt_tensor layer[LAYERS];
+    ckpt_program *program[SHAPES];
+};
+
+struct shape {
+    const struct run *run;
+    int64_t rows;
+};
+
+static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
+{
+    const struct shape *s = user;
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, s->rows, WIDTH});
+    ckpt_tensor h = ckpt_cast(t, x, CKPT_BF16);
+    for (int i = 0; i < LAYERS; i++)
+        h = ckpt_dropout(t, ckpt_gelu(t, ckpt_linear(t, h, s->run->layer[i], CKPT_NONE)), 0.1f);
+    return ckpt_mse(t, h, x, CKPT_NONE);
+}
+
+static void run_open(struct run *r, const struct ckpt_options *o)
+{
+    *r = (struct run){.c = NULL};
+    assert_int_equal(ckpt_open(&r->c, o), 0);
+    for (int i = 0; i < LAYERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer.%d", i);
+        r->layer[i] =
+            ckpt_param(r->c, name, CKPT_BF16, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, true);
+    }
+}
+
+/* Shapes [from, end) with one optimizer. */
+static int run_compile(struct run *r, int from, int end)
+{
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    a.ema_decay = 0.9f;
+    a.clip_norm = 1.f;
+    a.lr = 1e-2f;
+    const ckpt_optimizer *adamw = ckpt_adamw(r->c, &a);
+    int rc = 0;
+    for (int i = from; i < end && !rc; i++)
+        rc = ckpt_compile(r->c, record, &(struct shape){r, rows[i]}, adamw, batches[i],
+                          &r->program[i]);
+    return rc;
+}
+
+static void feed(struct run *r, int shape, int step)
+{
+    int64_t n = batches[shape] * rows[shape] * WIDTH;
+    float *x = malloc((size_t)n * sizeof *x);
+    assert_non_null(x);
+    ckpt_fill_normal(7, (uint64_t)step, 1, x, n);
+    assert_int_equal(ckpt_feed(r->program[shape], "x", x, n * (int64_t)sizeof *x), 0);
+    free(x);
+}
+
+static int shape_of(int step)
+{
+    float u;
+    ckpt_fill_uniform(11, (uint64_t)step, 2, &u, 1);
+    int shape = (int)(u * SHAPES);
+    return shape < SHAPES ? shape : SHAPES - 1;
+}
+
+struct result {
+    float loss[STEPS];
+    float value[LAYERS][WIDTH * WIDTH], average[LAYERS][WIDTH * WIDTH];
+};
+
+static void take_values(struct run *r, struct result *out)
+{
+    for (int i = 0; i < LAYERS; i++) {
+        assert_int_equal(
+            ckpt_param_get(r->c, r->layer[i], CKPT_VALUE, out->value[i], WIDTH * WIDTH), 0);
+        assert_int_equal(
+            ckpt_param_get(r->c, r->layer[i], CKPT_EMA, out->average[i], WIDTH * WIDTH), 0);
+    }
+}
+
+/* Each step waited for before the next. */
+static void run_steps(struct run *r, struct result *out)
+{
+    for (int s = 0; s < STEPS; s++) {
+        feed(r, shape_of(s), s);
+        assert_int_equal(ckpt_step(r->program[shape_of(s)], &out->loss[s]), 0);
+    }
+    take_values(r, out);
+}
+
+static struct ckpt_program_info info_of(const ckpt_program *p)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    assert_int_equal(ckpt_program_info(p, &info), 0);
+    return info;
+}
+
+static void run_free(struct result *out)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct run r;
+    o.device = "cpu";
+    run_open(&r, &o);
+    assert_int_equal(run_compile(&r, 0, SHAPES), 0);
+    run_steps(&r, out);
+    ckpt_close(r.c);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int64_t resident(void)
+{
+    long long pages[2] = {0};
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%lld %lld", &pages[0], &pages[1]) != 2)
+        pages[1] = 0;
+    if (f)
+        fclose(f);
+    return pages[1] * sysconf(_SC_PAGESIZE);
+}
+
+/* The arena is what the largest shape takes alone, from the first step to the last. */
+static void test_one_arena(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    int64_t largest = 0, before = 0;
+    struct run r;
+
+    (void)state;
+    o.device = "cpu";
+    for (int i = 0; i < SHAPES; i++) {
+        run_open(&r, &o);
+        assert_int_equal(run_compile(&r, i, i + 1), 0);
+        int64_t bytes = info_of(r.program[i]).arena_bytes;
+        largest = bytes > largest ? bytes : largest;
+        ckpt_close(r.c);
+    }
+    run_open(&r, &o);
+    assert_int_equal(run_compile(&r, 0, SHAPES), 0);
+    assert_int_equal(info_of(r.program[0]).arena_bytes, largest);
+    for (int s = 0; s < LONG; s++) {
+        feed(&r, shape_of(s), s);
+        assert_int_equal(ckpt_step(r.program[shape_of(s)], NULL), 0);
+        if (s == LONG / 10)
+            before = resident();
+    }
+    assert_int_equal(info_of(r.program[0]).arena_bytes, largest);
+    assert_true(before > 0 && resident() - before <= 256 << 10);
+    ckpt_close(r.c);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+/* Under the smallest budget that all fit in, and with tiers below that hold the state. */
+static void check_budgets(struct ckpt_options o, int64_t from, int64_t to, int64_t stride)
+{
+    struct result free, tight;
+    int fitted = 0;
+
+    run_free(&free);
+    for (o.vram = from; o.vram <= to; o.vram += stride) {
+        struct run r;
+        run_open(&r, &o);
+        int rc = run_compile(&r, 0, SHAPES);
+        assert_true(!rc || rc == CKPT_EBUDGET);
+        if (!rc) {
+            fitted++;
+            run_steps(&r, &tight);
+            assert_memory_equal(&tight, &free, sizeof free);
+            assert_true(info_of(r.program[0]).arena_bytes <= o.vram);
+        }
+        ckpt_close(r.c);
+    }
+    assert_true(fitted > 1);
+}
+
+static void test_budgets(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+
+    (void)state;
+    o.device = "cpu";
+    check_budgets(o, 160 << 10, 260 << 10, 50 << 10);
+}
+
+static void test_host(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+
+    (void)state;
+    o.device = "cpu";
+    o.host = 4 << 20;
+    check_budgets(o, 150 << 10, 190 << 10, 20 << 10);
+}
+
+static void test_nvme(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    char directory[] = "/tmp/test_shapes-XXXXXX", nvme[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(nvme, sizeof nvme, "%s:16M", directory);
+    o.device = "cpu";
+    o.nvme = nvme;
+    check_budgets(o, 150 << 10, 190 << 10, 20 << 10);
+    assert_int_equal(rmdir(directory), 0);
+}
+
+/* One shape among others that do not run, and alone. */
+static void test_alone(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct result among, alone;
+    struct run r;
+    int shape = 3;
+
+    (void)state;
+    o.device = "cpu";
+    memset(&among, 0, sizeof among);
+    memset(&alone, 0, sizeof alone);
+    for (int which = 0; which < 2; which++) {
+        struct result *out = which ? &alone : &among;
+        run_open(&r, &o);
+        assert_int_equal(which ? run_compile(&r, shape, shape + 1) : run_compile(&r, 0, SHAPES), 0);
+        for (int s = 0; s < STEPS; s++) {
+            feed(&r, shape, s);
+            assert_int_equal(ckpt_step(r.program[shape], &out->loss[s]), 0);
+        }
+        take_values(&r, out);
+        ckpt_close(r.c);
+    }
+    assert_memory_equal(&among, &alone, sizeof among);
+}
+
+/* A step of another shape may be fed, but not handed over, before the one under way was waited for:
+ * its update would not know whether that one counts. */
+static void test_two_under_way(void **state)
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct result free, two;
+    struct run r;
+
+    (void)state;
+    run_free(&free);
+    o.device = "cpu";
+    run_open(&r, &o);
+    assert_int_equal(run_compile(&r, 0, SHAPES), 0);
+    for (int s = 0; s <= STEPS; s++) {
+        bool same = s && s < STEPS && shape_of(s) == shape_of(s - 1);
+        if (s < STEPS) {
+            feed(&r, shape_of(s), s);
+            int rc = ckpt_submit(r.program[shape_of(s)]);
+            assert_int_equal(rc, !s || same ? 0 : CKPT_EINVAL);
+            assert_true(!rc || strstr(ckpt_error(r.c), "under way"));
+        }
+        if (s)
+            assert_int_equal(ckpt_wait(r.program[shape_of(s - 1)], &two.loss[s - 1]), 0);
+        if (s && s < STEPS && !same)
+            assert_int_equal(ckpt_submit(r.program[shape_of(s)]), 0);
+    }
+    take_values(&r, &two);
+    assert_memory_equal(&two, &free, sizeof free);
+    ckpt_close(r.c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_arena), cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_host),      cmocka_unit_test(test_nvme),
+        cmocka_unit_test(test_alone),     cmocka_unit_test(test_two_under_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
