@@ -109,6 +109,8 @@ static void show(struct cogvae_coder *k)
     fflush(stdout);
 }
 
+/* How many frames a layer computes at a time changes no bit: the planner takes the fastest that
+ * fits, or what --slice says. */
 static int compile(struct cogvae_coder *k)
 {
     struct variant user[COGVAE_SLICES];

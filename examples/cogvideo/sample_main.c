@@ -323,7 +323,12 @@ static int go(struct sampler *s)
         return say_fail("%s", ckpt_error(r->context));
     ckpt_plan_print(s->program, stdout);
     fflush(stdout);
-    return o->library.plan_only ? 0 : allocate(s) || sample(s) ? -1 : 0;
+    if (o->library.plan_only)
+        return 0;
+    if (allocate(s) || sample(s))
+        return -1;
+    ckpt_profile_print(s->program, stdout);
+    return 0;
 }
 
 int main(int argc, char **argv)

@@ -21,7 +21,9 @@ static int go(struct lm_run *r)
         ckpt_plan_print(r->decoder.whole, stdout);
         return 0;
     }
-    return lm_write_text(r, stdout);
+    int rc = lm_write_text(r, stdout);
+    ckpt_profile_print(r->decoder.next, stderr); /* the texts alone go to stdout */
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -70,7 +70,11 @@ static int go(struct stdit_run *r)
     if (stdit_compile(r, NULL))
         return -1;
     ckpt_plan_print(r->sampling, stdout);
-    return o->library.plan_only ? 0 : stdit_sample(r);
+    if (o->library.plan_only)
+        return 0;
+    int rc = stdit_sample(r);
+    ckpt_profile_print(r->sampling, stdout);
+    return rc;
 }
 
 int main(int argc, char **argv)

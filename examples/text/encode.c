@@ -128,6 +128,7 @@ static int go(struct encoding *e)
     ckpt_progress_close(e->progress);
     if (!rc)
         report(e);
+    ckpt_profile_print(e->encoder.program, stdout);
     return rc;
 }
 

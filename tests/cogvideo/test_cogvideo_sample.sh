@@ -86,6 +86,7 @@ runs "latents:" "$sample" $device --model "$models/5b-i2v" --snr-shift 1 --frame
     --text "$clip" --image "$image" --steps 2 --out "$work/i2v"
 runs "latents:" "$sample" $device --model "$models/15" --snr-shift 1 --frames 9 --height 64 --width 32 \
     --text "$clip" --steps 2 --out "$work/new"
+runs "profile: op" "$sample" $small --steps 2 --out "$work/profile" --profile
 grep -aq '"shape":\[16,3,8,4\]' "$work/new/latents-1.safetensors" || fail "the first latent frame is still there"
 runs "plan:" "$sample" $small --plan-only --out "$work/plan"
 [ -e "$work/plan" ] && fail "--plan-only writes something"

@@ -126,6 +126,7 @@ cp "$work/out" "$work/a"
 runs "ab" $write --prompt ab --sample-tokens 40 --sample-seed 3 --vram 2M
 cmp -s "$work/out" "$work/a" || fail "the budget changed a text"
 runs "ab" $write --prompt ab --sample-tokens 40 --sample-seed 4
+runs "profile: op" $write --prompt ab --sample-tokens 4 --profile
 cmp -s "$work/out" "$work/a" && fail "the seed changes nothing"
 runs "" $write --temperature 0 --top-k 5 --top-p 0.9
 runs "" "$sample" --load "$models/qwen2" --prompt "

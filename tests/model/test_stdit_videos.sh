@@ -73,6 +73,7 @@ cmp -s "$work/s/sample/frame-00019.png" "$work/s2/sample/frame-00019.png" || fai
 runs "sampled" "$sample" $weights --frames 20 --steps 2 --sample-seed 5 --out "$work/s2"
 cmp -s "$work/s/sample/frame-00019.png" "$work/s2/sample/frame-00019.png" && fail "--sample-seed"
 refuses 1 "needs at least" "$sample" $weights --steps 2 --out "$work/s2" --vram 64K
+runs "profile: op" "$sample" $weights --frames 20 --steps 1 --out "$work/s3" --profile
 runs "sampled" "$sample" $weights --frames 1 --steps 2 --size 15x9 --out "$work/s3" --vram 8M --host 8M
 [ "$(head -n 1 "$work/s3/sample.rgb")" = "RGBCLIP 15 9 1 24" ] || fail "an odd size"
 runs "sampled" "$train" $data --steps 2 --sample-steps 2

@@ -87,6 +87,8 @@ runs "1 prompt is longer than 12 tokens and cut: line 1" "$encode" $model --fami
 printf 'a caf&eacute; by the sea\n' >"$work/entity"
 runs "1 prompt has what was not cleaned: line 1: an entity of HTML" "$encode" $model \
     --family opensora --prompts "$work/entity" --output "$work/entity.out"
+runs "profile: op" "$encode" $model --family opensora --prompts "$work/entity" \
+    --output "$work/profile.out" --profile
 
 # ---- wrong input ----------------------------------------------------------------------------------------
 
