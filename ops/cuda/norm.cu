@@ -73,6 +73,55 @@ static __global__ void __launch_bounds__(W == 1 ? 32 * WARPS : 32 * W)
     }
 }
 
+/* Over neighbouring lanes, G of them. */
+template <int G> __device__ __forceinline__ float group_sum(float v)
+{
+#pragma unroll
+    for (int o = G / 2; o; o /= 2)
+        v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+/* Rows of G pieces at most, as of single heads: G lanes to a row, so that a warp reads several at
+ * once. */
+template <typename T, int G, int BEHIND>
+static __global__ void __launch_bounds__(32 * WARPS)
+    layer_norm_short(const __grid_constant__ struct rows r, int n, float eps)
+{
+    constexpr int N = piece<T>::n, PER = 32 * WARPS / G;
+    const int rank = (int)threadIdx.x % G;
+    const float c = (float)(n * N);
+    for (int64_t first = (int64_t)blockIdx.x * PER; first < r.count;
+         first += (int64_t)gridDim.x * PER) {
+        int64_t row = first + threadIdx.x / G;
+        bool there = rank < n && row < r.count; /* all lanes of a warp take part in its sums */
+        char *at[norm_operands<BEHIND>];
+        rows_seek(r, row < r.count ? row : r.count - 1, at);
+        piece<T> x = piece_within<T>(at[0], rank, n), shift = {}, scale = {};
+        if constexpr (BEHIND) {
+            if (BEHIND == MODULATE || at[2])
+                shift = piece_within<T>(at[2], rank, n);
+            scale = piece_within<T>(at[3], rank, n);
+        }
+        float sum = 0.f, squares = 0.f, y[N];
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            sum += x.at(j);
+        float mean = group_sum<G>(sum) / c;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            squares += rank < n ? (x.at(j) - mean) * (x.at(j) - mean) : 0.f;
+        float rstd = 1.f / sqrtf(group_sum<G>(squares) / c + eps);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            y[j] = finished<BEHIND>((x.at(j) - mean) * rstd, shift.at(j), scale.at(j));
+        if (there)
+            piece_store<T>(at[1], rank, y);
+        if (there && rank == 0)
+            *reinterpret_cast<float2 *>(at[norm_operands<BEHIND> - 1]) = make_float2(mean, rstd);
+    }
+}
+
 /* Rows of any width and place: a warp to a row, which it reads three times. */
 template <int BEHIND>
 static __global__ void __launch_bounds__(32 * WARPS)
@@ -115,6 +164,27 @@ static int launch_rows(const struct ckpt_kernel_args *a, const struct rows *r, i
     return launched();
 }
 
+template <typename T, int G, int BEHIND>
+static int launch_short(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
+                        float eps)
+{
+    layer_norm_short<T, G, BEHIND>
+        <<<grid_for(r->count, 32 * WARPS / G), 32 * WARPS, 0, stream_of(a)>>>(*r, (int)n, eps);
+    return launched();
+}
+
+/* Rows that a warp or a part of it keeps. */
+template <typename T, int BEHIND>
+static int launch_narrow(const struct ckpt_kernel_args *a, const struct rows *r, int64_t n,
+                         float eps)
+{
+    if (n <= 8)
+        return launch_short<T, 8, BEHIND>(a, r, n, eps);
+    if (n <= 16)
+        return launch_short<T, 16, BEHIND>(a, r, n, eps);
+    return launch_rows<T, 1, BEHIND>(a, r, n, eps);
+}
+
 /* The bias where a shift would be, the weight where a scale would be. */
 static void affine_operands(struct rows *r, const struct ckpt_kernel_args *a)
 {
@@ -145,8 +215,8 @@ template <int BEHIND> static int layer_norm(const struct ckpt_kernel_args *a)
     rows_finish(&r);
     bool pieces = rows_in_pieces(&r, r.n - 1, c, half);
     if (pieces && n <= 32 * PIECES)
-        return half ? launch_rows<bf16, 1, BEHIND>(a, &r, n, eps)
-                    : launch_rows<float, 1, BEHIND>(a, &r, n, eps);
+        return half ? launch_narrow<bf16, BEHIND>(a, &r, n, eps)
+                    : launch_narrow<float, BEHIND>(a, &r, n, eps);
     if (pieces && n <= 32 * WIDE * PIECES)
         return half ? launch_rows<bf16, WIDE, BEHIND>(a, &r, n, eps)
                     : launch_rows<float, WIDE, BEHIND>(a, &r, n, eps);
