@@ -176,13 +176,14 @@ static cudnnBackendDescriptor_t same_offer(const struct request *r, struct descr
     return x;
 }
 
-/* Compiles an offer if it keeps the limits; else says why not. */
-static void compile(const struct request *r, cudnnBackendDescriptor_t offer,
+/* Compiles an offer if it keeps the limits; else says why not.  A foreign one was made for another
+ * graph. */
+static void compile(const struct request *r, cudnnBackendDescriptor_t offer, bool foreign,
                     struct cudnn_plan *plan)
 {
     struct descriptors *d = &plan->d;
     descriptors_free(d);
-    if (r->n_like)
+    if (foreign)
         offer = same_offer(r, d, offer);
     check_notes(r->limits, d, offer);
     limit_workspace(r, plan, offer, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
@@ -202,16 +203,13 @@ static bool undecided(const struct cudnn_plan *plan)
     return !plan->compiled && !plan->settled && !plan->d.broken && plan->d.rc != CKPT_ENOMEM;
 }
 
-/* Compiles an offer for all that chooses it. */
+/* Compiles an offer for all that choose it: the first of them was asked for it. */
 static void compile_shared(const struct request *r, cudnnBackendDescriptor_t offer,
                            struct cudnn_plan *plan)
 {
-    compile(&r->like[0], offer, plan);
-    for (int i = 1; i < r->n_like && plan->compiled; i++) {
-        struct request other = r->like[i];
-        other.n_like = 1; /* the offer was not made for it */
-        compile(&other, offer, plan);
-    }
+    compile(&r->like[0], offer, false, plan);
+    for (int i = 1; i < r->n_like && plan->compiled; i++)
+        compile(&r->like[i], offer, true, plan);
 }
 
 /* Compiles the first offer of a mode that can be.  What computes like others takes the offer that
@@ -226,10 +224,10 @@ static void choose(const struct request *r, cudnnBackendHeurMode_t mode, struct 
         if (r->n_like)
             compile_shared(r, offer[i], plan);
         else
-            compile(r, offer[i], plan);
+            compile(r, offer[i], false, plan);
     if (r->n_like && !undecided(plan)) {
         plan->compiled = NULL;
-        compile(r, offer[i - 1], plan);
+        compile(r, offer[i - 1], true, plan);
         plan->settled = true;
     }
     if (d->rc && !plan->d.rc)
