@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "../common/numpy_random.h"
 #include "../common/say.h"
+#include "../common/settings.h"
 #include "buckets.h"
 
 enum { FRAMES_MAX = 65536, BATCH_MAX = 65536 };
@@ -122,15 +123,11 @@ static int read_rows(struct buckets *b, const char *path, json_t *j)
 
 int buckets_read(struct buckets *b, const char *path)
 {
-    json_error_t error;
-    json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    struct settings s;
 
     *b = (struct buckets){0};
-    if (!j)
-        return error.line > 0 ? say_fail("%s: line %d: %s", path, error.line, error.text)
-                              : say_fail("%s", error.text);
-    int rc = read_rows(b, path, j);
-    json_decref(j);
+    int rc = settings_open(&s, path) ? -1 : read_rows(b, path, s.root);
+    settings_close(&s);
     if (rc)
         buckets_free(b);
     return rc;
