@@ -285,12 +285,72 @@ static void test_two_under_way(void **state)
     ckpt_close(r.c);
 }
 
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+enum { DRAWS = 6, NOISE = 8 };
+
+static ckpt_tensor record_noise(ckpt_tape *t, int64_t batch, void *user)
+{
+    const ckpt_tensor *w = user;
+    ckpt_tensor noise = ckpt_randn(t, CKPT_F32, 2, (int64_t[]){batch, NOISE});
+
+    ckpt_output(t, "noise", noise);
+    return ckpt_mse(t, ckpt_mul(t, noise, *w), noise, CKPT_NONE);
+}
+
+/* Steps [from, end) by two programs in turn, each with an optimizer of its own or both with one. */
+static void draw(int from, int end, bool own, const char *path, float drawn[DRAWS][NOISE])
+{
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    ckpt_program *p[2];
+    ckpt *c;
+
+    o.device = "cpu";
+    assert_int_equal(ckpt_open(&c, &o), 0);
+    ckpt_tensor w = ckpt_param(c, "w", CKPT_F32, 1, (int64_t[]){NOISE}, CKPT_ZEROS, true);
+    const ckpt_optimizer *first = ckpt_adamw(c, &a), *second = own ? ckpt_adamw(c, &a) : first;
+    assert_int_equal(ckpt_compile(c, record_noise, &w, first, 1, &p[0]), 0);
+    assert_int_equal(ckpt_compile(c, record_noise, &w, second, 1, &p[1]), 0);
+    if (from)
+        assert_int_equal(ckpt_load_state(c, path), 0);
+    for (int s = from; s < end; s++) {
+        assert_int_equal(ckpt_step(p[s % 2], NULL), 0);
+        assert_int_equal(ckpt_fetch(p[s % 2], "noise", drawn[s], sizeof drawn[s]), 0);
+    }
+    assert_int_equal(ckpt_save_state(c, path), 0);
+    ckpt_close(c);
+}
+
+/* No two steps draw the same, whichever program runs them, and a state goes on with the next. */
+static void test_draws(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        char path[] = "/tmp/test_shapes-XXXXXX";
+        float whole[DRAWS][NOISE], parts[DRAWS][NOISE];
+        int fd = mkstemp(path);
+
+        assert_true(fd >= 0);
+        close(fd);
+        draw(0, DRAWS, own, path, whole);
+        draw(0, 3, own, path, parts);
+        draw(3, DRAWS, own, path, parts);
+        assert_memory_equal(whole, parts, sizeof whole);
+        for (int i = 0; i < DRAWS; i++)
+            for (int k = 0; k < i; k++)
+                assert_memory_not_equal(whole[i], whole[k], sizeof whole[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_arena), cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_host),      cmocka_unit_test(test_nvme),
         cmocka_unit_test(test_alone),     cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
