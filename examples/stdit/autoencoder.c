@@ -11,94 +11,154 @@ bool stdit_vae_owns(const char *name)
            !strcmp(name, "scale") || !strcmp(name, "shift");
 }
 
-int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o, int64_t frames,
-                        int64_t height, int64_t width)
+int stdit_vae_configure(struct stdit_vae *v, const struct stdit_options *o)
 {
     struct vae_model_options model = VAE_MODEL_OPTIONS_INIT;
-    struct vae_coder *k = &v->coder[0][0];
 
     model.model = o->vae_model;
     model.dtype = o->dtype;
-    *v = (struct stdit_vae){.frames = frames, .height = height, .width = width};
-    k->options = (struct vae_coder_options){.model = model, .sample = true};
-    k->options.library = o->library;
-    if (vae_model_configure(&model, &k->model.config))
+    *v = (struct stdit_vae){.chunks = 1};
+    v->plain.options = (struct vae_coder_options){.model = model, .sample = true};
+    v->plain.options.library = o->library;
+    v->plain.quiet = true;
+    if (vae_model_configure(&model, &v->plain.model.config))
         return -1;
-    vae_coder_size(k, &k->model.config, height, width);
-    v->channels = k->model.config.latent;
-    v->latent_frames = vae_latent_frames(frames, VAE_CHUNK);
-    v->rows = vae_coder_rows(k);
-    v->columns = vae_coder_columns(k);
+    v->channels = v->plain.model.config.latent;
     return 0;
 }
 
-static int make_buffers(struct stdit_vae *v)
+void stdit_vae_size(const struct stdit_vae *v, struct stdit_clips *c, int64_t frames,
+                    int64_t height, int64_t width)
 {
-    const struct vae_coder *k = &v->coder[0][0];
-    int64_t frames = v->frames < VAE_CHUNK ? v->frames : VAE_CHUNK;
-    int64_t cells = vae_latent_frames(frames, 0) * v->rows * v->columns * v->channels;
+    struct vae_coder k = v->plain;
 
-    v->x = malloc((size_t)(frames * k->padded_height * k->padded_width * 3) * sizeof *v->x);
-    v->z = malloc((size_t)cells * sizeof *v->z);
-    return v->x && v->z ? 0 : say_fail("no memory for a chunk of frames");
+    vae_coder_size(&k, &v->plain.model.config, height, width);
+    *c = (struct stdit_clips){.frames = frames,
+                              .height = height,
+                              .width = width,
+                              .latent_frames = vae_latent_frames(frames, VAE_CHUNK),
+                              .rows = vae_coder_rows(&k),
+                              .columns = vae_coder_columns(&k)};
 }
 
 int stdit_vae_open(struct stdit_vae *v, ckpt *c, const struct stdit_options *o)
 {
-    struct vae_coder *k = &v->coder[0][0];
-    struct vae_config config = k->model.config;
+    struct vae_config config = v->plain.model.config;
 
-    k->context = c;
-    if (vae_create(&k->model, c, &config))
+    v->plain.context = c;
+    if (vae_create(&v->plain.model, c, &config))
         return say_fail("%s", ckpt_error(c));
-    if (o->vae && vae_load(c, o->vae, false))
-        return -1;
-    for (int i = 1; i < 2 * STDIT_DIRECTIONS; i++)
-        v->coder[i / 2][i % 2] = *k;
-    return make_buffers(v);
+    return o->vae ? vae_load(c, o->vae, false) : 0;
 }
 
 /* The programs are the context's. */
 void stdit_vae_close(struct stdit_vae *v)
 {
+    for (int i = 0; i < STDIT_DIRECTIONS; i++)
+        free(v->coder[i]);
     free(v->x);
     free(v->z);
     *v = (struct stdit_vae){0};
 }
 
+/* ---- programs ------------------------------------------------------------------------------- */
+
 /* The frames of the chunk that starts at frame at. */
-static int64_t chunk_at(const struct stdit_vae *v, int64_t at)
+static int64_t chunk_at(const struct stdit_clips *c, int64_t at)
 {
-    return v->frames - at < VAE_CHUNK ? v->frames - at : VAE_CHUNK;
+    return c->frames - at < VAE_CHUNK ? c->frames - at : VAE_CHUNK;
 }
 
-static void choose_cut(struct vae_coder *k, int64_t frames, bool least)
+static int find_coder(const struct stdit_vae *v, enum stdit_direction direction,
+                      const struct vae_coder *like)
+{
+    for (int i = 0; i < v->n[direction]; i++) {
+        const struct vae_coder *k = &v->coder[direction][i];
+        if (k->frames == like->frames && k->height == like->height && k->width == like->width)
+            return i;
+    }
+    return -1;
+}
+
+/* The coder of such a chunk, made where there is none; -1 after a sentence. */
+static int coder_of(struct stdit_vae *v, enum stdit_direction direction,
+                    const struct stdit_clips *c, int64_t frames)
+{
+    struct vae_coder k = v->plain;
+
+    vae_coder_size(&k, &v->plain.model.config, c->height, c->width);
+    k.frames = frames;
+    int found = find_coder(v, direction, &k);
+    if (found >= 0)
+        return found;
+    size_t n = (size_t)v->n[direction];
+    struct vae_coder *coder = realloc(v->coder[direction], (n + 1) * sizeof *coder);
+    if (!coder)
+        return say_fail("no memory for the coder of a chunk");
+    v->coder[direction] = coder;
+    coder[n] = k;
+    return v->n[direction]++;
+}
+
+int stdit_vae_add(struct stdit_vae *v, struct stdit_clips *c, enum stdit_direction direction)
+{
+    int64_t rest = c->frames % VAE_CHUNK;
+    int64_t chunks = (c->frames + VAE_CHUNK - 1) / VAE_CHUNK;
+    int whole = coder_of(v, direction, c, chunk_at(c, 0));
+    int last =
+        whole >= 0 && c->frames > VAE_CHUNK && rest ? coder_of(v, direction, c, rest) : whole;
+
+    c->coder[direction][0] = whole;
+    c->coder[direction][1] = last;
+    v->chunks = chunks > v->chunks ? chunks : v->chunks;
+    return whole < 0 || last < 0 ? -1 : 0;
+}
+
+static int make_buffers(struct stdit_vae *v)
+{
+    int64_t pixels = 0, cells = 0;
+
+    for (int d = 0; d < STDIT_DIRECTIONS; d++)
+        for (int i = 0; i < v->n[d]; i++) {
+            const struct vae_coder *k = &v->coder[d][i];
+            int64_t x = k->frames * k->padded_height * k->padded_width;
+            int64_t z = vae_latent_frames(k->frames, 0) * vae_coder_rows(k) * vae_coder_columns(k);
+            pixels = x > pixels ? x : pixels;
+            cells = z > cells ? z : cells;
+        }
+    free(v->x);
+    free(v->z);
+    v->x = malloc((size_t)(pixels * 3) * sizeof *v->x + 1);
+    v->z = malloc((size_t)(cells * v->channels) * sizeof *v->z + 1);
+    return v->x && v->z ? 0 : say_fail("no memory for a chunk of frames");
+}
+
+static void choose_cut(struct vae_coder *k, bool least)
 {
     struct vae_cut cut[VAE_CUTS];
-    int n = vae_cuts(cut, frames, vae_coder_rows(k));
+    int n = vae_cuts(cut, k->frames, vae_coder_rows(k));
 
     k->options.part = least ? cut[n - 1].part : CKPT_AUTO;
     k->options.bands = least ? cut[n - 1].bands : CKPT_AUTO;
-    k->quiet = true;
 }
 
-int stdit_vae_compile(struct stdit_vae *v, enum stdit_direction direction, bool least)
+static int compile(struct vae_coder *k, enum stdit_direction direction, bool least)
 {
-    int64_t rest = v->frames % VAE_CHUNK;
-    int64_t frames[2] = {chunk_at(v, 0), v->frames > VAE_CHUNK ? rest : 0};
-    struct vae_coder *k = v->coder[direction];
-    int rc = 0;
+    ckpt_program_free(k->program);
+    k->program = NULL;
+    choose_cut(k, least);
+    return vae_coder_compile(
+        k, direction == STDIT_ENCODE ? vae_coder_record_encode : vae_coder_record_decode,
+        k->frames);
+}
 
-    for (int i = 0; i < 2; i++) {
-        ckpt_program_free(k[i].program);
-        k[i].program = NULL;
-    }
-    for (int i = 0; i < 2 && frames[i] && !rc; i++) {
-        choose_cut(&k[i], frames[i], least);
-        rc = vae_coder_compile(
-            &k[i], direction == STDIT_ENCODE ? vae_coder_record_encode : vae_coder_record_decode,
-            frames[i]);
-    }
+int stdit_vae_compile(struct stdit_vae *v, bool least)
+{
+    int rc = v->n[STDIT_ENCODE] + v->n[STDIT_DECODE] ? make_buffers(v) : 0;
+
+    for (int d = 0; d < STDIT_DIRECTIONS; d++)
+        for (int i = 0; i < v->n[d] && !rc; i++)
+            rc = compile(&v->coder[d][i], (enum stdit_direction)d, least);
     return rc;
 }
 
@@ -106,57 +166,66 @@ int stdit_vae_compile(struct stdit_vae *v, enum stdit_direction direction, bool 
 
 /* Where value i of a chunk [T, h, w, Z] stands in a clip [Z, latent_frames, h, w], of which the
  * chunk begins with frame first. */
-static int64_t in_clip(const struct stdit_vae *v, int64_t first, int64_t i)
+static int64_t in_clip(const struct stdit_vae *v, const struct stdit_clips *c, int64_t first,
+                       int64_t i)
 {
-    int64_t plane = v->rows * v->columns, c = i % v->channels, p = i / v->channels % plane;
+    int64_t plane = c->rows * c->columns, channel = i % v->channels, p = i / v->channels % plane;
 
-    return (c * v->latent_frames + first + i / v->channels / plane) * plane + p;
+    return (channel * c->latent_frames + first + i / v->channels / plane) * plane + p;
 }
 
-/* Runs the program of the chunk that starts at frame at.  Its noise is that of a step of its own,
- * apart from those of programs that train. */
-static int encode_chunk(struct stdit_vae *v, int64_t sample, int64_t at, int64_t pixels,
-                        int64_t cell)
+/* Of the chunk that starts at frame at. */
+static struct vae_coder *coder_at(const struct stdit_vae *v, const struct stdit_clips *c,
+                                  enum stdit_direction direction, int64_t at)
 {
-    int64_t n = chunk_at(v, at), chunks = (v->frames + VAE_CHUNK - 1) / VAE_CHUNK;
-    int64_t step = (INT64_C(1) << 51) + sample * chunks + at / VAE_CHUNK;
-    struct vae_coder *k = &v->coder[STDIT_ENCODE][at && n < VAE_CHUNK];
+    return &v->coder[direction][c->coder[direction][at && chunk_at(c, at) < VAE_CHUNK]];
+}
+
+/* Runs the program of a chunk.  Its noise is that of a step of its own, apart from those of
+ * programs that train. */
+static int encode_chunk(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+                        int64_t at)
+{
+    struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, at);
+    int64_t step = (INT64_C(1) << 51) + sample * v->chunks + at / VAE_CHUNK;
+    int64_t cells = vae_latent_frames(k->frames, 0) * c->rows * c->columns;
 
     if (ckpt_set_random_step(k->program, step))
         return say_fail("%s", ckpt_error(k->context));
-    return vae_coder_run(k, "x", v->x, n * pixels, "latents", v->z, vae_latent_frames(n, 0) * cell);
+    return vae_coder_run(k, "x", v->x, k->frames * k->padded_height * k->padded_width * 3,
+                         "latents", v->z, cells * v->channels);
 }
 
-int stdit_vae_encode(struct stdit_vae *v, int64_t sample, const uint8_t *rgb, float *z)
+int stdit_vae_encode(struct stdit_vae *v, const struct stdit_clips *c, int64_t sample,
+                     const uint8_t *rgb, float *z)
 {
-    struct vae_coder *k = &v->coder[STDIT_ENCODE][0];
+    const struct vae_coder *k = coder_at(v, c, STDIT_ENCODE, 0);
     int64_t pixels = k->padded_height * k->padded_width * 3, first = 0;
-    int64_t cell = v->rows * v->columns * v->channels;
+    int64_t cell = c->rows * c->columns * v->channels;
 
-    for (int64_t at = 0; at < v->frames; at += VAE_CHUNK) {
-        int64_t n = chunk_at(v, at), latents = vae_latent_frames(n, 0);
+    for (int64_t at = 0; at < c->frames; at += VAE_CHUNK) {
+        int64_t n = chunk_at(c, at), latents = vae_latent_frames(n, 0);
         for (int64_t f = 0; f < n; f++)
-            vae_coder_take_frame(k, rgb + (at + f) * v->height * v->width * 3, v->x + f * pixels);
-        if (encode_chunk(v, sample, at, pixels, cell))
+            vae_coder_take_frame(k, rgb + (at + f) * c->height * c->width * 3, v->x + f * pixels);
+        if (encode_chunk(v, c, sample, at))
             return -1;
         for (int64_t i = 0; i < latents * cell; i++)
-            z[in_clip(v, first, i)] = v->z[i];
+            z[in_clip(v, c, first, i)] = v->z[i];
         first += latents;
     }
     return 0;
 }
 
-int stdit_vae_decode(struct stdit_vae *v, const float *z, uint8_t *rgb)
+int stdit_vae_decode(struct stdit_vae *v, const struct stdit_clips *c, const float *z, uint8_t *rgb)
 {
-    struct vae_coder *k = v->coder[STDIT_DECODE];
-    int64_t frame = v->height * v->width * 3, cell = v->rows * v->columns * v->channels, first = 0;
+    int64_t frame = c->height * c->width * 3, cell = c->rows * c->columns * v->channels, first = 0;
 
-    for (int64_t at = 0; at < v->frames; at += VAE_CHUNK) {
-        int64_t n = chunk_at(v, at), latents = vae_latent_frames(n, 0);
+    for (int64_t at = 0; at < c->frames; at += VAE_CHUNK) {
+        int64_t n = chunk_at(c, at), latents = vae_latent_frames(n, 0);
+        struct vae_coder *k = coder_at(v, c, STDIT_DECODE, at);
         for (int64_t i = 0; i < latents * cell; i++)
-            v->z[i] = z[in_clip(v, first, i)];
-        if (vae_coder_run(&k[at && n < VAE_CHUNK], "latents", v->z, latents * cell, "x", v->x,
-                          n * frame))
+            v->z[i] = z[in_clip(v, c, first, i)];
+        if (vae_coder_run(k, "latents", v->z, latents * cell, "x", v->x, n * frame))
             return -1;
         for (int64_t f = 0; f < n; f++)
             vae_coder_give_frame(k, v->x + f * frame, rgb + (at + f) * frame);

@@ -7,29 +7,51 @@
 #include "run.h"
 #include "schedule.h"
 
-int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t size)
-{
-    const struct stdit_geometry *g = &r->data.geometry;
-    size_t n = (size_t)size, z = n * (size_t)stdit_data_z(&r->data);
-    size_t y = n * (size_t)stdit_data_y(&r->data);
+struct room {
+    size_t samples, z, frames; /* samples and their frames of a rank */
+};
 
-    *b = (struct stdit_batch){.size = size, .all = size * ckpt_ranks(r->context)};
-    b->first = size * ckpt_rank(r->context);
+static size_t larger(size_t room, int64_t n)
+{
+    return room > (size_t)n ? room : (size_t)n;
+}
+
+static struct room room_of(const struct stdit_data *d, const struct stdit_shape *shapes, int n)
+{
+    struct room room = {0};
+
+    for (int i = 0; i < n; i++) {
+        const struct stdit_shape *s = &shapes[i];
+        room.samples = larger(room.samples, s->batch);
+        room.z = larger(room.z, s->batch * stdit_data_z(d, s));
+        room.frames = larger(room.frames, s->batch * s->geometry.frames);
+    }
+    return room;
+}
+
+int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r,
+                       const struct stdit_shape *shapes, int n_shapes)
+{
+    struct room room = room_of(&r->data, shapes, n_shapes);
+    size_t n = room.samples, z = room.z, y = n * (size_t)stdit_data_y(&r->data);
+    size_t ranks = (size_t)ckpt_ranks(r->context);
+
+    *b = (struct stdit_batch){0};
     b->z = malloc(z * sizeof *b->z);
     b->eps = r->data.eps ? malloc(z * sizeof *b->eps) : NULL;
     b->y = malloc(y * sizeof *b->y);
     b->y_bf16 = malloc(y * sizeof *b->y_bf16);
     b->t = malloc(n * sizeof *b->t);
-    b->u = malloc((size_t)b->all * sizeof *b->u);
+    b->u = malloc(n * ranks * sizeof *b->u);
     b->fps = malloc(n * sizeof *b->fps);
-    b->mask = malloc(n * (size_t)g->tokens * sizeof *b->mask);
-    b->x_mask = malloc((size_t)(b->all * g->frames) * sizeof *b->x_mask);
-    b->drop = calloc((size_t)b->all, sizeof *b->drop);
+    b->mask = malloc(n * (size_t)r->data.tokens * sizeof *b->mask);
+    b->x_mask = malloc(room.frames * ranks * sizeof *b->x_mask);
+    b->drop = calloc(n * ranks, sizeof *b->drop);
     if (b->z && (b->eps || !r->data.eps) && b->y && b->y_bf16 && b->t && b->u && b->fps &&
         b->mask && b->x_mask && b->drop)
         return 0;
     stdit_batch_free(b);
-    return say_fail("no memory for a batch of %lld samples", (long long)size);
+    return say_fail("no memory for a batch of %zu samples", n);
 }
 
 void stdit_batch_free(struct stdit_batch *b)
@@ -54,7 +76,7 @@ static void copy_row(void *dst, int64_t to, const void *src, int64_t from, int64
 
 static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row)
 {
-    int64_t z = stdit_data_z(d) * 4, y = stdit_data_y(d);
+    int64_t z = stdit_data_z(d, b->shape) * 4, y = stdit_data_y(d);
 
     if (d->z)
         copy_row(b->z, i, d->z, row, z);
@@ -62,12 +84,12 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
         copy_row(b->eps, i, d->eps, row, z);
     copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
     ckpt_to_bf16(b->y + i * y, b->y_bf16 + i * y, y);
-    copy_row(b->mask, i, d->mask, row % d->text_rows, d->geometry.tokens * 4);
+    copy_row(b->mask, i, d->mask, row % d->text_rows, d->tokens * 4);
     copy_row(b->fps, i, d->fps, row, 4);
     if (d->t)
         copy_row(b->t, i, d->t, row, 4);
     if (d->x_mask)
-        copy_row(b->x_mask, i, d->x_mask, row, d->geometry.frames * 4);
+        copy_row(b->x_mask, i, d->x_mask, row, b->shape->geometry.frames * 4);
 }
 
 /* When there are fewer rows than the batch is large they come round again. */
@@ -78,34 +100,46 @@ static void copy_rows(struct stdit_batch *b, const struct stdit_data *d, int64_t
 }
 
 /* The draws of a step are those of all ranks together: so they are the same for any number. */
-static int draw(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
+static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_turn *turn)
 {
     const struct stdit_data *d = &r->data;
+    const struct stdit_shape *s = b->shape;
     uint64_t seed = (uint64_t)r->options.library.seed;
-    size_t n = (size_t)b->size, first = (size_t)b->first, frames = (size_t)d->geometry.frames;
+    size_t n = (size_t)b->size, first = (size_t)b->first, frames = (size_t)s->geometry.frames;
 
     if (!d->t) {
-        stdit_draw_times(seed, step, r->shift, b->all, b->u);
+        stdit_draw_times(seed, turn->step, s->shift, b->all, b->u);
         memmove(b->u, b->u + first, n * sizeof *b->u);
     }
     if (r->drops && !d->null_caption) {
-        stdit_draw_drops(seed, step, b->all, b->drop);
+        stdit_draw_drops(seed, turn->before, b->all, b->drop);
         memmove(b->drop, b->drop + first, n * sizeof *b->drop);
     }
-    if (!r->masked || d->x_mask)
+    if (!s->masked || d->x_mask)
         return 0;
-    if (stdit_draw_masks(seed, step, r->options.mask_stage, b->all, d->geometry.frames, b->x_mask))
+    if (stdit_draw_masks(seed, turn->step, r->options.mask_stage, b->all, s->geometry.frames,
+                         b->x_mask))
         return say_fail("no memory for frame masks");
     memmove(b->x_mask, b->x_mask + first * frames, n * frames * sizeof *b->x_mask);
     return 0;
 }
 
-int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step)
+static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_shape *s)
+{
+    b->shape = s;
+    b->size = s->batch;
+    b->all = s->batch * ckpt_ranks(r->context);
+    b->first = s->batch * ckpt_rank(r->context);
+}
+
+int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
+                     const struct stdit_turn *turn)
 {
     const struct stdit_data *d = &r->data;
 
-    copy_rows(b, d, step * b->all + b->first);
-    if (draw(b, r, step))
+    begin(b, r, turn->shape);
+    copy_rows(b, d, turn->before + b->first);
+    if (draw(b, r, turn))
         return -1;
     for (int64_t i = 0; i < b->size; i++) {
         if (d->t)
@@ -135,16 +169,16 @@ static int read_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t 
     return say_fail("no clip of the videos can be read");
 }
 
-int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step)
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn)
 {
-    int64_t z = stdit_data_z(&r->data);
+    int64_t z = stdit_data_z(&r->data, b->shape);
 
     for (int64_t i = 0; i < b->size; i++) {
-        int64_t sample = step * b->all + b->first + i;
+        int64_t sample = turn->before + b->first + i;
         uint8_t *rgb;
         if (read_clip(b, &r->data, i, sample % r->data.rows, &rgb))
             return -1;
-        int rc = stdit_vae_encode(&r->data.vae, sample, rgb, b->z + i * z);
+        int rc = stdit_vae_encode(&r->data.vae, &b->shape->clips, sample, rgb, b->z + i * z);
         free(rgb);
         if (rc)
             return -1;
@@ -157,14 +191,14 @@ int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckp
 {
     int64_t n = b->size, y = n * stdit_data_y(&r->data);
     bool bf16 = r->model.config.dtype == CKPT_BF16;
-    int rc = ckpt_feed(p, "z", b->z, n * stdit_data_z(&r->data) * 4);
+    int rc = ckpt_feed(p, "z", b->z, n * stdit_data_z(&r->data, b->shape) * 4);
 
     if (!rc)
         rc = ckpt_feed(p, "t", b->t, n * 4);
     if (!rc)
         rc = bf16 ? ckpt_feed(p, "y", b->y_bf16, y * 2) : ckpt_feed(p, "y", b->y, y * 4);
     if (!rc)
-        rc = ckpt_feed(p, "mask", b->mask, n * r->data.geometry.tokens * 4);
+        rc = ckpt_feed(p, "mask", b->mask, n * r->data.tokens * 4);
     if (!rc)
         rc = ckpt_feed(p, "fps", b->fps, n * 4);
     if (!rc && drop)
@@ -178,16 +212,16 @@ int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_ru
     int rc = ckpt_feed(p, "u", b->u, b->size * 4);
 
     if (!rc && r->data.eps)
-        rc = ckpt_feed(p, "eps", b->eps, b->size * stdit_data_z(&r->data) * 4);
-    if (!rc && r->masked)
-        rc = ckpt_feed(p, "x_mask", b->x_mask, b->size * r->data.geometry.frames * 4);
+        rc = ckpt_feed(p, "eps", b->eps, b->size * stdit_data_z(&r->data, b->shape) * 4);
+    if (!rc && b->shape->masked)
+        rc = ckpt_feed(p, "x_mask", b->x_mask, b->size * b->shape->geometry.frames * 4);
     return rc;
 }
 
-struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, ckpt_tape *t, int64_t batch,
-                                        bool drop)
+struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct stdit_shape *s,
+                                        ckpt_tape *t, int64_t batch, bool drop)
 {
-    const struct stdit_geometry *g = &r->data.geometry;
+    const struct stdit_geometry *g = &s->geometry;
     int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
     int64_t y[] = {batch, g->tokens, r->data.caption_channels};
     struct stdit_inputs in = {0};

@@ -82,7 +82,7 @@ static int fill(struct stdit_data *d, const struct text_features *f)
     int64_t numel = f->n * f->length * f->width;
 
     d->text_rows = f->n;
-    d->geometry.tokens = f->length;
+    d->tokens = f->length;
     d->caption_channels = f->width;
     d->y = MEMORY_FOR(sizeof *d->y, numel);
     d->mask = MEMORY_FOR(sizeof *d->mask, f->n, f->length);

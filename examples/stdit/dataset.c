@@ -12,21 +12,10 @@
 /* A clip has no text encoder: all see one fixed caption of one token and this width. */
 enum { CLIP_CAPTION = 64 };
 
-int64_t stdit_data_z(const struct stdit_data *d)
-{
-    const struct stdit_geometry *g = &d->geometry;
-    return d->channels * g->frames * g->height * g->width;
-}
-
-int64_t stdit_data_y(const struct stdit_data *d)
-{
-    return d->geometry.tokens * d->caption_channels;
-}
-
 /* One caption, the same for all rows, with every token counted. */
 static int fixed_text(struct stdit_data *d, uint64_t seed)
 {
-    int64_t row = stdit_data_y(d), tokens = d->geometry.tokens;
+    int64_t row = stdit_data_y(d), tokens = d->tokens;
 
     d->text_rows = 1;
     d->y = malloc((size_t)row * sizeof *d->y);
@@ -54,10 +43,10 @@ static int fixed_rate(struct stdit_data *d, float fps)
 /* [clips][T][H][W][3] bytes -> [clips][3][T][H][W] in [-1, 1]. */
 static int clip_to_values(struct stdit_data *d, const struct clip *c)
 {
-    const struct stdit_geometry *g = &d->geometry;
+    const struct stdit_geometry *g = &d->shape->geometry;
     int64_t plane = g->height * g->width, frames = g->frames;
 
-    d->z = malloc((size_t)(d->rows * stdit_data_z(d)) * sizeof *d->z);
+    d->z = malloc((size_t)(d->rows * stdit_data_z(d, d->shape)) * sizeof *d->z);
     if (!d->z)
         return say_fail("no memory for the clips");
     for (int64_t f = 0; f < d->rows * frames; f++)
@@ -82,16 +71,18 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
     int64_t stride = o->stride ? o->stride : shipped ? 3 : 1;
     struct clip c = {.width = width, .height = height, .stride = stride};
 
+    if (stdit_data_shapes(d, 1))
+        return -1;
     d->pixels = true;
     d->rows = o->clips ? o->clips : 1;
     d->channels = 3;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
-    d->geometry = (struct stdit_geometry){.frames = frames,
-                                          .height = height,
-                                          .width = width,
-                                          .tokens = 1,
-                                          .pixel_height = 8.0 * (double)height,
-                                          .pixel_width = 8.0 * (double)width};
+    d->tokens = 1;
+    d->shape->geometry = (struct stdit_geometry){.frames = frames,
+                                                 .height = height,
+                                                 .width = width,
+                                                 .pixel_height = 8.0 * (double)height,
+                                                 .pixel_width = 8.0 * (double)width};
     if (!path)
         return -1;
     if (o->in_channels && o->in_channels != 3)
@@ -114,21 +105,24 @@ static int data_clip(struct stdit_data *d, const struct stdit_options *o)
 static int data_noise(struct stdit_data *d, const struct stdit_options *o)
 {
     const char *text = o->latent;
-    struct stdit_geometry *g = &d->geometry;
 
+    if (stdit_data_shapes(d, 1))
+        return -1;
     d->rows = o->samples;
     d->channels = o->in_channels ? o->in_channels : 4;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->tokens = o->text_tokens ? o->text_tokens : 1;
+    struct stdit_geometry *g = &d->shape->geometry;
     *g = (struct stdit_geometry){.frames = o->latent_frames,
                                  .height = o->latent_height,
                                  .width = o->latent_width,
-                                 .tokens = o->text_tokens ? o->text_tokens : 1,
                                  .pixel_height = 8.0 * (double)o->latent_height,
                                  .pixel_width = 8.0 * (double)o->latent_width};
     d->z = MEMORY_FOR(sizeof *d->z, d->rows, d->channels, g->frames, g->height, g->width);
     if (!d->z)
         return say_fail("--latent %s: no memory for %lld samples", text, (long long)d->rows);
-    ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z, d->rows * stdit_data_z(d));
+    ckpt_fill_normal((uint64_t)o->library.seed, 0, STREAM_DATA, d->z,
+                     d->rows * stdit_data_z(d, d->shape));
     snprintf(d->title, sizeof d->title, "random latents %s, %lld samples", text,
              (long long)d->rows);
     return fixed_rate(d, 24) || fixed_text(d, (uint64_t)o->library.seed) ? -1 : 0;
@@ -136,20 +130,28 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
 
 /* ---- clips that pass an autoencoder --------------------------------------------------------- */
 
-int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames)
+static void fill_shape(const struct stdit_data *d, struct stdit_shape *s, int64_t frames,
+                       int64_t height, int64_t width)
 {
-    struct stdit_vae *v = &d->vae;
-    int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
+    struct stdit_clips *c = &s->clips;
 
-    if (stdit_vae_configure(v, o, frames, height, width))
-        return -1;
-    d->channels = v->channels;
-    d->geometry = (struct stdit_geometry){.frames = v->latent_frames,
-                                          .height = v->rows,
-                                          .width = v->columns,
+    stdit_vae_size(&d->vae, c, frames, height, width);
+    s->geometry = (struct stdit_geometry){.frames = c->latent_frames,
+                                          .height = c->rows,
+                                          .width = c->columns,
                                           .pixel_height = (double)height,
                                           .pixel_width = (double)width,
                                           .pixel_frames = frames};
+}
+
+int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames)
+{
+    int64_t width = o->width ? o->width : 64, height = o->height ? o->height : 40;
+
+    if (stdit_data_shapes(d, 1) || stdit_vae_configure(&d->vae, o))
+        return -1;
+    d->channels = d->vae.channels;
+    fill_shape(d, d->shape, frames, height, width);
     return 0;
 }
 
@@ -158,7 +160,7 @@ int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
     if (o->text)
         return stdit_data_text(d, o->text);
     d->null_caption = true;
-    d->geometry.tokens = o->text_tokens ? o->text_tokens : 1;
+    d->tokens = o->text_tokens ? o->text_tokens : 1;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     return fixed_text(d, (uint64_t)o->library.seed);
 }
@@ -171,8 +173,8 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o)
     if (stdit_data_shape(d, o, frames))
         return -1;
     *v = (struct stdit_videos){.frames = frames,
-                               .width = d->vae.width,
-                               .height = d->vae.height,
+                               .width = d->shape->clips.width,
+                               .height = d->shape->clips.height,
                                .stride = o->stride ? o->stride : 1};
     if (stdit_videos_open(v, o->video_dir, o->clips))
         return -1;
@@ -187,8 +189,8 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o)
     snprintf(d->title, sizeof d->title,
              "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
              o->video_dir, (long long)d->rows, (long long)frames, (long long)v->width,
-             (long long)v->height, (long long)d->channels, (long long)d->geometry.frames,
-             (long long)d->geometry.height, (long long)d->geometry.width);
+             (long long)v->height, (long long)d->channels, (long long)d->shape->geometry.frames,
+             (long long)d->shape->geometry.height, (long long)d->shape->geometry.width);
     return 0;
 }
 
@@ -205,16 +207,18 @@ static int agree(const char *option, int64_t *value, int64_t data)
                     (long long)data);
 }
 
-int stdit_data_agree(const struct stdit_data *d, struct stdit_options *o)
+int stdit_data_agree(struct stdit_data *d, struct stdit_options *o)
 {
     if (agree("in-channels", &o->in_channels, d->channels) ||
         agree("caption-channels", &o->caption_channels, d->caption_channels))
         return -1;
     if (!o->text_tokens)
-        o->text_tokens = d->geometry.tokens;
-    if (o->text_tokens < d->geometry.tokens)
+        o->text_tokens = d->tokens;
+    if (o->text_tokens < d->tokens)
         return say_fail("the text has %lld tokens, the null caption %lld; raise --text-tokens",
-                        (long long)d->geometry.tokens, (long long)o->text_tokens);
+                        (long long)d->tokens, (long long)o->text_tokens);
+    for (int i = 0; i < d->n_shapes; i++)
+        d->shape[i].geometry.tokens = d->tokens;
     return 0;
 }
 
@@ -229,6 +233,8 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
         rc = data_videos(d, o);
     else
         rc = o->video ? data_clip(d, o) : data_noise(d, o);
+    if (!rc && d->n_shapes == 1)
+        d->shape->batch = o->batch;
     return rc ? -1 : stdit_data_agree(d, o);
 }
 
@@ -236,6 +242,7 @@ void stdit_data_close(struct stdit_data *d)
 {
     stdit_vae_close(&d->vae);
     stdit_videos_close(&d->videos);
+    free(d->shape);
     free(d->z);
     free(d->y);
     free(d->mask);

@@ -107,10 +107,10 @@ static int load_text(struct stdit_data *d, ckpt_file *f, const char *path, int64
     if (find(f, path, "y", open_sora ? 4 : 3, shape, &y) < 0)
         return -1;
     d->text_rows = y.shape[0];
-    d->geometry.tokens = y.shape[y.ndim - 2];
+    d->tokens = y.shape[y.ndim - 2];
     d->caption_channels = y.shape[y.ndim - 1];
     d->y = load(f, path, "y", y.ndim, y.shape, true);
-    d->mask = load(f, path, "mask", 2, (int64_t[]){d->text_rows, d->geometry.tokens}, false);
+    d->mask = load(f, path, "mask", 2, (int64_t[]){d->text_rows, d->tokens}, false);
     return d->y && d->mask ? 0 : -1;
 }
 
@@ -122,11 +122,11 @@ static int load_required(struct stdit_data *d, ckpt_file *f, const char *path)
         return -1;
     d->rows = z.shape[0];
     d->channels = z.shape[1];
-    d->geometry = (struct stdit_geometry){.frames = z.shape[2],
-                                          .height = z.shape[3],
-                                          .width = z.shape[4],
-                                          .pixel_height = 8.0 * (double)z.shape[3],
-                                          .pixel_width = 8.0 * (double)z.shape[4]};
+    d->shape->geometry = (struct stdit_geometry){.frames = z.shape[2],
+                                                 .height = z.shape[3],
+                                                 .width = z.shape[4],
+                                                 .pixel_height = 8.0 * (double)z.shape[3],
+                                                 .pixel_width = 8.0 * (double)z.shape[4]};
     if (load_text(d, f, path, d->rows))
         return -1;
     d->z = load(f, path, "z", 5, z.shape, true);
@@ -151,7 +151,7 @@ static int load_size(struct stdit_data *d, ckpt_file *f, const char *path, const
 /* A clip without a frame that is noised has no loss: Open-Sora's is 0 / 0 there. */
 static int check_masks(const struct stdit_data *d, const char *path)
 {
-    const int64_t frames = d->geometry.frames;
+    const int64_t frames = d->shape->geometry.frames;
 
     for (int64_t row = 0; row < d->rows; row++) {
         bool noised = false;
@@ -167,7 +167,7 @@ static int check_masks(const struct stdit_data *d, const char *path)
 
 static int load_optional(struct stdit_data *d, ckpt_file *f, const char *path)
 {
-    struct stdit_geometry *g = &d->geometry;
+    struct stdit_geometry *g = &d->shape->geometry;
 
     if (has(f, "t") && !(d->t = load(f, path, "t", 1, &d->rows, true)))
         return -1;
@@ -215,6 +215,8 @@ int stdit_data_features(struct stdit_data *d, const char *path)
 {
     ckpt_file *f;
 
+    if (stdit_data_shapes(d, 1))
+        return -1;
     if (ckpt_file_open(&f, path))
         return say_fail("%s", ckpt_error(NULL));
     int rc = load_required(d, f, path);

@@ -7,7 +7,7 @@
 static void put_model(FILE *f, const struct stdit_run *r)
 {
     const struct stdit_config *m = &r->model.config;
-    const struct stdit_geometry *g = &r->data.geometry;
+    const struct stdit_geometry *g = &r->data.shape->geometry;
 
     json_put_int(f, "hidden", m->hidden);
     json_put_int(f, "heads", m->heads);
@@ -42,7 +42,7 @@ static void put_config(struct stdit_run *r)
     put_model(f, r);
     json_put_int(f, "rows", r->data.rows);
     json_put_string(f, "mask_stage", o->mask_stage);
-    log_config_end(&r->log, r->context, r->training, &recipe);
+    log_config_end(&r->log, r->context, r->data.shape->training, &recipe);
 }
 
 int stdit_log_open(struct stdit_run *r)

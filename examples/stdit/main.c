@@ -63,7 +63,7 @@ static int compile(struct stdit_run *r, bool trains)
     if (stdit_compile(r, trains ? stdit_compile_training : NULL))
         return -1;
     if (trains)
-        ckpt_plan_print(r->training, stdout);
+        ckpt_plan_print(r->data.shape->training, stdout);
     training_setup_end(&setup);
     return 0;
 }
@@ -82,9 +82,9 @@ static int agree_on_data(const struct stdit_run *r)
     size_t rows = (size_t)d->rows, texts = (size_t)d->text_rows;
     struct ckpt_fact facts[] = {
         {"number of clips", &d->rows, sizeof d->rows},
-        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d) * sizeof *d->z : 0},
+        {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
         {"text", d->y, d->y ? texts * (size_t)stdit_data_y(d) * sizeof *d->y : 0},
-        {"text mask", d->mask, d->mask ? texts * (size_t)d->geometry.tokens * sizeof *d->mask : 0},
+        {"text mask", d->mask, d->mask ? texts * (size_t)d->tokens * sizeof *d->mask : 0},
         {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},
     };
 
@@ -93,10 +93,19 @@ static int agree_on_data(const struct stdit_run *r)
                : 0;
 }
 
+static void set_masks(struct stdit_run *r)
+{
+    bool drawn = strcmp(r->options.mask_stage, "none") != 0;
+
+    for (int i = 0; i < r->data.n_shapes; i++) {
+        struct stdit_shape *s = &r->data.shape[i];
+        s->masked = r->data.x_mask || (drawn && s->geometry.frames > 1);
+    }
+}
+
 static int go(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    const struct stdit_geometry *g = &r->data.geometry;
 
     /* Of several ranks the first one writes: which it is they know when they have met. */
     if (!o->library.ranks && check_outputs(o))
@@ -112,7 +121,7 @@ static int go(struct stdit_run *r)
     r->options.samples = o->batch * ckpt_ranks(r->context);
     if (stdit_data_open(&r->data, &r->options) || agree_on_data(r))
         return -1;
-    r->masked = r->data.x_mask || (strcmp(o->mask_stage, "none") && g->frames > 1);
+    set_masks(r);
     r->drops = !r->data.t && !r->data.eps;
     if (stdit_make_model(r) || stdit_load(r))
         return -1;

@@ -21,27 +21,27 @@ static int put_all(struct sink *s, const char *path, const uint8_t *rgb)
 }
 
 /* Video files have even sizes and want FFmpeg; a raw clip holds anything. */
-static const char *ending(const struct stdit_vae *v)
+static const char *ending(const struct stdit_clips *c)
 {
 #ifdef HAVE_FFMPEG
-    return v->width % 2 || v->height % 2 ? ".rgb" : ".mp4";
+    return c->width % 2 || c->height % 2 ? ".rgb" : ".mp4";
 #else
-    (void)v;
+    (void)c;
     return ".rgb";
 #endif
 }
 
 static int write_movie(const struct stdit_run *r, const char *name, const uint8_t *rgb)
 {
-    const struct stdit_vae *v = &r->data.vae;
+    const struct stdit_clips *c = &r->data.shape->clips;
     char path[4096];
     float fps = r->data.fps[0];
-    struct sink s = {.width = v->width,
-                     .height = v->height,
-                     .frames = v->frames,
+    struct sink s = {.width = c->width,
+                     .height = c->height,
+                     .frames = c->frames,
                      .fps = fps >= 1 && fps < 120 ? fps : 24};
 
-    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name, ending(v));
+    snprintf(path, sizeof path, "%s/%s%s", r->options.out, name, ending(c));
     if (put_all(&s, path, rgb))
         return -1;
     snprintf(path, sizeof path, "%s/%s", r->options.out, name);
@@ -51,18 +51,18 @@ static int write_movie(const struct stdit_run *r, const char *name, const uint8_
 /* Frames from the first to the last, side by side. */
 static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
 {
-    const struct stdit_vae *v = &r->data.vae;
-    int64_t n = v->frames < STRIP ? v->frames : STRIP, frame = v->width * v->height * 3;
+    const struct stdit_clips *c = &r->data.shape->clips;
+    int64_t n = c->frames < STRIP ? c->frames : STRIP, frame = c->width * c->height * 3;
     uint8_t *some = malloc((size_t)(n * frame));
     char path[4096];
 
     if (!some)
         return say_fail("no memory for pictures");
     for (int64_t i = 0; i < n; i++)
-        memcpy(some + i * frame, rgb + (n > 1 ? i * (v->frames - 1) / (n - 1) : 0) * frame,
+        memcpy(some + i * frame, rgb + (n > 1 ? i * (c->frames - 1) / (n - 1) : 0) * frame,
                (size_t)frame);
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
-    int rc = picture_write(path, n, v->height, v->width, some, v->width * n < 480 ? 2 : 1);
+    int rc = picture_write(path, n, c->height, c->width, some, c->width * n < 480 ? 2 : 1);
     free(some);
     return rc;
 }
@@ -81,15 +81,16 @@ static int write_data(struct stdit_run *r)
 
 int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n)
 {
-    struct stdit_vae *v = &r->data.vae;
-    uint8_t *rgb = malloc((size_t)(v->frames * v->width * v->height * 3));
+    const struct stdit_clips *c = &r->data.shape->clips;
+    uint8_t *rgb = malloc((size_t)(c->frames * c->width * c->height * 3));
+    int64_t row = stdit_data_z(&r->data, r->data.shape);
     char name[32];
     int rc = rgb ? 0 : say_fail("no memory for a clip");
 
     for (int64_t i = 0; i < n && !rc; i++) {
         snprintf(name, sizeof name, i ? "sample-%d" : "sample", (int)i);
-        rc = stdit_vae_decode(v, z + i * stdit_data_z(&r->data), rgb) ||
-             write_movie(r, name, rgb) || write_strip(r, name, rgb);
+        rc = stdit_vae_decode(&r->data.vae, c, z + i * row, rgb) || write_movie(r, name, rgb) ||
+             write_strip(r, name, rgb);
     }
     free(rgb);
     if (!rc && r->options.video_dir)
@@ -98,6 +99,6 @@ int stdit_write_videos(struct stdit_run *r, const float *z, int64_t n)
         return -1;
     say_print("sampled: %s/sample%s, its frames: %s/sample/frame-00000.png ..., some side by side: "
               "%s/sample.png\n",
-              r->options.out, ending(v), r->options.out, r->options.out);
+              r->options.out, ending(c), r->options.out, r->options.out);
     return 0;
 }

@@ -14,7 +14,7 @@ struct range {
 static struct range range_of(const struct stdit_data *d)
 {
     double sum = 0, squares = 0;
-    int64_t n = stdit_data_z(d);
+    int64_t n = stdit_data_z(d, d->shape);
 
     if (d->pixels)
         return (struct range){-1, 1};
@@ -30,7 +30,7 @@ static struct range range_of(const struct stdit_data *d)
 /* [C, T, H, W] -> [T][H][W][3]; with fewer than three channels the first serves for all. */
 static void to_rgb(uint8_t *rgb, const float *z, const struct stdit_data *d, struct range range)
 {
-    const struct stdit_geometry *g = &d->geometry;
+    const struct stdit_geometry *g = &d->shape->geometry;
     int64_t volume = g->frames * g->height * g->width;
 
     for (int64_t p = 0; p < volume; p++)
@@ -49,7 +49,7 @@ static int zoom_to(int64_t pixels, int64_t width)
 
 static int write_strip(const struct stdit_run *r, const char *name, const uint8_t *rgb)
 {
-    const struct stdit_geometry *g = &r->data.geometry;
+    const struct stdit_geometry *g = &r->data.shape->geometry;
     char path[4096];
 
     snprintf(path, sizeof path, "%s/%s.png", r->options.out, name);
@@ -59,7 +59,7 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
 
 static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
 {
-    const struct stdit_geometry *g = &r->data.geometry;
+    const struct stdit_geometry *g = &r->data.shape->geometry;
     char path[4096];
 
     for (int64_t frame = 0; frame < g->frames; frame++) {
@@ -74,7 +74,7 @@ static int write_frames(const struct stdit_run *r, const uint8_t *rgb)
 static int write_clips(const struct stdit_run *r, const float *z, int64_t n, uint8_t *rgb)
 {
     struct range range = range_of(&r->data);
-    int64_t row = stdit_data_z(&r->data);
+    int64_t row = stdit_data_z(&r->data, r->data.shape);
     char name[32];
 
     to_rgb(rgb, r->data.z, &r->data, range);
@@ -91,7 +91,7 @@ static int write_clips(const struct stdit_run *r, const float *z, int64_t n, uin
 
 int stdit_write_pictures(const struct stdit_run *r, const float *z, int64_t n)
 {
-    const struct stdit_geometry *g = &r->data.geometry;
+    const struct stdit_geometry *g = &r->data.shape->geometry;
     const char *out = r->options.out;
     uint8_t *rgb;
 

@@ -8,19 +8,16 @@
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
-#include "schedule.h"
 
 struct stdit_run {
     struct stdit_options options;
     struct stdit_data data;
     struct stdit model;
     ckpt *context;
-    ckpt_program *training, *sampling; /* owned by the context; NULL: not asked for */
+    ckpt_program *sampling; /* the context's; NULL: not asked for */
     int64_t trainable;      /* parameters that are trained */
     int64_t first;          /* steps of the runs that this one goes on with */
-    struct stdit_shift shift;
-    bool masked; /* frame masks are fed */
-    bool drops;  /* captions are dropped at random */
+    bool drops;             /* captions are dropped at random */
     struct run_log log;
 };
 
@@ -28,16 +25,16 @@ struct stdit_run {
 int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int argc, char **argv),
                int (*go)(struct stdit_run *r));
 
-/* Makes the model of the options and the shift of its times, and loads its weights.  Both return 0,
- * or -1 after a sentence. */
+/* Makes the model of the options and the shifts of its times, and loads its weights.  Both return
+ * 0, or -1 after a sentence. */
 int stdit_make_model(struct stdit_run *r);
 int stdit_load(struct stdit_run *r);
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* Compiles the programs of the run, before its first step, so that all are known to fit: the one
- * that trains by training (NULL: none), that which samples, those of the autoencoder.  Return 0, or
- * -1 after printing a sentence. */
+/* Compiles the programs of the run, before its first step, so that all are known to fit: those that
+ * train by training (NULL: none), that which samples, those of the autoencoder.  Return 0, or -1
+ * after printing a sentence. */
 int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r));
 int stdit_compile_training(struct stdit_run *r);
 int stdit_compile_sampling(struct stdit_run *r);
@@ -47,23 +44,34 @@ int stdit_train(struct stdit_run *r);
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* Host memory of what one step is fed. */
+/* What a step trains on. */
+struct stdit_turn {
+    const struct stdit_shape *shape;
+    int64_t step;
+    int64_t before; /* samples of all steps before it, of all ranks */
+};
+
+/* Host memory of what one step is fed, of the shape of its turn. */
 struct stdit_batch {
     float *z, *t, *u, *y, *fps, *eps;
     uint16_t *y_bf16;
     int32_t *mask, *x_mask, *drop;
+    const struct stdit_shape *shape;
     int64_t size;       /* samples of this rank */
     int64_t all, first; /* of all ranks; where this rank's begin among them */
 };
 
-int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r, int64_t size);
+/* Room for steps of any of n shapes. */
+int stdit_batch_create(struct stdit_batch *b, const struct stdit_run *r,
+                       const struct stdit_shape *shapes, int n);
 void stdit_batch_free(struct stdit_batch *b);
 
 /* The rows of a step, then its draws: times, frame masks, dropped captions. */
-int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r, int64_t step);
+int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
+                     const struct stdit_turn *turn);
 
 /* Reads and encodes the clips of a step, where the data is videos. */
-int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, int64_t step);
+int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct stdit_turn *turn);
 
 /* Feeds the rows that training and sampling share: z, t, y, mask, fps and, if any, drop. */
 int stdit_batch_feed(const struct stdit_batch *b, const struct stdit_run *r, ckpt_program *p,
@@ -73,8 +81,8 @@ int stdit_batch_feed_training(const struct stdit_batch *b, const struct stdit_ru
                               ckpt_program *p);
 
 /* Records the inputs that stdit_batch_feed feeds. */
-struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, ckpt_tape *t, int64_t batch,
-                                        bool drop);
+struct stdit_inputs stdit_record_inputs(const struct stdit_run *r, const struct stdit_shape *s,
+                                        ckpt_tape *t, int64_t batch, bool drop);
 
 /* ---- what comes out ------------------------------------------------------------------------ */
 

@@ -13,17 +13,19 @@
 
 struct sampler {
     struct stdit_run *run;
+    struct stdit_shape shape; /* that of the data, with the samples of a step */
     struct stdit_batch batch; /* with guidance: the clips with their captions, then again without */
     int64_t clips;
     bool guided;
-    float *v; /* [batch.size, ...] */
+    float *v; /* [shape.batch, ...] */
 };
 
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct stdit_run *r = user;
-    struct stdit_inputs in = stdit_record_inputs(r, t, batch, true);
-    ckpt_tensor both = stdit_forward(&r->model, t, &r->data.geometry, &in);
+    const struct stdit_shape *s = r->data.shape;
+    struct stdit_inputs in = stdit_record_inputs(r, s, t, batch, true);
+    ckpt_tensor both = stdit_forward(&r->model, t, &s->geometry, &in);
     ckpt_tensor v = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
 
     ckpt_output(t, "v", v);
@@ -54,7 +56,7 @@ static int use_average(const struct stdit_run *r)
 static void repeat_text(struct sampler *s)
 {
     struct stdit_batch *b = &s->batch;
-    size_t tokens = (size_t)(s->clips * s->run->data.geometry.tokens);
+    size_t tokens = (size_t)(s->clips * s->run->data.tokens);
 
     for (int64_t i = s->clips; i < b->size; i++) {
         b->drop[i] = 1;
@@ -67,11 +69,11 @@ static void repeat_text(struct sampler *s)
 static int start(struct sampler *s)
 {
     struct stdit_run *r = s->run;
-    int64_t row = stdit_data_z(&r->data);
+    int64_t row = stdit_data_z(&r->data, &s->shape);
     bool drops = r->drops;
 
     r->drops = false; /* those of training */
-    int rc = stdit_batch_fill(&s->batch, r, 0);
+    int rc = stdit_batch_fill(&s->batch, r, &(struct stdit_turn){.shape = &s->shape});
     r->drops = drops;
     if (s->guided)
         repeat_text(s);
@@ -84,7 +86,8 @@ static int start(struct sampler *s)
 static int flow(struct sampler *s, double u)
 {
     struct stdit_run *r = s->run;
-    int64_t n = s->clips * stdit_data_z(&r->data), whole = s->batch.size * stdit_data_z(&r->data);
+    int64_t row = stdit_data_z(&r->data, &s->shape);
+    int64_t n = s->clips * row, whole = s->batch.size * row;
 
     for (int64_t i = 0; i < s->batch.size; i++)
         s->batch.t[i] = (float)(1000 * u);
@@ -101,7 +104,7 @@ static int flow(struct sampler *s, double u)
 static int integrate(struct sampler *s)
 {
     struct stdit_run *r = s->run;
-    int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data);
+    int64_t steps = r->options.sample_steps, n = s->clips * stdit_data_z(&r->data, &s->shape);
     ckpt_progress *progress =
         ckpt_rank(r->context) ? NULL : ckpt_progress_open(stderr, "sample", steps);
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
@@ -109,8 +112,8 @@ static int integrate(struct sampler *s)
 
     ckpt_program_info(r->sampling, &info);
     for (int64_t i = 0; i < steps && !rc; i++) {
-        double u = stdit_shifted(r->shift, 1 - (double)i / (double)steps);
-        double next = stdit_shifted(r->shift, 1 - (double)(i + 1) / (double)steps);
+        double u = stdit_shifted(s->shape.shift, 1 - (double)i / (double)steps);
+        double next = stdit_shifted(s->shape.shift, 1 - (double)(i + 1) / (double)steps);
         rc = flow(s, u);
         for (int64_t k = 0; k < n && !rc; k++)
             s->batch.z[k] += s->v[k] * (float)(u - next);
@@ -147,29 +150,31 @@ static int sample(struct sampler *s)
 {
     struct stdit_run *r = s->run;
 
-    s->v = malloc((size_t)(s->batch.size * stdit_data_z(&r->data)) * sizeof *s->v);
+    s->v = malloc((size_t)(s->shape.batch * stdit_data_z(&r->data, &s->shape)) * sizeof *s->v);
     if (!s->v)
         return say_fail("no memory for sampling");
     if (start(s) || integrate(s))
         return -1;
     if (ckpt_rank(r->context) > 0)
         return 0; /* all have sampled, one writes */
-    if (!r->data.vae.frames)
+    if (!s->shape.clips.frames)
         return stdit_write_pictures(r, s->batch.z, s->clips);
     if (stdit_write_videos(r, s->batch.z, s->clips))
         return -1;
-    vae_coder_report(&r->data.vae.coder[STDIT_DECODE][0]);
+    vae_coder_report(r->data.vae.coder[STDIT_DECODE]);
     return 0;
 }
 
 int stdit_sample(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct sampler s = {.run = r, .guided = is_guided(r), .clips = clips_of(r)};
+    struct sampler s = {
+        .run = r, .shape = *r->data.shape, .guided = is_guided(r), .clips = clips_of(r)};
 
-    if (r->training && o->ema_decay > 0 && use_average(r))
+    s.shape.batch = s.guided ? 2 * s.clips : s.clips;
+    if (s.shape.training && o->ema_decay > 0 && use_average(r))
         return -1;
-    if (stdit_batch_create(&s.batch, r, s.guided ? 2 * s.clips : s.clips))
+    if (stdit_batch_create(&s.batch, r, &s.shape, 1))
         return -1;
     int rc = sample(&s);
     free(s.v);

@@ -21,7 +21,7 @@ static int describe(struct stdit_data *d, struct stdit_options *o)
     if (stdit_data_shape(d, o, frames) ||
         (prompts ? stdit_data_prompts(d, o) : stdit_data_caption(d, o)))
         return -1;
-    o->batch = d->rows = d->text_rows;
+    o->batch = d->rows = d->shape->batch = d->text_rows;
     d->fps = malloc((size_t)d->rows * sizeof *d->fps);
     if (!d->fps)
         return say_fail("no memory for %lld clips", (long long)d->rows);
@@ -48,7 +48,6 @@ static int check_outputs(const struct stdit_options *o)
 static int go(struct stdit_run *r)
 {
     struct stdit_options *o = &r->options;
-    const struct stdit_geometry *g = &r->data.geometry;
 
     if (check_outputs(o) || describe(&r->data, o))
         return -1;
@@ -58,14 +57,15 @@ static int go(struct stdit_run *r)
         return say_fail("--ranks: this program does not divide its clips among ranks");
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
+    const struct stdit_clips *c = &r->data.shape->clips;
     const char *title = o->text      ? o->text
                         : o->prompt  ? o->prompt
                         : o->prompts ? o->prompts
                                      : "null caption";
     say_print("%lld clips of %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld], %s\n",
-              (long long)r->data.rows, (long long)r->data.vae.frames, (long long)r->data.vae.width,
-              (long long)r->data.vae.height, (long long)r->data.channels, (long long)g->frames,
-              (long long)g->height, (long long)g->width, title);
+              (long long)r->data.rows, (long long)c->frames, (long long)c->width,
+              (long long)c->height, (long long)r->data.channels, (long long)c->latent_frames,
+              (long long)c->rows, (long long)c->columns, title);
     fflush(stdout);
     if (stdit_compile(r, NULL))
         return -1;

@@ -53,12 +53,12 @@ void stdit_draw_times(uint64_t seed, int64_t step, struct stdit_shift s, int64_t
         u[b] = (float)stdit_shifted(s, 1 / (1 + exp(-(double)u[b])));
 }
 
-void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop)
+void stdit_draw_drops(uint64_t seed, int64_t before, int64_t n, int32_t *drop)
 {
-    for (int64_t b = 0; b < batch; b++) {
+    for (int64_t i = 0; i < n; i++) {
         float u[4];
-        ckpt_fill_uniform(seed, (uint64_t)(step * batch + b), STREAM_DROP, u, 4);
-        drop[b] = u[0] < 0.1f;
+        ckpt_fill_uniform(seed, (uint64_t)(before + i), STREAM_DROP, u, 4);
+        drop[i] = u[0] < 0.1f;
     }
 }
 

@@ -34,8 +34,8 @@ double stdit_shifted(struct stdit_shift s, double u);
 /* The noise level u' in (0, 1) of each sample of a step. */
 void stdit_draw_times(uint64_t seed, int64_t step, struct stdit_shift s, int64_t batch, float *u);
 
-/* Which captions are replaced by the null caption (1 in 10). */
-void stdit_draw_drops(uint64_t seed, int64_t step, int64_t batch, int32_t *drop);
+/* Which captions are replaced by the null caption (1 in 10), of n samples after so many. */
+void stdit_draw_drops(uint64_t seed, int64_t before, int64_t n, int32_t *drop);
 
 /* Frame masks [batch, frames], 1 where a frame is noised.  stage: "none", "1", "2", "3", "adapt".
  * Returns 0 or CKPT_ENOMEM. */

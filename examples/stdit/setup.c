@@ -93,36 +93,48 @@ static int64_t caption_rows(const struct stdit_options *o)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-static int compile_coders(struct stdit_run *r, bool trains, bool least)
+/* Which clips pass the autoencoder, and which way. */
+static int add_clips(struct stdit_run *r, bool trains)
 {
-    struct stdit_vae *v = r->data.vae.frames ? &r->data.vae : NULL;
-    bool encodes = v && r->options.video_dir && trains;
-    bool decodes = v && r->options.sample_steps > 0;
+    struct stdit_data *d = &r->data;
+    bool encodes = r->options.video_dir && trains, decodes = r->options.sample_steps > 0;
+    int rc = 0;
 
-    if (encodes && stdit_vae_compile(v, STDIT_ENCODE, least))
-        return -1;
-    return decodes ? stdit_vae_compile(v, STDIT_DECODE, least) : 0;
+    for (int i = 0; i < d->n_shapes && d->vae.channels && !rc; i++) {
+        struct stdit_clips *c = &d->shape[i].clips;
+        rc = encodes ? stdit_vae_add(&d->vae, c, STDIT_ENCODE) : 0;
+        if (!rc && decodes)
+            rc = stdit_vae_add(&d->vae, c, STDIT_DECODE);
+    }
+    return rc;
 }
 
 /* The autoencoder shares the budget; see autoencoder.h for the order. */
 int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r))
 {
-    if (compile_coders(r, training != NULL, true))
+    if (add_clips(r, training != NULL) || stdit_vae_compile(&r->data.vae, true))
         return -1;
     if (training && training(r))
         return -1;
     if (r->options.sample_steps > 0 && stdit_compile_sampling(r))
         return -1;
-    return compile_coders(r, training != NULL, false);
+    return stdit_vae_compile(&r->data.vae, false);
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
+static void set_shifts(struct stdit_data *d, enum ckpt_dtype dtype)
+{
+    for (int i = 0; i < d->n_shapes; i++) {
+        const struct stdit_geometry *g = &d->shape[i].geometry;
+        int64_t frames = g->pixel_frames ? g->pixel_frames : stdit_video_frames(g->frames);
+        d->shape[i].shift = stdit_shift(dtype, g->pixel_height, g->pixel_width, frames);
+    }
+}
+
 int stdit_make_model(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    const struct stdit_geometry *g = &r->data.geometry;
-    int64_t frames = g->pixel_frames ? g->pixel_frames : stdit_video_frames(g->frames);
     struct stdit_config config = {
         .hidden = o->hidden,
         .heads = o->heads,
@@ -136,11 +148,11 @@ int stdit_make_model(struct stdit_run *r)
         .exact_timestep = o->exact_timestep,
     };
 
-    if (config.text_tokens < g->tokens)
+    if (config.text_tokens < r->data.tokens)
         printf("the null caption has %lld rows; a text of %lld tokens sees its last row again\n",
-               (long long)config.text_tokens, (long long)g->tokens);
-    r->shift = stdit_shift(config.dtype, g->pixel_height, g->pixel_width, frames);
-    if (r->data.vae.frames && stdit_vae_open(&r->data.vae, r->context, o))
+               (long long)config.text_tokens, (long long)r->data.tokens);
+    set_shifts(&r->data, config.dtype);
+    if (r->data.vae.channels && stdit_vae_open(&r->data.vae, r->context, o))
         return -1;
     if (stdit_create(&r->model, r->context, &config))
         return say_fail("%s", ckpt_error(r->context));

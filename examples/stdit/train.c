@@ -9,6 +9,7 @@
 #include <string.h>
 #include "../common/dump.h"
 #include "../common/training.h"
+#include "ckpt_dist.h"
 #include "run.h"
 #include "schedule.h"
 
@@ -29,16 +30,23 @@ static ckpt_tensor mix(ckpt_tape *t, ckpt_tensor x0, ckpt_tensor eps, ckpt_tenso
     return ckpt_where(t, ckpt_reshape(t, x_mask, 5, (int64_t[]){batch, 1, frames, 1, 1}), x, x0);
 }
 
+struct recorded {
+    const struct stdit_run *run;
+    const struct stdit_shape *shape;
+};
+
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
-    const struct stdit_run *r = user;
-    const struct stdit_geometry *g = &r->data.geometry;
+    const struct recorded *recorded = user;
+    const struct stdit_run *r = recorded->run;
+    const struct stdit_shape *s = recorded->shape;
+    const struct stdit_geometry *g = &s->geometry;
     int64_t z[] = {batch, r->data.channels, g->frames, g->height, g->width};
 
     ckpt_label(t, "noise");
-    struct stdit_inputs in = stdit_record_inputs(r, t, batch, r->drops);
+    struct stdit_inputs in = stdit_record_inputs(r, s, t, batch, r->drops);
     ckpt_tensor x0 = in.x, u = ckpt_input(t, "u", CKPT_F32, 1, &batch);
-    if (r->masked)
+    if (s->masked)
         in.x_mask = ckpt_input(t, "x_mask", CKPT_I32, 2, (int64_t[]){batch, g->frames});
     ckpt_tensor eps =
         r->data.eps ? ckpt_input(t, "eps", CKPT_F32, 5, z) : ckpt_randn(t, CKPT_F32, 5, z);
@@ -63,8 +71,12 @@ int stdit_compile_training(struct stdit_run *r)
     adamw.ema_decay = (float)o->ema_decay;
     adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     const ckpt_optimizer *optimizer = optimizer_make(r->context, o->optimizer, &adamw);
-    if (ckpt_compile(r->context, record, r, optimizer, o->batch, &r->training))
-        return say_fail("%s", ckpt_error(r->context));
+    for (int i = 0; i < r->data.n_shapes; i++) {
+        struct stdit_shape *s = &r->data.shape[i];
+        struct recorded recorded = {r, s};
+        if (ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training))
+            return say_fail("%s", ckpt_error(r->context));
+    }
     return 0;
 }
 
@@ -81,12 +93,14 @@ static int submit(struct training *t, int64_t step)
     struct course *c = t->user;
     struct stdit_run *r = c->run;
     struct stdit_batch *b = &c->batch;
+    const struct stdit_shape *s = r->data.shape;
+    struct stdit_turn turn = {s, step, step * s->batch * ckpt_ranks(r->context)};
 
-    if (stdit_batch_fill(b, r, step) || (r->options.video_dir && stdit_batch_encode(b, r, step)))
+    if (stdit_batch_fill(b, r, &turn) || (r->options.video_dir && stdit_batch_encode(b, r, &turn)))
         return -1;
-    if (ckpt_set_lr(r->training, (float)training_rate(t, step)) ||
-        stdit_batch_feed(b, r, r->training, r->drops) ||
-        stdit_batch_feed_training(b, r, r->training) || ckpt_submit(r->training))
+    if (ckpt_set_lr(s->training, (float)training_rate(t, step)) ||
+        stdit_batch_feed(b, r, s->training, r->drops) ||
+        stdit_batch_feed_training(b, r, s->training) || ckpt_submit(s->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -95,7 +109,7 @@ static int end(struct training *t, int64_t step)
 {
     const struct course *c = t->user;
 
-    return training_end(t, c->run->training, step, 0);
+    return training_end(t, c->run->data.shape->training, step, 0);
 }
 
 /* The autoencoder has its own file. */
@@ -123,11 +137,11 @@ int stdit_train(struct stdit_run *r)
                          .end = end,
                          .user = &c};
 
-    if (stdit_batch_create(&c.batch, r, o->batch))
+    if (stdit_batch_create(&c.batch, r, r->data.shape, r->data.n_shapes))
         return -1;
     int rc = training_run(&t);
     stdit_batch_free(&c.batch);
     rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
-    training_report(&t, "loss", r->training);
+    training_report(&t, "loss", r->data.shape->training);
     return training_save(&t, rc, o->save, o->save_ema, is_ours);
 }

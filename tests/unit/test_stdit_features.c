@@ -62,7 +62,7 @@ static void data_free(struct stdit_data *d)
 
 static void check_text(const struct stdit_data *d)
 {
-    assert_true(d->text_rows == ROWS && d->geometry.tokens == TOKENS);
+    assert_true(d->text_rows == ROWS && d->tokens == TOKENS);
     assert_int_equal(d->caption_channels, WIDTH);
     for (int i = 0; i < ROWS * TOKENS * WIDTH; i++)
         assert_true(d->y[i] == (float)i);
