@@ -200,8 +200,9 @@ CKPT_API int ckpt_load_state(ckpt *c, const char *path);
 /*
  * Asked about each note that differs, before anything is changed: was is what the state says, is
  * what this run says, NULL where there is no such note.  "ckpt.checksum" with was NULL: the state
- * has no checksums.  Returns whether to go on, though the bits are then not those of a run that was
- * never interrupted.  All ranks must answer alike.
+ * has no checksums.  "ckpt.step_samples": those of a step of one program, of all ranks together.
+ * Returns whether to go on, though the bits are then not those of a run that was never interrupted.
+ * All ranks must answer alike.
  */
 typedef bool (*ckpt_state_change)(void *user, const char *name, const char *was, const char *is);
 

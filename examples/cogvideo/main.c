@@ -77,7 +77,7 @@ static int train(struct cogvideo_run *r)
 {
     if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
         cogvideo_options_note(&r->options, r->context) ||
-        resume_load(&r->options.state, r->context, &r->first) || cogvideo_log_open(r))
+        resume_load(&r->options.state, r->context, NULL, &r->first) || cogvideo_log_open(r))
         return -1;
     return cogvideo_train(r);
 }

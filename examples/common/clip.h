@@ -3,6 +3,7 @@
 #ifndef EXAMPLES_CLIP_H
 #define EXAMPLES_CLIP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -10,8 +11,9 @@ struct clip {
     int64_t width, height, frames; /* asked for */
     int64_t skip;                  /* frames of the file before the first one taken */
     int64_t stride;                /* every stride-th frame of the file */
-    double fps;                    /* found: of the file */
-    uint8_t *rgb;                  /* [frames][height][width][3], malloc'ed */
+    bool covers;  /* frames keep their shape and are cut; else they are stretched */
+    double fps;   /* found: of the file */
+    uint8_t *rgb; /* [frames][height][width][3], malloc'ed */
 };
 
 /* The clip that ships: in the source tree or where it was installed; raw without FFmpeg.  NULL
@@ -25,6 +27,13 @@ int clip_read(struct clip *c, const char *path);
 /* As clip_read, of one format. */
 int clip_decode(struct clip *c, const char *path);
 int clip_read_raw(struct clip *c, const char *path);
+
+/* For the formats: what a whole frame of width x height is scaled to, and where in that the clip's
+ * begins. */
+struct clip_part {
+    int64_t width, height, left, top;
+};
+struct clip_part clip_part_of(const struct clip *c, int64_t width, int64_t height);
 
 /* Whether the file begins as our raw format does; see examples/data/README.  Returns 1, 0, or -1
  * after a sentence: it cannot be read, or is no regular file. */

@@ -106,10 +106,10 @@ int options_print(bool help, bool version, const char *usage, int n,
 /* --batch: the samples of a step of all ranks together are what counts, and the library compares
  * them.  Paths to data do not say what is in there, so another one is no more than said. */
 static const char *const tunes[] = {
-    "lr",           "warmup",    "schedule", "final-lr",  "beta2",    "clip-norm",
-    "weight-decay", "ema-decay", "video",    "video-dir", "vae",      "text",
-    "features",     "tensors",   "lpips",    "size",      "data",     "tokenizer",
-    "latents",      "videos",    "prompts",  "csv",       "text-drop"};
+    "lr",           "warmup",    "schedule", "final-lr",  "beta2",     "clip-norm",
+    "weight-decay", "ema-decay", "video",    "video-dir", "vae",       "text",
+    "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
+    "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets"};
 static const char *const is_free[] = {
     "batch",       "dump",           "frames-2d",    "guidance",    "help",         "load",
     "log",         "lora-merge",     "random",       "out",         "partial",      "prompt",

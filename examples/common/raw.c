@@ -32,6 +32,23 @@ int clip_too_short(const struct clip *c, const char *path, int64_t found)
                     (long long)found, (long long)(c->skip + (c->frames - 1) * c->stride + 1));
 }
 
+/* As Open-Sora does: the smallest size that covers the clip's, of which the middle is taken. */
+struct clip_part clip_part_of(const struct clip *c, int64_t width, int64_t height)
+{
+    double down = (double)c->height / (double)height, across = (double)c->width / (double)width;
+    struct clip_part p = {.width = c->width, .height = c->height};
+
+    if (!c->covers)
+        return p;
+    if (down > across)
+        p.width = (int64_t)lrint((double)width * down);
+    else
+        p.height = (int64_t)lrint((double)height * across);
+    p.left = (p.width - c->width) / 2;
+    p.top = (p.height - c->height) / 2;
+    return p;
+}
+
 /* A blank and a whole number from 1 to most; 0 where there is none. */
 static int take_number(char **at, int most)
 {
@@ -68,14 +85,14 @@ int raw_open(FILE **f, const char *path, struct raw_header *h)
     return say_fail("%s: the first line is not \"RGBCLIP width height frames fps\"", path);
 }
 
-/* The mean of one channel over the area that target pixel (row, column) covers. */
-static double area_mean(const uint8_t *from, const struct raw_header *r, const struct clip *c,
+/* The mean of one channel over the area that pixel (row, column) of the scaled frame covers. */
+static double area_mean(const uint8_t *from, const struct raw_header *r, const struct clip_part *p,
                         int64_t row, int64_t column, int channel)
 {
-    double top = (double)row * r->height / (double)c->height, sum = 0;
-    double bottom = (double)(row + 1) * r->height / (double)c->height;
-    double left = (double)column * r->width / (double)c->width;
-    double right = (double)(column + 1) * r->width / (double)c->width;
+    double top = (double)row * r->height / (double)p->height, sum = 0;
+    double bottom = (double)(row + 1) * r->height / (double)p->height;
+    double left = (double)column * r->width / (double)p->width;
+    double right = (double)(column + 1) * r->width / (double)p->width;
 
     for (int y = (int)top; y < r->height && y < bottom; y++) {
         double tall = fmin(bottom, y + 1) - fmax(top, y);
@@ -89,10 +106,13 @@ static double area_mean(const uint8_t *from, const struct raw_header *r, const s
 static void resize(uint8_t *to, const uint8_t *from, const struct raw_header *r,
                    const struct clip *c)
 {
+    struct clip_part p = clip_part_of(c, r->width, r->height);
+
     for (int64_t row = 0; row < c->height; row++)
         for (int64_t column = 0; column < c->width; column++)
             for (int channel = 0; channel < 3; channel++)
-                *to++ = (uint8_t)lrint(area_mean(from, r, c, row, column, channel));
+                *to++ =
+                    (uint8_t)lrint(area_mean(from, r, &p, p.top + row, p.left + column, channel));
 }
 
 static int read_frames(FILE *f, const struct raw_header *r, struct clip *c, const char *path)

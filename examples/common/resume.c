@@ -34,6 +34,7 @@ int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner)
 
 struct asked {
     const struct resume_options *options;
+    struct resume_place *place;
     bool unchecked, refused;
     struct names unknown; /* that only one of the two runs has */
 };
@@ -43,12 +44,26 @@ static const char *own_name(const char *name)
     return strncmp(name, LIBRARY, strlen(LIBRARY)) ? name : name + strlen(LIBRARY);
 }
 
+/* What is no difference where the run has a place. */
+static bool is_place(const struct asked *a, const char *name, const char *was)
+{
+    struct resume_place *place = a->place;
+
+    if (!place || (strcmp(name, place->name) && strcmp(name, LIBRARY "step_samples")))
+        return false;
+    if (was && !strcmp(name, place->name))
+        place->was = strdup(was);
+    return true;
+}
+
 /* The settings of the optimizer are noted by the library and by the option: one of them is said. */
 static bool may_change(void *user, const char *name, const char *was, const char *is)
 {
     struct asked *a = user;
     enum option_role role = option_role(own_name(name));
 
+    if (is_place(a, name, was))
+        return true;
     if (!strcmp(name, CHECKSUM)) {
         a->unchecked = true;
         return true;
@@ -74,9 +89,9 @@ int resume_note_count(ckpt *c, const char *name, int64_t n)
     return ckpt_state_note(c, name, text) ? say_fail("%s", ckpt_error(c)) : 0;
 }
 
-int resume_load(const struct resume_options *o, ckpt *c, int64_t *step)
+int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step)
 {
-    struct asked a = {.options = o};
+    struct asked a = {.options = o, .place = place};
     char text[NAMES_TEXT];
 
     *step = 0;

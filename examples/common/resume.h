@@ -33,11 +33,18 @@ int resume_note(ckpt *c, const struct ckpt_option *table, const void *owner);
  * -1 after a sentence. */
 int resume_note_count(ckpt *c, const char *name, int64_t n);
 
-/* Loads the state, if there is one, behind the compile.  *step: how many steps it has.  Options
- * that differ from those it was made with are refused or, where users change them on purpose or
- * said
- * --resume-changed, said.  Returns 0, or -1 after a sentence. */
-int resume_load(const struct resume_options *o, ckpt *c, int64_t *step);
+/* Where a run stands in its data, as a note of that name says it in the states it writes.  A run
+ * that has one goes on with any number of samples a step. */
+struct resume_place {
+    const char *name;
+    char *was; /* found, malloc'ed; NULL: in no state, or as the note is already */
+};
+
+/* Loads the state, if there is one, behind the compile.  *step: how many steps it has; place: NULL
+ * where the steps tell.  Options that differ from those it was made with are refused or, where
+ * users change them on purpose or said --resume-changed, said.  Returns 0, or -1 after a sentence.
+ */
+int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *place, int64_t *step);
 
 /* Whether the state is to be written after so many steps. */
 bool resume_due(const struct resume_options *o, int64_t step);

@@ -88,6 +88,8 @@ static void log_step(const struct training *t, const ckpt_program *p, int64_t st
     log_step_begin(t->log, step + 1, loss, &info);
     json_put_float(f, "lr", training_rate(t, step), ", ");
     json_put_float(f, "ms", ms, ", ");
+    if (t->part)
+        json_put_string(f, "bucket", t->part);
     if (tokens)
         json_put_float(f, "tokens_per_second", (double)tokens * 1e3 / ms, ", ");
     log_step_end(t->log, &info);

@@ -34,6 +34,7 @@ struct training {
     const struct ckpt_schedule *rates; /* of this learning rate */
     double lr;
     struct run_log *log;
+    const char *part; /* of the data, that the step which ends took; NULL: there is but one */
     /* A line of the metadata of weights that are saved (ckpt_save_params_noted); NULL: none. */
     const char *note_key, *note;
     /* Feeds a step and hands it over; waits for one: training_end where the loss is all there is to

@@ -7,6 +7,7 @@
 #ifdef HAVE_FFMPEG
 
 #include <stdlib.h>
+#include <string.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libswscale/swscale.h>
@@ -19,6 +20,8 @@ struct decoder {
     AVFrame *frame;
     int stream;
     int64_t seen, taken;
+    uint8_t *scaled; /* a frame that is still to be cut */
+    size_t room;
 };
 
 static int open_codec(struct decoder *d, const char *path)
@@ -52,18 +55,39 @@ static int open_file(struct decoder *d, const char *path)
     return open_codec(d, path);
 }
 
-static int take_frame(struct decoder *d, struct clip *c, const char *path)
+static int scale_frame(struct decoder *d, const struct clip_part *p, const char *path)
 {
-    int size[] = {(int)c->width * 3}, width = (int)c->width, height = (int)c->height;
-    uint8_t *to[] = {c->rgb + d->taken * c->width * c->height * 3};
+    size_t bytes = (size_t)(p->width * p->height * 3);
+    int line[] = {(int)p->width * 3};
     AVFrame *f = d->frame;
 
-    d->scale = sws_getCachedContext(d->scale, f->width, f->height, f->format, width, height,
-                                    AV_PIX_FMT_RGB24, SWS_AREA | SWS_ACCURATE_RND | SWS_BITEXACT,
-                                    NULL, NULL, NULL);
+    if (bytes > d->room) {
+        free(d->scaled);
+        d->scaled = malloc(bytes);
+        d->room = d->scaled ? bytes : 0;
+    }
+    if (!d->scaled)
+        return say_fail("%s: no memory for a frame", path);
+    d->scale = sws_getCachedContext(d->scale, f->width, f->height, f->format, (int)p->width,
+                                    (int)p->height, AV_PIX_FMT_RGB24,
+                                    SWS_AREA | SWS_ACCURATE_RND | SWS_BITEXACT, NULL, NULL, NULL);
     if (!d->scale)
         return say_fail("%s: its pixel format cannot be converted to RGB", path);
-    sws_scale(d->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height, to, size);
+    sws_scale(d->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height, &d->scaled,
+              line);
+    return 0;
+}
+
+static int take_frame(struct decoder *d, struct clip *c, const char *path)
+{
+    struct clip_part p = clip_part_of(c, d->frame->width, d->frame->height);
+    uint8_t *to = c->rgb + d->taken * c->width * c->height * 3;
+
+    if (scale_frame(d, &p, path))
+        return -1;
+    for (int64_t row = 0; row < c->height; row++)
+        memcpy(to + row * c->width * 3, d->scaled + ((p.top + row) * p.width + p.left) * 3,
+               (size_t)c->width * 3);
     d->taken++;
     return 0;
 }
@@ -114,6 +138,7 @@ int clip_decode(struct clip *c, const char *path)
     if (!rc)
         c->fps = av_q2d(d.format->streams[d.stream]->avg_frame_rate);
     sws_freeContext(d.scale);
+    free(d.scaled);
     av_frame_free(&d.frame);
     av_packet_free(&d.packet);
     avcodec_free_context(&d.codec);

@@ -62,7 +62,7 @@ static int train(struct lm_run *r)
 {
     if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
         lm_options_note(&r->options, r->context) ||
-        resume_load(&r->options.state, r->context, &r->first) || lm_log_open(r))
+        resume_load(&r->options.state, r->context, NULL, &r->first) || lm_log_open(r))
         return -1;
     return lm_train(r);
 }

@@ -80,6 +80,8 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
 
     if (d->z)
         copy_row(b->z, i, d->z, row, z);
+    if (d->noise)
+        ckpt_fill_normal(b->seed, (uint64_t)row, STREAM_DATA, b->z + i * z / 4, z / 4);
     if (d->eps)
         copy_row(b->eps, i, d->eps, row, z);
     copy_row(b->y, i, d->y, row % d->text_rows, y * 4);
@@ -92,11 +94,14 @@ static void copy_sample(struct stdit_batch *b, const struct stdit_data *d, int64
         copy_row(b->x_mask, i, d->x_mask, row, b->shape->geometry.frames * 4);
 }
 
-/* When there are fewer rows than the batch is large they come round again. */
-static void copy_rows(struct stdit_batch *b, const struct stdit_data *d, int64_t first)
+/* The row of sample i of this rank.  When there are fewer than the batch is large they come round
+ * again. */
+static int64_t row_of(const struct stdit_batch *b, const struct stdit_data *d,
+                      const struct stdit_turn *turn, int64_t i)
 {
-    for (int64_t i = 0; i < b->size; i++)
-        copy_sample(b, d, i, (first + i) % d->rows);
+    int64_t at = b->first + i;
+
+    return turn->row ? turn->row[at] : (turn->before + at) % d->rows;
 }
 
 /* The draws of a step are those of all ranks together: so they are the same for any number. */
@@ -127,6 +132,7 @@ static int draw(struct stdit_batch *b, const struct stdit_run *r, const struct s
 static void begin(struct stdit_batch *b, const struct stdit_run *r, const struct stdit_shape *s)
 {
     b->shape = s;
+    b->seed = (uint64_t)r->options.library.seed;
     b->size = s->batch;
     b->all = s->batch * ckpt_ranks(r->context);
     b->first = s->batch * ckpt_rank(r->context);
@@ -138,7 +144,8 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
     const struct stdit_data *d = &r->data;
 
     begin(b, r, turn->shape);
-    copy_rows(b, d, turn->before + b->first);
+    for (int64_t i = 0; i < b->size; i++)
+        copy_sample(b, d, i, row_of(b, d, turn, i));
     if (draw(b, r, turn))
         return -1;
     for (int64_t i = 0; i < b->size; i++) {
@@ -152,19 +159,42 @@ int stdit_batch_fill(struct stdit_batch *b, const struct stdit_run *r,
     return 0;
 }
 
+/* Of a whole file the part that the number of the sample draws. */
+static int cut_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row,
+                    int64_t sample, uint8_t **rgb)
+{
+    const struct stdit_clips *c = &b->shape->clips;
+    float place[4];
+
+    ckpt_fill_uniform(b->seed, (uint64_t)sample, STREAM_CROP, place, 4);
+    return stdit_videos_cut(&d->videos, row, c->frames, c->height, c->width, (double)place[0], rgb,
+                            &b->fps[i]);
+}
+
+/* Whether the row has frames enough; a picture is none of a video. */
+static bool has_frames(const struct stdit_batch *b, const struct stdit_data *d, int64_t row)
+{
+    int64_t frames = b->shape->clips.frames;
+
+    return !d->size || (frames == 1 ? d->size[row].frames == 1
+                                    : d->size[row].frames >= frames * d->videos.stride);
+}
+
 /* The clip of a row, or the next one that can be read in place of it, with its own caption. */
 static int read_clip(struct stdit_batch *b, const struct stdit_data *d, int64_t i, int64_t row,
-                     uint8_t **rgb)
+                     int64_t sample, uint8_t **rgb)
 {
     for (int64_t tried = 0; tried < d->rows; tried++) {
         int64_t at = (row + tried) % d->rows;
-        if (!stdit_videos_read(&d->videos, at, rgb)) {
-            if (tried)
-                copy_sample(b, d, i, at);
-            return 0;
-        }
-        if (tried + 1 < d->rows)
+        if (!has_frames(b, d, at))
+            continue;
+        if (tried) {
             say_note("the next clip takes its place");
+            copy_sample(b, d, i, at);
+        }
+        if (!(d->size ? cut_clip(b, d, i, at, sample, rgb)
+                      : stdit_videos_read(&d->videos, at, rgb)))
+            return 0;
     }
     return say_fail("no clip of the videos can be read");
 }
@@ -176,7 +206,7 @@ int stdit_batch_encode(struct stdit_batch *b, struct stdit_run *r, const struct 
     for (int64_t i = 0; i < b->size; i++) {
         int64_t sample = turn->before + b->first + i;
         uint8_t *rgb;
-        if (read_clip(b, &r->data, i, sample % r->data.rows, &rgb))
+        if (read_clip(b, &r->data, i, row_of(b, &r->data, turn, i), sample, &rgb))
             return -1;
         int rc = stdit_vae_encode(&r->data.vae, &b->shape->clips, sample, rgb, b->z + i * z);
         free(rgb);

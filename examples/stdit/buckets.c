@@ -178,6 +178,11 @@ static int image_entry(const struct bucket_row *row, uint64_t seed)
     return row->entry[last].frames == 1 && keeps_image(&row->entry[last], seed) ? last : -1;
 }
 
+static bool fits(const struct bucket_row *row, const struct bucket_sample *s)
+{
+    return (double)(s->height * s->width) >= (double)row->size->pixels * 0.8;
+}
+
 bool buckets_assign(const struct buckets *b, const struct bucket_sample *s, int64_t id,
                     int64_t interval, uint64_t seed, int64_t epoch, struct bucket *found)
 {
@@ -185,7 +190,7 @@ bool buckets_assign(const struct buckets *b, const struct bucket_sample *s, int6
 
     for (int i = 0; i < b->n; i++) {
         const struct bucket_row *row = &b->row[i];
-        if ((double)(s->height * s->width) < (double)row->size->pixels * 0.8)
+        if (!fits(row, s))
             continue;
         int entry =
             s->frames == 1 ? image_entry(row, own) : video_entry(row, s->frames, interval, own);
@@ -195,4 +200,46 @@ bool buckets_assign(const struct buckets *b, const struct bucket_sample *s, int6
         return true;
     }
     return false;
+}
+
+/* ---- which there can be --------------------------------------------------------------------- */
+
+/* Whether an entry may take the sample, and whether none behind it can be reached. */
+static bool takes(const struct bucket_entry *e, const struct bucket_sample *s, int64_t interval)
+{
+    return s->frames == 1 ? e->frames == 1 : e->frames > 1 && s->frames > e->frames * interval;
+}
+
+static bool is_last(const struct bucket_entry *e)
+{
+    return e->look < 0 || e->look >= 1;
+}
+
+/* Returns whether the sample can pass the row. */
+static bool visit_row(const struct buckets *b, int row, const struct bucket_sample *s,
+                      int64_t interval, void (*visit)(void *user, const struct bucket *bucket),
+                      void *user)
+{
+    const struct bucket_row *r = &b->row[row];
+    bool passes = false;
+
+    for (int i = 0; i < r->n; i++) {
+        const struct bucket_entry *e = &r->entry[i];
+        if (!takes(e, s, interval))
+            continue;
+        if (e->keep > 0)
+            visit(user, &(struct bucket){row, i, aspect_nearest(r->size, s->height, s->width)});
+        passes |= e->keep < 1;
+        if (is_last(e))
+            return passes;
+    }
+    return true;
+}
+
+void buckets_visit(const struct buckets *b, const struct bucket_sample *s, int64_t interval,
+                   void (*visit)(void *user, const struct bucket *bucket), void *user)
+{
+    for (int i = 0; i < b->n; i++)
+        if (fits(&b->row[i], s) && !visit_row(b, i, s, interval, visit, user))
+            return;
 }

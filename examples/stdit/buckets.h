@@ -52,6 +52,10 @@ struct bucket_sample {
 bool buckets_assign(const struct buckets *b, const struct bucket_sample *s, int64_t id,
                     int64_t interval, uint64_t seed, int64_t epoch, struct bucket *found);
 
+/* Calls visit with every bucket that the sample can be in, in one epoch or another. */
+void buckets_visit(const struct buckets *b, const struct bucket_sample *s, int64_t interval,
+                   void (*visit)(void *user, const struct bucket *bucket), void *user);
+
 /* ---- the order of an epoch ------------------------------------------------------------------- */
 
 /* The samples of a bucket in their order, whole batches of them. */

@@ -130,12 +130,12 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
 
 /* ---- clips that pass an autoencoder --------------------------------------------------------- */
 
-static void fill_shape(const struct stdit_data *d, struct stdit_shape *s, int64_t frames,
-                       int64_t height, int64_t width)
+void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
+                      int64_t height, int64_t width)
 {
     struct stdit_clips *c = &s->clips;
 
-    stdit_vae_size(&d->vae, c, frames, height, width);
+    stdit_vae_size(v, c, frames, height, width);
     s->geometry = (struct stdit_geometry){.frames = c->latent_frames,
                                           .height = c->rows,
                                           .width = c->columns,
@@ -151,7 +151,7 @@ int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_
     if (stdit_data_shapes(d, 1) || stdit_vae_configure(&d->vae, o))
         return -1;
     d->channels = d->vae.channels;
-    fill_shape(d, d->shape, frames, height, width);
+    stdit_shape_fill(&d->vae, d->shape, frames, height, width);
     return 0;
 }
 
@@ -163,6 +163,14 @@ int stdit_data_caption(struct stdit_data *d, const struct stdit_options *o)
     d->tokens = o->text_tokens ? o->text_tokens : 1;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     return fixed_text(d, (uint64_t)o->library.seed);
+}
+
+static int check_text(const struct stdit_data *d, const struct stdit_options *o)
+{
+    return d->text_rows == 1 || d->text_rows == d->rows
+               ? 0
+               : say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
+                          (long long)d->rows);
 }
 
 static int data_videos(struct stdit_data *d, const struct stdit_options *o)
@@ -183,15 +191,67 @@ static int data_videos(struct stdit_data *d, const struct stdit_options *o)
         return -1;
     for (int64_t i = 0; i < d->rows; i++)
         d->fps[i] = (float)stdit_videos_fps(v, i);
-    if (d->text_rows != 1 && d->text_rows != d->rows)
-        return say_fail("%s: %lld rows of text for %lld clips", o->text, (long long)d->text_rows,
-                        (long long)d->rows);
+    if (check_text(d, o))
+        return -1;
     snprintf(d->title, sizeof d->title,
              "videos: %s, %lld x %lld frames of %lld x %lld, latents [%lld, %lld, %lld, %lld]",
              o->video_dir, (long long)d->rows, (long long)frames, (long long)v->width,
              (long long)v->height, (long long)d->channels, (long long)d->shape->geometry.frames,
              (long long)d->shape->geometry.height, (long long)d->shape->geometry.width);
     return 0;
+}
+
+/* ---- buckets -------------------------------------------------------------------------------- */
+
+static int take_sizes(struct stdit_data *d)
+{
+    const struct stdit_videos *v = &d->videos;
+
+    d->rows = v->rows;
+    d->size = malloc((size_t)d->rows * sizeof *d->size);
+    if (!d->size)
+        return say_fail("no memory for the sizes of %lld clips", (long long)d->rows);
+    for (int64_t i = 0; i < d->rows; i++)
+        d->size[i] = (struct bucket_sample){v->file[i].frames, v->file[i].height, v->file[i].width};
+    return 0;
+}
+
+static bool is_table(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot && !strcasecmp(dot, ".csv");
+}
+
+static int open_samples(struct stdit_data *d, const struct stdit_options *o)
+{
+    struct stdit_videos *v = &d->videos;
+
+    v->whole = true;
+    v->stride = o->stride ? o->stride : 1;
+    if (o->latent)
+        return stdit_videos_list(v, o->latent, false);
+    return is_table(o->video_dir) ? stdit_videos_list(v, o->video_dir, true)
+                                  : stdit_videos_open(v, o->video_dir, 0);
+}
+
+static int data_bucketed(struct stdit_data *d, const struct stdit_options *o)
+{
+    const char *path = o->latent ? o->latent : o->video_dir;
+
+    d->noise = o->latent != NULL;
+    if (open_samples(d, o) || take_sizes(d) || stdit_data_buckets(d, o))
+        return -1;
+    d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
+    d->tokens = o->text_tokens ? o->text_tokens : 1;
+    snprintf(d->title, sizeof d->title, "%s: %s, %lld in %d buckets of %s",
+             d->noise ? "random latents" : "videos", path, (long long)d->rows, d->n_shapes,
+             o->buckets);
+    if (fixed_rate(d, 24))
+        return -1;
+    if (d->noise)
+        return fixed_text(d, (uint64_t)o->library.seed);
+    return stdit_data_caption(d, o) ? -1 : check_text(d, o);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -227,13 +287,15 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     int rc;
 
     *d = (struct stdit_data){0};
-    if (o->features)
+    if (o->buckets)
+        rc = data_bucketed(d, o);
+    else if (o->features)
         rc = stdit_data_features(d, o->features);
     else if (o->video_dir)
         rc = data_videos(d, o);
     else
         rc = o->video ? data_clip(d, o) : data_noise(d, o);
-    if (!rc && d->n_shapes == 1)
+    if (!rc && !d->buckets.n)
         d->shape->batch = o->batch;
     return rc ? -1 : stdit_data_agree(d, o);
 }
@@ -242,6 +304,8 @@ void stdit_data_close(struct stdit_data *d)
 {
     stdit_vae_close(&d->vae);
     stdit_videos_close(&d->videos);
+    buckets_free(&d->buckets);
+    free(d->size);
     free(d->shape);
     free(d->z);
     free(d->y);

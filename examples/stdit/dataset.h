@@ -5,6 +5,7 @@
 
 #include "model.h"
 #include "autoencoder.h"
+#include "buckets.h"
 #include "options.h"
 #include "schedule.h"
 #include "videos.h"
@@ -16,6 +17,9 @@ struct stdit_shape {
     struct stdit_shift shift;
     int64_t batch;          /* samples of a step, of each rank */
     bool masked;            /* frame masks are fed */
+    struct bucket bucket;   /* where there are buckets */
+    char name[32];          /* its name */
+    int64_t possible;       /* rows that can be in it */
     ckpt_program *training; /* the context's; NULL: none */
 };
 
@@ -23,11 +27,14 @@ struct stdit_data {
     char title[512];   /* for the person who watches */
     bool pixels;       /* z is a clip with values in [-1, 1] */
     bool null_caption; /* every sample sees the null caption; y is not looked at */
+    bool noise;        /* z is drawn for each row as it is taken */
     int64_t rows, channels, caption_channels;
     int64_t text_rows; /* 1: of all rows */
     int64_t tokens;    /* of text, of a sample */
     struct stdit_shape *shape;
     int n_shapes;
+    struct buckets buckets;     /* n 0: there are none */
+    struct bucket_sample *size; /* [rows], with buckets */
     struct stdit_videos videos; /* encoded by vae when z is NULL */
     struct stdit_vae vae;
     float *z;        /* [rows, channels, T, H, W] */
@@ -58,6 +65,12 @@ int stdit_data_agree(struct stdit_data *d, struct stdit_options *o);
 
 /* Makes the one shape, whose clips pass the autoencoder. */
 int stdit_data_shape(struct stdit_data *d, const struct stdit_options *o, int64_t frames);
+/* Reads the table of buckets, and makes a shape for each that can have a whole batch of the rows,
+ * whose sizes are known; those with the most tokens a step come first. */
+int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o);
+/* Sets what follows from the sizes of the frames of a shape. */
+void stdit_shape_fill(const struct stdit_vae *v, struct stdit_shape *s, int64_t frames,
+                      int64_t height, int64_t width);
 /* Makes room for n shapes. */
 int stdit_data_shapes(struct stdit_data *d, int n);
 

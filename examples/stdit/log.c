@@ -41,6 +41,7 @@ static void put_config(struct stdit_run *r)
     json_put_string(f, "data", r->data.title);
     put_model(f, r);
     json_put_int(f, "rows", r->data.rows);
+    json_put_int(f, "buckets", r->data.buckets.n ? r->data.n_shapes : 0);
     json_put_string(f, "mask_stage", o->mask_stage);
     log_config_end(&r->log, r->context, r->data.shape->training, &recipe);
 }

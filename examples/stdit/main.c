@@ -4,6 +4,7 @@
  * budget, on a video file, on videos that an autoencoder encodes, or on precomputed features, and
  * samples from what it learned.
  */
+#include <stdlib.h>
 #include <string.h>
 #include "../common/log.h"
 #include "../common/outputs.h"
@@ -38,6 +39,7 @@ static int check_outputs(const struct stdit_options *o)
         {"--video", o->video && *o->video ? o->video : NULL, CKPT_PATH_INPUT, 0},
         {"--video-dir", o->video_dir, CKPT_PATH_INPUT, 0},
         {"--features", o->features, CKPT_PATH_INPUT, 0},
+        {"--buckets", o->buckets, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
     };
@@ -50,7 +52,8 @@ static int check_outputs(const struct stdit_options *o)
 /* What states say of this run: its options, and how many clips there were to draw from. */
 static int note(const struct stdit_run *r)
 {
-    return resume_note_count(r->context, "clips of the data", r->data.rows)
+    return resume_note_count(r->context, "clips of the data", r->data.rows) ||
+                   (r->data.buckets.n && stdit_note_buckets(r))
                ? -1
                : stdit_options_note(&r->options, r->context);
 }
@@ -62,15 +65,32 @@ static int compile(struct stdit_run *r, bool trains)
     training_setup_begin(&setup, trains ? r->trainable : 0, r->options.library.plan_only);
     if (stdit_compile(r, trains ? stdit_compile_training : NULL))
         return -1;
-    if (trains)
+    if (trains && r->data.buckets.n)
+        stdit_print_buckets(r);
+    else if (trains)
         ckpt_plan_print(r->data.shape->training, stdout);
     training_setup_end(&setup);
     return 0;
 }
 
+/* Goes on where the state stands. */
+static int begin_turns(struct stdit_run *r)
+{
+    struct resume_place place = {.name = STDIT_PLACE};
+    bool buckets = r->data.buckets.n > 0;
+
+    if (stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)) ||
+        (buckets && stdit_note_place(r)) ||
+        resume_load(&r->options.state, r->context, buckets ? &place : NULL, &r->first))
+        return -1;
+    int rc = place.was ? stdit_turns_go(&r->turns, place.was) : 0;
+    free(place.was);
+    return rc;
+}
+
 static int train(struct stdit_run *r)
 {
-    if (note(r) || resume_load(&r->options.state, r->context, &r->first) || stdit_log_open(r))
+    if (note(r) || begin_turns(r) || stdit_log_open(r))
         return -1;
     return stdit_train(r);
 }
@@ -83,6 +103,7 @@ static int agree_on_data(const struct stdit_run *r)
     struct ckpt_fact facts[] = {
         {"number of clips", &d->rows, sizeof d->rows},
         {"data", d->z, d->z ? rows * (size_t)stdit_data_z(d, d->shape) * sizeof *d->z : 0},
+        {"sizes of the clips", d->size, d->size ? rows * sizeof *d->size : 0},
         {"text", d->y, d->y ? texts * (size_t)stdit_data_y(d) * sizeof *d->y : 0},
         {"text mask", d->mask, d->mask ? texts * (size_t)d->tokens * sizeof *d->mask : 0},
         {"frame rate of the data", d->fps, d->fps ? rows * sizeof *d->fps : 0},

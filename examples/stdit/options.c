@@ -18,7 +18,10 @@ static const struct ckpt_option table[] = {
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
-        "train on latents of the videos in this directory, encoded as they are needed"),
+        "train on latents of the videos in this directory, encoded as they are needed; with "
+        "--buckets also a table of them (.csv)"),
+    ROW("buckets", STRING, buckets, "FILE",
+        "train on the sizes and lengths of this table, each clip of --video-dir in those it fits"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),
     ROW("vae-model", STRING, vae_model, "NAME",
         "its preset: tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
@@ -33,7 +36,7 @@ static const struct ckpt_option table[] = {
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW",
         "train on random latents of this shape, for timings "
-        "(default 15x45x80 for XL/2 and 3B/2)"),
+        "(default 15x45x80 for XL/2 and 3B/2); with --buckets: of the clips in a table (.csv)"),
     WEIGHTS_ROWS,
     RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default 1)", 1, 65536),
     STEPS_ROWS("0", "0.99"),
@@ -117,9 +120,27 @@ int stdit_check_size(struct stdit_options *o)
                    : 0;
 }
 
+/* A table has sizes, lengths and batches. */
+static int check_buckets(const struct stdit_options *o, bool batch)
+{
+    if (!o->buckets)
+        return 0;
+    if (!o->video_dir && !o->latent)
+        return say_fail("--buckets needs clips: --video-dir, or --latent with a table (.csv)");
+    if (batch || o->size || o->frames || o->clips)
+        return say_fail("--%s: with --buckets the table says it", batch       ? "batch"
+                                                                  : o->size   ? "size"
+                                                                  : o->frames ? "frames"
+                                                                              : "clips");
+    if (o->sample_steps > 0)
+        return say_fail("--sample-steps: with --buckets there is no one size to sample; "
+                        "stdit-sample takes the weights that --save writes");
+    return 0;
+}
+
 static int check_data(struct stdit_options *o)
 {
-    bool clip_options = o->size || o->frames || o->stride || o->clips;
+    bool clip_options = o->size || o->frames || (o->stride && !o->buckets) || o->clips;
 
     if (!!o->video + !!o->features + !!o->latent + !!o->video_dir > 1)
         return say_fail("--video, --video-dir, --features and --latent exclude each other; "
@@ -134,7 +155,7 @@ static int check_data(struct stdit_options *o)
                         o->features ? "features" : "latents");
     if (stdit_check_size(o))
         return -1;
-    if (o->latent &&
+    if (o->latent && !o->buckets &&
         option_sizes("latent", o->latent, "15x45x80", 3,
                      (int64_t *[]){&o->latent_frames, &o->latent_height, &o->latent_width}))
         return -1;
@@ -164,7 +185,7 @@ static int check_training(struct stdit_options *o)
         known |= !strcmp(o->mask_stage, stages[i]);
     if (!known)
         return say_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
-    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
+    if (o->library.micro_batch > 0 && !o->buckets && o->batch % o->library.micro_batch)
         return say_fail("--micro-batch %lld does not divide --batch %lld",
                         (long long)o->library.micro_batch, (long long)o->batch);
     return option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates);
@@ -188,7 +209,7 @@ static bool is_demo(const struct stdit_options *o)
 static void default_data(struct stdit_options *o)
 {
     bool given = o->library.vram != NO_VRAM,
-         asked = o->video || o->features || o->latent || o->video_dir;
+         asked = o->video || o->features || o->latent || o->video_dir || o->buckets;
 
     if (!given)
         o->library.vram = 0;
@@ -246,11 +267,12 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         return 1;
     bool out = o->out != NULL;
     o->out = out ? o->out : STDIT_OUT;
+    bool batch = o->batch != 0;
     default_data(o);
-    if (stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) || check_training(o) ||
-        resume_check(&o->state, o->load))
+    if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
+        check_training(o) || resume_check(&o->state, o->load))
         return -1;
-    option_take(&o->sample_steps, o->video || o->video_dir ? 30 : 0, -1);
+    option_take(&o->sample_steps, (o->video || o->video_dir) && !o->buckets ? 30 : 0, -1);
     return check_files(o, out);
 }
 

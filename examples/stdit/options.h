@@ -16,7 +16,7 @@ struct stdit_options {
     bool freeze_caption, exact_timestep;
     /* the data */
     const char *features, *video, *latent, *size;
-    const char *video_dir, *text;
+    const char *video_dir, *text, *buckets;
     const char *prompt, *prompts, *text_encoder, *tokenizer, *camera; /* of stdit-sample */
     double aes, flow;                                                 /* NaN: not given */
     const char *vae, *vae_model; /* weights and preset of the autoencoder of clips */

@@ -8,6 +8,7 @@
 #include "dataset.h"
 #include "model.h"
 #include "options.h"
+#include "turns.h"
 
 struct stdit_run {
     struct stdit_options options;
@@ -18,6 +19,7 @@ struct stdit_run {
     int64_t trainable;      /* parameters that are trained */
     int64_t first;          /* steps of the runs that this one goes on with */
     bool drops;             /* captions are dropped at random */
+    struct stdit_turns turns;
     struct run_log log;
 };
 
@@ -39,17 +41,23 @@ int stdit_compile(struct stdit_run *r, int (*training)(struct stdit_run *r));
 int stdit_compile_training(struct stdit_run *r);
 int stdit_compile_sampling(struct stdit_run *r);
 
+/* Prints the buckets: what each takes, and how long. */
+void stdit_print_buckets(const struct stdit_run *r);
+
+/* Notes what their order follows from.  Returns 0, or -1 after a sentence. */
+int stdit_note_buckets(const struct stdit_run *r);
+
+/* The name of the next. */
+#define STDIT_PLACE "place in the buckets"
+
+/* Notes in the states of the run where it stands in its buckets.  Returns 0, or -1 after a
+ * sentence. */
+int stdit_note_place(struct stdit_run *r);
+
 /* Runs the steps, logs them, dumps the first and saves at the end.  Returns 0 or -1. */
 int stdit_train(struct stdit_run *r);
 
 /* ---- batches ------------------------------------------------------------------------------- */
-
-/* What a step trains on. */
-struct stdit_turn {
-    const struct stdit_shape *shape;
-    int64_t step;
-    int64_t before; /* samples of all steps before it, of all ranks */
-};
 
 /* Host memory of what one step is fed, of the shape of its turn. */
 struct stdit_batch {
@@ -57,6 +65,7 @@ struct stdit_batch {
     uint16_t *y_bf16;
     int32_t *mask, *x_mask, *drop;
     const struct stdit_shape *shape;
+    uint64_t seed;
     int64_t size;       /* samples of this rank */
     int64_t all, first; /* of all ranks; where this rank's begin among them */
 };

@@ -11,7 +11,8 @@ enum stdit_stream {
     STREAM_MASK,
     STREAM_DROP,
     STREAM_SAMPLE,
-    STREAM_DATA
+    STREAM_DATA,
+    STREAM_CROP
 };
 
 /*

@@ -181,6 +181,7 @@ int stdit_main(int argc, char **argv, int (*parse)(struct stdit_options *o, int 
     if (log_close(&run.log))
         rc = -1;
     ckpt_close(run.context);
+    stdit_turns_close(&run.turns);
     stdit_free(&run.model);
     stdit_data_close(&run.data);
     return say_finish(rc ? 1 : 0);

@@ -75,7 +75,8 @@ int stdit_compile_training(struct stdit_run *r)
         struct stdit_shape *s = &r->data.shape[i];
         struct recorded recorded = {r, s};
         if (ckpt_compile(r->context, record, &recorded, optimizer, s->batch, &s->training))
-            return say_fail("%s", ckpt_error(r->context));
+            return say_fail("%s%s%s%s", s->name[0] ? "bucket " : "", s->name,
+                            s->name[0] ? ": " : "", ckpt_error(r->context));
     }
     return 0;
 }
@@ -86,17 +87,44 @@ int stdit_compile_training(struct stdit_run *r)
 struct course {
     struct stdit_run *run;
     struct stdit_batch batch;
+    struct stdit_turn turn[2]; /* of the steps under way, the even and the odd one */
+    bool failed;
 };
+
+static struct stdit_turn *turn_of(struct course *c, int64_t step)
+{
+    return &c->turn[step & 1];
+}
+
+/* The turn of a step, which the state that is saved next says is over. */
+static int take_turn(struct course *c, int64_t step)
+{
+    struct stdit_run *r = c->run;
+
+    if (stdit_turns_next(&r->turns, step, turn_of(c, step)))
+        return -1;
+    return r->data.buckets.n ? stdit_note_place(r) : 0;
+}
+
+/* A step of another shape is handed over when those before it have ended. */
+static bool waits(struct training *t, int64_t step)
+{
+    struct course *c = t->user;
+
+    c->failed = take_turn(c, step) != 0;
+    return !c->failed && step > t->ended && turn_of(c, step)->shape != turn_of(c, step - 1)->shape;
+}
 
 static int submit(struct training *t, int64_t step)
 {
     struct course *c = t->user;
     struct stdit_run *r = c->run;
     struct stdit_batch *b = &c->batch;
-    const struct stdit_shape *s = r->data.shape;
-    struct stdit_turn turn = {s, step, step * s->batch * ckpt_ranks(r->context)};
+    const struct stdit_turn *turn = turn_of(c, step);
+    const struct stdit_shape *s = turn->shape;
 
-    if (stdit_batch_fill(b, r, &turn) || (r->options.video_dir && stdit_batch_encode(b, r, &turn)))
+    if (c->failed || stdit_batch_fill(b, r, turn) ||
+        (r->options.video_dir && stdit_batch_encode(b, r, turn)))
         return -1;
     if (ckpt_set_lr(s->training, (float)training_rate(t, step)) ||
         stdit_batch_feed(b, r, s->training, r->drops) ||
@@ -107,9 +135,11 @@ static int submit(struct training *t, int64_t step)
 
 static int end(struct training *t, int64_t step)
 {
-    const struct course *c = t->user;
+    struct course *c = t->user;
+    const struct stdit_shape *s = turn_of(c, step)->shape;
 
-    return training_end(t, c->run->data.shape->training, step, 0);
+    t->part = s->name[0] ? s->name : NULL;
+    return training_end(t, s->training, step, 0);
 }
 
 /* The autoencoder has its own file. */
@@ -133,6 +163,7 @@ int stdit_train(struct stdit_run *r)
                          .log = &r->log,
                          /* videos are encoded by the device; a dump looks at the first one alone */
                          .ahead = o->dump || o->video_dir ? 0 : 1,
+                         .waits = waits,
                          .submit = submit,
                          .end = end,
                          .user = &c};

@@ -7,15 +7,26 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "../common/clip.h"
+#include "../common/csv.h"
 #include "../common/frames.h"
 #include "../common/say.h"
 #include "videos.h"
 
-struct stdit_video {
-    char *path;
-    int64_t first, clips; /* rows */
-    double fps;
-};
+static int append(struct stdit_videos *v, struct stdit_video video)
+{
+    struct stdit_video *file = realloc(v->file, (size_t)(v->n_files + 1) * sizeof *file);
+
+    if (file)
+        v->file = file;
+    if (!file || !video.path) {
+        free(video.path);
+        return say_fail("no memory for the names of videos");
+    }
+    video.first = v->rows;
+    file[v->n_files++] = video;
+    v->rows += video.clips;
+    return 0;
+}
 
 /* How many clips the file has room for; a file that does not say has one. */
 static int64_t clips_of(const struct stdit_videos *v, const struct frames *f)
@@ -25,51 +36,86 @@ static int64_t clips_of(const struct stdit_videos *v, const struct frames *f)
     return (f->announced + v->stride - 1) / (v->frames * v->stride);
 }
 
+/* The frames of a file that does not say: as many as can be read. */
+static int64_t count_frames(struct frames *f)
+{
+    uint8_t *rgb = malloc((size_t)(f->width * f->height * 3));
+    int64_t n = 0;
+    int rc = rgb ? 1 : say_fail("%s: no memory for a frame", f->path);
+
+    while (rc > 0 && (rc = frames_next(f, rgb)) > 0)
+        n++;
+    free(rgb);
+    return rc < 0 ? -1 : n;
+}
+
+static int look(struct stdit_videos *v, struct frames *f, struct stdit_video *video, int64_t most)
+{
+    video->width = f->width;
+    video->height = f->height;
+    video->fps = f->fps > 0 ? f->fps : 24;
+    if (v->whole) {
+        video->clips = 1;
+        video->frames = f->announced ? f->announced : count_frames(f);
+        return video->frames < 0    ? -1
+               : video->frames == 0 ? say_fail("%s: has no frame", f->path)
+                                    : 0;
+    }
+    video->frames = f->announced;
+    video->clips = clips_of(v, f);
+    if (video->clips < 1)
+        return say_fail("%s: has %lld frames; --frames and --stride ask for %lld", f->path,
+                        (long long)f->announced, (long long)((v->frames - 1) * v->stride + 1));
+    video->clips = most > 0 && video->clips > most ? most : video->clips;
+    return 0;
+}
+
 static int add(struct stdit_videos *v, const char *path, int64_t most)
 {
+    struct stdit_video video = {.path = NULL};
     struct frames f;
 
     if (frames_open(&f, path))
         return -1;
-    int64_t clips = clips_of(v, &f), announced = f.announced;
-    double fps = f.fps;
+    int rc = look(v, &f, &video, most);
     frames_close(&f);
-    if (clips < 1)
-        return say_fail("%s: has %lld frames; --frames and --stride ask for %lld", path,
-                        (long long)announced, (long long)((v->frames - 1) * v->stride + 1));
-    clips = most > 0 && clips > most ? most : clips;
-    char *copy = strdup(path);
-    struct stdit_video *file = realloc(v->file, (size_t)(v->n_files + 1) * sizeof *file);
-    if (file)
-        v->file = file;
-    if (!file || !copy) {
-        free(copy);
-        return say_fail("no memory for the names of videos");
-    }
-    file[v->n_files++] = (struct stdit_video){copy, v->rows, clips, fps > 0 ? fps : 24};
-    v->rows += clips;
-    return 0;
+    if (rc)
+        return -1;
+    video.path = strdup(path);
+    return append(v, video);
 }
 
-/* What begins with a dot is hidden, and text that stands beside videos has none of these endings.
- */
-static int is_video(const struct dirent *e)
-{
-    static const char *const endings[] = {".avi", ".gif", ".m4v",  ".mkv",
-                                          ".mov", ".mp4", ".webm", ".rgb"};
-    const char *dot = strrchr(e->d_name, '.');
+static const char *const videos[] = {".avi", ".gif",  ".m4v", ".mkv", ".mov",
+                                     ".mp4", ".webm", ".rgb", NULL},
+                         *const images[] = {".bmp", ".jpeg", ".jpg", ".png", ".webp", NULL};
 
-    for (size_t i = 0; dot && dot != e->d_name && i < sizeof endings / sizeof *endings; i++)
+/* What begins with a dot is hidden. */
+static int ends_in(const char *name, const char *const *endings)
+{
+    const char *dot = strrchr(name, '.');
+
+    for (int i = 0; dot && dot != name && endings[i]; i++)
         if (!strcasecmp(dot, endings[i]))
             return 1;
     return 0;
+}
+
+/* Text that stands beside videos has none of these endings. */
+static int is_video(const struct dirent *e)
+{
+    return ends_in(e->d_name, videos);
+}
+
+static int is_sample(const struct dirent *e)
+{
+    return ends_in(e->d_name, videos) || ends_in(e->d_name, images);
 }
 
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
 {
     struct dirent **entry;
     char path[4096];
-    int n = scandir(directory, &entry, is_video, alphasort);
+    int n = scandir(directory, &entry, v->whole ? is_sample : is_video, alphasort);
 
     if (n < 0)
         return say_fail("%s: %s", directory, strerror(errno));
@@ -133,5 +179,95 @@ int stdit_videos_read(const struct stdit_videos *v, int64_t row, uint8_t **rgb)
         return -1;
     }
     *rgb = c.rgb;
+    return 0;
+}
+
+/* ---- whole files ---------------------------------------------------------------------------- */
+
+enum { PATH, FRAMES, HEIGHT, WIDTH, COLUMNS };
+
+static int find_columns(const struct csv *c, int at[COLUMNS], bool paths)
+{
+    static const char *const name[] = {"path", "num_frames", "height", "width"};
+
+    for (int i = paths ? PATH : FRAMES; i < COLUMNS; i++) {
+        at[i] = csv_find(c, name[i]);
+        if (at[i] < 0)
+            return say_fail("%s: has no column \"%s\"", c->path, name[i]);
+    }
+    return 0;
+}
+
+static int64_t number_of(const struct csv *c, int column)
+{
+    char *end;
+    const char *text = column < c->n ? c->field[column] : "";
+    double n = strtod(text, &end); /* tables out of pandas write 51.0 */
+
+    return end != text && !*end && n >= 1 && n <= 1e9 && n == floor(n) ? (int64_t)n : 0;
+}
+
+static char *beside(const char *list, const char *name)
+{
+    const char *slash = strrchr(list, '/');
+    char *path = NULL;
+
+    if (*name == '/' || !slash)
+        return strdup(name);
+    return asprintf(&path, "%.*s/%s", (int)(slash - list), list, name) < 0 ? NULL : path;
+}
+
+static int add_row(struct stdit_videos *v, const struct csv *c, const int at[COLUMNS], bool paths)
+{
+    struct stdit_video video = {.clips = 1,
+                                .fps = 24,
+                                .frames = number_of(c, at[FRAMES]),
+                                .height = number_of(c, at[HEIGHT]),
+                                .width = number_of(c, at[WIDTH])};
+
+    if (!video.frames || !video.height || !video.width || (paths && at[PATH] >= c->n))
+        return say_fail("%s: line %lld: num_frames, height and width are whole numbers from 1 on",
+                        c->path, (long long)c->line);
+    video.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
+    return append(v, video);
+}
+
+int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths)
+{
+    struct csv c;
+    int at[COLUMNS], rc = csv_open(&c, path);
+
+    if (rc)
+        return -1;
+    rc = csv_next(&c);
+    if (rc == 0)
+        rc = say_fail("%s: is empty", path);
+    rc = rc < 0 ? -1 : find_columns(&c, at, paths);
+    for (int more = 1; !rc && more > 0;) {
+        more = csv_next(&c);
+        rc = more < 0 ? -1 : more ? add_row(v, &c, at, paths) : 0;
+    }
+    csv_close(&c);
+    return rc ? -1 : v->rows ? 0 : say_fail("%s: lists no clip", path);
+}
+
+int stdit_videos_cut(const struct stdit_videos *v, int64_t row, int64_t frames, int64_t height,
+                     int64_t width, double place, uint8_t **rgb, float *fps)
+{
+    const struct stdit_video *file = &v->file[row];
+    int64_t more = file->frames - frames * v->stride;
+    struct clip c = {.width = width,
+                     .height = height,
+                     .frames = frames,
+                     .skip = more > 0 ? (int64_t)(place * (double)more) : 0,
+                     .stride = v->stride,
+                     .covers = true};
+
+    if (clip_read(&c, file->path)) {
+        free(c.rgb);
+        return -1;
+    }
+    *rgb = c.rgb;
+    *fps = frames == 1 ? 120 : (float)floor((c.fps > 0 ? c.fps : 24) / (double)v->stride + 1e-6);
     return 0;
 }

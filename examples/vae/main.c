@@ -100,7 +100,7 @@ static int compile(struct vae_run *r, bool trains)
 
 static int train(struct vae_run *r)
 {
-    if (note(r) || resume_load(&r->options.state, r->context, &r->first) || vae_log_open(r))
+    if (note(r) || resume_load(&r->options.state, r->context, NULL, &r->first) || vae_log_open(r))
         return -1;
     return vae_train(r);
 }

@@ -159,7 +159,18 @@ int ckpt_save_state(ckpt *c, const char *path)
 
 /* ---- is it of such a run ------------------------------------------------------------------- */
 
-static int check_programs(const struct state *s, const ckpt_file *f, const struct state_counts *n)
+/* Whether a program may take another number of samples a step than the state says. */
+static bool may_take(const struct differences *d, int64_t was, int64_t is)
+{
+    char before[24], now[24];
+
+    snprintf(before, sizeof before, "%lld", (long long)was);
+    snprintf(now, sizeof now, "%lld", (long long)is);
+    return was == is || (d->allow && d->allow(d->user, "ckpt.step_samples", before, now));
+}
+
+static int check_programs(const struct state *s, const ckpt_file *f, const struct state_counts *n,
+                          const struct differences *d)
 {
     if (n->seed != s->c->options.seed)
         return error_set(CKPT_EINVAL, "%s: was made with --seed %lld, this run has %lld", f->path,
@@ -168,7 +179,7 @@ static int check_programs(const struct state *s, const ckpt_file *f, const struc
         return error_set(CKPT_EINVAL, "%s: is of %d program%s that train, here are %d", f->path,
                          n->n_programs, n->n_programs == 1 ? "" : "s", s->n_programs);
     for (int i = 0; i < s->n_programs; i++)
-        if (n->batches[i] != s->program[i].samples)
+        if (!may_take(d, n->batches[i], s->program[i].samples))
             return error_set(
                 CKPT_EINVAL, "%s: program %d trained on %lld samples a step, here it takes %lld",
                 f->path, i + 1, (long long)n->batches[i], (long long)s->program[i].samples);
@@ -277,7 +288,7 @@ static int load(const struct state *s, ckpt_file *f, struct differences *d)
     int rc = state_counts_read(f, &n);
 
     if (!rc)
-        rc = check_programs(s, f, &n);
+        rc = check_programs(s, f, &n, d);
     if (!rc)
         rc = state_compare_notes(s->c, f, d);
     if (!rc)

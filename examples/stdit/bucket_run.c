@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run with buckets: what it prints of them, and what its states note. */
+#include <stdlib.h>
+#include "ckpt_dist.h"
+#include "ckpt_files.h"
+#include "run.h"
+
+/* ---- the table before the first step --------------------------------------------------------- */
+
+static void print_bucket(const struct stdit_shape *s)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    char peak[32], frame[32], time[32] = "";
+
+    ckpt_program_info(s->training, &info);
+    snprintf(frame, sizeof frame, "%.0fx%.0f", s->geometry.pixel_width, s->geometry.pixel_height);
+    if (info.step_seconds > 0)
+        snprintf(time, sizeof time, "%.1f ms", info.step_seconds * 1e3);
+    printf("%-16s %10s %8lld %6lld %6lld %11s %12s\n", s->name, frame, (long long)s->possible,
+           (long long)s->batch, (long long)info.micro_batch, say_bytes(peak, info.planned_peak),
+           time);
+}
+
+void stdit_print_buckets(const struct stdit_run *r)
+{
+    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
+    const struct stdit_data *d = &r->data;
+    char arena[32];
+    int64_t peak = 0;
+
+    if (ckpt_rank(r->context))
+        return;
+    printf("%-16s %10s %8s %6s %6s %11s %12s\n", "bucket", "frame", "clips", "batch", "micro",
+           "peak", "step");
+    for (int i = 0; i < d->n_shapes; i++) {
+        print_bucket(&d->shape[i]);
+        ckpt_program_info(d->shape[i].training, &info);
+        peak = info.planned_peak > peak ? info.planned_peak : peak;
+    }
+    printf("%d buckets in one arena of %s; clips: those that can be in a bucket\n", d->n_shapes,
+           say_bytes(arena, peak));
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+int stdit_note_place(struct stdit_run *r)
+{
+    const char *place = stdit_turns_place(&r->turns);
+
+    if (!place)
+        return say_fail("no memory for the place in the buckets");
+    return ckpt_state_note(r->context, STDIT_PLACE, place) ? say_fail("%s", ckpt_error(r->context))
+                                                           : 0;
+}
+
+/* FNV-1a. */
+static uint64_t mix(uint64_t hash, int64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        hash = (hash ^ ((uint64_t)value >> (8 * i) & 255)) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* What the order of the steps follows from, beside the seed. */
+static uint64_t digest(const struct stdit_data *d)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (int i = 0; i < d->buckets.n; i++)
+        for (int k = 0; k < d->buckets.row[i].n; k++) {
+            const struct bucket_entry *e = &d->buckets.row[i].entry[k];
+            hash = mix(mix(mix(hash, d->buckets.row[i].size->pixels), e->frames), e->batch);
+            hash = mix(mix(hash, (int64_t)(e->keep * 1e9)), (int64_t)(e->look * 1e9));
+        }
+    for (int64_t i = 0; i < d->rows; i++)
+        hash = mix(mix(mix(hash, d->size[i].frames), d->size[i].height), d->size[i].width);
+    return hash;
+}
+
+int stdit_note_buckets(const struct stdit_run *r)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)digest(&r->data));
+    return ckpt_state_note(r->context, "digest of buckets and clips", text)
+               ? say_fail("%s", ckpt_error(r->context))
+               : 0;
+}

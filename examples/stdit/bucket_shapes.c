@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shapes that a table of buckets makes of the sizes of the data. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataset.h"
+
+/* ---- which there are ------------------------------------------------------------------------ */
+
+/* How many rows can be in each bucket of a table: [entries][ratios of a size, at the most]. */
+struct count {
+    const struct buckets *table;
+    int64_t *n;
+    int ratios;
+};
+
+static int64_t *count_of(const struct count *c, const struct bucket *b)
+{
+    return &c->n[c->table->row[b->row].entry[b->entry].number * c->ratios + b->ratio];
+}
+
+static void add(void *user, const struct bucket *bucket)
+{
+    ++*count_of(user, bucket);
+}
+
+static int count_rows(struct count *c, const struct stdit_data *d, int64_t interval)
+{
+    const struct buckets *b = &d->buckets;
+    int entries = 0;
+
+    *c = (struct count){.table = b};
+    for (int i = 0; i < b->n; i++) {
+        int ratios = aspect_count(b->row[i].size);
+        c->ratios = c->ratios > ratios ? c->ratios : ratios;
+        entries += b->row[i].n;
+    }
+    c->n = calloc((size_t)entries * (size_t)c->ratios, sizeof *c->n);
+    if (!c->n)
+        return say_fail("no memory for %d entries of buckets", entries);
+    for (int64_t i = 0; i < d->rows; i++)
+        buckets_visit(b, &d->size[i], interval, add, c);
+    return 0;
+}
+
+/* ---- their shapes --------------------------------------------------------------------------- */
+
+/* The sides of clips are whole cells of the autoencoder, as Open-Sora's latents are; the model is
+ * told the sides of the table. */
+static void make_shape(const struct stdit_data *d, const struct stdit_vae *v, struct stdit_shape *s,
+                       const struct bucket *b)
+{
+    const struct bucket_row *row = &d->buckets.row[b->row];
+    int64_t height, width, cell = vae_factor(&v->plain.model.config);
+    int label = aspect_label(row->size, b->ratio);
+
+    aspect_frame(row->size, b->ratio, &height, &width);
+    stdit_shape_fill(v, s, row->entry[b->entry].frames, height / cell * cell, width / cell * cell);
+    s->geometry.pixel_height = (double)height;
+    s->geometry.pixel_width = (double)width;
+    s->batch = row->entry[b->entry].batch;
+    s->bucket = *b;
+    snprintf(s->name, sizeof s->name, "%s %lld %d.%02d", row->size->name,
+             (long long)row->entry[b->entry].frames, label / 100, label % 100);
+}
+
+/* Buckets of which a whole batch can come together, of all or, with NULL, only counted. */
+static int list_shapes(const struct stdit_data *d, const struct stdit_vae *v, const struct count *c,
+                       struct stdit_shape *shapes)
+{
+    const struct buckets *table = &d->buckets;
+    int n = 0;
+
+    for (int i = 0; i < table->n; i++)
+        for (int k = 0; k < table->row[i].n; k++)
+            for (int ratio = 0; ratio < aspect_count(table->row[i].size); ratio++) {
+                struct bucket b = {i, k, ratio};
+                int64_t possible = *count_of(c, &b);
+                if (!possible || possible < table->row[i].entry[k].batch)
+                    continue;
+                if (shapes) {
+                    make_shape(d, v, &shapes[n], &b);
+                    shapes[n].possible = possible;
+                }
+                n++;
+            }
+    return n;
+}
+
+static int64_t cells(const struct stdit_shape *s)
+{
+    return s->batch * s->geometry.frames * s->geometry.height * s->geometry.width;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct stdit_shape *x = a, *y = b;
+    int64_t m = cells(x), n = cells(y);
+
+    return m != n ? (m < n) - (m > n) : memcmp(&x->bucket, &y->bucket, sizeof x->bucket);
+}
+
+static int make_shapes(struct stdit_data *d, const struct stdit_vae *v, const struct count *c,
+                       const char *path)
+{
+    int n = list_shapes(d, v, c, NULL);
+
+    if (!n)
+        return say_fail("%s: of %lld samples no bucket can have a whole batch", path,
+                        (long long)d->rows);
+    if (stdit_data_shapes(d, n))
+        return -1;
+    list_shapes(d, v, c, d->shape);
+    qsort(d->shape, (size_t)n, sizeof *d->shape, larger_first);
+    return 0;
+}
+
+/* Where only noise is trained on, the autoencoder tells the sizes of latents, but is not made. */
+int stdit_data_buckets(struct stdit_data *d, const struct stdit_options *o)
+{
+    struct stdit_vae v;
+    struct count c = {.n = NULL};
+    int rc = buckets_read(&d->buckets, o->buckets) || stdit_vae_configure(&v, o) ||
+             count_rows(&c, d, o->stride ? o->stride : 1) || make_shapes(d, &v, &c, o->buckets);
+
+    free(c.n);
+    if (rc)
+        return -1;
+    d->channels = v.channels;
+    if (!d->noise)
+        d->vae = v;
+    return 0;
+}

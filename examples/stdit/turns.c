@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which clips each step takes: see turns.h. */
+#include <stdlib.h>
+#include <string.h>
+#include "turns.h"
+
+enum { EPOCHS = 100 /* in which no bucket had a batch for all ranks, until none is expected */ };
+
+/* ---- epochs --------------------------------------------------------------------------------- */
+
+static const struct stdit_shape *shape_of(const struct stdit_data *d, const struct bucket *b)
+{
+    for (int i = 0; i < d->n_shapes; i++)
+        if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
+            return &d->shape[i];
+    return NULL;
+}
+
+static void end_epoch(struct stdit_turns *t)
+{
+    bucket_epoch_free(&t->order);
+    free(t->shape);
+    t->shape = NULL;
+}
+
+static int begin_epoch(struct stdit_turns *t, int64_t epoch)
+{
+    const struct stdit_data *d = t->data;
+
+    end_epoch(t);
+    t->epoch = epoch;
+    if (bucket_epoch_make(&t->order, &d->buckets, d->size, d->rows, t->interval, t->seed, epoch))
+        return -1;
+    t->shape = calloc((size_t)t->order.n + 1, sizeof *t->shape);
+    if (!t->shape)
+        return say_fail("no memory for the buckets of an epoch");
+    for (int i = 0; i < t->order.n; i++)
+        t->shape[i] = shape_of(d, &t->order.list[i].bucket);
+    return 0;
+}
+
+int stdit_turns_open(struct stdit_turns *t, const struct stdit_data *data,
+                     const struct stdit_options *o, int ranks)
+{
+    *t = (struct stdit_turns){.data = data,
+                              .ranks = ranks,
+                              .seed = (uint64_t)o->library.seed,
+                              .interval = o->stride ? o->stride : 1};
+    return data->buckets.n ? begin_epoch(t, 0) : 0;
+}
+
+void stdit_turns_close(struct stdit_turns *t)
+{
+    end_epoch(t);
+    free(t->place);
+    *t = (struct stdit_turns){0};
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+static int next_list(struct stdit_turns *t, int64_t *first)
+{
+    int list = bucket_epoch_next(&t->order, t->ranks, first);
+
+    for (int tried = 0; list < 0 && tried < EPOCHS; tried++) {
+        if (begin_epoch(t, t->epoch + 1))
+            return -1;
+        list = bucket_epoch_next(&t->order, t->ranks, first);
+    }
+    return list >= 0 ? list
+                     : say_fail("no bucket had a whole batch for each of %d ranks in %d epochs",
+                                t->ranks, EPOCHS);
+}
+
+int stdit_turns_next(struct stdit_turns *t, int64_t step, struct stdit_turn *turn)
+{
+    const struct stdit_data *d = t->data;
+    int64_t first;
+
+    if (!d->buckets.n) {
+        int64_t samples = d->shape->batch * t->ranks;
+        *turn = (struct stdit_turn){d->shape, step, step * samples, NULL};
+        return 0;
+    }
+    int list = next_list(t, &first);
+    if (list < 0)
+        return -1;
+    *turn =
+        (struct stdit_turn){t->shape[list], step, t->before, t->order.list[list].sample + first};
+    t->before += turn->shape->batch * t->ranks;
+    return 0;
+}
+
+/* ---- where a run stands --------------------------------------------------------------------- */
+
+enum { NUMBER = 22 /* characters of one, with a blank */ };
+
+const char *stdit_turns_place(struct stdit_turns *t)
+{
+    size_t size = ((size_t)t->order.n + 2) * NUMBER, at;
+    char *text = realloc(t->place, size);
+
+    if (!text)
+        return NULL;
+    t->place = text;
+    at = (size_t)snprintf(text, size, "%lld %lld", (long long)t->epoch, (long long)t->before);
+    for (int i = 0; i < t->order.n; i++)
+        at += (size_t)snprintf(text + at, size - at, " %lld", (long long)t->order.list[i].taken);
+    return text;
+}
+
+/* The next number of a line, from 0 to most; -1: there is none. */
+static int64_t take_number(const char **text, int64_t most)
+{
+    char *end;
+    long long n = strtoll(*text, &end, 10);
+    bool found = end != *text && n >= 0 && n <= most;
+
+    *text = end;
+    return found ? n : -1;
+}
+
+int stdit_turns_go(struct stdit_turns *t, const char *place)
+{
+    const int64_t most = INT64_C(1) << 50;
+    const char *text = place;
+    int64_t epoch = take_number(&text, most), before = take_number(&text, most);
+
+    if (epoch < 0 || before < 0)
+        return say_fail("the place in the buckets that the state notes cannot be read");
+    if (begin_epoch(t, epoch))
+        return -1;
+    t->before = before;
+    for (int i = 0; i < t->order.n; i++) {
+        struct bucket_list *l = &t->order.list[i];
+        l->taken = take_number(&text, l->n / l->batch);
+        if (l->taken < 0)
+            return say_fail("the state was made with other buckets, or other data");
+    }
+    return *text ? say_fail("the state was made with other buckets, or other data") : 0;
+}

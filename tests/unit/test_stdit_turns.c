@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of steps over buckets: every clip of an epoch once, also where a run goes on with
+ * another number of ranks; and which buckets there can be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "../../examples/common/numpy_random.c"
+#include "../../examples/common/torch_random.c"
+#include "../../examples/stdit/aspect.c"
+#include "../../examples/stdit/bucket_epoch.c"
+#include "../../examples/stdit/buckets.c"
+#include "../../examples/stdit/turns.c"
+
+const char say_program[] = "test_stdit_turns";
+
+enum { ROWS = 400, SHAPES = 1024, EPOCHS_TRIED = 60, BEHIND = 7, RANKS = 3 };
+
+static const char table[] =
+    "{\"144p\": {\"1\": [1.0, 5], \"51\": [1.0, 2], \"102\": [[1.0, 0.33], 1]},"
+    "\"256\": {\"1\": [0.5, 4], \"51\": [0.5, 1], \"204\": [0.0, null]},"
+    "\"480p\": {\"1\": [0.0, 3], \"51\": [[0.5, 0.5], 1]}}";
+
+struct data {
+    struct stdit_data d;
+    struct stdit_options o;
+};
+
+static void add_shape(void *user, const struct bucket *b)
+{
+    struct stdit_data *d = user;
+
+    for (int i = 0; i < d->n_shapes; i++)
+        if (!memcmp(&d->shape[i].bucket, b, sizeof *b))
+            return;
+    assert_true(d->n_shapes < SHAPES);
+    d->shape[d->n_shapes].bucket = *b;
+    d->shape[d->n_shapes++].batch = d->buckets.row[b->row].entry[b->entry].batch;
+}
+
+static void read_table(struct buckets *b, const char *text)
+{
+    char path[] = "/tmp/test_stdit_turns-XXXXXX";
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    assert_int_equal(buckets_read(b, path), 0);
+    unlink(path);
+}
+
+static void data_open(struct data *data)
+{
+    static const int64_t frames[] = {1, 51, 52, 103, 300}, sides[] = {128, 144, 256, 300, 480, 854};
+    struct stdit_data *d = &data->d;
+
+    *data = (struct data){.o = STDIT_OPTIONS_INIT};
+    data->o.library.seed = 5;
+    read_table(&d->buckets, table);
+    d->rows = ROWS;
+    d->size = calloc(ROWS, sizeof *d->size);
+    d->shape = calloc(SHAPES, sizeof *d->shape);
+    for (int i = 0; i < ROWS; i++) {
+        d->size[i] = (struct bucket_sample){frames[i % 5], sides[i / 5 % 6], sides[i / 7 % 6]};
+        buckets_visit(&d->buckets, &d->size[i], 1, add_shape, d);
+    }
+}
+
+static void data_close(struct data *data)
+{
+    buckets_free(&data->d.buckets);
+    free(data->d.size);
+    free(data->d.shape);
+}
+
+/* Counts the rows of a step. */
+static void take(const struct stdit_turns *t, const struct stdit_turn *turn, int *seen)
+{
+    for (int64_t i = 0; i < turn->shape->batch * t->ranks; i++)
+        seen[turn->row[i]]++;
+}
+
+/* All steps of the epoch that t is in; returns how many samples they took. */
+static int64_t run_epoch(struct stdit_turns *t, int *seen)
+{
+    int64_t epoch = t->epoch, samples = 0;
+    struct stdit_turn turn;
+
+    for (;;) {
+        assert_int_equal(stdit_turns_next(t, 0, &turn), 0);
+        if (t->epoch != epoch)
+            return samples;
+        assert_non_null(turn.shape);
+        take(t, &turn, seen);
+        samples += turn.shape->batch * t->ranks;
+    }
+}
+
+static int64_t whole_batches(const struct stdit_turns *t)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < t->order.n; i++)
+        n += t->order.list[i].n;
+    return n;
+}
+
+static void test_epoch(void **state)
+{
+    struct stdit_turns t;
+    struct data data;
+    int seen[ROWS] = {0};
+
+    (void)state;
+    data_open(&data);
+    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, 1), 0);
+    int64_t all = whole_batches(&t);
+    assert_true(all > ROWS / 2);
+    assert_int_equal(run_epoch(&t, seen), all);
+    for (int i = 0; i < ROWS; i++)
+        assert_true(seen[i] <= 1);
+    stdit_turns_close(&t);
+    data_close(&data);
+}
+
+/* Some steps by some ranks, then the rest of the epoch by one. */
+static void test_other_ranks(void **state)
+{
+    struct stdit_turns t, rest;
+    struct stdit_turn turn;
+    struct data data;
+    int seen[ROWS] = {0};
+    int64_t taken = 0;
+
+    (void)state;
+    data_open(&data);
+    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, RANKS), 0);
+    int64_t all = whole_batches(&t);
+    for (int i = 0; i < BEHIND; i++) {
+        assert_int_equal(stdit_turns_next(&t, i, &turn), 0);
+        assert_int_equal(turn.before, taken);
+        take(&t, &turn, seen);
+        taken += turn.shape->batch * RANKS;
+    }
+    assert_int_equal(stdit_turns_open(&rest, &data.d, &data.o, 1), 0);
+    assert_int_equal(stdit_turns_go(&rest, stdit_turns_place(&t)), 0);
+    assert_int_equal(rest.before, taken);
+    assert_int_equal(taken + run_epoch(&rest, seen), all);
+    for (int i = 0; i < ROWS; i++)
+        assert_true(seen[i] <= 1);
+    stdit_turns_close(&rest);
+    stdit_turns_close(&t);
+    data_close(&data);
+}
+
+/* The same steps again from a place, into the next epoch. */
+static void test_goes_on(void **state)
+{
+    struct stdit_turns t, again;
+    struct stdit_turn a, b;
+    struct data data;
+
+    (void)state;
+    data_open(&data);
+    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, 2), 0);
+    while (t.epoch < 1)
+        assert_int_equal(stdit_turns_next(&t, 0, &a), 0);
+    assert_int_equal(stdit_turns_open(&again, &data.d, &data.o, 2), 0);
+    assert_int_equal(stdit_turns_go(&again, stdit_turns_place(&t)), 0);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(stdit_turns_next(&t, i, &a), 0);
+        assert_int_equal(stdit_turns_next(&again, i, &b), 0);
+        assert_true(a.shape == b.shape && a.before == b.before);
+        assert_memory_equal(a.row, b.row, (size_t)a.shape->batch * 2 * sizeof *a.row);
+    }
+    stdit_turns_close(&again);
+    stdit_turns_close(&t);
+    data_close(&data);
+}
+
+static void test_bad_places(void **state)
+{
+    static const char *const bad[] = {"", "x", "-1 3", "0", "0 0 1 x", "0 0 999999"};
+    struct stdit_turns t;
+    struct data data;
+    char text[4096];
+
+    (void)state;
+    data_open(&data);
+    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, 1), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(stdit_turns_go(&t, bad[i]), -1);
+    assert_int_equal(stdit_turns_go(&t, "0 0"), -1); /* no lists */
+    snprintf(text, sizeof text, "%s 0", stdit_turns_place(&t));
+    assert_int_equal(stdit_turns_go(&t, text), -1); /* one too many */
+    stdit_turns_close(&t);
+    data_close(&data);
+}
+
+/* More ranks than any bucket has batches. */
+static void test_too_many_ranks(void **state)
+{
+    struct stdit_turns t;
+    struct stdit_turn turn;
+    struct data data;
+
+    (void)state;
+    data_open(&data);
+    assert_int_equal(stdit_turns_open(&t, &data.d, &data.o, ROWS), 0);
+    assert_int_equal(stdit_turns_next(&t, 0, &turn), -1);
+    stdit_turns_close(&t);
+    data_close(&data);
+}
+
+/* What epochs assign is what buckets_visit says there can be, no more and in time no less. */
+static void test_possible(void **state)
+{
+    struct data data;
+    bool found[SHAPES] = {false};
+    struct bucket b;
+
+    (void)state;
+    data_open(&data);
+    for (int64_t epoch = 0; epoch < EPOCHS_TRIED; epoch++)
+        for (int64_t i = 0; i < ROWS; i++)
+            if (buckets_assign(&data.d.buckets, &data.d.size[i], i, 1, 5, epoch, &b)) {
+                const struct stdit_shape *s = shape_of(&data.d, &b);
+                assert_non_null(s);
+                found[s - data.d.shape] = true;
+            }
+    for (int i = 0; i < data.d.n_shapes; i++)
+        assert_true(found[i]);
+    data_close(&data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epoch),          cmocka_unit_test(test_other_ranks),
+        cmocka_unit_test(test_goes_on),        cmocka_unit_test(test_bad_places),
+        cmocka_unit_test(test_too_many_ranks), cmocka_unit_test(test_possible),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
