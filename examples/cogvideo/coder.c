@@ -80,6 +80,7 @@ void cogvae_coder_close(struct cogvae_coder *k)
     ckpt_close(k->context);
     k->in = NULL;
     k->context = NULL;
+    k->program = NULL; /* it was the context's */
 }
 
 /* ---- the program --------------------------------------------------------------------------- */

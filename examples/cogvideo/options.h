@@ -33,7 +33,8 @@ struct cogvideo_options {
     struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
-    double guidance;
+    const char *prompt, *text_encoder, *tokenizer, *vae, *output;
+    double guidance, fps;
     int64_t sample_seed;
     /* what comes out */
     const char *log, *dump;

@@ -1,285 +1,181 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cogvideo-sample: from text features to latents of clips, one clip after the other.  Between steps
- * latents are fp32, whatever the type of the weights.
+ * cogvideo-sample: from prompts or text features to latents of clips, and to videos.  Up to three
+ * stages, the text encoder, the transformer and the decoder, come one after the other in a context
+ * each, so the budget is that of one at a time.  All are planned before the first runs.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../common/frames.h"
 #include "../common/memory.h"
 #include "../common/say.h"
 #include "../common/signals.h"
-#include "ckpt_dist.h"
-#include "ckpt_files.h"
+#include "../text/captions.h"
 #include "ckpt_tools.h"
-#include "run.h"
+#include "sample.h"
+#include "video.h"
 
 const char say_program[] = "cogvideo-sample";
 
-enum { STREAM_START = 0x43560020, STREAM_STEP, PATH = 4096 };
-
-struct sampler {
-    struct cogvideo_run run;
-    struct cogvideo_geometry geometry;
-    ckpt_program *program;   /* owned by the context */
-    int64_t clips, n, batch; /* n: elements of a clip; batch: 2 with guidance */
-    bool repeats;            /* the first latent frame is not part of the clip */
-    float *text, *negative, *image;
-    float *x, *clean, *old, *eps;  /* [n] */
-    float *both, *v, *y, *picture; /* what the program is fed and gives: [batch, ...] */
-    uint16_t *y_bf16;
+struct job {
+    struct cogvideo_sampler sampler;
+    struct prompts prompts;
+    struct text_features features;
+    struct cogvae_coder coder;
 };
 
-/* ---- inputs -------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------- */
 
-/* A tensor whose last axes have these sizes; axes before them count as rows. */
-static int read_rows(const char *path, const char *name, int ndim, const int64_t *shape,
-                     int64_t *rows, float **to)
+static bool has_prompts(const struct cogvideo_options *o)
 {
-    struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
-    int64_t row = 1;
-    ckpt_file *f;
+    return o->prompt || o->prompts;
+}
 
-    if (ckpt_file_open(&f, path))
-        return say_fail("%s", ckpt_error(NULL));
-    int i = ckpt_file_find(f, name), rc = 0;
-    bool fits = i >= 0 && !ckpt_file_entry(f, i, &e) && e.ndim >= ndim && e.ndim <= ndim + 1;
-    for (int k = 0; k < ndim; k++) {
-        fits = fits && e.shape[e.ndim - ndim + k] == shape[k];
-        row *= shape[k];
-    }
-    *rows = e.numel / row;
-    *to = fits ? malloc((size_t)(e.numel + 1) * sizeof **to) : NULL;
-    if (i < 0)
-        rc = say_fail("%s: there is no tensor '%s'", path, name);
-    else if (!fits)
-        rc = say_fail("%s: '%s' has another shape than this model and size need", path, name);
-    else if (!*to)
-        rc = say_fail("%s: no memory for '%s'", path, name);
-    else if (ckpt_file_read_f32(f, i, *to, e.numel))
-        rc = say_fail("%s", ckpt_error(NULL));
-    ckpt_file_close(f);
+static struct text_captions captions(const struct cogvideo_options *o)
+{
+    return (struct text_captions){o->prompt ? "--prompt" : o->prompts,
+                                  o->text_encoder ? o->text_encoder : o->model, o->tokenizer,
+                                  &o->library};
+}
+
+static int read_prompts(struct job *j)
+{
+    const struct cogvideo_options *o = &j->sampler.run.options;
+    struct text_captions c = captions(o);
+
+    j->features =
+        (struct text_features){.family = TEXT_COGVIDEOX,
+                               .dtype = strcmp(o->dtype, "bf16") ? CKPT_F32 : CKPT_BF16,
+                               .length = o->config.text_tokens};
+    if (o->prompt ? prompts_add(&j->prompts, o->prompt, 1) : prompts_read(&j->prompts, o->prompts))
+        return -1;
+    j->sampler.clips = j->prompts.n;
+    return text_captions_read(&c, &j->prompts, &j->features);
+}
+
+static int encode_text(struct job *j, bool show)
+{
+    const struct cogvideo_options *o = &j->sampler.run.options;
+    struct text_captions c = captions(o);
+
+    if (text_captions_encode(&c, &j->features, show))
+        return -1;
+    if (j->features.width != o->config.text_width)
+        return say_fail("%s: features of %lld; this model reads %lld", c.encoder,
+                        (long long)j->features.width, (long long)o->config.text_width);
+    return 0;
+}
+
+static int run_text(struct job *j)
+{
+    struct text_features *f = &j->features;
+    float **y = &j->sampler.text;
+
+    if (encode_text(j, true))
+        return -1;
+    *y = MEMORY_FOR(sizeof **y, f->n, f->length, f->width);
+    if (!*y)
+        return say_fail("no memory for the features of %lld prompts", (long long)f->n);
+    text_captions_rows(f, *y);
+    text_features_close(f);
+    return 0;
+}
+
+/* ---- latents ------------------------------------------------------------------------------- */
+
+static int plan_latents(struct job *j, bool show)
+{
+    int rc = cogvideo_sampler_open(&j->sampler, show);
+
+    cogvideo_sampler_close(&j->sampler);
     return rc;
 }
 
-static int read_inputs(struct sampler *s)
+static int run_latents(struct job *j)
 {
+    struct cogvideo_sampler *s = &j->sampler;
     const struct cogvideo_options *o = &s->run.options;
-    const struct cogvideo_config *c = &o->config;
-    const struct cogvideo_geometry *g = &s->geometry;
-    int64_t text[] = {g->tokens, c->text_width}, one;
-    int64_t image[] = {c->out_channels, 1, g->height, g->width};
+    int64_t clip = s->n / s->geometry.frames * cogvideo_sampler_frames(s);
 
-    if (read_rows(o->text, "prompt_embedding", 2, text, &s->clips, &s->text))
+    if (o->output) {
+        s->drawn = MEMORY_FOR(sizeof *s->drawn, s->clips, clip);
+        if (!s->drawn)
+            return say_fail("no memory for %lld clips", (long long)s->clips);
+    }
+    int rc = cogvideo_sampler_open(s, true) || cogvideo_sampler_draw(s);
+    cogvideo_sampler_close(s);
+    return rc ? -1 : 0;
+}
+
+/* ---- videos -------------------------------------------------------------------------------- */
+
+static int configure_decoder(struct job *j)
+{
+    const struct cogvideo_options *o = &j->sampler.run.options;
+    struct cogvae_coder *k = &j->coder;
+
+    k->options = (struct cogvae_coder_options)COGVAE_CODER_INIT;
+    k->options.model = o->vae ? o->vae : o->model;
+    k->options.dtype = o->dtype;
+    if (cogvae_coder_config(k, true))
         return -1;
-    if (o->negative && read_rows(o->negative, "prompt_embedding", 2, text, &one, &s->negative))
-        return -1;
-    return o->image ? read_rows(o->image, "encoded_image", 4, image, &one, &s->image) : 0;
-}
-
-static int set_geometry(struct sampler *s)
-{
-    const struct cogvideo_options *o = &s->run.options;
-    const struct cogvideo_config *c = &o->config;
-    int64_t latents = cogvideo_latent_frames(c, o->frames);
-
-    s->geometry = (struct cogvideo_geometry){cogvideo_whole_frames(c, latents), o->height / 8,
-                                             o->width / 8, c->text_tokens};
-    s->repeats = s->geometry.frames != latents;
-    s->n = c->out_channels * s->geometry.frames * s->geometry.height * s->geometry.width;
-    s->batch = o->guidance > 1 ? 2 : 1;
-    return cogvideo_check_geometry(c, &s->geometry);
-}
-
-static int allocate(struct sampler *s)
-{
-    int64_t y = s->geometry.tokens * s->run.options.config.text_width;
-    int64_t picture = s->n / s->geometry.frames;
-
-    s->x = MEMORY_FOR(sizeof *s->x, s->n);
-    s->clean = MEMORY_FOR(sizeof *s->clean, s->n);
-    s->old = MEMORY_FOR(sizeof *s->old, s->n);
-    s->eps = MEMORY_FOR(sizeof *s->eps, s->n);
-    s->both = MEMORY_FOR(sizeof *s->both, s->batch, s->n);
-    s->v = MEMORY_FOR(sizeof *s->v, s->batch, s->n);
-    s->y = MEMORY_FOR(sizeof *s->y, s->batch, y);
-    s->y_bf16 = MEMORY_FOR(sizeof *s->y_bf16, s->batch, y);
-    s->picture = MEMORY_FOR(sizeof *s->picture, s->batch, picture);
-    return s->x && s->clean && s->old && s->eps && s->both && s->v && s->y && s->y_bf16 &&
-                   s->picture
-               ? 0
-               : say_fail("no memory for a clip");
-}
-
-static void release(struct sampler *s)
-{
-    float *all[] = {s->text, s->negative, s->image, s->x, s->clean,  s->old,
-                    s->eps,  s->both,     s->v,     s->y, s->picture};
-
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
-    free(s->y_bf16);
-}
-
-/* ---- the program --------------------------------------------------------------------------- */
-
-static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
-{
-    const struct sampler *s = user;
-    const struct cogvideo_config *c = &s->run.model.config;
-    const struct cogvideo_geometry *g = &s->geometry;
-    int64_t x[] = {batch, c->out_channels, g->frames, g->height, g->width};
-    int64_t image[] = {batch, c->out_channels, 1, g->height, g->width};
-    int64_t text[] = {batch, g->tokens, c->text_width};
-    struct cogvideo_inputs in = {.x = ckpt_input(t, "x", CKPT_F32, 5, x),
-                                 .text = ckpt_input(t, "y", s->run.model.dtype, 3, text),
-                                 .t = ckpt_input(t, "t", CKPT_F32, 1, &batch)};
-
-    if (cogvideo_has_image(c))
-        in.image = ckpt_input(t, "image", CKPT_F32, 5, image);
-    ckpt_tensor v = ckpt_cast(t, cogvideo_forward(&s->run.model, t, g, &in), CKPT_F32);
-    ckpt_output(t, "v", v);
-    return v;
-}
-
-/* The prompt of a clip, and with guidance behind it what it leads away from. */
-static int feed_text(struct sampler *s, int64_t clip)
-{
-    int64_t y = s->geometry.tokens * s->run.options.config.text_width;
-    int64_t picture = s->n / s->geometry.frames;
-    ckpt_program *p = s->program;
-    int rc;
-
-    memset(s->y, 0, (size_t)(s->batch * y) * sizeof *s->y);
-    memcpy(s->y, s->text + clip * y, (size_t)y * sizeof *s->y);
-    if (s->batch > 1 && s->negative)
-        memcpy(s->y + y, s->negative, (size_t)y * sizeof *s->y);
-    ckpt_to_bf16(s->y, s->y_bf16, s->batch * y);
-    rc = s->run.model.dtype == CKPT_BF16 ? ckpt_feed(p, "y", s->y_bf16, s->batch * y * 2)
-                                         : ckpt_feed(p, "y", s->y, s->batch * y * 4);
-    for (int64_t i = 0; s->image && i < s->batch; i++)
-        memcpy(s->picture + i * picture, s->image, (size_t)picture * sizeof *s->picture);
-    if (!rc && s->image)
-        rc = ckpt_feed(p, "image", s->picture, s->batch * picture * 4);
-    return rc ? say_fail("%s", ckpt_error(s->run.context)) : 0;
-}
-
-/* v at x and t, guided, in the first n elements of s->v. */
-static int predict(struct sampler *s, int64_t time, double guidance)
-{
-    const float t[2] = {(float)time, (float)time}, g = (float)guidance;
-    ckpt_program *p = s->program;
-
-    for (int64_t i = 0; i < s->batch; i++)
-        memcpy(s->both + i * s->n, s->x, (size_t)s->n * sizeof *s->both);
-    if (ckpt_feed(p, "x", s->both, s->batch * s->n * 4) || ckpt_feed(p, "t", t, s->batch * 4) ||
-        ckpt_step(p, NULL) || ckpt_fetch(p, "v", s->v, s->batch * s->n * 4))
-        return say_fail("%s", ckpt_error(s->run.context));
-    for (int64_t i = 0; s->batch > 1 && i < s->n; i++)
-        s->v[i] = s->v[s->n + i] + g * (s->v[i] - s->v[s->n + i]);
+    const struct cogvae_config *c = &k->m.config;
+    if (c->latent != o->config.out_channels || cogvae_factor(c) != 8)
+        return say_fail("%s: this autoencoder has %lld channels for %lld x %lld pixels; the "
+                        "transformer draws %lld for 8 x 8",
+                        k->directory, (long long)c->latent, (long long)cogvae_factor(c),
+                        (long long)cogvae_factor(c), (long long)o->config.out_channels);
     return 0;
 }
 
-/* ---- steps --------------------------------------------------------------------------------- */
-
-static enum cogvideo_guidance_kind guidance_kind(const struct cogvideo_options *o)
+static int open_decoder(struct job *j, bool show)
 {
-    if (!strcmp(o->guidance_kind, "reference"))
-        return COGVIDEO_REFERENCE;
-    return strcmp(o->guidance_kind, "cosine") ? COGVIDEO_CONSTANT : COGVIDEO_COSINE;
+    struct cogvideo_sampler *s = &j->sampler;
+    struct cogvae_coder *k = &j->coder;
+
+    k->options.library = s->run.options.library;
+    k->shown = !show;
+    return cogvae_coder_open(k) || cogvae_coder_compile(k, cogvideo_sampler_frames(s),
+                                                        s->geometry.height, s->geometry.width)
+               ? -1
+               : 0;
 }
 
-/* Noise of a step follows from (seed, clip, step). */
-static int advance(struct sampler *s, int64_t clip, int64_t i)
+static int plan_decoder(struct job *j, bool show)
 {
+    int rc = open_decoder(j, show);
+
+    cogvae_coder_close(&j->coder);
+    return rc;
+}
+
+/* One clip to the file of its own. */
+static int decode_clip(struct job *j, int64_t clip)
+{
+    struct cogvideo_sampler *s = &j->sampler;
     const struct cogvideo_options *o = &s->run.options;
-    enum cogvideo_solver solver = strcmp(o->solver, "ddim") ? COGVIDEO_DPM : COGVIDEO_DDIM;
-    struct cogvideo_step k = cogvideo_step(&s->run.schedule, solver, o->steps, i);
-    double signal = sqrt(k.a), noise = sqrt(1 - k.a);
+    struct cogvae_latents l = {cogvideo_sampler_frames(s), s->geometry.height, s->geometry.width,
+                               o->config.out_channels, NULL};
+    char path[4096];
 
-    if (predict(s, k.t, cogvideo_guidance(guidance_kind(o), o->guidance, o->steps, i)))
-        return -1;
-    if (k.noise > 0)
-        ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)(clip * o->steps + i), STREAM_STEP,
-                         s->eps, s->n);
-    for (int64_t j = 0; j < s->n; j++) {
-        double x0 = signal * (double)s->x[j] - noise * (double)s->v[j];
-        double x = k.keep * (double)s->x[j] + k.clean * x0;
-        if (k.old != 0)
-            x += k.old * (double)s->old[j];
-        if (k.noise > 0)
-            x += k.noise * (double)s->eps[j];
-        s->old[j] = (float)x0;
-        s->x[j] = (float)x;
-    }
-    return 0;
+    if (!text_features_name(path, o->output, clip, s->clips))
+        return say_fail("--output %s: the name is too long", o->output);
+    int rc = cogvae_latents_from(&l, s->drawn + clip * l.frames * l.height * l.width * l.channels);
+    if (!rc)
+        rc = cogvae_video_write(&j->coder, &l, path, o->fps, false);
+    free(l.z);
+    return rc;
 }
 
-static int start(struct sampler *s, int64_t clip)
+static int run_decoder(struct job *j)
 {
-    const struct cogvideo_options *o = &s->run.options;
-    const struct cogvideo_geometry *g = &s->geometry;
-    int64_t shape[] = {o->config.out_channels, g->frames, g->height, g->width}, rows;
-    float *noise;
+    int rc = open_decoder(j, true);
 
-    if (!o->noise) {
-        ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)clip, STREAM_START, s->x, s->n);
-        return 0;
-    }
-    if (read_rows(o->noise, "noise", 4, shape, &rows, &noise)) {
-        free(noise);
-        return -1;
-    }
-    memcpy(s->x, noise + clip % rows * s->n, (size_t)s->n * sizeof *s->x);
-    free(noise);
-    return 0;
-}
-
-/* The latents of a clip, [C, F, h, w], as the decoder and the trainers read them. */
-static int write_clip(struct sampler *s, int64_t clip)
-{
-    const struct cogvideo_options *o = &s->run.options;
-    const struct cogvideo_geometry *g = &s->geometry;
-    int64_t plane = g->height * g->width, frames = g->frames - s->repeats;
-    int64_t shape[] = {o->config.out_channels, frames, g->height, g->width};
-    ckpt_file_writer *w;
-    char path[PATH];
-
-    for (int64_t c = 0; c < shape[0]; c++)
-        memmove(s->x + c * frames * plane, s->x + (c * g->frames + s->repeats) * plane,
-                (size_t)(frames * plane) * sizeof *s->x);
-    if (snprintf(path, sizeof path, "%s/latents-%lld.safetensors", o->out, (long long)clip + 1) >=
-        PATH)
-        return say_fail("--out %s: the name is too long", o->out);
-    if (ckpt_file_create(&w, path))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_file_add(w, "encoded_video", CKPT_F32, 4, shape, s->x)) {
-        ckpt_file_abandon(w);
-        return say_fail("%s", ckpt_error(NULL));
-    }
-    if (ckpt_file_commit(w))
-        return say_fail("%s", ckpt_error(NULL));
-    say_print("latents: %s\n", path);
-    return 0;
-}
-
-static int sample(struct sampler *s)
-{
-    int64_t steps = s->run.options.steps;
-    struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
-    ckpt_progress *progress = ckpt_progress_open(stderr, "sample", s->clips * steps);
-    int rc = 0;
-
-    ckpt_program_info(s->program, &info);
-    for (int64_t clip = 0; clip < s->clips && !rc; clip++) {
-        rc = start(s, clip) || feed_text(s, clip) ? -1 : 0;
-        for (int64_t i = 0; i < steps && !rc; i++) {
-            rc = advance(s, clip, i);
-            ckpt_progress_step(progress, clip * steps + i + 1, NAN, info.arena_bytes);
-        }
-        rc = rc ? rc : write_clip(s, clip);
-    }
-    ckpt_progress_close(progress);
+    for (int64_t clip = 0; clip < j->sampler.clips && !rc; clip++)
+        rc = decode_clip(j, clip);
+    if (!rc)
+        cogvae_coder_report(&j->coder);
+    cogvae_coder_close(&j->coder);
     return rc;
 }
 
@@ -287,13 +183,18 @@ static int sample(struct sampler *s)
 
 static int check_outputs(const struct cogvideo_options *o)
 {
+    const char *output = o->library.plan_only ? NULL : o->output;
     const struct ckpt_path all[] = {
         {"--load", o->load, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
+        {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
+        {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},
         {"--negative", o->negative, CKPT_PATH_INPUT, 0},
         {"--image", o->image, CKPT_PATH_INPUT, 0},
         {"--noise", o->noise, CKPT_PATH_INPUT, 0},
         {"--out", o->library.plan_only ? NULL : o->out, CKPT_PATH_DIRECTORY, 0},
+        {"--output", output,
+         output && sink_is_directory(output) ? CKPT_PATH_DIRECTORY : CKPT_PATH_FILE, 0},
     };
 
     return ckpt_paths_check(&o->library, all, sizeof all / sizeof *all)
@@ -301,50 +202,50 @@ static int check_outputs(const struct cogvideo_options *o)
                : 0;
 }
 
-static int go(struct sampler *s)
+/* A budget that a later stage cannot meet is refused here, before an earlier one takes its time. */
+static int plan_all(struct job *j, bool show)
 {
-    struct cogvideo_run *r = &s->run;
-    const struct cogvideo_options *o = &r->options;
-    char tokens[32];
+    struct cogvideo_options *o = &j->sampler.run.options;
+    struct ckpt_options asked = o->library;
 
-    if (check_outputs(o) || set_geometry(s) || read_inputs(s))
+    o->library.plan_only = true;
+    o->library.machine_out = NULL;
+    int rc = (has_prompts(o) && encode_text(j, show)) || plan_latents(j, show) ||
+             (o->output && plan_decoder(j, show));
+    o->library = asked;
+    return rc ? -1 : 0;
+}
+
+static int go(struct job *j)
+{
+    struct cogvideo_sampler *s = &j->sampler;
+    const struct cogvideo_options *o = &s->run.options;
+    bool stages = has_prompts(o) || o->output, plan_only = o->library.plan_only;
+
+    if (check_outputs(o) || cogvideo_sampler_size(s) || cogvideo_sampler_read(s) ||
+        (has_prompts(o) && read_prompts(j)) || (o->output && configure_decoder(j)))
         return -1;
-    if (ckpt_open(&r->context, &o->library))
-        return say_fail("%s", ckpt_error(NULL));
-    if (ckpt_ranks(r->context) > 1)
-        return say_fail("--ranks: this program does not divide its clips among ranks");
-    if (cogvideo_make_model(r))
+    if ((stages || plan_only) && plan_all(j, plan_only))
         return -1;
-    printf("model: %s; %lld clips of %lld frames of %lld x %lld, %s tokens\n",
-           cogvideo_config_name(&o->config), (long long)s->clips, (long long)o->frames,
-           (long long)o->height, (long long)o->width,
-           say_count(tokens, s->geometry.tokens + cogvideo_grid(&o->config, &s->geometry).tokens));
-    if (ckpt_compile(r->context, record, s, NULL, s->batch, &s->program))
-        return say_fail("%s", ckpt_error(r->context));
-    ckpt_plan_print(s->program, stdout);
-    fflush(stdout);
-    if (o->library.plan_only)
+    if (plan_only)
         return 0;
-    if (allocate(s) || sample(s))
-        return -1;
-    ckpt_profile_print(s->program, stdout);
-    return 0;
+    return (has_prompts(o) && run_text(j)) || run_latents(j) || (o->output && run_decoder(j)) ? -1
+                                                                                            : 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct sampler s = {0};
+    struct job j = {.prompts = {.n = 0}};
 
     say_begin();
     signals_open();
-    int rc = cogvideo_sample_options_parse(&s.run.options, argc, argv);
+    int rc = cogvideo_sample_options_parse(&j.sampler.run.options, argc, argv);
 
     if (rc)
         return rc > 0 ? 0 : 2;
-    rc = go(&s);
-    ckpt_close(s.run.context);
-    cogvideo_free(&s.run.model);
-    release(&s);
-    free(s.run.note);
+    rc = go(&j);
+    cogvideo_sampler_free(&j.sampler);
+    text_features_close(&j.features);
+    prompts_free(&j.prompts);
     return say_finish(rc ? 1 : 0);
 }

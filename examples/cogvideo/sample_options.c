@@ -16,7 +16,14 @@ static const struct ckpt_option table[] = {
     RANGE("lora-rank", INT, rank, "N", "rank of the adapters (default: there are none)", 1, 65536),
     COGVIDEO_LORA_ROWS,
     ROW("text", STRING, text, "FILE",
-        "prompt_embedding (safetensors), a clip a row: what is drawn (must be given)"),
+        "prompt_embedding (safetensors), a clip a row: what is drawn (this or a prompt must be "
+        "given)"),
+    ROW("prompt", STRING, prompt, "TEXT", "what a clip shows, for the text encoder (no default)"),
+    ROW("prompts", STRING, prompts, "FILE", "text, a prompt and clip a line"),
+    ROW("text-encoder", STRING, text_encoder, "DIR",
+        "T5, which reads prompts before the transformer is loaded (default: that of --model)"),
+    ROW("tokenizer", STRING, tokenizer, "FILE",
+        "spiece.model, or its directory (default: that of --text-encoder)"),
     ROW("negative", STRING, negative, "FILE",
         "prompt_embedding of what guidance leads away from (default: zeros)"),
     ROW("image", STRING, image, "FILE",
@@ -32,15 +39,27 @@ static const struct ckpt_option table[] = {
     ROW("guidance-schedule", STRING, guidance_kind, "KIND",
         "constant, cosine, or reference, as published (default constant)"),
     ROW("sample-seed", INT, sample_seed, "N", "seed of the noise (default 0)"),
-    ROW("out", STRING, out, "DIR", "where latents go (default cogvideo-out)"),
+    ROW("out", STRING, out, "DIR",
+        "where latents go (default cogvideo-out; with --output: nowhere)"),
+    ROW("output", STRING, output, "FILE",
+        "the video to write, of several clips FILE-00001-of-00003.mp4 and so on, or a directory "
+        "of pictures (default: none)"),
+    ROW("vae", STRING, vae, "DIR", "the decoder for --output (default: that of --model)"),
+    RANGE("fps", FLOAT, fps, "X", "frames a second of the video (default 8)", 0.1, 240),
     HELP_ROWS,
     {0},
 };
 
 static int check(struct cogvideo_options *o)
 {
-    if (!o->text)
-        return say_fail("--text FILE: say what to draw");
+    bool prompts = o->prompt || o->prompts;
+
+    if (!!o->text + !!o->prompt + !!o->prompts != 1)
+        return say_fail("say what to draw: give one of --text, --prompt and --prompts");
+    if (!prompts && (o->text_encoder || o->tokenizer))
+        return say_fail("--text-encoder and --tokenizer are for prompts, and there is none");
+    if (o->vae && !o->output)
+        return say_fail("--vae DIR is for --output, which is not given");
     if (strcmp(o->solver, "ddim") && strcmp(o->solver, "dpm"))
         return say_fail("--solver %s: give ddim or dpm", o->solver);
     if (strcmp(o->guidance_kind, "constant") && strcmp(o->guidance_kind, "cosine") &&
@@ -63,7 +82,7 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
 
     *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
     o->steps = 50;
-    o->out = "cogvideo-out";
+    o->fps = 8;
     o->frames = 49;
     o->height = 480;
     o->width = 720;
@@ -72,8 +91,8 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
         ckpt_options_reject(argc, argv, 2, tables))
         return say_fail("%s", ckpt_error(NULL));
     if (options_print(o->help, o->version,
-                      "Usage: cogvideo-sample --model DIR --text FILE [OPTION]...\n\n"
-                      "Draws latents of clips from CogVideoX inside a memory budget.\n",
+                      "Usage: cogvideo-sample --model DIR --prompt TEXT [OPTION]...\n\n"
+                      "Draws clips from CogVideoX inside a memory budget: latents, or videos.\n",
                       2, sections))
         return 1;
     if (!o->model)
@@ -81,6 +100,8 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
     if (cogvideo_config_read(&o->config, o->model) ||
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check(o))
         return -1;
+    if (!o->out && !o->output)
+        o->out = "cogvideo-out";
     if (o->rank && o->alpha < 0)
         o->alpha = (double)o->rank;
     return outputs_untrained(&o->library);

@@ -89,6 +89,7 @@ static int set_schedule(struct cogvideo_run *r)
 
 static void count_trainable(struct cogvideo_run *r)
 {
+    r->trainable = 0;
     for (int i = 0; i < ckpt_param_count(r->context); i++) {
         struct ckpt_param_info info = CKPT_PARAM_INFO_INIT;
         if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cogvideo-decode: a file of latents to a video. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../common/frames.h"
-#include "../common/memory.h"
 #include "../common/options.h"
 #include "../common/say.h"
 #include "../common/signals.h"
 #include "ckpt_tools.h"
 #include "coder.h"
-#include "vae_latents.h"
+#include "video.h"
 
 const char say_program[] = "cogvideo-decode";
 
@@ -39,84 +37,6 @@ static const struct ckpt_option table[] = {
         "decode in overlapping tiles as published: approximate, in less memory"),
     {0},
 };
-
-/* A pixel as 8 bits: x/2 + 1/2 held in [0, 1], times 255, to the nearest, half to even. */
-static uint8_t byte_of(float x)
-{
-    x = x * 0.5f + 0.5f;
-    x = x > 0.f ? x : 0.f; /* no number is 0 */
-    return (uint8_t)lrintf((x < 1.f ? x : 1.f) * 255.f);
-}
-
-static int put_frames(struct sink *s, const float *y, int64_t n, uint8_t *rgb)
-{
-    int64_t values = s->width * s->height * 3;
-
-    for (int64_t f = 0; f < n; f++) {
-        for (int64_t i = 0; i < values; i++)
-            rgb[i] = byte_of(y[f * values + i]);
-        if (sink_put(s, rgb))
-            return -1;
-    }
-    return 0;
-}
-
-/* Pass by pass out of the program. */
-static int decode_whole(struct cogvae_coder *k, const struct cogvae_latents *l, struct sink *s,
-                        uint8_t *rgb)
-{
-    int64_t most = cogvae_coder_pass_out(k, 0) + cogvae_decoded(&k->m.config, COGVAE_DECODE_PASS);
-    float *y = MEMORY_FOR(sizeof *y, most, cogvae_coder_out(k));
-    int rc = y ? cogvae_coder_run(k, l->z) : say_fail("no memory for a pass of frames");
-
-    for (int64_t pass = 0; pass < k->passes.n && !rc; pass++) {
-        rc = cogvae_coder_take(k, pass, y);
-        if (!rc)
-            rc = put_frames(s, y, cogvae_coder_pass_out(k, pass), rgb);
-    }
-    free(y);
-    return rc;
-}
-
-static int decode_tiles(struct cogvae_coder *k, const struct cogvae_latents *l, struct sink *s,
-                        uint8_t *rgb)
-{
-    float *y = MEMORY_FOR(sizeof *y, s->frames, s->width * s->height, 3);
-    int rc = y ? cogvae_coder_decode_tiled(k, l->z, l->frames, l->height, l->width, y)
-               : say_fail("no memory for the frames");
-
-    if (!rc)
-        rc = put_frames(s, y, s->frames, rgb);
-    free(y);
-    return rc;
-}
-
-static int decode_to(struct cogvae_coder *k, struct cogvae_latents *l, const struct options *o,
-                     bool tiles)
-{
-    int64_t factor = cogvae_factor(&k->m.config), n = l->frames * l->height * l->width;
-    struct sink s = {.width = l->width * factor,
-                     .height = l->height * factor,
-                     .frames = cogvae_clip_frames(&k->m.config, l->frames),
-                     .fps = o->fps};
-    uint8_t *rgb = malloc((size_t)(s.width * s.height * 3));
-    int rc = rgb ? sink_open(&s, o->output) : say_fail("no memory for a frame");
-
-    for (int64_t i = 0; i < n * l->channels; i++)
-        l->z[i] = (float)((double)l->z[i] / k->m.config.scaling);
-    if (!rc)
-        rc = tiles ? decode_tiles(k, l, &s, rgb) : decode_whole(k, l, &s, rgb);
-    if (!rc)
-        rc = sink_finish(&s);
-    sink_close(&s);
-    free(rgb);
-    if (rc)
-        return -1;
-    cogvae_coder_report(k);
-    say_print("%s: %lld frames of %lld x %lld in %s\n", o->latents, (long long)s.frames,
-              (long long)s.width, (long long)s.height, o->output);
-    return 0;
-}
 
 /* ---- before the first frame ---------------------------------------------------------------- */
 
@@ -161,7 +81,12 @@ static int go(struct cogvae_coder *k, const struct options *o, struct cogvae_lat
     if (tiles ? cogvae_coder_prepare_tiled(k, l->frames, l->height, l->width)
               : cogvae_coder_compile(k, l->frames, l->height, l->width))
         return -1;
-    return plan_only ? 0 : decode_to(k, l, o, tiles);
+    if (plan_only)
+        return 0;
+    if (cogvae_video_write(k, l, o->output, o->fps, tiles))
+        return -1;
+    cogvae_coder_report(k);
+    return 0;
 }
 
 int main(int argc, char **argv)

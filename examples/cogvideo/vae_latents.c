@@ -62,6 +62,20 @@ static int read_values(struct cogvae_latents *l, ckpt_file *f, int i, bool first
     return rc;
 }
 
+int cogvae_latents_from(struct cogvae_latents *l, const float *values)
+{
+    int64_t n = l->frames * l->channels * l->height * l->width, plane = l->height * l->width;
+
+    l->z = MEMORY_FOR(sizeof *l->z, n, 1);
+    if (!l->z)
+        return say_fail("no memory for %lld latents", (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = i / plane / l->frames, f = i / plane % l->frames;
+        l->z[(f * plane + i % plane) * l->channels + c] = values[i];
+    }
+    return 0;
+}
+
 int cogvae_latents_read(struct cogvae_latents *l, const char *path, bool values)
 {
     struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;

@@ -17,6 +17,9 @@ struct cogvae_latents {
 /* Reads latents, only their shape where values is false.  Returns 0, or -1 after a sentence. */
 int cogvae_latents_read(struct cogvae_latents *l, const char *path, bool values);
 
+/* Latents of that shape from values [Z, F, h, w].  Returns 0, or -1 after a sentence. */
+int cogvae_latents_from(struct cogvae_latents *l, const float *values);
+
 /* Writes a tensor of that name as dtype. */
 int cogvae_latents_write(const struct cogvae_latents *l, const char *path, const char *name,
                          enum ckpt_dtype dtype);

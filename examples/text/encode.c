@@ -121,7 +121,7 @@ static int go(struct encoding *e)
         return -1;
     if (plan_only)
         return 0;
-    if (text_reader_check(&e->reader, &e->encoder))
+    if (text_encoder_check(&e->encoder, e->reader.tokenizer.count))
         return -1;
     e->progress = ckpt_progress_open(stderr, "encode", e->prompts.n);
     int rc = encode_files(e);

@@ -97,6 +97,15 @@ void text_encoder_close(struct text_encoder *e)
     *e = (struct text_encoder){.context = NULL};
 }
 
+int text_encoder_check(const struct text_encoder *e, int64_t pieces)
+{
+    if (pieces > e->model.config.vocabulary)
+        return say_fail("the tokenizer has %lld pieces and the model %lld: they do not belong "
+                        "together",
+                        (long long)pieces, (long long)e->model.config.vocabulary);
+    return 0;
+}
+
 int64_t text_encoder_row(const struct text_encoder *e)
 {
     return e->reading.length * e->width * ckpt_dtype_size(e->dtype);

@@ -44,6 +44,9 @@ int text_encoder_open(struct text_encoder *e, const struct ckpt_options *library
                       int64_t batch);
 void text_encoder_close(struct text_encoder *e);
 
+/* Whether a tokenizer of so many pieces is the model's.  Returns 0, or -1 after a sentence. */
+int text_encoder_check(const struct text_encoder *e, int64_t pieces);
+
 /* Hands a batch over: ids [batch, length], lengths [batch] (not looked at without a mask).  Two may
  * be under way.  Returns 0, or -1 after a sentence. */
 int text_encoder_submit(struct text_encoder *e, const int32_t *ids, const int32_t *lengths);

@@ -10,6 +10,7 @@ struct text_features {
     enum text_family family;
     enum ckpt_dtype dtype;
     int64_t n, length, width;
+    int64_t pieces;   /* of the tokenizer that made the tokens */
     int32_t *ids;     /* [n, length] */
     int32_t *lengths; /* [n]: tokens of each that count */
     char *rows;       /* [n, length, width] of dtype; NULL until text_features_encode */

@@ -21,15 +21,6 @@ void text_reader_close(struct text_reader *r)
     r->cleaner = NULL;
 }
 
-int text_reader_check(const struct text_reader *r, const struct text_encoder *e)
-{
-    if (r->tokenizer.count > e->model.config.vocabulary)
-        return say_fail("the tokenizer has %d pieces and the model %lld: they do not belong "
-                        "together",
-                        (int)r->tokenizer.count, (long long)e->model.config.vocabulary);
-    return 0;
-}
-
 static void note_line(struct names *l, int64_t line, const char *what)
 {
     char text[64];

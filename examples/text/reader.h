@@ -18,9 +18,6 @@ struct text_reader {
 int text_reader_open(struct text_reader *r, const char *tokenizer, struct text_reading reading);
 void text_reader_close(struct text_reader *r);
 
-/* Whether its tokens are those of the model.  Returns 0, or -1 after a sentence. */
-int text_reader_check(const struct text_reader *r, const struct text_encoder *e);
-
 /* The tokens of a text, from that line of a file, into ids [length]; *count: how many are read.
  * Returns 0, or -1 after a sentence. */
 int text_reader_read(struct text_reader *r, const char *text, int64_t line, int32_t *ids,

@@ -1,0 +1,137 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# cogvideo-sample from prompts to videos: the bytes of text-encode, cogvideo-sample and
+# cogvideo-decode one after the other, under every budget, refused before the first stage where a
+# later one does not fit, and bad input with one sentence each.
+set -u
+
+. "${srcdir:-.}/tests/model/programs.sh"
+
+sample=${COGVIDEO_SAMPLE:-./cogvideo-sample} encode=${TEXT_ENCODE:-./text-encode}
+decode=${COGVIDEO_DECODE:-./cogvideo-decode}
+device="--device cpu --threads 1"
+
+# model KIND: a directory as diffusers has it, of random weights but for the text encoder, in $dir.
+model() {
+    dir=$work/$1
+    mkdir "$dir" "$dir/transformer" "$dir/vae" "$dir/text_encoder" "$dir/tokenizer"
+    sed 's/"text_embed_dim": 12/"text_embed_dim": 24/; s/"max_text_seq_length": 5/"max_text_seq_length": 40/' \
+        "$root/tests/cogvideo/$1/config.json" >"$dir/transformer/config.json"
+    cp "$work/vae/"* "$dir/vae" && cp "$root"/tests/text/t5/* "$dir/text_encoder" &&
+        cp "$root"/tests/text/tokenizer/* "$dir/tokenizer" || fail "no model"
+}
+
+mkdir "$work/vae"
+tests/cogvideo/test_vae model "$work/vae" || fail "no autoencoder"
+model 5b
+sample="$sample $device --snr-shift 1 --steps 2 --random"
+small="$sample --model $dir --frames 9 --height 32 --width 48"
+printf 'a rabbit in a meadow.\nthe sea at night\n' >"$work/two"
+
+$small --prompts "$work/two" --output "$work/probe.rgb" >"$work/out" 2>"$work/err" || {
+    grep -q "built without" "$work/err" && {
+        grep -q sentencepiece "$work/err" || fail "no reason: $(cat "$work/err")"
+        [ -e "$work/probe.rgb" ] && fail "a refused run left a file"
+        exit 77
+    }
+    fail "no video: $(cat "$work/err")"
+}
+
+# ---- the bytes of three programs ------------------------------------------------------------------
+
+# three NAME TYPE: one after the other.
+three() {
+    runs "2 prompts" "$encode" $device --model "$dir" --family cogvideox --length 40 --dtype "$2" \
+        --prompts "$work/two" --output "$work/$1.y"
+    runs "latents:" $small --dtype "$2" --text "$work/$1.y" --out "$work/$1.latents"
+    for i in 1 2; do
+        runs "9 frames of 48 x 32" "$decode" $device --model "$dir" --dtype "$2" \
+            --latents "$work/$1.latents/latents-$i.safetensors" --output "$work/$1-$i.rgb"
+    done
+}
+
+# same NAME FILE: the videos of FILE.rgb are those of the three programs.
+same() {
+    for i in 1 2; do
+        cmp -s "$work/$1-$i.rgb" "$work/$2-0000$i-of-00002.rgb" || fail "$2: clip $i is another one"
+    done
+}
+
+three fp32 fp32
+runs "video: 9 frames of 48 x 32" $small --prompts "$work/two" --out "$work/latents" --output "$work/all.rgb"
+same fp32 all
+cmp -s "$work/latents/latents-2.safetensors" "$work/fp32.latents/latents-2.safetensors" ||
+    fail "--out beside --output has other latents"
+cmp -s "$work/fp32-1.rgb" "$work/fp32-2.rgb" && fail "two prompts draw the same clip"
+three bf16 bf16
+runs "video:" $small --dtype bf16 --prompts "$work/two" --output "$work/half.rgb"
+same bf16 half
+runs "video:" $small --text "$work/fp32.y" --output "$work/text.rgb" # no text stage
+same fp32 text
+
+# One clip has the name that was asked for; latents are where no video is asked for.
+runs "video:" $small --prompt "a rabbit in a meadow." --output "$work/one.rgb" --fps 16
+[ "$(head -n 1 "$work/one.rgb")" = "RGBCLIP 48 32 9 16" ] || fail "$(head -n 1 "$work/one.rgb")"
+echo >"$work/empty" # a prompt without words
+runs "latents: $work/only/latents-1" $small --prompts "$work/empty" --out "$work/only"
+runs "video:" $small --prompt "a rabbit" --output "$work/pictures"
+[ "$(ls "$work/pictures" | wc -l)" = 9 ] || fail "not a picture a frame"
+runs "cut: line 1" $small --steps 1 --out "$work/long" \
+    --prompt "$(printf 'the sea at night %.0s' 1 2 3 4 5 6 7 8 9 10)"
+
+# ---- budgets --------------------------------------------------------------------------------------
+
+# smallest OPTION...: the budget that every stage fits in, by the refusals, into $budget.
+smallest() {
+    budget=16K
+    for try in 1 2 3 4; do
+        $small --prompts "$work/two" --output "$work/tight.rgb" --vram "$budget" "$@" \
+            >"$work/out" 2>"$work/err" && return
+        grep -q "needs at least" "$work/err" || fail "$budget $*: $(cat "$work/err")"
+        grep -q "plan" "$work/out" && fail "$budget $*: refused when a stage had begun"
+        ls "$work" | grep -q tight && fail "a refused run left a file"
+        budget=$(needed)
+    done
+    fail "no budget fits: $(cat "$work/err")"
+}
+
+smallest
+same fp32 tight
+[ "$try" -gt 2 ] || fail "one stage needs the most of all: this test sees no later one refused"
+rm "$work"/tight*
+smallest --host 8M
+same fp32 tight
+
+# All plans and nothing else.
+runs "plan" $small --prompts "$work/two" --output "$work/plan.rgb" --plan-only
+[ "$(grep -c "predicted step" "$work/out")" = 3 ] || fail "not three plans: $(cat "$work/out")"
+ls "$work" | grep -q "plan" && fail "--plan-only writes something"
+
+# ---- a picture and the frame that stands twice ------------------------------------------------------
+
+image=$root/tests/cogvideo/5b-i2v/image.safetensors
+model 5b-i2v
+runs "video: 9 frames of 96 x 64" $sample --model "$dir" --frames 9 --height 64 --width 96 \
+    --image "$image" --prompt "a rabbit" --output "$work/i2v.rgb"
+model 15
+runs "video: 9 frames of 32 x 64" $sample --model "$dir" --frames 9 --height 64 --width 32 \
+    --prompt "a rabbit" --output "$work/new.rgb"
+
+# ---- wrong input ----------------------------------------------------------------------------------
+
+mkdir "$work/narrow"
+sed 's/"d_model": 24/"d_model": 32/' "$root/tests/text/t5/config.json" >"$work/narrow/config.json"
+refuses 2 "give one of --text, --prompt and --prompts" $small --prompt a --prompts "$work/two"
+refuses 2 "there is none" $small --text "$work/fp32.y" --tokenizer "$dir"
+refuses 2 "for --output" $small --prompt a --vae "$dir"
+refuses 1 "this model reads 24" $small --prompt a --text-encoder "$work/narrow" \
+    --tokenizer "$work/5b/tokenizer" --out "$work/x"
+refuses 1 "no-such" $small --prompt a --text-encoder "$work/no-such" --tokenizer "$work/5b/tokenizer" --out "$work/x"
+refuses 1 "no-such" $small --prompt a --vae "$work/no-such" --output "$work/x.rgb"
+refuses 1 "no-such" $small --prompts "$work/no-such" --out "$work/x"
+: >"$work/none"
+refuses 1 "is empty; a prompt a line" $small --prompts "$work/none" --out "$work/x"
+sed 's/"block_out_channels": \[[0-9]*, /"block_out_channels": [/' "$work/vae/config.json" >"$work/narrow/config.json"
+refuses 1 "draws 16 for 8 x 8" $small --prompt a --vae "$work/narrow" --output "$work/x.rgb"
+
+finish
