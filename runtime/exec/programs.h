@@ -60,6 +60,8 @@ int64_t programs_count_updates(const struct programs *ps);
 /* What the library has to say in a state of the programs that train, added to l.  The names begin
  * with "ckpt.".  Returns 0 or CKPT_ENOMEM. */
 int programs_list_notes(const struct programs *ps, struct note_list *l);
+/* By which the next step of p draws its random numbers; of programs that train no two share one. */
+int64_t program_random_step(const struct ckpt_program *p);
 /* The next step of p draws the random numbers of this one, and so on. */
 void program_draw_as(struct ckpt_program *p, int64_t step);
 /* Is no step of any program under way? */

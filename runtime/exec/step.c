@@ -142,18 +142,12 @@ static int check_fed(struct ckpt_program *p)
     return 0;
 }
 
-/* By which random numbers are drawn; no two steps of programs that train share one. */
-static int64_t random_step(const struct ckpt_program *p)
-{
-    return p->trains ? programs_count_updates(p->programs) : p->before + p->submitted + p->shift;
-}
-
 void program_set_runs(struct ckpt_program *p, int flight)
 {
     for (int32_t m = 0; m < p->tape->n_micro; m++)
         p->runs[flight * p->tape->n_micro + m] = (struct ckpt_run){
             .seed = (uint64_t)p->programs->options->seed,
-            .step = random_step(p),
+            .step = program_random_step(p),
             .micro = (p->told ? 0 : p->programs->ranks->rank * p->tape->n_micro) + m,
             .n_micro = p->tape->n_micro,
             .lr = p->lr,

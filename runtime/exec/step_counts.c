@@ -81,9 +81,14 @@ int64_t programs_count_updates(const struct programs *ps)
     return n;
 }
 
+int64_t program_random_step(const struct ckpt_program *p)
+{
+    return (p->trains ? programs_count_updates(p->programs) : p->before + p->submitted) + p->shift;
+}
+
 void program_draw_as(struct ckpt_program *p, int64_t step)
 {
-    p->shift = step - p->before - p->submitted;
+    p->shift += step - program_random_step(p);
 }
 
 int ckpt_set_random_step(ckpt_program *p, int64_t step)
