@@ -11,8 +11,11 @@
 #include <cmocka.h>
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
+#include "exec/program.h"
 
 enum { SHAPES = 7, LAYERS = 4, WIDTH = 32, STEPS = 24, LONG = 2000 };
+
+enum { WIDE = 1450 }; /* state of layers so wide may leave the device */
 
 /* Samples of a step and rows of a sample; the largest is neither the first nor the last. */
 static const int64_t batches[SHAPES] = {4, 1, 2, 8, 1, 3, 2},
@@ -20,6 +23,7 @@ static const int64_t batches[SHAPES] = {4, 1, 2, 8, 1, 3, 2},
 
 struct run {
     ckpt *c;
+    int64_t width;
     ckpt_tensor layer[LAYERS];
     ckpt_program *program[SHAPES];
 };
@@ -32,23 +36,28 @@ struct shape {
 static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 {
     const struct shape *s = user;
-    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, s->rows, WIDTH});
+    ckpt_tensor x = ckpt_input(t, "x", CKPT_F32, 3, (int64_t[]){batch, s->rows, s->run->width});
     ckpt_tensor h = ckpt_cast(t, x, CKPT_BF16);
     for (int i = 0; i < LAYERS; i++)
         h = ckpt_dropout(t, ckpt_gelu(t, ckpt_linear(t, h, s->run->layer[i], CKPT_NONE)), 0.1f);
     return ckpt_mse(t, h, x, CKPT_NONE);
 }
 
-static void run_open(struct run *r, const struct ckpt_options *o)
+static void run_open_wide(struct run *r, const struct ckpt_options *o, int64_t width)
 {
-    *r = (struct run){.c = NULL};
+    *r = (struct run){.width = width};
     assert_int_equal(ckpt_open(&r->c, o), 0);
     for (int i = 0; i < LAYERS; i++) {
         char name[16];
         snprintf(name, sizeof name, "layer.%d", i);
         r->layer[i] =
-            ckpt_param(r->c, name, CKPT_BF16, 2, (int64_t[]){WIDTH, WIDTH}, CKPT_XAVIER, true);
+            ckpt_param(r->c, name, CKPT_BF16, 2, (int64_t[]){width, width}, CKPT_XAVIER, true);
     }
+}
+
+static void run_open(struct run *r, const struct ckpt_options *o)
+{
+    run_open_wide(r, o, WIDTH);
 }
 
 /* Shapes [from, end) with one optimizer. */
@@ -58,6 +67,7 @@ static int run_compile(struct run *r, int from, int end)
     a.ema_decay = 0.9f;
     a.clip_norm = 1.f;
     a.lr = 1e-2f;
+    a.grad_dtype = r->width == WIDE ? CKPT_BF16 : CKPT_F32;
     const ckpt_optimizer *adamw = ckpt_adamw(r->c, &a);
     int rc = 0;
     for (int i = from; i < end && !rc; i++)
@@ -68,7 +78,7 @@ static int run_compile(struct run *r, int from, int end)
 
 static void feed(struct run *r, int shape, int step)
 {
-    int64_t n = batches[shape] * rows[shape] * WIDTH;
+    int64_t n = batches[shape] * rows[shape] * r->width;
     float *x = malloc((size_t)n * sizeof *x);
     assert_non_null(x);
     ckpt_fill_normal(7, (uint64_t)step, 1, x, n);
@@ -86,16 +96,30 @@ static int shape_of(int step)
 
 struct result {
     float loss[STEPS];
-    float value[LAYERS][WIDTH * WIDTH], average[LAYERS][WIDTH * WIDTH];
+    uint64_t value[LAYERS], average[LAYERS]; /* digests */
 };
+
+static uint64_t digest(struct run *r, ckpt_tensor layer, enum ckpt_slot slot)
+{
+    int64_t n = r->width * r->width;
+    float *values = malloc((size_t)n * sizeof *values);
+    uint64_t h = 14695981039346656037u;
+    assert_non_null(values);
+    assert_int_equal(ckpt_param_get(r->c, layer, slot, values, n), 0);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        h = (h ^ bits) * 1099511628211u;
+    }
+    free(values);
+    return h;
+}
 
 static void take_values(struct run *r, struct result *out)
 {
     for (int i = 0; i < LAYERS; i++) {
-        assert_int_equal(
-            ckpt_param_get(r->c, r->layer[i], CKPT_VALUE, out->value[i], WIDTH * WIDTH), 0);
-        assert_int_equal(
-            ckpt_param_get(r->c, r->layer[i], CKPT_EMA, out->average[i], WIDTH * WIDTH), 0);
+        out->value[i] = digest(r, r->layer[i], CKPT_VALUE);
+        out->average[i] = digest(r, r->layer[i], CKPT_EMA);
     }
 }
 
@@ -228,6 +252,55 @@ static void test_nvme(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+static void write_machine(const char *path, double host_update)
+{
+    struct machine m = *(getenv("CKPT_TEST_GPU") ? &machine_cuda : &machine_cpu);
+    struct error error;
+    m.host_update = host_update;
+    m.d2h_both = m.h2d_both = 1e12;
+    assert_int_equal(machine_write(&m, path, &error), 0);
+}
+
+/* State in host memory that the host updates in every program, whether the device has room for it
+ * or not. */
+static void test_state_on_host(void **state)
+{
+    char path[] = "/tmp/test_shapes-XXXXXX";
+    struct ckpt_options o = CKPT_OPTIONS_INIT, none;
+    struct result free, hosted;
+    struct run r;
+    int64_t most;
+
+    (void)state;
+    o.device = getenv("CKPT_TEST_GPU") ? "cuda" : "cpu";
+    o.verify = true;
+    none = o;
+    run_open_wide(&r, &none, WIDE);
+    assert_int_equal(run_compile(&r, 0, SHAPES), 0);
+    run_steps(&r, &free);
+    most = info_of(r.program[3]).planned_peak;
+    ckpt_close(r.c);
+    close(mkstemp(path));
+    o.machine = path;
+    o.host = 1 << 30;
+    for (int tight = 0; tight < 2; tight++) {
+        int n = 0;
+        write_machine(path, tight ? 1e10 : 1e13);
+        o.vram = tight ? most - (16 << 20) : 0;
+        run_open_wide(&r, &o, WIDE);
+        int rc = run_compile(&r, 0, SHAPES);
+        if (rc)
+            fail_msg("%s", ckpt_error(r.c));
+        for (int i = 0; i < SHAPES; i++)
+            n += plan_uses_host(r.program[i]->plan);
+        assert_int_equal(n, SHAPES);
+        run_steps(&r, &hosted);
+        ckpt_close(r.c);
+        assert_memory_equal(&hosted, &free, sizeof free);
+    }
+    unlink(path);
+}
+
 /* One shape among others that do not run, and alone. */
 static void test_alone(void **state)
 {
@@ -347,10 +420,10 @@ static void test_draws(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_arena), cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_host),      cmocka_unit_test(test_nvme),
-        cmocka_unit_test(test_alone),     cmocka_unit_test(test_two_under_way),
-        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_one_arena),     cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_host),          cmocka_unit_test(test_nvme),
+        cmocka_unit_test(test_state_on_host), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_two_under_way), cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

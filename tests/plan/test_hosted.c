@@ -182,6 +182,54 @@ static void test_bound_falls(void **state)
     bound_free(bound);
 }
 
+/* What lives in the host tier is where another program of the context has put it. */
+static void take_homes(struct graph *g, const struct plan *p)
+{
+    for (int32_t i = 0; i < p->n_residences; i++) {
+        const struct residence *r = &p->residences[i];
+        if (!plan_is_home(g, p, r))
+            continue;
+        g->storages[r->storage].home = r->tier == TIER_HOST ? HOME_HOST : HOME_DEVICE;
+        g->storages[r->storage].home_offset = r->tier == TIER_HOST ? r->offset : -1;
+    }
+}
+
+static int32_t count_hosted(const struct plan *p)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < p->n_steps; k++)
+        n += p->steps[k].on_host;
+    return n;
+}
+
+/* State that another program has put in host memory is updated there, too, and does not come to the
+ * device beside that; a tier that is full of it has room for it. */
+static void test_state_of_another_program(void **state)
+{
+    (void)state;
+    struct plan *first = make(1e11);
+    struct graph *other = model_stdit_shape(&shape, &machine_cuda);
+    take_homes(other, first);
+    for (double rate = 1e9; rate <= 1e12; rate *= 10)
+        for (int full = 0; full < 2; full++) {
+            struct machine m = machine;
+            struct budgets b = first->budgets;
+            struct error error;
+            struct plan *p;
+            m.host_update = rate;
+            b.tier_base[TIER_HOST] = first->host_bytes;
+            b.host = full ? first->host_bytes + (64 << 20) : b.host;
+            if (plan_make(other, &m, &b, 0, &p, &error) || plan_check_again(other, p, &error))
+                fail_msg("%s", error.text);
+            assert_true(p->bound_seconds <= p->seconds * (1 + 1e-12));
+            assert_true(count_hosted(p) > 0 || rate < 1e10);
+            assert_true(p->seconds < 1.05 * first->seconds || rate < 1e11);
+            plan_free(p);
+        }
+    graph_free(other);
+    plan_free(first);
+}
+
 static int32_t first_use(const struct plan *p, int32_t s)
 {
     int32_t k = 0;
@@ -240,10 +288,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),    cmocka_unit_test(test_pays),
-        cmocka_unit_test(test_price),    cmocka_unit_test(test_gradients_leave_early),
-        cmocka_unit_test(test_all_fits), cmocka_unit_test(test_bound_falls),
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_taken),       cmocka_unit_test(test_pays),
+        cmocka_unit_test(test_price),       cmocka_unit_test(test_gradients_leave_early),
+        cmocka_unit_test(test_all_fits),    cmocka_unit_test(test_state_of_another_program),
+        cmocka_unit_test(test_bound_falls), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -32,7 +32,7 @@ double hosted_seconds(const struct graph *g, const struct machine *m, const stru
 struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
 {
     struct hosted_bounds most = {0, 0, 0};
-    double meanwhile = 0, values = 0;
+    double meanwhile = 0, values = 0, there = 0;
     for (int32_t i = 0; i < g->n_ops && g->n_micro == 1; i++) {
         meanwhile += g->ops[i].phase != GRAPH_BACKWARD ? g->ops[i].seconds : 0;
         most.seconds += graph_op_updates(g, &g->ops[i]) ? g->ops[i].seconds : 0;
@@ -40,9 +40,13 @@ struct hosted_bounds hosted_most(const struct graph *g, const struct machine *m)
     for (int32_t s = 0; s < g->n_storages && g->n_micro == 1; s++) {
         most.bytes += g->storages[s].kind == KIND_OPTIMIZER ? (double)g->storages[s].bytes : 0;
         values += g->storages[s].kind == KIND_PARAMETER ? (double)g->storages[s].bytes : 0;
+        there += g->storages[s].kind == KIND_OPTIMIZER && g->storages[s].home == HOME_HOST
+                     ? (double)g->storages[s].bytes
+                     : 0;
     }
     if (most.bytes > 0)
         most.meanwhile = most.bytes * fmin(1, meanwhile / host_seconds(m, most.bytes + values));
+    most.meanwhile = fmax(most.meanwhile, there);
     return most;
 }
 
@@ -124,6 +128,7 @@ static void add_group(struct transfer *x, int32_t k, const struct seen *at)
     for (int32_t j = 0; j < o->n_writes; j++) {
         const struct graph_storage *t = &x->g->storages[x->g->refs[o->writes + j]];
         b.state += t->kind == KIND_OPTIMIZER ? t->bytes : 0;
+        b.takes += t->home == HOME_ANY ? t->bytes : 0;
     }
     b.seconds = hosted_seconds(x->g, x->m, o);
     x->clip = clip;
@@ -157,9 +162,13 @@ int hosted_find(struct transfer *x)
         see(x, k, at);
     }
     free(at);
-    for (int32_t i = 0; i < x->n_groups; i++)
-        x->group_order[i] = (struct place_key){-x->list[x->groups[i].value].use_step, 0, i};
-    /* What the forward pass uses last has most time on the host. */
+    /* What another program has put there, which would come to the device and go otherwise; then
+     * what the forward pass uses last, for it has most time on the host. */
+    for (int32_t i = 0; i < x->n_groups; i++) {
+        const struct update_group *b = &x->groups[i];
+        int32_t first = b->takes ? 0 : p->n_steps;
+        x->group_order[i] = (struct place_key){-x->list[b->value].use_step - first, 0, i};
+    }
     qsort(x->group_order, (size_t)x->n_groups, sizeof(*x->group_order), place_compare_keys);
     return 0;
 }
@@ -190,7 +199,7 @@ int64_t hosted_choose(struct transfer *x, double bytes, int64_t room)
         set_resident(x, &x->groups[i], false);
     for (int32_t i = 0; i < x->n_groups && some < bytes; i++) {
         struct update_group *b = &x->groups[x->group_order[i].item];
-        int64_t takes = b->state + x->list[b->value].bytes;
+        int64_t takes = b->takes + (x->hosted ? 0 : x->g->storages[x->clip].bytes);
         if (takes > room)
             break;
         room -= takes;

@@ -77,9 +77,14 @@ static bool take(struct transfer *x, int32_t i, int64_t *room)
 /* ---- what leaves in any case ---------------------------------------------------------------- */
 
 /* What is updated on the host is no state of the device. */
+static bool never_comes(const struct transfer *x, const struct idle_gap *a)
+{
+    return a->state && x->host_resident[a->storage];
+}
+
 static bool may_take(const struct transfer *x, const struct idle_gap *a)
 {
-    return !a->taken && !a->gradient && !(a->state && x->host_resident[a->storage]);
+    return !a->taken && !a->gradient && !never_comes(x, a);
 }
 
 /* Takes so many bytes in the order of a ranking, or against it. */
@@ -126,6 +131,8 @@ int64_t transfer_choose(struct transfer *x, const double amounts[AMOUNTS], int64
     for (int32_t i = 0; i < x->n; i++)
         x->list[i].taken = x->list[i].forced;
     room = hosted_choose(x, amounts[AMOUNT_HOSTED], room);
+    for (int32_t i = 0; i < x->n; i++)
+        x->list[i].taken &= !never_comes(x, &x->list[i]);
     take_amount(x, &x->states, false, amounts[AMOUNT_FIRST], &room);
     take_amount(x, &x->states, true, amounts[AMOUNT_LAST], &room);
     take_amount(x, &x->weights, false, amounts[AMOUNT_VALUES], &room);

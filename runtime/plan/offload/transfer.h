@@ -41,6 +41,7 @@ struct update_group {
     int32_t gradient;    /* that of its gradient up to the norm, or -1 */
     int32_t sent;        /* the step behind which the gradient may go */
     int64_t state;       /* bytes that then live in the host tier */
+    int64_t takes;       /* of them and the value: what is not there yet */
     double seconds;      /* on the host */
     bool taken;
     double start, end; /* if taken */

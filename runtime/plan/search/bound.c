@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include "plan/search/comm_cost.h"
 
-#define THIRDS    60    /* how often the range of host updates is cut */
+#define THIRDS    60   /* how often the range of host updates is cut */
 #define PRECISION 1e-9 /* what that leaves of the answer at most */
 
 /* Something that gives value at a cost, in fractions. */
@@ -35,12 +35,13 @@ struct offers {
 
 struct bound {
     const struct machine *m;
-    double base;      /* seconds of a step that drops and copies nothing */
-    double alive;     /* bytes at the peak */
-    double unwritten; /* of them, those that a tier may hold without a copy in each step */
-    double window;    /* seconds from the start of the tail to the peak of the next step */
-    double tail;      /* seconds of the tail */
-    double updated;   /* persistent bytes that the tail needs from before it */
+    double base;              /* seconds of a step that drops and copies nothing */
+    double alive;             /* bytes at the peak */
+    double unwritten;         /* of them, those that a tier may hold without a copy in each step */
+    double held[TIER_COUNT];  /* bytes that another program has put in a tier */
+    double window;            /* seconds from the start of the tail to the peak of the next step */
+    double tail;              /* seconds of the tail */
+    double updated;           /* persistent bytes that the tail needs from before it */
     double host_window;       /* seconds from the start of the tail to the last first use of a value
                                * that an update writes */
     double state_share;       /* at least this part of what the host updates stays there */
@@ -232,6 +233,8 @@ static int find_facts(struct portfolio *pf, const struct schedule *s, struct bou
         bool here = at[i].written >= g->n_body || (at[i].written >= 0 && at[i].written <= peak);
         b->unwritten += g->storages[i].persistent && !here ? bytes : 0;
         b->updated += g->storages[i].persistent && at[i].needed ? bytes : 0;
+        b->held[TIER_HOST] += g->storages[i].home == HOME_HOST ? bytes : 0;
+        b->held[TIER_NVME] += g->storages[i].home == HOME_NVME ? bytes : 0;
     }
     if (!rc) {
         set_worth_rerun(b);
@@ -280,15 +283,21 @@ struct room {
     double device, host, nvme;
 };
 
+/* What is held there, and what is still to be had. */
+static double room_in(const struct bound *b, int tier, int64_t budget, int64_t taken)
+{
+    return b->held[tier] + fmax(0, (double)(budget - taken));
+}
+
 static struct room room_of(const struct bound *b, const struct budgets *budgets)
 {
     const struct machine *m = b->m;
+    const int64_t *taken = budgets->tier_base;
     bool link = m->d2h_both > 0 && m->h2d_both > 0;
     bool drive = link && m->nvme_write > 0 && m->nvme_read > 0;
-    return (struct room){
-        (double)budgets->device,
-        link ? fmax(0, (double)(budgets->host - budgets->tier_base[TIER_HOST])) : 0,
-        drive ? fmax(0, (double)(budgets->nvme - budgets->tier_base[TIER_NVME])) : 0};
+    return (struct room){(double)budgets->device,
+                         link ? room_in(b, TIER_HOST, budgets->host, taken[TIER_HOST]) : 0,
+                         drive ? room_in(b, TIER_NVME, budgets->nvme, taken[TIER_NVME]) : 0};
 }
 
 /* Updates of so many bytes on the host save the device at least this: some part of all they can. */
