@@ -167,7 +167,7 @@ static int check_tiers(struct ckpt_program *p)
     int64_t own[] = {[TIER_HOST] = plan->host_bytes, [TIER_NVME] = plan->nvme_bytes};
     for (int i = 0; i < TIER_COUNT; i++) {
         const char *name = i == TIER_HOST ? "--host" : "--nvme";
-        int64_t base = plan->budgets.tier_base[i], taken = programs_tier_bytes(ps, i);
+        int64_t base = plan->budgets.tier_base[i], taken = program_tier_base(p, i);
         if (own[i] && base < taken)
             return error_fail(ps->error, CKPT_EPLAN,
                               "%s: the plan offloads from byte %lld of %s on, of which programs "

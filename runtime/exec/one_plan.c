@@ -24,7 +24,7 @@ static struct room room_of(const struct ckpt_program *p)
         .left = ps->memory->budget == INT64_MAX ? INT64_MAX : ps->memory->budget - p->reserved,
         .tier = {[TIER_HOST] = ps->options->host, [TIER_NVME] = ps->memory->directories.bytes}};
     for (int i = 0; i < TIER_COUNT; i++)
-        r.base[i] = programs_tier_bytes(ps, i);
+        r.base[i] = program_tier_base(p, i);
     return r;
 }
 

@@ -55,6 +55,16 @@ int64_t programs_tier_bytes(const struct programs *ps, int tier)
     return end;
 }
 
+/* What programs keep in a tier within a step is there for the next one, too.  Homes that are still
+ * to be found must be where no program has anything. */
+int64_t program_tier_base(const struct ckpt_program *p, int tier)
+{
+    for (int32_t s = 0; s < p->graph->n_storages; s++)
+        if (p->graph->storages[s].persistent && p->graph->storages[s].home == HOME_ANY)
+            return programs_tier_bytes(p->programs, tier);
+    return memory_tier_bytes(p->programs->params, tier);
+}
+
 /* Makes the tiers long enough for all plans. */
 static int reserve(struct programs *ps)
 {

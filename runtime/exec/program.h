@@ -188,6 +188,9 @@ struct tape_env programs_tape_env(const struct programs *ps);
 
 /* What parameters and plans take of a tier. */
 int64_t programs_tier_bytes(const struct programs *ps, int tier);
+/* Where in a tier the plan of p may begin.  One program runs at a time, so all share what lies
+ * above the homes. */
+int64_t program_tier_base(const struct ckpt_program *p, int tier);
 
 /* Before the first step on the host: opens its queue, and has programs recorded again that were
  * when no thread could wait for an event.  Returns 0 or a code, the sentence in the error. */

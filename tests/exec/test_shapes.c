@@ -301,6 +301,70 @@ static void test_state_on_host(void **state)
     unlink(path);
 }
 
+/* ---- room in the tiers ----------------------------------------------------------------------- */
+
+enum { NARROW = 64, LARGE = 2 }; /* activations so large may leave */
+
+static int compile_large(struct run *r)
+{
+    static const int64_t large[LARGE] = {16384, 20000};
+    struct ckpt_adamw a = CKPT_ADAMW_INIT;
+    const ckpt_optimizer *adamw = ckpt_adamw(r->c, &a);
+    int rc = 0;
+    for (int i = 0; i < LARGE && !rc; i++)
+        rc = ckpt_compile(r->c, record, &(struct shape){r, large[i]}, adamw, 1, &r->program[i]);
+    return rc;
+}
+
+static void step_large(struct run *r, float loss[LARGE])
+{
+    for (int i = 0; i < LARGE; i++) {
+        struct ckpt_desc d;
+        assert_int_equal(ckpt_program_desc(r->program[i], "x", &d), 0);
+        int64_t n = d.shape[0] * d.shape[1] * d.shape[2];
+        float *x = malloc((size_t)n * sizeof *x);
+        assert_non_null(x);
+        ckpt_fill_normal(7, (uint64_t)i, 1, x, n);
+        assert_int_equal(ckpt_feed(r->program[i], "x", x, n * (int64_t)sizeof *x), 0);
+        assert_int_equal(ckpt_step(r->program[i], &loss[i]), 0);
+        free(x);
+    }
+}
+
+/* What leaves the device within a step of one program lies where that of another does. */
+static void test_shared_room(void **state)
+{
+    char path[] = "/tmp/test_shapes-XXXXXX";
+    struct ckpt_options o = CKPT_OPTIONS_INIT;
+    float free[2][LARGE], parked[2][LARGE];
+    struct run r;
+
+    (void)state;
+    o.device = "cpu";
+    o.verify = true;
+    run_open_wide(&r, &o, NARROW);
+    assert_int_equal(compile_large(&r), 0);
+    for (int i = 0; i < 2; i++)
+        step_large(&r, free[i]);
+    o.vram = info_of(r.program[0]).planned_peak * 3 / 4;
+    ckpt_close(r.c);
+    close(mkstemp(path));
+    write_machine(path, 0);
+    o.machine = path;
+    o.host = 1 << 30;
+    run_open_wide(&r, &o, NARROW);
+    assert_int_equal(compile_large(&r), 0);
+    for (int i = 0; i < LARGE; i++) {
+        assert_true(r.program[i]->plan->host_bytes > 0);
+        assert_int_equal(r.program[i]->plan->budgets.tier_base[TIER_HOST], 0);
+    }
+    for (int i = 0; i < 2; i++) /* the first again, over what the second left there */
+        step_large(&r, parked[i]);
+    ckpt_close(r.c);
+    assert_memory_equal(free, parked, sizeof free);
+    unlink(path);
+}
+
 /* One shape among others that do not run, and alone. */
 static void test_alone(void **state)
 {
@@ -422,8 +486,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_arena),     cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_host),          cmocka_unit_test(test_nvme),
-        cmocka_unit_test(test_state_on_host), cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_two_under_way), cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_state_on_host), cmocka_unit_test(test_shared_room),
+        cmocka_unit_test(test_alone),         cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,11 @@
  * Where in which tier everything lies.  The host is the faster tier, so it takes first what is
  * copied most often: activations and parameters, then what the update alone uses.  Of that, what
  * the host has no room for is spread over the update, so that both tiers work all through it.  A
- * persistent storage has one place; activations share theirs with others that are there at other
- * times.
+ * persistent storage has one place, before all activations of its program; these share theirs with
+ * others that are there at other times, and with those of other programs.
  */
 #include <stdlib.h>
+#include <string.h>
 #include "plan/offload/transfer.h"
 
 static int64_t rounded(enum fate tier, int64_t bytes)
@@ -180,13 +181,28 @@ static bool host_takes_all(struct transfer *x)
     return any_home && bytes <= room_in(x, FATE_PARK_HOST);
 }
 
+/* Homes come before what was assigned first: so many bytes of each tier. */
+static void put_homes_first(struct transfer *x, const int64_t activations[TIER_COUNT])
+{
+    for (int32_t i = 0; i < x->n; i++) {
+        struct idle_gap *a = &x->list[i];
+        int t = index_of(a->park.tier);
+        if (a->residence >= 0)
+            a->park.tier_offset += x->tier[t] - activations[t];
+        else if (x->g->storages[a->storage].home == HOME_ANY)
+            a->park.tier_offset -= activations[t];
+    }
+}
+
 int transfer_assign(struct transfer *x, bool sketch, bool *fits)
 {
+    int64_t activations[TIER_COUNT];
     *fits = true;
     x->tier[TIER_HOST] = x->tier[TIER_NVME] = 0;
     if (sketch && host_takes_all(x))
         return 0;
     int rc = assign_activations(x, sketch, fits);
+    memcpy(activations, x->tier, sizeof(activations));
     for (int turn = 0; turn < 2 && !rc; turn++) {
         struct homes h = {.states = turn > 0, .share = 1};
         if (h.states)
@@ -195,6 +211,7 @@ int transfer_assign(struct transfer *x, bool sketch, bool *fits)
             if (finds_home(x, &h, i))
                 assign_home(x, &h, i, fits);
     }
+    put_homes_first(x, activations);
     if (x->hosted) {
         int64_t bytes = x->g->storages[x->clip].bytes;
         x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST];
