@@ -50,6 +50,10 @@ static inline void option_take(int64_t *value, int64_t preset, int64_t unset)
  * or -1 after a sentence. */
 int option_sizes(const char *option, const char *text, const char *example, int n, int64_t **value);
 
+/* A time, as 3h30m: numbers with d, h, m or s, in this order.  Returns 0, or -1 after a sentence.
+ */
+int option_duration(const char *option, const char *text, double *seconds);
+
 /* Whether the name is that of a type to compute in.  Returns 0, or -1 after a sentence. */
 int option_dtype(const char *option, const char *name);
 

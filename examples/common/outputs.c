@@ -40,7 +40,8 @@ int outputs_asked(const struct training_files *t)
 
     if (o->plan_only)
         return refuse_first(all, n - 2, "--plan-only ends before the first step");
-    if (!r->steps && !r->state.from && refuse_first(all, n, "--steps 0 trains nothing"))
+    if (!r->steps && (!r->state.from || r->state.automatic) &&
+        refuse_first(all, n, "--steps 0 trains nothing"))
         return -1;
     return r->ema_decay > 0 ? 0
                             : refuse_first(average, 1, "with --ema-decay 0 there is no average");
@@ -61,7 +62,7 @@ int outputs_check(const struct training_files *t, const struct ckpt_path *more, 
         {"--load", file_only(r->load), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
         {"--save", r->save, CKPT_PATH_FILE, FAMILY_WEIGHTS},
         {"--save-ema", r->save_ema, CKPT_PATH_FILE, FAMILY_WEIGHTS},
-        {"--resume", r->state.from, CKPT_PATH_INPUT, FAMILY_STATE},
+        {"--resume", r->state.automatic ? NULL : r->state.from, CKPT_PATH_INPUT, FAMILY_STATE},
         {"--save-state", r->state.save, CKPT_PATH_FILE, FAMILY_STATE},
         {"--log", r->log, CKPT_PATH_LOG, 0},
         {"--dump", r->dump, CKPT_PATH_FILE, 0},

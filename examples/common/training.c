@@ -147,15 +147,18 @@ static int end_all(struct training *t)
 static int save_state(struct training *t)
 {
     int rc = end_all(t);
+    double from = run_clock_now();
 
     if (!rc && t->options->state.save && t->ended != t->saved)
-        rc = resume_save(&t->options->state, t->context);
+        rc = resume_save(&t->options->state, t->context, t->ended);
     t->saved = t->ended;
+    run_clock_save(&t->clock, from, run_clock_now());
     return rc;
 }
 
 static int run_step(struct training *t)
 {
+    double from = run_clock_now();
     int rc = t->waits && t->waits(t, t->submitted) ? end_all(t) : 0;
 
     if (!rc)
@@ -165,6 +168,7 @@ static int run_step(struct training *t)
     t->submitted++;
     if (t->submitted - t->ended > t->ahead)
         rc = t->end(t, t->ended);
+    run_clock_step(&t->clock, from, run_clock_now());
     if (!rc && resume_due(&t->options->state, t->submitted))
         rc = save_state(t);
     return rc;
@@ -186,6 +190,34 @@ static int save_on_request(struct training *t)
     return rc;
 }
 
+/* The clock of rank 0 counts for all.  They learn of it with the step after the next one, so there
+ * must be time for these, too; at least one step is made, or a run would never come to its end. */
+static void watch_clock(struct training *t)
+{
+    int ahead = 1 + (int)t->ahead + (ckpt_ranks(t->context) > 1 ? 2 : 0);
+    double now = run_clock_now();
+
+    if (ckpt_rank(t->context))
+        return;
+    if (run_clock_ends(&t->clock, now, ahead)) {
+        printf("time limit: %s\n", t->options->time_limit);
+        ckpt_request_stop(t->context);
+    } else if (run_clock_saves(&t->clock, now)) {
+        ckpt_request_save(t->context);
+    }
+}
+
+static void start_clock(struct training *t)
+{
+    const struct training_options *o = t->options;
+
+    t->clock = (struct run_clock){.limit = o->limit,
+                                  .every = o->state.seconds,
+                                  .saves = o->state.save != NULL,
+                                  .begun = o->begun};
+    run_clock_start(&t->clock, run_clock_now());
+}
+
 /* Ranks stop behind the same step, whichever of them is asked to. */
 static bool goes_on(const struct training *t)
 {
@@ -202,8 +234,10 @@ int training_run(struct training *t)
     if (ckpt_rank(t->context) == 0)
         t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
     signals_watch(t->context);
+    start_clock(t);
     while (goes_on(t) && !rc) {
         rc = run_step(t);
+        watch_clock(t);
         if (!rc && ckpt_save_requested(t->context))
             rc = save_on_request(t);
     }

@@ -9,6 +9,7 @@
 #include "ckpt_tools.h"
 #include "log.h"
 #include "resume.h"
+#include "run_clock.h"
 
 /* The mean of what was counted over the first and over the last few steps. */
 struct training_summary {
@@ -47,10 +48,12 @@ struct training {
     int64_t submitted, ended; /* steps */
     int64_t saved;            /* steps in the state that was written last; -1: none was */
     double last;              /* when the last one ended */
+    struct run_clock clock;
 };
 
-/* Runs the steps until there are enough, one fails or a signal says stop (signals.h); writes the
- * state where it is due, or a signal asks for it.  Returns 0, or -1 after a sentence. */
+/* Runs the steps until there are enough, one fails, or a signal (signals.h) or the clock says
+ * stop; writes the state where it is due, or a signal or the clock asks for it.  Returns 0, or -1
+ * after a sentence. */
 int training_run(struct training *t);
 
 /* The learning rate of a step. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options that all trainers have: see training_options.h. */
 #include <string.h>
+#include "run_clock.h"
 #include "say.h"
 #include "training_options.h"
 
@@ -13,8 +14,7 @@ void training_preset(struct training_options *t, int64_t batch, int64_t steps, i
     t->lr = t->lr < 0 ? lr : t->lr;
 }
 
-int training_check(struct training_options *t, const struct ckpt_options *library,
-                   int64_t batch)
+int training_check(struct training_options *t, const struct ckpt_options *library, int64_t batch)
 {
     if (option_dtype("grad-dtype", t->grad_dtype) || optimizer_check(t->optimizer))
         return -1;
@@ -22,6 +22,9 @@ int training_check(struct training_options *t, const struct ckpt_options *librar
         return say_fail("--micro-batch %lld does not divide --batch %lld",
                         (long long)library->micro_batch, (long long)batch);
     if (option_schedule(t->schedule, t->warmup, t->steps, t->final_lr, &t->rates))
+        return -1;
+    t->begun = run_clock_now();
+    if (t->time_limit && option_duration("time-limit", t->time_limit, &t->limit))
         return -1;
     return resume_check(&t->state, t->load);
 }

@@ -8,6 +8,8 @@
 /* What a preset may fill in is 0 (batch) or -1 (where 0 means something) before. */
 struct training_options {
     const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer, *log, *dump;
+    const char *time_limit;
+    double limit, begun; /* seconds: 0 or the limit; the reading of run_clock_now it counts from */
     struct resume_options state;
     bool partial;
     int64_t batch, steps, warmup;
@@ -38,6 +40,9 @@ struct training_options {
     OPTIMIZER_ROW,                                                                                 \
         RANGE("steps", INT, train.steps, "N", "training steps (default" count ")", 0,              \
               OPTION_MOST),                                                                        \
+        ROW("time-limit", STRING, train.time_limit, "TIME",                                        \
+            "end in order, with the state saved, before the program has run so long, as 3h30m "    \
+            "(default: no limit)"),                                                                \
         RANGE("lr", FLOAT, train.lr, "X", "learning rate after the warm-up (default" rate ")", 0,  \
               OPTION_REAL),                                                                        \
         RANGE("warmup", INT, train.warmup, "N", "steps of the warm-up (default" rising ")", 0,     \

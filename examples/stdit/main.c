@@ -134,7 +134,7 @@ static int go(struct stdit_run *r)
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (stdit_options_agree(o, r->context) ||
+    if (stdit_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
         (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
         return -1;
     if (o->train.dump && ckpt_ranks(r->context) > 1)

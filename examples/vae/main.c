@@ -111,7 +111,8 @@ static int check_ranks(struct vae_run *r)
     int ranks = ckpt_ranks(r->context);
 
     say_as_rank(ckpt_rank(r->context), ranks);
-    if (vae_options_agree(&r->options, r->context))
+    if (vae_options_agree(&r->options, r->context) ||
+        resume_find(&r->options.train.state, r->context))
         return -1;
     r->options.train.samples = r->options.train.batch * ranks;
     if (ranks > 1 && (r->options.train.dump || r->options.vq))
