@@ -25,14 +25,6 @@ static void put_model(FILE *f, const struct cogvideo_run *r)
 static void put_config(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
-    const struct log_recipe recipe = {.library = &o->library,
-                                      .batch = o->batch,
-                                      .steps = o->steps,
-                                      .warmup = o->warmup,
-                                      .schedule = o->schedule,
-                                      .lr = o->lr,
-                                      .clip_norm = o->clip_norm,
-                                      .ema_decay = o->ema_decay};
     FILE *f = r->log.f;
 
     log_config_begin(&r->log);
@@ -42,12 +34,12 @@ static void put_config(struct cogvideo_run *r)
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "missing", r->data.missing);
     json_put_int(f, "lora_rank", o->rank);
-    log_config_end(&r->log, r->context, r->training, &recipe);
+    log_config_end(&r->log, r->context, r->training, &o->train, &o->library);
 }
 
 int cogvideo_log_open(struct cogvideo_run *r)
 {
-    if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
         return -1;
     if (r->log.f)
         put_config(r);

@@ -116,7 +116,7 @@ int cogvideo_load_adapters(struct cogvideo_run *r, const char *path)
         return say_fail("%s: these are not the adapters of this run: --lora-targets, or another "
                         "model",
                         path);
-    if (l.missing.n && !r->options.partial)
+    if (l.missing.n && !r->options.train.partial)
         return say_fail("%s: %lld adapter%s missing; --partial starts them afresh", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
     compare_scale(&r->options, path);

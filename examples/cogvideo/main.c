@@ -77,7 +77,7 @@ static int train(struct cogvideo_run *r)
 {
     if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
         cogvideo_options_note(&r->options, r->context) ||
-        resume_load(&r->options.state, r->context, NULL, &r->first) || cogvideo_log_open(r))
+        resume_load(&r->options.train.state, r->context, NULL, &r->first) || cogvideo_log_open(r))
         return -1;
     return cogvideo_train(r);
 }
@@ -85,7 +85,7 @@ static int train(struct cogvideo_run *r)
 static int run(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
-    bool trains = o->steps > 0 || o->state.from;
+    bool trains = o->train.steps > 0 || o->train.state.from;
 
     if ((trains || o->library.plan_only) && compile(r))
         return -1;
@@ -106,12 +106,12 @@ static int go(struct cogvideo_run *r)
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (cogvideo_options_agree(o, r->context) ||
+    if (cogvideo_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
         (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
         return -1;
-    if (o->dump && ckpt_ranks(r->context) > 1)
+    if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
-    r->options.samples = o->batch * ckpt_ranks(r->context);
+    r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
     if (cogvideo_data_open(&r->data, o) || agree_on_data(r) || cogvideo_make_model(r))
         return -1;
     introduce(r);

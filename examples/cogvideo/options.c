@@ -41,26 +41,10 @@ static const struct ckpt_option table[] = {
     ROW("lora-merge", STRING, merge, "FILE",
         "write the weights with the adapters added to them at the end (default: not written)"),
     WEIGHTS_ROWS,
-    RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default 1)", 1, 65536),
-    OPTIMIZER_ROW,
-    RANGE("steps", INT, steps, "N", "training steps (default 1000)", 0, OPTION_MOST),
-    RANGE("lr", FLOAT, lr, "X",
-          "learning rate after the warm-up (default 1e-4 of adapters, 2e-5 of all weights)", 0,
-          OPTION_REAL),
-    RANGE("warmup", INT, warmup, "N", "steps of the warm-up (default 100)", 0, OPTION_MOST),
-    ROW("schedule", STRING, schedule, "KIND",
-        "learning rate over --steps: constant (default), linear, cosine, wsd, invsqrt"),
-    RANGE("final-lr", FLOAT, final_lr, "X",
-          "part of the learning rate that a schedule ends with (default 0)", 0, OPTION_REAL),
-    RANGE("clip-norm", FLOAT, clip_norm, "X",
-          "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),
-    RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default 1e-4)", 0, OPTION_REAL),
-    RANGE("beta2", FLOAT, beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,
-          OPTION_DECAY),
-    RANGE("ema-decay", FLOAT, ema_decay, "X", "decay of the moving average (default 0: none)", 0,
-          OPTION_DECAY),
-    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
-    ROW("dump", STRING, dump, "FILE", "write loss, prediction and gradients of the first step"),
+    BATCH_ROW("samples", " 1"),
+    STEPS_ROWS(" 1000", " 1e-4 of adapters, 2e-5 of all weights", " 100", "1e-4", "0: none"),
+    BETA2_ROW,
+    LOG_ROWS("prediction"),
     HELP_ROWS,
     {0},
 };
@@ -110,44 +94,22 @@ static int check_adapters(const struct cogvideo_options *o)
         return say_fail("--lora-merge %s: nothing would be written: --plan-only ends before the "
                         "first step",
                         o->merge);
-    if (o->merge && !o->steps && !o->load && !o->state.from)
+    if (o->merge && !o->train.steps && !o->train.load && !o->train.state.from)
         return say_fail("--lora-merge %s: nothing would be written: there are no adapters yet",
                         o->merge);
     return 0;
-}
-
-static int check_training(struct cogvideo_options *o)
-{
-    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype) ||
-        optimizer_check(o->optimizer))
-        return -1;
-    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
-        return say_fail("--micro-batch %lld does not divide --batch %lld",
-                        (long long)o->library.micro_batch, (long long)o->batch);
-    if (option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates))
-        return -1;
-    return resume_check(&o->state, o->load);
 }
 
 static void fill_defaults(struct cogvideo_options *o)
 {
     if (o->rank && o->alpha < 0)
         o->alpha = (double)o->rank;
-    if (o->lr < 0)
-        o->lr = o->rank ? 1e-4 : 2e-5;
+    training_preset(&o->train, 1, 1000, 100, o->rank ? 1e-4 : 2e-5);
 }
 
 struct training_files cogvideo_files(const struct cogvideo_options *o)
 {
-    return (struct training_files){.library = &o->library,
-                                   .state = &o->state,
-                                   .load = o->load,
-                                   .save = o->save,
-                                   .save_ema = o->save_ema,
-                                   .log = o->log,
-                                   .dump = o->dump,
-                                   .steps = o->steps,
-                                   .ema_decay = o->ema_decay};
+    return (struct training_files){.library = &o->library, .train = &o->train};
 }
 
 int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
@@ -167,7 +129,7 @@ int cogvideo_options_parse(struct cogvideo_options *o, int argc, char **argv)
         cogvideo_check_video(&o->config, o->frames, o->height, o->width) || check_adapters(o))
         return -1;
     fill_defaults(o);
-    if (check_training(o))
+    if (option_dtype("dtype", o->dtype) || training_check(&o->train, &o->library, o->train.batch))
         return -1;
     struct training_files files = cogvideo_files(o);
     return outputs_asked(&files);

@@ -3,7 +3,6 @@
 #ifndef COGVIDEO_OPTIONS_H
 #define COGVIDEO_OPTIONS_H
 
-#include "../common/options.h"
 #include "../common/outputs.h"
 #include "config.h"
 
@@ -24,31 +23,23 @@ struct cogvideo_options {
     double alpha;
     const char *targets, *merge;
     /* training */
-    const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer;
-    struct resume_options state;
-    bool partial;
-    int64_t batch, steps, warmup;
-    int64_t samples; /* of a step, of all ranks: batch times as many as there are */
-    double lr, final_lr, clip_norm, weight_decay, ema_decay, beta2;
-    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    struct training_options train;
     /* sampling */
     const char *solver, *guidance_kind, *negative, *image, *noise, *out;
     const char *prompt, *text_encoder, *tokenizer, *vae, *output;
     double guidance, fps;
-    int64_t sample_seed;
+    int64_t sample_seed, sample_steps;
     /* what comes out */
-    const char *log, *dump;
     bool help, version;
     struct ckpt_options library;
 };
 
 #define COGVIDEO_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        .dtype = "fp32", .grad_dtype = "fp32", .snr_shift = -1, .video_column = "video",           \
-        .caption_column = "caption", .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0",            \
-        .batch = 1, .steps = 1000, .warmup = 100, .lr = -1, .clip_norm = 1, .weight_decay = 1e-4,  \
-        .beta2 = 0.95, .solver = "dpm", .guidance_kind = "constant", .guidance = 6,                \
-        .library = CKPT_OPTIONS_INIT                                                               \
+        .dtype = "fp32", .snr_shift = -1, .video_column = "video", .caption_column = "caption",    \
+        .alpha = -1, .targets = "to_q,to_k,to_v,to_out.0",                                         \
+        .train = {TRAINING_DEFAULTS, .weight_decay = 1e-4, .beta2 = 0.95}, .solver = "dpm",        \
+        .guidance_kind = "constant", .guidance = 6, .library = CKPT_OPTIONS_INIT                   \
     }
 
 /* Rows of both programs. */

@@ -101,7 +101,7 @@ static int allocate(struct cogvideo_sampler *s)
 
 void cogvideo_sampler_free(struct cogvideo_sampler *s)
 {
-    float *all[] = {s->text, s->negative, s->image, s->x, s->clean,  s->old,
+    float *all[] = {s->text, s->negative, s->image, s->x, s->clean,   s->old,
                     s->eps,  s->both,     s->v,     s->y, s->picture, s->drawn};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -182,14 +182,14 @@ static int advance(struct cogvideo_sampler *s, int64_t clip, int64_t i)
 {
     const struct cogvideo_options *o = &s->run.options;
     enum cogvideo_solver solver = strcmp(o->solver, "ddim") ? COGVIDEO_DPM : COGVIDEO_DDIM;
-    struct cogvideo_step k = cogvideo_step(&s->run.schedule, solver, o->steps, i);
+    struct cogvideo_step k = cogvideo_step(&s->run.schedule, solver, o->sample_steps, i);
     double signal = sqrt(k.a), noise = sqrt(1 - k.a);
 
-    if (predict(s, k.t, cogvideo_guidance(guidance_kind(o), o->guidance, o->steps, i)))
+    if (predict(s, k.t, cogvideo_guidance(guidance_kind(o), o->guidance, o->sample_steps, i)))
         return -1;
     if (k.noise > 0)
-        ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)(clip * o->steps + i), STREAM_STEP,
-                         s->eps, s->n);
+        ckpt_fill_normal((uint64_t)o->sample_seed, (uint64_t)(clip * o->sample_steps + i),
+                         STREAM_STEP, s->eps, s->n);
     for (int64_t j = 0; j < s->n; j++) {
         double x0 = signal * (double)s->x[j] - noise * (double)s->v[j];
         double x = k.keep * (double)s->x[j] + k.clean * x0;
@@ -270,7 +270,7 @@ static int keep_clip(struct cogvideo_sampler *s, int64_t clip)
 
 static int sample(struct cogvideo_sampler *s)
 {
-    int64_t steps = s->run.options.steps;
+    int64_t steps = s->run.options.sample_steps;
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     ckpt_progress *progress = ckpt_progress_open(stderr, "sample", s->clips * steps);
     int rc = 0;
@@ -303,11 +303,11 @@ int cogvideo_sampler_open(struct cogvideo_sampler *s, bool show)
     if (cogvideo_make_model(r))
         return -1;
     if (show)
-        printf("model: %s; %lld clips of %lld frames of %lld x %lld, %s tokens\n",
-               cogvideo_config_name(&o->config), (long long)s->clips, (long long)o->frames,
-               (long long)o->height, (long long)o->width,
-               say_count(tokens,
-                         s->geometry.tokens + cogvideo_grid(&o->config, &s->geometry).tokens));
+        printf(
+            "model: %s; %lld clips of %lld frames of %lld x %lld, %s tokens\n",
+            cogvideo_config_name(&o->config), (long long)s->clips, (long long)o->frames,
+            (long long)o->height, (long long)o->width,
+            say_count(tokens, s->geometry.tokens + cogvideo_grid(&o->config, &s->geometry).tokens));
     if (ckpt_compile(r->context, record, s, NULL, s->batch, &s->program))
         return say_fail("%s", ckpt_error(r->context));
     if (show) {

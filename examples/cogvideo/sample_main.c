@@ -185,7 +185,7 @@ static int check_outputs(const struct cogvideo_options *o)
 {
     const char *output = o->library.plan_only ? NULL : o->output;
     const struct ckpt_path all[] = {
-        {"--load", o->load, CKPT_PATH_INPUT, 0},
+        {"--load", o->train.load, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},
         {"--tokenizer", o->tokenizer, CKPT_PATH_INPUT, 0},

@@ -10,9 +10,9 @@
 
 static const struct ckpt_option table[] = {
     COGVIDEO_MODEL_ROWS,
-    ROW("load", STRING, load, "FILE",
+    ROW("load", STRING, train.load, "FILE",
         "weights in place of the model's, or with --lora-rank adapters (safetensors)"),
-    ROW("partial", FLAG, partial, NULL, "let weights leave out parameters"),
+    ROW("partial", FLAG, train.partial, NULL, "let weights leave out parameters"),
     RANGE("lora-rank", INT, rank, "N", "rank of the adapters (default: there are none)", 1, 65536),
     COGVIDEO_LORA_ROWS,
     ROW("text", STRING, text, "FILE",
@@ -32,7 +32,7 @@ static const struct ckpt_option table[] = {
     RANGE("frames", INT, frames, "N", "frames of a clip (default 49)", 1, 65536),
     RANGE("height", INT, height, "N", "rows of a clip (default 480)", 1, 65536),
     RANGE("width", INT, width, "N", "columns of a clip (default 720)", 1, 65536),
-    RANGE("steps", INT, steps, "N", "steps of sampling (default 50)", 1, 1000),
+    RANGE("steps", INT, sample_steps, "N", "steps of sampling (default 50)", 1, 1000),
     ROW("solver", STRING, solver, "KIND", "ddim or dpm (default dpm)"),
     RANGE("guidance", FLOAT, guidance, "X", "classifier-free guidance (default 6; 1: none)", 0,
           1000),
@@ -69,7 +69,7 @@ static int check(struct cogvideo_options *o)
     if (cogvideo_has_image(&o->config) != (o->image != NULL))
         return say_fail(o->image ? "--image is for I2V models"
                                  : "--image FILE: this model draws what follows a picture");
-    if (o->load && o->random && !o->rank)
+    if (o->train.load && o->random && !o->rank)
         return say_fail("--random and --load exclude each other");
     return option_dtype("dtype", o->dtype);
 }
@@ -81,7 +81,7 @@ int cogvideo_sample_options_parse(struct cogvideo_options *o, int argc, char **a
                                               {"Options of the library", tables[1]}};
 
     *o = (struct cogvideo_options)COGVIDEO_OPTIONS_INIT;
-    o->steps = 50;
+    o->sample_steps = 50;
     o->fps = 8;
     o->frames = 49;
     o->height = 480;

@@ -48,7 +48,7 @@ static int load_weights(struct cogvideo_run *r, const char *path)
     if (l.unexpected.n)
         return say_fail("%s: these are not the weights of %s", path,
                         cogvideo_config_name(&r->model.config));
-    if (l.missing.n && !r->options.partial)
+    if (l.missing.n && !r->options.train.partial)
         return say_fail("%s: %lld parameter%s missing; --partial starts them afresh", path,
                         (long long)l.missing.n, l.missing.n > 1 ? "s are" : " is");
     return 0;
@@ -60,8 +60,8 @@ static int load_model(struct cogvideo_run *r)
     const struct cogvideo_options *o = &r->options;
     char path[PATH];
 
-    if (o->load && !o->rank)
-        return load_weights(r, o->load);
+    if (o->train.load && !o->rank)
+        return load_weights(r, o->train.load);
     if (o->random)
         return 0;
     if (snprintf(path, sizeof path, "%s/transformer", o->model) >= PATH || access(path, F_OK))
@@ -110,7 +110,8 @@ int cogvideo_make_model(struct cogvideo_run *r)
         return -1;
     if (o->rank && cogvideo_add_adapters(r))
         return -1;
-    if (o->rank && o->load && !o->library.plan_only && cogvideo_load_adapters(r, o->load))
+    if (o->rank && o->train.load && !o->library.plan_only &&
+        cogvideo_load_adapters(r, o->train.load))
         return -1;
     count_trainable(r);
     return 0;

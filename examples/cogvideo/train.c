@@ -49,7 +49,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor target = ckpt_sub(t, ckpt_mul(t, eps, signal), ckpt_mul(t, x0, noise));
     ckpt_tensor pred = ckpt_cast(t, cogvideo_forward(&r->model, t, g, &in), CKPT_F32);
     ckpt_label(t, "loss");
-    if (r->options.dump)
+    if (r->options.train.dump)
         dump_record(r->context, t, pred);
     return ckpt_mse(t, pred, target, CKPT_NONE);
 }
@@ -57,16 +57,10 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 int cogvideo_compile(struct cogvideo_run *r)
 {
     const struct cogvideo_options *o = &r->options;
-    struct ckpt_adamw s = CKPT_ADAMW_INIT;
+    struct ckpt_adamw s = training_adamw(&o->train);
 
-    s.lr = (float)o->lr;
-    s.beta2 = (float)o->beta2;
-    s.weight_decay = (float)o->weight_decay;
-    s.clip_norm = (float)o->clip_norm;
-    s.ema_decay = (float)o->ema_decay;
-    s.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->optimizer, &s);
-    if (ckpt_compile(r->context, record, r, optimizer, o->batch, &r->training))
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &s);
+    if (ckpt_compile(r->context, record, r, optimizer, o->train.batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
     return 0;
 }
@@ -85,7 +79,7 @@ struct course {
 static int open_course(struct course *c, struct cogvideo_run *r)
 {
     const struct cogvideo_data *d = &r->data;
-    int64_t batch = r->options.batch, all = r->options.samples, z = cogvideo_data_z(d),
+    int64_t batch = r->options.train.batch, all = r->options.train.samples, z = cogvideo_data_z(d),
             y = cogvideo_data_y(d);
     bool has_image = cogvideo_has_image(d->config);
 
@@ -122,7 +116,7 @@ static void close_course(struct course *c)
 static void draw(struct course *c, int64_t step)
 {
     uint64_t seed = (uint64_t)c->run->options.library.seed;
-    int64_t all = c->run->options.samples;
+    int64_t all = c->run->options.train.samples;
 
     cogvideo_draw_times(seed, step, all, c->t);
     ckpt_fill_uniform(seed, (uint64_t)step, COGVIDEO_STREAM_DROP, c->drop, all);
@@ -156,11 +150,11 @@ static int fill_sample(struct course *c, int64_t i, int64_t n, int64_t row)
 static int fill(struct course *c, int64_t step)
 {
     const struct cogvideo_run *r = c->run;
-    int64_t batch = r->options.batch, first = batch * ckpt_rank(r->context);
+    int64_t batch = r->options.train.batch, first = batch * ckpt_rank(r->context);
 
     draw(c, step);
     for (int64_t i = 0; i < batch; i++) {
-        int64_t sample = step * r->options.samples + first + i;
+        int64_t sample = step * r->options.train.samples + first + i;
         if (fill_sample(c, i, first + i, sample % r->data.rows))
             return -1;
     }
@@ -171,7 +165,7 @@ static int feed(const struct course *c)
 {
     const struct cogvideo_run *r = c->run;
     const struct cogvideo_data *d = &r->data;
-    int64_t n = r->options.batch, y = n * cogvideo_data_y(d), z = n * cogvideo_data_z(d) * 4;
+    int64_t n = r->options.train.batch, y = n * cogvideo_data_y(d), z = n * cogvideo_data_z(d) * 4;
     const float *t = c->t + n * ckpt_rank(r->context);
     ckpt_program *p = r->training;
     int rc = ckpt_feed(p, "z", c->z, z);
@@ -219,14 +213,10 @@ int cogvideo_train(struct cogvideo_run *r)
     const struct cogvideo_options *o = &r->options;
     struct course c;
     struct training t = {.context = r->context,
-                         .state = &o->state,
+                         .options = &o->train,
                          .first = r->first,
-                         .steps = o->steps,
-                         .dump = o->dump,
-                         .rates = &o->rates,
-                         .lr = o->lr,
                          .log = &r->log,
-                         .ahead = o->dump ? 0 : 1, /* a dump looks at the first one alone */
+                         .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
                          .note_key = r->note ? COGVIDEO_LORA_NOTE : NULL,
                          .note = r->note,
                          .submit = submit,
@@ -236,7 +226,7 @@ int cogvideo_train(struct cogvideo_run *r)
     int rc = open_course(&c, r);
     rc = rc ? rc : training_run(&t);
     close_course(&c);
-    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
+    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->training);
-    return training_save(&t, rc, o->save, o->save_ema, o->rank ? ckpt_lora_only : NULL);
+    return training_save(&t, rc, o->rank ? ckpt_lora_only : NULL);
 }

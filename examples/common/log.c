@@ -49,25 +49,25 @@ void log_config_begin(struct run_log *log)
 }
 
 void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
-                    const struct log_recipe *recipe)
+                    const struct training_options *t, const struct ckpt_options *library)
 {
     struct ckpt_program_info info = CKPT_PROGRAM_INFO_INIT;
     FILE *f = log->f;
 
     ckpt_program_info(p, &info);
-    json_put_int(f, "batch", recipe->batch);
+    json_put_int(f, "batch", t->batch);
     json_put_int(f, "ranks", ckpt_ranks(c));
     json_put_string(f, "place", ckpt_rank_location(c, ckpt_rank(c)));
     json_put_int(f, "micro_batch", info.micro_batch);
-    json_put_int(f, "steps", recipe->steps);
-    json_put_int(f, "warmup", recipe->warmup);
-    json_put_string(f, "schedule", recipe->schedule ? recipe->schedule : "constant");
-    json_put_int(f, "vram", recipe->library->vram);
-    json_put_string(f, "device", recipe->library->device);
-    json_put_int(f, "seed", recipe->library->seed);
-    json_put_float(f, "clip_norm", recipe->clip_norm, ", ");
-    json_put_float(f, "ema_decay", recipe->ema_decay, ", ");
-    json_put_float(f, "lr", recipe->lr, "}}\n");
+    json_put_int(f, "steps", t->steps);
+    json_put_int(f, "warmup", t->warmup);
+    json_put_string(f, "schedule", t->schedule ? t->schedule : "constant");
+    json_put_int(f, "vram", library->vram);
+    json_put_string(f, "device", library->device);
+    json_put_int(f, "seed", library->seed);
+    json_put_float(f, "clip_norm", t->clip_norm, ", ");
+    json_put_float(f, "ema_decay", t->ema_decay, ", ");
+    json_put_float(f, "lr", t->lr, "}}\n");
     log_flush(log);
 }
 

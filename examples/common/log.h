@@ -3,7 +3,7 @@
 #ifndef EXAMPLES_LOG_H
 #define EXAMPLES_LOG_H
 
-#include "ckpt.h"
+#include "training_options.h"
 
 /* A log that cannot be written, as on a full disk, does not end a run of days: it is said once, at
  * once, and the program goes on and returns 1 at its end. */
@@ -21,20 +21,11 @@ void log_flush(struct run_log *log);
 /* Returns 0, or -1 where a line was lost. */
 int log_close(struct run_log *log);
 
-/* How a run trains, as the first line says it. */
-struct log_recipe {
-    const struct ckpt_options *library;
-    int64_t batch; /* samples of a rank */
-    int64_t steps, warmup;
-    const char *schedule; /* NULL: constant */
-    double lr, clip_norm, ema_decay;
-};
-
 /* The first line: what all trainers begin and end it with, theirs comes between.  p is the program
  * that trains, of all context c. */
 void log_config_begin(struct run_log *log);
 void log_config_end(struct run_log *log, const ckpt *c, const ckpt_program *p,
-                    const struct log_recipe *recipe);
+                    const struct training_options *t, const struct ckpt_options *library);
 
 /* The line of a step: what all trainers begin and end it with, theirs comes between. */
 void log_step_begin(struct run_log *log, int64_t step, double loss,

@@ -5,12 +5,11 @@
 
 #include "ckpt.h"
 
-/* A row for all structs that have a member of this name. */
+/* A row for all structs that have a struct training_options as member `train`. */
 #define OPTIMIZER_ROW                                                                              \
-    ROW("optimizer", STRING, optimizer, "KIND",                                                    \
+    ROW("optimizer", STRING, train.optimizer, "KIND",                                              \
         "adamw (default), sgd (momentum 0.9), lion, adafactor, or muon for matrices and adamw "    \
-        "for "                                                                                     \
-        "the rest; --lr has the default of adamw")
+        "for the rest; --lr has the default of adamw")
 
 /* Whether there is such a kind; NULL is adamw.  Returns 0, or -1 after a sentence. */
 int optimizer_check(const char *kind);

@@ -24,6 +24,30 @@ int option_sizes(const char *option, const char *text, const char *example, int 
     return 0;
 }
 
+/* Parts of a time, each at most once and in this order. */
+int option_duration(const char *option, const char *text, double *seconds)
+{
+    static const struct {
+        char unit;
+        double seconds;
+    } parts[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    const char *at = text;
+
+    *seconds = 0;
+    for (int i = 0; *at && i < PARTS; i++) {
+        size_t n = strspn(at, "0123456789.");
+        if (!n || at[n] != parts[i].unit)
+            continue;
+        char *end;
+        *seconds += strtod(at, &end) * parts[i].seconds;
+        at = end == at + n ? at + n + 1 : "?";
+    }
+    if (*at || !(*seconds > 0) || *seconds > 1e9)
+        return say_fail("--%s %s: give a time, as 30m, 3h30m or 1d12h", option, text);
+    return 0;
+}
+
 int option_dtype(const char *option, const char *name)
 {
     if (strcmp(name, "fp32") && strcmp(name, "bf16"))
@@ -111,12 +135,12 @@ static const char *const tunes[] = {
     "features",     "tensors",   "lpips",    "size",      "data",      "tokenizer",
     "latents",      "videos",    "prompts",  "csv",       "text-drop", "buckets"};
 static const char *const is_free[] = {
-    "batch",       "dump",           "frames-2d",    "guidance",    "help",         "load",
-    "log",         "lora-merge",     "random",       "out",         "partial",      "prompt",
-    "resume",      "resume-changed", "sample-every", "sample-seed", "sample-steps", "sample-tokens",
-    "samples",     "save",           "save-ema",     "save-every",  "save-hf",      "save-state",
-    "shard-size",  "steps",          "temperature",  "top-k",       "top-p",        "val",
-    "val-batches", "val-every",      "version"};
+    "batch",       "dump",         "frames-2d",     "guidance",    "help",           "keep",
+    "keep-every",  "time-limit",   "load",          "log",         "lora-merge",     "random",
+    "out",         "partial",      "prompt",        "resume",      "resume-changed", "sample-every",
+    "sample-seed", "sample-steps", "sample-tokens", "samples",     "save",           "save-ema",
+    "save-every",  "save-hf",      "save-state",    "shard-size",  "steps",          "temperature",
+    "top-k",       "top-p",        "val",           "val-batches", "val-every",      "version"};
 /* What each rank has for itself. */
 static const char *const is_own[] = {"log", "out", "help", "version"};
 

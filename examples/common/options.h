@@ -17,9 +17,6 @@
 /* Rows for all structs that have members of these names. */
 #define DTYPE_ROW                                                                                  \
     ROW("dtype", STRING, dtype, "TYPE", "fp32 or bf16, of weights and activations (default fp32)")
-#define GRAD_DTYPE_ROW                                                                             \
-    ROW("grad-dtype", STRING, grad_dtype, "TYPE",                                                  \
-        "fp32 or bf16, of the gradients of bf16 weights that are not summed (default fp32)")
 #define HELP_ROWS                                                                                  \
     ROW("help", FLAG, help, NULL, "print this text (-h)"),                                         \
         ROW("version", FLAG, version, NULL, "print the version (-V)")
@@ -27,30 +24,6 @@
     RANGE("stride", INT, stride, "N", "take every N-th frame (default 1)", 1, 100000),             \
         RANGE("clips", INT, clips, "N",                                                            \
               "cut N clips, one after the other, from the file (default 1)", 1, 100000)
-#define WEIGHTS_ROWS                                                                               \
-    ROW("load", STRING, load, "FILE", "start from these weights (safetensors)"),                   \
-        ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),                    \
-        ROW("save", STRING, save, "FILE", "write the weights at the end"),                         \
-        ROW("save-ema", STRING, save_ema, "FILE", "write their moving average at the end"),        \
-        RESUME_ROWS(state)
-/* decay and average: the defaults of --weight-decay and --ema-decay, as text. */
-#define STEPS_ROWS(decay, average)                                                                 \
-    OPTIMIZER_ROW,                                                                                 \
-        RANGE("steps", INT, steps, "N", "training steps (default: the preset's)", 0, OPTION_MOST), \
-        RANGE("lr", FLOAT, lr, "X", "learning rate after the warm-up (default: the preset's)", 0,  \
-              OPTION_REAL),                                                                        \
-        RANGE("warmup", INT, warmup, "N", "steps of the warm-up (default: the preset's)", 0,       \
-              OPTION_MOST),                                                                        \
-        ROW("schedule", STRING, schedule, "KIND",                                                  \
-            "learning rate over --steps: constant (default), linear, cosine, wsd, invsqrt"),       \
-        RANGE("final-lr", FLOAT, final_lr, "X",                                                    \
-              "part of the learning rate that a schedule ends with (default 0)", 0, OPTION_REAL),  \
-        RANGE("clip-norm", FLOAT, clip_norm, "X",                                                  \
-              "clip the gradient's norm to this (default 1, 0: off)", 0, OPTION_REAL),             \
-        RANGE("weight-decay", FLOAT, weight_decay, "X", "weight decay (default " decay ")", 0,     \
-              OPTION_REAL),                                                                        \
-        RANGE("ema-decay", FLOAT, ema_decay, "X",                                                  \
-              "decay of the moving average (default " average ")", 0, OPTION_DECAY)
 
 /* What an option is to the bits of a run, by its name.  One that no list names shapes them, so a
  * new option is compared until somebody decides otherwise. */
@@ -76,6 +49,10 @@ static inline void option_take(int64_t *value, int64_t preset, int64_t unset)
 /* Reads n sizes as in the example: a width and a height, or frames, height and width.  Returns 0,
  * or -1 after a sentence. */
 int option_sizes(const char *option, const char *text, const char *example, int n, int64_t **value);
+
+/* A time, as 3h30m: numbers with d, h, m or s, in this order.  Returns 0, or -1 after a sentence.
+ */
+int option_duration(const char *option, const char *text, double *seconds);
 
 /* Whether the name is that of a type to compute in.  Returns 0, or -1 after a sentence. */
 int option_dtype(const char *option, const char *name);

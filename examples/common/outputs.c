@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run is asked to write: see outputs.h. */
+#include <sys/stat.h>
 #include "ckpt_tools.h"
 #include "outputs.h"
 #include "say.h"
@@ -22,38 +23,49 @@ static int refuse_first(const struct asked *a, int n, const char *why)
 int outputs_asked(const struct training_files *t)
 {
     const struct ckpt_options *o = t->library;
+    const struct training_options *r = t->train;
     const struct asked all[] = {
-        {"--save", t->save},
-        {"--save-ema", t->save_ema},
-        {"--save-state", t->state->save},
-        {"--log", t->log},
-        {"--dump", t->dump},
+        {"--save", r->save},
+        {"--save-ema", r->save_ema},
+        {"--save-state", r->state.save},
+        {"--log", r->log},
+        {"--dump", r->dump},
         {"--machine-out", o->machine_out},
         /* A plan alone has these. */
         {"--plan-out", o->plan_out},
         {"--graph-out", o->graph_out},
     };
-    const struct asked average[] = {{"--save-ema", t->save_ema}};
+    const struct asked average[] = {{"--save-ema", r->save_ema}};
     int n = sizeof all / sizeof *all;
 
     if (o->plan_only)
         return refuse_first(all, n - 2, "--plan-only ends before the first step");
-    if (!t->steps && !t->state->from && refuse_first(all, n, "--steps 0 trains nothing"))
+    if (!r->steps && (!r->state.from || r->state.automatic) &&
+        refuse_first(all, n, "--steps 0 trains nothing"))
         return -1;
-    return t->ema_decay > 0 ? 0
+    return r->ema_decay > 0 ? 0
                             : refuse_first(average, 1, "with --ema-decay 0 there is no average");
+}
+
+/* A directory of weights may have the next ones in it. */
+static const char *file_only(const char *path)
+{
+    struct stat st;
+
+    return path && !stat(path, &st) && S_ISDIR(st.st_mode) ? NULL : path;
 }
 
 int outputs_check(const struct training_files *t, const struct ckpt_path *more, int n)
 {
+    const struct training_options *r = t->train;
     struct ckpt_path all[MOST] = {
-        {"--load", t->load, CKPT_PATH_INPUT, FAMILY_WEIGHTS},
-        {"--save", t->save, CKPT_PATH_FILE, FAMILY_WEIGHTS},
-        {"--save-ema", t->save_ema, CKPT_PATH_FILE, FAMILY_WEIGHTS},
-        {"--resume", t->state->from, CKPT_PATH_INPUT, FAMILY_STATE},
-        {"--save-state", t->state->save, CKPT_PATH_FILE, FAMILY_STATE},
-        {"--log", t->log, CKPT_PATH_LOG, 0},
-        {"--dump", t->dump, CKPT_PATH_FILE, 0},
+        {"--load", file_only(r->load), CKPT_PATH_INPUT, FAMILY_WEIGHTS},
+        {"--save", r->save, CKPT_PATH_FILE, FAMILY_WEIGHTS},
+        {"--save-ema", r->save_ema, CKPT_PATH_FILE, FAMILY_WEIGHTS},
+        {"--resume", r->state.automatic ? NULL : r->state.from, CKPT_PATH_INPUT, FAMILY_STATE},
+        {"--save-state", r->state.save, CKPT_PATH_FILE, FAMILY_STATE},
+        {"--log", r->log, CKPT_PATH_LOG, 0},
+        {"--dump", r->dump, CKPT_PATH_FILE, 0},
         {"--out", t->out, CKPT_PATH_DIRECTORY, 0},
     };
     int own = 8;

@@ -4,19 +4,16 @@
 #define EXAMPLES_OUTPUTS_H
 
 #include "ckpt_tools.h"
-#include "resume.h"
+#include "training_options.h"
 
 /* Inputs and outputs of one family may be one file. */
 enum { FAMILY_WEIGHTS = CKPT_FAMILY_OWN, FAMILY_STATE };
 
-/* The files of a trainer, as its options name them; NULL: not asked for. */
+/* Where a trainer writes, as its options say. */
 struct training_files {
     const struct ckpt_options *library;
-    const struct resume_options *state;
-    const char *load, *save, *save_ema, *log, *dump;
-    const char *out; /* directory */
-    int64_t steps;
-    double ema_decay;
+    const struct training_options *train;
+    const char *out; /* directory; NULL: nothing is written in one */
 };
 
 /* Refuses files that this run would not come to write: before the first step of --plan-only, with

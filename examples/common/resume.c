@@ -1,18 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trainers that go on where another run ended: see resume.h. */
+#include <stdlib.h>
 #include <string.h>
+#include "ckpt_dist.h"
 #include "ckpt_files.h"
 #include "ckpt_tools.h"
 #include "names.h"
 #include "options.h"
+#include "saves.h"
 #include "say.h"
 
-int resume_check(const struct resume_options *o, const char *load)
+/* A number alone is one of steps. */
+static int read_when(struct resume_options *o)
 {
-    if (o->every && !o->save)
-        return say_fail("--save-every: say where with --save-state FILE");
-    if (o->from && load)
+    enum { MOST = 1000000000 };
+    const char *text = o->when;
+    char *end;
+
+    if (!text)
+        return 0;
+    if (!*text || text[strspn(text, "0123456789")])
+        return option_duration("save-every", text, &o->seconds);
+    o->every = strtoll(text, &end, 10);
+    if (o->every < 1 || o->every > MOST)
+        return say_fail("--save-every %s: give 1 to %d steps, or a time, as 30m", text, MOST);
+    return 0;
+}
+
+int resume_check(struct resume_options *o, const char *load)
+{
+    const char *asked = o->when         ? "save-every"
+                        : o->keep       ? "keep"
+                        : o->keep_every ? "keep-every"
+                                        : NULL;
+
+    o->automatic = o->from && !strcmp(o->from, RESUME_AUTO);
+    if (asked && !o->save)
+        return say_fail("--%s: say where with --save-state FILE", asked);
+    if (o->automatic && !o->save)
+        return say_fail("--resume auto: say of which saves with --save-state FILE");
+    if (o->from && load && !o->automatic)
         return say_fail("--resume and --load exclude each other: a state has the weights, too");
+    return read_when(o);
+}
+
+/* ---- saves side by side ---------------------------------------------------------------------- */
+
+static bool keeps(const struct resume_options *o)
+{
+    return o->keep || o->keep_every;
+}
+
+static int keep(const struct resume_options *o, int64_t step)
+{
+    struct saves_policy policy = {o->keep ? o->keep : 1, o->keep_every};
+
+    return saves_keep(o->save, step, &policy);
+}
+
+/* Rank 0 has the files.  What was resumed may have been killed before it was kept. */
+static int begin_keeping(const struct resume_options *o, ckpt *c, int64_t step)
+{
+    if (!keeps(o) || ckpt_rank(c))
+        return 0;
+    if (saves_check(o->save, step))
+        return -1;
+    return o->from && !strcmp(o->from, o->save) ? keep(o, step) : 0;
+}
+
+/* All ranks must have found the same. */
+static int agree_on_found(const struct resume_options *o, ckpt *c, const char *path)
+{
+    const char *found = *path ? path + strlen(o->save) : "none";
+    struct ckpt_fact fact = {"newest save of --save-state", *found ? found : "last", 0};
+
+    fact.bytes = strlen(fact.data);
+    return ckpt_agree(c, &fact, 1) ? say_fail("%s", ckpt_error(c)) : 0;
+}
+
+int resume_find(struct resume_options *o, ckpt *c)
+{
+    static char path[SAVES_PATH];
+
+    if (!o->automatic)
+        return 0;
+    if (saves_newest(o->save, !ckpt_rank(c), path) || agree_on_found(o, c, path))
+        return -1;
+    o->from = *path ? path : NULL;
+    if (!*path)
+        say_print("no whole save of %s: beginning anew\n", o->save);
     return 0;
 }
 
@@ -96,7 +172,7 @@ int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *pl
 
     *step = 0;
     if (!o->from)
-        return 0;
+        return begin_keeping(o, c, 0);
     if (ckpt_load_state_changed(c, o->from, may_change, &a))
         return say_fail("%s%s", ckpt_error(c),
                         a.refused ? "; --resume-changed goes on all the same" : "");
@@ -107,7 +183,7 @@ int resume_load(const struct resume_options *o, ckpt *c, struct resume_place *pl
     say_print("resumed: %s, after %lld steps%s\n", o->from, (long long)*step,
               a.unchecked ? ", without checksums" : "");
     fflush(stdout);
-    return 0;
+    return begin_keeping(o, c, *step);
 }
 
 bool resume_due(const struct resume_options *o, int64_t step)
@@ -115,7 +191,9 @@ bool resume_due(const struct resume_options *o, int64_t step)
     return o->every && step % o->every == 0;
 }
 
-int resume_save(const struct resume_options *o, ckpt *c)
+int resume_save(const struct resume_options *o, ckpt *c, int64_t step)
 {
-    return ckpt_save_state(c, o->save) ? say_fail("%s", ckpt_error(c)) : 0;
+    if (ckpt_save_state(c, o->save))
+        return say_fail("%s", ckpt_error(c));
+    return keeps(o) && !ckpt_rank(c) ? keep(o, step) : 0;
 }

@@ -68,12 +68,13 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
     ckpt_program_info(p, &info);
     if (t->progress)
         ckpt_progress_step(t->progress, t->ended - t->first, shown, info.arena_bytes);
-    return step == t->first && t->dump ? dump_step(t->context, p, t->dump, loss) : 0;
+    return step == t->first && t->options->dump ? dump_step(t->context, p, t->options->dump, loss)
+                                                : 0;
 }
 
 double training_rate(const struct training *t, int64_t step)
 {
-    return ckpt_schedule(t->rates, t->lr, step);
+    return ckpt_schedule(&t->options->rates, t->options->lr, step);
 }
 
 static void log_step(const struct training *t, const ckpt_program *p, int64_t step, double loss,
@@ -118,7 +119,7 @@ void training_report(const struct training *t, const char *what, const ckpt_prog
     ckpt_program_info(p, &info);
     if (ckpt_stop_requested(t->context))
         printf("stopped after %lld of %lld steps\n", (long long)(t->first + s->n),
-               (long long)t->steps);
+               (long long)t->options->steps);
     if (s->n > FEW)
         printf("%s: %.4f over the first %d steps, %.4f over the last %d\n", what, s->first, FEW,
                s->last, FEW);
@@ -146,15 +147,18 @@ static int end_all(struct training *t)
 static int save_state(struct training *t)
 {
     int rc = end_all(t);
+    double from = run_clock_now();
 
-    if (!rc && t->state->save && t->ended != t->saved)
-        rc = resume_save(t->state, t->context);
+    if (!rc && t->options->state.save && t->ended != t->saved)
+        rc = resume_save(&t->options->state, t->context, t->ended);
     t->saved = t->ended;
+    run_clock_save(&t->clock, from, run_clock_now());
     return rc;
 }
 
 static int run_step(struct training *t)
 {
+    double from = run_clock_now();
     int rc = t->waits && t->waits(t, t->submitted) ? end_all(t) : 0;
 
     if (!rc)
@@ -164,7 +168,8 @@ static int run_step(struct training *t)
     t->submitted++;
     if (t->submitted - t->ended > t->ahead)
         rc = t->end(t, t->ended);
-    if (!rc && resume_due(t->state, t->submitted))
+    run_clock_step(&t->clock, from, run_clock_now());
+    if (!rc && resume_due(&t->options->state, t->submitted))
         rc = save_state(t);
     return rc;
 }
@@ -172,7 +177,7 @@ static int run_step(struct training *t)
 /* As somebody asked for it, behind the same step on all ranks. */
 static int save_on_request(struct training *t)
 {
-    if (!t->state->save) {
+    if (!t->options->state.save) {
         fprintf(stderr,
                 "%s: SIGUSR1: there is nowhere to save, without --save-state FILE; going on\n",
                 say_program);
@@ -180,15 +185,43 @@ static int save_on_request(struct training *t)
     }
     int rc = save_state(t);
     if (!rc)
-        printf("state: %s, after %lld steps\n", t->state->save, (long long)t->ended);
+        printf("state: %s, after %lld steps\n", t->options->state.save, (long long)t->ended);
     fflush(stdout);
     return rc;
+}
+
+/* The clock of rank 0 counts for all.  They learn of it with the step after the next one, so there
+ * must be time for these, too; at least one step is made, or a run would never come to its end. */
+static void watch_clock(struct training *t)
+{
+    int ahead = 1 + (int)t->ahead + (ckpt_ranks(t->context) > 1 ? 2 : 0);
+    double now = run_clock_now();
+
+    if (ckpt_rank(t->context))
+        return;
+    if (run_clock_ends(&t->clock, now, ahead)) {
+        printf("time limit: %s\n", t->options->time_limit);
+        ckpt_request_stop(t->context);
+    } else if (run_clock_saves(&t->clock, now)) {
+        ckpt_request_save(t->context);
+    }
+}
+
+static void start_clock(struct training *t)
+{
+    const struct training_options *o = t->options;
+
+    t->clock = (struct run_clock){.limit = o->limit,
+                                  .every = o->state.seconds,
+                                  .saves = o->state.save != NULL,
+                                  .begun = o->begun};
+    run_clock_start(&t->clock, run_clock_now());
 }
 
 /* Ranks stop behind the same step, whichever of them is asked to. */
 static bool goes_on(const struct training *t)
 {
-    return t->submitted < t->steps && !ckpt_stop_requested(t->context);
+    return t->submitted < t->options->steps && !ckpt_stop_requested(t->context);
 }
 
 int training_run(struct training *t)
@@ -199,10 +232,12 @@ int training_run(struct training *t)
     t->saved = -1; /* what was resumed is written again, where no step is left */
     training_lap(t);
     if (ckpt_rank(t->context) == 0)
-        t->progress = ckpt_progress_open(stderr, "train", t->steps - t->first);
+        t->progress = ckpt_progress_open(stderr, "train", t->options->steps - t->first);
     signals_watch(t->context);
+    start_clock(t);
     while (goes_on(t) && !rc) {
         rc = run_step(t);
+        watch_clock(t);
         if (!rc && ckpt_save_requested(t->context))
             rc = save_on_request(t);
     }
@@ -228,15 +263,15 @@ static int save(const struct training *t, const char *path, enum ckpt_slot slot,
     return 0;
 }
 
-int training_save(const struct training *t, int rc, const char *weights, const char *average,
-                  ckpt_param_filter choose)
+int training_save(const struct training *t, int rc, ckpt_param_filter choose)
 {
+    const struct training_options *o = t->options;
     const char *what = rc ? "weights of the last good step" : "weights";
 
-    if (!rc && t->state->save)
-        say_print("state: %s\n", t->state->save);
-    if (save(t, weights, CKPT_VALUE, what, choose) ||
-        save(t, average, CKPT_EMA, "moving average of the weights", choose))
+    if (!rc && o->state.save)
+        say_print("state: %s\n", o->state.save);
+    if (save(t, o->save, CKPT_VALUE, what, choose) ||
+        save(t, o->save_ema, CKPT_EMA, "moving average of the weights", choose))
         return -1;
     return rc;
 }

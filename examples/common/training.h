@@ -9,6 +9,7 @@
 #include "ckpt_tools.h"
 #include "log.h"
 #include "resume.h"
+#include "run_clock.h"
 
 /* The mean of what was counted over the first and over the last few steps. */
 struct training_summary {
@@ -27,12 +28,9 @@ void training_setup_end(const struct training_setup *s);
 
 struct training {
     ckpt *context;
-    const struct resume_options *state;
-    int64_t first, steps; /* of the runs that this one goes on with, and of all together */
-    int64_t ahead;        /* steps that are handed over before the oldest is waited for */
-    const char *dump;     /* file for the values of the first step, or NULL */
-    const struct ckpt_schedule *rates; /* of this learning rate */
-    double lr;
+    const struct training_options *options; /* steps are those of all runs together */
+    int64_t first;                          /* steps of the runs that this one goes on with */
+    int64_t ahead; /* steps that are handed over before the oldest is waited for */
     struct run_log *log;
     const char *part; /* of the data, that the step which ends took; NULL: there is but one */
     /* A line of the metadata of weights that are saved (ckpt_save_params_noted); NULL: none. */
@@ -50,10 +48,12 @@ struct training {
     int64_t submitted, ended; /* steps */
     int64_t saved;            /* steps in the state that was written last; -1: none was */
     double last;              /* when the last one ended */
+    struct run_clock clock;
 };
 
-/* Runs the steps until there are enough, one fails or a signal says stop (signals.h); writes the
- * state where it is due, or a signal asks for it.  Returns 0, or -1 after a sentence. */
+/* Runs the steps until there are enough, one fails, or a signal (signals.h) or the clock says
+ * stop; writes the state where it is due, or a signal or the clock asks for it.  Returns 0, or -1
+ * after a sentence. */
 int training_run(struct training *t);
 
 /* The learning rate of a step. */
@@ -73,10 +73,9 @@ int training_show(struct training *t, ckpt_program *p, int64_t step, double show
 /* Prints how it went: what the summary is about, and what p took. */
 void training_report(const struct training *t, const char *what, const ckpt_program *p);
 
-/* Writes the weights and their moving average, each where a path is given, of the parameters that
+/* Writes the weights and their moving average, each where the options say, of the parameters that
  * choose (NULL: all) takes.  rc is that of training_run: after a failed step the weights are those
  * of the last good one, and saved all the same.  Returns rc, or -1 after a sentence. */
-int training_save(const struct training *t, int rc, const char *weights, const char *average,
-                  ckpt_param_filter choose);
+int training_save(const struct training *t, int rc, ckpt_param_filter choose);
 
 #endif

@@ -21,7 +21,7 @@ static const char *shipped(void)
 static int noise(struct tokens *t, const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
-    int64_t n = o->batch * ckpt_ranks(r->context) * o->length + 1;
+    int64_t n = o->train.batch * ckpt_ranks(r->context) * o->length + 1;
     float *u = malloc((size_t)n * sizeof *u);
 
     *t = (struct tokens){.open = -1, .fd = -1, .n = 1, .count = n};

@@ -22,14 +22,6 @@ static void put_model(FILE *f, const struct lm_run *r)
 static void put_config(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
-    const struct log_recipe recipe = {.library = &o->library,
-                                      .batch = o->batch,
-                                      .steps = o->steps,
-                                      .warmup = o->warmup,
-                                      .schedule = o->schedule,
-                                      .lr = o->lr,
-                                      .clip_norm = o->clip_norm,
-                                      .ema_decay = o->ema_decay};
     FILE *f = r->log.f;
 
     log_config_begin(&r->log);
@@ -39,13 +31,13 @@ static void put_config(struct lm_run *r)
     put_model(f, r);
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "length", o->length);
-    json_put_float(f, "weight_decay", o->weight_decay, ", ");
-    log_config_end(&r->log, r->context, r->training, &recipe);
+    json_put_float(f, "weight_decay", o->train.weight_decay, ", ");
+    log_config_end(&r->log, r->context, r->training, &o->train, &o->library);
 }
 
 int lm_log_open(struct lm_run *r)
 {
-    if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
         return -1;
     if (r->log.f)
         put_config(r);

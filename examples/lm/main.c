@@ -62,7 +62,7 @@ static int train(struct lm_run *r)
 {
     if (resume_note_count(r->context, "samples of the data", r->data.rows) ||
         lm_options_note(&r->options, r->context) ||
-        resume_load(&r->options.state, r->context, NULL, &r->first) || lm_log_open(r))
+        resume_load(&r->options.train.state, r->context, NULL, &r->first) || lm_log_open(r))
         return -1;
     return lm_train(r);
 }
@@ -84,7 +84,7 @@ static int look(struct lm_run *r)
 static int run(struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
-    bool trains = o->steps > 0 || o->state.from || o->library.plan_only;
+    bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
 
     if (compile(r, trains))
         return -1;
@@ -103,10 +103,10 @@ static int go(struct lm_run *r)
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (lm_options_agree(o, r->context) ||
+    if (lm_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
         (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
         return -1;
-    if (o->dump && ckpt_ranks(r->context) > 1)
+    if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
     if (lm_data_open(r) || agree_on_data(r) || lm_make_model(r))
         return -1;

@@ -25,11 +25,9 @@ static const struct ckpt_option table[] = {
     ROW("save-hf", STRING, to_hf, "DIR",
         "write the weights at the end as Hugging Face has them, with config.json"),
     ROW("shard-size", SIZE, shard_size, "SIZE", "of the files of --save-hf (default 5G)"),
-    RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default: the preset's)", 1,
-          65536),
-    STEPS_ROWS("0.1, of matrices", "0: none"),
-    RANGE("beta2", FLOAT, beta2, "X", "decay of AdamW's second moment (default 0.95)", 0,
-          OPTION_DECAY),
+    BATCH_ROW("samples", ": the preset's"),
+    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0.1, of matrices", "0: none"),
+    BETA2_ROW,
     RANGE("val-every", INT, validation_every, "N",
           "measure the loss of --val every N steps (default: at the end)", 1, OPTION_MOST),
     RANGE("val-batches", INT, validation_batches, "N", "on so many batches (default 8)", 1,
@@ -37,8 +35,7 @@ static const struct ckpt_option table[] = {
     RANGE("sample-every", INT, sample_every, "N",
           "write text every N steps and at the end (default: never)", 1, OPTION_MOST),
     LM_SAMPLE_ROWS,
-    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
-    ROW("dump", STRING, dump, "FILE", "write loss, scores and gradients of the first step"),
+    LOG_ROWS("scores"),
     HELP_ROWS,
     {0},
 };
@@ -118,8 +115,8 @@ const char *lm_options_tokenizer(const struct lm_options *o)
 {
     if (o->tokenizer)
         return strcmp(o->tokenizer, "bytes") ? o->tokenizer : NULL;
-    if (lm_is_directory(o->load) && tokenizer_is_in(o->load))
-        return o->load;
+    if (lm_is_directory(o->train.load) && tokenizer_is_in(o->train.load))
+        return o->train.load;
     return lm_is_directory(o->model) && tokenizer_is_in(o->model) ? o->model : NULL;
 }
 
@@ -139,51 +136,34 @@ static void fill_recipe(struct lm_options *o)
 
     if (r.length > o->config.positions)
         r.length = o->config.positions;
-    option_take(&o->batch, r.batch, 0);
     option_take(&o->length, r.length, 0);
-    option_take(&o->steps, r.steps, -1);
-    option_take(&o->warmup, r.warmup, -1);
-    o->lr = o->lr < 0 ? r.lr : o->lr;
-    o->weight_decay = o->weight_decay < 0 ? r.weight_decay : o->weight_decay;
+    training_preset(&o->train, r.batch, r.steps, r.warmup, r.lr);
+    o->train.weight_decay = o->train.weight_decay < 0 ? r.weight_decay : o->train.weight_decay;
     if (!o->data && !tiny)
         o->data = "random";
 }
 
 static int check(struct lm_options *o)
 {
-    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype) ||
-        optimizer_check(o->optimizer))
+    if (option_dtype("dtype", o->dtype))
         return -1;
     if (o->length > o->config.positions)
         return say_fail("--length %lld: the model has places for %lld tokens", (long long)o->length,
                         (long long)o->config.positions);
-    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
-        return say_fail("--micro-batch %lld does not divide --batch %lld",
-                        (long long)o->library.micro_batch, (long long)o->batch);
     if (o->validation_every && !o->validation)
         return say_fail("--val-every: say on what with --val FILES");
     if (o->shard_size < 1)
         return say_fail("--shard-size: give bytes, as 5G");
-    if (o->to_hf && (o->library.plan_only || (!o->steps && !o->load && !o->state.from)))
+    if (o->to_hf &&
+        (o->library.plan_only || (!o->train.steps && !o->train.load && !o->train.state.from)))
         return say_fail("--save-hf %s: nothing would be written: there is nothing to save",
                         o->to_hf);
-    if (option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates))
-        return -1;
-    return resume_check(&o->state, o->load);
+    return training_check(&o->train, &o->library, o->train.batch);
 }
 
 struct training_files lm_files(const struct lm_options *o)
 {
-    return (struct training_files){.library = &o->library,
-                                   .state = &o->state,
-                                   .load = lm_is_directory(o->load) ? NULL : o->load,
-                                   .save = o->save,
-                                   .save_ema = o->save_ema,
-                                   .log = o->log,
-                                   .dump = o->dump,
-                                   .out = o->to_hf,
-                                   .steps = o->steps,
-                                   .ema_decay = o->ema_decay};
+    return (struct training_files){.library = &o->library, .train = &o->train, .out = o->to_hf};
 }
 
 int lm_options_parse(struct lm_options *o, int argc, char **argv)

@@ -3,7 +3,6 @@
 #ifndef LM_OPTIONS_H
 #define LM_OPTIONS_H
 
-#include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
 #include "config.h"
@@ -20,19 +19,15 @@ struct lm_options {
     int64_t length;
     bool in_order;
     /* training */
-    const char *load, *save, *save_ema, *to_hf, *grad_dtype, *schedule, *optimizer;
-    struct resume_options state;
-    bool partial;
-    int64_t batch, steps, warmup, shard_size;
-    double lr, final_lr, clip_norm, weight_decay, ema_decay, beta2;
-    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    struct training_options train;
+    const char *to_hf;
+    int64_t shard_size;
     int64_t validation_every, validation_batches;
     /* text that is written */
     const char *prompt;
     int64_t samples, sample_every, sample_tokens, sample_seed;
     struct lm_choice choice;
     /* what comes out */
-    const char *log, *dump;
     bool help, version;
     struct ckpt_options library;
 };
@@ -40,8 +35,8 @@ struct lm_options {
 /* Defaults that both programs share. */
 #define LM_OPTIONS_INIT                                                                            \
     {                                                                                              \
-        .model = "tiny", .dtype = "fp32", .grad_dtype = "fp32", .steps = -1, .warmup = -1,         \
-        .lr = -1, .clip_norm = 1, .weight_decay = -1, .beta2 = 0.95, .validation_batches = 8,      \
+        .model = "tiny", .dtype = "fp32",                                                          \
+        .train = {TRAINING_DEFAULTS, .weight_decay = -1, .beta2 = 0.95}, .validation_batches = 8,  \
         .shard_size = (int64_t)5 << 30, .samples = 1, .sample_tokens = 100, .prompt = "\n",        \
         .choice = {.temperature = 0.8, .top_p = 1}, .library = CKPT_OPTIONS_INIT                   \
     }

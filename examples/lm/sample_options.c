@@ -7,10 +7,10 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct lm_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("load", STRING, load, "FILE",
+    ROW("load", STRING, train.load, "FILE",
         "weights (safetensors), or the directory of Hugging Face's files, whose config.json "
         "is then the model"),
-    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    ROW("partial", FLAG, train.partial, NULL, "let --load leave out parameters"),
     LM_MODEL_ROWS,
     LM_TEXT_ROWS,
     RANGE("length", INT, length, "N",
@@ -23,7 +23,7 @@ static const struct ckpt_option table[] = {
 
 static int check(struct lm_options *o)
 {
-    if (!o->load && !o->library.plan_only)
+    if (!o->train.load && !o->library.plan_only)
         return say_fail("--load FILE is needed: weights, or a directory of Hugging Face's files");
     if (option_dtype("dtype", o->dtype))
         return -1;
@@ -52,6 +52,6 @@ int lm_sample_options_parse(struct lm_options *o, int argc, char **argv)
                       2, sections))
         return 1;
     if (!o->model)
-        o->model = lm_is_directory(o->load) ? o->load : "tiny";
+        o->model = lm_is_directory(o->train.load) ? o->train.load : "tiny";
     return lm_options_config(o) || check(o) ? -1 : 0;
 }

@@ -16,7 +16,7 @@ int lm_make_model(struct lm_run *r)
         if (!ckpt_param_info(r->context, ckpt_param_at(r->context, i), &info) && info.trainable)
             r->trainable += info.numel;
     }
-    return o->load ? lm_load(&r->model, r->context, o->load, o->partial) : 0;
+    return o->train.load ? lm_load(&r->model, r->context, o->train.load, o->train.partial) : 0;
 }
 
 int lm_main(int argc, char **argv, int (*parse)(struct lm_options *o, int argc, char **argv),

@@ -39,20 +39,14 @@ static ckpt_optimizer *optimizer(const struct lm_run *r)
 {
     const struct lm_options *o = &r->options;
     struct ckpt_optimizer_group rest = CKPT_OPTIMIZER_GROUP_INIT;
-    struct ckpt_adamw s = CKPT_ADAMW_INIT;
+    struct ckpt_adamw s = training_adamw(&o->train);
 
-    s.lr = (float)o->lr;
-    s.beta2 = (float)o->beta2;
-    s.weight_decay = (float)o->weight_decay;
-    s.clip_norm = (float)o->clip_norm;
-    s.ema_decay = (float)o->ema_decay;
-    s.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
     rest.max_ndim = 1;
     rest.weight_decay = 0;
-    ckpt_optimizer *all = optimizer_make(r->context, o->optimizer, &s);
+    ckpt_optimizer *all = optimizer_make(r->context, o->train.optimizer, &s);
     const ckpt_tensor tables[] = {r->model.tokens.weight, r->model.places.weight, r->model.head};
     for (int i = 0; i < 3; i++)
-        optimizer_keep_adamw(r->context, all, o->optimizer, tables[i]);
+        optimizer_keep_adamw(r->context, all, o->train.optimizer, tables[i]);
     ckpt_optimizer_group(all, "*", &rest);
     return all;
 }
@@ -62,10 +56,11 @@ int lm_compile(struct lm_run *r, bool trains)
     const struct lm_options *o = &r->options;
     bool writes = o->sample_every && !o->library.plan_only && trains;
 
-    if (trains && ckpt_compile(r->context, o->dump ? record_dump : record, r, optimizer(r),
-                               o->batch, &r->training))
+    if (trains && ckpt_compile(r->context, o->train.dump ? record_dump : record, r, optimizer(r),
+                               o->train.batch, &r->training))
         return say_fail("%s", ckpt_error(r->context));
-    if (r->validation.rows && ckpt_compile(r->context, record, r, NULL, o->batch, &r->measuring))
+    if (r->validation.rows &&
+        ckpt_compile(r->context, record, r, NULL, o->train.batch, &r->measuring))
         return say_fail("%s", ckpt_error(r->context));
     return writes ? lm_decoder_open(&r->decoder, &r->model, r->context, o->samples,
                                     o->length > 1 ? o->length : 2)
@@ -85,11 +80,11 @@ static int open_course(struct course *c, struct lm_run *r)
     const struct lm_options *o = &r->options;
 
     *c = (struct course){.run = r};
-    c->tokens = MEMORY_FOR(sizeof *c->tokens, o->batch, o->length);
-    c->targets = MEMORY_FOR(sizeof *c->targets, o->batch, o->length);
+    c->tokens = MEMORY_FOR(sizeof *c->tokens, o->train.batch, o->length);
+    c->targets = MEMORY_FOR(sizeof *c->targets, o->train.batch, o->length);
     return c->tokens && c->targets
                ? 0
-               : say_fail("no memory for a batch of %lld samples", (long long)o->batch);
+               : say_fail("no memory for a batch of %lld samples", (long long)o->train.batch);
 }
 
 static void close_course(struct course *c)
@@ -101,9 +96,9 @@ static void close_course(struct course *c)
 static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int64_t first)
 {
     const struct lm_options *o = &c->run->options;
-    int64_t bytes = o->batch * o->length * (int64_t)sizeof *c->tokens;
+    int64_t bytes = o->train.batch * o->length * (int64_t)sizeof *c->tokens;
 
-    if (dataset_read(d, first, o->batch, c->tokens, c->targets))
+    if (dataset_read(d, first, o->train.batch, c->tokens, c->targets))
         return -1;
     if (ckpt_feed(p, "tokens", c->tokens, bytes) || ckpt_feed(p, "targets", c->targets, bytes))
         return say_fail("%s", ckpt_error(c->run->context));
@@ -117,7 +112,8 @@ static int feed(const struct course *c, ckpt_program *p, struct dataset *d, int6
 static int measure(struct course *c, double *loss)
 {
     struct lm_run *r = c->run;
-    int64_t batches = r->options.validation_batches, have = r->validation.rows / r->options.batch;
+    int64_t batches = r->options.validation_batches,
+            have = r->validation.rows / r->options.train.batch;
     double sum = 0;
 
     batches = have < 1 ? 1 : have < batches ? have : batches;
@@ -127,7 +123,7 @@ static int measure(struct course *c, double *loss)
             *loss = NAN;
             return 0;
         }
-        if (feed(c, r->measuring, &r->validation, i * r->options.batch))
+        if (feed(c, r->measuring, &r->validation, i * r->options.train.batch))
             return -1;
         if (ckpt_step(r->measuring, &one))
             return say_fail("%s", ckpt_error(r->context));
@@ -197,7 +193,7 @@ static int submit(struct training *t, int64_t step)
 {
     struct course *c = t->user;
     struct lm_run *r = c->run;
-    int64_t batch = r->options.batch;
+    int64_t batch = r->options.train.batch;
     int64_t first = (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * batch;
 
     if (waits(t, step) && look(c, step, false))
@@ -215,7 +211,7 @@ static int end(struct training *t, int64_t step)
     const struct lm_options *o = &c->run->options;
 
     return training_end(t, c->run->training, step,
-                        o->batch * o->length * ckpt_ranks(c->run->context));
+                        o->train.batch * o->length * ckpt_ranks(c->run->context));
 }
 
 int lm_train(struct lm_run *r)
@@ -223,14 +219,10 @@ int lm_train(struct lm_run *r)
     const struct lm_options *o = &r->options;
     struct course c;
     struct training t = {.context = r->context,
-                         .state = &o->state,
+                         .options = &o->train,
                          .first = r->first,
-                         .steps = o->steps,
-                         .dump = o->dump,
-                         .rates = &o->rates,
-                         .lr = o->lr,
                          .log = &r->log,
-                         .ahead = o->dump ? 0 : 1, /* a dump looks at the first one alone */
+                         .ahead = o->train.dump ? 0 : 1, /* a dump looks at the first one alone */
                          .submit = submit,
                          .end = end,
                          .waits = waits,
@@ -241,8 +233,8 @@ int lm_train(struct lm_run *r)
     if (!rc && t.ended > t.first && !ckpt_stop_requested(r->context))
         rc = look(&c, t.ended, true);
     close_course(&c);
-    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
+    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->training);
-    rc = training_save(&t, rc, o->save, o->save_ema, NULL);
+    rc = training_save(&t, rc, NULL);
     return rc || !o->to_hf ? rc : lm_save_hf(&r->model, r->context, o->to_hf, o->shard_size);
 }

@@ -108,7 +108,7 @@ static int data_noise(struct stdit_data *d, const struct stdit_options *o)
 
     if (stdit_data_shapes(d, 1))
         return -1;
-    d->rows = o->samples;
+    d->rows = o->train.samples;
     d->channels = o->in_channels ? o->in_channels : 4;
     d->caption_channels = o->caption_channels ? o->caption_channels : CLIP_CAPTION;
     d->tokens = o->text_tokens ? o->text_tokens : 1;
@@ -296,7 +296,7 @@ int stdit_data_open(struct stdit_data *d, struct stdit_options *o)
     else
         rc = o->video ? data_clip(d, o) : data_noise(d, o);
     if (!rc && !d->buckets.n)
-        d->shape->batch = o->batch;
+        d->shape->batch = o->train.batch;
     return rc ? -1 : stdit_data_agree(d, o);
 }
 

@@ -25,14 +25,6 @@ static void put_model(FILE *f, const struct stdit_run *r)
 static void put_config(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    const struct log_recipe recipe = {.library = &o->library,
-                                      .batch = o->batch,
-                                      .steps = o->steps,
-                                      .warmup = o->warmup,
-                                      .schedule = o->schedule,
-                                      .lr = o->lr,
-                                      .clip_norm = o->clip_norm,
-                                      .ema_decay = o->ema_decay};
     FILE *f = r->log.f;
 
     log_config_begin(&r->log);
@@ -43,12 +35,12 @@ static void put_config(struct stdit_run *r)
     json_put_int(f, "rows", r->data.rows);
     json_put_int(f, "buckets", r->data.buckets.n ? r->data.n_shapes : 0);
     json_put_string(f, "mask_stage", o->mask_stage);
-    log_config_end(&r->log, r->context, r->data.shape->training, &recipe);
+    log_config_end(&r->log, r->context, r->data.shape->training, &o->train, &o->library);
 }
 
 int stdit_log_open(struct stdit_run *r)
 {
-    if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
         return -1;
     if (r->log.f)
         put_config(r);

@@ -81,7 +81,7 @@ static int begin_turns(struct stdit_run *r)
 
     if (stdit_turns_open(&r->turns, &r->data, &r->options, ckpt_ranks(r->context)) ||
         (buckets && stdit_note_place(r)) ||
-        resume_load(&r->options.state, r->context, buckets ? &place : NULL, &r->first))
+        resume_load(&r->options.train.state, r->context, buckets ? &place : NULL, &r->first))
         return -1;
     int rc = place.was ? stdit_turns_go(&r->turns, place.was) : 0;
     free(place.was);
@@ -134,12 +134,12 @@ static int go(struct stdit_run *r)
     if (ckpt_open(&r->context, &o->library))
         return say_fail("%s", ckpt_error(NULL));
     say_as_rank(ckpt_rank(r->context), ckpt_ranks(r->context));
-    if (stdit_options_agree(o, r->context) ||
+    if (stdit_options_agree(o, r->context) || resume_find(&r->options.train.state, r->context) ||
         (o->library.ranks && !ckpt_rank(r->context) && check_outputs(o)))
         return -1;
-    if (o->dump && ckpt_ranks(r->context) > 1)
+    if (o->train.dump && ckpt_ranks(r->context) > 1)
         return say_fail("--dump is for one rank alone");
-    r->options.samples = o->batch * ckpt_ranks(r->context);
+    r->options.train.samples = o->train.batch * ckpt_ranks(r->context);
     if (stdit_data_open(&r->data, &r->options) || agree_on_data(r))
         return -1;
     set_masks(r);
@@ -147,7 +147,7 @@ static int go(struct stdit_run *r)
     if (stdit_make_model(r) || stdit_load(r))
         return -1;
     introduce(r);
-    bool trains = o->steps > 0 || o->state.from || o->library.plan_only;
+    bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
     if (compile(r, trains))
         return -1;
     if (o->library.plan_only)

@@ -38,12 +38,11 @@ static const struct ckpt_option table[] = {
         "train on random latents of this shape, for timings "
         "(default 15x45x80 for XL/2 and 3B/2); with --buckets: of the clips in a table (.csv)"),
     WEIGHTS_ROWS,
-    RANGE("batch", INT, batch, "N", "samples of a step, of each rank (default 1)", 1, 65536),
-    STEPS_ROWS("0", "0.99"),
+    BATCH_ROW("samples", " 1"),
+    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
     ROW("mask-stage", STRING, mask_stage, "STAGE",
         "frame masks as in training stage 1, 3 or adapt (default none)"),
-    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
-    ROW("dump", STRING, dump, "FILE", "write loss, prediction and gradients of the first step"),
+    LOG_ROWS("prediction"),
     ROW("out", STRING, out, "DIR", "where sampled frames go (default stdit-out)"),
     RANGE("sample-steps", INT, sample_steps, "N",
           "Euler steps of sampling (default 30 on a video, 0 else)", 0, 1000000),
@@ -106,10 +105,7 @@ int stdit_fill_preset(struct stdit_options *o)
     }
     if (!o->vae_model)
         o->vae_model = strcmp(o->model, "tiny") ? "v1.2" : "tiny";
-    option_take(&o->batch, p->batch, 0);
-    option_take(&o->steps, p->steps, -1);
-    option_take(&o->warmup, p->warmup, -1);
-    o->lr = o->lr < 0 ? p->lr : o->lr;
+    training_preset(&o->train, p->batch, p->steps, p->warmup, p->lr);
     o->guidance = o->guidance < 0 ? p->guidance : o->guidance;
     return 0;
 }
@@ -164,8 +160,7 @@ static int check_data(struct stdit_options *o)
 
 int stdit_check_model(const struct stdit_options *o)
 {
-    if (option_dtype("dtype", o->dtype) || option_dtype("grad-dtype", o->grad_dtype) ||
-        optimizer_check(o->optimizer))
+    if (option_dtype("dtype", o->dtype))
         return -1;
     if (o->hidden % 4)
         return say_fail("--hidden %lld: the position table needs a multiple of 4",
@@ -185,10 +180,7 @@ static int check_training(struct stdit_options *o)
         known |= !strcmp(o->mask_stage, stages[i]);
     if (!known)
         return say_fail("--mask-stage %s: give none, 1, 3 or adapt", o->mask_stage);
-    if (o->library.micro_batch > 0 && !o->buckets && o->batch % o->library.micro_batch)
-        return say_fail("--micro-batch %lld does not divide --batch %lld",
-                        (long long)o->library.micro_batch, (long long)o->batch);
-    return option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates);
+    return training_check(&o->train, &o->library, o->buckets ? 0 : o->train.batch);
 }
 
 /*
@@ -202,7 +194,7 @@ enum { DEMO_VRAM = 24 << 20 };
 static bool is_demo(const struct stdit_options *o)
 {
     return !o->hidden && !o->heads && !o->depth && !o->caption_channels && !o->text_tokens &&
-           !o->batch && !o->size && !o->frames && !o->clips && !o->stride && !o->dump;
+           !o->train.batch && !o->size && !o->frames && !o->clips && !o->stride && !o->train.dump;
 }
 
 /* Without any data asked for, the small model takes the clip that ships, the big ones noise. */
@@ -228,15 +220,8 @@ static void default_data(struct stdit_options *o)
 struct training_files stdit_files(const struct stdit_options *o)
 {
     return (struct training_files){.library = &o->library,
-                                   .state = &o->state,
-                                   .load = o->load,
-                                   .save = o->save,
-                                   .save_ema = o->save_ema,
-                                   .log = o->log,
-                                   .dump = o->dump,
-                                   .out = o->library.plan_only || !o->sample_steps ? NULL : o->out,
-                                   .steps = o->steps,
-                                   .ema_decay = o->ema_decay};
+                                   .train = &o->train,
+                                   .out = o->library.plan_only || !o->sample_steps ? NULL : o->out};
 }
 
 /* --out is no error without samples: it says where they would go. */
@@ -267,10 +252,10 @@ int stdit_options_parse(struct stdit_options *o, int argc, char **argv)
         return 1;
     bool out = o->out != NULL;
     o->out = out ? o->out : STDIT_OUT;
-    bool batch = o->batch != 0;
+    bool batch = o->train.batch != 0;
     default_data(o);
     if (check_buckets(o, batch) || stdit_fill_preset(o) || check_data(o) || stdit_check_model(o) ||
-        check_training(o) || resume_check(&o->state, o->load))
+        check_training(o))
         return -1;
     option_take(&o->sample_steps, (o->video || o->video_dir) && !o->buckets ? 30 : 0, -1);
     return check_files(o, out);

@@ -3,7 +3,6 @@
 #ifndef STDIT_OPTIONS_H
 #define STDIT_OPTIONS_H
 
-#include "../common/options.h"
 #include "../common/outputs.h"
 #include "../common/say.h"
 
@@ -24,15 +23,10 @@ struct stdit_options {
     int64_t width, height;                              /* from size */
     int64_t latent_frames, latent_height, latent_width; /* from latent */
     /* training */
-    const char *load, *save, *save_ema, *mask_stage, *grad_dtype, *schedule, *optimizer;
-    struct resume_options state;
-    bool partial;
-    int64_t batch, steps, warmup;
-    int64_t samples; /* of a step, of all ranks: batch times as many as there are */
-    double lr, final_lr, clip_norm, weight_decay, ema_decay;
-    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
+    struct training_options train;
+    const char *mask_stage;
     /* what comes out */
-    const char *log, *dump, *out;
+    const char *out;
     int64_t sample_steps, sample_seed;
     double guidance, fps;
     bool help, version;
@@ -43,9 +37,9 @@ struct stdit_options {
 /* Defaults that all programs share. */
 #define STDIT_OPTIONS_INIT                                                                         \
     {                                                                                              \
-        .model = "tiny", .dtype = "fp32", .grad_dtype = "fp32", .mlp_ratio = 4,                    \
-        .mask_stage = "none", .steps = -1, .warmup = -1, .lr = -1, .clip_norm = 1,                 \
-        .ema_decay = 0.99, .sample_steps = -1, .guidance = -1, .library = CKPT_OPTIONS_INIT        \
+        .model = "tiny", .dtype = "fp32", .mlp_ratio = 4, .mask_stage = "none",                    \
+        .train = {TRAINING_DEFAULTS, .ema_decay = 0.99, .beta2 = -1}, .sample_steps = -1,          \
+        .guidance = -1, .library = CKPT_OPTIONS_INIT                                               \
     }
 
 /* Rows of the model, for the tables of both programs. */

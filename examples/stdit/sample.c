@@ -134,7 +134,7 @@ static int64_t clips_of(const struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
 
-    return o->library.micro_batch > 0 ? o->library.micro_batch : o->batch;
+    return o->library.micro_batch > 0 ? o->library.micro_batch : o->train.batch;
 }
 
 int stdit_compile_sampling(struct stdit_run *r)
@@ -172,7 +172,7 @@ int stdit_sample(struct stdit_run *r)
         .run = r, .shape = *r->data.shape, .guided = is_guided(r), .clips = clips_of(r)};
 
     s.shape.batch = s.guided ? 2 * s.clips : s.clips;
-    if (s.shape.training && o->ema_decay > 0 && use_average(r))
+    if (s.shape.training && o->train.ema_decay > 0 && use_average(r))
         return -1;
     if (stdit_batch_create(&s.batch, r, &s.shape, 1))
         return -1;

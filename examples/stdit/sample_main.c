@@ -21,7 +21,7 @@ static int describe(struct stdit_data *d, struct stdit_options *o)
     if (stdit_data_shape(d, o, frames) ||
         (prompts ? stdit_data_prompts(d, o) : stdit_data_caption(d, o)))
         return -1;
-    o->batch = d->rows = d->shape->batch = d->text_rows;
+    o->train.batch = d->rows = d->shape->batch = d->text_rows;
     d->fps = malloc((size_t)d->rows * sizeof *d->fps);
     if (!d->fps)
         return say_fail("no memory for %lld clips", (long long)d->rows);
@@ -33,7 +33,7 @@ static int describe(struct stdit_data *d, struct stdit_options *o)
 static int check_outputs(const struct stdit_options *o)
 {
     const struct ckpt_path all[] = {
-        {"--load", o->load, CKPT_PATH_INPUT, 0},
+        {"--load", o->train.load, CKPT_PATH_INPUT, 0},
         {"--vae", o->vae, CKPT_PATH_INPUT, 0},
         {"--text", o->text, CKPT_PATH_INPUT, 0},
         {"--prompts", o->prompts, CKPT_PATH_INPUT, 0},

@@ -9,9 +9,9 @@
 #define RANGE(...) CKPT_OPTION_RANGE(struct stdit_options, __VA_ARGS__)
 
 static const struct ckpt_option table[] = {
-    ROW("load", STRING, load, "FILE", "weights of the diffusion model (safetensors)"),
+    ROW("load", STRING, train.load, "FILE", "weights of the diffusion model (safetensors)"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder (safetensors)"),
-    ROW("partial", FLAG, partial, NULL, "let --load leave out parameters"),
+    ROW("partial", FLAG, train.partial, NULL, "let --load leave out parameters"),
     ROW("model", STRING, model, "NAME", "preset: tiny, XL/2 or 3B/2 (default tiny)"),
     ROW("vae-model", STRING, vae_model, "NAME",
         "tiny or v1.2 (default tiny with --model tiny, else v1.2)"),
@@ -64,7 +64,7 @@ static int check(struct stdit_options *o)
 {
     if (check_text(o))
         return -1;
-    if (!o->library.plan_only && (!o->load || !o->vae))
+    if (!o->library.plan_only && (!o->train.load || !o->vae))
         return say_fail("--load FILE and --vae FILE are needed: weights of the diffusion model "
                         "(%s) and of the autoencoder (%s)",
                         o->model, o->vae_model);

@@ -46,7 +46,7 @@ static void report_name(void *user, const char *what, const char *name)
 
 int stdit_load(struct stdit_run *r)
 {
-    const char *path = r->options.load;
+    const char *path = r->options.train.load;
     struct load l = {.null_caption = sees_null_caption(r)};
     char count[32];
 
@@ -57,7 +57,7 @@ int stdit_load(struct stdit_run *r)
     names_report(&l.unexpected, path, "unexpected");
     if (rc)
         return say_fail("%s", ckpt_error(r->context));
-    if (l.needed && !r->options.partial)
+    if (l.needed && !r->options.train.partial)
         return say_fail("%s: %s parameter%s missing%s; --partial starts them afresh", path,
                         say_count(count, l.needed), l.needed > 1 ? "s are" : " is",
                         l.older ? " (the file looks like one of Open-Sora 1.0 or 1.1)" : "");
@@ -84,10 +84,10 @@ static int64_t rows_in_file(const char *path, const char *name)
  * last row is repeated, as Open-Sora does (embed.c). */
 static int64_t caption_rows(const struct stdit_options *o)
 {
-    int64_t rows = rows_in_file(o->load, NULL_CAPTION);
+    int64_t rows = rows_in_file(o->train.load, NULL_CAPTION);
 
     if (!rows)
-        rows = rows_in_file(o->state.from, "value/" NULL_CAPTION);
+        rows = rows_in_file(o->train.state.from, "value/" NULL_CAPTION);
     return rows ? rows : o->text_tokens;
 }
 

@@ -54,7 +54,7 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
     ckpt_tensor both = stdit_forward(&r->model, t, g, &in);
     ckpt_label(t, "loss");
     ckpt_tensor pred = ckpt_cast(t, ckpt_slice(t, both, 1, 0, r->data.channels), CKPT_F32);
-    if (r->options.dump)
+    if (r->options.train.dump)
         dump_record(r->context, t, pred);
     return ckpt_mse(t, pred, ckpt_sub(t, x0, eps), in.x_mask);
 }
@@ -62,15 +62,10 @@ static ckpt_tensor record(ckpt_tape *t, int64_t batch, void *user)
 int stdit_compile_training(struct stdit_run *r)
 {
     const struct stdit_options *o = &r->options;
-    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct ckpt_adamw adamw = training_adamw(&o->train);
 
-    adamw.lr = (float)o->lr;
     adamw.eps = 1e-15f;
-    adamw.weight_decay = (float)o->weight_decay;
-    adamw.clip_norm = (float)o->clip_norm;
-    adamw.ema_decay = (float)o->ema_decay;
-    adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->optimizer, &adamw);
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
     for (int i = 0; i < r->data.n_shapes; i++) {
         struct stdit_shape *s = &r->data.shape[i];
         struct recorded recorded = {r, s};
@@ -154,15 +149,11 @@ int stdit_train(struct stdit_run *r)
     const struct stdit_options *o = &r->options;
     struct course c = {.run = r};
     struct training t = {.context = r->context,
-                         .state = &o->state,
+                         .options = &o->train,
                          .first = r->first,
-                         .steps = o->steps,
-                         .dump = o->dump,
-                         .rates = &o->rates,
-                         .lr = o->lr,
                          .log = &r->log,
                          /* videos are encoded by the device; a dump looks at the first one alone */
-                         .ahead = o->dump || o->video_dir ? 0 : 1,
+                         .ahead = o->train.dump || o->video_dir ? 0 : 1,
                          .waits = waits,
                          .submit = submit,
                          .end = end,
@@ -172,7 +163,7 @@ int stdit_train(struct stdit_run *r)
         return -1;
     int rc = training_run(&t);
     stdit_batch_free(&c.batch);
-    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
+    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "loss", r->data.shape->training);
-    return training_save(&t, rc, o->save, o->save_ema, is_ours);
+    return training_save(&t, rc, is_ours);
 }

@@ -151,7 +151,7 @@ static int open_tensors(struct vae_data *d, struct vae_options *o)
 
 static int open_random(struct vae_data *d, const struct vae_options *o)
 {
-    d->rows = o->samples;
+    d->rows = o->train.samples;
     d->frames = o->frames;
     d->height = o->height;
     d->width = o->width;

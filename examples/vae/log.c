@@ -45,14 +45,6 @@ static void put_config(struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
     const struct vae_program *longest = &r->program[o->n_lengths - 1];
-    const struct log_recipe recipe = {.library = &o->library,
-                                      .batch = o->batch,
-                                      .steps = o->steps,
-                                      .warmup = o->warmup,
-                                      .schedule = o->schedule,
-                                      .lr = o->lr,
-                                      .clip_norm = o->clip_norm,
-                                      .ema_decay = o->ema_decay};
     FILE *f = r->log.f;
 
     log_config_begin(&r->log);
@@ -65,12 +57,12 @@ static void put_config(struct vae_run *r)
     json_put_string(f, "quantizer", o->quantizer);
     json_put_string(f, "lpips", o->lpips);
     json_put_float(f, "kl_weight", o->kl_weight, ", ");
-    log_config_end(&r->log, r->context, longest->program, &recipe);
+    log_config_end(&r->log, r->context, longest->program, &o->train, &o->library);
 }
 
 int vae_log_open(struct vae_run *r)
 {
-    if (log_open(&r->log, r->options.log, ckpt_rank(r->context)))
+    if (log_open(&r->log, r->options.train.log, ckpt_rank(r->context)))
         return -1;
     if (r->log.f)
         put_config(r);

@@ -91,7 +91,7 @@ static int compile(struct vae_run *r, bool trains)
 {
     if (trains && vae_compile(r))
         return -1;
-    if (!r->options.dump && vae_reconstruct_compile(r))
+    if (!r->options.train.dump && vae_reconstruct_compile(r))
         return -1;
     if (trains)
         print_plans(r);
@@ -100,7 +100,8 @@ static int compile(struct vae_run *r, bool trains)
 
 static int train(struct vae_run *r)
 {
-    if (note(r) || resume_load(&r->options.state, r->context, NULL, &r->first) || vae_log_open(r))
+    if (note(r) || resume_load(&r->options.train.state, r->context, NULL, &r->first) ||
+        vae_log_open(r))
         return -1;
     return vae_train(r);
 }
@@ -110,11 +111,13 @@ static int check_ranks(struct vae_run *r)
     int ranks = ckpt_ranks(r->context);
 
     say_as_rank(ckpt_rank(r->context), ranks);
-    if (vae_options_agree(&r->options, r->context))
+    if (vae_options_agree(&r->options, r->context) ||
+        resume_find(&r->options.train.state, r->context))
         return -1;
-    r->options.samples = r->options.batch * ranks;
-    if (ranks > 1 && (r->options.dump || r->options.vq))
-        return say_fail("--%s is for one rank alone", r->options.dump ? "dump" : "quantizer vq");
+    r->options.train.samples = r->options.train.batch * ranks;
+    if (ranks > 1 && (r->options.train.dump || r->options.vq))
+        return say_fail("--%s is for one rank alone",
+                        r->options.train.dump ? "dump" : "quantizer vq");
     return 0;
 }
 
@@ -147,17 +150,17 @@ static int go(struct vae_run *r)
     if (vae_data_open(&r->data, o) || agree_on_data(r) ||
         (o->lpips && vae_lpips_load(&r->lpips, o->lpips, o->config.dtype)))
         return -1;
-    if (create_model(r) || (o->load && vae_load(r->context, o->load, o->partial)))
+    if (create_model(r) || (o->train.load && vae_load(r->context, o->train.load, o->train.partial)))
         return -1;
     introduce(r);
-    bool trains = o->steps > 0 || o->state.from || o->library.plan_only;
+    bool trains = o->train.steps > 0 || o->train.state.from || o->library.plan_only;
     if (compile(r, trains))
         return -1;
     if (o->library.plan_only)
         return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
     if (trains && train(r))
         return -1;
-    if (!o->dump && !ckpt_stop_requested(r->context) && vae_reconstruct(r))
+    if (!o->train.dump && !ckpt_stop_requested(r->context) && vae_reconstruct(r))
         return -1;
     return ckpt_unwritten(r->context) ? say_fail("%s", ckpt_error(r->context)) : 0;
 }

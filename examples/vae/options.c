@@ -33,12 +33,12 @@ static const struct ckpt_option table[] = {
           "(default: that of the stage)",
           0, 1),
     WEIGHTS_ROWS,
-    RANGE("batch", INT, batch, "N", "clips of a step, of each rank (default 1)", 1, 65536),
+    BATCH_ROW("clips", " 1"),
     RANGE("frames-2d", COUNT, part, "N",
           "frames that pass the 2-D part together; 0 all, auto what makes the fastest step that "
           "fits (default auto with --micro-batch auto, else 0)",
           0, 4096),
-    STEPS_ROWS("0", "0.99"),
+    STEPS_ROWS(": the preset's", ": the preset's", ": the preset's", "0", "0.99"),
     RANGE("kl-weight", FLOAT, kl_weight, "X", "weight of the divergence in stage 3 (default 1e-6)",
           0, OPTION_REAL),
     ROW("lpips", STRING, lpips, "FILE",
@@ -52,8 +52,7 @@ static const struct ckpt_option table[] = {
           "how slowly the codebook follows the latents (default 0.99)", 0, OPTION_DECAY),
     RANGE("commitment", FLOAT, commitment, "X",
           "weight of the latents' distance to the codebook (default 0.25)", 0, OPTION_REAL),
-    ROW("log", STRING, log, "FILE", "append one JSON line for the run and one a step"),
-    ROW("dump", STRING, dump, "FILE", "write loss, reconstruction and gradients of the first step"),
+    LOG_ROWS("reconstruction"),
     ROW("out", STRING, out, "DIR", "write the clip and its reconstruction here at the end"),
     HELP_ROWS,
     {0},
@@ -135,10 +134,8 @@ static int fill_preset(struct vae_options *o)
     int stage = (int)o->stage - 1;
     bool fixed = o->tensors || o->random;
 
-    option_take(&o->steps, p->steps, -1);
-    option_take(&o->warmup, p->warmup, -1);
+    training_preset(&o->train, 1, p->steps, p->warmup, p->lr);
     option_take(&o->part, o->library.micro_batch == CKPT_AUTO ? CKPT_AUTO : 0, UNSET);
-    o->lr = o->lr < 0 ? p->lr : o->lr;
     if (fixed && (o->lengths || o->image_share > 0))
         return say_fail("--lengths and --image-share are for videos; the frames of %s are given",
                         o->tensors ? "tensors" : "random clips");
@@ -180,20 +177,10 @@ static int check_lengths(struct vae_options *o)
     if (o->frames < longest)
         return say_fail("--frames %lld: a clip must have the %lld frames of --lengths",
                         (long long)o->frames, (long long)longest);
-    if (o->n_lengths > 1 && (o->library.plan_in || o->dump))
+    if (o->n_lengths > 1 && (o->library.plan_in || o->train.dump))
         return say_fail("--plan-in and --dump are about one program; give one length with "
                         "--lengths and --image-share 0");
     return 0;
-}
-
-static int check_training(struct vae_options *o)
-{
-    if (option_dtype("grad-dtype", o->grad_dtype) || optimizer_check(o->optimizer))
-        return -1;
-    if (o->library.micro_batch > 0 && o->batch % o->library.micro_batch)
-        return say_fail("--micro-batch %lld does not divide --batch %lld",
-                        (long long)o->library.micro_batch, (long long)o->batch);
-    return option_schedule(o->schedule, o->warmup, o->steps, o->final_lr, &o->rates);
 }
 
 static int fill_quantizer(struct vae_options *o)
@@ -227,15 +214,8 @@ static unsigned trained(int64_t stage)
 struct training_files vae_files(const struct vae_options *o)
 {
     return (struct training_files){.library = &o->library,
-                                   .state = &o->state,
-                                   .load = o->load,
-                                   .save = o->save,
-                                   .save_ema = o->save_ema,
-                                   .log = o->log,
-                                   .dump = o->dump,
-                                   .out = o->library.plan_only || o->dump ? NULL : o->out,
-                                   .steps = o->steps,
-                                   .ema_decay = o->ema_decay};
+                                   .train = &o->train,
+                                   .out = o->library.plan_only || o->train.dump ? NULL : o->out};
 }
 
 static int check_files(const struct vae_options *o)
@@ -246,7 +226,7 @@ static int check_files(const struct vae_options *o)
         return -1;
     if (o->out && !files.out)
         return say_fail("--out %s: nothing would be written there: %s writes no pictures", o->out,
-                        o->dump ? "a run with --dump" : "--plan-only");
+                        o->train.dump ? "a run with --dump" : "--plan-only");
     return 0;
 }
 
@@ -261,15 +241,9 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
 
     *o = (struct vae_options){.model = VAE_MODEL_OPTIONS_INIT,
                               .stage = 3,
-                              .grad_dtype = "fp32",
                               .image_share = -1,
-                              .batch = 1,
+                              .train = {TRAINING_DEFAULTS, .ema_decay = 0.99, .beta2 = -1},
                               .part = UNSET,
-                              .steps = -1,
-                              .warmup = -1,
-                              .lr = -1,
-                              .clip_norm = 1,
-                              .ema_decay = 0.99,
                               .kl_weight = 1e-6,
                               .lpips_weight = 0.1,
                               .quantizer = "kl",
@@ -285,8 +259,8 @@ int vae_options_parse(struct vae_options *o, int argc, char **argv)
     if (print_help(o))
         return 1;
     if (vae_model_configure(&o->model, &o->config) || check_data(o) || fill_preset(o) ||
-        check_lengths(o) || check_training(o) || fill_quantizer(o) || check_losses(o) ||
-        resume_check(&o->state, o->load) || check_files(o))
+        check_lengths(o) || training_check(&o->train, &o->library, o->train.batch) ||
+        fill_quantizer(o) || check_losses(o) || check_files(o))
         return -1;
     o->config.trained = trained(o->stage);
     return 0;

@@ -3,7 +3,6 @@
 #ifndef VAE_OPTIONS_H
 #define VAE_OPTIONS_H
 
-#include "../common/options.h"
 #include "../common/outputs.h"
 #include "model_options.h"
 
@@ -18,20 +17,16 @@ struct vae_options {
     int64_t width, height; /* from size */
     double image_share;
     /* training */
-    const char *load, *save, *save_ema, *grad_dtype, *schedule, *optimizer;
-    struct resume_options state;
-    bool partial;
-    int64_t batch, steps, warmup, part;
-    int64_t samples; /* of a step, of all ranks: batch times as many as there are */
-    double lr, final_lr, clip_norm, weight_decay, ema_decay, kl_weight;
-    struct ckpt_schedule rates; /* of lr, warmup, schedule and final_lr */
-    const char *lpips;          /* file; NULL: off */
+    struct training_options train;
+    int64_t part;
+    double kl_weight;
+    const char *lpips; /* file; NULL: off */
     double lpips_weight;
     const char *quantizer;
     int64_t codebook;
     double codebook_decay, commitment;
     /* what comes out */
-    const char *log, *dump, *out;
+    const char *out;
     bool help, version;
     struct ckpt_options library;
     /* what follows from these */

@@ -55,7 +55,7 @@ static ckpt_tensor pixel_loss(const struct vae_program *p, ckpt_tape *t, ckpt_te
 
     ckpt_label(t, "loss");
     x = crop(&r->data, t, x);
-    if (r->options.dump)
+    if (r->options.train.dump)
         dump_record(r->context, t, ckpt_cast(t, y, CKPT_F32));
     ckpt_tensor loss = add_term(t, CKPT_NONE, VAE_L1, ckpt_l1(t, y, x), values(t, x));
     if (r->options.lpips)
@@ -70,7 +70,7 @@ static ckpt_tensor latent_loss(const struct vae_program *p, ckpt_tape *t, ckpt_t
     const struct vae_run *r = p->run;
 
     ckpt_label(t, "loss");
-    if (r->options.dump)
+    if (r->options.train.dump)
         dump_record(r->context, t, ckpt_cast(t, back, CKPT_F32));
     double n = values(t, pictures);
     ckpt_tensor loss = add_term(t, CKPT_NONE, VAE_L1, ckpt_l1(t, back, pictures), n);
@@ -139,7 +139,8 @@ static int parts_of(const struct vae_program *p, struct vae_program *variant)
 
     variant[0] = *p;
     variant[0].part = 0;
-    for (int64_t part = p->frames / (p->run->options.batch > 1 ? 1 : 2); part >= 1; part /= 2) {
+    for (int64_t part = p->frames / (p->run->options.train.batch > 1 ? 1 : 2); part >= 1;
+         part /= 2) {
         variant[n] = *p;
         variant[n++].part = part;
     }
@@ -158,8 +159,8 @@ static int compile(struct vae_program *p, const ckpt_optimizer *optimizer)
         n = parts_of(p, user);
     for (int i = 0; i < n; i++)
         variants[i] = (struct ckpt_variant){.record = record, .user = &user[i]};
-    if (ckpt_compile_variants(r->context, n, variants, optimizer, r->options.batch, &p->program,
-                              &chosen))
+    if (ckpt_compile_variants(r->context, n, variants, optimizer, r->options.train.batch,
+                              &p->program, &chosen))
         return say_fail("clips of %lld frames: %s", (long long)p->frames, ckpt_error(r->context));
     p->part = user[chosen].part;
     return 0;
@@ -168,14 +169,9 @@ static int compile(struct vae_program *p, const ckpt_optimizer *optimizer)
 int vae_compile(struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
-    struct ckpt_adamw adamw = CKPT_ADAMW_INIT;
+    struct ckpt_adamw adamw = training_adamw(&o->train);
 
-    adamw.lr = (float)o->lr;
-    adamw.weight_decay = (float)o->weight_decay;
-    adamw.clip_norm = (float)o->clip_norm;
-    adamw.ema_decay = (float)o->ema_decay;
-    adamw.grad_dtype = strcmp(o->grad_dtype, "bf16") ? CKPT_F32 : CKPT_BF16;
-    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->optimizer, &adamw);
+    const ckpt_optimizer *optimizer = optimizer_make(r->context, o->train.optimizer, &adamw);
     for (int i = 0; i < o->n_lengths; i++) {
         r->program[i] = (struct vae_program){.run = r, .frames = o->length[i], .part = o->part};
         if (compile(&r->program[i], optimizer))

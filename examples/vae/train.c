@@ -26,7 +26,7 @@ static struct vae_program *program_of(struct vae_run *r, int64_t step)
 /* The first sample of a step that this rank sees. */
 static int64_t first_sample(const struct vae_run *r, int64_t step)
 {
-    return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.batch;
+    return (step * ckpt_ranks(r->context) + ckpt_rank(r->context)) * r->options.train.batch;
 }
 
 /* Rows follow each other; a clip that is shorter than its row begins anywhere in it. */
@@ -34,7 +34,7 @@ static int feed_clips(const struct vae_run *r, const struct vae_program *p, int6
 {
     float *buffer = r->batch;
     const struct vae_data *d = &r->data;
-    int64_t clip = p->frames * vae_data_frame(d), batch = r->options.batch;
+    int64_t clip = p->frames * vae_data_frame(d), batch = r->options.train.batch;
 
     for (int64_t i = 0; i < batch; i++) {
         int64_t sample = first_sample(r, step) + i, row = sample % d->rows;
@@ -52,7 +52,7 @@ static int feed_noise(const struct vae_run *r, const struct vae_program *p, cons
                       const float *noise, int64_t step)
 {
     struct ckpt_desc d;
-    int64_t row = 1, batch = r->options.batch;
+    int64_t row = 1, batch = r->options.train.batch;
 
     if (ckpt_program_desc(p->program, name, &d))
         return CKPT_ENAME;
@@ -156,27 +156,24 @@ int vae_train(struct vae_run *r)
 {
     const struct vae_options *o = &r->options;
     struct training t = {.context = r->context,
-                         .state = &o->state,
+                         .options = &o->train,
                          .first = r->first,
-                         .steps = o->steps,
-                         .dump = o->dump,
-                         .rates = &o->rates,
-                         .lr = o->lr,
                          /* a dump looks at the first one alone, a codebook moves between steps */
-                         .ahead = o->dump || o->vq ? 0 : 1,
+                         .ahead = o->train.dump || o->vq ? 0 : 1,
                          .submit = submit,
                          .end = end,
                          .waits = waits,
                          .user = r};
     int64_t longest = o->length[o->n_lengths - 1];
 
-    r->batch = malloc((size_t)(o->batch * longest * vae_data_frame(&r->data)) * sizeof *r->batch);
+    r->batch =
+        malloc((size_t)(o->train.batch * longest * vae_data_frame(&r->data)) * sizeof *r->batch);
     if (!r->batch)
-        return say_fail("no memory for a batch of %lld clips", (long long)o->batch);
+        return say_fail("no memory for a batch of %lld clips", (long long)o->train.batch);
     int rc = training_run(&t);
     free(r->batch);
     r->batch = NULL;
-    rc = rc ? rc : dump_check(o->dump, t.ended - t.first);
+    rc = rc ? rc : dump_check(o->train.dump, t.ended - t.first);
     training_report(&t, "difference of a value", r->program[o->n_lengths - 1].program);
-    return training_save(&t, rc, o->save, o->save_ema, NULL);
+    return training_save(&t, rc, NULL);
 }

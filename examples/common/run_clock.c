@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When a run saves and ends by the clock: see run_clock.h. */
+#include <math.h>
+#include <time.h>
+#include "run_clock.h"
+
+/* A disk that others use may be slower the next time, and weights may be written behind the state:
+ * they are less than it. */
+static const double margin = 2;
+
+double run_clock_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void run_clock_start(struct run_clock *k, double now)
+{
+    k->saved = now;
+}
+
+/* The first step prepares what others find; it counts while nothing else is known. */
+void run_clock_step(struct run_clock *k, double from, double now)
+{
+    k->timed++;
+    k->step = k->timed <= 2 ? now - from : fmax(k->step, now - from);
+}
+
+void run_clock_save(struct run_clock *k, double from, double now)
+{
+    k->save = fmax(k->save, now - from);
+    k->saved = now;
+    k->asked = false;
+}
+
+bool run_clock_ends(struct run_clock *k, double now, int ahead)
+{
+    if (k->limit <= 0 || k->over)
+        return false;
+    k->over = now - k->begun + ahead * k->step + margin * k->save >= k->limit;
+    return k->over;
+}
+
+bool run_clock_saves(struct run_clock *k, double now)
+{
+    bool due = k->every > 0 && now - k->saved >= k->every;
+    bool untimed = k->limit > 0 && k->save <= 0 && now - k->begun >= k->limit / 2;
+
+    if (!k->saves || k->asked || k->over || (!due && !untimed))
+        return false;
+    k->asked = true;
+    return true;
+}

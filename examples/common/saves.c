@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves of a run side by side: see saves.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "ckpt_files.h"
+#include "saves.h"
+#include "say.h"
+
+enum { DIGITS = 8, MOST_DIGITS = 18 /* so that any fits in 64 bits */ };
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static int name_save(char path[SAVES_PATH], const char *file, int64_t step)
+{
+    int n = snprintf(path, SAVES_PATH, "%s-%0*lld", file, DIGITS, (long long)step);
+
+    return n < SAVES_PATH ? 0 : say_fail("--save-state %s: the name is too long", file);
+}
+
+/* The steps of a name in the directory of the file, or -1. */
+static int64_t steps_of(const char *entry, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (strncmp(entry, name, n) || entry[n] != '-')
+        return -1;
+    size_t digits = strspn(entry + n + 1, "0123456789");
+    if (digits < DIGITS || digits > MOST_DIGITS || entry[n + 1 + digits])
+        return -1;
+    return strtoll(entry + n + 1, NULL, 10);
+}
+
+/* ---- those that there are -------------------------------------------------------------------- */
+
+struct list {
+    int64_t *step; /* ascending */
+    int n, room;
+};
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int list_add(struct list *l, int64_t step)
+{
+    if (l->n == l->room) {
+        int room = l->room ? 2 * l->room : 16;
+        int64_t *more = realloc(l->step, (size_t)room * sizeof *more);
+        if (!more)
+            return say_fail("no memory to list saves");
+        l->step = more;
+        l->room = room;
+    }
+    l->step[l->n++] = step;
+    return 0;
+}
+
+/* l->step is to be freed, also when it fails. */
+static int list_saves(struct list *l, const char *file)
+{
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    char path[SAVES_PATH];
+    int rc = 0;
+
+    *l = (struct list){0};
+    snprintf(path, sizeof path, "%.*s", slash ? (int)(name - file) : 1, slash ? file : ".");
+    DIR *d = opendir(path);
+    if (!d)
+        return say_fail("%s: %s", path, strerror(errno));
+    for (struct dirent *e = readdir(d); e && !rc; e = readdir(d)) {
+        int64_t step = steps_of(e->d_name, name);
+        rc = step < 0 ? 0 : list_add(l, step);
+    }
+    closedir(d);
+    if (l->n)
+        qsort(l->step, (size_t)l->n, sizeof *l->step, ascending);
+    return rc;
+}
+
+/* ---- which is whole -------------------------------------------------------------------------- */
+
+static int read_all(ckpt_file *f)
+{
+    float *buffer = NULL;
+    int rc = 0;
+
+    for (int i = 0; i < ckpt_file_count(f) && !rc; i++) {
+        struct ckpt_file_entry e = CKPT_FILE_ENTRY_INIT;
+        rc = ckpt_file_entry(f, i, &e);
+        float *more = rc ? NULL : realloc(buffer, (size_t)e.numel * sizeof *more + 1);
+        if (!rc && !more)
+            rc = CKPT_ENOMEM;
+        if (more) {
+            buffer = more;
+            rc = ckpt_file_read_f32(f, i, buffer, e.numel);
+        }
+    }
+    free(buffer);
+    return rc;
+}
+
+/* 1: whole; 0: not, or not there; -1 after a sentence. */
+static int is_whole(const char *path, bool says)
+{
+    ckpt_file *f = NULL;
+
+    if (access(path, F_OK) && errno == ENOENT)
+        return 0;
+    int rc = ckpt_file_open(&f, path);
+    if (!rc)
+        rc = read_all(f);
+    ckpt_file_close(f);
+    if (rc && rc != CKPT_EFORMAT)
+        return rc == CKPT_ENOMEM ? say_fail("%s: no memory to check it", path)
+                                 : say_fail("%s", ckpt_error(NULL));
+    if (rc && says)
+        say_note("%s; looking for the save before it", ckpt_error(NULL));
+    return !rc;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int saves_newest(const char *file, bool says, char path[SAVES_PATH])
+{
+    struct list l;
+    int whole = is_whole(file, says);
+    int rc = whole < 0 || list_saves(&l, file) ? -1 : 0;
+
+    snprintf(path, SAVES_PATH, "%s", file);
+    if (whole < 0)
+        return -1;
+    for (int i = l.n - 1; i >= 0 && !whole && !rc; i--) {
+        rc = name_save(path, file, l.step[i]);
+        if (!rc && !is_same(path, file)) /* which was looked at */
+            whole = is_whole(path, says);
+        rc = whole < 0 ? -1 : rc;
+    }
+    if (whole <= 0)
+        *path = 0;
+    free(l.step);
+    return rc;
+}
+
+/* ---- which stay ------------------------------------------------------------------------------ */
+
+int saves_check(const char *file, int64_t step)
+{
+    struct list l;
+    struct stat st;
+    char path[SAVES_PATH];
+
+    if (name_save(path, file, step))
+        return -1;
+    if (!stat(file, &st) && !S_ISREG(st.st_mode))
+        return say_fail("--save-state %s: not a regular file: no others can be kept beside it",
+                        file);
+    int rc = list_saves(&l, file);
+    for (int i = l.n - 1; i >= 0 && l.step[i] > step && !rc; i--) {
+        int whole = name_save(path, file, l.step[i]) ? -1 : is_whole(path, false);
+        rc = whole > 0 ? say_fail("%s is of a later step than this run begins with: move it away, "
+                                  "or give another --save-state",
+                                  path)
+                       : whole;
+    }
+    free(l.step);
+    return rc;
+}
+
+/* The i-th of a list, of which the newest number stands for this save. */
+static bool stays(const struct list *l, int i, int newest, const struct saves_policy *policy)
+{
+    int64_t every = policy->every, before = i ? l->step[i - 1] : 0;
+
+    if (i > newest)
+        return false;
+    return newest - i < policy->last || (every > 0 && l->step[i] / every > before / every);
+}
+
+static int find_step(const struct list *l, int64_t step)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->step[i] == step)
+            return i;
+    return -1;
+}
+
+/* A file that cannot be removed costs room, and not the run. */
+static int remove_others(const char *file, int64_t step, const struct saves_policy *policy)
+{
+    struct list l;
+    char path[SAVES_PATH];
+    int rc = list_saves(&l, file), newest = rc ? -1 : find_step(&l, step);
+
+    for (int i = 0; i < l.n && newest >= 0 && !rc; i++) {
+        if (stays(&l, i, newest, policy))
+            continue;
+        rc = name_save(path, file, l.step[i]);
+        if (!rc && unlink(path) && errno != ENOENT)
+            say_note("%s: cannot be removed: %s", path, strerror(errno));
+    }
+    free(l.step);
+    return rc;
+}
+
+int saves_keep(const char *file, int64_t step, const struct saves_policy *policy)
+{
+    char path[SAVES_PATH];
+
+    if (name_save(path, file, step))
+        return -1;
+    if (!is_same(path, file)) {
+        unlink(path); /* of the same step, and replaced by this one */
+        if (link(file, path))
+            return say_fail("%s: cannot be kept as a hard link: %s", path, strerror(errno));
+    }
+    return remove_others(file, step, policy);
+}
