@@ -18,7 +18,7 @@
 #include <string.h>
 #include "exec/hazards.h"
 
-/* The first events join programs: see program_walk. */
+/* The first events join programs: see turns.h. */
 enum { NO_EVENT = -1, FIRST_EVENT = QUEUE_COUNT };
 
 /* A residence or a copy, and the step that it is due at. */
@@ -520,5 +520,6 @@ void lowered_free(struct lowered *l)
 {
     free(l->instrs.data);
     free(l->views.data);
+    free(l->updated.data);
     *l = (struct lowered){0};
 }

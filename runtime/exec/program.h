@@ -60,6 +60,11 @@ struct instr {
     int64_t bytes;
 };
 
+/* A slot that an update on the host writes, and the event that tells of it. */
+struct updated {
+    int32_t param, slot, event;
+};
+
 struct lowered {
     struct {
         struct instr *data;
@@ -69,6 +74,11 @@ struct lowered {
         struct ckpt_view *data;
         int64_t capacity;
     } views;
+    struct {
+        struct updated *data;
+        int64_t capacity;
+    } updated;
+    int32_t n_updated;
     int32_t n_instrs, n_body; /* the body's instructions come first */
     int32_t n_views;
     int32_t first_event, end_event; /* of the device's events: no other program has these */
@@ -118,11 +128,12 @@ struct ckpt_program {
     struct plan *old_plan;   /* what it had; else NULL */
     int64_t old_reserved;
     struct lowered lowered;
-    struct timing *timing;                        /* NULL unless the ops are timed */
-    struct port *feeds, *fetches;                 /* per tape feed and fetch */
-    struct ckpt_run *runs;                        /* per step under way and micro-step */
-    int32_t *halt;                                /* of runs: set by a step that failed */
-    struct index_report *bad_index;               /* of runs: one per step under way */
+    bool after_other;               /* the step at hand comes behind one of another program */
+    struct timing *timing;          /* NULL unless the ops are timed */
+    struct port *feeds, *fetches;   /* per tape feed and fetch */
+    struct ckpt_run *runs;          /* per step under way and micro-step */
+    int32_t *halt;                  /* of runs: set by a step that failed */
+    struct index_report *bad_index; /* of runs: one per step under way */
     struct device_step *recorded[DEVICE_FLIGHTS]; /* NULL: handed over command by command */
     struct {
         struct segment *data; /* of a step with parks, as they come */

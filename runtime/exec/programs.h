@@ -23,11 +23,12 @@ struct programs {
     struct memory *memory;
     struct ranks *ranks;
     struct error *error;
-    enum ckpt_backend backend;           /* whose kernels programs run, or would run */
-    struct machine machine;              /* to plan with */
-    struct ckpt_program *first;          /* the youngest; a list */
-    struct ckpt_optimizer *optimizers;   /* all that were made, a list */
-    struct ckpt_program *last_submitted; /* the last that handed over a step, or NULL */
+    enum ckpt_backend backend;               /* whose kernels programs run, or would run */
+    struct machine machine;                  /* to plan with */
+    struct ckpt_program *first;              /* the youngest; a list */
+    struct ckpt_optimizer *optimizers;       /* all that were made, a list */
+    struct ckpt_program *last_submitted;     /* the last that handed over a step, or NULL */
+    const char *host_reads, *host_reads_end; /* what updates on the host read beside state */
     struct {
         uint64_t *data; /* cost keys of the ops whose kernels have run once on the device */
         int64_t capacity;

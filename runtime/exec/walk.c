@@ -2,9 +2,11 @@
 /* Walking the instructions of a step: nothing is decided and nothing is allocated. */
 #include "exec/enqueue.h"
 #include "exec/segments.h"
+#include "exec/turns.h"
 
 static void walk_one(struct ckpt_program *p, int32_t i, struct moment at)
 {
+    turns_wait(p, &p->lowered.instrs.data[i]);
     enqueue_instr(p, &p->lowered.instrs.data[i], at);
     if (i == p->lowered.last_fetch)
         p->programs->memory->device->ops->mark(p->programs->memory->device, at.flight,
@@ -40,30 +42,14 @@ static void walk_parked(struct ckpt_program *p, int flight)
     for (int32_t micro = 0; micro < p->tape->n_micro; micro++)
         walk_part(p, 0, body, (struct moment){flight, micro}, &next);
     walk_part(p, body, p->lowered.n_instrs, (struct moment){flight, 0}, &next);
+    turns_end(p);
     d->ops->mark(d, flight, QUEUE_COMPUTE);
-}
-
-/* Copies of another program may still be under way. */
-static void join_programs(struct ckpt_program *p)
-{
-    struct device *d = p->programs->memory->device;
-    const struct ckpt_program *before = p->programs->last_submitted;
-    int n = program_has_threads(p) ? QUEUE_COUNT : QUEUE_READ;
-    p->programs->last_submitted = p;
-    if (!before || before == p || !(program_is_parked(before) || program_is_parked(p)))
-        return;
-    for (int q = 0; q < n; q++)
-        d->ops->signal(d, (enum queue)q, q);
-    for (int q = 0; q < n; q++)
-        for (int other = 0; other < n; other++)
-            if (other != q)
-                d->ops->wait(d, (enum queue)q, other);
 }
 
 void program_walk(struct ckpt_program *p, int flight)
 {
     struct device *d = p->programs->memory->device;
-    join_programs(p);
+    turns_begin(p);
     if (program_is_parked(p)) {
         walk_parked(p, flight);
         return;

@@ -181,7 +181,8 @@ static bool host_takes_all(struct transfer *x)
     return any_home && bytes <= room_in(x, FATE_PARK_HOST);
 }
 
-/* Homes come before what was assigned first: so many bytes of each tier. */
+/* Homes come before what was assigned first, so many bytes of each tier; and so do the clip values,
+ * which are at one place then for all programs. */
 static void put_homes_first(struct transfer *x, const int64_t activations[TIER_COUNT])
 {
     for (int32_t i = 0; i < x->n; i++) {
@@ -211,12 +212,12 @@ int transfer_assign(struct transfer *x, bool sketch, bool *fits)
             if (finds_home(x, &h, i))
                 assign_home(x, &h, i, fits);
     }
-    put_homes_first(x, activations);
     if (x->hosted) {
         int64_t bytes = x->g->storages[x->clip].bytes;
-        x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST];
+        x->clip_offset = x->b->tier_base[TIER_HOST] + x->tier[TIER_HOST] - activations[TIER_HOST];
         *fits &= bytes <= room_in(x, FATE_PARK_HOST);
         x->tier[TIER_HOST] += bytes;
     }
+    put_homes_first(x, activations);
     return rc;
 }
