@@ -2,7 +2,7 @@
 /* What sampling gives where there is an autoencoder: videos, and pictures of their frames. */
 #include <stdlib.h>
 #include <string.h>
-#include "../common/frames.h"
+#include "../common/sink.h"
 #include "../common/picture.h"
 #include "run.h"
 

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include "../common/clip.h"
 #include "../common/csv.h"
-#include "../common/frames.h"
 #include "../common/say.h"
 #include "videos.h"
 
@@ -28,44 +27,25 @@ static int append(struct stdit_videos *v, struct stdit_video video)
     return 0;
 }
 
-/* How many clips the file has room for; a file that does not say has one. */
-static int64_t clips_of(const struct stdit_videos *v, const struct frames *f)
+/* How many clips frames have room for. */
+static int64_t clips_of(const struct stdit_videos *v, int64_t frames)
 {
-    if (!f->announced)
-        return 1;
-    return (f->announced + v->stride - 1) / (v->frames * v->stride);
+    return (frames + v->stride - 1) / (v->frames * v->stride);
 }
 
-/* The frames of a file that does not say: as many as can be read. */
-static int64_t count_frames(struct frames *f)
-{
-    uint8_t *rgb = malloc((size_t)(f->width * f->height * 3));
-    int64_t n = 0;
-    int rc = rgb ? 1 : say_fail("%s: no memory for a frame", f->path);
-
-    while (rc > 0 && (rc = frames_next(f, rgb)) > 0)
-        n++;
-    free(rgb);
-    return rc < 0 ? -1 : n;
-}
-
-static int look(struct stdit_videos *v, struct frames *f, struct stdit_video *video, int64_t most)
+/* What a file says of its frames is believed here: reading them all would take long. */
+static int look(struct stdit_videos *v, struct video *f, struct stdit_video *video, int64_t most)
 {
     video->width = f->width;
     video->height = f->height;
     video->fps = f->fps > 0 ? f->fps : 24;
-    if (v->whole) {
-        video->clips = 1;
-        video->frames = f->announced ? f->announced : count_frames(f);
-        return video->frames < 0    ? -1
-               : video->frames == 0 ? say_fail("%s: has no frame", f->path)
-                                    : 0;
-    }
-    video->frames = f->announced;
-    video->clips = clips_of(v, f);
+    video->frames = f->announced ? f->announced : video_frames(f);
+    if (video->frames <= 0)
+        return video->frames < 0 ? -1 : say_fail("%s: has no frame", f->path);
+    video->clips = v->whole ? 1 : clips_of(v, video->frames);
     if (video->clips < 1)
         return say_fail("%s: has %lld frames; --frames and --stride ask for %lld", f->path,
-                        (long long)f->announced, (long long)((v->frames - 1) * v->stride + 1));
+                        (long long)video->frames, (long long)((v->frames - 1) * v->stride + 1));
     video->clips = most > 0 && video->clips > most ? most : video->clips;
     return 0;
 }
@@ -73,12 +53,10 @@ static int look(struct stdit_videos *v, struct frames *f, struct stdit_video *vi
 static int add(struct stdit_videos *v, const char *path, int64_t most)
 {
     struct stdit_video video = {.path = NULL};
-    struct frames f;
+    struct video f;
+    int rc = video_open(&f, path) ? -1 : look(v, &f, &video, most);
 
-    if (frames_open(&f, path))
-        return -1;
-    int rc = look(v, &f, &video, most);
-    frames_close(&f);
+    video_close(&f);
     if (rc)
         return -1;
     video.path = strdup(path);
@@ -168,18 +146,14 @@ double stdit_videos_fps(const struct stdit_videos *v, int64_t row)
 int stdit_videos_read(const struct stdit_videos *v, int64_t row, uint8_t **rgb)
 {
     const struct stdit_video *file = file_of(v, row);
-    struct clip c = {.width = v->width,
-                     .height = v->height,
-                     .frames = v->frames,
-                     .skip = (row - file->first) * v->frames * v->stride,
-                     .stride = v->stride};
+    const struct clip c = {.size = {v->width, v->height, true},
+                           .frames = v->frames,
+                           .skip = (row - file->first) * v->frames * v->stride,
+                           .stride = v->stride};
+    double fps;
 
-    if (clip_read(&c, file->path)) {
-        free(c.rgb);
-        return -1;
-    }
-    *rgb = c.rgb;
-    return 0;
+    *rgb = clip_read(&c, file->path, &fps);
+    return *rgb ? 0 : -1;
 }
 
 /* ---- whole files ---------------------------------------------------------------------------- */
@@ -256,18 +230,15 @@ int stdit_videos_cut(const struct stdit_videos *v, int64_t row, int64_t frames, 
 {
     const struct stdit_video *file = &v->file[row];
     int64_t more = file->frames - frames * v->stride;
-    struct clip c = {.width = width,
-                     .height = height,
-                     .frames = frames,
-                     .skip = more > 0 ? (int64_t)(place * (double)more) : 0,
-                     .stride = v->stride,
-                     .covers = true};
+    const struct clip c = {.size = {width, height, true},
+                           .frames = frames,
+                           .skip = more > 0 ? (int64_t)(place * (double)more) : 0,
+                           .stride = v->stride};
+    double rate;
 
-    if (clip_read(&c, file->path)) {
-        free(c.rgb);
+    *rgb = clip_read(&c, file->path, &rate);
+    if (!*rgb)
         return -1;
-    }
-    *rgb = c.rgb;
-    *fps = frames == 1 ? 120 : (float)floor((c.fps > 0 ? c.fps : 24) / (double)v->stride + 1e-6);
+    *fps = frames == 1 ? 120 : (float)floor((rate > 0 ? rate : 24) / (double)v->stride + 1e-6);
     return 0;
 }
