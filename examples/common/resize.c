@@ -123,13 +123,13 @@ static void bicubic(const struct resize *r, const struct pixels *from, uint8_t *
 
     for (int64_t y = 0; y < from->height; y++)
         for (int64_t i = 0; i < line; i++)
-            r->rows[y * line + i] = weighted(from->at + y * from->down +
-                                                 a->first[i / 3] * from->right + i % 3,
-                                             from->right, a->weight + i / 3 * a->most, a->n[i / 3]);
+            r->rows[y * line + i] =
+                weighted(from->at + y * from->down + a->first[i / 3] * from->right + i % 3,
+                         from->right, a->weight + i / 3 * a->most, a->n[i / 3]);
     for (int64_t y = 0; y < r->to.height; y++)
         for (int64_t i = 0; i < line; i++)
-            *to++ = weighted(r->rows + d->first[y] * line + i, line, d->weight + y * d->most,
-                             d->n[y]);
+            *to++ =
+                weighted(r->rows + d->first[y] * line + i, line, d->weight + y * d->most, d->n[y]);
 }
 
 /* ---- both ---------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ struct decoder {
     struct SwsContext *scale;
     AVPacket *packet;
     AVFrame *frame; /* the last one, until rgb has it */
-    int turned; /* quarters, clockwise */
+    int turned;     /* quarters, clockwise */
     struct video_index index;
     bool indexed;
     uint8_t *rgb; /* frame `at`, as it is stored */
@@ -75,13 +75,12 @@ static int open_input(struct decoder *d)
 static int turns_of(const AVStream *s)
 {
 #if LIBAVFORMAT_VERSION_INT >= AV_VERSION_INT(60, 15, 100)
-    const AVPacketSideData *side =
-        av_packet_side_data_get(s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data,
-                                AV_PKT_DATA_DISPLAYMATRIX);
+    const AVPacketSideData *side = av_packet_side_data_get(
+        s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
     const int32_t *matrix = side ? (const int32_t *)(const void *)side->data : NULL;
 #else
-    const int32_t *matrix = (const void *)av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX,
-                                                                  NULL);
+    const int32_t *matrix =
+        (const void *)av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, NULL);
 #endif
     double degrees = matrix ? av_display_rotation_get(matrix) : 0;
 
@@ -392,9 +391,8 @@ static int decoder_frame(struct video *v, int64_t n, struct pixels *p)
     if (n != d->at) {
         d->at = -1;
         if (decode(d, n, v) != COMES)
-            return stopped(v)
-                       ? -1
-                       : say_fail("%s: frame %lld does not decode", d->path, (long long)n);
+            return stopped(v) ? -1
+                              : say_fail("%s: frame %lld does not decode", d->path, (long long)n);
         int rc = check_size(v, d->frame) || to_rgb(d);
         av_frame_unref(d->frame);
         if (rc)

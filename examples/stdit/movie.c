@@ -70,9 +70,13 @@ static int write_strip(const struct stdit_run *r, const char *name, const uint8_
 /* The first clip of the data, for the eye to compare with. */
 static int write_data(struct stdit_run *r)
 {
-    uint8_t *rgb;
+    const struct stdit_clips *shape = &r->data.shape->clips;
+    struct clip c = {.size = {shape->width, shape->height, true}, .frames = shape->frames};
+    double fps;
+    const char *path = stdit_videos_find(&r->data.videos, 0, 0, &c);
+    uint8_t *rgb = clip_read(&c, path, &fps);
 
-    if (stdit_videos_read(&r->data.videos, 0, &rgb))
+    if (!rgb)
         return -1;
     int rc = write_strip(r, "clip", rgb);
     free(rgb);

@@ -32,6 +32,7 @@ static const struct ckpt_option table[] = {
     RANGE("frames", INT, frames, "N", "frames of a clip (default 6, with --video-dir 17)", 1,
           65536),
     STRIDE_ROWS,
+    LOADER_ROWS,
     ROW("features", STRING, features, "FILE",
         "train on z, y, mask, fps and the like from a safetensors file"),
     ROW("latent", STRING, latent, "TxHxW",
@@ -143,6 +144,8 @@ static int check_data(struct stdit_options *o)
                         "give one");
     if (o->video_dir && !o->vae && !o->library.plan_only)
         return say_fail("--video-dir needs --vae FILE, an autoencoder (%s)", o->vae_model);
+    if (o->loader.memory < 0)
+        return say_fail("--loader-memory: a size is expected, as 2G, not a share");
     if ((o->vae || o->text) && !o->video_dir)
         return say_fail("--vae and --text are for --video-dir");
     if ((o->features || o->latent) && clip_options)

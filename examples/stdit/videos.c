@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "../common/clip.h"
 #include "../common/csv.h"
 #include "../common/say.h"
 #include "videos.h"
@@ -38,7 +37,7 @@ static int look(struct stdit_videos *v, struct video *f, struct stdit_video *vid
 {
     video->width = f->width;
     video->height = f->height;
-    video->fps = f->fps > 0 ? f->fps : 24;
+    video->fps = f->fps;
     video->frames = f->announced ? f->announced : video_frames(f);
     if (video->frames <= 0)
         return video->frames < 0 ? -1 : say_fail("%s: has no frame", f->path);
@@ -138,22 +137,39 @@ static const struct stdit_video *file_of(const struct stdit_videos *v, int64_t r
     return &v->file[low];
 }
 
-double stdit_videos_fps(const struct stdit_videos *v, int64_t row)
+double stdit_videos_rate(const struct stdit_videos *v, int64_t frames, double fps)
 {
-    return v->frames == 1 ? 120 : floor(file_of(v, row)->fps / (double)v->stride + 1e-6);
+    return frames == 1 ? 120 : floor((fps > 0 ? fps : 24) / (double)v->stride + 1e-6);
 }
 
-int stdit_videos_read(const struct stdit_videos *v, int64_t row, uint8_t **rgb)
+double stdit_videos_fps(const struct stdit_videos *v, int64_t row)
+{
+    return stdit_videos_rate(v, v->frames, file_of(v, row)->fps);
+}
+
+const char *stdit_videos_find(const struct stdit_videos *v, int64_t row, double place,
+                              struct clip *c)
 {
     const struct stdit_video *file = file_of(v, row);
-    const struct clip c = {.size = {v->width, v->height, true},
-                           .frames = v->frames,
-                           .skip = (row - file->first) * v->frames * v->stride,
-                           .stride = v->stride};
-    double fps;
+    int64_t window = c->frames * v->stride, more = file->frames - window;
 
-    *rgb = clip_read(&c, file->path, &fps);
-    return *rgb ? 0 : -1;
+    c->stride = v->stride;
+    if (v->whole)
+        c->skip = more > 0 ? (int64_t)(place * (double)more) : 0;
+    else
+        c->skip = (row - file->first) * window;
+    return file->path;
+}
+
+int64_t stdit_videos_pixels(const struct stdit_videos *v)
+{
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < v->n_files; i++) {
+        int64_t pixels = v->file[i].height * v->file[i].width;
+        most = pixels > most ? pixels : most;
+    }
+    return most;
 }
 
 /* ---- whole files ---------------------------------------------------------------------------- */
@@ -223,22 +239,4 @@ int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths)
     }
     csv_close(&c);
     return rc ? -1 : v->rows ? 0 : say_fail("%s: lists no clip", path);
-}
-
-int stdit_videos_cut(const struct stdit_videos *v, int64_t row, int64_t frames, int64_t height,
-                     int64_t width, double place, uint8_t **rgb, float *fps)
-{
-    const struct stdit_video *file = &v->file[row];
-    int64_t more = file->frames - frames * v->stride;
-    const struct clip c = {.size = {width, height, true},
-                           .frames = frames,
-                           .skip = more > 0 ? (int64_t)(place * (double)more) : 0,
-                           .stride = v->stride};
-    double rate;
-
-    *rgb = clip_read(&c, file->path, &rate);
-    if (!*rgb)
-        return -1;
-    *fps = frames == 1 ? 120 : (float)floor((rate > 0 ? rate : 24) / (double)v->stride + 1e-6);
-    return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "../common/clip.h"
 
 struct stdit_videos {
     bool whole; /* a row a file, of which each step takes a part */
@@ -33,13 +34,16 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips);
 int stdit_videos_list(struct stdit_videos *v, const char *path, bool paths);
 void stdit_videos_close(struct stdit_videos *v);
 
-/* Frames a second of a clip, and its frames [frames][height][width][3], malloc'ed. */
+/* Frames a second of a clip, where the file's are so many a second (0: unknown). */
+double stdit_videos_rate(const struct stdit_videos *v, int64_t frames, double fps);
 double stdit_videos_fps(const struct stdit_videos *v, int64_t row);
-int stdit_videos_read(const struct stdit_videos *v, int64_t row, uint8_t **rgb);
 
-/* Of a whole file the frames from a place on, 0 <= place < 1 between the first and the last where
- * there are enough, cut to these sizes; and their frames a second. */
-int stdit_videos_cut(const struct stdit_videos *v, int64_t row, int64_t frames, int64_t height,
-                     int64_t width, double place, uint8_t **rgb, float *fps);
+/* The file of a row, and where in it a clip is whose frames and size are set: of a whole file the
+ * part at a place, 0 <= place < 1 between the first and the last where there are enough. */
+const char *stdit_videos_find(const struct stdit_videos *v, int64_t row, double place,
+                              struct clip *c);
+
+/* Pixels of the largest frame of any file. */
+int64_t stdit_videos_pixels(const struct stdit_videos *v);
 
 #endif

@@ -75,8 +75,8 @@ static int run(struct vae_run *r, ckpt_program *p, float *x, float *y, uint8_t *
 
     for (int64_t row = 0; row < d->rows; row++) {
         vae_data_take(d, row, 0, d->frames, x);
-        if (ckpt_feed(p, "x", x, all * (int64_t)sizeof *x) ||
-            ckpt_step(p, NULL) || ckpt_fetch(p, "y", y, n * (int64_t)sizeof *y))
+        if (ckpt_feed(p, "x", x, all * (int64_t)sizeof *x) || ckpt_step(p, NULL) ||
+            ckpt_fetch(p, "y", y, n * (int64_t)sizeof *y))
             return say_fail("%s", ckpt_error(r->context));
         crop(d, x, rgb);
         for (int64_t i = 0; i < n; i++)

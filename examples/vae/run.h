@@ -16,7 +16,7 @@ struct vae_data {
     int64_t height, width;               /* of the clips */
     int64_t padded_height, padded_width; /* of what the model sees: whole cells */
     uint8_t *rgb;                        /* of videos: [rows, frames, height, width, 3]; or NULL */
-    float *x; /* else [rows, frames, padded height, padded width, 3] */
+    float *x;                            /* else [rows, frames, padded height, padded width, 3] */
     float *noise_2d, *noise;             /* [rows, T, h, w, Z], [rows, T', ...]; NULL: drawn */
 };
 
@@ -39,7 +39,7 @@ struct vae_run {
     int64_t first;                                /* steps of the runs that this one goes on with */
     struct vae_program program[VAE_MOST_LENGTHS]; /* of options.length */
     ckpt_program *reconstruction; /* owned by the context; NULL: none is asked for */
-    float *batch;                                 /* of the longest clips, while steps are fed */
+    float *batch;                 /* of the longest clips, while steps are fed */
     struct run_log log;
 };
 

@@ -93,8 +93,8 @@ static int turn(struct writer *w, int degrees)
                                 AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof(int32_t), 0);
     int32_t *matrix = side ? (int32_t *)(void *)side->data : NULL;
 #else
-    int32_t *matrix = (void *)av_stream_new_side_data(w->stream, AV_PKT_DATA_DISPLAYMATRIX,
-                                                      9 * sizeof *matrix);
+    int32_t *matrix =
+        (void *)av_stream_new_side_data(w->stream, AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *matrix);
 #endif
     if (matrix)
         av_display_rotation_set(matrix, degrees);

@@ -41,8 +41,7 @@ static const struct movie kinds[] = {
     {"one.mp4", "libx264", WIDTH, HEIGHT, 1, 7, 2, false, false, NULL, 6, 0},
     {"part4.mp4", "mpeg4", WIDTH, HEIGHT, 40, 9, 2, true, false, NULL, 7, 0},
     {"part4.avi", "mpeg4", WIDTH, HEIGHT, 40, 9, 2, true, false, NULL, 8, 0},
-    {"part4.mov", "mpeg4", WIDTH, HEIGHT, 40, 9, 3, false, false,
-     "sc_threshold=1000000000", 9, 0},
+    {"part4.mov", "mpeg4", WIDTH, HEIGHT, 40, 9, 3, false, false, "sc_threshold=1000000000", 9, 0},
     {"part2.ts", "mpeg2video", WIDTH, HEIGHT, 40, 9, 2, true, false, NULL, 10, 0},
     {"vp8.webm", "libvpx", WIDTH, HEIGHT, 40, 9, 0, false, false,
      "auto-alt-ref=1:lag-in-frames=8:deadline=realtime", 11, 0},
@@ -346,11 +345,8 @@ static void test_index(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_turned),
-        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_kinds),  cmocka_unit_test(test_damaged), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_turned), cmocka_unit_test(test_index),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder) ? 1 : 0;
 }

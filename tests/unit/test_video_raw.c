@@ -89,8 +89,8 @@ static void test_same_size(void **state)
 /* numpy.linspace(start, end - 1, frames, dtype=int), of windows that are whole or cut. */
 static void test_places(void **state)
 {
-    static const int64_t whole[] = {2, 5, 8, 11, 15, 18, 21, 25},
-                         cut[] = {0, 3, 6, 9, 12, 15}, next[] = {7, 8, 9};
+    static const int64_t whole[] = {2, 5, 8, 11, 15, 18, 21, 25}, cut[] = {0, 3, 6, 9, 12, 15},
+                         next[] = {7, 8, 9};
     const struct clip a = {.frames = 8, .skip = 2, .stride = 3}, b = {.frames = 6, .stride = 3},
                       c = {.frames = 3, .skip = 7, .stride = 1}, d = {.frames = 1, .stride = 9};
 
