@@ -31,7 +31,7 @@ data="$small --size 16x16 --video-dir $work/videos --vae $work/vae --frames 5 --
 runs "loader: at most .*, 2 decoders" "$train" $data --steps 8 --log "$work/log" --save "$work/w"
 grep -q "data: steps waited" "$work/out" || fail "no share of waiting: $(cat "$work/out")"
 [ "$(grep -c '"data_ms": [0-9]' "$work/log")" = 8 ] || fail "no data_ms in the log"
-for choice in "--workers 1" "--workers 5" "--workers 1 --loader-memory 4784K"; do
+for choice in "--workers 1" "--workers 5" "--workers 1 --loader-memory 4820K"; do
     runs "weights" "$train" $data --steps 8 $choice --save "$work/w2"
     cmp -s "$work/w" "$work/w2" || fail "$choice: other weights"
 done
