@@ -135,6 +135,8 @@ static bool ask(struct loader *l)
     say_keep(NULL, 0);
     l->ended = rc <= 0;
     l->waits = rc != 0;
+    if (l->ended) /* a trainer may wait for a clip that does not come */
+        pthread_cond_broadcast(&l->changed);
     return l->waits;
 }
 
