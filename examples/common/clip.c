@@ -73,14 +73,14 @@ int clip_take(const struct clip *c, struct video *v, uint8_t *rgb)
     return 0;
 }
 
-uint8_t *clip_read(const struct clip *c, const char *path, double *fps)
+uint8_t *clip_read(const struct clip *c, const struct video_file *file, double *fps)
 {
     uint8_t *rgb = MEMORY_FOR(3, c->frames, c->size.width, c->size.height);
     struct video v;
-    int rc = video_open(&v, path);
+    int rc = video_open_file(&v, file);
 
     if (!rc && !rgb)
-        rc = say_fail("%s: no memory for %lld frames", path, (long long)c->frames);
+        rc = say_fail("%s: no memory for %lld frames", file->path, (long long)c->frames);
     if (!rc)
         rc = clip_take(c, &v, rgb);
     *fps = v.fps;

@@ -27,6 +27,6 @@ int64_t clip_place(const struct clip *c, int64_t all, int64_t i);
 int clip_take(const struct clip *c, struct video *v, uint8_t *rgb);
 
 /* The same of a file, malloc'ed; *fps: of the file.  NULL after a sentence. */
-uint8_t *clip_read(const struct clip *c, const char *path, double *fps);
+uint8_t *clip_read(const struct clip *c, const struct video_file *file, double *fps);
 
 #endif

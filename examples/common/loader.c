@@ -100,14 +100,19 @@ static int64_t place_for(const struct loader *l, int64_t bytes)
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-struct video *loader_file_open(struct loader_file *f, const char *path)
+static bool is_same(const struct video_file *a, const struct video_file *b)
+{
+    return a->path && !strcmp(a->path, b->path) && !a->member == !b->member && a->start == b->start;
+}
+
+struct video *loader_file_open(struct loader_file *f, const struct video_file *file)
 {
     struct video *v = &f->video;
 
-    if (v->path && !strcmp(v->path, path))
+    if (is_same(&v->file, file))
         return v;
     video_close(v);
-    if (video_open(v, path)) {
+    if (video_open_file(v, file)) {
         video_close(v);
         return NULL;
     }

@@ -61,8 +61,8 @@ struct loader_file {
     const atomic_bool *stop;
 };
 
-/* The video of that name.  NULL after a sentence. */
-struct video *loader_file_open(struct loader_file *f, const char *path);
+/* The video in that file.  NULL after a sentence. */
+struct video *loader_file_open(struct loader_file *f, const struct video_file *file);
 
 /* What the clips are; next and read are called by the threads of the loader. */
 struct loader_source {

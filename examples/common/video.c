@@ -1,16 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames of a video by their numbers: what both formats share; see video.h. */
 #include "video.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "say.h"
 
+int video_file_copy(struct video_file *to, const struct video_file *f)
+{
+    *to = *f;
+    to->path = strdup(f->path);
+    to->member = f->member ? strdup(f->member) : NULL;
+    return to->path && !to->member == !f->member ? 0 : -1;
+}
+
+void video_file_free(struct video_file *f)
+{
+    free((void *)(uintptr_t)f->path);
+    free((void *)(uintptr_t)f->member);
+    *f = (struct video_file){.path = NULL};
+}
+
 int video_open(struct video *v, const char *path)
 {
-    *v = (struct video){.path = strdup(path)};
-    if (!v->path)
-        return say_fail("%s: no memory for a video", path);
-    int raw = video_is_raw(path);
+    const struct video_file f = {.path = path};
+
+    return video_open_file(v, &f);
+}
+
+int video_open_file(struct video *v, const struct video_file *f)
+{
+    *v = (struct video){.path = NULL};
+    int rc = video_file_copy(&v->file, f);
+    int n = asprintf(&v->path, "%s%s%s", f->path, f->member ? "/" : "", f->member ? f->member : "");
+    v->path = n < 0 ? NULL : v->path;
+    if (rc || !v->path)
+        return say_fail("%s: no memory for a video", f->path);
+    int raw = f->member ? 0 : video_is_raw(f->path);
     if (raw < 0)
         return -1;
     return raw ? video_open_raw(v) : video_open_decoder(v);
@@ -22,6 +48,7 @@ void video_close(struct video *v)
         v->ops->close(v);
     resize_free(&v->resize);
     free(v->path);
+    video_file_free(&v->file);
     *v = (struct video){.path = NULL};
 }
 

@@ -14,8 +14,19 @@
 #include <stdio.h>
 #include "resize.h"
 
+/* A file, or a part of one: of a tar file, for FFmpeg. */
+struct video_file {
+    const char *path, *member; /* member: its name; NULL: all of the file */
+    int64_t start, size;       /* of a member, in bytes */
+};
+
+/* With names of its own.  Returns 0, or -1 without memory; to is to be freed then, too. */
+int video_file_copy(struct video_file *to, const struct video_file *f);
+void video_file_free(struct video_file *f);
+
 struct video {
-    char *path;
+    char *path; /* with the name of the member behind it */
+    struct video_file file;
     int64_t width, height; /* as it is seen: turned where the file says so */
     int64_t announced;     /* frames that the file says it has; 0: it does not say */
     double fps;            /* 0: it does not say */
@@ -40,6 +51,7 @@ struct video_ops {
 /* Opens a file, to be decoded by the thread that reads.  Returns 0, or -1 after a sentence; v is to
  * be closed then, too. */
 int video_open(struct video *v, const char *path);
+int video_open_file(struct video *v, const struct video_file *f);
 void video_close(struct video *v);
 
 /* How many frames there are; reads all of the file the first time.  -1 after a sentence. */
@@ -49,7 +61,7 @@ int64_t video_frames(struct video *v);
  * after a sentence. */
 int video_read(struct video *v, int64_t n, const struct picture_size *size, uint8_t *rgb);
 
-/* The two formats, for video_open: path is set. */
+/* The two formats, for video_open: path and file are set. */
 int video_open_decoder(struct video *v);
 int video_open_raw(struct video *v);
 

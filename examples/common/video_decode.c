@@ -22,7 +22,8 @@
 #include "video_index.h"
 
 struct decoder {
-    const char *path; /* of the video */
+    const char *path; /* of the video, to be said */
+    const struct video_file *file;
     AVFormatContext *format;
     AVStream *stream;
     AVCodecContext *codec;
@@ -48,13 +49,18 @@ struct decoder {
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* FFmpeg takes "a:b" for a protocol a; a file is meant. */
+/* FFmpeg takes "a:b" for a protocol a; a file is meant, or a part of it. */
 static int open_input(struct decoder *d)
 {
-    char url[4096 + 8];
+    const struct video_file *f = d->file;
+    char url[4096 + 80];
     int rc;
 
-    snprintf(url, sizeof url, "file:%s", d->path);
+    if (f->member)
+        snprintf(url, sizeof url, "subfile,,start,%lld,end,%lld,,:file:%s", (long long)f->start,
+                 (long long)(f->start + f->size), f->path);
+    else
+        snprintf(url, sizeof url, "file:%s", f->path);
     rc = avformat_open_input(&d->format, url, NULL, NULL);
     if (rc < 0)
         return say_fail("%s: cannot be read as a video: %s", d->path, av_err2str(rc));
@@ -451,6 +457,7 @@ int video_open_decoder(struct video *v)
     v->data = d;
     v->ops = &decoder_ops;
     d->path = v->path;
+    d->file = &v->file;
     d->at = d->segment = -1;
     d->packet = av_packet_alloc();
     d->frame = av_frame_alloc();

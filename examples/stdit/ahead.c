@@ -54,8 +54,8 @@ static int read_row(void *user, struct loader_file *f, const struct loader_clip 
         return 0;
     ckpt_fill_uniform((uint64_t)a->run->options.library.seed, (uint64_t)c->sample, STREAM_CROP,
                       place, 4);
-    const char *path = stdit_videos_find(&d->videos, row, (double)place[0], &clip);
-    struct video *v = loader_file_open(f, path);
+    struct video *v =
+        loader_file_open(f, stdit_videos_find(&d->videos, row, (double)place[0], &clip));
     if (!v || clip_take(&clip, v, c->rgb))
         return -1;
     *fps = v->fps;

@@ -73,8 +73,8 @@ static int write_data(struct stdit_run *r)
     const struct stdit_clips *shape = &r->data.shape->clips;
     struct clip c = {.size = {shape->width, shape->height, true}, .frames = shape->frames};
     double fps;
-    const char *path = stdit_videos_find(&r->data.videos, 0, 0, &c);
-    uint8_t *rgb = clip_read(&c, path, &fps);
+    const struct video_file *file = stdit_videos_find(&r->data.videos, 0, 0, &c);
+    uint8_t *rgb = clip_read(&c, file, &fps);
 
     if (!rgb)
         return -1;

@@ -18,8 +18,8 @@ static const struct ckpt_option table[] = {
     GRAD_DTYPE_ROW,
     ROW("video", STRING, video, "FILE", "train in pixel space on this clip"),
     ROW("video-dir", STRING, video_dir, "DIR",
-        "train on latents of the videos in this directory, encoded as they are needed; with "
-        "--buckets also a table of them (.csv)"),
+        "train on latents of the videos in this directory and in its tar files, encoded as they "
+        "are needed; also one video or tar file, with --buckets a table of them (.csv)"),
     ROW("buckets", STRING, buckets, "FILE",
         "train on the sizes and lengths of this table, each clip of --video-dir in those it fits"),
     ROW("vae", STRING, vae, "FILE", "weights of the autoencoder for --video-dir (safetensors)"),

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include "../common/csv.h"
 #include "../common/say.h"
+#include "../common/shard.h"
 #include "videos.h"
 
 static int append(struct stdit_videos *v, struct stdit_video video)
@@ -16,8 +17,8 @@ static int append(struct stdit_videos *v, struct stdit_video video)
 
     if (file)
         v->file = file;
-    if (!file || !video.path) {
-        free(video.path);
+    if (!file || !video.file.path) {
+        video_file_free(&video.file);
         return say_fail("no memory for the names of videos");
     }
     video.first = v->rows;
@@ -49,29 +50,33 @@ static int look(struct stdit_videos *v, struct video *f, struct stdit_video *vid
     return 0;
 }
 
-static int add(struct stdit_videos *v, const char *path, int64_t most)
+static int add(struct stdit_videos *v, const struct video_file *file, int64_t most)
 {
-    struct stdit_video video = {.path = NULL};
+    struct stdit_video video = {.file = *file};
     struct video f;
-    int rc = video_open(&f, path) ? -1 : look(v, &f, &video, most);
+    int rc = video_open_file(&f, file) ? -1 : look(v, &f, &video, most);
 
     video_close(&f);
     if (rc)
         return -1;
-    video.path = strdup(path);
+    if (video_file_copy(&video.file, file))
+        video_file_free(&video.file); /* which append says */
     return append(v, video);
 }
 
 static const char *const videos[] = {".avi", ".gif",  ".m4v", ".mkv", ".mov",
                                      ".mp4", ".webm", ".rgb", NULL},
-                         *const images[] = {".bmp", ".jpeg", ".jpg", ".png", ".webp", NULL};
+                         *const shards[] = {".tar", NULL}, *const images[] = {".bmp",  ".jpeg",
+                                                                              ".jpg",  ".png",
+                                                                              ".webp", NULL};
 
 /* What begins with a dot is hidden. */
 static int ends_in(const char *name, const char *const *endings)
 {
-    const char *dot = strrchr(name, '.');
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    const char *dot = strrchr(base, '.');
 
-    for (int i = 0; dot && dot != name && endings[i]; i++)
+    for (int i = 0; dot && dot != base && endings[i]; i++)
         if (!strcasecmp(dot, endings[i]))
             return 1;
     return 0;
@@ -88,17 +93,54 @@ static int is_sample(const struct dirent *e)
     return ends_in(e->d_name, videos) || ends_in(e->d_name, images);
 }
 
+static int is_entry(const struct dirent *e)
+{
+    return is_video(e) || ends_in(e->d_name, shards);
+}
+
+static int is_sample_entry(const struct dirent *e)
+{
+    return is_sample(e) || ends_in(e->d_name, shards);
+}
+
+/* Members of a shard, on their way into the list. */
+struct shard {
+    struct stdit_videos *videos;
+    const char *path;
+    int64_t most;
+};
+
+static int add_member(void *user, const char *member, int64_t start, int64_t size)
+{
+    struct shard *s = user;
+    const struct video_file file = {s->path, member, start, size};
+
+    if (!ends_in(member, videos) && !(s->videos->whole && ends_in(member, images)))
+        return 0;
+    if (add(s->videos, &file, s->most))
+        say_note("%s/%s is left out", s->path, member);
+    return 0;
+}
+
+static int add_path(struct stdit_videos *v, const char *path, int64_t most)
+{
+    const struct video_file file = {.path = path};
+    struct shard s = {v, path, most};
+
+    return ends_in(path, shards) ? shard_read(path, add_member, &s) : add(v, &file, most);
+}
+
 static int add_directory(struct stdit_videos *v, const char *directory, int64_t most)
 {
     struct dirent **entry;
     char path[4096];
-    int n = scandir(directory, &entry, v->whole ? is_sample : is_video, alphasort);
+    int n = scandir(directory, &entry, v->whole ? is_sample_entry : is_entry, alphasort);
 
     if (n < 0)
         return say_fail("%s: %s", directory, strerror(errno));
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", directory, entry[i]->d_name);
-        if (add(v, path, most))
+        if (add_path(v, path, most))
             say_note("%s is left out", path);
         free(entry[i]);
     }
@@ -112,13 +154,15 @@ int stdit_videos_open(struct stdit_videos *v, const char *path, int64_t clips)
 
     if (stat(path, &st))
         return say_fail("%s: %s", path, strerror(errno));
-    return S_ISDIR(st.st_mode) ? add_directory(v, path, clips) : add(v, path, clips);
+    if (S_ISDIR(st.st_mode))
+        return add_directory(v, path, clips);
+    return add_path(v, path, clips) ? -1 : v->rows ? 0 : say_fail("%s: no video to train on", path);
 }
 
 void stdit_videos_close(struct stdit_videos *v)
 {
     for (int64_t i = 0; i < v->n_files; i++)
-        free(v->file[i].path);
+        video_file_free(&v->file[i].file);
     free(v->file);
     *v = (struct stdit_videos){0};
 }
@@ -147,8 +191,8 @@ double stdit_videos_fps(const struct stdit_videos *v, int64_t row)
     return stdit_videos_rate(v, v->frames, file_of(v, row)->fps);
 }
 
-const char *stdit_videos_find(const struct stdit_videos *v, int64_t row, double place,
-                              struct clip *c)
+const struct video_file *stdit_videos_find(const struct stdit_videos *v, int64_t row, double place,
+                                           struct clip *c)
 {
     const struct stdit_video *file = file_of(v, row);
     int64_t window = c->frames * v->stride, more = file->frames - window;
@@ -158,7 +202,7 @@ const char *stdit_videos_find(const struct stdit_videos *v, int64_t row, double 
         c->skip = more > 0 ? (int64_t)(place * (double)more) : 0;
     else
         c->skip = (row - file->first) * window;
-    return file->path;
+    return &file->file;
 }
 
 int64_t stdit_videos_pixels(const struct stdit_videos *v)
@@ -218,7 +262,7 @@ static int add_row(struct stdit_videos *v, const struct csv *c, const int at[COL
     if (!video.frames || !video.height || !video.width || (paths && at[PATH] >= c->n))
         return say_fail("%s: line %lld: num_frames, height and width are whole numbers from 1 on",
                         c->path, (long long)c->line);
-    video.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
+    video.file.path = paths ? beside(c->path, c->field[at[PATH]]) : strdup("");
     return append(v, video);
 }
 

@@ -64,12 +64,13 @@ static int read_all(const char *path, int64_t width, int64_t height)
 /* Clips of 17 frames from anywhere, each from a file that was just opened. */
 static int read_windows(const char *path, int64_t frames, int clips)
 {
+    const struct video_file file = {.path = path};
     struct clip c = {.size = {256, 144, true}, .frames = 17, .stride = 1};
     double begin = seconds(), fps;
 
     for (int i = 0; i < clips; i++) {
         c.skip = (int64_t)i * 7919 % (frames - c.frames);
-        uint8_t *rgb = clip_read(&c, path, &fps);
+        uint8_t *rgb = clip_read(&c, &file, &fps);
         if (!rgb)
             return -1;
         free(rgb);
@@ -172,7 +173,7 @@ static int read_clip(void *user, struct loader_file *f, const struct loader_clip
 {
     const struct data *d = user;
     struct clip clip = {.size = {c->width, c->height, true}, .frames = c->frames, .stride = 1};
-    struct video *v = loader_file_open(f, d->path[row]);
+    struct video *v = loader_file_open(f, &(struct video_file){.path = d->path[row]});
     int64_t all = v ? video_frames(v) : -1;
 
     clip.skip = all > c->frames ? c->sample * 13 % (all - c->frames) : 0;

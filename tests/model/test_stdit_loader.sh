@@ -106,4 +106,33 @@ sizes/2.rgb,19,100,300
 sizes/3.rgb,20,150,200" >"$work/list.csv"
 refuses 1 "larger than it was said" "$train" $bad --steps 2
 
+# ---- tar files, where libarchive and FFmpeg are there -------------------------------------------------
+
+long=$(printf 'x%.0s' $(seq 120))
+mkdir -p "$work/plain" "$work/parts/$long"
+cp "$root/examples/data/bunny.mp4" "$work/plain/1.mp4"
+cp "$root/examples/data/bunny.mp4" "$work/plain/2.mp4"
+cp "$work/plain/1.mp4" "$work/parts/$long/1.mp4"
+cp "$work/plain/2.mp4" "$work/parts/2.mp4"
+echo '{"text": "a hare"}' >"$work/parts/2.json"
+head -c 500 "$work/plain/1.mp4" >"$work/parts/broken.mp4"
+mkdir "$work/tars"
+(cd "$work/parts" && tar cf "$work/tars/a.tar" broken.mp4 "$long/1.mp4" && tar cf "$work/tars/b.tar" 2.json 2.mp4)
+data="$small --size 16x16 --vae $work/vae --frames 5 --batch 2 --sample-steps 0 --steps 4 --video-dir"
+if ! "$train" $data "$work/tars" --save "$work/t" >"$work/out" 2>"$work/err"; then
+    grep -qE "without (FFmpeg|libarchive)" "$work/err" || fail "tar files: $(cat "$work/err")"
+else
+    grep -q "a.tar/broken.mp4 is left out" "$work/err" || fail "broken.mp4 in a tar: $(cat "$work/err")"
+    runs "6 x 5 frames" "$train" $data "$work/plain" --save "$work/t2"
+    cmp -s "$work/t" "$work/t2" || fail "tar files: other weights than the files in them"
+    runs "3 x 5 frames" "$train" $data "$work/tars/b.tar"
+    head -c 6000 "$work/tars/a.tar" >"$work/tars/c.tar"
+    refuses 1 "c.tar: is cut off behind 1 members" "$train" $data "$work/tars/c.tar"
+    gzip -c "$work/tars/b.tar" >"$work/z.tar"
+    refuses 1 "z.tar: no tar file" "$train" $data "$work/z.tar"
+    : >"$work/none.tar"
+    refuses 1 "none.tar: is empty" "$train" $data "$work/none.tar"
+    refuses 1 "gone.tar: No such file" "$train" $data "$work/gone.tar"
+fi
+
 finish

@@ -38,6 +38,7 @@ int video_open_decoder(struct video *v)
 }
 
 static char path[64];
+static const struct video_file file = {.path = path};
 
 static int make_file(void **state)
 {
@@ -75,7 +76,7 @@ static void test_same_size(void **state)
     (void)state;
     write_clip("RGBCLIP 4 2 4 12.5\n", 4, 0);
     assert_int_equal(video_is_raw(path), 1);
-    uint8_t *rgb = clip_read(&c, path, &fps);
+    uint8_t *rgb = clip_read(&c, &file, &fps);
     assert_non_null(rgb);
     assert_true(fps == 12.5);
     for (int i = 0; i < 16; i++) {
@@ -146,7 +147,7 @@ static void refuse(const char *header, int frames, int missing, const char *why)
 
     said[0] = 0;
     write_clip(header, frames, missing);
-    assert_null(clip_read(&c, path, &fps));
+    assert_null(clip_read(&c, &file, &fps));
     assert_non_null(strstr(said, why));
 }
 
@@ -168,7 +169,7 @@ static void test_bad_files(void **state)
     refuse("RGBCLIP 4 2x4 4 8\n", 4, 0, "first line");
     refuse("RGBCLIP 99999 99999 4 8\n", 4, 0, "first line");
     refuse("", 0, 0, "first line");
-    assert_null(clip_read(&c, "/nonexistent/clip.rgb", &fps));
+    assert_null(clip_read(&c, &(struct video_file){.path = "/nonexistent/clip.rgb"}, &fps));
     assert_non_null(strstr(said, "cannot be read"));
     assert_int_equal(video_is_raw("/nonexistent/clip.rgb"), -1);
 }
